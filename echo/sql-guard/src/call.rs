@@ -80,7 +80,7 @@ impl Walk {
         let orders = fields.list("orders")?;
         if !(is_whole && orders.is_empty()) && needs_whole_frame(name) {
             return Err(Refusal::new(
-                format!("{name} is not run over frames"),
+                format!("{name} is not allowed over frames"),
                 "leave out ORDER BY and the frame, or group by what you partition by",
             ));
         }
@@ -127,10 +127,10 @@ impl Walk {
         if arguments.len() > most {
             return Err(Refusal::new(
                 format!(
-                    "{name} has {} arguments, at most {most} are taken",
+                    "{name} has {} arguments; the limit is {most}",
                     arguments.len()
                 ),
-                "IN takes many values",
+                "IN accepts many values",
             ));
         }
         if name == collected::SORTED && !arguments.first().is_some_and(is_plain_list) {
@@ -214,7 +214,7 @@ fn frame(fields: &mut Fields<'_>) -> Result<bool, Refusal> {
     let end = fields.text("end")?;
     if fields.one_of("exclude_clause", &["NO_OTHER"]).is_err() {
         return Err(Refusal::new(
-            "EXCLUDE in a window is not run",
+            "EXCLUDE in a window is not allowed",
             "subtract the row itself: sum(x) OVER w - x",
         ));
     }
@@ -240,7 +240,7 @@ fn check_bound(value: &Value) -> Result<(), Refusal> {
     };
     if !is_known {
         return Err(Refusal::new(
-            "a bound of a window is not a number or an interval that is written out",
+            "a window bound must be a literal number or interval",
             "ROWS BETWEEN 9 PRECEDING AND CURRENT ROW, or RANGE BETWEEN INTERVAL 1 MINUTE PRECEDING AND CURRENT ROW",
         ));
     }
@@ -279,7 +279,7 @@ fn resolve_function<'a>(fields: &mut Fields<'a>) -> Result<(&'a str, Function), 
 
 fn unknown(name: &str) -> Refusal {
     Refusal::new(
-        format!("the function {name} is not among what may be asked"),
+        format!("the function {name} is not allowed"),
         functions::alternative_to(name),
     )
 }

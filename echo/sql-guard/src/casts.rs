@@ -91,10 +91,7 @@ fn type_info<'a>(info: &'a Value, kind: &str) -> Result<Fields<'a>, Refusal> {
 
 fn unknown(name: &str) -> Refusal {
     Refusal::new(
-        format!(
-            "a cast to {} is not among what may be asked",
-            name.to_lowercase()
-        ),
+        format!("a cast to {} is not allowed", name.to_lowercase()),
         "numbers, VARCHAR, DATE, TIME, TIMESTAMP, INTERVAL, UUID, JSON and lists of these are allowed",
     )
 }

@@ -102,7 +102,7 @@ impl Collected {
     ) -> Result<(), Refusal> {
         if self.n_returned > 0 && self.is_outermost() && name.eq_ignore_ascii_case("unnest") {
             return Err(Refusal::new(
-                "unnest would return a collected list or string again with each item",
+                "unnest would repeat a collected list or string for each item",
                 "return one of the two",
             ));
         }
@@ -129,7 +129,7 @@ impl Collected {
     pub(super) fn check_compared(&self) -> Result<(), Refusal> {
         if self.n_returned > 0 && self.is_outermost() {
             return Err(Refusal::new(
-                "collected lists and strings are not compared: DISTINCT, ORDER BY ALL and ORDER BY with the number of a column \
+                "collected lists and strings cannot be compared: DISTINCT, ORDER BY ALL and ORDER BY with the number of a column \
                  would",
                 "order by the names of other columns",
             ));
@@ -155,7 +155,9 @@ fn is_collecting(item: &Value) -> bool {
 
 fn refusal(name: &str) -> Refusal {
     Refusal::new(
-        format!("{name} collects values of unknown length, and nothing more is made of them"),
+        format!(
+            "{name} collects values of unknown length, which cannot be used in further expressions"
+        ),
         "return them from the outermost SELECT, or use len(list(x)), count(x), or list(x ORDER BY y)[1]; arg_min, arg_max and \
          GROUP BY do the rest",
     )

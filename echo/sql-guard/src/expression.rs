@@ -45,7 +45,9 @@ impl Walk {
             }
             "SUBQUERY" => self.subquery(&mut fields, visible, tables)?,
             "CASE" => self.case(&mut fields, visible, tables)?,
-            "BETWEEN" => self.parts(&mut fields, &["input", "lower", "upper"], (visible, tables))?,
+            "BETWEEN" => {
+                self.parts(&mut fields, &["input", "lower", "upper"], (visible, tables))?
+            }
             "COMPARISON" => self.parts(&mut fields, &["left", "right"], (visible, tables))?,
             "CONJUNCTION" => {
                 fields.ignore(&["type"])?;
@@ -56,13 +58,13 @@ impl Walk {
             "LAMBDA" => self.arrow(&mut fields, visible, tables)?,
             "PARAMETER" => {
                 return Err(Refusal::new(
-                    "there is nothing to put in for a parameter",
+                    "parameters are not supported",
                     "write the value itself",
                 ));
             }
             "COLLATE" => {
                 return Err(Refusal::new(
-                    "COLLATE is not run",
+                    "COLLATE is not allowed",
                     "compare lower(a) with lower(b)",
                 ));
             }
@@ -132,7 +134,7 @@ impl Walk {
         let is_path = path.get("class").is_some_and(|class| class == "CONSTANT");
         if !is_path {
             return Err(Refusal::new(
-                "functions of functions (lambda, list comprehensions) are not run",
+                "lambda functions and list comprehensions are not allowed",
                 "unnest the list and work on its rows",
             ));
         }
@@ -210,7 +212,11 @@ impl Walk {
     }
 
     /// Checks a column of FROM or of the select list, or a whole row.
-    fn column(&mut self, fields: &mut Fields<'_>, visible: &VisibleNames<'_>) -> Result<Size, Refusal> {
+    fn column(
+        &mut self,
+        fields: &mut Fields<'_>,
+        visible: &VisibleNames<'_>,
+    ) -> Result<Size, Refusal> {
         let (name, is_bare) = parse_column(fields)?;
         self.collected.check_name(&name)?;
         let columns = visible.columns;
@@ -249,8 +255,8 @@ impl Walk {
             let is_pattern = constants::text(chosen).is_some_and(|text| text.len() < 64);
             if !is_pattern {
                 return Err(Refusal::new(
-                    "COLUMNS takes a short text in quotes here",
-                    "COLUMNS('.*_ms') takes the columns whose names match",
+                    "COLUMNS requires a short quoted string here",
+                    "COLUMNS('.*_ms') selects the columns whose names match",
                 ));
             }
             self.expression(chosen, visible, tables)?;
@@ -292,7 +298,7 @@ fn parse_column(fields: &mut Fields<'_>) -> Result<(String, bool), Refusal> {
     let last = last.ok_or_else(|| Refusal::unknown("a name"))?;
     if functions::is_session_function(last) {
         return Err(Refusal::new(
-            format!("{last} is not among what may be asked"),
+            format!("{last} is not allowed"),
             "the views have the names of clusters, nodes and jobs",
         ));
     }

@@ -26,7 +26,11 @@ const ONE: Shape = Shape {
 
 impl Walk {
     /// Checks a FROM clause.
-    pub(super) fn from(&mut self, value: &Value, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
+    pub(super) fn from(
+        &mut self,
+        value: &Value,
+        around: &VisibleNames<'_>,
+    ) -> Result<Shape, Refusal> {
         let mut places = 0;
         self.table(value, around, &mut places)
     }
@@ -71,7 +75,7 @@ impl Walk {
             "TABLE_FUNCTION" => self.table_function(&mut fields, around)?,
             "SHOW_REF" => {
                 return Err(Refusal::new(
-                    "DESCRIBE, SUMMARIZE and SHOW are not run",
+                    "DESCRIBE, SUMMARIZE and SHOW are not allowed",
                     format!(
                         "SELECT * FROM a view shows its columns; the views are {}",
                         views::names()
@@ -80,7 +84,7 @@ impl Walk {
             }
             "PIVOT" => {
                 return Err(Refusal::new(
-                    "PIVOT and UNPIVOT are not run",
+                    "PIVOT and UNPIVOT are not allowed",
                     "aggregate with FILTER: sum(x) FILTER (WHERE y = 'a') AS a",
                 ));
             }
@@ -120,7 +124,11 @@ impl Walk {
         Ok(both)
     }
 
-    fn values(&mut self, fields: &mut Fields<'_>, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
+    fn values(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &VisibleNames<'_>,
+    ) -> Result<Shape, Refusal> {
         fields.empty(&["expected_names", "expected_types"])?;
         let mut shape = ONE;
         for row in fields.list("values")? {
@@ -150,7 +158,7 @@ impl Walk {
             "unnest" => {
                 let [list] = arguments.as_slice() else {
                     return Err(Refusal::new(
-                        "unnest with options is not run",
+                        "unnest with options is not allowed",
                         "unnest one list",
                     ));
                 };
@@ -175,9 +183,9 @@ impl Walk {
             }
             other => {
                 return Err(Refusal::new(
-                    format!("the table function {other} is not among what may be asked"),
+                    format!("the table function {other} is not allowed"),
                     format!(
-                        "range, generate_series and unnest are; the views are {}",
+                        "allowed are range, generate_series and unnest; the views are {}",
                         views::names()
                     ),
                 ));
@@ -217,15 +225,16 @@ fn renamed(fields: &mut Fields<'_>, shape: Shape) -> Result<Shape, Refusal> {
     Ok(if is_renamed { shape.renamed() } else { shape })
 }
 
-fn base_table(name: &str, fields: &mut Fields<'_>, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
+fn base_table(
+    name: &str,
+    fields: &mut Fields<'_>,
+    around: &VisibleNames<'_>,
+) -> Result<Shape, Refusal> {
     let (catalog, schema) = (fields.text("catalog_name")?, fields.text("schema_name")?);
     if !catalog.is_empty() || !schema.is_empty() {
         return Err(Refusal::new(
-            format!(
-                "{} is not among what may be asked about",
-                path(&[catalog, schema, name])
-            ),
-            format!("name a view without anything before it: {}", views::names()),
+            format!("{} is not a published view", path(&[catalog, schema, name])),
+            format!("name a view without a prefix: {}", views::names()),
         ));
     }
     fields.empty(&["at_clause"])?;
@@ -236,7 +245,7 @@ fn base_table(name: &str, fields: &mut Fields<'_>, around: &VisibleNames<'_>) ->
         return Ok(view(name));
     }
     Err(Refusal::new(
-        format!("{name} is not among what may be asked about"),
+        format!("{name} is not a published view"),
         format!("the views are {}", views::names()),
     ))
 }
@@ -310,9 +319,9 @@ pub(super) fn unnamed(value: &Value) -> Result<(), Refusal> {
 fn bounds(name: &str) -> Refusal {
     Refusal::new(
         format!(
-            "{name} does not have plain numbers or instants as bounds, or makes more than {MAX_MADE_ROWS} rows"
+            "{name} requires literal numbers or timestamps as bounds, and at most {MAX_MADE_ROWS} rows"
         ),
-        "write the bounds out: range(0, 24), or generate_series(TIMESTAMP '2026-11-01', TIMESTAMP '2026-11-02', INTERVAL 1 HOUR)",
+        "write literal bounds: range(0, 24), or generate_series(TIMESTAMP '2026-11-01', TIMESTAMP '2026-11-02', INTERVAL 1 HOUR)",
     )
 }
 

@@ -165,7 +165,10 @@ const SESSION_FUNCTIONS: &str =
     "current_catalog current_database current_role current_schema current_user session_user user";
 
 fn all() -> impl Iterator<Item = &'static (Kind, usize, &'static str)> {
-    ROW_FUNCTIONS.iter().chain(AGGREGATES).chain(WINDOW_FUNCTIONS)
+    ROW_FUNCTIONS
+        .iter()
+        .chain(AGGREGATES)
+        .chain(WINDOW_FUNCTIONS)
 }
 
 /// Returns the function with this name, if it is allowed.
@@ -188,7 +191,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// Whether a column of this name could be a function about the session.
 pub(super) fn is_session_function(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    SESSION_FUNCTIONS.split_whitespace().any(|known| known == name)
+    SESSION_FUNCTIONS
+        .split_whitespace()
+        .any(|known| known == name)
 }
 
 /// Hint at an alternative to a refused function.
@@ -205,7 +210,7 @@ pub(super) fn alternative_to(name: &str) -> &'static str {
             "compare with LIKE or regexp_matches"
         }
         "repeat" | "lpad" | "rpad" | "format" | "printf" | "bar" => {
-            "return the values and lay them out where they are shown"
+            "return the values and format them in the client"
         }
         _ => {
             "math, dates, strings, json_extract, regexp_matches, time_bucket, windows and aggregates up to quantile_cont, \

@@ -37,7 +37,8 @@ pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Res
         Kind::Like => like_steps(check_pattern(name, arguments.get(1), |_| None)?),
         Kind::Regex => regex_steps(check_pattern(name, arguments.get(1), heavy)?),
         Kind::RegexPart | Kind::RegexReplaced => {
-            regex_steps(check_pattern(name, arguments.get(1), heavy)?).saturating_mul(CAPTURE_FACTOR)
+            regex_steps(check_pattern(name, arguments.get(1), heavy)?)
+                .saturating_mul(CAPTURE_FACTOR)
         }
         Kind::Json | Kind::JsonKeys => {
             check_path(name, arguments.get(1))?;
@@ -58,10 +59,10 @@ pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Res
     if searched.bytes > MAX_SEARCHED_BYTES {
         return Err(Refusal::new(
             format!(
-                "{name} would search in {} bytes, at most {MAX_SEARCHED_BYTES} are taken",
+                "{name} would search {} bytes; the limit is {MAX_SEARCHED_BYTES}",
                 searched.bytes
             ),
-            "search in a column, not in what was put together of many",
+            "search a column, not a concatenation of many",
         ));
     }
     Ok(steps
@@ -83,7 +84,11 @@ fn like_steps(pattern: &str) -> u64 {
 /// Steps per searched byte of a regular expression.
 fn regex_steps(pattern: &str) -> u64 {
     let n_open = pattern.bytes().filter(|byte| OPEN.contains(byte)).count();
-    let weight = if n_open > MAX_OPEN { MANY_STATES_FACTOR } else { 1 };
+    let weight = if n_open > MAX_OPEN {
+        MANY_STATES_FACTOR
+    } else {
+        1
+    };
     pattern.len() as u64 * PARTS * weight
 }
 
@@ -91,8 +96,8 @@ fn check_needle(name: &str, needle: Option<Size>) -> Result<u64, Refusal> {
     let bytes = needle.map_or(0, |size| size.bytes);
     if bytes > COLUMN_BYTES {
         return Err(Refusal::new(
-            format!("{name} looks for a text of more than {COLUMN_BYTES} bytes"),
-            "look for less",
+            format!("{name} searches for a text of more than {COLUMN_BYTES} bytes"),
+            "search for a shorter text",
         ));
     }
     Ok(bytes)
@@ -117,23 +122,23 @@ fn check_pattern<'a>(
     let text = pattern.and_then(|(value, _)| constants::text(value));
     let Some(text) = text else {
         return Err(Refusal::new(
-            format!("the pattern of {name} is not a text in quotes"),
-            "write the pattern out, or compare with starts_with and contains",
+            format!("the pattern of {name} is not a quoted string"),
+            "write a literal pattern, or use starts_with and contains",
         ));
     };
     if text.len() > MAX_PATTERN_BYTES {
         return Err(Refusal::new(
             format!(
-                "the pattern of {name} has {} bytes, at most {MAX_PATTERN_BYTES} are taken",
+                "the pattern of {name} has {} bytes; the limit is {MAX_PATTERN_BYTES}",
                 text.len()
             ),
-            "use IN for many texts, or several conditions",
+            "use IN for many values, or several conditions",
         ));
     }
     match heavy(text) {
         Some(what) => Err(Refusal::new(
-            format!("{what} is not among what may be asked"),
-            "write it out with *, + and ?, or with classes such as [0-9]",
+            format!("{what} is not allowed"),
+            "use *, + and ?, or classes such as [0-9]",
         )),
         None => Ok(text),
     }
@@ -161,7 +166,7 @@ fn check_path(name: &str, path: Option<&(&Value, Size)>) -> Result<(), Refusal> 
         return Ok(());
     }
     Err(Refusal::new(
-        format!("the path of {name} is not a short text in quotes without *"),
+        format!("the path of {name} must be a short quoted string without *"),
         "name one field: attrs->>'$.key'",
     ))
 }

@@ -64,7 +64,7 @@ impl Walk {
         if self.nodes > MAX_NODES {
             return Err(Refusal::new(
                 format!("the statement has more than {MAX_NODES} parts"),
-                "ask for less in one statement, or join with a view instead of listing values",
+                "split the statement, or join with a view instead of listing values",
             ));
         }
         Ok(())
@@ -72,11 +72,11 @@ impl Walk {
 
     /// Checks the output of the parser.
     pub(super) fn document(&mut self, tree: &Value) -> Result<(), Refusal> {
-        let mut fields = Fields::new(tree, "what the parser gave")?;
+        let mut fields = Fields::new(tree, "the parser's output")?;
         if fields.flag("error")? {
             return Err(Refusal::new(
-                "only SELECT statements are run",
-                "write one SELECT; PIVOT, EXPLAIN, SET, CALL and everything that writes are left out",
+                "only SELECT statements are allowed",
+                "write one SELECT; PIVOT, EXPLAIN, SET, CALL and statements that write are not allowed",
             ));
         }
         let statements = fields.list("statements")?;
@@ -84,7 +84,7 @@ impl Walk {
         let [statement] = statements else {
             return Err(Refusal::new(
                 format!(
-                    "there are {} statements, one at a time is run",
+                    "the text has {} statements; only one is allowed",
                     statements.len()
                 ),
                 "send them one by one",
@@ -100,7 +100,7 @@ impl Walk {
         if shape.tables > MAX_TABLES {
             return Err(Refusal::new(
                 format!(
-                    "{} tables would be read, at most {MAX_TABLES} are taken; what WITH names counts as often as it is used",
+                    "{} tables would be read; the limit is {MAX_TABLES}, and a name of WITH counts for each use",
                     shape.tables
                 ),
                 "use a name of WITH fewer times",
@@ -130,7 +130,7 @@ impl Walk {
             "SELECT_NODE" => self.select(&mut fields, around),
             "SET_OPERATION_NODE" => self.set_operation(&mut fields, around),
             "RECURSIVE_CTE_NODE" => Err(Refusal::new(
-                "WITH RECURSIVE is not run",
+                "WITH RECURSIVE is not allowed",
                 "FROM range(0, 24) AS t(i) counts, and windows look at other rows",
             )),
             other => Err(Refusal::unknown(other)),
@@ -141,7 +141,11 @@ impl Walk {
         Ok(shape)
     }
 
-    fn select(&mut self, fields: &mut Fields<'_>, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
+    fn select(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &VisibleNames<'_>,
+    ) -> Result<Shape, Refusal> {
         let scope = self.with(fields, around)?;
         let around = VisibleNames {
             scope: &scope,
@@ -174,7 +178,7 @@ impl Walk {
         }
         if fields.list("group_sets")?.len() > MAX_GROUPINGS {
             return Err(Refusal::new(
-                format!("there are more than {MAX_GROUPINGS} combinations to group by"),
+                format!("GROUP BY has more than {MAX_GROUPINGS} combinations"),
                 "group by fewer columns, or list the combinations in GROUPING SETS",
             ));
         }
@@ -331,7 +335,7 @@ pub(super) fn check_columns(shape: Shape) -> Result<(), Refusal> {
     if shape.columns > MAX_COLUMNS {
         return Err(Refusal::new(
             format!(
-                "a query would have more than {MAX_COLUMNS} columns (a star counts as all that there could be)"
+                "a query would have more than {MAX_COLUMNS} columns (a star counts as the maximum number)"
             ),
             "name the columns that you need",
         ));
@@ -347,8 +351,8 @@ fn check_name(name: &str) -> Result<(), Refusal> {
             .all(|char| char.is_ascii_alphanumeric() || char == '_');
     if !is_plain || views::is_published(name) || views::is_private(name) {
         return Err(Refusal::new(
-            format!("WITH cannot name something {name:?}"),
-            "take a plain name that no table or view has",
+            format!("WITH cannot define the name {name:?}"),
+            "use a plain name that no table or view has",
         ));
     }
     Ok(())

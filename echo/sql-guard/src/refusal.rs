@@ -22,8 +22,8 @@ impl Refusal {
     /// Refusal of a part that the guard does not know.
     pub(super) fn unknown(what: impl AsRef<str>) -> Self {
         Self::new(
-            format!("{} is not among what may be asked", what.as_ref()),
-            "SELECT with joins, WITH, GROUP BY, QUALIFY, windows and set operations is; write it with these",
+            format!("{} is not allowed", what.as_ref()),
+            "use SELECT with joins, WITH, GROUP BY, QUALIFY, windows and set operations",
         )
     }
 }

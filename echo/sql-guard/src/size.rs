@@ -160,10 +160,10 @@ impl Size {
         if self.bytes > MAX_VALUE_BYTES {
             return Err(Refusal::new(
                 format!(
-                    "{what} could make values of {} bytes, at most {MAX_VALUE_BYTES} are taken",
+                    "{what} could produce values of {} bytes; the limit is {MAX_VALUE_BYTES}",
                     self.bytes
                 ),
-                "put fewer and shorter strings together; a column counts as 256 bytes, attrs as 16 KiB, left(attrs, 100) as \
+                "concatenate fewer and shorter strings; a column counts as 256 bytes, attrs as 16 KiB, left(attrs, 100) as \
                  400 bytes",
             ));
         }

@@ -83,7 +83,7 @@ fn check_spent(spent: Cost) -> Result<(), Refusal> {
     if spent.nodes > MAX_BOUND_NODES {
         return Err(Refusal::new(
             format!(
-                "names and stars stand for more than {MAX_BOUND_NODES} parts in all: filters on them are moved to where they are made"
+                "names and stars expand to more than {MAX_BOUND_NODES} parts in total: filters on them are moved down to their definitions"
             ),
             "use a computed column fewer times, in the select list and in the queries around",
         ));
@@ -91,7 +91,7 @@ fn check_spent(spent: Cost) -> Result<(), Refusal> {
     if spent.made > MAX_MADE_BYTES {
         return Err(Refusal::new(
             format!(
-                "all expressions together could make {} bytes of one row, at most {MAX_MADE_BYTES} are taken",
+                "all expressions together could produce {} bytes per row; the limit is {MAX_MADE_BYTES}",
                 spent.made
             ),
             "compute less in one statement; a column counts as 256 bytes, attrs as 16 KiB, left(attrs, 100) as 400 bytes",
@@ -99,7 +99,7 @@ fn check_spent(spent: Cost) -> Result<(), Refusal> {
     }
     if spent.searched > MAX_SEARCH_STEPS {
         return Err(Refusal::new(
-            "the patterns of the statement would be searched for too long",
+            "searching for the patterns of the statement would take too long",
             "use shorter patterns, starts_with and contains, regular expressions with fewer than nine of . [ ? | and \\, \
              and search in left(attrs->>'$.key', 100)",
         ));

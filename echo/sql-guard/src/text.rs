@@ -20,8 +20,8 @@ pub fn check(text: &str) -> Result<(), Refusal> {
     if brackets > MAX_BRACKETS {
         // Some forms of nesting take time quadratic in their depth.
         return Err(Refusal::new(
-            format!("the text has {brackets} brackets, at most {MAX_BRACKETS} are taken"),
-            "ask for less in one statement",
+            format!("the text has {brackets} brackets; the limit is {MAX_BRACKETS}"),
+            "split the statement",
         ));
     }
     let words = without_strings(text);
@@ -29,7 +29,7 @@ pub fn check(text: &str) -> Result<(), Refusal> {
         // The parser copies the operand into each comparison: nested operands double with each
         // level.
         return Err(Refusal::new(
-            "CASE compares something else than a column (or the word stands in a comment or a name)",
+            "CASE compares an expression other than a column (or the word is in a comment or a name)",
             "write CASE WHEN a = 1 THEN b END, or compute the value in a subquery and name it in CASE",
         ));
     }
@@ -39,7 +39,7 @@ pub fn check(text: &str) -> Result<(), Refusal> {
     if after_each(&words, "window").next().is_some() && bytes > MAX_WINDOW_BYTES {
         return Err(Refusal::new(
             format!(
-                "{n_windows} uses of windows beside a WINDOW clause are too many in so long a text"
+                "{n_windows} uses of windows with a WINDOW clause are too many in a text of this length"
             ),
             "use fewer windows in one statement",
         ));
@@ -51,21 +51,21 @@ fn check_length(text: &str) -> Result<(), Refusal> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(Refusal::new(
             format!(
-                "the text has {} bytes, at most {MAX_TEXT_BYTES} are taken",
+                "the text has {} bytes; the limit is {MAX_TEXT_BYTES}",
                 text.len()
             ),
-            "leave out long lists; join with a view instead",
+            "replace long lists by a join with a view",
         ));
     }
     if text.contains('\0') {
         return Err(Refusal::new(
-            "the text has a zero byte in it",
+            "the text contains a zero byte",
             "send plain text",
         ));
     }
     if text.trim().is_empty() {
         return Err(Refusal::new(
-            "there is no statement",
+            "the text has no statement",
             "write one SELECT, such as SELECT * FROM verdicts",
         ));
     }

@@ -16,17 +16,11 @@ const fn view(name: &'static str, purpose: &'static str) -> PublishedView {
 
 /// Published views, most used first.
 pub const PUBLISHED: [PublishedView; 11] = [
-    view(
-        "verdicts",
-        "who was found to be slow, and what else was found",
-    ),
-    view(
-        "ranks",
-        "who reports: ranks with their nodes, jobs and GPUs",
-    ),
+    view("verdicts", "stragglers and other findings"),
+    view("ranks", "ranks with their nodes, jobs and GPUs"),
     view(
         "collectives",
-        "how long each rank waited in blocks of collectives",
+        "waiting times of ranks in blocks of collectives",
     ),
     view("events", "every data point"),
     view("op_waits", "single operations, sampled"),
@@ -35,10 +29,10 @@ pub const PUBLISHED: [PublishedView; 11] = [
         "GPU-hours allocated and lost per hour, node and GPU model",
     ),
     view("lost_time", "GPU time lost to each incident"),
-    view("verdict_history", "what was held true of incidents before"),
-    view("cost_hour_history", "what hours came to before"),
-    view("dropped_slices", "what retention has deleted"),
-    view("judged", "how far the detector has come"),
+    view("verdict_history", "earlier states of incidents"),
+    view("cost_hour_history", "earlier revisions of hourly costs"),
+    view("dropped_slices", "time slices deleted by retention"),
+    view("judged", "progress of the detector"),
 ];
 
 /// Other objects in the database. WITH must not define these names, so that no ambiguity exposes

@@ -56,7 +56,7 @@ use echo_core::model::event::{Event, EventBatch, StoredEvent};
 use echo_core::units::{Nanos, Window};
 use tokio::sync::watch;
 
-use crate::duckdb::connection_pool::{Reader, ConnectionPool};
+use crate::duckdb::connection_pool::{ConnectionPool, Reader};
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::disk_space::DiskSpace;
@@ -77,8 +77,8 @@ use crate::sql::{SqlError, SqlQuery, SqlTable, ViewDocs};
 use crate::timeseries::{TimeseriesPoint, TimeseriesQuery};
 use crate::timings::Timings;
 use crate::{
-    Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
-    StoreError, Tail, ExceededLimit, Vitals, finite,
+    Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, ExceededLimit,
+    JobQuery, Page, StoreError, Tail, Vitals, finite,
 };
 
 /// Configuration of a database.
@@ -211,7 +211,10 @@ impl EventStore for DuckDbStore {
     }
 
     fn not_ready_reasons(&self) -> Vec<NotReadyReason> {
-        let failed = self.fatal.reason().map(|reason| NotReadyReason::Failed { reason });
+        let failed = self
+            .fatal
+            .reason()
+            .map(|reason| NotReadyReason::Failed { reason });
         let closed = self.writer.is_closed().then_some(NotReadyReason::Closed);
         let shortage = self.volume.shortage();
         let full = shortage.map(|(available, floor)| NotReadyReason::Full { available, floor });
@@ -223,7 +226,11 @@ impl EventStore for DuckDbStore {
         self.writer.append(batch).await
     }
 
-    fn over_entry_limits(&self, events: &[Event], token: Option<&str>) -> Vec<(usize, ExceededLimit)> {
+    fn over_entry_limits(
+        &self,
+        events: &[Event],
+        token: Option<&str>,
+    ) -> Vec<(usize, ExceededLimit)> {
         self.dictionary.over_entry_limits(events, token)
     }
 
@@ -262,7 +269,7 @@ impl EventStore for DuckDbStore {
 
     async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError> {
         let question = move |reader: &Reader| detector_output::resume(&reader.connection, warm_up);
-        let doing = "looking where the detector goes on";
+        let doing = "reading the detector's position";
         self.follower.run(doing, question).await
     }
 
@@ -317,7 +324,7 @@ impl EventStore for DuckDbStore {
             let known = (&*dictionary, &*cache);
             coverage::coverage(reader, known, (cluster.as_ref(), window))
         };
-        self.readers.run("counting who reported", question).await
+        self.readers.run("counting reporters", question).await
     }
 
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
@@ -332,7 +339,7 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(merged(sums))
         };
-        self.readers.run("adding up host evidence", question).await
+        self.readers.run("summing host evidence", question).await
     }
 
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
@@ -350,7 +357,7 @@ impl EventStore for DuckDbStore {
         let dictionary = Arc::clone(&self.dictionary);
         let query = event_queries::timeseries(&query);
         let question = move |reader: &Reader| event_reader::timeseries(reader, &dictionary, &query);
-        self.readers.run("adding up signals", question).await
+        self.readers.run("summing signals", question).await
     }
 
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {
@@ -373,13 +380,13 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(extent)
         };
-        let doing = "looking for the first and last event";
+        let doing = "reading the first and last event";
         self.readers.run(doing, question).await
     }
 
     async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
         let question = |reader: &Reader| partition::dropped_until(&reader.connection);
-        let doing = "looking for what was deleted";
+        let doing = "reading what was deleted";
         self.readers.run(doing, question).await
     }
 
@@ -389,7 +396,9 @@ impl EventStore for DuckDbStore {
 
     async fn views(&self) -> Result<Vec<ViewDocs>, StoreError> {
         let question = |reader: &Reader| sql::docs::views(&reader.connection);
-        self.readers.run("reading what views mean", question).await
+        self.readers
+            .run("reading view documentation", question)
+            .await
     }
 
     fn committed(&self) -> watch::Receiver<u64> {

@@ -15,7 +15,7 @@ pub enum StoreError {
     },
     /// The schema was written by a later version of Echo.
     #[error(
-        "{path} has schema version {found}, this build knows up to {known}; it was left untouched, start a newer fleet-echo"
+        "{path} has schema version {found}, this build supports up to {known}; it was not changed; start a newer fleet-echo"
     )]
     Newer {
         /// Database file.
@@ -27,7 +27,7 @@ pub enum StoreError {
     },
     /// A migration that was applied differs from the one in this build.
     #[error(
-        "migration {version} of {path} was applied with another content (checksum {found}); this is not a database of this build; it was left untouched, open it with the build that made it or choose another --db"
+        "migration {version} of {path} was applied with different content (checksum {found}); the database is from another build; it was not changed; open it with the build that made it or choose another --db"
     )]
     Changed {
         /// Database file.
@@ -86,7 +86,7 @@ pub enum StoreError {
     },
     /// Too little free space on the volume to accept more.
     #[error(
-        "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; send it again later"
+        "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; retry later"
     )]
     Full {
         /// Bytes that are free.
@@ -95,13 +95,13 @@ pub enum StoreError {
         floor: u64,
     },
     /// The engine failed permanently, or its file is lost; only a new process can recover.
-    #[error("the database failed and can do nothing more until it is opened again: {reason}")]
+    #[error("the database failed permanently and must be opened again: {reason}")]
     Fatal {
         /// Message of the engine, or the fate of the file.
         reason: String,
     },
     /// The queue to the writer is full.
-    #[error("the store is at its limit of queued events")]
+    #[error("the store's queue of events is full")]
     Busy,
     /// The engine failed.
     #[error("the database failed while {doing}: {reason}")]

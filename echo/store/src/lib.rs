@@ -50,7 +50,11 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     /// and would exceed an entry limit. Events without new entries never exceed one. `token` is the
     /// name of the token that sent the events: one token may add at most as many entries as it
     /// leaves free for others. Concurrent requests share the free capacity.
-    fn over_entry_limits(&self, _events: &[Event], _token: Option<&str>) -> Vec<(usize, ExceededLimit)> {
+    fn over_entry_limits(
+        &self,
+        _events: &[Event],
+        _token: Option<&str>,
+    ) -> Vec<(usize, ExceededLimit)> {
         Vec::new()
     }
 

@@ -168,7 +168,7 @@ impl FromStr for Amount {
             let is_share = percent > 0.0 && percent <= 100.0;
             return is_share
                 .then_some(Self::Share(percent / 100.0))
-                .ok_or_else(|| format!("{text:?} is not above 0 and up to 100 %"));
+                .ok_or_else(|| format!("{text:?} is not above 0 % and at most 100 %"));
         }
         let factor = match unit.trim() {
             "" | "B" => 1,

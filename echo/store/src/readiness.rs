@@ -37,7 +37,7 @@ impl fmt::Display for NotReadyReason {
         match self {
             Self::Failed { reason } => write!(
                 f,
-                "the database failed for good and has to be opened again: {reason}"
+                "the database failed permanently and must be opened again: {reason}"
             ),
             Self::Closed => f.write_str("the store is closed"),
             Self::Full { available, floor } => write!(

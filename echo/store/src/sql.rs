@@ -88,22 +88,22 @@ pub enum SqlError {
         message: String,
     },
     /// The statement needs more memory than allowed.
-    #[error("the statement needs more memory than it may take")]
+    #[error("the statement needs more memory than allowed")]
     TooMuchMemory,
     /// The maximum number of statements is running.
-    #[error("{most} statements are running, which is as many as at a time; ask again later")]
+    #[error("{most} statements are running, which is the limit; retry later")]
     Crowded {
         /// Maximum number of concurrent statements.
         most: usize,
     },
     /// The statement exceeded its deadline.
-    #[error("no answer within {} s", deadline.as_secs_f64())]
+    #[error("the statement took longer than {} s", deadline.as_secs_f64())]
     Timeout {
         /// Time limit of the statement.
         deadline: Duration,
     },
     /// The store failed.
-    #[error("the store gave no answer")]
+    #[error("the store failed to run the statement")]
     Store(#[from] StoreError),
 }
 

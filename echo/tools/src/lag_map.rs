@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use echo_core::ids::ClusterId;
 use echo_core::model::event::Origin;
 use echo_core::units::Window;
-use echo_store::timeseries::{TimeseriesQuery, TimeBuckets};
+use echo_store::timeseries::{TimeBuckets, TimeseriesQuery};
 use fleet_proto::metric;
 
 use crate::ToolError;

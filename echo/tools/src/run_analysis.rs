@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use echo_sql_guard::refusal::Refusal;
-use echo_store::sql::{Truncation, SqlError, SqlQuery, SqlTable};
+use echo_store::sql::{SqlError, SqlQuery, SqlTable, Truncation};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

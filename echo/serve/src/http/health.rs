@@ -71,7 +71,11 @@ pub(super) fn reasons(state: &HttpState) -> Vec<(&'static str, String)> {
     }
     let store = &state.contexts.usual().store;
     let not_ready_reasons = store.not_ready_reasons();
-    reasons.extend(not_ready_reasons.iter().map(|one| (one.name(), one.to_string())));
+    reasons.extend(
+        not_ready_reasons
+            .iter()
+            .map(|one| (one.name(), one.to_string())),
+    );
     let waited = store.vitals().oldest_wait;
     if let Some(waited) = waited.filter(|waited| *waited > readiness.append_deadline) {
         let waited_s = waited.as_secs();

@@ -7,7 +7,7 @@ use echo_core::model::event::{Event, Origin, Reading, SeqRange, Source};
 
 use crate::contract::sample::{batch, device_wait, gauge, origin, wait, window};
 use crate::duckdb::DuckDbStore;
-use crate::timeseries::{TimeseriesPoint, TimeseriesQuery, TimeBuckets};
+use crate::timeseries::{TimeBuckets, TimeseriesPoint, TimeseriesQuery};
 use crate::{EventStore, EvidenceQuery, JobQuery};
 
 /// Host evidence with the blocks of the sample events: operations 64 to 95 of role `ff...`, 1.5

@@ -22,7 +22,10 @@ fn cluster(name: &str) -> ClusterId {
 async fn the_latest_conclusion_counts() {
     let store = DuckDbStore::scratch();
     let open = incident(1, "prod", 0, 10);
-    store.store_verdicts(incidents([open.clone()])).await.unwrap();
+    store
+        .store_verdicts(incidents([open.clone()]))
+        .await
+        .unwrap();
     let mut cleared = incident(1, "prod", 0, 20);
     cleared.state = IncidentState::Cleared;
     cleared.cleared_iteration = Some(200.25);
@@ -45,7 +48,10 @@ async fn the_latest_conclusion_counts() {
     unknown_model.gpu_model = None;
     let before = losses([first, unknown_model.clone()]);
     store.store_verdicts(before).await.unwrap();
-    store.store_verdicts(losses([better.clone()])).await.unwrap();
+    store
+        .store_verdicts(losses([better.clone()]))
+        .await
+        .unwrap();
     let found = store.lost_time(None, window(0, 100)).await.unwrap();
     assert_eq!(found, [unknown_model, better]);
 }

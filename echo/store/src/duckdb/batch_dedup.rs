@@ -217,7 +217,7 @@ mod tests {
     use proptest::prelude::{Strategy, proptest};
     use proptest::{collection, prop_assert_eq};
 
-    use super::{Entry, BatchDedup, MAX_AGENTS};
+    use super::{BatchDedup, Entry, MAX_AGENTS};
 
     fn numbered(number: u64) -> BatchKey {
         BatchKey::Numbered {

@@ -159,7 +159,7 @@ impl Checkpoints {
             self.backlog.add(events);
             self.presence.fatal().record(&error.to_string());
             self.timings.failed_checkpoints.inc();
-            tracing::warn!(%error, "a checkpoint failed");
+            tracing::warn!(%error, "checkpoint failed");
             return false;
         }
         true
@@ -193,7 +193,7 @@ mod tests {
     use duckdb::Connection;
     use tempfile::TempDir;
 
-    use super::{Backlog, Checkpoints, CHECKPOINT_EARLY_EVENTS, MERGE_BELOW_EVENTS, partition};
+    use super::{Backlog, CHECKPOINT_EARLY_EVENTS, Checkpoints, MERGE_BELOW_EVENTS, partition};
     use crate::duckdb::fatal::Fatal;
     use crate::duckdb::file_check::FileCheck;
     use crate::timings::Timings;
@@ -256,7 +256,11 @@ mod tests {
             row_groups(&writer)
         };
         assert_eq!(
-            [add(MERGE_BELOW_EVENTS, false), add(MERGE_BELOW_EVENTS, false), add(1, true)],
+            [
+                add(MERGE_BELOW_EVENTS, false),
+                add(MERGE_BELOW_EVENTS, false),
+                add(1, true)
+            ],
             [1, 2, 3]
         );
         assert!(add(1, false) < 4, "little is merged with the others");

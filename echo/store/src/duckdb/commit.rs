@@ -19,7 +19,7 @@ use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::failure::{Failure, failed};
 use crate::duckdb::file_check::FileCheck;
-use crate::duckdb::group_commit::{Append, MaintenanceTask, Group};
+use crate::duckdb::group_commit::{Append, Group, MaintenanceTask};
 use crate::duckdb::hours::HoursCache;
 use crate::duckdb::rows::dictionary_gc::{self, UnusedEntries};
 use crate::duckdb::rows::identity::LedgerRow;
@@ -111,7 +111,9 @@ impl Session {
         }
         let new = self.admit(new);
         // The engine creates a log by name, which must not be that of another database.
-        let outcome = self.check_file().and_then(|()| self.store(&new, conclusions));
+        let outcome = self
+            .check_file()
+            .and_then(|()| self.store(&new, conclusions));
         if let Err(failure) = &outcome {
             self.shared.presence.fatal().record(&failure.reason);
         }
@@ -142,7 +144,7 @@ impl Session {
 
     /// Checks that the next process will find what was committed.
     fn check_file(&self) -> Result<(), Failure> {
-        let doing = "looking for its file";
+        let doing = "checking the database file";
         let found = self.shared.presence.check();
         found.map_err(|reason| Failure { doing, reason })
     }
@@ -197,7 +199,7 @@ impl Session {
                     })
                     .and_then(|()| hours.map_or(Ok(()), |cutoff| self.forget_hours(cutoff)));
                 if let Err(error) = tidied {
-                    tracing::warn!(%error, "old batches, states and hours could not be forgotten");
+                    tracing::warn!(%error, "cannot delete old batches, states and hours");
                 }
                 self.shared.dictionary.settle(&self.stored);
             }
@@ -213,7 +215,7 @@ impl Session {
                 if let Err(error) = &forgotten {
                     self.shared.presence.fatal().record(&error.to_string());
                 }
-                drop(answer.send(forgotten.map_err(engine("forgetting series"))));
+                drop(answer.send(forgotten.map_err(engine("deleting unused entries"))));
             }
         }
     }
@@ -315,7 +317,7 @@ impl Session {
         if self.since_compaction >= COMPACT_AFTER
             && let Err(error) = self.compact(self.shared.clock.now())
         {
-            tracing::warn!(%error, "the ledger of batches could not be made smaller");
+            tracing::warn!(%error, "cannot compact the table of batches");
         }
         Ok(())
     }
@@ -326,9 +328,9 @@ impl Session {
         identity::append_entries(&transaction, &staged.entries).map_err(failed("adding series"))?;
         events::append(&transaction, &staged.events).map_err(failed("adding events"))?;
         identity::append_ledger(&transaction, &staged.ledger).map_err(failed("adding batches"))?;
-        hours::append_due(&transaction, due).map_err(failed("noting hours"))?;
+        hours::append_due(&transaction, due).map_err(failed("marking hours as due"))?;
         let next_revision = detector_output::append(&transaction, &staged.conclusions, revision)
-            .map_err(failed("adding conclusions"))?;
+            .map_err(failed("adding detector output"))?;
         transaction.commit().map_err(failed("committing"))?;
         Ok(next_revision)
     }

@@ -59,7 +59,11 @@ impl ConnectionPool {
     }
 
     /// Pool of these connections.
-    pub(super) fn from_connections(connections: Vec<Connection>, lock: &Arc<Lock>, fatal: &Fatal) -> Self {
+    pub(super) fn from_connections(
+        connections: Vec<Connection>,
+        lock: &Arc<Lock>,
+        fatal: &Fatal,
+    ) -> Self {
         let reader = |connection| Reader {
             connection,
             _lock: Arc::clone(lock),

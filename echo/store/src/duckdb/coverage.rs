@@ -16,11 +16,11 @@ use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::coverage::{self, Seen, SlottedWindow};
-use crate::reporting::{OriginCoverage, CoverageRows};
+use crate::reporting::{CoverageRows, OriginCoverage};
 
 mod slot;
 
-use slot::{Slot, is_tileable, windows_to_count, tiles};
+use slot::{Slot, is_tileable, tiles, windows_to_count};
 
 /// Maximum number of cached rows, of about 40 bytes each, and of rows that one query may count by
 /// slot.

@@ -81,7 +81,7 @@ impl DiskSpace {
         // If the volume cannot be queried, the engine reports errors itself.
         let Some((available, floor)) = self.shortage() else {
             if self.is_low.swap(false, Ordering::AcqRel) {
-                tracing::info!("there is room again: events are taken");
+                tracing::info!("the volume has free space again: accepting events");
             }
             return Ok(());
         };
@@ -90,11 +90,11 @@ impl DiskSpace {
             tracing::error!(
                 volume.available_bytes = available,
                 volume.floor_bytes = floor,
-                "the volume of the database is nearly full: {} bytes are free, the floor is {floor}; no events are taken \
+                "the volume of the database is nearly full: {} bytes are free, the floor is {floor}; no events are accepted \
                  until there is room{}",
                 available,
                 if freed {
-                    ", the ballast was given up"
+                    ", the ballast was removed"
                 } else {
                     ""
                 },
@@ -119,7 +119,7 @@ impl DiskSpace {
         {
             tracing::warn!(
                 "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; the ballast \
-                 was given up"
+                 was removed"
             );
         }
     }
@@ -166,7 +166,7 @@ impl DiskSpace {
             && !self.ballast.exists()
             && let Err(error) = make(&self.part, &self.ballast, size)
         {
-            tracing::warn!(%error, "the ballast {} could not be made", self.ballast.display());
+            tracing::warn!(%error, "cannot create the ballast {}", self.ballast.display());
             // A partial ballast only takes up space.
             let _absent = fs::remove_file(&self.part);
         }
@@ -199,7 +199,7 @@ fn make(part: &Path, ballast: &Path, bytes: u64) -> io::Result<()> {
 mod tests {
     use std::fs::{self, File};
 
-    use super::{RequiredSpace, DiskSpace};
+    use super::{DiskSpace, RequiredSpace};
     use crate::duckdb::rows::partition::Blocks;
     use crate::limits::{Amount, Limits};
 
@@ -245,7 +245,7 @@ mod tests {
                 ..Limits::default()
             },
         );
-        assert!(volume.admit().is_err(), "the ballast was given up");
+        assert!(volume.admit().is_err(), "the ballast was removed");
         File::create(folder.path().join("echo.db.ballast")).unwrap();
         volume.admit().unwrap();
     }

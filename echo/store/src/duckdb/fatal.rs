@@ -75,7 +75,7 @@ impl Fatal {
     pub(super) fn record(&self, error: &str) {
         if is_fatal(error) {
             let cause = first_line(error);
-            self.set(format!("{cause}; what was acknowledged is on the disk"));
+            self.set(format!("{cause}; acknowledged data is on the disk"));
         }
     }
 
@@ -130,14 +130,15 @@ pub(super) fn first_line(error: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{OpenFailure, Fatal};
+    use super::{Fatal, OpenFailure};
 
     #[tokio::test]
     async fn the_first_fatal_error_is_remembered_and_others_are_not() {
         let fatal = Fatal::default();
         fatal.record("Constraint Error: no");
         fatal.record("FATAL Error: Could not write file: No space left on device\nStack Trace");
-        fatal.record("FATAL Error: database has been invalidated because of a previous fatal error");
+        fatal
+            .record("FATAL Error: database has been invalidated because of a previous fatal error");
         let met = fatal.wait().await.to_string();
         assert!(met.contains("No space left"), "{met}");
         assert!(!met.contains("Stack"), "{met}");

@@ -51,12 +51,12 @@ impl FileCheck {
     pub(super) fn loss(&self) -> Option<String> {
         let what = match file_at(&self.path) {
             Ok(file) if file == self.file => return None,
-            Ok(_other) => "there is another one".to_owned(),
+            Ok(_other) => "another file has its name".to_owned(),
             Err(error) => error.to_string(),
         };
         let path = self.path.display();
         Some(format!(
-            "{path} is no longer the file that was opened ({what}); what was acknowledged is in that file"
+            "{path} is no longer the file that was opened ({what}); acknowledged data is in that file"
         ))
     }
 

@@ -28,7 +28,7 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
         Suitability::Local => Ok(()),
         Suitability::Unclear(kind) => {
             tracing::warn!(
-                "{} lies on {kind}, which may not keep other machines away or lose what was acknowledged: be sure that it is \
+                "{} is on {kind}, which may not exclude other machines and may lose acknowledged data: make sure that it is \
                  local and used by one machine",
                 path.display()
             );
@@ -37,7 +37,7 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
         Suitability::Network(kind) => Err(StoreError::Unsuitable {
             path: path.display().to_string(),
             reason: format!(
-                "it lies on {kind}, a network file system, where neither locks nor durability can be relied on"
+                "it is on {kind}, a network file system without reliable locks and durability"
             ),
         }),
     }

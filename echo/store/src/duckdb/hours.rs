@@ -112,6 +112,6 @@ impl CostHours for DuckDbStore {
             })?;
             Ok(sum)
         };
-        self.readers.run("adding up closed hours", question).await
+        self.readers.run("summing closed hours", question).await
     }
 }

@@ -26,7 +26,7 @@ impl Lock {
     pub(super) fn acquire(path: &Path, now: Nanos) -> Result<Self, StoreError> {
         let failed = |error: io::Error| StoreError::Unsuitable {
             path: path.display().to_string(),
-            reason: format!("its lock file cannot be written ({error})"),
+            reason: format!("cannot write its lock file ({error})"),
         };
         let mut file = OpenOptions::new()
             .read(true)
@@ -51,7 +51,7 @@ impl Lock {
         if let Err(error) = written {
             // The lock is held all the same: a full disk must not keep an operator from opening the
             // database and freeing space.
-            tracing::warn!(%error, "the lock file of {} cannot say who holds it", path.display());
+            tracing::warn!(%error, "cannot write the holder to the lock file of {}", path.display());
         }
         Ok(Self(file))
     }
@@ -76,7 +76,7 @@ impl Drop for Lock {
         // The file stays: a waiting process has it open, and a new file under its name would be
         // another lock.
         if let Err(error) = self.0.set_len(0) {
-            tracing::debug!(%error, "the lock file keeps the name of its last holder");
+            tracing::debug!(%error, "cannot clear the holder in the lock file");
         }
     }
 }
@@ -96,7 +96,7 @@ pub(super) fn canonical(path: &Path) -> Result<PathBuf, StoreError> {
     }
     let name = path
         .file_name()
-        .ok_or_else(|| unreadable(path, "it names no file".to_owned()))?;
+        .ok_or_else(|| unreadable(path, "the path has no file name".to_owned()))?;
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),

@@ -42,7 +42,11 @@ struct Stop(Arc<Signal>);
 
 impl Maintenance {
     /// Starts the thread; a round begins every `every`.
-    pub(super) fn start(mut rounds: MaintenanceRounds, lock: Arc<Lock>, every: Duration) -> io::Result<Self> {
+    pub(super) fn start(
+        mut rounds: MaintenanceRounds,
+        lock: Arc<Lock>,
+        every: Duration,
+    ) -> io::Result<Self> {
         let signal = Arc::new(Signal::default());
         let stop = Stop(Arc::clone(&signal));
         let (running, ended) = watch::channel(());

@@ -30,7 +30,8 @@ pub(super) fn version(
         schema::applied(connection).map_err(failed)?
     };
     let Some((found, _)) = applied.last() else {
-        let reason = "it is a database of another program: there is something in it, but no list of migrations";
+        let reason =
+            "it is a database of another program: it has contents, but no table of migrations";
         return Err(unreadable(path, reason.to_owned()));
     };
     // Check for differing migrations first: a database with another history is not a newer one.

@@ -35,7 +35,7 @@ impl LockedDatabase {
     fn lock(db: &Path, clock: &dyn Clock) -> Result<Self, StoreError> {
         let path = canonical(db)?;
         if !path.is_file() {
-            return Err(unreadable(&path, "there is no such file".to_owned()));
+            return Err(unreadable(&path, "no such file".to_owned()));
         }
         let lock = Lock::acquire(&path, clock.now())?;
         Ok(Self { path, _lock: lock })

@@ -73,8 +73,8 @@ fn memory(limit: Amount) -> Result<u64, StoreError> {
         return Ok(bytes);
     }
     let total = memory::total().ok_or_else(|| StoreError::Engine {
-        doing: "asking how much memory there is",
-        reason: "the system does not tell; write the limit in bytes, such as 2GB".to_owned(),
+        doing: "reading the memory size",
+        reason: "the system does not report it; set the limit in bytes, such as 2GB".to_owned(),
     })?;
     Ok(limit.bytes_of(total))
 }
@@ -87,7 +87,7 @@ pub(super) fn inspect(path: &Path, migrations: &[Migration]) -> Result<i64, Stor
         return match fs::symlink_metadata(beside(path, ".wal")) {
             Ok(_) => Err(unreadable(
                 path,
-                "it is missing, but its write-ahead log is there; restore both or remove the log"
+                "it is missing, but its write-ahead log exists; restore both or remove the log"
                     .to_owned(),
             )),
             Err(_absent) => Ok(0),

@@ -25,11 +25,11 @@ pub(super) fn tighten(path: &Path) {
         let file = file.display();
         match tightened {
             Ok(()) => tracing::warn!(
-                "{file} was open to every account of this machine: its mode is 0600 now"
+                "{file} was accessible to every account of this machine: its mode is now 0600"
             ),
             Err(error) => tracing::warn!(
                 %error,
-                "{file} is open to every account of this machine, and its mode cannot be changed"
+                "{file} is accessible to every account of this machine, and its mode cannot be changed"
             ),
         }
     }

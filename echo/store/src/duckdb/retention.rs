@@ -102,7 +102,7 @@ impl Retention {
             Ok(()) | Err(StoreError::Closed) => {}
             Err(error) => tracing::warn!(
                 error = echo_core::error::chain(&error),
-                "the limits of the database could not be looked after"
+                "cannot enforce the limits of the database"
             ),
         }
     }
@@ -114,7 +114,8 @@ impl Retention {
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         // Without this the clock would be trusted, so nothing is deleted if it fails.
-        self.time.begin(|| store_error(partition::minutes(connection)))?;
+        self.time
+            .begin(|| store_error(partition::minutes(connection)))?;
         let now = self.time.advance(self.clock.now(), after);
         // First free what the database needs; the search for unused entries reads all events.
         self.keep_age(connection, (now, signal), checkpoint)?;
@@ -152,7 +153,7 @@ impl Retention {
         }
         self.has_deleted.set(false);
         if gone > 0 {
-            tracing::info!("forgot {gone} names and origins that no event refers to any more");
+            tracing::info!("deleted {gone} series and origins that no event refers to");
         }
         Ok(())
     }
@@ -281,7 +282,7 @@ impl Retention {
             self.has_deleted.set(self.has_deleted.get() || deleted > 0);
             if !is_followed {
                 tracing::warn!(
-                    "the database is full: events were deleted that the detector had not judged yet"
+                    "the database is full: events were deleted before the detector judged them"
                 );
             }
             if deleted == 0 {
@@ -310,7 +311,7 @@ fn after_restart(running: u64, until: Nanos) -> String {
     match running {
         0 => String::new(),
         n => format!(
-            "; {n} jobs of that time still run, and a restart will know them from {until} on only"
+            "; {n} jobs of that time are still running, and after a restart the detector knows them only from {until} on"
         ),
     }
 }
@@ -332,7 +333,7 @@ impl std::fmt::Display for Reason {
             Self::Size { used, begin } => {
                 write!(
                     f,
-                    "the database used {used} bytes, deleting begins at {begin}"
+                    "the database used {used} bytes, deletion begins at {begin}"
                 )
             }
             Self::Floor { available, floor } => {
@@ -346,7 +347,7 @@ impl std::fmt::Display for Reason {
 }
 
 fn store_error<T>(answer: EngineResult<T>) -> Result<T, StoreError> {
-    answer.map_err(engine("looking after the limits"))
+    answer.map_err(engine("enforcing the limits"))
 }
 
 /// Whether `every` nanoseconds have passed, or the clock went back.

@@ -28,14 +28,14 @@ use tokio::time::timeout;
 
 use crate::StoreError;
 use crate::duckdb::batches;
-use crate::duckdb::connection_pool::{Reader, ConnectionPool};
+use crate::duckdb::connection_pool::{ConnectionPool, Reader};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::sql::answer::Rows;
 use crate::duckdb::sql::memory::Memory;
 use crate::duckdb::sql::problem::RedactedPaths;
-use crate::duckdb::sql::watch::{AbandonOnDrop, RunSlot, Rules, STUCK_AFTER, Stop, Stuck, Watch};
+use crate::duckdb::sql::watch::{AbandonOnDrop, Rules, RunSlot, STUCK_AFTER, Stop, Stuck, Watch};
 use crate::sql::{SqlError, SqlQuery, SqlTable};
 use crate::timings::Stopwatch;
 
@@ -160,7 +160,7 @@ impl SqlPool {
         if timeout(CLOSE_TIMEOUT, self.readers.close()).await.is_err() {
             tracing::warn!(
                 after_s = CLOSE_TIMEOUT.as_secs(),
-                "a statement does not stop and is left behind"
+                "a statement does not stop and is abandoned"
             );
         }
     }
@@ -228,10 +228,10 @@ fn vetted(connection: &Connection, text: &str) -> Result<ReadOnlySql, SqlError> 
         .map_err(problem::from_engine)?;
     if tree.len() > MAX_TREE_BYTES {
         let reason = "the statement has too many parts";
-        return Err(Refusal::new(reason, "ask for less in one statement").into());
+        return Err(Refusal::new(reason, "split the statement").into());
     }
     let tree: Value = serde_json::from_str(&tree).map_err(|_too_deep| {
-        let reason = "the statement is nested too deep";
+        let reason = "the statement is nested too deeply";
         Refusal::new(reason, "name parts of it in WITH")
     })?;
     if let Some((message, position)) = echo_sql_guard::syntax_error(&tree) {
@@ -250,11 +250,7 @@ fn begin(connection: &Connection) -> EngineResult<()> {
     })
 }
 
-fn rows(
-    connection: &Connection,
-    sql: &ReadOnlySql,
-    question: &SqlQuery,
-) -> EngineResult<SqlTable> {
+fn rows(connection: &Connection, sql: &ReadOnlySql, question: &SqlQuery) -> EngineResult<SqlTable> {
     let mut statement = connection.prepare(sql.text())?;
     let mut rows = Rows::new((question.max_rows, question.max_bytes));
     for batch in batches::stream(&mut statement, [])? {

@@ -18,7 +18,7 @@ use crate::duckdb::fatal::{Fatal, or_fatal};
 use crate::duckdb::file_check::FileCheck;
 use crate::duckdb::hours::HoursCache;
 use crate::duckdb::lock::{Lock, canonical};
-use crate::duckdb::maintenance::{MaintenanceRounds, Maintenance};
+use crate::duckdb::maintenance::{Maintenance, MaintenanceRounds};
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::open::Opened;
 use crate::duckdb::retention::Retention;
@@ -58,7 +58,8 @@ fn start(
     let starting = engine("starting");
     let fatal = presence.fatal().clone();
     let backlog = Arc::new(Backlog::default());
-    let readers = |count| ConnectionPool::new(&connection, &lock, (count, &fatal)).map_err(&starting);
+    let readers =
+        |count| ConnectionPool::new(&connection, &lock, (count, &fatal)).map_err(&starting);
     let (follower, readers) = (readers(1)?, readers(config.readers.max(1))?);
     let sql = SqlPool::new(sql, &config.path, (&lock, &fatal));
     let looking_after = connection.try_clone().map_err(&starting)?;

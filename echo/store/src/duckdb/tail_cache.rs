@@ -245,7 +245,11 @@ mod tests {
         assert_eq!(take(&recent, 1, 1), None);
         assert_eq!(take(&recent, 2, 1), Some((vec![3], 3)));
         recent.add(of_events(3, most + 1));
-        assert_eq!(take(&recent, MAX_EVENTS + 2, 1), None, "one that is too large");
+        assert_eq!(
+            take(&recent, MAX_EVENTS + 2, 1),
+            None,
+            "one that is too large"
+        );
     }
 
     #[test]

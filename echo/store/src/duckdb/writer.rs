@@ -16,7 +16,7 @@ use tracing::{Span, trace_span};
 
 use crate::duckdb::DuckDbConfig;
 use crate::duckdb::commit::Session;
-use crate::duckdb::group_commit::{Append, MaintenanceTask, StoreVerdicts, Group, Pace, Request};
+use crate::duckdb::group_commit::{Append, Group, MaintenanceTask, Pace, Request, StoreVerdicts};
 use crate::duckdb::lock::Lock;
 use crate::duckdb::rows::dictionary_gc::UnusedEntries;
 use crate::duckdb::rows::partition::DeleteRange;
@@ -132,7 +132,10 @@ impl Writer {
     /// Queues the costs of an hour and waits until they are committed.
     pub(super) async fn close_hour(&self, closing: ClosingHour) -> Result<Closed, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.request(Request::MaintenanceTask(MaintenanceTask::CloseHour { closing, answer }))?;
+        self.request(Request::MaintenanceTask(MaintenanceTask::CloseHour {
+            closing,
+            answer,
+        }))?;
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -221,7 +224,7 @@ impl Drop for Joined {
     fn drop(&mut self) {
         let panicked = self.0.take().is_some_and(|thread| thread.join().is_err());
         if panicked {
-            tracing::error!("a thread of the store has panicked");
+            tracing::error!("a thread of the store panicked");
         }
     }
 }
@@ -243,8 +246,12 @@ fn write(
         for chore in chores {
             at_work.set(Some(Stopwatch::start()));
             let span = match chore {
-                MaintenanceTask::Delete { .. } => trace_span!(target: spans::TARGET, spans::RETENTION),
-                MaintenanceTask::Tidy { .. } | MaintenanceTask::Forget { .. } | MaintenanceTask::CloseHour { .. } => Span::none(),
+                MaintenanceTask::Delete { .. } => {
+                    trace_span!(target: spans::TARGET, spans::RETENTION)
+                }
+                MaintenanceTask::Tidy { .. }
+                | MaintenanceTask::Forget { .. }
+                | MaintenanceTask::CloseHour { .. } => Span::none(),
             };
             span.in_scope(|| session.run_task(chore));
         }

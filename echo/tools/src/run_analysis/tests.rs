@@ -4,7 +4,7 @@ use echo_core::error::{Code, Coded};
 use echo_sql_guard::refusal::Refusal;
 use echo_sql_guard::views::PUBLISHED;
 use echo_store::StoreError;
-use echo_store::sql::{Truncation, SqlColumn, SqlError, SqlTable};
+use echo_store::sql::{SqlColumn, SqlError, SqlTable, Truncation};
 use serde_json::{Value, json};
 
 use super::{Analysis, RunAnalysis};

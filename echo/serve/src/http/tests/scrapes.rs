@@ -49,7 +49,11 @@ impl Lab {
             .append(batch(0..4, 0..=600))
             .await
             .unwrap();
-        lab.context.store.store_verdicts(conclusions()).await.unwrap();
+        lab.context
+            .store
+            .store_verdicts(conclusions())
+            .await
+            .unwrap();
         lab
     }
 

@@ -130,7 +130,7 @@ mod tests {
     use echo_core::units::{Nanos, Window};
     use proptest::prelude::*;
 
-    use super::{DAY, FINEST, LENGTHS, Slot, is_tileable, windows_to_count, tiles};
+    use super::{DAY, FINEST, LENGTHS, Slot, is_tileable, tiles, windows_to_count};
 
     fn window(from_s: i64, to_s: i64) -> Window {
         let at = |seconds: i64| Nanos::new(seconds * 1_000_000_000);

@@ -16,7 +16,7 @@ use super::{CoverageCache, MAX_ROWS};
 use crate::contract::sample::{at, batch, gauge, origin, window};
 use crate::duckdb::DuckDbStore;
 use crate::duckdb::rows::coverage::Seen;
-use crate::reporting::{OriginCoverage, CoverageRows};
+use crate::reporting::{CoverageRows, OriginCoverage};
 use crate::{Coverage, EventStore};
 
 fn seen(millis: i64) -> Seen {

@@ -36,7 +36,7 @@ pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, Sto
     if fs::symlink_metadata(target).is_ok() {
         return Err(StoreError::Unwritable {
             path: target.display().to_string(),
-            reason: "it exists already, and a backup replaces nothing".to_owned(),
+            reason: "it already exists, and a backup does not overwrite files".to_owned(),
         });
     }
     // Opened and closed before the file is copied: the engine's own lock would be released by
@@ -52,7 +52,7 @@ pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, Sto
     if found != contents {
         return Err(StoreError::Unwritable {
             path: target.display().to_string(),
-            reason: format!("the copy has {found:?} where the database has {contents:?}"),
+            reason: format!("the copy contains {found:?}, but the database {contents:?}"),
         });
     }
     let bytes = partial.finish(target)?;

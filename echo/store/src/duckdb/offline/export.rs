@@ -32,7 +32,7 @@ pub fn export(
     let mut written = Vec::new();
     for dataset in parquet::DATASETS {
         let rows = parquet::partitions(&connection, dataset, scope)
-            .map_err(engine("counting what is exported"))?;
+            .map_err(engine("counting the rows to export"))?;
         if !rows.is_empty() {
             parquet::write(&connection, dataset, scope, &folder.join(dataset.name))
                 .map_err(engine("writing Parquet"))?;

@@ -14,5 +14,5 @@ use crate::duckdb::rows::gpus;
 pub fn gpus(db: &Path, clock: &dyn Clock) -> Result<Vec<Gpus>, StoreError> {
     let held = LockedDatabase::lock(db, clock)?;
     let connection = held.read()?;
-    gpus::read(&connection).map_err(engine("reading which GPUs there are"))
+    gpus::read(&connection).map_err(engine("reading the GPUs"))
 }

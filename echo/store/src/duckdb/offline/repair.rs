@@ -92,7 +92,7 @@ fn put_back(moves: &[(PathBuf, PathBuf)]) -> Result<(), StoreError> {
         let moved = fs::rename(aside, file).map_err(|error| StoreError::Unwritable {
             path: file.display().to_string(),
             reason: format!(
-                "{error}; the log lies at {}: rename it before anything else opens the database",
+                "{error}; the log is at {}: rename it before anything else opens the database",
                 aside.display()
             ),
         });
@@ -105,7 +105,7 @@ fn put_back(moves: &[(PathBuf, PathBuf)]) -> Result<(), StoreError> {
 fn not_the_log(broken: StoreError) -> StoreError {
     let hint = |reason: &str| {
         format!(
-            "{reason}; the log is not what is damaged and was left alone: mend that, then try again"
+            "{reason}; the log is not the cause and was left unchanged: fix that, then try again"
         )
     };
     match broken {
@@ -175,7 +175,7 @@ mod tests {
             matches!(refused, StoreError::Unreadable { .. }),
             "{refused:?}"
         );
-        assert!(refused.to_string().contains("left alone"), "{refused}");
+        assert!(refused.to_string().contains("left unchanged"), "{refused}");
         assert_eq!(fs::read(&log).unwrap(), b"log");
     }
 }

@@ -71,7 +71,11 @@ impl TrustedTime {
             self.at = minutes.next().map(|first| {
                 let through = |(at, before): (Nanos, Nanos), minute: Nanos| {
                     let passed = minute.value().saturating_sub(before.value());
-                    let believed = if passed > MAX_TRUSTED_GAP { MINUTE } else { passed };
+                    let believed = if passed > MAX_TRUSTED_GAP {
+                        MINUTE
+                    } else {
+                        passed
+                    };
                     (minute.min(at.offset(2 * believed)), minute)
                 };
                 minutes.fold((first, first), through).0
@@ -91,7 +95,7 @@ impl TrustedTime {
         let is_behind = now.value().saturating_sub(at.value()) > LOGGED_LEAD;
         if is_behind && !self.is_behind {
             tracing::warn!(
-                "the clock leapt ahead from {at} to {now}; retention by age follows it slowly"
+                "the clock jumped ahead from {at} to {now}; retention by age follows it slowly"
             );
         }
         self.is_behind = is_behind;

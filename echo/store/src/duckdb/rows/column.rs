@@ -145,7 +145,7 @@ pub(super) fn column<'b, A: Array + 'static>(
 
 /// A stored value that was never written by Echo.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} does not hold what was written")]
+#[error("{0} holds an unexpected value")]
 pub(super) struct Unexpected(pub(super) &'static str);
 
 /// Wraps an error of this module as an engine error, which is what callers report.

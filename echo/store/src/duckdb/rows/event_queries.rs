@@ -6,7 +6,7 @@ use echo_core::units::Window;
 use fleet_proto::metric;
 
 use crate::duckdb::query::Query;
-use crate::timeseries::{TimeseriesQuery, MAX_APART_NANOS};
+use crate::timeseries::{MAX_APART_NANOS, TimeseriesQuery};
 use crate::{EventQuery, EvidenceQuery, JobQuery, WITH_ATTRS};
 
 /// Events of a page, plus one if there are more.
@@ -194,7 +194,9 @@ fn of_job(query: Query, (cluster, job, rank): (&ClusterId, Option<&JobId>, Optio
         Some(job) => query.bind("AND job = ?", job.as_str().to_owned()),
         None => query.then("AND job IS NULL"),
     };
-    query.bind_some("AND rank = ?", rank.map(Rank::value)).then(")")
+    query
+        .bind_some("AND rank = ?", rank.map(Rank::value))
+        .then(")")
 }
 
 /// First and last event time.

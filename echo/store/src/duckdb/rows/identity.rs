@@ -9,7 +9,7 @@ use echo_core::ids::{CommId, JobId, MetricName, Op, RankOf, RoleId};
 use echo_core::model::event::{Origin, Source};
 use echo_core::units::Nanos;
 
-use crate::duckdb::batch_dedup::{Entry, BatchDedup};
+use crate::duckdb::batch_dedup::{BatchDedup, Entry};
 use crate::duckdb::batches;
 use crate::duckdb::dictionary::Entries;
 use crate::duckdb::dictionary::series::{Collectives, Series};

@@ -102,7 +102,10 @@ pub(in crate::duckdb) fn blocks(connection: &Connection) -> EngineResult<Blocks>
 }
 
 /// Event times in the part of a slice, rounded down to ten seconds.
-pub(in crate::duckdb) fn times(connection: &Connection, cut: &DeleteRange) -> EngineResult<Vec<Nanos>> {
+pub(in crate::duckdb) fn times(
+    connection: &Connection,
+    cut: &DeleteRange,
+) -> EngineResult<Vec<Nanos>> {
     let mut statement = connection.prepare(
         "SELECT DISTINCT timestamp_ns - timestamp_ns % 10000000000 FROM event_rows
          WHERE event_id BETWEEN ? AND ? AND received_ns < ?",

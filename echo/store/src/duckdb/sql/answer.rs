@@ -13,7 +13,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
-use crate::sql::{Truncation, SqlColumn, SqlTable};
+use crate::sql::{SqlColumn, SqlTable, Truncation};
 
 /// Largest integer that every JSON reader represents exactly.
 const EXACT: u64 = 1 << 53;

@@ -200,7 +200,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::time::Duration;
 
-    use super::{POLL_EVERY, Running, MAX_WAIT, pause, resident};
+    use super::{MAX_WAIT, POLL_EVERY, Running, pause, resident};
 
     #[test]
     fn a_statement_waits_for_earlier_ones_no_longer_than_it_may_run() {

@@ -225,7 +225,9 @@ mod tests {
 
     use tokio::sync::Semaphore;
 
-    use super::{INTERRUPT_EVERY, AbandonOnDrop, RunSlot, Rules, SPARE_CONNECTIONS, Stop, Stuck, Watch};
+    use super::{
+        AbandonOnDrop, INTERRUPT_EVERY, Rules, RunSlot, SPARE_CONNECTIONS, Stop, Stuck, Watch,
+    };
 
     /// Rules with a passed deadline, and this delay until it counts as stuck.
     fn over(stuck_after: Duration) -> Rules {

@@ -27,7 +27,10 @@ async fn a_database_that_is_opened_again_goes_on_where_it_was() {
     let events = vec![wait(&rank, 10), wait(&rank, 20)];
     store.append(batch(1, events.clone())).await.unwrap();
     store.append(content()).await.unwrap();
-    store.store_verdicts(incidents([found.clone()])).await.unwrap();
+    store
+        .store_verdicts(incidents([found.clone()]))
+        .await
+        .unwrap();
     store.store_verdicts(losses([cost.clone()])).await.unwrap();
     store.close().await.unwrap();
     drop(store);
@@ -44,7 +47,10 @@ async fn a_database_that_is_opened_again_goes_on_where_it_was() {
     assert_eq!(page.events[2].event, events[0]);
     let mut later = found.clone();
     later.last_seen = at(50);
-    store.store_verdicts(incidents([later.clone()])).await.unwrap();
+    store
+        .store_verdicts(incidents([later.clone()]))
+        .await
+        .unwrap();
     let all = window(0, 100);
     assert_eq!(store.incidents(None, all).await.unwrap(), [later]);
     assert_eq!(store.lost_time(None, all).await.unwrap(), [cost]);

@@ -162,7 +162,7 @@ async fn mistakes_are_told_so_that_they_can_be_corrected() {
         (
             "SELECT rank FROM verdict",
             Code::Refused,
-            "verdict is not among",
+            "verdict is not a published view",
         ),
         ("SELECT rank FORM verdicts", Code::Invalid, "at byte"),
         (

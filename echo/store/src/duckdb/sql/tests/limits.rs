@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Lab, question};
 use crate::EventStore;
-use crate::sql::{Truncation, SqlError, SqlQuery};
+use crate::sql::{SqlError, SqlQuery, Truncation};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_are_json_that_loses_nothing() {
@@ -164,7 +164,10 @@ async fn a_table_is_cut_off_by_rows_and_by_bytes() {
     // The last rows of a long table are never computed.
     let endless = "SELECT a.i FROM range(1000000) a(i), range(1000000) b, range(1000000) c";
     let endless = ask(endless, 3, 1 << 20).await.unwrap();
-    assert_eq!((endless.rows.len(), endless.cut), (3, Some(Truncation::Rows)));
+    assert_eq!(
+        (endless.rows.len(), endless.cut),
+        (3, Some(Truncation::Rows))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
