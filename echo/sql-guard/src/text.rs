@@ -222,7 +222,7 @@ mod tests {
     use super::{MAX_BRACKETS, MAX_TEXT_BYTES, check};
 
     #[test]
-    fn texts_that_the_parser_should_not_see_are_refused() {
+    fn texts_that_the_parser_must_not_receive_are_refused() {
         for text in [
             "x".repeat(MAX_TEXT_BYTES + 1),
             "(".repeat(MAX_BRACKETS + 1),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_named_is_not_copied_too_often() {
+    fn a_named_window_is_not_copied_too_often() {
         let used = |times: usize| {
             let uses = vec!["sum(a) OVER w"; times].join(", ");
             format!("SELECT {uses} FROM t WINDOW w AS (ORDER BY a)")

@@ -56,7 +56,7 @@ async fn a_batch_sent_twice_is_stored_once() {
 }
 
 #[tokio::test]
-async fn numbers_of_agents_and_contents_are_told_apart() {
+async fn batch_numbers_are_distinguished_by_agent_and_by_content() {
     let store = DuckDbStore::scratch();
     let numbered = |agent: &str, number| BatchKey::Numbered {
         agent: agent.parse().unwrap(),
@@ -84,7 +84,7 @@ async fn numbers_of_agents_and_contents_are_told_apart() {
 }
 
 #[tokio::test]
-async fn an_event_comes_back_as_it_went_in() {
+async fn an_event_is_read_as_it_was_stored() {
     let store = DuckDbStore::scratch();
     let (rank, node) = (origin("prod", "node-1", 63), bare_origin("prod", "node-1"));
     let sent = vec![
@@ -248,7 +248,7 @@ async fn the_extent_is_that_of_the_cluster() {
 }
 
 #[tokio::test]
-async fn nan_never_enters() {
+async fn nan_and_infinity_are_rejected() {
     let store = DuckDbStore::scratch();
     let rank = origin("prod", "node-1", 0);
     let mut sampled = wait(&rank, 10);

@@ -205,7 +205,7 @@ mod tests {
     use super::{Amount, Limits, MIB};
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn sizes_are_parsed_with_units() {
         for (text, amount) in [
             ("50GB", Amount::Bytes(50_000_000_000)),
             ("512 MiB", Amount::Bytes(512 * MIB)),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_is_the_larger_of_two_unless_it_is_said() {
+    fn the_default_floor_is_a_share_with_a_minimum_and_maximum() {
         let usual = Limits::default();
         assert_eq!(usual.floor_bytes(1_000 * MIB), 256 * MIB);
         assert_eq!(usual.floor_bytes(100_000 * MIB), 2_000 * MIB);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn retention_begins_at_four_fifths_of_what_there_is_room_for() {
+    fn retention_begins_at_four_fifths_of_the_available_space() {
         let half = Limits {
             size: Some(Amount::Share(0.5)),
             ..Limits::default()

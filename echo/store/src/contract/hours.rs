@@ -53,7 +53,7 @@ async fn closed(store: &DuckDbStore) -> Vec<StoredHour> {
 }
 
 #[tokio::test]
-async fn whatever_is_stored_makes_its_hours_due() {
+async fn storing_anything_makes_its_hours_due() {
     let store = DuckDbStore::scratch();
     assert_eq!(store.due_hours(), []);
     report(&store, 1, 3 * HOUR_MS).await;
@@ -74,7 +74,7 @@ async fn whatever_is_stored_makes_its_hours_due() {
 }
 
 #[tokio::test]
-async fn a_closed_hour_comes_back_as_it_went_in() {
+async fn a_closed_hour_is_read_as_it_was_stored() {
     let store = DuckDbStore::scratch();
     report(&store, 1, 10).await;
     let mut unknown = node_hour("prod", "node-1", 0);
@@ -106,7 +106,7 @@ async fn a_closed_hour_comes_back_as_it_went_in() {
 }
 
 #[tokio::test]
-async fn an_hour_gets_a_revision_when_it_comes_to_something_else() {
+async fn an_hour_gets_a_revision_when_its_costs_change() {
     let store = DuckDbStore::scratch();
     let both = |lost_us| {
         vec![

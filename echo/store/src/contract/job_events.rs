@@ -46,7 +46,7 @@ fn evidence_query() -> EvidenceQuery {
 }
 
 #[tokio::test]
-async fn host_evidence_is_added_up_over_whole_blocks() {
+async fn host_evidence_is_summed_over_whole_blocks() {
     let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let mut renamed = Origin::clone(&first);
@@ -123,7 +123,7 @@ fn job_query() -> JobQuery {
 }
 
 #[tokio::test]
-async fn the_events_of_a_job_are_its_latest_in_their_order() {
+async fn the_latest_events_of_a_job_are_returned_in_order() {
     let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let mut other_job = Origin::clone(&first);
@@ -211,7 +211,7 @@ fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
 }
 
 #[tokio::test]
-async fn signals_are_added_up_per_rank_and_stretch_whatever_clocks_say() {
+async fn signals_are_summed_per_rank_and_bucket_despite_clock_differences() {
     let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let events = signals(&first, &second);

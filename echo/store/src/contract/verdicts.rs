@@ -19,7 +19,7 @@ fn cluster(name: &str) -> ClusterId {
 }
 
 #[tokio::test]
-async fn the_latest_conclusion_counts() {
+async fn the_latest_revision_is_returned() {
     let store = DuckDbStore::scratch();
     let open = incident(1, "prod", 0, 10);
     store
@@ -57,7 +57,7 @@ async fn the_latest_conclusion_counts() {
 }
 
 #[tokio::test]
-async fn an_incident_comes_back_as_it_went_in() {
+async fn an_incident_is_read_as_it_was_stored() {
     let store = DuckDbStore::scratch();
     let with = |id, change: &dyn Fn(&mut Incident)| {
         let mut incident = incident(id, "prod", 0, 10);

@@ -234,7 +234,7 @@ mod tests {
         ends.collect()
     }
 
-    fn near_the_ends() -> impl Strategy<Value = u64> {
+    fn near_the_bounds() -> impl Strategy<Value = u64> {
         (0..40_u64, proptest::bool::ANY)
             .prop_map(|(number, high)| if high { u64::MAX - number } else { number })
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_agents_those_not_heard_of_for_longest_go() {
+    fn the_longest_idle_agents_are_evicted_first() {
         let mut ledger = BatchDedup::default();
         let key = |n: usize| BatchKey::Numbered {
             agent: format!("agent-{n}").parse().unwrap(),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_is_forgotten() {
+    fn old_entries_expire() {
         let mut ledger = BatchDedup::default();
         ledger.insert(Entry::from_key(&numbered(1)), Nanos::new(10));
         ledger.insert(Entry::Content(7), Nanos::new(10));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_leaps_ahead_makes_nothing_old_that_came_just_before() {
+    fn a_clock_jump_does_not_expire_recent_batches() {
         const HOUR: i64 = 3_600 * 1_000_000_000;
         let cutoff = |hours: &[i64], now: i64| {
             let mut ledger = BatchDedup::default();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_content_is_found_behind_one_that_a_wrong_clock_dated() {
+    fn the_oldest_content_is_found_despite_one_dated_by_a_wrong_clock() {
         let mut ledger = BatchDedup::default();
         ledger.insert(Entry::Content(7), Nanos::new(9_000));
         ledger.insert(Entry::Content(8), Nanos::new(20));
@@ -314,7 +314,7 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_remember_exactly_what_was_inserted(
-            numbers in collection::vec(near_the_ends(), 0..60)
+            numbers in collection::vec(near_the_bounds(), 0..60)
         ) {
             let mut ledger = BatchDedup::default();
             let mut expected = BTreeSet::new();

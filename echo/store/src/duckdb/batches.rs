@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
-    fn an_interrupt_between_two_batches_is_an_error_and_no_panic() {
+    fn an_interrupt_between_two_batches_is_an_error_not_a_panic() {
         let connection = Connection::open_in_memory().unwrap();
         let interrupt = connection.interrupt_handle();
         let mut endless = connection

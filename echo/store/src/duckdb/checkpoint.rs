@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_failed_is_tried_again() {
+    fn a_failed_checkpoint_is_retried() {
         let (writer, checkpoints, _folder) = database();
         // The engine refuses a checkpoint while a transaction changes the schema of a table.
         writer
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pieces_are_merged_and_large_ones_are_written_without_waiting_for_that() {
+    fn small_row_groups_are_merged_and_large_ones_are_written_without_merging() {
         let (writer, checkpoints, _folder) = database();
         let add = |events: u64, is_busy: bool| {
             let rows = "INSERT INTO event_rows SELECT range, range FROM range(30000)";
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_owed_comes_back_although_echo_is_busy() {
+    fn requested_space_is_reclaimed_under_load() {
         let (writer, checkpoints, _folder) = database();
         let used = || partition::blocks(&checkpoints.connection).unwrap().used;
         let rows = "INSERT INTO event_rows SELECT range, hash(range) // 2 FROM range(500000)";

@@ -206,7 +206,7 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     #[test]
-    fn free_blocks_of_the_file_count_as_long_as_there_is_room_for_the_log() {
+    fn free_blocks_of_the_file_count_while_there_is_space_for_the_log() {
         let needed = RequiredSpace {
             floor: 100,
             reserved: 0,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_that_the_ballast_gave_back_is_not_for_events() {
+    fn space_freed_by_the_ballast_is_not_used_for_events() {
         let needed = RequiredSpace {
             floor: 100,
             reserved: 50,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_ballast_a_volume_needs_as_much_room_more() {
+    fn a_missing_ballast_raises_the_required_space_by_its_size() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("echo.db");
         let available = fs2::available_space(folder.path()).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_made_of_its_ballast_is_no_ballast() {
+    fn a_partial_ballast_of_a_killed_process_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("echo.db");
         let ballast = folder.path().join("echo.db.ballast");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ballast_is_made_where_there_is_room_and_given_up_at_the_floor() {
+    fn the_ballast_is_created_when_there_is_space_and_removed_at_the_floor() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("echo.db");
         let ballast = folder.path().join("echo.db.ballast");

@@ -133,7 +133,7 @@ mod tests {
     use super::{Fatal, OpenFailure};
 
     #[tokio::test]
-    async fn the_first_fatal_error_is_remembered_and_others_are_not() {
+    async fn only_the_first_fatal_error_is_recorded() {
         let fatal = Fatal::default();
         fatal.record("Constraint Error: no");
         fatal.record("FATAL Error: Could not write file: No space left on device\nStack Trace");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_blamed_for_what_it_holds_and_not_for_what_the_system_refuses() {
+    fn a_log_is_damaged_by_its_content_and_not_by_system_errors() {
         let replaying = |kind: &str, cause: &str| {
             format!("{kind} Error: Failure while replaying WAL file \"/db/echo.db.wal\": {cause}")
         };

@@ -84,7 +84,7 @@ mod tests {
     use crate::duckdb::fatal::Fatal;
 
     #[test]
-    fn a_file_that_was_lost_once_stays_lost() {
+    fn a_lost_file_stays_lost() {
         let folder = tempfile::tempdir().unwrap();
         let [path, aside] = ["echo.db", "aside"].map(|name| folder.path().join(name));
         fs::write(&path, "rows").unwrap();

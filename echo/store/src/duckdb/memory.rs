@@ -33,7 +33,7 @@ mod tests {
     use super::{of_machine, total};
 
     #[test]
-    fn the_machine_says_how_much_memory_it_has() {
+    fn total_memory_is_parsed_from_meminfo() {
         let said = "MemTotal:       24604048 kB\nMemFree:          929292 kB\n";
         assert_eq!(of_machine(said), Some(24_604_048 * 1024));
         assert_eq!(of_machine("MemFree: 1 kB"), None);

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_numbered_on_across_batches_and_given_once() {
+    fn events_are_numbered_across_batches_and_returned_once() {
         let recent = recent(10);
         recent.add(of_events(1, 2));
         recent.add(of_events(2, 3));
@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_committed_before_is_not_kept() {
+    fn earlier_commits_are_not_cached() {
         assert_eq!(take(&recent(10), 9, 3), None);
         assert_eq!(take(&recent(10), 10, 3), Some((vec![], 10)));
         assert_eq!(take(&recent(10), 11, 3), None, "nobody has seen it");
     }
 
     #[test]
-    fn of_more_than_is_kept_the_first_batches_go() {
+    fn the_first_batches_are_evicted_when_the_cache_is_full() {
         let recent = recent(0);
         let most = usize::try_from(MAX_EVENTS).unwrap();
         recent.add(of_events(1, 2));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_are_those_that_all_readers_share() {
+    fn cached_origins_are_shared_with_readers() {
         let dictionary = Dictionary::default();
         let (shared, mut entries) = (origin("prod", "node-1", 0), Entries::default());
         entries

@@ -185,7 +185,7 @@ async fn only_transactions_are_measured_as_commits() {
 }
 
 #[tokio::test]
-async fn a_batch_that_could_not_be_stored_can_be_sent_again() {
+async fn a_failed_batch_can_be_sent_again() {
     let (store, _folder) = store();
     let events = vec![wait(&origin("prod", "node-1", 0), 10)];
     run(&store, "ALTER TABLE sample_rows RENAME TO elsewhere")
@@ -242,7 +242,7 @@ async fn the_engine_still_reads_its_own_file_when_asked() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_waits_for_is_interrupted() {
+async fn a_query_without_a_caller_is_interrupted() {
     let folder = tempfile::tempdir().unwrap();
     let one_reader = DuckDbConfig {
         readers: 1,

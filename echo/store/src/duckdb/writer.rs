@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_larger_than_the_queue_is_taken_when_it_is_empty() {
+    async fn a_batch_larger_than_the_queue_is_accepted_when_it_is_empty() {
         let (writer, mut queued) = idle(10);
         let large = writer.append(of_events(11));
         let (large, ()) = tokio::join!(large, answer_one(&mut queued));

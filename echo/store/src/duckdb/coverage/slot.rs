@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_laid_out_with_the_largest_slots_that_fit() {
+    fn a_window_is_tiled_with_the_largest_slots_that_fit() {
         let (slots, ends) = tiles(window(3_535, 7_275));
         assert_eq!(
             seconds(&slots),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_from_one_wrong_clock_to_another_is_not_laid_out() {
+    fn a_window_between_wrong_clocks_is_not_tiled() {
         assert!(!is_tileable(
             Window::new(Nanos::EARLIEST, Nanos::LATEST).unwrap()
         ));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_one_length_are_counted_together() {
+    fn adjacent_slots_of_one_length_are_counted_together() {
         let (slots, ends) = tiles(window(3_535, 7_275));
         let all: Vec<_> = windows_to_count(&slots.into_iter().collect(), &ends);
         let seconds = all
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_slot_are_what_it_contains() {
+    fn the_parts_of_a_slot_cover_it() {
         let hour = Slot::at(Nanos::new(LENGTHS[1]), LENGTHS[1]);
         let minutes: Vec<_> = hour.parts().collect();
         assert_eq!(minutes.len(), 60);

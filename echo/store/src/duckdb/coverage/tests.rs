@@ -42,7 +42,7 @@ fn count(cache: &CoverageCache, window: Window, meanwhile: impl FnOnce()) -> usi
 }
 
 #[test]
-fn what_was_counted_is_not_counted_again_until_something_changes_there() {
+fn a_slot_is_not_counted_again_until_it_changes() {
     let cache = CoverageCache::default();
     // Five finest slots, and nothing at the ends.
     let whole = window(0, 50_000);
@@ -54,7 +54,7 @@ fn what_was_counted_is_not_counted_again_until_something_changes_there() {
 }
 
 #[test]
-fn what_changes_while_it_is_counted_is_counted_again() {
+fn a_slot_that_changes_while_it_is_counted_is_counted_again() {
     let cache = CoverageCache::default();
     let whole = window(0, 50_000);
     let change = || cache.invalidate([at(10_000)].into_iter());
@@ -63,7 +63,7 @@ fn what_changes_while_it_is_counted_is_counted_again() {
 }
 
 #[test]
-fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
+fn minutes_are_merged_into_an_hour_and_a_change_invalidates_one_minute() {
     let cache = CoverageCache::default();
     let hour = 3_600_000;
     // The origin of the test times is the beginning of an hour.
@@ -81,7 +81,7 @@ fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
 }
 
 #[test]
-fn a_question_that_is_given_up_leaves_nothing_behind() {
+fn a_cancelled_query_leaves_nothing_in_the_cache() {
     let cache = CoverageCache::default();
     for _ in 0..100 {
         drop(cache.look_up_slots(&tiles(window(0, 50_000)).0));
@@ -90,7 +90,7 @@ fn a_question_that_is_given_up_leaves_nothing_behind() {
 }
 
 #[test]
-fn there_is_room_for_what_was_used_last() {
+fn the_least_recently_used_slots_are_evicted() {
     let cache = CoverageCache::default();
     let rows = MAX_ROWS / 4;
     for slot in 0..9 {
@@ -148,7 +148,7 @@ fn windows() -> impl Strategy<Value = Window> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
     #[test]
-    fn answers_are_what_counting_anew_comes_to(steps in prop::collection::vec((events(), prop::collection::vec(windows(), 1..4)), 1..8)) {
+    fn cached_coverage_equals_a_fresh_count(steps in prop::collection::vec((events(), prop::collection::vec(windows(), 1..4)), 1..8)) {
         let store = DuckDbStore::scratch();
         let mut stored = Vec::new();
         let runtime = Runtime::new().unwrap();
@@ -167,7 +167,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn what_is_stored_while_questions_are_answered_is_in_the_answers_after_it() {
+async fn events_stored_during_queries_are_in_later_results() {
     let store = DuckDbStore::scratch();
     let whole = window(0, 100_000);
     let one = |number: u64| {
@@ -207,7 +207,7 @@ async fn what_is_stored_while_questions_are_answered_is_in_the_answers_after_it(
 }
 
 #[tokio::test]
-async fn one_cluster_of_many_is_counted_as_when_counted_anew() {
+async fn coverage_of_one_cluster_of_many_equals_a_fresh_count() {
     let store = DuckDbStore::scratch();
     let mut stored = Vec::new();
     let cluster = |number: i64| format!("cluster-{number}");

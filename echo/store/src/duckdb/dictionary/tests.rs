@@ -60,7 +60,7 @@ fn series(metrics: &[&str]) -> Entries {
 }
 
 #[test]
-fn a_forgotten_series_stays_as_long_as_somebody_reads_who_began_before() {
+fn a_deleted_series_stays_until_earlier_readers_have_finished() {
     let dictionary = Dictionary::default();
     let mut stored = series(&["kept", "gone"]);
     let [kept, gone] = ["kept", "gone"].map(|name| series_id(&metric(name)));
@@ -79,7 +79,7 @@ fn a_forgotten_series_stays_as_long_as_somebody_reads_who_began_before() {
 }
 
 #[test]
-fn events_of_new_series_are_refused_when_it_is_full_and_known_ones_never() {
+fn a_full_dictionary_refuses_only_events_with_new_entries() {
     let dictionary = Dictionary::new(EntryLimits {
         series: 2,
         origins: 2,
@@ -134,7 +134,7 @@ fn stored(events: &[Event]) -> Entries {
 }
 
 #[test]
-fn one_token_leaves_others_as_much_as_it_brings() {
+fn one_token_leaves_at_least_as_much_capacity_as_it_uses() {
     let dictionary = Dictionary::new(EntryLimits {
         series: 1_000,
         origins: 100,
@@ -160,7 +160,7 @@ fn one_token_leaves_others_as_much_as_it_brings() {
 }
 
 #[test]
-fn one_cluster_leaves_others_as_many_senders_as_it_has() {
+fn one_cluster_leaves_at_least_as_many_origins_as_it_has() {
     let dictionary = Dictionary::new(EntryLimits {
         series: 1_000,
         origins: 8,
@@ -174,7 +174,7 @@ fn one_cluster_leaves_others_as_many_senders_as_it_has() {
 }
 
 #[test]
-fn clusters_are_limited_and_counted_anew_when_origins_are_forgotten() {
+fn clusters_are_limited_and_recounted_when_origins_are_deleted() {
     let dictionary = Dictionary::new(EntryLimits {
         clusters: 2,
         ..EntryLimits::default()

@@ -137,7 +137,7 @@ mod tests {
     use crate::StoreError;
 
     #[test]
-    fn a_log_is_set_aside_as_a_whole_or_not_at_all() {
+    fn all_log_files_are_renamed_or_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let moves = [
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_left_alone_when_it_is_the_file_that_cannot_be_read() {
+    fn the_log_is_not_renamed_when_the_database_file_is_unreadable() {
         let folder = tempfile::tempdir().unwrap();
         let db = folder.path().join("echo.db");
         let log = folder.path().join("echo.db.wal");

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_whole_hours_unless_little_is_kept() {
+    fn slices_are_whole_hours_unless_retention_is_short() {
         let first = Nanos::new(5 * HOUR + 7 * MINUTE + 1);
         let month = Duration::from_hours(720);
         assert_eq!(TimeSlice::for_age(first, month), slice(5 * HOUR, 6 * HOUR));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_hour_goes_by_minutes_and_the_latest_minute_stays() {
+    fn the_latest_hour_is_deleted_by_minutes_and_the_latest_minute_is_kept() {
         let first = Nanos::new(5 * HOUR + 1);
         let at = |last: i64| TimeSlice::for_size((first, Nanos::new(last)));
         assert_eq!(at(6 * HOUR), Some(slice(5 * HOUR, 6 * HOUR)));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_wrong_clock_wrote_on_events_is_not_believed_after_a_restart() {
+    fn timestamps_of_a_wrong_clock_are_not_trusted_after_a_restart() {
         let begun = |hours: &[i64]| {
             let mut time = TrustedTime::default();
             begin(&mut time, hours);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_leaps_ahead_is_followed_slowly_and_one_that_goes_back_at_once() {
+    fn a_clock_jump_ahead_is_followed_slowly_and_one_back_at_once() {
         let mut time = TrustedTime::default();
         let tick = Duration::from_secs(5);
         let mut read = |now: i64| time.advance(Nanos::new(now), tick).value();

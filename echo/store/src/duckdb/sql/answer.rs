@@ -269,7 +269,7 @@ mod tests {
     use super::{real, shortest, signed, unsigned};
 
     #[test]
-    fn numbers_that_json_would_change_are_texts() {
+    fn numbers_that_json_would_change_are_strings() {
         assert_eq!(signed(-(1 << 53)), json!(-9_007_199_254_740_992_i64));
         assert_eq!(signed(i64::MIN), json!("-9223372036854775808"));
         assert_eq!(unsigned(u64::MAX), json!("18446744073709551615"));

@@ -203,7 +203,7 @@ mod tests {
     use super::{MAX_WAIT, POLL_EVERY, Running, pause, resident};
 
     #[test]
-    fn a_statement_waits_for_earlier_ones_no_longer_than_it_may_run() {
+    fn a_statement_waits_for_memory_no_longer_than_its_deadline() {
         let (short, long) = (POLL_EVERY / 2, MAX_WAIT * 5);
         assert_eq!(pause(Duration::ZERO, short), Some(short));
         assert_eq!(pause(short, short), None);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_statement_has_not_given_back_yet_counts_for_the_next_one() {
+    fn unreturned_memory_of_a_statement_counts_for_the_next_one() {
         let mut running = Running::default();
         let first = running.begin(512, 100);
         running.end(first);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_knows_how_much_memory_it_holds() {
+    fn resident_memory_is_measured() {
         let before = resident().unwrap();
         let held = vec![1_u8; 64 << 20];
         assert!(resident().unwrap() >= before + held.len() as u64 / 2);

@@ -110,7 +110,7 @@ mod tests {
     use super::{RedactedPaths, SqlError, with_position, without_paths};
 
     #[test]
-    fn paths_are_left_out_and_everything_else_is_kept() {
+    fn paths_are_redacted_and_other_text_is_kept() {
         let message =
             "Binder Error: no \"/var/lib/echo/fleet.duckdb\" here\nLINE 1: SELECT a / b, c // d";
         let kept = "Binder Error: no (path) here\nLINE 1: SELECT a / b, c // d";
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_database_lies_is_left_out_also_in_the_middle_of_a_word() {
+    fn the_database_path_is_redacted_inside_words() {
         let hidden = RedactedPaths::new(Path::new("/var/lib/my data/fleet.duckdb"));
         let message = "no a=/var/lib/my data/fleet.duckdb.wal,b=/var/lib/my data/x or c/d";
         let message = message.to_owned();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_of_grammar_is_shown_where_it_is() {
+    fn syntax_errors_show_their_position() {
         assert_eq!(
             with_position("syntax error", "select ä from", Some(7)),
             "syntax error, at byte 7: ä from"

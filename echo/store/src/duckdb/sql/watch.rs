@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_that_does_not_stop_is_counted_until_it_does() {
+    fn a_stuck_statement_is_counted_until_it_stops() {
         let rules = over(Duration::ZERO);
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_that_does_not_stop_gives_its_place_to_the_next() {
+    fn a_stuck_statement_gives_its_run_slot_to_the_next() {
         let places = Arc::new(Semaphore::new(1));
         let rules = over_with_a_place(&Stuck::default(), &places);
         let (interrupt, interrupts) = channel();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn more_statements_that_do_not_stop_than_there_are_connections_to_spare_keep_their_places() {
+    fn stuck_statements_beyond_the_spare_connections_keep_their_run_slots() {
         let places = Arc::new(Semaphore::new(1));
         let stuck = Stuck::default();
         let _others = [stuck.one(), stuck.one()];
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_statement_that_is_abandoned_too_is_not_interrupted_without_a_pause() {
+    fn a_stopped_and_abandoned_statement_is_interrupted_with_pauses() {
         let rules = over(Duration::from_secs(5));
         let watch = Arc::new(Watch::default());
         let abandon = AbandonOnDrop::new(&watch);

@@ -12,7 +12,7 @@ use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::{Appended, EventStore, StoreError};
 
 #[tokio::test]
-async fn a_database_that_is_opened_again_goes_on_where_it_was() {
+async fn a_reopened_database_continues_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     let (rank, other) = (origin("prod", "node-1", 0), origin("prod", "node-2", 1));
@@ -57,7 +57,7 @@ async fn a_database_that_is_opened_again_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn numbers_go_on_after_all_events_were_deleted() {
+async fn event_numbers_continue_after_all_events_were_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     let store = open(&config);
@@ -73,7 +73,7 @@ async fn numbers_go_on_after_all_events_were_deleted() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_without_closing() {
+async fn acknowledged_events_survive_a_kill() {
     let (store, folder) = store();
     let events = vec![wait(&origin("prod", "node-1", 0), 10)];
     store.append(batch(1, events.clone())).await.unwrap();
@@ -90,7 +90,7 @@ async fn what_was_acknowledged_survives_without_closing() {
 }
 
 #[tokio::test]
-async fn a_closed_store_refuses_and_leaves_no_log_behind() {
+async fn a_closed_store_refuses_requests_and_leaves_no_log() {
     let (store, folder) = store();
     let events = vec![wait(&origin("prod", "node-1", 0), 10)];
     store.append(batch(1, events.clone())).await.unwrap();
@@ -106,7 +106,7 @@ async fn a_closed_store_refuses_and_leaves_no_log_behind() {
 }
 
 #[tokio::test]
-async fn what_is_queued_when_the_store_closes_is_stored() {
+async fn queued_batches_are_stored_when_the_store_closes() {
     let (store, folder) = store();
     let rank = origin("prod", "node-1", 0);
     let waiting = (1..=50).map(|number| store.append(batch(number, vec![wait(&rank, 10)])));
@@ -149,7 +149,7 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 }
 
 #[tokio::test]
-async fn a_second_opener_is_refused_and_told_who_holds_the_database() {
+async fn a_second_process_is_refused_with_the_holder_of_the_lock() {
     let (store, folder) = store();
     let refused = DuckDbStore::open(&config(&folder), clock()).unwrap_err();
     let StoreError::Locked { path, holder } = &refused else {
@@ -181,7 +181,7 @@ async fn another_name_of_the_file_leads_to_the_same_lock() {
 }
 
 #[tokio::test]
-async fn the_ledger_is_kept_small() {
+async fn the_table_of_batches_is_compacted() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     let store = open(&config);

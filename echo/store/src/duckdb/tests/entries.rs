@@ -38,7 +38,7 @@ async fn until_kept(store: &DuckDbStore, series: u64, origins: u64) {
 }
 
 #[tokio::test]
-async fn series_and_origins_of_deleted_events_are_forgotten_and_can_come_back() {
+async fn series_and_origins_of_deleted_events_are_deleted_and_can_be_added_again() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(26 * HOUR));
     let store = open(&limited(&folder, by_age(1)), &clock);
@@ -75,7 +75,7 @@ async fn series_and_origins_of_deleted_events_are_forgotten_and_can_come_back() 
 }
 
 #[tokio::test]
-async fn series_are_not_looked_through_again_unless_something_was_deleted() {
+async fn unused_series_are_searched_for_only_after_deletions() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(26 * HOUR));
     let stray = "INSERT INTO series (id, metric, unit, on_device) VALUES (7, 'stray', '', FALSE)";
@@ -94,7 +94,7 @@ async fn series_are_not_looked_through_again_unless_something_was_deleted() {
 }
 
 #[tokio::test]
-async fn a_series_that_is_used_again_before_it_is_forgotten_stays() {
+async fn a_series_that_is_used_again_before_its_deletion_is_kept() {
     let (store, _folder) = tests::store();
     tests::run(
         &store,

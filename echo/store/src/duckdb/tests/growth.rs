@@ -65,7 +65,7 @@ async fn grown(n_judgements: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn an_incident_that_is_open_for_an_hour_adds_less_than_a_megabyte() {
+async fn an_incident_open_for_an_hour_adds_less_than_a_megabyte() {
     // One judgement per block, and blocks last a second.
     let added = grown(3_600).await - grown(0).await;
     assert!(added < 1_000_000, "{added}");

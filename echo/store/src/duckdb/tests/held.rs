@@ -18,7 +18,7 @@ const HELD: &str = "FLEET_ECHO_TEST_HELD_DATABASE";
     clippy::disallowed_methods,
     reason = "the other process learns from its environment that it is the other one"
 )]
-fn a_database_that_another_program_holds_is_locked_by_it() {
+fn a_database_opened_by_another_program_is_reported_as_locked() {
     if let Some(path) = env::var_os(HELD) {
         return hold(Path::new(&path));
     }
@@ -26,7 +26,7 @@ fn a_database_that_another_program_holds_is_locked_by_it() {
     let path = config(&folder).path;
     let mut other = Command::new(env::current_exe().unwrap())
         .args(["--nocapture", "--exact"])
-        .arg("duckdb::tests::held::a_database_that_another_program_holds_is_locked_by_it")
+        .arg("duckdb::tests::held::a_database_opened_by_another_program_is_reported_as_locked")
         .env(HELD, &path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

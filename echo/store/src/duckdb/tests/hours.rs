@@ -56,7 +56,7 @@ fn killed(config: &DuckDbConfig) -> (TempDir, DuckDbConfig) {
 }
 
 #[tokio::test]
-async fn what_is_due_and_what_is_closed_survives_a_kill_at_any_point() {
+async fn due_and_closed_hours_survive_a_kill_at_any_point() {
     let folder = tempfile::tempdir().unwrap();
     // No checkpoint runs between the copies of the two files.
     let config = DuckDbConfig {
@@ -89,7 +89,7 @@ async fn what_is_due_and_what_is_closed_survives_a_kill_at_any_point() {
 }
 
 #[tokio::test]
-async fn the_view_shows_the_latest_revision_and_what_is_known_of_open_hours() {
+async fn the_view_shows_the_latest_revision_and_open_hours() {
     let (store, _folder) = store();
     let mut open_hour = lost(1, "prod", "node-1", (HOUR_MS, HOUR_MS + 10));
     open_hour.lost_gpu_ms = 1_800_000.0;
@@ -114,7 +114,7 @@ async fn the_view_shows_the_latest_revision_and_what_is_known_of_open_hours() {
 }
 
 #[tokio::test]
-async fn closed_hours_are_forgotten_by_an_age_of_their_own() {
+async fn closed_hours_have_their_own_maximum_age() {
     let (store, _folder) = store();
     report(&store, 1, 10).await;
     close(&store, vec![node_hour(5)]).await;

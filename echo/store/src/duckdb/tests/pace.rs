@@ -18,7 +18,7 @@ fn slow(folder: &tempfile::TempDir, quiet: Duration) -> DuckDbStore {
 }
 
 #[tokio::test]
-async fn what_comes_between_two_commits_shares_the_next_one() {
+async fn batches_between_two_commits_share_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let store = slow(&folder, Duration::from_secs(1));
     let mut committed = store.committed();
@@ -42,7 +42,7 @@ async fn what_comes_between_two_commits_shares_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_sender_that_waits_for_each_acknowledgement_does_not_wait_until_the_next_commit_is_due() {
+async fn a_sender_that_waits_for_each_acknowledgement_is_not_delayed_by_the_commit_interval() {
     let folder = tempfile::tempdir().unwrap();
     let store = slow(&folder, Duration::from_millis(1));
     for number in 1..=20 {
@@ -53,7 +53,7 @@ async fn a_sender_that_waits_for_each_acknowledgement_does_not_wait_until_the_ne
 }
 
 #[tokio::test]
-async fn a_store_that_closes_commits_what_waits_for_the_next_commit() {
+async fn a_closing_store_commits_the_queue() {
     let folder = tempfile::tempdir().unwrap();
     let store = slow(&folder, Duration::from_secs(1));
     let one = |number| store.append(batch(number, vec![wait(&origin("prod", "node-1", 0), 10)]));

@@ -79,7 +79,7 @@ pub(super) async fn until_dropped(store: &DuckDbStore, until: Nanos) {
 }
 
 #[tokio::test]
-async fn hours_that_are_too_old_go_with_their_samples_and_are_noted() {
+async fn hours_that_are_too_old_are_deleted_with_their_samples_and_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(3 * DAY + 2 * HOUR));
     let store = open(&limited(&folder, by_age(3)), &clock);
@@ -121,7 +121,7 @@ async fn hours_that_are_too_old_go_with_their_samples_and_are_noted() {
 }
 
 #[tokio::test]
-async fn a_clock_that_leaps_a_year_ahead_deletes_nothing_and_one_that_goes_back_neither() {
+async fn clock_jumps_ahead_or_back_delete_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(HOUR));
     let store = open(&limited(&folder, by_age(1)), &clock);
@@ -139,7 +139,7 @@ async fn a_clock_that_leaps_a_year_ahead_deletes_nothing_and_one_that_goes_back_
 }
 
 #[tokio::test]
-async fn a_database_over_its_size_loses_its_oldest_slices_and_stops_growing() {
+async fn a_database_over_its_size_limit_loses_its_oldest_slices_and_stops_growing() {
     let folder = tempfile::tempdir().unwrap();
     let limits = Limits {
         size: Some(Amount::Bytes(8_000_000)),
@@ -175,7 +175,7 @@ async fn a_database_over_its_size_loses_its_oldest_slices_and_stops_growing() {
 }
 
 #[tokio::test]
-async fn numbers_are_not_given_twice_after_everything_was_deleted() {
+async fn event_numbers_are_not_reused_after_everything_was_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(DAY));
     let store = open(&limited(&folder, by_age(1)), &clock);
@@ -200,7 +200,7 @@ async fn numbers_are_not_given_twice_after_everything_was_deleted() {
 }
 
 #[tokio::test]
-async fn a_wrong_clock_that_outlives_a_restart_deletes_nothing_and_forgets_no_batch() {
+async fn a_wrong_clock_across_a_restart_deletes_no_events_and_no_batch_keys() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(HOUR));
     let mut store = open(&limited(&folder, by_age(1)), &clock);

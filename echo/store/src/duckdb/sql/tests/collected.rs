@@ -101,7 +101,7 @@ fn attacks() -> impl Iterator<Item = String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_made_of_collected_values_is_refused() {
+async fn expressions_of_collected_values_are_refused() {
     let lab = Lab::new().await;
     let mut taken = Vec::new();
     for text in attacks() {

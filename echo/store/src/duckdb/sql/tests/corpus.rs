@@ -33,7 +33,7 @@ pub(super) fn statements(file: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn questions_of_analysts_are_answered() {
+async fn queries_of_analysts_are_answered() {
     let lab = Lab::new().await;
     let mut unanswered = Vec::new();
     for (_, text) in statements("questions.sql") {
@@ -131,7 +131,7 @@ fn let_through(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_later_parser_might_bring_is_refused() {
+async fn unknown_fields_of_a_later_parser_are_refused() {
     let lab = Lab::new().await;
     let mut taken = Vec::new();
     for (_, text) in statements("questions.sql") {
@@ -155,7 +155,7 @@ async fn what_a_later_parser_might_bring_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_are_told_so_that_they_can_be_corrected() {
+async fn errors_explain_how_to_correct_the_statement() {
     let lab = Lab::new().await;
     for (text, code, part) in [
         ("SELECT lag FROM verdicts", Code::Invalid, "lag_ms"),
@@ -206,7 +206,7 @@ async fn every_column_of_every_published_view_is_documented() {
 }
 
 #[tokio::test]
-async fn everything_in_the_database_is_published_or_private() {
+async fn all_objects_in_the_database_are_published_or_private() {
     let lab = Lab::new().await;
     let names: Vec<String> = lab
         .names("SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views() WHERE NOT internal")
@@ -231,7 +231,7 @@ async fn everything_in_the_database_is_published_or_private() {
 /// A later version of the engine has other functions. Before accepting a new list, review the added
 /// functions: none of them may be called unless it is added to the guard's own list.
 #[tokio::test]
-async fn the_functions_of_the_engine_are_those_that_were_looked_at() {
+async fn the_functions_of_the_engine_match_the_reviewed_list() {
     let lab = Lab::new().await;
     let functions = lab
         .names("SELECT DISTINCT concat(function_type, ' ', function_name) FROM duckdb_functions() ORDER BY 1")

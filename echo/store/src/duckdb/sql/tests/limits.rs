@@ -9,7 +9,7 @@ use crate::EventStore;
 use crate::sql::{SqlError, SqlQuery, Truncation};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_are_json_that_loses_nothing() {
+async fn values_are_lossless_json() {
     let lab = Lab::new().await;
     for (sql, kind, value) in [
         ("1::TINYINT", "TINYINT", json!(1)),
@@ -69,7 +69,7 @@ async fn values_are_json_that_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instants_that_have_no_calendar_are_texts_all_the_same() {
+async fn timestamps_outside_of_the_calendar_are_strings() {
     let lab = Lab::new().await;
     for (sql, kind, value) in [
         ("'infinity'::TIMESTAMP", "TIMESTAMP", json!("infinity")),
@@ -94,7 +94,7 @@ async fn instants_that_have_no_calendar_are_texts_all_the_same() {
 
 /// Independent of the time zone of the process.
 #[tokio::test(flavor = "multi_thread")]
-async fn instants_as_text_are_in_utc() {
+async fn timestamps_as_text_are_in_utc() {
     let lab = Lab::new().await;
     let noon = "SELECT '2026-11-01 12:00:00+00'::TIMESTAMPTZ::VARCHAR AS v";
     let table = lab.ask(noon).await.unwrap();
@@ -102,7 +102,7 @@ async fn instants_as_text_are_in_utc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_that_a_function_cannot_work_on_are_mistakes_of_the_statement() {
+async fn invalid_argument_values_are_errors_of_the_statement() {
     let lab = Lab::new().await;
     for sql in [
         "'a' LIKE '%' ESCAPE '%'",
@@ -142,7 +142,7 @@ async fn columns_keep_their_names_and_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_is_cut_off_by_rows_and_by_bytes() {
+async fn a_table_is_truncated_by_rows_and_by_bytes() {
     let lab = Lab::new().await;
     let ask = |text: &str, max_rows, max_bytes| {
         let question = SqlQuery {
@@ -171,7 +171,7 @@ async fn a_table_is_cut_off_by_rows_and_by_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sorted_table_is_sorted_also_where_it_is_cut_off() {
+async fn a_truncated_table_has_the_first_rows_in_sort_order() {
     let lab = Lab::new().await;
     for text in [
         "SELECT i FROM range(100000) AS t(i) ORDER BY i DESC",
@@ -205,7 +205,7 @@ async fn a_statement_is_stopped_at_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_that_nobody_waits_for_is_stopped() {
+async fn a_statement_without_a_caller_is_stopped() {
     let lab = Lab::new().await;
     let long = || {
         let question = SqlQuery {
@@ -223,7 +223,7 @@ async fn a_statement_that_nobody_waits_for_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_statements_run_at_the_same_time_and_a_third_is_told_so() {
+async fn two_statements_run_concurrently_and_a_third_is_refused() {
     let lab = Lab::new().await;
     let long = || {
         let question = SqlQuery {
@@ -243,7 +243,7 @@ async fn two_statements_run_at_the_same_time_and_a_third_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_that_takes_much_memory_is_stopped_and_the_others_go_on() {
+async fn a_statement_that_takes_too_much_memory_is_stopped_and_others_continue() {
     let lab = Lab::new().await;
     let greedy = "SELECT length(list(a.i)) FROM range(1000000) a(i), range(1000000) b";
     let question = SqlQuery {
@@ -275,7 +275,7 @@ async fn a_statement_that_does_not_stop_does_not_keep_the_store_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_closed_runs_nothing() {
+async fn a_closed_store_runs_no_statements() {
     let lab = Lab::new().await;
     lab.store.close().await.unwrap();
     let error = lab.ask("SELECT 1").await.unwrap_err();
