@@ -11,7 +11,7 @@ use echo_core::policy_table::{ClusterPolicy, PolicyTable};
 use echo_core::spans;
 use echo_core::units::Nanos;
 use echo_store::timings::Stopwatch;
-use echo_store::{Appended, EventStore, StoreError, Unnameable};
+use echo_store::{Appended, EventStore, ExceededLimit, StoreError};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -283,12 +283,15 @@ impl Ingest {
 
     /// Turns away what brings more names and senders than are kept.
     fn refuse_unnameable(&self, decoded: &mut Decoded, writer: &Writer) {
-        let unnameable = self.0.store.unnameable(&decoded.events, writer.token());
-        decoded.refuse(unnameable.into_iter().map(|(place, why)| {
+        let over_limits = self
+            .0
+            .store
+            .over_entry_limits(&decoded.events, writer.token());
+        decoded.refuse(over_limits.into_iter().map(|(place, why)| {
             let reason = match why {
-                Unnameable::Series => RejectReason::TooManySeries,
-                Unnameable::Origin => RejectReason::TooManySenders,
-                Unnameable::Cluster => RejectReason::TooManyClusters,
+                ExceededLimit::Series => RejectReason::TooManySeries,
+                ExceededLimit::Origin => RejectReason::TooManySenders,
+                ExceededLimit::Cluster => RejectReason::TooManyClusters,
             };
             (place, reason)
         }));

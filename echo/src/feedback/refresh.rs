@@ -256,7 +256,7 @@ impl Refresh {
             return Ok(());
         }
         self.pending.judged = Some(position);
-        match self.store.conclude(self.pending.clone()).await {
+        match self.store.store_verdicts(self.pending.clone()).await {
             // A retry would fail again; dropping the output is better than stopping the detector.
             Err(error) if error.code() == Code::Invalid => {
                 tracing::error!(

@@ -233,7 +233,7 @@ pub fn empty() -> ToolContext {
 pub async fn context() -> ToolContext {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    context.store.conclude(conclusions()).await.unwrap();
+    context.store.store_verdicts(conclusions()).await.unwrap();
     context
 }
 

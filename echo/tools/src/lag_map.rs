@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use echo_core::ids::ClusterId;
 use echo_core::model::event::Origin;
 use echo_core::units::Window;
-use echo_store::timeseries::{CourseQuery, Stretches};
+use echo_store::timeseries::{TimeBuckets, TimeseriesQuery};
 use fleet_proto::metric;
 
 use crate::ToolError;
@@ -69,7 +69,7 @@ impl LagMap {
         let points = scope
             .context
             .store
-            .course(query(cluster.clone(), buckets)?)
+            .timeseries(query(cluster.clone(), buckets)?)
             .await?;
         let all = lags::rank_lags(&points, buckets.n());
         let median_abs_ms = lags::median_abs_ms(&all);
@@ -78,7 +78,7 @@ impl LagMap {
         Ok(Self {
             window: window.into(),
             bucket_s: seconds(buckets.length_nanos()),
-            sampled_s: seconds(buckets.looked_at_nanos()),
+            sampled_s: seconds(buckets.sampled_nanos()),
             n_omitted: n_all - ranks.len(),
             ranks,
             median_abs_ms,
@@ -86,8 +86,8 @@ impl LagMap {
     }
 }
 
-fn query(cluster: ClusterId, buckets: Stretches) -> Result<CourseQuery, ToolError> {
-    Ok(CourseQuery {
+fn query(cluster: ClusterId, buckets: TimeBuckets) -> Result<TimeseriesQuery, ToolError> {
+    Ok(TimeseriesQuery {
         cluster,
         metrics: metrics(&[metric::WAIT, metric::BLOCKED, metric::ARRIVAL])?,
         stretches: buckets,
@@ -99,13 +99,13 @@ fn query(cluster: ClusterId, buckets: Stretches) -> Result<CourseQuery, ToolErro
     clippy::cast_possible_truncation,
     reason = "lengths of windows in seconds, and numbers of ranks, are small"
 )]
-fn buckets(window: Window, n_ranks: usize) -> Option<Stretches> {
+fn buckets(window: Window, n_ranks: usize) -> Option<TimeBuckets> {
     let n = (MAX_CELLS / n_ranks).clamp(MIN_BUCKETS, MAX_BUCKETS);
     let span = window.to().value().saturating_sub(window.from().value());
     let length = (span / i64::try_from(n).ok()?).max(MIN_BUCKET_NANOS);
     let share = MAX_RANK_SECONDS / (n_ranks as f64 * seconds(span));
     let sampled = (length as f64 * share.min(1.0)) as i64;
-    Stretches::new(window, length + 1, sampled.max(MIN_SAMPLED_NANOS))
+    TimeBuckets::new(window, length + 1, sampled.max(MIN_SAMPLED_NANOS))
 }
 
 #[expect(

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use echo_sql_guard::refusal::Refusal;
-use echo_store::sql::{Cut, SqlError, SqlQuestion, SqlTable};
+use echo_store::sql::{SqlError, SqlQuery, SqlTable, Truncation};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -89,7 +89,7 @@ impl Tool for RunAnalysis {
             DEFAULT_BYTES,
             MIN_BYTES..=MAX_BYTES,
         )?;
-        let table = context.store.run_sql(SqlQuestion {
+        let table = context.store.run_sql(SqlQuery {
             text: self.sql,
             max_rows,
             max_bytes,
@@ -145,7 +145,7 @@ fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn truncation_note(cut: Cut, limits: RowLimits) -> String {
+fn truncation_note(cut: Truncation, limits: RowLimits) -> String {
     let RowLimits {
         max_rows: rows,
         max_bytes: bytes,
@@ -153,16 +153,16 @@ fn truncation_note(cut: Cut, limits: RowLimits) -> String {
     let advice =
         "aggregate or filter in SQL, or page with ORDER BY key and WHERE key > the last key";
     match cut {
-        Cut::Rows if rows < MAX_ROWS => {
+        Truncation::Rows if rows < MAX_ROWS => {
             format!("truncated after {rows} rows: {advice}, or raise max_rows (at most {MAX_ROWS})")
         }
-        Cut::Rows => format!("truncated after {rows} rows: {advice}"),
-        Cut::Bytes if bytes < MAX_BYTES => {
+        Truncation::Rows => format!("truncated after {rows} rows: {advice}"),
+        Truncation::Bytes if bytes < MAX_BYTES => {
             format!(
                 "truncated at {bytes} bytes: {advice}, select fewer columns, or raise max_bytes (at most {MAX_BYTES})"
             )
         }
-        Cut::Bytes => format!("truncated at {bytes} bytes: {advice}, or select fewer columns"),
+        Truncation::Bytes => format!("truncated at {bytes} bytes: {advice}, or select fewer columns"),
     }
 }
 

@@ -70,8 +70,12 @@ pub(super) fn reasons(state: &HttpState) -> Vec<(&'static str, String)> {
         reasons.push(("shutting_down", message.to_owned()));
     }
     let store = &state.contexts.usual().store;
-    let obstacles = store.obstacles();
-    reasons.extend(obstacles.iter().map(|one| (one.name(), one.to_string())));
+    let not_ready_reasons = store.not_ready_reasons();
+    reasons.extend(
+        not_ready_reasons
+            .iter()
+            .map(|one| (one.name(), one.to_string())),
+    );
     let waited = store.vitals().oldest_wait;
     if let Some(waited) = waited.filter(|waited| *waited > readiness.append_deadline) {
         let waited_s = waited.as_secs();

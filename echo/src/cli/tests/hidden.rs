@@ -33,7 +33,7 @@ fn turned_around() -> ContextFuture {
             incidents: vec![late],
             ..Conclusions::default()
         };
-        context.store.conclude(concluded).await.unwrap();
+        context.store.store_verdicts(concluded).await.unwrap();
         context
     })
 }

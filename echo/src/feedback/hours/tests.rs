@@ -167,7 +167,7 @@ async fn late_data_and_late_verdicts_create_a_revision_and_nothing_else_does() {
     assert_eq!(site.first_hour().await, (2, 70));
     site.report(reported(0, &[10], at(97))).await;
     assert_eq!(site.close_at(112).await, Some(Closed::Same));
-    site.store.conclude(lost(30, 250.0)).await.unwrap();
+    site.store.store_verdicts(lost(30, 250.0)).await.unwrap();
     assert_eq!(site.close_at(126).await, None);
     assert_eq!(site.close_at(127).await, Some(Closed::Revised(1)));
     let rows = site.closed().await;

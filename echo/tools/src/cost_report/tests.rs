@@ -35,7 +35,7 @@ async fn store() -> Arc<DuckDbStore> {
     let store = DuckDbStore::scratch();
     store.append(batch(0..4, 0..=600)).await.unwrap();
     store.append(batch(0..4, 7_200..=7_800)).await.unwrap();
-    store.conclude(conclusions()).await.unwrap();
+    store.store_verdicts(conclusions()).await.unwrap();
     let later = conclusions().lost.into_iter().map(|lost| LostTime {
         interval: Window::new(
             lost.interval.from().offset(7_200_000_000_000),
@@ -54,7 +54,7 @@ async fn store() -> Arc<DuckDbStore> {
         lost: later.chain([noise]).collect(),
         ..Conclusions::default()
     };
-    store.conclude(later).await.unwrap();
+    store.store_verdicts(later).await.unwrap();
     Arc::new(store)
 }
 

@@ -125,7 +125,7 @@ pub(super) async fn context_with_incident(incident: Incident) -> ToolContext {
         incidents: vec![incident],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     context
 }
 
@@ -211,7 +211,7 @@ async fn the_summary_of_a_culprit_counts_how_often_it_was_last() {
         incidents: vec![incident()],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     let named = explain(&context, 2).await.summary;
     assert!(named.contains(sentence), "{named}");
     // In the first three blocks rank 3 was a little later than the others.

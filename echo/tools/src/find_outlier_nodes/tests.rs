@@ -34,7 +34,7 @@ async fn conclude(context: &ToolContext, incident: Incident) {
         incidents: vec![incident],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn many() -> ToolContext {
         incidents: incidents.collect(),
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     context
 }
 

@@ -89,7 +89,7 @@ async fn without_events_costs_are_unknown_rather_than_zero() {
 async fn too_few_ranks_leave_the_run_rate_unknown() {
     let context = empty();
     context.store.append(batch(0..3, 0..=600)).await.unwrap();
-    context.store.conclude(conclusions()).await.unwrap();
+    context.store.store_verdicts(conclusions()).await.unwrap();
     let answer = run_tool(&context, "now-10m", "now").await;
     assert_eq!(
         (answer.run_rate_per_hour, answer.lost_gpu_hours_per_hour),
@@ -161,7 +161,7 @@ async fn time_lost_after_the_last_affected_iteration_is_attributed_to_its_incide
         incidents: vec![ended],
         ..Conclusions::default()
     };
-    context.store.conclude(tail).await.unwrap();
+    context.store.store_verdicts(tail).await.unwrap();
     let answer = run_tool(&context, "now-190s", "now").await;
     assert_eq!(answer.contributors[0].rank, Some(2));
     assert_eq!(answer.by_kind[0].kind, Some("culprit"));
@@ -195,7 +195,7 @@ async fn a_large_cluster_lists_the_nodes_with_the_largest_losses() {
         incidents: vec![late.clone()],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     let answer = run_tool(&context, "now-5m", "now").await;
     assert_eq!((answer.by_node.len(), answer.truncated), (50, true));
     assert_eq!(answer.by_node[0].node_id, "node-1279");
@@ -226,7 +226,7 @@ async fn one_late_rank_of_64_costs_as_much_as_in_the_worked_example() {
         incidents: vec![late.clone()],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     let rates = "rates: [{ gpu_model: H200, rate_class: reserved, rate: 2.35, currency: USD }]";
     context.rates = Arc::new(Rates::parse(rates).unwrap());
     let answer = run_tool(&context, "now-10m", "now").await;
@@ -251,7 +251,7 @@ async fn fixing_one_of_two_late_ranks_saves_less_than_its_share() {
         incidents: vec![late.clone()],
         ..Conclusions::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     let answer = run_tool(&context, "now-10m", "now").await;
     let contributor = &answer.contributors[0];
     assert!(near(contributor.amount.cost, 750.0 / 3_600.0 * 3.8));

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use echo_core::ids::{CommId, JobId, Op, RoleId};
 use echo_core::model::event::Source;
 use echo_core::stats::{mean, median, upper_median};
-use echo_store::timeseries::CoursePoint;
+use echo_store::timeseries::TimeseriesPoint;
 use fleet_proto::metric;
 
 use super::{RankKey, rank_of};
@@ -77,8 +77,8 @@ enum Cohort {
 type Waits = BTreeMap<(Cohort, i64), Vec<(u32, f64)>>;
 
 /// Computes the lags of all comparable ranks, ordered by job and number.
-pub(super) fn rank_lags(points: &[CoursePoint], n_buckets: usize) -> Vec<RankLags> {
-    let mut jobs: BTreeMap<Option<&JobId>, Vec<&CoursePoint>> = BTreeMap::new();
+pub(super) fn rank_lags(points: &[TimeseriesPoint], n_buckets: usize) -> Vec<RankLags> {
+    let mut jobs: BTreeMap<Option<&JobId>, Vec<&TimeseriesPoint>> = BTreeMap::new();
     for point in points {
         jobs.entry(point.origin.job.as_ref())
             .or_default()
@@ -90,14 +90,14 @@ pub(super) fn rank_lags(points: &[CoursePoint], n_buckets: usize) -> Vec<RankLag
     lags.flatten().collect()
 }
 
-fn lags_of_job(job: Option<&JobId>, points: &[&CoursePoint], n_buckets: usize) -> Vec<RankLags> {
+fn lags_of_job(job: Option<&JobId>, points: &[&TimeseriesPoint], n_buckets: usize) -> Vec<RankLags> {
     let mut ranks: BTreeMap<u32, RankLags> = BTreeMap::new();
-    let mut latest: BTreeMap<u32, (i64, &CoursePoint)> = BTreeMap::new();
+    let mut latest: BTreeMap<u32, (i64, &TimeseriesPoint)> = BTreeMap::new();
     for point in points {
         if let Some(rank) = rank_of(&point.origin) {
-            let known = latest.entry(rank).or_insert((point.place, point));
-            if point.place >= known.0 {
-                *known = (point.place, point);
+            let known = latest.entry(rank).or_insert((point.bucket, point));
+            if point.bucket >= known.0 {
+                *known = (point.bucket, point);
             }
         }
     }
@@ -128,14 +128,14 @@ fn lags_of_job(job: Option<&JobId>, points: &[&CoursePoint], n_buckets: usize) -
 }
 
 /// Computes waits from the signal that suits the job.
-fn waits_by_signal(points: &[&CoursePoint]) -> Waits {
-    let ranks_of = |matches: &dyn Fn(&CoursePoint) -> bool| -> BTreeSet<u32> {
+fn waits_by_signal(points: &[&TimeseriesPoint]) -> Waits {
+    let ranks_of = |matches: &dyn Fn(&TimeseriesPoint) -> bool| -> BTreeSet<u32> {
         let matching = points.iter().filter(|point| matches(point));
         matching
             .filter_map(|point| rank_of(&point.origin))
             .collect()
     };
-    let is_majority = |matches: &dyn Fn(&CoursePoint) -> bool| {
+    let is_majority = |matches: &dyn Fn(&TimeseriesPoint) -> bool| {
         ranks_of(matches).len() * 2 > ranks_of(&|_| true).len()
     };
     if is_majority(&|point| is(point, metric::WAIT)) {
@@ -146,23 +146,23 @@ fn waits_by_signal(points: &[&CoursePoint]) -> Waits {
     blocked(points, source)
 }
 
-fn is(point: &CoursePoint, name: &str) -> bool {
+fn is(point: &TimeseriesPoint, name: &str) -> bool {
     point.metric.as_str() == name
 }
 
 /// Time that GPUs spent inside collectives. Records get lost: a rank that lacks some has not spent
 /// less time.
-fn device_waits(points: &[&CoursePoint]) -> Waits {
-    let mut found: BTreeMap<(Cohort, i64), Vec<(u32, &CoursePoint)>> = BTreeMap::new();
+fn device_waits(points: &[&TimeseriesPoint]) -> Waits {
+    let mut found: BTreeMap<(Cohort, i64), Vec<(u32, &TimeseriesPoint)>> = BTreeMap::new();
     for point in points {
         let is_measured = is(point, metric::WAIT) && point.count > 0.0 && point.iterations > 0.0;
         if let Some(rank) = rank_of(&point.origin).filter(|_| is_measured) {
             let cohort = Cohort::Operations(point.comm, point.op.clone());
-            let waits = found.entry((cohort, point.place)).or_default();
+            let waits = found.entry((cohort, point.bucket)).or_default();
             waits.push((rank, point));
         }
     }
-    let per_iteration = |(key, of_ranks): (_, Vec<(u32, &CoursePoint)>)| {
+    let per_iteration = |(key, of_ranks): (_, Vec<(u32, &TimeseriesPoint)>)| {
         let rates: Vec<f64> = of_ranks
             .iter()
             .map(|(_, point)| point.count / point.iterations)
@@ -177,7 +177,7 @@ fn device_waits(points: &[&CoursePoint]) -> Waits {
 }
 
 /// Time blocked in synchronisation, per iteration of all blocks that a rank reported.
-fn blocked(points: &[&CoursePoint], source: Source) -> Waits {
+fn blocked(points: &[&TimeseriesPoint], source: Source) -> Waits {
     let mut sums: HashMap<(RoleId, u32, i64), Blocked> = HashMap::new();
     let mut ever: BTreeSet<u32> = BTreeSet::new();
     for point in points {
@@ -188,7 +188,7 @@ fn blocked(points: &[&CoursePoint], source: Source) -> Waits {
         let Some((rank, role)) = place.filter(|_| is_blocked || is_block) else {
             continue;
         };
-        let sum = sums.entry((role, rank, point.place)).or_default();
+        let sum = sums.entry((role, rank, point.bucket)).or_default();
         if is_blocked {
             sum.ms += point.sum;
             sum.iterations += point.iterations;

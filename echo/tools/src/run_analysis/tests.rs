@@ -4,7 +4,7 @@ use echo_core::error::{Code, Coded};
 use echo_sql_guard::refusal::Refusal;
 use echo_sql_guard::views::PUBLISHED;
 use echo_store::StoreError;
-use echo_store::sql::{Cut, SqlColumn, SqlError, SqlTable};
+use echo_store::sql::{SqlColumn, SqlError, SqlTable, Truncation};
 use serde_json::{Value, json};
 
 use super::{Analysis, RowLimits, RunAnalysis};
@@ -12,7 +12,7 @@ use crate::registry::Registry;
 use crate::tool::Tool;
 use crate::{ToolError, fixture};
 
-fn table(cut: Option<Cut>) -> SqlTable {
+fn table(cut: Option<Truncation>) -> SqlTable {
     SqlTable {
         columns: vec![SqlColumn {
             name: "rank".to_owned(),
@@ -46,10 +46,10 @@ fn a_truncated_answer_has_a_note_on_how_to_get_the_rest() {
         })
     );
     for (cut, limits, part) in [
-        (Cut::Rows, limits(2, 1024), "raise max_rows"),
-        (Cut::Rows, limits(10_000, 1024), "WHERE key > the last key"),
-        (Cut::Bytes, limits(2, 1024), "raise max_bytes"),
-        (Cut::Bytes, limits(2, 4 << 20), "select fewer columns"),
+        (Truncation::Rows, limits(2, 1024), "raise max_rows"),
+        (Truncation::Rows, limits(10_000, 1024), "WHERE key > the last key"),
+        (Truncation::Bytes, limits(2, 1024), "raise max_bytes"),
+        (Truncation::Bytes, limits(2, 4 << 20), "select fewer columns"),
     ] {
         let answer = Analysis::from_table(table(Some(cut)), limits);
         let note = answer.note.unwrap();

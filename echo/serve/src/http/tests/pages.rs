@@ -198,7 +198,7 @@ async fn names_from_outside_are_text_and_never_markup() {
         incidents: vec![late],
         ..Conclusions::default()
     };
-    context.store.conclude(concluded).await.unwrap();
+    context.store.store_verdicts(concluded).await.unwrap();
     let echo = service(context);
     let Page(_, _, front) = got(&echo, "/").await;
     let link = front

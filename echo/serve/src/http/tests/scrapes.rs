@@ -49,7 +49,11 @@ impl Lab {
             .append(batch(0..4, 0..=600))
             .await
             .unwrap();
-        lab.context.store.conclude(conclusions()).await.unwrap();
+        lab.context
+            .store
+            .store_verdicts(conclusions())
+            .await
+            .unwrap();
         lab
     }
 
@@ -105,7 +109,7 @@ impl Lab {
             lost,
             ..Conclusions::default()
         };
-        self.context.store.conclude(concluded).await.unwrap();
+        self.context.store.store_verdicts(concluded).await.unwrap();
     }
 
     async fn find(&self, incidents: Vec<Incident>) {
@@ -113,7 +117,7 @@ impl Lab {
             incidents,
             ..Conclusions::default()
         };
-        self.context.store.conclude(concluded).await.unwrap();
+        self.context.store.store_verdicts(concluded).await.unwrap();
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) const OWNER: &str =
 pub(super) async fn two_clusters() -> ToolContext {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    context.store.conclude(conclusions()).await.unwrap();
+    context.store.store_verdicts(conclusions()).await.unwrap();
     let mut other = batch(0..4, 0..=600);
     other.key = BatchKey::Content(77);
     for event in &mut other.events {
@@ -57,7 +57,7 @@ pub(super) async fn two_clusters() -> ToolContext {
         incidents: vec![late],
         ..Conclusions::default()
     };
-    context.store.conclude(concluded).await.unwrap();
+    context.store.store_verdicts(concluded).await.unwrap();
     let rates = "rates:\n\
         - { gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }\n\
         - { cluster: hidden-fleet, rate_class: reserved, rate: 7.77, currency: USD }\n\

@@ -1,4 +1,4 @@
-//! The rows of one group in the making.
+//! Rows of one group before they are committed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ptr;
@@ -15,7 +15,7 @@ use crate::duckdb::rows::events::EventRow;
 use crate::duckdb::rows::identity::LedgerRow;
 use crate::hours::hours_of;
 
-/// The rows of one group.
+/// Rows of one group.
 #[derive(Debug, Default)]
 pub(super) struct Staged<'g> {
     pub(super) events: Vec<EventRow<'g>>,
@@ -27,7 +27,7 @@ pub(super) struct Staged<'g> {
 }
 
 impl<'g> Staged<'g> {
-    /// A group of these conclusions, and no batch yet.
+    /// Stages detector output without batches.
     pub(super) fn with(conclusions: Conclusions) -> Self {
         Self {
             conclusions,
@@ -35,7 +35,8 @@ impl<'g> Staged<'g> {
         }
     }
 
-    /// Adds a batch whose events are numbered from `last_event` on. Returns the number of the last.
+    /// Adds a batch whose events are numbered after `last_event`. Returns the number of its last
+    /// event.
     pub(super) fn add(
         &mut self,
         batch: &'g EventBatch,
@@ -55,14 +56,14 @@ impl<'g> Staged<'g> {
             self.events.push(row);
         }
         self.ledger.push(LedgerRow {
-            entry: Entry::of(&batch.key),
+            entry: Entry::from_key(&batch.key),
             received: batch.received,
             last_event,
         });
         last_event
     }
 
-    /// The hours that costs change in.
+    /// Hours in which costs change.
     pub(super) fn touched(&self) -> BTreeSet<Hour> {
         let events = self.events.iter().map(|row| row.event.timestamp);
         let lost = self.conclusions.lost.iter();
@@ -74,7 +75,7 @@ impl<'g> Staged<'g> {
         let known = |id| stored.series.get(&id).or_else(|| new.get(&id));
         let place = find(series_id(event), known, |known| known.has(event));
         if !place.is_known {
-            let series = Arc::new(Series::of(event));
+            let series = Arc::new(Series::from_event(event));
             self.entries.series.insert(place.id, series);
         }
         place.id

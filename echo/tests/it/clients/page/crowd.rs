@@ -158,7 +158,7 @@ async fn filled(db: &Path) {
         judged: Some(*store.committed().borrow()),
         ..Conclusions::default()
     };
-    store.conclude(concluded).await.unwrap();
+    store.store_verdicts(concluded).await.unwrap();
     store.close().await.unwrap();
 }
 
