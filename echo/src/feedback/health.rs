@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use echo_analysis::incident::abandoned;
 use echo_core::ids::ClusterId;
-use echo_core::model::detector_output::{Conclusions, Incident, IncidentState};
+use echo_core::model::detector_output::{DetectorOutput, Incident, IncidentState};
 use echo_core::model::event::{Reading, StoredEvent};
 use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;
@@ -77,8 +77,8 @@ impl Health {
 
     /// Takes health scores in the order of their numbers and says what follows from them. Other events, and scores that
     /// are none, are left out; the latter are counted, although ingest already rejects them.
-    pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    pub fn observe(&mut self, events: &[StoredEvent]) -> DetectorOutput {
+        let mut conclusions = DetectorOutput::default();
         for stored in events {
             if !is_score(stored) {
                 continue;
@@ -101,7 +101,7 @@ impl Health {
 
     /// Goes on with incidents as they were concluded before, after their scores have been taken again; those whose sender
     /// has gone are ended. Silence counts from `since` on, arrival time: before, nobody could report.
-    pub fn adopt(&mut self, mut known: Vec<Incident>, since: Nanos) -> Conclusions {
+    pub fn adopt(&mut self, mut known: Vec<Incident>, since: Nanos) -> DetectorOutput {
         for (name, cluster) in &mut self.clusters {
             let is_its = |incident: &mut Incident| incident.cluster == *name;
             let mut its = known.extract_if(.., is_its).collect();
@@ -109,9 +109,9 @@ impl Health {
             known.append(&mut its);
         }
         known.retain(|incident| incident.state == IncidentState::Open);
-        Conclusions {
+        DetectorOutput {
             incidents: known.into_iter().map(abandoned).collect(),
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         }
     }
 
@@ -122,8 +122,8 @@ impl Health {
 
     /// Clears what is open on nodes that could not be judged for five minutes at `now` (arrival time), and forgets those
     /// that have been silent for ten.
-    pub fn end_silent_nodes(&mut self, now: Nanos) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    pub fn end_silent_nodes(&mut self, now: Nanos) -> DetectorOutput {
+        let mut conclusions = DetectorOutput::default();
         self.clusters.retain(|_, cluster| {
             cluster.forget_silent(now, &self.config, &mut conclusions.incidents);
             !cluster.is_empty()

@@ -12,7 +12,7 @@ use echo_analysis::settings::Settings;
 use echo_core::clock::Clock;
 use echo_core::error::{Code, Coded, chain};
 use echo_core::ids::{ClusterId, IdError, MetricName};
-use echo_core::model::detector_output::{Conclusions, Finding, Incident, IncidentState};
+use echo_core::model::detector_output::{DetectorOutput, Finding, Incident, IncidentState};
 use echo_core::model::event::StoredEvent;
 use echo_core::policy_table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use echo_core::spans;
@@ -71,7 +71,7 @@ pub struct Refresh {
     /// When it was last looked who has fallen silent.
     looked_at: Nanos,
     /// Concluded and not yet stored.
-    pending: Conclusions,
+    pending: DetectorOutput,
     /// Policies that the table does not hold yet, the latest of each cluster.
     unpublished: BTreeMap<ClusterId, ClusterPolicy>,
 }
@@ -116,7 +116,7 @@ impl Refresh {
             noted: 0,
             come_back_ms: 0.0,
             looked_at: Nanos::EARLIEST,
-            pending: Conclusions::default(),
+            pending: DetectorOutput::default(),
             unpublished: BTreeMap::new(),
         })
     }
@@ -169,7 +169,7 @@ impl Refresh {
             }
             let changed = self
                 .policies
-                .update(self.detector.outlooks(), self.detector.settings());
+                .update(self.detector.policy_inputs(), self.detector.settings());
             self.announce(&conclusions);
             self.pending.append(conclusions);
             let records = changed.iter().map(|(record, _)| record.clone());
@@ -195,7 +195,7 @@ impl Refresh {
         self.policies = Policies::default();
     }
 
-    fn observe(&mut self, events: Vec<StoredEvent>) -> Conclusions {
+    fn observe(&mut self, events: Vec<StoredEvent>) -> DetectorOutput {
         let (scores, signals): (Vec<_>, Vec<_>) = events.into_iter().partition(is_score);
         let events = signals.len();
         let span = tracing::trace_span!(target: spans::TARGET, spans::DETECT, events);
@@ -206,14 +206,14 @@ impl Refresh {
 
     /// Ends what nobody reports of any more. Who could not report because Echo was away has not fallen silent, so nobody is
     /// asked about until agents had the time to come back.
-    fn end_silent(&mut self) -> Conclusions {
+    fn end_silent(&mut self) -> DetectorOutput {
         let now = self.clock.now();
         // A clock that was set back says nothing about how long ago something was.
         let is_within = |ms: f64, since: Nanos| (0.0..ms).contains(&now.millis_since(since));
         if is_within(self.come_back_ms, self.listening_since)
             || is_within(LOOK_AGAIN_MS, self.looked_at)
         {
-            return Conclusions::default();
+            return DetectorOutput::default();
         }
         self.looked_at = now;
         let mut conclusions = self.detector.end_silent_jobs(now);
@@ -264,12 +264,12 @@ impl Refresh {
             stored => stored?,
         }
         self.noted = taken;
-        self.pending = Conclusions::default();
+        self.pending = DetectorOutput::default();
         Ok(())
     }
 
     /// One log line when an incident is raised and one when it is cleared.
-    fn announce(&mut self, conclusions: &Conclusions) {
+    fn announce(&mut self, conclusions: &DetectorOutput) {
         for incident in &conclusions.incidents {
             let known = self.open.iter().position(|open| open.id == incident.id);
             match (incident.state, known) {

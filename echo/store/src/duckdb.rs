@@ -50,7 +50,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use echo_core::clock::Clock;
 use echo_core::ids::{ClusterId, MetricName};
-use echo_core::model::detector_output::{Conclusions, Incident, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
 use echo_core::model::event::{Event, EventBatch, StoredEvent};
 use echo_core::units::{Nanos, Window};
 use tokio::sync::watch;
@@ -261,7 +261,7 @@ impl EventStore for DuckDbStore {
         self.follower.ask(doing, question).await
     }
 
-    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+    async fn conclude(&self, conclusions: DetectorOutput) -> Result<(), StoreError> {
         finite::check_conclusions(&conclusions)?;
         self.writer.conclude(conclusions).await
     }

@@ -1,6 +1,6 @@
 //! Refuses numbers that are NaN or infinite: one of them turns every sum, median and sort that it meets into nonsense.
 
-use echo_core::model::detector_output::{Conclusions, Finding, Incident};
+use echo_core::model::detector_output::{DetectorOutput, Finding, Incident};
 use echo_core::model::event::{Event, EventBatch, Reading};
 use echo_core::model::inputs::Inputs;
 
@@ -16,7 +16,7 @@ pub(super) fn check_batch(batch: &EventBatch) -> Result<(), StoreError> {
 }
 
 /// Accepts conclusions without such numbers.
-pub(super) fn check_conclusions(conclusions: &Conclusions) -> Result<(), StoreError> {
+pub(super) fn check_conclusions(conclusions: &DetectorOutput) -> Result<(), StoreError> {
     for incident in &conclusions.incidents {
         let whose = || format!("incident {}", incident.id);
         incident_fields(incident).try_for_each(|field| finite(field, whose))?;

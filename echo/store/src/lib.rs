@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
-use echo_core::model::detector_output::{Conclusions, Incident, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
 use echo_core::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 use fleet_proto::metric;
 use tokio::sync::watch;
@@ -66,7 +66,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     ) -> Result<Tail, StoreError>;
 
     /// Stores conclusions durably, all or none.
-    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError>;
+    async fn conclude(&self, conclusions: DetectorOutput) -> Result<(), StoreError>;
 
     /// Where a detector goes on after a restart, and what it needs for that: events of `warm_up` before what has been judged,
     /// and the last policy of each cluster, in the order of their names.

@@ -10,7 +10,7 @@ const MIB: u64 = 1024 * 1024;
 /// Share of its limit that the database may take before retention begins to delete.
 const BEGIN_AT: f64 = 0.8;
 
-/// Limits of what is kept. Conclusions are small and stay.
+/// Limits of what is kept. DetectorOutput are small and stay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Events received longer ago are deleted; nothing keeps them for ever.

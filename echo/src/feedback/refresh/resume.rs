@@ -41,7 +41,7 @@ impl Refresh {
             .extend(self.policies.resume(&resume.policies));
         self.publish();
         let open = self.incidents_since(Nanos::LATEST.offset(-1)).await?;
-        self.detector.expect(&open);
+        self.detector.prepare_restore(&open);
         let (mut taken, mut latest) = (resume.after, None);
         while taken < resume.judged {
             if *stop.borrow() {
@@ -92,7 +92,7 @@ impl Refresh {
         let (scores, signals): (Vec<_>, Vec<_>) = known.into_iter().partition(Health::is_about);
         let mut ended = self
             .detector
-            .adopt(signals, (self.listening_since, self.come_back_ms));
+            .restore(signals, (self.listening_since, self.come_back_ms));
         ended.append(self.health.adopt(scores, self.listening_since));
         self.announce(&ended);
         self.pending.append(ended);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use duckdb::Connection;
 use echo_core::clock::Clock;
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::BatchKey;
 use echo_core::units::{Hour, Nanos};
 use tokio::sync::watch;
@@ -102,7 +102,7 @@ impl Session {
     /// Commits the group and answers everybody in it.
     pub(super) fn commit(&mut self, group: Group) {
         let (known, new) = self.sort_out(group.appends);
-        let mut conclusions = Conclusions::default();
+        let mut conclusions = DetectorOutput::default();
         let mut concluding = Vec::with_capacity(group.concludes.len());
         for conclude in group.concludes {
             conclusions.append(conclude.conclusions);
@@ -153,7 +153,7 @@ impl Session {
         committed.send_if_modified(|committed| std::mem::replace(committed, last) != last);
     }
 
-    /// Refuses what there is no room for. Conclusions are few, and are stored as long as the engine can.
+    /// Refuses what there is no room for. DetectorOutput are few, and are stored as long as the engine can.
     fn admit(&self, new: Vec<(Append, Appended)>) -> Vec<(Append, Appended)> {
         if new.is_empty() {
             return new;
@@ -278,7 +278,7 @@ impl Session {
     fn store(
         &mut self,
         new: &[(Append, Appended)],
-        conclusions: Conclusions,
+        conclusions: DetectorOutput,
     ) -> Result<(), Failure> {
         let mut staged = Staged::with(conclusions);
         let mut last_event = self.last_event;

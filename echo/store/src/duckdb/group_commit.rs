@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::EventBatch;
 use echo_core::units::Nanos;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -32,11 +32,11 @@ pub(super) struct Append {
     pub(super) _place: OwnedSemaphorePermit,
 }
 
-/// Conclusions that wait for their commit.
+/// DetectorOutput that wait for their commit.
 #[derive(Debug)]
 pub(super) struct Conclude {
     /// The conclusions.
-    pub(super) conclusions: Conclusions,
+    pub(super) conclusions: DetectorOutput,
     /// Where the outcome is awaited.
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Conclude {
 pub(super) struct Group {
     /// Batches, in the order in which they came.
     pub(super) appends: Vec<Append>,
-    /// Conclusions, in the order in which they came.
+    /// DetectorOutput, in the order in which they came.
     pub(super) concludes: Vec<Conclude>,
     /// What is done after the commit.
     pub(super) chores: Vec<Chore>,

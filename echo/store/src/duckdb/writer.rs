@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::EventBatch;
 use echo_core::spans;
 use echo_core::units::Nanos;
@@ -117,7 +117,7 @@ impl Writer {
     }
 
     /// Queues conclusions and waits until they are committed.
-    pub(super) async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+    pub(super) async fn conclude(&self, conclusions: DetectorOutput) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
         self.request(Request::Conclude(Conclude {
             conclusions,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use echo_core::ids::{IncidentId, Rank};
 use echo_core::model::detector_output::{
-    Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState,
+    Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
@@ -30,9 +30,9 @@ async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &st
 }
 
 async fn conclude(context: &ToolContext, incident: Incident) {
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         incidents: vec![incident],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.conclude(conclusions).await.unwrap();
 }
@@ -136,7 +136,7 @@ async fn every_kind_of_condition_says_whom_it_is_about() {
     hang.finding = Finding::Condition(Condition {
         ranks: vec![Rank::new(1), Rank::new(3)],
         detail: "operation 17 of communicator 1".to_owned(),
-        ..Condition::of(ConditionKind::Hang)
+        ..Condition::new(ConditionKind::Hang)
     });
     conclude(&context, hang).await;
     let answer = asked(&context, None, "now-10m", "now").await;
@@ -215,9 +215,9 @@ async fn many() -> ToolContext {
         effect_ratio: f64::from(id) / 1_000.0,
         ..culprit()
     });
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         incidents: incidents.collect(),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.conclude(conclusions).await.unwrap();
     context
@@ -283,7 +283,7 @@ async fn a_condition_of_a_whole_fleet_is_told_in_few_words() {
     let context = context().await;
     let missing = Condition {
         ranks: (0..10_240).map(Rank::new).collect(),
-        ..Condition::of(ConditionKind::Hang)
+        ..Condition::new(ConditionKind::Hang)
     };
     let hung = Incident {
         finding: Finding::Condition(missing),

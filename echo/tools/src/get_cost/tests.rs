@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 
 use super::GetCost;
 use super::answer::Cost;
@@ -150,10 +150,10 @@ async fn time_booked_after_the_last_affected_iteration_still_has_its_incident() 
     let mut ended = culprit();
     ended.state = echo_core::model::detector_output::IncidentState::Cleared;
     ended.last_seen = crate::fixture::at(400);
-    let tail = Conclusions {
+    let tail = DetectorOutput {
         lost: vec![lost(&ended, "node-0", Some("NVIDIA H200"), 420)],
         incidents: vec![ended],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.conclude(tail).await.unwrap();
     let answer = asked(&context, "now-190s", "now").await;
@@ -184,10 +184,10 @@ async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
         lost_gpu_ms: f64::from(node + 1),
         ..lost(&late, &format!("node-{node:04}"), Some("NVIDIA H200"), 400)
     });
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         lost: losses.collect(),
         incidents: vec![late.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.conclude(conclusions).await.unwrap();
     let answer = asked(&context, "now-5m", "now").await;
@@ -215,10 +215,10 @@ async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
         peer_wait_gpu_ms: Some(if node == 2 { 0.0 } else { 0.08 * hour_ms }),
         ..lost(&late, &format!("node-{node}"), Some("NVIDIA H200"), 400)
     });
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         lost: losses.collect(),
         incidents: vec![late.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.conclude(conclusions).await.unwrap();
     let rates = "rates: [{ gpu_model: H200, rate_class: reserved, rate: 2.35, currency: USD }]";
@@ -240,10 +240,10 @@ async fn what_fixing_one_rank_saves_is_less_than_its_share_where_another_is_late
         saved_gpu_ms: 500_000.0,
         ..lost(&late, "node-2", Some("NVIDIA H200"), 400)
     };
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         lost: vec![shared],
         incidents: vec![late.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.conclude(conclusions).await.unwrap();
     let answer = asked(&context, "now-10m", "now").await;

@@ -1,11 +1,11 @@
-//! Conclusions as a whole, lost time and policies.
+//! DetectorOutput as a whole, lost time and policies.
 
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use duckdb::{Connection, params};
 use echo_core::ids::{ClusterId, IncidentId};
-use echo_core::model::detector_output::{Conclusions, LostTime, PolicyRecord};
+use echo_core::model::detector_output::{DetectorOutput, LostTime, PolicyRecord};
 use echo_core::units::{Nanos, Window};
 
 use crate::duckdb::engine::EngineResult;
@@ -18,7 +18,7 @@ use crate::resume::{Resume, WarmUp};
 /// Appends conclusions; their rows are numbered from `revision` on. Returns the number after the last.
 pub(in crate::duckdb) fn append(
     connection: &Connection,
-    conclusions: &Conclusions,
+    conclusions: &DetectorOutput,
     (revision, now): (u64, Nanos),
 ) -> EngineResult<u64> {
     verdicts::append(connection, &conclusions.incidents, (revision, now))?;

@@ -43,7 +43,7 @@ async fn points_lie_where_and_when_the_answer_says() {
 
 #[tokio::test]
 async fn one_wild_block_does_not_flatten_the_others() {
-    let mut answer = explained(&over(Job::of(4).events(20, late)).await, 2).await;
+    let mut answer = explained(&over(Job::with_ranks(4).events(20, late)).await, 2).await;
     answer.lag_series.points[0].peers_sigma_ms = Some(500.0);
     let figure = of(&answer);
     assert!(figure.value.to < 20.0, "{:?}", figure.value);
@@ -77,7 +77,7 @@ async fn a_victim_is_marked_where_it_only_waits() {
 
 #[tokio::test]
 async fn what_could_not_be_compared_interrupts_the_line() {
-    let mut answer = explained(&over(Job::of(4).events(9, late)).await, 2).await;
+    let mut answer = explained(&over(Job::with_ranks(4).events(9, late)).await, 2).await;
     answer.lag_series.points[4].lag_ms = None;
     let figure = of(&answer);
     let lengths: Vec<usize> = figure.line.iter().map(Vec::len).collect();

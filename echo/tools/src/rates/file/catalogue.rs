@@ -89,7 +89,7 @@ fn of(
     let place = format!("providers.{provider}");
     let keys = models.as_mapping().into_iter().flat_map(Mapping::keys);
     let names: Vec<String> = keys.filter_map(Value::as_str).map(str::to_owned).collect();
-    let Some(mut fields) = Fields::of(&place, models, mistakes) else {
+    let Some(mut fields) = Fields::from_value(&place, models, mistakes) else {
         return Vec::new();
     };
     let mut rates: Vec<(String, Rate)> = Vec::new();
@@ -110,6 +110,6 @@ fn of(
             rates.push((fields.place(&name), rate));
         }
     }
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     rates
 }
