@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use echo_analysis::incident::abandoned;
 use echo_core::ids::ClusterId;
-use echo_core::model::detector_output::{Conclusions, Incident, IncidentState};
+use echo_core::model::detector_output::{DetectorOutput, Incident, IncidentState};
 use echo_core::model::event::{Reading, StoredEvent};
 use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;
@@ -76,8 +76,8 @@ impl Health {
 
     /// Processes health scores in order of event ID and returns the changed incidents. Other events
     /// are ignored; invalid scores are ignored and counted, although ingest already rejects them.
-    pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    pub fn observe(&mut self, events: &[StoredEvent]) -> DetectorOutput {
+        let mut conclusions = DetectorOutput::default();
         for stored in events {
             if !is_score(stored) {
                 continue;
@@ -101,7 +101,7 @@ impl Health {
     /// Restores known incidents after a restart, once recent scores have been replayed, and ends
     /// those whose sender is gone. Silence counts from `since` (arrival time), because senders
     /// could not report before.
-    pub fn restore(&mut self, mut known: Vec<Incident>, since: Nanos) -> Conclusions {
+    pub fn restore(&mut self, mut known: Vec<Incident>, since: Nanos) -> DetectorOutput {
         for (name, cluster) in &mut self.clusters {
             let is_its = |incident: &mut Incident| incident.cluster == *name;
             let mut its = known.extract_if(.., is_its).collect();
@@ -109,9 +109,9 @@ impl Health {
             known.append(&mut its);
         }
         known.retain(|incident| incident.state == IncidentState::Open);
-        Conclusions {
+        DetectorOutput {
             incidents: known.into_iter().map(abandoned).collect(),
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         }
     }
 
@@ -122,8 +122,8 @@ impl Health {
 
     /// Clears open incidents of nodes without a comparable score for five minutes at `now` (arrival
     /// time), and drops nodes that have been silent for ten minutes.
-    pub fn end_silent_nodes(&mut self, now: Nanos) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    pub fn end_silent_nodes(&mut self, now: Nanos) -> DetectorOutput {
+        let mut conclusions = DetectorOutput::default();
         self.clusters.retain(|_, cluster| {
             cluster.drop_silent(now, &self.config, &mut conclusions.incidents);
             !cluster.is_empty()

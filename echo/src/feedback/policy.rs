@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use echo_analysis::assembly::CohortKey;
-use echo_analysis::cohort::Outlook;
+use echo_analysis::cohort::PolicyInput;
 use echo_analysis::settings::Settings;
 use echo_core::ids::ClusterId;
 use echo_core::model::detector_output::PolicyRecord;
@@ -44,13 +44,13 @@ impl Policies {
     /// cohort, or numbers older than five seconds of event time.
     pub fn update<'a>(
         &mut self,
-        outlooks: impl Iterator<Item = (&'a CohortKey, &'a Outlook)>,
+        policy_inputs: impl Iterator<Item = (&'a CohortKey, &'a PolicyInput)>,
         settings: &Settings,
     ) -> Vec<(PolicyRecord, ClusterPolicy)> {
         let mut fresh: BTreeMap<ClusterId, Vec<CohortPolicy>> = BTreeMap::new();
-        for (key, outlook) in outlooks {
+        for (key, policy_input) in policy_inputs {
             let policies = fresh.entry(key.cluster.clone()).or_default();
-            policies.push(cohort_policy(key, outlook, settings));
+            policies.push(cohort_policy(key, policy_input, settings));
         }
         fresh
             .into_iter()
@@ -106,21 +106,25 @@ fn nanos(ms: f64) -> u64 {
     nanos
 }
 
-fn cohort_policy(key: &CohortKey, outlook: &Outlook, settings: &Settings) -> CohortPolicy {
-    let computed = u64::try_from(outlook.computed_at.value()).unwrap_or(0);
+fn cohort_policy(key: &CohortKey, policy_input: &PolicyInput, settings: &Settings) -> CohortPolicy {
+    let computed = u64::try_from(policy_input.computed_at.value()).unwrap_or(0);
     CohortPolicy {
         cohort: key.to_string(),
         policy_version: 0,
-        signal: outlook.signal.name().to_owned(),
-        center_ms: outlook.center_ms,
-        sigma_ms: outlook.sigma_ms,
+        signal: policy_input.signal.name().to_owned(),
+        center_ms: policy_input.center_ms,
+        sigma_ms: policy_input.sigma_ms,
         effect_gate: settings.effect_gate,
-        critical_z: critical_z(outlook.n_ranks, settings.family_alpha),
-        period_ms: outlook.healthy_ms.unwrap_or(0.0),
+        critical_z: critical_z(policy_input.n_ranks, settings.family_alpha),
+        period_ms: policy_input.healthy_ms.unwrap_or(0.0),
         sample_mod: settings.sample_mod,
-        quorum_met: outlook.quorum_met,
+        quorum_met: policy_input.quorum_met,
         valid_until_unix_nano: computed.saturating_add(nanos(settings.policy_validity_ms)),
-        outlier_ranks: outlook.outliers.iter().map(|rank| rank.value()).collect(),
+        outlier_ranks: policy_input
+            .outliers
+            .iter()
+            .map(|rank| rank.value())
+            .collect(),
     }
 }
 
@@ -179,7 +183,7 @@ fn publish(cluster: &ClusterId, set: &PolicySet) -> (PolicyRecord, ClusterPolicy
 #[cfg(test)]
 mod tests {
     use echo_analysis::assembly::CohortKey;
-    use echo_analysis::cohort::Outlook;
+    use echo_analysis::cohort::PolicyInput;
     use echo_analysis::settings::Settings;
     use echo_core::ids::{Rank, RoleId};
     use echo_core::model::detector_output::Signal;
@@ -197,8 +201,8 @@ mod tests {
         }
     }
 
-    fn outlook(at_ms: i64, outliers: &[u32]) -> Outlook {
-        Outlook {
+    fn policy_input(at_ms: i64, outliers: &[u32]) -> PolicyInput {
+        PolicyInput {
             computed_at: Nanos::new(1_790_000_000_000_000_000 + at_ms * 1_000_000),
             signal: Signal::HostGap,
             center_ms: 4.0,
@@ -210,9 +214,9 @@ mod tests {
         }
     }
 
-    fn update(policies: &mut Policies, outlook: &Outlook) -> Option<PolicySet> {
+    fn update(policies: &mut Policies, policy_input: &PolicyInput) -> Option<PolicySet> {
         let key = key(7);
-        let changed = policies.update(std::iter::once((&key, outlook)), &Settings::default());
+        let changed = policies.update(std::iter::once((&key, policy_input)), &Settings::default());
         changed
             .first()
             .map(|(record, _)| PolicySet::decode(record.encoded.as_slice()).unwrap())
@@ -221,9 +225,14 @@ mod tests {
     #[test]
     fn a_new_culprit_creates_a_new_version_at_once() {
         let mut policies = Policies::default();
-        assert_eq!(update(&mut policies, &outlook(0, &[])).unwrap().version, 1);
-        assert_eq!(update(&mut policies, &outlook(200, &[])), None);
-        let set = update(&mut policies, &outlook(400, &[2])).unwrap();
+        assert_eq!(
+            update(&mut policies, &policy_input(0, &[]))
+                .unwrap()
+                .version,
+            1
+        );
+        assert_eq!(update(&mut policies, &policy_input(200, &[])), None);
+        let set = update(&mut policies, &policy_input(400, &[2])).unwrap();
         assert_eq!((set.version, set.cohorts[0].policy_version), (2, 2));
         assert_eq!(set.cohorts[0].outlier_ranks, [2]);
     }
@@ -231,19 +240,19 @@ mod tests {
     #[test]
     fn old_numbers_are_resent_without_a_new_cohort_version() {
         let mut policies = Policies::default();
-        update(&mut policies, &outlook(0, &[])).unwrap();
-        let set = update(&mut policies, &outlook(6_000, &[])).unwrap();
+        update(&mut policies, &policy_input(0, &[])).unwrap();
+        let set = update(&mut policies, &policy_input(6_000, &[])).unwrap();
         assert_eq!((set.version, set.cohorts[0].policy_version), (2, 1));
     }
 
     #[test]
     fn cohorts_over_the_size_limit_do_not_cause_new_versions() {
         let keys: Vec<CohortKey> = (0..500).map(key).collect();
-        let outlook = outlook(0, &[]);
+        let policy_input = policy_input(0, &[]);
         let mut policies = Policies::default();
         let mut update = || {
-            let outlooks = keys.iter().map(|key| (key, &outlook));
-            policies.update(outlooks, &Settings::default()).len()
+            let policy_inputs = keys.iter().map(|key| (key, &policy_input));
+            policies.update(policy_inputs, &Settings::default()).len()
         };
         assert_eq!((update(), update()), (1, 0));
     }
@@ -251,9 +260,11 @@ mod tests {
     #[test]
     fn a_policy_never_exceeds_the_size_limit() {
         let keys: Vec<CohortKey> = (0..500).map(key).collect();
-        let outlook = outlook(0, &[1, 2, 3]);
-        let changed = Policies::default()
-            .update(keys.iter().map(|key| (key, &outlook)), &Settings::default());
+        let policy_input = policy_input(0, &[1, 2, 3]);
+        let changed = Policies::default().update(
+            keys.iter().map(|key| (key, &policy_input)),
+            &Settings::default(),
+        );
         let size = changed[0].0.encoded.len();
         assert!((4_096..=8_192).contains(&size), "{size} bytes");
     }

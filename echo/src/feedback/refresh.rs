@@ -12,7 +12,7 @@ use echo_analysis::settings::Settings;
 use echo_core::clock::Clock;
 use echo_core::error::{Code, Coded, chain};
 use echo_core::ids::{ClusterId, IdError, MetricName};
-use echo_core::model::detector_output::{Conclusions, Finding, Incident, IncidentState};
+use echo_core::model::detector_output::{DetectorOutput, Finding, Incident, IncidentState};
 use echo_core::model::event::StoredEvent;
 use echo_core::policy_table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use echo_core::spans;
@@ -71,7 +71,7 @@ pub struct Refresh {
     /// Time of the last check for silent jobs.
     checked_at: Nanos,
     /// Output that is not stored yet.
-    pending: Conclusions,
+    pending: DetectorOutput,
     /// Latest policy of each cluster that the table does not contain yet.
     unpublished: BTreeMap<ClusterId, ClusterPolicy>,
 }
@@ -116,7 +116,7 @@ impl Refresh {
             recorded: 0,
             reconnect_ms: 0.0,
             checked_at: Nanos::EARLIEST,
-            pending: Conclusions::default(),
+            pending: DetectorOutput::default(),
             unpublished: BTreeMap::new(),
         })
     }
@@ -172,7 +172,7 @@ impl Refresh {
             }
             let changed = self
                 .policies
-                .update(self.detector.outlooks(), self.detector.settings());
+                .update(self.detector.policy_inputs(), self.detector.settings());
             self.log_changes(&conclusions);
             self.pending.append(conclusions);
             let records = changed.iter().map(|(record, _)| record.clone());
@@ -198,7 +198,7 @@ impl Refresh {
         self.policies = Policies::default();
     }
 
-    fn observe(&mut self, events: Vec<StoredEvent>) -> Conclusions {
+    fn observe(&mut self, events: Vec<StoredEvent>) -> DetectorOutput {
         let (scores, signals): (Vec<_>, Vec<_>) = events.into_iter().partition(is_score);
         let events = signals.len();
         let span = tracing::trace_span!(target: spans::TARGET, spans::DETECT, events);
@@ -209,14 +209,14 @@ impl Refresh {
 
     /// Ends incidents of silent jobs and nodes. Agents that could not report during a downtime are
     /// not silent, so nothing ends until they had time to reconnect.
-    fn end_silent(&mut self) -> Conclusions {
+    fn end_silent(&mut self) -> DetectorOutput {
         let now = self.clock.now();
         // A clock that was set back gives no elapsed time.
         let is_recent = |ms: f64, since: Nanos| (0.0..ms).contains(&now.millis_since(since));
         if is_recent(self.reconnect_ms, self.listening_since)
             || is_recent(MIN_CHECK_INTERVAL_MS, self.checked_at)
         {
-            return Conclusions::default();
+            return DetectorOutput::default();
         }
         self.checked_at = now;
         let mut conclusions = self.detector.end_silent_jobs(now);
@@ -267,12 +267,12 @@ impl Refresh {
             stored => stored?,
         }
         self.recorded = position;
-        self.pending = Conclusions::default();
+        self.pending = DetectorOutput::default();
         Ok(())
     }
 
     /// Logs each incident that is raised or cleared.
-    fn log_changes(&mut self, conclusions: &Conclusions) {
+    fn log_changes(&mut self, conclusions: &DetectorOutput) {
         for incident in &conclusions.incidents {
             let known = self.open.iter().position(|open| open.id == incident.id);
             match (incident.state, known) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use echo_core::model::detector_output::{
-    Baseline, CauseClass, Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
+    Baseline, CauseClass, Condition, ConditionKind, Culprit, DetectorOutput, Finding, Incident,
     IncidentState, LostTime, Severity, Signal,
 };
 use echo_core::model::event::{
@@ -178,7 +178,7 @@ pub fn uniform() -> Incident {
         ..incident(
             0x99,
             (100, 150),
-            Finding::Condition(Condition::of(ConditionKind::UniformSlowdown)),
+            Finding::Condition(Condition::new(ConditionKind::UniformSlowdown)),
         )
     }
 }
@@ -200,7 +200,7 @@ pub fn lost(incident: &Incident, node: &str, model: Option<&str>, second: i64) -
 }
 
 /// Output of the detector: two GPU-minutes lost to rank 2, ten GPU-seconds to the uniform slowdown.
-pub fn conclusions() -> Conclusions {
+pub fn conclusions() -> DetectorOutput {
     let h200 = Some("NVIDIA H200");
     let (late, slow) = (culprit(), uniform());
     let by_late = (290..600)
@@ -209,10 +209,10 @@ pub fn conclusions() -> Conclusions {
     let by_slow = (100..150)
         .step_by(5)
         .map(|second| lost(&slow, "node-0", None, second));
-    Conclusions {
+    DetectorOutput {
         lost: by_late.chain(by_slow).collect(),
         incidents: vec![late.clone(), slow.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     }
 }
 

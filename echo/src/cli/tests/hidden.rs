@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use echo_core::model::detector_output::{Conclusions, Finding};
+use echo_core::model::detector_output::{DetectorOutput, Finding};
 use echo_core::text::is_hidden;
 use echo_tools::fixture;
 
@@ -29,9 +29,9 @@ fn turned_around() -> ContextFuture {
         if let Finding::Culprit(culprit) = &mut late.finding {
             culprit.node = EVIL.parse().unwrap();
         }
-        let concluded = Conclusions {
+        let concluded = DetectorOutput {
             incidents: vec![late],
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
         context.store.store_verdicts(concluded).await.unwrap();
         context

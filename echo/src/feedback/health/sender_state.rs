@@ -155,7 +155,7 @@ fn describe(sender: &Sender, score: f64, threshold: f64) -> String {
 /// Returns the ID of the incident of a sender that began with the low score at that event time.
 pub(super) fn identity(cluster: &ClusterId, sender: &Sender, first: Nanos) -> IncidentId {
     let text = format!("health|{cluster}|{sender:?}|{}", first.value());
-    IncidentId::of(&text)
+    IncidentId::from_description(&text)
 }
 
 /// Returns the cohort name of health score incidents.
@@ -170,7 +170,7 @@ fn raise(cluster: &ClusterId, sender: &Sender, (first, now): (Nanos, Nanos)) -> 
         cluster: cluster.clone(),
         job: sender.job.clone(),
         cohort: cohort(cluster),
-        finding: Finding::Condition(Condition::of(ConditionKind::Inconclusive)),
+        finding: Finding::Condition(Condition::new(ConditionKind::Inconclusive)),
         state: IncidentState::Open,
         first_seen: first,
         last_seen: now,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{IncidentId, RankOf};
 use echo_core::model::cost::StoredHour;
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
 use echo_core::units::{Hour, Nanos, Window};
 use echo_store::EventStore;
@@ -57,7 +57,7 @@ fn reported(rank: i64, minutes: &[i64], received: Nanos) -> EventBatch {
     }
 }
 
-fn lost(minute: i64, lost_gpu_ms: f64) -> Conclusions {
+fn lost(minute: i64, lost_gpu_ms: f64) -> DetectorOutput {
     let lost = LostTime {
         incident: IncidentId::new(1),
         cluster: "prod".parse().unwrap(),
@@ -70,9 +70,9 @@ fn lost(minute: i64, lost_gpu_ms: f64) -> Conclusions {
         peer_wait_gpu_ms: None,
         saved_gpu_ms: 0.0,
     };
-    Conclusions {
+    DetectorOutput {
         lost: vec![lost],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     }
 }
 
@@ -127,7 +127,7 @@ impl Site {
     /// Returns revision and allocated minutes of the only row of the first hour.
     async fn first_hour(&self) -> (u64, i64) {
         let rows = self.closed().await;
-        assert_eq!(rows[0].row.hour, Hour::of(at(0)));
+        assert_eq!(rows[0].row.hour, Hour::containing(at(0)));
         (
             rows[0].revision,
             rows[0].row.allocated.micros() / 60_000_000,

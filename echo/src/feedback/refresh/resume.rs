@@ -40,7 +40,7 @@ impl Refresh {
             .extend(self.policies.resume(&resume.policies));
         self.publish();
         let open = self.incidents_since(Nanos::LATEST.offset(-1)).await?;
-        self.detector.expect(&open);
+        self.detector.prepare_restore(&open);
         let (mut position, mut latest) = (resume.after, None);
         while position < resume.judged {
             if *stop.borrow() {
@@ -91,7 +91,7 @@ impl Refresh {
         let (scores, signals): (Vec<_>, Vec<_>) = known.into_iter().partition(Health::is_about);
         let mut ended = self
             .detector
-            .adopt(signals, (self.listening_since, self.reconnect_ms));
+            .restore(signals, (self.listening_since, self.reconnect_ms));
         ended.append(self.health.restore(scores, self.listening_since));
         self.log_changes(&ended);
         self.pending.append(ended);

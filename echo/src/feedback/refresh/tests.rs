@@ -45,7 +45,7 @@ fn batches(blocks: Range<u64>) -> impl Iterator<Item = EventBatch> {
         },
         ..Measured::HEALTHY
     };
-    let events = Job::of(4).events(blocks.end, sleeping);
+    let events = Job::with_ranks(4).events(blocks.end, sleeping);
     let per_block = events.len() / usize::try_from(blocks.end).unwrap();
     let of_block = move |number: u64| EventBatch {
         key: BatchKey::Content(u128::from(number)),

@@ -10,7 +10,7 @@ use echo_core::clock::ManualClock;
 use echo_core::error::{Code, Coded};
 use echo_core::ids::IncidentId;
 use echo_core::model::cost::Seen;
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::units::Window;
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
@@ -50,9 +50,9 @@ async fn store() -> Arc<DuckDbStore> {
         lost_gpu_ms: -5_000.0,
         ..conclusions().lost[0].clone()
     };
-    let later = Conclusions {
+    let later = DetectorOutput {
         lost: later.chain([noise]).collect(),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     store.store_verdicts(later).await.unwrap();
     Arc::new(store)

@@ -5,7 +5,7 @@ use echo_analysis::simulated::{Job, Measured, instant};
 use echo_core::clock::ManualClock;
 use echo_core::error::{Code, Coded};
 use echo_core::ids::{CommId, IncidentId, Rank, RoleId};
-use echo_core::model::detector_output::{Baseline, Conclusions, Finding, Incident};
+use echo_core::model::detector_output::{Baseline, DetectorOutput, Finding, Incident};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
 use echo_core::model::inputs::{Inputs, RankLag};
 use fleet_proto::metric;
@@ -117,13 +117,13 @@ pub(super) fn incident() -> Incident {
 }
 
 pub(super) async fn context_with_incident(incident: Incident) -> ToolContext {
-    let events = Job::of(4).events(6, late);
+    let events = Job::with_ranks(4).events(6, late);
     let evidence = preempted(&events, |rank| if rank == 2 { 14.7 } else { 5.0 });
     let context = context_over(events).await;
     context.store.append(evidence).await.unwrap();
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         incidents: vec![incident],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.store_verdicts(conclusions).await.unwrap();
     context
@@ -161,7 +161,7 @@ async fn a_victim_names_the_rank_for_which_it_waits() {
 
 #[tokio::test]
 async fn without_an_incident_the_evidence_is_about_the_whole_window() {
-    let events = Job::of(4).events(6, |_, _| Measured::HEALTHY);
+    let events = Job::with_ranks(4).events(6, |_, _| Measured::HEALTHY);
     let evidence = preempted(&events, |rank| if rank == 1 { 9.0 } else { 5.0 });
     let context = context_over(events).await;
     assert_eq!(explain(&context, 1).await.evidence_basis, None);
@@ -179,7 +179,7 @@ async fn without_an_incident_the_evidence_is_about_the_whole_window() {
 
 #[tokio::test]
 async fn a_long_series_is_downsampled_evenly_with_a_note() {
-    let context = context_over(Job::of(3).events(300, late)).await;
+    let context = context_over(Job::with_ranks(3).events(300, late)).await;
     let series = explain(&context, 2).await.lag_series;
     assert_eq!((series.blocks, series.points.len()), (300, 120));
     let firsts: Vec<u64> = series
@@ -200,16 +200,16 @@ async fn a_long_series_is_downsampled_evenly_with_a_note() {
 
 #[tokio::test]
 async fn the_summary_of_a_culprit_counts_how_often_it_was_last() {
-    let context = context_over(Job::of(4).events(20, late)).await;
+    let context = context_over(Job::with_ranks(4).events(20, late)).await;
     let last = explain(&context, 2).await.lag_series.last.unwrap();
     assert_eq!((last.last, last.of, last.ranks), (17, 20, 4));
     assert!(last.probability < 1e-4);
     let sentence = "It was last in 17 of 20 blocks";
     let not_named = explain(&context, 2).await.summary;
     assert!(!not_named.contains(sentence), "{not_named}");
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         incidents: vec![incident()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.store_verdicts(conclusions).await.unwrap();
     let named = explain(&context, 2).await.summary;
@@ -221,7 +221,7 @@ async fn the_summary_of_a_culprit_counts_how_often_it_was_last() {
 
 #[tokio::test]
 async fn a_rank_that_stops_reporting_does_not_delay_the_series() {
-    let mut events = Job::of(4).events(6, late);
+    let mut events = Job::with_ranks(4).events(6, late);
     events.retain(|stored| {
         let block = stored.event.block.as_ref().unwrap().seqs.unwrap().last() / 40;
         stored.event.origin.rank.unwrap().rank() != Rank::new(0) || block < 2
@@ -237,14 +237,14 @@ async fn a_rank_that_stops_reporting_does_not_delay_the_series() {
 
 #[tokio::test]
 async fn clock_skew_does_not_change_the_series() {
-    let mut skewed = Job::of(4);
+    let mut skewed = Job::with_ranks(4);
     skewed.clock_skew = |rank| (i64::from(rank) - 2) * 10_000_000_000;
     let lags = async |job: Job| {
         let context = context_over(job.events(6, late)).await;
         let points = explain(&context, 2).await.lag_series.points;
         points.iter().map(|point| point.lag_ms).collect::<Vec<_>>()
     };
-    assert_eq!(lags(skewed).await, lags(Job::of(4)).await);
+    assert_eq!(lags(skewed).await, lags(Job::with_ranks(4)).await);
 }
 
 #[tokio::test]
@@ -276,7 +276,7 @@ async fn gpu_lags_are_listed_per_communicator_largest_first() {
         summarize(explain(&context, 2).await),
         [(of(31), 2, 50, 40, 5.0), (of(20), 3, 50, 40, 0.0)]
     );
-    let host_only = context_over(Job::of(4).events(6, late)).await;
+    let host_only = context_over(Job::with_ranks(4).events(6, late)).await;
     assert_eq!(summarize(explain(&host_only, 2).await), []);
 }
 
@@ -292,7 +292,7 @@ async fn a_communicator_that_spans_roles_is_omitted() {
 
 #[tokio::test]
 async fn verdicts_of_its_own_agent_are_listed_latest_first() {
-    let events = Job::of(2).events(3, |_, _| Measured::HEALTHY);
+    let events = Job::with_ranks(2).events(3, |_, _| Measured::HEALTHY);
     let verdict = |state: &str, ms: f64| Event {
         timestamp: instant(ms),
         metric: metric::STRAGGLER.parse().unwrap(),
@@ -319,7 +319,7 @@ async fn verdicts_of_its_own_agent_are_listed_latest_first() {
 
 #[tokio::test]
 async fn a_rank_of_several_jobs_needs_its_job_named() {
-    let mut events = Job::of(2).events(2, |_, _| Measured::HEALTHY);
+    let mut events = Job::with_ranks(2).events(2, |_, _| Measured::HEALTHY);
     let mut other = events[0].clone();
     let mut origin = other.event.origin.as_ref().clone();
     origin.job = Some("other".parse().unwrap());
@@ -343,7 +343,7 @@ async fn a_rank_of_several_jobs_needs_its_job_named() {
 
 #[tokio::test]
 async fn a_rank_that_did_not_report_is_an_error_that_lists_those_that_did() {
-    let context = context_over(Job::of(4).events(2, |_, _| Measured::HEALTHY)).await;
+    let context = context_over(Job::with_ranks(4).events(2, |_, _| Measured::HEALTHY)).await;
     let refused: ToolError = request(4).run(&context).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound);
     assert_eq!(

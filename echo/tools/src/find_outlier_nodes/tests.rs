@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use echo_core::ids::{IncidentId, Rank};
 use echo_core::model::detector_output::{
-    Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState,
+    Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
@@ -30,9 +30,9 @@ async fn run_tool(context: &ToolContext, cluster: Option<&str>, from: &str, to: 
 }
 
 async fn conclude(context: &ToolContext, incident: Incident) {
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         incidents: vec![incident],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.store_verdicts(conclusions).await.unwrap();
 }
@@ -136,7 +136,7 @@ async fn a_condition_lists_the_affected_ranks() {
     hang.finding = Finding::Condition(Condition {
         ranks: vec![Rank::new(1), Rank::new(3)],
         detail: "operation 17 of communicator 1".to_owned(),
-        ..Condition::of(ConditionKind::Hang)
+        ..Condition::new(ConditionKind::Hang)
     });
     conclude(&context, hang).await;
     let answer = run_tool(&context, None, "now-10m", "now").await;
@@ -217,9 +217,9 @@ async fn many() -> ToolContext {
         effect_ratio: f64::from(id) / 1_000.0,
         ..culprit()
     });
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         incidents: incidents.collect(),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.store_verdicts(conclusions).await.unwrap();
     context
@@ -285,7 +285,7 @@ async fn a_condition_of_a_whole_fleet_lists_at_most_64_ranks() {
     let context = context().await;
     let missing = Condition {
         ranks: (0..10_240).map(Rank::new).collect(),
-        ..Condition::of(ConditionKind::Hang)
+        ..Condition::new(ConditionKind::Hang)
     };
     let hung = Incident {
         finding: Finding::Condition(missing),

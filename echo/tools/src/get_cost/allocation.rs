@@ -15,7 +15,10 @@ use crate::scope::Scope;
 /// in the window.
 pub(super) async fn allocated(scope: &Scope<'_>) -> Result<GpuTime, ToolError> {
     let (store, cluster, window) = (&scope.context.store, scope.cluster.as_ref(), scope.window);
-    let ends = [Hour::of(window.from()), Hour::of(window.to().offset(-1))];
+    let ends = [
+        Hour::containing(window.from()),
+        Hour::containing(window.to().offset(-1)),
+    ];
     let is_cut = |hour: &Hour| hour.begin() < window.from() || window.to() < hour.end();
     let due = store.due_hours().into_iter();
     let never_closed = due.filter(|due| !due.was_closed).map(|due| due.hour);
@@ -34,7 +37,7 @@ pub(super) async fn allocated(scope: &Scope<'_>) -> Result<GpuTime, ToolError> {
             sum = sum + hours::allocated(piece, &seen.collect::<Vec<_>>());
         }
     }
-    let last = Hour::of(window.to());
+    let last = Hour::containing(window.to());
     let whole = window
         .hours()
         .next()

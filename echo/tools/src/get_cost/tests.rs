@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 
 use super::GetCost;
 use super::answer::Cost;
@@ -156,10 +156,10 @@ async fn time_lost_after_the_last_affected_iteration_is_attributed_to_its_incide
     let mut ended = culprit();
     ended.state = echo_core::model::detector_output::IncidentState::Cleared;
     ended.last_seen = crate::fixture::at(400);
-    let tail = Conclusions {
+    let tail = DetectorOutput {
         lost: vec![lost(&ended, "node-0", Some("NVIDIA H200"), 420)],
         incidents: vec![ended],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.store_verdicts(tail).await.unwrap();
     let answer = run_tool(&context, "now-190s", "now").await;
@@ -190,10 +190,10 @@ async fn a_large_cluster_lists_the_nodes_with_the_largest_losses() {
         lost_gpu_ms: f64::from(node + 1),
         ..lost(&late, &format!("node-{node:04}"), Some("NVIDIA H200"), 400)
     });
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         lost: losses.collect(),
         incidents: vec![late.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.store_verdicts(conclusions).await.unwrap();
     let answer = run_tool(&context, "now-5m", "now").await;
@@ -221,10 +221,10 @@ async fn one_late_rank_of_64_costs_as_much_as_in_the_worked_example() {
         peer_wait_gpu_ms: Some(if node == 2 { 0.0 } else { 0.08 * hour_ms }),
         ..lost(&late, &format!("node-{node}"), Some("NVIDIA H200"), 400)
     });
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         lost: losses.collect(),
         incidents: vec![late.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.store_verdicts(conclusions).await.unwrap();
     let rates = "rates: [{ gpu_model: H200, rate_class: reserved, rate: 2.35, currency: USD }]";
@@ -246,10 +246,10 @@ async fn fixing_one_of_two_late_ranks_saves_less_than_its_share() {
         saved_gpu_ms: 500_000.0,
         ..lost(&late, "node-2", Some("NVIDIA H200"), 400)
     };
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         lost: vec![shared],
         incidents: vec![late.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.store_verdicts(conclusions).await.unwrap();
     let answer = run_tool(&context, "now-10m", "now").await;

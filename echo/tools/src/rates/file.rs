@@ -33,7 +33,7 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
         mistakes: vec![error.to_string()],
     })?;
     let mut mistakes = Vec::new();
-    let Some(mut top) = Fields::of("", document, &mut mistakes) else {
+    let Some(mut top) = Fields::from_value("", document, &mut mistakes) else {
         return Err(RatesError { mistakes });
     };
     let listed = top.take("rates");
@@ -48,7 +48,7 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
     {
         top.mistake("as_of", NO_DATE);
     }
-    top.refuse_the_rest();
+    top.report_unknown_fields();
     let is_catalogue = catalogue.is_some();
     let rates = match catalogue {
         Some(_) if listed.is_some() => {
@@ -103,7 +103,7 @@ fn parse_rates(listed: Option<Value>, mistakes: &mut Vec<String>) -> Vec<(String
 }
 
 fn parse_rate(at: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate> {
-    let mut fields = Fields::of(at, entry, mistakes)?;
+    let mut fields = Fields::from_value(at, entry, mistakes)?;
     let node = fields.parsed("node");
     let cluster = fields.parsed("cluster");
     let gpu_model = parse_model(&mut fields, "gpu_model");
@@ -139,7 +139,7 @@ fn parse_rate(at: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate
         };
         fields.mistake("effective_to", &format!("is not after {after}"));
     }
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     Some(Rate {
         node,
         cluster,

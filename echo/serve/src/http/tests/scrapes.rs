@@ -8,7 +8,9 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{IncidentId, Rank};
-use echo_core::model::detector_output::{Conclusions, Finding, Incident, IncidentState, LostTime};
+use echo_core::model::detector_output::{
+    DetectorOutput, Finding, Incident, IncidentState, LostTime,
+};
 use echo_tools::ToolContext;
 use echo_tools::fixture::broken::Broken;
 use echo_tools::fixture::{at, batch, conclusions, context_over, culprit, empty, lost};
@@ -105,17 +107,17 @@ impl Lab {
     }
 
     async fn lose(&self, lost: Vec<LostTime>) {
-        let concluded = Conclusions {
+        let concluded = DetectorOutput {
             lost,
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
         self.context.store.store_verdicts(concluded).await.unwrap();
     }
 
     async fn find(&self, incidents: Vec<Incident>) {
-        let concluded = Conclusions {
+        let concluded = DetectorOutput {
             incidents,
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
         self.context.store.store_verdicts(concluded).await.unwrap();
     }

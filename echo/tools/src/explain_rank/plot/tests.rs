@@ -43,7 +43,7 @@ async fn points_match_the_answer() {
 
 #[tokio::test]
 async fn one_outlier_block_does_not_flatten_the_others() {
-    let mut answer = explain(&context_over(Job::of(4).events(20, late)).await, 2).await;
+    let mut answer = explain(&context_over(Job::with_ranks(4).events(20, late)).await, 2).await;
     answer.lag_series.points[0].peers_sigma_ms = Some(500.0);
     let figure = figure(&answer);
     assert!(figure.value.to < 20.0, "{:?}", figure.value);
@@ -77,7 +77,7 @@ async fn the_time_during_which_a_victim_waits_is_marked() {
 
 #[tokio::test]
 async fn a_block_without_a_comparison_interrupts_the_line() {
-    let mut answer = explain(&context_over(Job::of(4).events(9, late)).await, 2).await;
+    let mut answer = explain(&context_over(Job::with_ranks(4).events(9, late)).await, 2).await;
     answer.lag_series.points[4].lag_ms = None;
     let figure = figure(&answer);
     let lengths: Vec<usize> = figure.line.iter().map(Vec::len).collect();

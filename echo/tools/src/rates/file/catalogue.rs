@@ -91,7 +91,7 @@ fn provider_rates(
     let key_path = format!("providers.{provider}");
     let keys = models.as_mapping().into_iter().flat_map(Mapping::keys);
     let names: Vec<String> = keys.filter_map(Value::as_str).map(str::to_owned).collect();
-    let Some(mut fields) = Fields::of(&key_path, models, mistakes) else {
+    let Some(mut fields) = Fields::from_value(&key_path, models, mistakes) else {
         return Vec::new();
     };
     let mut rates: Vec<(String, Rate)> = Vec::new();
@@ -112,6 +112,6 @@ fn provider_rates(
             rates.push((fields.place(&name), rate));
         }
     }
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     rates
 }

@@ -22,14 +22,14 @@ pub(super) fn parse(value: Option<Value>, mistakes: &mut Vec<String>) -> Vec<Loc
 }
 
 fn parse_location(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<Location> {
-    let mut fields = Fields::of(&format!("places[{index}]"), entry, mistakes)?;
+    let mut fields = Fields::from_value(&format!("places[{index}]"), entry, mistakes)?;
     let cluster = fields.parsed("cluster");
     let node = fields.parsed("node");
     let provider = fields.text("provider");
     let region = fields.text("region");
     fields.require("provider", provider.is_none());
     fields.require("cluster", cluster.is_none() && node.is_none());
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     Some(Location {
         cluster,
         node,
