@@ -18,7 +18,7 @@ use crate::classify::history::History;
 use crate::classify::reference::{AdoptedPolicy, Lateness, PolicyEntry, Reference};
 use crate::classify::window::Window;
 use crate::signal::{Block, Summary};
-use crate::verdict::{Measure, Mode, SelfVerdict, State, Tally};
+use crate::verdict::{Mode, SelfVerdict, State, Tally};
 
 /// Number of late blocks in a row that raise the verdict, as in the collector.
 const RAISE_AFTER: u32 = 2;
@@ -90,7 +90,15 @@ impl Classifier {
             Some(State::Cleared) => tally.cleared += 1,
             None => {}
         }
-        state.map(|state| self.verdict(&block, time_ns, state, mode, measure))
+        let policy_version = self.policy_version(mode);
+        state.map(|state| SelfVerdict {
+            time_ns,
+            block,
+            state,
+            mode,
+            measure,
+            policy_version,
+        })
     }
 
     /// Returns the tallies so far, by mode.
@@ -146,24 +154,11 @@ impl Classifier {
         Some(State::Raised)
     }
 
-    fn verdict(
-        &self,
-        block: &Block,
-        time_ns: u64,
-        state: State,
-        mode: Mode,
-        measure: Option<Measure>,
-    ) -> SelfVerdict {
+    /// Returns the version of the policy set that a verdict of this mode is based on.
+    fn policy_version(&self, mode: Mode) -> Option<u64> {
         let by_policy = matches!(mode, Mode::Fleet | Mode::Stale);
         let version = self.adopted.as_ref().map(AdoptedPolicy::set_version);
-        SelfVerdict {
-            time_ns,
-            block: block.clone(),
-            state,
-            mode,
-            measure,
-            policy_version: version.filter(|_| by_policy),
-        }
+        version.filter(|_| by_policy)
     }
 }
 

@@ -255,7 +255,7 @@ impl Live {
             }
             // A call may return after its communicator was aborted.
             (CallKind::Operation(_), CallEvent::Complete(_) | CallEvent::Entered(_)) => {
-                self.check_comm(record)
+                self.check_comm(record);
             }
             _ => {}
         }

@@ -91,25 +91,25 @@ mod tests {
         comm: Some(4),
     };
 
-    fn in_memory(rank: u32, nranks: u32) -> Option<RankAndSize> {
-        Some(RankAndSize { rank, nranks })
+    fn in_memory(rank: u32, nranks: u32) -> RankAndSize {
+        RankAndSize { rank, nranks }
     }
 
     #[test]
     fn memory_is_trusted_once_it_was_right() {
         let mut sizes = CommSizes::default();
-        assert_eq!(sizes.sized(7, SPLIT, in_memory(1, 4)), None);
-        sizes.compare(7, &WORLD, in_memory(9, 3));
+        assert_eq!(sizes.sized(7, SPLIT, Some(in_memory(1, 4))), None);
+        sizes.compare(7, &WORLD, Some(in_memory(9, 3)));
         sizes.compare(7, &WORLD, None);
-        assert_eq!(sizes.sized(7, SPLIT, in_memory(1, 4)), None);
-        sizes.compare(7, &WORLD, in_memory(5, 8));
+        assert_eq!(sizes.sized(7, SPLIT, Some(in_memory(1, 4))), None);
+        sizes.compare(7, &WORLD, Some(in_memory(5, 8)));
         let sized = CommInit {
             nranks: 4,
             rank: 1,
             ..SPLIT
         };
-        assert_eq!(sizes.sized(7, SPLIT, in_memory(1, 4)), Some(sized));
-        assert_eq!(sizes.sized(8, SPLIT, in_memory(1, 4)), None);
+        assert_eq!(sizes.sized(7, SPLIT, Some(in_memory(1, 4))), Some(sized));
+        assert_eq!(sizes.sized(8, SPLIT, Some(in_memory(1, 4))), None);
     }
 
     #[test]
@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn only_plausible_ranks_and_sizes_are_accepted() {
         let mut sizes = CommSizes::default();
-        sizes.compare(7, &WORLD, in_memory(5, 8));
+        sizes.compare(7, &WORLD, Some(in_memory(5, 8)));
         for (rank, nranks) in [(0, 0), (8, 8), (0, MAX_RANKS + 1), (u32::MAX, 4)] {
             assert_eq!(
-                sizes.sized(7, SPLIT, in_memory(rank, nranks)),
+                sizes.sized(7, SPLIT, Some(in_memory(rank, nranks))),
                 None,
                 "{rank} of {nranks}"
             );

@@ -69,6 +69,15 @@ pub(super) struct Inspected {
     pub(super) has_lasted: bool,
 }
 
+/// Mapped file of a process.
+#[derive(Clone, Copy)]
+struct Mapped<'a> {
+    pid: u32,
+    mapping: &'a Mapping<'a>,
+    /// Set if it is the program itself.
+    is_program: bool,
+}
+
 /// Mapped file of a process, opened.
 #[derive(Clone, Copy)]
 struct MappedFile<'a> {
@@ -139,7 +148,12 @@ impl Libraries {
             if !is_known && !self.rate_limiter.try_acquire(has_lasted, self.known.len()) {
                 continue;
             }
-            self.register(pid, &mapping, is_program, programs);
+            let mapped = Mapped {
+                pid,
+                mapping: &mapping,
+                is_program,
+            };
+            self.register(mapped, programs);
             self.add_user(pid, mapping.file);
             has_collectives |= self
                 .library(mapping.file)
@@ -294,13 +308,14 @@ impl Libraries {
         }
     }
 
-    fn register(&mut self, pid: u32, mapping: &Mapping<'_>, is_program: bool, programs: &Programs) {
+    fn register(&mut self, mapped: Mapped<'_>, programs: &Programs) {
+        let Mapped { pid, mapping, .. } = mapped;
         if self.known.contains_key(&mapping.file) {
             return;
         }
         let known = match open(&self.proc, pid, mapping) {
             Ok(_) if self.guard.forbids(&self.proc, pid) => Known::Unprobeable(seccomp_reason(pid)),
-            Ok(file) => self.probe(pid, mapping, file, is_program, programs),
+            Ok(file) => self.probe(mapped, file, programs),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => Known::Unprobeable(format!("{}: {error}", mapping.path.display())),
         };
@@ -310,21 +325,15 @@ impl Libraries {
         self.known.insert(mapping.file, known);
     }
 
-    fn probe(
-        &mut self,
-        pid: u32,
-        mapping: &Mapping<'_>,
-        file: File,
-        is_program: bool,
-        programs: &Programs,
-    ) -> Known {
+    fn probe(&mut self, mapped: Mapped<'_>, file: File, programs: &Programs) -> Known {
+        let (pid, mapping) = (mapped.pid, mapped.mapping);
         let path = mapping.path.to_string_lossy().into_owned();
         let found = Version::from_file(&file)
             .map_err(|error| error.to_string())
             .and_then(|version| {
                 let functions = Functions::find(
                     &file,
-                    families(mapping.path, is_program),
+                    families(mapping.path, mapped.is_program),
                     self.count_options,
                 );
                 functions
@@ -333,7 +342,7 @@ impl Libraries {
             });
         let (version, functions) = match found {
             Ok(found) => found,
-            Err(_) if is_program => return Known::Irrelevant,
+            Err(_) if mapped.is_program => return Known::Irrelevant,
             Err(error) => return Known::Unprobeable(format!("{path}: {error}")),
         };
         if !functions.refused.is_empty() {
