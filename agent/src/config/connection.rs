@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cluster_has_one_of_several_echos() {
+    fn each_cluster_belongs_to_one_shard() {
         let args = parse("--shards 3").unwrap();
         let endpoint_of = |cluster| {
             let shard = args.resolve_shard("https://echo-{shard}.echo:4317", cluster);
@@ -154,11 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_echos_and_an_endpoint_of_several_come_together() {
+    fn shards_and_the_endpoint_placeholder_require_each_other() {
         for (flags, endpoint, expected) in [
             ("", "https://echo-{shard}:4317", "--shards N"),
-            ("--shards 3", "https://echo:4317", "write {shard}"),
-            ("--shards 3", "none", "write {shard}"),
+            ("--shards 3", "https://echo:4317", "requires {shard}"),
+            ("--shards 3", "none", "requires {shard}"),
             ("--shards 0", "https://echo-{shard}:4317", "from 1 to 1024"),
             (
                 "--shards 1025",
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_made_public_without_one() {
+    fn insecure_token_requires_a_token_file() {
         assert!(parse("--insecure-token").is_err());
     }
 }
