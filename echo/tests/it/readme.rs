@@ -296,9 +296,10 @@ fn sources(folder: &str) -> Vec<String> {
 fn is_module(name: &str) -> bool {
     let (first, rest) = name.split_once("::").unwrap();
     let of_crate = CRATES.iter().find(|(known, _)| *known == first);
-    let (folders, module) = of_crate.map_or((vec!["agent", "echo"], name), |(_, folder)| {
-        (vec![*folder], rest)
-    });
+    let (folders, module) = match of_crate {
+        Some((_, folder)) => (vec![*folder], rest),
+        None => (vec!["agent", "echo"], name),
+    };
     let path = module.replace("::", "/");
     let file = format!("/{path}.rs");
     let files = folders.into_iter().flat_map(sources);
