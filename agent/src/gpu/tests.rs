@@ -42,7 +42,10 @@ fn fake(present: bool) -> Box<dyn Driver> {
 #[tokio::test]
 async fn the_gpu_of_a_process_is_the_one_on_which_it_has_memory() {
     let gpus = Gpus::with_driver(|| fake(true));
-    assert_eq!(gpus.for_process(7, &Placement::default()).await, Some(gpu(1)));
+    assert_eq!(
+        gpus.for_process(7, &Placement::default()).await,
+        Some(gpu(1))
+    );
     assert_eq!(gpus.for_process(8, &Placement::default()).await, None);
     assert_eq!(gpus.all().await, Some(vec![gpu(0), gpu(1)]));
 }
@@ -69,7 +72,10 @@ async fn a_driver_that_is_loaded_later_is_found() {
     assert_eq!(gpus.for_process(7, &Placement::default()).await, None);
     assert_eq!(gpus.throttled(0).await, Some(Vec::new()));
     present.store(true, Ordering::SeqCst);
-    assert_eq!(gpus.for_process(7, &Placement::default()).await, Some(gpu(1)));
+    assert_eq!(
+        gpus.for_process(7, &Placement::default()).await,
+        Some(gpu(1))
+    );
 }
 
 #[tokio::test(start_paused = true)]

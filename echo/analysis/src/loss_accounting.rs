@@ -105,12 +105,13 @@ impl LossAccounting {
     }
 
     /// Charges one block, which begins with operation `seq`, and takes back what it was charged to before.
-    fn book(&mut self, seq: u64, reasons: &[&Accused], loss: &Loss<'_>) -> Vec<LostTime> {
+    fn book(&mut self, seq: u64, reasons: &[&LossCause], loss: &Loss<'_>) -> Vec<LostTime> {
         let new: Vec<Attributed> = reasons.iter().map(|reason| attributed(reason)).collect();
         let old = self.attributed.insert(seq, new.clone()).unwrap_or_default();
-        let is_gone = |old: &&Charged| new
-                    .iter()
-                    .all(|attributed| attributed.incident != old.incident);
+        let is_gone = |old: &&Attributed| {
+            new.iter()
+                .all(|attributed| attributed.incident != old.incident)
+        };
         let gone = old.iter().filter(is_gone);
         let mut rows: Vec<LostTime> = gone.flat_map(|gone| loss.nothing(gone.incident)).collect();
         rows.extend(loss.rows(reasons));

@@ -178,8 +178,9 @@ fn json_is_printed_byte_for_byte() {
 
 #[test]
 fn json_output_of_a_failed_view_list_is_one_document() {
-    let server =
-        Server::with_context(|| Box::pin(async { fixture::context_over(Arc::new(Broken::Defect)) }));
+    let server = Server::with_context(|| {
+        Box::pin(async { fixture::context_over(Arc::new(Broken::Defect)) })
+    });
     let (printed, outcome) = server.run("sql --views --json");
     let body: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(body["error"]["code"], "internal", "{body}");

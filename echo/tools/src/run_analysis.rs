@@ -162,7 +162,9 @@ fn truncation_note(cut: Truncation, limits: RowLimits) -> String {
                 "truncated at {bytes} bytes: {advice}, select fewer columns, or raise max_bytes (at most {MAX_BYTES})"
             )
         }
-        Truncation::Bytes => format!("truncated at {bytes} bytes: {advice}, or select fewer columns"),
+        Truncation::Bytes => {
+            format!("truncated at {bytes} bytes: {advice}, or select fewer columns")
+        }
     }
 }
 

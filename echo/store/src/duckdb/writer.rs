@@ -120,7 +120,10 @@ impl Writer {
     }
 
     /// Queues detector output and waits until it is committed.
-    pub(super) async fn store_verdicts(&self, conclusions: DetectorOutput) -> Result<(), StoreError> {
+    pub(super) async fn store_verdicts(
+        &self,
+        conclusions: DetectorOutput,
+    ) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
         self.request(Request::StoreVerdicts(StoreVerdicts {
             conclusions,

@@ -90,7 +90,11 @@ pub(super) fn rank_lags(points: &[TimeseriesPoint], n_buckets: usize) -> Vec<Ran
     lags.flatten().collect()
 }
 
-fn lags_of_job(job: Option<&JobId>, points: &[&TimeseriesPoint], n_buckets: usize) -> Vec<RankLags> {
+fn lags_of_job(
+    job: Option<&JobId>,
+    points: &[&TimeseriesPoint],
+    n_buckets: usize,
+) -> Vec<RankLags> {
     let mut ranks: BTreeMap<u32, RankLags> = BTreeMap::new();
     let mut latest: BTreeMap<u32, (i64, &TimeseriesPoint)> = BTreeMap::new();
     for point in points {

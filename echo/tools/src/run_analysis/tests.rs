@@ -47,9 +47,17 @@ fn a_truncated_answer_has_a_note_on_how_to_get_the_rest() {
     );
     for (cut, limits, part) in [
         (Truncation::Rows, limits(2, 1024), "raise max_rows"),
-        (Truncation::Rows, limits(10_000, 1024), "WHERE key > the last key"),
+        (
+            Truncation::Rows,
+            limits(10_000, 1024),
+            "WHERE key > the last key",
+        ),
         (Truncation::Bytes, limits(2, 1024), "raise max_bytes"),
-        (Truncation::Bytes, limits(2, 4 << 20), "select fewer columns"),
+        (
+            Truncation::Bytes,
+            limits(2, 4 << 20),
+            "select fewer columns",
+        ),
     ] {
         let answer = Analysis::from_table(table(Some(cut)), limits);
         let note = answer.note.unwrap();

@@ -87,7 +87,7 @@ fn what_is_hidden_behind_work_costs_nobody_anything() {
 /// Rank 1 is late by `lag_ms(block)`, which the job loses, in blocks 10 to 29; before and after them iterations take 50 ms and
 /// `after_ms`.
 fn late_for_a_while(lag_ms: impl Fn(u64) -> f64, after_ms: f64) -> Vec<StoredEvent> {
-    Job::of(8).events(60, |block, rank| match (block, rank) {
+    Job::with_ranks(8).events(60, |block, rank| match (block, rank) {
         (..10, _) => HEALTHY,
         (30.., _) => Measured {
             period_ms: after_ms,
@@ -108,14 +108,14 @@ fn late_for_a_while(lag_ms: impl Fn(u64) -> f64, after_ms: f64) -> Vec<StoredEve
 
 #[test]
 fn a_job_that_is_faster_after_the_fault_gets_nothing_back() {
-    let rows = booked(&conclude(&late_for_a_while(|_| 8.0, 45.0)));
+    let rows = booked(&detect(&late_for_a_while(|_| 8.0, 45.0)));
     assert_near(total(&rows), 8.0 * 8.0 * 20.0 * PER_BLOCK);
 }
 
 #[test]
 fn iterations_that_are_faster_between_slow_ones_are_set_off_against_them() {
     let lag_ms = |block: u64| if block % 4 == 1 { -4.0 } else { 12.0 };
-    let rows = booked(&conclude(&late_for_a_while(lag_ms, 46.0)));
+    let rows = booked(&detect(&late_for_a_while(lag_ms, 46.0)));
     // Block 29 is a fast one: nothing shows that it still belongs to the fault.
     assert_near(total(&rows), 8.0 * (15.0 * 12.0 - 4.0 * 4.0) * PER_BLOCK);
 }
