@@ -173,11 +173,8 @@ impl App {
         ));
         let (otlp_address, otlp_http_address) = (otlp.otlp_address, otlp.otlp_http_address);
         let listeners = otlp.serve(ingest, listening);
-        let mut watcher = spawn_watchers(
-            (inputs.sources, hangup),
-            inputs.jwks_refresher,
-            &detector_stop,
-        );
+        let watched = (inputs.sources, hangup);
+        let mut watcher = spawn_watchers(watched, inputs.jwks_refresher, &detector_stop);
         let closing = (judged.clone(), detector_stop.clone());
         watcher.spawn(close_hours(shared, args.limits.cost_grace, closing));
         let mut detector = JoinSet::new();

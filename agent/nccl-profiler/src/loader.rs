@@ -27,6 +27,7 @@ pub(crate) fn nccl_version(log: Option<Log>) -> Option<c_int> {
     let mut library = unsafe { libc::dlopen(info.dli_fname, flags) };
     if library.is_null() {
         // NCCL is linked into the program itself, which is not found by its file name.
+        // SAFETY: a null name stands for the program itself.
         library = unsafe { libc::dlopen(std::ptr::null(), flags) };
     }
     if library.is_null() {

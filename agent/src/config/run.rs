@@ -50,7 +50,7 @@ pub enum Attach {
     /// The best that the kernel supports
     #[default]
     Auto,
-    /// One uprobe_multi link for all functions of a file (Linux 6.6 and later)
+    /// One `uprobe_multi` link for all functions of a file (Linux 6.6 and later)
     Multi,
     /// One perf event per function; needs `CAP_SYS_ADMIN`
     Perf,
@@ -118,7 +118,7 @@ pub struct WatchArgs {
     pub pin: PathBuf,
 
     /// Unix socket on which to receive records from NCCL profiler plugins that cannot be probed
-    /// (set FLEET_NCCL_SOCKET in the job)
+    /// (set `FLEET_NCCL_SOCKET` in the job)
     #[arg(long, value_name = "PATH", env = "FLEET_AGENT_NCCL_SOCKET")]
     pub nccl_socket: Option<PathBuf>,
 

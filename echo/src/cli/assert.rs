@@ -203,7 +203,7 @@ fn evaluate(subject: &Subject, gate: &GateArgs) -> Vec<Case> {
                 match subject {
                     Subject::Cost(args) => cost::check_limits(args, &answer, &mut case),
                     Subject::Outliers(args) => {
-                        outliers::check_limits(&args.limits, &answer, &mut case)
+                        outliers::check_limits(&args.limits, &answer, &mut case);
                     }
                 }
             }

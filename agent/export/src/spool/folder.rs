@@ -82,7 +82,7 @@ pub(super) fn scan(dir: &Path) -> io::Result<Scan> {
         let len = entry.metadata().ok().filter(fs::Metadata::is_file);
         match (FileName::parse(&entry.file_name()), len) {
             (Some(FileName::Batch(sequence)), Some(file)) => {
-                found.files.push((sequence, file.len()))
+                found.files.push((sequence, file.len()));
             }
             (Some(FileName::Partial(_)), Some(_)) => {
                 found.n_foreign += 1;

@@ -63,7 +63,7 @@ pub struct Sources {
     pub judged: watch::Receiver<u64>,
     /// What each listener has seen, by its name.
     pub listeners: [(&'static str, Connections); 3],
-    /// QueryLimit for questions.
+    /// Limit of concurrent queries.
     pub query_limit: QueryLimit,
     /// On which terms callers are let in.
     pub terms: Terms,

@@ -31,7 +31,7 @@ impl Default for Limits {
     }
 }
 
-/// Why no keys last_success.
+/// Reason why no keys were fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     /// A file cannot be read.

@@ -244,7 +244,7 @@ impl Check {
     }
 
     /// Marks the number as a lower bound, which can exceed the limit but not confirm it.
-    pub(super) fn as_lower_bound(mut self) -> Self {
+    pub(super) fn into_lower_bound(mut self) -> Self {
         self.within = self.within.filter(|within| !within);
         self
     }

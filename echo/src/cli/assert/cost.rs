@@ -85,7 +85,7 @@ fn check_money(case: &mut Case, (name, limit): (&'static str, f64), money: Money
         format!("{} {currency}", plain(amount))
     });
     if money.unknown.is_some() {
-        check = check.as_lower_bound();
+        check = check.into_lower_bound();
     }
     case.add_check(check, money.unknown);
 }

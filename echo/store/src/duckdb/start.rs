@@ -58,9 +58,8 @@ fn start(
     let starting = engine("starting");
     let fatal = presence.fatal().clone();
     let backlog = Arc::new(Backlog::default());
-    let readers =
-        |count| ConnectionPool::new(&connection, &lock, (count, &fatal)).map_err(&starting);
-    let (follower, readers) = (readers(1)?, readers(config.readers.max(1))?);
+    let pool = |count| ConnectionPool::new(&connection, &lock, (count, &fatal)).map_err(&starting);
+    let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
     let sql = SqlPool::new(sql, &config.path, (&lock, &fatal));
     let looking_after = connection.try_clone().map_err(&starting)?;
     let holder = connection.try_clone().map_err(&starting)?;
