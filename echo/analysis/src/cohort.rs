@@ -41,22 +41,23 @@ pub struct Cohort {
     history: History,
     started: bool,
     last_periods: Option<LastPeriods>,
-    /// From when on something is known to be wrong with the job, although no incident is open here yet.
+    /// From when on something is known to be wrong with the job, although no incident is open here
+    /// yet.
     known_bad_since: Option<Nanos>,
-    /// What has gone wrong.
+    /// Incidents about faults.
     faults: IncidentTracker,
-    /// What is the job's own way.
+    /// Incidents about the structure of the job.
     structure: IncidentTracker,
     loss_accounting: LossAccounting,
     pace: Pace,
-    /// Charges that follow from the pace.
+    /// Diagnoses derived from the pace.
     slow: Vec<Diagnosis>,
     iterations_since_lags: f64,
     cohort_state: CohortState,
     policy_input: Option<PolicyInput>,
 }
 
-/// What the agents need to know of a cohort to classify themselves.
+/// Cohort statistics that agents need to classify themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyInput {
     /// End of the block that it was computed at, event time.
@@ -69,7 +70,7 @@ pub struct PolicyInput {
     pub sigma_ms: f64,
     /// Healthy period, milliseconds, when known.
     pub healthy_ms: Option<f64>,
-    /// Whether enough ranks report for a verdict.
+    /// True if enough ranks report for a verdict.
     pub quorum_met: bool,
     /// Number of ranks compared.
     pub n_ranks: usize,
@@ -105,7 +106,8 @@ impl Cohort {
         }
     }
 
-    /// A cohort of a job with an incident that began then and is yet to be adopted: nothing since passes for healthy.
+    /// Creates a cohort of a job with an incident that began at `since` and is yet to be restored:
+    /// nothing since then counts as healthy.
     pub fn known_bad(key: CohortKey, since: Nanos) -> Self {
         Self {
             known_bad_since: Some(since),
@@ -113,17 +115,17 @@ impl Cohort {
         }
     }
 
-    /// What the agents should know, once there is something.
+    /// Policy input for the agents, once available.
     pub const fn policy_input(&self) -> Option<&PolicyInput> {
         self.policy_input.as_ref()
     }
 
-    /// What the other cohorts of the job have to know.
+    /// State that the other cohorts of the job need.
     pub const fn cohort_state(&self) -> &CohortState {
         &self.cohort_state
     }
 
-    /// Whether it has seen what can be judged.
+    /// Returns true if it has received a block.
     pub fn has_begun(&self) -> bool {
         !self.blocks.is_empty()
     }
@@ -133,12 +135,12 @@ impl Cohort {
         self.history.period_ms()
     }
 
-    /// What is open here that the loss of the job can be charged to.
+    /// Open incidents that the loss of the job can be attributed to.
     pub fn loss_causes(&self) -> Vec<LossCause> {
         self.faults.loss_causes(&self.key)
     }
 
-    /// What it has lost, as far as that was not charged before.
+    /// Returns its lost time that has not been attributed yet.
     pub fn account_losses(&mut self, causes: &[LossCause]) -> Vec<LostTime> {
         let account = Account {
             key: &self.key,
@@ -149,7 +151,7 @@ impl Cohort {
         self.loss_accounting.account_losses(&account, causes)
     }
 
-    /// Takes the next block and says what follows from it.
+    /// Records the next block and returns the resulting detector output.
     pub fn observe(
         &mut self,
         block: CohortBlock,
@@ -159,7 +161,8 @@ impl Cohort {
         let mut block = block;
         let has_ticked = self.pace.push(&block);
         self.measure(&mut block);
-        // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
+        // Blocks before the first measured iteration are start-up: compilation, allocation, first
+        // connections.
         self.started |= block.period.is_some();
         if !self.started {
             self.pace.learn(view.is_disturbed);
@@ -195,7 +198,8 @@ impl Cohort {
             .blocks
             .back()
             .map_or(Nanos::EARLIEST, |block| block.time.to());
-        // Of short blocks more, so that what has lasted for some time is still there when it is named.
+        // Of short blocks more, so that what has lasted for some time is still there when it is
+        // named.
         let is_old = |block: &mut CohortBlock| latest.millis_since(block.time.to()) > KEPT_MS;
         while self.blocks.len() > MOST_BLOCKS
             || self.blocks.len() > MAX_BLOCKS && self.blocks.front_mut().is_some_and(is_old)
@@ -204,7 +208,7 @@ impl Cohort {
         }
     }
 
-    /// Lets charges become incidents, and incidents go on or end.
+    /// Raises, updates and clears incidents from diagnoses.
     fn decide(
         &mut self,
         signal: Signal,
@@ -238,8 +242,8 @@ impl Cohort {
         output
     }
 
-    /// Forgets the blocks of incidents that have ended, so that they neither count for another one nor are booked
-    /// twice.
+    /// Forgets the blocks of incidents that have ended, so that they neither count for another one
+    /// nor are booked twice.
     fn start_afresh(&mut self, settings: &Settings) {
         let calm = BlockWindow::latest(&self.blocks, settings.window_iterations / 2.0, 1);
         let n_gone = self.blocks.len().saturating_sub(calm.blocks.len());
@@ -252,7 +256,7 @@ impl Cohort {
         });
     }
 
-    /// Goes on with incidents as they were concluded before; gives back those that it cannot go on with.
+    /// Restores incidents from an earlier detector; returns those that it cannot continue.
     pub fn restore(&mut self, known: Vec<Incident>) -> Vec<Incident> {
         self.known_bad_since = None;
         let Some(now) = self.blocks.back() else {
@@ -283,7 +287,8 @@ impl Cohort {
         strange
     }
 
-    /// Charges anew what lies behind this iteration, and leaves alone what an earlier detector has charged before.
+    /// Attributes losses after this iteration again, and leaves earlier ones as the previous
+    /// detector attributed them.
     pub fn settle(&mut self, until: f64) {
         self.loss_accounting.restart(until);
     }
@@ -295,8 +300,8 @@ impl Cohort {
         output
     }
 
-    /// Lets what is healthy by all signs become history. A block counts only once it has left the window, so that
-    /// a fault that is not yet raised does not pass for healthy.
+    /// Lets what is healthy by all signs become history. A block counts only once it has left the
+    /// window, so that a fault that is not yet raised does not pass for healthy.
     fn remember(&mut self, n_window: usize, lags: Option<&Lags>, settings: &Settings) {
         let latest = self.blocks.back().map(|block| block.time.to());
         let is_known_bad = self.known_bad_since.is_some() && latest >= self.known_bad_since;
@@ -326,7 +331,7 @@ impl Cohort {
         }
     }
 
-    /// What the agents should know of the window.
+    /// Policy input for the agents from the window.
     fn compute_policy_input(
         &self,
         window: &BlockWindow<'_>,
@@ -350,8 +355,9 @@ impl Cohort {
     }
 }
 
-/// Lags as they scatter among healthy ranks. Of two ranks the earlier is the centre, so that half of the lags are nothing
-/// and the others are never negative: there, the difference is what scatters.
+/// Lags as they scatter among healthy ranks. Of two ranks the earlier is the centre, so that half
+/// of the lags are nothing and the others are never negative: there, the difference is what
+/// scatters.
 fn scatter_of(lags: &Lags) -> Vec<f64> {
     match lags.ranks.as_slice() {
         [one, other] => {

@@ -1,8 +1,8 @@
-//! The detector: events in, conclusions out.
+//! Detector: events in, incidents and lost time out.
 //!
-//! It is a function of the stored events alone. The same events give the same conclusions, at whatever speed and in
-//! whatever order the ranks' messages arrived; only that a rank is silent, or that nobody moves, is measured in arrival
-//! time. Live detection and a replay of history are one code.
+//! The detector is a function of the stored events alone. The same events give the same output, at
+//! any speed and in any order in which the ranks' messages arrived; only silence and standstill are
+//! measured in arrival time. Live detection and replay of history run the same code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ pub struct Detector {
     pending_restore: PendingRestore,
     /// When operations that do not end were last looked for, arrival time.
     looked_at: Nanos,
-    /// How long it is until the next look, milliseconds.
+    /// Time until the next hang check, milliseconds.
     look_after_ms: f64,
 }
 
@@ -62,10 +62,10 @@ impl Detector {
         }
     }
 
-    /// Takes events in the order of their numbers and says what follows from them.
+    /// Processes events in the order of their numbers and returns the resulting output.
     pub fn observe(&mut self, events: &[StoredEvent]) -> DetectorOutput {
         let mut output = DetectorOutput::default();
-        // Silence is judged whenever a batch arrives, so it does not matter how many of them are read at a time.
+        // Silence is checked on every batch, so the batch size does not matter.
         for arrived in events.chunk_by(|one, next| one.received == next.received) {
             for event in arrived {
                 self.assembly.add(event);
@@ -107,8 +107,8 @@ impl Detector {
         output
     }
 
-    /// Ends and forgets the cohorts of roles that no rank has any more: a job that changes its way of working is another
-    /// cohort, and the old one must not speak for it.
+    /// Ends and forgets the cohorts of roles that no rank has any more: a job that changes its way
+    /// of working is another cohort, and the old one must not speak for it.
     fn end_dead_roles(&mut self) -> DetectorOutput {
         let mut output = DetectorOutput::default();
         if !self.assembly.take_roles_changed() {
@@ -125,7 +125,7 @@ impl Detector {
         output
     }
 
-    /// What a cohort has to know of the others of its job.
+    /// State of the job's other cohorts that a cohort needs.
     fn view_of(&self, key: &CohortKey) -> JobView {
         let others: Vec<&CohortState> = self
             .of_job(key)
@@ -135,7 +135,7 @@ impl Detector {
         let own = self.cohorts.get(key).map(Cohort::cohort_state);
         let own_ms = others.iter().map(|other| other.root_own_ms);
         let rival_own_ms = own_ms.fold(0.0, f64::max);
-        // Who waits, waits for the root of the whole job.
+        // Ranks wait for the root of the whole job.
         let is_root = own.is_some_and(|own| own.root_own_ms > rival_own_ms);
         let victims: BTreeSet<_> = if is_root {
             let all = others.iter().flat_map(|other| &other.victims);
@@ -171,15 +171,15 @@ impl Detector {
         cohorts.take_while(move |(other, _)| is_same(other))
     }
 
-    /// What is open in the job of a cohort that its loss can be charged to.
+    /// Open incidents of the cohort's job that its loss can be attributed to.
     fn loss_causes(&self, key: &CohortKey) -> Vec<LossCause> {
         self.of_job(key)
             .flat_map(|(_, cohort)| cohort.loss_causes())
             .collect()
     }
 
-    /// Charges what a cohort has lost; where somebody else is to blame than before, or healthy means something else, what all
-    /// cohorts of its job have lost.
+    /// Attributes the losses of a cohort; those of all cohorts of its job if the causes or the
+    /// healthy baseline have changed.
     fn account_losses(&mut self, key: &CohortKey, before: &[LossCause]) -> Vec<LostTime> {
         let causes = self.loss_causes(key);
         let reasons = |causes: &[LossCause]| -> Vec<(IncidentId, Baseline)> {
@@ -198,8 +198,8 @@ impl Detector {
             .collect()
     }
 
-    /// Whether another cohort that is judged at the same time speaks for the job: a slow job is one condition, and the
-    /// first of its cohorts reports it.
+    /// Returns true if another cohort evaluated at the same time reports for the job: a slow job is
+    /// one condition, and its first cohort reports it.
     fn is_spoken_for(&self, key: &CohortKey) -> bool {
         let judged_at = |cohort: &Cohort| {
             cohort
@@ -250,7 +250,8 @@ impl Detector {
         output
     }
 
-    /// Ends what is open in jobs that have stopped reporting by `now` (arrival time), and forgets them.
+    /// Ends what is open in jobs that have stopped reporting by `now` (arrival time), and forgets
+    /// them.
     pub fn end_silent_jobs(&mut self, now: Nanos) -> DetectorOutput {
         let mut output = self.end_waiting();
         output.append(self.update_hangs(now));
@@ -269,7 +270,7 @@ impl Detector {
         output
     }
 
-    /// What the agents should know, cohort by cohort.
+    /// Policy inputs for the agents, by cohort.
     pub fn policy_inputs(&self) -> impl Iterator<Item = (&CohortKey, &PolicyInput)> {
         self.cohorts
             .iter()
@@ -281,8 +282,8 @@ impl Detector {
         &self.settings
     }
 
-    /// Points that came after their block had been closed, and points of jobs with more roles or communicators than are
-    /// followed.
+    /// Points that came after their block had been closed, and points of jobs with more roles or
+    /// communicators than are followed.
     pub const fn late_points(&self) -> u64 {
         self.assembly.late()
     }
@@ -296,8 +297,9 @@ fn first_of_job(key: &CohortKey) -> CohortKey {
     }
 }
 
-/// How much longer the GPUs of a role compute than is typical of its job, milliseconds per iteration. Only roles with as many
-/// ranks are compared: the same place in each stands for the same replica.
+/// Excess compute time of a role's GPUs over the typical one of its job, milliseconds per
+/// iteration. Only roles with the same number of ranks are compared: the same index in each is the
+/// same replica.
 fn own_excess_ms(own: &CohortState, others: &[&CohortState]) -> f64 {
     let mut table = vec![own.busy_ms.clone()];
     let same = others

@@ -19,11 +19,11 @@ const WARN: f64 = 0.05;
 /// Damage from which on it is worth getting up for.
 const CRITICAL: f64 = 0.10;
 
-/// What the reason says of a rank that only its GPU gives away.
+/// Text of the reason for a rank that only its GPU shows to be late.
 const DISAGREEMENT: &str = " (source_disagreement: its host hands the work over in time, so host signals alone would not show it)";
 
-/// Judgements after the first by which the healthy period is still improved where no healthy iteration was ever seen: other
-/// cohorts are judged after the one that raised the incident.
+/// Evaluations after the first during which the healthy period is still refined where no healthy
+/// iteration was seen: other cohorts are evaluated after the one that raised the incident.
 const REFINEMENTS: u32 = 4;
 
 /// An open incident.
@@ -31,7 +31,7 @@ const REFINEMENTS: u32 = 4;
 pub struct OpenIncident {
     /// Its state as it is reported.
     pub incident: Incident,
-    /// Judgements in a row that found nothing any more.
+    /// Consecutive evaluations without a finding.
     pub calm: u32,
     /// Which faults the window showed that raised it.
     pub span: Span,
@@ -40,7 +40,7 @@ pub struct OpenIncident {
     n_affected: u32,
     n_blocks: u32,
     refinements: u32,
-    /// Whether the culprit's host shows nothing of what its GPU shows.
+    /// True if the culprit's host shows nothing of what its GPU shows.
     disagrees: bool,
 }
 
@@ -110,7 +110,7 @@ impl OpenIncident {
         Self::ongoing(incident, (lasted, now), diagnosis.span)
     }
 
-    /// Goes on with an open incident as it was concluded before, at the end of `now`.
+    /// Restores an open incident of an earlier detector, at the end of `now`.
     pub fn resume(incident: Incident, now: &CohortBlock) -> Self {
         let lasted = now.end_iteration() - incident.first_iteration;
         Self::ongoing(incident, (lasted, now), Span::Short)
@@ -131,7 +131,7 @@ impl OpenIncident {
     }
 
     fn opened(incident: Incident, span: Span) -> Self {
-        // What was concluded before stands in the reason.
+        // The reason still describes the restored incident.
         let disagrees = incident.reason.contains(DISAGREEMENT);
         Self {
             incident,
@@ -172,7 +172,8 @@ impl OpenIncident {
         }
         if let (Finding::Culprit(culprit), Some(lag_ms)) = (&mut incident.finding, self.lag.value())
         {
-            // Each of an iteration's operations sees the same lateness again, so their sum is no loss.
+            // Each of an iteration's operations sees the same lateness again, so their sum is no
+            // loss.
             let lost_ms = incident.period_ms - healthy;
             let is_sum = culprit.signal == Signal::DeviceWait && lost_ms > 0.0;
             culprit.lag_ms = if is_sum { lag_ms.min(lost_ms) } else { lag_ms };
@@ -180,7 +181,7 @@ impl OpenIncident {
         self.explain();
     }
 
-    /// Takes over what a later judgement says of the same subject: the strongest case is kept.
+    /// Updates it from a later diagnosis of the same subject: the strongest one is kept.
     pub fn strengthen(&mut self, diagnosis: &Diagnosis) {
         self.incident.is_provisional &= diagnosis.is_provisional;
         self.disagrees |= diagnosis.disagrees;
@@ -275,7 +276,7 @@ fn count(number: f64) -> u32 {
     count
 }
 
-/// How grave damage is, by its share of the healthy period.
+/// Severity of the damage by its share of the healthy period.
 fn severity(effect_ratio: f64) -> Severity {
     if effect_ratio >= CRITICAL {
         Severity::Critical
@@ -292,14 +293,14 @@ pub fn incident_id(cohort: &CohortKey, subject: Subject, first_seq: u64) -> Inci
     IncidentId::from_description(&text)
 }
 
-/// The incident, ended where it was last seen, because nothing is left that could go on with it.
+/// Ends the incident at its last observation, because nothing is left to continue it.
 pub fn abandoned(mut incident: Incident) -> Incident {
     incident.state = IncidentState::Cleared;
     incident.cleared_at = Some(incident.last_seen.offset(1));
     incident
 }
 
-/// Whether an incident cleared at `cleared` and seen again at `now` is the same one.
+/// Returns true if an incident cleared at `cleared` and seen again at `now` is the same one.
 pub fn is_recurrence(cleared: &Incident, now: Nanos, reopen_within_ms: f64) -> bool {
     now.millis_since(cleared.last_seen) <= reopen_within_ms
 }

@@ -1,4 +1,4 @@
-//! The incidents of one cohort: how charges become incidents, how these go on, and how they end.
+//! Tracker of one cohort's incidents: raises them from diagnoses, updates them, and clears them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,7 +22,7 @@ const ONSET_PAUSE: usize = 3;
 /// Cleared incidents that may come back.
 const MAX_CLEARED: usize = 1_024;
 
-/// The incidents of one cohort.
+/// Incidents of one cohort.
 #[derive(Debug, Clone, Default)]
 pub struct IncidentTracker {
     streaks: BTreeMap<Subject, u32>,
@@ -30,7 +30,7 @@ pub struct IncidentTracker {
     cleared: BTreeMap<Subject, Incident>,
 }
 
-/// What charges are decided by.
+/// Context in which diagnoses are evaluated.
 #[derive(Debug, Clone, Copy)]
 pub struct TrackerContext<'a> {
     /// The cohort.
@@ -43,38 +43,38 @@ pub struct TrackerContext<'a> {
     pub healthy_ms: Option<f64>,
     /// Ranks that are late because they wait for a rank of this cohort.
     pub victims: &'a BTreeSet<Rank>,
-    /// Whether another cohort of the job shows why it is slow.
+    /// True if another cohort of the job shows why it is slow.
     pub is_explained: bool,
-    /// What the ranks show while the pace of the job is worse than when it was healthy.
+    /// Shift evidence of the ranks while the job is slower than when it was healthy.
     pub shift_evidence: Option<&'a ShiftEvidence>,
     /// Gates.
     pub settings: &'a Settings,
 }
 
 impl IncidentTracker {
-    /// Whether nothing is open and nothing is suspected.
+    /// Returns true if there is no open incident and no running streak.
     pub fn is_clean(&self) -> bool {
         self.open.is_empty() && self.streaks.is_empty()
     }
 
-    /// Whether nothing is open.
+    /// Returns true if nothing is open.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Whether something is open that explains why a job is slow.
+    /// Returns true if something is open that explains why a job is slow.
     pub fn explains(&self) -> bool {
         let is_cause = |subject: &Subject| matches!(subject, Subject::Rank(_) | Subject::Network);
         self.open.keys().any(is_cause)
     }
 
-    /// Whether an incident about the subject is open.
+    /// Returns true if an incident about the subject is open.
     pub fn is_open(&self, subject: Subject) -> bool {
         self.open.contains_key(&subject)
     }
 
-    /// What the loss of the job can be charged to: the late ranks, and the condition where there are none. What is a property of
-    /// the job is charged with nothing.
+    /// Open incidents that the loss of the job can be attributed to: the late ranks, or the
+    /// condition where there are none. Nothing is attributed to structural properties of the job.
     pub fn loss_causes(&self, key: &CohortKey) -> Vec<LossCause> {
         let causes = |(subject, open): (&Subject, &OpenIncident)| LossCause {
             incident: open.incident.id,
@@ -83,7 +83,8 @@ impl IncidentTracker {
                 Subject::Rank(rank) => Some(*rank),
                 _ => None,
             },
-            // One that keeps up again is no reason any more, though its incident is open until that has lasted.
+            // A rank that keeps up again is no cause any more, though its incident stays open until
+            // that has lasted.
             lag_ms: open
                 .incident
                 .culprit_lag_ms()
@@ -107,7 +108,7 @@ impl IncidentTracker {
         }
     }
 
-    /// Forgets what is suspected.
+    /// Resets the streaks.
     pub fn forget_streaks(&mut self) {
         self.streaks.clear();
     }
@@ -121,7 +122,8 @@ impl IncidentTracker {
         ranks.collect()
     }
 
-    /// Goes on with incidents as they were concluded before, in place of whatever was found in reading their blocks again.
+    /// Restores incidents of an earlier detector, replacing those found while their blocks were
+    /// replayed.
     pub fn restore(&mut self, known: Vec<(Subject, Incident)>, now: &CohortBlock) {
         let found = std::mem::take(&mut self.open);
         self.cleared.clear();
@@ -138,7 +140,8 @@ impl IncidentTracker {
         }
     }
 
-    /// Carries open incidents on with the latest block, and clears those that ended; true when one did.
+    /// Carries open incidents on with the latest block, and clears those that ended; true when one
+    /// did.
     pub fn follow(
         &mut self,
         context: &TrackerContext<'_>,
@@ -185,7 +188,7 @@ impl IncidentTracker {
         output
     }
 
-    /// Counts charges, and raises those that persist or are too grave to wait.
+    /// Counts diagnoses, and raises those that persist or are too severe to wait.
     pub fn raise(
         &mut self,
         context: &TrackerContext<'_>,
@@ -203,9 +206,10 @@ impl IncidentTracker {
         for diagnosis in diagnoses {
             let streak = self.streaks.entry(diagnosis.subject).or_default();
             *streak += 1;
-            // A late rank needs a judgement longer than the damage to show, and a name is better than a riddle.
+            // A late rank takes one evaluation longer to show than the damage, and a named rank is
+            // better than an unexplained slowdown.
             let timeouts = u32::from(diagnosis.subject.is_unexplained());
-            // What has lasted needs no more patience.
+            // A diagnosis that has persisted is raised without further waiting.
             let is_due = *streak >= context.settings.raise_after + timeouts
                 || diagnosis.is_provisional
                 || diagnosis.span == Span::Lasting;
@@ -228,8 +232,9 @@ impl IncidentTracker {
         output
     }
 
-    /// Whether a charge says more than what is open: a rank always does, a riddle only where nothing is, anything else
-    /// unless a rank explains the damage already. What is a property of the job stands beside the rest.
+    /// Returns true if a diagnosis adds to the open incidents: a rank always does, an unexplained
+    /// slowdown only if nothing is open, anything else unless a rank explains the damage already.
+    /// Structural properties of the job are independent of the rest.
     fn is_news(&self, subject: Subject) -> bool {
         let names_a_rank = |subject: &Subject| matches!(subject, Subject::Rank(_));
         if names_a_rank(&subject) || subject.is_structural() {
@@ -297,7 +302,7 @@ fn affected<'a>(
     (subject, finding): (Subject, &Finding),
     baseline: Baseline,
 ) -> Affected<'a> {
-    // What convicted a rank has to acquit it: another signal may not show the fault.
+    // A rank is cleared by the signal that it was raised by: another signal may not show the fault.
     let signal = match finding {
         Finding::Culprit(culprit) => culprit.signal,
         Finding::Condition(_) => context.signal,
@@ -357,7 +362,7 @@ fn update_open(
     };
 }
 
-/// Whether the job is still slow, and if a rank was to blame, still because of it.
+/// Returns true if the job is still slow, and if the subject is a rank, still because of it.
 fn is_still_slow(subject: Subject, context: &TrackerContext<'_>) -> bool {
     context
         .shift_evidence

@@ -1,7 +1,9 @@
-//! What the iterations of a cohort are charged to. Each is charged once, whoever is found to be the reason, and how often.
+//! Attribution of a cohort's lost time to incidents. The loss of each iteration is attributed once,
+//! even if its cause changes.
 //!
-//! Late ranks share the loss of the whole job, also of cohorts that only wait for them. What was charged to a condition is charged
-//! to the rank that is found behind it later; what was charged to a rank stays there.
+//! Late ranks share the loss of the whole job, including cohorts that only wait for them. A loss
+//! attributed to a condition moves to the rank that is later found to cause it; a loss attributed
+//! to a rank stays there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,7 +14,8 @@ use echo_core::model::detector_output::{Baseline, LostTime};
 use crate::assembly::{CohortBlock, CohortKey, Member, PeriodReading};
 use crate::attribution::{Share, shares};
 
-/// How far the iterations of another cohort may differ in length, as a share, before it is not believed to wait for the culprit.
+/// Largest relative difference in iteration length at which another cohort counts as waiting for
+/// the culprit.
 const SAME_PACE: f64 = 0.25;
 
 /// An open incident that a loss can be charged to.
@@ -22,9 +25,9 @@ pub struct LossCause {
     pub incident: IncidentId,
     /// Role of the cohort that it was found in.
     pub role: RoleId,
-    /// The late rank; nothing where a condition is to blame.
+    /// Late rank; `None` for a condition.
     pub rank: Option<Rank>,
-    /// How late it is, milliseconds per iteration; 0 for conditions.
+    /// Lag of the rank, milliseconds per iteration; 0 for conditions.
     pub lag_ms: f64,
     /// Duration of an iteration during the incident, milliseconds.
     pub period_ms: f64,
@@ -34,7 +37,7 @@ pub struct LossCause {
     pub first_iteration: f64,
 }
 
-/// A cohort whose loss is charged.
+/// Cohort whose loss is attributed.
 #[derive(Debug, Clone, Copy)]
 pub struct Account<'a> {
     /// The cohort.
@@ -43,16 +46,17 @@ pub struct Account<'a> {
     pub blocks: &'a VecDeque<CohortBlock>,
     /// Healthy duration of an iteration, milliseconds, when known.
     pub healthy_ms: Option<f64>,
-    /// What its ranks are usually blocked, milliseconds per iteration, when known: bubbles and transfers are no loss.
+    /// Usual blocked time of its ranks, milliseconds per iteration, when known: bubbles and
+    /// transfers are no loss.
     pub healthy_blocked_ms: Option<f64>,
 }
 
-/// What the blocks of a cohort were charged to.
+/// Incidents that the blocks of a cohort are attributed to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LossAccounting {
     /// By the first operation of the block.
     attributed: BTreeMap<u64, Vec<Attributed>>,
-    /// Blocks up to this iteration are charged to nobody else any more.
+    /// Attribution of blocks up to this iteration is final.
     settled_until: f64,
 }
 
@@ -65,8 +69,9 @@ struct Attributed {
 }
 
 impl LossAccounting {
-    /// Forgets what was charged, and leaves alone what lies before the end of an incident that an earlier detector has written
-    /// down. What that one has charged to incidents that go on is charged to them again, which changes nothing.
+    /// Clears all attributions, except that blocks before the end of an incident stored by an
+    /// earlier detector stay final. Losses that it attributed to open incidents are attributed to
+    /// them again, with the same result.
     pub fn restart(&mut self, settled_until: f64) {
         self.settled_until = settled_until;
         self.attributed.clear();
@@ -118,7 +123,7 @@ impl LossAccounting {
         rows
     }
 
-    /// Whether a block is to be charged to these.
+    /// Returns true if a block is to be attributed to these.
     fn is_due(&self, block: &CohortBlock, reasons: &[&LossCause], causes: &[LossCause]) -> bool {
         if block.end_iteration() <= self.settled_until {
             return false;
@@ -151,7 +156,8 @@ const fn attributed(cause: &LossCause) -> Attributed {
     }
 }
 
-/// Whom a block is charged to: all late ranks of the job that were late by then, else one condition, rather the cohort's own.
+/// Causes of a block's loss: all ranks of the job that were late by then, else one condition,
+/// preferably the cohort's own.
 fn reasons<'a>(
     account: &Account<'_>,
     block: &CohortBlock,
@@ -174,7 +180,7 @@ fn reasons<'a>(
     own.or_else(|| by_then().next()).into_iter().collect()
 }
 
-/// What a cohort lost in one block.
+/// Loss of a cohort in one block.
 struct Loss<'a> {
     account: &'a Account<'a>,
     reading: &'a PeriodReading,
@@ -189,7 +195,7 @@ struct Loss<'a> {
 struct Group {
     n_ranks: u32,
     lost_gpu_ms: f64,
-    /// Nothing when a rank does not tell.
+    /// `None` when a rank does not report it.
     peer_wait_gpu_ms: Option<f64>,
 }
 
@@ -242,7 +248,7 @@ impl<'a> Loss<'a> {
             .collect()
     }
 
-    /// Rows that say that an incident has cost nothing here.
+    /// Rows that set the loss of an incident to zero here.
     fn nothing(&self, incident: IncidentId) -> Vec<LostTime> {
         let none = Share {
             caused: 0.0,
@@ -269,7 +275,8 @@ impl<'a> Loss<'a> {
     }
 }
 
-/// Healthy duration of an iteration, milliseconds: as the incident has it; in another cohort its own, when known.
+/// Healthy duration of an iteration, milliseconds: as the incident has it; in another cohort its
+/// own, when known.
 fn healthy_ms(account: &Account<'_>, reasons: &[&LossCause]) -> f64 {
     let is_own = reasons.iter().any(|reason| reason.role == account.key.role);
     let told = reasons
@@ -279,8 +286,9 @@ fn healthy_ms(account: &Account<'_>, reasons: &[&LossCause]) -> f64 {
     account.healthy_ms.filter(|_| !is_own).unwrap_or(told)
 }
 
-/// What the ranks of a block are blocked for other reasons than late ranks, milliseconds per iteration: as when healthy; where
-/// that was never seen, as long as the culprit itself, for which nobody has to wait; else nothing is known to be usual.
+/// Blocked time of a block's ranks for other reasons than late ranks, milliseconds per iteration:
+/// as when healthy; if no healthy iteration was seen, as long as the culprit itself, which waits
+/// for no other rank; else nothing is known to be usual.
 fn usually_blocked_ms(
     account: &Account<'_>,
     block: &CohortBlock,

@@ -1,4 +1,4 @@
-//! What kinds of operations a stretch of work consists of.
+//! Mix of operation kinds in a span of work.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,13 @@ const MAX_KINDS: usize = 32;
 /// The attribute with its quotes, as it stands in JSON.
 const NAME: &str = "\"fleet.mix\":";
 
-/// How many operations of each kind. Kinds are hashes of their names.
+/// Number of operations of each kind. Kinds are hashes of their names.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Mix(BTreeMap<u64, f64>);
 
 impl Mix {
-    /// Reads the mix among the attributes of a point; nothing where they do not have one that can be read.
+    /// Reads the mix among the attributes of a point; `None` where they do not have one that can be
+    /// read.
     pub fn from_attributes(attrs: &str) -> Option<Self> {
         // A mix has nothing that JSON would escape, so the text between its quotes is all of it.
         let (_, rest) = attrs.split_once(NAME)?;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// An instant in Unix nanoseconds. Event times are checked by [`Nanos::plausible`] when they come in.
+/// An instant in Unix nanoseconds. Event times are checked by [`Nanos::plausible`] when they come
+/// in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(i64);
 
@@ -14,7 +15,8 @@ pub const NANOS_PER_MILLI: f64 = 1e6;
 pub const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
 impl Nanos {
-    /// First instant taken for real, 2020-01-01: an earlier one comes from a clock that was never set.
+    /// First instant taken for real, 2020-01-01: an earlier one comes from a clock that was never
+    /// set.
     pub const EARLIEST: Self = Self(1_577_836_800_000_000_000);
 
     /// First instant not taken for real, 2100-01-01.
@@ -30,7 +32,8 @@ impl Nanos {
         self.0
     }
 
-    /// Accepts the unsigned form of OTLP if it lies between [`Self::EARLIEST`] and [`Self::LATEST`].
+    /// Accepts the unsigned form of OTLP if it lies between [`Self::EARLIEST`] and
+    /// [`Self::LATEST`].
     pub fn plausible(unix_nanos: u64) -> Option<Self> {
         let instant = Self(i64::try_from(unix_nanos).ok()?);
         (Self::EARLIEST <= instant && instant < Self::LATEST).then_some(instant)
@@ -83,7 +86,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window from `from` (inclusive) to `to` (exclusive); nothing when that is empty.
+    /// The window from `from` (inclusive) to `to` (exclusive); `None` when that is empty.
     pub fn new(from: Nanos, to: Nanos) -> Option<Self> {
         (from < to).then_some(Self { from, to })
     }
@@ -110,7 +113,7 @@ impl Window {
             .take_while(move |hour| hour.begin() < self.to)
     }
 
-    /// Whether the instant lies inside.
+    /// Returns true if the instant lies inside.
     pub fn contains(self, instant: Nanos) -> bool {
         self.from <= instant && instant < self.to
     }
@@ -147,7 +150,7 @@ impl Hour {
         }
     }
 
-    /// Whether an hour begins at the instant.
+    /// Returns true if an hour begins at the instant.
     pub const fn begins_at(instant: Nanos) -> bool {
         instant.value().rem_euclid(Self::NANOS) == 0
     }

@@ -61,7 +61,7 @@ fn a_rank_that_falls_silent_is_given_up_and_missed() {
 }
 
 #[test]
-fn a_point_that_comes_after_its_block_was_closed_is_counted_not_judged() {
+fn a_point_that_arrives_after_its_block_was_closed_is_counted_and_not_analysed() {
     let events = Job::with_ranks(2).events(3, |_, _| Measured::HEALTHY);
     let mut assembly = Assembly::default();
     for event in &events {

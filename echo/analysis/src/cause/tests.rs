@@ -78,7 +78,8 @@ fn transfers_a_little_slower_than_usual_are_no_network_fault() {
 
 #[test]
 fn a_kind_of_operation_counts_by_its_share_of_the_time() {
-    // As recorded under FSDP: a rank is late at gathers by milliseconds, and scatters take a hair longer than usual.
+    // As recorded under FSDP: a rank is late at gathers by milliseconds, and scatters take a hair
+    // longer than usual.
     let (first, usual) = ((2.0, Some(0.1)), (3.0, Some(0.2)));
     let mut history = History::default();
     let healthy = blocks_of_two_kinds(6, |rank| if rank == 0 { first } else { usual });
@@ -184,11 +185,13 @@ fn a_late_host_that_is_seldom_blocked_shows_in_its_empty_queue() {
         let queues = [peers, peers, peers, own, peers, peers, peers, peers];
         class_with_gaps(Signal::DeviceWait, None, (&queues, Some((&gaps, rate))))
     };
-    // As recorded of a rank that sleeps after each token, and of gradient accumulation: its synchronisations hardly block it.
+    // As recorded of a rank that sleeps after each token, and of gradient accumulation: its
+    // synchronisations hardly block it.
     assert_eq!(class(9.0, 0.1, 0.2), CauseClass::Host);
     assert_eq!(class(0.1, 0.1, 0.2), CauseClass::Host);
     // It was blocked in each iteration, so its gaps would show what its host did.
     assert_eq!(class(0.1, 0.1, 1.0), CauseClass::Device);
-    // As recorded of sequences of random length on a shared GPU: hosts run ahead by more or less, and both queues are long.
+    // As recorded of sequences of random length on a shared GPU: hosts run ahead by more or less,
+    // and both queues are long.
     assert_eq!(class(26.0, 8.0, 0.2), CauseClass::Device);
 }

@@ -1,4 +1,4 @@
-//! From a window of iterations to what is concluded of it.
+//! Evaluation of a window of iterations.
 
 use echo_core::model::detector_output::{DetectorOutput, Signal};
 
@@ -8,13 +8,13 @@ use crate::lag::{Lags, lags, rank_order, suited_signal};
 use crate::settings::Settings;
 use crate::window::BlockWindow;
 
-/// What one window shows.
+/// Result of evaluating one window.
 pub(super) struct WindowDecision {
     pub(super) signal: Signal,
     diagnoses: Vec<Diagnosis>,
     cohort_state: CohortState,
     policy_input: Option<PolicyInput>,
-    /// Blocks of the window and lags, where they may pass for healthy.
+    /// Number of blocks of the window and its lags, where they may count as healthy.
     to_remember: Option<(usize, Option<Lags>)>,
 }
 
@@ -31,7 +31,7 @@ impl Default for WindowDecision {
 }
 
 impl Cohort {
-    /// Charges from the latest window, with what there is to remember of it; nothing while the window is not full.
+    /// Evaluates the latest window; `None` while the window is not full.
     pub(super) fn evaluate_window(
         &self,
         view: &JobView,
@@ -45,7 +45,8 @@ impl Cohort {
         let signal = suited_signal(&window.blocks);
         let mut lags = lags(signal, &window.blocks);
         if let Some(lags) = &mut lags {
-            // While the usual scatter is unknown, all that was seen may prove a place as well.
+            // While the usual scatter is unknown, all blocks so far may be needed to establish the
+            // rank order.
             let all = f64::INFINITY;
             let spans = if self.history.scatter(signal).is_some() {
                 &[2.0][..]
@@ -70,7 +71,7 @@ impl Cohort {
         })
     }
 
-    /// Lets what was judged become incidents, and remembers what was healthy.
+    /// Updates incidents from the evaluation, and records healthy blocks in the history.
     pub(super) fn update_incidents(
         &mut self,
         decision: WindowDecision,
@@ -92,7 +93,7 @@ impl Cohort {
             .pace
             .slow()
             .map_or_else(Vec::new, |slow| slow.shifts.clone());
-        // What another cohort suffers from, and what nobody can explain yet, must not pass for healthy.
+        // A slowdown caused by another cohort, or not explained yet, must not count as healthy.
         let to_remember = decision.to_remember.filter(|_| self.pace.slow().is_none());
         if let Some((n_window, lags)) = to_remember {
             self.remember(n_window, lags.as_ref(), settings);

@@ -1,4 +1,4 @@
-//! From a window to charges: who or what is to blame, by a few iterations, by many, and at once.
+//! Root-cause diagnosis of a window: over a few iterations, over many, and immediate.
 
 use std::sync::Arc;
 
@@ -16,36 +16,38 @@ use crate::settings::Settings;
 use crate::verdict::{Candidate, Decision, Evidence, Scale, Span, Verdict, decide};
 use crate::window::BlockWindow;
 
-/// Iterations that a charge raised at once rests on, at least.
+/// Minimum number of iterations behind a diagnosis that is raised at once.
 const FAST_ITERATIONS: f64 = 5.0;
 
-/// Smallest z-score for a charge that is raised at once.
+/// Smallest z-score for a diagnosis that is raised at once.
 const FAST_Z: f64 = 8.0;
 
-/// Smallest lag at every single operation of such a charge, as a share of the gate for its mean.
+/// Smallest lag at every single operation of such a diagnosis, as a share of the gate for its mean.
 const ALWAYS_SHARE: f64 = 0.5;
 
-/// Iterations on either side of a change of pace before it is believed (Greyhound's verification: 10 periods).
+/// Iterations on either side of a change of pace before it is believed (Greyhound's verification:
+/// 10 periods).
 const PACE_ITERATIONS: f64 = 10.0;
 
-/// What a late rank is blocked less than its peers, at most, as a share of its lag, if it is late because it waits.
+/// Largest reduction in blocked time compared with its peers, as a share of its lag, of a rank that
+/// is late because it waits.
 const VICTIM_SHARE: f64 = 0.5;
 
 /// Blocks that a window for rare stalls consists of, at least.
 const LONG_BLOCKS: usize = 8;
 
-/// Charges from one window, with what the other cohorts have to know.
+/// Diagnoses from one window, with the state that the other cohorts need.
 pub(super) struct WindowDiagnosis {
     pub(super) diagnoses: Vec<Diagnosis>,
     pub(super) cohort_state: CohortState,
-    /// Whether the judgement found nothing and nobody late.
+    /// True if the decision found no fault and no late rank.
     pub(super) is_healthy: bool,
-    /// Whether the window lost something that counts against the past.
+    /// True if the window lost something that counts against the past.
     pub(super) is_damaged: bool,
 }
 
-/// How late the latest rank is that is blocked as long as its peers, milliseconds per iteration; 0 for none: what it is late by has
-/// been done elsewhere.
+/// Lag of the latest rank that is blocked as long as its peers, milliseconds per iteration; 0 for
+/// none: its lag was caused elsewhere.
 fn victim_lag_ms(lags: &Lags) -> f64 {
     let waits = |lag: &&Lag| {
         lag.signal == Signal::DeviceWait
@@ -58,7 +60,7 @@ fn victim_lag_ms(lags: &Lags) -> f64 {
 }
 
 impl Cohort {
-    /// Judges the latest window.
+    /// Diagnoses the latest window.
     pub(super) fn diagnose(
         &self,
         window: &BlockWindow<'_>,
@@ -85,8 +87,9 @@ impl Cohort {
         cohort_state.victim_lag_ms = lags.map_or(0.0, victim_lag_ms);
         cohort_state.victims = decision.victims.iter().copied().collect();
         let mut diagnoses = self.diagnoses(&decision, window, &evidence, settings);
-        // A name is better than a riddle: who cannot be told by the window may be told by a shorter or longer one. What
-        // was late in an incident that is still open would count for another one by the long window.
+        // A named rank is better than an unexplained slowdown: a rank that this window cannot
+        // identify may be identified by a shorter or longer one. In the long window, the lag of an
+        // incident that is still open would count towards another one.
         if !names_somebody(&diagnoses) {
             let at_once = self.at_once(view, settings);
             if names_somebody(&at_once) {
@@ -139,7 +142,7 @@ impl Cohort {
         })
     }
 
-    /// Adds what transfers say, which is only worth its cost where something was lost.
+    /// Adds the evidence of transfers, which is only worth its cost where time was lost.
     fn with_transfers<'e>(
         &self,
         window: &BlockWindow<'_>,
@@ -155,13 +158,14 @@ impl Cohort {
         }
     }
 
-    /// Whether a window lost anything that counts: most windows did not, and are not looked at any further.
+    /// Returns true if a window lost anything that counts: most windows did not, and are not looked
+    /// at any further.
     fn is_undamaged(&self, window: &BlockWindow<'_>, view: &JobView, settings: &Settings) -> bool {
         self.evidence(window, None, view, Span::Short)
             .is_none_or(|evidence| evidence.is_undamaged(settings))
     }
 
-    /// The charges of a judgement, gravest first.
+    /// Diagnoses of a decision, most severe first.
     fn diagnoses(
         &self,
         decision: &Decision,
@@ -199,7 +203,8 @@ impl Cohort {
         }
     }
 
-    /// Everybody is slow: by the network, when transfers say so, and only if the pace has really changed.
+    /// Diagnosis that all ranks are slow: because of the network, when transfers show it, and only
+    /// if the pace has really changed.
     fn slow(
         &self,
         window: &BlockWindow<'_>,
@@ -213,7 +218,7 @@ impl Cohort {
         let mut diagnosis = match slowness.filter(|slowness| slowness.is_network()) {
             Some(slowness) => {
                 let detail = format!(
-                    "collectives take {:.1} times as long as usual although nobody is late: the network is slow",
+                    "collectives take {:.1} times as long as usual although no rank is late: the network is slow",
                     slowness.transfer_ratio
                 );
                 let condition = Condition {
@@ -228,7 +233,8 @@ impl Cohort {
         Some(diagnosis)
     }
 
-    /// Whether the period has changed by `gate`, between two levels that each held for several iterations.
+    /// Returns true if the period has changed by `gate`, between two levels that each held for
+    /// several iterations.
     fn changed_pace(&self, gate: f64) -> bool {
         let readings: Vec<_> = self
             .blocks
@@ -262,8 +268,8 @@ impl Cohort {
         })
     }
 
-    /// A rank that is so late that there is no need to wait: by a fifth of the period, and last in everything of late where
-    /// ranks are few enough for places.
+    /// A rank that is so late that there is no need to wait: by a fifth of the period, and last in
+    /// everything of late where ranks are few enough for places.
     fn at_once(&self, view: &JobView, settings: &Settings) -> Vec<Diagnosis> {
         let window = BlockWindow::latest(&self.blocks, FAST_ITERATIONS, 1);
         if self.is_undamaged(&window, view, settings) {
@@ -328,7 +334,7 @@ fn names_somebody(diagnoses: &[Diagnosis]) -> bool {
     diagnoses.iter().any(is_rank)
 }
 
-/// What a judgement rests on, for the record.
+/// Inputs of a decision, stored for audit.
 fn inputs(
     window: &BlockWindow<'_>,
     evidence: &Evidence<'_>,

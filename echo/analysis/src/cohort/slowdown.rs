@@ -1,4 +1,5 @@
-//! Charges that follow from the pace of the job and from who waits, over time, whether or not the job has iterations.
+//! Diagnoses from the pace of the job and the ranks' waits over time, for jobs with or without
+//! iterations.
 
 use std::sync::Arc;
 
@@ -17,34 +18,37 @@ use crate::settings::Settings;
 use crate::verdict::{Candidate, Doubt, Span};
 use crate::window::BlockWindow;
 
-/// How long a job must be slow before that is reported without a name, milliseconds.
+/// Duration of a slowdown before it is reported without a rank, milliseconds.
 const NAMELESS_MS: f64 = 10_000.0;
 
 /// Share of the gate for changes of pace that is enough for one that lasts.
 const NAMELESS_SHARE: f64 = 0.5;
 
-/// Standard errors by which it must be slow. They are many, since a slow stretch is taken from where it looks slowest.
+/// Standard errors by which it must be slow. They are many, since a slow stretch is taken from
+/// where it looks slowest.
 const Z_NAMELESS: f64 = 5.0;
 
-/// How sure a rank is that was found by who waits.
+/// Confidence of a rank that was found by waits.
 const CONFIDENCE: f64 = 0.9;
 
 /// The same of two ranks, where either could be at fault.
 const CONFIDENCE_OF_TWO: f64 = 0.7;
 
 impl Cohort {
-    /// Whether the ranks repeat nothing: then an operation stands for an iteration.
+    /// Returns true if the ranks repeat nothing: then an operation stands for an iteration.
     pub(super) fn has_no_iterations(&self) -> bool {
         self.key.role == RoleId::new(u64::MAX)
     }
 
-    /// What the operations of a block took longer than when healthy, milliseconds; nothing while that is not known.
+    /// Excess duration of a block's operations over healthy ones, milliseconds; `None` while
+    /// unknown.
     pub fn excess_ms(&self, block: &CohortBlock) -> Option<f64> {
         let (took_ms, healthy_ms) = self.pace.took_and_healthy_ms(block)?;
         Some(took_ms - healthy_ms)
     }
 
-    /// Adds to a block what its operations took longer than when healthy, and a period where it has none of its own.
+    /// Adds to a block what its operations took longer than when healthy, and a period where it has
+    /// none of its own.
     pub(super) fn measure(&self, block: &mut CohortBlock) {
         let Some((took_ms, healthy_ms)) = self.pace.took_and_healthy_ms(block) else {
             return;
@@ -59,15 +63,17 @@ impl Cohort {
         }
     }
 
-    /// Whether the pace of the job confirms what a window of iterations shows: a late rank of a job that keeps its pace harms nobody,
-    /// and of few ranks one is late for seconds whenever it is its turn.
+    /// Returns true if the pace of the job confirms what a window of iterations shows: a late rank
+    /// of a job that keeps its pace harms nobody, and of few ranks one is late for seconds whenever
+    /// it is its turn.
     pub(super) fn is_confirmed(&self, diagnosis: &Diagnosis, view: &JobView) -> bool {
         let is_settled =
             diagnosis.subject.is_structural() || self.faults.is_open(diagnosis.subject);
         if is_settled || !self.pace.is_measured() {
             return true;
         }
-        // Which of two is late by chance shows only once their turns are known, and so does whether both are slow.
+        // Which of two is late by chance shows only once their turns are known, and so does whether
+        // both are slow.
         if view.n_ranks <= 2 {
             return false;
         }
@@ -81,7 +87,7 @@ impl Cohort {
         }
     }
 
-    /// What the ranks of the job show together while it is slow.
+    /// Combined shift evidence of the job's ranks while it is slow.
     pub(super) fn shift_evidence(&self, view: &JobView) -> Option<ShiftEvidence> {
         let slow = self.pace.slow()?;
         let shifts: Vec<_> = slow.shifts.iter().chain(&view.shifts).copied().collect();
@@ -91,7 +97,8 @@ impl Cohort {
         ))
     }
 
-    /// What is charged because the job has been slow for some time: the rank that it waits for, else that it is slow.
+    /// Diagnosis of a job that has been slow for some time: the rank that it waits for, else the
+    /// slowdown itself.
     pub(super) fn slow_diagnoses(&self, view: &JobView, settings: &Settings) -> Vec<Diagnosis> {
         let Some((slow, shift_evidence)) = self.pace.slow().zip(self.shift_evidence(view)) else {
             return Vec::new();
@@ -134,7 +141,8 @@ impl Cohort {
         }]
     }
 
-    /// What an iteration of the latest block takes when the job is healthy, by its operations, milliseconds.
+    /// Healthy duration of an iteration of the latest block, predicted from its operations,
+    /// milliseconds.
     fn healthy_by_pace_ms(&self) -> Option<f64> {
         self.blocks.iter().rev().find_map(|block| {
             let (took_ms, usual_ms) = self.pace.took_and_healthy_ms(block)?;
@@ -143,7 +151,7 @@ impl Cohort {
         })
     }
 
-    /// The charge against the rank that the job waits for.
+    /// Diagnosis of the rank that the job waits for.
     fn held_back_by(
         &self,
         reason: &Reason,
@@ -193,7 +201,7 @@ impl Cohort {
         })
     }
 
-    /// Whether the rank is late on its host or on its GPU.
+    /// Returns true if the rank is late on its host or on its GPU.
     fn class_of_reason(
         &self,
         reason: &Reason,

@@ -1,4 +1,4 @@
-//! What is a job's own way and no fault: uneven stages, uneven data.
+//! Structural properties of a job that are no faults: uneven stages, uneven data.
 
 use echo_core::model::detector_output::{Baseline, Condition, ConditionKind};
 
@@ -13,7 +13,8 @@ use crate::window::BlockWindow;
 const TURN_ITERATIONS: f64 = 32.0;
 
 impl Cohort {
-    /// What is the job's own way: uneven stages, uneven data. What is there already stays until half of its gate.
+    /// Structural diagnoses: uneven stages, uneven data. One that is already open stays until half
+    /// of its gate.
     pub(super) fn uneven(
         &self,
         evidence: &Evidence<'_>,
@@ -79,7 +80,8 @@ fn data_diagnosis(turns: &Turns, period_ms: f64) -> Diagnosis {
     }
 }
 
-/// Time that each rank's GPU computed, milliseconds per iteration in the order of the ranks; empty unless all tell.
+/// Compute time of each rank's GPU, milliseconds per iteration in the order of the ranks; empty
+/// unless all report it.
 pub(super) fn busy_ms(window: &BlockWindow<'_>) -> Vec<f64> {
     let Some(latest) = window.blocks.first() else {
         return Vec::new();

@@ -16,7 +16,8 @@ mod mishaps;
 
 const HEALTHY: Measured = Measured::HEALTHY;
 
-/// Rank 2 sleeps 8 ms in every iteration of blocks 10 to 19: its own gap grows, everybody's period grows.
+/// Rank 2 sleeps 8 ms in every iteration of blocks 10 to 19: its own gap grows, everybody's period
+/// grows.
 fn sleeping(block: u64, rank: u32) -> Measured {
     let faulty = (10..20).contains(&block);
     let wobble = 0.1 * f64::from(u8::try_from((block * 7 + u64::from(rank) * 3) % 5).unwrap());
@@ -179,8 +180,9 @@ fn a_fault_from_the_first_iteration_is_named_without_a_baseline() {
 
 #[test]
 fn a_fault_that_comes_and_goes_is_named() {
-    // One iteration in four sleeps 20 ms, and every fifth block is spared: the median of the gaps does not move,
-    // their mean does. It costs less than a tenth, so that the usual scatter must be known first.
+    // One iteration in four sleeps 20 ms, and every fifth block is spared: the median of the gaps
+    // does not move, their mean does. It costs less than a tenth, so that the usual scatter must be
+    // known first.
     let is_hit = |block: u64| block >= 60 && !block.is_multiple_of(5);
     let intermittent = |block, rank| Measured {
         odd_gap_ms: (is_hit(block) && rank == 0).then_some(24.0),
@@ -243,7 +245,7 @@ fn a_rank_that_never_waits_where_its_peers_do_is_named_by_its_wait() {
 }
 
 #[test]
-fn late_arrivals_convict_where_nobody_synchronises_each_iteration() {
+fn late_arrivals_name_a_rank_where_no_rank_synchronises_each_iteration() {
     // Only every fifth block holds a synchronisation, as in a job that logs its loss now and then.
     let rare = |block: u64, rank| {
         let faulty = (20..40).contains(&block);
@@ -320,7 +322,8 @@ fn the_same_fault_coming_back_is_the_same_incident() {
 
 #[test]
 fn the_slow_iterations_of_an_incident_that_ended_do_not_count_for_another_one() {
-    // The job synchronises rarely: when the lag has gone, the last measured period is still that of the fault.
+    // The job synchronises rarely: when the lag has gone, the last measured period is still that of
+    // the fault.
     let rare = |block: u64, rank| {
         let faulty = (20..40).contains(&block);
         Measured {

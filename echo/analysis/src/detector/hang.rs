@@ -18,45 +18,47 @@ use crate::finding::Subject;
 use crate::hang::{Hang, HangTimeouts, hangs};
 use crate::incident::{abandoned, incident_id};
 
-/// How sure it is that an operation hangs of which some ranks are missing.
+/// Confidence of a hang with missing ranks.
 const CONFIDENCE: f64 = 0.95;
 
 /// Stretches of time that are remembered of a job.
 const MAX_ATTRIBUTED: usize = 16;
 
-/// How long they are remembered, milliseconds of arrival time: the block that holds the hang is the next to be closed.
+/// Retention of attributed spans, milliseconds of arrival time: the block that contains the hang is
+/// the next to be closed.
 const KEPT_MS: f64 = 60_000.0;
 
 /// Ranks that a sentence names before it only counts them.
 const NAMED: usize = 8;
 
-/// Hangs that go on.
+/// Open hangs.
 #[derive(Debug, Default)]
 pub(super) struct HangTracker {
     open: BTreeMap<(JobKey, CommId), Incident>,
-    /// Up to when the ranks of a job that hangs are charged for, on the clock of who waits longest.
+    /// End of the time attributed for each hanging job, on the clock of the rank that waits
+    /// longest.
     attributed_until: BTreeMap<JobKey, Nanos>,
-    /// What was charged of each job, the latest stretches of time.
+    /// Latest attributed spans of each job.
     attributed: BTreeMap<JobKey, VecDeque<AttributedSpan>>,
 }
 
-/// A stretch of time that was charged to a hang.
+/// Span of time attributed to a hang.
 #[derive(Debug)]
 struct AttributedSpan {
     ms: f64,
     /// Its end, on the clock of a rank that waited.
     until: Nanos,
-    /// When it was charged, arrival time.
+    /// Arrival time at which it was attributed.
     at: Nanos,
-    /// What was charged of it last, of each group of ranks.
+    /// Latest attributed rows, one for each group of ranks.
     rows: Vec<LostTime>,
-    /// What its block lost after `until`, milliseconds, once that has ended.
+    /// Loss of its block after `until`, milliseconds, once the block has ended.
     rest_ms: f64,
     /// The cohorts whose blocks it was left out of.
     left_out_by: BTreeSet<RoleId>,
 }
 
-/// How long the operations of a block took, milliseconds.
+/// Duration of a block's operations, milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockTime {
     /// On the rank where they took longest.
@@ -70,12 +72,12 @@ pub(super) struct BlockTime {
 pub(super) struct HangShare {
     /// Its duration, milliseconds.
     pub(super) ms: f64,
-    /// What of it was not charged yet.
+    /// Lost time that has not been attributed yet.
     pub(super) lost: Vec<LostTime>,
 }
 
 impl AttributedSpan {
-    /// What the same ranks lost in the rest of the block.
+    /// Loss of the same ranks in the rest of the block.
     fn rest(&self) -> Vec<LostTime> {
         let duration = Duration::try_from_secs_f64(self.rest_ms / 1e3).unwrap_or_default();
         let Some(interval) = Window::new(self.until, self.until.after(duration)) else {
@@ -95,7 +97,8 @@ impl AttributedSpan {
 }
 
 impl HangTracker {
-    /// Goes on with hangs as they were concluded before, in place of those found in reading their events again.
+    /// Restores hangs from an earlier detector, replacing those found while their events were
+    /// replayed.
     pub(super) fn restore(&mut self, known: BTreeMap<(JobKey, CommId), Incident>) {
         for ((job, _), incident) in &known {
             let until = self.attributed_until.entry(job.clone());
@@ -111,7 +114,7 @@ impl HangTracker {
         gone.map(|(_, incident)| incident).collect()
     }
 
-    /// Looks at a job's progress at an instant of arrival time.
+    /// Updates hangs from a job's progress at an instant of arrival time.
     pub(super) fn update(
         &mut self,
         job: &JobKey,
@@ -141,8 +144,8 @@ impl HangTracker {
         output
     }
 
-    /// GPU time lost since the last look. Whoever waits in one communicator keeps others waiting elsewhere, so the hang that was
-    /// first is charged with all ranks, and none of them twice.
+    /// Returns the GPU time lost since the last update. Ranks that wait in one communicator delay
+    /// ranks in others, so the loss of all ranks is attributed to the first hang, and counted once.
     fn account_losses(
         &mut self,
         job: &JobKey,
@@ -168,7 +171,7 @@ impl HangTracker {
         lost
     }
 
-    /// Remembers that an interval was charged. An interval that begins where the last one ended extends it.
+    /// Records an attributed interval. An interval that begins where the last one ended extends it.
     fn record(&mut self, job: &JobKey, (interval, lost): (Window, &[LostTime]), now: Nanos) {
         let attributed = self.attributed.entry(job.clone()).or_default();
         match attributed
@@ -194,11 +197,12 @@ impl HangTracker {
         }
     }
 
-    /// The part of a block that belongs to a hang. A hang lies between two completions, so it is part of one block of each cohort that
-    /// it held up: the first one that took as long. Clocks of ranks are not compared.
+    /// The part of a block that belongs to a hang. A hang lies between two completions, so it is
+    /// part of one block of each cohort that it held up: the first one that took as long. Clocks of
+    /// ranks are not compared.
     ///
-    /// Reports come every few seconds, so a hang is charged up to the last report in which it lasted. The rest of what its block took
-    /// beyond a healthy one is charged here, once.
+    /// Reports come every few seconds, so losses are attributed to a hang up to its last report.
+    /// The rest of the excess duration of its block is attributed here, once.
     pub(super) fn hang_share(
         &mut self,
         (job, role): (&JobKey, RoleId),
@@ -248,7 +252,8 @@ impl HangTracker {
 }
 
 fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
-    // A hang is of a communicator, not of a role: its place among the cohorts is taken by the communicator.
+    // A hang is of a communicator, not of a role: its place among the cohorts is taken by the
+    // communicator.
     let cohort = CohortKey {
         cluster: job.0.clone(),
         job: job.1.clone(),
@@ -294,7 +299,8 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
     }
 }
 
-/// What the ranks of a job that hangs lose in an interval: all of it, and those who entered the operation by waiting.
+/// Loss of a hanging job's ranks in an interval: all of it, and the part lost by ranks waiting in
+/// the operation.
 fn lost_time(
     (incident, cluster): (IncidentId, &ClusterId),
     interval: Window,

@@ -17,14 +17,14 @@ use crate::incident::{abandoned, incident_id};
 /// Ranks that a sentence describes before it only counts them.
 const NAMED: usize = 4;
 
-/// Conflicts that go on.
+/// Open conflicts.
 #[derive(Debug, Default)]
 pub(super) struct IdentityConflicts {
     open: BTreeMap<JobKey, Incident>,
 }
 
 impl IdentityConflicts {
-    /// Goes on with conflicts as they were concluded before.
+    /// Restores conflicts from an earlier detector.
     pub(super) fn restore(&mut self, known: BTreeMap<JobKey, Incident>) {
         self.open = known;
     }
@@ -35,7 +35,7 @@ impl IdentityConflicts {
         gone.map(|(_, incident)| incident).collect()
     }
 
-    /// Takes the conflicts of a job as they are now, and says what has changed.
+    /// Updates the conflicts of a job and returns the incident if it has changed.
     pub(super) fn update(&mut self, job: &JobKey, conflicts: &[Conflict]) -> Option<Incident> {
         let known = self.open.get(job);
         let Some(incident) = incident(job, conflicts, known) else {
@@ -54,7 +54,7 @@ impl IdentityConflicts {
     }
 }
 
-/// What the conflicts of a job are, in one incident; nothing where there are none.
+/// Incident for the conflicts of a job; `None` if there are none.
 fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> Option<Incident> {
     let first_seen = conflicts.iter().map(|one| one.seen.0).min()?;
     let last_seen = conflicts.iter().map(|one| one.seen.1).max()?;
@@ -103,7 +103,7 @@ fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> O
 fn describe(conflicts: &[Conflict]) -> String {
     let sentence = |one: &Conflict| {
         format!(
-            "rank {} is reported by {}, which was first, and by {}, whose {} points are not judged",
+            "rank {} is reported by {}, which was first, and by {}, whose {} points are ignored",
             one.rank, one.holder, one.rival, one.points
         )
     };

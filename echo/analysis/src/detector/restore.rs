@@ -1,7 +1,8 @@
-//! Incidents that an earlier detector concluded, on their way to the cohorts that go on with them.
+//! Restoring of incidents from an earlier detector to the cohorts that continue them.
 //!
-//! A cohort can go on with an incident once it has seen a block. Until then the incident waits; it is ended only when nobody of
-//! its job has reported although agents had the time to come back.
+//! A cohort can continue an incident once it has received a block. Until then the incident is
+//! pending; it is ended only when no rank of its job has reported although agents had time to
+//! reconnect.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +16,16 @@ use crate::cohort::Cohort;
 use crate::finding::Subject;
 use crate::incident::abandoned;
 
-/// What is yet to be handed over.
+/// Incidents that are yet to be restored.
 #[derive(Debug, Default)]
 pub(super) struct PendingRestore {
-    /// Since when jobs have an incident that is yet to be adopted, event time.
+    /// Earliest start of a pending incident by job, event time.
     bad_since: BTreeMap<JobKey, Nanos>,
     waiting: BTreeMap<CohortKey, Vec<Incident>>,
 }
 
 impl PendingRestore {
-    /// A cohort of which the first block has come.
+    /// Creates the cohort for a first block.
     pub(super) fn cohort(&self, key: &CohortKey) -> Cohort {
         let job = (key.cluster.clone(), key.job.clone());
         match self.bad_since.get(&job) {
@@ -33,7 +34,7 @@ impl PendingRestore {
         }
     }
 
-    /// Gives the cohort what waits for it, once it can go on with that.
+    /// Restores pending incidents into the cohort once it can continue them.
     pub(super) fn restore_into(&mut self, key: &CohortKey, cohort: &mut Cohort) -> Vec<Incident> {
         if self.waiting.is_empty() || !cohort.has_begun() {
             return Vec::new();
@@ -42,7 +43,7 @@ impl PendingRestore {
         waiting.map_or_else(Vec::new, |waiting| cohort.restore(waiting))
     }
 
-    /// What waits for cohorts of jobs that nothing is known of.
+    /// Removes and returns pending incidents of unknown jobs.
     pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.waiting.extract_if(.., |key, _| {
             !has_job(&(key.cluster.clone(), key.job.clone()))
@@ -52,8 +53,8 @@ impl PendingRestore {
 }
 
 impl Detector {
-    /// Prepares for taking again the events of jobs in which these incidents are open: what was bad must not pass for
-    /// healthy.
+    /// Prepares for a replay of the events of jobs with these open incidents: disturbed periods
+    /// must not count as healthy.
     pub fn prepare_restore(&mut self, open: &[Incident]) {
         for incident in open {
             let job = (incident.cluster.clone(), incident.job.clone());
@@ -63,9 +64,9 @@ impl Detector {
         }
     }
 
-    /// Goes on with incidents as they were concluded before, after their events have been taken again, in place of whatever
-    /// was found meanwhile. For so long after `listening`, arrival time, nobody is taken for stuck: it takes that long until
-    /// everybody has reported again.
+    /// Restores incidents after their events have been replayed, replacing those found during the
+    /// replay. For `come_back_ms` after `listening`, arrival time, no rank is reported as hanging:
+    /// agents need that long to report again.
     pub fn restore(
         &mut self,
         known: Vec<Incident>,
@@ -114,7 +115,7 @@ impl Detector {
         ended(strange)
     }
 
-    /// Ends what waits for jobs that nobody reports of.
+    /// Ends pending incidents of jobs that no rank reports.
     pub(super) fn end_waiting(&mut self) -> DetectorOutput {
         let assembly = &self.assembly;
         let mut gone = self
@@ -129,7 +130,7 @@ impl Detector {
     }
 }
 
-/// Up to which iteration incidents of a job have ended.
+/// Last iteration of cleared incidents, by job.
 fn settled_until(known: &[Incident]) -> BTreeMap<JobKey, f64> {
     let mut settled: BTreeMap<JobKey, f64> = BTreeMap::new();
     for incident in known {
@@ -141,7 +142,7 @@ fn settled_until(known: &[Incident]) -> BTreeMap<JobKey, f64> {
     settled
 }
 
-/// The end of those that are open.
+/// Ends those that are open.
 pub(super) fn ended(incidents: Vec<Incident>) -> DetectorOutput {
     let open = incidents.into_iter();
     let open = open.filter(|incident| incident.state == IncidentState::Open);

@@ -40,9 +40,9 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
         let (signal, mean, steady) = if let Some(own) = gap_means.get(rank) {
             (Signal::HostGap, own.0 - center.0, own.1 - center.1)
         } else {
-            // A rank that is blocked now and then, but hardly where its peers are, comes last and finds nothing left
-            // to wait for. One that is never blocked works in another way and cannot be compared.
-            // One of which reports are missing is not compared either.
+            // A rank that is blocked now and then, but hardly where its peers are, comes last and
+            // finds nothing left to wait for. One that is never blocked works in another way and
+            // cannot be compared. One of which reports are missing is not compared either.
             let own = waits.0.get(rank).filter(|wait| wait.count > 0.0)?;
             if own.n_blocks < n_blocks {
                 return None;

@@ -1,7 +1,8 @@
 //! In which place each rank came: what is left to go by where ranks are too few for a scale.
 //!
-//! A block counts as one round. Where the extremes of its samples prove that one rank was later than every peer in all
-//! of them, it counts as that many rounds: blocks alone must already give right verdicts.
+//! A block counts as one round. Where the extremes of its samples prove that one rank was later
+//! than every peer in all of them, it counts as that many rounds: blocks alone must already give
+//! right verdicts.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +18,10 @@ use crate::lag::Lag;
 /// Ranks up to which places are worth their cost; above it the scatter of the ranks is a scale.
 pub const FEW_RANKS: usize = 8;
 
-/// How one rank came in over a window.
+/// Order of one rank among its peers over a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankPlace {
-    /// How far its mean place lies behind the middle, in standard deviations (see [`place_z`]).
+    /// Distance of its mean place from the middle, in standard deviations (see [`place_z`]).
     pub z: f64,
     /// Rounds that it is known from.
     pub rounds: f64,
@@ -28,10 +29,10 @@ pub struct RankPlace {
     pub last_share: f64,
 }
 
-/// What ranks are compared by.
+/// Measurement by which ranks are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind<'b> {
-    /// What their hosts showed.
+    /// Measurements of their hosts.
     Host,
     /// Time that their GPUs were inside one kind of operation of one communicator.
     Transfer(CommId, Option<&'b Op>),
@@ -39,7 +40,7 @@ enum Kind<'b> {
     Blocked,
 }
 
-/// What one rank showed in one block: the later, the larger.
+/// Observation of one rank in one block: the later the rank, the larger.
 #[derive(Debug, Clone, Copy)]
 struct Observation {
     rank: Rank,
@@ -49,20 +50,22 @@ struct Observation {
     count: f64,
 }
 
-/// Gives every rank of a small cohort its place over the blocks, unless the one that it has says more.
+/// Gives every rank of a small cohort its place over the blocks, unless the one that it has says
+/// more.
 ///
-/// Few blocks cannot prove much about few ranks, and a fault that pauses needs more of them than one that is new: who
-/// looks at two windows asks for twice the certainty.
+/// Few blocks cannot prove much about few ranks, and a fault that pauses needs more of them than
+/// one that is new: who looks at two windows asks for twice the certainty.
 pub fn assign(signal: Signal, blocks: &[&CohortBlock], lags: &mut [Lag]) {
     if lags.len() > FEW_RANKS {
         return;
     }
-    // Of several communicators that one counts in which a rank is latest: it is on time in others only because its group was late together.
+    // Of several communicators that one counts in which a rank is latest: it is on time in others
+    // only because its group was late together.
     let mut kinds: BTreeMap<Kind<'_>, BTreeMap<Rank, RankPlace>> = BTreeMap::new();
     for (kind, observations) in blocks.iter().flat_map(|block| observations(signal, block)) {
         add(&observations, kinds.entry(kind).or_default());
     }
-    // A rank that is judged by something else has no place among these.
+    // A rank that is measured by another signal has no place among these.
     for lag in lags.iter_mut().filter(|lag| lag.signal == signal) {
         let sums = kinds.values().filter_map(|sums| sums.get(&lag.rank));
         let of_kinds = sums.map(|sum| RankPlace {
@@ -77,8 +80,8 @@ pub fn assign(signal: Signal, blocks: &[&CohortBlock], lags: &mut [Lag]) {
     }
 }
 
-/// How late a rank was even when it was least late, milliseconds at one operation: pauses now and then leave nothing of it.
-/// Nothing where the signal does not show single operations of the rank.
+/// Lag of a rank when it was least late, milliseconds at one operation: occasional pauses leave
+/// nothing of it. `None` where the signal does not show single operations of the rank.
 pub fn least_lag_ms(signal: Signal, blocks: &[&CohortBlock], rank: Rank) -> Option<f64> {
     let count_of_kind = |observations: Vec<Observation>| {
         let own = observations.iter().find(|one| one.rank == rank)?.least;
@@ -126,7 +129,7 @@ fn add(observations: &[Observation], sums: &mut BTreeMap<Rank, RankPlace>) {
     }
 }
 
-/// What the ranks showed in a block, by communicator.
+/// Observations of the ranks in a block, by communicator.
 fn observations(signal: Signal, block: &CohortBlock) -> Vec<(Kind<'_>, Vec<Observation>)> {
     let of_members =
         |show: fn(&Member) -> Option<Observation>| block.members.iter().filter_map(show);
@@ -136,14 +139,16 @@ fn observations(signal: Signal, block: &CohortBlock) -> Vec<(Kind<'_>, Vec<Obser
         Signal::DeviceWait => {
             let transfers = block.transfers.iter();
             let by_transfer = transfers.map(|transfer| {
-                // Each of an iteration's operations sees the same lateness again: they are one round.
+                // Each of an iteration's operations sees the same lateness again: they are one
+                // round.
                 let of_rank = |(rank, (summary, _)): (&Rank, &(_, _))| {
                     device(*rank, *summary, transfer.iterations)
                 };
                 let kind = Kind::Transfer(transfer.comm, transfer.op.as_ref());
                 (kind, transfer.ranks.iter().filter_map(of_rank).collect())
             });
-            // Only an iteration as a whole shows who was last in it: most of its operations see nothing of a lateness that the first had.
+            // Only an iteration as a whole shows who was last in it: most of its operations see
+            // nothing of a lateness that the first had.
             let blocked = (Kind::Blocked, of_members(blocked).collect());
             by_transfer.chain([blocked]).collect()
         }

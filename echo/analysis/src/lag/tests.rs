@@ -72,7 +72,7 @@ fn one_stall_moves_the_mean_but_not_the_steady_lag() {
 }
 
 #[test]
-fn a_job_that_rarely_synchronises_is_judged_by_arrivals() {
+fn a_job_that_rarely_synchronises_is_compared_by_arrivals() {
     let rare = |block, rank| Measured {
         n_syncs: u64::from(block == 3),
         arrival_ms: if rank == 3 { 120.0 } else { 80.0 },

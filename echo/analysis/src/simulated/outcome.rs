@@ -1,4 +1,4 @@
-//! What the detector said in the end.
+//! Final output of the detector.
 
 use echo_core::model::detector_output::{
     Condition, ConditionKind, Culprit, DetectorOutput, Finding, Incident,
@@ -8,7 +8,7 @@ use echo_core::model::event::StoredEvent;
 use crate::detector::Detector;
 use crate::settings::Settings;
 
-/// What follows from the events with the settings of the specification.
+/// Detector output for the events with the settings of the specification.
 pub fn detect(events: &[StoredEvent]) -> DetectorOutput {
     Detector::new(Settings::default()).observe(events)
 }
@@ -55,7 +55,7 @@ pub fn culprit(incident: &Incident) -> Option<&Culprit> {
     }
 }
 
-/// The condition of an incident that names nobody.
+/// The condition of an incident without a culprit.
 pub fn condition(incident: &Incident) -> Option<&Condition> {
     match &incident.finding {
         Finding::Culprit(_) => None,
@@ -63,8 +63,8 @@ pub fn condition(incident: &Incident) -> Option<&Condition> {
     }
 }
 
-/// The events in another order in which each rank still tells its own story in order: `pick` chooses who is heard next
-/// among those who have something left to say.
+/// Returns the events in another order that keeps the order of each rank: `pick` chooses the next
+/// rank among those with events left.
 pub fn shuffled(events: &[StoredEvent], mut pick: impl FnMut(usize) -> usize) -> Vec<StoredEvent> {
     let mut stories: Vec<(_, std::collections::VecDeque<StoredEvent>)> = Vec::new();
     for stored in events {

@@ -95,7 +95,7 @@ fn a_small_lag_beside_a_large_one_is_not_named() {
 }
 
 #[test]
-fn a_lag_that_explains_little_of_the_damage_is_not_blamed_for_it() {
+fn a_lag_that_explains_little_of_the_damage_is_not_named() {
     let lags = lags(&[0.0, 3.0, 0.1, -0.1]);
     assert_eq!(
         verdict(&evidence(&lags, 62.0), &Settings::default()),
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn without_damage_no_lag_convicts(means in proptest::collection::vec(-30.0..30.0_f64, 2..12)) {
+    fn without_damage_no_rank_is_named(means in proptest::collection::vec(-30.0..30.0_f64, 2..12)) {
         let lags = lags(&means);
         prop_assert_eq!(verdict(&evidence(&lags, 50.5), &Settings::default()), Verdict::Healthy);
     }

@@ -7,14 +7,15 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 /// Lowest critical z: the usual cut of the modified z-score (Iglewicz & Hoaglin 1993).
 const LOWEST_Z: f64 = 3.5;
 
-/// Share of the information about a normal scale that the median absolute deviation keeps (Rousseeuw & Croux 1993).
+/// Share of the information about a normal scale that the median absolute deviation keeps
+/// (Rousseeuw & Croux 1993).
 const MAD_EFFICIENCY: f64 = 0.37;
 
 /// Degrees of freedom from which on Student's distribution is as good as normal here.
 const AS_GOOD_AS_NORMAL: f64 = 1e4;
 
-/// How well the scale of a z-score is known: a score against a scale that was estimated from few values has heavier
-/// tails than a normal one.
+/// Precision of the scale of a z-score: a score against a scale that was estimated from few values
+/// has heavier tails than a normal one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tail {
     freedom: f64,
@@ -52,8 +53,8 @@ impl Tail {
         }
     }
 
-    /// The score beyond which none of `n_tests` independent ones falls with probability `1 - alpha` (Šidák); never
-    /// below 3.5.
+    /// The score beyond which none of `n_tests` independent ones falls with probability `1 - alpha`
+    /// (Šidák); never below 3.5.
     pub fn critical(self, n_tests: usize, alpha: f64) -> f64 {
         let normal = critical_z(n_tests, alpha);
         let quantile = self
@@ -65,8 +66,8 @@ impl Tail {
     }
 }
 
-/// One-sided z beyond which none of `n_tests` independent normal values falls with probability `1 - alpha`
-/// (Šidák); never below 3.5.
+/// One-sided z beyond which none of `n_tests` independent normal values falls with probability `1 -
+/// alpha` (Šidák); never below 3.5.
 pub fn critical_z(n_tests: usize, alpha: f64) -> f64 {
     let quantile = Normal::standard().inverse_cdf(1.0 - single_alpha(n_tests, alpha));
     if quantile.is_finite() {
@@ -93,8 +94,9 @@ pub fn upper_tail(z: f64) -> f64 {
     Normal::standard().sf(z)
 }
 
-/// Largest p-value that is still believed when the false discovery rate among all of them is held at `q`; nothing
-/// when none is. Not-a-number counts as 1. Holds for tests that are independent or depend on each other positively.
+/// Largest p-value that is still believed when the false discovery rate among all of them is held
+/// at `q`; nothing when none is. Not-a-number counts as 1. Holds for tests that are independent or
+/// depend on each other positively.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"

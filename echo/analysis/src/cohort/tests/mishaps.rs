@@ -16,7 +16,8 @@ fn ranks_that_cut_their_blocks_differently_are_compared_over_the_larger_ones() {
         let rank = stored.event.origin.rank.unwrap().rank().value();
         let block = stored.event.block.as_mut().unwrap();
         let number = block.seqs.unwrap().first() / OPS_PER_BLOCK;
-        // Ranks 0 and 1 cut every 32 operations; ranks 2 and 3 every 64, and report half as many blocks.
+        // Ranks 0 and 1 cut every 32 operations; ranks 2 and 3 every 64, and report half as many
+        // blocks.
         let size = if rank < 2 { 32 } else { 64 };
         block.seqs = SeqRange::new(number * size, (number + 1) * size - 1);
     }
@@ -30,7 +31,7 @@ fn ranks_that_cut_their_blocks_differently_are_compared_over_the_larger_ones() {
 }
 
 #[test]
-fn a_job_that_starts_anew_under_its_old_name_is_judged_again() {
+fn a_job_that_restarts_under_its_old_name_is_analysed_again() {
     let mut events = Job::with_ranks(4).events(20, |_, _| HEALTHY);
     let mut again = Job::with_ranks(4).events(40, sleeping);
     for stored in &mut again {
@@ -68,7 +69,7 @@ fn a_block_off_the_beaten_track_spoils_no_number() {
 }
 
 #[test]
-fn a_rank_that_is_never_blocked_is_not_blamed_for_it() {
+fn a_rank_is_not_named_only_because_it_is_never_blocked() {
     let busy = |_, rank| Measured {
         n_syncs: if rank == 3 { 0 } else { 4 },
         ..HEALTHY

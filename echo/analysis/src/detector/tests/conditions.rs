@@ -67,7 +67,7 @@ fn uneven_data_cost_nothing_against_a_past_that_had_them() {
 }
 
 #[test]
-fn when_the_same_rank_is_last_every_time_the_data_are_not_to_blame() {
+fn a_rank_that_is_last_every_time_is_no_data_imbalance() {
     fn inside(_: u64, rank: u32) -> f64 {
         if rank == 3 { 2.0 } else { 6.0 }
     }
@@ -80,7 +80,8 @@ fn when_the_same_rank_is_last_every_time_the_data_are_not_to_blame() {
 
 #[test]
 fn who_is_last_by_a_hair_does_not_count_beside_a_rank_that_is_late() {
-    // As recorded: a GPU is late at every other operation that is sampled. At the rest somebody is last by as good as nothing.
+    // As recorded: a GPU is late at every other operation that is sampled. At the rest somebody is
+    // last by as good as nothing.
     fn inside(iteration: u64, rank: u32) -> f64 {
         let is_late = iteration.is_multiple_of(2) || iteration % 16 == 1;
         match (rank, is_late) {

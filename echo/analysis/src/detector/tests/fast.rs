@@ -1,4 +1,5 @@
-//! How soon something is said: at once when it is grave, late when it is rare, and never when it was chance.
+//! How soon something is said: at once when it is grave, late when it is rare, and never when it
+//! was chance.
 
 #![expect(
     clippy::suboptimal_flops,

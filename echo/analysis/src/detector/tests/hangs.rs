@@ -14,7 +14,8 @@ use crate::simulated::{Job, Measured, instant};
 
 pub(super) const N_RANKS: u32 = 8;
 
-/// Reports of all ranks every second from `from_s` to `to_s`: six have entered operation 99, ranks 2 and 5 have not.
+/// Reports of all ranks every second from `from_s` to `to_s`: six have entered operation 99, ranks
+/// 2 and 5 have not.
 fn hang_tracker(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
     reports(
         from_s,
@@ -116,7 +117,7 @@ fn a_rank_whose_agent_died_is_not_missing_from_a_pause_of_the_job() {
 }
 
 #[test]
-fn a_rank_that_does_not_report_is_told_apart_from_those_that_are_missing() {
+fn a_rank_that_does_not_report_is_distinguished_from_missing_ranks() {
     let mut events = reports(0, 20, |_| 50);
     events.extend(hang_tracker(20, 60));
     let incident = last(&mut detector(), &without(2, 5, events)).unwrap();
@@ -186,7 +187,8 @@ fn everybody_at_the_same_operation_does_not_hang_unless_they_wait_for_their_gpus
     assert!(detector().observe(&reports(0, 90, |_| 100)).is_empty());
 }
 
-/// Reports of ranks that have all issued operation 99 and then stand still from `since_s` on, all but rank 3 blocked.
+/// Reports of ranks that have all issued operation 99 and then stand still from `since_s` on, all
+/// but rank 3 blocked.
 fn cohort_state(since_s: u32, to_s: u32) -> Vec<StoredEvent> {
     let mut events = reports(0, since_s, |_| 50);
     events.extend(blocked(since_s, reports(since_s, to_s, |_| 100)));

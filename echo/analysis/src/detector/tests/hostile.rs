@@ -55,8 +55,8 @@ fn of_incident(incident: &Incident) -> Vec<f64> {
     all
 }
 
-/// What a sender may do to one of its points. Numbers are finite and durations not below zero: anything else is turned
-/// away at the door.
+/// What a sender may do to one of its points. Numbers are finite and durations not below zero:
+/// anything else is turned away at the door.
 #[derive(Debug, Clone)]
 enum Lie {
     Histogram(u64, f64),
@@ -102,7 +102,8 @@ fn lie() -> impl Strategy<Value = Lie> {
     ]
 }
 
-/// Points of the story that are told otherwise, from the one at the index on as many as the count says.
+/// Points of the story that are told otherwise, from the one at the index on as many as the count
+/// says.
 fn lies() -> impl Strategy<Value = Vec<(Index, usize, Lie)>> {
     vec((any::<Index>(), 1..60_usize, lie()), 0..30)
 }

@@ -50,7 +50,8 @@ fn assert_near(found: f64, expected: f64) {
     );
 }
 
-/// Rank 1 is late by `lag_ms` from block 10 on; its peers are blocked longer for it, and the job loses `damage_ms`.
+/// Rank 1 is late by `lag_ms` from block 10 on; its peers are blocked longer for it, and the job
+/// loses `damage_ms`.
 fn late(n_ranks: u32, lag_ms: f64, damage_ms: f64) -> Vec<StoredEvent> {
     Job::with_ranks(n_ranks).events(40, |block, rank| match (block >= 10, rank) {
         (false, _) => HEALTHY,
@@ -149,7 +150,8 @@ fn many_small_waits_cost_what_a_large_one_costs() {
     assert_near(waited(&small), waited(&large));
 }
 
-/// From block 10 on rank 1, of stage 0, computes 12 ms longer, and its replica is late in every stage.
+/// From block 10 on rank 1, of stage 0, computes 12 ms longer, and its replica is late in every
+/// stage.
 fn slow_worker() -> Vec<StoredEvent> {
     Gpus::pipeline(4, 4).events(40, |block, rank| {
         let slow = block >= 10;
@@ -169,7 +171,7 @@ fn slow_worker() -> Vec<StoredEvent> {
 }
 
 #[test]
-fn a_slow_worker_is_charged_with_what_all_stages_lose() {
+fn the_loss_of_all_stages_is_attributed_to_a_slow_worker() {
     let output = detect(&slow_worker());
     assert_eq!(named(&last_states(&output)), [1]);
     assert_near(total(&booked(&output)), 16.0 * 12.0 * 30.0 * PER_BLOCK);
@@ -227,7 +229,8 @@ fn two_late_ranks_share_what_both_of_them_cost() {
         let rows = rows.iter().filter(|row| is_of(row.incident));
         rows.cloned().collect()
     };
-    // Alone for 10 blocks; of the 40 that follow a quarter is its own doing, and of the rest a half.
+    // Alone for 10 blocks; of the 40 that follow a quarter is its own doing, and of the rest a
+    // half.
     let (first, second) = (of(1), of(5));
     let block = 8.0 * 12.0 * PER_BLOCK;
     assert_near(total(&first), (10.0 + 0.625 * 40.0) * block);
@@ -247,7 +250,7 @@ fn riddle_with_an_answer() -> DetectorOutput {
 }
 
 #[test]
-fn an_iteration_is_charged_once_whoever_is_found_to_be_the_reason() {
+fn the_loss_of_an_iteration_is_attributed_once_even_if_its_cause_changes() {
     let output = riddle_with_an_answer();
     let states = last_states(&output);
     assert_eq!(states.len(), 2, "{states:#?}");

@@ -96,7 +96,8 @@ fn an_incident_keeps_what_it_was_concluded_from() {
     assert!((inputs.coverage - 1.0).abs() < 1e-9);
 }
 
-/// The events with the operations of the highest `n` ranks unnumbered: their agents came when the job was running.
+/// The events with the operations of the highest `n` ranks unnumbered: their agents came when the
+/// job was running.
 fn attached_late(mut events: Vec<StoredEvent>, first: u32) -> Vec<StoredEvent> {
     for stored in &mut events {
         let rank = stored.event.origin.rank.unwrap().rank().value();
@@ -143,8 +144,8 @@ fn every_late_iteration_is_lost_on_every_rank() {
     assert!((lost / expected - 1.0).abs() < 0.05, "{lost} of {expected}");
 }
 
-/// Few ranks that were never healthy: rank 0 is late by `lag_ms` from the first iteration on, in all blocks or every
-/// other one.
+/// Few ranks that were never healthy: rank 0 is late by `lag_ms` from the first iteration on, in
+/// all blocks or every other one.
 fn few(n_ranks: u32, always: bool) -> Vec<StoredEvent> {
     Job::with_ranks(n_ranks).events(16, move |block, rank| {
         let is_late = if always || block % 2 == 0 {
@@ -179,7 +180,8 @@ fn of_few_ranks_that_are_last_in_turn_none_is_named() {
 
 #[test]
 fn a_lag_within_what_the_ranks_are_used_to_names_nobody() {
-    // Lags of 6 ms in either direction are daily business here; then one rank is late by 8 ms and the job by as much.
+    // Lags of 6 ms in either direction are daily business here; then one rank is late by 8 ms and
+    // the job by as much.
     let used_to = |spread: f64| {
         Job::with_ranks(8).events(60, move |block, rank| {
             let faulty = block >= 40;

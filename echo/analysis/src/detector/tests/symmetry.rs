@@ -1,4 +1,5 @@
-//! What must not matter: how ranks are numbered, where the zero of a signal lies, in which unit it is measured.
+//! What must not matter: how ranks are numbered, where the zero of a signal lies, in which unit it
+//! is measured.
 
 use echo_core::model::event::StoredEvent;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
@@ -13,7 +14,8 @@ use crate::simulated::{Job, Measured};
 
 const N_RANKS: u32 = 8;
 
-/// Offsets of the ranks from the usual, milliseconds: noise, and one rank that may be late from block 10 on.
+/// Offsets of the ranks from the usual, milliseconds: noise, and one rank that may be late from
+/// block 10 on.
 #[derive(Debug, Clone)]
 struct Offsets {
     noise: Vec<f64>,
@@ -44,7 +46,8 @@ impl Offsets {
         50.0 + if block >= 10 { self.lag_ms } else { 0.0 }
     }
 
-    /// Reports by hosts, with the ranks renumbered, all gaps moved by `shift_ms`, and all durations in another unit.
+    /// Reports by hosts, with the ranks renumbered, all gaps moved by `shift_ms`, and all durations
+    /// in another unit.
     fn by_gap(&self, number: impl Fn(u32) -> u32, shift_ms: f64, unit: f64) -> Vec<StoredEvent> {
         Job::with_ranks(N_RANKS).events(24, |block, rank| Measured {
             gap_ms: unit * (4.0 + shift_ms + self.of(block, number(rank))),

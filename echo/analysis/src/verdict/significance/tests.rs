@@ -109,7 +109,7 @@ fn several_late_ranks_are_believed_together_where_one_alone_is_not() {
 }
 
 #[test]
-fn few_ranks_without_a_past_are_told_by_their_places() {
+fn few_ranks_without_a_history_are_distinguished_by_their_places() {
     let means = [0.0, 0.1, 8.0];
     let found = |z: Option<f64>| {
         let mut lags = lags(&means);
@@ -137,7 +137,7 @@ fn places_do_not_matter_where_there_is_a_past() {
 }
 
 #[test]
-fn irregular_peers_widen_the_scale_and_an_irregular_suspect_does_not() {
+fn irregular_peers_widen_the_scale_and_an_irregular_candidate_does_not() {
     let sigma = |candidate: f64, peers: f64| {
         let mut lags = lags(&NOISE);
         for lag in &mut lags.ranks {
