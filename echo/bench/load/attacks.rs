@@ -172,13 +172,13 @@ pub(crate) async fn table(
 
 async fn measure(attack: Attack, programs: &Programs, timing: Timing) -> anyhow::Result<Outcome> {
     let site = Arc::new(Site::start(&programs.echo()?)?);
-    let target = Target::guarded(&site.otlp, site.http2(), &site.agent_token)?;
+    let target = Target::with_token(&site.otlp, site.http2(), &site.agent_token)?;
     let agents = Generator::start(LOAD, &target).await?;
     let attackers = attack.start(&site);
     sleep(timing.warm_up).await;
-    let _warm_up = agents.take()?;
+    let _warm_up = agents.take_tally()?;
     sleep(timing.measured).await;
-    let tally = agents.take()?;
+    let tally = agents.take_tally()?;
     let attempts = attackers.attempts.load(Ordering::Relaxed);
     let memory = site.process.memory()?;
     drop(attackers);

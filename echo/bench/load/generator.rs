@@ -164,7 +164,7 @@ impl Generator {
     }
 
     /// What was acknowledged since the last time.
-    pub(crate) fn take(&self) -> anyhow::Result<Tally> {
+    pub(crate) fn take_tally(&self) -> anyhow::Result<Tally> {
         let mut tally = self.shared.tally();
         Ok(std::mem::replace(&mut tally, Tally::new()?))
     }
@@ -181,7 +181,7 @@ impl Generator {
             sender.context("a sender broke off")??;
         }
         let next_round = self.shared.next_round.load(Ordering::Relaxed);
-        Ok((self.take()?, next_round))
+        Ok((self.take_tally()?, next_round))
     }
 }
 

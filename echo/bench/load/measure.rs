@@ -51,9 +51,13 @@ pub(crate) async fn measure(
     let process = receiver.process();
     let generator = Generator::start(load, &Target::plain(receiver.otlp())).await?;
     sleep(timing.warm_up).await;
-    let (_warm_up, cpu_before, begin) = (generator.take()?, process.cpu_seconds()?, Instant::now());
+    let (_warm_up, cpu_before, begin) = (
+        generator.take_tally()?,
+        process.cpu_seconds()?,
+        Instant::now(),
+    );
     sleep(timing.measured).await;
-    let (tally, cpu_meanwhile) = (generator.take()?, process.cpu_seconds()? - cpu_before);
+    let (tally, cpu_meanwhile) = (generator.take_tally()?, process.cpu_seconds()? - cpu_before);
     let seconds = begin.elapsed().as_secs_f64();
     // Requests under way cost, too, and so does what their receiver has put off.
     let (rest, next_round) = generator.stop().await?;

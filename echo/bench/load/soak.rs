@@ -69,7 +69,7 @@ pub(crate) async fn table(
     }
     let peak = megabytes(echo.process.memory()?.peak);
     table.row(&["peak RSS".to_owned(), peak]);
-    for (what, measured) in told(&tally) {
+    for (what, measured) in tally_cells(&tally) {
         table.row(&[what.to_owned(), measured]);
     }
     table.row(&[
@@ -82,7 +82,7 @@ pub(crate) async fn table(
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count to read by eye")]
-fn told(tally: &Tally) -> [(&'static str, String); 4] {
+fn tally_cells(tally: &Tally) -> [(&'static str, String); 4] {
     let acks = [0.5, 0.99, 1.0].map(|at| millis(&tally.acks, at));
     let failed: u64 = tally.failures.values().sum();
     [

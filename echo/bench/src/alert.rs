@@ -9,7 +9,7 @@ use echo_core::model::detector_output::{
 };
 
 use super::rule::Rule;
-use super::window::Seen;
+use super::window::RankWindow;
 
 /// Windows in a row after which a rule is taken to mean it.
 const RAISE_AFTER: u32 = 2;
@@ -115,14 +115,14 @@ fn alert_of(incident: &Incident, step: u32) -> Alert {
 
 /// Gives a rule a memory.
 #[derive(Debug)]
-pub struct Patience {
+pub struct RuleTracker {
     rule: Rule,
     pointed: BTreeMap<u32, u32>,
     open: BTreeMap<u32, (Alert, u32)>,
     closed: Vec<Alert>,
 }
 
-impl Patience {
+impl RuleTracker {
     /// A rule that has said nothing.
     pub const fn new(rule: Rule) -> Self {
         Self {
@@ -139,10 +139,10 @@ impl Patience {
     }
 
     /// Shows it a window that ended after `step` steps.
-    pub fn observe(&mut self, cohorts: &[Vec<Seen>], step: u32) {
+    pub fn observe(&mut self, cohorts: &[Vec<RankWindow>], step: u32) {
         let mut now: BTreeMap<u32, f64> = BTreeMap::new();
         for cohort in cohorts {
-            let pointed: BTreeSet<u32> = self.rule.points_at(cohort).into_iter().collect();
+            let pointed: BTreeSet<u32> = self.rule.flagged_ranks(cohort).into_iter().collect();
             let late = cohort.iter().filter(|seen| pointed.contains(&seen.rank));
             now.extend(late.map(|seen| (seen.rank, seen.late)));
         }

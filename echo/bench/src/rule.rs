@@ -3,7 +3,7 @@
 
 use echo_core::stats::{mad, mean, median};
 
-use super::window::Seen;
+use super::window::RankWindow;
 
 /// Makes a median absolute deviation of normal values a standard deviation.
 const MAD_TO_SIGMA: f64 = 1.4826;
@@ -57,12 +57,12 @@ impl Rule {
     }
 
     /// The ranks of one communicator that it points at.
-    pub fn points_at(self, cohort: &[Seen]) -> Vec<u32> {
-        let pick = |holds: &dyn Fn(&Seen) -> bool| -> Vec<u32> {
+    pub fn flagged_ranks(self, cohort: &[RankWindow]) -> Vec<u32> {
+        let pick = |holds: &dyn Fn(&RankWindow) -> bool| -> Vec<u32> {
             let picked = cohort.iter().filter(|seen| holds(seen));
             picked.map(|seen| seen.rank).collect()
         };
-        let all = |of: fn(&Seen) -> f64| cohort.iter().map(of).collect::<Vec<f64>>();
+        let all = |of: fn(&RankWindow) -> f64| cohort.iter().map(of).collect::<Vec<f64>>();
         let late = all(|seen| seen.late);
         match self {
             Self::Mad2 => {
@@ -99,7 +99,7 @@ impl Rule {
                 pick(&|seen| seen.own > 2.0 * typical)
             }
             Self::TopTwo => {
-                let mut order: Vec<&Seen> = cohort.iter().collect();
+                let mut order: Vec<&RankWindow> = cohort.iter().collect();
                 order.sort_by(|a, b| b.late.total_cmp(&a.late));
                 order.iter().take(2).map(|seen| seen.rank).collect()
             }

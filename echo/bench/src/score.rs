@@ -33,7 +33,7 @@ pub struct Score {
     pub named: u32,
     /// Of those, the ones in which the first (or latest) rank named was right.
     pub located: u32,
-    /// Named culprits by whether their class was right.
+    /// NamedSubjects culprits by whether their class was right.
     pub classes: BTreeMap<ClassVerdict, u32>,
     /// Steps from the beginning to the alert.
     pub to_detect: Vec<f64>,
@@ -67,14 +67,14 @@ impl ClassVerdict {
 
 /// What an alert was worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
+enum AlertOutcome {
     False,
     Misnamed,
     Right,
 }
 
-impl Fate {
-    fn of(expected: &Expected, subject: Subject) -> Self {
+impl AlertOutcome {
+    fn classify(expected: &Expected, subject: Subject) -> Self {
         match subject {
             subject if is_right(expected, subject) => Self::Right,
             Subject::Condition(ConditionKind::Inconclusive) => Self::Right,
@@ -89,7 +89,7 @@ const UNEVEN: f64 = 0.027;
 
 impl Score {
     /// Scores the alerts of one job.
-    pub fn of(case: &Case, alerts: &[Alert]) -> Self {
+    pub fn from_alerts(case: &Case, alerts: &[Alert]) -> Self {
         let mut score = Self {
             gpu_days: case.gpu_days(),
             rank_blocks: f64::from(case.mesh.n_ranks())
@@ -103,13 +103,13 @@ impl Score {
         };
         let alerts: Vec<Alert> = alerts.iter().filter(counts).cloned().collect();
         let alerts = alerts.as_slice();
-        let mut fates = vec![Fate::False; alerts.len()];
+        let mut fates = vec![AlertOutcome::False; alerts.len()];
         for fault in &case.faults {
             score.judge(case, fault, alerts);
             let expected = fault.expected(case.mesh);
             for (alert, fate) in alerts.iter().zip(&mut fates) {
                 if is_during(alert, fault) {
-                    *fate = (*fate).max(Fate::of(&expected, alert.subject));
+                    *fate = (*fate).max(AlertOutcome::classify(&expected, alert.subject));
                 }
             }
         }
@@ -120,18 +120,18 @@ impl Score {
                 .map(|_| 1_u32)
                 .sum()
         };
-        score.false_alerts = count(Fate::False);
+        score.false_alerts = count(AlertOutcome::False);
         let names = alerts.iter().zip(&fates).filter(|(alert, fate)| {
-            **fate == Fate::False && matches!(alert.subject, Subject::Rank(_))
+            **fate == AlertOutcome::False && matches!(alert.subject, Subject::Rank(_))
         });
         score.false_names = names.map(|_| 1_u32).sum();
-        score.misnamed = count(Fate::Misnamed);
+        score.misnamed = count(AlertOutcome::Misnamed);
         let wrong = alerts
             .iter()
             .zip(&fates)
-            .filter(|(_, fate)| **fate != Fate::Right);
+            .filter(|(_, fate)| **fate != AlertOutcome::Right);
         score.wrong.extend(wrong.map(|(alert, fate)| {
-            let fate = if *fate == Fate::False {
+            let fate = if *fate == AlertOutcome::False {
                 "false"
             } else {
                 "misnamed"

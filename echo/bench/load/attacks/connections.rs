@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::Attackers;
-use super::line::Line;
+use super::line::HttpConnection;
 use super::site::Site;
 
 /// Between two pieces of what comes slowly.
@@ -45,9 +45,9 @@ pub(super) fn idle(attackers: &mut Attackers, site: &Arc<Site>) {
         attackers.spawn(move |attempts| async move {
             loop {
                 attempts.add();
-                let line = Line::open(&address(&site, number), site.http1()).await;
+                let line = HttpConnection::open(&address(&site, number), site.http1()).await;
                 if let Ok(mut line) = line {
-                    line.outlast().await;
+                    line.read_to_end().await;
                 }
                 sleep(RETRY_AFTER).await;
             }
@@ -78,15 +78,15 @@ fn drip(attackers: &mut Attackers, site: &Arc<Site>, what: (String, &'static [u8
             loop {
                 attempts.add();
                 // Being thrown out is the end of one attempt.
-                let _thrown_out = one_drip(&site, &head, more).await;
+                let _thrown_out = drip_once(&site, &head, more).await;
                 sleep(RETRY_AFTER).await;
             }
         });
     }
 }
 
-async fn one_drip(site: &Site, head: &str, more: &[u8]) -> std::io::Result<()> {
-    let mut line = Line::open(&site.otlp_http, site.http1()).await?;
+async fn drip_once(site: &Site, head: &str, more: &[u8]) -> std::io::Result<()> {
+    let mut line = HttpConnection::open(&site.otlp_http, site.http1()).await?;
     line.send(head.as_bytes()).await?;
     loop {
         sleep(PAUSE).await;

@@ -8,7 +8,7 @@ const PULSE_MS: f64 = 1_500.0;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trouble {
+pub enum LoopFaultKind {
     /// One rank's data loader sleeps.
     Loader,
     /// One rank shares its core with others: all that its host does takes longer.
@@ -23,7 +23,7 @@ pub enum Trouble {
     Network,
 }
 
-impl Trouble {
+impl LoopFaultKind {
     /// Every kind.
     pub const ALL: [Self; 6] = [
         Self::Loader,
@@ -49,9 +49,9 @@ impl Trouble {
 
 /// A fault.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Injected {
+pub struct LoopFault {
     /// What kind.
-    pub trouble: Trouble,
+    pub trouble: LoopFaultKind,
     /// The rank that it hits, where it hits one.
     pub rank: u32,
     /// What it is meant to cost, as a share of the healthy pace.
@@ -62,19 +62,19 @@ pub struct Injected {
     pub when: Range<f64>,
 }
 
-impl Injected {
+impl LoopFault {
     /// Time that a piece of work of a host takes when it begins at `at`, milliseconds.
     pub fn host_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
         match self.trouble {
-            Trouble::Core if self.hits(rank, at) => work_ms * (1.0 + self.strength),
-            Trouble::Pulses if rank == self.rank => self.resumes(rank, at, work_ms) - at,
+            LoopFaultKind::Core if self.hits(rank, at) => work_ms * (1.0 + self.strength),
+            LoopFaultKind::Pulses if rank == self.rank => self.resumes(rank, at, work_ms) - at,
             _ => work_ms,
         }
     }
 
     /// Time that loading a batch takes, milliseconds.
     pub fn load_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
-        if self.trouble == Trouble::Loader && self.hits(rank, at) {
+        if self.trouble == LoopFaultKind::Loader && self.hits(rank, at) {
             work_ms + self.strength
         } else {
             self.host_ms(rank, at, work_ms)
@@ -84,8 +84,8 @@ impl Injected {
     /// Time that a kernel takes, milliseconds.
     pub fn kernel_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
         let is_hit = match self.trouble {
-            Trouble::Neighbour => self.hits(rank, at),
-            Trouble::Uniform => self.when.contains(&at),
+            LoopFaultKind::Neighbour => self.hits(rank, at),
+            LoopFaultKind::Uniform => self.when.contains(&at),
             _ => false,
         };
         if is_hit {
@@ -97,7 +97,7 @@ impl Injected {
 
     /// Time that a transfer takes, milliseconds.
     pub fn transfer_ms(&self, at: f64, work_ms: f64) -> f64 {
-        if self.trouble == Trouble::Network && self.when.contains(&at) {
+        if self.trouble == LoopFaultKind::Network && self.when.contains(&at) {
             work_ms * (1.0 + self.strength)
         } else {
             work_ms
@@ -106,7 +106,7 @@ impl Injected {
 
     /// When work that begins at `at` is over, a stopped process doing nothing.
     pub fn resumes(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
-        if self.trouble != Trouble::Pulses || rank != self.rank {
+        if self.trouble != LoopFaultKind::Pulses || rank != self.rank {
             return at + work_ms;
         }
         let stop_ms = PULSE_MS * self.strength.min(0.6);
@@ -143,11 +143,11 @@ impl Injected {
     }
 }
 
-impl fmt::Display for Injected {
+impl fmt::Display for LoopFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:.0} %", self.trouble.name(), self.severity * 100.0)?;
         match self.trouble {
-            Trouble::Uniform | Trouble::Network => Ok(()),
+            LoopFaultKind::Uniform | LoopFaultKind::Network => Ok(()),
             _ => write!(f, " at rank {}", self.rank),
         }
     }

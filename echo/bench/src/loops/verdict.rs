@@ -119,7 +119,7 @@ impl Judgement {
             cost_error: pair
                 .filter(|(_, lost)| *lost > 0.0)
                 .map(|(told, lost)| (told - lost).abs() / lost),
-            said: said(&alerts),
+            said: describe_alerts(&alerts),
         }
     }
 }
@@ -167,7 +167,7 @@ impl Truth {
     }
 }
 
-fn said(alerts: &[&Alert]) -> String {
+fn describe_alerts(alerts: &[&Alert]) -> String {
     let one = |alert: &&Alert| {
         let subject = match alert.subject {
             Subject::Rank(rank) => format!("rank {rank}"),
@@ -233,7 +233,7 @@ impl Count {
     }
 
     /// Loops with a verdict.
-    pub fn of(&self, verdict: Verdict) -> u32 {
+    pub fn with_verdict(&self, verdict: Verdict) -> u32 {
         self.verdicts.get(&verdict).copied().unwrap_or(0)
     }
 }
