@@ -82,7 +82,7 @@ impl Goals {
         format!("### Goals\n\n| goal | target | measured |\n|---|---|---|\n{rows}\n")
     }
 
-    /// What is found, and what is raised for nothing.
+    /// Detection rate and false alarms.
     fn finding(&self) -> Vec<Row> {
         // The specification asks for the precision of ranks; what conditions add to it stands below.
         let precision = |score: &Score| share(score.found, score.found + score.false_names);
@@ -132,7 +132,7 @@ impl Goals {
         ]
     }
 
-    /// Whether the right rank and the right class are named.
+    /// Correctness of the named rank and class.
     fn naming(&self) -> Vec<Row> {
         let top = |score: &Score| share(score.located, score.named);
         let n_classed = |score: &Score| {
@@ -168,7 +168,7 @@ impl Goals {
         ]
     }
 
-    /// How long it takes.
+    /// Detection latency.
     fn latency_rows(&self) -> Vec<Row> {
         let detect = |hundredths| number(quantile(&self.grave.to_detect, hundredths), 0);
         let clear = number(quantile(&self.grave.to_clear, 50), 0);

@@ -1,4 +1,4 @@
-//! A whole cluster of simulated agents on one Echo, with questions meanwhile.
+//! A cluster of simulated agents on one instance, with concurrent queries.
 
 use std::fs::{File, read_to_string};
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) struct Fleet {
     interval: String,
 }
 
-/// What was seen while the agents ran.
+/// Samples taken while the agents ran.
 #[derive(Debug)]
 struct Observed {
     queries: Histogram<u64>,
@@ -127,7 +127,7 @@ impl Fleet {
     }
 }
 
-/// What the agents say.
+/// Cells with the summary of the agents.
 fn summary_cells(summary: &Value) -> [(&'static str, String); 4] {
     let number = |name: &str| whole(figure(summary, name));
     let ms = |name: &str| format!("{:.1} ms", figure(summary, name));

@@ -1,4 +1,4 @@
-//! Echo for a long time with as little room as can be, so that it deletes all the time.
+//! Long run of Echo with minimal retention, so that it deletes continuously.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Points per second, a request each second from each node: with what is kept below, a slice is deleted each minute.
 const RATE: f64 = 51_200.0;
 
-/// What Echo may keep: by age, and by size if that is less.
+/// Retention limits: by age, and by size if that is less.
 const LIMITS: [&str; 4] = ["--retention-age", "3m", "--retention-size", "400MB"];
 
 /// Runs for so long, and reports.

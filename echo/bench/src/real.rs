@@ -1,4 +1,4 @@
-//! Jobs that really ran: who was named in them, by whom.
+//! Recorded jobs of real workloads, with the ranks and conditions that should be reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,14 +14,14 @@ use super::simulation::Delivery;
 use super::window::RecentBlocks;
 use super::{bytedance, recordings};
 
-/// A job that really ran.
+/// A recorded job.
 #[derive(Debug, Clone, Copy)]
 pub struct RealJob {
     /// Its name, which is its file.
     pub name: &'static str,
-    /// The rank to be named.
+    /// Expected rank.
     pub rank: Option<u32>,
-    /// The conditions to be named, in their order.
+    /// Expected conditions, in order.
     pub conditions: &'static [ConditionKind],
 }
 
@@ -72,7 +72,7 @@ pub const JOBS: [RealJob; 14] = [
     RealJob::with_culprit("recordings/device/live-ddp-host-rank0.jsonl.gz", 0),
 ];
 
-/// What a method named in the course of a job.
+/// Ranks and conditions that a method reported in a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamedSubjects {
     /// Ranks.
@@ -93,7 +93,7 @@ impl NamedSubjects {
         named
     }
 
-    /// Whether exactly the truth was named.
+    /// True when exactly the expected subjects were reported.
     pub fn is_exact(&self, job: &RealJob) -> bool {
         self.ranks.iter().copied().eq(job.rank) && self.conditions.iter().eq(job.conditions)
     }
@@ -112,7 +112,7 @@ impl std::fmt::Display for NamedSubjects {
     }
 }
 
-/// The job as what arrives.
+/// Reads the job as deliveries.
 pub fn deliveries(job: &RealJob, testdata: &Path) -> anyhow::Result<Vec<Delivery>> {
     let path = testdata.join(job.name);
     if job.name.starts_with("bytedance") {
@@ -122,7 +122,7 @@ pub fn deliveries(job: &RealJob, testdata: &Path) -> anyhow::Result<Vec<Delivery
     }
 }
 
-/// What each method names in the job, whose file is in the folder of test data.
+/// Runs each method on the job, whose file is in `testdata`.
 pub fn run(
     job: &RealJob,
     testdata: &Path,
@@ -150,7 +150,7 @@ pub fn run(
     Ok(named)
 }
 
-/// What was named in every job, as a Markdown table.
+/// Table of the reported subjects of every job, in Markdown.
 pub fn markdown(jobs: &[RealJob], testdata: &Path) -> anyhow::Result<String> {
     let mut methods = vec![ECHO];
     methods.extend(Rule::ALL.map(Rule::name));

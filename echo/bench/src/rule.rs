@@ -1,5 +1,5 @@
-//! The rules of the field, from their published formulas. Each sees the same windows as the detector and gets the same
-//! patience: it has to point twice in a row, and to be silent three times.
+//! Published straggler rules, implemented from their formulas. Each sees the same windows as the
+//! detector and has the same hysteresis: two consecutive windows to raise, three to clear.
 
 use echo_core::stats::{mad, mean, median};
 
@@ -56,7 +56,7 @@ impl Rule {
         }
     }
 
-    /// The ranks of one communicator that it points at.
+    /// Returns the ranks of one communicator that the rule flags.
     pub fn flagged_ranks(self, cohort: &[RankWindow]) -> Vec<u32> {
         let pick = |holds: &dyn Fn(&RankWindow) -> bool| -> Vec<u32> {
             let picked = cohort.iter().filter(|seen| holds(seen));

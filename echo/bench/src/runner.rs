@@ -14,13 +14,14 @@ use super::score::Score;
 use super::simulation::Simulation;
 use super::window::RecentBlocks;
 
-/// The name of the detector in tables.
+/// Name of the detector in tables.
 pub const ECHO: &str = "Echo";
 
-/// Jobs with more ranks are shown to the detector alone: what the rules do there is known from 64.
+/// Maximum number of ranks for the published rules; larger jobs run the detector only, because the
+/// results of the rules are known from 64 ranks.
 const MAX_RULE_RANKS: u32 = 64;
 
-/// What the methods said of a case.
+/// Alerts of the methods in a case.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Alerts by method.
@@ -84,7 +85,8 @@ pub struct Results {
     pub details: BTreeMap<String, Score>,
 }
 
-/// Runs cases through the detector and the rules, and adds up their scores; `done` is told of each case and of the detector's score.
+/// Runs cases through the detector and the rules, and sums their scores; `done` is called with each
+/// case and the score of the detector.
 pub fn run_all(
     cases: &[Case],
     rules: &[Rule],

@@ -110,7 +110,7 @@ pub fn with_greyhound(job: Case, n_steps: u32) -> Case {
     }
 }
 
-/// The job with a late host on its last node, while something happens to telemetry.
+/// Job with a late host on its last node and a telemetry fault.
 pub fn with_telemetry_fault(
     job: Case,
     (name, telemetry): (&str, Telemetry),
@@ -135,7 +135,7 @@ pub fn with_telemetry_fault(
     }
 }
 
-/// What can happen to telemetry, by name.
+/// Telemetry faults by name.
 pub fn telemetry_faults() -> [(&'static str, Telemetry); 7] {
     let clean = Telemetry::CLEAN;
     [

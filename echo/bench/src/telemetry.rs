@@ -1,4 +1,5 @@
-//! What happens to batches between agent and detector. A batch is what one node sends about one block.
+//! Delivery of batches between agent and detector, with faults. A batch is what one node sends
+//! about one block.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use super::random::{Purpose, stream};
 /// Blocks that a restarted agent misses.
 const AWAY_BLOCKS: u32 = 5;
 
-/// The way from the agents to the detector.
+/// Network between the agents and the detector.
 #[derive(Debug)]
 pub struct Network {
     telemetry: Telemetry,
@@ -36,7 +37,7 @@ impl Network {
         }
     }
 
-    /// What arrives when the agents have sent `events` about the next block.
+    /// Returns the events that arrive once the agents have sent `events` about the next block.
     pub fn pass(&mut self, events: Vec<StoredEvent>) -> Vec<StoredEvent> {
         if self.telemetry == Telemetry::CLEAN {
             return events;
@@ -86,7 +87,8 @@ impl Network {
         let restart = self.telemetry.restart.filter(|_| node == 0);
         match restart {
             Some(at) if (at..at + AWAY_BLOCKS).contains(&self.block) => return BatchFate::Lost,
-            // A new agent did not see the communicators being made; only NCCL itself knows the numbers.
+            // A restarted agent did not see the communicators being created; only NCCL knows the
+            // sequence numbers.
             Some(at) if self.block >= at + AWAY_BLOCKS && self.sources == Sources::Host => {
                 return BatchFate::Unnumbered;
             }

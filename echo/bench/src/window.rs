@@ -1,5 +1,5 @@
-//! What the published rules look at: sums of the last blocks per communicator and rank, from the same events that the
-//! detector gets.
+//! Input of the published rules: sums of the last blocks per communicator and rank, from the same
+//! events that the detector gets.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,7 @@ const WINDOW_STEPS: f64 = 16.0;
 pub struct RankWindow {
     /// Rank within the job.
     pub rank: u32,
-    /// How late it is: its host gap, or how little it waits.
+    /// Lateness: its host gap, or the inverse of its wait.
     pub late: f64,
     /// Time in the communicator's operations, or blocked in synchronisation.
     pub wait: f64,

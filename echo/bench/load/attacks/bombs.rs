@@ -1,4 +1,4 @@
-//! Attacks with bodies that are larger than anybody wants.
+//! Attacks with oversized bodies.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(super) fn oversized(attackers: &mut Attackers, site: &Arc<Site>) {
             loop {
                 ticks.tick().await;
                 attempts.add();
-                // Being thrown out is the end of one attempt.
+                // Being disconnected ends one attempt.
                 let _thrown_out = endless(&site, &door, &head).await;
             }
         });

@@ -1,4 +1,4 @@
-//! Attacks that hold on to connections.
+//! Attacks that hold connections open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(super) fn half_open(attackers: &mut Attackers, site: &Arc<Site>) {
     }
 }
 
-/// Connections on which nothing is said.
+/// Connections without traffic.
 pub(super) fn idle(attackers: &mut Attackers, site: &Arc<Site>) {
     for number in 0..1_000 {
         let site = Arc::clone(site);
@@ -77,7 +77,7 @@ fn drip(attackers: &mut Attackers, site: &Arc<Site>, what: (String, &'static [u8
         attackers.spawn(move |attempts| async move {
             loop {
                 attempts.add();
-                // Being thrown out is the end of one attempt.
+                // Being disconnected ends one attempt.
                 let _thrown_out = drip_once(&site, &head, more).await;
                 sleep(RETRY_AFTER).await;
             }
@@ -94,7 +94,7 @@ async fn drip_once(site: &Site, head: &str, more: &[u8]) -> std::io::Result<()> 
     }
 }
 
-/// All three doors in turn.
+/// Address of one of the three listeners, in turn.
 fn address(site: &Site, number: usize) -> String {
     let doors = [&site.otlp, &site.otlp_http, &site.http];
     doors

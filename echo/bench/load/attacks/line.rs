@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: no library sends what an attacker does.
+//! Raw HTTP/1.1 client: HTTP libraries do not send malformed traffic.
 
 use std::io;
 
@@ -42,7 +42,7 @@ impl HttpConnection {
         {}
     }
 
-    /// Reads one answer, and throws it away.
+    /// Reads one response, and discards it.
     pub(super) async fn read_response(&mut self) -> io::Result<()> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {

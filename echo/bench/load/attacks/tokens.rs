@@ -1,4 +1,4 @@
-//! Attacks by somebody who guesses tokens.
+//! Attacks that guess tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const CONNECTIONS: u64 = 10;
 /// From one guess of a connection to its next.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Questions and measurements with tokens that nobody has.
+/// Queries and metrics with invalid tokens.
 pub(super) fn bad(attackers: &mut Attackers, site: &Arc<Site>) {
     for connection in 0..CONNECTIONS {
         let site = Arc::clone(site);

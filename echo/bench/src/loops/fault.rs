@@ -1,4 +1,4 @@
-//! What goes wrong in a loop, from outside of it.
+//! Faults of a loop, caused from outside.
 
 use std::fmt;
 use std::ops::Range;
@@ -50,15 +50,15 @@ impl LoopFaultKind {
 /// A fault.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopFault {
-    /// What kind.
+    /// Kind.
     pub trouble: LoopFaultKind,
-    /// The rank that it hits, where it hits one.
+    /// Affected rank, if any.
     pub rank: u32,
-    /// What it is meant to cost, as a share of the healthy pace.
+    /// Target cost, as a share of the healthy pace.
     pub severity: f64,
-    /// How strong it is, in the unit of its kind: milliseconds of sleep, or a share of the work.
+    /// Strength in the unit of its kind: milliseconds of sleep, or a share of the work.
     pub strength: f64,
-    /// When it is there, milliseconds of the loop.
+    /// Active span, milliseconds of the loop.
     pub when: Range<f64>,
 }
 
@@ -104,7 +104,7 @@ impl LoopFault {
         }
     }
 
-    /// When work that begins at `at` is over, a stopped process doing nothing.
+    /// End of work that begins at `at`, given that a stopped process does nothing.
     pub fn resumes(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
         if self.trouble != LoopFaultKind::Pulses || rank != self.rank {
             return at + work_ms;

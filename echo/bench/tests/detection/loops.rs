@@ -21,7 +21,7 @@ use proptest::test_runner::RngSeed;
 
 use crate::repository;
 
-/// A loop of two ranks with a fault that nobody can miss, short enough for a test without optimisation.
+/// A loop of two ranks with an obvious fault, short enough for a test without optimisation.
 fn clear(kind: Kind, seed: u64) -> LoopCase {
     let mut case = suite::case(kind, Some(LoopFaultKind::Loader), seed);
     case.shape.n_ranks = 2;
@@ -169,7 +169,7 @@ fn the_table_has_a_row_for_each_method_and_kind() {
 }
 
 #[test]
-fn in_each_recorded_loop_the_truth_is_named_and_nobody_else() {
+fn in_each_recorded_loop_exactly_the_expected_rank_is_named() {
     for recorded in &LOOPS {
         for judged in table::run_recorded(recorded, &repository("testdata")).unwrap() {
             assert_eq!(
@@ -184,7 +184,7 @@ fn in_each_recorded_loop_the_truth_is_named_and_nobody_else() {
 }
 
 #[test]
-fn the_first_evaluation_of_a_quiet_job_accuses_nobody() {
+fn the_first_evaluation_of_a_quiet_job_raises_no_alert() {
     let mut case = clear(Kind::DdpLogging, 390);
     case.shape.log_every = 4;
     let judged = judged(&case.calibrated());
