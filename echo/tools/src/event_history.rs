@@ -102,7 +102,7 @@ pub struct HistoryEvent {
     pub comm_id: Option<String>,
     /// Collective operation.
     pub op: Option<String>,
-    /// Where a block of collectives was measured: `host` or `device`.
+    /// Source of the measurement of a block of collectives: `host` or `device`.
     pub source: Option<&'static str>,
     /// First sequence number that the data point covers.
     pub seq_first: Option<u64>,

@@ -45,7 +45,7 @@ pub struct Outlier {
     /// Class of the cause: `host`, `device`, `network`, `mixed` or `inconclusive`; null for a
     /// victim.
     pub class: Option<&'static str>,
-    /// Where the lag was measured: `host` or `device`; null for a victim.
+    /// Source of the lag measurement: `host` or `device`; null for a victim.
     pub source: Option<&'static str>,
     /// Signal by which it was found: `host_gap`, `wait`, `arrival` or `device_wait`; null for a
     /// victim.

@@ -49,7 +49,7 @@ pub struct Analysis {
     pub truncated: bool,
     /// Execution time, milliseconds.
     pub elapsed_ms: f64,
-    /// How to get the remaining rows when the answer is truncated, and where other clusters are
+    /// Hint on the remaining rows when the answer is truncated, and where other clusters are
     /// when they are on other shards.
     pub note: Option<String>,
 }

@@ -58,7 +58,7 @@ pub struct LagSeries {
     pub note: Option<String>,
     /// Points, earliest first; at most 120.
     pub points: Vec<LagPoint>,
-    /// How often the rank was the last of all; null when it could not be compared. Explains
+    /// Count of blocks in which the rank was last; null when it could not be compared. Explains
     /// incidents but does not raise any.
     pub last: Option<LastArrivals>,
     /// Lag measured on the GPUs, per communicator and operation, largest lag first: a judgement by

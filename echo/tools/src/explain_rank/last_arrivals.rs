@@ -1,4 +1,4 @@
-//! How often a rank was the last of all, which is easier to grasp than a z-score.
+//! Count of blocks in which a rank was last, which is easier to grasp than a z-score.
 
 use echo_analysis::lag::Lags;
 use echo_core::ids::Rank;
@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Probability below which chance is ruled out as the explanation.
 const MAX_CHANCE: f64 = 1e-4;
 
-/// How often a rank was the last of all in the blocks of a series.
+/// Count of blocks of a series in which a rank was later than all others.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LastArrivals {
     /// Number of blocks in which it was later than every peer.
