@@ -25,7 +25,7 @@ pub mod rank_owners;
 mod report;
 mod transfers;
 
-use job::{Job, Judged};
+use job::{BlockEvent, Job};
 use progress::Progress;
 use rank_owners::Conflict;
 
@@ -42,7 +42,7 @@ pub struct CohortKey {
 
 impl CohortKey {
     /// The cohort whose ranks an incident compares; nothing when it is not about a cohort.
-    pub fn of(incident: &Incident) -> Option<Self> {
+    pub fn from_incident(incident: &Incident) -> Option<Self> {
         let (_, role) = incident.cohort.rsplit_once('/')?;
         let key = Self {
             cluster: incident.cluster.clone(),
@@ -214,14 +214,16 @@ impl Assembly {
     /// Takes an event; points that say nothing about blocks are passed over.
     pub fn add(&mut self, stored: &StoredEvent) {
         let event = &stored.event;
-        let Some(judged) = Judged::of(event).filter(|_| plausibility::is_plausible(event)) else {
+        let Some(block_event) =
+            BlockEvent::from_event(event).filter(|_| plausibility::is_plausible(event))
+        else {
             return;
         };
         let job = self
             .jobs
             .entry((event.origin.cluster.clone(), event.origin.job.clone()))
             .or_default();
-        if !job.add(stored, &judged) {
+        if !job.add(stored, &block_event) {
             self.late += 1;
         }
     }

@@ -65,7 +65,7 @@ impl Spent {
         clippy::cast_precision_loss,
         reason = "operations of one block stay far below 2^53"
     )]
-    fn of(block: &CohortBlock, history: &History) -> Self {
+    fn from_block(block: &CohortBlock, history: &History) -> Self {
         let mut spent = Self::default();
         for transfer in &block.transfers {
             let usual = history.transfer_ms(transfer.comm, transfer.op.as_ref());
@@ -91,8 +91,8 @@ impl Spent {
 
 impl Slowness {
     /// Median over the window's blocks with collectives whose usual duration is known.
-    pub fn of(blocks: &[&CohortBlock], history: &History) -> Option<Self> {
-        let spent = blocks.iter().map(|block| Spent::of(block, history));
+    pub fn from_blocks(blocks: &[&CohortBlock], history: &History) -> Option<Self> {
+        let spent = blocks.iter().map(|block| Spent::from_block(block, history));
         let (skews, ratios): (Vec<f64>, Vec<f64>) =
             spent.filter_map(Spent::share_and_ratio).unzip();
         Some(Self {
@@ -113,7 +113,7 @@ impl Slowness {
 
 /// What tells a late host from a late device.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Clues<'a> {
+pub struct CauseEvidence<'a> {
     /// Host gaps of the window, when the agents saw them.
     pub gaps: Option<&'a Lags>,
     /// Number of gaps per iteration, by rank. Only a synchronisation that blocked is followed by a gap.
@@ -126,7 +126,7 @@ pub struct Clues<'a> {
     pub damage_ms: Option<f64>,
 }
 
-impl Clues<'_> {
+impl CauseEvidence<'_> {
     /// Whether what the rank's host did shows in its gaps: it was blocked in every iteration.
     fn has_all_gaps(&self, rank: Rank) -> bool {
         self.gap_rates
@@ -136,40 +136,45 @@ impl Clues<'_> {
 }
 
 /// Whether a rank is late by its GPU while its host shows nothing of it, although it was seen.
-pub fn is_hidden_from_host(late: &Lag, clues: &Clues<'_>) -> bool {
-    let is_late = |gap: f64| gap >= explained_ms(late, clues);
-    late.signal == Signal::DeviceWait && host_gap_ms(late, clues).is_some_and(|gap| !is_late(gap))
+pub fn is_hidden_from_host(late: &Lag, evidence: &CauseEvidence<'_>) -> bool {
+    let is_late = |gap: f64| gap >= explained_ms(late, evidence);
+    late.signal == Signal::DeviceWait
+        && host_gap_ms(late, evidence).is_some_and(|gap| !is_late(gap))
 }
 
 /// How much later than its peers a rank's own host hands work over, milliseconds per iteration.
-fn host_gap_ms(late: &Lag, clues: &Clues<'_>) -> Option<f64> {
-    let gap = clues.gaps?.ranks.iter().find(|lag| lag.rank == late.rank)?;
+fn host_gap_ms(late: &Lag, evidence: &CauseEvidence<'_>) -> Option<f64> {
+    let gap = evidence
+        .gaps?
+        .ranks
+        .iter()
+        .find(|lag| lag.rank == late.rank)?;
     (gap.signal == Signal::HostGap).then_some(gap.mean_ms)
 }
 
 /// What its host must account for to be the cause, milliseconds per iteration.
-fn explained_ms(late: &Lag, clues: &Clues<'_>) -> f64 {
+fn explained_ms(late: &Lag, evidence: &CauseEvidence<'_>) -> f64 {
     // A rank that waits as long as its peers is late by what is told of its lag.
     let own = late.own_ms.filter(|own| *own > 0.0);
     let lateness = own.unwrap_or(late.mean_ms);
     let lost = |damage: f64| lateness.min(damage);
     let certain = || own.map_or(lateness, |_| late.certain_ms());
-    HOST_SHARE * clues.damage_ms.map_or_else(certain, lost)
+    HOST_SHARE * evidence.damage_ms.map_or_else(certain, lost)
 }
 
 /// Class of the cause that makes a rank late.
-pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
+pub fn class_of(late: &Lag, evidence: &CauseEvidence<'_>) -> CauseClass {
     if late.signal != Signal::DeviceWait {
         return CauseClass::Host;
     }
-    if clues.slowness.is_some_and(Slowness::is_mixed) {
+    if evidence.slowness.is_some_and(Slowness::is_mixed) {
         return CauseClass::Mixed;
     }
-    let explained = explained_ms(late, clues);
-    let queue = Queue::of(late.rank, clues.queues, explained / HOST_SHARE);
-    match (host_gap_ms(late, clues), queue) {
+    let explained = explained_ms(late, evidence);
+    let queue = Queue::for_rank(late.rank, evidence.queues, explained / HOST_SHARE);
+    match (host_gap_ms(late, evidence), queue) {
         (Some(gap), _) if gap >= explained => CauseClass::Host,
-        (Some(_), Some(Queue::Empty)) if !clues.has_all_gaps(late.rank) => CauseClass::Host,
+        (Some(_), Some(Queue::Empty)) if !evidence.has_all_gaps(late.rank) => CauseClass::Host,
         (Some(_), _) | (None, Some(Queue::Full)) => CauseClass::Device,
         (None, Some(Queue::Empty | Queue::Shorter)) => CauseClass::Host,
         (None, None) => CauseClass::Inconclusive,
@@ -189,7 +194,7 @@ enum Queue {
 
 impl Queue {
     /// The queue of a rank that is late by so much.
-    fn of(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<Self> {
+    fn for_rank(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<Self> {
         let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
         let own = queues.get(&rank)?;
         Some(if *own < DRY_SHARE * late_ms {

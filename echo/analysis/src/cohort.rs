@@ -3,20 +3,20 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use echo_core::ids::Rank;
-use echo_core::model::detector_output::{Baseline, Conclusions, Incident, LostTime, Signal};
+use echo_core::model::detector_output::{Baseline, DetectorOutput, Incident, LostTime, Signal};
 use echo_core::units::Nanos;
 
 use crate::assembly::{CohortBlock, CohortKey, PeriodReading};
 use crate::baseline::History;
-use crate::finding::{Charge, Subject};
-use crate::incident_tracker::{Docket, Scene};
+use crate::finding::{Diagnosis, Subject};
+use crate::incident_tracker::{IncidentTracker, TrackerContext};
 use crate::lag::Lags;
-use crate::loss_accounting::{Account, Accused, Ledger, blocked_ms};
+use crate::loss_accounting::{Account, LossAccounting, LossCause, blocked_ms};
 use crate::pace::Pace;
-use crate::pace::shift::Suspicion;
+use crate::pace::shift::ShiftEvidence;
 use crate::settings::Settings;
 use crate::verdict::sigma_ms;
-use crate::window::Stretch;
+use crate::window::BlockWindow;
 
 mod judge;
 mod root_cause;
@@ -24,7 +24,7 @@ mod slowdown;
 mod structure;
 mod view;
 
-pub use view::{JobView, Standing};
+pub use view::{CohortState, JobView};
 
 /// Blocks kept to find out when an incident began.
 const MAX_BLOCKS: usize = 64;
@@ -44,21 +44,21 @@ pub struct Cohort {
     /// From when on something is known to be wrong with the job, although no incident is open here yet.
     known_bad_since: Option<Nanos>,
     /// What has gone wrong.
-    faults: Docket,
+    faults: IncidentTracker,
     /// What is the job's own way.
-    structure: Docket,
-    ledger: Ledger,
+    structure: IncidentTracker,
+    loss_accounting: LossAccounting,
     pace: Pace,
     /// Charges that follow from the pace.
-    slow: Vec<Charge>,
+    slow: Vec<Diagnosis>,
     iterations_since_lags: f64,
-    standing: Standing,
-    outlook: Option<Outlook>,
+    cohort_state: CohortState,
+    policy_input: Option<PolicyInput>,
 }
 
 /// What the agents need to know of a cohort to classify themselves.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outlook {
+pub struct PolicyInput {
     /// End of the block that it was computed at, event time.
     pub computed_at: Nanos,
     /// Signal that centre and scale are about.
@@ -94,14 +94,14 @@ impl Cohort {
             started: false,
             last_periods: None,
             known_bad_since: None,
-            faults: Docket::default(),
-            structure: Docket::default(),
-            ledger: Ledger::default(),
+            faults: IncidentTracker::default(),
+            structure: IncidentTracker::default(),
+            loss_accounting: LossAccounting::default(),
             pace: Pace::default(),
             slow: Vec::new(),
             iterations_since_lags: 0.0,
-            standing: Standing::default(),
-            outlook: None,
+            cohort_state: CohortState::default(),
+            policy_input: None,
         }
     }
 
@@ -114,13 +114,13 @@ impl Cohort {
     }
 
     /// What the agents should know, once there is something.
-    pub const fn outlook(&self) -> Option<&Outlook> {
-        self.outlook.as_ref()
+    pub const fn policy_input(&self) -> Option<&PolicyInput> {
+        self.policy_input.as_ref()
     }
 
     /// What the other cohorts of the job have to know.
-    pub const fn standing(&self) -> &Standing {
-        &self.standing
+    pub const fn cohort_state(&self) -> &CohortState {
+        &self.cohort_state
     }
 
     /// Whether it has seen what can be judged.
@@ -134,19 +134,19 @@ impl Cohort {
     }
 
     /// What is open here that the loss of the job can be charged to.
-    pub fn accused(&self) -> Vec<Accused> {
-        self.faults.accused(&self.key)
+    pub fn loss_causes(&self) -> Vec<LossCause> {
+        self.faults.loss_causes(&self.key)
     }
 
     /// What it has lost, as far as that was not charged before.
-    pub fn charge(&mut self, accused: &[Accused]) -> Vec<LostTime> {
+    pub fn account_losses(&mut self, causes: &[LossCause]) -> Vec<LostTime> {
         let account = Account {
             key: &self.key,
             blocks: &self.blocks,
             healthy_ms: self.history.period_ms(),
             healthy_blocked_ms: self.history.blocked_ms(),
         };
-        self.ledger.charge(&account, accused)
+        self.loss_accounting.account_losses(&account, causes)
     }
 
     /// Takes the next block and says what follows from it.
@@ -155,33 +155,33 @@ impl Cohort {
         block: CohortBlock,
         view: &JobView,
         settings: &Settings,
-    ) -> Conclusions {
+    ) -> DetectorOutput {
         let mut block = block;
-        let has_ticked = self.pace.take(&block);
+        let has_ticked = self.pace.push(&block);
         self.measure(&mut block);
         // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
         self.started |= block.period.is_some();
         if !self.started {
             self.pace.learn(view.is_disturbed);
-            return Conclusions::default();
+            return DetectorOutput::default();
         }
         let compares_iterations = block.iterations > 0.0 && !self.has_no_iterations();
         if block.iterations > 0.0 {
             self.keep(block);
         }
         if has_ticked {
-            self.slow = self.slow_charges(view, settings);
+            self.slow = self.slow_diagnoses(view, settings);
         }
-        let judged = if compares_iterations {
-            self.judge_window(view, settings)
+        let decision = if compares_iterations {
+            self.evaluate_window(view, settings)
         } else {
             None
         };
-        let judged = judged.unwrap_or_default();
-        let conclusions = self.conclude(judged, view, settings);
+        let decision = decision.unwrap_or_default();
+        let output = self.update_incidents(decision, view, settings);
         self.pace
             .learn(view.is_disturbed || !self.faults.is_empty());
-        conclusions
+        output
     }
 
     fn keep(&mut self, block: CohortBlock) {
@@ -208,43 +208,43 @@ impl Cohort {
     fn decide(
         &mut self,
         signal: Signal,
-        charges: &[Charge],
-        (victims, is_explained, suspicion): (&BTreeSet<Rank>, bool, Option<&Suspicion>),
+        diagnoses: &[Diagnosis],
+        (victims, is_explained, shift_evidence): (&BTreeSet<Rank>, bool, Option<&ShiftEvidence>),
         settings: &Settings,
-    ) -> Conclusions {
-        let (structure, faults): (Vec<Charge>, Vec<Charge>) = charges
+    ) -> DetectorOutput {
+        let (structure, faults): (Vec<Diagnosis>, Vec<Diagnosis>) = diagnoses
             .iter()
             .cloned()
-            .partition(|charge| charge.subject.is_structural());
-        let scene = Scene {
+            .partition(|diagnosis| diagnosis.subject.is_structural());
+        let context = TrackerContext {
             key: &self.key,
             blocks: &self.blocks,
             signal,
             healthy_ms: self.history.period_ms(),
             victims,
             is_explained,
-            suspicion,
+            shift_evidence,
             settings,
         };
-        let (mut conclusions, _) = self.structure.follow(&scene, &structure);
-        conclusions.append(self.structure.raise(&scene, &structure));
-        let (followed, ended) = self.faults.follow(&scene, &faults);
-        conclusions.append(followed);
+        let (mut output, _) = self.structure.follow(&context, &structure);
+        output.append(self.structure.raise(&context, &structure));
+        let (followed, ended) = self.faults.follow(&context, &faults);
+        output.append(followed);
         if ended && self.faults.is_empty() {
             self.start_afresh(settings);
         } else {
-            conclusions.append(self.faults.raise(&scene, &faults));
+            output.append(self.faults.raise(&context, &faults));
         }
-        conclusions
+        output
     }
 
     /// Forgets the blocks of incidents that have ended, so that they neither count for another one nor are booked
     /// twice.
     fn start_afresh(&mut self, settings: &Settings) {
-        let calm = Stretch::latest(&self.blocks, settings.window_iterations / 2.0, 1);
+        let calm = BlockWindow::latest(&self.blocks, settings.window_iterations / 2.0, 1);
         let n_gone = self.blocks.len().saturating_sub(calm.blocks.len());
         self.blocks.drain(..n_gone);
-        self.faults.forget_suspicions();
+        self.faults.forget_streaks();
         let latest = self.blocks.iter().rev().find_map(|block| block.period);
         self.last_periods = latest.map(|latest| LastPeriods {
             before: latest,
@@ -253,7 +253,7 @@ impl Cohort {
     }
 
     /// Goes on with incidents as they were concluded before; gives back those that it cannot go on with.
-    pub fn adopt(&mut self, known: Vec<Incident>) -> Vec<Incident> {
+    pub fn restore(&mut self, known: Vec<Incident>) -> Vec<Incident> {
         self.known_bad_since = None;
         let Some(now) = self.blocks.back() else {
             return known;
@@ -267,32 +267,32 @@ impl Cohort {
         }
         let (mut faults, mut structure, mut strange) = (Vec::new(), Vec::new(), Vec::new());
         for incident in known {
-            match Subject::of(&incident.finding) {
+            match Subject::from_finding(&incident.finding) {
                 Some(subject) if subject.is_structural() => structure.push((subject, incident)),
                 Some(subject) => faults.push((subject, incident)),
                 None => strange.push(incident),
             }
         }
-        self.faults.adopt(faults, now);
-        self.structure.adopt(structure, now);
-        self.standing.explains = self.faults.explains();
-        self.standing.is_disturbed = !self.faults.is_empty();
-        if let Some(outlook) = &mut self.outlook {
-            outlook.outliers = self.faults.named_ranks();
+        self.faults.restore(faults, now);
+        self.structure.restore(structure, now);
+        self.cohort_state.explains = self.faults.explains();
+        self.cohort_state.is_disturbed = !self.faults.is_empty();
+        if let Some(policy_input) = &mut self.policy_input {
+            policy_input.outliers = self.faults.named_ranks();
         }
         strange
     }
 
     /// Charges anew what lies behind this iteration, and leaves alone what an earlier detector has charged before.
     pub fn settle(&mut self, until: f64) {
-        self.ledger.begin_anew(until);
+        self.loss_accounting.restart(until);
     }
 
     /// Clears what is open, because the job does not report any more.
-    pub fn end(&mut self) -> Conclusions {
-        let mut conclusions = self.faults.end(self.blocks.back());
-        conclusions.append(self.structure.end(self.blocks.back()));
-        conclusions
+    pub fn end(&mut self) -> DetectorOutput {
+        let mut output = self.faults.end(self.blocks.back());
+        output.append(self.structure.end(self.blocks.back()));
+        output
     }
 
     /// Lets what is healthy by all signs become history. A block counts only once it has left the window, so that
@@ -327,17 +327,17 @@ impl Cohort {
     }
 
     /// What the agents should know of the window.
-    fn look_out(
+    fn compute_policy_input(
         &self,
-        window: &Stretch<'_>,
+        window: &BlockWindow<'_>,
         lags: Option<&Lags>,
         settings: &Settings,
-    ) -> Option<Outlook> {
+    ) -> Option<PolicyInput> {
         let (lags, last) = lags.zip(window.blocks.first())?;
         let period_ms = window
             .period_ms()
             .or_else(|| self.last_periods.map(|last| last.latest.ms))?;
-        Some(Outlook {
+        Some(PolicyInput {
             computed_at: last.time.to(),
             signal: lags.signal,
             center_ms: lags.center_ms,

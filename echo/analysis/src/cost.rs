@@ -39,7 +39,7 @@ pub fn losses(rows: &[LostTime], prices_from: &[Nanos]) -> Vec<Loss> {
     for row in rows {
         let key = Loss {
             incident: row.incident,
-            hour: Hour::of(row.interval.from()),
+            hour: Hour::containing(row.interval.from()),
             cluster: row.cluster.clone(),
             node: row.node.clone(),
             gpu_model: row.gpu_model.clone(),

@@ -273,18 +273,18 @@ mod tests {
             .collect()
     }
 
-    fn of(totals: &[HostTotal], rank: u32) -> Vec<HostFact> {
+    fn compare_rank(totals: &[HostTotal], rank: u32) -> Vec<HostFact> {
         compare(totals, Rank::new(rank))
     }
 
     #[test]
     fn a_rank_that_is_preempted_more_than_its_peers_stands_out() {
         let preempted = totals(metric::PREEMPTED, &[5.1, 14.7, 5.0, 4.9]);
-        let facts = of(&preempted, 1);
+        let facts = compare_rank(&preempted, 1);
         assert_eq!(facts.len(), 1);
         assert!(facts[0].stands_out(), "{facts:?}");
         assert_eq!(facts[0].sentence(), "preempted 14.7 ms per step, peers 5.0");
-        let peer = &of(&preempted, 0)[0];
+        let peer = &compare_rank(&preempted, 0)[0];
         assert!(!peer.stands_out(), "{peer:?}");
     }
 
@@ -296,7 +296,7 @@ mod tests {
             [1.0, 9.0, 7.0, 4.0],
             [5.0, 1.0, 5.0, 5.0],
         ] {
-            let facts = of(&totals(metric::OFF_CPU, &rates), 1);
+            let facts = compare_rank(&totals(metric::OFF_CPU, &rates), 1);
             assert!(!facts[0].stands_out(), "{rates:?}: {facts:?}");
         }
     }
@@ -306,7 +306,7 @@ mod tests {
         let mut all = totals(metric::LAUNCHES, &[100.0, 100.0, 100.0, 100.0]);
         all.extend(totals(metric::PREEMPTED, &[5.0, 14.7, 5.2, 4.9]));
         all.extend(totals(metric::PREEMPTIONS, &[3.0, 5.0, 3.3, 2.5]));
-        let names: Vec<_> = of(&all, 1)
+        let names: Vec<_> = compare_rank(&all, 1)
             .iter()
             .map(|fact| fact.metric.to_string())
             .collect();
@@ -318,10 +318,10 @@ mod tests {
 
     #[test]
     fn two_ranks_have_no_scale_and_one_has_no_peers() {
-        let two = of(&totals(metric::BLOCK_IO, &[9.0, 1.0]), 0);
+        let two = compare_rank(&totals(metric::BLOCK_IO, &[9.0, 1.0]), 0);
         assert_eq!((two[0].peers, two[0].z), (Some(1.0), None));
         assert!(!two[0].stands_out());
-        let alone = of(&totals(metric::BLOCK_IO, &[9.0]), 0);
+        let alone = compare_rank(&totals(metric::BLOCK_IO, &[9.0]), 0);
         assert_eq!(alone[0].peers, None);
         assert_eq!(alone[0].sentence(), "block I/O 9.0 ms per step");
     }
@@ -333,14 +333,14 @@ mod tests {
             total(0, metric::TCP_RETRANSMITS, 6.0, 2.0),
             total(1, metric::LAUNCHES, 1_000.0, 10.0),
         ];
-        let facts = of(&all, 0);
+        let facts = compare_rank(&all, 0);
         let retransmits = facts
             .iter()
             .find(|fact| fact.metric.as_str() == metric::TCP_RETRANSMITS)
             .unwrap();
         assert!((retransmits.own - 0.6).abs() < 1e-12, "{retransmits:?}");
         assert_eq!(retransmits.peers, None);
-        assert!(of(&all, 7).is_empty());
+        assert!(compare_rank(&all, 7).is_empty());
     }
 
     #[test]
@@ -359,7 +359,7 @@ mod tests {
             "fleet.host.swap_ms",
         ]
         .into_iter()
-        .map(|name| of(&totals(name, &[4_321.0, 12_345_678.9]), 1)[0].sentence())
+        .map(|name| compare_rank(&totals(name, &[4_321.0, 12_345_678.9]), 1)[0].sentence())
         .collect();
         insta::assert_snapshot!(sentences.join("\n"));
     }
@@ -374,7 +374,7 @@ mod tests {
             let all: Vec<_> = ranks
                 .map(|(rank, rate)| total(rank, metric::MEMCPY, rate, iterations))
                 .collect();
-            for fact in of(&all, 0) {
+            for fact in compare_rank(&all, 0) {
                 let numbers = [Some(fact.own), fact.peers, fact.z];
                 prop_assert!(numbers.into_iter().flatten().all(f64::is_finite), "{fact:?}");
             }

@@ -9,7 +9,7 @@ use echo_core::model::detector_output::{
 use echo_core::model::event::Source;
 use echo_core::model::inputs::Inputs;
 
-use crate::verdict::{Doubt, Span, Suspect};
+use crate::verdict::{Candidate, Doubt, Span};
 
 /// How sure a condition is that was measured against the cohort's own history.
 const CONDITION_CONFIDENCE: f64 = 0.9;
@@ -37,7 +37,7 @@ pub enum Subject {
 
 impl Subject {
     /// What an incident is about; nothing when it was concluded by rules that are no longer known.
-    pub fn of(finding: &Finding) -> Option<Self> {
+    pub fn from_finding(finding: &Finding) -> Option<Self> {
         let condition = match finding {
             Finding::Culprit(culprit) => return Some(Self::Rank(culprit.rank)),
             Finding::Condition(condition) => condition,
@@ -57,7 +57,7 @@ impl Subject {
     }
 
     /// Whether it only says that the cohort is slow.
-    pub const fn is_riddle(self) -> bool {
+    pub const fn is_unexplained(self) -> bool {
         matches!(self, Self::Uniform | Self::Unclear(_))
     }
 
@@ -70,7 +70,7 @@ impl Subject {
 
 /// What a judgement says about one subject.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Charge {
+pub struct Diagnosis {
     /// The subject.
     pub subject: Subject,
     /// The finding, as it would be reported.
@@ -91,10 +91,10 @@ pub struct Charge {
     pub since: Option<f64>,
 }
 
-impl Charge {
+impl Diagnosis {
     /// The charge against a rank.
-    pub fn against(suspect: &Suspect, class: CauseClass, inputs: Option<Arc<Inputs>>) -> Self {
-        let lag = &suspect.lag;
+    pub fn for_rank(candidate: &Candidate, class: CauseClass, inputs: Option<Arc<Inputs>>) -> Self {
+        let lag = &candidate.lag;
         let source = match lag.signal {
             Signal::DeviceWait => Source::Device,
             Signal::HostGap | Signal::Wait | Signal::Arrival => Source::Host,
@@ -108,12 +108,12 @@ impl Charge {
                 class,
                 signal: lag.signal,
                 lag_ms: lag.mean_ms,
-                z: suspect.z,
+                z: candidate.z,
                 source,
                 victims: Vec::new(),
             }),
-            baseline: Some(suspect.baseline),
-            confidence: suspect.confidence,
+            baseline: Some(candidate.baseline),
+            confidence: candidate.confidence,
             inputs,
             span: Span::Short,
             disagrees: false,
@@ -123,7 +123,7 @@ impl Charge {
     }
 
     /// A charge against nobody.
-    pub fn of(subject: Subject, condition: Condition) -> Self {
+    pub fn new(subject: Subject, condition: Condition) -> Self {
         Self {
             subject,
             finding: Finding::Condition(condition),
@@ -139,16 +139,16 @@ impl Charge {
 
     /// Everybody is slow.
     pub fn uniform() -> Self {
-        let condition = Condition::of(ConditionKind::UniformSlowdown);
-        Self::of(Subject::Uniform, condition)
+        let condition = Condition::new(ConditionKind::UniformSlowdown);
+        Self::new(Subject::Uniform, condition)
     }
 
     /// Nobody knows.
     pub fn unclear(doubt: Doubt) -> Self {
         let condition = Condition {
             detail: doubt.reason().to_owned(),
-            ..Condition::of(ConditionKind::Inconclusive)
+            ..Condition::new(ConditionKind::Inconclusive)
         };
-        Self::of(Subject::Unclear(doubt), condition)
+        Self::new(Subject::Unclear(doubt), condition)
     }
 }

@@ -45,7 +45,7 @@ pub struct Hang {
 
 /// How long an operation may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct HangTimeouts {
     /// Until it hangs, milliseconds of arrival time.
     pub hang_ms: f64,
     /// Until it stalls, milliseconds by the clocks of the ranks that wait; nothing where it is not known how long operations take.
@@ -56,11 +56,11 @@ pub struct Patience {
 /// that others have not, one of those is alive, and nobody has moved for longer than there is patience. Where none is behind, a
 /// standstill: no rank has issued anything on any communicator, and at least half of those alive are blocked in one synchronisation
 /// for longer than there is patience. A process that is stopped waits for nothing, wherever it was stopped.
-pub fn hangs(progress: &Progress, now: Nanos, patience: Patience) -> Vec<Hang> {
-    let look = Look {
+pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Hang> {
+    let look = HangSearch {
         progress,
         now,
-        patience,
+        timeouts,
     };
     let comms = progress.comms();
     let mut found: Vec<Hang> = comms
@@ -78,13 +78,13 @@ fn began_to_wait(position: &Position) -> Nanos {
     position.heard_at.before(waited)
 }
 
-struct Look<'p> {
+struct HangSearch<'p> {
     progress: &'p Progress,
     now: Nanos,
-    patience: Patience,
+    timeouts: HangTimeouts,
 }
 
-impl Look<'_> {
+impl HangSearch<'_> {
     fn hang(&self, comm: CommId, ranks: &BTreeMap<Rank, Position>) -> Option<Hang> {
         let front = ranks.values().map(|position| position.issued).max()?;
         let stopped = ranks.values().map(|position| position.advanced).max()?;
@@ -151,7 +151,7 @@ impl Look<'_> {
         let (alive, silent): (Vec<_>, Vec<_>) = latest
             .iter()
             .partition(|(_, position)| !self.is_past(position.heard));
-        let patience_ms = self.patience.stall_ms.unwrap_or(self.patience.hang_ms);
+        let patience_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms);
         let is_still = |position: &Position| {
             is_hang || position.heard_at.millis_since(position.advanced_at) >= patience_ms
         };
@@ -184,13 +184,13 @@ impl Look<'_> {
     }
 
     fn is_past(&self, instant: Nanos) -> bool {
-        self.now.millis_since(instant) > self.patience.hang_ms
+        self.now.millis_since(instant) > self.timeouts.hang_ms
     }
 
     /// Whether a rank that entered the operation has said since then, for long enough, that it is still there.
     fn stalls(&self, position: &Position) -> bool {
         let waited_ms = position.heard_at.millis_since(position.advanced_at);
-        self.patience
+        self.timeouts
             .stall_ms
             .is_some_and(|stall_ms| waited_ms >= stall_ms)
     }

@@ -18,7 +18,7 @@ use crate::cost::losses;
 const REACH_MS: f64 = 15_000.0;
 
 /// Whose hour it is.
-type Place = (ClusterId, NodeId, Option<Arc<str>>);
+type HourKey = (ClusterId, NodeId, Option<Arc<str>>);
 
 /// GPU time that ranks were there for in a part of an hour, or all of it: from the first to the last event of each, one GPU
 /// per rank.
@@ -48,8 +48,8 @@ fn time_in(piece: Window, (first, last): (Nanos, Nanos)) -> GpuTime {
 /// begin in the hour.
 pub fn node_hours(hour: Hour, seen: &[Seen], lost: &[LostTime]) -> Vec<NodeHour> {
     let counts = counts(seen);
-    let mut rows: BTreeMap<Place, NodeHour> = BTreeMap::new();
-    let mut row_of = |(cluster, node, gpu_model): Place, change: &dyn Fn(&mut NodeHour)| {
+    let mut rows: BTreeMap<HourKey, NodeHour> = BTreeMap::new();
+    let mut row_of = |(cluster, node, gpu_model): HourKey, change: &dyn Fn(&mut NodeHour)| {
         let (ranks_reporting, ranks_expected) = counts.get(&cluster).copied().unwrap_or((0, 0));
         let place = (cluster.clone(), node.clone(), gpu_model.clone());
         let row = rows.entry(place).or_insert(NodeHour {
@@ -108,7 +108,7 @@ fn counts(seen: &[Seen]) -> BTreeMap<ClusterId, (u32, u32)> {
 /// The rows of an hour of which events have been deleted meanwhile: what was known before stays, what is known more of joins.
 pub fn kept(before: Vec<NodeHour>, after: Vec<NodeHour>) -> Vec<NodeHour> {
     let place = |row: &NodeHour| (row.cluster.clone(), row.node.clone(), row.gpu_model.clone());
-    let mut rows: BTreeMap<Place, NodeHour> =
+    let mut rows: BTreeMap<HourKey, NodeHour> =
         before.into_iter().map(|row| (place(&row), row)).collect();
     for row in after {
         // Lost time is not deleted, so the later sum is the better one.

@@ -10,7 +10,7 @@ use echo_core::model::detector_output::{
 use echo_core::units::Nanos;
 
 use crate::assembly::{CohortBlock, CohortKey};
-use crate::finding::{Charge, Subject};
+use crate::finding::{Diagnosis, Subject};
 use crate::verdict::Span;
 
 /// Damage, as a share of the healthy period, from which on an incident is worth a look.
@@ -65,16 +65,16 @@ impl OpenIncident {
     /// Opens an incident at the end of `now`, with `onset` as its first affected block.
     pub fn raise(
         cohort: &CohortKey,
-        charge: &Charge,
+        diagnosis: &Diagnosis,
         baseline: Baseline,
         (onset, now): (&CohortBlock, &CohortBlock),
     ) -> Self {
         let incident = Incident {
-            id: incident_id(cohort, charge.subject, onset.seqs.first()),
+            id: incident_id(cohort, diagnosis.subject, onset.seqs.first()),
             cluster: cohort.cluster.clone(),
             job: cohort.job.clone(),
             cohort: Arc::from(cohort.to_string()),
-            finding: charge.finding.clone(),
+            finding: diagnosis.finding.clone(),
             state: IncidentState::Open,
             first_seen: onset.time.from(),
             last_seen: now.time.to(),
@@ -83,41 +83,41 @@ impl OpenIncident {
             raised_iteration: now.end_iteration(),
             cleared_iteration: None,
             cleared_at: None,
-            is_provisional: charge.is_provisional,
+            is_provisional: diagnosis.is_provisional,
             severity: Severity::Info,
             stability: 1.0,
             occurrences: 1,
             effect_ratio: 0.0,
             period_ms: baseline.period_ms(),
             baseline,
-            confidence: charge.confidence,
+            confidence: diagnosis.confidence,
             reason: String::new(),
-            inputs: charge.inputs.clone(),
+            inputs: diagnosis.inputs.clone(),
         };
-        let mut raised = Self::opened(incident, charge.span);
-        raised.disagrees = charge.disagrees;
+        let mut raised = Self::opened(incident, diagnosis.span);
+        raised.disagrees = diagnosis.disagrees;
         raised
     }
 
     /// Opens a cleared incident again.
-    pub fn reopen(mut incident: Incident, charge: &Charge, now: &CohortBlock) -> Self {
+    pub fn reopen(mut incident: Incident, diagnosis: &Diagnosis, now: &CohortBlock) -> Self {
         incident.state = IncidentState::Open;
         let cleared_iteration = incident.cleared_iteration.take();
         incident.cleared_at = None;
         incident.occurrences += 1;
         incident.last_seen = now.time.to();
         let lasted = cleared_iteration.map_or(0.0, |cleared| cleared - incident.first_iteration);
-        Self::going_on(incident, (lasted, now), charge.span)
+        Self::ongoing(incident, (lasted, now), diagnosis.span)
     }
 
     /// Goes on with an open incident as it was concluded before, at the end of `now`.
     pub fn resume(incident: Incident, now: &CohortBlock) -> Self {
         let lasted = now.end_iteration() - incident.first_iteration;
-        Self::going_on(incident, (lasted, now), Span::Short)
+        Self::ongoing(incident, (lasted, now), Span::Short)
     }
 
     /// An incident whose means count as much as the iterations that it has lasted.
-    fn going_on(incident: Incident, (lasted, now): (f64, &CohortBlock), span: Span) -> Self {
+    fn ongoing(incident: Incident, (lasted, now): (f64, &CohortBlock), span: Span) -> Self {
         let lasted = lasted.max(now.iterations);
         let mut known = Self::opened(incident, span);
         let incident = &known.incident;
@@ -147,13 +147,13 @@ impl OpenIncident {
     }
 
     /// Takes in a block after its beginning that shows nothing of it.
-    pub fn pass(&mut self) {
+    pub fn mark_unaffected(&mut self) {
         self.n_blocks = self.n_blocks.saturating_add(1);
         self.incident.stability = f64::from(self.n_affected) / f64::from(self.n_blocks);
     }
 
     /// Takes in a block that the incident affects; `lag_ms` is the culprit's lag in it.
-    pub fn affect(&mut self, block: &CohortBlock, lag_ms: Option<f64>) {
+    pub fn mark_affected(&mut self, block: &CohortBlock, lag_ms: Option<f64>) {
         if let Some(reading) = block.period {
             self.period.add(reading.ms, reading.iterations);
         }
@@ -161,7 +161,7 @@ impl OpenIncident {
             self.lag.add(lag_ms, block.iterations);
         }
         self.n_affected = self.n_affected.saturating_add(1);
-        self.pass();
+        self.mark_unaffected();
         let incident = &mut self.incident;
         incident.last_seen = incident.last_seen.max(block.time.to());
         let healthy = incident.baseline.period_ms();
@@ -181,19 +181,19 @@ impl OpenIncident {
     }
 
     /// Takes over what a later judgement says of the same subject: the strongest case is kept.
-    pub fn strengthen(&mut self, charge: &Charge) {
-        self.incident.is_provisional &= charge.is_provisional;
-        self.disagrees |= charge.disagrees;
-        match (&mut self.incident.finding, &charge.finding) {
+    pub fn strengthen(&mut self, diagnosis: &Diagnosis) {
+        self.incident.is_provisional &= diagnosis.is_provisional;
+        self.disagrees |= diagnosis.disagrees;
+        match (&mut self.incident.finding, &diagnosis.finding) {
             (Finding::Culprit(known), Finding::Culprit(later)) => {
                 if later.z > known.z {
                     let (lag_ms, victims) = (known.lag_ms, std::mem::take(&mut known.victims));
                     known.clone_from(later);
                     known.lag_ms = lag_ms;
                     known.victims = victims;
-                    self.incident.inputs.clone_from(&charge.inputs);
+                    self.incident.inputs.clone_from(&diagnosis.inputs);
                 }
-                self.incident.confidence = self.incident.confidence.max(charge.confidence);
+                self.incident.confidence = self.incident.confidence.max(diagnosis.confidence);
             }
             (Finding::Condition(known), Finding::Condition(later)) => known.clone_from(later),
             (Finding::Culprit(_), Finding::Condition(_))
@@ -289,7 +289,7 @@ fn severity(effect_ratio: f64) -> Severity {
 /// Identity of an incident: the same events always give the same.
 pub fn incident_id(cohort: &CohortKey, subject: Subject, first_seq: u64) -> IncidentId {
     let text = format!("{}|{cohort}|{subject:?}|{first_seq}", cohort.cluster);
-    IncidentId::of(&text)
+    IncidentId::from_description(&text)
 }
 
 /// The incident, ended where it was last seen, because nothing is left that could go on with it.

@@ -24,7 +24,7 @@ mod device;
 mod gap;
 pub mod rank_order;
 
-use rank_order::Place;
+use rank_order::RankPlace;
 
 /// Operations of an iteration that are taken to see the same lateness again, at most: those of a job with more of them do not
 /// all overlap, and a larger share would never let a rank be named that was late from the first iteration on.
@@ -57,7 +57,7 @@ pub struct Lag {
     /// per iteration: what it waits for somebody else. Only known from GPUs.
     pub waits_for_ms: Option<f64>,
     /// In which place it came; only where ranks are too few for a scale.
-    pub place: Option<Place>,
+    pub place: Option<RankPlace>,
     /// Its lag in each block, milliseconds per iteration (at one operation for arrivals), latest block first.
     pub series: Vec<f64>,
 }
@@ -105,7 +105,7 @@ pub fn suited_signal(blocks: &[&CohortBlock]) -> Signal {
         return Signal::DeviceWait;
     }
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
-    let gaps = Totals::of(blocks, |member| member.gap);
+    let gaps = Totals::from_blocks(blocks, |member| member.gap);
     if gaps.typical_count() >= iterations / 2.0 {
         Signal::HostGap
     } else {
@@ -148,11 +148,11 @@ fn own_times(blocks: &[&CohortBlock]) -> BTreeMap<Rank, f64> {
                 .filter(|_| member.blocked_source == Some(source))
         }
     };
-    let device = Totals::of(blocks, measured_by(Source::Device));
+    let device = Totals::from_blocks(blocks, measured_by(Source::Device));
     let totals = if device.typical_count() > 0.0 {
         device
     } else {
-        Totals::of(blocks, measured_by(Source::Host))
+        Totals::from_blocks(blocks, measured_by(Source::Host))
     };
     let sums: BTreeMap<Rank, f64> = totals
         .0
@@ -183,7 +183,7 @@ impl Totals {
         clippy::cast_precision_loss,
         reason = "counts of one window stay far below 2^53"
     )]
-    fn of(blocks: &[&CohortBlock], signal: impl Fn(&Member) -> Option<Summary>) -> Self {
+    fn from_blocks(blocks: &[&CohortBlock], signal: impl Fn(&Member) -> Option<Summary>) -> Self {
         let mut totals: BTreeMap<Rank, Total> = BTreeMap::new();
         for member in blocks.iter().flat_map(|block| &block.members) {
             let total = totals.entry(member.rank).or_insert_with(|| Total {

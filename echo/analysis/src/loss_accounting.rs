@@ -15,12 +15,9 @@ use crate::attribution::{Share, shares};
 /// How far the iterations of another cohort may differ in length, as a share, before it is not believed to wait for the culprit.
 const SAME_PACE: f64 = 0.25;
 
-/// Share of its own duration by which a block has to be faster than healthy ones for that to be no noise.
-const FASTER: f64 = 0.15;
-
 /// An open incident that a loss can be charged to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Accused {
+pub struct LossCause {
     /// The incident.
     pub incident: IncidentId,
     /// Role of the cohort that it was found in.
@@ -52,87 +49,105 @@ pub struct Account<'a> {
 
 /// What the blocks of a cohort were charged to.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Ledger {
+pub struct LossAccounting {
     /// By the first operation of the block.
-    charged: BTreeMap<u64, Vec<Charged>>,
+    attributed: BTreeMap<u64, Vec<Attributed>>,
     /// Blocks up to this iteration are charged to nobody else any more.
     settled_until: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Charged {
+struct Attributed {
     incident: IncidentId,
     is_rank: bool,
     /// Healthy duration of an iteration that the loss was measured against, milliseconds.
     healthy_ms: f64,
 }
 
-impl Ledger {
+impl LossAccounting {
     /// Forgets what was charged, and leaves alone what lies before the end of an incident that an earlier detector has written
     /// down. What that one has charged to incidents that go on is charged to them again, which changes nothing.
-    pub fn begin_anew(&mut self, settled_until: f64) {
+    pub fn restart(&mut self, settled_until: f64) {
         self.settled_until = settled_until;
-        self.charged.clear();
+        self.attributed.clear();
     }
 
     /// Charges every block that is not charged yet, or to a condition that a rank is behind, or against a healthy period that is
-    /// better known by now. A row with no loss takes back an
-    /// earlier one.
-    pub fn charge(&mut self, account: &Account<'_>, accused: &[Accused]) -> Vec<LostTime> {
+    /// better known by now. A row with no loss takes back an earlier one.
+    ///
+    /// A block that is faster than a healthy one offsets slower blocks before it, but only once the job is slow again: until then
+    /// it may lie behind the fault. So the loss of an incident is the largest sum of what its blocks lost from its first one on,
+    /// which ends it where a CUSUM (Page 1954) would.
+    pub fn account_losses(&mut self, account: &Account<'_>, causes: &[LossCause]) -> Vec<LostTime> {
         let first = account.blocks.front().map_or(0, |block| block.seqs.first());
-        self.charged = self.charged.split_off(&first);
+        self.attributed = self.attributed.split_off(&first);
         let mut rows = Vec::new();
+        let mut deferred = Vec::new();
+        let mut balance_ms = 0.0;
         for block in account.blocks {
             let Some(reading) = &block.period else {
                 continue;
             };
-            let reasons = reasons(account, block, reading, accused);
-            if reasons.is_empty() || !self.is_due(block, &reasons, accused) {
+            let reasons = reasons(account, block, reading, causes);
+            if reasons.is_empty() || !self.is_due(block, &reasons, causes) {
                 continue;
             }
-            let loss = Loss::of(account, block, reading, &reasons);
-            let new: Vec<Charged> = reasons.iter().map(|reason| charged(reason)).collect();
-            let old = self.charged.insert(block.seqs.first(), new.clone());
-            for gone in old.into_iter().flatten() {
-                if new.iter().all(|charged| charged.incident != gone.incident) {
-                    rows.extend(loss.nothing(gone.incident));
-                }
+            let loss = Loss::from_block(account, block, reading, &reasons);
+            balance_ms += loss.lost_ms;
+            deferred.push((block.seqs.first(), reasons, loss));
+            if balance_ms >= 0.0 {
+                balance_ms = 0.0;
+                let due = deferred.drain(..);
+                rows.extend(due.flat_map(|(seq, reasons, loss)| self.book(seq, &reasons, &loss)));
             }
-            rows.extend(loss.rows(&reasons));
         }
         rows
     }
 
+    /// Charges one block, which begins with operation `seq`, and takes back what it was charged to before.
+    fn book(&mut self, seq: u64, reasons: &[&LossCause], loss: &Loss<'_>) -> Vec<LostTime> {
+        let new: Vec<Attributed> = reasons.iter().map(|reason| attributed(reason)).collect();
+        let old = self.attributed.insert(seq, new.clone()).unwrap_or_default();
+        let is_gone = |old: &&Attributed| {
+            new.iter()
+                .all(|attributed| attributed.incident != old.incident)
+        };
+        let gone = old.iter().filter(is_gone);
+        let mut rows: Vec<LostTime> = gone.flat_map(|gone| loss.nothing(gone.incident)).collect();
+        rows.extend(loss.rows(reasons));
+        rows
+    }
+
     /// Whether a block is to be charged to these.
-    fn is_due(&self, block: &CohortBlock, reasons: &[&Accused], accused: &[Accused]) -> bool {
+    fn is_due(&self, block: &CohortBlock, reasons: &[&LossCause], causes: &[LossCause]) -> bool {
         if block.end_iteration() <= self.settled_until {
             return false;
         }
-        let Some(before) = self.charged.get(&block.seqs.first()) else {
+        let Some(before) = self.attributed.get(&block.seqs.first()) else {
             return true;
         };
         let is_same = before
             .iter()
             .copied()
-            .eq(reasons.iter().map(|reason| charged(reason)));
-        let is_over = |charged: &Charged| {
-            accused
+            .eq(reasons.iter().map(|reason| attributed(reason)));
+        let is_over = |attributed: &Attributed| {
+            causes
                 .iter()
-                .all(|accused| accused.incident != charged.incident)
+                .all(|cause| cause.incident != attributed.incident)
         };
         let is_final = before
             .iter()
-            .any(|charged| charged.is_rank && is_over(charged));
+            .any(|attributed| attributed.is_rank && is_over(attributed));
         let names_ranks = reasons.iter().any(|reason| reason.rank.is_some());
         !is_same && !is_final && names_ranks
     }
 }
 
-const fn charged(accused: &Accused) -> Charged {
-    Charged {
-        incident: accused.incident,
-        is_rank: accused.rank.is_some(),
-        healthy_ms: accused.baseline.period_ms(),
+const fn attributed(cause: &LossCause) -> Attributed {
+    Attributed {
+        incident: cause.incident,
+        is_rank: cause.rank.is_some(),
+        healthy_ms: cause.baseline.period_ms(),
     }
 }
 
@@ -141,21 +156,21 @@ fn reasons<'a>(
     account: &Account<'_>,
     block: &CohortBlock,
     reading: &PeriodReading,
-    accused: &'a [Accused],
-) -> Vec<&'a Accused> {
+    causes: &'a [LossCause],
+) -> Vec<&'a LossCause> {
     let middle = f64::midpoint(block.first_iteration(), block.end_iteration());
-    let is_own = |accused: &Accused| accused.role == account.key.role;
-    let keeps_pace = |accused: &Accused| (reading.ms / accused.period_ms - 1.0).abs() <= SAME_PACE;
+    let is_own = |cause: &LossCause| cause.role == account.key.role;
+    let keeps_pace = |cause: &LossCause| (reading.ms / cause.period_ms - 1.0).abs() <= SAME_PACE;
     let by_then = || {
-        accused.iter().filter(|accused| {
-            accused.first_iteration < middle && (is_own(accused) || keeps_pace(accused))
-        })
+        causes
+            .iter()
+            .filter(|cause| cause.first_iteration < middle && (is_own(cause) || keeps_pace(cause)))
     };
-    let ranks: Vec<&Accused> = by_then().filter(|accused| accused.rank.is_some()).collect();
+    let ranks: Vec<&LossCause> = by_then().filter(|cause| cause.rank.is_some()).collect();
     if !ranks.is_empty() {
         return ranks;
     }
-    let own = by_then().find(|accused| is_own(accused));
+    let own = by_then().find(|cause| is_own(cause));
     own.or_else(|| by_then().next()).into_iter().collect()
 }
 
@@ -163,6 +178,8 @@ fn reasons<'a>(
 struct Loss<'a> {
     account: &'a Account<'a>,
     reading: &'a PeriodReading,
+    /// What the block took longer than a healthy one, milliseconds; below 0 where it was faster.
+    lost_ms: f64,
     /// By node and GPU model.
     groups: BTreeMap<(NodeId, Option<Arc<str>>), Group>,
 }
@@ -177,21 +194,14 @@ struct Group {
 }
 
 impl<'a> Loss<'a> {
-    fn of(
+    fn from_block(
         account: &'a Account<'a>,
         block: &CohortBlock,
         reading: &'a PeriodReading,
-        reasons: &[&Accused],
+        reasons: &[&LossCause],
     ) -> Self {
         let against_period = || (reading.ms - healthy_ms(account, reasons)) * reading.iterations;
-        // A job that runs clearly faster than it was known to has lost nothing; less than that is noise, which cancels out.
-        let took_ms = reading.ms * reading.iterations;
-        let is_faster = |excess_ms: &f64| *excess_ms < -FASTER * took_ms;
-        let lost_ms = match block.excess_ms {
-            Some(excess_ms) if is_faster(&excess_ms) => 0.0,
-            Some(excess_ms) => excess_ms,
-            None => against_period(),
-        };
+        let lost_ms = block.excess_ms.unwrap_or_else(against_period);
         let culprits: BTreeSet<Rank> = reasons.iter().filter_map(|reason| reason.rank).collect();
         let usual_ms = usually_blocked_ms(account, block, &culprits);
         let mut groups = BTreeMap::new();
@@ -219,11 +229,12 @@ impl<'a> Loss<'a> {
         Self {
             account,
             reading,
+            lost_ms,
             groups,
         }
     }
 
-    fn rows(&self, reasons: &[&Accused]) -> Vec<LostTime> {
+    fn rows(&self, reasons: &[&LossCause]) -> Vec<LostTime> {
         let lags: Vec<f64> = reasons.iter().map(|reason| reason.lag_ms).collect();
         let shared = reasons.iter().zip(shares(&lags));
         shared
@@ -259,7 +270,7 @@ impl<'a> Loss<'a> {
 }
 
 /// Healthy duration of an iteration, milliseconds: as the incident has it; in another cohort its own, when known.
-fn healthy_ms(account: &Account<'_>, reasons: &[&Accused]) -> f64 {
+fn healthy_ms(account: &Account<'_>, reasons: &[&LossCause]) -> f64 {
     let is_own = reasons.iter().any(|reason| reason.role == account.key.role);
     let told = reasons
         .iter()

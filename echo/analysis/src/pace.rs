@@ -104,7 +104,7 @@ impl Slow {
 
 impl Pace {
     /// Takes the next block; true when there is something new to judge.
-    pub fn take(&mut self, block: &CohortBlock) -> bool {
+    pub fn push(&mut self, block: &CohortBlock) -> bool {
         let Some((elapsed_ms, mix)) = typical(&block.members) else {
             return false;
         };
@@ -139,7 +139,7 @@ impl Pace {
         if self.recent.len() > MAX_SLOW {
             self.recent.pop_front();
         }
-        self.judge();
+        self.decide();
         true
     }
 
@@ -200,7 +200,7 @@ impl Pace {
         }
     }
 
-    fn judge(&mut self) {
+    fn decide(&mut self) {
         let Some(work) = &self.work else {
             return;
         };
@@ -225,11 +225,11 @@ impl Pace {
             None if is_slow => self.first_onset(),
             None => return,
         };
-        self.slow = self.stretch(since);
+        self.slow = self.slow_since(since);
     }
 
     /// The slow stretch that began there.
-    fn stretch(&self, since: f64) -> Option<Slow> {
+    fn slow_since(&self, since: f64) -> Option<Slow> {
         let work = self.work.as_ref()?;
         let ticks = self.recent.iter().filter(|tick| tick.begin >= since);
         let ticks: Vec<&Tick> = ticks.collect();

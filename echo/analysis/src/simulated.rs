@@ -64,7 +64,7 @@ pub struct Job {
 
 impl Job {
     /// A job of so many ranks whose clocks agree.
-    pub fn of(n_ranks: u32) -> Self {
+    pub fn with_ranks(n_ranks: u32) -> Self {
         Self {
             n_ranks,
             clock_skew: |_| 0,

@@ -85,7 +85,7 @@ pub struct Evidence<'a> {
 
 /// What one window says.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judgement {
+pub struct Decision {
     /// The verdict.
     pub verdict: Verdict,
     /// Ranks that are late only because they wait for another one.
@@ -102,7 +102,7 @@ pub enum Verdict {
     /// Nothing that matters.
     Healthy,
     /// These ranks hold back the cohort, latest first.
-    Culprits(Vec<Suspect>),
+    Culprits(Vec<Candidate>),
     /// The cohort is slower than its history and nobody is late.
     Uniform,
     /// The cohort is slower than its history, and the signals do not say why.
@@ -111,7 +111,7 @@ pub enum Verdict {
 
 /// A rank with its lag and how sure that is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Suspect {
+pub struct Candidate {
     /// The rank and its lag.
     pub lag: Lag,
     /// Modified z-score of the lag.
@@ -221,8 +221,8 @@ impl Evidence<'_> {
 }
 
 /// Judges one window.
-pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
-    let just = |verdict| Judgement {
+pub fn decide(evidence: &Evidence<'_>, settings: &Settings) -> Decision {
+    let just = |verdict| Decision {
         verdict,
         victims: Vec::new(),
         is_doubtful: false,
@@ -250,7 +250,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
         return just(doubtful(Doubt::NoPeers));
     }
     let late = late_ranks(evidence, lags, settings);
-    let scale = Scale::of(lags, evidence, settings);
+    let scale = Scale::from_lags(lags, evidence, settings);
     let significant: Vec<&Lag> = late
         .iter()
         .copied()
@@ -262,8 +262,8 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
         .filter_map(|lag| lag.own_ms)
         .fold(0.0, f64::max);
     let verdict = if !roots.is_empty() {
-        let suspect = |lag: &&Lag| scale.suspect(lag, evidence);
-        Verdict::Culprits(roots.iter().map(suspect).collect())
+        let candidate = |lag: &&Lag| scale.candidate(lag, evidence);
+        Verdict::Culprits(roots.iter().map(candidate).collect())
     } else if !victims.is_empty() && evidence.rival_own_ms > 0.0 {
         Verdict::Healthy
     } else if !victims.is_empty() {
@@ -275,7 +275,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     } else {
         Verdict::Healthy
     };
-    Judgement {
+    Decision {
         verdict,
         is_doubtful: roots.is_empty()
             && late.iter().any(|lag| is_doubtful(lag, evidence, settings)),

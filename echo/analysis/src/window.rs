@@ -13,14 +13,14 @@ use crate::settings::Settings;
 
 /// The last blocks of a cohort, with what they measured.
 #[derive(Debug)]
-pub struct Stretch<'a> {
+pub struct BlockWindow<'a> {
     /// The blocks, latest first.
     pub blocks: Vec<&'a CohortBlock>,
     /// Iterations that they cover.
     pub iterations: f64,
 }
 
-impl<'a> Stretch<'a> {
+impl<'a> BlockWindow<'a> {
     /// The latest blocks that hold at least `iterations`, at least `min_blocks` of them.
     pub fn latest(blocks: &'a VecDeque<CohortBlock>, iterations: f64, min_blocks: usize) -> Self {
         let mut taken = Self {
@@ -133,7 +133,7 @@ pub struct Affected<'a> {
 impl Affected<'_> {
     /// Whether the blocks show it; nothing when the rank in question does not report in them.
     pub fn holds(&self, blocks: &[&CohortBlock]) -> Option<bool> {
-        let stretch = Stretch {
+        let stretch = BlockWindow {
             blocks: blocks.to_vec(),
             iterations: 0.0,
         };

@@ -5,7 +5,7 @@ use std::fmt;
 
 use echo_core::ids::IncidentId;
 use echo_core::model::detector_output::{
-    CauseClass, Conclusions, ConditionKind, Finding, Incident, IncidentState,
+    CauseClass, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
 
 use super::rule::Rule;
@@ -63,7 +63,7 @@ pub struct Incidents {
 
 impl Incidents {
     /// Takes what the detector concluded when `step` steps were over.
-    pub fn observe(&mut self, conclusions: &Conclusions, step: u32) {
+    pub fn observe(&mut self, conclusions: &DetectorOutput, step: u32) {
         for incident in &conclusions.incidents {
             let is_open = incident.state == IncidentState::Open;
             let alert = alert_of(incident, step);

@@ -64,7 +64,7 @@ pub fn play(
             }));
         }
         for host in hosts.values_mut() {
-            let due = [host.event(&event), host.beat(event.ts_ns())];
+            let due = [host.on_event(&event), host.tick(event.ts_ns())];
             for batch in due.into_iter().flatten() {
                 deliveries.push(delivery(&batch)?);
             }

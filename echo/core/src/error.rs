@@ -93,7 +93,7 @@ impl Code {
     }
 
     /// The kind that an HTTP status stands for.
-    pub fn of_http(status: u16) -> Option<Self> {
+    pub fn from_http(status: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.http() == status)
     }
 

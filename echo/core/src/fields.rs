@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde_norway::{Mapping, Value};
 
-/// The fields of one mapping. What nobody took is a mistake, too: [`Fields::refuse_the_rest`].
+/// The fields of one mapping. What nobody took is a mistake, too: [`Fields::report_unknown_fields`].
 #[derive(Debug)]
 pub struct Fields<'a> {
     place: String,
@@ -16,7 +16,7 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The fields of `value`, if it has any. The place of a whole file is empty.
-    pub fn of(place: &str, value: Value, mistakes: &'a mut Vec<String>) -> Option<Self> {
+    pub fn from_value(place: &str, value: Value, mistakes: &'a mut Vec<String>) -> Option<Self> {
         let Value::Mapping(mapping) = value else {
             let named = if place.is_empty() { "the file" } else { place };
             mistakes.push(format!("{named}: is not a mapping of fields"));
@@ -130,7 +130,7 @@ impl<'a> Fields<'a> {
     pub fn nested(&mut self, field: &str) -> Option<Fields<'_>> {
         let value = self.take(field)?;
         let place = self.place(field);
-        Fields::of(&place, value, self.mistakes)
+        Fields::from_value(&place, value, self.mistakes)
     }
 
     /// Where mistakes of entries go that have a place of their own.
@@ -139,7 +139,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reports every field that nobody took.
-    pub fn refuse_the_rest(self) {
+    pub fn report_unknown_fields(self) {
         for key in self.mapping.keys() {
             let name = key.as_str().unwrap_or("a key that is no text");
             self.mistakes

@@ -182,7 +182,7 @@ hash_id!(
 impl IncidentId {
     /// The identity of what a text describes: the first eight bytes of its SHA-256, big-endian. The text holds names that senders
     /// choose, and nobody can choose them so that an incident gets the identity of somebody else's.
-    pub fn of(description: &str) -> Self {
+    pub fn from_description(description: &str) -> Self {
         let hash = Sha256::digest(description);
         let first = hash.iter().take(8);
         Self(first.fold(0, |id, byte| id << 8 | u64::from(*byte)))

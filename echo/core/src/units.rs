@@ -105,8 +105,8 @@ impl Window {
 
     /// Hours that begin inside, in order.
     pub fn hours(self) -> impl Iterator<Item = Hour> {
-        let first = Hour::of(self.from.offset(Hour::NANOS - 1));
-        std::iter::successors(Some(first), |hour| Some(Hour::of(hour.end())))
+        let first = Hour::containing(self.from.offset(Hour::NANOS - 1));
+        std::iter::successors(Some(first), |hour| Some(Hour::containing(hour.end())))
             .take_while(move |hour| hour.begin() < self.to)
     }
 
@@ -125,7 +125,7 @@ impl Hour {
     pub const NANOS: i64 = 3_600 * 1_000_000_000;
 
     /// The hour that an instant lies in.
-    pub const fn of(instant: Nanos) -> Self {
+    pub const fn containing(instant: Nanos) -> Self {
         Self(instant.offset(-instant.value().rem_euclid(Self::NANOS)))
     }
 
@@ -214,10 +214,10 @@ mod tests {
     #[test]
     fn an_hour_has_its_first_instant_and_not_its_last() {
         let begin = Nanos::EARLIEST;
-        let hour = Hour::of(begin.offset(Hour::NANOS - 1));
-        assert_eq!((hour, hour.begin()), (Hour::of(begin), begin));
+        let hour = Hour::containing(begin.offset(Hour::NANOS - 1));
+        assert_eq!((hour, hour.begin()), (Hour::containing(begin), begin));
         assert!(Hour::begins_at(hour.end()));
-        assert_ne!(Hour::of(hour.end()), hour);
+        assert_ne!(Hour::containing(hour.end()), hour);
         let window = Window::new(begin.offset(1), begin.offset(3 * Hour::NANOS)).unwrap();
         let begins: Vec<i64> = window
             .hours()

@@ -196,7 +196,7 @@ pub(crate) async fn audited(
     request.extensions_mut().insert(attempt.clone());
     let unfinished = Unfinished(attempt);
     let response = next.run(request).await;
-    let outcome = Code::of_http(response.status().as_u16());
+    let outcome = Code::from_http(response.status().as_u16());
     let outcome = match outcome {
         Some(code) => code.name(),
         None if response.status().is_success() => "ok",

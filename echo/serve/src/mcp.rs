@@ -15,7 +15,7 @@ use axum::http::request::Parts;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use echo_access::Principal;
-use echo_tools::registry::{Answered, Registry};
+use echo_tools::registry::{Registry, ToolOutput};
 use rmcp::ErrorData;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
@@ -120,7 +120,7 @@ impl rmcp::ServerHandler for Handler {
 
     fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
         // Only for what headers repeat of arguments; the call itself looks at who asks.
-        let tool = self.registry.find_for(&Principal::local(), name).ok()?;
+        let tool = self.registry.find(&Principal::local(), name).ok()?;
         Some(listing::tool(tool, self.names))
     }
 
@@ -216,7 +216,7 @@ fn asking(context: &RequestContext<RoleServer>) -> Asking {
 }
 
 /// An answer as a result. Some clients read the text, others the structure; a picture comes beside both.
-fn complete(answer: Answered) -> CallToolResult {
+fn complete(answer: ToolOutput) -> CallToolResult {
     let structure = serde_json::from_str(&answer.text).ok();
     let mut content = vec![ContentBlock::text(answer.text)];
     content.extend(answer.picture.map(|picture| {

@@ -14,7 +14,7 @@ use crate::response::failure;
 use echo_ingest::respond;
 
 /// What the caller is told, who can do nothing about it.
-const MESSAGE: &str = "Echo could not answer; its log says why";
+const MESSAGE: &str = "internal error; see the log of Echo for the cause";
 
 /// Counts handlers that panicked. Clones are the same.
 #[derive(Debug, Clone, Default)]

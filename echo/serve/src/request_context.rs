@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use echo_access::Principal;
 use echo_core::error::Coded;
 use echo_tools::ToolError;
-use echo_tools::registry::{Answered, Registry};
+use echo_tools::registry::{Registry, ToolOutput};
 use serde_json::Value;
 
 use crate::audit::Attempt;
@@ -45,7 +45,7 @@ impl Asking {
         &self,
         (registry, contexts): (&Registry, &Contexts),
         (name, input): (&str, Value),
-    ) -> Result<Answered, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let context = contexts.of(&self.caller);
         let noted = input.clone();
         self.noted((name, &noted), registry.dispatch(&context, name, input))

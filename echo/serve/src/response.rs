@@ -93,7 +93,7 @@ async fn finished(mut response: Response, id: &RequestId) -> Response {
     let body = match response.extensions_mut().remove::<Failure>() {
         Some(Failure(body)) => body,
         None if is_bare(&response) => {
-            let code = Code::of_http(response.status().as_u16()).unwrap_or(Code::Invalid);
+            let code = Code::from_http(response.status().as_u16()).unwrap_or(Code::Invalid);
             let (parts, body) = response.into_parts();
             let text = to_bytes(body, MAX_REFUSAL_BYTES).await.unwrap_or_default();
             response = Response::from_parts(parts, Body::empty());

@@ -51,7 +51,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use echo_core::clock::Clock;
 use echo_core::ids::{ClusterId, MetricName};
-use echo_core::model::detector_output::{Conclusions, Incident, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
 use echo_core::model::event::{Event, EventBatch, StoredEvent};
 use echo_core::units::{Nanos, Window};
 use tokio::sync::watch;
@@ -273,7 +273,7 @@ impl EventStore for DuckDbStore {
         self.follower.run(doing, question).await
     }
 
-    async fn store_verdicts(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+    async fn store_verdicts(&self, conclusions: DetectorOutput) -> Result<(), StoreError> {
         finite::check_conclusions(&conclusions)?;
         self.writer.store_verdicts(conclusions).await
     }

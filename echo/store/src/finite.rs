@@ -1,7 +1,7 @@
 //! Rejects NaN and infinite numbers: one of them corrupts every sum, median and sort that includes
 //! it.
 
-use echo_core::model::detector_output::{Conclusions, Finding, Incident};
+use echo_core::model::detector_output::{DetectorOutput, Finding, Incident};
 use echo_core::model::event::{Event, EventBatch, Reading};
 use echo_core::model::inputs::Inputs;
 
@@ -17,7 +17,7 @@ pub(super) fn check_batch(batch: &EventBatch) -> Result<(), StoreError> {
 }
 
 /// Accepts detector output in which all numbers are finite.
-pub(super) fn check_conclusions(conclusions: &Conclusions) -> Result<(), StoreError> {
+pub(super) fn check_conclusions(conclusions: &DetectorOutput) -> Result<(), StoreError> {
     for incident in &conclusions.incidents {
         let whose = || format!("incident {}", incident.id);
         incident_fields(incident).try_for_each(|field| finite(field, whose))?;

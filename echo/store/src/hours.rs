@@ -166,7 +166,7 @@ pub(super) fn hours_of(instants: impl Iterator<Item = Nanos>) -> BTreeSet<Hour> 
     let mut hours = BTreeSet::new();
     let mut latest = None;
     for instant in instants {
-        let hour = Hour::of(instant);
+        let hour = Hour::containing(instant);
         // Almost always the hour of the previous event.
         if latest != Some(hour) {
             latest = Some(hour);

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
-use echo_core::model::detector_output::{Conclusions, Incident, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
 use echo_core::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 use fleet_proto::metric;
 use tokio::sync::watch;
@@ -74,7 +74,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     ) -> Result<Tail, StoreError>;
 
     /// Stores detector output durably, all or nothing.
-    async fn store_verdicts(&self, conclusions: Conclusions) -> Result<(), StoreError>;
+    async fn store_verdicts(&self, conclusions: DetectorOutput) -> Result<(), StoreError>;
 
     /// Returns the point at which a detector resumes after a restart and the state it needs:
     /// `warm_up` limits the events before that point that it reads again; the last policy of each

@@ -92,7 +92,7 @@ pub enum SqlError {
     TooMuchMemory,
     /// The maximum number of statements is running.
     #[error("{most} statements are running, which is the limit; retry later")]
-    Crowded {
+    Overloaded {
         /// Maximum number of concurrent statements.
         most: usize,
     },
@@ -112,7 +112,7 @@ impl Coded for SqlError {
         match self {
             Self::Refused(_) | Self::TooMuchMemory => Code::Refused,
             Self::Wrong { .. } => Code::Invalid,
-            Self::Crowded { .. } => Code::Busy,
+            Self::Overloaded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => error.code(),
         }

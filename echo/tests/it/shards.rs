@@ -148,7 +148,7 @@ fn in_the_shell(fleet: &Fleet) {
         let open = fleet.shell(&[open, &all].concat());
         assert_eq!(open.status.code(), Some(64));
         assert!(
-            said(&open).contains("leaves open which Echo"),
+            said(&open).contains("replace {shard} by a shard number"),
             "{}",
             said(&open)
         );

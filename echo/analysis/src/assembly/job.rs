@@ -10,7 +10,7 @@ use fleet_proto::metric;
 use super::CohortBlock;
 use super::open_blocks::OpenBlocks;
 use super::progress::Progress;
-use super::rank_owners::Holders;
+use super::rank_owners::RankOwners;
 use super::transfers::{Host, Transfers};
 
 /// Roles that a job may have at a time; a job with more has none that repeat.
@@ -42,11 +42,11 @@ pub(super) struct Job {
     pub(super) reached: BTreeMap<RoleId, f64>,
     pub(super) transfers: Transfers,
     pub(super) progress: Progress,
-    pub(super) holders: Holders,
+    pub(super) holders: RankOwners,
 }
 
 /// A point that the detector looks at.
-pub(super) struct Judged<'e> {
+pub(super) struct BlockEvent<'e> {
     block: &'e Block,
     rank: Rank,
     role: Option<RoleId>,
@@ -63,8 +63,8 @@ enum Kind {
     Progress,
 }
 
-impl<'e> Judged<'e> {
-    pub(super) fn of(event: &'e Event) -> Option<Self> {
+impl<'e> BlockEvent<'e> {
+    pub(super) fn from_event(event: &'e Event) -> Option<Self> {
         let block = event.block.as_ref()?;
         let kind = match event.metric.as_str() {
             metric::HOST_GAP
@@ -89,18 +89,19 @@ impl<'e> Judged<'e> {
 
 impl Job {
     /// Files a point; false when its block has been closed already. Points of a node that does not hold the rank are passed over.
-    pub(super) fn add(&mut self, stored: &StoredEvent, judged: &Judged<'_>) -> bool {
-        let (event, block, rank) = (&stored.event, judged.block, judged.rank);
+    pub(super) fn add(&mut self, stored: &StoredEvent, block_event: &BlockEvent<'_>) -> bool {
+        let (event, block, rank) = (&stored.event, block_event.block, block_event.rank);
         if !self.holders.admit(rank, event, stored.received) {
             return true;
         }
         self.last_received = self.last_received.max(stored.received);
-        self.progress.hear(rank, &event.origin, stored.received);
-        if judged.kind == Kind::Progress {
+        self.progress
+            .record_report(rank, &event.origin, stored.received);
+        if block_event.kind == Kind::Progress {
             self.progress.add(block, rank, event, stored.received);
             return true;
         }
-        let Some(role) = judged.role else {
+        let Some(role) = block_event.role else {
             return true;
         };
         let is_new = !self.cohorts.contains_key(&role);
@@ -110,7 +111,7 @@ impl Job {
                 return false;
             }
         }
-        if judged.kind == Kind::Transfer {
+        if block_event.kind == Kind::Transfer {
             let n_ranks = self.roles.len();
             return self.transfers.add(event, block, rank, n_ranks);
         }

@@ -74,7 +74,7 @@ impl OpenBlocks {
             .entry(seqs)
             .or_default()
             .entry(rank)
-            .or_insert_with(|| Report::of(event));
+            .or_insert_with(|| Report::from_event(event));
         report.iterations = block.iterations.or(report.iterations);
         match event.metric.as_str() {
             metric::HOST_GAP => report.gap = Some(summary),
@@ -131,7 +131,7 @@ impl OpenBlocks {
         let Reading::Double(elapsed_ms) = event.reading else {
             return;
         };
-        let Some(mix) = Mix::of_attributes(&event.attrs) else {
+        let Some(mix) = Mix::from_attributes(&event.attrs) else {
             return;
         };
         let paces = self.paces.entry(rank).or_default();

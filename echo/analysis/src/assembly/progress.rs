@@ -44,7 +44,7 @@ pub struct Position {
 
 impl Progress {
     /// Notes a sign of life of a rank, whatever it is about.
-    pub(super) fn hear(&mut self, rank: Rank, origin: &Arc<Origin>, received: Nanos) {
+    pub(super) fn record_report(&mut self, rank: Rank, origin: &Arc<Origin>, received: Nanos) {
         self.alive.insert(rank, (Arc::clone(origin), received));
     }
 

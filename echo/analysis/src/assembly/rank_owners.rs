@@ -14,21 +14,21 @@ const LEASE_MS: f64 = 30_000.0;
 
 /// The node of each rank.
 #[derive(Debug, Default)]
-pub(super) struct Holders(BTreeMap<Rank, Holder>);
+pub(super) struct RankOwners(BTreeMap<Rank, RankOwner>);
 
 #[derive(Debug)]
-struct Holder {
+struct RankOwner {
     node: NodeId,
     /// Event time of its first point.
     since: Nanos,
     /// Arrival time of its latest point.
     heard: Nanos,
-    rival: Option<Rival>,
+    rival: Option<RivalNode>,
 }
 
 /// A node that reports a rank which another node holds.
 #[derive(Debug)]
-struct Rival {
+struct RivalNode {
     node: NodeId,
     /// Event time of its first and of its latest point.
     first: Nanos,
@@ -55,11 +55,11 @@ pub struct Conflict {
     pub seen: (Nanos, Nanos),
 }
 
-impl Holders {
+impl RankOwners {
     /// Whether the point comes from the node that holds the rank.
     pub(super) fn admit(&mut self, rank: Rank, event: &Event, received: Nanos) -> bool {
         let node = &event.origin.node;
-        let new = || Holder {
+        let new = || RankOwner {
             node: node.clone(),
             since: event.timestamp,
             heard: received,
@@ -86,7 +86,7 @@ impl Holders {
             }
             Some(rival) if !is_past(rival.heard, received) => {}
             rival => {
-                *rival = Some(Rival {
+                *rival = Some(RivalNode {
                     node: node.clone(),
                     first: event.timestamp,
                     last: event.timestamp,

@@ -24,7 +24,7 @@ pub(super) struct Report {
 
 impl Report {
     /// A report of which only this point is known to exist.
-    pub(super) fn of(event: &Event) -> Self {
+    pub(super) fn from_event(event: &Event) -> Self {
         Self {
             origin: Arc::clone(&event.origin),
             start: event.start.unwrap_or(event.timestamp),

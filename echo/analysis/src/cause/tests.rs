@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{CauseClass, Signal};
 
-use super::{Clues, Slowness, class_of};
+use super::{CauseEvidence, Slowness, class_of};
 use crate::assembly::{Assembly, CohortBlock};
 use crate::baseline::History;
 use crate::lag::{Lag, Lags, lags};
@@ -46,7 +46,7 @@ fn history(n_blocks: u64) -> History {
 
 fn slowness(inside_ms: impl Fn(u32) -> f64) -> Option<Slowness> {
     let blocks = blocks(4, inside_ms);
-    Slowness::of(&blocks.iter().collect::<Vec<_>>(), &history(6))
+    Slowness::from_blocks(&blocks.iter().collect::<Vec<_>>(), &history(6))
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_kind_of_operation_counts_by_its_share_of_the_time() {
     }
     let (late, waiting) = ((2.0, Some(0.2)), (11.0, Some(0.2)));
     let blocks = blocks_of_two_kinds(4, |rank| if rank == 0 { late } else { waiting });
-    let slowness = Slowness::of(&blocks.iter().collect::<Vec<_>>(), &history).unwrap();
+    let slowness = Slowness::from_blocks(&blocks.iter().collect::<Vec<_>>(), &history).unwrap();
     assert!(!slowness.is_mixed() && !slowness.is_network());
     assert!(slowness.skew > 0.95, "{slowness:?}");
 }
@@ -96,7 +96,7 @@ fn a_kind_of_operation_counts_by_its_share_of_the_time() {
 fn few_transfers_are_no_history() {
     let blocks = blocks(4, |_| 9.0);
     let window: Vec<&CohortBlock> = blocks.iter().collect();
-    assert_eq!(Slowness::of(&window, &history(3)), None);
+    assert_eq!(Slowness::from_blocks(&window, &history(3)), None);
 }
 
 /// Rank 3 by the signal, late by 10 ms in an iteration.
@@ -121,14 +121,14 @@ fn class_with_gaps(
 ) -> CauseClass {
     let rates = gaps.map(|(_, rate)| (0..8).map(|rank| (Rank::new(rank), rate)).collect());
     let queues: BTreeMap<Rank, f64> = (0..).map(Rank::new).zip(queues.iter().copied()).collect();
-    let clues = Clues {
+    let evidence = CauseEvidence {
         gaps: gaps.map(|(gaps, _)| gaps),
         gap_rates: &rates.unwrap_or_default(),
         queues: &queues,
         slowness,
         damage_ms: Some(10.0),
     };
-    class_of(&late(signal), &clues)
+    class_of(&late(signal), &evidence)
 }
 
 #[test]

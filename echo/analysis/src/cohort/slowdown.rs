@@ -7,15 +7,15 @@ use echo_core::model::detector_output::{Baseline, CauseClass, Signal};
 
 use super::{Cohort, JobView};
 use crate::assembly::{CohortBlock, PeriodReading};
-use crate::cause::{Clues, Slowness, class_of};
-use crate::finding::{Charge, Subject};
+use crate::cause::{CauseEvidence, Slowness, class_of};
+use crate::finding::{Diagnosis, Subject};
 use crate::lag::rank_order::FEW_RANKS;
 use crate::lag::{Lag, lags};
 use crate::pace::Slow;
-use crate::pace::shift::{Reason, Suspicion};
+use crate::pace::shift::{Reason, ShiftEvidence};
 use crate::settings::Settings;
-use crate::verdict::{Doubt, Span, Suspect};
-use crate::window::Stretch;
+use crate::verdict::{Candidate, Doubt, Span};
+use crate::window::BlockWindow;
 
 /// How long a job must be slow before that is reported without a name, milliseconds.
 const NAMELESS_MS: f64 = 10_000.0;
@@ -61,8 +61,9 @@ impl Cohort {
 
     /// Whether the pace of the job confirms what a window of iterations shows: a late rank of a job that keeps its pace harms nobody,
     /// and of few ranks one is late for seconds whenever it is its turn.
-    pub(super) fn is_confirmed(&self, charge: &Charge, view: &JobView) -> bool {
-        let is_settled = charge.subject.is_structural() || self.faults.is_open(charge.subject);
+    pub(super) fn is_confirmed(&self, diagnosis: &Diagnosis, view: &JobView) -> bool {
+        let is_settled =
+            diagnosis.subject.is_structural() || self.faults.is_open(diagnosis.subject);
         if is_settled || !self.pace.is_measured() {
             return true;
         }
@@ -70,37 +71,41 @@ impl Cohort {
         if view.n_ranks <= 2 {
             return false;
         }
-        match charge.subject {
+        match diagnosis.subject {
             Subject::Rank(_) if view.n_ranks > FEW_RANKS => true,
             _ if !self.pace.is_known() => true,
-            Subject::Rank(rank) => self
-                .suspicion(view)
-                .is_some_and(|suspicion| suspicion.n_ranks() < 2 || suspicion.supports(rank)),
+            Subject::Rank(rank) => self.shift_evidence(view).is_some_and(|shift_evidence| {
+                shift_evidence.n_ranks() < 2 || shift_evidence.supports(rank)
+            }),
             _ => self.pace.slow().is_some(),
         }
     }
 
     /// What the ranks of the job show together while it is slow.
-    pub(super) fn suspicion(&self, view: &JobView) -> Option<Suspicion> {
+    pub(super) fn shift_evidence(&self, view: &JobView) -> Option<ShiftEvidence> {
         let slow = self.pace.slow()?;
         let shifts: Vec<_> = slow.shifts.iter().chain(&view.shifts).copied().collect();
-        Some(Suspicion::of(&shifts, (slow.lost_share(), slow.lasted_ms)))
+        Some(ShiftEvidence::from_shifts(
+            &shifts,
+            (slow.lost_share(), slow.lasted_ms),
+        ))
     }
 
     /// What is charged because the job has been slow for some time: the rank that it waits for, else that it is slow.
-    pub(super) fn slow_charges(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
-        let Some((slow, suspicion)) = self.pace.slow().zip(self.suspicion(view)) else {
+    pub(super) fn slow_diagnoses(&self, view: &JobView, settings: &Settings) -> Vec<Diagnosis> {
+        let Some((slow, shift_evidence)) = self.pace.slow().zip(self.shift_evidence(view)) else {
             return Vec::new();
         };
         let is_own = |reason: &Reason| slow.shifts.iter().any(|own| own.rank == reason.rank);
-        if let Some(reason) = suspicion.reason().filter(|_| !slow.is_pause) {
-            let charge = is_own(&reason).then(|| self.held_back_by(&reason, slow, &suspicion));
-            let charge = charge.flatten();
-            let is_known = charge
+        if let Some(reason) = shift_evidence.reason().filter(|_| !slow.is_pause) {
+            let diagnosis =
+                is_own(&reason).then(|| self.held_back_by(&reason, slow, &shift_evidence));
+            let diagnosis = diagnosis.flatten();
+            let is_known = diagnosis
                 .as_ref()
-                .is_some_and(|charge| self.faults.is_open(charge.subject));
+                .is_some_and(|diagnosis| self.faults.is_open(diagnosis.subject));
             return if is_known || !(self.faults.explains() || view.is_explained) {
-                charge.into_iter().collect()
+                diagnosis.into_iter().collect()
             } else {
                 Vec::new()
             };
@@ -110,22 +115,22 @@ impl Cohort {
         if !is_reported || view.is_explained {
             return Vec::new();
         }
-        let charge = if slow.is_pause {
-            Charge::unclear(Doubt::OnePause)
-        } else if suspicion.n_ranks() < 2 {
-            Charge::unclear(Doubt::NoPeers)
-        } else if suspicion.latest().is_some() {
-            Charge::unclear(Doubt::NotSignificant)
+        let diagnosis = if slow.is_pause {
+            Diagnosis::unclear(Doubt::OnePause)
+        } else if shift_evidence.n_ranks() < 2 {
+            Diagnosis::unclear(Doubt::NoPeers)
+        } else if shift_evidence.latest().is_some() {
+            Diagnosis::unclear(Doubt::NotSignificant)
         } else {
-            Charge::uniform()
+            Diagnosis::uniform()
         };
-        vec![Charge {
+        vec![Diagnosis {
             span: Span::Lasting,
             since: Some(slow.since),
             baseline: self
                 .healthy_by_pace_ms()
                 .map(|period_ms| Baseline::History { period_ms }),
-            ..charge
+            ..diagnosis
         }]
     }
 
@@ -139,7 +144,12 @@ impl Cohort {
     }
 
     /// The charge against the rank that the job waits for.
-    fn held_back_by(&self, reason: &Reason, slow: &Slow, suspicion: &Suspicion) -> Option<Charge> {
+    fn held_back_by(
+        &self,
+        reason: &Reason,
+        slow: &Slow,
+        shift_evidence: &ShiftEvidence,
+    ) -> Option<Diagnosis> {
         let members = self.blocks.iter().rev().flat_map(|block| &block.members);
         let member = members
             .into_iter()
@@ -163,9 +173,9 @@ impl Cohort {
             place: None,
             series: Vec::new(),
         };
-        let suspect = Suspect {
+        let candidate = Candidate {
             z: reason.z,
-            confidence: if suspicion.n_ranks() > 2 {
+            confidence: if shift_evidence.n_ranks() > 2 {
                 CONFIDENCE
             } else {
                 CONFIDENCE_OF_TWO
@@ -175,11 +185,11 @@ impl Cohort {
             },
             lag,
         };
-        let class = self.class_of_reason(reason, &suspect.lag, slow, healthy_ms);
-        Some(Charge {
+        let class = self.class_of_reason(reason, &candidate.lag, slow, healthy_ms);
+        Some(Diagnosis {
             span: Span::Lasting,
             since: Some(slow.since),
-            ..Charge::against(&suspect, class, None)
+            ..Diagnosis::for_rank(&candidate, class, None)
         })
     }
 
@@ -196,18 +206,18 @@ impl Cohort {
             return CauseClass::Host;
         }
         let lately = |block: &&CohortBlock| block.first_iteration() >= slow.since;
-        let stretch = Stretch {
+        let stretch = BlockWindow {
             blocks: self.blocks.iter().rev().take_while(lately).collect(),
             iterations: 0.0,
         };
         let gaps = lags(Signal::HostGap, &stretch.blocks);
-        let clues = Clues {
+        let cause_evidence = CauseEvidence {
             gaps: gaps.as_ref(),
             gap_rates: &stretch.gap_rates(),
             queues: &stretch.queue_ms(),
-            slowness: Slowness::of(&stretch.blocks, &self.history),
+            slowness: Slowness::from_blocks(&stretch.blocks, &self.history),
             damage_ms: Some((slow.ratio - 1.0) * healthy_ms),
         };
-        class_of(lag, &clues)
+        class_of(lag, &cause_evidence)
     }
 }

@@ -8,7 +8,7 @@ use crate::pace::shift::Shift;
 
 /// What the other cohorts of the job have to know of one.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Standing {
+pub struct CohortState {
     /// What its root candidate waits less than its role peers, milliseconds per iteration; 0 for none.
     pub root_own_ms: f64,
     /// Its ranks that are late only because they wait.
@@ -30,11 +30,11 @@ pub struct Standing {
 pub struct JobView {
     /// Ranks of the whole job.
     pub n_ranks: usize,
-    /// The largest [`Standing::root_own_ms`] among the others.
+    /// The largest [`CohortState::root_own_ms`] among the others.
     pub rival_own_ms: f64,
     /// Victims in the others.
     pub victims: BTreeSet<Rank>,
-    /// The largest [`Standing::victim_lag_ms`] among the others.
+    /// The largest [`CohortState::victim_lag_ms`] among the others.
     pub victim_lag_ms: f64,
     /// How much longer the GPUs of this role compute than is typical, milliseconds per iteration; 0 for none.
     pub stage_excess_ms: f64,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use echo_core::ids::{ClusterId, CommId, IncidentId, Rank, RoleId};
 use echo_core::model::detector_output::{
-    Baseline, Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState, LostTime,
+    Baseline, Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState, LostTime,
     Severity,
 };
 use echo_core::units::{Nanos, Window};
@@ -15,14 +15,14 @@ use super::JobKey;
 use crate::assembly::CohortKey;
 use crate::assembly::progress::Progress;
 use crate::finding::Subject;
-use crate::hang::{Hang, Patience, hangs};
+use crate::hang::{Hang, HangTimeouts, hangs};
 use crate::incident::{abandoned, incident_id};
 
 /// How sure it is that an operation hangs of which some ranks are missing.
 const CONFIDENCE: f64 = 0.95;
 
 /// Stretches of time that are remembered of a job.
-const MAX_CHARGED: usize = 16;
+const MAX_ATTRIBUTED: usize = 16;
 
 /// How long they are remembered, milliseconds of arrival time: the block that holds the hang is the next to be closed.
 const KEPT_MS: f64 = 60_000.0;
@@ -32,17 +32,17 @@ const NAMED: usize = 8;
 
 /// Hangs that go on.
 #[derive(Debug, Default)]
-pub(super) struct Stuck {
+pub(super) struct HangTracker {
     open: BTreeMap<(JobKey, CommId), Incident>,
     /// Up to when the ranks of a job that hangs are charged for, on the clock of who waits longest.
-    charged_until: BTreeMap<JobKey, Nanos>,
+    attributed_until: BTreeMap<JobKey, Nanos>,
     /// What was charged of each job, the latest stretches of time.
-    charged: BTreeMap<JobKey, VecDeque<Charged>>,
+    attributed: BTreeMap<JobKey, VecDeque<AttributedSpan>>,
 }
 
 /// A stretch of time that was charged to a hang.
 #[derive(Debug)]
-struct Charged {
+struct AttributedSpan {
     ms: f64,
     /// Its end, on the clock of a rank that waited.
     until: Nanos,
@@ -58,7 +58,7 @@ struct Charged {
 
 /// How long the operations of a block took, milliseconds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Took {
+pub(super) struct BlockTime {
     /// On the rank where they took longest.
     pub(super) elapsed_ms: f64,
     /// Beyond what they take when the job is healthy, when that is known.
@@ -67,14 +67,14 @@ pub(super) struct Took {
 
 /// The part of a block that belongs to a hang.
 #[derive(Debug, Default)]
-pub(super) struct HeldUp {
+pub(super) struct HangShare {
     /// Its duration, milliseconds.
     pub(super) ms: f64,
     /// What of it was not charged yet.
     pub(super) lost: Vec<LostTime>,
 }
 
-impl Charged {
+impl AttributedSpan {
     /// What the same ranks lost in the rest of the block.
     fn rest(&self) -> Vec<LostTime> {
         let duration = Duration::try_from_secs_f64(self.rest_ms / 1e3).unwrap_or_default();
@@ -94,11 +94,11 @@ impl Charged {
     }
 }
 
-impl Stuck {
+impl HangTracker {
     /// Goes on with hangs as they were concluded before, in place of those found in reading their events again.
-    pub(super) fn adopt(&mut self, known: BTreeMap<(JobKey, CommId), Incident>) {
+    pub(super) fn restore(&mut self, known: BTreeMap<(JobKey, CommId), Incident>) {
         for ((job, _), incident) in &known {
-            let until = self.charged_until.entry(job.clone());
+            let until = self.attributed_until.entry(job.clone());
             let until = until.or_insert(incident.last_seen);
             *until = (*until).max(incident.last_seen);
         }
@@ -106,44 +106,44 @@ impl Stuck {
     }
 
     /// Hangs of jobs that nothing is known of.
-    pub(super) fn give_up(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
+    pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |(job, _), _| !has_job(job));
         gone.map(|(_, incident)| incident).collect()
     }
 
     /// Looks at a job's progress at an instant of arrival time.
-    pub(super) fn look(
+    pub(super) fn update(
         &mut self,
         job: &JobKey,
         progress: &Progress,
         now: Nanos,
-        patience: Patience,
-    ) -> Conclusions {
-        let mut conclusions = Conclusions::default();
-        let found = hangs(progress, now, patience);
+        timeouts: HangTimeouts,
+    ) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
+        let found = hangs(progress, now, timeouts);
         for hang in &found {
             let key = (job.clone(), hang.comm);
             let known = self.open.get(&key);
             let incident = incident(job, hang, known);
             if known != Some(&incident) {
-                conclusions.incidents.push(incident.clone());
+                output.incidents.push(incident.clone());
                 self.open.insert(key, incident);
             }
         }
-        conclusions.lost = self.charge(job, progress, &found, now);
+        output.lost = self.account_losses(job, progress, &found, now);
         let hangs_on = |comm: CommId| found.iter().any(|hang| hang.comm == comm);
         let over = self
             .open
             .extract_if(.., |(of, comm), _| of == job && !hangs_on(*comm));
-        conclusions
+        output
             .incidents
             .extend(over.map(|(_, incident)| abandoned(incident)));
-        conclusions
+        output
     }
 
     /// GPU time lost since the last look. Whoever waits in one communicator keeps others waiting elsewhere, so the hang that was
     /// first is charged with all ranks, and none of them twice.
-    fn charge(
+    fn account_losses(
         &mut self,
         job: &JobKey,
         progress: &Progress,
@@ -153,7 +153,7 @@ impl Stuck {
         let Some(first) = found.iter().min_by_key(|hang| (hang.since, hang.comm)) else {
             return Vec::new();
         };
-        let until = self.charged_until.entry(job.clone());
+        let until = self.attributed_until.entry(job.clone());
         let until = until.or_insert(first.since);
         let Some(interval) = Window::new((*until).max(first.since), first.last_heard) else {
             return Vec::new();
@@ -164,14 +164,14 @@ impl Stuck {
         let lost = incident.map_or_else(Vec::new, |incident| {
             lost_time((incident, &job.0), interval, (progress, found))
         });
-        self.note(job, (interval, &lost), now);
+        self.record(job, (interval, &lost), now);
         lost
     }
 
     /// Remembers that an interval was charged. An interval that begins where the last one ended extends it.
-    fn note(&mut self, job: &JobKey, (interval, lost): (Window, &[LostTime]), now: Nanos) {
-        let charged = self.charged.entry(job.clone()).or_default();
-        match charged
+    fn record(&mut self, job: &JobKey, (interval, lost): (Window, &[LostTime]), now: Nanos) {
+        let attributed = self.attributed.entry(job.clone()).or_default();
+        match attributed
             .back_mut()
             .filter(|last| last.until == interval.from())
         {
@@ -180,7 +180,7 @@ impl Stuck {
                 (last.until, last.at) = (interval.to(), now);
                 last.rows = lost.to_vec();
             }
-            None => charged.push_back(Charged {
+            None => attributed.push_back(AttributedSpan {
                 ms: interval.millis(),
                 until: interval.to(),
                 at: now,
@@ -189,8 +189,8 @@ impl Stuck {
                 left_out_by: BTreeSet::new(),
             }),
         }
-        if charged.len() > MAX_CHARGED {
-            charged.pop_front();
+        if attributed.len() > MAX_ATTRIBUTED {
+            attributed.pop_front();
         }
     }
 
@@ -199,21 +199,21 @@ impl Stuck {
     ///
     /// Reports come every few seconds, so a hang is charged up to the last report in which it lasted. The rest of what its block took
     /// beyond a healthy one is charged here, once.
-    pub(super) fn held_up(
+    pub(super) fn hang_share(
         &mut self,
         (job, role): (&JobKey, RoleId),
-        took: Took,
+        took: BlockTime,
         now: Nanos,
-    ) -> HeldUp {
-        let Some(charged) = self.charged.get_mut(job) else {
-            return HeldUp::default();
+    ) -> HangShare {
+        let Some(attributed) = self.attributed.get_mut(job) else {
+            return HangShare::default();
         };
-        charged.retain(|one| now.millis_since(one.at) <= KEPT_MS);
-        let mut open = charged.iter_mut();
+        attributed.retain(|one| now.millis_since(one.at) <= KEPT_MS);
+        let mut open = attributed.iter_mut();
         let Some(one) =
             open.find(|one| one.ms <= took.elapsed_ms && !one.left_out_by.contains(&role))
         else {
-            return HeldUp::default();
+            return HangShare::default();
         };
         let is_first = one.left_out_by.is_empty();
         one.left_out_by.insert(role);
@@ -225,25 +225,25 @@ impl Stuck {
             lost = one.rest();
         }
         let until = lost.first().map(|row| row.interval.to());
-        if let Some((until, known)) = until.zip(self.charged_until.get_mut(job)) {
+        if let Some((until, known)) = until.zip(self.attributed_until.get_mut(job)) {
             *known = (*known).max(until);
         }
-        HeldUp {
+        HangShare {
             ms: one.ms + one.rest_ms,
             lost,
         }
     }
 
     /// Ends what is open in a job that does not report any more.
-    pub(super) fn end(&mut self, job: &JobKey) -> Conclusions {
-        self.charged_until.remove(job);
-        self.charged.remove(job);
-        let mut conclusions = Conclusions::default();
+    pub(super) fn end(&mut self, job: &JobKey) -> DetectorOutput {
+        self.attributed_until.remove(job);
+        self.attributed.remove(job);
+        let mut output = DetectorOutput::default();
         let over = self.open.extract_if(.., |(of, _), _| of == job);
-        conclusions
+        output
             .incidents
             .extend(over.map(|(_, incident)| abandoned(incident)));
-        conclusions
+        output
     }
 }
 
@@ -254,7 +254,7 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         job: job.1.clone(),
         role: RoleId::new(hang.comm.value()),
     };
-    let detail = told(hang);
+    let detail = describe(hang);
     Incident {
         id: known.map_or_else(
             || incident_id(&cohort, Subject::Hang, hang.seq),
@@ -332,7 +332,7 @@ fn lost_time(
     groups.into_iter().map(row).collect()
 }
 
-fn told(hang: &Hang) -> String {
+fn describe(hang: &Hang) -> String {
     let n_ranks = hang.entered.len() + hang.missing.len();
     let mut told = if hang.is_standstill {
         standstill(hang, n_ranks)

@@ -19,24 +19,24 @@ const NAMED: usize = 4;
 
 /// Conflicts that go on.
 #[derive(Debug, Default)]
-pub(super) struct Identities {
+pub(super) struct IdentityConflicts {
     open: BTreeMap<JobKey, Incident>,
 }
 
-impl Identities {
+impl IdentityConflicts {
     /// Goes on with conflicts as they were concluded before.
-    pub(super) fn adopt(&mut self, known: BTreeMap<JobKey, Incident>) {
+    pub(super) fn restore(&mut self, known: BTreeMap<JobKey, Incident>) {
         self.open = known;
     }
 
     /// Conflicts of jobs that nothing is known of.
-    pub(super) fn give_up(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
+    pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |job, _| !has_job(job));
         gone.map(|(_, incident)| incident).collect()
     }
 
     /// Takes the conflicts of a job as they are now, and says what has changed.
-    pub(super) fn look(&mut self, job: &JobKey, conflicts: &[Conflict]) -> Option<Incident> {
+    pub(super) fn update(&mut self, job: &JobKey, conflicts: &[Conflict]) -> Option<Incident> {
         let known = self.open.get(job);
         let Some(incident) = incident(job, conflicts, known) else {
             return self.open.remove(job).map(abandoned);
@@ -65,7 +65,7 @@ fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> O
         role: RoleId::new(0),
     };
     let begun = u64::try_from(first_seen.value()).unwrap_or_default();
-    let detail = told(conflicts);
+    let detail = describe(conflicts);
     Some(Incident {
         id: known.map_or_else(
             || incident_id(&cohort, Subject::Identity, begun),
@@ -100,7 +100,7 @@ fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> O
     })
 }
 
-fn told(conflicts: &[Conflict]) -> String {
+fn describe(conflicts: &[Conflict]) -> String {
     let sentence = |one: &Conflict| {
         format!(
             "rank {} is reported by {}, which was first, and by {}, whose {} points are not judged",

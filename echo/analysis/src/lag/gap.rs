@@ -21,8 +21,8 @@ fn centers(means: &BTreeMap<Rank, (f64, f64)>) -> Option<(f64, f64)> {
 /// Host gaps of the window compared.
 pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
-    let gaps = Totals::of(blocks, |member| member.gap);
-    let waits = Totals::of(blocks, |member| member.blocked);
+    let gaps = Totals::from_blocks(blocks, |member| member.gap);
+    let waits = Totals::from_blocks(blocks, |member| member.blocked);
     let gap_means = gaps.means();
     let center = centers(&gap_means)?;
     let usual_wait = median(

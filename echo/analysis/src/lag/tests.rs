@@ -8,7 +8,7 @@ const HEALTHY: Measured = Measured::HEALTHY;
 
 fn blocks(n_ranks: u32, measure: impl Fn(u64, u32) -> Measured) -> Vec<CohortBlock> {
     let mut assembly = Assembly::default();
-    for event in Job::of(n_ranks).events(4, measure) {
+    for event in Job::with_ranks(n_ranks).events(4, measure) {
         assembly.add(&event);
     }
     assembly

@@ -163,7 +163,7 @@ type Rise = (f64, f64);
 
 /// What the ranks of a job show together.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Suspicion {
+pub struct ShiftEvidence {
     device: BTreeMap<Rank, Rise>,
     host: BTreeMap<Rank, Rise>,
     own: BTreeMap<Rank, Shift>,
@@ -171,9 +171,9 @@ pub struct Suspicion {
     critical_z: f64,
 }
 
-impl Suspicion {
+impl ShiftEvidence {
     /// Compares the ranks of a job that has lost a share of its time for so long, milliseconds.
-    pub fn of(shifts: &[Shift], (lost, lasted_ms): (f64, f64)) -> Self {
+    pub fn from_shifts(shifts: &[Shift], (lost, lasted_ms): (f64, f64)) -> Self {
         Self {
             device: rises(shifts, |shift| shift.device),
             host: rises(shifts, |shift| shift.host),
@@ -291,7 +291,7 @@ mod tests {
     use echo_core::stats::median;
     use proptest::prelude::{prop_assert_eq, proptest};
 
-    use super::{Change, Shift, Suspicion, median_without};
+    use super::{Change, Shift, ShiftEvidence, median_without};
 
     #[test]
     fn one_value_has_no_others() {
@@ -313,8 +313,8 @@ mod tests {
     }
 
     fn reason(shifts: &[Shift]) -> Option<Rank> {
-        let suspicion = Suspicion::of(shifts, (0.4, 12_000.0));
-        suspicion.reason().map(|reason| reason.rank)
+        let shift_evidence = ShiftEvidence::from_shifts(shifts, (0.4, 12_000.0));
+        shift_evidence.reason().map(|reason| reason.rank)
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Work {
                 let (mut with, mut square) = (0.0, 0.0);
                 for ((mix, ms), rest) in stretches.iter().zip(&rest) {
                     // Relative errors count, not those of long stretches.
-                    let count = mix.of_kind(*kind) / ms;
+                    let count = mix.count_of_kind(*kind) / ms;
                     with += count * rest / ms;
                     square += count * count;
                 }
@@ -114,7 +114,7 @@ impl Work {
                 let step = (with / (square * (1.0 + RIDGE))).max(-*cost);
                 *cost += step;
                 for ((mix, _), rest) in stretches.iter().zip(&mut rest) {
-                    *rest -= step * mix.of_kind(*kind);
+                    *rest -= step * mix.count_of_kind(*kind);
                 }
             }
         }
@@ -144,7 +144,7 @@ mod tests {
     use crate::mix::Mix;
 
     fn mix(text: &str) -> Mix {
-        Mix::of_attributes(&format!(r#"{{"fleet.mix":"{text}"}}"#)).unwrap()
+        Mix::from_attributes(&format!(r#"{{"fleet.mix":"{text}"}}"#)).unwrap()
     }
 
     #[test]

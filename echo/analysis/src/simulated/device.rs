@@ -204,7 +204,7 @@ impl Gpus {
         comm: u64,
         source: Source,
     ) -> Event {
-        let job = Job::of(u32::try_from(self.roles.len()).unwrap());
+        let job = Job::with_ranks(u32::try_from(self.roles.len()).unwrap());
         let begin_ms = block as f64 * 200.0;
         let seqs = SeqRange::new(block * OPS_PER_BLOCK, (block + 1) * OPS_PER_BLOCK - 1);
         let mut event = job.event(rank, what, seqs, (begin_ms, begin_ms + 199.0));

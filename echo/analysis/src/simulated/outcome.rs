@@ -1,7 +1,7 @@
 //! What the detector said in the end.
 
 use echo_core::model::detector_output::{
-    Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
+    Condition, ConditionKind, Culprit, DetectorOutput, Finding, Incident,
 };
 use echo_core::model::event::StoredEvent;
 
@@ -9,14 +9,14 @@ use crate::detector::Detector;
 use crate::settings::Settings;
 
 /// What follows from the events with the settings of the specification.
-pub fn conclude(events: &[StoredEvent]) -> Conclusions {
+pub fn detect(events: &[StoredEvent]) -> DetectorOutput {
     Detector::new(Settings::default()).observe(events)
 }
 
 /// The last state of each incident.
-pub fn last_states(conclusions: &Conclusions) -> Vec<Incident> {
+pub fn last_states(output: &DetectorOutput) -> Vec<Incident> {
     let mut last: Vec<Incident> = Vec::new();
-    for incident in &conclusions.incidents {
+    for incident in &output.incidents {
         last.retain(|known| known.id != incident.id);
         last.push(incident.clone());
     }
@@ -25,7 +25,7 @@ pub fn last_states(conclusions: &Conclusions) -> Vec<Incident> {
 
 /// The last state of each incident that follows from the events.
 pub fn incidents(events: &[StoredEvent]) -> Vec<Incident> {
-    last_states(&conclude(events))
+    last_states(&detect(events))
 }
 
 /// The culprit of the only incident that follows from the events.

@@ -5,7 +5,7 @@ use echo_core::stats::multiplicity::{Tail, discovery_threshold, upper_tail};
 use echo_core::stats::series::{effective_size, lag_one_correlation};
 use echo_core::stats::{late_sigma, lower_median};
 
-use super::{Evidence, Span, Suspect, baseline};
+use super::{Candidate, Evidence, Span, baseline};
 use crate::baseline::Scatter;
 use crate::lag::rank_order::FEW_RANKS;
 use crate::lag::{Lag, Lags};
@@ -65,16 +65,16 @@ impl Scale {
         clippy::cast_precision_loss,
         reason = "the number of ranks is far below 2^53"
     )]
-    pub fn of(lags: &Lags, evidence: &Evidence<'_>, settings: &Settings) -> Self {
+    pub fn from_lags(lags: &Lags, evidence: &Evidence<'_>, settings: &Settings) -> Self {
         let sigma = sigma_ms(lags, evidence.period_ms, evidence.usual);
         let n_ranks = lags.ranks.len();
         let n_tests = evidence.n_tests.max(n_ranks);
         // Few ranks without a history have no scale worth its name: there, places decide.
         let by_place = evidence.usual.is_none() && n_ranks <= FEW_RANKS;
         let tail = match evidence.usual {
-            Some(usual) => Tail::of_mad(usual.n_lags),
+            Some(usual) => Tail::from_mad(usual.n_lags),
             None if by_place => Tail::NORMAL,
-            None => Tail::of_mad(n_ranks),
+            None => Tail::from_mad(n_ranks),
         };
         let mut scale = Self {
             sigma_ms: sigma.hypot(usual_error_ms(lags)),
@@ -127,11 +127,11 @@ impl Scale {
     }
 
     /// The rank as a suspect.
-    pub fn suspect(&self, lag: &Lag, evidence: &Evidence<'_>) -> Suspect {
+    pub fn candidate(&self, lag: &Lag, evidence: &Evidence<'_>) -> Candidate {
         let baseline = baseline(lag, evidence);
         let n_ranks = evidence.lags.map_or(0, |lags| lags.ranks.len());
         let z = self.z(lag);
-        Suspect {
+        Candidate {
             lag: lag.clone(),
             z,
             confidence: confidence(z / self.critical_z, evidence.coverage, &baseline, n_ranks),

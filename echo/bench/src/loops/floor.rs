@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use echo_core::model::detector_output::ConditionKind;
 use echo_core::stats::{mad, median};
-use fleet_agent_core::event::{Event, Ran};
+use fleet_agent_core::event::{Event, GpuOperation};
 
 use super::verdict::seconds;
 use crate::alert::{Alert, Subject};
@@ -55,7 +55,7 @@ impl Rows {
     /// Takes the rows out of a recording.
     pub fn add(&mut self, event: &Event) {
         self.began_ns.get_or_insert_with(|| event.ts_ns());
-        if let Event::Ran(Ran {
+        if let Event::GpuOperation(GpuOperation {
             comm_id,
             seq,
             rank,

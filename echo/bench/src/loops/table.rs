@@ -7,7 +7,7 @@ use std::path::Path;
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
 use echo_core::ids::{IncidentId, NodeId};
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::units::Nanos;
 use fleet_agent_sources::recording::Recording;
 
@@ -73,7 +73,7 @@ fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
             .unwrap_or(EPOCH);
         let since_ms = (latest.value() - EPOCH.value()) / 1_000_000;
         now_ms = now_ms.max(u32::try_from(since_ms).unwrap_or(0));
-        let Conclusions {
+        let DetectorOutput {
             lost,
             incidents: changed,
             ..
@@ -92,9 +92,9 @@ fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
             );
         }
         incidents.observe(
-            &Conclusions {
+            &DetectorOutput {
                 incidents: changed,
-                ..Conclusions::default()
+                ..DetectorOutput::default()
             },
             now_ms,
         );

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::model::event::Reading;
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -25,7 +25,7 @@ struct Judged {
 impl Judged {
     fn of(job: &RealJob) -> Self {
         let mut detector = Detector::new(Settings::default());
-        let mut conclusions = Conclusions::default();
+        let mut conclusions = DetectorOutput::default();
         let mut measured_gpu_ms = 0.0;
         for delivery in deliveries(job, &repository("testdata")).unwrap() {
             for stored in &delivery.events {

@@ -97,7 +97,7 @@ fn every_kind_becomes_a_recording_whose_operations_all_ranks_ran() {
         let mut recording = Recording::new("loop", Cursor::new(bytes)).unwrap();
         let mut n_ran = [0, 0];
         while let Some(event) = recording.next_event().unwrap() {
-            if let fleet_agent_core::event::Event::Ran(ran) = event {
+            if let fleet_agent_core::event::Event::GpuOperation(ran) = event {
                 n_ran[ran.rank as usize] += 1;
             }
         }

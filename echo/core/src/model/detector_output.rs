@@ -91,7 +91,7 @@ pub struct Condition {
 
 impl Condition {
     /// A condition of everybody.
-    pub const fn of(kind: ConditionKind) -> Self {
+    pub const fn new(kind: ConditionKind) -> Self {
         Self {
             kind,
             ranks: Vec::new(),
@@ -356,7 +356,7 @@ pub struct PolicyRecord {
 
 /// Everything that one step of the detector adds to the store.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Conclusions {
+pub struct DetectorOutput {
     /// New states of incidents; the latest state of an id replaces the earlier one.
     pub incidents: Vec<Incident>,
     /// Lost GPU time; a row with the same incident, node, model and interval replaces the earlier one.
@@ -367,7 +367,7 @@ pub struct Conclusions {
     pub judged: Option<u64>,
 }
 
-impl Conclusions {
+impl DetectorOutput {
     /// Adds what another step concluded later.
     pub fn append(&mut self, mut later: Self) {
         self.incidents.append(&mut later.incidents);

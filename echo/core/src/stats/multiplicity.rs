@@ -31,7 +31,7 @@ impl Tail {
         clippy::cast_precision_loss,
         reason = "the number of values is far below 2^53"
     )]
-    pub fn of_mad(n: usize) -> Self {
+    pub fn from_mad(n: usize) -> Self {
         Self {
             freedom: (MAD_EFFICIENCY * n.saturating_sub(1) as f64).max(1.0),
         }
@@ -141,7 +141,7 @@ mod tests {
     fn a_scale_from_few_values_needs_a_larger_z() {
         let known = Tail::NORMAL.critical(8, 1e-3);
         assert!((known - critical_z(8, 1e-3)).abs() < 1e-12);
-        let criticals = [8, 64, 1_024].map(|n| Tail::of_mad(n).critical(8, 1e-3));
+        let criticals = [8, 64, 1_024].map(|n| Tail::from_mad(n).critical(8, 1e-3));
         assert!(
             criticals.windows(2).all(|pair| pair[0] > pair[1]),
             "{criticals:?}"
@@ -150,8 +150,8 @@ mod tests {
             criticals[0] > 8.0 && criticals[2] < known + 0.1,
             "{criticals:?}"
         );
-        assert!(Tail::of_mad(8).above(4.0) > upper_tail(4.0));
-        assert!((Tail::of_mad(8).above(f64::NAN) - 1.0).abs() < f64::EPSILON);
+        assert!(Tail::from_mad(8).above(4.0) > upper_tail(4.0));
+        assert!((Tail::from_mad(8).above(f64::NAN) - 1.0).abs() < f64::EPSILON);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use echo_core::error::Code;
-use echo_tools::cost_report::{Report, ReportAsked};
+use echo_tools::cost_report::{Report, ReportRequest};
 use echo_tools::get_cost::GetCost;
 use echo_tools::rates::Rates;
 use echo_tools::tool::Tool;
@@ -23,11 +23,11 @@ use crate::response::{failure, success};
 /// Name of the question in the log of questions.
 const NAME: &str = "cost_report";
 
-type Asked = Result<Query<ReportAsked>, QueryRejection>;
+type Asked = Result<Query<ReportRequest>, QueryRejection>;
 
 /// The report as CSV.
 pub(super) async fn csv(State(state): State<HttpState>, asking: Asking, asked: Asked) -> Response {
-    let written = |report: &Report, rates: &Rates, _: &ReportAsked| {
+    let written = |report: &Report, rates: &Rates, _: &ReportRequest| {
         let headers = [
             (
                 CONTENT_TYPE,
@@ -42,7 +42,7 @@ pub(super) async fn csv(State(state): State<HttpState>, asking: Asking, asked: A
 
 /// The report as JSON.
 pub(super) async fn json(State(state): State<HttpState>, asking: Asking, asked: Asked) -> Response {
-    let written = |report: &Report, rates: &Rates, asked: &ReportAsked| {
+    let written = |report: &Report, rates: &Rates, asked: &ReportRequest| {
         Ok(success(report.json(rates, asked.rows.unwrap_or(true))))
     };
     answer((&state, &asking), asked, written).await
@@ -51,7 +51,9 @@ pub(super) async fn json(State(state): State<HttpState>, asking: Asking, asked: 
 async fn answer(
     (state, asking): (&HttpState, &Asking),
     asked: Asked,
-    written: impl FnOnce(&Report, &Rates, &ReportAsked) -> Result<Response, ToolError> + Send + 'static,
+    written: impl FnOnce(&Report, &Rates, &ReportRequest) -> Result<Response, ToolError>
+    + Send
+    + 'static,
 ) -> Response {
     let asked = match asked {
         Ok(Query(asked)) => asked,
@@ -67,14 +69,14 @@ async fn answer(
     });
     let question = async {
         // Whoever may not ask what it costs may not have it as a report.
-        state.registry.find_for(&asking.caller, GetCost::NAME)?;
+        state.registry.find(&asking.caller, GetCost::NAME)?;
         let context = state.contexts.of(&asking.caller);
         let told = async {
             let (report, rates) = (asked.report(&context).await?, Arc::clone(&context.rates));
             let written = move |report: &Report, rates: &Rates| written(report, rates, &asked);
-            report.written(rates, written).await?
+            report.write_off_thread(rates, written).await?
         };
-        context.bounded(told).await
+        context.run_limited(told).await
     };
     match asking.noted((NAME, &input), question).await {
         Ok(response) => response,

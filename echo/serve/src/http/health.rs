@@ -40,7 +40,7 @@ pub(super) async fn health(State(state): State<HttpState>, asking: Asking) -> Re
         });
     }
     if asking.caller.ask.is_some() {
-        shard_hint::tell(context, &mut answer);
+        shard_hint::add_shard(context, &mut answer);
     }
     success(answer.to_string())
 }

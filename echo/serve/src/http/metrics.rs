@@ -11,7 +11,7 @@ use echo_core::error::Code;
 use echo_store::EventStore;
 use echo_store::timings::Timings;
 use echo_tools::error_body;
-use echo_tools::query_limit::Places;
+use echo_tools::query_limit::QueryLimit;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -63,8 +63,8 @@ pub struct Sources {
     pub judged: watch::Receiver<u64>,
     /// What each listener has seen, by its name.
     pub listeners: [(&'static str, Connections); 3],
-    /// Places for questions.
-    pub places: Places,
+    /// QueryLimit for questions.
+    pub query_limit: QueryLimit,
     /// On which terms callers are let in.
     pub terms: Terms,
     /// How reading files again goes.
@@ -204,7 +204,7 @@ impl Sources {
             (
                 "query_refused",
                 "Questions that were told to come back because others were being answered",
-                self.places.refused(),
+                self.query_limit.rejected(),
             ),
             (
                 "store_events",
@@ -334,12 +334,12 @@ impl Sources {
             (
                 "query_in_flight",
                 "Questions that are being answered",
-                f64::from(self.places.taken()),
+                f64::from(self.query_limit.in_flight()),
             ),
             (
                 "query_in_flight_limit",
                 "Most questions that are answered at the same time",
-                f64::from(self.places.most()),
+                f64::from(self.query_limit.limit()),
             ),
         ];
         gauges(encoder, &measured)

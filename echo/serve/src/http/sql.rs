@@ -29,9 +29,9 @@ pub(super) async fn run(
 pub(super) async fn views(State(state): State<HttpState>, asking: Asking) -> Response {
     let views = async {
         // Whoever may not ask in SQL has no use for them.
-        state.registry.find_for(&asking.caller, RunAnalysis::NAME)?;
+        state.registry.find(&asking.caller, RunAnalysis::NAME)?;
         let context = state.contexts.of(&asking.caller);
-        context.bounded(views::views(&context)).await
+        context.run_limited(views::views(&context)).await
     };
     let views: Result<_, ToolError> = views.await;
     match views {

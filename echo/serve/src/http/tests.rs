@@ -274,7 +274,11 @@ async fn a_broken_store_is_no_news_to_the_caller_but_a_closed_one_is() {
     for (store, expected) in [
         (
             Broken::Defect,
-            (500, "internal", "Echo could not answer; its log says why"),
+            (
+                500,
+                "internal",
+                "internal error; see the log of Echo for the cause",
+            ),
         ),
         (Broken::Closed, (503, "busy", "the store is closed")),
         (
@@ -282,11 +286,11 @@ async fn a_broken_store_is_no_news_to_the_caller_but_a_closed_one_is() {
             (
                 504,
                 "timeout",
-                "no answer within 0 s; ask for a shorter window",
+                "the query exceeded its deadline of 0 s; use a shorter window",
             ),
         ),
     ] {
-        let mut context = fixture::over(Arc::new(store));
+        let mut context = fixture::context_over(Arc::new(store));
         if matches!(store, Broken::Silent) {
             context.limits.deadline = Duration::ZERO;
         }

@@ -37,7 +37,8 @@ pub(super) async fn threshold(
     let Some(policy) = policy else {
         let shard = state.contexts.usual().shard.as_deref();
         let other = shard.and_then(|shard| shard.other_of(&cluster));
-        let elsewhere = other.map(|other| format!(" here; it belongs to {other}, ask there"));
+        let elsewhere =
+            other.map(|other| format!(" here; it belongs to {other}; send the request there"));
         let elsewhere = elsewhere.unwrap_or_default();
         let message = format!("no node of cluster {cluster} has reported yet{elsewhere}");
         return failure(Code::NotFound, error_body(Code::NotFound, &message));

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use echo_tools::registry::Registered;
+use echo_tools::registry::RegisteredTool;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use crate::mcp::Names;
 
 /// A tool under its listed name.
-pub(super) fn tool(tool: &Registered, names: Names) -> Tool {
+pub(super) fn tool(tool: &RegisteredTool, names: Names) -> Tool {
     let name = match names {
         Names::Dotted => tool.name.to_owned(),
         Names::Plain => tool.alias(),

@@ -208,10 +208,10 @@ async fn a_call_that_is_malformed_is_told_what_a_call_is() {
 #[tokio::test]
 async fn resources_wait_for_a_place_and_not_for_ever() {
     let read = |uri: &str| message("resources/read", json!({ "uri": uri }));
-    let mut silent = fixture::over(Arc::new(Broken::Silent));
+    let mut silent = fixture::context_over(Arc::new(Broken::Silent));
     silent.limits.deadline = Duration::ZERO;
     let mut crowded = fixture::context().await;
-    crowded.places = fixture::no_place().await;
+    crowded.query_limit = fixture::exhausted_query_limit().await;
     for (context, code) in [(silent, "timeout"), (crowded, "busy")] {
         for uri in ["echo://clusters", "echo://schema"] {
             let router = speaking(context.clone(), Names::Dotted);
@@ -225,21 +225,21 @@ async fn resources_wait_for_a_place_and_not_for_ever() {
 
 #[tokio::test]
 async fn whoever_hangs_up_leaves_no_question_behind() {
-    let mut context = fixture::over(Arc::new(Broken::Silent));
+    let mut context = fixture::context_over(Arc::new(Broken::Silent));
     context.limits.deadline = Duration::from_hours(1);
-    let places = context.places.clone();
+    let query_limit = context.query_limit.clone();
     let router = speaking(context, Names::Dotted);
     let call = json!({ "name": "fleet.cluster.event_history", "arguments": {} });
     {
         let mut answer = pin!(router.oneshot(message("tools/call", call)));
         // The question runs on a task of its own.
-        while places.taken() == 0 {
+        while query_limit.in_flight() == 0 {
             let pending = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx).is_pending())).await;
             assert!(pending);
             tokio::task::yield_now().await;
         }
     }
-    while places.taken() > 0 {
+    while query_limit.in_flight() > 0 {
         tokio::task::yield_now().await;
     }
 }

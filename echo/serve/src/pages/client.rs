@@ -90,7 +90,7 @@ impl<'a> Questions<'a> {
         &self,
         page: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
-        self.context.in_time(page).await
+        self.context.run_with_deadline(page).await
     }
 
     /// Milliseconds after which a page asks for no further part.
@@ -112,7 +112,7 @@ impl<'a> Questions<'a> {
     pub(super) async fn clusters(&self) -> Result<Vec<String>, ToolError> {
         let visible = self
             .context
-            .bounded(visible_clusters(&self.context))
+            .run_limited(visible_clusters(&self.context))
             .await?;
         Ok(visible.iter().map(ToString::to_string).collect())
     }
@@ -132,7 +132,7 @@ impl<'a> Questions<'a> {
             limit: Some(MAX_INCIDENTS),
             cursor: None,
         };
-        self.registry.ask(&self.context, tool).await
+        self.registry.call(&self.context, tool).await
     }
 
     /// What it costs; nothing when that may not be asked.
@@ -149,7 +149,7 @@ impl<'a> Questions<'a> {
             window,
             limit: Some(MAX_CONTRIBUTORS),
         };
-        self.registry.ask(&self.context, tool).await
+        self.registry.call(&self.context, tool).await
     }
 
     /// How late its ranks were; nothing to whoever may not have ranks explained.
@@ -161,22 +161,22 @@ impl<'a> Questions<'a> {
         if !self.may_explain() {
             return Ok(None);
         }
-        let asked = scope::Asked {
+        let asked = scope::ScopeRequest {
             cluster: Some(cluster.to_owned()),
             time: asked.time()?,
-            page_of: None,
+            page_window: None,
         };
         let map = async {
             let scope = Scope::resolve(&self.context, asked).await?;
-            LagMap::of(&scope, named).await
+            LagMap::load(&scope, named).await
         };
-        self.context.bounded(map).await.map(Some)
+        self.context.run_limited(map).await.map(Some)
     }
 
     /// Whether ranks may be explained.
     pub(super) fn may_explain(&self) -> bool {
         self.registry
-            .find_for(&self.context.caller, ExplainRank::NAME)
+            .find(&self.context.caller, ExplainRank::NAME)
             .is_ok()
     }
 }

@@ -17,7 +17,7 @@ const HOUR_MS: i64 = 3_600_000;
 /// Costs of a node in the hour that contains the sample times.
 fn node_hour(cluster: &str, node: &str, lost_us: i64) -> NodeHour {
     NodeHour {
-        hour: Hour::of(at(0)),
+        hour: Hour::containing(at(0)),
         cluster: cluster.parse().unwrap(),
         node: node.parse().unwrap(),
         gpu_model: Some(Arc::from("H200")),
@@ -90,7 +90,7 @@ async fn a_closed_hour_is_read_as_it_was_stored() {
     assert!(found.iter().all(|stored| stored.revision == 1));
     let found: Vec<NodeHour> = found.into_iter().map(|stored| stored.row).collect();
     assert_eq!(found, rows);
-    let window = Hour::of(at(0)).window();
+    let window = Hour::containing(at(0)).window();
     let test: ClusterId = "test".parse().unwrap();
     let of_test = store.cost_hours(Some(&test), window, 100).await.unwrap();
     assert_eq!(of_test.len(), 1);
@@ -137,7 +137,7 @@ async fn an_hour_gets_a_revision_when_its_costs_change() {
         [("prod".to_owned(), 2, 6), ("test".to_owned(), 1, 3)]
     );
     let allocated = store
-        .closed_allocation(None, Hour::of(at(0)).window())
+        .closed_allocation(None, Hour::containing(at(0)).window())
         .await;
     assert_eq!(
         allocated.unwrap().hours().to_string(),

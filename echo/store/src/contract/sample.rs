@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use echo_core::model::detector_output::{
-    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime,
+    Baseline, CauseClass, Culprit, DetectorOutput, Finding, Incident, IncidentState, LostTime,
     PolicyRecord, Severity, Signal,
 };
 use echo_core::model::event::{
@@ -261,17 +261,17 @@ pub(crate) fn policy(cluster: &str, version: u64) -> PolicyRecord {
 }
 
 /// Detector output with incidents only.
-pub(crate) fn incidents(incidents: impl IntoIterator<Item = Incident>) -> Conclusions {
-    Conclusions {
+pub(crate) fn incidents(incidents: impl IntoIterator<Item = Incident>) -> DetectorOutput {
+    DetectorOutput {
         incidents: incidents.into_iter().collect(),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     }
 }
 
 /// Detector output with lost time only.
-pub(crate) fn losses(lost: impl IntoIterator<Item = LostTime>) -> Conclusions {
-    Conclusions {
+pub(crate) fn losses(lost: impl IntoIterator<Item = LostTime>) -> DetectorOutput {
+    DetectorOutput {
         lost: lost.into_iter().collect(),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use echo_core::ids::MetricName;
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::{Event, EventBatch};
 
 use crate::EventStore;
@@ -113,9 +113,9 @@ async fn fill(store: &DuckDbStore) {
 }
 
 async fn judged(store: &DuckDbStore, event: u64) {
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         judged: Some(event),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     store.store_verdicts(conclusions).await.unwrap();
 }
@@ -157,9 +157,9 @@ async fn a_detector_resumes_after_the_last_judged_event_with_a_warm_up() {
 async fn the_last_policy_of_each_cluster_is_remembered() {
     let store = DuckDbStore::scratch();
     for (cluster, version) in [("prod", 7), ("dev", 2), ("prod", 8)] {
-        let conclusions = Conclusions {
+        let conclusions = DetectorOutput {
             policies: vec![policy(cluster, version)],
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
         store.store_verdicts(conclusions).await.unwrap();
     }

@@ -33,7 +33,7 @@ async fn the_latest_revision_is_returned() {
     cleared.job = None;
     cleared.finding = Finding::Condition(Condition {
         detail: "coverage is 40 %".to_owned(),
-        ..Condition::of(ConditionKind::Inconclusive)
+        ..Condition::new(ConditionKind::Inconclusive)
     });
     let between = incident(1, "prod", 0, 15);
     let both = incidents([between, cleared.clone()]);
@@ -122,7 +122,7 @@ async fn incidents_are_listed_while_they_were_open() {
     known_end.state = IncidentState::Cleared;
     known_end.cleared_at = Some(at(25));
     let mut open = incident(2, "prod", 5, 12);
-    open.finding = Finding::Condition(Condition::of(ConditionKind::UniformSlowdown));
+    open.finding = Finding::Condition(Condition::new(ConditionKind::UniformSlowdown));
     let mut elsewhere = incident(3, "test", 10, 20);
     if let Finding::Culprit(culprit) = &mut elsewhere.finding {
         culprit.signal = Signal::Arrival;

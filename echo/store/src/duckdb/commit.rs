@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use duckdb::Connection;
 use echo_core::clock::Clock;
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::BatchKey;
 use echo_core::units::{Hour, Nanos};
 use tokio::sync::watch;
@@ -103,7 +103,7 @@ impl Session {
     /// Commits the group and responds to all its requests.
     pub(super) fn commit(&mut self, group: Group) {
         let (known, new) = self.separate_duplicates(group.appends);
-        let mut conclusions = Conclusions::default();
+        let mut conclusions = DetectorOutput::default();
         let mut concluding = Vec::with_capacity(group.concludes.len());
         for conclude in group.concludes {
             conclusions.append(conclude.conclusions);
@@ -283,7 +283,7 @@ impl Session {
     fn store(
         &mut self,
         new: &[(Append, Appended)],
-        conclusions: Conclusions,
+        conclusions: DetectorOutput,
     ) -> Result<(), Failure> {
         let mut staged = Staged::with(conclusions);
         let mut last_event = self.last_event;

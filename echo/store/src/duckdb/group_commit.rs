@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::EventBatch;
 use echo_core::units::Nanos;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -37,7 +37,7 @@ pub(super) struct Append {
 #[derive(Debug)]
 pub(super) struct StoreVerdicts {
     /// Detector output.
-    pub(super) conclusions: Conclusions,
+    pub(super) conclusions: DetectorOutput,
     /// Receives the result.
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
 }

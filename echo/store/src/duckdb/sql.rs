@@ -119,7 +119,7 @@ impl SqlPool {
         let place = match timeout(MAX_WAIT, place).await {
             Ok(place) => place.map_err(|_closed| StoreError::Closed)?,
             Err(_elapsed) => {
-                return Err(SqlError::Crowded {
+                return Err(SqlError::Overloaded {
                     most: MAX_RUNNING as usize,
                 });
             }

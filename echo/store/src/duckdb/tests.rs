@@ -20,7 +20,7 @@ use std::sync::Arc;
 use duckdb::Connection;
 use duckdb::types::FromSql;
 use echo_core::clock::ManualClock;
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::Reading;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
@@ -150,9 +150,9 @@ async fn every_state_of_an_incident_can_be_audited() {
         let open = incident(1, "prod", 0, last_seen);
         store.store_verdicts(incidents([open])).await.unwrap();
     }
-    let policies = Conclusions {
+    let policies = DetectorOutput {
         policies: vec![policy("prod", 1)],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     store.store_verdicts(policies).await.unwrap();
     let count = |sql| ask::<i64>(&store, sql);

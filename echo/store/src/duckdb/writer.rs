@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::EventBatch;
 use echo_core::spans;
 use echo_core::units::Nanos;
@@ -120,7 +120,10 @@ impl Writer {
     }
 
     /// Queues detector output and waits until it is committed.
-    pub(super) async fn store_verdicts(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+    pub(super) async fn store_verdicts(
+        &self,
+        conclusions: DetectorOutput,
+    ) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
         self.request(Request::StoreVerdicts(StoreVerdicts {
             conclusions,

@@ -46,7 +46,7 @@ fn open(job: &Assembled) -> usize {
 
 fn events(mut alter: impl FnMut(&mut StoredEvent, u64)) -> Vec<StoredEvent> {
     let mut state = 0x9E37_79B9_7F4A_7C15;
-    let mut events = Job::of(N_RANKS).events(N_BLOCKS, |_, _| Measured::HEALTHY);
+    let mut events = Job::with_ranks(N_RANKS).events(N_BLOCKS, |_, _| Measured::HEALTHY);
     for stored in &mut events {
         alter(stored, next(&mut state));
     }
@@ -133,7 +133,7 @@ fn closed_blocks_that_wait_for_another_role_are_bounded() {
 #[test]
 fn a_job_that_has_ended_holds_nothing() {
     let mut assembly = Assembly::default();
-    for event in &Job::of(N_RANKS).events(4, |_, _| Measured::HEALTHY) {
+    for event in &Job::with_ranks(N_RANKS).events(4, |_, _| Measured::HEALTHY) {
         assembly.add(event);
     }
     let ended = assembly.take_ended(crate::simulated::instant(1e6), 600_000.0);

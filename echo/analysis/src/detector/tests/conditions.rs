@@ -4,7 +4,7 @@ use echo_core::model::detector_output::{ConditionKind, IncidentState};
 use echo_core::model::event::StoredEvent;
 
 use crate::simulated::device::{Gpu, Gpus};
-use crate::simulated::outcome::{conclude, incidents, kinds, last_states, named};
+use crate::simulated::outcome::{detect, incidents, kinds, last_states, named};
 
 fn slow_transfers() -> Vec<StoredEvent> {
     Gpus::alike(8).events(40, |block, rank| {
@@ -63,7 +63,7 @@ fn when_another_rank_is_last_every_time_the_data_are_uneven() {
 
 #[test]
 fn uneven_data_cost_nothing_against_a_past_that_had_them() {
-    assert!(conclude(&uneven_data()).lost.is_empty());
+    assert!(detect(&uneven_data()).lost.is_empty());
 }
 
 #[test]
@@ -119,6 +119,6 @@ fn uneven_data_hide_no_late_rank() {
             gpu
         }
     });
-    let found = last_states(&conclude(&events));
+    let found = last_states(&detect(&events));
     assert_eq!(named(&found), [3], "{found:#?}");
 }

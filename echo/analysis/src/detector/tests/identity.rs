@@ -16,7 +16,7 @@ const BLOCK_MS: f64 = 200.0;
 
 /// A healthy job of four ranks, each on a node of its own. Points arrive when their block ends.
 fn healthy(n_blocks: u64) -> Vec<StoredEvent> {
-    let mut events = Job::of(4).events(n_blocks, |_, _| Measured::HEALTHY);
+    let mut events = Job::with_ranks(4).events(n_blocks, |_, _| Measured::HEALTHY);
     for stored in &mut events {
         stored.received = stored.event.timestamp;
     }
@@ -97,7 +97,7 @@ fn a_rank_that_moved_to_another_node_is_judged_there() {
     let mut detector = Detector::new(Settings::default());
     let found = last_states(&detector.observe(&together(own, moved)));
     assert!(!kinds(&found).contains(&ConditionKind::IdentityConflict));
-    assert_eq!(detector.outlooks().count(), 1);
+    assert_eq!(detector.policy_inputs().count(), 1);
 }
 
 #[test]

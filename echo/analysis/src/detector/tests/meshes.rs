@@ -66,7 +66,7 @@ proptest! {
             usize::try_from(state % 1_000_003).unwrap() % n
         });
         let mut detector = Detector::new(Settings::default());
-        let mut all = echo_core::model::detector_output::Conclusions::default();
+        let mut all = echo_core::model::detector_output::DetectorOutput::default();
         for part in told.chunks(batch) {
             all.append(detector.observe(part));
         }

@@ -10,7 +10,7 @@ use crate::simulated::{Job, Measured, OPS_PER_BLOCK, instant};
 
 /// Blocks of all ranks, each as long as it says, milliseconds: a block is sent when it ends. Returns the end of the last one as well.
 fn paced(first: u64, begin_ms: f64, lengths_ms: &[f64]) -> (Vec<StoredEvent>, f64) {
-    let job = Job::of(N_RANKS);
+    let job = Job::with_ranks(N_RANKS);
     let n_blocks = first + lengths_ms.len() as u64;
     let mut ends = Vec::new();
     let mut now_ms = begin_ms;

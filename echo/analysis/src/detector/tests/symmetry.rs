@@ -46,7 +46,7 @@ impl Offsets {
 
     /// Reports by hosts, with the ranks renumbered, all gaps moved by `shift_ms`, and all durations in another unit.
     fn by_gap(&self, number: impl Fn(u32) -> u32, shift_ms: f64, unit: f64) -> Vec<StoredEvent> {
-        Job::of(N_RANKS).events(24, |block, rank| Measured {
+        Job::with_ranks(N_RANKS).events(24, |block, rank| Measured {
             gap_ms: unit * (4.0 + shift_ms + self.of(block, number(rank))),
             period_ms: unit * self.period_ms(block),
             ..Measured::HEALTHY

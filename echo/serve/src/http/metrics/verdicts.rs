@@ -108,7 +108,7 @@ impl Conclusions {
             known.open_from
         };
         let read = Reading::of(context, open_from, now);
-        let reading = context.bounded(read).await?;
+        let reading = context.run_limited(read).await?;
         self.known().take(reading, &context.rates);
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Known {
             self.clusters.insert(name, cluster);
         }
         self.take_classes(&reading, rates);
-        self.rates_in_force = rates.in_force(reading.at);
+        self.rates_in_force = rates.n_in_force(reading.at);
         self.open_from = reading.pieces.open.map(Window::from);
         self.read_at = Some(reading.at);
         self.incidents = reading.incidents;

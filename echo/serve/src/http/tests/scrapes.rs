@@ -8,10 +8,12 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{IncidentId, Rank};
-use echo_core::model::detector_output::{Conclusions, Finding, Incident, IncidentState, LostTime};
+use echo_core::model::detector_output::{
+    DetectorOutput, Finding, Incident, IncidentState, LostTime,
+};
 use echo_tools::ToolContext;
 use echo_tools::fixture::broken::Broken;
-use echo_tools::fixture::{at, batch, conclusions, culprit, empty, lost, over};
+use echo_tools::fixture::{at, batch, conclusions, context_over, culprit, empty, lost};
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
 use echo_tools::registry::Registry;
@@ -83,7 +85,7 @@ impl Lab {
             to: Some(at(to).to_string().parse().unwrap()),
             ..GetCost::default()
         };
-        question.answer(&self.context).await.unwrap()
+        question.run(&self.context).await.unwrap()
     }
 
     /// Half a minute later, rank 2 is late as before.
@@ -105,17 +107,17 @@ impl Lab {
     }
 
     async fn lose(&self, lost: Vec<LostTime>) {
-        let concluded = Conclusions {
+        let concluded = DetectorOutput {
             lost,
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
         self.context.store.store_verdicts(concluded).await.unwrap();
     }
 
     async fn find(&self, incidents: Vec<Incident>) {
-        let concluded = Conclusions {
+        let concluded = DetectorOutput {
             incidents,
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
         self.context.store.store_verdicts(concluded).await.unwrap();
     }
@@ -386,7 +388,7 @@ async fn a_token_sees_its_clusters_and_its_tools() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_answer_holds_no_scrape_up() {
-    let context = over(Arc::new(Broken::Silent));
+    let context = context_over(Arc::new(Broken::Silent));
     let door = Doorkeeper::of(&[OWNER]);
     let now = samples(&scraped(&echo(&context, &door), &door.tokens[0]).await);
     assert_near(now["echo_conclusions_failed_total"], 1.0);

@@ -60,7 +60,7 @@ async fn a_cluster_of_another_shard_is_not_found_and_said_to_be_there() {
         if tool.needs_sql {
             continue;
         }
-        for (cluster, said) in [("lab", LAB), ("cluster-7", "the clusters are prod")] {
+        for (cluster, said) in [("lab", LAB), ("cluster-7", "(known: prod)")] {
             let mut input = json!({ "cluster": cluster });
             if tool.name.ends_with("explain_rank") {
                 input["rank"] = json!(2);
@@ -129,7 +129,7 @@ async fn history_that_stayed_behind_is_answered_and_said_to_go_on_elsewhere() {
     let (status, answer) = answered(&echo, &door.tokens[1], ("POST", path, input)).await;
     assert_eq!(status, 200, "{answer}");
     let note = answer["data_quality"]["note"].as_str().unwrap();
-    let said = "cluster prod belongs to shard 0 at https://echo-0.lab:8081, and only what was sent here is in this answer";
+    let said = "cluster prod belongs to shard 0 at https://echo-0.lab:8081; this answer covers only the events sent to this shard";
     assert_eq!(note, said);
 }
 
@@ -193,6 +193,6 @@ async fn a_token_of_some_clusters_that_are_all_elsewhere_is_told_where_to_ask() 
 #[tokio::test]
 async fn where_there_is_one_echo_nothing_is_said_of_others() {
     let mut answer = json!({ "status": "ok" });
-    shard_hint::tell(&fixture::context().await, &mut answer);
+    shard_hint::add_shard(&fixture::context().await, &mut answer);
     assert_eq!(answer, json!({ "status": "ok" }));
 }

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use echo_core::ids::IncidentId;
-use echo_core::model::detector_output::{Conclusions, Finding};
+use echo_core::model::detector_output::{DetectorOutput, Finding};
 use echo_core::model::event::BatchKey;
 use echo_tools::ToolContext;
 use echo_tools::fixture::{batch, conclusions, culprit, empty, lost};
@@ -52,10 +52,10 @@ pub(super) async fn two_clusters() -> ToolContext {
     }
     let mut loss = lost(&late, "secret-node", Some("NVIDIA H200"), 400);
     loss.cluster = "hidden-fleet".parse().unwrap();
-    let concluded = Conclusions {
+    let concluded = DetectorOutput {
         lost: vec![loss],
         incidents: vec![late],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
     context.store.store_verdicts(concluded).await.unwrap();
     let rates = "rates:\n\

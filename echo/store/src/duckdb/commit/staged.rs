@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ptr;
 use std::sync::Arc;
 
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::{Event, EventBatch, Origin};
 use echo_core::units::Hour;
 
@@ -21,14 +21,14 @@ pub(super) struct Staged<'g> {
     pub(super) events: Vec<EventRow<'g>>,
     pub(super) entries: Entries,
     pub(super) ledger: Vec<LedgerRow>,
-    pub(super) conclusions: Conclusions,
+    pub(super) conclusions: DetectorOutput,
     /// Ids of origins by address: the events of a batch share a few.
     origin_ids: HashMap<*const Origin, u64>,
 }
 
 impl<'g> Staged<'g> {
     /// Stages detector output without batches.
-    pub(super) fn with(conclusions: Conclusions) -> Self {
+    pub(super) fn with(conclusions: DetectorOutput) -> Self {
         Self {
             conclusions,
             ..Self::default()

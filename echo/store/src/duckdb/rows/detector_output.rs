@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use duckdb::{Connection, params};
 use echo_core::ids::{ClusterId, IncidentId};
-use echo_core::model::detector_output::{Conclusions, LostTime, PolicyRecord};
+use echo_core::model::detector_output::{DetectorOutput, LostTime, PolicyRecord};
 use echo_core::units::{Nanos, Window};
 
 use crate::duckdb::engine::EngineResult;
@@ -19,7 +19,7 @@ use crate::resume::{Resume, WarmUp};
 /// last.
 pub(in crate::duckdb) fn append(
     connection: &Connection,
-    conclusions: &Conclusions,
+    conclusions: &DetectorOutput,
     (revision, now): (u64, Nanos),
 ) -> EngineResult<u64> {
     verdicts::append(connection, &conclusions.incidents, (revision, now))?;

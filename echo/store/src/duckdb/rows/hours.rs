@@ -26,7 +26,8 @@ const MOST_ROWS: i64 = 1 << 40;
 pub(in crate::duckdb) fn load(connection: &Connection, last_event: u64) -> EngineResult<Hours> {
     let hours = |sql: &str| -> EngineResult<Vec<Hour>> {
         let mut statement = connection.prepare(sql)?;
-        let hours = statement.query_map([], |row| row.get(0).map(Nanos::new).map(Hour::of))?;
+        let hours =
+            statement.query_map([], |row| row.get(0).map(Nanos::new).map(Hour::containing))?;
         hours.collect()
     };
     let due = hours("SELECT DISTINCT hour_ns FROM due_hour_rows")?;
@@ -114,7 +115,7 @@ pub(in crate::duckdb) fn read(batch: &RecordBatch) -> EngineResult<Vec<StoredHou
             revision: row.u64("revision")?,
             computed: Nanos::new(row.i64("computed_ns")?),
             row: NodeHour {
-                hour: Hour::of(Nanos::new(row.i64("hour_ns")?)),
+                hour: Hour::containing(Nanos::new(row.i64("hour_ns")?)),
                 cluster: row.id("cluster")?,
                 node: row.id("node")?,
                 gpu_model: row.maybe_text("gpu_model")?.map(Arc::from),

@@ -66,7 +66,7 @@ impl Lab {
         store.store_verdicts(found).await.unwrap();
         let lost = losses([lost(1, "prod", "node-1", (1_000, 2_000))]);
         store.store_verdicts(lost).await.unwrap();
-        let policies = echo_core::model::detector_output::Conclusions {
+        let policies = echo_core::model::detector_output::DetectorOutput {
             policies: vec![policy("prod", 1)],
             ..Default::default()
         };

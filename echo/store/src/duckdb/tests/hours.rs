@@ -17,7 +17,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 fn node_hour(lost_us: i64) -> NodeHour {
     NodeHour {
-        hour: Hour::of(at(0)),
+        hour: Hour::containing(at(0)),
         cluster: "prod".parse().unwrap(),
         node: "node-1".parse().unwrap(),
         gpu_model: Some(Arc::from("H200")),
@@ -118,14 +118,14 @@ async fn closed_hours_have_their_own_maximum_age() {
     let (store, _folder) = store();
     report(&store, 1, 10).await;
     close(&store, vec![node_hour(5)]).await;
-    let window = Hour::of(at(0)).window();
+    let window = Hour::containing(at(0)).window();
     for (cutoff, left) in [(at(0), 1), (at(HOUR_MS), 0)] {
         let chores = store.writer.chores();
         let tidy = move || chores.tidy(at(0), (None, Some(cutoff)));
         tokio::task::spawn_blocking(tidy).await.unwrap().unwrap();
         // Requests are handled in order, so the next one is answered after the task.
         let due = DueHour {
-            hour: Hour::of(at(0)),
+            hour: Hour::containing(at(0)),
             was_closed: true,
             since: at(0),
             until: at(0),

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::{Event, Origin};
 
 use super::Staged;
@@ -26,7 +26,7 @@ fn hash_collision() -> (Event, Entries) {
 fn entries_with_the_same_hash_get_different_ids() {
     let (event, stored) = hash_collision();
     let batch = batch(1, vec![event.clone(), event.clone()]);
-    let mut staged = Staged::with(Conclusions::default());
+    let mut staged = Staged::with(DetectorOutput::default());
     staged.add(&batch, 0, &stored);
     let ids = staged.events.iter().map(|row| (row.series, row.origin));
     let [first, second] = ids.collect::<Vec<_>>().try_into().unwrap();
@@ -41,10 +41,10 @@ fn entries_with_the_same_hash_get_different_ids() {
 fn an_entry_with_a_hash_collision_is_found_again() {
     let (event, mut stored) = hash_collision();
     let batch = batch(1, vec![event]);
-    let mut first = Staged::with(Conclusions::default());
+    let mut first = Staged::with(DetectorOutput::default());
     first.add(&batch, 0, &stored);
     stored.absorb(first.entries);
-    let mut second = Staged::with(Conclusions::default());
+    let mut second = Staged::with(DetectorOutput::default());
     second.add(&batch, 1, &stored);
     assert_eq!(second.events[0].series, first.events[0].series);
     assert_eq!(second.events[0].origin, first.events[0].origin);

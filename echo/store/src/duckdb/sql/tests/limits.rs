@@ -237,7 +237,7 @@ async fn two_statements_run_concurrently_and_a_third_is_refused() {
         answer = long() => panic!("it was answered: {answer:?}"),
         answer = long() => panic!("it was answered: {answer:?}"),
         third = lab.ask("SELECT 1") => {
-            assert!(matches!(third, Err(SqlError::Crowded { most: 2 })), "{third:?}");
+            assert!(matches!(third, Err(SqlError::Overloaded { most: 2 })), "{third:?}");
         }
     }
 }
