@@ -15,11 +15,11 @@ use crate::app::jwks::Keeper;
 use crate::app::sources::{FileSource, Source};
 use crate::config::ServeArgs;
 use crate::config::security::PlainText;
-use echo_serve::audit::Auditing;
+use echo_serve::audit::AuditContext;
 use echo_serve::audit::log::AuditLog;
-use echo_serve::auth::Gate;
-use echo_serve::jwks::KeySets;
-use echo_serve::middleware::Terms;
+use echo_serve::auth::Authenticator;
+use echo_serve::jwks::JwksCache;
+use echo_serve::middleware::Middleware;
 use echo_serve::panics::Panics;
 use echo_serve::reloads::Reloads;
 use echo_serve::tls::Encryption;
@@ -31,7 +31,7 @@ pub(super) struct Inputs {
     /// How questions are encrypted.
     pub(super) of_questions: Encryption,
     /// On which terms callers are let in.
-    pub(super) terms: Terms,
+    pub(super) terms: Middleware,
     /// Prices.
     pub(super) rates: watch::Receiver<Arc<Rates>>,
     /// How reading again goes.
@@ -39,7 +39,7 @@ pub(super) struct Inputs {
     /// What has to be looked at for changes.
     pub(super) sources: Vec<Box<dyn Source>>,
     /// Keys that issuers publish.
-    pub(super) key_sets: KeySets,
+    pub(super) key_sets: JwksCache,
     /// What fetches them; nothing without an access file.
     pub(super) keeper: Option<Keeper>,
 }
@@ -53,12 +53,12 @@ impl Inputs {
         if let Some(files) = args.security.tls() {
             let load = move || files.load().map(|identity| (identity, files.paths()));
             let source = FileSource::new("certificate", load, &reloads)?;
-            of_agents = Encryption::Agents(source.current());
-            of_questions = Encryption::Questions(source.current());
+            of_agents = Encryption::Otlp(source.current());
+            of_questions = Encryption::Api(source.current());
             sources.push(Box::new(source));
         }
         let (mut access, mut keeper) = (None, None);
-        let key_sets = KeySets::default();
+        let key_sets = JwksCache::default();
         if let Some(path) = args.security.access.clone() {
             let beside = folder(&path).to_owned();
             let source = FileSource::new("access", move || read_access(&path), &reloads)?;
@@ -72,10 +72,13 @@ impl Inputs {
             rates = source.current();
             sources.push(Box::new(source));
         }
-        let terms = Terms {
-            callers: args.callers.callers().certified(of_questions.clone()),
-            gate: Gate::new(access, Arc::clone(clock)).with_keys(key_sets.clone()),
-            auditing: Auditing {
+        let terms = Middleware {
+            origins: args
+                .callers
+                .callers()
+                .with_certificate(of_questions.clone()),
+            auth: Authenticator::new(access, Arc::clone(clock)).with_jwks(key_sets.clone()),
+            audit: AuditContext {
                 log: audit_log(args)?,
                 clock: Arc::clone(clock),
             },
@@ -119,7 +122,7 @@ fn audit_log(args: &ServeArgs) -> Result<AuditLog, AppError> {
     };
     let path = args.security.audit_log.clone().unwrap_or_else(usual);
     match path.to_str() {
-        Some("off") => Ok(AuditLog::nowhere()),
+        Some("off") => Ok(AuditLog::disabled()),
         Some("-") => Ok(AuditLog::standard_error()),
         _ => {
             let opened = AuditLog::file(&path, args.security.audit_max_bytes);

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::app::jwks::fetch::{FetchError, Limits, fetch};
-use echo_serve::jwks::KeySets;
+use echo_serve::jwks::JwksCache;
 
 mod fetch;
 
@@ -32,7 +32,7 @@ const MAX_AGE: Duration = Duration::from_hours(24);
 /// What keeps the keys.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    sets: KeySets,
+    sets: JwksCache,
     access: watch::Receiver<Arc<Access>>,
     beside: PathBuf,
     limits: Limits,
@@ -50,8 +50,8 @@ struct Plan {
 
 impl Plan {
     /// When to fetch next; nothing when that is overdue.
-    fn due(&self, is_wished: bool) -> Option<Instant> {
-        let pause = if is_wished || self.is_failing {
+    fn due(&self, is_requested: bool) -> Option<Instant> {
+        let pause = if is_requested || self.is_failing {
             AGAIN
         } else {
             REFRESH
@@ -65,7 +65,7 @@ type Fetched = (KeySource, Result<KeySet, FetchError>);
 impl Keeper {
     /// Keeps the keys of the issuers of `access` in `sets`. Paths in it are relative to `beside`.
     pub(super) fn new(
-        sets: KeySets,
+        sets: JwksCache,
         access: watch::Receiver<Arc<Access>>,
         beside: PathBuf,
     ) -> Self {
@@ -94,7 +94,7 @@ impl Keeper {
                 changed = self.access.changed() => if changed.is_err() {
                     return;
                 },
-                () = self.sets.wished() => {}
+                () = self.sets.refresh_requested() => {}
                 _stop = stopping.wait_for(|stop| *stop) => return,
             }
         }
@@ -109,21 +109,21 @@ impl Keeper {
         let now = Instant::now();
         let access = Arc::clone(&self.access.borrow_and_update());
         let sources: BTreeSet<KeySource> = access.key_sources().cloned().collect();
-        self.sets.keep_only(&sources);
+        self.sets.retain_sources(&sources);
         self.plans.retain(|source, _| sources.contains(source));
         let mut next = now + REFRESH;
         for source in sources {
             let plan = self.plans.entry(source.clone()).or_default();
             if plan.came.is_some_and(|came| came + MAX_AGE <= now) {
                 plan.came = None;
-                self.sets.forget(&source);
+                self.sets.remove(&source);
                 warn!(
                     issuer = source.issuer,
                     "the keys of {} were not confirmed for a day and no longer count",
                     source.issuer
                 );
             }
-            let due = plan.due(self.sets.is_wished(&source));
+            let due = plan.due(self.sets.needs_refresh(&source));
             match due.filter(|due| *due > now) {
                 _ if plan.is_running => {}
                 Some(due) => next = next.min(due),

@@ -12,7 +12,7 @@ use crate::config::ServeArgs;
 use echo_ingest::accept::Ingest;
 use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
 use echo_serve::listener::{Connections, Listener};
-use echo_serve::middleware::Terms;
+use echo_serve::middleware::Middleware;
 use echo_serve::tls::Encryption;
 use echo_serve::{grpc, otlp_http};
 
@@ -27,7 +27,7 @@ pub(super) struct Doors {
     otlp_http: Listener,
     otlp_seen: Connections,
     otlp_http_seen: Connections,
-    terms: Terms,
+    terms: Middleware,
     encryption: Encryption,
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use echo_serve::origin::Callers;
+use echo_serve::origin::OriginPolicy;
 
 /// Who may ask.
 #[derive(Debug, Clone, Default, Args)]
@@ -32,8 +32,8 @@ pub struct CallerArgs {
 
 impl CallerArgs {
     /// Who may ask.
-    pub fn callers(&self) -> Callers {
-        Callers::new(self.hosts.clone(), self.origins.clone())
+    pub fn callers(&self) -> OriginPolicy {
+        OriginPolicy::new(self.hosts.clone(), self.origins.clone())
     }
 }
 

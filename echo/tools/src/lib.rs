@@ -257,8 +257,8 @@ impl ToolError {
     /// The error as every transport sends it.
     pub fn body(&self) -> Value {
         let message = match (self.code(), self) {
-            // What broke inside is for the log of the operator, not for the caller.
-            (Code::Internal, _) => "Echo could not answer; its log says why".to_owned(),
+            // Internal details belong in the log of the operator, not in the response.
+            (Code::Internal, _) => "internal error; see the log of Echo for the cause".to_owned(),
             (_, Self::Store(error)) => error.to_string(),
             (_, error) => error.to_string(),
         };

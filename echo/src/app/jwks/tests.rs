@@ -22,9 +22,9 @@ use tower::ServiceExt;
 use self::issuer::{Answer, Issuer};
 use super::fetch::{Limits, fetch};
 use super::{Keeper, REFRESH};
-use echo_serve::auth::Gate;
-use echo_serve::jwks::KeySets;
-use echo_serve::middleware::Terms;
+use echo_serve::auth::Authenticator;
+use echo_serve::jwks::JwksCache;
+use echo_serve::middleware::Middleware;
 
 mod issuer;
 
@@ -39,7 +39,7 @@ struct Lab {
     issuer: Issuer,
     folder: TempDir,
     access: watch::Sender<Arc<Access>>,
-    sets: KeySets,
+    sets: JwksCache,
     stop: watch::Sender<bool>,
 }
 
@@ -78,7 +78,7 @@ impl Lab {
         Self {
             issuer,
             access: watch::channel(Arc::new(access)).0,
-            sets: KeySets::default(),
+            sets: JwksCache::default(),
             stop: watch::channel(false).0,
             folder,
         }
@@ -151,12 +151,12 @@ async fn an_issuer_that_is_away_at_the_start_is_asked_again_each_minute() {
 async fn an_unknown_key_is_refused_at_once_and_asked_for_once_a_minute() {
     let lab = Lab::new("");
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(at(0)));
-    let gate = Gate::new(Some(lab.access.subscribe()), Arc::clone(&clock));
-    let terms = Terms {
-        gate: gate.with_keys(lab.sets.clone()),
-        ..Terms::open(clock)
+    let auth = Authenticator::new(Some(lab.access.subscribe()), Arc::clone(&clock));
+    let terms = Middleware {
+        auth: auth.with_jwks(lab.sets.clone()),
+        ..Middleware::without_auth(clock)
     };
-    let service = terms.guard(Router::new().route("/", get(|| async {})));
+    let service = terms.wrap(Router::new().route("/", get(|| async {})));
     let asked = async |token: &str| {
         let request = Request::get("/")
             .header("host", "localhost")
@@ -229,19 +229,19 @@ fn what_an_issuer_may_not_answer_is_told_in_one_line() {
     for (answer, part) in [
         (Answer::Text("500 Broken", String::new()), "the status 500"),
         (Answer::Text(elsewhere, String::new()), "the status 302"),
-        (text(""), "is no JSON Web Key Set"),
-        (text("<html>"), "is no JSON Web Key Set"),
+        (text(""), "is not a JSON Web Key Set"),
+        (text("<html>"), "is not a JSON Web Key Set"),
         (
             text("{\"keys\":[]}"),
-            "has only keys each of which is no key",
+            "has no supported signature key",
         ),
         (
             text(&secret.to_string()),
-            "has only keys each of which is no key",
+            "has no supported signature key",
         ),
         (
             text(&many.to_string()),
-            "has 101 keys, and at most 100 are read",
+            "has 101 keys, more than the limit of 100",
         ),
         (text(&" ".repeat(64 * 1024 + 1)), "limit"),
         (Answer::Endless, "limit"),
