@@ -34,9 +34,9 @@ use crate::feedback::hours::HourCloser;
 use crate::feedback::refresh::Refresh;
 use echo_ingest::accept::{Ingest, IngestConfig};
 use echo_ingest::misrouted::Strays;
-use echo_serve::http::Feeds;
+use echo_serve::http::RuntimeState;
 use echo_serve::http::health::Readiness;
-use echo_serve::middleware::Terms;
+use echo_serve::middleware::Middleware;
 use echo_serve::open_files;
 use echo_serve::tls::{Encryption, TlsError};
 
@@ -308,8 +308,8 @@ async fn close_hours(
 fn feeds(
     (judged, policies): (&watch::Receiver<u64>, &watch::Receiver<Arc<PolicyTable>>),
     stopping: &watch::Receiver<bool>,
-) -> Feeds {
-    Feeds {
+) -> RuntimeState {
+    RuntimeState {
         judged: judged.clone(),
         policies: policies.clone(),
         readiness: Readiness {
@@ -340,7 +340,7 @@ pub async fn interrupted() -> Result<(), AppError> {
 fn with_open_file_limit(args: &ServeArgs) -> ServeArgs {
     let mut args = args.clone();
     let requested = args.bounds.max_connections;
-    let each = open_files::make_room(LISTENERS * u64::from(requested.get())) / LISTENERS;
+    let each = open_files::raise_limit(LISTENERS * u64::from(requested.get())) / LISTENERS;
     let each = u32::try_from(each).ok().and_then(NonZeroU32::new);
     args.bounds.max_connections = each.unwrap_or(NonZeroU32::MIN);
     if args.bounds.max_connections < requested {
@@ -358,7 +358,7 @@ fn with_open_file_limit(args: &ServeArgs) -> ServeArgs {
 async fn open(
     args: &ServeArgs,
     clock: &Arc<dyn Clock>,
-    (terms, encryption): (&Terms, &Encryption),
+    (terms, encryption): (&Middleware, &Encryption),
 ) -> Result<(Arc<DuckDbStore>, ApiListener), AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit,

@@ -1,6 +1,6 @@
-//! What a JWT says of itself.
+//! Claims of a JWT.
 //!
-//! Times are compared here and not by the library, which asks the machine's clock and nobody else.
+//! Times are compared here and not by the library, which reads only the system clock.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::Rejected;
 
-/// How far the clocks of issuers may be from ours.
+/// Tolerated difference between the clocks of an issuer and this host.
 const LEEWAY: Duration = Duration::from_secs(30);
 
-/// The claims of a token, signed or not.
+/// Claims of a token, before or after its signature is verified.
 #[derive(Debug, Deserialize)]
 pub(super) struct Claims {
     pub(super) iss: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct Claims {
     exp: Option<f64>,
     nbf: Option<f64>,
     iat: Option<f64>,
-    // What belongs to others is read when it is needed, and may have any form until then.
+    // Claims defined elsewhere: any JSON is accepted here and parsed when the claim is used.
     pub(super) jti: Option<Value>,
     pub(super) scope: Option<Value>,
     pub(super) echo: Option<Value>,
@@ -38,7 +38,7 @@ enum Audience {
 }
 
 impl Claims {
-    /// Whether the token is for one of these.
+    /// Returns whether the token's audience is one of these.
     pub(super) fn is_for(&self, audiences: &[String]) -> bool {
         match &self.aud {
             None => false,
@@ -49,8 +49,8 @@ impl Claims {
         }
     }
 
-    /// Checks that the token is valid at the instant `now`, and not for longer than `max_age` in all. The instant at which it
-    /// ends.
+    /// Checks that the token is valid at `now` and that its lifetime is at most `max_age`. Returns
+    /// the instant at which it expires.
     pub(super) fn valid_until(&self, now: Nanos, max_age: Duration) -> Result<Nanos, Rejected> {
         let (Some(end), Some(issued)) = (self.exp, self.iat) else {
             return Err(Rejected::Malformed);
@@ -59,7 +59,7 @@ impl Claims {
         if end <= now.before(LEEWAY) {
             return Err(Rejected::Expired);
         }
-        // A token from the future would outlive the limit below.
+        // A token issued in the future would exceed the lifetime limit below.
         let begin = self.nbf.map_or(issued, |begin| instant(begin).max(issued));
         if begin.before(LEEWAY) > now {
             return Err(Rejected::NotYetValid);
@@ -71,7 +71,7 @@ impl Claims {
     }
 }
 
-/// The instant of a `NumericDate` (RFC 7519, section 2).
+/// Converts a `NumericDate` (RFC 7519, section 2).
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the conversion holds at the ends of the range"

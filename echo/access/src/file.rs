@@ -1,4 +1,5 @@
-//! The access file: YAML with `tokens`, a list of opaque tokens, and `issuers`, a list of those whose tokens count.
+//! The access file: YAML with `tokens`, a list of opaque tokens, and `issuers`, a list of trusted
+//! token issuers.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -22,12 +23,12 @@ mod issuers;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// Reads the file.
+/// Parses the file.
 pub(super) fn parse(
     yaml: &str,
     read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
 ) -> Result<Access, AccessError> {
-    // The parser's own message names line and column.
+    // The parser's message contains line and column.
     let document: Value = serde_norway::from_str(yaml).map_err(|error| AccessError {
         mistakes: vec![error.to_string()],
     })?;
@@ -38,7 +39,7 @@ pub(super) fn parse(
     let tokens = top.list("tokens").unwrap_or_default();
     let issuers = top.list("issuers").unwrap_or_default();
     if tokens.is_empty() && issuers.is_empty() && top.mistakes().is_empty() {
-        let why = "is missing or empty, and so is `issuers`: nobody could call";
+        let why = "is missing or empty, and so is `issuers`: no caller would be allowed";
         top.mistake("tokens", why);
     }
     top.report_unknown_fields();
@@ -66,9 +67,9 @@ fn read_token(place: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<O
     let mut fields = Fields::from_value(place, entry, mistakes)?;
     let id = name(&mut fields, "id");
     let hash = hash(&mut fields, "sha256");
-    let not_before = instant(&mut fields, "not_before", Border::Begin);
-    let not_after = instant(&mut fields, "not_after", Border::End);
-    let permissions = permissions(&mut fields, Rate::USUAL);
+    let not_before = instant(&mut fields, "not_before", Bound::Begin);
+    let not_after = instant(&mut fields, "not_after", Bound::End);
+    let permissions = permissions(&mut fields, Rate::DEFAULT);
     fields.require("id", id.is_none());
     fields.require("sha256", hash.is_none());
     if let (Some(begin), Some(end)) = (not_before, not_after)
@@ -94,9 +95,9 @@ fn read_token(place: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<O
     })
 }
 
-/// Which end of a span an instant is: a day that is named belongs to the span.
+/// Kind of limit that an instant is: a date includes the whole day.
 #[derive(Clone, Copy)]
-enum Border {
+enum Bound {
     Begin,
     End,
 }
@@ -113,12 +114,12 @@ fn name(fields: &mut Fields<'_>, field: &str) -> Option<String> {
 fn hash(fields: &mut Fields<'_>, field: &str) -> Option<Hash> {
     let hash = mint::unhex(&fields.text(field)?);
     if hash.is_none() {
-        fields.mistake(field, "is no SHA-256 of 64 hexadecimal digits");
+        fields.mistake(field, "is not a SHA-256 of 64 hexadecimal digits");
     }
     hash
 }
 
-fn instant(fields: &mut Fields<'_>, field: &str, border: Border) -> Option<Nanos> {
+fn instant(fields: &mut Fields<'_>, field: &str, bound: Bound) -> Option<Nanos> {
     let text = fields.text(field)?;
     let at = |seconds: i64| Nanos::new(seconds.saturating_mul(NANOS_PER_SECOND));
     if let Ok(instant) = text.parse::<Timestamp>() {
@@ -131,23 +132,24 @@ fn instant(fields: &mut Fields<'_>, field: &str, border: Border) -> Option<Nanos
         );
         return None;
     };
-    let day = match border {
-        Border::Begin => day,
-        Border::End => day.tomorrow().unwrap_or(day),
+    let day = match bound {
+        Bound::Begin => day,
+        Bound::End => day.tomorrow().unwrap_or(day),
     };
     Some(at(day.duration_since(Date::constant(1970, 1, 1)).as_secs()))
 }
 
-/// What `ask`, `write` and `rate` say, if they say it without a mistake; `usual` is the rate of who has none.
-fn permissions(fields: &mut Fields<'_>, usual: Rate) -> Option<Permissions> {
+/// Parses `ask`, `write` and `rate`; `None` if one of them is invalid. `default` is the rate
+/// without `rate`.
+fn permissions(fields: &mut Fields<'_>, default: Rate) -> Option<Permissions> {
     let before = fields.mistakes().len();
     let ask = fields.nested("ask").and_then(read_ask);
     let write = fields.nested("write").and_then(read_write);
-    let rate = rate(fields, usual);
+    let rate = rate(fields, default);
     let permissions = Permissions {
         ask,
         write,
-        rate: rate.unwrap_or(usual),
+        rate: rate.unwrap_or(default),
     };
     if fields.mistakes().len() > before {
         return None;
@@ -160,20 +162,20 @@ fn permissions(fields: &mut Fields<'_>, usual: Rate) -> Option<Permissions> {
     Some(permissions)
 }
 
-fn rate(fields: &mut Fields<'_>, usual: Rate) -> Option<Rate> {
+fn rate(fields: &mut Fields<'_>, default: Rate) -> Option<Rate> {
     let rate = fields.nested("rate");
-    rate.map_or(Some(usual), |fields| read_rate(fields, usual))
+    rate.map_or(Some(default), |fields| read_rate(fields, default))
 }
 
 fn clusters(fields: &mut Fields<'_>) -> Option<Scope> {
     let clusters: Option<Vec<Pattern>> = fields.all_parsed("clusters");
     fields.require("clusters", clusters.is_none());
-    Scope::of(clusters?)
+    Scope::from_patterns(clusters?)
 }
 
-fn positive(fields: &mut Fields<'_>, field: &str, usual: NonZeroU32) -> Option<NonZeroU32> {
+fn positive(fields: &mut Fields<'_>, field: &str, default: NonZeroU32) -> Option<NonZeroU32> {
     let Some(value) = fields.take(field) else {
-        return Some(usual);
+        return Some(default);
     };
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     let number = number.and_then(NonZeroU32::new);
@@ -200,7 +202,7 @@ fn read_ask(mut fields: Fields<'_>) -> Option<Ask> {
     fields.report_unknown_fields();
     Some(Ask {
         clusters: clusters?,
-        tools: tools.map_or_else(Globs::everything, Globs::of),
+        tools: tools.map_or_else(Globs::everything, Globs::from_patterns),
         sql,
     })
 }
@@ -214,9 +216,9 @@ fn read_write(mut fields: Fields<'_>) -> Option<Write> {
     })
 }
 
-fn read_rate(mut fields: Fields<'_>, usual: Rate) -> Option<Rate> {
-    let per_second = positive(&mut fields, "per_second", usual.per_second);
-    let burst = positive(&mut fields, "burst", usual.burst);
+fn read_rate(mut fields: Fields<'_>, default: Rate) -> Option<Rate> {
+    let per_second = positive(&mut fields, "per_second", default.per_second);
+    let burst = positive(&mut fields, "burst", default.burst);
     fields.report_unknown_fields();
     Some(Rate {
         per_second: per_second?,

@@ -1,4 +1,4 @@
-//! Tokens that somebody else signed: JSON Web Tokens (RFC 7519).
+//! Tokens signed by an external issuer: JSON Web Tokens (RFC 7519).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,49 +15,50 @@ use serde_json::Value;
 use crate::claims::Claims;
 use crate::keys::Keys;
 use crate::permissions::Permissions;
-use crate::published::{KeySource, Published};
+use crate::published::{KeySource, PublishedKeys};
 use crate::{Kind, Principal, Rate, Rejected, mint};
 
-/// Somebody who signs tokens, and who of its subjects may do what.
+/// A token issuer and the permissions of its subjects.
 #[derive(Debug)]
 pub(super) struct Issuer {
     pub(super) name: String,
     pub(super) audiences: Vec<String>,
-    pub(super) keys: KeysOf,
+    pub(super) keys: KeyOrigin,
     pub(super) max_age: Duration,
     pub(super) kind: Kind,
     pub(super) subjects: Subjects,
-    /// How often those may call of whom nothing else is said.
+    /// Default rate limit of its subjects.
     pub(super) rate: Rate,
 }
 
-/// Where the keys of an issuer come from.
+/// Source of an issuer's keys.
 #[derive(Debug)]
-pub(super) enum KeysOf {
-    /// From a file, which has been read.
+pub(super) enum KeyOrigin {
+    /// A file, already read.
     File(Keys),
-    /// From an address, from which they may have been fetched.
-    Address(KeySource),
+    /// A URL; the keys may have been fetched.
+    Url(KeySource),
 }
 
-/// What subjects may do. The most exact pattern decides: a name before a form, a longer form before a shorter one.
+/// Permissions of subjects. The most specific pattern applies: an exact name before a wildcard, a
+/// longer wildcard before a shorter one.
 #[derive(Debug, Default)]
 pub(super) struct Subjects(Vec<(Pattern, Permissions)>);
 
-/// The part of a token's header that is looked at.
+/// Fields of the token's header that are used.
 #[derive(Deserialize)]
 struct Header {
     alg: String,
     kid: Option<String>,
-    // Extensions that have to be understood; none is.
+    // Critical extensions; none is supported.
     crit: Option<Value>,
 }
 
-/// Whose token this is.
+/// Verifies the token and returns its principal.
 pub(super) fn identify(
     issuers: &[Issuer],
     (token, now): (&str, Nanos),
-    published: &Published,
+    published: &PublishedKeys,
 ) -> Result<Principal, Rejected> {
     let (message, signature) = token.rsplit_once('.').ok_or(Rejected::Malformed)?;
     let (header, payload) = message.split_once('.').ok_or(Rejected::Malformed)?;
@@ -69,8 +70,8 @@ pub(super) fn identify(
     let issuer = issuer_of(issuers, &claims).ok_or(Rejected::WrongIssuer)?;
     let named = (header.alg.as_str(), header.kid.as_deref());
     let keys = match &issuer.keys {
-        KeysOf::File(keys) => keys,
-        KeysOf::Address(source) => published.of(source).ok_or(Rejected::NoKeys)?,
+        KeyOrigin::File(keys) => keys,
+        KeyOrigin::Url(source) => published.get(source).ok_or(Rejected::NoKeys)?,
     };
     keys.verify(named, message, signature)?;
     if !claims.is_for(&issuer.audiences) {
@@ -92,8 +93,8 @@ pub(super) fn identify(
     })
 }
 
-/// Where the keys are published of the issuer that this token names, if they are.
-pub(super) fn source_of<'a>(issuers: &'a [Issuer], token: &str) -> Option<&'a KeySource> {
+/// Returns the key source of the token's issuer, if its keys are published.
+pub(super) fn key_source_for<'a>(issuers: &'a [Issuer], token: &str) -> Option<&'a KeySource> {
     let claims: Claims = decoded(token.split('.').nth(1)?).ok()?;
     issuer_of(issuers, &claims)?.source()
 }
@@ -110,7 +111,7 @@ fn decoded<T: DeserializeOwned>(part: &str) -> Result<T, Rejected> {
         .ok_or(Rejected::Malformed)
 }
 
-/// The token's own id, if it can stand in a log, else the beginning of its hash.
+/// Returns the token's `jti` if it is safe to log, else the first digits of its hash.
 fn token_id(claims: &Claims, token: &str) -> Arc<str> {
     let own = claims.jti.as_ref().and_then(Value::as_str);
     own.and_then(|own| checked_name(own).ok())
@@ -118,20 +119,20 @@ fn token_id(claims: &Claims, token: &str) -> Arc<str> {
 }
 
 impl Issuer {
-    /// Where its keys are published, if they are.
+    /// Returns the URL at which its keys are published, if any.
     pub(super) const fn source(&self) -> Option<&KeySource> {
         match &self.keys {
-            KeysOf::File(_) => None,
-            KeysOf::Address(source) => Some(source),
+            KeyOrigin::File(_) => None,
+            KeyOrigin::Url(source) => Some(source),
         }
     }
 
     fn permissions(&self, subject: &str, claims: &Claims) -> Result<Permissions, Rejected> {
         let listed = self.subjects.find(subject).cloned();
         let mut permissions = match self.kind {
-            // Kubernetes puts no claims of ours into its tokens.
+            // Tokens of Kubernetes cannot carry the `echo` claim.
             Kind::ServiceAccount => listed,
-            _ => listed.or_else(|| Permissions::claimed(claims, self.rate)),
+            _ => listed.or_else(|| Permissions::from_claims(claims, self.rate)),
         }
         .filter(Permissions::are_any)
         .ok_or(Rejected::NoPermission)?;
@@ -142,7 +143,7 @@ impl Issuer {
     }
 }
 
-/// The node that the bearer's pod runs on; Kubernetes says it of tokens that are bound to pods.
+/// Returns the node of the bearer's pod, which Kubernetes adds to tokens bound to a pod.
 fn node(claims: &Claims) -> Result<Option<NodeId>, Rejected> {
     let name = claims
         .kubernetes
@@ -152,7 +153,7 @@ fn node(claims: &Claims) -> Result<Option<NodeId>, Rejected> {
         return Ok(None);
     };
     let name = name.as_str().and_then(|name| name.parse().ok());
-    // A node that cannot be read must not become leave to write for all.
+    // An unreadable node name must not turn into permission to write for all nodes.
     name.map(Some).ok_or(Rejected::Malformed)
 }
 

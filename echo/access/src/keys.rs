@@ -1,4 +1,4 @@
-//! The keys of an issuer. What a key is good for is decided when it is read, never by the token that names it.
+//! Keys of an issuer. The algorithm of a key is fixed when it is parsed, never taken from a token.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,14 @@ use serde_json::Value;
 
 use crate::Rejected;
 
-/// Shortest secret: as long as the hash that it keys. A shorter one can be guessed from one token.
+/// Shortest secret, in bytes: the length of the hash. A shorter one could be brute-forced from one
+/// token.
 const MIN_SECRET_BYTES: usize = 32;
 
-/// Most keys that are taken from an address: an issuer has a handful, old ones among them.
+/// Most keys accepted from a URL: an issuer publishes a handful, including old ones.
 const MAX_PUBLISHED: usize = 100;
 
-/// The keys of one issuer, at least one.
+/// Keys of one issuer, at least one.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<Key>);
 
@@ -30,20 +31,22 @@ struct Key {
     key: DecodingKey,
 }
 
-/// A set of keys as issuers publish it. Keys are read one by one: an issuer may have some that nobody here has heard of.
+/// A published key set. Keys are parsed one by one, because a set may contain unsupported key
+/// types.
 #[derive(Deserialize)]
 struct KeySet {
     keys: Vec<Value>,
 }
 
 impl Keys {
-    /// A secret that Echo has in common with the issuer, for HS256. The line break at the end of a text file is no part of it.
+    /// Parses a secret shared with the issuer, for HS256. Line breaks at the end of the file are
+    /// ignored.
     pub(super) fn secret(file: &[u8]) -> Result<Self, String> {
         let secret = std::str::from_utf8(file)
             .map_or(file, |text| text.trim_end_matches(['\r', '\n']).as_bytes());
         if secret.len() < MIN_SECRET_BYTES {
             return Err(format!(
-                "has {} bytes, and a secret needs at least {MIN_SECRET_BYTES}",
+                "has {} bytes, but a secret needs at least {MIN_SECRET_BYTES}",
                 secret.len()
             ));
         }
@@ -54,54 +57,60 @@ impl Keys {
         }]))
     }
 
-    /// One public key in PEM. RSA keys are for RS256, the others for the one algorithm of their curve.
+    /// Parses one public key in PEM. RSA keys are used for RS256, others for the one algorithm of
+    /// their curve.
     pub(super) fn public_key(file: &[u8]) -> Result<Self, String> {
         let text = String::from_utf8_lossy(file);
         if text.contains("PRIVATE KEY-----") {
-            return Err("is a private key, and Echo needs only the public one".to_owned());
+            return Err("is a private key, but Echo needs only the public one".to_owned());
         }
         if !text.contains("PUBLIC KEY-----") {
-            return Err("is no public key in PEM".to_owned());
+            return Err("is not a public key in PEM".to_owned());
         }
         let key = DecodingKey::from_rsa_pem(file)
             .or_else(|_other| DecodingKey::from_ec_pem(file))
             .or_else(|_other| DecodingKey::from_ed_pem(file))
             .and_then(|key| Jwk::from_decoding_key(&key, None));
-        let key = key.ok().as_ref().and_then(Key::of);
-        Ok(Self(vec![key.ok_or_else(|| format!("is {UNUSABLE}"))?]))
+        let key = key.ok().as_ref().and_then(Key::from_jwk);
+        Ok(Self(vec![
+            key.ok_or_else(|| format!("is not a {SUPPORTED_KEY}"))?,
+        ]))
     }
 
-    /// A JSON Web Key Set (RFC 7517). Keys for other purposes, and of kinds that are not understood, are left out.
+    /// Parses a JSON Web Key Set (RFC 7517). Keys for other purposes and of unsupported types are
+    /// skipped.
     pub(super) fn set(file: &[u8]) -> Result<Self, String> {
-        Self::of_set(key_set(file)?)
+        Self::from_set(key_set(file)?)
     }
 
-    /// The same from an address, where there may be anything.
+    /// Parses a key set fetched from a URL, with a limit on the number of keys.
     pub(super) fn published(text: &[u8]) -> Result<Self, String> {
         let set = key_set(text)?;
         if set.keys.len() > MAX_PUBLISHED {
             return Err(format!(
-                "has {} keys, and at most {MAX_PUBLISHED} are read",
+                "has {} keys, more than the limit of {MAX_PUBLISHED}",
                 set.keys.len()
             ));
         }
-        Self::of_set(set)
+        Self::from_set(set)
     }
 
-    fn of_set(set: KeySet) -> Result<Self, String> {
+    fn from_set(set: KeySet) -> Result<Self, String> {
         let jwks = set.keys.into_iter();
         let keys: Vec<Key> = jwks
-            .filter_map(|jwk| Key::of(&serde_json::from_value(jwk).ok()?))
+            .filter_map(|jwk| Key::from_jwk(&serde_json::from_value(jwk).ok()?))
             .collect();
         if keys.is_empty() {
-            return Err(format!("has only keys each of which is {UNUSABLE}"));
+            return Err(format!("has no {SUPPORTED_KEY}"));
         }
         let mut ids = BTreeSet::new();
         for key in &keys {
             match &key.id {
-                Some(id) if !ids.insert(id) => return Err(format!("has two keys {id:?}")),
+                Some(id) if !ids.insert(id) => {
+                    return Err(format!("has two keys with the id {id:?}"));
+                }
                 None if keys.len() > 1 => {
-                    return Err("has several keys, and one of them is without `kid`".to_owned());
+                    return Err("has several keys, one of them without `kid`".to_owned());
                 }
                 Some(_) | None => {}
             }
@@ -109,7 +118,7 @@ impl Keys {
         Ok(Self(keys))
     }
 
-    /// Whether one of these keys signed `message`: the one that the token names, or the only one.
+    /// Verifies the signature of `message` with the key that the token names, or the only key.
     pub(super) fn verify(
         &self,
         (algorithm, key_id): (&str, Option<&str>),
@@ -139,16 +148,16 @@ impl Keys {
 }
 
 fn key_set(text: &[u8]) -> Result<KeySet, String> {
-    serde_json::from_slice(text).map_err(|error| format!("is no JSON Web Key Set: {error}"))
+    serde_json::from_slice(text).map_err(|error| format!("is not a JSON Web Key Set: {error}"))
 }
 
-/// What is said of a key that no signature can be checked with.
-const UNUSABLE: &str =
-    "no key for signatures that is understood (RSA of 2048 to 8192 bits, P-256, P-384 or Ed25519)";
+/// Keys that can verify signatures, for error messages.
+const SUPPORTED_KEY: &str =
+    "supported signature key (RSA of 2048 to 8192 bits, P-256, P-384 or Ed25519)";
 
 impl Key {
-    /// A public key for signatures, if that is what it is.
-    fn of(jwk: &Jwk) -> Option<Self> {
+    /// Returns the key if it is a supported public key for signatures.
+    fn from_jwk(jwk: &Jwk) -> Option<Self> {
         let common = &jwk.common;
         let is_for_signatures = common
             .public_key_use
@@ -160,7 +169,7 @@ impl Key {
                 .is_none_or(|operations| operations.contains(&KeyOperations::Verify));
         let algorithm = algorithm(jwk).filter(|_| is_for_signatures)?;
         let key = DecodingKey::from_jwk(jwk).ok()?;
-        is_sound(&key, algorithm).then(|| Self {
+        is_valid_key(&key, algorithm).then(|| Self {
             id: common.key_id.clone(),
             algorithm,
             key,
@@ -168,10 +177,10 @@ impl Key {
     }
 }
 
-/// The algorithm that a public key is for: the one that it names if it can do that, else the usual one of its kind. A
-/// secret in a set of public keys is none.
+/// Returns the algorithm of a public key: its `alg` if the key type supports it, else the default
+/// of the type. A symmetric secret in a public set is rejected.
 fn algorithm(jwk: &Jwk) -> Option<Algorithm> {
-    let usual = match &jwk.algorithm {
+    let default = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => Algorithm::RS256,
         AlgorithmParameters::EllipticCurve(key) => match key.curve {
             EllipticCurve::P256 => Algorithm::ES256,
@@ -184,15 +193,16 @@ fn algorithm(jwk: &Jwk) -> Option<Algorithm> {
         _ => return None,
     };
     let Some(named) = jwk.common.key_algorithm else {
-        return Some(usual);
+        return Some(default);
     };
     let named = Algorithm::try_from(named).ok()?;
-    let is_rsa = named.family() == AlgorithmFamily::Rsa && usual == Algorithm::RS256;
-    (named == usual || is_rsa).then_some(named)
+    let is_rsa = named.family() == AlgorithmFamily::Rsa && default == Algorithm::RS256;
+    (named == default || is_rsa).then_some(named)
 }
 
-/// Whether the numbers are those of such a key; otherwise every token would be refused, and nobody would know why.
-fn is_sound(key: &DecodingKey, algorithm: Algorithm) -> bool {
+/// Returns whether the key material is valid. An invalid key would reject every token without a
+/// visible reason.
+fn is_valid_key(key: &DecodingKey, algorithm: Algorithm) -> bool {
     const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
     let on_curve: &'static dyn VerificationAlgorithm = match algorithm {
         Algorithm::ES256 => &ECDSA_P256_SHA256_FIXED,

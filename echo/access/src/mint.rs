@@ -1,4 +1,4 @@
-//! New opaque tokens.
+//! Generation of opaque tokens.
 
 use std::fmt::Write;
 use std::io;
@@ -8,30 +8,30 @@ use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// How every opaque token begins, so that people and scanners for secrets know it when they see it.
+/// Prefix of every opaque token, recognized by people and secret scanners.
 pub const PREFIX: &str = "echo_";
 
-/// Random bytes in a token: nobody guesses it, so a hash without salt keeps it.
+/// Random bytes in a token: enough that a hash without salt is safe.
 const RANDOM_BYTES: usize = 32;
 
-/// Characters behind the prefix: the random bytes in base64.
+/// Characters after the prefix: the random bytes in base64.
 const RANDOM_CHARS: usize = 43;
 
 /// The SHA-256 of a token.
 pub(super) type Hash = [u8; SHA256_OUTPUT_LEN];
 
-/// Makes a token, and its SHA-256 in hexadecimal digits, which is what the access file has of it.
+/// Generates a token. Returns it with its SHA-256 in hexadecimal, which goes into the access file.
 pub fn new_token() -> io::Result<(String, String)> {
     let mut random = [0; RANDOM_BYTES];
     rand::fill(&mut random)
-        .map_err(|_unspecified| io::Error::other("the system has no random numbers"))?;
+        .map_err(|_unspecified| io::Error::other("cannot get random numbers from the system"))?;
     let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random));
     let hash = hex(&hash(&token));
     Ok((token, hash))
 }
 
-/// Whether a text could have been made here.
-pub(super) fn has_form(token: &str) -> bool {
+/// Returns whether the text has the format of an opaque token.
+pub(super) fn is_well_formed(token: &str) -> bool {
     let Some(random) = token.strip_prefix(PREFIX) else {
         return false;
     };
@@ -47,20 +47,20 @@ pub(super) fn hash(token: &str) -> Hash {
     hash
 }
 
-/// What stands for a token in logs: eight digits of its hash.
+/// Short form of a token's hash in logs: its first eight digits.
 pub(super) fn short(hash: &Hash) -> String {
     hex(hash).chars().take(8).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _infallible = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// A hash as the file writes it.
+/// Parses a hash in hexadecimal.
 pub(super) fn unhex(text: &str) -> Option<Hash> {
     let digits: Option<Vec<u8>> = text.chars().map(digit).collect();
     let pairs = digits?;
@@ -80,12 +80,12 @@ fn digit(c: char) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{has_form, hash, new_token, short, unhex};
+    use super::{hash, is_well_formed, new_token, short, unhex};
 
     #[test]
     fn a_new_token_has_the_form_and_its_hash_is_read_again() {
         let (token, hex) = new_token().unwrap();
-        assert!(has_form(&token), "{token}");
+        assert!(is_well_formed(&token), "{token}");
         assert_eq!(token.len(), 48);
         assert_eq!(unhex(&hex), Some(hash(&token)));
         assert!(hex.starts_with(&short(&hash(&token))));

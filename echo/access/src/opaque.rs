@@ -1,4 +1,4 @@
-//! Opaque tokens, of which the file has the hashes.
+//! Opaque tokens, stored as hashes in the access file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use echo_core::units::Nanos;
 use crate::mint::{self, Hash};
 use crate::{Principal, Rejected};
 
-/// All opaque tokens of the file.
+/// All opaque tokens of the access file.
 #[derive(Debug, Default)]
 pub(super) struct OpaqueTokens(Vec<OpaqueToken>);
 
-/// An entry of the file.
+/// An entry of the access file.
 #[derive(Debug)]
 pub(super) struct OpaqueToken {
     pub(super) hash: Hash,
@@ -22,23 +22,23 @@ pub(super) struct OpaqueToken {
 }
 
 impl OpaqueTokens {
-    /// Takes the entries, each with its place in the file, and reports tokens that are there twice.
+    /// Collects the entries, each with its position in the file, and reports duplicate tokens.
     pub(super) fn new(entries: Vec<(String, OpaqueToken)>, mistakes: &mut Vec<String>) -> Self {
         let mut places = BTreeMap::new();
         for (place, token) in &entries {
             if let Some(earlier) = places.insert(token.hash, place) {
-                mistakes.push(format!("{place}.sha256: is the token of {earlier}, too"));
+                mistakes.push(format!("{place}.sha256: is the same token as {earlier}"));
             }
         }
         Self(entries.into_iter().map(|(_, token)| token).collect())
     }
 
     pub(super) fn identify(&self, token: &str, now: Nanos) -> Result<Arc<Principal>, Rejected> {
-        if !mint::has_form(token) {
+        if !mint::is_well_formed(token) {
             return Err(Rejected::Malformed);
         }
         let hash = mint::hash(token);
-        // Every entry is compared to its end, so that the time says nothing about how near a guess was.
+        // All entries are compared in full, so that timing does not reveal a near match.
         let found = self.0.iter().fold(None, |found, entry| {
             let is_equal = verify_slices_are_equal(&entry.hash, &hash).is_ok();
             if is_equal { Some(entry) } else { found }

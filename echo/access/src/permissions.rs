@@ -1,4 +1,4 @@
-//! What a caller may do: as the file says it of tokens and subjects, or as a token claims it for itself.
+//! Permissions, from the access file or from the claims of a token.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use crate::claims::Claims;
 use crate::scope::{Globs, Scope};
 use crate::{Ask, Rate, Write};
 
-/// What one entry of the file, or one token, allows.
+/// Permissions of one entry of the file, or of one token.
 #[derive(Debug, Clone)]
 pub(super) struct Permissions {
     pub(super) ask: Option<Ask>,
@@ -28,8 +28,9 @@ struct EchoClaim {
 }
 
 impl EchoClaim {
-    /// What stands in `scope` instead (RFC 8693, section 4.2), which has one list of clusters for both.
-    fn of_scopes(scopes: &str) -> Self {
+    /// Parses `scope` (RFC 8693, section 4.2), which has one list of clusters for queries and
+    /// writes.
+    fn from_scopes(scopes: &str) -> Self {
         let has = |name: &str| scopes.split(' ').any(|scope| scope == name);
         let named = scopes
             .split(' ')
@@ -45,10 +46,10 @@ impl EchoClaim {
     }
 
     fn permissions(self, rate: Rate) -> Result<Permissions, NoName> {
-        let clusters = Scope::of(patterns(&self.clusters)?);
+        let clusters = Scope::from_patterns(patterns(&self.clusters)?);
         let tools = match self.tools {
             Some(tools) if tools.is_empty() => None,
-            Some(tools) => Some(Globs::of(patterns(&tools)?)),
+            Some(tools) => Some(Globs::from_patterns(patterns(&tools)?)),
             None => Some(Globs::everything()),
         };
         let ask = clusters.zip(tools).map(|(clusters, tools)| Ask {
@@ -56,7 +57,7 @@ impl EchoClaim {
             clusters,
             tools,
         });
-        let write = Scope::of(patterns(&self.write)?).map(|clusters| Write {
+        let write = Scope::from_patterns(patterns(&self.write)?).map(|clusters| Write {
             clusters,
             node: None,
         });
@@ -65,16 +66,17 @@ impl EchoClaim {
 }
 
 impl Permissions {
-    /// What a token claims, `rate` times; nothing when it claims nothing that can be understood.
-    pub(super) fn claimed(claims: &Claims, rate: Rate) -> Option<Self> {
+    /// Returns the permissions that a token claims, with this rate limit; `None` if it claims none
+    /// that can be parsed.
+    pub(super) fn from_claims(claims: &Claims, rate: Rate) -> Option<Self> {
         let claim = match &claims.echo {
             Some(claim) => EchoClaim::deserialize(claim).ok()?,
-            None => EchoClaim::of_scopes(claims.scope.as_ref()?.as_str()?),
+            None => EchoClaim::from_scopes(claims.scope.as_ref()?.as_str()?),
         };
         claim.permissions(rate).ok()
     }
 
-    /// Whether these allow anything.
+    /// Returns whether anything is allowed.
     pub(super) const fn are_any(&self) -> bool {
         self.ask.is_some() || self.write.is_some()
     }

@@ -1,4 +1,4 @@
-//! Keys that issuers publish at an address: where they are, and what of them counts. Who fetches them is not said here.
+//! Keys that issuers publish at a URL. Fetching them is the caller's task.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,90 +8,90 @@ use std::sync::Arc;
 
 use crate::keys::Keys;
 
-/// Where the keys of one issuer are. Paths are as the access file writes them.
+/// Location of one issuer's keys. Paths are as written in the access file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeySource {
-    /// The issuer, as its tokens name it.
+    /// Issuer, as in the `iss` claim of its tokens.
     pub issuer: String,
-    /// The address of the set.
+    /// URL of the key set.
     pub url: KeyUrl,
-    /// Authorities, in PEM, that vouch for the address; those of the system when absent.
+    /// CA certificates, in PEM, that the server is verified with; those of the system when absent.
     pub ca: Option<PathBuf>,
-    /// The file with the bearer token that is shown there.
+    /// File with the bearer token for requests to the URL.
     pub token: Option<PathBuf>,
 }
 
-/// An address that nobody else can answer for: over TLS, or on this machine.
+/// A URL that cannot be spoofed: over TLS, or on the local host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyUrl(String);
 
-/// Why an address is not one for keys.
+/// Error of a URL that is not allowed for keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is no address of the form https://HOST/PATH (http:// only on this machine)")]
-pub struct NoKeyUrl;
+#[error("is not a URL of the form https://HOST/PATH (http:// only for the local host)")]
+pub struct InvalidKeyUrl;
 
-/// The keys of one issuer as it published them.
+/// Keys of one issuer, as published.
 #[derive(Debug, Clone)]
 pub struct KeySet(Arc<Keys>);
 
-/// What issuers have published, as far as it was fetched.
+/// Published keys of all issuers, as far as they have been fetched.
 #[derive(Debug, Clone, Default)]
-pub struct Published(BTreeMap<KeySource, KeySet>);
+pub struct PublishedKeys(BTreeMap<KeySource, KeySet>);
 
 impl KeyUrl {
-    /// The address as text.
+    /// Returns the URL as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl FromStr for KeyUrl {
-    type Err = NoKeyUrl;
+    type Err = InvalidKeyUrl;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic()) && !text.contains('#');
-        let (scheme, rest) = text.split_once("://").ok_or(NoKeyUrl)?;
+        let (scheme, rest) = text.split_once("://").ok_or(InvalidKeyUrl)?;
         let authority = rest.split(['/', '?']).next().unwrap_or(rest);
         let is_known = matches!(scheme, "https" | "http");
         let is_named = !authority.is_empty() && !authority.contains('@');
-        if is_plain && is_known && is_named && !is_overheard(text) {
+        if is_plain && is_known && is_named && !is_insecure_url(text) {
             return Ok(Self(text.to_owned()));
         }
-        Err(NoKeyUrl)
+        Err(InvalidKeyUrl)
     }
 }
 
 impl KeySet {
-    /// Reads a JSON Web Key Set that came from outside: public keys only.
+    /// Parses a JSON Web Key Set from an untrusted source: public keys only.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         Keys::published(text).map(|keys| Self(Arc::new(keys)))
     }
 }
 
-impl Published {
-    /// Takes over what an issuer publishes now, in place of what it published before.
+impl PublishedKeys {
+    /// Replaces the keys of an issuer.
     pub fn insert(&mut self, source: KeySource, keys: KeySet) {
         self.0.insert(source, keys);
     }
 
-    /// Forgets the keys of those that `keep` does not name.
+    /// Removes the keys of sources for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&KeySource) -> bool) {
         self.0.retain(|source, _| keep(source));
     }
 
-    pub(super) fn of(&self, source: &KeySource) -> Option<&Keys> {
+    pub(super) fn get(&self, source: &KeySource) -> Option<&Keys> {
         self.0.get(source).map(|keys| &*keys.0)
     }
 }
 
-/// Whether others than this machine can read what is sent to this address, and answer in its place.
-pub fn is_overheard(url: &str) -> bool {
+/// Returns whether another host could read or answer requests to this URL.
+pub fn is_insecure_url(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else {
         return false;
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
     let host = match authority.strip_prefix('[') {
-        // What stands before `@` is no host.
+        // User information before `@` is not a host.
         _ if authority.contains('@') => None,
         Some(address) => address.split(']').next(),
         None => authority.split(':').next(),
@@ -105,7 +105,7 @@ pub fn is_overheard(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{KeyUrl, is_overheard};
+    use super::{KeyUrl, is_insecure_url};
 
     #[test]
     fn keys_come_from_where_nobody_else_can_answer() {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_stands_before_an_at_sign_is_no_host() {
-        assert!(is_overheard("http://localhost:1@echo.example:8081"));
-        assert!(!is_overheard("http://localhost:8081"));
+        assert!(is_insecure_url("http://localhost:1@echo.example:8081"));
+        assert!(!is_insecure_url("http://localhost:8081"));
     }
 }

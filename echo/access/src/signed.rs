@@ -1,4 +1,4 @@
-//! Issuers with keys of each kind, made when the tests run, and what they sign.
+//! Test issuers with generated keys of each type, and tokens signed by them.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -22,37 +22,37 @@ use crate::Access;
 /// 2026-06-01, in seconds since 1970.
 pub const NOW_SECONDS: i64 = 1_780_272_000;
 
-/// The instant so many seconds after [`NOW_SECONDS`].
+/// Returns the instant this many seconds after [`NOW_SECONDS`].
 pub fn at(seconds: i64) -> Nanos {
     Nanos::new((NOW_SECONDS + seconds) * 1_000_000_000)
 }
 
-/// A key that signs, and what checks its signatures.
+/// A signing key and the file that verifies its signatures.
 #[derive(Debug)]
 pub struct SigningKey {
-    /// How it signs.
+    /// Signature algorithm.
     pub algorithm: Algorithm,
-    /// Its secret half.
+    /// Private key or secret.
     pub private: EncodingKey,
-    /// The secret, or the public key in PEM.
+    /// Contents of the key file: the secret, or the public key in PEM.
     pub file: Vec<u8>,
 }
 
-/// An issuer as one access file knows it.
+/// An issuer with its entry in an access file.
 #[derive(Debug)]
 pub struct Idp {
-    /// Name of the issuer.
+    /// Name of the test case.
     pub name: &'static str,
-    /// What it signs with.
+    /// Key that it signs with.
     pub key: &'static SigningKey,
-    /// Another key of the same kind, which nobody knows.
+    /// Unknown key of the same type.
     pub stranger: &'static SigningKey,
-    /// The field that names the file.
+    /// Field that names the key file.
     field: &'static str,
-    /// Name of the file with the key.
+    /// Name of the key file.
     pub file_name: &'static str,
     file: Arc<[u8]>,
-    /// Name of the key in headers, if it has one.
+    /// Key id in token headers, if any.
     pub key_id: Option<&'static str>,
 }
 
@@ -112,7 +112,7 @@ fn ed25519() -> SigningKey {
     }
 }
 
-/// Bytes in the form of PEM.
+/// Encodes bytes as PEM.
 pub fn pem(label: &str, der: &[u8]) -> Vec<u8> {
     let text = STANDARD.encode(der);
     let lines: Vec<&str> = text
@@ -124,7 +124,7 @@ pub fn pem(label: &str, der: &[u8]) -> Vec<u8> {
     format!("-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n").into_bytes()
 }
 
-/// The public half of a key in a set.
+/// Returns the public key as an entry of a key set.
 pub fn jwk(key: &SigningKey, id: &str) -> Value {
     let jwk = Jwk::from_encoding_key(&key.private, key.algorithm).unwrap();
     let mut jwk = serde_json::to_value(jwk).unwrap();
@@ -132,7 +132,7 @@ pub fn jwk(key: &SigningKey, id: &str) -> Value {
     jwk
 }
 
-/// The three public keys in one set, among others that are not for this.
+/// Returns a set of the three public keys, among keys that are not for signatures.
 fn key_set() -> Arc<[u8]> {
     let [_, rsa, ecdsa, ed25519, _, strange_rsa, ..] = &*KEYS;
     let mut for_encryption = jwk(strange_rsa, "rsa");
@@ -147,7 +147,7 @@ fn key_set() -> Arc<[u8]> {
     Arc::from(set.to_string().into_bytes())
 }
 
-/// Every kind of key in every form of file.
+/// Returns issuers with every key type in every file format.
 pub fn every_form() -> Vec<Idp> {
     let [
         secret,
@@ -189,7 +189,7 @@ pub fn every_form() -> Vec<Idp> {
     ]
 }
 
-/// A dashboard's claims, which are in order.
+/// Valid claims of a dashboard.
 pub fn claims() -> Value {
     json!({
         "iss": "https://idp.example",
@@ -202,13 +202,13 @@ pub fn claims() -> Value {
     })
 }
 
-/// Parts of a token as they are signed.
+/// Returns the signing input of a token.
 pub fn unsigned(header: &Value, claims: &Value) -> String {
     let part = |json: &Value| URL_SAFE_NO_PAD.encode(json.to_string());
     format!("{}.{}", part(header), part(claims))
 }
 
-/// A token: header and claims, signed with the key.
+/// Returns a token: header and claims, signed with the key.
 pub fn signed(header: &Value, claims: &Value, key: &SigningKey) -> String {
     let message = unsigned(header, claims);
     let signature = crypto::sign(message.as_bytes(), &key.private, key.algorithm).unwrap();
@@ -216,7 +216,7 @@ pub fn signed(header: &Value, claims: &Value, key: &SigningKey) -> String {
 }
 
 impl Idp {
-    /// The access file that knows this issuer and nobody else, with what is added to its entry.
+    /// Parses an access file with only this issuer and these additional lines in its entry.
     pub fn access(&self, more: &str) -> Access {
         let (field, file_name) = (self.field, self.file_name);
         let yaml = format!(
@@ -229,7 +229,7 @@ impl Idp {
         Access::parse(&yaml, &read).unwrap()
     }
 
-    /// The header of its tokens.
+    /// Returns the header of its tokens.
     pub fn header(&self) -> Value {
         let algorithm = format!("{:?}", self.key.algorithm);
         match self.key_id {
@@ -238,7 +238,7 @@ impl Idp {
         }
     }
 
-    /// A token with these claims.
+    /// Returns a token with these claims.
     pub fn token(&self, claims: &Value) -> String {
         signed(&self.header(), claims, self.key)
     }

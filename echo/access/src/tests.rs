@@ -23,8 +23,8 @@ fn cluster(name: &str) -> ClusterId {
     name.parse().unwrap()
 }
 
-/// What a caller may do, on one line.
-fn told(principal: &Principal) -> String {
+/// Describes the permissions of a caller on one line.
+fn describe(principal: &Principal) -> String {
     let clusters = ["prod", "lab-1"];
     let of = |allows: &dyn Fn(&ClusterId) -> bool| {
         let allowed = clusters.iter().filter(|name| allows(&cluster(name)));
@@ -50,7 +50,7 @@ fn told(principal: &Principal) -> String {
 fn whoever_needs_no_token_may_do_everything() {
     let local = Principal::local();
     assert_eq!(
-        told(&local),
+        describe(&local),
         "local local: ask(prod+lab-1, 2 tools sql) write(prod+lab-1)"
     );
     assert_eq!(local.not_after, None);

@@ -33,7 +33,7 @@ pub struct Score {
     pub named: u32,
     /// Of those, the ones in which the first (or latest) rank named was right.
     pub located: u32,
-    /// NamedSubjects culprits by whether their class was right.
+    /// Named culprits by whether their class was right.
     pub classes: BTreeMap<ClassVerdict, u32>,
     /// Steps from the beginning to the alert.
     pub to_detect: Vec<f64>,

@@ -1,7 +1,7 @@
-//! One line of JSON for every attempt to ask something, also for those that are turned down or hung up on.
+//! Audit log: one line of JSON for every request, including rejected and cancelled ones.
 //!
-//! The line is written when what answers the attempt is dropped, so there is no way of ending without one. What is known of
-//! the attempt is noted along its way. A token never gets here, only what names it.
+//! The line is written when the request's guard is dropped, so no request ends without one. Fields
+//! are added while the request is processed. Tokens are never logged, only their ids.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,23 +26,23 @@ use echo_ingest::memory_account::Peer;
 
 pub mod log;
 
-/// Longest text that is taken over from outside, in characters.
+/// Longest text taken from a request, in characters.
 const MAX_TEXT: usize = 256;
 
-/// Longest input of a tool that is written out, in bytes of JSON.
+/// Longest input of a tool that is logged, in bytes of JSON.
 const MAX_INPUT: usize = 2_048;
 
-/// Header that says how a call over gRPC ended.
+/// Header with the status of a gRPC call.
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// Header that says which revision of the Model Context Protocol is spoken.
+/// Header with the revision of the Model Context Protocol.
 const MCP_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
-/// What is known of an attempt so far. Clones are the same.
+/// Audit record of one request. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Attempt(Arc<Mutex<Known>>);
+pub struct AuditRecord(Arc<Mutex<RecordState>>);
 
-struct Known {
+struct RecordState {
     fields: Map<String, Value>,
     outcome: Option<Code>,
     is_written: bool,
@@ -50,14 +50,14 @@ struct Known {
     log: AuditLog,
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for RecordState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Known").finish_non_exhaustive()
+        f.debug_struct("RecordState").finish_non_exhaustive()
     }
 }
 
-impl Attempt {
-    /// An attempt that begins now.
+impl AuditRecord {
+    /// Starts the record of a request.
     fn begin((log, clock): (&AuditLog, &dyn Clock), request: &Request) -> Self {
         let mut fields = Map::new();
         let mut put = |name: &str, value: Value| {
@@ -70,12 +70,12 @@ impl Attempt {
         put("peer", json!(peer.map(|peer| peer.0.ip().to_string())));
         put("transport", json!(transport(request)));
         put("method", json!(request.method().as_str()));
-        put("path", json!(shown(request.uri().path())));
+        put("path", json!(sanitize(request.uri().path())));
         put(
             "client",
-            json!(text(request.headers(), &USER_AGENT).map(shown)),
+            json!(text(request.headers(), &USER_AGENT).map(sanitize)),
         );
-        Self(Arc::new(Mutex::new(Known {
+        Self(Arc::new(Mutex::new(RecordState {
             fields,
             outcome: None,
             is_written: false,
@@ -84,29 +84,30 @@ impl Attempt {
         })))
     }
 
-    /// Notes who it is.
-    pub fn by(&self, principal: &Principal) {
-        let mut known = self.known();
-        known.put("principal", json!(shown(&principal.id)));
-        known.put("auth_kind", json!(principal.kind.name()));
-        known.put("token_id", json!(shown(&principal.token_id)));
+    /// Records the principal.
+    pub fn set_principal(&self, principal: &Principal) {
+        let mut state = self.state();
+        state.put("principal", json!(sanitize(&principal.id)));
+        state.put("auth_kind", json!(principal.kind.name()));
+        state.put("token_id", json!(sanitize(&principal.token_id)));
     }
 
-    /// Notes why nobody knows who it is.
-    pub fn rejected(&self, why: &'static str) {
-        self.known().put("rejected", json!(why));
+    /// Records why authentication failed.
+    pub fn set_rejection(&self, why: &'static str) {
+        self.state().put("rejected", json!(why));
     }
 
-    /// Notes which tool is asked what. SQL is written beside its hash, by which equal statements are found.
-    pub fn asks(&self, tool: &str, input: &Value) {
-        let mut known = self.known();
-        known.put("tool", json!(shown(tool)));
+    /// Records the tool and its input. SQL is logged with its hash, so that equal statements can be
+    /// found.
+    pub fn set_tool_call(&self, tool: &str, input: &Value) {
+        let mut state = self.state();
+        state.put("tool", json!(sanitize(tool)));
         if let Some(cluster) = input.get("cluster").and_then(Value::as_str) {
-            known.put("cluster", json!(shown(cluster)));
+            state.put("cluster", json!(sanitize(cluster)));
         }
         if let Some(sql) = input.get("sql").and_then(Value::as_str) {
             let hash = digest(&SHA256, sql.as_bytes());
-            known.put("sql_sha256", json!(hex(hash.as_ref())));
+            state.put("sql_sha256", json!(hex(hash.as_ref())));
         }
         let text = input.to_string();
         let is_whole = text.len() <= MAX_INPUT;
@@ -115,55 +116,55 @@ impl Attempt {
         } else {
             json!(text.chars().take(MAX_INPUT).collect::<String>())
         };
-        known.put("input", input);
-        known.put("input_truncated", json!(!is_whole));
+        state.put("input", input);
+        state.put("input_truncated", json!(!is_whole));
     }
 
-    /// Notes what a tool came to, where the status of the response does not say it.
-    pub fn came_to(&self, outcome: Code) {
-        self.known().outcome = Some(outcome);
+    /// Records the outcome of a tool, where the response status does not show it.
+    pub fn set_outcome(&self, outcome: Code) {
+        self.state().outcome = Some(outcome);
     }
 
-    /// Writes the line, unless it has been.
+    /// Writes the line, unless it has been written.
     fn finish(&self, outcome: &str, response: Option<&Response>) {
-        let mut known = self.known();
-        if known.is_written {
+        let mut state = self.state();
+        if state.is_written {
             return;
         }
-        known.is_written = true;
-        let outcome = match known.outcome {
+        state.is_written = true;
+        let outcome = match state.outcome {
             Some(code) if response.is_some() => code.name(),
             _ => outcome,
         };
-        known.put("outcome", json!(outcome));
-        known.put(
+        state.put("outcome", json!(outcome));
+        state.put(
             "status",
             json!(response.map(|response| response.status().as_u16())),
         );
         let bytes = response.and_then(|response| response.body().size_hint().exact());
-        known.put("bytes", json!(bytes));
-        let millis = known.began.elapsed().as_secs_f64() * 1e3;
-        known.put("duration_ms", json!((millis * 1e3).round() / 1e3));
-        let line = Value::Object(std::mem::take(&mut known.fields)).to_string();
-        known.log.write(&line);
+        state.put("bytes", json!(bytes));
+        let millis = state.began.elapsed().as_secs_f64() * 1e3;
+        state.put("duration_ms", json!((millis * 1e3).round() / 1e3));
+        let line = Value::Object(std::mem::take(&mut state.fields)).to_string();
+        state.log.write(&line);
     }
 
-    // Nothing that holds this lock can panic.
-    fn known(&self) -> MutexGuard<'_, Known> {
+    // No code panics while it holds this lock.
+    fn state(&self) -> MutexGuard<'_, RecordState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl RecordState {
     fn put(&mut self, name: &str, value: Value) {
         self.fields.insert(name.to_owned(), value);
     }
 }
 
-/// Writes the line when what answers the attempt is dropped before it has answered.
-struct Unfinished(Attempt);
+/// Writes the line when the request is dropped before it has a response.
+struct FinishOnDrop(AuditRecord);
 
-impl Drop for Unfinished {
+impl Drop for FinishOnDrop {
     fn drop(&mut self) {
         let outcome = if std::thread::panicking() {
             Code::Internal.name()
@@ -174,27 +175,27 @@ impl Drop for Unfinished {
     }
 }
 
-/// What attempts are written with.
+/// Audit log and clock of the audit middleware.
 #[derive(Debug, Clone)]
-pub struct Auditing {
-    /// Where the lines go.
+pub struct AuditContext {
+    /// Destination of the lines.
     pub log: AuditLog,
-    /// When they happened.
+    /// Clock of their timestamps.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Writes a line for every request but those of probes.
-pub(crate) async fn audited(
-    State(auditing): State<Auditing>,
+/// Writes a line for every request except probes.
+pub(crate) async fn audit_requests(
+    State(audit): State<AuditContext>,
     mut request: Request,
     next: Next,
 ) -> Response {
     if is_probe(request.uri().path()) {
         return next.run(request).await;
     }
-    let attempt = Attempt::begin((&auditing.log, &*auditing.clock), &request);
-    request.extensions_mut().insert(attempt.clone());
-    let unfinished = Unfinished(attempt);
+    let record = AuditRecord::begin((&audit.log, &*audit.clock), &request);
+    request.extensions_mut().insert(record.clone());
+    let guard = FinishOnDrop(record);
     let response = next.run(request).await;
     let outcome = Code::from_http(response.status().as_u16());
     let outcome = match outcome {
@@ -202,26 +203,26 @@ pub(crate) async fn audited(
         None if response.status().is_success() => "ok",
         None => Code::Invalid.name(),
     };
-    unfinished.0.finish(outcome, Some(&response));
+    guard.0.finish(outcome, Some(&response));
     response
 }
 
-/// Writes a line for every request for measurements to be stored that is turned down because of who sends it. Those that are
-/// taken are counted by metrics: there are thousands in a second.
-pub(crate) async fn audited_refusals(
-    State(auditing): State<Auditing>,
+/// Writes a line for every ingest request that is rejected because of its sender. Accepted
+/// requests, thousands per second, are counted by metrics.
+pub(crate) async fn audit_refusals(
+    State(audit): State<AuditContext>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let attempt = Attempt::begin((&auditing.log, &*auditing.clock), &request);
-    request.extensions_mut().insert(attempt.clone());
+    let record = AuditRecord::begin((&audit.log, &*audit.clock), &request);
+    request.extensions_mut().insert(record.clone());
     let response = next.run(request).await;
-    let refusal = attempt
-        .known()
+    let refusal = record
+        .state()
         .outcome
         .or_else(|| is_forbidden(&response).then_some(Code::Forbidden));
     if let Some(code) = refusal {
-        attempt.finish(code.name(), Some(&response));
+        record.finish(code.name(), Some(&response));
     }
     response
 }
@@ -235,7 +236,8 @@ fn is_forbidden(response: &Response) -> bool {
         || grpc.and_then(|text| text.parse().ok()) == Some(Code::Forbidden.grpc())
 }
 
-/// What is asked every few seconds by whoever runs Echo, and says nothing of anybody.
+/// Returns whether the path is a probe, requested every few seconds and without content worth
+/// auditing.
 fn is_probe(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
@@ -244,7 +246,7 @@ fn transport(request: &Request) -> String {
     if !request.uri().path().starts_with("/mcp") {
         return "http".to_owned();
     }
-    let version = text(request.headers(), &MCP_VERSION).map(shown);
+    let version = text(request.headers(), &MCP_VERSION).map(sanitize);
     version.map_or_else(|| "mcp".to_owned(), |version| format!("mcp {version}"))
 }
 
@@ -262,8 +264,8 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// A text from outside, short and without what nobody sees.
-fn shown(text: &str) -> String {
+/// Truncates a text from a request and removes invisible characters.
+fn sanitize(text: &str) -> String {
     let plain = text.chars().filter(|c| !is_hidden(*c));
     plain.take(MAX_TEXT).collect()
 }

@@ -1,6 +1,7 @@
-//! Who calls: the bearer token of a request, turned into a principal, and what that may do.
+//! Authentication: verifies the bearer token of a request and checks the permissions of its
+//! principal.
 //!
-//! Callers are told that they are not known, or that they may not do this, and nothing of the reason.
+//! Callers learn that they are not authenticated or not authorized, never why.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,15 +19,15 @@ use echo_core::error::Code;
 use echo_tools::error_body;
 use tokio::sync::watch;
 
-use crate::audit::Attempt;
-use crate::jwks::KeySets;
+use crate::audit::AuditRecord;
+use crate::jwks::JwksCache;
 use crate::rate_limit::{Failures, Rates};
 use crate::response::failure;
 use crate::session;
 use echo_ingest::memory_account::Peer;
 use echo_ingest::respond;
 
-/// What is answered to everybody, so that probes and clients find out what they talk to.
+/// Paths without authentication, for probes and for clients that identify the server.
 const PUBLIC: [&str; 6] = [
     "/healthz",
     "/readyz",
@@ -36,20 +37,20 @@ const PUBLIC: [&str; 6] = [
     "/logout",
 ];
 
-/// What agents ask who do not listen to what they are answered when they send.
-const FOR_AGENTS: &str = "/api/v1/threshold";
+/// Path polled by agents that ignore the policy in ingest responses.
+const THRESHOLD_PATH: &str = "/api/v1/threshold";
 
-/// Challenges of RFC 6750: nothing was shown, what was shown is not known, what is known may not do this.
-const NOTHING_SHOWN: &str = "Bearer realm=\"echo\"";
-const NOT_KNOWN: &str = "Bearer realm=\"echo\", error=\"invalid_token\"";
-const NOT_ALLOWED: &str = "Bearer realm=\"echo\", error=\"insufficient_scope\"";
+/// Challenges of RFC 6750: no token, unknown token, missing permission.
+const MISSING_TOKEN: &str = "Bearer realm=\"echo\"";
+const INVALID_TOKEN: &str = "Bearer realm=\"echo\", error=\"invalid_token\"";
+const INSUFFICIENT_SCOPE: &str = "Bearer realm=\"echo\", error=\"insufficient_scope\"";
 
-/// Who is let in. Clones are the same.
+/// Authenticates requests. Clones share the state.
 #[derive(Debug, Clone)]
-pub struct Gate {
+pub struct Authenticator {
     access: Option<watch::Receiver<Arc<Access>>>,
     clock: Arc<dyn Clock>,
-    key_sets: KeySets,
+    jwks: JwksCache,
     failures: Failures,
     rates: Rates,
     counts: Arc<Counts>,
@@ -61,101 +62,105 @@ struct Counts {
     limited: AtomicU64,
 }
 
-/// Who sends a request, as far as anybody is known: absent where everybody is answered.
+/// The authenticated caller of a request; `None` on public paths without a valid token.
 #[derive(Debug, Clone)]
 pub struct Caller(pub Option<Arc<Principal>>);
 
-/// Why somebody is not let in.
+/// Reason for rejecting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
-    /// No token was shown.
-    NothingShown,
-    /// The token is not known, or not good.
-    NotKnown(Rejected),
-    /// So many tokens from this address were not known that it has to wait.
+enum AuthError {
+    /// The request has no token.
+    MissingToken,
+    /// The token is unknown or not valid.
+    InvalidToken(Rejected),
+    /// Too many invalid tokens from this address; retry after this time.
     TooManyFailures(Duration),
-    /// The principal asks more often than he may.
-    TooOften(Duration),
-    /// The token is known, and is not for questions.
-    NotForAsking,
-    /// The token is known, and is not for measurements.
-    NotForSending,
+    /// The principal exceeds its rate limit; retry after this time.
+    RateLimited(Duration),
+    /// The token does not permit queries.
+    WriteOnlyToken,
+    /// The token does not permit sending measurements.
+    ReadOnlyToken,
 }
 
-impl Gate {
-    /// Lets in whom `access` knows, as it is at that moment; everybody without it.
+impl Authenticator {
+    /// Authenticates by the current value of `access`; allows every request without it.
     pub fn new(access: Option<watch::Receiver<Arc<Access>>>, clock: Arc<dyn Clock>) -> Self {
         Self {
             access,
             clock,
-            key_sets: KeySets::default(),
+            jwks: JwksCache::default(),
             failures: Failures::default(),
             rates: Rates::default(),
             counts: Arc::default(),
         }
     }
 
-    /// Also by keys that issuers publish.
+    /// Adds keys that issuers publish.
     #[must_use]
-    pub fn with_keys(self, key_sets: KeySets) -> Self {
-        Self { key_sets, ..self }
+    pub fn with_jwks(self, jwks: JwksCache) -> Self {
+        Self { jwks, ..self }
     }
 
-    /// Requests whose token was missing or not valid, since the start.
+    /// Returns the number of requests with a missing or invalid token since the start.
     pub fn rejected(&self) -> u64 {
         self.counts.rejected.load(Relaxed)
     }
 
-    /// Requests that came too often, since the start.
+    /// Returns the number of requests over a rate limit since the start.
     pub fn limited(&self) -> u64 {
         self.counts.limited.load(Relaxed)
     }
 
-    /// Counts and says that somebody is not let in.
-    fn refuse(&self, refusal: Refusal) -> Response {
-        self.count(refusal);
-        refusal.for_people()
+    /// Counts the rejection and returns its response.
+    fn refuse(&self, error: AuthError) -> Response {
+        self.count(error);
+        error.into_http()
     }
 
-    /// Shows a browser where to say who uses it; whoever failed too often has to wait first.
-    fn send_to_login(&self, refusal: Refusal, request: &Request) -> Response {
-        if refusal.code() != Code::Unauthenticated {
-            return self.refuse(refusal);
+    /// Redirects a browser to the login page, unless its address is over the limit of failures.
+    fn send_to_login(&self, error: AuthError, request: &Request) -> Response {
+        if error.code() != Code::Unauthenticated {
+            return self.refuse(error);
         }
-        self.count(refusal);
-        if let Some(attempt) = request.extensions().get::<Attempt>() {
-            attempt.came_to(refusal.code());
+        self.count(error);
+        if let Some(record) = request.extensions().get::<AuditRecord>() {
+            record.set_outcome(error.code());
         }
-        let login = session::login_address(request.uri());
+        let login = session::login_url(request.uri());
         let location =
             HeaderValue::from_str(&login).unwrap_or(HeaderValue::from_static(session::LOGIN_PATH));
         (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
     }
 
-    /// Whether everybody is let in.
-    pub(crate) const fn asks_nobody(&self) -> bool {
+    /// Returns whether authentication is disabled.
+    pub(crate) const fn is_disabled(&self) -> bool {
         self.access.is_none()
     }
 
-    /// Lets in whoever shows this token in a form, as if it had come in a header; else says why not.
-    pub(crate) fn let_in(
+    /// Authorizes a token from a form as if it were in a header.
+    pub(crate) fn authorize(
         &self,
         token: &str,
         extensions: &Extensions,
     ) -> Result<(), (Code, &'static str)> {
-        let identified = self.identify(Some(token), address(extensions));
-        noted(extensions.get::<Attempt>(), &identified);
-        let refusal = match identified {
-            Ok(principal) if principal.ask.is_none() => Some(Refusal::NotForAsking),
-            Ok(principal) => self.rates.take(&principal).err().map(Refusal::TooOften),
-            Err(refusal) => Some(refusal),
+        let identified = self.identify(Some(token), peer_address(extensions));
+        audit_identity(extensions.get::<AuditRecord>(), &identified);
+        let error = match identified {
+            Ok(principal) if principal.ask.is_none() => Some(AuthError::WriteOnlyToken),
+            Ok(principal) => self
+                .rates
+                .check(&principal)
+                .err()
+                .map(AuthError::RateLimited),
+            Err(error) => Some(error),
         };
-        let refused = refusal.inspect(|refusal| self.count(*refusal));
-        refused.map_or(Ok(()), |refusal| Err((refusal.code(), refusal.message())))
+        let refused = error.inspect(|error| self.count(*error));
+        refused.map_or(Ok(()), |error| Err((error.code(), error.message())))
     }
 
-    fn count(&self, refusal: Refusal) {
-        match refusal.code() {
+    fn count(&self, error: AuthError) {
+        match error.code() {
             Code::TooMany => self.counts.limited.fetch_add(1, Relaxed),
             _ => self.counts.rejected.fetch_add(1, Relaxed),
         };
@@ -163,144 +168,145 @@ impl Gate {
 
     fn identify(
         &self,
-        shown: Option<&str>,
+        token: Option<&str>,
         from: Option<IpAddr>,
-    ) -> Result<Arc<Principal>, Refusal> {
+    ) -> Result<Arc<Principal>, AuthError> {
         let Some(access) = &self.access else {
             return Ok(Arc::new(Principal::local()));
         };
-        let token = shown.ok_or(Refusal::NothingShown)?;
+        let token = token.ok_or(AuthError::MissingToken)?;
         let access = Arc::clone(&access.borrow());
-        let identified = self.whose(&access, token);
+        let identified = self.verify_token(&access, token);
         identified.map_err(|rejected| {
-            let taken = from.map_or(Ok(()), |address| self.failures.take(address));
-            match taken {
-                Ok(()) => Refusal::NotKnown(rejected),
-                Err(wait) => Refusal::TooManyFailures(wait),
+            let recorded = from.map_or(Ok(()), |address| self.failures.record(address));
+            match recorded {
+                Ok(()) => AuthError::InvalidToken(rejected),
+                Err(wait) => AuthError::TooManyFailures(wait),
             }
         })
     }
 
-    /// Whose token this is. When its key is not known, its issuer may have a new one.
-    fn whose(&self, access: &Access, token: &str) -> Result<Arc<Principal>, Rejected> {
+    /// Verifies a token. If its key is unknown, requests a refresh of the issuer's keys.
+    fn verify_token(&self, access: &Access, token: &str) -> Result<Arc<Principal>, Rejected> {
         let now = self.clock.now();
-        let identified = access.identify_with((token, now), &self.key_sets.published());
+        let identified = access.identify_with((token, now), &self.jwks.published());
         if let Err(Rejected::UnknownKey | Rejected::NoKeys) = identified
-            && let Some(source) = access.key_source_of(token)
+            && let Some(source) = access.key_source_for(token)
         {
-            self.key_sets.wish(source);
+            self.jwks.request_refresh(source);
         }
         identified
     }
 }
 
-/// The token in the header of a request.
-fn bearer_of(headers: &HeaderMap) -> Option<&str> {
-    let shown = headers.get(AUTHORIZATION)?;
-    Some(session::bearer(shown).unwrap_or_default())
+/// Returns the bearer token in the headers.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let token = headers.get(AUTHORIZATION)?;
+    Some(session::bearer(token).unwrap_or_default())
 }
 
-fn address(extensions: &Extensions) -> Option<IpAddr> {
+fn peer_address(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<Peer>().map(|peer| peer.0.ip())
 }
 
-/// Lets in whoever may ask, as often as he may.
-pub(crate) async fn only_readers(
-    State(gate): State<Gate>,
+/// Middleware of the API: requires permission to query, within the rate limit.
+pub(crate) async fn authorize_query(
+    State(auth): State<Authenticator>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let is_public = PUBLIC.contains(&request.uri().path());
-    let identified = gate.identify(session::token(&request), address(request.extensions()));
-    noted(request.extensions().get::<Attempt>(), &identified);
+    let identified = auth.identify(session::token(&request), peer_address(request.extensions()));
+    audit_identity(request.extensions().get::<AuditRecord>(), &identified);
     let caller = match identified {
         Ok(principal) => Some(principal),
         Err(_) if is_public => None,
-        Err(refusal) if session::wants_page(&request) => {
-            return gate.send_to_login(refusal, &request);
+        Err(error) if session::wants_page(&request) => {
+            return auth.send_to_login(error, &request);
         }
-        Err(refusal) => return gate.refuse(refusal),
+        Err(error) => return auth.refuse(error),
     };
     if let Some(principal) = caller.as_ref().filter(|_| !is_public) {
-        if principal.ask.is_none() && request.uri().path() != FOR_AGENTS {
-            return gate.refuse(Refusal::NotForAsking);
+        if principal.ask.is_none() && request.uri().path() != THRESHOLD_PATH {
+            return auth.refuse(AuthError::WriteOnlyToken);
         }
-        if let Err(wait) = gate.rates.take(principal) {
-            return gate.refuse(Refusal::TooOften(wait));
+        if let Err(wait) = auth.rates.check(principal) {
+            return auth.refuse(AuthError::RateLimited(wait));
         }
     }
     request.extensions_mut().insert(Caller(caller));
     next.run(request).await
 }
 
-/// Lets in whoever may send measurements, and puts him among the extensions of the request.
-pub(crate) async fn only_writers(
-    State(gate): State<Gate>,
+/// Middleware of the OTLP listeners: requires permission to send measurements, and adds the
+/// principal to the request's extensions.
+pub(crate) async fn authorize_ingest(
+    State(auth): State<Authenticator>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let shown = bearer_of(request.headers());
-    let identified = gate.identify(shown, address(request.extensions()));
-    noted(request.extensions().get::<Attempt>(), &identified);
-    let refusal = match identified {
+    let token = bearer_token(request.headers());
+    let identified = auth.identify(token, peer_address(request.extensions()));
+    audit_identity(request.extensions().get::<AuditRecord>(), &identified);
+    let error = match identified {
         Ok(principal) if principal.write.is_some() => {
             request.extensions_mut().insert(principal);
             return next.run(request).await;
         }
-        Ok(_) => Refusal::NotForSending,
-        Err(refusal) => refusal,
+        Ok(_) => AuthError::ReadOnlyToken,
+        Err(error) => error,
     };
-    if let Some(attempt) = request.extensions().get::<Attempt>() {
-        attempt.came_to(refusal.code());
+    if let Some(record) = request.extensions().get::<AuditRecord>() {
+        record.set_outcome(error.code());
     }
-    gate.count(refusal);
+    auth.count(error);
     if request.version() == Version::HTTP_2 {
-        return respond::refusal(refusal.code(), refusal.message()).into_http();
+        return respond::refusal(error.code(), error.message()).into_http();
     }
-    refusal.for_people()
+    error.into_http()
 }
 
-/// Notes who it is, or why nobody knows.
-fn noted(attempt: Option<&Attempt>, identified: &Result<Arc<Principal>, Refusal>) {
-    match (attempt, identified) {
-        (Some(attempt), Ok(principal)) => attempt.by(principal),
-        (Some(attempt), Err(Refusal::NotKnown(rejected))) => attempt.rejected(rejected.name()),
-        (Some(attempt), Err(Refusal::NothingShown)) => attempt.rejected("no_token"),
+/// Records the principal, or why authentication failed.
+fn audit_identity(record: Option<&AuditRecord>, identified: &Result<Arc<Principal>, AuthError>) {
+    match (record, identified) {
+        (Some(record), Ok(principal)) => record.set_principal(principal),
+        (Some(record), Err(AuthError::InvalidToken(rejected))) => {
+            record.set_rejection(rejected.name());
+        }
+        (Some(record), Err(AuthError::MissingToken)) => record.set_rejection("no_token"),
         _ => {}
     }
 }
 
-impl Refusal {
+impl AuthError {
     const fn code(self) -> Code {
         match self {
-            Self::NothingShown | Self::NotKnown(_) => Code::Unauthenticated,
-            Self::NotForAsking | Self::NotForSending => Code::Forbidden,
-            Self::TooManyFailures(_) | Self::TooOften(_) => Code::TooMany,
+            Self::MissingToken | Self::InvalidToken(_) => Code::Unauthenticated,
+            Self::WriteOnlyToken | Self::ReadOnlyToken => Code::Forbidden,
+            Self::TooManyFailures(_) | Self::RateLimited(_) => Code::TooMany,
         }
     }
 
     const fn message(self) -> &'static str {
         match self {
-            Self::NothingShown => "show a token: Authorization: Bearer TOKEN",
-            Self::NotKnown(_) => "this token is not valid",
-            Self::TooManyFailures(_) => {
-                "too many tokens from this address were not valid; wait a moment"
-            }
-            Self::TooOften(_) => "this token asks too often; wait a moment",
-            Self::NotForAsking => "this token is for sending measurements, not for asking",
-            Self::NotForSending => "this token is for asking, not for sending measurements",
+            Self::MissingToken => "missing token; send the header Authorization: Bearer TOKEN",
+            Self::InvalidToken(_) => "this token is not valid",
+            Self::TooManyFailures(_) => "too many invalid tokens from this address; retry later",
+            Self::RateLimited(_) => "the rate limit of this token is exceeded; retry later",
+            Self::WriteOnlyToken => "this token may send measurements but not query",
+            Self::ReadOnlyToken => "this token may query but not send measurements",
         }
     }
 
-    /// As HTTP says it, with the challenge of RFC 6750.
-    fn for_people(self) -> Response {
+    /// Returns the HTTP response, with the challenge of RFC 6750.
+    fn into_http(self) -> Response {
         let mut response = failure(self.code(), error_body(self.code(), self.message()));
         let headers = response.headers_mut();
         let challenge = match self {
-            Self::NothingShown => Some(NOTHING_SHOWN),
-            Self::NotKnown(_) => Some(NOT_KNOWN),
-            Self::NotForAsking | Self::NotForSending => Some(NOT_ALLOWED),
-            Self::TooManyFailures(wait) | Self::TooOften(wait) => {
+            Self::MissingToken => Some(MISSING_TOKEN),
+            Self::InvalidToken(_) => Some(INVALID_TOKEN),
+            Self::WriteOnlyToken | Self::ReadOnlyToken => Some(INSUFFICIENT_SCOPE),
+            Self::TooManyFailures(wait) | Self::RateLimited(wait) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
                 None
             }

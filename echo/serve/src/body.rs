@@ -1,4 +1,4 @@
-//! The body of a question, as a whole before anybody looks at it: bounded in size and in time, however it trickles in.
+//! Request bodies of the API: read in full before the handler runs, with limits on size and time.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use tokio_stream::StreamExt;
 use crate::request::MAX_BODY_BYTES;
 use crate::response::failure;
 
-/// Longest time for a body: it has 64 KiB at most, and whoever asks waits for an answer.
-pub(super) const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// Longest time for a body, which has 64 KiB at most.
+pub(super) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Passes on a request with its body when that has come as a whole.
-pub(super) async fn whole(
-    State(within): State<Duration>,
+/// Reads the body in full and passes the request on.
+pub(super) async fn buffer_body(
+    State(limit): State<Duration>,
     request: Request,
     next: Next,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    let refused = match timeout(within, collected(body)).await {
+    let refused = match timeout(limit, read_body(body)).await {
         Ok(Ok(bytes)) => {
             return next
                 .run(Request::from_parts(parts, Body::from(bytes)))
@@ -32,8 +32,8 @@ pub(super) async fn whole(
         }
         Ok(Err(refused)) => refused,
         Err(_late) => {
-            let after_s = within.as_secs();
-            let message = format!("the body had not come as a whole after {after_s} s");
+            let after_s = limit.as_secs();
+            let message = format!("the body was not received within {after_s} s");
             (Code::Timeout, message)
         }
     };
@@ -41,18 +41,18 @@ pub(super) async fn whole(
     failure(code, error_body(code, &message))
 }
 
-async fn collected(body: Body) -> Result<Bytes, (Code, String)> {
-    let mut pieces = body.into_data_stream();
-    let mut whole = Vec::new();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|error| (Code::Invalid, error.to_string()))?;
-        if whole.len() + piece.len() > MAX_BODY_BYTES {
+async fn read_body(body: Body) -> Result<Bytes, (Code, String)> {
+    let mut chunks = body.into_data_stream();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| (Code::Invalid, error.to_string()))?;
+        if bytes.len() + chunk.len() > MAX_BODY_BYTES {
             let message = format!("the body is longer than {MAX_BODY_BYTES} bytes");
             return Err((Code::TooLarge, message));
         }
-        whole.extend_from_slice(&piece);
+        bytes.extend_from_slice(&chunk);
     }
-    Ok(whole.into())
+    Ok(bytes.into())
 }
 
 #[cfg(test)]
@@ -72,18 +72,18 @@ mod tests {
     use tokio_stream::wrappers::IntervalStream;
     use tower::ServiceExt;
 
-    use super::BODY_WITHIN;
-    use crate::middleware::Terms;
+    use super::BODY_TIMEOUT;
+    use crate::middleware::Middleware;
 
-    /// What is answered to a body of a byte every so often, and after how long.
+    /// Sends a body one byte per `pause`. Returns status, body and duration of the response.
     #[expect(
         clippy::disallowed_methods,
         reason = "the runtime's time, which the test has paused"
     )]
-    async fn answered(pause: Duration, bytes: usize) -> (u16, Value, Duration) {
-        let terms = Terms::open(Arc::new(SystemClock));
+    async fn send_slowly(pause: Duration, bytes: usize) -> (u16, Value, Duration) {
+        let middleware = Middleware::without_auth(Arc::new(SystemClock));
         let echoing = post(|body: Bytes| async move { format!("{}", body.len()) });
-        let service = terms.guard(Router::new().route("/", echoing));
+        let service = middleware.wrap(Router::new().route("/", echoing));
         let drops = IntervalStream::new(interval(pause));
         let drops = drops.map(|_| Ok::<_, Infallible>(Bytes::from_static(b"x")));
         let request = Request::post("/")
@@ -100,16 +100,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_trickles_is_cut_off_however_steadily_it_does() {
-        let (status, body, took) = answered(Duration::from_secs(9), 1_000).await;
-        assert_eq!((status, took), (504, BODY_WITHIN));
+        let (status, body, took) = send_slowly(Duration::from_secs(9), 1_000).await;
+        assert_eq!((status, took), (504, BODY_TIMEOUT));
         assert_eq!(body["error"]["code"], "timeout");
-        let message = "the body had not come as a whole after 30 s";
+        let message = "the body was not received within 30 s";
         assert_eq!(body["error"]["message"], message);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_is_slow_and_comes_in_time_is_taken() {
-        let (status, body, _) = answered(Duration::from_secs(9), 4).await;
+        let (status, body, _) = send_slowly(Duration::from_secs(9), 4).await;
         assert_eq!((status, body), (200, Value::from(4)));
     }
 }

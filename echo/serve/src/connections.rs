@@ -1,4 +1,4 @@
-//! Serves a router on connections that are bounded in number, in silence, and in the time for handshakes and headers.
+//! Serves a router on connections with limits on their number, idle time, handshake and headers.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,38 +13,38 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use crate::listener::{Connection, ListenConfig, Listener};
-use crate::tls::{Encryption, Secured};
+use crate::tls::{AcceptedStream, Encryption};
 use echo_ingest::memory_account::ClientCertificate;
 
-/// How long a connection over HTTP/2 may be silent before it is asked for a sign of life.
+/// Idle time after which an HTTP/2 connection is pinged.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// How long a sign of life may take.
+/// Longest time for the response to a ping.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is spoken where nothing is agreed on in a handshake.
+/// Protocol of a connection without ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speech {
-    /// HTTP/1, which waits for headers no longer than it may.
+pub(super) enum DefaultProtocol {
+    /// HTTP/1, which limits the time for headers.
     Http1,
-    /// HTTP/1 or HTTP/2, as the first bytes say.
-    Either,
+    /// HTTP/1 or HTTP/2, detected from the first bytes.
+    Detect,
 }
 
-/// How connections are served.
+/// Options of a listener's connections.
 #[derive(Debug, Clone)]
-pub(super) struct Manner {
-    /// How they are encrypted.
+pub(super) struct ConnectionOptions {
+    /// TLS of the connections.
     pub(super) encryption: Encryption,
-    /// What is spoken.
-    pub(super) speech: Speech,
+    /// Protocol without ALPN.
+    pub(super) default_protocol: DefaultProtocol,
 }
 
-/// Serves until `shutdown` ends, then lets requests in flight finish.
+/// Serves until `shutdown` completes, then finishes requests in flight.
 pub(super) async fn serve(
     mut listener: Listener,
     router: Router,
-    manner: Manner,
+    options: ConnectionOptions,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let config = listener.config();
@@ -55,40 +55,40 @@ pub(super) async fn serve(
         tokio::select! {
             () = &mut shutdown => break,
             connection = listener.accept() => {
-                let one = one(connection, router.clone(), (config, manner.clone()), stopped.clone());
-                connections.spawn(one);
+                let task = serve_connection(connection, router.clone(), (config, options.clone()), stopped.clone());
+                connections.spawn(task);
             }
-            // Tasks that have ended are forgotten.
+            // Removes finished tasks.
             Some(_ended) = connections.join_next() => {}
         }
     }
-    // Nobody is kept waiting in the backlog of a server that has gone.
+    // Closes the backlog, so that clients do not wait for a stopped server.
     drop(listener);
     stop.send_replace(true);
     while connections.join_next().await.is_some() {}
 }
 
-/// One connection, until it ends or has been told to.
+/// Serves one connection until it closes or the server stops.
 #[expect(
     clippy::significant_drop_tightening,
     reason = "the connection is what the function is about, to its end"
 )]
-async fn one(
+async fn serve_connection(
     connection: Connection,
     router: Router,
-    (config, manner): (ListenConfig, Manner),
+    (config, options): (ListenConfig, ConnectionOptions),
     mut stopped: watch::Receiver<bool>,
 ) {
     let peer = connection.peer();
-    let handshake = Secured::after_handshake(connection, &manner.encryption);
-    let secured = tokio::select! {
-        secured = handshake => secured,
+    let handshake = AcceptedStream::accept(connection, &options.encryption);
+    let stream = tokio::select! {
+        stream = handshake => stream,
         _stop = stopped.wait_for(|stop| *stop) => return,
     };
-    let Some(secured) = secured else {
+    let Some(stream) = stream else {
         return;
     };
-    let certificate = secured
+    let certificate = stream
         .certificate()
         .map(|certificate| ClientCertificate(certificate.names().into()));
     let router = router.map_request(move |mut request: Request<_>| {
@@ -98,12 +98,15 @@ async fn one(
         }
         request
     });
-    let builder = builder(config, (secured.speaks_http2(), manner.speech));
+    let builder = builder(
+        config,
+        (stream.negotiated_http2(), options.default_protocol),
+    );
     let service = TowerToHyperService::new(router);
-    let stream = TokioIo::new(secured.into_stream());
+    let stream = TokioIo::new(stream.into_stream());
     let mut served = pin!(builder.serve_connection(stream, service));
     tokio::select! {
-        // What goes wrong on a connection is its sender's to know.
+        // Errors of a connection are the client's to handle.
         _ended = served.as_mut() => return,
         _stop = stopped.wait_for(|stop| *stop) => {}
     }
@@ -113,7 +116,7 @@ async fn one(
 
 fn builder(
     config: ListenConfig,
-    (speaks_http2, speech): (Option<bool>, Speech),
+    (negotiated_http2, default_protocol): (Option<bool>, DefaultProtocol),
 ) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -126,9 +129,9 @@ fn builder(
         .max_concurrent_streams(config.max_streams)
         .keep_alive_interval(KEEPALIVE)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
-    match (speaks_http2, speech) {
+    match (negotiated_http2, default_protocol) {
         (Some(true), _) => builder.http2_only(),
-        (Some(false), _) | (None, Speech::Http1) => builder.http1_only(),
-        (None, Speech::Either) => builder,
+        (Some(false), _) | (None, DefaultProtocol::Http1) => builder.http1_only(),
+        (None, DefaultProtocol::Detect) => builder,
     }
 }

@@ -1,6 +1,7 @@
 //! The gRPC listener (port 4317 by default).
 //!
-//! Whoever speaks something else to it is told so: plain HTTP gets a status and a sentence, not a hanging connection.
+//! Clients of other protocols get an error instead of a hanging connection: plain HTTP gets a
+//! status and a message.
 
 use std::time::Duration;
 
@@ -13,54 +14,54 @@ use echo_core::error::Code;
 use tokio::time::timeout;
 use tonic::service::Routes;
 
-use crate::audit::audited_refusals;
-use crate::auth::only_writers;
-use crate::connections::{self, Manner, Speech};
+use crate::audit::audit_refusals;
+use crate::auth::authorize_ingest;
+use crate::connections::{self, ConnectionOptions, DefaultProtocol};
 use crate::listener::Listener;
-use crate::middleware::Terms;
+use crate::middleware::Middleware;
 use crate::tls::Encryption;
 use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
 use echo_ingest::respond::refusal;
 
-/// Longest time for one request, from its first header to its answer. Cuts off senders that trickle.
+/// Longest time for one request, from its first header to its response. Cuts off slow senders.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Serves until `shutdown` completes, then lets open requests finish.
+/// Serves until `shutdown` completes, then finishes requests in flight.
 pub async fn serve(
     listener: Listener,
     (metrics, logs, traces): (MetricsService, LogsService, TracesService),
-    (terms, encryption): (Terms, Encryption),
+    (middleware, encryption): (Middleware, Encryption),
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let router = Routes::new(metrics)
         .add_service(logs)
         .add_service(traces)
         .into_axum_router()
-        .layer(from_fn_with_state(terms.gate, only_writers))
-        .layer(terms.panics.over_grpc())
-        .layer(from_fn_with_state(terms.auditing, audited_refusals))
-        .layer(from_fn(in_time))
-        .layer(from_fn(only_grpc));
-    let manner = Manner {
+        .layer(from_fn_with_state(middleware.auth, authorize_ingest))
+        .layer(middleware.panics.grpc_layer())
+        .layer(from_fn_with_state(middleware.audit, audit_refusals))
+        .layer(from_fn(limit_duration))
+        .layer(from_fn(require_grpc));
+    let options = ConnectionOptions {
         encryption,
-        speech: Speech::Either,
+        default_protocol: DefaultProtocol::Detect,
     };
-    connections::serve(listener, router, manner, shutdown).await;
+    connections::serve(listener, router, options, shutdown).await;
 }
 
-/// Cuts off senders that trickle.
-async fn in_time(request: Request, next: Next) -> Response {
+/// Cuts off slow senders.
+async fn limit_duration(request: Request, next: Next) -> Response {
     timeout(REQUEST_TIMEOUT, next.run(request))
         .await
         .unwrap_or_else(|_late| {
             let after_s = REQUEST_TIMEOUT.as_secs();
-            let message = format!("the request had not ended after {after_s} s");
+            let message = format!("the request was not completed within {after_s} s");
             refusal(Code::Timeout, &message).into_http()
         })
 }
 
-/// Whether the content type is gRPC's with messages in protobuf, whatever its parameters. Its siblings, such as gRPC for
-/// browsers or with JSON, frame or encode messages in another way and would be misread.
+/// Returns whether the content type is gRPC with protobuf messages, ignoring parameters. Variants
+/// such as gRPC-Web or gRPC with JSON use another framing or encoding.
 fn carries_protobuf(content_type: &[u8]) -> bool {
     let kind = content_type.split(|byte| *byte == b';').next();
     let kind = kind.unwrap_or_default().trim_ascii();
@@ -69,8 +70,8 @@ fn carries_protobuf(content_type: &[u8]) -> bool {
         .any(|accepted| kind.eq_ignore_ascii_case(accepted.as_bytes()))
 }
 
-/// HTTP/1 is accepted for this answer alone.
-async fn only_grpc(request: Request, next: Next) -> Response {
+/// Rejects requests that are not gRPC. HTTP/1 is accepted only to send this response.
+async fn require_grpc(request: Request, next: Next) -> Response {
     let content_type = request.headers().get(CONTENT_TYPE);
     let is_grpc = content_type.is_some_and(|value| carries_protobuf(value.as_bytes()));
     if is_grpc && request.version() == Version::HTTP_2 {

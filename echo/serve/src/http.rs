@@ -1,23 +1,23 @@
-//! The HTTP API: a view of the tool registry, and what probes ask.
+//! The HTTP API: the tools of the registry, and endpoints for operation.
 //!
-//! | path | method | answer |
+//! | path | method | response |
 //! |---|---|---|
-//! | `/api/v1/tools/list` | GET | every tool with the schemas of its input and answer |
-//! | `/api/v1/tools/{name}` | POST, GET | the tool's answer, or a picture of it; the body or the query is its input, and may be empty |
-//! | `/api/v1/openapi.json` | GET | this API as an OpenAPI document, made from the registry |
-//! | `/mcp`, `/mcp/compat` | POST | the Model Context Protocol, with dots in the names of tools or with underscores |
-//! | `/api/v1/sql` | POST, GET | the rows of one SELECT, as the tool `run_analysis` gives them; what SELECT can ask about |
-//! | `/api/v1/cost.csv?day=`, `/api/v1/cost.json?day=` | GET | what GPUs cost by hour and node, in the columns of FOCUS |
-//! | `/api/v1/threshold?cluster_id=` | GET | what Ingero agents compare their health scores with, in the body and as headers |
-//! | `/api/v1/health` | GET | that Echo runs, how much it has stored, and how much of that the detector has taken in |
-//! | `/api/versions` | GET | which versions of the API there are |
-//! | `/`, `/clusters/{name}` | GET | pages for people |
-//! | `/login`, `/logout` | GET, POST | what keeps a token in a browser, and has it forget it |
-//! | `/metrics` | GET | what Echo says of itself, for Prometheus |
-//! | `/healthz`, `/readyz` | GET | that the process lives; whether events are taken, and if not, why |
+//! | `/api/v1/tools/list` | GET | every tool with its input and output schemas |
+//! | `/api/v1/tools/{name}` | POST, GET | the tool's answer, or a picture of it; the input is the body or the query, and may be empty |
+//! | `/api/v1/openapi.json` | GET | this API as an OpenAPI document, generated from the registry |
+//! | `/mcp`, `/mcp/compat` | POST | the Model Context Protocol, with dots or underscores in tool names |
+//! | `/api/v1/sql` | POST, GET | POST: the rows of one SELECT, as the tool `run_analysis` returns them; GET: the views it can query |
+//! | `/api/v1/cost.csv?day=`, `/api/v1/cost.json?day=` | GET | GPU costs by hour and node, in FOCUS columns |
+//! | `/api/v1/threshold?cluster_id=` | GET | health score threshold of a cluster for Ingero agents, in the body and as headers |
+//! | `/api/v1/health` | GET | status, and numbers of stored and analyzed events |
+//! | `/api/versions` | GET | versions of the API |
+//! | `/`, `/clusters/{name}` | GET | HTML pages |
+//! | `/login`, `/logout` | GET, POST | stores a token in a cookie, and removes it |
+//! | `/metrics` | GET | metrics for Prometheus |
+//! | `/healthz`, `/readyz` | GET | liveness; readiness for events, with reasons |
 //!
-//! Every error is `{"error":{"code","message","request_id"}}`, with `details` when the input is wrong; the status comes
-//! from the one table in [`echo_core::error`].
+//! Every error is `{"error":{"code","message","request_id"}}`, with `details` for invalid input;
+//! the status comes from the table in [`echo_core::error`].
 
 use std::future::Future;
 use std::sync::Arc;
@@ -36,15 +36,15 @@ use tokio::sync::watch;
 
 use self::health::Readiness;
 use self::metrics::Metrics;
-use crate::connections::{self, Manner, Speech};
+use crate::connections::{self, ConnectionOptions, DefaultProtocol};
 use crate::listener::Listener;
 use crate::mcp::{self, Names};
-use crate::middleware::Terms;
+use crate::middleware::Middleware;
 use crate::pages::{self, Pages};
 use crate::request::MAX_BODY_BYTES;
 use crate::response::failure;
 use crate::tls::Encryption;
-use crate::tool_context::Contexts;
+use crate::tool_context::ToolContexts;
 
 pub mod cost;
 pub mod health;
@@ -56,46 +56,46 @@ pub mod threshold;
 pub mod tools;
 pub mod versions;
 
-/// What the handlers share.
+/// State shared by the handlers.
 #[derive(Debug, Clone)]
 struct HttpState {
     registry: Arc<Registry>,
-    contexts: Contexts,
-    feeds: Feeds,
+    contexts: ToolContexts,
+    runtime: RuntimeState,
     metrics: Metrics,
 }
 
-/// What changes while Echo runs.
+/// State that changes at run time.
 #[derive(Debug, Clone)]
-pub struct Feeds {
-    /// Number of the last event that the detector has taken in.
+pub struct RuntimeState {
+    /// Number of the last event that the detector has processed.
     pub judged: watch::Receiver<u64>,
-    /// What agents get.
+    /// Policies for agents.
     pub policies: watch::Receiver<Arc<PolicyTable>>,
-    /// What decides whether Echo is ready.
+    /// Inputs of the readiness check.
     pub readiness: Readiness,
 }
 
-/// The routes.
+/// Builds the routes.
 pub fn router(
     registry: Registry,
-    contexts: impl Into<Contexts>,
-    (feeds, metrics): (Feeds, Metrics),
-    terms: &Terms,
+    contexts: impl Into<ToolContexts>,
+    (runtime, metrics): (RuntimeState, Metrics),
+    middleware: &Middleware,
 ) -> Router {
     let contexts = contexts.into();
     let registry = Arc::new(registry);
-    let speak = |names| mcp::service(Arc::clone(&registry), contexts.clone(), names);
-    let (mcp, mcp_compat) = (speak(Names::Dotted), speak(Names::Plain));
+    let mcp_service = |names| mcp::service(Arc::clone(&registry), contexts.clone(), names);
+    let (mcp, mcp_compat) = (mcp_service(Names::Dotted), mcp_service(Names::Plain));
     let pages = pages::routes(Pages {
         registry: Arc::clone(&registry),
         contexts: contexts.clone(),
-        terms: terms.clone(),
+        middleware: middleware.clone(),
     });
     let state = HttpState {
         registry,
         contexts,
-        feeds,
+        runtime,
         metrics,
     };
     let routes = Router::new()
@@ -109,7 +109,7 @@ pub fn router(
         .route("/api/v1/health", get(health::health))
         .route("/api/versions", get(versions::versions))
         .route("/metrics", get(metrics::metrics))
-        .route("/healthz", get(health::alive))
+        .route("/healthz", get(health::live))
         .route("/readyz", get(health::ready))
         .method_not_allowed_fallback(no_such_method)
         .fallback(no_such_route)
@@ -118,30 +118,30 @@ pub fn router(
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .route_service("/mcp", mcp)
         .route_service("/mcp/compat", mcp_compat);
-    terms.guard(routes).layer(from_fn(pages::in_html))
+    middleware.wrap(routes).layer(from_fn(pages::in_html))
 }
 
-/// Serves `router` until `shutdown` ends, then lets requests in flight finish.
+/// Serves `router` until `shutdown` completes, then finishes requests in flight.
 pub async fn serve(
     listener: Listener,
     router: Router,
     encryption: Encryption,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let manner = Manner {
+    let options = ConnectionOptions {
         encryption,
-        speech: Speech::Http1,
+        default_protocol: DefaultProtocol::Http1,
     };
-    connections::serve(listener, router, manner, shutdown).await;
+    connections::serve(listener, router, options, shutdown).await;
 }
 
 async fn no_such_route(method: Method, uri: Uri) -> Response {
-    let message = format!("nothing answers {method} {}", uri.path());
+    let message = format!("no such path: {method} {}", uri.path());
     failure(Code::NotFound, error_body(Code::NotFound, &message))
 }
 
 async fn no_such_method(method: Method, uri: Uri) -> Response {
-    let message = format!("{} does not answer {method}", uri.path());
+    let message = format!("{} does not support {method}", uri.path());
     failure(Code::WrongMethod, error_body(Code::WrongMethod, &message))
 }
 

@@ -1,47 +1,48 @@
-//! Keys that issuers publish, as they are known at this moment: what was fetched, what is wished for, and how fetching goes.
+//! Cache of the keys that issuers publish, with refresh requests and fetch statistics.
 //!
-//! Nobody waits for keys. A token whose key is not known is refused at once, and wishes that its issuer is asked again.
+//! Requests never wait for keys. A token with an unknown key is rejected at once, and requests a
+//! refresh of its issuer's keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use echo_access::published::{KeySet, KeySource, Published};
+use echo_access::published::{KeySet, KeySource, PublishedKeys};
 use echo_store::timings::Stopwatch;
 use tokio::sync::Notify;
 
-/// What is known. Clones are the same.
+/// Fetched keys. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct KeySets(Arc<Shared>);
+pub struct JwksCache(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    known: Mutex<Known>,
-    wished: Notify,
+    state: Mutex<State>,
+    refresh_requested: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    published: Arc<Published>,
-    sources: BTreeMap<KeySource, Fetches>,
+struct State {
+    published: Arc<PublishedKeys>,
+    sources: BTreeMap<KeySource, FetchStatus>,
 }
 
-/// How fetching from one issuer goes.
+/// Fetch statistics of one issuer.
 #[derive(Debug, Clone, Default)]
-pub struct Fetches {
-    /// Times that its keys came.
+pub struct FetchStatus {
+    /// Successful fetches.
     pub succeeded: u64,
-    /// Times that they did not.
+    /// Failed fetches.
     pub failed: u64,
     is_failing: bool,
-    is_wished: bool,
-    came: Option<Stopwatch>,
+    needs_refresh: bool,
+    last_success: Option<Stopwatch>,
 }
 
-impl Fetches {
-    /// Time since its keys came.
+impl FetchStatus {
+    /// Returns the time since the last successful fetch.
     pub fn age(&self) -> Option<Duration> {
-        self.came.map(Stopwatch::elapsed)
+        self.last_success.map(Stopwatch::elapsed)
     }
 }
 
@@ -49,86 +50,86 @@ impl Fetches {
     clippy::significant_drop_tightening,
     reason = "what is looked at and changed lies behind the lock"
 )]
-impl KeySets {
-    /// The keys.
-    pub fn published(&self) -> Arc<Published> {
-        Arc::clone(&self.known().published)
+impl JwksCache {
+    /// Returns the keys.
+    pub fn published(&self) -> Arc<PublishedKeys> {
+        Arc::clone(&self.state().published)
     }
 
-    /// Asks for the keys of an issuer before it is time.
-    pub fn wish(&self, source: &KeySource) {
-        let mut known = self.known();
-        let fetches = known.sources.get_mut(source);
-        if fetches.is_some_and(|fetches| !std::mem::replace(&mut fetches.is_wished, true)) {
-            self.0.wished.notify_one();
+    /// Requests a refresh of an issuer's keys before it is due.
+    pub fn request_refresh(&self, source: &KeySource) {
+        let mut state = self.state();
+        let fetches = state.sources.get_mut(source);
+        if fetches.is_some_and(|fetches| !std::mem::replace(&mut fetches.needs_refresh, true)) {
+            self.0.refresh_requested.notify_one();
         }
     }
 
-    /// Waits until the keys of some issuer are wished for.
-    pub async fn wished(&self) {
-        self.0.wished.notified().await;
+    /// Waits until the refresh of some issuer's keys is requested.
+    pub async fn refresh_requested(&self) {
+        self.0.refresh_requested.notified().await;
     }
 
-    /// Whether the keys of this issuer are.
-    pub fn is_wished(&self, source: &KeySource) -> bool {
-        let known = self.known();
-        let fetches = known.sources.get(source);
-        fetches.is_some_and(|fetches| fetches.is_wished)
+    /// Returns whether a refresh of this issuer's keys is requested.
+    pub fn needs_refresh(&self, source: &KeySource) -> bool {
+        let state = self.state();
+        let fetches = state.sources.get(source);
+        fetches.is_some_and(|fetches| fetches.needs_refresh)
     }
 
-    /// Knows these issuers and no others.
-    pub fn keep_only(&self, sources: &BTreeSet<KeySource>) {
-        let mut known = self.known();
+    /// Adds these issuers and removes all others.
+    pub fn retain_sources(&self, sources: &BTreeSet<KeySource>) {
+        let mut state = self.state();
         let is_kept = |source: &KeySource| sources.contains(source);
-        known.sources.retain(|source, _| is_kept(source));
+        state.sources.retain(|source, _| is_kept(source));
         for source in sources {
-            known.sources.entry(source.clone()).or_default();
+            state.sources.entry(source.clone()).or_default();
         }
-        Arc::make_mut(&mut known.published).retain(is_kept);
+        Arc::make_mut(&mut state.published).retain(is_kept);
     }
 
-    /// Takes over what came. Whether it had failed the last time.
+    /// Stores fetched keys. Returns whether the previous fetch had failed.
     pub fn succeeded(&self, source: &KeySource, keys: KeySet) -> bool {
-        let mut known = self.known();
-        let Some(fetches) = known.sources.get_mut(source) else {
+        let mut state = self.state();
+        let Some(fetches) = state.sources.get_mut(source) else {
             return false;
         };
         fetches.succeeded += 1;
-        fetches.is_wished = false;
-        fetches.came = Some(Stopwatch::start());
+        fetches.needs_refresh = false;
+        fetches.last_success = Some(Stopwatch::start());
         let was_failing = std::mem::take(&mut fetches.is_failing);
-        Arc::make_mut(&mut known.published).insert(source.clone(), keys);
+        Arc::make_mut(&mut state.published).insert(source.clone(), keys);
         was_failing
     }
 
-    /// Counts that nothing came that could be used. Whether that is new.
+    /// Counts a failed fetch. Returns whether the previous one had succeeded.
     pub fn failed(&self, source: &KeySource) -> bool {
-        let mut known = self.known();
-        let Some(fetches) = known.sources.get_mut(source) else {
+        let mut state = self.state();
+        let Some(fetches) = state.sources.get_mut(source) else {
             return false;
         };
         fetches.failed += 1;
-        fetches.is_wished = false;
+        fetches.needs_refresh = false;
         !std::mem::replace(&mut fetches.is_failing, true)
     }
 
-    /// Forgets what an issuer published.
-    pub fn forget(&self, source: &KeySource) {
-        let mut known = self.known();
-        Arc::make_mut(&mut known.published).retain(|other| other != source);
+    /// Removes the keys of an issuer.
+    pub fn remove(&self, source: &KeySource) {
+        let mut state = self.state();
+        Arc::make_mut(&mut state.published).retain(|other| other != source);
     }
 
-    /// How it goes, by issuer.
-    pub fn counts(&self) -> BTreeMap<String, Fetches> {
-        let known = self.known();
-        let sources = known.sources.iter();
+    /// Returns the statistics by issuer.
+    pub fn counts(&self) -> BTreeMap<String, FetchStatus> {
+        let state = self.state();
+        let sources = state.sources.iter();
         sources
             .map(|(source, fetches)| (source.issuer.clone(), fetches.clone()))
             .collect()
     }
 
-    // Nothing that holds this lock can panic.
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    // No code panics while it holds this lock.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The listeners: what is reachable from outside, and on which terms.
+//! Network listeners: the HTTP API, MCP, HTML pages and the OTLP listeners, with their middleware.
 
 pub mod audit;
 pub mod auth;

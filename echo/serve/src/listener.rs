@@ -1,7 +1,8 @@
-//! A listener that takes a bounded number of connections, and lets go of those on which nothing happens.
+//! A TCP listener with a limit on connections, which closes idle ones.
 //!
-//! A connection over the bound is accepted and closed at once, and counted: its sender learns immediately that it has to
-//! come back, where a full backlog would look to it like a host that is gone, and nobody would know of it here.
+//! A connection over the limit is accepted, closed at once and counted: the client learns
+//! immediately that it has to retry, whereas a full backlog would look like an unreachable host and
+//! would not be visible in metrics.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,19 +20,20 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use echo_ingest::memory_account::Peer;
 
-/// Pause after the system refused a connection, as it does when the process has too many files open.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause after accept fails, for example because too many files are open.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// What a listener lets in.
+/// Limits of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenConfig {
-    /// Most connections at the same time; further ones are closed.
+    /// Most concurrent connections; further ones are closed.
     pub max_connections: u32,
-    /// Most requests that one HTTP/2 connection may have open.
+    /// Most concurrent streams of one HTTP/2 connection.
     pub max_streams: u32,
-    /// A connection on which no byte has come or gone for so long is closed.
+    /// Time without traffic after which a connection is closed.
     pub idle: Duration,
-    /// Longest time for the headers of a request over HTTP/1, and until they begin on a connection that is kept open.
+    /// Longest time for the headers of an HTTP/1 request, and for the next request on a kept-alive
+    /// connection.
     pub headers: Duration,
 }
 
@@ -46,7 +48,7 @@ impl Default for ListenConfig {
     }
 }
 
-/// What a listener has seen. Clones are the same.
+/// Connection counts of a listener. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Connections(Arc<Counts>);
 
@@ -60,33 +62,33 @@ struct Counts {
 }
 
 impl Connections {
-    /// Open at the moment.
+    /// Returns the number of open connections.
     pub fn open(&self) -> u64 {
         self.0.open.load(Relaxed)
     }
 
-    /// Let in since the start.
+    /// Returns the number of accepted connections since the start.
     pub fn accepted(&self) -> u64 {
         self.0.accepted.load(Relaxed)
     }
 
-    /// Closed at once because there were too many, since the start.
+    /// Returns the number of connections closed at the limit since the start.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Relaxed)
     }
 
-    /// Closed because nothing happened on them, since the start.
+    /// Returns the number of idle connections closed since the start.
     pub fn idle(&self) -> u64 {
         self.0.idle.load(Relaxed)
     }
 
-    /// Closed because no encryption was agreed on, since the start.
+    /// Returns the number of failed TLS handshakes since the start.
     pub fn failed_handshakes(&self) -> u64 {
         self.0.failed_handshakes.load(Relaxed)
     }
 
-    /// Counts one of them.
-    pub(super) fn saw_failed_handshake(&self) {
+    /// Counts a failed TLS handshake.
+    pub(super) fn count_failed_handshake(&self) {
         self.0.failed_handshakes.fetch_add(1, Relaxed);
     }
 }
@@ -96,25 +98,25 @@ impl Connections {
 pub struct Listener {
     listener: TcpListener,
     config: ListenConfig,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     connections: Connections,
-    /// After the system refused a connection.
-    pause: Option<Pin<Box<Sleep>>>,
+    /// Pause after a failed accept.
+    backoff: Option<Pin<Box<Sleep>>>,
 }
 
 impl Listener {
-    /// Lets in what `config` allows and counts in `connections`.
+    /// Applies the limits of `config` and counts in `connections`.
     pub fn new(listener: TcpListener, config: ListenConfig, connections: Connections) -> Self {
         Self {
             listener,
             config,
-            places: Arc::new(Semaphore::new(config.max_connections as usize)),
+            permits: Arc::new(Semaphore::new(config.max_connections as usize)),
             connections,
-            pause: None,
+            backoff: None,
         }
     }
 
-    /// What it lets in.
+    /// Returns the limits.
     pub const fn config(&self) -> ListenConfig {
         self.config
     }
@@ -126,9 +128,9 @@ impl Listener {
 
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Connection> {
         loop {
-            if let Some(pause) = &mut self.pause {
-                ready!(pause.as_mut().poll(cx));
-                self.pause = None;
+            if let Some(backoff) = &mut self.backoff {
+                ready!(backoff.as_mut().poll(cx));
+                self.backoff = None;
             }
             match ready!(self.listener.poll_accept(cx)) {
                 Ok((stream, address)) => {
@@ -137,8 +139,8 @@ impl Listener {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    self.pause = Some(Box::pin(sleep(PAUSE)));
+                    tracing::warn!(%error, "cannot accept a connection");
+                    self.backoff = Some(Box::pin(sleep(ACCEPT_BACKOFF)));
                 }
             }
         }
@@ -146,18 +148,18 @@ impl Listener {
 
     fn admit(&self, stream: TcpStream, address: SocketAddr) -> Option<Connection> {
         let counts = &self.connections.0;
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            // The first of a storm is news, the others are counted.
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            // Only the first one is logged, the others are counted.
             if counts.refused.fetch_add(1, Relaxed) == 0 {
-                let most = self.config.max_connections;
+                let limit = self.config.max_connections;
                 tracing::warn!(
-                    "a connection was closed: {most} are open, which is --max-connections"
+                    "connection closed: {limit} are open, the limit of --max-connections"
                 );
             }
             return None;
         };
-        // An answer of a few bytes must not wait for the acknowledgement of the packet before. Without it the
-        // connection works all the same.
+        // Small responses must not wait for an earlier packet's acknowledgement. Failure only makes
+        // the connection slower.
         let _slower = stream.set_nodelay(true);
         counts.accepted.fetch_add(1, Relaxed);
         counts.open.fetch_add(1, Relaxed);
@@ -165,41 +167,41 @@ impl Listener {
             stream,
             peer: Peer(address),
             idle: self.config.idle,
-            silence: Box::pin(sleep(self.config.idle)),
-            open: Open(self.connections.clone()),
-            _place: place,
+            idle_timer: Box::pin(sleep(self.config.idle)),
+            open: OpenGuard(self.connections.clone()),
+            _place: permit,
         })
     }
 }
 
-/// A connection that ends when nothing happens on it.
+/// A connection that is closed when idle.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     peer: Peer,
     idle: Duration,
-    silence: Pin<Box<Sleep>>,
-    open: Open,
+    idle_timer: Pin<Box<Sleep>>,
+    open: OpenGuard,
     _place: OwnedSemaphorePermit,
 }
 
-/// Counts down when it is dropped.
+/// Decrements the count of open connections on drop.
 #[derive(Debug)]
-struct Open(Connections);
+struct OpenGuard(Connections);
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.0.open.fetch_sub(1, Relaxed);
     }
 }
 
 impl Connection {
-    /// The other end.
+    /// Returns the address of the client.
     pub const fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// What its listener has seen.
+    /// Returns the counts of its listener.
     pub const fn connections(&self) -> &Connections {
         &self.open.0
     }
@@ -208,18 +210,18 @@ impl Connection {
         clippy::disallowed_methods,
         reason = "the runtime's time, which tests can pause"
     )]
-    fn heard(&mut self) {
+    fn reset_idle_timer(&mut self) {
         let until = Instant::now() + self.idle;
-        self.silence.as_mut().reset(until);
+        self.idle_timer.as_mut().reset(until);
     }
 
-    /// Whether it has been silent for too long; wakes the task when it will have been.
-    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
-        let is_silent = self.silence.as_mut().poll(cx).is_ready();
-        if is_silent {
+    /// Returns whether the idle timeout has passed, else registers a wakeup for it.
+    fn is_idle(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_idle = self.idle_timer.as_mut().poll(cx).is_ready();
+        if is_idle {
             self.open.0.0.idle.fetch_add(1, Relaxed);
         }
-        is_silent
+        is_idle
     }
 }
 
@@ -231,8 +233,8 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() {
-            self.heard();
-        } else if self.is_silent(cx) {
+            self.reset_idle_timer();
+        } else if self.is_idle(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         read
@@ -247,8 +249,8 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         if written.is_ready() {
-            self.heard();
-        } else if self.is_silent(cx) {
+            self.reset_idle_timer();
+        } else if self.is_idle(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         written
@@ -269,8 +271,8 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         if written.is_ready() {
-            self.heard();
-        } else if self.is_silent(cx) {
+            self.reset_idle_timer();
+        } else if self.is_idle(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         written

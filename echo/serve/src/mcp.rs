@@ -1,12 +1,15 @@
-//! The Model Context Protocol: another view of the tool registry, on `POST /mcp`.
+//! The Model Context Protocol: the tools of the registry on `POST /mcp`.
 //!
-//! One endpoint speaks the stateless revision of 2026-07-28 and those before. There are no sessions and nothing is sent
-//! but answers, so an answer is one JSON text. A question ends when its request is hung up on; the cancellations of older
-//! revisions, which come as requests of their own, cannot be told whose they are and do nothing. What a tool answers is in the text and, the same, as structured content;
-//! what it cannot answer is a result that is marked as an error and carries the error body of the HTTP API. Only an
-//! unknown tool and a defect are errors of the protocol, with that body as their data.
+//! One endpoint supports the stateless revision 2026-07-28 and earlier ones. There are no sessions
+//! and no server-initiated messages, so every response is one JSON document. A call ends when its
+//! request is closed; the cancellation messages of earlier revisions are separate requests that
+//! cannot be attributed to a call, and are ignored. The answer of a tool is returned as text and as
+//! structured content; an error of a tool is a result marked as an error, with the error body of
+//! the HTTP API. Only unknown tools and internal errors are protocol errors, with that body as
+//! their data.
 //!
-//! Names of tools have dots. Some clients take none, so `/mcp/compat` lists underscores; both are understood everywhere.
+//! Tool names have dots. Some clients reject dots, so `/mcp/compat` lists names with underscores;
+//! both forms can be called on both paths.
 
 use std::sync::Arc;
 
@@ -23,53 +26,53 @@ use rmcp::model::{
     ListPromptsResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
     ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{RequestContext as McpContext, RoleServer};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
-use crate::mcp::errors::{malformed, of_protocol, of_tool};
+use crate::mcp::errors::{malformed, protocol_error, tool_error};
 use crate::request::MAX_BODY_BYTES;
-use crate::request_context::Asking;
-use crate::tool_context::Contexts;
+use crate::request_context::RequestContext;
+use crate::tool_context::ToolContexts;
 
 mod errors;
 mod listing;
 mod prompts;
 mod resources;
 
-/// How long a client may keep a list: it changes with the version of Echo only.
+/// Time for which a client may cache a list, which changes only with the version of Echo.
 const LIST_TTL_MS: u64 = 300_000;
 
-/// What a model is told of Echo before it sees the tools.
+/// Instructions for a model, shown before the tools.
 const INSTRUCTIONS: &str = "\
 Echo watches the collectives of distributed GPU jobs and finds the rank that holds the others back. \
-Start with find_outlier_nodes for the cluster in question (echo://clusters lists them). A culprit is held responsible, \
-a victim only waits for one: never blame a victim. Look into a culprit with explain_rank, price it with get_cost, and \
-read single measurements with event_history. What these do not answer, ask with run_analysis in SQL. Empty lists mean health only if data_quality.quorum_met is true. \
+Start with find_outlier_nodes for the cluster in question (echo://clusters lists them). A culprit causes the delay, \
+a victim only waits for one: never blame a victim. Examine a culprit with explain_rank, price it with get_cost, and \
+read single measurements with event_history. For anything else use SQL with run_analysis. Empty lists mean health only if data_quality.quorum_met is true. \
 Times are UTC; windows default to the last hour.";
 
-/// How the names of tools are listed.
+/// Form of the tool names in lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
-    /// With dots, as they are.
+    /// With dots.
     Dotted,
-    /// With underscores, for clients that take no dots.
+    /// With underscores, for clients that reject dots.
     Plain,
 }
 
-/// What answers one request. Clones share everything.
+/// Handler of MCP requests. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Handler {
     registry: Arc<Registry>,
-    contexts: Contexts,
+    contexts: ToolContexts,
     names: Names,
 }
 
-/// The service behind a path.
+/// Builds the service of a path.
 pub(super) fn service(
     registry: Arc<Registry>,
-    contexts: Contexts,
+    contexts: ToolContexts,
     names: Names,
 ) -> StreamableHttpService<Handler, NeverSessionManager> {
     let handler = Handler {
@@ -81,7 +84,7 @@ pub(super) fn service(
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(MAX_BODY_BYTES)
-        // Names and origins have been looked at before, for all paths alike.
+        // Host and origin are checked by the middleware of all paths.
         .disable_allowed_hosts()
         .disable_allowed_origins();
     StreamableHttpService::new(
@@ -107,10 +110,10 @@ impl rmcp::ServerHandler for Handler {
     async fn list_tools(
         &self,
         _request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
+        context: McpContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let asking = asking(&context);
-        let tools = self.registry.tools_for(&asking.caller);
+        let request_context = request_context(&context);
+        let tools = self.registry.tools_for(&request_context.caller);
         let tools = tools.map(|tool| listing::tool(tool, self.names)).collect();
         let mut result = ListToolsResult::with_all_items(tools);
         result.ttl_ms = Some(LIST_TTL_MS);
@@ -119,7 +122,8 @@ impl rmcp::ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
-        // Only for what headers repeat of arguments; the call itself looks at who asks.
+        // Used only to check headers that repeat arguments; the call checks the caller's
+        // permissions.
         let tool = self.registry.find(&Principal::local(), name).ok()?;
         Some(listing::tool(tool, self.names))
     }
@@ -127,30 +131,33 @@ impl rmcp::ServerHandler for Handler {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
+        context: McpContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let asking = asking(&context);
+        let request_context = request_context(&context);
         let input = Value::Object(request.arguments.unwrap_or_default());
-        let answer = asking.ask((&self.registry, &self.contexts), (&request.name, input));
+        let answer =
+            request_context.call_tool((&self.registry, &self.contexts), (&request.name, input));
         match unless_cancelled(&context, answer).await? {
             Ok(answer) => Ok(complete(answer).into()),
-            Err(error) => of_tool(&request.name, &error, asking.id.as_ref()).map(Into::into),
+            Err(error) => {
+                tool_error(&request.name, &error, request_context.id.as_ref()).map(Into::into)
+            }
         }
     }
 
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _context: RequestContext<RoleServer>,
+        _context: McpContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        // A known method comes here when its parameters are not what it takes.
+        // A known method is dispatched here when its parameters do not match.
         Err(malformed(&request.method))
     }
 
     async fn list_resources(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        _context: McpContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let mut result = ListResourcesResult::with_all_items(resources::list());
         result.ttl_ms = Some(LIST_TTL_MS);
@@ -161,22 +168,26 @@ impl rmcp::ServerHandler for Handler {
     async fn read_resource(
         &self,
         request: ReadResourceRequestParams,
-        context: RequestContext<RoleServer>,
+        context: McpContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let asking = asking(&context);
-        let with = self.contexts.of(&asking.caller);
+        let request_context = request_context(&context);
+        let with = self.contexts.for_caller(&request_context.caller);
         let reading = resources::read(&request.uri, &self.registry, &with);
         match unless_cancelled(&context, reading).await? {
             Ok(Some(result)) => Ok(result.into()),
             Ok(None) => Err(resources::unknown(&request.uri)),
-            Err(error) => Err(of_protocol(&request.uri, &error, asking.id.as_ref())),
+            Err(error) => Err(protocol_error(
+                &request.uri,
+                &error,
+                request_context.id.as_ref(),
+            )),
         }
     }
 
     async fn list_prompts(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        _context: McpContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let mut result = ListPromptsResult::with_all_items(prompts::list());
         result.ttl_ms = Some(LIST_TTL_MS);
@@ -187,35 +198,36 @@ impl rmcp::ServerHandler for Handler {
     async fn get_prompt(
         &self,
         request: GetPromptRequestParams,
-        _context: RequestContext<RoleServer>,
+        _context: McpContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
         prompts::get(&request.name, &arguments).map(Into::into)
     }
 }
 
-/// Waits for an answer as long as the client does. A query is dropped with its future, and interrupted.
+/// Waits for the answer until the client cancels. Dropping the future of a query interrupts it.
 async fn unless_cancelled<T>(
-    context: &RequestContext<RoleServer>,
+    context: &McpContext<RoleServer>,
     answer: impl Future<Output = T>,
 ) -> Result<T, ErrorData> {
     tokio::select! {
         answer = answer => Ok(answer),
-        // Nobody waits for this one.
+        // The client no longer waits for this error.
         () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
     }
 }
 
-/// Who asks, as the request says that the message came with.
-fn asking(context: &RequestContext<RoleServer>) -> Asking {
+/// Returns the context of the HTTP request that contained the message.
+fn request_context(context: &McpContext<RoleServer>) -> RequestContext {
     let parts = context.extensions.get::<Parts>();
     parts.map_or_else(
-        || Asking::of(&Extensions::new()),
-        |parts| Asking::of(&parts.extensions),
+        || RequestContext::from_extensions(&Extensions::new()),
+        |parts| RequestContext::from_extensions(&parts.extensions),
     )
 }
 
-/// An answer as a result. Some clients read the text, others the structure; a picture comes beside both.
+/// Converts an answer to a result. Clients read either the text or the structured content; a
+/// picture is added to both.
 fn complete(answer: ToolOutput) -> CallToolResult {
     let structure = serde_json::from_str(&answer.text).ok();
     let mut content = vec![ContentBlock::text(answer.text)];

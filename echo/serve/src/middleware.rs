@@ -1,7 +1,8 @@
-//! On which terms questions are let in: the chain that every one of them passes, whatever it asks.
+//! Middleware chain of every API request.
 //!
-//! From the outside in: a number, the audit, what catches panics, whose page sends it, who asks, how often, its body. So the
-//! audit sees all that is turned down further in.
+//! From the outside in: request id, audit log, panic handler, host and origin check,
+//! authentication, rate limit, body limit. The audit log therefore contains requests rejected by
+//! the inner layers.
 
 use std::sync::Arc;
 
@@ -10,53 +11,56 @@ use axum::middleware::from_fn_with_state;
 use echo_core::clock::Clock;
 
 use crate::audit::log::AuditLog;
-use crate::audit::{Auditing, audited};
-use crate::auth::{Gate, only_readers};
-use crate::body::{BODY_WITHIN, whole};
-use crate::origin::{Callers, refuse_strangers};
+use crate::audit::{AuditContext, audit_requests};
+use crate::auth::{Authenticator, authorize_query};
+use crate::body::{BODY_TIMEOUT, buffer_body};
+use crate::origin::{OriginPolicy, check_host_and_origin};
 use crate::panics::Panics;
 use crate::request::RequestIds;
-use crate::response::number;
+use crate::response::assign_request_id;
 
-/// The terms. Clones are the same.
+/// The middleware. Clones share their state.
 #[derive(Debug, Clone)]
-pub struct Terms {
-    /// By which names it may be called, and from which pages.
-    pub callers: Callers,
-    /// Who is let in.
-    pub gate: Gate,
-    /// What is written down.
-    pub auditing: Auditing,
-    /// What was answered in place of handlers that panicked.
+pub struct Middleware {
+    /// Allowed host names and origins.
+    pub origins: OriginPolicy,
+    /// Authentication.
+    pub auth: Authenticator,
+    /// Audit log.
+    pub audit: AuditContext,
+    /// Panic handler and its count.
     pub panics: Panics,
 }
 
-impl Terms {
-    /// Lets in everybody on this machine, and writes down nothing.
-    pub fn open(clock: Arc<dyn Clock>) -> Self {
+impl Middleware {
+    /// Allows every caller from this host, without audit log.
+    pub fn without_auth(clock: Arc<dyn Clock>) -> Self {
         Self {
-            callers: Callers::default(),
-            gate: Gate::new(None, Arc::clone(&clock)),
-            auditing: Auditing {
-                log: AuditLog::nowhere(),
+            origins: OriginPolicy::default(),
+            auth: Authenticator::new(None, Arc::clone(&clock)),
+            audit: AuditContext {
+                log: AuditLog::disabled(),
                 clock,
             },
             panics: Panics::default(),
         }
     }
 
-    /// The routes for whoever keeps to the terms.
-    pub fn guard(&self, routes: Router) -> Router {
+    /// Wraps the routes.
+    pub fn wrap(&self, routes: Router) -> Router {
         let mut routes = routes
-            .layer(from_fn_with_state(BODY_WITHIN, whole))
-            .layer(from_fn_with_state(self.gate.clone(), only_readers));
-        if let Some(cors) = self.callers.cors() {
+            .layer(from_fn_with_state(BODY_TIMEOUT, buffer_body))
+            .layer(from_fn_with_state(self.auth.clone(), authorize_query));
+        if let Some(cors) = self.origins.cors() {
             routes = routes.layer(cors);
         }
         routes
-            .layer(from_fn_with_state(self.callers.clone(), refuse_strangers))
-            .layer(self.panics.over_http())
-            .layer(from_fn_with_state(self.auditing.clone(), audited))
-            .layer(from_fn_with_state(RequestIds::default(), number))
+            .layer(from_fn_with_state(
+                self.origins.clone(),
+                check_host_and_origin,
+            ))
+            .layer(self.panics.http_layer())
+            .layer(from_fn_with_state(self.audit.clone(), audit_requests))
+            .layer(from_fn_with_state(RequestIds::default(), assign_request_id))
     }
 }

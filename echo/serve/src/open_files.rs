@@ -1,13 +1,13 @@
-//! Every connection is an open file, of which a process may have few until it asks for more.
+//! Limit on open files, of which every connection needs one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files beside the connections: the database, its log, threads and the runtime.
+/// Files besides the connections: the database, its log, threads and the runtime.
 const OTHERS: u64 = 256;
 
-/// Raises the limit of open files as far as so many connections need it. Returns how many of them fit, which are fewer where
-/// raising it so far is not allowed.
-pub fn make_room(connections: u64) -> u64 {
+/// Raises the limit on open files for this number of connections. Returns how many of them fit,
+/// which is less if the hard limit is lower.
+pub fn raise_limit(connections: u64) -> u64 {
     let needed = connections.saturating_add(OTHERS);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(current) = current.filter(|current| *current < needed) else {

@@ -1,8 +1,9 @@
-//! By which names Echo may be called, and which web pages may do so.
+//! Checks of the host name and of the origin of a request.
 //!
-//! A page on the web can point a name of its own at this machine and have a browser ask here. Such a request carries that
-//! name; honest ones carry an address, a name that only this machine or a Kubernetes cluster gives, or one that the operator
-//! allowed. A page can also have a browser ask here without reading the answer; browsers mark such requests.
+//! A web page can resolve a name of its own to this host and make a browser send requests (DNS
+//! rebinding). Such a request contains that name; legitimate ones contain an IP address, a name
+//! that only this host or a Kubernetes cluster can assign, or one allowed by the operator. A page
+//! can also make a browser send requests without reading the response; browsers mark such requests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,18 +22,20 @@ use crate::response::failure;
 use crate::session::is_own_origin;
 use crate::tls::Encryption;
 
-/// Headers by which browsers say whose page sends a request, and what for. Pages cannot change them.
+/// Headers in which browsers send the site of the page and the destination of the request. Pages
+/// cannot change them.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Names, or ends of names, that neither the web nor the local network can give: RFC 6761, and services of Kubernetes.
+/// Names and suffixes that neither public nor local DNS can assign: RFC 6761, and Kubernetes
+/// services.
 const PRIVATE: [&str; 4] = ["localhost", ".localhost", ".svc", ".svc.cluster.local"];
 
-/// What the operator allows beside addresses and private names. Clones share it.
+/// Host names and origins allowed besides addresses and private names. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Callers {
+pub struct OriginPolicy {
     allowed: Arc<Allowed>,
-    certified: Option<Encryption>,
+    with_certificate: Option<Encryption>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -41,38 +44,45 @@ struct Allowed {
     origins: Vec<String>,
 }
 
-impl Callers {
-    /// Allows these names of this machine, and pages of these origins, such as `https://grafana.example`.
+impl OriginPolicy {
+    /// Allows these names of this host, and pages of these origins, such as
+    /// `https://grafana.example`.
     pub fn new(hosts: Vec<String>, origins: Vec<String>) -> Self {
         Self {
             allowed: Arc::new(Allowed { hosts, origins }),
-            certified: None,
+            with_certificate: None,
         }
     }
 
-    /// The same, and the names in the certificate that is in force.
+    /// Also allows the names in the current certificate.
     #[must_use]
-    pub fn certified(self, encryption: Encryption) -> Self {
+    pub fn with_certificate(self, encryption: Encryption) -> Self {
         Self {
-            certified: Some(encryption),
+            with_certificate: Some(encryption),
             ..self
         }
     }
 
-    /// Whether they are answered on encrypted connections.
-    pub(crate) fn are_encrypted(&self) -> bool {
-        let identity = self.certified.as_ref().and_then(Encryption::identity);
+    /// Returns whether requests arrive over TLS.
+    pub(crate) fn uses_tls(&self) -> bool {
+        let identity = self
+            .with_certificate
+            .as_ref()
+            .and_then(Encryption::identity);
         identity.is_some()
     }
 
     fn is_certified(&self, name: &str) -> bool {
-        let identity = self.certified.as_ref().and_then(Encryption::identity);
+        let identity = self
+            .with_certificate
+            .as_ref()
+            .and_then(Encryption::identity);
         identity.is_some_and(|identity| identity.certificate().is_for(name))
     }
 
-    /// Whether the request calls this machine by one name, which it goes by. HTTP/2 has the name in the address, HTTP/1 in a
-    /// header; both may have it in both, and a proxy may go by either.
-    fn knows_host(&self, request: &Request) -> bool {
+    /// Returns whether the request has exactly one host name, which is allowed. HTTP/2 has it in
+    /// the URI, HTTP/1 in a header; both may have both, and a proxy may use either.
+    fn allows_host(&self, request: &Request) -> bool {
         let in_address = request.uri().authority().cloned().map(Some);
         let headers = request.headers().get_all(HOST).iter();
         let in_headers = headers.map(|host| host.to_str().ok()?.parse::<Authority>().ok());
@@ -92,17 +102,18 @@ impl Callers {
         })
     }
 
-    /// Whether no page sends it, or one that is allowed.
-    fn knows_origin(&self, headers: &HeaderMap) -> bool {
+    /// Returns whether the request is from no page, or from one that is allowed.
+    fn allows_origin(&self, headers: &HeaderMap) -> bool {
         if !headers.contains_key(ORIGIN) {
-            return !is_of_foreign_page(headers);
+            return !is_from_foreign_page(headers);
         }
         let origin = text(headers, &ORIGIN);
         let is = |known: &String| origin.is_some_and(|origin| known.eq_ignore_ascii_case(origin));
         self.allowed.origins.iter().any(is)
     }
 
-    /// What tells browsers that pages of the allowed origins may read answers; nothing without such origins.
+    /// Returns the CORS layer, which lets pages of allowed origins read responses; `None` without
+    /// such origins.
     pub(crate) fn cors(&self) -> Option<CorsLayer> {
         let origins = self.allowed.origins.iter();
         let origins: Vec<HeaderValue> = origins.filter_map(|origin| origin.parse().ok()).collect();
@@ -116,7 +127,7 @@ impl Callers {
     }
 }
 
-/// Whether the name is one that only this machine or its cluster gives.
+/// Returns whether only this host or its cluster can assign the name.
 fn is_private(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     PRIVATE.iter().any(|known| match known.strip_prefix('.') {
@@ -127,9 +138,9 @@ fn is_private(name: &str) -> bool {
     })
 }
 
-/// Whether a browser says that a page from elsewhere made it ask: an image, a form, a script that cannot read the answer.
-/// Whoever follows a link asks for a document.
-fn is_of_foreign_page(headers: &HeaderMap) -> bool {
+/// Returns whether a browser marks the request as from another site's page: an image, a form, or a
+/// script that cannot read the response. Following a link requests a document.
+fn is_from_foreign_page(headers: &HeaderMap) -> bool {
     let is_foreign = matches!(text(headers, &SITE), Some("cross-site" | "same-site"));
     is_foreign && text(headers, &DESTINATION) != Some("document")
 }
@@ -138,39 +149,41 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Turns down who calls by another name, or from elsewhere.
-pub(crate) async fn refuse_strangers(
-    State(callers): State<Callers>,
+/// Rejects requests with another host name, or from another origin.
+pub(crate) async fn check_host_and_origin(
+    State(callers): State<OriginPolicy>,
     request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    if !callers.knows_host(&request) {
+    if !callers.allows_host(&request) {
         return refusal(
-            "ask by one name: an IP address, localhost, or one given with --allowed-host",
+            "the request must have one host name: an IP address, localhost, or one given with --allowed-host",
         );
     }
-    if !callers.knows_origin(headers) && !is_own_origin(headers, request.uri()) {
+    if !callers.allows_origin(headers) && !is_own_origin(headers, request.uri()) {
         return refusal(FOREIGN);
     }
     next.run(request).await
 }
 
-/// Turns down what pages send, where Echo has none of its own: then the name does not matter.
-pub(crate) async fn refuse_pages(
-    State(callers): State<Callers>,
+/// Rejects requests from pages on listeners that serve no pages, where the host name does not
+/// matter.
+pub(crate) async fn check_origin(
+    State(callers): State<OriginPolicy>,
     request: Request,
     next: Next,
 ) -> Response {
-    if callers.knows_origin(request.headers()) {
+    if callers.allows_origin(request.headers()) {
         next.run(request).await
     } else {
         refusal(FOREIGN)
     }
 }
 
-/// What is said of pages.
-const FOREIGN: &str = "pages of this origin may not ask; --allowed-origin allows them";
+/// Error message for requests from pages.
+const FOREIGN: &str =
+    "requests from pages of this origin are not allowed; allow the origin with --allowed-origin";
 
 fn refusal(message: &str) -> Response {
     failure(Code::Forbidden, error_body(Code::Forbidden, message))
@@ -185,25 +198,26 @@ mod tests {
     use axum::routing::post;
     use tower::ServiceExt;
 
-    use super::{Callers, refuse_pages, refuse_strangers};
+    use super::{OriginPolicy, check_host_and_origin, check_origin};
 
-    fn callers() -> Callers {
+    fn callers() -> OriginPolicy {
         let origin = "https://app.example:3000".to_owned();
-        Callers::new(vec!["echo.example.com".to_owned()], vec![origin])
+        OriginPolicy::new(vec!["echo.example.com".to_owned()], vec![origin])
     }
 
     fn questions() -> Router {
         let routes = Router::new().route("/", post(|| async {}).get(|| async {}));
         let routes = routes.layer(callers().cors().unwrap());
-        routes.layer(from_fn_with_state(callers(), refuse_strangers))
+        routes.layer(from_fn_with_state(callers(), check_host_and_origin))
     }
 
     fn measurements() -> Router {
         let routes = Router::new().route("/", post(|| async {}));
-        routes.layer(from_fn_with_state(callers(), refuse_pages))
+        routes.layer(from_fn_with_state(callers(), check_origin))
     }
 
-    /// Status and headers of the answer to a request with these headers, one to a line.
+    /// Sends a request with these headers, one per line. Returns status and headers of the
+    /// response.
     async fn sent(service: Router, method: &str, headers: &str) -> (u16, HeaderMap) {
         sent_to(service, (method, "/"), headers).await
     }

@@ -1,33 +1,32 @@
-//! The listener for OTLP over HTTP (port 4318 by default). Web pages do not send measurements: what
-//! they send is turned down.
+//! The OTLP/HTTP listener (port 4318 by default). Requests from web pages are rejected.
 
 use axum::middleware::from_fn_with_state;
 
-use crate::audit::audited_refusals;
-use crate::auth::only_writers;
-use crate::connections::{self, Manner, Speech};
+use crate::audit::audit_refusals;
+use crate::auth::authorize_ingest;
+use crate::connections::{self, ConnectionOptions, DefaultProtocol};
 use crate::listener::Listener;
-use crate::middleware::Terms;
-use crate::origin::refuse_pages;
+use crate::middleware::Middleware;
+use crate::origin::check_origin;
 use crate::tls::Encryption;
 use echo_ingest::accept::Ingest;
 use echo_ingest::otlp::http::router;
 
-/// Serves until `shutdown` ends, then lets requests in flight finish.
+/// Serves until `shutdown` completes, then finishes requests in flight.
 pub async fn serve(
     listener: Listener,
     ingest: Ingest,
-    (terms, encryption): (Terms, Encryption),
+    (middleware, encryption): (Middleware, Encryption),
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let router = router(ingest)
-        .layer(from_fn_with_state(terms.gate, only_writers))
-        .layer(from_fn_with_state(terms.callers, refuse_pages))
-        .layer(terms.panics.over_http())
-        .layer(from_fn_with_state(terms.auditing, audited_refusals));
-    let manner = Manner {
+        .layer(from_fn_with_state(middleware.auth, authorize_ingest))
+        .layer(from_fn_with_state(middleware.origins, check_origin))
+        .layer(middleware.panics.http_layer())
+        .layer(from_fn_with_state(middleware.audit, audit_refusals));
+    let options = ConnectionOptions {
         encryption,
-        speech: Speech::Http1,
+        default_protocol: DefaultProtocol::Http1,
     };
-    connections::serve(listener, router, manner, shutdown).await;
+    connections::serve(listener, router, options, shutdown).await;
 }

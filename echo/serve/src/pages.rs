@@ -1,7 +1,8 @@
-//! What a person looks at: every cluster on one page, and each on its own. Rendered here, whole, without scripts.
+//! HTML pages: an overview of all clusters, and a page for each. Rendered on the server, without
+//! scripts.
 //!
-//! The numbers are those of the tools, asked in the name of whoever looks. `status` says what they mean; the modules beside
-//! it say it in HTML, in which every text is escaped where it is put.
+//! The figures come from the tools, called with the permissions of the visitor. `status` summarizes
+//! them; the other modules render them to HTML, with every text escaped.
 
 use std::sync::Arc;
 
@@ -17,12 +18,12 @@ use echo_tools::ToolError;
 use echo_tools::registry::Registry;
 use maud::Markup;
 
-use crate::middleware::Terms;
-use crate::request::note;
-use crate::request_context::Asking;
-use crate::response::{Told, failure};
+use crate::middleware::Middleware;
+use crate::request::log_internal_error;
+use crate::request_context::RequestContext;
+use crate::response::{ErrorResponse, failure};
 use crate::session::{LOGIN_PATH, wants_page};
-use crate::tool_context::Contexts;
+use crate::tool_context::ToolContexts;
 
 mod bars;
 mod client;
@@ -33,22 +34,22 @@ mod login;
 mod overview;
 mod status;
 
-use client::{Asked, Questions};
+use client::{ToolClient, WindowQuery};
 use layout::Visitor;
 use login::{login, logout, sign_in};
 
-/// What the pages are made from.
+/// State of the pages.
 #[derive(Debug, Clone)]
 pub(super) struct Pages {
     /// The tools.
     pub(super) registry: Arc<Registry>,
-    /// What they work with.
-    pub(super) contexts: Contexts,
-    /// Who is let in.
-    pub(super) terms: Terms,
+    /// Contexts of tool calls.
+    pub(super) contexts: ToolContexts,
+    /// Middleware, for authentication.
+    pub(super) middleware: Middleware,
 }
 
-/// The routes of pages.
+/// Builds the routes of the pages.
 pub(super) fn routes(pages: Pages) -> Router {
     Router::new()
         .route("/", get(overview))
@@ -58,54 +59,54 @@ pub(super) fn routes(pages: Pages) -> Router {
         .with_state(pages)
 }
 
-/// Says an error as a page where somebody looks at one. The outermost layer, because whoever turns a request down says it in
-/// JSON.
+/// Renders errors as HTML for browsers. This is the outermost layer, because all inner layers
+/// return JSON errors.
 pub(super) async fn in_html(request: Request, next: Next) -> Response {
     let wants_page = wants_page(&request);
     let mut response = next.run(request).await;
-    let told = response.extensions_mut().remove::<Told>();
-    let Some(Told(body)) = told.filter(|_| wants_page) else {
+    let error = response.extensions_mut().remove::<ErrorResponse>();
+    let Some(ErrorResponse(body)) = error.filter(|_| wants_page) else {
         return response;
     };
     let (mut parts, _) = response.into_parts();
     parts.headers.remove(CONTENT_LENGTH);
-    let (headers, page) = layout::problem(parts.status, &body);
+    let (headers, page) = layout::error_page(parts.status, &body);
     parts.headers.extend(headers);
     Response::from_parts(parts, Body::from(page))
 }
 
-async fn overview(State(pages): State<Pages>, asking: Asking) -> Response {
-    let questions = Questions::new(&pages, &asking);
-    let page = Box::pin(overview::page(&questions));
-    let page = questions.in_time(page).await;
-    shown("Clusters", (page, &pages), &asking)
+async fn overview(State(pages): State<Pages>, request_context: RequestContext) -> Response {
+    let client = ToolClient::new(&pages, &request_context);
+    let page = Box::pin(overview::page(&client));
+    let page = client.with_deadline(page).await;
+    render("Clusters", (page, &pages), &request_context)
 }
 
 async fn cluster(
     State(pages): State<Pages>,
     Path(name): Path<String>,
-    Query(asked): Query<Asked>,
-    asking: Asking,
+    Query(asked): Query<WindowQuery>,
+    request_context: RequestContext,
 ) -> Response {
-    let questions = Questions::new(&pages, &asking);
-    let page = Box::pin(cluster::page(&questions, &name, &asked));
-    let page = questions.in_time(page).await;
-    shown(&name, (page, &pages), &asking)
+    let client = ToolClient::new(&pages, &request_context);
+    let page = Box::pin(cluster::page(&client, &name, &asked));
+    let page = client.with_deadline(page).await;
+    render(&name, (page, &pages), &request_context)
 }
 
-fn shown(
+fn render(
     title: &str,
     (page, pages): (Result<Markup, ToolError>, &Pages),
-    asking: &Asking,
+    request_context: &RequestContext,
 ) -> Response {
     let visitor = Visitor {
-        name: &asking.caller.id,
-        is_signed_in: !pages.terms.gate.asks_nobody(),
+        name: &request_context.caller.id,
+        is_signed_in: !pages.middleware.auth.is_disabled(),
     };
     match page {
         Ok(body) => layout::page(title, Some(&visitor), body),
         Err(error) => {
-            note("page", &error, asking.id.as_ref());
+            log_internal_error("page", &error, request_context.id.as_ref());
             failure(error.code(), error.body())
         }
     }

@@ -1,4 +1,4 @@
-//! Handlers that panic: the request is answered, its connection and the others on it go on.
+//! Panic handler: the request gets an error, and its connection stays open.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,54 +13,54 @@ use tower_http::catch_panic::{CatchPanicLayer, ResponseForPanic};
 use crate::response::failure;
 use echo_ingest::respond;
 
-/// What the caller is told, who can do nothing about it.
+/// Message for the caller, which cannot fix the error.
 const MESSAGE: &str = "internal error; see the log of Echo for the cause";
 
-/// Counts handlers that panicked. Clones are the same.
+/// Count of handlers that panicked. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Panics(Arc<AtomicU64>);
 
-/// How a caller is told.
+/// Protocol of the error response.
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum Protocol {
     Http,
     Grpc,
 }
 
-/// Answers in place of a handler that panicked.
+/// Responder for handlers that panicked.
 #[derive(Debug, Clone)]
-pub(super) struct InPlace(Panics, Form);
+pub(super) struct PanicResponse(Panics, Protocol);
 
 impl Panics {
-    /// Handlers that panicked since the start.
+    /// Returns the number of handlers that panicked since the start.
     pub fn caught(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Answers as HTTP does.
-    pub(super) fn over_http(&self) -> CatchPanicLayer<InPlace> {
-        CatchPanicLayer::custom(InPlace(self.clone(), Form::Http))
+    /// Returns a layer that responds over HTTP.
+    pub(super) fn http_layer(&self) -> CatchPanicLayer<PanicResponse> {
+        CatchPanicLayer::custom(PanicResponse(self.clone(), Protocol::Http))
     }
 
-    /// Answers as gRPC does.
-    pub(super) fn over_grpc(&self) -> CatchPanicLayer<InPlace> {
-        CatchPanicLayer::custom(InPlace(self.clone(), Form::Grpc))
+    /// Returns a layer that responds over gRPC.
+    pub(super) fn grpc_layer(&self) -> CatchPanicLayer<PanicResponse> {
+        CatchPanicLayer::custom(PanicResponse(self.clone(), Protocol::Grpc))
     }
 }
 
-impl ResponseForPanic for InPlace {
+impl ResponseForPanic for PanicResponse {
     type ResponseBody = Body;
 
     fn response_for_panic(&mut self, err: Box<dyn Any + Send + 'static>) -> Response {
-        let Self(panics, form) = self;
+        let Self(panics, protocol) = self;
         panics.0.fetch_add(1, Relaxed);
-        let said = err.downcast_ref::<&str>().copied();
-        let said = said.or_else(|| err.downcast_ref::<String>().map(String::as_str));
-        let said = said.unwrap_or("nothing");
-        tracing::error!("a request met a defect of Echo, which says: {said}");
-        match form {
-            Form::Http => failure(Code::Internal, error_body(Code::Internal, MESSAGE)),
-            Form::Grpc => respond::refusal(Code::Internal, MESSAGE).into_http(),
+        let message = err.downcast_ref::<&str>().copied();
+        let message = message.or_else(|| err.downcast_ref::<String>().map(String::as_str));
+        let message = message.unwrap_or("(no message)");
+        tracing::error!("request handler panicked: {message}");
+        match protocol {
+            Protocol::Http => failure(Code::Internal, error_body(Code::Internal, MESSAGE)),
+            Protocol::Grpc => respond::refusal(Code::Internal, MESSAGE).into_http(),
         }
     }
 }
@@ -80,11 +80,11 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
-    use crate::audit::Auditing;
+    use crate::audit::AuditContext;
     use crate::audit::log::AuditLog;
     use crate::http;
     use crate::listener::{Connections, ListenConfig, Listener};
-    use crate::middleware::Terms;
+    use crate::middleware::Middleware;
     use crate::tls::Encryption;
 
     async fn broken() -> &'static str {
@@ -94,15 +94,15 @@ mod tests {
     #[tokio::test]
     async fn a_handler_that_panics_is_answered_and_its_connection_goes_on() {
         let (clock, log) = (Arc::new(SystemClock), AuditLog::memory());
-        let terms = Terms {
-            auditing: Auditing {
+        let middleware = Middleware {
+            audit: AuditContext {
                 log: log.clone(),
                 clock: Arc::<SystemClock>::clone(&clock),
             },
-            ..Terms::open(clock)
+            ..Middleware::without_auth(clock)
         };
         let routes = Router::new().route("/broken", get(broken));
-        let routes = terms.guard(routes.route("/sound", get(|| async { "sound\n" })));
+        let routes = middleware.wrap(routes.route("/sound", get(|| async { "sound\n" })));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut connection = TcpStream::connect(listener.local_addr().unwrap())
             .await
@@ -129,12 +129,12 @@ mod tests {
         );
         assert!(error["request_id"].is_string(), "{body}");
         assert!(asked("/sound").await.ends_with("\r\n\r\nsound\n"));
-        assert_eq!(terms.panics.caught(), 1);
+        assert_eq!(middleware.panics.caught(), 1);
         let lines = log.lines();
-        let told = lines.iter().map(|line| (&line["path"], &line["outcome"]));
-        let told: Vec<_> = told
+        let outcomes = lines.iter().map(|line| (&line["path"], &line["outcome"]));
+        let outcomes: Vec<_> = outcomes
             .map(|(path, outcome)| format!("{path} {outcome}"))
             .collect();
-        assert_eq!(told, ["\"/broken\" \"internal\"", "\"/sound\" \"ok\""]);
+        assert_eq!(outcomes, ["\"/broken\" \"internal\"", "\"/sound\" \"ok\""]);
     }
 }

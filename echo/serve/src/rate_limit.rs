@@ -1,4 +1,4 @@
-//! How often each principal may ask, and how often each address may fail to say who it is.
+//! Rate limits: requests per principal, and failed authentications per address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,56 +10,56 @@ use echo_access::{Kind, Principal, Rate};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-/// Most principals that are kept apart; with tokens of an issuer there may be any number. The ones that have not asked for
-/// longest are forgotten, which gives them a full burst again.
+/// Most principals tracked; an issuer may have any number of subjects. Those with a full burst are
+/// removed first, which changes nothing for them.
 const MAX_PRINCIPALS: usize = 10_000;
 
-/// Most addresses that are kept apart.
+/// Most addresses tracked.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// Failures that an address may have in a second, and at once.
+/// Failures per second, and in one burst, of an address.
 const FAILURES_PER_SECOND: NonZeroU32 = NonZeroU32::new(5).unwrap();
 const FAILURES_AT_ONCE: NonZeroU32 = NonZeroU32::new(20).unwrap();
 
-/// How often each principal may ask. Clones are the same.
+/// Request rate limit per principal. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rates(Arc<Mutex<Principals>>);
 
-type Principals = HashMap<(Kind, Arc<str>), Kept>;
+type Principals = HashMap<(Kind, Arc<str>), Entry>;
 
 #[derive(Debug)]
-struct Kept {
+struct Entry {
     rate: Rate,
     limiter: DefaultDirectRateLimiter,
 }
 
 impl Rates {
-    /// Takes one question into account. The time to wait when it is one too many.
+    /// Counts a request. Returns the time to wait if it is over the limit.
     #[expect(
         clippy::significant_drop_tightening,
         reason = "the limiter lies behind the lock"
     )]
-    pub(super) fn take(&self, principal: &Principal) -> Result<(), Duration> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The subject of an issuer may have the name of an entry of the file.
-        let who = (principal.kind, Arc::clone(&principal.id));
-        if kept.len() >= MAX_PRINCIPALS && !kept.contains_key(&who) {
-            kept.retain(|_, kept| kept.is_used());
-            if kept.len() >= MAX_PRINCIPALS {
-                kept.clear();
+    pub(super) fn check(&self, principal: &Principal) -> Result<(), Duration> {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A subject of an issuer may have the same name as an entry of the file.
+        let key = (principal.kind, Arc::clone(&principal.id));
+        if entries.len() >= MAX_PRINCIPALS && !entries.contains_key(&key) {
+            entries.retain(|_, entries| entries.has_spent());
+            if entries.len() >= MAX_PRINCIPALS {
+                entries.clear();
             }
         }
-        let known = kept.entry(who);
-        let known = known.or_insert_with(|| Kept::new(principal.rate));
+        let known = entries.entry(key);
+        let known = known.or_insert_with(|| Entry::new(principal.rate));
         if known.rate != principal.rate {
-            *known = Kept::new(principal.rate);
+            *known = Entry::new(principal.rate);
         }
         let taken = known.limiter.check();
         taken.map_err(|early| early.wait_time_from(DefaultClock::default().now()))
     }
 }
 
-impl Kept {
+impl Entry {
     fn new(rate: Rate) -> Self {
         let quota = Quota::per_second(rate.per_second).allow_burst(rate.burst);
         Self {
@@ -68,14 +68,15 @@ impl Kept {
         }
     }
 
-    /// Whether forgetting it would give back a part of the burst.
-    fn is_used(&self) -> bool {
-        // A full burst at once is possible only for who has not asked lately; asking takes it.
+    /// Returns whether removing it would restore a part of the burst.
+    fn has_spent(&self) -> bool {
+        // The check succeeds, and takes the burst, only for a principal that has not sent requests
+        // lately.
         !matches!(self.limiter.check_n(self.rate.burst), Ok(Ok(())))
     }
 }
 
-/// How often each address failed. Clones are the same.
+/// Failed authentications per address. Clones share the counts.
 #[derive(Debug, Clone)]
 pub(super) struct Failures(Arc<DefaultKeyedRateLimiter<IpAddr>>);
 
@@ -87,21 +88,21 @@ impl Default for Failures {
 }
 
 impl Failures {
-    /// Takes one failure into account. The time to wait when it is one too many.
-    pub(super) fn take(&self, address: IpAddr) -> Result<(), Duration> {
+    /// Counts a failure. Returns the time to wait if it is over the limit.
+    pub(super) fn record(&self, address: IpAddr) -> Result<(), Duration> {
         if self.0.len() >= MAX_ADDRESSES {
             self.0.retain_recent();
         }
         if self.0.len() >= MAX_ADDRESSES {
             return Err(Duration::from_secs(1));
         }
-        let taken = self.0.check_key(&network(address));
+        let taken = self.0.check_key(&client_network(address));
         taken.map_err(|early| early.wait_time_from(DefaultClock::default().now()))
     }
 }
 
-/// What one host can send from: an address, and in IPv6 the whole network that a host is given.
-fn network(address: IpAddr) -> IpAddr {
+/// Returns the address, or for IPv6 the /64 network assigned to a host.
+fn client_network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => match address.to_ipv4_mapped() {

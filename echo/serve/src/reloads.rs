@@ -1,30 +1,30 @@
-//! How often files were read again, and whether that failed the last time.
+//! Counts of file reloads, and whether the last one failed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What became of reading one source again.
+/// Reload counts of one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reload {
-    /// Times that it was taken over.
+    /// Successful reloads.
     pub succeeded: u64,
-    /// Times that it could not be used.
+    /// Failed reloads.
     pub failed: u64,
-    /// Whether the last time failed, so that something older is in force than the files hold.
+    /// Whether the last reload failed, so that an older version is in use.
     pub is_failing: bool,
 }
 
-/// By name of the source. Clones are the same.
+/// Reload counts by source. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Reloads(Arc<Mutex<BTreeMap<&'static str, Reload>>>);
 
 impl Reloads {
-    /// Knows a source that has not changed yet.
+    /// Adds a source without reloads.
     pub fn register(&self, name: &'static str) {
         self.all().entry(name).or_default();
     }
 
-    /// Counts that it was taken over.
+    /// Counts a successful reload.
     pub fn succeeded(&self, name: &'static str) {
         self.change(name, |reload| {
             reload.succeeded += 1;
@@ -32,7 +32,7 @@ impl Reloads {
         });
     }
 
-    /// Counts that it could not be used.
+    /// Counts a failed reload.
     pub fn failed(&self, name: &'static str) {
         self.change(name, |reload| {
             reload.failed += 1;
@@ -44,7 +44,7 @@ impl Reloads {
         change(self.all().entry(name).or_default());
     }
 
-    /// All of them.
+    /// Returns the counts of all sources.
     pub fn counts(&self) -> BTreeMap<&'static str, Reload> {
         self.all().clone()
     }

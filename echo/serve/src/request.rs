@@ -1,5 +1,4 @@
-//! What every request has, whatever protocol it speaks: a number, a size that is taken, and a line in the log when Echo is to
-//! blame.
+//! Request ids, the body limit and the log of internal errors, shared by all protocols.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -14,13 +13,13 @@ use serde_json::{Value, json};
 /// Longest accepted body, in bytes. The input of a tool is a handful of short fields.
 pub(super) const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// Header with the number of a request.
+/// Header with the request id.
 pub(super) const REQUEST_ID: &str = "x-request-id";
 
-/// Longest number that a caller may give its request, in bytes.
+/// Longest request id accepted from a caller, in bytes.
 const MAX_REQUEST_ID_BYTES: usize = 64;
 
-/// The number of a request, the caller's own where it gave one.
+/// Request id, from the caller if valid.
 #[derive(Debug, Clone)]
 pub(super) struct RequestId(Arc<str>);
 
@@ -31,13 +30,13 @@ impl fmt::Display for RequestId {
 }
 
 impl RequestId {
-    /// The number as text.
+    /// Returns the id as text.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The error body with the number in it.
-    pub(super) fn on(&self, mut body: Value) -> Value {
+    /// Adds the id to an error body.
+    pub(super) fn attach_to(&self, mut body: Value) -> Value {
         if let Some(error) = body.pointer_mut("/error").and_then(Value::as_object_mut) {
             error.insert("request_id".to_owned(), json!(*self.0));
         }
@@ -45,21 +44,21 @@ impl RequestId {
     }
 }
 
-/// Makes numbers of requests that differ between processes, too. Clones share the count.
+/// Generator of request ids that differ between processes. Clones share the counter.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RequestIds {
     seed: Arc<RandomState>,
-    made: Arc<AtomicU64>,
+    issued: Arc<AtomicU64>,
 }
 
 impl RequestIds {
     fn next(&self) -> RequestId {
-        let number = self.seed.hash_one(self.made.fetch_add(1, Relaxed));
+        let number = self.seed.hash_one(self.issued.fetch_add(1, Relaxed));
         RequestId(Arc::from(format!("{number:016x}")))
     }
 
-    /// The number that the headers give, or a new one.
-    pub(super) fn of(&self, headers: &HeaderMap) -> RequestId {
+    /// Returns the id in the headers, or a new one.
+    pub(super) fn for_headers(&self, headers: &HeaderMap) -> RequestId {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
         let given = given
@@ -68,14 +67,14 @@ impl RequestIds {
     }
 }
 
-/// A defect is logged once, here; what the caller did wrong is the caller's to know.
-pub(super) fn note(name: &str, error: &ToolError, id: Option<&RequestId>) {
+/// Logs an internal error. Errors of the caller are not logged.
+pub(super) fn log_internal_error(name: &str, error: &ToolError, id: Option<&RequestId>) {
     if error.code() == Code::Internal {
         tracing::error!(
             tool.name = name,
             request.id = id.map(tracing::field::display),
             error = chain(error),
-            "tool {name} gave no answer"
+            "tool {name} failed"
         );
     }
 }

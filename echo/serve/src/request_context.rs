@@ -1,4 +1,4 @@
-//! One request that asks something: who asks, under which number, and where it is written down.
+//! Context of one API request: caller, request id and audit record.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,67 +12,70 @@ use echo_tools::ToolError;
 use echo_tools::registry::{Registry, ToolOutput};
 use serde_json::Value;
 
-use crate::audit::Attempt;
+use crate::audit::AuditRecord;
 use crate::auth::Caller;
 use crate::request::RequestId;
-use crate::tool_context::Contexts;
+use crate::tool_context::ToolContexts;
 
-/// Who asks, under which number, and where it is written down.
+/// Context of one API request.
 #[derive(Debug, Clone)]
-pub(super) struct Asking {
-    /// Who asks; somebody who may nothing where nobody was let in.
+pub(super) struct RequestContext {
+    /// Caller; without permissions if unauthenticated.
     pub(super) caller: Arc<Principal>,
-    /// The number of the request.
+    /// Request id.
     pub(super) id: Option<RequestId>,
-    attempt: Option<Attempt>,
+    record: Option<AuditRecord>,
 }
 
-impl Asking {
-    /// What the chain in front of the routes put among the extensions of the request.
-    pub(super) fn of(extensions: &Extensions) -> Self {
+impl RequestContext {
+    /// Collects what the middleware added to the request's extensions.
+    pub(super) fn from_extensions(extensions: &Extensions) -> Self {
         let caller = extensions
             .get::<Caller>()
             .and_then(|caller| caller.0.clone());
         Self {
             caller: caller.unwrap_or_else(|| Arc::new(Principal::nobody())),
             id: extensions.get().cloned(),
-            attempt: extensions.get().cloned(),
+            record: extensions.get().cloned(),
         }
     }
 
-    /// Asks a tool, and writes down what came of it.
-    pub(super) async fn ask(
+    /// Calls a tool, and records the call and its outcome in the audit log.
+    pub(super) async fn call_tool(
         &self,
-        (registry, contexts): (&Registry, &Contexts),
+        (registry, contexts): (&Registry, &ToolContexts),
         (name, input): (&str, Value),
     ) -> Result<ToolOutput, ToolError> {
-        let context = contexts.of(&self.caller);
-        let noted = input.clone();
-        self.noted((name, &noted), registry.dispatch(&context, name, input))
-            .await
+        let context = contexts.for_caller(&self.caller);
+        let logged_input = input.clone();
+        self.audited(
+            (name, &logged_input),
+            registry.dispatch(&context, name, input),
+        )
+        .await
     }
 
-    /// Answers something that is no tool, and writes down what was asked and what came of it.
-    pub(super) async fn noted<T>(
+    /// Runs a query that is not a tool, and records it and its outcome in the audit log.
+    pub(super) async fn audited<T>(
         &self,
         (name, input): (&str, &Value),
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
-        if let Some(attempt) = &self.attempt {
-            attempt.asks(name, input);
+        if let Some(record) = &self.record {
+            record.set_tool_call(name, input);
         }
         let answer = answer.await;
-        if let (Some(attempt), Err(error)) = (&self.attempt, &answer) {
-            attempt.came_to(error.code());
+        if let (Some(record), Err(error)) = (&self.record, &answer) {
+            record.set_outcome(error.code());
         }
         answer
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Asking {
+impl<S: Sync> FromRequestParts<S> for RequestContext {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
-        Ok(Self::of(&parts.extensions))
+        Ok(Self::from_extensions(&parts.extensions))
     }
 }

@@ -1,4 +1,4 @@
-//! Responses: JSON text ended by a line feed, and the one body of an error, completed by the number of the request.
+//! Responses: JSON text with a final line feed, and error bodies with the request id.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -16,24 +16,25 @@ use serde_json::Value;
 
 use crate::request::{REQUEST_ID, RequestId, RequestIds};
 
-/// Seconds after which a caller may try again.
+/// Seconds after which a caller may retry.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
-/// What a picture may do where somebody opens it by itself: nothing. Names in it come from outside.
+/// Content security policy of a picture opened by itself: no capabilities, because it contains
+/// names from outside.
 const PICTURE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox";
 
-/// Longest text of a refusal that is taken over into an error body.
+/// Longest plain-text error that is copied into an error body.
 const MAX_REFUSAL_BYTES: usize = 4 * 1024;
 
-/// The body of an error on its way out.
+/// Error body of a response, without request id.
 #[derive(Debug, Clone)]
-struct Failure(Value);
+struct ErrorBody(Value);
 
-/// The body of an error as it was sent, for whoever says it in another form further out.
+/// Error body as sent, for outer layers that render it in another format.
 #[derive(Debug, Clone)]
-pub(super) struct Told(pub(super) Value);
+pub(super) struct ErrorResponse(pub(super) Value);
 
-/// A response with JSON text, ended by a line feed.
+/// Returns a response with JSON text and a final line feed.
 pub(super) fn success(mut json: String) -> Response {
     json.push('\n');
     let headers = [
@@ -43,8 +44,8 @@ pub(super) fn success(mut json: String) -> Response {
     (headers, json).into_response()
 }
 
-/// A response with a picture.
-pub(super) fn pictured(picture: Picture) -> Response {
+/// Returns a response with a picture.
+pub(super) fn picture_response(picture: Picture) -> Response {
     let kind = HeaderValue::from_static(picture.format.media_type());
     let headers = [
         (CONTENT_TYPE, kind),
@@ -57,7 +58,7 @@ pub(super) fn pictured(picture: Picture) -> Response {
     (headers, picture.bytes).into_response()
 }
 
-/// A response with an error.
+/// Returns an error response.
 pub(super) fn failure(code: Code, body: Value) -> Response {
     let status = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = success(body.to_string());
@@ -67,21 +68,21 @@ pub(super) fn failure(code: Code, body: Value) -> Response {
             .headers_mut()
             .insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
     }
-    response.extensions_mut().insert(Failure(body));
+    response.extensions_mut().insert(ErrorBody(body));
     response
 }
 
-/// Gives each request a number, and each error the one body with that number in it, whoever turned the request down.
-pub(super) async fn number(
+/// Assigns each request an id, and gives every error the standard body with that id.
+pub(super) async fn assign_request_id(
     State(ids): State<RequestIds>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let id = ids.of(request.headers());
+    let id = ids.for_headers(request.headers());
     request.extensions_mut().insert(id.clone());
-    let mut response = finished(next.run(request).await, &id).await;
+    let mut response = with_error_body(next.run(request).await, &id).await;
     let headers = response.headers_mut();
-    // Browsers take an answer for what it says it is.
+    // Prevents browsers from guessing the content type.
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Ok(value) = HeaderValue::from_str(id.as_str()) {
         headers.insert(REQUEST_ID, value);
@@ -89,10 +90,10 @@ pub(super) async fn number(
     response
 }
 
-async fn finished(mut response: Response, id: &RequestId) -> Response {
-    let body = match response.extensions_mut().remove::<Failure>() {
-        Some(Failure(body)) => body,
-        None if is_bare(&response) => {
+async fn with_error_body(mut response: Response, id: &RequestId) -> Response {
+    let body = match response.extensions_mut().remove::<ErrorBody>() {
+        Some(ErrorBody(body)) => body,
+        None if lacks_error_body(&response) => {
             let code = Code::from_http(response.status().as_u16()).unwrap_or(Code::Invalid);
             let (parts, body) = response.into_parts();
             let text = to_bytes(body, MAX_REFUSAL_BYTES).await.unwrap_or_default();
@@ -105,18 +106,18 @@ async fn finished(mut response: Response, id: &RequestId) -> Response {
     parts.headers.remove(CONTENT_LENGTH);
     let kind = HeaderValue::from_static("application/json");
     parts.headers.insert(CONTENT_TYPE, kind);
-    let body = id.on(body);
+    let body = id.attach_to(body);
     let text = format!("{body}\n");
-    parts.extensions.insert(Told(body));
+    parts.extensions.insert(ErrorResponse(body));
     Response::from_parts(parts, Body::from(text))
 }
 
-/// Whether this is a refusal that says nothing, or says it in plain text.
-fn is_bare(response: &Response) -> bool {
+/// Returns whether this is an error without a body, or with plain text.
+fn lacks_error_body(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
-    let says = |known: &[u8]| kind.is_some_and(|kind| kind.as_bytes().starts_with(known));
+    let has_type = |known: &[u8]| kind.is_some_and(|kind| kind.as_bytes().starts_with(known));
     let status = response.status();
     (status.is_client_error() || status.is_server_error())
-        && !says(b"application/json")
-        && !says(b"text/html")
+        && !has_type(b"application/json")
+        && !has_type(b"text/html")
 }

@@ -1,7 +1,8 @@
-//! How a browser stays signed in: a cookie that holds the bearer token, and nothing on the side of Echo.
+//! Browser sessions: a cookie that contains the bearer token, without state on the server.
 //!
-//! A cookie is sent by whatever page makes a browser ask, a header is not. So a token from a cookie counts for reading alone, and
-//! only where the request does not come from another origin; nothing that Echo does at the word of a `POST` heeds it.
+//! Any page can make a browser send a request with cookies, but not with an `Authorization` header.
+//! So a token from a cookie is accepted only for reads, and only if the request is not from another
+//! origin; no `POST` is authorized by it.
 
 use axum::extract::Request;
 use axum::http::header::{ACCEPT, AUTHORIZATION, COOKIE, HOST, ORIGIN};
@@ -10,38 +11,40 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use cookie::{Cookie, SameSite};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Names of the cookie, with encryption and without. Browsers take the first only from here, and only if it is encrypted.
+/// Names of the cookie, with and without TLS. Browsers accept the `__Host-` prefix only from this
+/// host over TLS.
 const SECURE_NAME: &str = "__Host-fleet-echo";
 const PLAIN_NAME: &str = "fleet-echo";
 
-/// Path of the form by which somebody signs in.
+/// Path of the login form.
 pub(super) const LOGIN_PATH: &str = "/login";
 
-/// What browsers keep of one cookie, its name and attributes among it, in bytes.
+/// Size limit of browsers for a cookie with its name and attributes, in bytes.
 pub(super) const MAX_COOKIE_BYTES: usize = 4_096;
 
-/// Header by which browsers say whose page sends a request.
+/// Header in which browsers send the relation between the page's site and this one.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The token that a request shows: in its head, else in the cookie of a browser that reads a page of Echo's.
+/// Returns the token of a request: from its header, else from the cookie if the request is a read
+/// from one of Echo's pages.
 pub(super) fn token(request: &Request) -> Option<&str> {
     if let Some(shown) = request.headers().get(AUTHORIZATION) {
         return Some(bearer(shown).unwrap_or_default());
     }
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-    (reads && is_of_own_page(request.headers(), request.uri()))
-        .then(|| kept(request.headers()))
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    (is_read && is_from_own_page(request.headers(), request.uri()))
+        .then(|| cookie_token(request.headers()))
         .flatten()
 }
 
-/// The token of `Bearer TOKEN`, in any case of the first word.
+/// Returns the token of `Bearer TOKEN`; the scheme is case-insensitive.
 pub(super) fn bearer(value: &HeaderValue) -> Option<&str> {
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// The token in the cookie.
-fn kept(headers: &HeaderMap) -> Option<&str> {
+/// Returns the token in the cookie.
+fn cookie_token(headers: &HeaderMap) -> Option<&str> {
     let lines = headers.get_all(COOKIE).iter();
     let cookies = lines
         .filter_map(|line| line.to_str().ok())
@@ -55,8 +58,9 @@ fn kept(headers: &HeaderMap) -> Option<&str> {
     tokens.first().map(|(_, token)| *token)
 }
 
-/// The cookie that keeps a token until the browser is closed; nothing when browsers would not keep it.
-pub(super) fn keeping(token: &str, is_encrypted: bool) -> Option<HeaderValue> {
+/// Returns the cookie that stores a token until the browser is closed; `None` if browsers would not
+/// accept it.
+pub(super) fn session_cookie(token: &str, is_encrypted: bool) -> Option<HeaderValue> {
     let is_plain =
         |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',' | b';' | b'\\');
     let cookie = cookie(token, is_encrypted).to_string();
@@ -65,8 +69,8 @@ pub(super) fn keeping(token: &str, is_encrypted: bool) -> Option<HeaderValue> {
         .flatten()
 }
 
-/// The cookies that make a browser forget.
-pub(super) fn forgetting() -> [Option<HeaderValue>; 2] {
+/// Returns the cookies that remove the token.
+pub(super) fn removal_cookies() -> [Option<HeaderValue>; 2] {
     [true, false].map(|is_encrypted| {
         let mut cookie = cookie("", is_encrypted);
         cookie.make_removal();
@@ -88,7 +92,7 @@ fn cookie(token: &str, is_encrypted: bool) -> Cookie<'_> {
         .build()
 }
 
-/// Whether a person waits for a page: a browser that follows a link or reads an address, and not a program.
+/// Returns whether the request is from a browser that navigates, rather than from a program.
 pub(super) fn wants_page(request: &Request) -> bool {
     let headers = request.headers();
     let accepted = headers.get_all(ACCEPT).iter();
@@ -99,27 +103,28 @@ pub(super) fn wants_page(request: &Request) -> bool {
             .any(|value| value.contains("text/html"))
 }
 
-/// Whether the request comes from a page of Echo's, or from none: an address that was typed, a bookmark, a program.
-pub(super) fn is_of_own_page(headers: &HeaderMap, uri: &Uri) -> bool {
-    let is_near = |site: &str| matches!(site, "same-origin" | "none");
-    text(headers, &SITE).is_none_or(is_near)
+/// Returns whether the request is from one of Echo's pages, or from no page: a typed URL, a
+/// bookmark, a program.
+pub(super) fn is_from_own_page(headers: &HeaderMap, uri: &Uri) -> bool {
+    let is_trusted = |site: &str| matches!(site, "same-origin" | "none");
+    text(headers, &SITE).is_none_or(is_trusted)
         && (!headers.contains_key(ORIGIN) || is_own_origin(headers, uri))
 }
 
-/// Whether the request names this very server as the origin of the page that sends it.
+/// Returns whether the request's origin is this server.
 pub(super) fn is_own_origin(headers: &HeaderMap, uri: &Uri) -> bool {
     let origin = text(headers, &ORIGIN).and_then(|origin| origin.split_once("://"));
-    // HTTP/2 names the server in the address.
-    let called = text(headers, &HOST).or_else(|| uri.authority().map(Authority::as_str));
-    origin.is_some_and(|(_, authority)| called == Some(authority))
+    // HTTP/2 has the host in the URI.
+    let host = text(headers, &HOST).or_else(|| uri.authority().map(Authority::as_str));
+    origin.is_some_and(|(_, authority)| host == Some(authority))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Where somebody signs in who is on the way to `wanted`.
-pub(super) fn login_address(wanted: &Uri) -> String {
+/// Returns the URL of the login form that leads to `wanted`.
+pub(super) fn login_url(wanted: &Uri) -> String {
     let path = wanted.path_and_query().map_or("/", PathAndQuery::as_str);
     if path == "/" {
         return LOGIN_PATH.to_owned();

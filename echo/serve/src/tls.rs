@@ -1,7 +1,7 @@
-//! Encryption of what is listened on: the certificate, its key, and whose certificates agents have to show.
+//! TLS of the listeners: certificate, key, and CA for client certificates of agents.
 //!
-//! What is in force is replaced as a whole. A handshake takes what is in force when it begins, so no connection is dropped
-//! when a certificate changes.
+//! The configuration is replaced as a whole. A handshake uses the configuration current at its
+//! start, so a certificate change drops no connection.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,32 +32,32 @@ use crate::tls::certificate::Certificate;
 pub mod authority;
 pub mod certificate;
 
-/// Longest time for a handshake: it is a few packets.
+/// Longest time for a handshake, which is a few packets.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// What clients may speak inside, the better first.
+/// ALPN protocols, preferred first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// The files, all in PEM.
+/// TLS files, all in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificate of this Echo, followed by those that lead to its authority.
+    /// Certificate chain of this instance.
     pub cert: PathBuf,
     /// Private key of the certificate.
     pub key: PathBuf,
-    /// Authorities of the certificates that agents have to show; they need none when absent.
+    /// CA for client certificates, which agents must present; `None` if they need none.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What is made of the files.
+/// TLS configuration built from the files.
 #[derive(Debug)]
 pub struct Identity {
-    agents: Arc<ServerConfig>,
-    questions: Arc<ServerConfig>,
+    otlp: Arc<ServerConfig>,
+    api: Arc<ServerConfig>,
     certificate: Certificate,
 }
 
-/// Why files make no identity.
+/// Error of TLS files.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -65,41 +65,41 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A file does not hold what it should.
-    #[error("{} holds no {what} in PEM ({reason})", path.display())]
+    /// A file does not contain what is expected.
+    #[error("{} contains no {what} in PEM ({reason})", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// Expected content.
         what: &'static str,
-        /// What is wrong with it.
+        /// Cause.
         reason: String,
     },
-    /// Certificate and key are not of each other, or of a kind that is not served.
+    /// Certificate and key do not match, or their type is not supported.
     #[error("{} cannot be used with {}", cert.display(), key.display())]
     Mismatch {
         /// The certificate.
         cert: PathBuf,
         /// The key.
         key: PathBuf,
-        /// What is wrong.
+        /// Cause.
         source: rustls::Error,
     },
-    /// The authorities of agents cannot be used.
+    /// The client CA cannot be used.
     #[error("{} cannot be used to check certificates: {reason}", path.display())]
     Authority {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Cause.
         reason: String,
     },
 }
 
 impl TlsFiles {
-    /// The files, to be watched.
+    /// Returns the files to watch.
     pub fn paths(&self) -> Vec<PathBuf> {
         let own = [&self.cert, &self.key].into_iter();
         own.chain(&self.client_ca).cloned().collect()
@@ -120,13 +120,13 @@ impl TlsFiles {
         let certificate = certificate.ok_or_else(|| TlsError::Empty {
             path: self.cert.clone(),
             what: "certificate",
-            reason: "the first one cannot be read".to_owned(),
+            reason: "the first one cannot be parsed".to_owned(),
         })?;
         let roots = self.client_ca.as_deref().map(authorities).transpose()?;
-        let questions = self.config((chain.clone(), key.clone_key()), None)?;
+        let api = self.config((chain.clone(), key.clone_key()), None)?;
         Ok(Identity {
-            agents: self.config((chain, key), roots)?,
-            questions,
+            otlp: self.config((chain, key), roots)?,
+            api,
             certificate,
         })
     }
@@ -145,7 +145,7 @@ impl TlsFiles {
         let builder = builder
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(mismatch)?;
-        let asks = roots.is_some();
+        let verifies_clients = roots.is_some();
         let builder = match roots {
             None => builder.with_no_client_auth(),
             Some(roots) => {
@@ -160,8 +160,8 @@ impl TlsFiles {
         };
         let mut config = builder.with_single_cert(chain, key).map_err(mismatch)?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
-        if asks {
-            // A session that goes on would not be checked against authorities that have changed since.
+        if verifies_clients {
+            // A resumed session would not be checked against a changed CA.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -170,31 +170,29 @@ impl TlsFiles {
 }
 
 impl Identity {
-    /// The certificate that it shows.
+    /// Returns the server certificate.
     pub const fn certificate(&self) -> &Certificate {
         &self.certificate
     }
 }
 
-/// How connections of a listener are encrypted. Clones are the same.
+/// TLS of a listener. Clones share it.
 #[derive(Debug, Clone)]
 pub enum Encryption {
-    /// Not at all.
+    /// Plain TCP.
     None,
-    /// As for agents, who may have to show a certificate.
-    Agents(watch::Receiver<Arc<Identity>>),
-    /// As for whoever asks.
-    Questions(watch::Receiver<Arc<Identity>>),
+    /// TLS for agents, with client certificates if required.
+    Otlp(watch::Receiver<Arc<Identity>>),
+    /// TLS for API clients.
+    Api(watch::Receiver<Arc<Identity>>),
 }
 
 impl Encryption {
-    /// The certificate in force.
+    /// Returns the current configuration.
     pub fn identity(&self) -> Option<Arc<Identity>> {
         match self {
             Self::None => None,
-            Self::Agents(identity) | Self::Questions(identity) => {
-                Some(Arc::clone(&identity.borrow()))
-            }
+            Self::Otlp(identity) | Self::Api(identity) => Some(Arc::clone(&identity.borrow())),
         }
     }
 
@@ -202,22 +200,19 @@ impl Encryption {
         let identity = self.identity()?;
         match self {
             Self::None => None,
-            Self::Agents(_) => Some(Arc::clone(&identity.agents)),
-            Self::Questions(_) => Some(Arc::clone(&identity.questions)),
+            Self::Otlp(_) => Some(Arc::clone(&identity.otlp)),
+            Self::Api(_) => Some(Arc::clone(&identity.api)),
         }
     }
 }
 
-/// A connection after its handshake, if there has to be one.
+/// A plain connection, or a TLS connection after its handshake.
 #[derive(Debug)]
-pub(super) struct Secured(Either<Connection, TlsStream<Connection>>);
+pub(super) struct AcceptedStream(Either<Connection, TlsStream<Connection>>);
 
-impl Secured {
-    /// Shakes hands. Nothing when the other end does not, or takes too long.
-    pub(super) async fn after_handshake(
-        connection: Connection,
-        encryption: &Encryption,
-    ) -> Option<Self> {
+impl AcceptedStream {
+    /// Performs the handshake, if TLS is used. Returns `None` if it fails or times out.
+    pub(super) async fn accept(connection: Connection, encryption: &Encryption) -> Option<Self> {
         let Some(config) = encryption.config() else {
             return Some(Self(Either::Left(connection)));
         };
@@ -226,26 +221,26 @@ impl Secured {
         let reason = match handshake.await {
             Ok(Ok(stream)) => return Some(Self(Either::Right(stream))),
             Ok(Err(error)) => error.to_string(),
-            Err(_late) => format!("not done within {} s", HANDSHAKE.as_secs()),
+            Err(_late) => format!("no handshake within {} s", HANDSHAKE.as_secs()),
         };
-        connections.saw_failed_handshake();
-        tracing::debug!(peer = %peer.0, reason, "a TLS handshake failed");
+        connections.count_failed_handshake();
+        tracing::debug!(peer = %peer.0, reason, "TLS handshake failed");
         None
     }
 
-    /// Whether HTTP/2 was agreed on; nothing when nothing was agreed on.
-    pub(super) fn speaks_http2(&self) -> Option<bool> {
+    /// Returns whether HTTP/2 was negotiated; `None` without ALPN.
+    pub(super) fn negotiated_http2(&self) -> Option<bool> {
         let session = self.session()?;
         Some(session.alpn_protocol() == Some(b"h2"))
     }
 
-    /// The certificate that the other end showed.
+    /// Returns the client certificate.
     pub(super) fn certificate(&self) -> Option<Certificate> {
-        let shown = self.session()?.peer_certificates()?;
-        Certificate::read(shown.first()?)
+        let certificates = self.session()?.peer_certificates()?;
+        Certificate::read(certificates.first()?)
     }
 
-    /// The bytes inside.
+    /// Returns the decrypted stream.
     pub(super) fn into_stream(self) -> impl AsyncRead + AsyncWrite + Unpin {
         self.0
     }

@@ -1,4 +1,4 @@
-//! What a question is answered with: who asks, and what holds at this moment.
+//! Contexts of tool calls: the caller, and the current prices.
 
 use std::sync::Arc;
 
@@ -7,37 +7,37 @@ use echo_tools::ToolContext;
 use echo_tools::rates::Rates;
 use tokio::sync::watch;
 
-/// Makes the context of each question. Clones share everything.
+/// Creates the context of each query. Clones share everything.
 #[derive(Debug, Clone)]
-pub struct Contexts {
-    usual: ToolContext,
+pub struct ToolContexts {
+    base: ToolContext,
     rates: watch::Receiver<Arc<Rates>>,
 }
 
-impl Contexts {
-    /// Contexts like `usual`, with the prices that are in force when a question is asked.
-    pub const fn new(usual: ToolContext, rates: watch::Receiver<Arc<Rates>>) -> Self {
-        Self { usual, rates }
+impl ToolContexts {
+    /// Creates contexts like `base`, with the prices current at the time of the query.
+    pub const fn new(base: ToolContext, rates: watch::Receiver<Arc<Rates>>) -> Self {
+        Self { base, rates }
     }
 
-    /// The context of a question that this principal asks.
-    pub fn of(&self, caller: &Arc<Principal>) -> ToolContext {
+    /// Returns the context for a query of this principal.
+    pub fn for_caller(&self, caller: &Arc<Principal>) -> ToolContext {
         ToolContext {
             rates: Arc::clone(&self.rates.borrow()),
             caller: Arc::clone(caller),
-            ..self.usual.clone()
+            ..self.base.clone()
         }
     }
 
-    /// What is the same whoever asks.
-    pub const fn usual(&self) -> &ToolContext {
-        &self.usual
+    /// Returns the part of the context that is independent of the caller.
+    pub const fn base(&self) -> &ToolContext {
+        &self.base
     }
 }
 
-impl From<ToolContext> for Contexts {
-    fn from(usual: ToolContext) -> Self {
-        let (_, rates) = watch::channel(Arc::clone(&usual.rates));
-        Self { usual, rates }
+impl From<ToolContext> for ToolContexts {
+    fn from(base: ToolContext) -> Self {
+        let (_, rates) = watch::channel(Arc::clone(&base.rates));
+        Self { base, rates }
     }
 }

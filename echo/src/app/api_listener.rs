@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use crate::app::{AppError, address, bind, stopped};
 use crate::config::ServeArgs;
 use echo_serve::http;
-use echo_serve::http::startup::{front, starting};
+use echo_serve::http::startup::{current_router, startup_router};
 use echo_serve::listener::{Connections, Listener};
-use echo_serve::middleware::Terms;
+use echo_serve::middleware::Middleware;
 use echo_serve::tls::Encryption;
 
 /// The running API listener.
@@ -31,17 +31,22 @@ impl ApiListener {
     /// Binds, and answers every request with `starting`.
     pub(super) async fn start(
         args: &ServeArgs,
-        (terms, encryption): (&Terms, Encryption),
+        (terms, encryption): (&Middleware, Encryption),
     ) -> Result<Self, AppError> {
         let listener = bind("--http-listen", args.http_listen).await?;
         let address = address(&listener)?;
         let connections = Connections::default();
         let listener = Listener::new(listener, args.bounds.listen(), connections.clone());
-        let (routes, current) = watch::channel(starting(terms));
+        let (routes, current) = watch::channel(startup_router(terms));
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let until = stopped(stopping);
-        tasks.spawn(http::serve(listener, front(current), encryption, until));
+        tasks.spawn(http::serve(
+            listener,
+            current_router(current),
+            encryption,
+            until,
+        ));
         Ok(Self {
             address,
             connections,

@@ -15,11 +15,11 @@ use crate::app::jwks::JwksRefresher;
 use crate::app::sources::{FileSource, WatchedFiles};
 use crate::config::ServeArgs;
 use crate::config::security::PlainText;
-use echo_serve::audit::Auditing;
+use echo_serve::audit::AuditContext;
 use echo_serve::audit::log::AuditLog;
-use echo_serve::auth::Gate;
-use echo_serve::jwks::KeySets;
-use echo_serve::middleware::Terms;
+use echo_serve::auth::Authenticator;
+use echo_serve::jwks::JwksCache;
+use echo_serve::middleware::Middleware;
 use echo_serve::panics::Panics;
 use echo_serve::reloads::Reloads;
 use echo_serve::tls::Encryption;
@@ -31,7 +31,7 @@ pub(super) struct Inputs {
     /// TLS of the API listener.
     pub(super) api_encryption: Encryption,
     /// Middleware that admits callers.
-    pub(super) terms: Terms,
+    pub(super) terms: Middleware,
     /// GPU-hour rates.
     pub(super) rates: watch::Receiver<Arc<Rates>>,
     /// Reload counters.
@@ -39,7 +39,7 @@ pub(super) struct Inputs {
     /// Files to poll for changes.
     pub(super) sources: Vec<Box<dyn WatchedFiles>>,
     /// Key sets published by issuers.
-    pub(super) key_sets: KeySets,
+    pub(super) key_sets: JwksCache,
     /// Fetches the key sets; `None` without an access file.
     pub(super) jwks_refresher: Option<JwksRefresher>,
 }
@@ -53,12 +53,12 @@ impl Inputs {
         if let Some(files) = args.security.tls() {
             let load = move || files.load().map(|identity| (identity, files.paths()));
             let source = FileSource::new("certificate", load, &reloads)?;
-            otlp_encryption = Encryption::Agents(source.current());
-            api_encryption = Encryption::Questions(source.current());
+            otlp_encryption = Encryption::Otlp(source.current());
+            api_encryption = Encryption::Api(source.current());
             sources.push(Box::new(source));
         }
         let (mut access, mut jwks_refresher) = (None, None);
-        let key_sets = KeySets::default();
+        let key_sets = JwksCache::default();
         if let Some(path) = args.security.access.clone() {
             let base_dir = folder(&path).to_owned();
             let source = FileSource::new("access", move || read_access(&path), &reloads)?;
@@ -76,13 +76,13 @@ impl Inputs {
             rates = source.current();
             sources.push(Box::new(source));
         }
-        let terms = Terms {
-            callers: args
+        let terms = Middleware {
+            origins: args
                 .allowed_origins
                 .callers()
-                .certified(api_encryption.clone()),
-            gate: Gate::new(access, Arc::clone(clock)).with_keys(key_sets.clone()),
-            auditing: Auditing {
+                .with_certificate(api_encryption.clone()),
+            auth: Authenticator::new(access, Arc::clone(clock)).with_jwks(key_sets.clone()),
+            audit: AuditContext {
                 log: audit_log(args)?,
                 clock: Arc::clone(clock),
             },
@@ -126,7 +126,7 @@ fn audit_log(args: &ServeArgs) -> Result<AuditLog, AppError> {
     };
     let path = args.security.audit_log.clone().unwrap_or_else(usual);
     match path.to_str() {
-        Some("off") => Ok(AuditLog::nowhere()),
+        Some("off") => Ok(AuditLog::disabled()),
         Some("-") => Ok(AuditLog::standard_error()),
         _ => {
             let opened = AuditLog::file(&path, args.security.audit_max_bytes);

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::app::jwks::fetch::{FetchError, Limits, fetch};
-use echo_serve::jwks::KeySets;
+use echo_serve::jwks::JwksCache;
 
 mod fetch;
 
@@ -33,7 +33,7 @@ const MAX_AGE: Duration = Duration::from_hours(24);
 /// Background task that keeps the key sets fresh.
 #[derive(Debug)]
 pub(super) struct JwksRefresher {
-    sets: KeySets,
+    sets: JwksCache,
     access: watch::Receiver<Arc<Access>>,
     base_dir: PathBuf,
     limits: Limits,
@@ -51,8 +51,8 @@ struct FetchSchedule {
 
 impl FetchSchedule {
     /// Time of the next fetch; `None` before the first attempt.
-    fn due(&self, is_wished: bool) -> Option<Instant> {
-        let pause = if is_wished || self.is_failing {
+    fn due(&self, is_requested: bool) -> Option<Instant> {
+        let pause = if is_requested || self.is_failing {
             MIN_INTERVAL
         } else {
             REFRESH
@@ -67,7 +67,7 @@ impl JwksRefresher {
     /// Refreshes `sets` with the keys of the issuers in `access`, whose paths are relative to
     /// `base_dir`.
     pub(super) fn new(
-        sets: KeySets,
+        sets: JwksCache,
         access: watch::Receiver<Arc<Access>>,
         base_dir: PathBuf,
     ) -> Self {
@@ -97,7 +97,7 @@ impl JwksRefresher {
                 changed = self.access.changed() => if changed.is_err() {
                     return;
                 },
-                () = self.sets.wished() => {}
+                () = self.sets.refresh_requested() => {}
                 _stop = stopping.wait_for(|stop| *stop) => return,
             }
         }
@@ -112,7 +112,7 @@ impl JwksRefresher {
         let now = Instant::now();
         let access = Arc::clone(&self.access.borrow_and_update());
         let sources: BTreeSet<KeySource> = access.key_sources().cloned().collect();
-        self.sets.keep_only(&sources);
+        self.sets.retain_sources(&sources);
         self.schedules.retain(|source, _| sources.contains(source));
         let mut next = now + REFRESH;
         for source in sources {
@@ -122,13 +122,13 @@ impl JwksRefresher {
                 .is_some_and(|last_success| last_success + MAX_AGE <= now)
             {
                 schedule.last_success = None;
-                self.sets.forget(&source);
+                self.sets.remove(&source);
                 warn!(
                     issuer = source.issuer,
                     "keys of issuer {} expired: no fetch has succeeded for a day", source.issuer
                 );
             }
-            let due = schedule.due(self.sets.is_wished(&source));
+            let due = schedule.due(self.sets.needs_refresh(&source));
             match due.filter(|due| *due > now) {
                 _ if schedule.is_running => {}
                 Some(due) => next = next.min(due),

@@ -12,7 +12,7 @@ use crate::config::ServeArgs;
 use echo_ingest::accept::Ingest;
 use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
 use echo_serve::listener::{Connections, Listener};
-use echo_serve::middleware::Terms;
+use echo_serve::middleware::Middleware;
 use echo_serve::tls::Encryption;
 use echo_serve::{grpc, otlp_http};
 
@@ -27,7 +27,7 @@ pub(super) struct OtlpListeners {
     otlp_http: Listener,
     otlp_connections: Connections,
     otlp_http_connections: Connections,
-    terms: Terms,
+    terms: Middleware,
     encryption: Encryption,
 }
 

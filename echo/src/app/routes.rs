@@ -16,9 +16,9 @@ use crate::app::inputs::Inputs;
 use crate::config::ServeArgs;
 use echo_ingest::accept::Ingest;
 use echo_serve::http::metrics::{Metrics, Sources};
-use echo_serve::http::{Feeds, router};
+use echo_serve::http::{RuntimeState, router};
 use echo_serve::listener::Connections;
-use echo_serve::tool_context::Contexts;
+use echo_serve::tool_context::ToolContexts;
 
 /// Number of CPU cores available to this process.
 pub(super) fn cores() -> usize {
@@ -30,7 +30,7 @@ pub(super) fn routes(
     args: &ServeArgs,
     (store, ingest): (&Arc<DuckDbStore>, &Ingest),
     (inputs, clock): (&Inputs, Arc<dyn Clock>),
-    feeds: Feeds,
+    feeds: RuntimeState,
     listeners: [(&'static str, Connections); 3],
 ) -> Router {
     let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(store);
@@ -45,21 +45,21 @@ pub(super) fn routes(
         shard: args.shard.shard().map(Arc::new),
         ..usual
     };
-    let metrics = Metrics::of(Sources {
+    let metrics = Metrics::new(Sources {
         ingest: ingest.clone(),
         store: shared,
         timings: store.timings(),
         judged: feeds.judged.clone(),
         listeners,
         query_limit: tools.query_limit.clone(),
-        terms: inputs.terms.clone(),
+        middleware: inputs.terms.clone(),
         reloads: inputs.reloads.clone(),
-        key_sets: inputs.key_sets.clone(),
+        jwks: inputs.key_sets.clone(),
         encryption: inputs.api_encryption.clone(),
     });
     router(
         Registry::standard(),
-        Contexts::new(tools, inputs.rates.clone()),
+        ToolContexts::new(tools, inputs.rates.clone()),
         (feeds, metrics),
         &inputs.terms,
     )

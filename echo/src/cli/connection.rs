@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use echo_access::published::is_overheard;
+use echo_access::published::is_insecure_url;
 use fleet_proto::shard::{self, MAX_SHARDS, PLACEHOLDER};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
@@ -132,7 +132,7 @@ impl ConnectionArgs {
                 "invalid token: it is empty or contains characters outside of printable ASCII";
             return Err(CliError::Usage(message.to_owned()));
         }
-        if !self.insecure_token && is_overheard(&self.server) {
+        if !self.insecure_token && is_insecure_url(&self.server) {
             let server = &self.server;
             let message = format!(
                 "the token would be sent to {server} in plain text: use https://, or give --insecure-token"

@@ -22,9 +22,9 @@ use super::sql::SqlArgs;
 use super::{CliError, ToolInput, call_tool, cost, explain, history, outliers, sql};
 use echo_serve::http::health::Readiness;
 use echo_serve::http::metrics::Metrics;
-use echo_serve::http::{Feeds, router, serve};
+use echo_serve::http::{RuntimeState, router, serve};
 use echo_serve::listener::{Connections, ListenConfig, Listener};
-use echo_serve::middleware::Terms;
+use echo_serve::middleware::Middleware;
 use echo_serve::tls::Encryption;
 
 mod hidden;
@@ -63,8 +63,8 @@ pub(super) async fn default_context() -> ToolContext {
     context
 }
 
-fn feeds() -> Feeds {
-    Feeds {
+fn feeds() -> RuntimeState {
+    RuntimeState {
         judged: watch::channel(0).1,
         policies: watch::channel(Arc::default()).1,
         readiness: Readiness {
@@ -89,7 +89,7 @@ pub(super) fn connection_to(server: &str) -> ConnectionArgs {
 
 /// Returns all API routes.
 pub(super) fn routes(context: ToolContext) -> Router {
-    let terms = Terms::open(Arc::clone(&context.clock));
+    let terms = Middleware::without_auth(Arc::clone(&context.clock));
     let feeds = (feeds(), Metrics::default());
     router(Registry::standard(), context, feeds, &terms)
 }

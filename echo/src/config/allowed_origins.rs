@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use echo_serve::origin::Callers;
+use echo_serve::origin::OriginPolicy;
 
 /// Allowed host names and web origins.
 #[derive(Debug, Clone, Default, Args)]
@@ -34,8 +34,8 @@ pub struct AllowedOriginArgs {
 
 impl AllowedOriginArgs {
     /// Returns the request check.
-    pub fn callers(&self) -> Callers {
-        Callers::new(self.hosts.clone(), self.origins.clone())
+    pub fn callers(&self) -> OriginPolicy {
+        OriginPolicy::new(self.hosts.clone(), self.origins.clone())
     }
 }
 

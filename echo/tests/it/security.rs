@@ -56,12 +56,12 @@ fn nobody_else_asks_and_all_of_it_is_written_down() {
         (
             None,
             ["cost", "--cluster", "lab"].as_slice(),
-            "show a token",
+            "missing token",
         ),
         (
             Some("agents"),
             &["cost", "--cluster", "lab"],
-            "not for asking",
+            "but not query",
         ),
         (Some("tenant"), &["sql", "SELECT 1"], "no such tool"),
         (

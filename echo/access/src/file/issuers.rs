@@ -1,4 +1,4 @@
-//! The part of the file about issuers.
+//! The `issuers` section of the access file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,29 +9,29 @@ use echo_core::pattern::Pattern;
 use serde_norway::{Mapping, Value};
 
 use super::{permissions, rate};
-use crate::issuer::{Issuer, KeysOf, Subjects};
+use crate::issuer::{Issuer, KeyOrigin, Subjects};
 use crate::keys::Keys;
 use crate::permissions::Permissions;
 use crate::published::{KeySource, KeyUrl};
 use crate::{Kind, Rate};
 
-/// How long tokens may live unless the file says otherwise.
-const USUAL_MAX_AGE: Duration = Duration::from_hours(24);
+/// Longest lifetime of a token if the file sets none.
+const DEFAULT_MAX_AGE: Duration = Duration::from_hours(24);
 
-/// Reads keys of one form.
+/// Parses keys of one format.
 type ReadKeys = fn(&[u8]) -> Result<Keys, String>;
 
-/// Gives the bytes of a file.
+/// Reads a file.
 type ReadFile<'a> = dyn Fn(&Path) -> io::Result<Vec<u8>> + 'a;
 
-/// The forms of keys, by the field that names their file.
+/// Key formats, by the field that names the file.
 const KEY_FIELDS: [(&str, ReadKeys); 3] = [
     ("keys", Keys::set),
     ("secret", Keys::secret),
     ("public_key", Keys::public_key),
 ];
 
-/// The issuers, and the files that their keys come from.
+/// Parses the issuers. Returns them with the paths of their key files.
 pub(super) fn read_issuers(
     entries: Vec<(String, Value)>,
     read: &ReadFile<'_>,
@@ -47,7 +47,7 @@ pub(super) fn read_issuers(
             continue;
         };
         if issuers.iter().any(|known| known.name == issuer.name) {
-            mistakes.push(format!("{place}.issuer: is there twice"));
+            mistakes.push(format!("{place}.issuer: is a duplicate"));
         }
         issuers.push(issuer);
         files.extend(file);
@@ -59,14 +59,14 @@ fn read_issuer(mut fields: Fields<'_>, read: &ReadFile<'_>) -> Option<(Issuer, O
     let name = fields.text("issuer");
     let audiences = one_or_several(&mut fields, "audience");
     let keys = keys(&mut fields, name.as_deref().unwrap_or_default(), read);
-    let max_age = length(&mut fields, "max_age", USUAL_MAX_AGE);
+    let max_age = length(&mut fields, "max_age", DEFAULT_MAX_AGE);
     let kind = kind(&mut fields, "kind");
-    let rate = rate(&mut fields, Rate::USUAL);
-    let subjects = subjects(&mut fields, "subjects", rate.unwrap_or(Rate::USUAL));
+    let rate = rate(&mut fields, Rate::DEFAULT);
+    let subjects = subjects(&mut fields, "subjects", rate.unwrap_or(Rate::DEFAULT));
     fields.require("issuer", name.is_none());
     fields.require("audience", audiences.is_none());
     if kind == Some(Kind::ServiceAccount) && subjects.as_ref().is_some_and(Subjects::is_empty) {
-        let why = "is missing: tokens of Kubernetes do not say what their bearers may do";
+        let why = "is missing: Kubernetes tokens contain no permissions";
         fields.mistake("subjects", why);
     }
     fields.report_unknown_fields();
@@ -101,12 +101,12 @@ fn one_or_several(fields: &mut Fields<'_>, field: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The keys, from the one file or address that has them, with the file if it is one.
+/// Parses the keys from the one file or URL given. Returns the path with them if it is a file.
 fn keys(
     fields: &mut Fields<'_>,
     issuer: &str,
     read: &ReadFile<'_>,
-) -> Option<(KeysOf, Option<PathBuf>)> {
+) -> Option<(KeyOrigin, Option<PathBuf>)> {
     let before = fields.mistakes().len();
     let mut named: Vec<(&str, ReadKeys, PathBuf)> = Vec::new();
     for (field, reader) in KEY_FIELDS {
@@ -125,7 +125,7 @@ fn keys(
                 .map_err(|error| format!("cannot be read: {error}"))
                 .and_then(|bytes| reader(&bytes));
             match keys {
-                Ok(keys) => Some((KeysOf::File(keys), Some(path.clone()))),
+                Ok(keys) => Some((KeyOrigin::File(keys), Some(path.clone()))),
                 Err(why) => {
                     fields.mistake(field, &format!("{} {why}", path.display()));
                     None
@@ -140,17 +140,17 @@ fn keys(
                 ca,
                 token,
             };
-            Some((KeysOf::Address(source), None))
+            Some((KeyOrigin::Url(source), None))
         }
         _ => {
-            let why = "say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)";
+            let why = "give exactly one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)";
             fields.mistake("keys", why);
             None
         }
     }
 }
 
-/// A file that is read each time that it is needed, and can be read now.
+/// Path of a file that is read on each use; checks that it can be read now.
 fn readable(fields: &mut Fields<'_>, field: &str, read: &ReadFile<'_>) -> Option<PathBuf> {
     let path = PathBuf::from(fields.text(field)?);
     if let Err(error) = read(&path) {
@@ -162,9 +162,9 @@ fn readable(fields: &mut Fields<'_>, field: &str, read: &ReadFile<'_>) -> Option
     Some(path)
 }
 
-fn length(fields: &mut Fields<'_>, field: &str, usual: Duration) -> Option<Duration> {
+fn length(fields: &mut Fields<'_>, field: &str, default: Duration) -> Option<Duration> {
     let Some(value) = fields.take(field) else {
-        return Some(usual);
+        return Some(default);
     };
     let length = value
         .as_str()
@@ -172,7 +172,7 @@ fn length(fields: &mut Fields<'_>, field: &str, usual: Duration) -> Option<Durat
         .and_then(|length| Duration::try_from(length).ok())
         .filter(|length| !length.is_zero());
     if length.is_none() {
-        fields.mistake(field, "is not a length such as 1h or 30m");
+        fields.mistake(field, "is not a duration such as 1h or 30m");
     }
     length
 }
@@ -190,7 +190,7 @@ fn kind(fields: &mut Fields<'_>, field: &str) -> Option<Kind> {
     named
 }
 
-fn subjects(fields: &mut Fields<'_>, field: &str, usual: Rate) -> Option<Subjects> {
+fn subjects(fields: &mut Fields<'_>, field: &str, default: Rate) -> Option<Subjects> {
     let mapping = match fields.take(field) {
         None => Mapping::new(),
         Some(Value::Mapping(mapping)) => mapping,
@@ -204,11 +204,11 @@ fn subjects(fields: &mut Fields<'_>, field: &str, usual: Rate) -> Option<Subject
     for (subject, entry) in mapping {
         let subject = subject.as_str().unwrap_or_default();
         let Ok(pattern) = subject.parse::<Pattern>() else {
-            fields.mistake(field, "has a subject that is no name");
+            fields.mistake(field, "has a subject that is not a valid name");
             continue;
         };
         let place = format!("{place}[{subject:?}]");
-        let may = read_subject((&place, entry), usual, fields.mistakes());
+        let may = read_subject((&place, entry), default, fields.mistakes());
         subjects.extend(may.map(|may| (pattern, may)));
     }
     Some(Subjects::new(subjects))
@@ -216,11 +216,11 @@ fn subjects(fields: &mut Fields<'_>, field: &str, usual: Rate) -> Option<Subject
 
 fn read_subject(
     (place, entry): (&str, Value),
-    usual: Rate,
+    default: Rate,
     mistakes: &mut Vec<String>,
 ) -> Option<Permissions> {
     let mut fields = Fields::from_value(place, entry, mistakes)?;
-    let permissions = permissions(&mut fields, usual);
+    let permissions = permissions(&mut fields, default);
     fields.report_unknown_fields();
     permissions
 }

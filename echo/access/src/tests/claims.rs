@@ -1,8 +1,8 @@
-//! What tokens of issuers allow: by the file, or by what they claim.
+//! Permissions of issuers' tokens: from the file and from claims.
 
 use serde_json::{Value, json};
 
-use super::told;
+use super::describe;
 use crate::signed::{Idp, at, claims, every_form};
 use crate::{Access, Kind, Rate, Rejected};
 
@@ -10,7 +10,7 @@ fn ed25519() -> Idp {
     every_form().swap_remove(3)
 }
 
-/// What a token with these members, and no others that allow anything, may do.
+/// Returns the permissions of a token with these claims, and no others that grant anything.
 fn allowed(access: &Access, idp: &Idp, members: &Value) -> String {
     let mut all = claims();
     all.as_object_mut().unwrap().remove("echo");
@@ -18,7 +18,7 @@ fn allowed(access: &Access, idp: &Idp, members: &Value) -> String {
         all[name] = value.clone();
     }
     match access.identify(&idp.token(&all), at(0)) {
-        Ok(principal) => told(&principal),
+        Ok(principal) => describe(&principal),
         Err(why) => why.name().to_owned(),
     }
 }
@@ -27,7 +27,7 @@ fn allowed(access: &Access, idp: &Idp, members: &Value) -> String {
 fn a_token_may_claim_what_its_bearer_may_do() {
     let idp = ed25519();
     let access = idp.access("");
-    for (claimed, expected) in [
+    for (from_claims, expected) in [
         (
             json!({ "clusters": ["*"] }),
             "grafana jwt: ask(prod+lab-1, 2 tools)",
@@ -64,8 +64,8 @@ fn a_token_may_claim_what_its_bearer_may_do() {
         (json!(["prod"]), "no_permission"),
         (json!("prod"), "no_permission"),
     ] {
-        let told = allowed(&access, &idp, &json!({ "echo": claimed }));
-        assert_eq!(told, expected, "{claimed}");
+        let describe = allowed(&access, &idp, &json!({ "echo": from_claims }));
+        assert_eq!(describe, expected, "{from_claims}");
     }
 }
 
@@ -99,12 +99,12 @@ fn scopes_say_the_same_with_one_list_of_clusters() {
         ("fleet:read cluster:", "no_permission"),
         ("", "no_permission"),
     ] {
-        let told = allowed(&access, &idp, &json!({ "scope": scope }));
-        assert_eq!(told, expected, "{scope}");
+        let describe = allowed(&access, &idp, &json!({ "scope": scope }));
+        assert_eq!(describe, expected, "{scope}");
     }
     let list = json!({ "scope": ["fleet:read", "cluster:*"] });
     assert_eq!(allowed(&access, &idp, &list), "no_permission");
-    // What is said more exactly counts.
+    // The more specific claim applies.
     let both = json!({ "scope": "fleet:read cluster:*", "echo": { "clusters": ["prod"] } });
     assert_eq!(
         allowed(&access, &idp, &both),
@@ -132,12 +132,12 @@ fn what_the_file_says_of_a_subject_counts_instead_of_claims() {
             "somebody jwt: ask(prod+lab-1, 2 tools sql) write(prod+lab-1)",
         ),
     ] {
-        let told = allowed(
+        let describe = allowed(
             &access,
             &idp,
             &json!({ "sub": subject, "echo": everything }),
         );
-        assert_eq!(told, expected);
+        assert_eq!(describe, expected);
     }
     assert_eq!(
         allowed(&access, &idp, &json!({ "sub": "somebody" })),
@@ -226,12 +226,12 @@ fn a_service_account_may_do_what_the_file_says_and_writes_for_its_own_node() {
             "no_permission".to_owned(),
         ),
     ] {
-        let told = allowed(
+        let describe = allowed(
             &access,
             &idp,
             &json!({ "sub": subject, "kubernetes.io": kubernetes, "echo": { "clusters": ["*"] } }),
         );
-        assert_eq!(told, expected, "{subject}");
+        assert_eq!(describe, expected, "{subject}");
     }
 }
 
@@ -240,14 +240,14 @@ fn tokens_of_other_issuers_are_held_to_no_node() {
     let idp = ed25519();
     let access = idp.access("");
     let node = json!({ "node": { "name": "gpu-7" } });
-    let told = allowed(
+    let describe = allowed(
         &access,
         &idp,
         &json!({ "kubernetes.io": node, "echo": { "write": ["prod"] } }),
     );
-    assert_eq!(told, "grafana jwt: write(prod)");
+    assert_eq!(describe, "grafana jwt: write(prod)");
     let principal = access.identify(&idp.token(&claims()), at(0)).unwrap();
-    assert_eq!((principal.kind, principal.rate), (Kind::Jwt, Rate::USUAL));
+    assert_eq!((principal.kind, principal.rate), (Kind::Jwt, Rate::DEFAULT));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Mistakes in the file, each told with its place.
+//! Errors in the access file, each reported with its position.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::signed::{every_form, jwk, pem};
 
 const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-/// All mistakes of a file; what reads keys gives `keys`.
+/// Returns all errors of a file; every key file contains `keys`.
 fn mistakes(yaml: &str, keys: &[u8]) -> String {
     let read = |path: &Path| match path.to_str() {
         Some("keys") => Ok(keys.to_vec()),
@@ -40,7 +40,7 @@ people: []
     );
     insta::assert_snapshot!(mistakes(&yaml, b""), @r#"
     people: is not a known field
-    tokens[2].sha256: is no SHA-256 of 64 hexadecimal digits
+    tokens[2].sha256: is not a SHA-256 of 64 hexadecimal digits
     tokens[2].not_after: is neither a date such as 2027-01-31 nor a time such as 2027-01-31T12:00:00Z
     tokens[2].ask: is missing, and so is `write`: nothing would be allowed
     tokens[2].id: is missing
@@ -61,7 +61,7 @@ people: []
     tokens[7].ask: is not a mapping of fields
     tokens[7].rate: is not a mapping of fields
     tokens[8]: is not a mapping of fields
-    tokens[1].sha256: is the token of tokens[0], too
+    tokens[1].sha256: is the same token as tokens[0]
     "#);
 }
 
@@ -84,28 +84,28 @@ issuers:
   - { issuer: j, audience: echo, jwks_ca: keys, secret: keys, rate: { per_second: 0 } }
 ";
     insta::assert_snapshot!(mistakes(yaml, &[b'x'; 32]), @r#"
-    issuers[0].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[0].keys: give exactly one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
     issuers[0].issuer: is missing
     issuers[0].audience: is missing
     issuers[1].keys: nowhere cannot be read: entity not found
-    issuers[3].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[3].keys: give exactly one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
     issuers[4].audience: is neither a text nor a list of texts
-    issuers[4].max_age: is not a length such as 1h or 30m
+    issuers[4].max_age: is not a duration such as 1h or 30m
     issuers[4].kind: is neither jwt nor service_account
     issuers[5].audience: is not a list of texts
-    issuers[5].max_age: is not a length such as 1h or 30m
+    issuers[5].max_age: is not a duration such as 1h or 30m
     issuers[5].subjects: is not a mapping of subjects
-    issuers[6].subjects: is missing: tokens of Kubernetes do not say what their bearers may do
-    issuers[7].max_age: is not a length such as 1h or 30m
+    issuers[6].subjects: is missing: Kubernetes tokens contain no permissions
+    issuers[7].max_age: is not a duration such as 1h or 30m
     issuers[7].subjects["x"].ask: is missing, and so is `write`: nothing would be allowed
-    issuers[7].subjects: has a subject that is no name
+    issuers[7].subjects: has a subject that is not a valid name
     issuers[7].subjects["y"].ask.sql: needs clusters ["*"], because a statement sees the rows of all clusters
     issuers[7].subjects["z"]: is not a mapping of fields
-    issuers[8].issuer: is there twice
-    issuers[9].jwks_url: is no address of the form https://HOST/PATH (http:// only on this machine)
+    issuers[8].issuer: is a duplicate
+    issuers[9].jwks_url: is not a URL of the form https://HOST/PATH (http:// only for the local host)
     issuers[10].jwks_ca: nowhere cannot be read: entity not found
-    issuers[11].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
-    issuers[12].keys: say one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[11].keys: give exactly one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
+    issuers[12].keys: give exactly one of `keys`, `secret`, `public_key` and `jwks_url` (with `jwks_ca` and `jwks_token`)
     issuers[12].rate.per_second: is not a whole number from 1 to 4294967295
     "#);
 }
@@ -115,11 +115,11 @@ fn a_file_that_names_nobody_is_refused() {
     for (yaml, expected) in [
         (
             "{}",
-            "tokens: is missing or empty, and so is `issuers`: nobody could call",
+            "tokens: is missing or empty, and so is `issuers`: no caller would be allowed",
         ),
         (
             "tokens: []",
-            "tokens: is missing or empty, and so is `issuers`: nobody could call",
+            "tokens: is missing or empty, and so is `issuers`: no caller would be allowed",
         ),
         ("tokens: { a: b }", "tokens: is not a list"),
         ("", "the file: is not a mapping of fields"),
@@ -130,17 +130,17 @@ fn a_file_that_names_nobody_is_refused() {
     assert!(error.to_string().contains("line"), "{error}");
 }
 
-/// What is wrong with a file of keys.
-fn mistake_of(field: &str, file: &[u8]) -> String {
+/// Returns the error of a key file.
+fn parse_error(field: &str, file: &[u8]) -> String {
     let yaml = format!("issuers: [{{ issuer: a, audience: echo, {field}: keys }}]");
-    let told = mistakes(&yaml, file);
+    let error = mistakes(&yaml, file);
     let place = format!("issuers[0].{field}: keys ");
-    let why = told.strip_prefix(&place);
-    why.map_or_else(|| panic!("{told}"), str::to_owned)
+    let why = error.strip_prefix(&place);
+    why.map_or_else(|| panic!("{error}"), str::to_owned)
 }
 
-const UNUSABLE: &str =
-    "no key for signatures that is understood (RSA of 2048 to 8192 bits, P-256, P-384 or Ed25519)";
+const SUPPORTED_KEY: &str =
+    "supported signature key (RSA of 2048 to 8192 bits, P-256, P-384 or Ed25519)";
 
 #[test]
 fn a_secret_has_at_least_32_bytes_without_the_end_of_its_line() {
@@ -149,8 +149,8 @@ fn a_secret_has_at_least_32_bytes_without_the_end_of_its_line() {
         (b"\n".repeat(40), 0),
         ([b"x".repeat(31), b"\r\n".to_vec()].concat(), 31),
     ] {
-        let expected = format!("has {bytes} bytes, and a secret needs at least 32");
-        assert_eq!(mistake_of("secret", &file), expected);
+        let expected = format!("has {bytes} bytes, but a secret needs at least 32");
+        assert_eq!(parse_error("secret", &file), expected);
     }
 }
 
@@ -159,23 +159,26 @@ fn a_public_key_is_one_and_in_pem() {
     let forms = every_form();
     let (secret, rsa) = (&forms[0], &forms[1]);
     let (other, private) = (
-        "is no public key in PEM",
-        "is a private key, and Echo needs only the public one",
+        "is not a public key in PEM",
+        "is a private key, but Echo needs only the public one",
     );
     for (file, expected) in [
         (secret.key.file.clone(), other),
         (pem("CERTIFICATE", b"nonsense"), other),
         (pem("PRIVATE KEY", rsa.key.private.as_bytes()), private),
-        (pem("PUBLIC KEY", b"nonsense"), &format!("is {UNUSABLE}")),
+        (
+            pem("PUBLIC KEY", b"nonsense"),
+            &format!("is not a {SUPPORTED_KEY}"),
+        ),
     ] {
-        assert_eq!(mistake_of("public_key", &file), expected);
+        assert_eq!(parse_error("public_key", &file), expected);
     }
 }
 
 #[test]
 fn a_set_of_keys_has_one_that_could_check_a_signature() {
     let rsa = &every_form()[1];
-    let unusable = format!("has only keys each of which is {UNUSABLE}");
+    let unusable = format!("has no {SUPPORTED_KEY}");
     for (name, value) in [
         ("use", json!("enc")),
         ("key_ops", json!(["sign"])),
@@ -190,12 +193,12 @@ fn a_set_of_keys_has_one_that_could_check_a_signature() {
         let mut key = jwk(rsa.key, "a");
         key[name] = value;
         let set = json!({ "keys": [key] }).to_string();
-        assert_eq!(mistake_of("keys", set.as_bytes()), unusable, "{set}");
+        assert_eq!(parse_error("keys", set.as_bytes()), unusable, "{set}");
     }
     let secret = json!({ "kty": "oct", "alg": "HS256", "k": "A".repeat(64) });
     for set in [json!({ "keys": [] }), json!({ "keys": [secret] })] {
         let set = set.to_string();
-        assert_eq!(mistake_of("keys", set.as_bytes()), unusable);
+        assert_eq!(parse_error("keys", set.as_bytes()), unusable);
     }
     for no_set in [
         "[]",
@@ -204,8 +207,8 @@ fn a_set_of_keys_has_one_that_could_check_a_signature() {
         "-----BEGIN PUBLIC KEY-----",
         "",
     ] {
-        let told = mistake_of("keys", no_set.as_bytes());
-        assert!(told.starts_with("is no JSON Web Key Set: "), "{told}");
+        let error = parse_error("keys", no_set.as_bytes());
+        assert!(error.starts_with("is not a JSON Web Key Set: "), "{error}");
     }
 }
 
@@ -215,13 +218,13 @@ fn each_of_several_keys_has_a_name_of_its_own() {
     let (rsa, ecdsa) = (jwk(forms[1].key, "a"), jwk(forms[2].key, "a"));
     let mut nameless = rsa.clone();
     nameless.as_object_mut().unwrap().remove("kid");
-    let told = |keys: &[&serde_json::Value]| {
+    let set_error = |keys: &[&serde_json::Value]| {
         let set = json!({ "keys": keys }).to_string();
-        mistake_of("keys", set.as_bytes())
+        parse_error("keys", set.as_bytes())
     };
-    let without = "has several keys, and one of them is without `kid`";
-    assert_eq!(told(&[&nameless, &ecdsa]), without);
-    assert_eq!(told(&[&rsa, &ecdsa]), "has two keys \"a\"");
+    let without = "has several keys, one of them without `kid`";
+    assert_eq!(set_error(&[&nameless, &ecdsa]), without);
+    assert_eq!(set_error(&[&rsa, &ecdsa]), "has two keys with the id \"a\"");
 }
 
 #[test]

@@ -1,15 +1,15 @@
-//! Every kind of key, and everything that can be wrong with what it signed.
+//! Tokens of every key type, valid and invalid.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, crypto};
 use serde_json::{Value, json};
 
-use super::told;
+use super::describe;
 use crate::signed::{Idp, NOW_SECONDS, SigningKey, at, claims, every_form, jwk, signed, unsigned};
 use crate::{Kind, MAX_TOKEN_BYTES, Rejected};
 
-/// A claim with another value; without it when that is null.
+/// Returns the claims with one replaced, or removed if `value` is null.
 fn with(name: &str, value: Value) -> Value {
     let mut changed = claims();
     match value {
@@ -28,7 +28,7 @@ fn with_header(idp: &Idp, name: &str, value: Value) -> String {
     signed(&header, &claims(), idp.key)
 }
 
-/// What a claim must not be, with what is said of it. Null stands for a claim that is not there.
+/// Invalid claims and their rejection. Null means that the claim is missing.
 fn wrong_claims() -> Vec<(Rejected, &'static str, Value)> {
     use Rejected::{Expired, LivesTooLong, NotYetValid};
     use Rejected::{Malformed, NoPermission, WrongAudience, WrongIssuer};
@@ -65,7 +65,7 @@ fn wrong_claims() -> Vec<(Rejected, &'static str, Value)> {
     ]
 }
 
-/// Tokens that are not what they seem.
+/// Returns forged tokens.
 fn forged(idp: &Idp) -> Vec<(&'static str, String, Rejected)> {
     let good = idp.token(&claims());
     let (message, signature) = good.rsplit_once('.').unwrap();
@@ -75,12 +75,12 @@ fn forged(idp: &Idp) -> Vec<(&'static str, String, Rejected)> {
         unsigned(&header, &claims())
     };
     let none = |algorithm: &str| format!("{}.", unsigned(algorithm));
-    // The classic: what checks a signature is public, so whoever takes it for a secret takes everything for signed.
+    // Algorithm confusion: the public key is not secret, so an HMAC keyed with it must not verify.
     let hmac = unsigned("HS256");
     let public = EncodingKey::from_secret(&idp.key.file);
     let by_public = crypto::sign(hmac.as_bytes(), &public, Algorithm::HS256).unwrap();
     let confused = if idp.key.algorithm == Algorithm::HS256 {
-        // The file ends in a line break that is no part of the secret.
+        // The line break at the end of the file is not part of the secret.
         Rejected::WrongKey
     } else {
         Rejected::WrongAlgorithm
@@ -131,7 +131,7 @@ fn forged(idp: &Idp) -> Vec<(&'static str, String, Rejected)> {
     ]
 }
 
-/// The same key, used in a way that it is not for.
+/// Returns a token signed with the right key and the wrong algorithm.
 fn by_another_algorithm(idp: &Idp) -> String {
     let (other, signs) = match idp.key.algorithm {
         Algorithm::HS256 => (Algorithm::HS384, Algorithm::HS384),
@@ -149,7 +149,7 @@ fn by_another_algorithm(idp: &Idp) -> String {
     signed(&header, &claims(), &key)
 }
 
-/// Texts that are no tokens at all.
+/// Returns texts that are not tokens.
 fn broken(good: &str) -> Vec<(&'static str, String, Rejected)> {
     let (header, rest) = good.split_once('.').unwrap();
     let (payload, signature) = rest.split_once('.').unwrap();
@@ -204,7 +204,7 @@ fn good_tokens_are_known_whatever_signed_them() {
         let access = idp.access("");
         let principal = access.identify(&idp.token(&claims()), at(0)).unwrap();
         assert_eq!(
-            told(&principal),
+            describe(&principal),
             "grafana jwt: ask(prod, 2 tools)",
             "{}",
             idp.name
@@ -245,8 +245,8 @@ fn every_defect_of_every_kind_of_token_is_refused_for_what_it_is() {
         let other = by_another_algorithm(&idp);
         defects.push(("another algorithm", other, Rejected::WrongAlgorithm));
         for (defect, token, why) in defects {
-            let told = access.identify(&token, at(0));
-            assert_eq!(told, Err(why), "{}: {defect}", idp.name);
+            let describe = access.identify(&token, at(0));
+            assert_eq!(describe, Err(why), "{}: {defect}", idp.name);
         }
     }
 }
@@ -258,10 +258,10 @@ fn no_beginning_of_a_token_is_one() {
         let good = idp.token(&claims());
         for length in 0..good.len() {
             let (beginning, _) = good.split_at(length);
-            let told = access.identify(beginning, at(0));
+            let describe = access.identify(beginning, at(0));
             assert!(
-                matches!(told, Err(Rejected::Malformed | Rejected::WrongKey)),
-                "{}, {length} bytes: {told:?}",
+                matches!(describe, Err(Rejected::Malformed | Rejected::WrongKey)),
+                "{}, {length} bytes: {describe:?}",
                 idp.name
             );
         }
@@ -272,23 +272,23 @@ fn no_beginning_of_a_token_is_one() {
 fn of_several_keys_the_token_names_one() {
     for idp in every_form() {
         let access = idp.access("");
-        let told = |token: String| access.identify(&token, at(0)).map(|_| ());
+        let describe = |token: String| access.identify(&token, at(0)).map(|_| ());
         let mut nameless = idp.header();
         nameless.as_object_mut().unwrap().remove("kid");
         let nameless = signed(&nameless, &claims(), idp.key);
         let unknown = with_header(&idp, "kid", json!("unknown"));
-        // A key that stands alone has no name that could be wrong.
+        // A single key has no id that could be wrong.
         let expected = match idp.key_id {
             Some(_) => Err(Rejected::UnknownKey),
             None => Ok(()),
         };
-        assert_eq!(told(nameless), expected, "{}", idp.name);
-        assert_eq!(told(unknown), expected, "{}", idp.name);
+        assert_eq!(describe(nameless), expected, "{}", idp.name);
+        assert_eq!(describe(unknown), expected, "{}", idp.name);
         if idp.key_id.is_some() {
             let lattice = with_header(&idp, "kid", json!("lattice"));
-            assert_eq!(told(lattice), Err(Rejected::UnknownKey), "{}", idp.name);
+            assert_eq!(describe(lattice), Err(Rejected::UnknownKey), "{}", idp.name);
             for other in ["rsa", "ecdsa", "ed25519"] {
-                let crossed = told(with_header(&idp, "kid", json!(other)));
+                let crossed = describe(with_header(&idp, "kid", json!(other)));
                 let own = idp.key_id == Some(other);
                 let expected = if own {
                     Ok(())
@@ -305,14 +305,14 @@ fn of_several_keys_the_token_names_one() {
 fn clocks_may_be_thirty_seconds_apart() {
     let idp = &every_form()[3];
     let access = idp.access("");
-    let told = |name: &str, seconds: i64| {
+    let describe = |name: &str, seconds: i64| {
         let token = idp.token(&with(name, json!(NOW_SECONDS + seconds)));
         access.identify(&token, at(0)).map(|_| ())
     };
-    assert_eq!(told("exp", -29), Ok(()));
-    assert_eq!(told("exp", -30), Err(Rejected::Expired));
-    assert_eq!(told("nbf", 30), Ok(()));
-    assert_eq!(told("iat", 30), Ok(()));
+    assert_eq!(describe("exp", -29), Ok(()));
+    assert_eq!(describe("exp", -30), Err(Rejected::Expired));
+    assert_eq!(describe("nbf", 30), Ok(()));
+    assert_eq!(describe("iat", 30), Ok(()));
     let fraction = idp.token(&with("exp", json!(1_780_272_000.5)));
     let principal = access.identify(&fraction, at(0)).unwrap();
     assert!(principal.not_after > Some(at(0)) && principal.not_after < Some(at(1)));
@@ -322,12 +322,12 @@ fn clocks_may_be_thirty_seconds_apart() {
 fn the_file_says_how_long_tokens_may_live() {
     let idp = &every_form()[3];
     let token = idp.token(&claims());
-    let told = |max_age: &str| {
+    let describe = |max_age: &str| {
         let access = idp.access(&format!("    max_age: {max_age}\n"));
         access.identify(&token, at(0)).map(|_| ())
     };
-    assert_eq!(told("61m"), Ok(()));
-    assert_eq!(told("1h"), Err(Rejected::LivesTooLong));
+    assert_eq!(describe("61m"), Ok(()));
+    assert_eq!(describe("1h"), Err(Rejected::LivesTooLong));
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Opaque tokens: who is who, and when.
+//! Opaque tokens: identity and validity.
 
 use echo_core::units::Nanos;
 use proptest::prelude::*;
 
-use super::{cluster, told, without_files};
+use super::{cluster, describe, without_files};
 use crate::mint::new_token;
 use crate::signed::at;
 use crate::{Access, Kind, Rejected};
@@ -12,7 +12,7 @@ fn entry(id: &str, hash: &str, more: &str) -> String {
     format!("  - {{ id: {id}, sha256: '{hash}', {more} }}\n")
 }
 
-/// A token, and a file that knows it and nobody else.
+/// Returns a token and an access file with only that token.
 fn one(more: &str) -> (String, Access) {
     let (token, hash) = new_token().unwrap();
     let yaml = format!("tokens:\n{}", entry("grafana", &hash, more));
@@ -29,7 +29,7 @@ fn a_token_may_do_what_the_file_says() {
     let (token, access) = one("ask: { clusters: ['*'], sql: true }");
     let principal = access.identify(&token, at(0)).unwrap();
     assert_eq!(
-        told(&principal),
+        describe(&principal),
         "grafana opaque: ask(prod+lab-1, 2 tools sql)"
     );
     assert_eq!(principal.kind, Kind::Opaque);
@@ -44,7 +44,7 @@ fn a_token_may_do_what_the_file_says() {
     let more = "write: { clusters: [prod] }, rate: { per_second: 5, burst: 7 }";
     let (token, access) = one(more);
     let principal = access.identify(&token, at(0)).unwrap();
-    assert_eq!(told(&principal), "grafana opaque: write(prod)");
+    assert_eq!(describe(&principal), "grafana opaque: write(prod)");
     assert_eq!(
         (principal.rate.per_second.get(), principal.rate.burst.get()),
         (5, 7)
@@ -107,20 +107,20 @@ fn whatever_is_no_token_of_the_file_is_nobodys() {
 fn a_day_that_a_token_is_limited_to_belongs_to_its_time() {
     let more = "ask: { clusters: ['*'] }, not_before: 2026-01-31, not_after: 2026-02-28";
     let (token, access) = one(more);
-    let told = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
-    assert_eq!(told("2026-01-30T23:59:59Z"), Err(Rejected::NotYetValid));
-    assert_eq!(told("2026-01-31T00:00:00Z"), Ok(()));
-    assert_eq!(told("2026-02-28T23:59:59Z"), Ok(()));
-    assert_eq!(told("2026-03-01T00:00:00Z"), Err(Rejected::Expired));
+    let describe = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
+    assert_eq!(describe("2026-01-30T23:59:59Z"), Err(Rejected::NotYetValid));
+    assert_eq!(describe("2026-01-31T00:00:00Z"), Ok(()));
+    assert_eq!(describe("2026-02-28T23:59:59Z"), Ok(()));
+    assert_eq!(describe("2026-03-01T00:00:00Z"), Err(Rejected::Expired));
 }
 
 #[test]
 fn a_time_that_a_token_is_limited_to_is_exact() {
     let more = "ask: { clusters: ['*'] }, not_after: '2026-02-28T12:00:00+02:00'";
     let (token, access) = one(more);
-    let told = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
-    assert_eq!(told("2026-02-28T09:59:59Z"), Ok(()));
-    assert_eq!(told("2026-02-28T10:00:00Z"), Err(Rejected::Expired));
+    let describe = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
+    assert_eq!(describe("2026-02-28T09:59:59Z"), Ok(()));
+    assert_eq!(describe("2026-02-28T10:00:00Z"), Err(Rejected::Expired));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Where lines of the audit go: a file that is set aside when it has grown, or standard error.
+//! Destination of the audit log: a rotated file, or standard error.
 
 use std::fs::{File, OpenOptions, rename};
 use std::io::{self, Write};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Files that are kept beside the current one.
-const KEPT: u32 = 8;
+/// Rotated files that are kept.
+const MAX_ROTATED: u32 = 8;
 
-/// Whoever reads the lines learns who asks what, so a new file is for its owner alone.
+/// Mode of a new file. The lines show who requests what, so only the owner may read them.
 const MODE: u32 = 0o600;
 
-/// Where lines go. Clones are the same.
+/// Destination of audit lines. Clones share it.
 #[derive(Debug, Clone)]
 pub struct AuditLog(Arc<Shared>);
 
@@ -26,26 +26,26 @@ struct Shared {
 
 #[derive(Debug)]
 enum Sink {
-    Nowhere,
+    Disabled,
     StandardError,
     File(Rotating),
     #[cfg(test)]
     Memory(Vec<String>),
 }
 
-/// A file, and how large it may get.
+/// A file that is rotated by size.
 #[derive(Debug)]
 struct Rotating {
     path: PathBuf,
     file: File,
     bytes: u64,
-    most: u64,
+    max_bytes: u64,
 }
 
 impl AuditLog {
-    /// Keeps nothing: for a listener that lets in everybody.
-    pub fn nowhere() -> Self {
-        Self::to(Sink::Nowhere)
+    /// Discards all lines, for a listener without authentication.
+    pub fn disabled() -> Self {
+        Self::to(Sink::Disabled)
     }
 
     /// Writes to standard error.
@@ -53,10 +53,10 @@ impl AuditLog {
         Self::to(Sink::StandardError)
     }
 
-    /// Appends to a file, which is set aside as `PATH.1` when it has `most` bytes; eight such are kept. Who may read a file
-    /// that is there already is up to whoever made it.
-    pub fn file(path: &Path, most: u64) -> io::Result<Self> {
-        Ok(Self::to(Sink::File(Rotating::open(path, most)?)))
+    /// Appends to a file, which is renamed to `PATH.1` when it reaches `max_bytes`; eight such
+    /// files are kept. The mode of an existing file is not changed.
+    pub fn file(path: &Path, max_bytes: u64) -> io::Result<Self> {
+        Ok(Self::to(Sink::File(Rotating::open(path, max_bytes)?)))
     }
 
     fn to(sink: Sink) -> Self {
@@ -67,7 +67,7 @@ impl AuditLog {
         }))
     }
 
-    /// Writes a line. One that cannot be written is counted, and the first of them is logged.
+    /// Writes a line. Failures are counted, and the first one is logged.
     pub(super) fn write(&self, line: &str) {
         let mut sink = self.0.sink.lock().unwrap_or_else(PoisonError::into_inner);
         match sink.write(line) {
@@ -76,18 +76,18 @@ impl AuditLog {
             }
             Err(error) => {
                 if self.0.lost.fetch_add(1, Relaxed) == 0 {
-                    tracing::error!(%error, "a line of the audit cannot be written; metrics count how many are lost");
+                    tracing::error!(%error, "cannot write to the audit log; metrics count the lost lines");
                 }
             }
         }
     }
 
-    /// Lines written since the start.
+    /// Returns the number of lines written since the start.
     pub fn written(&self) -> u64 {
         self.0.written.load(Relaxed)
     }
 
-    /// Lines that could not be written since the start.
+    /// Returns the number of lines lost since the start.
     pub fn lost(&self) -> u64 {
         self.0.lost.load(Relaxed)
     }
@@ -95,12 +95,12 @@ impl AuditLog {
 
 #[cfg(test)]
 impl AuditLog {
-    /// Keeps the lines for a test.
+    /// Keeps the lines in memory.
     pub(crate) fn memory() -> Self {
         Self::to(Sink::Memory(Vec::new()))
     }
 
-    /// The lines so far.
+    /// Returns the lines so far.
     pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
         let sink = self.0.sink.lock().unwrap();
         match &*sink {
@@ -116,8 +116,8 @@ impl AuditLog {
 impl Sink {
     fn write(&mut self, line: &str) -> io::Result<()> {
         match self {
-            Self::Nowhere => Ok(()),
-            // One call, so that lines of several threads do not mix.
+            Self::Disabled => Ok(()),
+            // One call, so that lines of several threads are not interleaved.
             Self::StandardError => io::stderr().write_all(format!("{line}\n").as_bytes()),
             Self::File(file) => file.write(line),
             #[cfg(test)]
@@ -130,20 +130,20 @@ impl Sink {
 }
 
 impl Rotating {
-    fn open(path: &Path, most: u64) -> io::Result<Self> {
+    fn open(path: &Path, max_bytes: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).mode(MODE).open(path)?;
         Ok(Self {
             path: path.to_owned(),
             bytes: file.metadata()?.len(),
             file,
-            most,
+            max_bytes,
         })
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
-        if self.bytes >= self.most {
-            self.set_aside()?;
+        if self.bytes >= self.max_bytes {
+            self.rotate()?;
         }
         let line = format!("{line}\n");
         self.file.write_all(line.as_bytes())?;
@@ -151,20 +151,20 @@ impl Rotating {
         Ok(())
     }
 
-    /// Renames the files by one, the oldest over the one before it, and begins a new one.
-    fn set_aside(&mut self) -> io::Result<()> {
-        for number in (1..KEPT).rev() {
-            match rename(self.numbered(number), self.numbered(number + 1)) {
+    /// Renames each rotated file to the next number, dropping the oldest, and starts a new file.
+    fn rotate(&mut self) -> io::Result<()> {
+        for number in (1..MAX_ROTATED).rev() {
+            match rename(self.rotated_path(number), self.rotated_path(number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}
             }
         }
-        rename(&self.path, self.numbered(1))?;
-        *self = Self::open(&self.path, self.most)?;
+        rename(&self.path, self.rotated_path(1))?;
+        *self = Self::open(&self.path, self.max_bytes)?;
         Ok(())
     }
 
-    fn numbered(&self, number: u32) -> PathBuf {
+    fn rotated_path(&self, number: u32) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{number}"));
         name.into()
@@ -177,7 +177,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use super::{AuditLog, KEPT};
+    use super::{AuditLog, MAX_ROTATED};
 
     #[test]
     fn a_file_that_has_grown_is_set_aside_and_the_oldest_goes() {
@@ -189,7 +189,7 @@ mod tests {
         }
         assert_eq!((log.written(), log.lost()), (30, 0));
         assert_eq!(read_to_string(&path).unwrap(), "line 29, long\n");
-        for number in 1..=KEPT {
+        for number in 1..=MAX_ROTATED {
             let older =
                 read_to_string(folder.path().join(format!("audit.jsonl.{number}"))).unwrap();
             assert_eq!(older, format!("line {:02}, long\n", 29 - number));
@@ -202,7 +202,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let mode = |path: &Path| metadata(path).unwrap().permissions().mode() & 0o777;
-        // Whoever made the file has decided who reads it.
+        // The mode of an existing file is kept.
         write(&path, "older\n").unwrap();
         set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         let log = AuditLog::file(&path, 1).unwrap();

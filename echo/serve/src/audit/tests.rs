@@ -11,17 +11,17 @@ use echo_tools::registry::Registry;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::auth::tests::Doorkeeper;
+use crate::auth::tests::Site;
 use crate::http::health::Readiness;
 use crate::http::metrics::Metrics;
-use crate::http::{Feeds, router};
+use crate::http::{RuntimeState, router};
 
 const ALL: &str = "id: cron, ask: { clusters: [\"*\"], sql: true }";
 
-/// An Echo, and its only token.
-async fn echo() -> (Router, Doorkeeper) {
-    let door = Doorkeeper::of(&[ALL]);
-    let feeds = Feeds {
+/// Returns a router with authentication and its only token.
+async fn echo() -> (Router, Site) {
+    let site = Site::with_tokens(&[ALL]);
+    let feeds = RuntimeState {
         judged: tokio::sync::watch::channel(0).1,
         policies: tokio::sync::watch::channel(Arc::default()).1,
         readiness: Readiness {
@@ -32,15 +32,15 @@ async fn echo() -> (Router, Doorkeeper) {
     let feeds = (feeds, Metrics::default());
     let context = fixture::context().await;
     (
-        router(Registry::standard(), context, feeds, &door.terms),
-        door,
+        router(Registry::standard(), context, feeds, &site.middleware),
+        site,
     )
 }
 
-fn post(door: &Doorkeeper, path: &str, body: &Value) -> Request<Body> {
+fn post(site: &Site, path: &str, body: &Value) -> Request<Body> {
     Request::post(path)
         .header("host", "127.0.0.1:8081")
-        .header("authorization", format!("Bearer {}", door.tokens[0]))
+        .header("authorization", format!("Bearer {}", site.tokens[0]))
         .header("content-type", "application/json")
         .header("accept", "application/json, text/event-stream")
         .header("user-agent", "cron/1.0 \u{9b}31m")
@@ -50,7 +50,7 @@ fn post(door: &Doorkeeper, path: &str, body: &Value) -> Request<Body> {
 
 #[tokio::test]
 async fn a_line_says_who_asked_what_and_what_came_of_it_on_either_transport() {
-    let (echo, door) = echo().await;
+    let (echo, site) = echo().await;
     let call = |name: &str, input: Value| {
         json!({
             "jsonrpc": "2.0", "id": 1, "method": "tools/call",
@@ -65,29 +65,29 @@ async fn a_line_says_who_asked_what_and_what_came_of_it_on_either_transport() {
         let tool = "fleet.cluster.get_cost";
         let path = format!("/api/v1/tools/{tool}");
         for request in [
-            post(&door, &path, &input),
-            post(&door, "/mcp", &call(tool, input.clone())),
+            post(&site, &path, &input),
+            post(&site, "/mcp", &call(tool, input.clone())),
         ] {
             echo.clone().oneshot(request).await.unwrap();
-            let line = door.log.lines().pop().unwrap();
+            let line = site.log.lines().pop().unwrap();
             assert_eq!(line["tool"], tool, "{line}");
             assert_eq!(line["input"], input, "{line}");
             assert_eq!(line["outcome"], outcome, "{line}");
             assert_eq!(line["principal"], "cron", "{line}");
             assert!(line["duration_ms"].as_f64().is_some(), "{line}");
-            assert!(!line.to_string().contains(&door.tokens[0]), "{line}");
+            assert!(!line.to_string().contains(&site.tokens[0]), "{line}");
         }
     }
-    assert_eq!(door.log.lines().len(), 6);
+    assert_eq!(site.log.lines().len(), 6);
 }
 
 #[tokio::test]
 async fn sql_is_written_down_with_its_hash_and_cut_off_where_it_is_long() {
-    let (echo, door) = echo().await;
+    let (echo, site) = echo().await;
     let sql = format!("SELECT 1 -- {}", "x".repeat(9_000));
-    let request = post(&door, "/api/v1/sql", &json!({ "sql": sql }));
+    let request = post(&site, "/api/v1/sql", &json!({ "sql": sql }));
     echo.oneshot(request).await.unwrap();
-    let line = door.log.lines().pop().unwrap();
+    let line = site.log.lines().pop().unwrap();
     assert_eq!(line["sql_sha256"].as_str().unwrap().len(), 64);
     assert_eq!(line["input_truncated"], true);
     assert!(line.to_string().len() < 4_000);
@@ -95,38 +95,38 @@ async fn sql_is_written_down_with_its_hash_and_cut_off_where_it_is_long() {
 
 #[tokio::test]
 async fn an_attempt_that_is_turned_down_anywhere_has_a_line() {
-    let (echo, door) = echo().await;
+    let (echo, site) = echo().await;
     let large = post(
-        &door,
+        &site,
         "/api/v1/tools/fleet.cluster.get_cost",
         &json!("x".repeat(70_000)),
     );
-    let mut foreign = post(&door, "/api/v1/sql", &json!({}));
+    let mut foreign = post(&site, "/api/v1/sql", &json!({}));
     foreign
         .headers_mut()
         .insert("host", "attacker.example".parse().unwrap());
-    let nowhere = post(&door, "/api/v2", &json!({}));
+    let nowhere = post(&site, "/api/v2", &json!({}));
     for (request, outcome) in [
         (large, "too_large"),
         (foreign, "forbidden"),
         (nowhere, "not_found"),
     ] {
         echo.clone().oneshot(request).await.unwrap();
-        assert_eq!(door.log.lines().pop().unwrap()["outcome"], outcome);
+        assert_eq!(site.log.lines().pop().unwrap()["outcome"], outcome);
     }
-    assert_eq!(door.log.lines().len(), 3);
+    assert_eq!(site.log.lines().len(), 3);
 }
 
 #[tokio::test]
 async fn whoever_hangs_up_leaves_exactly_one_line() {
-    let door = Doorkeeper::of(&[ALL]);
+    let site = Site::with_tokens(&[ALL]);
     let routes = Router::new().route("/slow", get(pending::<()>));
-    let service = door.terms.guard(routes);
-    let mut request = post(&door, "/slow", &json!({}));
+    let service = site.middleware.wrap(routes);
+    let mut request = post(&site, "/slow", &json!({}));
     *request.method_mut() = axum::http::Method::GET;
     let answer = tokio::time::timeout(Duration::from_millis(1), service.oneshot(request));
     assert!(answer.await.is_err());
-    let lines = door.log.lines();
+    let lines = site.log.lines();
     assert_eq!(lines.len(), 1);
     assert_eq!(
         (&lines[0]["outcome"], &lines[0]["status"]),

@@ -13,38 +13,38 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use super::{Gate, only_writers};
+use super::{Authenticator, authorize_ingest};
 use crate::audit::log::AuditLog;
-use crate::audit::{Auditing, audited_refusals};
-use crate::middleware::Terms;
+use crate::audit::{AuditContext, audit_refusals};
+use crate::middleware::Middleware;
 use echo_ingest::memory_account::Peer;
 
-/// Some tokens, and the terms of whoever has them.
-pub(crate) struct Doorkeeper {
-    pub(crate) terms: Terms,
+/// Some tokens, and middleware that accepts them.
+pub(crate) struct Site {
+    pub(crate) middleware: Middleware,
     pub(crate) log: AuditLog,
     pub(crate) tokens: Vec<String>,
     access: watch::Sender<Arc<Access>>,
 }
 
-impl Doorkeeper {
-    /// Terms under which there is a token for each entry.
-    pub(crate) fn of(entries: &[&str]) -> Self {
+impl Site {
+    /// Creates a token for each entry, and middleware that accepts them.
+    pub(crate) fn with_tokens(entries: &[&str]) -> Self {
         let (access, tokens) = access(entries);
         let (access, current) = watch::channel(Arc::new(access));
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(at(600)));
         let log = AuditLog::memory();
-        let open = Terms::open(Arc::clone(&clock));
-        let terms = Terms {
-            gate: Gate::new(Some(current), Arc::clone(&clock)),
-            auditing: Auditing {
+        let open = Middleware::without_auth(Arc::clone(&clock));
+        let middleware = Middleware {
+            auth: Authenticator::new(Some(current), Arc::clone(&clock)),
+            audit: AuditContext {
                 log: log.clone(),
                 clock,
             },
             ..open
         };
         Self {
-            terms,
+            middleware,
             log,
             tokens,
             access,
@@ -67,12 +67,12 @@ fn access(entries: &[&str]) -> (Access, Vec<String>) {
 const READER: &str = "id: grafana, ask: { clusters: [\"*\"] }";
 const WRITER: &str = "id: agents, write: { clusters: [\"*\"] }";
 
-fn questions(terms: &Terms) -> Router {
+fn questions(middleware: &Middleware) -> Router {
     let routes = Router::new()
         .route("/api/v1/tools/list", get(|| async {}))
         .route("/healthz", get(|| async {}))
         .route("/api/versions", get(|| async {}));
-    terms.guard(routes)
+    middleware.wrap(routes)
 }
 
 async fn sent(
@@ -98,9 +98,9 @@ async fn sent(
 
 #[tokio::test]
 async fn whoever_shows_no_good_token_learns_only_that() {
-    let door = Doorkeeper::of(&[READER, WRITER]);
-    let service = questions(&door.terms);
-    let (reader, writer) = (&door.tokens[0], &door.tokens[1]);
+    let site = Site::with_tokens(&[READER, WRITER]);
+    let service = questions(&site.middleware);
+    let (reader, writer) = (&site.tokens[0], &site.tokens[1]);
     let other = mint::new_token().unwrap().0;
     let long = "x".repeat(7_000);
     for (authorization, status, challenge, rejected) in [
@@ -142,7 +142,7 @@ async fn whoever_shows_no_good_token_learns_only_that() {
         let header = headers["www-authenticate"].to_str().unwrap();
         assert!(header.contains(challenge), "{shown:?}: {header}");
         assert!(body["error"]["request_id"].is_string(), "{body}");
-        let line = door.log.lines().pop().unwrap();
+        let line = site.log.lines().pop().unwrap();
         assert_eq!(line["status"], status, "{line}");
         assert_eq!(
             line.get("rejected").and_then(Value::as_str),
@@ -156,30 +156,30 @@ async fn whoever_shows_no_good_token_learns_only_that() {
 
 #[tokio::test]
 async fn whoever_shows_a_good_token_is_written_down_by_name() {
-    let door = Doorkeeper::of(&[READER]);
-    let service = questions(&door.terms);
-    let good = format!("bearer {}", door.tokens[0]);
+    let site = Site::with_tokens(&[READER]);
+    let service = questions(&site.middleware);
+    let good = format!("bearer {}", site.tokens[0]);
     assert_eq!(
         sent(&service, "/api/v1/tools/list", Some(&good)).await.0,
         200
     );
-    let line = door.log.lines().pop().unwrap();
+    let line = site.log.lines().pop().unwrap();
     assert_eq!(line["principal"], "grafana");
     assert_eq!(line["auth_kind"], "opaque");
     assert_eq!(line["outcome"], "ok");
-    assert_eq!(door.log.lines().len(), 1);
+    assert_eq!(site.log.lines().len(), 1);
 }
 
 #[tokio::test]
 async fn probes_and_whoever_looks_for_an_echo_need_no_token() {
-    let door = Doorkeeper::of(&[READER]);
-    let service = questions(&door.terms);
+    let site = Site::with_tokens(&[READER]);
+    let service = questions(&site.middleware);
     for shown in [None, Some("Bearer nonsense")] {
         assert_eq!(sent(&service, "/healthz", shown).await.0, 200);
         assert_eq!(sent(&service, "/api/versions", shown).await.0, 200);
     }
     assert!(
-        door.log
+        site.log
             .lines()
             .iter()
             .all(|line| line["path"] != "/healthz")
@@ -188,14 +188,14 @@ async fn probes_and_whoever_looks_for_an_echo_need_no_token() {
 
 #[tokio::test]
 async fn a_token_that_is_taken_out_of_the_file_is_refused_at_once() {
-    let door = Doorkeeper::of(&[READER]);
-    let service = questions(&door.terms);
-    let shown = format!("Bearer {}", door.tokens[0]);
+    let site = Site::with_tokens(&[READER]);
+    let service = questions(&site.middleware);
+    let shown = format!("Bearer {}", site.tokens[0]);
     assert_eq!(
         sent(&service, "/api/v1/tools/list", Some(&shown)).await.0,
         200
     );
-    door.access.send_replace(Arc::new(access(&[READER]).0));
+    site.access.send_replace(Arc::new(access(&[READER]).0));
     assert_eq!(
         sent(&service, "/api/v1/tools/list", Some(&shown)).await.0,
         401
@@ -205,9 +205,9 @@ async fn a_token_that_is_taken_out_of_the_file_is_refused_at_once() {
 #[tokio::test]
 async fn who_asks_too_often_is_told_when_to_come_back_and_it_is_written_down() {
     let entry = "id: cron, ask: { clusters: [\"*\"] }, rate: { per_second: 1, burst: 2 }";
-    let door = Doorkeeper::of(&[entry]);
-    let service = questions(&door.terms);
-    let shown = format!("Bearer {}", door.tokens[0]);
+    let site = Site::with_tokens(&[entry]);
+    let service = questions(&site.middleware);
+    let shown = format!("Bearer {}", site.tokens[0]);
     let mut statuses = Vec::new();
     for _ in 0..3 {
         let (status, headers, _) = sent(&service, "/api/v1/tools/list", Some(&shown)).await;
@@ -215,18 +215,18 @@ async fn who_asks_too_often_is_told_when_to_come_back_and_it_is_written_down() {
         statuses.push(status);
     }
     assert_eq!(statuses, [200, 200, 429]);
-    let line = door.log.lines().pop().unwrap();
+    let line = site.log.lines().pop().unwrap();
     assert_eq!(
         (&line["principal"], &line["outcome"]),
         (&"cron".into(), &"too_many".into())
     );
-    assert_eq!(door.terms.gate.limited(), 1);
+    assert_eq!(site.middleware.auth.limited(), 1);
 }
 
 #[tokio::test]
 async fn an_address_that_guesses_is_slowed_down_and_its_neighbours_token_still_works() {
-    let door = Doorkeeper::of(&[READER]);
-    let service = questions(&door.terms);
+    let site = Site::with_tokens(&[READER]);
+    let service = questions(&site.middleware);
     let mut statuses = Vec::new();
     for _ in 0..60 {
         let guess = format!("Bearer {}", mint::new_token().unwrap().0);
@@ -234,7 +234,7 @@ async fn an_address_that_guesses_is_slowed_down_and_its_neighbours_token_still_w
     }
     assert_eq!(statuses[0], 401);
     assert!(statuses.ends_with(&[429]), "{statuses:?}");
-    let shown = format!("Bearer {}", door.tokens[0]);
+    let shown = format!("Bearer {}", site.tokens[0]);
     assert_eq!(
         sent(&service, "/api/v1/tools/list", Some(&shown)).await.0,
         200
@@ -243,10 +243,10 @@ async fn an_address_that_guesses_is_slowed_down_and_its_neighbours_token_still_w
 
 #[tokio::test]
 async fn whoever_sends_may_ask_for_the_threshold_that_he_is_judged_by() {
-    let door = Doorkeeper::of(&[WRITER]);
+    let site = Site::with_tokens(&[WRITER]);
     let routes = Router::new().route("/api/v1/threshold", get(|| async {}));
-    let service = door.terms.guard(routes);
-    let shown = format!("Bearer {}", door.tokens[0]);
+    let service = site.middleware.wrap(routes);
+    let shown = format!("Bearer {}", site.tokens[0]);
     assert_eq!(
         sent(&service, "/api/v1/threshold", Some(&shown)).await.0,
         200
@@ -256,15 +256,18 @@ async fn whoever_sends_may_ask_for_the_threshold_that_he_is_judged_by() {
 
 #[tokio::test]
 async fn measurements_need_a_token_for_sending_and_refusals_are_written_down() {
-    let door = Doorkeeper::of(&[READER, WRITER]);
+    let site = Site::with_tokens(&[READER, WRITER]);
     let service = Router::new()
         .route("/v1/metrics", post(|| async {}).get(|| async {}))
-        .layer(from_fn_with_state(door.terms.gate.clone(), only_writers))
         .layer(from_fn_with_state(
-            door.terms.auditing.clone(),
-            audited_refusals,
+            site.middleware.auth.clone(),
+            authorize_ingest,
+        ))
+        .layer(from_fn_with_state(
+            site.middleware.audit.clone(),
+            audit_refusals,
         ));
-    let (reader, writer) = (&door.tokens[0], &door.tokens[1]);
+    let (reader, writer) = (&site.tokens[0], &site.tokens[1]);
     for (shown, status) in [
         (None, 401),
         (Some("Bearer nonsense".to_owned()), 401),
@@ -276,7 +279,7 @@ async fn measurements_need_a_token_for_sending_and_refusals_are_written_down() {
             status
         );
     }
-    let lines = door.log.lines();
+    let lines = site.log.lines();
     let outcomes: Vec<&str> = lines
         .iter()
         .filter_map(|line| line["outcome"].as_str())

@@ -1,4 +1,4 @@
-//! The listener as it is met from outside: by agents, and by whatever else finds the port.
+//! The listener from outside: with agents and with clients of other protocols.
 
 #![expect(
     clippy::disallowed_methods,
@@ -24,7 +24,7 @@ use tonic::transport::Channel;
 
 use super::{carries_protobuf, serve};
 use crate::listener::{Connections, ListenConfig, Listener};
-use crate::middleware::Terms;
+use crate::middleware::Middleware;
 use crate::tls::Encryption;
 
 /// A collector on a free port.
@@ -53,8 +53,8 @@ impl Collector {
             let stopped = async move {
                 stopped.wait_for(|stop| *stop).await.unwrap();
             };
-            let terms = Terms::open(Arc::new(SystemClock));
-            serve(listener, services, (terms, Encryption::None), stopped).await;
+            let middleware = Middleware::without_auth(Arc::new(SystemClock));
+            serve(listener, services, (middleware, Encryption::None), stopped).await;
         });
         Self {
             address,
@@ -68,7 +68,7 @@ impl Collector {
         MetricsServiceClient::connect(endpoint).await.unwrap()
     }
 
-    /// Sends bytes on a bare connection and returns what comes back until the other side hangs up.
+    /// Sends bytes on a plain TCP connection. Returns what is received until the server closes it.
     async fn send_bare(&self, bytes: &[u8]) -> String {
         let mut connection = TcpStream::connect(self.address).await.unwrap();
         connection.write_all(bytes).await.unwrap();
@@ -129,7 +129,7 @@ async fn noise_on_the_port_ends_its_own_connection_only() {
 
 #[tokio::test]
 async fn what_is_open_at_shutdown_is_finished() {
-    let (store, gate) = RecordingStore::gated();
+    let (store, auth) = RecordingStore::gated();
     let store = Arc::new(store);
     let collector = Collector::start(Arc::clone(&store)).await;
     let mut client = collector.client().await;
@@ -138,9 +138,9 @@ async fn what_is_open_at_shutdown_is_finished() {
             .export(request(rank_2(), vec![waits(vec![wait()])]))
             .await
     });
-    gate.entered().await;
+    auth.entered().await;
     collector.stop.send(true).unwrap();
-    gate.open();
+    auth.open();
     open.await.unwrap().unwrap();
     collector.server.await.unwrap();
     assert_eq!(store.events(), 1);

@@ -1,4 +1,4 @@
-//! The report of costs over HTTP: as CSV in the columns of FOCUS, and as JSON.
+//! The cost report over HTTP: CSV in FOCUS columns, and JSON.
 
 use std::sync::Arc;
 
@@ -17,17 +17,21 @@ use serde_json::json;
 
 use crate::http::HttpState;
 use crate::http::tools::failed;
-use crate::request_context::Asking;
+use crate::request_context::RequestContext;
 use crate::response::{failure, success};
 
-/// Name of the question in the log of questions.
+/// Name of the query in the audit log.
 const NAME: &str = "cost_report";
 
 type Asked = Result<Query<ReportRequest>, QueryRejection>;
 
-/// The report as CSV.
-pub(super) async fn csv(State(state): State<HttpState>, asking: Asking, asked: Asked) -> Response {
-    let written = |report: &Report, rates: &Rates, _: &ReportRequest| {
+/// Returns the report as CSV.
+pub(super) async fn csv(
+    State(state): State<HttpState>,
+    request_context: RequestContext,
+    asked: Asked,
+) -> Response {
+    let render = |report: &Report, rates: &Rates, _: &ReportRequest| {
         let headers = [
             (
                 CONTENT_TYPE,
@@ -37,21 +41,25 @@ pub(super) async fn csv(State(state): State<HttpState>, asking: Asking, asked: A
         ];
         Ok((headers, report.csv(rates)?).into_response())
     };
-    answer((&state, &asking), asked, written).await
+    answer((&state, &request_context), asked, render).await
 }
 
-/// The report as JSON.
-pub(super) async fn json(State(state): State<HttpState>, asking: Asking, asked: Asked) -> Response {
-    let written = |report: &Report, rates: &Rates, asked: &ReportRequest| {
+/// Returns the report as JSON.
+pub(super) async fn json(
+    State(state): State<HttpState>,
+    request_context: RequestContext,
+    asked: Asked,
+) -> Response {
+    let render = |report: &Report, rates: &Rates, asked: &ReportRequest| {
         Ok(success(report.json(rates, asked.rows.unwrap_or(true))))
     };
-    answer((&state, &asking), asked, written).await
+    answer((&state, &request_context), asked, render).await
 }
 
 async fn answer(
-    (state, asking): (&HttpState, &Asking),
+    (state, request_context): (&HttpState, &RequestContext),
     asked: Asked,
-    written: impl FnOnce(&Report, &Rates, &ReportRequest) -> Result<Response, ToolError>
+    render: impl FnOnce(&Report, &Rates, &ReportRequest) -> Result<Response, ToolError>
     + Send
     + 'static,
 ) -> Response {
@@ -67,19 +75,21 @@ async fn answer(
     let input = json!({
         "cluster": asked.cluster, "day": asked.day, "from": asked.from, "to": asked.to, "open": asked.open,
     });
-    let question = async {
-        // Whoever may not ask what it costs may not have it as a report.
-        state.registry.find(&asking.caller, GetCost::NAME)?;
-        let context = state.contexts.of(&asking.caller);
-        let told = async {
+    let query = async {
+        // The report requires the same permission as `get_cost`.
+        state
+            .registry
+            .find(&request_context.caller, GetCost::NAME)?;
+        let context = state.contexts.for_caller(&request_context.caller);
+        let response = async {
             let (report, rates) = (asked.report(&context).await?, Arc::clone(&context.rates));
-            let written = move |report: &Report, rates: &Rates| written(report, rates, &asked);
-            report.write_off_thread(rates, written).await?
+            let render = move |report: &Report, rates: &Rates| render(report, rates, &asked);
+            report.write_off_thread(rates, render).await?
         };
-        context.run_limited(told).await
+        context.run_limited(response).await
     };
-    match asking.noted((NAME, &input), question).await {
+    match request_context.audited((NAME, &input), query).await {
         Ok(response) => response,
-        Err(error) => failed(NAME, &error, asking),
+        Err(error) => failed(NAME, &error, request_context),
     }
 }

@@ -1,4 +1,4 @@
-//! What probes ask.
+//! Health endpoints.
 
 use std::time::Duration;
 
@@ -10,47 +10,50 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::http::HttpState;
-use crate::request_context::Asking;
+use crate::request_context::RequestContext;
 use crate::response::success;
 
-/// What decides, beside the store, whether Echo is ready.
+/// Inputs of the readiness check besides the store.
 #[derive(Debug, Clone)]
 pub struct Readiness {
-    /// Set once Echo has been told to stop.
+    /// Set when Echo is shutting down.
     pub stopping: watch::Receiver<bool>,
-    /// How long a batch may wait for the writer; one that has waited longer will not be acknowledged.
+    /// Longest time that a batch may wait for the writer; later batches are not acknowledged.
     pub append_deadline: Duration,
 }
 
-/// That Echo runs, how much it has stored, and how much of that the detector has taken in: the numbers of the last
-/// events, equal when the detector has caught up.
+/// Returns the status and the numbers of the last stored and the last analyzed event, which are
+/// equal when the detector has caught up.
 ///
-/// To whoever may not see everything only that it runs: how much comes in is about the others, too. Which of several Echos it
-/// is, is told to all who may ask.
-pub(super) async fn health(State(state): State<HttpState>, asking: Asking) -> Response {
-    let context = state.contexts.usual();
+/// The numbers cover all clusters, so they are returned only to callers that may query all. The
+/// shard is returned to every caller that may query.
+pub(super) async fn health(
+    State(state): State<HttpState>,
+    request_context: RequestContext,
+) -> Response {
+    let context = state.contexts.base();
     let mut answer = json!({ "status": "ok" });
-    if asking.caller.sees_everything() {
+    if request_context.caller.sees_everything() {
         answer = json!({
             "status": "ok",
             "version": env!("CARGO_PKG_VERSION"),
             "events_committed": *context.store.committed().borrow(),
-            "events_judged": *state.feeds.judged.borrow(),
+            "events_judged": *state.runtime.judged.borrow(),
             "now": context.clock.now().to_string(),
         });
     }
-    if asking.caller.ask.is_some() {
+    if request_context.caller.ask.is_some() {
         shard_hint::add_shard(context, &mut answer);
     }
     success(answer.to_string())
 }
 
-/// That the process lives.
-pub(super) async fn alive() -> Response {
+/// Returns that the process is alive.
+pub(super) async fn live() -> Response {
     success(json!({ "status": "ok" }).to_string())
 }
 
-/// Whether events are taken, and if not, why.
+/// Returns whether events are accepted, and the reasons if not.
 pub(super) async fn ready(State(state): State<HttpState>) -> Response {
     let reasons = reasons(&state);
     if reasons.is_empty() {
@@ -60,16 +63,16 @@ pub(super) async fn ready(State(state): State<HttpState>) -> Response {
     }
 }
 
-/// Why no events are taken; nothing when they are. No question is put to the database: a crowd of questions is no reason
-/// to send the agents elsewhere.
+/// Returns the reasons why events are not accepted; empty if they are. Does not query the database:
+/// high query load is no reason to send agents to another instance.
 pub(super) fn reasons(state: &HttpState) -> Vec<(&'static str, String)> {
-    let readiness = &state.feeds.readiness;
+    let readiness = &state.runtime.readiness;
     let mut reasons = Vec::new();
     if *readiness.stopping.borrow() {
-        let message = "Echo has been told to stop and finishes what is open";
+        let message = "shutting down; open requests are being finished";
         reasons.push(("shutting_down", message.to_owned()));
     }
-    let store = &state.contexts.usual().store;
+    let store = &state.contexts.base().store;
     let not_ready_reasons = store.not_ready_reasons();
     reasons.extend(
         not_ready_reasons
@@ -79,13 +82,13 @@ pub(super) fn reasons(state: &HttpState) -> Vec<(&'static str, String)> {
     let waited = store.vitals().oldest_wait;
     if let Some(waited) = waited.filter(|waited| *waited > readiness.append_deadline) {
         let waited_s = waited.as_secs();
-        let message = format!("the writer has not answered for {waited_s} s");
+        let message = format!("the writer has not responded for {waited_s} s");
         reasons.push(("writer_silent", message));
     }
     reasons
 }
 
-/// The answer to a probe that Echo takes no events, and why.
+/// Returns the response of a failed readiness probe.
 pub(super) fn not_ready(reasons: &[(&str, String)]) -> Response {
     let mut response = success(readiness_body(reasons).to_string());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -1,4 +1,4 @@
-//! What Echo says of itself and what it concluded, as `OpenMetrics` text for whoever scrapes it.
+//! Metrics of Echo and its verdicts, in the `OpenMetrics` text format.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::watch;
 
 use crate::http::{HttpState, failure, health};
-use crate::jwks::KeySets;
+use crate::jwks::JwksCache;
 use crate::listener::Connections;
-use crate::middleware::Terms;
+use crate::middleware::Middleware;
 use crate::reloads::Reloads;
-use crate::request_context::Asking;
+use crate::request_context::RequestContext;
 use crate::tls::Encryption;
 use echo_ingest::accept::Ingest;
 use echo_ingest::decode::reject::RejectReason;
@@ -35,66 +35,66 @@ mod security;
 mod storage;
 mod verdicts;
 
-use verdicts::{Conclusions, Families};
+use verdicts::{Families, VerdictCache};
 
-/// Of the text below.
+/// Content type of the format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Begins the name of every metric.
+/// Prefix of every metric name.
 const PREFIX: &str = "echo";
 
-/// All metrics. Cheap to clone.
+/// All metrics. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    of_echo: Arc<Registry>,
-    conclusions: Conclusions,
+    process_families: Arc<Registry>,
+    verdicts: VerdictCache,
 }
 
-/// Whom to ask.
+/// Sources that are read on each scrape.
 #[derive(Debug)]
 pub struct Sources {
     /// The ingest path.
     pub ingest: Ingest,
     /// The store.
     pub store: Arc<dyn EventStore>,
-    /// How long the store takes.
+    /// Durations of store operations.
     pub timings: Timings,
-    /// Number of the last event that the detector has taken in.
+    /// Number of the last event that the detector has processed.
     pub judged: watch::Receiver<u64>,
-    /// What each listener has seen, by its name.
+    /// Connection counts by listener name.
     pub listeners: [(&'static str, Connections); 3],
     /// Limit of concurrent queries.
     pub query_limit: QueryLimit,
-    /// On which terms callers are let in.
-    pub terms: Terms,
-    /// How reading files again goes.
+    /// Middleware of the API.
+    pub middleware: Middleware,
+    /// Counts of file reloads.
     pub reloads: Reloads,
     /// Keys that issuers publish.
-    pub key_sets: KeySets,
-    /// With which certificate.
+    pub jwks: JwksCache,
+    /// TLS with its current certificate.
     pub encryption: Encryption,
 }
 
 impl Metrics {
-    /// Metrics of a running Echo.
-    pub fn of(sources: Sources) -> Self {
+    /// Registers the metrics of a running instance.
+    pub fn new(sources: Sources) -> Self {
         let mut registry = Registry::with_prefix(PREFIX);
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         registry.register("build", "The version of Echo", Info::new(version));
         let times = [
             (
                 "ingest_acknowledgement",
-                "Time from the arrival of a request as a whole to its acknowledgement",
+                "Time from the complete arrival of a request to its acknowledgement",
                 sources.ingest.stats().acknowledgements(),
             ),
             (
                 "store_commit",
-                "Time that a transaction takes",
+                "Duration of a transaction",
                 &sources.timings.commits,
             ),
             (
                 "store_checkpoint",
-                "Time that it takes to write the log to the database file",
+                "Duration of a checkpoint, which writes the log to the database file",
                 &sources.timings.checkpoints,
             ),
         ];
@@ -109,12 +109,12 @@ impl Metrics {
             ),
             (
                 "store_refused_events",
-                "Events that were refused because the volume was nearly full, as often as they were sent",
+                "Events refused because the volume was nearly full, counted on every attempt",
                 &sources.timings.refused_events,
             ),
             (
                 "store_deleted_events",
-                "Events that were deleted to keep the limits of age and size",
+                "Events deleted by the limits on age and size",
                 &sources.timings.deleted_events,
             ),
         ];
@@ -123,8 +123,8 @@ impl Metrics {
         }
         registry.register_collector(Box::new(sources));
         Self {
-            of_echo: Arc::new(registry),
-            conclusions: Conclusions::default(),
+            process_families: Arc::new(registry),
+            verdicts: VerdictCache::default(),
         }
     }
 
@@ -133,7 +133,7 @@ impl Metrics {
         registry.register_collector(Box::new(concluded));
         let mut text = String::new();
         if has_all {
-            encode_registry(&mut text, &self.of_echo)?;
+            encode_registry(&mut text, &self.process_families)?;
         }
         encode_registry(&mut text, &registry)?;
         encode_eof(&mut text)?;
@@ -141,16 +141,20 @@ impl Metrics {
     }
 }
 
-/// All metrics, as they are now, that are about clusters of the caller. How Echo fares is about all of them.
+/// Returns the current metrics of the caller's clusters, and the metrics of the process for callers
+/// that may query all clusters.
 ///
-/// What was concluded is read on behalf of Echo and kept for all callers; each is shown what he may see of it.
-pub(super) async fn metrics(State(state): State<HttpState>, asking: Asking) -> Response {
-    let context = state.contexts.of(&Arc::new(Principal::local()));
-    state.metrics.conclusions.refresh(&context).await;
+/// Verdicts are read once for all callers; each caller gets those of its clusters.
+pub(super) async fn metrics(
+    State(state): State<HttpState>,
+    request_context: RequestContext,
+) -> Response {
+    let context = state.contexts.for_caller(&Arc::new(Principal::local()));
+    state.metrics.verdicts.refresh(&context).await;
     let is_ready = health::reasons(&state).is_empty();
-    let caller = &asking.caller;
+    let caller = &request_context.caller;
     let now = context.clock.now();
-    let concluded = state.metrics.conclusions.families(caller, (now, is_ready));
+    let concluded = state.metrics.verdicts.families(caller, (now, is_ready));
     let text = state.metrics.text(concluded, caller.sees_everything());
     text.map_or_else(
         |_cannot_happen| failure(Code::Internal, error_body(Code::Internal, "no metrics")),
@@ -166,24 +170,24 @@ pub(super) async fn metrics(State(state): State<HttpState>, asking: Asking) -> R
 
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        self.counters(&mut encoder)?;
-        self.strays(&mut encoder)?;
-        self.by_reason(&mut encoder)?;
-        self.of_requests(&mut encoder)?;
-        self.by_listener(&mut encoder)?;
-        self.of_questions(&mut encoder)?;
+        self.encode_counters(&mut encoder)?;
+        self.encode_misrouted(&mut encoder)?;
+        self.encode_rejections(&mut encoder)?;
+        self.encode_requests(&mut encoder)?;
+        self.encode_listeners(&mut encoder)?;
+        self.encode_queries(&mut encoder)?;
         security::encode(self, &mut encoder)?;
         storage::encode(self, &mut encoder)
     }
 }
 
 impl Sources {
-    fn counters(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn encode_counters(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let stats = self.ingest.stats();
         let counters = [
             (
                 "ingest_requests",
-                "Requests, whatever became of them",
+                "Ingest requests, with any outcome",
                 stats.requests(),
             ),
             (
@@ -193,17 +197,17 @@ impl Sources {
             ),
             (
                 "ingest_stored_points",
-                "Points that were stored",
+                "Stored points",
                 stats.points_accepted(),
             ),
             (
                 "ingest_repeated_batches",
-                "Batches that had been stored before",
+                "Batches that were already stored",
                 stats.duplicates(),
             ),
             (
                 "query_refused",
-                "Questions that were told to come back because others were being answered",
+                "Queries rejected by the limit on concurrent queries",
                 self.query_limit.rejected(),
             ),
             (
@@ -213,7 +217,7 @@ impl Sources {
             ),
             (
                 "detector_events",
-                "Events that the detector has taken in, of those committed",
+                "Committed events that the detector has processed",
                 *self.judged.borrow(),
             ),
         ];
@@ -225,8 +229,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Only where there are several Echos.
-    fn strays(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    /// Writes the metric of misrouted points; only with several shards.
+    fn encode_misrouted(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(points) = self.ingest.strays().points() else {
             return Ok(());
         };
@@ -236,17 +240,17 @@ impl Sources {
         counter.encode(encoder.encode_descriptor("ingest_stray_points", help, None, kind)?)
     }
 
-    fn by_reason(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn encode_rejections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let stats = self.ingest.stats();
         let kind = ConstCounter::new(0_u64).metric_type();
-        let help = "Points that were turned away one by one";
+        let help = "Points rejected individually";
         let mut rejected = encoder.encode_descriptor("ingest_rejected_points", help, None, kind)?;
         for reason in RejectReason::ALL {
             let label = [("reason", reason.name())];
             let count = ConstCounter::new(stats.rejected(*reason));
             count.encode(rejected.encode_family(&label)?)?;
         }
-        let help = "Requests that were answered with an error";
+        let help = "Requests that failed";
         let mut failed = encoder.encode_descriptor("ingest_failed_requests", help, None, kind)?;
         for code in Code::ALL {
             let label = [("code", code.name())];
@@ -260,9 +264,9 @@ impl Sources {
         clippy::cast_precision_loss,
         reason = "a count of connections is small"
     )]
-    fn by_listener(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn encode_listeners(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let kind = ConstGauge::new(0.0).metric_type();
-        let help = "Connections that are open";
+        let help = "Open connections";
         let mut open = encoder.encode_descriptor("connections_open", help, None, kind)?;
         for (listener, seen) in &self.listeners {
             let label = [("listener", *listener)];
@@ -272,22 +276,22 @@ impl Sources {
         let counts: [(&str, &str, Count); 4] = [
             (
                 "connections_accepted",
-                "Connections that were let in",
+                "Accepted connections",
                 Connections::accepted,
             ),
             (
                 "connections_refused",
-                "Connections that were closed at once because too many were open",
+                "Connections closed at once because too many were open",
                 Connections::refused,
             ),
             (
                 "connections_idle",
-                "Connections that were closed because nothing came or went on them",
+                "Connections closed because they were idle",
                 Connections::idle,
             ),
             (
                 "handshakes_failed",
-                "Connections on which no encryption was agreed on",
+                "Failed TLS handshakes",
                 Connections::failed_handshakes,
             ),
         ];
@@ -306,7 +310,7 @@ impl Sources {
         clippy::cast_precision_loss,
         reason = "a gauge is read by eye and by thresholds"
     )]
-    fn of_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn encode_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let budget = self.ingest.budget();
         let age_s = self.ingest.stats().event_age_nanos() as f64 / 1e9;
         let measured = [
@@ -317,28 +321,28 @@ impl Sources {
             ),
             (
                 "ingest_in_flight_bytes_limit",
-                "Most of that memory; more is refused",
+                "Limit of that memory; requests over it are refused",
                 budget.size() as f64,
             ),
             (
                 "ingest_event_age_seconds",
-                "How old the newest event of the last batch was when it arrived, by the clocks of its sender and of Echo",
+                "Age of the newest event of the last batch on arrival, by the clocks of its sender and of Echo",
                 age_s,
             ),
         ];
         gauges(encoder, &measured)
     }
 
-    fn of_questions(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    fn encode_queries(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let measured = [
             (
                 "query_in_flight",
-                "Questions that are being answered",
+                "Queries in flight",
                 f64::from(self.query_limit.in_flight()),
             ),
             (
                 "query_in_flight_limit",
-                "Most questions that are answered at the same time",
+                "Limit of concurrent queries",
                 f64::from(self.query_limit.limit()),
             ),
         ];
@@ -346,7 +350,7 @@ impl Sources {
     }
 }
 
-/// Name, help and value of each.
+/// Writes gauges, each with name, help and value.
 fn gauges(
     encoder: &mut DescriptorEncoder<'_>,
     measured: &[(&str, &str, f64)],

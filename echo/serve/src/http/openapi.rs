@@ -1,5 +1,5 @@
-//! This API as an OpenAPI 3.1 document, built from the registry: the schemas in it are the ones that arguments are held
-//! against and answers are made by.
+//! This API as an OpenAPI 3.1 document, generated from the registry: its schemas are the ones that
+//! validate arguments and generate answers.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -11,18 +11,21 @@ use echo_tools::tool::Tool;
 use serde_json::{Map, Value, json};
 
 use crate::http::HttpState;
-use crate::request_context::Asking;
+use crate::request_context::RequestContext;
 use crate::response::success;
 
 mod fixed_paths;
 mod tool_paths;
 
-/// The document.
-pub(super) async fn openapi(State(state): State<HttpState>, asking: Asking) -> Response {
-    success(document(&state.registry, &asking.caller).to_string())
+/// Returns the document.
+pub(super) async fn openapi(
+    State(state): State<HttpState>,
+    request_context: RequestContext,
+) -> Response {
+    success(document(&state.registry, &request_context.caller).to_string())
 }
 
-/// The document of the tools that this caller may use.
+/// Returns the document of the tools that this caller may use.
 pub fn document(registry: &Registry, caller: &Principal) -> Value {
     let mut schemas = Map::new();
     schemas.insert("Error".to_owned(), error_schema());
@@ -33,7 +36,7 @@ pub fn document(registry: &Registry, caller: &Principal) -> Value {
     }
     paths.extend(fixed_paths::paths());
     add_sql(&mut paths);
-    // Where nobody is asked who he is, no token is wanted either.
+    // Without authentication, no token is required.
     let security = match caller.kind {
         Kind::Local => json!([]),
         _ => json!([{ "bearer": [] }]),
@@ -47,14 +50,14 @@ pub fn document(registry: &Registry, caller: &Principal) -> Value {
             "summary": "Which GPU rank holds a cluster back, since when, and at what cost.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
-        "servers": [{ "url": "/", "description": "The Echo that serves this document" }],
+        "servers": [{ "url": "/", "description": "The instance that serves this document" }],
         "paths": paths,
         "security": security,
         "components": { "schemas": schemas, "securitySchemes": schemes },
     })
 }
 
-/// SQL has a path of its own besides that of its tool.
+/// Adds the SQL path, which has the schema of its tool.
 fn add_sql(paths: &mut Map<String, Value>) {
     let tool = paths.get(&format!("/api/v1/tools/{}", RunAnalysis::NAME));
     let Some(mut post) = tool.and_then(|path| path.get("post")).cloned() else {
@@ -68,7 +71,7 @@ fn add_sql(paths: &mut Map<String, Value>) {
     }
 }
 
-/// The one body of an error.
+/// Returns the schema of every error body.
 fn error_schema() -> Value {
     let codes = Code::ALL.map(Code::name);
     json!({
@@ -80,20 +83,20 @@ fn error_schema() -> Value {
                 "required": ["code", "message", "request_id"],
                 "properties": {
                     "code": { "type": "string", "enum": codes },
-                    "message": { "type": "string", "description": "What is wrong, and what to do." },
-                    "hint": { "type": "string", "description": "What to ask instead of SQL that is refused." },
+                    "message": { "type": "string", "description": "Error, and what to do." },
+                    "hint": { "type": "string", "description": "Alternative to rejected SQL." },
                     "request_id": {
                         "type": "string",
-                        "description": "Number of the request, also in the header x-request-id and in Echo's log.",
+                        "description": "Request id, also in the header x-request-id and in Echo's log.",
                     },
                     "details": {
                         "type": "array",
-                        "description": "Everything that is wrong with the input.",
+                        "description": "All errors of the input.",
                         "items": {
                             "type": "object",
                             "required": ["pointer", "message"],
                             "properties": {
-                                "pointer": { "type": "string", "description": "Where, as a JSON pointer." },
+                                "pointer": { "type": "string", "description": "Position, as a JSON pointer." },
                                 "message": { "type": "string" },
                             },
                         },
@@ -104,7 +107,7 @@ fn error_schema() -> Value {
     })
 }
 
-/// The responses of an operation: what it answers, and these errors.
+/// Returns the responses of an operation: its answer, and these errors.
 fn responses(answer: Value, errors: &[Code]) -> Value {
     let mut responses = Map::new();
     responses.insert("200".to_owned(), answer);
@@ -118,7 +121,7 @@ fn responses(answer: Value, errors: &[Code]) -> Value {
     Value::Object(responses)
 }
 
-/// An answer in JSON.
+/// Returns a response with a JSON schema.
 fn in_json(description: &str, schema: Value) -> Value {
     json!({ "description": description, "content": { "application/json": { "schema": schema } } })
 }

@@ -1,4 +1,4 @@
-//! SQL over HTTP, for whoever does not care for names of tools.
+//! SQL over HTTP, without the name of the tool.
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -11,31 +11,36 @@ use echo_tools::{ToolError, views};
 use serde_json::json;
 
 use crate::http::{HttpState, tools};
-use crate::request_context::Asking;
+use crate::request_context::RequestContext;
 use crate::response::success;
 
 /// Runs one statement; the body is the input of the tool.
 pub(super) async fn run(
     state: State<HttpState>,
-    asking: Asking,
+    request_context: RequestContext,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let name = Path(RunAnalysis::NAME.to_owned());
-    tools::call(state, name, asking, headers, body).await
+    tools::call(state, name, request_context, headers, body).await
 }
 
-/// Lists the views that can be asked about, with their columns.
-pub(super) async fn views(State(state): State<HttpState>, asking: Asking) -> Response {
+/// Lists the views that can be queried, with their columns.
+pub(super) async fn views(
+    State(state): State<HttpState>,
+    request_context: RequestContext,
+) -> Response {
     let views = async {
-        // Whoever may not ask in SQL has no use for them.
-        state.registry.find(&asking.caller, RunAnalysis::NAME)?;
-        let context = state.contexts.of(&asking.caller);
+        // Requires permission for SQL.
+        state
+            .registry
+            .find(&request_context.caller, RunAnalysis::NAME)?;
+        let context = state.contexts.for_caller(&request_context.caller);
         context.run_limited(views::views(&context)).await
     };
     let views: Result<_, ToolError> = views.await;
     match views {
         Ok(views) => success(json!({ "views": views }).to_string()),
-        Err(error) => tools::failed("views", &error, &asking),
+        Err(error) => tools::failed("views", &error, &request_context),
     }
 }

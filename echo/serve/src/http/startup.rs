@@ -1,4 +1,4 @@
-//! What the HTTP listener answers before the database is open: that the process lives and is not ready.
+//! Responses of the HTTP listener before the database is open: alive and not ready.
 
 use axum::Router;
 use axum::extract::Request;
@@ -9,23 +9,23 @@ use echo_tools::error_body;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use crate::http::health::{alive, not_ready};
-use crate::middleware::Terms;
+use crate::http::health::{live, not_ready};
+use crate::middleware::Middleware;
 use crate::pages;
 use crate::response::failure;
 
-/// Passes every request to the router that is in `routes` at that moment.
-pub fn front(routes: watch::Receiver<Router>) -> Router {
+/// Passes every request to the current router in `routes`.
+pub fn current_router(routes: watch::Receiver<Router>) -> Router {
     Router::new().fallback(move |request: Request| {
         let router = routes.borrow().clone();
         async move { router.oneshot(request).await }
     })
 }
 
-/// The routes while the database is opened: its log is read back, and its schema brought up to date.
-pub fn starting(terms: &Terms) -> Router {
+/// Returns the routes while the database is opening: replaying its log and migrating its schema.
+pub fn startup_router(middleware: &Middleware) -> Router {
     let routes = Router::new()
-        .route("/healthz", get(alive))
+        .route("/healthz", get(live))
         .route(
             "/readyz",
             get(|| async { not_ready(&[("starting", "the database is being opened".to_owned())]) }),
@@ -34,5 +34,5 @@ pub fn starting(terms: &Terms) -> Router {
             let message = "Echo is starting: the database is being opened";
             failure(Code::Busy, error_body(Code::Busy, message))
         });
-    terms.guard(routes).layer(from_fn(pages::in_html))
+    middleware.wrap(routes).layer(from_fn(pages::in_html))
 }

@@ -17,18 +17,18 @@ use tower::ServiceExt;
 
 use super::health::Readiness;
 use super::metrics::Metrics;
-use super::{Feeds, router};
-use crate::middleware::Terms;
-use crate::origin::Callers;
+use super::{RuntimeState, router};
+use crate::middleware::Middleware;
+use crate::origin::OriginPolicy;
 use crate::request::MAX_BODY_BYTES;
 
 const JSON: &str = "application/json";
 
-mod asking;
 mod crowd;
 mod pages;
 mod pictures;
 mod readiness;
+mod requests;
 mod scrapes;
 mod shards;
 mod tenants;
@@ -37,18 +37,18 @@ fn service(context: ToolContext) -> Router {
     service_that_stops(context, watch::channel(false).1)
 }
 
-fn feeds() -> Feeds {
+fn feeds() -> RuntimeState {
     feeds_that_stop(watch::channel(false).1)
 }
 
-fn feeds_that_stop(stopping: watch::Receiver<bool>) -> Feeds {
+fn feeds_that_stop(stopping: watch::Receiver<bool>) -> RuntimeState {
     let mut table = PolicyTable::default();
     table.set_health("prod".parse().unwrap(), HealthThreshold::example(0.75));
     table.set_health(
         "hidden-fleet".parse().unwrap(),
         HealthThreshold::example(0.75),
     );
-    Feeds {
+    RuntimeState {
         judged: watch::channel(480).1,
         policies: watch::channel(Arc::new(table)).1,
         readiness: Readiness {
@@ -59,16 +59,16 @@ fn feeds_that_stop(stopping: watch::Receiver<bool>) -> Feeds {
 }
 
 fn service_that_stops(context: ToolContext, stopping: watch::Receiver<bool>) -> Router {
-    let callers = Callers::new(
+    let origins = OriginPolicy::new(
         vec!["echo.lab".to_owned()],
         vec!["https://grafana.lab:3000".to_owned()],
     );
-    let terms = Terms {
-        callers,
-        ..Terms::open(Arc::clone(&context.clock))
+    let middleware = Middleware {
+        origins,
+        ..Middleware::without_auth(Arc::clone(&context.clock))
     };
     let feeds = (feeds_that_stop(stopping), Metrics::default());
-    router(Registry::standard(), context, feeds, &terms)
+    router(Registry::standard(), context, feeds, &middleware)
 }
 
 async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {
@@ -124,7 +124,7 @@ async fn every_tool_answers_over_http_what_the_registry_answers() {
                 input["cluster"] = json!("prod");
                 input["rank"] = json!(2);
             }
-            // An answer says how long it took, and a refusal is the same every time.
+            // Answers contain their duration; errors are identical every time.
             if tool.input_schema.pointer("/properties/sql").is_some() {
                 input = json!({ "sql": "DELETE FROM events" });
             }
@@ -137,7 +137,7 @@ async fn every_tool_answers_over_http_what_the_registry_answers() {
                 let (status, mut body) =
                     asked_of(&echo, ("POST", &path), JSON, &input.to_string()).await;
                 if let Some(Value::Object(error)) = body.get_mut("error") {
-                    // A request has a number, a question has none.
+                    // Request ids differ between requests.
                     error.remove("request_id");
                 }
                 assert_eq!((status, body), answer.clone());

@@ -1,4 +1,4 @@
-//! What Ingero agents compare their health scores with, for whoever asks instead of pushing.
+//! Health score thresholds for Ingero agents, for clients that poll.
 
 use axum::extract::{Query, State};
 use axum::http::{HeaderName, HeaderValue};
@@ -11,31 +11,32 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::HttpState;
-use crate::request_context::Asking;
+use crate::request_context::RequestContext;
 use crate::response::{failure, success};
 
-/// Which cluster.
+/// Cluster to return.
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked {
     cluster_id: Option<String>,
 }
 
-/// The threshold of a cluster. What is not known is null: the threshold without quorum, the time before the first score.
+/// Returns the threshold of a cluster. Unknown values are null: the threshold without quorum, the
+/// time before the first score.
 pub(super) async fn threshold(
     State(state): State<HttpState>,
-    asking: Asking,
+    request_context: RequestContext,
     Query(asked): Query<Asked>,
 ) -> Response {
     let cluster = asked.cluster_id.as_deref().unwrap_or_default();
     let Ok(cluster) = cluster.parse::<ClusterId>() else {
-        let message = "name the cluster: /api/v1/threshold?cluster_id=NAME";
+        let message = "missing cluster_id: /api/v1/threshold?cluster_id=NAME";
         return failure(Code::Invalid, error_body(Code::Invalid, message));
     };
-    let policy = state.feeds.policies.borrow().of(&cluster).cloned();
-    // What may not be seen is as if it were not there.
-    let policy = policy.filter(|_| asking.caller.knows(&cluster));
+    let policy = state.runtime.policies.borrow().of(&cluster).cloned();
+    // A cluster that the caller may not query is treated as missing.
+    let policy = policy.filter(|_| request_context.caller.knows(&cluster));
     let Some(policy) = policy else {
-        let shard = state.contexts.usual().shard.as_deref();
+        let shard = state.contexts.base().shard.as_deref();
         let other = shard.and_then(|shard| shard.other_of(&cluster));
         let elsewhere =
             other.map(|other| format!(" here; it belongs to {other}; send the request there"));

@@ -15,24 +15,27 @@ use serde_json::map::Entry;
 use serde_json::{Map, Value, json};
 
 use crate::http::HttpState;
-use crate::request::{MAX_BODY_BYTES, note};
-use crate::request_context::Asking;
-use crate::response::{failure, pictured, success};
+use crate::request::{MAX_BODY_BYTES, log_internal_error};
+use crate::request_context::RequestContext;
+use crate::response::{failure, picture_response, success};
 
-/// Field of a query that says in which form the answer is wanted.
+/// Query parameter for the format of the answer.
 const FORMAT: &str = "format";
 
-/// Field of an input that asks for a picture.
+/// Input field that requests a picture.
 const PLOT: &str = "plot";
 
-/// The form that is no picture.
+/// Format without a picture.
 const JSON: &str = "json";
 
 /// Lists the tools with their schemas.
-pub(super) async fn list(State(state): State<HttpState>, asking: Asking) -> Response {
+pub(super) async fn list(
+    State(state): State<HttpState>,
+    request_context: RequestContext,
+) -> Response {
     let tools: Vec<Value> = state
         .registry
-        .tools_for(&asking.caller)
+        .tools_for(&request_context.caller)
         .map(|tool| {
             json!({
                 "name": tool.name,
@@ -52,29 +55,31 @@ pub(super) async fn list(State(state): State<HttpState>, asking: Asking) -> Resp
 pub(super) async fn call(
     State(state): State<HttpState>,
     Path(name): Path<String>,
-    asking: Asking,
+    request_context: RequestContext,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     match body.map_err(unread).and_then(|body| input(&headers, &body)) {
-        Ok(input) => answer(&state, &name, input, &asking).await,
+        Ok(input) => answer(&state, &name, input, &request_context).await,
         Err((code, message)) => failure(code, error_body(code, &message)),
     }
 }
 
-/// Calls a tool with the query as its input. Nothing that a tool does is felt by the next one, so this is safe for
-/// caches and for whoever asks twice.
+/// Calls a tool with the query as its input. Tools are read-only, so the request is safe to cache
+/// and to retry.
 pub(super) async fn read(
     State(state): State<HttpState>,
     Path(name): Path<String>,
-    asking: Asking,
+    request_context: RequestContext,
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Response {
     match query {
-        Ok(Query(pairs)) => match with_plot((&state.registry, &asking.caller), &name, pairs) {
-            Ok(pairs) => answer(&state, &name, of_query(pairs), &asking).await,
-            Err(error) => failed(&name, &error, &asking),
-        },
+        Ok(Query(pairs)) => {
+            match with_plot((&state.registry, &request_context.caller), &name, pairs) {
+                Ok(pairs) => answer(&state, &name, input_from_query(pairs), &request_context).await,
+                Err(error) => failed(&name, &error, &request_context),
+            }
+        }
         Err(rejection) => {
             let body = error_body(Code::Invalid, &rejection.body_text());
             failure(Code::Invalid, body)
@@ -82,23 +87,29 @@ pub(super) async fn read(
     }
 }
 
-async fn answer(state: &HttpState, name: &str, input: Value, asking: &Asking) -> Response {
+async fn answer(
+    state: &HttpState,
+    name: &str,
+    input: Value,
+    request_context: &RequestContext,
+) -> Response {
     let served = (&*state.registry, &state.contexts);
-    match asking.ask(served, (name, input)).await {
+    match request_context.call_tool(served, (name, input)).await {
         Ok(answer) => match answer.picture {
-            Some(picture) => pictured(picture),
+            Some(picture) => picture_response(picture),
             None => success(answer.text),
         },
-        Err(error) => failed(name, &error, asking),
+        Err(error) => failed(name, &error, request_context),
     }
 }
 
-pub(super) fn failed(name: &str, error: &ToolError, asking: &Asking) -> Response {
-    note(name, error, asking.id.as_ref());
+pub(super) fn failed(name: &str, error: &ToolError, request_context: &RequestContext) -> Response {
+    log_internal_error(name, error, request_context.id.as_ref());
     failure(error.code(), error.body())
 }
 
-/// A query to a tool that draws, with `plot` for `format`: the address of a picture says what it is a picture in.
+/// Replaces `format` by `plot` in a query to a tool that draws, so that the URL of a picture names
+/// its format.
 fn with_plot(
     (registry, caller): (&Registry, &Principal),
     name: &str,
@@ -109,7 +120,7 @@ fn with_plot(
     }
     let is_given = |name: &str| pairs.iter().any(|(field, _)| field == name);
     if is_given(FORMAT) && is_given(PLOT) {
-        let message = format!("says the same as {PLOT}; give one of them");
+        let message = format!("is equivalent to {PLOT}; give only one of them");
         return Err(ToolError::invalid(FORMAT, message));
     }
     let known = Format::ALL.map(Format::name);
@@ -118,7 +129,7 @@ fn with_plot(
             continue;
         }
         if !known.contains(&value.as_str()) {
-            let message = format!("is none of {JSON}, {}", known.join(", "));
+            let message = format!("must be one of {JSON}, {}", known.join(", "));
             return Err(ToolError::invalid(FORMAT, message));
         }
         PLOT.clone_into(field);
@@ -127,8 +138,9 @@ fn with_plot(
     Ok(pairs)
 }
 
-/// A query as an input. What is said twice is a list, and the schema decides whether that is wanted.
-fn of_query(pairs: Vec<(String, String)>) -> Value {
+/// Converts a query to an input. A repeated parameter becomes a list, which the schema accepts or
+/// rejects.
+fn input_from_query(pairs: Vec<(String, String)>) -> Value {
     let mut input = Map::new();
     for (name, value) in pairs {
         let value = Value::String(value);

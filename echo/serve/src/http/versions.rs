@@ -1,4 +1,4 @@
-//! What a client must know before it asks anything else.
+//! API versions, for clients that negotiate.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::http::HttpState;
 use crate::response::success;
 
-/// Versions of the API, and the names of the tools. The exact version of the program is nobody's business here.
+/// Returns the versions of the API and the names of the tools. The exact version of the program is
+/// not disclosed.
 pub(super) async fn versions(State(state): State<HttpState>) -> Response {
     let version = concat!(
         env!("CARGO_PKG_VERSION_MAJOR"),

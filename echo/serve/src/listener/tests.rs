@@ -21,7 +21,7 @@ use echo_ingest::memory_account::Peer;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
 
-/// A server that says who is at the other end.
+/// A server that responds with the client's address.
 struct Server {
     address: SocketAddr,
     seen: Connections,
@@ -54,9 +54,9 @@ impl Server {
     }
 }
 
-/// What comes back to one request on a connection that stays open; nothing when the other side hangs up.
+/// Sends one request on a connection and returns the response; `None` if the server closes it.
 async fn asked(connection: &mut TcpStream) -> String {
-    // A connection that was closed at once may refuse the request already.
+    // Writing may fail already if the connection was closed at once.
     let _refused = connection.write_all(REQUEST).await;
     let mut answer = Vec::new();
     while !answer.ends_with(b"127.0.0.1") {
@@ -84,7 +84,7 @@ async fn a_connection_over_the_bound_is_closed_and_counted_and_the_others_go_on(
     assert_eq!((server.seen.accepted(), server.seen.refused()), (2, 1));
     assert!(asked(&mut one).await.starts_with("HTTP/1.1 200"));
     drop(two);
-    // Until the server has noticed that one has gone.
+    // Waits until the server notices a closed connection.
     while asked(&mut server.connect().await).await.is_empty() {}
     assert_eq!(server.seen.accepted(), 3);
 }

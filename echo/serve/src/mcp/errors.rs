@@ -1,4 +1,5 @@
-//! What went wrong, where the table of errors wants it: in the result of a tool, or as an error of the protocol.
+//! Errors of MCP calls: as the result of a tool or as a protocol error, according to the error
+//! table.
 
 use std::borrow::Cow;
 
@@ -8,9 +9,9 @@ use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorCode};
 use serde_json::Value;
 
-use crate::request::{RequestId, note};
+use crate::request::{RequestId, log_internal_error};
 
-/// Methods whose parameters are read.
+/// Methods that take parameters.
 const KNOWN: [&str; 6] = [
     "tools/call",
     "tools/list",
@@ -20,8 +21,8 @@ const KNOWN: [&str; 6] = [
     "prompts/list",
 ];
 
-/// What a tool could not answer.
-pub(super) fn of_tool(
+/// Converts an error of a tool.
+pub(super) fn tool_error(
     name: &str,
     error: &ToolError,
     id: Option<&RequestId>,
@@ -29,15 +30,15 @@ pub(super) fn of_tool(
     let is_of_protocol =
         matches!(error, ToolError::UnknownTool { .. }) || error.code().json_rpc().is_some();
     if is_of_protocol {
-        return Err(of_protocol(name, error, id));
+        return Err(protocol_error(name, error, id));
     }
     let text = body(error, id).to_string();
     Ok(CallToolResult::error(vec![ContentBlock::text(text)]))
 }
 
-/// The same where there is no result that could say it.
-pub(super) fn of_protocol(name: &str, error: &ToolError, id: Option<&RequestId>) -> ErrorData {
-    note(name, error, id);
+/// Converts an error to a protocol error.
+pub(super) fn protocol_error(name: &str, error: &ToolError, id: Option<&RequestId>) -> ErrorData {
+    log_internal_error(name, error, id);
     let code = match error {
         ToolError::UnknownTool { .. } | ToolError::Invalid(_) => ErrorCode::INVALID_PARAMS,
         _ => ErrorCode::INTERNAL_ERROR,
@@ -45,16 +46,16 @@ pub(super) fn of_protocol(name: &str, error: &ToolError, id: Option<&RequestId>)
     with_body(code, body(error, id))
 }
 
-/// A message that is not what its method takes.
+/// Returns the error of parameters that do not match their method.
 pub(super) fn malformed(method: &str) -> ErrorData {
     if !KNOWN.contains(&method) {
         return ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None);
     }
     let message = match method {
         "tools/call" => {
-            "params of tools/call are {\"name\": TEXT, \"arguments\": OBJECT}; arguments are no list and no text".to_owned()
+            "params of tools/call are {\"name\": TEXT, \"arguments\": OBJECT}; arguments must be an object".to_owned()
         }
-        method => format!("these are no params of {method}"),
+        method => format!("invalid params of {method}"),
     };
     with_body(
         ErrorCode::INVALID_PARAMS,
@@ -65,7 +66,7 @@ pub(super) fn malformed(method: &str) -> ErrorData {
 fn body(error: &ToolError, id: Option<&RequestId>) -> Value {
     let body = error.body();
     match id {
-        Some(id) => id.on(body),
+        Some(id) => id.attach_to(body),
         None => body,
     }
 }

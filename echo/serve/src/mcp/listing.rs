@@ -1,8 +1,8 @@
-//! Tools as they are listed to a model, which pays for every word.
+//! Tools as listed to a model, with as few tokens as possible.
 //!
-//! Left out is what a model does not need to ask rightly: the forms of names and times beyond their descriptions, and the
-//! inner structure of answers, which explain themselves. The whole schemas are in `echo://schema` and in the OpenAPI
-//! document, and arguments are held against them.
+//! Omitted is what a model does not need for a valid call: patterns of names and times beyond their
+//! descriptions, and the nested structure of answers. The full schemas are in `echo://schema` and
+//! in the OpenAPI document, and arguments are validated against them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::mcp::Names;
 
-/// A tool under its listed name.
+/// Returns a tool under its listed name.
 pub(super) fn tool(tool: &RegisteredTool, names: Names) -> Tool {
     let name = match names {
         Names::Dotted => tool.name.to_owned(),
@@ -28,7 +28,7 @@ pub(super) fn tool(tool: &RegisteredTool, names: Names) -> Tool {
     listed
 }
 
-/// The fields with their types and descriptions. What is taken as text or number is listed as text.
+/// Returns the fields with types and descriptions. A field of text or number is listed as text.
 fn input(schema: &Value) -> JsonObject {
     let fields = schema.get("properties").and_then(Value::as_object);
     let fields = fields.into_iter().flatten().map(|(name, field)| {
@@ -53,7 +53,7 @@ fn input(schema: &Value) -> JsonObject {
     listed
 }
 
-/// The fields of the answer itself, with their types; one of any type is left out.
+/// Returns the top-level fields of the answer with their types; fields of any type are omitted.
 fn output(schema: &Value) -> JsonObject {
     let fields = schema.get("properties").and_then(Value::as_object);
     let fields = fields.into_iter().flatten();
@@ -64,7 +64,8 @@ fn output(schema: &Value) -> JsonObject {
     )
 }
 
-/// Clients that take one type only take alternatives of one type each.
+/// Returns the type of a field. Alternatives are listed as `anyOf`, because some clients accept
+/// only a single `type`.
 fn kind(schema: &Value, field: &Value) -> Option<Value> {
     if let Some(target) = field.get("$ref").and_then(Value::as_str) {
         return kind(schema, schema.pointer(target.trim_start_matches('#'))?);

@@ -1,24 +1,24 @@
-//! Questions that people ask again and again, as prompts that a client offers.
+//! Prompts for frequent queries.
 
 use echo_core::text::is_hidden;
 use rmcp::ErrorData;
 use rmcp::model::{GetPromptResult, JsonObject, Prompt, PromptArgument, PromptMessage, Role};
 use serde_json::Value;
 
-/// A prompt: how it is listed, and what it says with its arguments filled in.
+/// A prompt: its listing, and its text with placeholders.
 struct Template {
     name: &'static str,
     title: &'static str,
     description: &'static str,
     arguments: &'static [Argument],
-    /// `{name}` stands for an argument.
+    /// Text in which `{name}` is replaced by an argument.
     text: &'static str,
 }
 
 struct Argument {
     name: &'static str,
     description: &'static str,
-    /// Used when it is not given; an argument without one is required.
+    /// Default value; an argument without one is required.
     usual: Option<&'static str>,
 }
 
@@ -30,12 +30,12 @@ const TEMPLATES: [Template; 2] = [
         arguments: &[
             Argument {
                 name: "cluster",
-                description: "Cluster to look at.",
+                description: "Cluster to examine.",
                 usual: None,
             },
             Argument {
                 name: "window",
-                description: "How far to look back, such as 15m, 24h or 7d; 1h when left out.",
+                description: "Window up to now, such as 15m, 24h or 7d; 1h if omitted.",
                 usual: Some("1h"),
             },
         ],
@@ -45,8 +45,8 @@ Find out what slows down the jobs of cluster {cluster}, over the last {window}.
 1. Call find_outlier_nodes with cluster {cluster} and window {window}. If data_quality.quorum_met is false, say that too \
 few ranks report for a verdict, and which of the reasons given there applies.
 2. For every open culprit call explain_rank. Say what the rank does later than its peers, by how much, since when, how \
-sure that is, and which evidence of its host explains it. Keep what is shown apart from what you suppose.
-3. Do not blame victims: they wait for a culprit. Conditions such as uniform_slowdown name nobody; report them as they are.
+confident the verdict is, and which evidence of its host explains it. Separate evidence from assumptions.
+3. Do not blame victims: they wait for a culprit. Conditions such as uniform_slowdown name no rank; report them as they are.
 4. Call get_cost for the same cluster and window, and say what each incident cost.
 
 End with: the rank and node to act on first (or that there is none), the reason in one sentence, the cost per hour if \
@@ -59,12 +59,12 @@ nothing is done, and what a person should check on that host.",
         arguments: &[
             Argument {
                 name: "window",
-                description: "What the report is about, such as 24h or 7d; 24h when left out.",
+                description: "Window of the report, such as 24h or 7d; 24h if omitted.",
                 usual: Some("24h"),
             },
             Argument {
                 name: "cluster",
-                description: "One cluster; all of them when left out.",
+                description: "One cluster; all of them if omitted.",
                 usual: Some("(all clusters)"),
             },
         ],
@@ -74,7 +74,7 @@ Report what stragglers cost over the last {window}, for {cluster}.
 1. Call get_cost with window {window}, and with the cluster if one is named. Leave the argument out for all clusters.
 2. Give the total in its currency, the lost GPU-hours, and the run rate per hour. The total is what the window cost; the \
 run rate is what one more hour would cost. Never add them up.
-3. List the incidents that cost most, with their cluster, node and rank, and whether they go on.
+3. List the incidents that cost most, with their cluster, node and rank, and whether they are still open.
 4. Report GPU-hours without a price as such; they are not free. Say how much of the cluster reported (data_quality) and \
 whether the figures are stale.
 
@@ -82,7 +82,7 @@ Write it for a reader who approves budgets: a short table first, then at most fi
     },
 ];
 
-/// The prompts.
+/// Lists the prompts.
 pub(super) fn list() -> Vec<Prompt> {
     let listed = |template: &Template| {
         let arguments = template.arguments.iter().map(|argument| {
@@ -96,15 +96,13 @@ pub(super) fn list() -> Vec<Prompt> {
     TEMPLATES.iter().map(listed).collect()
 }
 
-/// A prompt with its arguments filled in.
+/// Returns a prompt with its arguments filled in.
 pub(super) fn get(name: &str, given: &JsonObject) -> Result<GetPromptResult, ErrorData> {
     let wrong = |message: String| ErrorData::invalid_params(message, None);
     let template = TEMPLATES.iter().find(|template| template.name == name);
     let template = template.ok_or_else(|| {
         let known = TEMPLATES.map(|template| template.name).join(", ");
-        wrong(format!(
-            "there is no prompt {name:?}; the prompts are {known}"
-        ))
+        wrong(format!("no such prompt: {name:?} (known: {known})"))
     })?;
     let mut text = template.text.to_owned();
     for argument in template.arguments {
@@ -114,11 +112,11 @@ pub(super) fn get(name: &str, given: &JsonObject) -> Result<GetPromptResult, Err
         };
         let value = value.ok_or_else(|| {
             wrong(format!(
-                "the prompt {name} needs {} as a text",
+                "the prompt {name} requires the text argument {}",
                 argument.name
             ))
         })?;
-        // What a name holds is data: no line of it may pass for one of ours.
+        // Arguments are data: none of their text may look like a line of the prompt.
         let plain: String = value.chars().filter(|c| !is_hidden(*c)).collect();
         text = text.replace(&format!("{{{}}}", argument.name), &plain);
     }

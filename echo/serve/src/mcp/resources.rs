@@ -1,4 +1,4 @@
-//! What a model may want to read before it asks: what answers hold, which clusters there are, and the prices in use.
+//! Resources for a model: schemas of the answers, known clusters, and prices.
 
 use std::collections::BTreeMap;
 
@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 
 use crate::mcp::LIST_TTL_MS;
 
-/// Most clusters that are listed.
+/// Most clusters in the list.
 const MAX_CLUSTERS: usize = 500;
 
 const SCHEMA: &str = "echo://schema";
 const CLUSTERS: &str = "echo://clusters";
 const RATES: &str = "echo://rates";
 
-/// Address, name and description of each.
+/// URI, name and description of each resource.
 const RESOURCES: [(&str, &str, &str); 3] = [
     (
         SCHEMA,
         "schema",
-        "Schemas of the input and the answer of every tool, and the views that SQL can ask about, with the meaning and the unit of each field.",
+        "Schemas of the input and the answer of every tool, and the views that SQL can query, with the meaning and the unit of each field.",
     ),
     (
         CLUSTERS,
@@ -37,11 +37,11 @@ const RESOURCES: [(&str, &str, &str); 3] = [
     (
         RATES,
         "rates",
-        "Prices of GPU-hours that costs are computed with. Of the lines that fit, one that names the node decides before one that names the cluster, that before one that names the model, and of those alike in this the one that also names region and provider.",
+        "Prices of GPU-hours used for costs. Of the matching entries, one for the node takes precedence over one for the cluster, that over one for the GPU model, and among equal ones the one that also names region and provider.",
     ),
 ];
 
-/// The resources.
+/// Lists the resources.
 pub(super) fn list() -> Vec<Resource> {
     let listed = |(uri, name, description): (&str, &str, &str)| {
         Resource::new(uri, name)
@@ -51,7 +51,7 @@ pub(super) fn list() -> Vec<Resource> {
     RESOURCES.map(listed).into()
 }
 
-/// One of them, as JSON; nothing when there is none at this address.
+/// Returns a resource as JSON; `None` if the URI is unknown.
 pub(super) async fn read(
     uri: &str,
     registry: &Registry,
@@ -73,10 +73,10 @@ pub(super) async fn read(
     Ok(Some(result))
 }
 
-/// What is said of an address at which there is nothing.
+/// Returns the error for an unknown URI.
 pub(super) fn unknown(uri: &str) -> ErrorData {
     let known = RESOURCES.map(|(uri, ..)| uri).join(", ");
-    let message = format!("there is no resource {uri:?}; the resources are {known}");
+    let message = format!("no such resource: {uri:?} (known: {known})");
     ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
 }
 
@@ -91,7 +91,8 @@ async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, Too
     Ok(json!({ "tools": tools.collect::<Vec<_>>(), "views": views }))
 }
 
-/// The clusters by name, with the times of their first and last event. One question is asked for all of them.
+/// Returns the clusters by name, with the times of their first and last event, using one query for
+/// all of them.
 async fn clusters(context: &ToolContext) -> Result<Value, ToolError> {
     let store = &context.store;
     let mut names = store.clusters().await?;
@@ -137,7 +138,7 @@ fn rates(context: &ToolContext) -> Value {
             "to": rate.to.map(|to| to.to_string()),
         })
     };
-    // A price of one cluster or node tells that it is there.
+    // A price for a cluster or node reveals that it exists.
     let may_see = |rate: &&Rate| match (&rate.cluster, &rate.node) {
         (Some(cluster), _) => context.caller.may_see(cluster),
         (None, Some(_node)) => context.caller.sees_everything(),

@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::{Names, service};
-use crate::middleware::Terms;
+use crate::middleware::Middleware;
 
-/// Tokens of JSON, at four bytes each.
+/// Estimates tokens of JSON, at four bytes each.
 const fn tokens(bytes: usize) -> usize {
     bytes / 4
 }
 
 fn speaking(context: ToolContext, names: Names) -> Router {
-    let terms = Terms::open(Arc::clone(&context.clock));
+    let middleware = Middleware::without_auth(Arc::clone(&context.clock));
     let service = service(Arc::new(Registry::standard()), context.into(), names);
-    terms.guard(Router::new().route_service("/mcp", service))
+    middleware.wrap(Router::new().route_service("/mcp", service))
 }
 
 fn message(method: &str, params: Value) -> Request<Body> {
@@ -135,7 +135,7 @@ async fn prompts_are_filled_in_and_names_in_them_are_data() {
     }
 }
 
-/// Words with underscores, and addresses of resources.
+/// Returns words with underscores, and resource URIs.
 fn names(text: &str) -> impl Iterator<Item = &str> {
     let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | ':' | '.');
     let words = text.split(move |c| !is_of_a_name(c));
@@ -232,7 +232,7 @@ async fn whoever_hangs_up_leaves_no_question_behind() {
     let call = json!({ "name": "fleet.cluster.event_history", "arguments": {} });
     {
         let mut answer = pin!(router.oneshot(message("tools/call", call)));
-        // The question runs on a task of its own.
+        // The query runs in its own task.
         while query_limit.in_flight() == 0 {
             let pending = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx).is_pending())).await;
             assert!(pending);

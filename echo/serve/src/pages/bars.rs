@@ -1,34 +1,35 @@
-//! Strips and bars, as drawings of one line. Colours are the style sheet's, so that they suit light and dark.
+//! Strips and bars as SVG. The style sheet sets their colors for light and dark mode.
 
 use maud::{Markup, html};
 
-/// Shades of a strip, the palest first.
+/// Shades of a strip, lightest first.
 pub(super) const SHADES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
 
-/// Neighbours of one shade.
+/// Adjacent cells of the same shade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) shade: usize,
-    /// What a pointer that rests on it is told.
-    pub(super) says: String,
+    /// Tooltip.
+    pub(super) tooltip: String,
 }
 
-/// Cells in a row, `n` of them wide; what has no run stays empty.
+/// Renders a row of `n` cells; cells without a run stay empty.
 pub(super) fn strip(runs: &[Run], n: usize, label: &str) -> Markup {
     let view = format!("0 0 {} 1", n.max(1));
     html! {
         svg.strip role="img" aria-label=(label) viewBox=(view) preserveAspectRatio="none" {
             @for run in runs {
                 rect class=(SHADES.get(run.shade).copied().unwrap_or_default())
-                    x=(run.from) y="0" width=(run.to - run.from) height="1" { title { (run.says) } }
+                    x=(run.from) y="0" width=(run.to - run.from) height="1" { title { (run.tooltip) } }
             }
         }
     }
 }
 
-/// A bar that is a share of the longest one. It repeats the number beside it, so readers of the page are not told of it.
+/// Renders a bar as a share of the longest one. Hidden from screen readers, because it repeats the
+/// number beside it.
 pub(super) fn bar(share: f64) -> Markup {
     let width = format!("{:.1}", (share * 100.0).clamp(0.0, 100.0));
     html! {

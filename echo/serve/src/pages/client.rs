@@ -1,4 +1,4 @@
-//! Asks the tools in the name of whoever looks at a page.
+//! Calls the tools with the permissions of the visitor.
 
 use echo_core::shard::Shard;
 use echo_core::units::Nanos;
@@ -15,28 +15,28 @@ use echo_tools::{ToolContext, ToolError};
 use serde::Deserialize;
 
 use super::Pages;
-use crate::request_context::Asking;
+use crate::request_context::RequestContext;
 
 /// Most culprits and conditions of one page.
 const MAX_INCIDENTS: usize = 100;
 
-/// Most single incidents whose cost is told.
+/// Most incidents with their cost.
 const MAX_CONTRIBUTORS: usize = 100;
 
-/// The window of a page, as its address says it. Empty fields of a form say nothing.
+/// Time window of a page, from its query. Empty fields are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct Asked {
-    /// A length up to now, or `all`.
+pub(super) struct WindowQuery {
+    /// Length up to now, or `all`.
     pub(super) window: String,
-    /// Begin.
+    /// Start.
     pub(super) from: String,
     /// End.
     pub(super) to: String,
 }
 
-impl Asked {
-    /// The last hour.
+impl WindowQuery {
+    /// Returns the window of the last hour.
     pub(super) fn last_hour() -> Self {
         Self {
             window: "1h".to_owned(),
@@ -44,8 +44,8 @@ impl Asked {
         }
     }
 
-    /// What was said, by the names of the tools' arguments.
-    pub(super) fn said(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    /// Returns the fields that are set, by the names of the tools' arguments.
+    pub(super) fn given(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let fields = [
             ("window", &self.window),
             ("from", &self.from),
@@ -55,10 +55,10 @@ impl Asked {
         fields.filter(|(_, value)| !value.is_empty())
     }
 
-    /// The same as tools read it.
+    /// Parses the window.
     fn time(&self) -> Result<TimeRange, ToolError> {
         let mut time = TimeRange::default();
-        for (name, value) in self.said() {
+        for (name, value) in self.given() {
             let wrong = |message| ToolError::invalid(name, message);
             match name {
                 "window" => time.window = Some(value.parse().map_err(wrong)?),
@@ -70,45 +70,45 @@ impl Asked {
     }
 }
 
-/// Asks in somebody's name.
+/// Tool calls of one visitor.
 #[derive(Debug)]
-pub(super) struct Questions<'a> {
+pub(super) struct ToolClient<'a> {
     registry: &'a Registry,
     context: ToolContext,
 }
 
-impl<'a> Questions<'a> {
-    pub(super) fn new(pages: &'a Pages, asking: &Asking) -> Self {
+impl<'a> ToolClient<'a> {
+    pub(super) fn new(pages: &'a Pages, request_context: &RequestContext) -> Self {
         Self {
             registry: &pages.registry,
-            context: pages.contexts.of(&asking.caller),
+            context: pages.contexts.for_caller(&request_context.caller),
         }
     }
 
-    /// Ends a page that takes longer than a question may.
-    pub(super) async fn in_time<T>(
+    /// Runs a page with the deadline of a query.
+    pub(super) async fn with_deadline<T>(
         &self,
         page: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
         self.context.run_with_deadline(page).await
     }
 
-    /// Milliseconds after which a page asks for no further part.
-    pub(super) fn patience_ms(&self) -> f64 {
+    /// Milliseconds after which a page starts no further query.
+    pub(super) fn soft_deadline_ms(&self) -> f64 {
         self.context.limits.deadline.as_secs_f64() * 1e3 / 2.0
     }
 
-    /// The present.
+    /// Returns the current time.
     pub(super) fn now(&self) -> Nanos {
         self.context.clock.now()
     }
 
-    /// Which of several Echos is asked; nothing where it is the only one.
+    /// Returns the shard of this instance; `None` if it is the only one.
     pub(super) fn shard(&self) -> Option<&Shard> {
         self.context.shard.as_deref()
     }
 
-    /// The clusters that may be seen, in the order of their names.
+    /// Returns the visible clusters, ordered by name.
     pub(super) async fn clusters(&self) -> Result<Vec<String>, ToolError> {
         let visible = self
             .context
@@ -117,11 +117,11 @@ impl<'a> Questions<'a> {
         Ok(visible.iter().map(ToString::to_string).collect())
     }
 
-    /// Who holds back a cluster; nothing when that may not be asked.
+    /// Returns the outliers of a cluster; `None` if the visitor may not query them.
     pub(super) async fn outliers(
         &self,
         cluster: &str,
-        asked: &Asked,
+        asked: &WindowQuery,
     ) -> Result<Option<Outliers>, ToolError> {
         let TimeRange { from, to, window } = asked.time()?;
         let tool = FindOutlierNodes {
@@ -135,11 +135,11 @@ impl<'a> Questions<'a> {
         self.registry.call(&self.context, tool).await
     }
 
-    /// What it costs; nothing when that may not be asked.
+    /// Returns the cost of a cluster; `None` if the visitor may not query it.
     pub(super) async fn cost(
         &self,
         cluster: &str,
-        asked: &Asked,
+        asked: &WindowQuery,
     ) -> Result<Option<Cost>, ToolError> {
         let TimeRange { from, to, window } = asked.time()?;
         let tool = GetCost {
@@ -152,11 +152,11 @@ impl<'a> Questions<'a> {
         self.registry.call(&self.context, tool).await
     }
 
-    /// How late its ranks were; nothing to whoever may not have ranks explained.
+    /// Returns the lags of its ranks; `None` if the visitor may not call `explain_rank`.
     pub(super) async fn map(
         &self,
         cluster: &str,
-        (asked, named): (&Asked, &[RankKey]),
+        (asked, named): (&WindowQuery, &[RankKey]),
     ) -> Result<Option<LagMap>, ToolError> {
         if !self.may_explain() {
             return Ok(None);
@@ -173,7 +173,7 @@ impl<'a> Questions<'a> {
         self.context.run_limited(map).await.map(Some)
     }
 
-    /// Whether ranks may be explained.
+    /// Returns whether the visitor may call `explain_rank`.
     pub(super) fn may_explain(&self) -> bool {
         self.registry
             .find(&self.context.caller, ExplainRank::NAME)

@@ -1,4 +1,4 @@
-//! The page of one cluster: who holds it back, how late its ranks were, what it costs.
+//! Page of one cluster: outliers, lag of its ranks, and cost.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use echo_tools::outlier::Outlier;
 use echo_tools::tool::Tool;
 use maud::{Markup, html};
 
-use super::client::{Asked, Questions};
+use super::client::{ToolClient, WindowQuery};
 use super::format;
 use super::overview::{badge, encoded, figure, path, quality};
-use super::status::Standing;
+use super::status::ClusterStatus;
 
 mod costs;
 mod incidents;
@@ -22,7 +22,7 @@ mod map;
 
 use costs::Days;
 
-/// Windows that are one click away.
+/// Predefined windows.
 const WINDOWS: [(&str, &str); 5] = [
     ("15m", "15 minutes"),
     ("1h", "1 hour"),
@@ -31,34 +31,34 @@ const WINDOWS: [(&str, &str); 5] = [
     ("all", "All"),
 ];
 
-/// What the parts of the page share.
+/// Data shared by the sections of the page.
 struct View<'a> {
     cluster: &'a str,
-    asked: &'a Asked,
+    asked: &'a WindowQuery,
     outliers: Option<Outliers>,
     cost: Option<Cost>,
     may_explain: bool,
 }
 
 impl View<'_> {
-    /// The window as the end of an address.
+    /// Returns the window as the end of a query string.
     fn window_query(&self) -> String {
-        let said = self.asked.said();
-        let said: Vec<String> = said
+        let given = self.asked.given();
+        let given: Vec<String> = given
             .map(|(name, value)| format!("&{name}={}", encoded(value)))
             .collect();
-        said.concat()
+        given.concat()
     }
 }
 
-/// The page.
+/// Renders the page.
 pub(super) async fn page(
-    questions: &Questions<'_>,
+    client: &ToolClient<'_>,
     cluster: &str,
-    asked: &Asked,
+    asked: &WindowQuery,
 ) -> Result<Markup, ToolError> {
-    let usual = Asked::last_hour();
-    let asked = if asked.said().next().is_some() {
+    let usual = WindowQuery::last_hour();
+    let asked = if asked.given().next().is_some() {
         asked
     } else {
         &usual
@@ -66,25 +66,25 @@ pub(super) async fn page(
     let view = View {
         cluster,
         asked,
-        outliers: questions.outliers(cluster, asked).await?,
-        cost: questions.cost(cluster, asked).await?,
-        may_explain: questions.may_explain(),
+        outliers: client.outliers(cluster, asked).await?,
+        cost: client.cost(cluster, asked).await?,
+        may_explain: client.may_explain(),
     };
     let marks = view.outliers.as_ref().map(marks).unwrap_or_default();
-    let map = questions.map(cluster, (asked, &named(&marks))).await;
-    let map = map::of(map, &marks)?;
-    let days = Days::of(questions, cluster).await?;
+    let map = client.map(cluster, (asked, &marked_ranks(&marks))).await;
+    let map = map::from_lags(map, &marks)?;
+    let days = Days::fetch(client, cluster).await?;
     Ok(html! {
         (head(&view))
         (windows(&view))
         @if let Some(outliers) = &view.outliers { (incidents::current(&view, outliers)) }
-        @if let Some(map) = &map { (map::shown(&view, map)) }
+        @if let Some(map) = &map { (map::section(&view, map)) }
         @if let Some(outliers) = &view.outliers { (incidents::past(&view, outliers)) }
-        @if let Some(cost) = &view.cost { (costs::shown(cost, &days)) }
+        @if let Some(cost) = &view.cost { (costs::section(cost, &days)) }
     })
 }
 
-/// What ranks have to do with incidents, and how important that is.
+/// Relation of ranks to incidents, most important first.
 type Marks = BTreeMap<RankKey, Mark>;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,7 +116,7 @@ fn mark_as(marks: &mut Marks, incident: &Outlier, (rank, mark): (u32, Mark)) {
     *known = mark.min(known.clone());
 }
 
-fn named(marks: &Marks) -> Vec<RankKey> {
+fn marked_ranks(marks: &Marks) -> Vec<RankKey> {
     let mut named: Vec<(&RankKey, &Mark)> = marks.iter().collect();
     named.sort_by_key(|(_, mark)| *mark);
     named.into_iter().map(|(rank, _)| rank.clone()).collect()
@@ -125,10 +125,10 @@ fn named(marks: &Marks) -> Vec<RankKey> {
 fn head(view: &View<'_>) -> Markup {
     let outliers = view.outliers.as_ref();
     html! {
-        nav.crumbs aria-label="Way back" { a href="/" { "Clusters" } }
+        nav.crumbs aria-label="Breadcrumb" { a href="/" { "Clusters" } }
         h1 { (view.cluster) }
         @if let Some(outliers) = outliers {
-            (badge(&Standing::of(outliers)))
+            (badge(&ClusterStatus::from_outliers(outliers)))
         }
         dl.figures {
             @if let Some(outliers) = outliers { (quality(outliers)) }
@@ -179,7 +179,7 @@ fn other_window(view: &View<'_>, here: &str) -> Markup {
     }
 }
 
-/// Address of what is known of a rank, as a picture or as JSON.
+/// Returns the URL of a rank's explanation, as a picture or as JSON.
 fn explained(view: &View<'_>, one: &Outlier, format: &str) -> String {
     let job = one.lifecycle.job.as_deref();
     let job = job.map(|job| format!("&job={}", encoded(job)));

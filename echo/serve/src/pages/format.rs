@@ -1,32 +1,32 @@
-//! Numbers and times in words, with their units. What is not known is a dash.
+//! Numbers and times with their units. Unknown values are a dash.
 
 use echo_tools::get_cost::answer::Cost;
 use maud::{Markup, html};
 
-/// Stands for what is not known.
+/// Placeholder for unknown values.
 pub(super) const UNKNOWN: &str = "\u{2013}";
 
-/// Milliseconds: `5.2 ms`.
+/// Formats milliseconds: `5.2 ms`.
 pub(super) fn millis(ms: f64) -> String {
-    // What is rounded to nothing has no sign.
+    // A value rounded to zero has no sign.
     let ms = if ms.abs() < 0.005 { 0.0 } else { ms };
     let digits = if ms.abs() < 10.0 { 2 } else { 1 };
     format!("{ms:.digits$}\u{a0}ms")
 }
 
-/// The same, or a dash.
+/// Formats milliseconds, or a dash.
 pub(super) fn maybe_millis(ms: Option<f64>) -> String {
     ms.map_or_else(|| UNKNOWN.to_owned(), millis)
 }
 
-/// A share: `95\u{a0}%`.
+/// Formats a share: `95\u{a0}%`.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     let digits = usize::from(percent.abs() < 10.0 && percent.fract() != 0.0);
     format!("{percent:.digits$}\u{a0}%")
 }
 
-/// Money: `12.34\u{a0}USD`.
+/// Formats money: `12.34\u{a0}USD`.
 pub(super) fn money(amount: f64, currency: &str) -> String {
     let digits = if amount != 0.0 && amount.abs() < 1.0 {
         4
@@ -36,7 +36,7 @@ pub(super) fn money(amount: f64, currency: &str) -> String {
     format!("{amount:.digits$}\u{a0}{currency}")
 }
 
-/// GPU-hours: `0.81\u{a0}GPU-h`.
+/// Formats GPU-hours: `0.81\u{a0}GPU-h`.
 pub(super) fn gpu_hours(hours: f64) -> String {
     let digits = if hours != 0.0 && hours.abs() < 1.0 {
         4
@@ -46,7 +46,7 @@ pub(super) fn gpu_hours(hours: f64) -> String {
     format!("{hours:.digits$}\u{a0}GPU-h")
 }
 
-/// A length of time in its largest unit: `12\u{a0}s`, `5\u{a0}min`, `3\u{a0}h`, `2\u{a0}days`.
+/// Formats a duration in its largest unit: `12\u{a0}s`, `5\u{a0}min`, `3\u{a0}h`, `2\u{a0}days`.
 pub(super) fn length(seconds: f64) -> String {
     let (number, unit) = match seconds {
         s if s < 120.0 => (s, "s"),
@@ -57,26 +57,26 @@ pub(super) fn length(seconds: f64) -> String {
     format!("{number:.0}\u{a0}{unit}")
 }
 
-/// A name with underlines as words.
+/// Replaces underscores by spaces.
 pub(super) fn plain(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// An instant, RFC 3339 for programs and shorter for people.
+/// Renders an instant: RFC 3339 as attribute, a shorter form as text.
 pub(super) fn instant(rfc3339: &str) -> Markup {
     let (day, time) = rfc3339.split_once('T').unwrap_or((rfc3339, ""));
     let time = time.split(['.', 'Z']).next().unwrap_or_default();
     html! { time datetime=(rfc3339) { (day) " " (time) "\u{a0}UTC" } }
 }
 
-/// An instant without its day.
+/// Renders the time of day of an instant.
 pub(super) fn clock_time(rfc3339: &str) -> Markup {
     let (_, time) = rfc3339.split_once('T').unwrap_or(("", rfc3339));
     let time = time.split(['.', 'Z']).next().unwrap_or_default();
     html! { time datetime=(rfc3339) { (time) } }
 }
 
-/// What a window cost, in every currency that there is, and what has no price.
+/// Formats the cost of a window in every currency, and the GPU-hours without a price.
 pub(super) fn total(cost: &Cost) -> String {
     let priced = cost.by_currency.iter();
     let sums: Vec<String> = priced
@@ -94,7 +94,7 @@ pub(super) fn total(cost: &Cost) -> String {
     }
 }
 
-/// What is being lost per hour, by the same rules.
+/// Formats the cost per hour by the same rules.
 pub(super) fn run_rate(cost: &Cost) -> String {
     let per_hour = |(amount, currency): (f64, &str)| format!("{}/h", money(amount, currency));
     let several = cost.by_currency.iter();

@@ -1,4 +1,4 @@
-//! What all pages share: the frame, the look, and the headers that keep everything else out.
+//! Layout of all pages: frame, style sheet and security headers.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::http::header::{
@@ -11,33 +11,33 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
-/// The look. It stands in the page, which asks for nothing else.
+/// Style sheet, inlined so that a page loads nothing else.
 const STYLE: &str = include_str!("style.css");
 
-/// Three ranks on time and one late, as the sign of the browser's tab.
+/// Favicon: three ranks on time and one late.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect \
     width='16' height='16' rx='3' fill='%23155e75'/%3E%3Cpath d='M3 4h7M3 7h7M3 13h7' stroke='%23fff' \
     stroke-width='1.6'/%3E%3Cpath d='M3 10h10' stroke='%23fdba74' stroke-width='1.6'/%3E%3C/svg%3E";
 
-/// Lets other pages load nothing of this one.
+/// Header that forbids other sites to load a page's resources.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// Who looks at a page.
+/// Visitor of a page.
 #[derive(Debug)]
 pub(super) struct Visitor<'a> {
-    /// The name in logs.
+    /// Name in logs.
     pub(super) name: &'a str,
-    /// Whether there is something to sign out of.
+    /// Whether the visitor has signed in and can sign out.
     pub(super) is_signed_in: bool,
 }
 
-/// A whole page.
+/// Renders a page.
 pub(super) fn page(title: &str, visitor: Option<&Visitor<'_>>, body: Markup) -> Response {
-    (headers(), framed(title, visitor, body)).into_response()
+    (headers(), frame(title, visitor, body)).into_response()
 }
 
-/// The page of an error, from the error's body, with its headers.
-pub(super) fn problem(status: StatusCode, body: &Value) -> (HeaderMap, String) {
+/// Renders the page of an error, from the error body. Returns it with its headers.
+pub(super) fn error_page(status: StatusCode, body: &Value) -> (HeaderMap, String) {
     let text = |field: &str| {
         let field = body.pointer(field).and_then(Value::as_str);
         field.unwrap_or_default().to_owned()
@@ -49,10 +49,10 @@ pub(super) fn problem(status: StatusCode, body: &Value) -> (HeaderMap, String) {
         p { a href="/" { "All clusters" } }
         p.quiet { "Error " (status.as_u16()) ", request " code { (text("/error/request_id")) } }
     };
-    (headers(), framed(reason, None, markup))
+    (headers(), frame(reason, None, markup))
 }
 
-fn framed(title: &str, visitor: Option<&Visitor<'_>>, body: Markup) -> String {
+fn frame(title: &str, visitor: Option<&Visitor<'_>>, body: Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -88,7 +88,8 @@ fn top(visitor: Option<&Visitor<'_>>) -> Markup {
     }
 }
 
-/// Nothing is loaded, run, framed or kept; forms go to Echo alone. Without `same-origin` a form would not say where it comes from.
+/// Security headers: nothing is loaded, run, framed or cached; forms are sent to Echo only. Without
+/// the referrer policy `same-origin`, forms would be sent without an origin.
 fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     let hash = STANDARD.encode(digest(&SHA256, STYLE.as_bytes()));

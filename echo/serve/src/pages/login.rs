@@ -1,4 +1,4 @@
-//! Signing in and out: the token goes into a cookie, and with every further request through the same gate as any other.
+//! Login and logout: the token is stored in a cookie, and verified on every request like any other.
 
 use axum::Form;
 use axum::extract::{FromRequest, Query, Request, State};
@@ -11,18 +11,18 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::{Pages, layout};
-use crate::request_context::Asking;
+use crate::request_context::RequestContext;
 use crate::response::failure;
-use crate::session::{MAX_COOKIE_BYTES, forgetting, is_of_own_page, keeping};
+use crate::session::{MAX_COOKIE_BYTES, is_from_own_page, removal_cookies, session_cookie};
 
-/// Where to go once signed in.
+/// Path to visit after login.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Next {
     next: String,
 }
 
-/// What the form sends.
+/// Fields of the login form.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SignIn {
@@ -30,26 +30,26 @@ pub(super) struct SignIn {
     next: String,
 }
 
-/// The form. Whoever is known already goes on.
+/// Shows the form, or redirects if the caller is authenticated.
 pub(super) async fn login(
     State(pages): State<Pages>,
     Query(Next { next }): Query<Next>,
-    asking: Asking,
+    request_context: RequestContext,
 ) -> Response {
-    if pages.terms.gate.asks_nobody() || asking.caller.ask.is_some() {
-        return see(own_path(&next));
+    if pages.middleware.auth.is_disabled() || request_context.caller.ask.is_some() {
+        return redirect(own_path(&next));
     }
     layout::page("Sign in", None, form(own_path(&next), None))
 }
 
-/// Looks at the token as if it had come in a header, and has the browser keep it.
+/// Verifies the token as if it were in a header, and stores it in a cookie.
 pub(super) async fn sign_in(State(pages): State<Pages>, request: Request) -> Response {
     let (is_own, extensions) = (
-        is_of_own_page(request.headers(), request.uri()),
+        is_from_own_page(request.headers(), request.uri()),
         request.extensions().clone(),
     );
     if !is_own {
-        return of_foreign_page();
+        return foreign_page_error();
     }
     let form = Form::<SignIn>::from_request(request, &()).await;
     let Ok(Form(SignIn { token, next })) = form else {
@@ -57,48 +57,49 @@ pub(super) async fn sign_in(State(pages): State<Pages>, request: Request) -> Res
         return failure(Code::Invalid, error_body(Code::Invalid, message));
     };
     let next = own_path(&next);
-    if pages.terms.gate.asks_nobody() {
-        return see(next);
+    if pages.middleware.auth.is_disabled() {
+        return redirect(next);
     }
-    match kept(&pages, token.trim(), &extensions) {
-        Ok(cookie) => with_cookies(see(next), [Some(cookie)]),
+    match sign_in_cookie(&pages, token.trim(), &extensions) {
+        Ok(cookie) => with_cookies(redirect(next), [Some(cookie)]),
         Err((code, message)) => {
             let status = StatusCode::from_u16(code.http());
-            let page = layout::page("Sign in", None, form_again(next, &message));
+            let page = layout::page("Sign in", None, form_with_error(next, &message));
             (status.unwrap_or(StatusCode::UNAUTHORIZED), page).into_response()
         }
     }
 }
 
-/// Has the browser forget the token.
+/// Removes the cookie.
 pub(super) async fn logout(request: Request) -> Response {
-    if is_of_own_page(request.headers(), request.uri()) {
-        with_cookies(see("/login"), forgetting())
+    if is_from_own_page(request.headers(), request.uri()) {
+        with_cookies(redirect("/login"), removal_cookies())
     } else {
-        of_foreign_page()
+        foreign_page_error()
     }
 }
 
-fn kept(
+fn sign_in_cookie(
     pages: &Pages,
     token: &str,
     extensions: &Extensions,
 ) -> Result<HeaderValue, (Code, String)> {
-    let known = pages.terms.gate.let_in(token, extensions);
+    let known = pages.middleware.auth.authorize(token, extensions);
     known.map_err(|(code, message)| (code, message.to_owned()))?;
     let too_long = || {
-        let message = format!("browsers keep {MAX_COOKIE_BYTES} bytes; this token is longer");
+        let message =
+            format!("the token is too long: browsers accept {MAX_COOKIE_BYTES} bytes per cookie");
         (Code::Invalid, message)
     };
-    keeping(token, pages.terms.callers.are_encrypted()).ok_or_else(too_long)
+    session_cookie(token, pages.middleware.origins.uses_tls()).ok_or_else(too_long)
 }
 
-fn of_foreign_page() -> Response {
-    let message = "only Echo's own page may sign in or out";
+fn foreign_page_error() -> Response {
+    let message = "sign in or out only from Echo's own pages";
     failure(Code::Forbidden, error_body(Code::Forbidden, message))
 }
 
-fn see(path: &str) -> Response {
+fn redirect(path: &str) -> Response {
     let location = HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/"));
     (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
 }
@@ -113,7 +114,7 @@ fn with_cookies<const N: usize>(
     response
 }
 
-/// A path of this server, and the front page for everything else.
+/// Returns the path if it is on this server, else `/`.
 fn own_path(next: &str) -> &str {
     let is_own = next.starts_with('/')
         && !next.starts_with("//")
@@ -126,29 +127,29 @@ fn own_path(next: &str) -> &str {
     if is_own { next } else { "/" }
 }
 
-fn form_again(next: &str, wrong: &str) -> Markup {
-    form(next, Some(wrong))
+fn form_with_error(next: &str, error: &str) -> Markup {
+    form(next, Some(error))
 }
 
-fn form(next: &str, wrong: Option<&str>) -> Markup {
+fn form(next: &str, error: Option<&str>) -> Markup {
     html! {
         div.narrow {
             h1 { "Sign in" }
             p { "Echo shows what your bearer token allows. The browser keeps it until it is closed or you sign out." }
-            @if let Some(wrong) = wrong {
-                p.wrong id="wrong" role="alert" { b { "Not signed in: " } (wrong) }
+            @if let Some(error) = error {
+                p.error id="error" role="alert" { b { "Not signed in: " } (error) }
             }
             form.stacked method="post" action="/login" {
                 label for="token" { "Bearer token" }
                 input id="token" name="token" type="password" required autocomplete="current-password"
                     spellcheck="false" autocapitalize="off" autofocus
-                    aria-invalid=[wrong.map(|_| "true")] aria-describedby=[wrong.map(|_| "wrong")];
+                    aria-invalid=[error.map(|_| "true")] aria-describedby=[error.map(|_| "error")];
                 input type="hidden" name="next" value=(next);
                 button type="submit" { "Sign in" }
             }
             p.quiet {
-                "Came here by a link from elsewhere? Browsers leave out the cookie then: "
-                a href=(next) { "go on" } " if you are signed in."
+                "Followed a link from another site? Browsers omit the cookie then: "
+                a href=(next) { "continue" } " if you are signed in."
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The front page: every cluster that may be seen, how it stands and what it costs.
+//! Overview page: every visible cluster with its status and cost.
 
 use echo_core::shard::Shard;
 use echo_core::units::Nanos;
@@ -8,41 +8,41 @@ use echo_tools::get_cost::answer::Cost;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::client::{Asked, Questions};
+use super::client::{ToolClient, WindowQuery};
 use super::format;
-use super::status::Standing;
+use super::status::ClusterStatus;
 
-/// Most clusters whose state is shown; the others are linked.
+/// Most clusters with their status; the others are linked.
 const MAX_CLUSTERS: usize = 50;
 
 /// Most clusters that are linked.
 const MAX_LINKS: usize = 1_000;
 
-/// Nanoseconds of a day.
+/// Nanoseconds per day.
 pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 
-/// A cluster as the front page shows it.
+/// Card of one cluster.
 struct Card {
     name: String,
     outliers: Option<Outliers>,
     cost: Option<Cost>,
 }
 
-/// The page.
-pub(super) async fn page(questions: &Questions<'_>) -> Result<Markup, ToolError> {
-    let mut names = questions.clusters().await?.into_iter();
-    let today = Asked {
-        from: midnight(questions.now()).to_string(),
-        ..Asked::default()
+/// Renders the page.
+pub(super) async fn page(client: &ToolClient<'_>) -> Result<Markup, ToolError> {
+    let mut names = client.clusters().await?.into_iter();
+    let today = WindowQuery {
+        from: midnight(client.now()).to_string(),
+        ..WindowQuery::default()
     };
-    let began = questions.now();
-    let is_in_time = || questions.now().millis_since(began) < questions.patience_ms();
+    let began = client.now();
+    let has_time_left = || client.now().millis_since(began) < client.soft_deadline_ms();
     let mut cards = Vec::new();
-    while cards.len() < MAX_CLUSTERS && is_in_time() {
+    while cards.len() < MAX_CLUSTERS && has_time_left() {
         let Some(name) = names.next() else { break };
         cards.push(Card {
-            outliers: questions.outliers(&name, &Asked::last_hour()).await?,
-            cost: questions.cost(&name, &today).await?,
+            outliers: client.outliers(&name, &WindowQuery::last_hour()).await?,
+            cost: client.cost(&name, &today).await?,
             name,
         });
     }
@@ -51,12 +51,12 @@ pub(super) async fn page(questions: &Questions<'_>) -> Result<Markup, ToolError>
     Ok(html! {
         h1 { "Clusters" }
         @if cards.is_empty() {
-            (empty())
+            (no_clusters())
         } @else {
-            p.quiet { "As of " (format::instant(&questions.now().to_string())) ", by the last hour of events." }
-            ul.cards { @for card in &cards { li { (shown(card)) } } }
+            p.quiet { "As of " (format::instant(&client.now().to_string())) ", over the last hour of events." }
+            ul.cards { @for card in &cards { li { (card_markup(card)) } } }
         }
-        @if let Some(shard) = questions.shard().filter(|shard| shard.count() > 1) { (elsewhere(shard)) }
+        @if let Some(shard) = client.shard().filter(|shard| shard.count() > 1) { (other_shards(shard)) }
         @if !others.is_empty() {
             h2 { "More clusters" }
             ul.links { @for name in &others { li { a href=(path(name)) { (name) } } } }
@@ -65,32 +65,32 @@ pub(super) async fn page(questions: &Questions<'_>) -> Result<Markup, ToolError>
     })
 }
 
-/// Address of a cluster's own page.
+/// Returns the path of a cluster's page.
 pub(super) fn path(cluster: &str) -> String {
     format!("/clusters/{}", encoded(cluster))
 }
 
-/// A name as a part of an address.
+/// Percent-encodes a name.
 pub(super) fn encoded(name: &str) -> String {
     utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }
 
-/// When the day began, in UTC.
+/// Returns the start of the day, in UTC.
 pub(super) fn midnight(now: Nanos) -> Nanos {
     now.offset(-now.value().rem_euclid(DAY_NANOS))
 }
 
-/// Most other Echos that are linked; their addresses differ in a number.
+/// Most other shards that are linked; their URLs differ in a number.
 const MAX_OTHERS: usize = 16;
 
-/// Where the clusters of other Echos are.
-fn elsewhere(shard: &Shard) -> Markup {
+/// Renders links to the other shards.
+fn other_shards(shard: &Shard) -> Markup {
     let hidden = shard.others().skip(MAX_OTHERS).count();
     html! {
         p.quiet {
             "This is shard " (shard.ordinal()) " of " (shard.count()) ". Other clusters are at "
-            @for (place, other) in shard.others().take(MAX_OTHERS).enumerate() {
-                @if place > 0 { ", " }
+            @for (index, other) in shard.others().take(MAX_OTHERS).enumerate() {
+                @if index > 0 { ", " }
                 a href={ (other.url) "/" } { "shard " (other.ordinal) }
             }
             @if hidden > 0 { " and " (hidden) " more" }
@@ -99,7 +99,7 @@ fn elsewhere(shard: &Shard) -> Markup {
     }
 }
 
-fn empty() -> Markup {
+fn no_clusters() -> Markup {
     html! {
         div.empty {
             p.lead { "No events are stored yet." }
@@ -110,14 +110,14 @@ fn empty() -> Markup {
     }
 }
 
-fn shown(card: &Card) -> Markup {
-    let standing = card.outliers.as_ref().map(Standing::of);
+fn card_markup(card: &Card) -> Markup {
+    let status = card.outliers.as_ref().map(ClusterStatus::from_outliers);
     html! {
         article.card {
             h2 { a href=(path(&card.name)) { (card.name) } }
-            @if let Some(standing) = &standing { (badge(standing)) }
+            @if let Some(status) = &status { (badge(status)) }
             dl.figures {
-                @if let Some(outliers) = &card.outliers { (figures_of(outliers)) }
+                @if let Some(outliers) = &card.outliers { (outlier_figures(outliers)) }
                 @if let Some(cost) = &card.cost {
                     (figure("Cost now", &format::run_rate(cost)))
                     (figure("Cost today", &format::total(cost)))
@@ -127,7 +127,7 @@ fn shown(card: &Card) -> Markup {
     }
 }
 
-fn figures_of(answer: &Outliers) -> Markup {
+fn outlier_figures(answer: &Outliers) -> Markup {
     let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
     let open = culprits.filter(|one| one.lifecycle.is_open()).count();
     html! {
@@ -136,7 +136,7 @@ fn figures_of(answer: &Outliers) -> Markup {
     }
 }
 
-/// How much of a cluster reports, and since when it has not.
+/// Renders the coverage and the age of the last event.
 pub(super) fn quality(answer: &Outliers) -> Markup {
     let quality = &answer.data_quality;
     let coverage = quality.coverage.map(format::percent);
@@ -150,17 +150,17 @@ pub(super) fn quality(answer: &Outliers) -> Markup {
     }
 }
 
-/// A number with its name.
+/// Renders a labeled value.
 pub(super) fn figure(name: &str, value: &str) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-/// How a cluster stands.
-pub(super) fn badge(standing: &Standing) -> Markup {
+/// Renders the status of a cluster.
+pub(super) fn badge(status: &ClusterStatus) -> Markup {
     html! {
-        p class={ "badge " (standing.tone.name()) } { (standing.words) }
-        @if let Some(doubt) = standing.doubt.as_deref().filter(|doubt| !doubt.is_empty()) {
-            p.doubt { (doubt) }
+        p class={ "badge " (status.tone.name()) } { (status.summary) }
+        @if let Some(caveat) = status.caveat.as_deref().filter(|caveat| !caveat.is_empty()) {
+            p.caveat { (caveat) }
         }
     }
 }

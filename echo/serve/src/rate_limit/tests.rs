@@ -21,25 +21,25 @@ fn principal(id: &str, burst: u32) -> Principal {
 #[test]
 fn a_burst_is_answered_and_what_comes_after_it_waits() {
     let (rates, grafana) = (Rates::default(), principal("grafana", 3));
-    assert!((0..3).all(|_| rates.take(&grafana).is_ok()));
-    let wait = rates.take(&grafana).unwrap_err();
+    assert!((0..3).all(|_| rates.check(&grafana).is_ok()));
+    let wait = rates.check(&grafana).unwrap_err();
     assert!(wait.as_secs_f64() <= 1.0, "{wait:?}");
-    assert!(rates.take(&principal("cron", 3)).is_ok(), "somebody else");
+    assert!(rates.check(&principal("cron", 3)).is_ok(), "somebody else");
 }
 
 #[test]
 fn another_rate_holds_from_the_next_question_on() {
     let rates = Rates::default();
-    assert!(rates.take(&principal("grafana", 1)).is_ok());
-    assert!(rates.take(&principal("grafana", 1)).is_err());
-    assert!(rates.take(&principal("grafana", 2)).is_ok());
+    assert!(rates.check(&principal("grafana", 1)).is_ok());
+    assert!(rates.check(&principal("grafana", 1)).is_err());
+    assert!(rates.check(&principal("grafana", 2)).is_ok());
 }
 
 #[test]
 fn any_number_of_principals_takes_no_more_than_so_much_memory() {
     let rates = Rates::default();
     for number in 0..2 * MAX_PRINCIPALS + 10 {
-        assert!(rates.take(&principal(&format!("job-{number}"), 5)).is_ok());
+        assert!(rates.check(&principal(&format!("job-{number}"), 5)).is_ok());
         assert!(rates.0.lock().unwrap().len() <= MAX_PRINCIPALS);
     }
 }
@@ -48,26 +48,26 @@ fn any_number_of_principals_takes_no_more_than_so_much_memory() {
 fn an_address_that_fails_again_and_again_has_to_wait() {
     let failures = Failures::default();
     let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
-    let taken = (0..FAILURES_AT_ONCE.get()).all(|_| failures.take(address).is_ok());
-    assert!(taken && failures.take(address).is_err());
-    assert!(failures.take(Ipv4Addr::new(10, 0, 0, 8).into()).is_ok());
+    let taken = (0..FAILURES_AT_ONCE.get()).all(|_| failures.record(address).is_ok());
+    assert!(taken && failures.record(address).is_err());
+    assert!(failures.record(Ipv4Addr::new(10, 0, 0, 8).into()).is_ok());
 }
 
 #[test]
 fn the_addresses_of_one_host_count_as_one() {
     let failures = Failures::default();
     let address = |last: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 9, 9, 9, last));
-    let failed = (0..100).filter(|last| failures.take(address(*last)).is_err());
+    let failed = (0..100).filter(|last| failures.record(address(*last)).is_err());
     assert!(failed.count() >= 70);
     let other = Ipv6Addr::new(0x2001, 0xdb8, 1, 3, 9, 9, 9, 0);
-    assert!(failures.take(other.into()).is_ok());
+    assert!(failures.record(other.into()).is_ok());
 }
 
 #[test]
 fn any_number_of_addresses_takes_no_more_than_so_much_memory() {
     let failures = Failures::default();
     for number in 0..u32::try_from(MAX_ADDRESSES + 1_000).unwrap() {
-        let _taken = failures.take(Ipv4Addr::from_bits(number).into());
+        let _taken = failures.record(Ipv4Addr::from_bits(number).into());
         assert!(failures.0.len() <= MAX_ADDRESSES);
     }
 }

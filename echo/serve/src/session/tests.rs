@@ -1,9 +1,9 @@
 use axum::body::Body;
 use axum::extract::Request;
 
-use super::{keeping, token, wants_page};
+use super::{session_cookie, token, wants_page};
 
-/// A request with these headers, one to a line.
+/// Builds a request with these headers, one per line.
 fn request(method: &str, headers: &str) -> Request {
     let mut request = Request::builder().method(method).uri("/");
     for line in headers.lines() {
@@ -46,9 +46,9 @@ fn the_cookie_that_only_an_encrypted_connection_can_set_comes_first() {
 
 #[test]
 fn scripts_and_other_sites_never_see_the_cookie() {
-    let plain = keeping("token", false).unwrap();
+    let plain = session_cookie("token", false).unwrap();
     assert_eq!(plain, "fleet-echo=token; HttpOnly; SameSite=Strict; Path=/");
-    let secure = keeping("token", true).unwrap();
+    let secure = session_cookie("token", true).unwrap();
     assert_eq!(
         secure,
         "__Host-fleet-echo=token; HttpOnly; SameSite=Strict; Secure; Path=/"
@@ -58,7 +58,7 @@ fn scripts_and_other_sites_never_see_the_cookie() {
 #[test]
 fn a_token_that_a_cookie_cannot_hold_is_not_put_into_one() {
     for token in ["a;b", "a b", "a,b", "a\"b", "a\\b", "ü", &"x".repeat(4_096)] {
-        assert_eq!(keeping(token, false), None, "{token}");
+        assert_eq!(session_cookie(token, false), None, "{token}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! An authority that certifies servers and clients in tests.
+//! A certificate authority for tests.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// A new authority with its own key.
+    /// Generates an authority with its own key.
     #[expect(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
         let mut params = CertificateParams::default();
@@ -16,7 +16,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, key).unwrap())
     }
 
-    /// A certificate for these names, and its key.
+    /// Issues a certificate for these names. Returns it with its key.
     pub fn certify(&self, names: &[&str]) -> (String, String) {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let key = KeyPair::generate().unwrap();
@@ -25,7 +25,7 @@ impl Authority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// Its own certificate.
+    /// Returns its own certificate.
     pub fn pem(&self) -> String {
         self.0.pem()
     }

@@ -1,11 +1,11 @@
-//! What a certificate says of whom it was given to.
+//! Names and validity of a certificate.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// Whom a certificate names, and how long it is good for.
+/// Names and validity of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     names: Vec<String>,
@@ -13,7 +13,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads it; nothing when it cannot be read.
+    /// Parses a certificate; `None` if it cannot be parsed.
     pub fn read(der: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let alternatives = certificate.subject_alternative_name().ok()?;
@@ -36,17 +36,17 @@ impl Certificate {
         })
     }
 
-    /// The names of hosts and the URIs; where there are none, the common name.
+    /// Returns the DNS names and URIs; without any, the common name.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Last second in force, since 1970.
+    /// Returns the last second of validity, since 1970.
     pub const fn not_after_s(&self) -> i64 {
         self.not_after_s
     }
 
-    /// Whether a name of it stands for this host; `*` stands for one label.
+    /// Returns whether the certificate is for this host; `*` matches one label.
     pub fn is_for(&self, host: &str) -> bool {
         self.names.iter().any(|name| match name.strip_prefix("*.") {
             None => name.eq_ignore_ascii_case(host),

@@ -1,4 +1,4 @@
-//! Real handshakes, with certificates that are made on the spot.
+//! TLS handshakes with generated certificates.
 #![expect(
     clippy::disallowed_methods,
     reason = "a server has to run beside its client"
@@ -38,7 +38,7 @@ fn files(folder: &Path, (cert, key): &(String, String), client_ca: Option<&str>)
     }
 }
 
-/// A listener that says which names its caller's certificate has.
+/// A listener that responds with the names in the client certificate.
 struct Server {
     port: u16,
     seen: Connections,
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// The body of an answer over HTTP/1.1, or why there is none.
+    /// Returns the body of an HTTP/1.1 response, or the error.
     async fn asked(&self, client: Arc<ClientConfig>) -> Result<String, std::io::Error> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
         let name = ServerName::try_from("echo.test").unwrap();
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-/// A client that trusts an authority, and shows a certificate if it has one.
+/// Builds a client that trusts an authority, with a certificate if it has one.
 fn client(trusted: &Authority, shown: Option<&(String, String)>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots
@@ -117,7 +117,7 @@ async fn a_certificate_that_is_replaced_is_shown_to_the_next_connection() {
         Arc::new(files(folder.path(), &own, None).load().unwrap())
     };
     let (replace, identity) = watch::channel(load(&before));
-    let server = Server::start(Encryption::Questions(identity)).await;
+    let server = Server::start(Encryption::Api(identity)).await;
     assert_eq!(server.asked(client(&before, None)).await.unwrap(), "nobody");
     replace.send_replace(load(&after));
     assert!(server.asked(client(&before, None)).await.is_err());
@@ -136,7 +136,7 @@ async fn agents_show_a_certificate_of_the_authority_that_was_named() {
         Some(&of_agents.pem()),
     );
     let (_keep, identity) = watch::channel(Arc::new(files.load().unwrap()));
-    let server = Server::start(Encryption::Agents(identity.clone())).await;
+    let server = Server::start(Encryption::Otlp(identity.clone())).await;
     let known = of_agents.certify(&["gpu-17", "gpu-17.example"]);
     let asked = server.asked(client(&own, Some(&known))).await;
     assert_eq!(asked.unwrap(), "gpu-17,gpu-17.example");
@@ -144,7 +144,7 @@ async fn agents_show_a_certificate_of_the_authority_that_was_named() {
     assert!(server.asked(client(&own, Some(&foreign))).await.is_err());
     assert!(server.asked(client(&own, None)).await.is_err());
     server.stop().await;
-    let server = Server::start(Encryption::Questions(identity)).await;
+    let server = Server::start(Encryption::Api(identity)).await;
     assert_eq!(server.asked(client(&own, None)).await.unwrap(), "nobody");
     server.stop().await;
 }
@@ -155,7 +155,7 @@ async fn a_handshake_that_does_not_go_on_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let files = files(folder.path(), &own.certify(&["echo.test"]), None);
     let (_keep, identity) = watch::channel(Arc::new(files.load().unwrap()));
-    let server = Server::start(Encryption::Questions(identity)).await;
+    let server = Server::start(Encryption::Api(identity)).await;
     let mut silent = TcpStream::connect(("127.0.0.1", server.port))
         .await
         .unwrap();

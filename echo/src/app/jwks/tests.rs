@@ -22,9 +22,9 @@ use tower::ServiceExt;
 use self::issuer::{Answer, Issuer};
 use super::fetch::{Limits, fetch};
 use super::{JwksRefresher, REFRESH};
-use echo_serve::auth::Gate;
-use echo_serve::jwks::KeySets;
-use echo_serve::middleware::Terms;
+use echo_serve::auth::Authenticator;
+use echo_serve::jwks::JwksCache;
+use echo_serve::middleware::Middleware;
 
 mod issuer;
 
@@ -39,7 +39,7 @@ struct Lab {
     issuer: Issuer,
     folder: TempDir,
     access: watch::Sender<Arc<Access>>,
-    sets: KeySets,
+    sets: JwksCache,
     stop: watch::Sender<bool>,
 }
 
@@ -78,7 +78,7 @@ impl Lab {
         Self {
             issuer,
             access: watch::channel(Arc::new(access)).0,
-            sets: KeySets::default(),
+            sets: JwksCache::default(),
             stop: watch::channel(false).0,
             folder,
         }
@@ -152,12 +152,12 @@ async fn an_issuer_that_is_unavailable_at_startup_is_retried_each_minute() {
 async fn an_unknown_key_is_rejected_at_once_and_fetched_at_most_once_a_minute() {
     let lab = Lab::new("");
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(at(0)));
-    let gate = Gate::new(Some(lab.access.subscribe()), Arc::clone(&clock));
-    let terms = Terms {
-        gate: gate.with_keys(lab.sets.clone()),
-        ..Terms::open(clock)
+    let auth = Authenticator::new(Some(lab.access.subscribe()), Arc::clone(&clock));
+    let terms = Middleware {
+        auth: auth.with_jwks(lab.sets.clone()),
+        ..Middleware::without_auth(clock)
     };
-    let service = terms.guard(Router::new().route("/", get(|| async {})));
+    let service = terms.wrap(Router::new().route("/", get(|| async {})));
     let status_of = async |token: &str| {
         let request = Request::get("/")
             .header("host", "localhost")
@@ -236,19 +236,19 @@ fn an_invalid_response_is_reported_in_one_line() {
             Answer::Text(elsewhere, String::new()),
             "unexpected status 302",
         ),
-        (text(""), "is no JSON Web Key Set"),
-        (text("<html>"), "is no JSON Web Key Set"),
+        (text(""), "is not a JSON Web Key Set"),
+        (text("<html>"), "is not a JSON Web Key Set"),
         (
             text("{\"keys\":[]}"),
-            "has only keys each of which is no key",
+            "has no supported signature key",
         ),
         (
             text(&secret.to_string()),
-            "has only keys each of which is no key",
+            "has no supported signature key",
         ),
         (
             text(&many.to_string()),
-            "has 101 keys, and at most 100 are read",
+            "has 101 keys, more than the limit of 100",
         ),
         (text(&" ".repeat(64 * 1024 + 1)), "limit"),
         (Answer::Endless, "limit"),

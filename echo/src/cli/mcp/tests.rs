@@ -20,8 +20,8 @@ use super::{McpArgs, run};
 use crate::cli::connection::ConnectionArgs;
 use crate::cli::tests::waiting::FullBacklog;
 use crate::cli::tests::{ContextFuture, Server, connection_to, default_context, routes};
-use echo_serve::http::startup::{front, starting};
-use echo_serve::middleware::Terms;
+use echo_serve::http::startup::{current_router, startup_router};
+use echo_serve::middleware::Middleware;
 
 fn args(server: &str) -> McpArgs {
     McpArgs {
@@ -176,7 +176,7 @@ async fn call_twice(before: Router) -> [Value; 2] {
     tokio::select! {
         answers = client => answers,
         passed = run(&server_args, BufReader::new(theirs), output) => panic!("ended: {passed:?}"),
-        served = axum::serve(listener, front(routed)) => panic!("ended: {served:?}"),
+        served = axum::serve(listener, current_router(routed)) => panic!("ended: {served:?}"),
     }
 }
 
@@ -185,7 +185,7 @@ async fn a_call_recovers_once_the_tools_can_be_listed() {
     const REFUSAL: &str = r#"{"error":{"code":"unauthenticated","message":"who is asking?"}}"#;
     for (before, expected) in [
         (
-            starting(&Terms::open(Arc::new(SystemClock))),
+            startup_router(&Middleware::without_auth(Arc::new(SystemClock))),
             "Echo is starting",
         ),
         (

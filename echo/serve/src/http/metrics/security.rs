@@ -1,4 +1,4 @@
-//! Who was let in and who was not, what was written down of it, and whether the files behind it are in force.
+//! Metrics of authentication, the audit log, reloads and certificates.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::http::metrics::{Sources, gauges};
-use crate::jwks::Fetches;
+use crate::jwks::FetchStatus;
 use crate::reloads::Reload;
 
 type Count = fn(&Reload) -> u64;
 
-type FetchCount = fn(&Fetches) -> u64;
+type FetchCount = fn(&FetchStatus) -> u64;
 
 /// Writes the metrics.
 #[expect(
@@ -24,31 +24,31 @@ pub(super) fn encode(
     encoder: &mut DescriptorEncoder<'_>,
 ) -> Result<(), fmt::Error> {
     let counter = ConstCounter::new(0_u64);
-    let (gate, log) = (&sources.terms.gate, &sources.terms.auditing.log);
+    let (auth, log) = (&sources.middleware.auth, &sources.middleware.audit.log);
     let counted = [
         (
             "auth_rejected",
             "Requests whose token was missing or not valid",
-            gate.rejected(),
+            auth.rejected(),
         ),
         (
             "auth_rate_limited",
-            "Requests that were turned down because their token, or failures of their address, came too often",
-            gate.limited(),
+            "Requests over the rate limit of their token, or over the limit of failures of their address",
+            auth.limited(),
         ),
         (
             "requests_panicked",
-            "Requests that met a defect of Echo; the log says which",
-            sources.terms.panics.caught(),
+            "Requests whose handler panicked; the log contains the message",
+            sources.middleware.panics.caught(),
         ),
         (
             "audit_lines",
-            "Lines of the audit that were written",
+            "Written lines of the audit log",
             log.written(),
         ),
         (
             "audit_lines_lost",
-            "Lines of the audit that could not be written",
+            "Lines of the audit log that could not be written",
             log.lost(),
         ),
     ];
@@ -56,34 +56,37 @@ pub(super) fn encode(
         let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
         ConstCounter::new(value).encode(metric)?;
     }
-    of_reloads(sources, encoder)?;
-    of_key_sets(sources, encoder)?;
+    encode_reloads(sources, encoder)?;
+    encode_jwks(sources, encoder)?;
     match sources.encryption.identity() {
         None => Ok(()),
         Some(identity) => gauges(
             encoder,
             &[(
                 "tls_certificate_not_after_seconds",
-                "When the certificate ceases to be valid, seconds since 1970",
+                "End of the certificate's validity, seconds since 1970",
                 identity.certificate().not_after_s() as f64,
             )],
         ),
     }
 }
 
-/// Writes how often files were read again.
-fn of_reloads(sources: &Sources, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+/// Writes the counts of file reloads.
+fn encode_reloads(
+    sources: &Sources,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), fmt::Error> {
     let (counter, gauge) = (ConstCounter::new(0_u64), ConstGauge::new(0_f64));
     let reloads = sources.reloads.counts();
     let counts: [(&str, &str, Count); 2] = [
         (
             "config_reloads",
-            "Times that a file had changed and was taken over",
+            "Successful reloads of a changed file",
             |reload| reload.succeeded,
         ),
         (
             "config_reloads_failed",
-            "Times that a file had changed and could not be used",
+            "Failed reloads of a changed file",
             |reload| reload.failed,
         ),
     ];
@@ -95,7 +98,7 @@ fn of_reloads(sources: &Sources, encoder: &mut DescriptorEncoder<'_>) -> Result<
         }
     }
     let name = "config_reload_failing";
-    let help = "1 when a file could not be used the last time, so that something older is in force";
+    let help = "1 if the last reload of a file failed, so that an older version is in use";
     let mut family = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
     for (source, reload) in &reloads {
         let value = f64::from(u8::from(reload.is_failing));
@@ -104,22 +107,22 @@ fn of_reloads(sources: &Sources, encoder: &mut DescriptorEncoder<'_>) -> Result<
     Ok(())
 }
 
-/// Writes how fetching the keys of issuers goes.
-fn of_key_sets(sources: &Sources, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+/// Writes the counts and ages of fetched key sets.
+fn encode_jwks(sources: &Sources, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let (counter, gauge) = (ConstCounter::new(0_u64), ConstGauge::new(0_f64));
-    let issuers = sources.key_sets.counts();
+    let issuers = sources.jwks.counts();
     if issuers.is_empty() {
         return Ok(());
     }
     let counts: [(&str, &str, FetchCount); 2] = [
         (
             "jwks_fetches",
-            "Times that the keys of an issuer were fetched",
+            "Successful fetches of an issuer's keys",
             |fetches| fetches.succeeded,
         ),
         (
             "jwks_fetches_failed",
-            "Times that the keys of an issuer could not be fetched",
+            "Failed fetches of an issuer's keys",
             |fetches| fetches.failed,
         ),
     ];
@@ -131,7 +134,7 @@ fn of_key_sets(sources: &Sources, encoder: &mut DescriptorEncoder<'_>) -> Result
         }
     }
     let name = "jwks_age_seconds";
-    let help = "Time since the keys of an issuer were fetched; they count for a day";
+    let help = "Time since an issuer's keys were fetched; they are used for a day";
     let mut family = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
     for (issuer, fetches) in &issuers {
         if let Some(age) = fetches.age() {

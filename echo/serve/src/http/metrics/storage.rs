@@ -1,4 +1,4 @@
-//! How much the store holds, and how much waits for it.
+//! Metrics of the store: its size, its limits and its queue.
 
 use std::fmt;
 
@@ -20,17 +20,17 @@ pub(super) fn encode(
     let measured = [
         (
             "store_oldest_wait_seconds",
-            "How long what waits longest for the writer has waited",
+            "Longest current wait for the writer",
             vitals.oldest_wait.unwrap_or_default().as_secs_f64(),
         ),
         (
             "store_queued_events",
-            "Events that wait to be committed",
+            "Events waiting to be committed",
             vitals.queued_events as f64,
         ),
         (
             "store_queued_events_limit",
-            "Most events that may wait; more are refused",
+            "Limit of waiting events; more are refused",
             vitals.queue_limit as f64,
         ),
         (
@@ -45,7 +45,7 @@ pub(super) fn encode(
         ),
         (
             "query_stuck",
-            "Statements in SQL that do not stop a second after their deadline; two of them can be replaced",
+            "SQL statements still running a second after their deadline; two of them can be replaced",
             vitals.stuck_statements as f64,
         ),
     ];
@@ -61,32 +61,28 @@ fn entries(vitals: &Vitals) -> [(&'static str, &'static str, f64); 6] {
     [
         (
             "store_series",
-            "Different series (metric, unit, communicator, operation, role) that are kept",
+            "Distinct series (metric, unit, communicator, operation, role)",
             vitals.series as f64,
         ),
         (
             "store_series_limit",
-            "Most series; points of others are rejected",
+            "Limit of series; points of further ones are rejected",
             vitals.series_limit as f64,
         ),
-        (
-            "store_senders",
-            "Different senders that are kept",
-            vitals.origins as f64,
-        ),
+        ("store_senders", "Distinct senders", vitals.origins as f64),
         (
             "store_senders_limit",
-            "Most senders; points of more are rejected",
+            "Limit of senders; points of further ones are rejected",
             vitals.origins_limit as f64,
         ),
         (
             "store_clusters",
-            "Different clusters that are kept",
+            "Distinct clusters",
             vitals.clusters as f64,
         ),
         (
             "store_clusters_limit",
-            "Most clusters; points of more are rejected",
+            "Limit of clusters; points of further ones are rejected",
             vitals.clusters_limit as f64,
         ),
     ]

@@ -1,9 +1,10 @@
-//! What Echo concluded about each cluster, for Prometheus: the numbers of the tools, read for all clusters at once when
-//! somebody scrapes.
+//! Verdicts about each cluster as metrics: the figures of the tools, read for all clusters in one
+//! scrape.
 //!
-//! A scrape costs little whatever the fleet. What was read is shown again for [`FRESH_MS`], so a pair of Prometheus servers
-//! pays once; reading takes one place among the questions, never one of measurements; and a scrape waits for it for at most
-//! [`PATIENCE`]. Where that is not enough, what was read before is repeated, up to [`KEPT_MS`]. What is not known is left out.
+//! The cost of a scrape does not depend on the fleet. A result is reused for [`FRESH_FOR_MS`], so
+//! that a pair of Prometheus servers pays once. Reading takes one slot of the query limit and none
+//! of ingest, and a scrape waits for it for at most [`SCRAPE_TIMEOUT`]; after that, the previous
+//! result is repeated, up to [`STALE_AFTER_MS`]. Unknown values are omitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ use echo_tools::get_cost::by_cluster::ClusterLoss;
 use echo_tools::rates::{Currency, Gpu, RateClass, Rates};
 use echo_tools::{ToolContext, ToolError};
 pub(super) use samples::Families;
-use snapshot::Reading;
+use snapshot::Snapshot;
 use tokio::sync::Mutex as Turn;
 use tokio::time::timeout;
 use tracing::warn;
@@ -28,122 +29,123 @@ mod counters;
 mod samples;
 mod snapshot;
 
-/// Longest that a scrape waits for what is being read. Prometheus gives up after ten seconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time that a scrape waits for a read. Prometheus gives up after ten seconds.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long what was read is shown again without a look.
-const FRESH_MS: f64 = 5e3;
+/// Time for which a result is reused without reading again.
+const FRESH_FOR_MS: f64 = 5e3;
 
-/// How long what could not be read anew is shown.
-const KEPT_MS: f64 = 120e3;
+/// Time for which a result is repeated if it cannot be read again.
+const STALE_AFTER_MS: f64 = 120e3;
 
-/// Clusters that are shown at most: those with open incidents, then those that report, each in the order of their names.
+/// Most clusters with metrics: those with open incidents first, then those that report, each
+/// ordered by name.
 const MAX_CLUSTERS: usize = 1_000;
 
-/// What was read last, of all clusters. Clones are the same.
+/// Latest verdicts about all clusters. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Conclusions(Arc<Inner>);
+pub(super) struct VerdictCache(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    /// One scrape at a time reads; the others wait and find it done.
+struct Shared {
+    /// Lets one scrape read at a time; the others wait and reuse its result.
     turn: Turn<()>,
-    known: Mutex<Known>,
+    state: Mutex<State>,
 }
 
-/// What is known.
+/// Latest verdicts.
 #[derive(Debug, Default)]
-struct Known {
+struct State {
     read_at: Option<Nanos>,
-    /// Where the piece of time begins that is still open to corrections.
+    /// Start of the interval that is still open to corrections.
     open_from: Option<Nanos>,
     clusters: BTreeMap<ClusterId, Cluster>,
     left_out: usize,
-    /// Of all clusters, gravest first.
+    /// Incidents of all clusters, most severe first.
     incidents: Vec<Incident>,
     failed: u64,
     rates_in_force: usize,
 }
 
-/// What is known of one cluster.
+/// Latest verdicts about one cluster.
 #[derive(Debug, Default)]
 struct Cluster {
-    /// The last event of which anything is known.
+    /// Time of its last known event.
     last_event: Option<Nanos>,
     /// Whether the cluster reported within the last hour.
     is_reporting: bool,
-    /// What its GPUs are paid for by.
+    /// Rate classes and currencies of its GPUs.
     classes: BTreeSet<(RateClass, Currency)>,
     counters: Counters,
-    /// Of the last minutes; nothing when it was silent in them.
+    /// Losses of the last minutes; `None` if it sent nothing in them.
     latest: Option<ClusterLoss>,
 }
 
-impl Conclusions {
-    /// Reads what is not fresh any more, if there is time.
+impl VerdictCache {
+    /// Reads the verdicts unless they are fresh, within the timeout.
     pub(super) async fn refresh(&self, context: &ToolContext) {
-        let reason = match timeout(PATIENCE, self.read_in_turn(context)).await {
+        let reason = match timeout(SCRAPE_TIMEOUT, self.read_in_turn(context)).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => chain(&error),
-            Err(_elapsed) => format!("not within {} s", PATIENCE.as_secs()),
+            Err(_elapsed) => format!("not within {} s", SCRAPE_TIMEOUT.as_secs()),
         };
-        warn!(error = reason, "conclusions could not be read for a scrape");
-        self.known().failed += 1;
+        warn!(error = reason, "verdicts could not be read for a scrape");
+        self.state().failed += 1;
     }
 
-    /// What this caller may see of it, at an instant at which Echo is ready or not.
+    /// Returns the metrics visible to the caller at this instant and readiness.
     pub(super) fn families(&self, caller: &Principal, state: (Nanos, bool)) -> Families {
-        Families::of(&self.known(), caller, state)
+        Families::visible_to(&self.state(), caller, state)
     }
 
-    /// Reads unless another scrape just did.
+    /// Reads the verdicts, unless another scrape just did.
     async fn read_in_turn(&self, context: &ToolContext) -> Result<(), ToolError> {
         let _turn = self.0.turn.lock().await;
         let now = context.clock.now();
         let open_from = {
-            let known = self.known();
-            if known.is_fresh(now) {
+            let state = self.state();
+            if state.is_fresh(now) {
                 return Ok(());
             }
-            known.open_from
+            state.open_from
         };
-        let read = Reading::of(context, open_from, now);
-        let reading = context.run_limited(read).await?;
-        self.known().take(reading, &context.rates);
+        let read = Snapshot::read(context, open_from, now);
+        let snapshot = context.run_limited(read).await?;
+        self.state().update(snapshot, &context.rates);
         Ok(())
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl State {
     fn is_fresh(&self, now: Nanos) -> bool {
         let read_at = self.read_at;
-        read_at.is_some_and(|at| now.millis_since(at).abs() < FRESH_MS)
+        read_at.is_some_and(|at| now.millis_since(at).abs() < FRESH_FOR_MS)
     }
 
-    fn take(&mut self, reading: Reading, rates: &Rates) {
-        self.left_out = reading.clusters.len().saturating_sub(MAX_CLUSTERS);
-        let mut known = std::mem::take(&mut self.clusters);
-        let shown = most_important(&reading).into_iter().take(MAX_CLUSTERS);
+    fn update(&mut self, snapshot: Snapshot, rates: &Rates) {
+        self.left_out = snapshot.clusters.len().saturating_sub(MAX_CLUSTERS);
+        let mut state = std::mem::take(&mut self.clusters);
+        let shown = by_importance(&snapshot).into_iter().take(MAX_CLUSTERS);
         for name in shown {
-            let before = known.remove(&name);
-            let cluster = Cluster::after(before, &reading, &name);
+            let before = state.remove(&name);
+            let cluster = Cluster::after(before, &snapshot, &name);
             self.clusters.insert(name, cluster);
         }
-        self.take_classes(&reading, rates);
-        self.rates_in_force = rates.n_in_force(reading.at);
-        self.open_from = reading.pieces.open.map(Window::from);
-        self.read_at = Some(reading.at);
-        self.incidents = reading.incidents;
+        self.update_rate_classes(&snapshot, rates);
+        self.rates_in_force = rates.n_in_force(snapshot.at);
+        self.open_from = snapshot.intervals.open.map(Window::from);
+        self.read_at = Some(snapshot.at);
+        self.incidents = snapshot.incidents;
     }
 
-    /// What the GPUs that report are paid for by.
-    fn take_classes(&mut self, reading: &Reading, rates: &Rates) {
+    /// Updates the rate classes of the GPUs that report.
+    fn update_rate_classes(&mut self, snapshot: &Snapshot, rates: &Rates) {
         let mut gpus = BTreeSet::new();
-        for row in &reading.reporting {
+        for row in &snapshot.reporting {
             let origin = &row.origin;
             if let Some(cluster) = self.clusters.get_mut(&origin.cluster) {
                 cluster.is_reporting = true;
@@ -159,7 +161,7 @@ impl Known {
                 node,
                 model,
             };
-            let rate = rates.rate(&gpu, reading.at);
+            let rate = rates.rate(&gpu, snapshot.at);
             if let Some((cluster, rate)) = self.clusters.get_mut(name).zip(rate) {
                 cluster.classes.insert((rate.class, rate.currency));
             }
@@ -168,21 +170,25 @@ impl Known {
 }
 
 impl Cluster {
-    /// What is known of a cluster with this reading; who reports comes apart.
-    fn after(before: Option<Self>, reading: &Reading, name: &ClusterId) -> Self {
-        let is_first = reading.pieces.is_first || before.is_none();
+    /// Updates a cluster from a snapshot, except for which ranks report.
+    fn after(before: Option<Self>, snapshot: &Snapshot, name: &ClusterId) -> Self {
+        let is_first = snapshot.intervals.is_first || before.is_none();
         let before = before.unwrap_or_default();
         let mut counters = before.counters;
-        let latest = reading.open.get(name).cloned();
+        let latest = snapshot.open.get(name).cloned();
         let open = latest.as_ref().map(totals).unwrap_or_default();
         if is_first {
             counters.begin(&open);
         } else {
-            for piece in reading.closing.iter().filter_map(|piece| piece.get(name)) {
-                counters.close(&totals(piece));
+            for interval in snapshot
+                .closing
+                .iter()
+                .filter_map(|interval| interval.get(name))
+            {
+                counters.close(&totals(interval));
             }
         }
-        counters.reach(&open);
+        counters.report(&open);
         Self {
             last_event: before.last_event,
             is_reporting: false,
@@ -193,14 +199,14 @@ impl Cluster {
     }
 }
 
-/// All clusters, those first that have to be shown.
-fn most_important(reading: &Reading) -> Vec<ClusterId> {
-    let open = reading.incidents.iter();
+/// Returns all clusters, those to be shown first.
+fn by_importance(snapshot: &Snapshot) -> Vec<ClusterId> {
+    let open = snapshot.incidents.iter();
     let open = open.filter(|incident| incident.state == IncidentState::Open);
     let open: BTreeSet<&ClusterId> = open.map(|incident| &incident.cluster).collect();
-    let rows = reading.reporting.iter();
+    let rows = snapshot.reporting.iter();
     let reporting: BTreeSet<&ClusterId> = rows.map(|row| &row.origin.cluster).collect();
-    let mut all: Vec<&ClusterId> = reading.clusters.iter().collect();
+    let mut all: Vec<&ClusterId> = snapshot.clusters.iter().collect();
     all.sort_by_key(|cluster| (!open.contains(cluster), !reporting.contains(cluster)));
     all.into_iter().cloned().collect()
 }

@@ -1,4 +1,4 @@
-//! The paths that are not tools.
+//! Paths that are not tools.
 
 use echo_core::error::Code;
 use serde_json::{Map, Value, json};
@@ -20,21 +20,21 @@ const FIXED: [Fixed; 6] = [
     (
         "/api/v1/sql",
         "sql_views",
-        "The views that SQL can ask about",
+        "The views that SQL can query",
         views,
     ),
     ("/api/v1/openapi.json", "openapi", "This document", anything),
     (
         "/api/v1/health",
         "health",
-        "That Echo runs, and how far it is",
+        "Status, and progress of the detector",
         health,
     ),
     ("/api/versions", "versions", "Versions of the API", versions),
-    ("/healthz", "alive", "That the process lives", alive),
+    ("/healthz", "alive", "Liveness of the process", liveness),
 ];
 
-/// The paths with their operations.
+/// Returns the paths with their operations.
 pub(super) fn paths() -> Map<String, Value> {
     let mut paths = Map::new();
     for (path, id, summary, schema) in FIXED {
@@ -45,8 +45,8 @@ pub(super) fn paths() -> Map<String, Value> {
     }
     let ready = get(
         "ready",
-        "Whether events are taken",
-        in_json("They are.", readiness()),
+        "Readiness for events",
+        in_json("Events are accepted.", readiness()),
         &[],
     );
     paths.insert("/readyz".to_owned(), with_unready(ready));
@@ -57,7 +57,7 @@ pub(super) fn paths() -> Map<String, Value> {
 }
 
 fn get(id: &str, summary: &str, answer: Value, errors: &[Code]) -> Value {
-    // Everybody may be turned down for the name that is called, and everything may break.
+    // Every path can reject the host name, and can fail.
     let errors = [&[Code::Forbidden, Code::Internal], errors].concat();
     json!({
         "get": {
@@ -69,10 +69,10 @@ fn get(id: &str, summary: &str, answer: Value, errors: &[Code]) -> Value {
     })
 }
 
-/// What is not ready says so in the same words.
+/// Adds the 503 response, which has the same body.
 fn with_unready(mut path: Value) -> Value {
     if let Some(Value::Object(responses)) = path.pointer_mut("/get/responses") {
-        let unready = in_json("They are not, and why.", readiness());
+        let unready = in_json("Events are not accepted, with reasons.", readiness());
         responses.insert("503".to_owned(), unready);
     }
     path
@@ -83,12 +83,7 @@ fn metrics() -> Value {
         "description": "OpenMetrics text",
         "content": { "application/openmetrics-text": { "schema": { "type": "string" } } },
     });
-    get(
-        "metrics",
-        "What Echo says of itself, for Prometheus",
-        answer,
-        &[],
-    )
+    get("metrics", "Metrics for Prometheus", answer, &[])
 }
 
 fn threshold() -> Value {
@@ -110,7 +105,7 @@ fn threshold() -> Value {
     let errors = [Code::Invalid, Code::NotFound];
     let mut path = get(
         "threshold",
-        "What Ingero agents compare health scores with",
+        "Health score threshold for Ingero agents",
         answer,
         &errors,
     );
@@ -191,7 +186,7 @@ fn health() -> Value {
             "now": { "type": "string" },
             "shard": {
                 "type": "object",
-                "description": "Which of several Echos this one is, and where all are; absent where it is the only one.",
+                "description": "Shard of this instance, and URLs of all shards; absent if it is the only one.",
             },
         }),
     )
@@ -209,7 +204,7 @@ fn versions() -> Value {
     )
 }
 
-fn alive() -> Value {
+fn liveness() -> Value {
     object(&["status"], json!({ "status": { "type": "string" } }))
 }
 

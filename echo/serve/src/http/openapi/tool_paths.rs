@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::http::openapi::{in_json, responses};
 
-/// What can become of a question.
+/// Errors of a query.
 const ERRORS: [Code; 9] = [
     Code::Invalid,
     Code::Unauthenticated,
@@ -20,10 +20,10 @@ const ERRORS: [Code; 9] = [
     Code::Internal,
 ];
 
-/// What can become of its body besides.
+/// Additional errors of a query with a body.
 const BODY_ERRORS: [Code; 2] = [Code::TooLarge, Code::WrongType];
 
-/// GET and POST of a tool. Its schemas go to `schemas`.
+/// Returns GET and POST of a tool. Adds its schemas to `schemas`.
 pub(super) fn path(tool: &RegisteredTool, schemas: &mut Map<String, Value>) -> Value {
     let name = type_name(tool);
     let input = hoist(&tool.input_schema, &format!("{name}Input"), schemas);
@@ -31,7 +31,7 @@ pub(super) fn path(tool: &RegisteredTool, schemas: &mut Map<String, Value>) -> V
     let mut parameters = parameters(&tool.input_schema);
     let mut answer = in_json("The answer.", answer);
     if tool.supports_plot {
-        // Both would say the same, and nobody has to wonder which of them counts.
+        // `plot` and `format` are equivalent in a query, so only one is documented.
         parameters.retain(|parameter| parameter.get("name") != Some(&json!("plot")));
         parameters.push(format_parameter());
         add_pictures(&mut answer);
@@ -60,7 +60,7 @@ pub(super) fn path(tool: &RegisteredTool, schemas: &mut Map<String, Value>) -> V
     })
 }
 
-/// Whoever asks for a picture gets it instead of the answer in JSON.
+/// Adds the media types of pictures to a response.
 fn add_pictures(answer: &mut Value) {
     if let Some(Value::Object(content)) = answer.get_mut("content") {
         let kinds = Format::ALL.map(|format| (format.media_type().to_owned(), json!({})));
@@ -74,12 +74,12 @@ fn format_parameter() -> Value {
         "name": "format",
         "in": "query",
         "required": false,
-        "description": "Form of the answer: JSON, or a picture of it.",
+        "description": "Format of the answer: JSON, or a picture of it.",
         "schema": { "type": "string", "enum": forms.collect::<Vec<_>>(), "default": "json" },
     })
 }
 
-/// `fleet.cluster.get_cost` as `GetCost`.
+/// Converts `fleet.cluster.get_cost` to `GetCost`.
 fn type_name(tool: &RegisteredTool) -> String {
     let last = tool.name.rsplit('.').next().unwrap_or(tool.name);
     let words = last.split('_').map(|word| {
@@ -96,7 +96,7 @@ fn is_needed(schema: &Value) -> bool {
     required.is_some_and(|names| !names.is_empty())
 }
 
-/// The fields of an input as parts of a query.
+/// Returns the fields of an input as query parameters.
 fn parameters(schema: &Value) -> Vec<Value> {
     let required = schema.get("required").and_then(Value::as_array);
     let is_required = |name: &String| required.is_some_and(|names| names.contains(&json!(name)));
@@ -117,7 +117,8 @@ fn parameters(schema: &Value) -> Vec<Value> {
     fields.into_iter().flatten().map(parameter).collect()
 }
 
-/// Moves a schema and what it defines to `schemas`, under names that begin with `name`, and refers to it.
+/// Moves a schema and its definitions to `schemas`, under names that start with `name`, and returns
+/// a reference to it.
 fn hoist(schema: &Value, name: &str, schemas: &mut Map<String, Value>) -> Value {
     let mut schema = schema.clone();
     let mut definitions = None;
@@ -136,7 +137,7 @@ fn hoist(schema: &Value, name: &str, schemas: &mut Map<String, Value>) -> Value 
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// Makes references to definitions refer to where they were moved.
+/// Rewrites references to definitions that were moved.
 fn point_to(schema: &mut Value, name: &str) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(|item| point_to(item, name)),

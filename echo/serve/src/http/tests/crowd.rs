@@ -1,4 +1,4 @@
-//! More questions than are answered at the same time.
+//! More queries than the limit on concurrent ones.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -25,7 +25,7 @@ fn asked(service: &Router) -> Answer {
     Box::pin(async move { answer.await.unwrap() })
 }
 
-/// Goes as far as it can without waiting.
+/// Polls the response once. Returns whether it is pending.
 async fn is_pending(answer: &mut Answer) -> bool {
     poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx).is_pending())).await
 }
@@ -46,7 +46,7 @@ async fn a_question_that_finds_no_place_is_told_when_to_come_back() {
     assert_eq!(refused.headers()["retry-after"], "1");
     assert_eq!(query_limit.rejected(), 1);
 
-    // Whoever hangs up leaves a place.
+    // A cancelled request frees its slot.
     drop(first);
     let mut third = asked(&service);
     assert!(is_pending(&mut third).await);

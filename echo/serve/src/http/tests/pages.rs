@@ -1,4 +1,4 @@
-//! Pages: what a person sees, who sees it, and what a browser is allowed to do with it.
+//! Pages: content, authorization and browser security headers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use tower::ServiceExt;
 
 use super::tenants::two_clusters;
 use super::{feeds, router, service};
-use crate::auth::tests::Doorkeeper;
+use crate::auth::tests::Site;
 use crate::http::metrics::Metrics;
 
 mod sessions;
 
-/// What browsers say that they take.
+/// `Accept` header of browsers.
 const BROWSER: &str = "accept: text/html,application/xhtml+xml,*/*;q=0.8";
 const FORM: &str = "content-type: application/x-www-form-urlencoded";
 
-/// Status, headers and body of what a browser is answered.
+/// Status, headers and body of a page.
 struct Page(u16, HeaderMap, String);
 
-/// Sends a request with these headers, one to a line, from an Echo at `127.0.0.1:8081`.
+/// Sends a request with these headers, one per line, to a router at `127.0.0.1:8081`.
 async fn sent(echo: &Router, (method, path): (&str, &str), headers: &str, body: &str) -> Page {
     let mut request = Request::builder().method(method).uri(path);
     request = request.header("host", "127.0.0.1:8081");
@@ -46,17 +46,17 @@ async fn got(echo: &Router, path: &str) -> Page {
     sent(echo, ("GET", path), BROWSER, "").await
 }
 
-/// One Echo with two clusters, and who may ask.
-async fn guarded(entries: &[&str]) -> (Router, Doorkeeper) {
-    let door = Doorkeeper::of(entries);
+/// Returns a router with two clusters and a token for each entry.
+async fn guarded(entries: &[&str]) -> (Router, Site) {
+    let site = Site::with_tokens(entries);
     let feeds = (feeds(), Metrics::default());
     let echo = router(
         Registry::standard(),
         two_clusters().await,
         feeds,
-        &door.terms,
+        &site.middleware,
     );
-    (echo, door)
+    (echo, site)
 }
 
 const TENANT: &str = "id: tenant, ask: { clusters: [prod], sql: false }";
@@ -79,7 +79,7 @@ async fn the_front_page_says_how_each_cluster_stands_and_what_it_costs() {
     assert!(!page.contains("Sign out"), "nobody is signed in: {page}");
 }
 
-/// The usual events, sent for so many clusters more.
+/// Returns a context with the usual events for this many additional clusters.
 async fn of_many_clusters(n: usize) -> ToolContext {
     let context = fixture::context().await;
     for number in 0..n {
@@ -166,7 +166,7 @@ async fn a_window_without_events_is_not_called_healthy() {
     let path = "/clusters/prod?from=2026-05-01T00:00:00Z&to=2026-05-02T00:00:00Z";
     let Page(status, _, page) = got(&echo, path).await;
     assert_eq!(status, 200, "{page}");
-    assert!(page.contains("Not known"), "{page}");
+    assert!(page.contains("Unknown"), "{page}");
     assert!(page.contains("no events in this window"), "{page}");
     assert!(!page.contains("Healthy"), "{page}");
     let Page(status, _, page) = got(&echo, "/clusters/prod?window=soon").await;

@@ -1,4 +1,4 @@
-//! What a probe learns about taking events.
+//! Readiness responses.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{sent, service, service_that_stops};
-use crate::http::startup::{front, starting};
-use crate::middleware::Terms;
+use crate::http::startup::{current_router, startup_router};
+use crate::middleware::Middleware;
 
 async fn probed(service: &Router, path: &str) -> (u16, Value) {
     let request = Request::get(path).header("host", "127.0.0.1:8081");
     sent(service.clone(), request.body(Body::empty()).unwrap()).await
 }
 
-/// The words for the reasons, once the answer is the one of a probe that failed.
+/// Returns the names of the reasons, and checks that the probe failed.
 async fn reasons(service: &Router) -> Vec<String> {
     let (status, body) = probed(service, "/readyz").await;
     assert_eq!((status, &body["ready"]), (503, &json!(false)), "{body}");
@@ -61,8 +61,10 @@ async fn all_reasons_are_said_and_stopping_is_the_first() {
 
 #[tokio::test]
 async fn an_echo_that_starts_lives_is_not_ready_and_answers_nothing_else() {
-    let (routes, current) = watch::channel(starting(&Terms::open(Arc::new(SystemClock))));
-    let front = front(current);
+    let (routes, current) = watch::channel(startup_router(&Middleware::without_auth(Arc::new(
+        SystemClock,
+    ))));
+    let front = current_router(current);
     assert_eq!(reasons(&front).await, ["starting"]);
     assert_eq!(probed(&front, "/healthz").await.0, 200);
     let (status, body) = probed(&front, "/api/v1/tools/list").await;

@@ -1,4 +1,4 @@
-//! What a scrape says of conclusions: the tools' own numbers, for whoever may see them, and nothing that is not known.
+//! Verdict metrics: the figures of the tools, only for permitted callers, and only if known.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tower::ServiceExt;
 
 use super::tenants::two_clusters;
 use super::{feeds, router};
-use crate::auth::tests::Doorkeeper;
+use crate::auth::tests::Site;
 use crate::http::metrics::Metrics;
 
 const OWNER: &str =
@@ -35,11 +35,11 @@ const MONEY: &str =
 const LOST: &str = r#"echo_straggler_lost_gpu_seconds_total{cluster="prod"}"#;
 const OPEN: &str = r#"echo_outlier_ranks{cluster="prod",class="host",state="open"}"#;
 
-/// Echo over the usual cluster, whose store and clock the test moves on.
+/// A router over the usual cluster, with a store and a clock that the test advances.
 struct Lab {
     clock: ManualClock,
     context: ToolContext,
-    door: Doorkeeper,
+    site: Site,
     echo: Router,
 }
 
@@ -65,17 +65,17 @@ impl Lab {
             clock: Arc::new(clock.clone()),
             ..empty()
         };
-        let door = Doorkeeper::of(&[OWNER]);
+        let site = Site::with_tokens(&[OWNER]);
         Self {
-            echo: echo(&context, &door),
+            echo: echo(&context, &site),
             clock,
             context,
-            door,
+            site,
         }
     }
 
     async fn scrape(&self) -> BTreeMap<String, f64> {
-        samples(&scraped(&self.echo, &self.door.tokens[0]).await)
+        samples(&scraped(&self.echo, &self.site.tokens[0]).await)
     }
 
     async fn cost(&self, from: i64, to: i64) -> Cost {
@@ -88,7 +88,7 @@ impl Lab {
         question.run(&self.context).await.unwrap()
     }
 
-    /// Half a minute later, rank 2 is late as before.
+    /// Continues for half a minute with rank 2 late as before.
     async fn goes_on(&self, from: i64) {
         let until = from + 30;
         self.context
@@ -123,9 +123,14 @@ impl Lab {
     }
 }
 
-fn echo(context: &ToolContext, door: &Doorkeeper) -> Router {
+fn echo(context: &ToolContext, site: &Site) -> Router {
     let feeds = (feeds(), Metrics::default());
-    router(Registry::standard(), context.clone(), feeds, &door.terms)
+    router(
+        Registry::standard(),
+        context.clone(),
+        feeds,
+        &site.middleware,
+    )
 }
 
 async fn scraped(echo: &Router, token: &str) -> String {
@@ -194,14 +199,14 @@ async fn a_scrape_tells_what_the_tools_answer_at_the_same_instant() {
 async fn counters_begin_at_zero_and_add_up_to_what_get_cost_answers_for_the_time_since() {
     let lab = Lab::new().await;
     assert_near(lab.scrape().await[MONEY], 0.0);
-    // Longer than anything stays open, so that pieces are closed on the way.
+    // Longer than an interval stays open, so that intervals are closed on the way.
     for from in (600..2_400).step_by(30) {
         lab.goes_on(from).await;
         lab.scrape().await;
     }
     let (now, cost) = (lab.scrape().await, lab.cost(600, 2_400).await);
     assert!(cost.window_total.unwrap() > 0.3, "{cost:?}");
-    // Each piece is rounded to a millionth.
+    // Each interval is rounded to a millionth.
     assert!(
         (now[MONEY] - cost.window_total.unwrap()).abs() < 1e-5,
         "{}",
@@ -261,7 +266,7 @@ async fn what_is_not_known_is_left_out() {
             .keys()
             .any(|name| name.contains("cluster="))
     );
-    // One rank of four is too few for a run rate.
+    // One of four ranks is too few for a run rate.
     lab.context
         .store
         .append(batch(0..1, 0..=600))
@@ -271,7 +276,7 @@ async fn what_is_not_known_is_left_out() {
     let now = lab.scrape().await;
     assert!(!now.contains_key(PER_HOUR), "{now:?}");
     assert_near(now[r#"echo_cluster_coverage_ratio{cluster="prod"}"#], 0.25);
-    // Half an hour after the last event only its age is known.
+    // Half an hour after the last event, only its age is reported.
     lab.clock.set(at(2_400));
     let now = lab.scrape().await;
     assert!(!now.keys().any(|name| name.contains("ratio")), "{now:?}");
@@ -363,13 +368,13 @@ async fn names_that_senders_choose_stay_inside_their_label() {
 
 #[tokio::test]
 async fn a_token_sees_its_clusters_and_its_tools() {
-    let door = Doorkeeper::of(&[
+    let site = Site::with_tokens(&[
         "id: owner, ask: { clusters: [\"*\"] }",
         "id: tenant, ask: { clusters: [prod] }",
         "id: on-call, ask: { clusters: [prod], tools: [\"fleet.cluster.find_*\"] }",
     ]);
-    let echo = echo(&two_clusters().await, &door);
-    let [owner, tenant, on_call] = [0, 1, 2].map(|one| scraped(&echo, &door.tokens[one]));
+    let echo = echo(&two_clusters().await, &site);
+    let [owner, tenant, on_call] = [0, 1, 2].map(|one| scraped(&echo, &site.tokens[one]));
     let (owner, tenant, on_call) = (owner.await, tenant.await, on_call.await);
     assert!(
         owner.contains("hidden-fleet") && owner.contains("echo_rates_in_force"),
@@ -389,7 +394,7 @@ async fn a_token_sees_its_clusters_and_its_tools() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_answer_holds_no_scrape_up() {
     let context = context_over(Arc::new(Broken::Silent));
-    let door = Doorkeeper::of(&[OWNER]);
-    let now = samples(&scraped(&echo(&context, &door), &door.tokens[0]).await);
+    let site = Site::with_tokens(&[OWNER]);
+    let now = samples(&scraped(&echo(&context, &site), &site.tokens[0]).await);
     assert_near(now["echo_conclusions_failed_total"], 1.0);
 }

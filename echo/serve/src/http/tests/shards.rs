@@ -1,4 +1,4 @@
-//! Where several Echos share the clusters, each answers for its own and says where the others are.
+//! Shards: each answers for its own clusters and names the shards of the others.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 
 use super::tenants::{OWNER, TENANT, rpc, sent, two_clusters};
 use super::{feeds, router};
-use crate::auth::tests::Doorkeeper;
+use crate::auth::tests::Site;
 use crate::http::metrics::Metrics;
 
-/// Where `lab` is; `prod` belongs to the first of three shards, as does `cluster-7`.
+/// Shard of `lab`; `prod` belongs to the first of three shards, as does `cluster-7`.
 const LAB: &str = "shard 2 at https://echo-2.lab:8081";
 
 const OTHERS: &str =
     "this is shard 0 of 3, other clusters are at https://echo-1.lab:8081, https://echo-2.lab:8081";
 
-/// The context of one of three shards.
+/// Returns the context of one of three shards.
 fn of_shard(ordinal: u32, context: ToolContext) -> ToolContext {
     let three = NonZeroU32::new(3).unwrap();
     let shard = Shard::new(ordinal, three, "https://echo-{shard}.lab:8081/");
@@ -31,21 +31,21 @@ fn of_shard(ordinal: u32, context: ToolContext) -> ToolContext {
     }
 }
 
-/// An Echo that asks for tokens.
-fn echo(context: ToolContext) -> (Router, Doorkeeper) {
-    let door = Doorkeeper::of(&[TENANT, OWNER]);
+/// Returns a router with authentication.
+fn echo(context: ToolContext) -> (Router, Site) {
+    let site = Site::with_tokens(&[TENANT, OWNER]);
     let feeds = (feeds(), Metrics::default());
-    let echo = router(Registry::standard(), context, feeds, &door.terms);
-    (echo, door)
+    let echo = router(Registry::standard(), context, feeds, &site.middleware);
+    (echo, site)
 }
 
-/// The first shard, and whoever may ask it everything.
+/// Returns the first shard and a token with all permissions.
 async fn first() -> (Router, String) {
-    let (echo, door) = echo(of_shard(0, fixture::context().await));
-    (echo, door.tokens[1].clone())
+    let (echo, site) = echo(of_shard(0, fixture::context().await));
+    (echo, site.tokens[1].clone())
 }
 
-/// What is answered as JSON, or as the text of a page.
+/// Returns the response as JSON, or as the text of a page.
 async fn answered(echo: &Router, token: &str, request: (&str, &str, Value)) -> (u16, Value) {
     let (status, text) = sent(echo, token, request).await;
     let (_headers, body) = text.split_once('\n').unwrap();
@@ -123,10 +123,10 @@ async fn an_answer_about_all_clusters_says_where_the_others_are_beside_what_else
 
 #[tokio::test]
 async fn history_that_stayed_behind_is_answered_and_said_to_go_on_elsewhere() {
-    let (echo, door) = echo(of_shard(1, fixture::context().await));
+    let (echo, site) = echo(of_shard(1, fixture::context().await));
     let path = "/api/v1/tools/fleet.cluster.get_cost";
     let input = json!({ "window": "all", "cluster": "prod" });
-    let (status, answer) = answered(&echo, &door.tokens[1], ("POST", path, input)).await;
+    let (status, answer) = answered(&echo, &site.tokens[1], ("POST", path, input)).await;
     assert_eq!(status, 200, "{answer}");
     let note = answer["data_quality"]["note"].as_str().unwrap();
     let said = "cluster prod belongs to shard 0 at https://echo-0.lab:8081; this answer covers only the events sent to this shard";
@@ -138,14 +138,14 @@ async fn what_is_said_of_a_cluster_does_not_tell_whether_there_is_one() {
     for ordinal in 0..3 {
         let mut said = Vec::new();
         for context in [two_clusters().await, fixture::context().await] {
-            let (echo, door) = echo(of_shard(ordinal, context));
+            let (echo, site) = echo(of_shard(ordinal, context));
             for path in [
                 "/api/v1/tools/fleet.cluster.get_cost?cluster=hidden-fleet",
                 "/api/v1/threshold?cluster_id=hidden-fleet",
                 "/api/v1/cost.csv?day=2026-06-01&open=true&cluster=hidden-fleet",
             ] {
                 let asked = ("GET", path, Value::Null);
-                let (status, body) = answered(&echo, &door.tokens[0], asked).await;
+                let (status, body) = answered(&echo, &site.tokens[0], asked).await;
                 said.push((status, body["error"]["message"].clone()));
             }
         }
@@ -156,11 +156,11 @@ async fn what_is_said_of_a_cluster_does_not_tell_whether_there_is_one() {
 
 #[tokio::test]
 async fn health_clusters_and_page_say_which_shard_it_is() {
-    let (echo, door) = echo(of_shard(0, two_clusters().await));
+    let (echo, site) = echo(of_shard(0, two_clusters().await));
     let shard =
         json!({ "ordinal": 0, "count": 3, "url": "https://echo-{shard}.lab:8081", "note": OTHERS });
     let read = rpc("resources/read", json!({ "uri": "echo://clusters" }));
-    for token in &door.tokens {
+    for token in &site.tokens {
         let health = ("GET", "/api/v1/health", Value::Null);
         let (_, health) = answered(&echo, token, health).await;
         assert_eq!(health["shard"], shard);
@@ -182,9 +182,9 @@ async fn health_clusters_and_page_say_which_shard_it_is() {
 
 #[tokio::test]
 async fn a_token_of_some_clusters_that_are_all_elsewhere_is_told_where_to_ask() {
-    let (echo, door) = echo(of_shard(0, fixture::empty()));
+    let (echo, site) = echo(of_shard(0, fixture::empty()));
     let path = "/api/v1/tools/fleet.cluster.get_cost";
-    let (status, body) = answered(&echo, &door.tokens[0], ("POST", path, json!({}))).await;
+    let (status, body) = answered(&echo, &site.tokens[0], ("POST", path, json!({}))).await;
     let message = body["error"]["message"].as_str().unwrap();
     assert_eq!(status, 400);
     assert!(message.contains(OTHERS), "{message}");

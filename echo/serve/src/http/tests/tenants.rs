@@ -1,4 +1,5 @@
-//! Whoever may ask about one cluster learns nothing of another, not even that it is there.
+//! Isolation of tenants: a caller limited to one cluster learns nothing about another, not even
+//! that it exists.
 
 use std::sync::Arc;
 
@@ -16,19 +17,19 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::{feeds, router};
-use crate::auth::tests::Doorkeeper;
+use crate::auth::tests::Site;
 use crate::http::metrics::Metrics;
 
-/// What must not be seen: parts of every name in the other cluster.
+/// Parts of every name in the other cluster, which must not be visible.
 pub(super) const HIDDEN: [&str; 4] = ["hidden-", "secret-", "7.77", "deadbeef"];
 
-// They ask a hundred times, and are to be answered each time.
+// High limit, because they send a hundred requests.
 pub(super) const TENANT: &str =
     "id: tenant, ask: { clusters: [prod], sql: false }, rate: { per_second: 1000, burst: 1000 }";
 pub(super) const OWNER: &str =
     "id: owner, ask: { clusters: [\"*\"], sql: true }, rate: { per_second: 1000, burst: 1000 }";
 
-/// The usual cluster, and another one in which somebody is late as well.
+/// Returns the usual cluster and another one with a late rank.
 pub(super) async fn two_clusters() -> ToolContext {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
@@ -69,14 +70,14 @@ pub(super) async fn two_clusters() -> ToolContext {
     }
 }
 
-/// One Echo, and a token of the tenant and of the owner.
-async fn echo() -> (Router, Doorkeeper) {
-    let door = Doorkeeper::of(&[TENANT, OWNER]);
+/// Returns a router with a token of the tenant and one of the owner.
+async fn echo() -> (Router, Site) {
+    let site = Site::with_tokens(&[TENANT, OWNER]);
     let (feeds, context) = (feeds(), two_clusters().await);
     let feeds = (feeds, Metrics::default());
     (
-        router(Registry::standard(), context, feeds, &door.terms),
-        door,
+        router(Registry::standard(), context, feeds, &site.middleware),
+        site,
     )
 }
 
@@ -113,7 +114,7 @@ pub(super) fn rpc(method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
 }
 
-/// Every way to ask anything, with inputs that name no cluster, the own one, the other one, and one that is not there.
+/// Returns every query, with inputs for no cluster, the own one, the other one, and a missing one.
 fn everything() -> Vec<(&'static str, String, Value)> {
     let mut all: Vec<(&'static str, String, Value)> = Vec::new();
     for tool in Registry::standard().tools() {
@@ -147,7 +148,7 @@ fn everything() -> Vec<(&'static str, String, Value)> {
     all
 }
 
-/// Every other way to ask.
+/// Returns every query that is not a tool.
 fn beside_the_tools() -> Vec<(&'static str, String, Value)> {
     let mut all: Vec<(&'static str, String, Value)> = Vec::new();
     for uri in [
@@ -207,16 +208,17 @@ fn beside_the_tools() -> Vec<(&'static str, String, Value)> {
 
 #[tokio::test]
 async fn a_token_of_one_cluster_learns_nothing_of_another_by_any_way_of_asking() {
-    let (echo, door) = echo().await;
+    let (echo, site) = echo().await;
     let mut told = 0;
     for (method, path, body) in everything() {
         let asks_for_it = path.contains("hidden") || body.to_string().contains("hidden");
-        let (status, answer) = sent(&echo, &door.tokens[0], (method, &path, body.clone())).await;
+        let (status, answer) = sent(&echo, &site.tokens[0], (method, &path, body.clone())).await;
         assert_ne!(
             status, 429,
             "a question that is not answered tells nothing of what answers tell"
         );
-        // What the caller said himself may be repeated; the rest of the answer may not tell more than for a name that is none.
+        // The response may repeat the caller's input; the rest must match the response for a
+        // missing cluster.
         let answer = if asks_for_it {
             answer.replace("hidden-fleet", "")
         } else {
@@ -228,7 +230,7 @@ async fn a_token_of_one_cluster_learns_nothing_of_another_by_any_way_of_asking()
                 "{method} {path} {body}: {status} {answer}"
             );
         }
-        let (_, answer) = sent(&echo, &door.tokens[1], (method, &path, body)).await;
+        let (_, answer) = sent(&echo, &site.tokens[1], (method, &path, body)).await;
         told += u32::from(HIDDEN.iter().any(|part| answer.contains(part)));
     }
     assert!(told > 10, "the owner sees it: {told}");
@@ -236,7 +238,7 @@ async fn a_token_of_one_cluster_learns_nothing_of_another_by_any_way_of_asking()
 
 #[tokio::test]
 async fn a_cluster_that_may_not_be_seen_is_as_one_that_is_not_there() {
-    let (echo, door) = echo().await;
+    let (echo, site) = echo().await;
     for tool in Registry::standard()
         .tools()
         .iter()
@@ -249,7 +251,7 @@ async fn a_cluster_that_may_not_be_seen_is_as_one_that_is_not_there() {
             if tool.name.ends_with("explain_rank") {
                 input["rank"] = json!(2);
             }
-            let (status, answer) = sent(&echo, &door.tokens[0], ("POST", &path, input)).await;
+            let (status, answer) = sent(&echo, &site.tokens[0], ("POST", &path, input)).await;
             let body = answer.lines().last().unwrap().replace(cluster, "CLUSTER");
             let mut body: Value = serde_json::from_str(&body).unwrap();
             body["error"]["request_id"] = Value::Null;
@@ -262,7 +264,7 @@ async fn a_cluster_that_may_not_be_seen_is_as_one_that_is_not_there() {
 
 #[tokio::test]
 async fn without_a_name_a_token_of_one_cluster_asks_about_that() {
-    let (echo, door) = echo().await;
+    let (echo, site) = echo().await;
     let path = "/api/v1/tools/fleet.cluster.get_cost";
     let of = async |token: &str, input: Value| {
         let (status, answer) = sent(&echo, token, ("POST", path, input)).await;
@@ -273,32 +275,32 @@ async fn without_a_name_a_token_of_one_cluster_asks_about_that() {
     let all = json!({ "window": "10m" });
     let named = json!({ "window": "10m", "cluster": "prod" });
     assert_eq!(
-        of(&door.tokens[0], all.clone()).await,
-        of(&door.tokens[1], named).await
+        of(&site.tokens[0], all.clone()).await,
+        of(&site.tokens[1], named).await
     );
     assert_ne!(
-        of(&door.tokens[0], all.clone()).await,
-        of(&door.tokens[1], all).await
+        of(&site.tokens[0], all.clone()).await,
+        of(&site.tokens[1], all).await
     );
 }
 
 #[tokio::test]
 async fn a_token_of_several_clusters_has_to_name_one() {
-    let door = Doorkeeper::of(&["id: tenant, ask: { clusters: [prod, \"hidden-*\"] }"]);
+    let site = Site::with_tokens(&["id: tenant, ask: { clusters: [prod, \"hidden-*\"] }"]);
     let feeds = (feeds(), Metrics::default());
     let echo = router(
         Registry::standard(),
         two_clusters().await,
         feeds,
-        &door.terms,
+        &site.middleware,
     );
     let path = "/api/v1/tools/fleet.cluster.get_cost";
-    let (status, answer) = sent(&echo, &door.tokens[0], ("POST", path, json!({}))).await;
+    let (status, answer) = sent(&echo, &site.tokens[0], ("POST", path, json!({}))).await;
     assert_eq!(status, 400);
     assert!(answer.contains("one of hidden-fleet, prod"), "{answer}");
     let input = json!({ "cluster": "hidden-fleet" });
     assert_eq!(
-        sent(&echo, &door.tokens[0], ("POST", path, input)).await.0,
+        sent(&echo, &site.tokens[0], ("POST", path, input)).await.0,
         200
     );
 }
@@ -306,15 +308,15 @@ async fn a_token_of_several_clusters_has_to_name_one() {
 #[tokio::test]
 async fn tools_that_a_token_is_not_for_are_not_there() {
     let entry = "id: cost, ask: { clusters: [\"*\"], tools: [\"fleet.cluster.get_*\"] }";
-    let door = Doorkeeper::of(&[entry]);
+    let site = Site::with_tokens(&[entry]);
     let feeds = (feeds(), Metrics::default());
     let echo = router(
         Registry::standard(),
         two_clusters().await,
         feeds,
-        &door.terms,
+        &site.middleware,
     );
-    let token = &door.tokens[0];
+    let token = &site.tokens[0];
     let (_, listed) = sent(&echo, token, ("GET", "/api/v1/tools/list", Value::Null)).await;
     let (_, document) = sent(&echo, token, ("GET", "/api/v1/openapi.json", Value::Null)).await;
     let listing = rpc("tools/list", json!({}));

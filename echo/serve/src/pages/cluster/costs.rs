@@ -1,34 +1,34 @@
-//! What a cluster costs: per day, and at which price.
+//! Cost section of a cluster page: cost per day and by rate class.
 
 use echo_tools::ToolError;
 use echo_tools::get_cost::answer::{Cost, RateClassCost};
 use maud::{Markup, html};
 
 use crate::pages::bars::bar;
-use crate::pages::client::{Asked, Questions};
+use crate::pages::client::{ToolClient, WindowQuery};
 use crate::pages::format;
 use crate::pages::overview::{DAY_NANOS, midnight};
 
-/// Days that are shown, today among them.
+/// Days in the table, including today.
 const N_DAYS: i64 = 7;
 
-/// What each of the last days cost, the latest first.
+/// Cost of each of the last days, latest first.
 pub(super) struct Days(Vec<(String, Cost)>);
 
 impl Days {
-    /// Asks for each of them.
-    pub(super) async fn of(questions: &Questions<'_>, cluster: &str) -> Result<Self, ToolError> {
-        let today = midnight(questions.now());
+    /// Queries the cost of each day.
+    pub(super) async fn fetch(client: &ToolClient<'_>, cluster: &str) -> Result<Self, ToolError> {
+        let today = midnight(client.now());
         let mut days = Vec::new();
         for back in 0..N_DAYS {
             let from = today.offset(-back * DAY_NANOS);
             let to = (back > 0).then(|| from.offset(DAY_NANOS).to_string());
-            let asked = Asked {
+            let asked = WindowQuery {
                 from: from.to_string(),
                 to: to.unwrap_or_default(),
-                ..Asked::default()
+                ..WindowQuery::default()
             };
-            let Some(cost) = questions.cost(cluster, &asked).await? else {
+            let Some(cost) = client.cost(cluster, &asked).await? else {
                 break;
             };
             days.push((from.to_string(), cost));
@@ -42,8 +42,8 @@ impl Days {
     }
 }
 
-/// The costs.
-pub(super) fn shown(cost: &Cost, days: &Days) -> Markup {
+/// Renders the section.
+pub(super) fn section(cost: &Cost, days: &Days) -> Markup {
     html! {
         section aria-labelledby="cost" {
             h2 id="cost" { "Cost" }
@@ -55,9 +55,9 @@ pub(super) fn shown(cost: &Cost, days: &Days) -> Markup {
             (by_day(days))
             @if !cost.by_rate_class.is_empty() { (by_rate_class(&cost.by_rate_class)) }
             @if cost.unpriced_gpu_hours > 0.0 {
-                p.doubt {
-                    (format::gpu_hours(cost.unpriced_gpu_hours)) " have no price. Give their GPU model one in the file that "
-                    code { "--rates" } " names."
+                p.caveat {
+                    (format::gpu_hours(cost.unpriced_gpu_hours)) " have no price. Add one for their GPU model to the file given with "
+                    code { "--rates" } "."
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Incidents that go on, with all that speaks for them, and those that are over.
+//! Incident sections of a cluster page: open incidents with their evidence, and cleared ones.
 
 use echo_tools::find_outlier_nodes::Outliers;
 use echo_tools::get_cost::answer::Contributor;
@@ -10,10 +10,10 @@ use crate::pages::format;
 use crate::pages::overview::figure;
 use crate::pages::status::Tone;
 
-/// Ranks that are listed one by one.
+/// Most ranks that are listed individually.
 const MAX_LISTED: usize = 16;
 
-/// What goes on.
+/// Renders the open incidents.
 pub(super) fn current(view: &View<'_>, answer: &Outliers) -> Markup {
     let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
     let culprits: Vec<&Outlier> = culprits.filter(|one| one.lifecycle.is_open()).collect();
@@ -27,7 +27,7 @@ pub(super) fn current(view: &View<'_>, answer: &Outliers) -> Markup {
             }
             @for one in culprits { (culprit(view, one)) }
             @for one in conditions { (condition(view, one)) }
-            @if answer.truncated { p.quiet { "There are more, less grave ones; a shorter window shows them." } }
+            @if answer.truncated { p.quiet { "More, less severe incidents are not listed; a shorter window shows them." } }
         }
     }
 }
@@ -35,8 +35,8 @@ pub(super) fn current(view: &View<'_>, answer: &Outliers) -> Markup {
 fn nothing(answer: &Outliers) -> &'static str {
     let quality = &answer.data_quality;
     match (quality.last_event_age_s, quality.quorum_met) {
-        (None, _) => "Nothing was reported in this window, so nothing can be said.",
-        (Some(_), false) => "Nobody is named: too few ranks report to compare them.",
+        (None, _) => "No events in this window, so the status is unknown.",
+        (Some(_), false) => "No verdict: too few ranks report to compare them.",
         (Some(_), true) => "No rank holds back its peers.",
     }
 }
@@ -44,7 +44,7 @@ fn nothing(answer: &Outliers) -> &'static str {
 fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
     let course = &one.lifecycle;
     html! {
-        article class={ "incident " (Tone::of_severity(course.severity).name()) } {
+        article class={ "incident " (Tone::from_severity(course.severity).name()) } {
             h3 {
                 "Rank " (one.rank)
                 @if let Some(node) = &one.node_id { " on " span.name { (node) } }
@@ -69,7 +69,7 @@ fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
             @if view.may_explain {
                 p.links {
                     a href=(explained(view, one, "svg")) { "Lag of rank " (one.rank) " over time (picture)" } " "
-                    a href=(explained(view, one, "json")) { "All that is known of it (JSON)" }
+                    a href=(explained(view, one, "json")) { "Full explanation (JSON)" }
                 }
             }
         }
@@ -79,12 +79,12 @@ fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
 fn condition(view: &View<'_>, one: &Condition) -> Markup {
     let course = &one.lifecycle;
     html! {
-        article class={ "incident " (Tone::of_severity(course.severity).name()) } {
+        article class={ "incident " (Tone::from_severity(course.severity).name()) } {
             h3 { (kind(one)) @if let Some(job) = &course.job { " in " span.name { (job) } } }
             (tags(course, None))
             p { (one.reason) }
             @if !one.detail.is_empty() { p { (one.detail) } }
-            @if one.rank_count > 0 { p { b { "About: " } (listed(&one.ranks, one.rank_count)) } }
+            @if one.rank_count > 0 { p { b { "Affected: " } (listed(&one.ranks, one.rank_count)) } }
             dl.figures {
                 (effect(Some(one.effect_ratio), course))
                 (figure("Confidence", &format::percent(one.confidence)))
@@ -108,7 +108,7 @@ fn tags(course: &Lifecycle, class: Option<&str>) -> Markup {
             li { (course.severity) }
             @if let Some(class) = class { li { "cause: " (class) } }
             @if course.provisional { li { "provisional" } }
-            @if course.occurrences > 1 { li { "came back, " (course.occurrences) " times in all" } }
+            @if course.occurrences > 1 { li { "recurred, " (course.occurrences) " times in total" } }
             @if course.baseline == "none" { li { "baseline: none" } }
         }
     }
@@ -153,7 +153,7 @@ fn listed(ranks: &[u32], count: usize) -> String {
     format!("{noun} {}{}", shown.join(", "), more.unwrap_or_default())
 }
 
-/// What is over.
+/// Renders the cleared incidents.
 pub(super) fn past(view: &View<'_>, answer: &Outliers) -> Markup {
     let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
     let culprits: Vec<&Outlier> = culprits.filter(|one| !one.lifecycle.is_open()).collect();
@@ -163,7 +163,7 @@ pub(super) fn past(view: &View<'_>, answer: &Outliers) -> Markup {
         section aria-labelledby="past" {
             h2 id="past" { "Past incidents" }
             @if culprits.is_empty() && conditions.is_empty() {
-                p { "None was cleared in this window." }
+                p { "No incident was cleared in this window." }
             } @else {
                 div.scroll role="region" aria-labelledby="past-table" tabindex="0" {
                     table {
@@ -184,7 +184,7 @@ fn columns() -> Markup {
     html! {
         thead {
             tr {
-                th scope="col" { "What" } th scope="col" { "From" } th scope="col" { "Cleared" }
+                th scope="col" { "Incident" } th scope="col" { "From" } th scope="col" { "Cleared" }
                 th.number scope="col" { "Lag" } th.number scope="col" { "Effect" } th.number scope="col" { "Confidence" }
                 th.number scope="col" { "Cost" }
             }

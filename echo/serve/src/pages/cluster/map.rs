@@ -1,4 +1,4 @@
-//! How late ranks were over time: a table with a strip for each rank, whose numbers say in words what the strips show.
+//! Lag section of a cluster page: a table with a strip for each rank, and the same figures as text.
 
 use echo_core::units::Nanos;
 use echo_tools::ToolError;
@@ -10,21 +10,22 @@ use super::{Mark, Marks, View};
 use crate::pages::bars::{Run, SHADES, strip};
 use crate::pages::format;
 
-/// Least lag that has the darkest shade, milliseconds, and how many times the usual one it is at least: noise stays pale.
+/// Smallest lag with the darkest shade, in milliseconds, and as a multiple of the usual lag, so
+/// that noise stays light.
 const LEAST_SCALE_MS: f64 = 0.1;
 const SCALE_PER_USUAL: f64 = 12.0;
 
-/// Where each shade begins, as shares of the darkest.
+/// Lower bounds of the shades, as shares of the darkest.
 const STEPS: [f64; 6] = [f64::NEG_INFINITY, 0.1, 0.25, 0.45, 0.65, 0.85];
 
-/// A map as it is drawn.
-pub(super) enum Drawn {
-    /// Rows, and the lag that has the darkest shade.
+/// A lag map, prepared for rendering.
+pub(super) enum MapView {
+    /// Rows, and the lag with the darkest shade in milliseconds.
     Rows(LagMap, Vec<Row>, f64),
-    /// There is nothing to compare.
-    Nothing,
-    /// It took too long, or others were asking.
-    NotNow(String),
+    /// No ranks to compare.
+    Empty,
+    /// The query timed out or was over the limit of concurrent queries.
+    Unavailable(String),
 }
 
 /// One rank.
@@ -34,23 +35,24 @@ pub(super) struct Row {
     runs: Vec<Run>,
 }
 
-/// Lays out a map; nothing where it may not be seen. A map that takes too long does not take the rest of the page along.
-pub(super) fn of(
+/// Prepares a map; `None` if it may not be seen. A map that times out does not fail the rest of the
+/// page.
+pub(super) fn from_lags(
     map: Result<Option<LagMap>, ToolError>,
     marks: &Marks,
-) -> Result<Option<Drawn>, ToolError> {
+) -> Result<Option<MapView>, ToolError> {
     let map = match map {
         Err(error @ (ToolError::Timeout { .. } | ToolError::Overloaded { .. })) => {
-            return Ok(Some(Drawn::NotNow(error.to_string())));
+            return Ok(Some(MapView::Unavailable(error.to_string())));
         }
         map => map?,
     };
-    Ok(map.map(|map| drawn(map, marks)))
+    Ok(map.map(|map| lay_out(map, marks)))
 }
 
-fn drawn(mut map: LagMap, marks: &Marks) -> Drawn {
+fn lay_out(mut map: LagMap, marks: &Marks) -> MapView {
     if map.ranks.is_empty() {
-        return Drawn::Nothing;
+        return MapView::Empty;
     }
     let most = map.ranks.iter().filter_map(RankLags::peak_ms);
     let most = most.map(|(_, ms)| ms).fold(LEAST_SCALE_MS, f64::max);
@@ -62,10 +64,10 @@ fn drawn(mut map: LagMap, marks: &Marks) -> Drawn {
         lags,
     };
     let rows = ranks.map(row).collect();
-    Drawn::Rows(map, rows, scale_ms)
+    MapView::Rows(map, rows, scale_ms)
 }
 
-/// Neighbours of one shade, together.
+/// Groups adjacent cells of the same shade.
 fn runs((map, scale_ms): (&LagMap, f64), lags: &RankLags) -> Vec<Run> {
     let shades: Vec<Option<usize>> = lags
         .lags_ms
@@ -78,12 +80,12 @@ fn runs((map, scale_ms): (&LagMap, f64), lags: &RankLags) -> Vec<Run> {
         let to = from + same.len();
         if let Some(Some(shade)) = same.first() {
             let cells = lags.lags_ms.get(from..to).unwrap_or_default();
-            let says = format!("{}: {}", when(map, from, to), between(cells));
+            let tooltip = format!("{}: {}", when(map, from, to), between(cells));
             runs.push(Run {
                 from,
                 to,
                 shade: *shade,
-                says,
+                tooltip,
             });
         }
         from = to;
@@ -109,7 +111,7 @@ fn between(cells: &[Option<f64>]) -> String {
     }
 }
 
-/// Beginning of a stretch.
+/// Returns the start of a step.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -135,20 +137,20 @@ fn when(map: &LagMap, from: usize, to: usize) -> String {
     format!("{} to {} UTC", plain(from), plain(to))
 }
 
-/// The section.
-pub(super) fn shown(view: &View<'_>, drawn: &Drawn) -> Markup {
+/// Renders the section.
+pub(super) fn section(view: &View<'_>, map_view: &MapView) -> Markup {
     html! {
         section aria-labelledby="lag" {
             h2 id="lag" { "Lag of ranks over time" }
-            @match drawn {
-                Drawn::Rows(map, rows, scale_ms) => { (table(map, rows, *scale_ms)) }
-                Drawn::Nothing => {
+            @match map_view {
+                MapView::Rows(map, rows, scale_ms) => { (table(map, rows, *scale_ms)) }
+                MapView::Empty => {
                     p { "Nothing to compare: no two ranks of one role reported waits in this window." }
                     @if view.asked.window != "all" {
                         p { a href="?window=all" { "Show all that is stored" } }
                     }
                 }
-                Drawn::NotNow(why) => { p.doubt { "Not shown: " (why) } }
+                MapView::Unavailable(why) => { p.caveat { "Not shown: " (why) } }
             }
         }
     }
@@ -160,7 +162,7 @@ fn table(map: &LagMap, rows: &[Row], scale_ms: f64) -> Markup {
         _ => false,
     });
     html! {
-        p { "What a rank waited less than the median of its peers, per iteration: whoever comes last waits least." }
+        p { "How much less a rank waited than the median of its peers, per iteration: the last rank waits least." }
         (legend(scale_ms))
         div.scroll role="region" aria-labelledby="lag-table" tabindex="0" {
             table.map {
@@ -171,7 +173,7 @@ fn table(map: &LagMap, rows: &[Row], scale_ms: f64) -> Markup {
                     tr {
                         th scope="col" { "Rank" } th scope="col" { "Node" }
                         th.wide scope="col" { span.visually-hidden { "Lag over time" } (axis(map)) }
-                        th.number scope="col" { "Mean" } th.number scope="col" { "Most" }
+                        th.number scope="col" { "Mean" } th.number scope="col" { "Max" }
                     }
                 }
                 tbody { @for one in rows { (row((map, several_jobs), one)) } }
@@ -200,7 +202,7 @@ fn row((map, several_jobs): (&LagMap, bool), one: &Row) -> Markup {
         |(place, ms)| {
             let time = begins(map, place);
             format!(
-                "Rank {}: {mean} on average, most {} from {time}",
+                "Rank {}: {mean} on average, at most {} from {time}",
                 lags.rank,
                 format::millis(ms)
             )
@@ -261,10 +263,10 @@ fn notes(map: &LagMap) -> Markup {
     html! {
         p.quiet {
             "Each step is " (format::length(map.bucket_s)) "."
-            @if is_partial { " Of each, the first " (format::length(map.sampled_s)) " were looked at; a shorter window looks at all." }
+            @if is_partial { " Only the first " (format::length(map.sampled_s)) " of each are sampled; a shorter window covers all." }
             @if map.n_omitted > 0 {
-                " Listed are the ranks that are named above and those whose lag stands out most; "
-                (map.n_omitted) " others are left out."
+                " Listed are the ranks named above and those with the most conspicuous lag; "
+                (map.n_omitted) " others are omitted."
             }
         }
     }

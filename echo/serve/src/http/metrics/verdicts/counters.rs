@@ -1,9 +1,10 @@
-//! What a cluster lost, as counters that never fall.
+//! Losses of a cluster as monotonic counters.
 //!
-//! Losses are corrected while their incident is judged, and what comes late is added to the past. So the last minutes
-//! are read again each time; what lies further back is closed, five minutes at a time, and read no more. A counter shows
-//! the most that it ever came to. It begins at zero when a cluster is seen for the first time after a start, as Prometheus
-//! expects of counters, and goes on from where it was after a pause of an hour.
+//! Losses are corrected while their incident is open, and late events change the past. So the last
+//! minutes are read again on each scrape; older intervals of five minutes are closed and not read
+//! again. A counter reports its maximum so far. It starts at zero when a cluster is first seen
+//! after a start, as Prometheus expects, and continues from its last value after a pause of an
+//! hour.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,54 +13,55 @@ use echo_core::units::{Nanos, Window};
 use echo_tools::get_cost::by_cluster::ClusterLoss;
 use echo_tools::rates::{Currency, RateClass};
 
-/// Length of a piece that is closed.
+/// Length of a closed interval.
 const STEP: Duration = Duration::from_mins(5);
 
-/// How long ago a piece has to have ended. What comes later than that is in the answers of `get_cost` and not in the
-/// counters. The run rate looks back on five minutes, which have to lie in what is not closed.
+/// Age at which an interval is closed. Later events appear in answers of `get_cost` but not in the
+/// counters. The run rate covers five minutes, which must lie in the open interval.
 const SETTLED: Duration = Duration::from_mins(7);
 
-/// A longer pause is not made up for.
+/// Longest pause whose losses are still counted.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
 
-/// What is counted.
+/// Quantity of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Counted {
+pub(super) enum Quantity {
     /// GPU-seconds from each rank's first to its last event.
     Allocated,
     /// GPU-seconds lost.
     Lost,
-    /// Money lost, by how the GPUs are paid for.
+    /// Money lost, by rate class and currency.
     Money(RateClass, Currency),
 }
 
-/// How much of each.
-pub(super) type Totals = BTreeMap<Counted, f64>;
+/// Amount of each quantity.
+pub(super) type Totals = BTreeMap<Quantity, f64>;
 
 /// The counters of one cluster.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     closed: Totals,
-    shown: Totals,
+    reported: Totals,
 }
 
-/// The pieces of time that one reading is about. They follow one another, and the last reaches up to now.
+/// Intervals that one snapshot reads. They are adjacent, and the last one ends now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pieces {
-    /// Are read for the last time.
+pub(super) struct Intervals {
+    /// Intervals read for the last time.
     pub(super) closing: Vec<Window>,
-    /// Stays open. Nothing when the clock stands at the beginning of time.
+    /// Interval that stays open; `None` if the clock is at the start of time.
     pub(super) open: Option<Window>,
-    /// Whether nothing connects it with the reading before.
+    /// Whether they do not continue those of the previous snapshot.
     pub(super) is_first: bool,
 }
 
-impl Pieces {
-    /// `open_from` is where the open piece of the reading before begins.
-    pub(super) fn of(open_from: Option<Nanos>, now: Nanos) -> Self {
+impl Intervals {
+    /// Computes the intervals. `open_from` is the start of the open interval of the previous
+    /// snapshot.
+    pub(super) fn new(open_from: Option<Nanos>, now: Nanos) -> Self {
         let settled = now.before(SETTLED);
-        let goes_on = |from: &Nanos| *from < now && now.before(LONGEST_PAUSE) <= *from;
-        let open_from = open_from.filter(goes_on);
+        let is_continuous = |from: &Nanos| *from < now && now.before(LONGEST_PAUSE) <= *from;
+        let open_from = open_from.filter(is_continuous);
         let mut from = open_from.unwrap_or(settled);
         let mut closing = Vec::new();
         while from <= settled.before(STEP) {
@@ -75,41 +77,41 @@ impl Pieces {
 }
 
 impl Counters {
-    /// Begins, or goes on from what is shown, with a piece that is open.
+    /// Starts, or continues from the reported values, with an open interval.
     pub(super) fn begin(&mut self, open: &Totals) {
-        self.closed.clone_from(&self.shown);
+        self.closed.clone_from(&self.reported);
         add(&mut self.closed, open, -1.0);
     }
 
-    /// Adds a piece that is read no more.
-    pub(super) fn close(&mut self, piece: &Totals) {
-        add(&mut self.closed, piece, 1.0);
+    /// Adds an interval that is not read again.
+    pub(super) fn close(&mut self, interval: &Totals) {
+        add(&mut self.closed, interval, 1.0);
     }
 
-    /// Shows what is reached with the piece that is open.
-    pub(super) fn reach(&mut self, open: &Totals) {
+    /// Updates the reported values with the open interval.
+    pub(super) fn report(&mut self, open: &Totals) {
         let mut reached = self.closed.clone();
         add(&mut reached, open, 1.0);
         for (counted, total) in reached {
-            let shown = self.shown.entry(counted).or_default();
-            *shown = shown.max(total);
+            let reported = self.reported.entry(counted).or_default();
+            *reported = reported.max(total);
         }
     }
 
-    /// Everything that was ever counted.
-    pub(super) const fn shown(&self) -> &Totals {
-        &self.shown
+    /// Returns the reported values.
+    pub(super) const fn values(&self) -> &Totals {
+        &self.reported
     }
 }
 
-/// What is counted of a piece.
+/// Returns the quantities lost in an interval.
 pub(super) fn totals(loss: &ClusterLoss) -> Totals {
     const SECONDS: f64 = 3_600.0;
     let money = loss.money.iter();
-    let money = money.map(|((class, currency), sum)| (Counted::Money(*class, *currency), *sum));
+    let money = money.map(|((class, currency), sum)| (Quantity::Money(*class, *currency), *sum));
     let mut totals: Totals = money.collect();
-    totals.insert(Counted::Allocated, loss.allocated.hours() * SECONDS);
-    totals.insert(Counted::Lost, loss.lost.hours() * SECONDS);
+    totals.insert(Quantity::Allocated, loss.allocated.hours() * SECONDS);
+    totals.insert(Quantity::Lost, loss.lost.hours() * SECONDS);
     totals
 }
 

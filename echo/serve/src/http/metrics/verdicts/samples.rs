@@ -1,4 +1,4 @@
-//! Conclusions as samples.
+//! Verdicts as metric samples.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,12 +16,12 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::http::metrics::verdicts::{Cluster, KEPT_MS, Known};
+use crate::http::metrics::verdicts::{Cluster, STALE_AFTER_MS, State};
 
 mod costs;
 mod outliers;
 
-/// Metrics with all their samples, as a registry takes them.
+/// Metrics with all their samples, as a registry collects them.
 #[derive(Debug)]
 pub(in crate::http) struct Families(Vec<Family>);
 
@@ -44,33 +44,37 @@ type Sample = (Labels, f64);
 
 type Labels = Vec<(&'static str, String)>;
 
-/// What a caller may see.
-struct Seen<'a> {
+/// Verdicts visible to a caller.
+struct VisibleVerdicts<'a> {
     clusters: BTreeMap<&'a ClusterId, &'a Cluster>,
-    /// Gravest first.
+    /// Incidents, most severe first.
     incidents: Vec<&'a Incident>,
     now: Nanos,
-    /// How long ago it was read; nothing before the first time.
+    /// Time since the verdicts were read; `None` before the first read.
     age_ms: Option<f64>,
 }
 
 impl Families {
-    /// What a caller may see: the clusters that he may ask about, by the tools that he may ask.
-    pub(super) fn of(known: &Known, caller: &Principal, (now, is_ready): (Nanos, bool)) -> Self {
+    /// Returns the metrics visible to a caller: clusters it may query, through tools it may call.
+    pub(super) fn visible_to(
+        state: &State,
+        caller: &Principal,
+        (now, is_ready): (Nanos, bool),
+    ) -> Self {
         let may_ask = |tool| {
             let ask = caller.ask.as_ref();
             ask.is_some_and(|ask| ask.tools.allows(tool))
         };
-        let seen = Seen::of(known, caller, now);
-        let mut families = seen.reports();
+        let visible = VisibleVerdicts::new(state, caller, now);
+        let mut families = visible.reports();
         if may_ask(GetCost::NAME) {
-            families.extend(seen.costs());
+            families.extend(visible.costs());
         }
         if may_ask(FindOutlierNodes::NAME) {
-            families.extend(seen.outliers());
+            families.extend(visible.outliers());
         }
         if caller.sees_everything() {
-            families.extend(of_echo(known, is_ready));
+            families.extend(process_families(state, is_ready));
         }
         Self(families)
     }
@@ -95,8 +99,8 @@ impl Family {
         {
             return self.put(*value, metric);
         }
-        let known = self.samples.iter().filter(|(_, value)| value.is_finite());
-        for (labels, value) in known {
+        let finite = self.samples.iter().filter(|(_, value)| value.is_finite());
+        for (labels, value) in finite {
             self.put(*value, metric.encode_family(labels)?)?;
         }
         Ok(())
@@ -110,21 +114,21 @@ impl Family {
     }
 }
 
-impl<'a> Seen<'a> {
-    fn of(known: &'a Known, caller: &Principal, now: Nanos) -> Self {
-        let clusters = known.clusters.iter();
+impl<'a> VisibleVerdicts<'a> {
+    fn new(state: &'a State, caller: &Principal, now: Nanos) -> Self {
+        let clusters = state.clusters.iter();
         let clusters: BTreeMap<_, _> = clusters.filter(|(name, _)| caller.may_see(name)).collect();
-        let incidents = known.incidents.iter();
+        let incidents = state.incidents.iter();
         let incidents = incidents.filter(|incident| clusters.contains_key(&incident.cluster));
         Self {
             incidents: incidents.collect(),
             clusters,
             now,
-            age_ms: known.read_at.map(|at| now.millis_since(at).max(0.0)),
+            age_ms: state.read_at.map(|at| now.millis_since(at).max(0.0)),
         }
     }
 
-    /// Who reports, and how current it is.
+    /// Returns the metrics of coverage and freshness.
     fn reports(&self) -> Vec<Family> {
         let seconds_since = |instant: Nanos| (self.now.millis_since(instant) / 1e3).max(0.0);
         vec![
@@ -133,30 +137,30 @@ impl<'a> Seen<'a> {
                     "cluster_coverage_ratio",
                     "Share of the ranks of the cluster's jobs that report, 0 to 1",
                 ),
-                self.of_latest(|loss| loss.quality.coverage),
+                self.latest_samples(|loss| loss.quality.coverage),
             ),
             gauge(
                 ("cluster_ranks_reporting", "Ranks that report"),
-                self.of_latest(|loss| Some(count(loss.quality.ranks_reporting))),
+                self.latest_samples(|loss| Some(count(loss.quality.ranks_reporting))),
             ),
             gauge(
                 (
                     "cluster_ranks_expected",
-                    "Ranks that the reporting jobs have, by what they say of themselves",
+                    "Ranks that the reporting jobs declare",
                 ),
-                self.of_latest(|loss| Some(count(loss.quality.ranks_expected))),
+                self.latest_samples(|loss| Some(count(loss.quality.ranks_expected))),
             ),
             gauge(
                 (
                     "cluster_last_event_age_seconds",
                     "Time since the last event of the cluster",
                 ),
-                self.each(|cluster| cluster.last_event.map(seconds_since)),
+                self.cluster_samples(|cluster| cluster.last_event.map(seconds_since)),
             ),
             gauge(
                 (
                     "conclusions_age_seconds",
-                    "Time since what Echo concluded was read for a scrape",
+                    "Time since verdicts were read for a scrape",
                 ),
                 self.age_ms
                     .map(|age_ms| (Labels::new(), age_ms / 1e3))
@@ -166,8 +170,8 @@ impl<'a> Seen<'a> {
         ]
     }
 
-    /// A value of each cluster that has one.
-    fn each(&self, value: impl Fn(&Cluster) -> Option<f64>) -> Vec<Sample> {
+    /// Returns a sample for each cluster that has a value.
+    fn cluster_samples(&self, value: impl Fn(&Cluster) -> Option<f64>) -> Vec<Sample> {
         let samples = self.clusters.iter().filter_map(|(name, cluster)| {
             let labels = vec![("cluster", name.to_string())];
             Some((labels, value(cluster)?))
@@ -175,48 +179,48 @@ impl<'a> Seen<'a> {
         samples.collect()
     }
 
-    fn of_latest(&self, value: impl Fn(&ClusterLoss) -> Option<f64>) -> Vec<Sample> {
-        self.each(|cluster| value(self.latest(cluster)?))
+    fn latest_samples(&self, value: impl Fn(&ClusterLoss) -> Option<f64>) -> Vec<Sample> {
+        self.cluster_samples(|cluster| value(self.latest(cluster)?))
     }
 
-    /// What was lost lately, while it is worth showing.
+    /// Returns the latest losses, unless they are stale.
     fn latest<'b>(&self, cluster: &'b Cluster) -> Option<&'b ClusterLoss> {
-        let is_shown = self.age_ms.is_some_and(|age_ms| age_ms < KEPT_MS);
+        let is_shown = self.age_ms.is_some_and(|age_ms| age_ms < STALE_AFTER_MS);
         cluster.latest.as_ref().filter(|_| is_shown)
     }
 }
 
-fn of_echo(known: &Known, is_ready: bool) -> [Family; 4] {
+fn process_families(state: &State, is_ready: bool) -> [Family; 4] {
     let one = |value: u64| vec![(Labels::new(), count(value))];
     let size = |value: usize| one(u64::try_from(value).unwrap_or(u64::MAX));
     [
         gauge(
             (
                 "ready",
-                "1 when events are taken, as /readyz says; 0 when they are refused",
+                "1 if events are accepted, as in /readyz; 0 if they are refused",
             ),
             one(u64::from(is_ready)),
         ),
         gauge(
             (
                 "rates_in_force",
-                "Prices of GPU-hours that hold now; without any no money is counted",
+                "Prices of GPU-hours in force; without any, no money is counted",
             ),
-            size(known.rates_in_force),
+            size(state.rates_in_force),
         ),
         gauge(
             (
                 "conclusions_clusters_left_out",
-                "Clusters of which nothing is told because there are more than a thousand",
+                "Clusters without metrics because there are more than a thousand",
             ),
-            size(known.left_out),
+            size(state.left_out),
         ),
         counter(
             (
                 "conclusions_failed",
-                "Scrapes that show older conclusions because they could not be read in time",
+                "Scrapes with older verdicts because they could not be read in time",
             ),
-            one(known.failed),
+            one(state.failed),
         ),
     ]
 }

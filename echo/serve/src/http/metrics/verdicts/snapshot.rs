@@ -1,4 +1,4 @@
-//! What one scrape reads from the store, of all clusters at once.
+//! Data that one scrape reads from the store, for all clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,45 +11,46 @@ use echo_tools::find_outlier_nodes::incidents;
 use echo_tools::get_cost::by_cluster::{ClusterLoss, losses_by_cluster};
 use echo_tools::{ToolContext, ToolError};
 
-use super::counters::Pieces;
+use super::counters::Intervals;
 
-/// Event time that outliers, conditions and who reports are looked for in: the usual window of the tools.
+/// Window for outliers, conditions and coverage: the default window of the tools.
 const LOOK_BACK: Duration = Duration::from_hours(1);
 
 type Losses = BTreeMap<ClusterId, ClusterLoss>;
 
-/// What was read.
+/// Result of a read.
 #[derive(Debug)]
-pub(super) struct Reading {
-    /// When.
+pub(super) struct Snapshot {
+    /// Time of the read.
     pub(super) at: Nanos,
-    /// Clusters that ever sent anything.
+    /// Clusters that ever sent events.
     pub(super) clusters: BTreeSet<ClusterId>,
-    /// Who reported within the hour.
+    /// Coverage within the last hour.
     pub(super) reporting: Vec<Coverage>,
-    /// Incidents of the hour, gravest first.
+    /// Incidents of the last hour, most severe first.
     pub(super) incidents: Vec<Incident>,
-    /// Pieces of time that losses were read of.
-    pub(super) pieces: Pieces,
-    /// Losses of each piece that is read no more.
+    /// Intervals of the losses.
+    pub(super) intervals: Intervals,
+    /// Losses of each closed interval.
     pub(super) closing: Vec<Losses>,
-    /// Losses of the last minutes.
+    /// Losses of the open interval.
     pub(super) open: Losses,
 }
 
-impl Reading {
-    /// Reads what holds now. `open_from` is where the open piece of the reading before begins.
-    pub(super) async fn of(
+impl Snapshot {
+    /// Reads the current data. `open_from` is the start of the open interval of the previous
+    /// snapshot.
+    pub(super) async fn read(
         context: &ToolContext,
         open_from: Option<Nanos>,
         now: Nanos,
     ) -> Result<Self, ToolError> {
-        let pieces = Pieces::of(open_from, now);
+        let intervals = Intervals::new(open_from, now);
         let mut closing = Vec::new();
-        for piece in &pieces.closing {
-            closing.push(losses_by_cluster(context, *piece).await?);
+        for interval in &intervals.closing {
+            closing.push(losses_by_cluster(context, *interval).await?);
         }
-        let open = match pieces.open {
+        let open = match intervals.open {
             Some(open) => losses_by_cluster(context, open).await?,
             None => Losses::new(),
         };
@@ -65,7 +66,7 @@ impl Reading {
             clusters: context.store.clusters().await?,
             reporting,
             incidents,
-            pieces,
+            intervals,
             closing,
             open,
         })

@@ -1,4 +1,4 @@
-//! The report of costs.
+//! Paths of the cost report.
 
 use echo_core::error::Code;
 use serde_json::{Value, json};
@@ -18,10 +18,10 @@ const ERRORS: [Code; 5] = [
 const WHOLE_HOUR: &str =
     "^20[2-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):00:00Z$";
 
-/// A day, or one by its name.
+/// A date, `yesterday` or `today`.
 const DAY: &str = "^(20[2-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|yesterday|today)$";
 
-/// The paths with their operations.
+/// Returns the paths with their operations.
 pub(super) fn paths() -> [(String, Value); 2] {
     let csv = json!({
         "description": "One row per hour, cluster, node and GPU model, in the columns of FOCUS 1.2.",
@@ -35,21 +35,11 @@ pub(super) fn paths() -> [(String, Value); 2] {
             "rows": { "type": "array", "items": { "type": "object" }, "description": "The rows of the CSV." },
         }),
     );
-    let rows = in_json("The same with sums.", rows);
+    let rows = in_json("The rows of the CSV, with sums.", rows);
     let asked = parameters();
     [
-        (
-            "/api/v1/cost.csv",
-            "cost_csv",
-            "What GPUs cost, as CSV",
-            csv,
-        ),
-        (
-            "/api/v1/cost.json",
-            "cost_json",
-            "What GPUs cost, as JSON",
-            rows,
-        ),
+        ("/api/v1/cost.csv", "cost_csv", "GPU costs as CSV", csv),
+        ("/api/v1/cost.json", "cost_json", "GPU costs as JSON", rows),
     ]
     .map(|(path, id, summary, answer)| {
         let mut operation = get(id, summary, answer, &ERRORS);
@@ -60,37 +50,37 @@ pub(super) fn paths() -> [(String, Value); 2] {
     })
 }
 
-/// What can be asked.
+/// Returns the query parameters.
 fn parameters() -> Vec<Value> {
     vec![
         parameter(
             "day",
-            "Day of UTC; needed unless from and to are given.",
+            "Day in UTC; required unless from and to are given.",
             json!({ "type": "string", "pattern": DAY }),
         ),
         parameter(
             "from",
-            "Instead of a day: the whole hour at which it begins.",
+            "Start, a whole hour; instead of a day.",
             json!({ "type": "string", "pattern": WHOLE_HOUR }),
         ),
         parameter(
             "to",
-            "The whole hour at which it ends.",
+            "End, a whole hour.",
             json!({ "type": "string", "pattern": WHOLE_HOUR }),
         ),
         parameter(
             "cluster",
-            "Cluster; all that the token is for when absent.",
+            "Cluster; all permitted ones if absent.",
             json!({ "type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]+$" }),
         ),
         parameter(
             "open",
-            "Whether hours that are not closed are told as far as they are known.",
+            "Include hours that are not closed yet, as far as they are known.",
             json!({ "type": "boolean" }),
         ),
         parameter(
             "rows",
-            "Whether rows are told beside the sums; no matter for CSV.",
+            "Include rows besides the sums; ignored for CSV.",
             json!({ "type": "boolean" }),
         ),
     ]

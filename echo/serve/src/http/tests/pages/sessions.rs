@@ -1,4 +1,4 @@
-//! Signing in and out, and what a cookie is good for.
+//! Login and logout, and the scope of the session cookie.
 
 use axum::Router;
 use echo_tools::fixture;
@@ -25,7 +25,7 @@ async fn signed_in(echo: &Router, token: &str) -> String {
 
 #[tokio::test]
 async fn a_browser_without_a_token_is_sent_to_the_form_and_a_program_is_refused_as_before() {
-    let (echo, door) = guarded(&[TENANT]).await;
+    let (echo, site) = guarded(&[TENANT]).await;
     let Page(status, headers, _) = got(&echo, "/clusters/prod?window=24h").await;
     assert_eq!(status, 303);
     let form = "/login?next=%2Fclusters%2Fprod%3Fwindow%3D24h";
@@ -41,14 +41,14 @@ async fn a_browser_without_a_token_is_sent_to_the_form_and_a_program_is_refused_
     assert_eq!(headers["content-type"], "application/json");
     let stale = format!("{BROWSER}\nauthorization: Bearer nobody");
     assert_eq!(sent(&echo, ("GET", "/"), &stale, "").await.0, 401);
-    let lines = door.log.lines();
+    let lines = site.log.lines();
     assert_eq!(lines[0]["outcome"], "unauthenticated", "{lines:?}");
 }
 
 #[tokio::test]
 async fn whoever_signs_in_sees_the_own_cluster_and_is_written_down_by_name() {
-    let (echo, door) = guarded(&[TENANT]).await;
-    let cookie = signed_in(&echo, &door.tokens[0]).await;
+    let (echo, site) = guarded(&[TENANT]).await;
+    let cookie = signed_in(&echo, &site.tokens[0]).await;
     let Page(status, _, front) = sent(&echo, ("GET", "/"), &cookie, "").await;
     assert_eq!(status, 200, "{front}");
     assert!(front.contains("Signed in as <b>tenant</b>"), "{front}");
@@ -67,19 +67,19 @@ async fn whoever_signs_in_sees_the_own_cluster_and_is_written_down_by_name() {
         (status, &headers["content-type"]),
         (200, &"image/svg+xml".parse().unwrap())
     );
-    let lines = door.log.lines();
+    let lines = site.log.lines();
     assert!(
         lines.iter().all(|line| line["principal"] == "tenant"),
         "{lines:?}"
     );
     let log = format!("{lines:?}");
-    assert!(!log.contains(&door.tokens[0]), "{log}");
+    assert!(!log.contains(&site.tokens[0]), "{log}");
 }
 
 #[tokio::test]
 async fn a_cluster_that_may_not_be_seen_has_the_page_of_one_that_is_not_there() {
-    let (echo, door) = guarded(&[TENANT]).await;
-    let cookie = signed_in(&echo, &door.tokens[0]).await;
+    let (echo, site) = guarded(&[TENANT]).await;
+    let cookie = signed_in(&echo, &site.tokens[0]).await;
     let mut pages = Vec::new();
     for name in ["hidden-fleet", "nowhere"] {
         let path = format!("/clusters/{name}");
@@ -93,8 +93,8 @@ async fn a_cluster_that_may_not_be_seen_has_the_page_of_one_that_is_not_there() 
 
 #[tokio::test]
 async fn a_cookie_asks_no_tool_by_post_and_nothing_for_a_page_from_elsewhere() {
-    let (echo, door) = guarded(&[TENANT]).await;
-    let cookie = signed_in(&echo, &door.tokens[0]).await;
+    let (echo, site) = guarded(&[TENANT]).await;
+    let cookie = signed_in(&echo, &site.tokens[0]).await;
     let tool = "/api/v1/tools/fleet.cluster.get_cost";
     let own = format!("{cookie}\norigin: http://127.0.0.1:8081\nsec-fetch-site: same-origin");
     assert_eq!(sent(&echo, ("POST", tool), &own, "").await.0, 401);
@@ -107,8 +107,8 @@ async fn a_cookie_asks_no_tool_by_post_and_nothing_for_a_page_from_elsewhere() {
 
 #[tokio::test]
 async fn a_form_of_another_origin_signs_nobody_in_or_out() {
-    let (echo, door) = guarded(&[TENANT]).await;
-    let body = format!("token={}", door.tokens[0]);
+    let (echo, site) = guarded(&[TENANT]).await;
+    let body = format!("token={}", site.tokens[0]);
     for (path, headers) in [
         ("/login", "origin: https://evil.example"),
         ("/login", "origin: null"),
@@ -131,11 +131,11 @@ async fn a_form_of_another_origin_signs_nobody_in_or_out() {
 
 #[tokio::test]
 async fn a_token_that_is_not_valid_or_does_not_ask_is_told_so_and_not_kept() {
-    let (echo, door) = guarded(&[TENANT, SENDER]).await;
+    let (echo, site) = guarded(&[TENANT, SENDER]).await;
     for (token, status, says) in [
         ("nonsense", 401, "this token is not valid"),
         ("", 401, "this token is not valid"),
-        (door.tokens[1].as_str(), 403, "for sending measurements"),
+        (site.tokens[1].as_str(), 403, "may send measurements but not query"),
     ] {
         let body = format!("token={token}");
         let Page(got, headers, page) = sent(&echo, ("POST", "/login"), FORM, &body).await;
@@ -195,8 +195,8 @@ async fn where_everybody_is_let_in_there_is_nothing_to_sign_in_to() {
 #[tokio::test]
 async fn a_token_without_a_tool_gets_the_page_without_its_part() {
     let entry = "id: cost, ask: { clusters: [\"*\"], tools: [\"fleet.cluster.get_*\"] }";
-    let (echo, door) = guarded(&[entry]).await;
-    let cookie = signed_in(&echo, &door.tokens[0]).await;
+    let (echo, site) = guarded(&[entry]).await;
+    let cookie = signed_in(&echo, &site.tokens[0]).await;
     let path = "/clusters/prod?window=all";
     let Page(status, _, page) = sent(&echo, ("GET", path), &cookie, "").await;
     assert_eq!(status, 200, "{page}");

@@ -1,4 +1,4 @@
-//! What stragglers cost, per hour and counted.
+//! Metrics of straggler costs, per hour and cumulative.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,13 @@ use echo_tools::get_cost::by_cluster::HourlyLoss;
 use echo_tools::rates::{Currency, RateClass};
 
 use crate::http::metrics::verdicts::Cluster;
-use crate::http::metrics::verdicts::counters::Counted;
-use crate::http::metrics::verdicts::samples::{Family, Labels, Sample, Seen, counter, gauge};
+use crate::http::metrics::verdicts::counters::Quantity;
+use crate::http::metrics::verdicts::samples::{
+    Family, Labels, Sample, VisibleVerdicts, counter, gauge,
+};
 
-impl Seen<'_> {
-    /// Everything about cost.
+impl VisibleVerdicts<'_> {
+    /// Returns all cost metrics.
     pub(super) fn costs(&self) -> Vec<Family> {
         let mut families = self.money();
         families.extend(self.time());
@@ -26,7 +28,7 @@ impl Seen<'_> {
             gauge(
                 (
                     "straggler_cost_per_hour",
-                    "Money lost to stragglers per hour, if it goes on like the five minutes before the last event",
+                    "Money lost to stragglers per hour, at the rate of the five minutes before the last event",
                 ),
                 per_hour.collect(),
             ),
@@ -41,10 +43,11 @@ impl Seen<'_> {
     }
 
     fn time(&self) -> Vec<Family> {
-        let counted =
-            |counted: &Counted| self.each(|cluster| cluster.counters.shown().get(counted).copied());
+        let counted = |counted: &Quantity| {
+            self.cluster_samples(|cluster| cluster.counters.values().get(counted).copied())
+        };
         let lately = |value: fn(&HourlyLoss) -> f64| {
-            self.of_latest(|loss| Some(value(loss.per_hour.as_ref()?)))
+            self.latest_samples(|loss| Some(value(loss.per_hour.as_ref()?)))
         };
         vec![
             gauge(
@@ -66,19 +69,19 @@ impl Seen<'_> {
                     "straggler_lost_gpu_seconds",
                     "GPU time lost to stragglers, counted as the money is",
                 ),
-                counted(&Counted::Lost),
+                counted(&Quantity::Lost),
             ),
             counter(
                 (
                     "cluster_allocated_gpu_seconds",
                     "GPU time from each rank's first to its last event, counted as the money is",
                 ),
-                counted(&Counted::Allocated),
+                counted(&Quantity::Allocated),
             ),
         ]
     }
 
-    /// By how it is paid for: zero for GPUs that lost nothing, left out while it is not known.
+    /// Returns the cost per hour by rate class: zero without losses, omitted if unknown.
     fn per_hour(&self, name: &ClusterId, cluster: &Cluster) -> Vec<Sample> {
         let latest = self.latest(cluster);
         let Some(loss) = latest.and_then(|latest| latest.per_hour.as_ref()) else {
@@ -89,21 +92,21 @@ impl Seen<'_> {
         rates.extend(&loss.money);
         let samples = rates
             .into_iter()
-            .map(|(price, rate)| (paid_for(name, price), rate));
+            .map(|(price, rate)| (price_labels(name, price), rate));
         samples.collect()
     }
 }
 
 fn total(name: &ClusterId, cluster: &Cluster) -> Vec<Sample> {
-    let counted = cluster.counters.shown().iter();
+    let counted = cluster.counters.values().iter();
     let money = counted.filter_map(|(counted, total)| match counted {
-        Counted::Money(class, currency) => Some((paid_for(name, (*class, *currency)), *total)),
-        Counted::Allocated | Counted::Lost => None,
+        Quantity::Money(class, currency) => Some((price_labels(name, (*class, *currency)), *total)),
+        Quantity::Allocated | Quantity::Lost => None,
     });
     money.collect()
 }
 
-fn paid_for(cluster: &ClusterId, (class, currency): (RateClass, Currency)) -> Labels {
+fn price_labels(cluster: &ClusterId, (class, currency): (RateClass, Currency)) -> Labels {
     vec![
         ("cluster", cluster.to_string()),
         ("rate_class", class.name().to_owned()),

@@ -1,4 +1,4 @@
-//! Who stands out, and what is wrong with whole jobs.
+//! Metrics of outliers, and of conditions of whole jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use echo_core::model::detector_output::{
 };
 use echo_tools::outlier::{condition, culprit};
 
-use crate::http::metrics::verdicts::samples::{Family, Labels, Sample, Seen, gauge};
+use crate::http::metrics::verdicts::samples::{Family, Labels, Sample, VisibleVerdicts, gauge};
 
-/// Ranks whose lag is told, gravest first.
+/// Most ranks with a lag metric, most severe first.
 const MAX_RANKS: usize = 50;
 
-impl Seen<'_> {
-    /// Everything about outliers.
+impl VisibleVerdicts<'_> {
+    /// Returns all outlier metrics.
     pub(super) fn outliers(&self) -> Vec<Family> {
         vec![
             gauge(
@@ -27,21 +27,21 @@ impl Seen<'_> {
             gauge(
                 (
                     "rank_lag_seconds",
-                    "How much later than its peers a rank comes in each iteration, of the 50 gravest that hold them back now",
+                    "Delay of a rank behind its peers per iteration, for the 50 most severe open culprits",
                 ),
                 self.lags(),
             ),
             gauge(
                 (
                     "open_conditions",
-                    "What is wrong with whole jobs and goes on, without a rank to blame",
+                    "Open conditions of whole jobs, without a responsible rank",
                 ),
                 self.conditions(),
             ),
         ]
     }
 
-    /// By class and state, zero where a cluster reports and nobody stands out.
+    /// Counts outliers by class and state; zero for reporting clusters without any.
     fn ranks(&self) -> Vec<Sample> {
         let mut counts = BTreeMap::new();
         for name in self.reporting() {
@@ -90,14 +90,15 @@ impl Seen<'_> {
         samples.collect()
     }
 
-    /// A rank that holds back several cohorts is told once, with its largest lag: Prometheus takes no labels twice.
+    /// Returns the lag of each culprit. A rank that holds back several cohorts is listed once, with
+    /// its largest lag, because Prometheus rejects duplicate labels.
     fn lags(&self) -> Vec<Sample> {
         let mut lags: BTreeMap<Labels, f64> = BTreeMap::new();
         for incident in self.open() {
             let Some(culprit) = culprit(incident) else {
                 continue;
             };
-            let (labels, lag_s) = (place(incident, culprit), culprit.lag_ms / 1e3);
+            let (labels, lag_s) = (rank_labels(incident, culprit), culprit.lag_ms / 1e3);
             if lags.len() < MAX_RANKS || lags.contains_key(&labels) {
                 let known = lags.entry(labels).or_insert(lag_s);
                 *known = known.max(lag_s);
@@ -118,11 +119,11 @@ impl Seen<'_> {
     }
 }
 
-fn place(incident: &Incident, culprit: &Culprit) -> Labels {
+fn rank_labels(incident: &Incident, culprit: &Culprit) -> Labels {
     let job = incident.job.as_ref().map(ToString::to_string);
     vec![
         ("cluster", incident.cluster.to_string()),
-        // Not `job`, which is the scrape job to Prometheus.
+        // Not `job`, which Prometheus uses for the scrape job.
         ("job_id", job.unwrap_or_default()),
         ("node", culprit.node.to_string()),
         ("rank", culprit.rank.to_string()),

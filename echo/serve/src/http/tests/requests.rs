@@ -1,4 +1,4 @@
-//! How questions are put: by query or body, under which names, with which numbers.
+//! Forms of requests: query or body, names of tools, request ids.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -149,7 +149,7 @@ async fn everything_that_the_document_describes_is_answered() {
                 .uri(path)
                 .header("host", "localhost");
             let (status, _, _) = answered(&echo, request.body(Body::empty()).unwrap()).await;
-            // An input may be missing, but not the path.
+            // An input is optional, the path is not.
             assert!(matches!(status, 200 | 400), "{method} {path}: {status}");
             seen += 1;
         }
