@@ -7,7 +7,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use fleet_proto::shard::{PLACEHOLDER, address, of};
+use fleet_proto::shard::{PLACEHOLDER, address, for_cluster};
 
 use crate::ids::ClusterId;
 
@@ -67,7 +67,7 @@ impl Shard {
 
     /// Returns the other shard that owns this cluster; `None` if this one does.
     pub fn other_of(&self, cluster: &ClusterId) -> Option<Other> {
-        let ordinal = of(cluster.as_str(), self.count);
+        let ordinal = for_cluster(cluster.as_str(), self.count);
         (ordinal != self.ordinal).then(|| self.other(ordinal))
     }
 

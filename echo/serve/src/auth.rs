@@ -261,7 +261,7 @@ pub(crate) async fn authorize_ingest(
     }
     auth.count(error);
     if request.version() == Version::HTTP_2 {
-        return respond::refusal(error.code(), error.message()).into_http();
+        return respond::rejection(error.code(), error.message()).into_http();
     }
     error.into_http()
 }
