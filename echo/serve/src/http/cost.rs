@@ -59,9 +59,7 @@ pub(super) async fn json(
 async fn answer(
     (state, request_context): (&HttpState, &RequestContext),
     asked: Asked,
-    render: impl FnOnce(&Report, &Rates, &ReportRequest) -> Result<Response, ToolError>
-    + Send
-    + 'static,
+    render: impl FnOnce(&Report, &Rates, &ReportRequest) -> Result<Response, ToolError> + Send + 'static,
 ) -> Response {
     let asked = match asked {
         Ok(Query(asked)) => asked,

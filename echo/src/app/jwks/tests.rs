@@ -238,14 +238,8 @@ fn an_invalid_response_is_reported_in_one_line() {
         ),
         (text(""), "is not a JSON Web Key Set"),
         (text("<html>"), "is not a JSON Web Key Set"),
-        (
-            text("{\"keys\":[]}"),
-            "has no supported signature key",
-        ),
-        (
-            text(&secret.to_string()),
-            "has no supported signature key",
-        ),
+        (text("{\"keys\":[]}"), "has no supported signature key"),
+        (text(&secret.to_string()), "has no supported signature key"),
         (
             text(&many.to_string()),
             "has 101 keys, more than the limit of 100",

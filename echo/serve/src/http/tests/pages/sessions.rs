@@ -135,7 +135,11 @@ async fn a_token_that_is_not_valid_or_does_not_ask_is_told_so_and_not_kept() {
     for (token, status, says) in [
         ("nonsense", 401, "this token is not valid"),
         ("", 401, "this token is not valid"),
-        (site.tokens[1].as_str(), 403, "may send measurements but not query"),
+        (
+            site.tokens[1].as_str(),
+            403,
+            "may send measurements but not query",
+        ),
     ] {
         let body = format!("token={token}");
         let Page(got, headers, page) = sent(&echo, ("POST", "/login"), FORM, &body).await;
