@@ -142,14 +142,14 @@ async fn record_policies(
 ) -> PolicyHistory {
     let mut history = PolicyHistory::default();
     loop {
-        let policy = policies.borrow_and_update().of(&cluster).cloned();
+        let policy = policies.borrow_and_update().for_cluster(&cluster).cloned();
         if let Some(policy) = policy {
             history.record(&policy);
         }
         tokio::select! {
             changed = policies.changed() => if changed.is_err() { return history },
             _ = until.wait_for(|ended| *ended) => {
-                let last = policies.borrow().of(&cluster).cloned();
+                let last = policies.borrow().for_cluster(&cluster).cloned();
                 if let Some(policy) = last {
                     history.record(&policy);
                 }

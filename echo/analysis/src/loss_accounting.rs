@@ -77,12 +77,13 @@ impl LossAccounting {
         self.attributed.clear();
     }
 
-    /// Charges every block that is not charged yet, or to a condition that a rank is behind, or against a healthy period that is
-    /// better known by now. A row with no loss takes back an earlier one.
+    /// Attributes the loss of each block that is not attributed yet, that is attributed to a
+    /// condition now known to be caused by a rank, or whose healthy period is known better now. A
+    /// row without a loss cancels an earlier one.
     ///
-    /// A block that is faster than a healthy one offsets slower blocks before it, but only once the job is slow again: until then
-    /// it may lie behind the fault. So the loss of an incident is the largest sum of what its blocks lost from its first one on,
-    /// which ends it where a CUSUM (Page 1954) would.
+    /// A block faster than a healthy one offsets slower blocks before it, but only once the job is
+    /// slow again: until then it may lie after the fault. The loss of an incident is therefore the
+    /// largest cumulative sum of its blocks' losses, and ends where a CUSUM (Page 1954) ends it.
     pub fn account_losses(&mut self, account: &Account<'_>, causes: &[LossCause]) -> Vec<LostTime> {
         let first = account.blocks.front().map_or(0, |block| block.seqs.first());
         self.attributed = self.attributed.split_off(&first);
@@ -103,14 +104,16 @@ impl LossAccounting {
             if balance_ms >= 0.0 {
                 balance_ms = 0.0;
                 let due = deferred.drain(..);
-                rows.extend(due.flat_map(|(seq, reasons, loss)| self.book(seq, &reasons, &loss)));
+                rows.extend(
+                    due.flat_map(|(seq, reasons, loss)| self.attribute(seq, &reasons, &loss)),
+                );
             }
         }
         rows
     }
 
-    /// Charges one block, which begins with operation `seq`, and takes back what it was charged to before.
-    fn book(&mut self, seq: u64, reasons: &[&LossCause], loss: &Loss<'_>) -> Vec<LostTime> {
+    /// Attributes the block that begins with operation `seq`, and cancels its earlier attributions.
+    fn attribute(&mut self, seq: u64, reasons: &[&LossCause], loss: &Loss<'_>) -> Vec<LostTime> {
         let new: Vec<Attributed> = reasons.iter().map(|reason| attributed(reason)).collect();
         let old = self.attributed.insert(seq, new.clone()).unwrap_or_default();
         let is_gone = |old: &&Attributed| {
@@ -184,7 +187,7 @@ fn reasons<'a>(
 struct Loss<'a> {
     account: &'a Account<'a>,
     reading: &'a PeriodReading,
-    /// What the block took longer than a healthy one, milliseconds; below 0 where it was faster.
+    /// Excess over a healthy block, milliseconds; negative if the block was faster.
     lost_ms: f64,
     /// By node and GPU model.
     groups: BTreeMap<(NodeId, Option<Arc<str>>), Group>,

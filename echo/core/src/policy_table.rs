@@ -79,7 +79,7 @@ impl HealthThreshold {
 
 impl PolicyTable {
     /// The policy of the cluster, if there is one.
-    pub fn of(&self, cluster: &ClusterId) -> Option<&ClusterPolicy> {
+    pub fn for_cluster(&self, cluster: &ClusterId) -> Option<&ClusterPolicy> {
         self.clusters.get(cluster)
     }
 
@@ -114,8 +114,8 @@ mod tests {
     fn a_cluster_sees_its_own_policy_only() {
         let mut table = PolicyTable::default();
         table.set_policy("a".parse().unwrap(), policy());
-        assert_eq!(table.of(&"a".parse().unwrap()), Some(&policy()));
-        assert_eq!(table.of(&"b".parse().unwrap()), None);
+        assert_eq!(table.for_cluster(&"a".parse().unwrap()), Some(&policy()));
+        assert_eq!(table.for_cluster(&"b".parse().unwrap()), None);
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
         table.set_health(cluster, HealthThreshold::example(0.7));
         let cluster = "a".parse().unwrap();
         table.set_policy(cluster, policy());
-        let both = table.of(&"a".parse().unwrap()).unwrap();
+        let both = table.for_cluster(&"a".parse().unwrap()).unwrap();
         assert_eq!((both.version, both.threshold()), (3, Some(0.7)));
     }
 

@@ -304,7 +304,7 @@ impl Ingest {
     fn policy(&self, decoded: &Decoded) -> Option<ClusterPolicy> {
         let cluster = &decoded.events.first()?.origin.cluster;
         let table = Arc::clone(&self.0.policies.borrow());
-        table.of(cluster).cloned()
+        table.for_cluster(cluster).cloned()
     }
 }
 

@@ -229,7 +229,7 @@ impl Refresh {
         let unpublished = std::mem::take(&mut self.unpublished);
         let table = self.table.borrow().clone();
         let is_changed = |(cluster, health): &(&ClusterId, HealthThreshold)| {
-            table.of(cluster).and_then(|known| known.health) != Some(*health)
+            table.for_cluster(cluster).and_then(|known| known.health) != Some(*health)
         };
         let health: Vec<_> = self
             .health

@@ -32,7 +32,12 @@ pub(super) async fn threshold(
         let message = "missing cluster_id: /api/v1/threshold?cluster_id=NAME";
         return failure(Code::Invalid, error_body(Code::Invalid, message));
     };
-    let policy = state.runtime.policies.borrow().of(&cluster).cloned();
+    let policy = state
+        .runtime
+        .policies
+        .borrow()
+        .for_cluster(&cluster)
+        .cloned();
     // A cluster that the caller may not query is treated as missing.
     let policy = policy.filter(|_| request_context.caller.knows(&cluster));
     let Some(policy) = policy else {

@@ -128,7 +128,7 @@ async fn the_policy_names_a_rank_that_holds_back_others() {
     let store = store_with(18).await;
     let table = refresh(&store).await;
     let cluster: ClusterId = "test".parse().unwrap();
-    let set = PolicySet::decode(table.of(&cluster).unwrap().encoded.clone()).unwrap();
+    let set = PolicySet::decode(table.for_cluster(&cluster).unwrap().encoded.clone()).unwrap();
     assert_eq!(set.cohorts[0].outlier_ranks, [2]);
     assert!(set.cohorts[0].quorum_met);
 }
@@ -228,7 +228,7 @@ async fn an_incident_waits_for_agents_that_reconnect_later() {
 async fn policy_versions_only_grow() {
     let version = |table: &PolicyTable| {
         let cluster: ClusterId = "test".parse().unwrap();
-        table.of(&cluster).unwrap().version
+        table.for_cluster(&cluster).unwrap().version
     };
     let store = store_with(18).await;
     let before = version(&*refresh(&store).await);

@@ -37,7 +37,7 @@ pub(super) fn clusters_of(shard: u32, n: usize) -> Vec<String> {
 impl Fleet {
     /// Starts the Echos; nothing where no network can be made.
     pub(super) fn start() -> Option<Self> {
-        let network = Network::of(SHARDS as usize)?;
+        let network = Network::with_shards(SHARDS as usize)?;
         let mut fleet = Self {
             echos: Vec::new(),
             network,

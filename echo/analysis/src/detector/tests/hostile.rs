@@ -108,7 +108,7 @@ fn lies() -> impl Strategy<Value = Vec<(Index, usize, Lie)>> {
     vec((any::<Index>(), 1..60_usize, lie()), 0..30)
 }
 
-fn tell(mut events: Vec<StoredEvent>, lies: &[(Index, usize, Lie)]) -> Vec<StoredEvent> {
+fn falsify(mut events: Vec<StoredEvent>, lies: &[(Index, usize, Lie)]) -> Vec<StoredEvent> {
     for (at, count, lie) in lies {
         let at = at.index(events.len());
         if matches!(lie, Lie::Twice) {
@@ -196,7 +196,7 @@ proptest! {
     fn no_sender_makes_a_conclusion_that_is_not_a_number(lies in lies()) {
         for story in [by_hosts(), by_gpus()] {
             let mut detector = Detector::new(Settings::default());
-            let mut output = detector.observe(&tell(story, &lies));
+            let mut output = detector.observe(&falsify(story, &lies));
             output.append(detector.end_silent_jobs(instant(1e10)));
             let wrong: Vec<f64> = numbers(&output).into_iter().filter(|n| !n.is_finite()).collect();
             prop_assert!(wrong.is_empty(), "{wrong:?}: {:#?}", output.incidents.last());
