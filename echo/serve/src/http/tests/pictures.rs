@@ -66,7 +66,7 @@ async fn an_unknown_form_is_invalid_and_the_known_ones_are_named() {
         ("format=pdf", "/format", "json, png, svg"),
         ("format=", "/format", "json, png, svg"),
         ("plot=json", "/plot", "\"png\" or \"svg\""),
-        ("format=svg&plot=svg", "/format", "give one of them"),
+        ("format=svg&plot=svg", "/format", "give only one of them"),
     ] {
         let (status, body) = got(&format!("{EXPLAIN}?{RANK}&{query}")).await;
         assert_eq!((status, code(&body)), (400, "invalid"), "{query}");
