@@ -51,7 +51,7 @@ pub(super) fn routes(
         timings: store.timings(),
         judged: feeds.judged.clone(),
         listeners,
-        places: tools.places.clone(),
+        query_limit: tools.places.clone(),
         middleware: inputs.terms.clone(),
         reloads: inputs.reloads.clone(),
         jwks: inputs.key_sets.clone(),

@@ -121,9 +121,9 @@ impl<'a> ToolClient<'a> {
     pub(super) async fn outliers(
         &self,
         cluster: &str,
-        asked: &WindowQuery,
+        window: &WindowQuery,
     ) -> Result<Option<Outliers>, ToolError> {
-        let TimeRange { from, to, window } = asked.time()?;
+        let TimeRange { from, to, window } = window.time()?;
         let tool = FindOutlierNodes {
             cluster: Some(cluster.to_owned()),
             from,
@@ -139,9 +139,9 @@ impl<'a> ToolClient<'a> {
     pub(super) async fn cost(
         &self,
         cluster: &str,
-        asked: &WindowQuery,
+        window: &WindowQuery,
     ) -> Result<Option<Cost>, ToolError> {
-        let TimeRange { from, to, window } = asked.time()?;
+        let TimeRange { from, to, window } = window.time()?;
         let tool = GetCost {
             cluster: Some(cluster.to_owned()),
             from,
@@ -156,19 +156,19 @@ impl<'a> ToolClient<'a> {
     pub(super) async fn map(
         &self,
         cluster: &str,
-        (asked, named): (&WindowQuery, &[RankKey]),
+        (window, priority_ranks): (&WindowQuery, &[RankKey]),
     ) -> Result<Option<LagMap>, ToolError> {
         if !self.may_explain() {
             return Ok(None);
         }
-        let asked = scope::Asked {
+        let request = scope::Asked {
             cluster: Some(cluster.to_owned()),
-            time: asked.time()?,
+            time: window.time()?,
             page_of: None,
         };
         let map = async {
-            let scope = Scope::resolve(&self.context, asked).await?;
-            LagMap::of(&scope, named).await
+            let scope = Scope::resolve(&self.context, request).await?;
+            LagMap::of(&scope, priority_ranks).await
         };
         self.context.bounded(map).await.map(Some)
     }
