@@ -1,8 +1,8 @@
-//! Compiles the BPF programs with clang, for the architecture that the agent is built for.
+//! Compiles the BPF programs with clang, for the target architecture of the agent.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "cargo tells a build script everything by the environment"
+    reason = "cargo passes parameters to a build script in the environment"
 )]
 
 use std::env;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const OBJECTS: [&str; 2] = ["calls", "host"];
-/// Any clang from 14 on will do; Debian and Ubuntu install it under its number.
+/// Names of clang, from 14 on; Debian and Ubuntu install it with its version number.
 const COMPILERS: [&str; 8] = [
     "clang", "clang-21", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14",
 ];
@@ -34,7 +34,11 @@ fn compile() -> Result<(), String> {
     let (define, multiarch) = match variable("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => ("-D__TARGET_ARCH_x86", "x86_64-linux-gnu"),
         "aarch64" => ("-D__TARGET_ARCH_arm64", "aarch64-linux-gnu"),
-        other => return Err(format!("the probes know x86_64 and aarch64, not {other}")),
+        other => {
+            return Err(format!(
+                "unsupported architecture {other}: the probes support x86_64 and aarch64"
+            ));
+        }
     };
     for object in OBJECTS {
         let source = Path::new("programs").join(format!("{object}.bpf.c"));
@@ -52,7 +56,7 @@ fn compile() -> Result<(), String> {
             .status()
             .map_err(|error| format!("{compiler} cannot be started: {error}"))?;
         if !status.success() {
-            return Err(format!("{compiler} did not compile {}", source.display()));
+            return Err(format!("{compiler} failed to compile {}", source.display()));
         }
     }
     Ok(())
@@ -63,12 +67,12 @@ fn compiler() -> Result<String, String> {
         return Ok(given);
     }
     let exists = |name: &&&str| {
-        let asked = Command::new(name).arg("--version").output();
-        !matches!(asked, Err(error) if error.kind() == ErrorKind::NotFound)
+        let output = Command::new(name).arg("--version").output();
+        !matches!(output, Err(error) if error.kind() == ErrorKind::NotFound)
     };
     let found = COMPILERS.iter().find(exists);
     found.map(|name| (*name).to_owned()).ok_or_else(|| {
-        "no clang, which compiles the BPF programs: apt-get install clang, or say where one is with BPF_CLANG".to_owned()
+        "clang not found, which compiles the BPF programs: apt-get install clang, or set BPF_CLANG to its path".to_owned()
     })
 }
 

@@ -1,4 +1,4 @@
--- The schema of the database. Until the first release there is this one file; from then on files are only added.
+-- Database schema. Until the first release this is the only file; from then on files are only added.
 --
 -- Tables whose names end in _rows hold dictionary ids and are private; the views are the public surface, and all of their columns
 -- have a comment. No table has a key or an index: rows arrive in time order, so zone maps answer ranges
@@ -16,10 +16,10 @@ COMMENT ON COLUMN schema_version.name IS 'Name of the migration.';
 COMMENT ON COLUMN schema_version.checksum IS 'xxHash64 of its SQL, 16 hexadecimal digits.';
 COMMENT ON COLUMN schema_version.applied_at IS 'When it was applied, Unix nanoseconds.';
 
--- What comes in.
+-- Ingested data.
 
--- What the points of one kind have in common. The id is a hash of all the other columns, or the next number that is free where
--- another series has that hash. The sender is not among the columns: the ranks of a job share its series.
+-- Fields shared by the points of a series. The id is a hash of all other columns, or the next free number
+-- if another series has that hash. The sender is not included: the ranks of a job share its series.
 CREATE TABLE series (
     id        UBIGINT NOT NULL,
     metric    VARCHAR NOT NULL,
@@ -30,7 +30,7 @@ CREATE TABLE series (
     on_device BOOLEAN NOT NULL
 );
 
--- Who sends events. The id is found as that of a series.
+-- Senders of events. The id is computed like that of a series.
 CREATE TABLE origins (
     id        UBIGINT NOT NULL,
     cluster   VARCHAR NOT NULL,
@@ -51,8 +51,8 @@ CREATE TABLE event_rows (
     start_ns         BIGINT,
     origin           UBIGINT NOT NULL, -- origins.id
     series           UBIGINT NOT NULL, -- series.id
-    number           BIGINT,           -- a whole number, or the count of a distribution
-    value            DOUBLE,           -- a number with fractions, or the sum of a distribution
+    number           BIGINT,           -- an integer, or the count of a distribution
+    value            DOUBLE,           -- a float, or the sum of a distribution
     min              DOUBLE,
     max              DOUBLE,
     seq_first        UBIGINT,
@@ -65,14 +65,14 @@ CREATE TABLE event_rows (
 
 CREATE TABLE sample_rows (
     event_id     UBIGINT  NOT NULL,    -- event_rows.event_id
-    ordinal      UINTEGER NOT NULL,    -- place among the samples of its event
+    ordinal      UINTEGER NOT NULL,    -- index among the samples of its event
     seq          UBIGINT  NOT NULL,
     value        DOUBLE   NOT NULL,
     timestamp_ns BIGINT   NOT NULL
 );
 
--- Batches stored lately, so that one that is sent again is not stored again. A row is either a range of the numbers of
--- one agent process (ends inclusive) or the two halves of the hash of a request without number.
+-- Recently stored batches, for deduplication. A row is either a range of batch numbers of one agent process
+-- (ends inclusive) or the two halves of the hash of a request without a number.
 CREATE TABLE ingested_batches (
     agent         VARCHAR,
     number_first  UBIGINT,
@@ -80,16 +80,16 @@ CREATE TABLE ingested_batches (
     content_high  UBIGINT,
     content_low   UBIGINT,
     received_ns   BIGINT  NOT NULL,
-    last_event_id UBIGINT NOT NULL     -- last event number given when the row was written
+    last_event_id UBIGINT NOT NULL     -- last event number assigned when the row was written
 );
 
--- What retention deleted, slice by slice, so that an answer about that time can say so.
+-- Slices deleted by retention, so that results about that time can report it.
 
 CREATE TABLE dropped_rows (
     from_ns       BIGINT  NOT NULL,
     until_ns      BIGINT  NOT NULL,
     n_events      UBIGINT NOT NULL,
-    last_event_id UBIGINT NOT NULL,    -- so that no number is ever given twice
+    last_event_id UBIGINT NOT NULL,    -- so that no event number is ever reused
     dropped_ns    BIGINT  NOT NULL,
     reason        VARCHAR NOT NULL
 );
@@ -142,17 +142,17 @@ JOIN series ON series.id = event_rows.series;
 
 COMMENT ON VIEW events IS 'One row per OTLP data point.';
 COMMENT ON COLUMN events.event_id IS 'Number of the event, growing with every commit.';
-COMMENT ON COLUMN events.timestamp_ns IS 'Instant, or end of the span, that the point is about, on the clock of the sender; Unix nanoseconds.';
-COMMENT ON COLUMN events.received_ns IS 'When Echo received it, on the clock of Echo; Unix nanoseconds.';
+COMMENT ON COLUMN events.timestamp_ns IS 'Timestamp of the point, or end of its interval, on the clock of the sender; Unix nanoseconds.';
+COMMENT ON COLUMN events.received_ns IS 'Time at which Echo received it, on the clock of Echo; Unix nanoseconds.';
 COMMENT ON COLUMN events.cluster_id IS 'Cluster of the node.';
 COMMENT ON COLUMN events.node_id IS 'Node that sent it.';
 COMMENT ON COLUMN events.rank IS 'Rank within the job, counted from 0.';
 COMMENT ON COLUMN events.nranks IS 'World size: number of ranks of the job.';
 COMMENT ON COLUMN events.metric_name IS 'Name of the metric.';
-COMMENT ON COLUMN events.value_double IS 'Value of a gauge or sum with fractions, in unit.';
-COMMENT ON COLUMN events.value_int IS 'Value of a gauge or sum of whole numbers, in unit.';
+COMMENT ON COLUMN events.value_double IS 'Float value of a gauge or sum, in unit.';
+COMMENT ON COLUMN events.value_int IS 'Integer value of a gauge or sum, in unit.';
 COMMENT ON COLUMN events.attrs IS 'Attributes without a column of their own, as a JSON object.';
-COMMENT ON COLUMN events.kind IS 'Which columns hold the measurement: double, int or histogram.';
+COMMENT ON COLUMN events.kind IS 'Kind of the measurement: double, int or histogram.';
 COMMENT ON COLUMN events.comm_id IS 'Communicator, 16 hexadecimal digits.';
 COMMENT ON COLUMN events.op IS 'Collective operation.';
 COMMENT ON COLUMN events.seq_first IS 'First sequence number of the block, inclusive.';
@@ -161,18 +161,18 @@ COMMENT ON COLUMN events.count IS 'Number of samples in the distribution.';
 COMMENT ON COLUMN events.sum IS 'Sum of the samples, in unit.';
 COMMENT ON COLUMN events.min IS 'Smallest sample, in unit.';
 COMMENT ON COLUMN events.max IS 'Largest sample, in unit.';
-COMMENT ON COLUMN events.unit IS 'Unit of the metric as the sender wrote it; empty when it did not.';
+COMMENT ON COLUMN events.unit IS 'Unit of the metric as reported by the sender; empty if it reported none.';
 COMMENT ON COLUMN events.gpu_model IS 'Model of the GPU of the rank.';
 COMMENT ON COLUMN events.gpu_uuid IS 'Identity of the GPU of the rank.';
 COMMENT ON COLUMN events.namespace IS 'Kubernetes namespace.';
 COMMENT ON COLUMN events.pod IS 'Kubernetes pod.';
 COMMENT ON COLUMN events.job IS 'Job that the rank belongs to.';
-COMMENT ON COLUMN events.start_ns IS 'Beginning of the span that the point is about, Unix nanoseconds.';
+COMMENT ON COLUMN events.start_ns IS 'Beginning of the interval of the point, Unix nanoseconds.';
 COMMENT ON COLUMN events.role IS 'Role of the rank in an iteration, 16 hexadecimal digits; ranks of one job with one role are comparable.';
 COMMENT ON COLUMN events.iterations IS 'Number of iterations covered.';
 COMMENT ON COLUMN events.anchor_seq IS 'Last operation before the block that was complete on every rank.';
-COMMENT ON COLUMN events.anchor_offset_ms IS 'From that completion to the first operation of the block, milliseconds.';
-COMMENT ON COLUMN events.source IS 'Where a block of collectives was measured: host or device.';
+COMMENT ON COLUMN events.anchor_offset_ms IS 'Time from that completion to the first operation of the block, milliseconds.';
+COMMENT ON COLUMN events.source IS 'Clock that measured a block of collectives: host or device.';
 
 CREATE VIEW op_waits AS
 SELECT
@@ -193,8 +193,8 @@ JOIN origins ON origins.id = event_rows.origin
 JOIN series ON series.id = event_rows.series;
 
 COMMENT ON VIEW op_waits IS 'Sampled single operations, one row per exemplar.';
-COMMENT ON COLUMN op_waits.event_id IS 'Event that the sample came with.';
-COMMENT ON COLUMN op_waits.timestamp_ns IS 'When it happened, on the clock of the sender; Unix nanoseconds.';
+COMMENT ON COLUMN op_waits.event_id IS 'Event that the sample belongs to.';
+COMMENT ON COLUMN op_waits.timestamp_ns IS 'Time of the operation, on the clock of the sender; Unix nanoseconds.';
 COMMENT ON COLUMN op_waits.cluster_id IS 'Cluster of the node.';
 COMMENT ON COLUMN op_waits.node_id IS 'Node that sent it.';
 COMMENT ON COLUMN op_waits.rank IS 'Rank within the job, counted from 0.';
@@ -209,7 +209,7 @@ CREATE VIEW ranks AS
 SELECT cluster AS cluster_id, node AS node_id, rank, nranks, job, gpu_model, gpu_uuid, namespace, pod
 FROM origins;
 
-COMMENT ON VIEW ranks IS 'Who has sent events: one row per rank with what it says of itself, and per node that sends without a rank. One that says something new has a further row.';
+COMMENT ON VIEW ranks IS 'Senders of events: one row per rank with its attributes, and per node that sends without a rank. A sender whose attributes change has another row.';
 COMMENT ON COLUMN ranks.cluster_id IS 'Cluster of the node.';
 COMMENT ON COLUMN ranks.node_id IS 'Node that sends.';
 COMMENT ON COLUMN ranks.rank IS 'Rank within the job, counted from 0; absent for a node.';
@@ -249,8 +249,8 @@ WHERE series.metric = 'nccl.collective.wait_ms'
     AND event_rows.number IS NOT NULL
     AND event_rows.value IS NOT NULL;
 
-COMMENT ON VIEW collectives IS 'How long each rank waited in collectives (metric nccl.collective.wait_ms): one row per block of consecutive operations of one communicator and rank. Who waits least is late.';
-COMMENT ON COLUMN collectives.event_id IS 'Event that it is from.';
+COMMENT ON VIEW collectives IS 'Waiting time of each rank in collectives (metric nccl.collective.wait_ms): one row per block of consecutive operations of one communicator and rank. The rank that waits least is late.';
+COMMENT ON COLUMN collectives.event_id IS 'Event of the block.';
 COMMENT ON COLUMN collectives.ended_at IS 'End of the block on the clock of the sender, UTC.';
 COMMENT ON COLUMN collectives.timestamp_ns IS 'The same, Unix nanoseconds.';
 COMMENT ON COLUMN collectives.cluster_id IS 'Cluster of the node.';
@@ -260,13 +260,13 @@ COMMENT ON COLUMN collectives.rank IS 'Rank within the job, counted from 0.';
 COMMENT ON COLUMN collectives.nranks IS 'World size: number of ranks of the job.';
 COMMENT ON COLUMN collectives.comm_id IS 'Communicator, 16 hexadecimal digits.';
 COMMENT ON COLUMN collectives.op IS 'Collective operation.';
-COMMENT ON COLUMN collectives.source IS 'Where it was measured: host or device.';
+COMMENT ON COLUMN collectives.source IS 'Clock that measured it: host or device.';
 COMMENT ON COLUMN collectives.seq_first IS 'First sequence number of the block, inclusive; the same for all ranks.';
 COMMENT ON COLUMN collectives.seq_last IS 'Last sequence number of the block, inclusive.';
 COMMENT ON COLUMN collectives.iterations IS 'Number of iterations covered.';
 COMMENT ON COLUMN collectives.n_ops IS 'Number of operations in the block.';
-COMMENT ON COLUMN collectives.wait_sum_ms IS 'Time waited in all of them, milliseconds.';
-COMMENT ON COLUMN collectives.wait_mean_ms IS 'Time waited per operation, milliseconds.';
+COMMENT ON COLUMN collectives.wait_sum_ms IS 'Total waiting time, milliseconds.';
+COMMENT ON COLUMN collectives.wait_mean_ms IS 'Waiting time per operation, milliseconds.';
 COMMENT ON COLUMN collectives.wait_min_ms IS 'Shortest wait, milliseconds.';
 COMMENT ON COLUMN collectives.wait_max_ms IS 'Longest wait, milliseconds.';
 
@@ -278,11 +278,11 @@ COMMENT ON VIEW dropped_slices IS 'Slices of received time whose events were del
 COMMENT ON COLUMN dropped_slices.from_ns IS 'Beginning of the slice on the clock of Echo, Unix nanoseconds, inclusive.';
 COMMENT ON COLUMN dropped_slices.until_ns IS 'End of the slice, exclusive.';
 COMMENT ON COLUMN dropped_slices.n_events IS 'Events deleted.';
-COMMENT ON COLUMN dropped_slices.dropped_ns IS 'When the last of them was deleted, on the clock of Echo; Unix nanoseconds.';
-COMMENT ON COLUMN dropped_slices.reason IS 'Which limit asked for it: age, size or floor.';
+COMMENT ON COLUMN dropped_slices.dropped_ns IS 'Time at which the last of them was deleted, on the clock of Echo; Unix nanoseconds.';
+COMMENT ON COLUMN dropped_slices.reason IS 'Limit that caused the deletion: age, size or floor.';
 
--- What Echo concluded from the events. Rows are only added: the one with the highest revision counts, the earlier ones
--- say what Echo held true before.
+-- Detector output. Rows are only added: the one with the highest revision is current, the earlier ones are
+-- previous states.
 
 CREATE TABLE verdict_rows (
     revision           UBIGINT  NOT NULL,
@@ -335,7 +335,7 @@ CREATE TABLE lost_rows (
     n_ranks          UINTEGER NOT NULL,
     iterations       DOUBLE   NOT NULL,
     lost_gpu_ms      DOUBLE   NOT NULL,
-    peer_wait_gpu_ms DOUBLE,           -- absent when a rank does not tell
+    peer_wait_gpu_ms DOUBLE,           -- NULL if a rank does not report it
     saved_gpu_ms     DOUBLE   NOT NULL
 );
 
@@ -347,9 +347,9 @@ CREATE TABLE policy_rows (
     encoded     BLOB    NOT NULL
 );
 
--- How far the detector has come, so that it goes on there after a restart instead of judging all that is stored again.
+-- Progress of the detector, so that it resumes there after a restart instead of judging all events again.
 CREATE TABLE judged_rows (
-    event_id UBIGINT NOT NULL    -- number of the last event that the stored conclusions rest on
+    event_id UBIGINT NOT NULL    -- number of the last event that the stored output is based on
 );
 INSERT INTO judged_rows VALUES (0);
 
@@ -404,41 +404,41 @@ QUALIFY row_number() OVER (PARTITION BY incident_id ORDER BY revision DESC) = 1;
 COMMENT ON VIEW verdicts IS 'The latest state of each incident.';
 COMMENT ON COLUMN verdicts.incident_id IS 'The incident, 16 hexadecimal digits.';
 COMMENT ON COLUMN verdicts.revision IS 'Number of this state, growing over all incidents.';
-COMMENT ON COLUMN verdicts.revised_ns IS 'When Echo stored this state, on the clock of Echo; Unix nanoseconds.';
+COMMENT ON COLUMN verdicts.revised_ns IS 'Time at which Echo stored this state, on the clock of Echo; Unix nanoseconds.';
 COMMENT ON COLUMN verdicts.cluster_id IS 'Cluster of the cohort.';
 COMMENT ON COLUMN verdicts.job IS 'Job of the cohort.';
 COMMENT ON COLUMN verdicts.cohort IS 'Cohort whose ranks were compared.';
 COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, stage_imbalance, data_imbalance, network, stall, hang, identity_conflict or inconclusive.';
-COMMENT ON COLUMN verdicts.finding_reason IS 'What is known of a condition beyond its kind.';
+COMMENT ON COLUMN verdicts.finding_reason IS 'Details of a condition.';
 COMMENT ON COLUMN verdicts.rank IS 'Rank that holds back the cohort.';
 COMMENT ON COLUMN verdicts.node_id IS 'Node of that rank.';
 COMMENT ON COLUMN verdicts.gpu_uuid IS 'GPU of that rank.';
 COMMENT ON COLUMN verdicts.class IS 'Class of the cause: host, device, network, mixed or inconclusive.';
-COMMENT ON COLUMN verdicts.signal IS 'Signal that convicted the rank.';
-COMMENT ON COLUMN verdicts.lag_ms IS 'How much later than the median of its peers it is, milliseconds per iteration.';
+COMMENT ON COLUMN verdicts.signal IS 'Signal that identified the rank.';
+COMMENT ON COLUMN verdicts.lag_ms IS 'Lag behind the median of its peers, milliseconds per iteration.';
 COMMENT ON COLUMN verdicts.z IS 'Modified z-score of that lag.';
 COMMENT ON COLUMN verdicts.state IS 'open or cleared.';
 COMMENT ON COLUMN verdicts.first_seen_ns IS 'Beginning of the first affected iteration, event time in Unix nanoseconds.';
 COMMENT ON COLUMN verdicts.last_seen_ns IS 'End of the last affected iteration, event time in Unix nanoseconds.';
-COMMENT ON COLUMN verdicts.raised_ns IS 'When there was enough evidence, event time in Unix nanoseconds.';
+COMMENT ON COLUMN verdicts.raised_ns IS 'Time at which there was enough evidence, event time in Unix nanoseconds.';
 COMMENT ON COLUMN verdicts.first_iteration IS 'First iteration affected, counted from the first that Echo saw.';
 COMMENT ON COLUMN verdicts.raised_iteration IS 'Iteration at which it was raised.';
 COMMENT ON COLUMN verdicts.cleared_iteration IS 'Iteration at which it was cleared.';
-COMMENT ON COLUMN verdicts.occurrences IS 'How often it came back, plus one.';
-COMMENT ON COLUMN verdicts.effect_ratio IS 'How much longer an iteration takes than when healthy, as a share of the healthy period.';
+COMMENT ON COLUMN verdicts.occurrences IS 'Number of occurrences, including the first.';
+COMMENT ON COLUMN verdicts.effect_ratio IS 'Slowdown of an iteration, as a share of the healthy period.';
 COMMENT ON COLUMN verdicts.period_ms IS 'Duration of an iteration during the incident, milliseconds.';
-COMMENT ON COLUMN verdicts.baseline IS 'How the healthy period is known: history or none.';
+COMMENT ON COLUMN verdicts.baseline IS 'Origin of the healthy period: history or none.';
 COMMENT ON COLUMN verdicts.baseline_period_ms IS 'Healthy duration of an iteration, milliseconds.';
-COMMENT ON COLUMN verdicts.confidence IS 'How sure Echo is, 0 to 1.';
-COMMENT ON COLUMN verdicts.reason IS 'Why, in one sentence.';
-COMMENT ON COLUMN verdicts.cleared_ns IS 'When it was cleared, event time in Unix nanoseconds.';
-COMMENT ON COLUMN verdicts.provisional IS 'Raised at once because it was grave, before it had persisted.';
-COMMENT ON COLUMN verdicts.severity IS 'How grave the damage is: info, warn or critical.';
+COMMENT ON COLUMN verdicts.confidence IS 'Confidence in the finding, 0 to 1.';
+COMMENT ON COLUMN verdicts.reason IS 'Reason for the finding, in one sentence.';
+COMMENT ON COLUMN verdicts.cleared_ns IS 'Time at which it was cleared, event time in Unix nanoseconds.';
+COMMENT ON COLUMN verdicts.provisional IS 'Whether it was raised at once because it was severe, before it had persisted.';
+COMMENT ON COLUMN verdicts.severity IS 'Severity: info, warn or critical.';
 COMMENT ON COLUMN verdicts.stability IS 'Share of the blocks since the beginning that were affected, 0 to 1.';
-COMMENT ON COLUMN verdicts.source IS 'Where the lag of the culprit was measured: host or device.';
-COMMENT ON COLUMN verdicts.victims IS 'Ranks that look late only because they wait for the culprit.';
-COMMENT ON COLUMN verdicts.ranks IS 'Ranks that a condition is about; empty for everybody.';
-COMMENT ON COLUMN verdicts.inputs IS 'What the judgement rested on, a JSON object; absent where inputs were not kept.';
+COMMENT ON COLUMN verdicts.source IS 'Clock that measured the lag of the culprit: host or device.';
+COMMENT ON COLUMN verdicts.victims IS 'Ranks that appear late only because they wait for the culprit.';
+COMMENT ON COLUMN verdicts.ranks IS 'Ranks affected by a condition; empty for all ranks.';
+COMMENT ON COLUMN verdicts.inputs IS 'Inputs of the judgement, a JSON object; NULL if they were not kept.';
 
 CREATE VIEW lost_time AS
 SELECT
@@ -463,31 +463,31 @@ COMMENT ON COLUMN lost_time.node_id IS 'Node.';
 COMMENT ON COLUMN lost_time.gpu_model IS 'Model of the GPUs.';
 COMMENT ON COLUMN lost_time.from_ns IS 'Beginning of the interval, event time in Unix nanoseconds, inclusive.';
 COMMENT ON COLUMN lost_time.to_ns IS 'End of the interval, event time in Unix nanoseconds, exclusive.';
-COMMENT ON COLUMN lost_time.n_ranks IS 'GPUs that took part.';
+COMMENT ON COLUMN lost_time.n_ranks IS 'Number of GPUs.';
 COMMENT ON COLUMN lost_time.iterations IS 'Iterations in the interval.';
 COMMENT ON COLUMN lost_time.lost_gpu_ms IS 'GPU time lost by all of them together because the job was slower (job delay), milliseconds; noise makes single intervals negative.';
-COMMENT ON COLUMN lost_time.peer_wait_gpu_ms IS 'The part of it that they spent blocked because others were late (peer wait), milliseconds; never to be added to lost_gpu_ms.';
-COMMENT ON COLUMN lost_time.saved_gpu_ms IS 'The part of it that would not have been lost had this culprit alone been well, milliseconds.';
+COMMENT ON COLUMN lost_time.peer_wait_gpu_ms IS 'Part of lost_gpu_ms spent blocked because others were late (peer wait), milliseconds; must not be added to lost_gpu_ms.';
+COMMENT ON COLUMN lost_time.saved_gpu_ms IS 'Part of lost_gpu_ms that would not have been lost if this culprit alone had been healthy, milliseconds.';
 
 CREATE VIEW policies AS
 SELECT cluster AS cluster_id, version, computed_ns, encoded
 FROM policy_rows;
 
-COMMENT ON VIEW policies IS 'Policies as they were published.';
-COMMENT ON COLUMN policies.cluster_id IS 'Cluster that it was for.';
+COMMENT ON VIEW policies IS 'Published policies.';
+COMMENT ON COLUMN policies.cluster_id IS 'Cluster of the policy.';
 COMMENT ON COLUMN policies.version IS 'Version of the set.';
-COMMENT ON COLUMN policies.computed_ns IS 'Event time that it was computed at, Unix nanoseconds.';
+COMMENT ON COLUMN policies.computed_ns IS 'Event time at which it was computed, Unix nanoseconds.';
 COMMENT ON COLUMN policies.encoded IS 'The policy set as it was sent, Protocol Buffers.';
 
 CREATE VIEW judged AS
 SELECT max(event_id) AS event_id
 FROM judged_rows;
 
-COMMENT ON VIEW judged IS 'How far the detector has come: what it concluded is stored, and rests on the events up to this number.';
+COMMENT ON VIEW judged IS 'Progress of the detector: its stored output is based on the events up to this number.';
 COMMENT ON COLUMN judged.event_id IS 'Number of the last event judged.';
 
--- Costs of whole hours, stored when the hour is over, so that they outlive the events that they rest on. Rows are only added:
--- of an hour and cluster the rows with the highest revision count, the earlier ones say what was held true before.
+-- Hourly costs, stored when the hour is over, so that they outlive the events that they are based on. Rows are
+-- only added: for an hour and cluster the rows with the highest revision are current.
 
 CREATE TABLE cost_hour_rows (
     hour_ns         BIGINT   NOT NULL,
@@ -497,13 +497,13 @@ CREATE TABLE cost_hour_rows (
     revision        UBIGINT  NOT NULL,
     computed_ns     BIGINT   NOT NULL,
     gpus            UINTEGER NOT NULL,
-    allocated_us    BIGINT   NOT NULL,    -- whole microseconds, so that sums are exact
+    allocated_us    BIGINT   NOT NULL,    -- integer microseconds, so that sums are exact
     lost_us         BIGINT   NOT NULL,
     ranks_reporting UINTEGER NOT NULL,
     ranks_expected  UINTEGER NOT NULL
 );
 
--- Hours in which something was stored since they were closed; written in the same transaction as what was stored.
+-- Hours that changed since they were closed; written in the same transaction as the change.
 CREATE TABLE due_hour_rows (
     hour_ns BIGINT NOT NULL
 );
@@ -525,20 +525,20 @@ SELECT
     computed_ns
 FROM cost_hour_rows;
 
-COMMENT ON VIEW cost_hour_history IS 'Every revision of every closed hour: late data and late conclusions give an hour a further one.';
+COMMENT ON VIEW cost_hour_history IS 'Every revision of every closed hour: late data and late verdicts add a revision.';
 COMMENT ON COLUMN cost_hour_history.hour_ns IS 'Beginning of the hour, event time in Unix nanoseconds.';
 COMMENT ON COLUMN cost_hour_history.cluster_id IS 'Cluster of the node.';
 COMMENT ON COLUMN cost_hour_history.node_id IS 'Node.';
 COMMENT ON COLUMN cost_hour_history.gpu_model IS 'Model of the GPUs.';
 COMMENT ON COLUMN cost_hour_history.lost_gpu_hours IS 'GPU-hours lost, never below 0 for one incident in one hour.';
 COMMENT ON COLUMN cost_hour_history.allocated_gpu_hours IS 'GPU-hours in which ranks reported, from the first to the last event of each.';
-COMMENT ON COLUMN cost_hour_history.lost_us IS 'The same as lost_gpu_hours in whole microseconds, whose sums are exact.';
-COMMENT ON COLUMN cost_hour_history.allocated_us IS 'The same as allocated_gpu_hours in whole microseconds.';
+COMMENT ON COLUMN cost_hour_history.lost_us IS 'lost_gpu_hours in integer microseconds, whose sums are exact.';
+COMMENT ON COLUMN cost_hour_history.allocated_us IS 'allocated_gpu_hours in integer microseconds.';
 COMMENT ON COLUMN cost_hour_history.gpus IS 'Ranks on these GPUs that reported.';
 COMMENT ON COLUMN cost_hour_history.ranks_reporting IS 'Ranks of the whole cluster that reported in the hour.';
 COMMENT ON COLUMN cost_hour_history.ranks_expected IS 'Ranks that the reporting jobs of the cluster have.';
 COMMENT ON COLUMN cost_hour_history.revision IS 'Number of the revision of this hour and cluster, from 1.';
-COMMENT ON COLUMN cost_hour_history.computed_ns IS 'When it was computed, on the clock of Echo; Unix nanoseconds.';
+COMMENT ON COLUMN cost_hour_history.computed_ns IS 'Time at which it was computed, on the clock of Echo; Unix nanoseconds.';
 
 CREATE VIEW cost_hours AS
 WITH per_incident AS (
@@ -590,10 +590,10 @@ COMMENT ON COLUMN cost_hours.node_id IS 'Node.';
 COMMENT ON COLUMN cost_hours.gpu_model IS 'Model of the GPUs.';
 COMMENT ON COLUMN cost_hours.lost_gpu_hours IS 'GPU-hours lost, never below 0 for one incident in one hour.';
 COMMENT ON COLUMN cost_hours.allocated_gpu_hours IS 'GPU-hours in which ranks reported, from the first to the last event of each.';
-COMMENT ON COLUMN cost_hours.lost_us IS 'The same as lost_gpu_hours in whole microseconds, whose sums are exact.';
-COMMENT ON COLUMN cost_hours.allocated_us IS 'The same as allocated_gpu_hours in whole microseconds.';
+COMMENT ON COLUMN cost_hours.lost_us IS 'lost_gpu_hours in integer microseconds, whose sums are exact.';
+COMMENT ON COLUMN cost_hours.allocated_us IS 'allocated_gpu_hours in integer microseconds.';
 COMMENT ON COLUMN cost_hours.gpus IS 'Ranks on these GPUs that reported.';
 COMMENT ON COLUMN cost_hours.ranks_reporting IS 'Ranks of the whole cluster that reported in the hour.';
 COMMENT ON COLUMN cost_hours.ranks_expected IS 'Ranks that the reporting jobs of the cluster have.';
 COMMENT ON COLUMN cost_hours.revision IS 'Number of the revision of this hour and cluster, from 1; absent while the hour is not closed.';
-COMMENT ON COLUMN cost_hours.computed_ns IS 'When it was computed, on the clock of Echo; Unix nanoseconds.';
+COMMENT ON COLUMN cost_hours.computed_ns IS 'Time at which it was computed, on the clock of Echo; Unix nanoseconds.';

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Probes on library functions: one program for every entry, one for every return. What a function is, says its attach cookie,
- * so a new function is a row of a table in the agent and no new program.
+ * Probes on library functions: one program for all entries, one for all returns. The attach
+ * cookie contains the properties of the function, so a new function is a row of a table in the
+ * agent and not a new program.
  *
- * Nothing in this object needs the kernel's types: it loads where BTF is hidden. A single CO-RE relocation or kernel function
- * would make the whole object fail there, which is why the scheduler's half is an object of its own.
+ * Nothing in this object needs the kernel's types: it loads where BTF is hidden. A single CO-RE
+ * relocation or kernel function would make the whole object fail there, which is why the host
+ * programs are a separate object.
  */
 #include "layout.h"
 
@@ -12,9 +14,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define RING_BYTES (1 << 20)
 #define ID_WORDS 16
-/* Where a `struct ibv_async_event` has its type: behind the 8 bytes that say what it happened to. */
+/* Offset of the type in a `struct ibv_async_event`: after the 8 bytes that identify the object. */
 #define ASYNC_EVENT_TYPE 8
-/* Results after which a new communicator can be used: ncclSuccess, and ncclInProgress of a non-blocking one. */
+/* Results after which a new communicator can be used: ncclSuccess, and ncclInProgress of a
+ * non-blocking one. */
 #define NCCL_SUCCESS 0
 #define NCCL_IN_PROGRESS 7
 
@@ -41,7 +44,7 @@ struct {
 	__type(value, struct comm);
 } comms SEC(".maps");
 
-/* Processes whose waits are of interest: those that have called NCCL. */
+/* Traced processes, whose waits are reported: those that have called NCCL. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -70,7 +73,8 @@ struct {
 	__type(value, u64);
 } losses SEC(".maps");
 
-/* What of the losses an agent has told already: what is lost between two agents is told by the later one. No program uses it. */
+/* Losses that an agent has already reported: losses between two agents are reported by the later
+ * one. No program uses it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, LOSSES);
@@ -78,12 +82,12 @@ struct {
 	__type(value, u64);
 } losses_told SEC(".maps");
 
-/* A wake-up per event costs the traced rank up to two microseconds. The agent looks every few dozen milliseconds anyway and is woken only
- * when it would come too late. */
+/* A wake-up per event costs the traced rank up to two microseconds. The agent polls every few dozen
+ * milliseconds anyway and is woken only when that would be too late. */
 #define WAKE_UP_FLAGS \
 	(bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > RING_BYTES / 2 ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP)
 
-static __always_inline void lose(u32 why)
+static __always_inline void count_loss(u32 why)
 {
 	u64 *count = bpf_map_lookup_elem(&losses, &why);
 	if (count)
@@ -94,11 +98,11 @@ static __always_inline void lose(u32 why)
 #define STACK(regs) ((regs)->sp + sizeof(u64))
 #define RESULT(regs) ((regs)->ax)
 
-static __always_inline u64 stacked(const struct pt_regs *regs, u32 n)
+static __always_inline u64 stack_argument(const struct pt_regs *regs, u32 n)
 {
 	u64 value = 0;
 	if (bpf_probe_read_user(&value, sizeof(value), (void *)(STACK(regs) + n * sizeof(u64))))
-		lose(LOSS_UNREADABLE);
+		count_loss(LOSS_UNREADABLE);
 	return value;
 }
 
@@ -111,8 +115,8 @@ static __always_inline u64 argument(const struct pt_regs *regs, u32 index)
 	case 3: return regs->cx;
 	case 4: return regs->r8;
 	case 5: return regs->r9;
-	case 6: return stacked(regs, 0);
-	case 7: return stacked(regs, 1);
+	case 6: return stack_argument(regs, 0);
+	case 7: return stack_argument(regs, 1);
 	default: return 0;
 	}
 }
@@ -145,14 +149,14 @@ static __always_inline u64 mix(u64 word)
 	return word ^ (word >> 31);
 }
 
-/* All 128 bytes count: the first eight of two unique ids of one host can be the same. */
+/* Hashes all 128 bytes: the first eight of two unique ids of one host can be equal. */
 static __always_inline u64 hash_unique_id(u64 address)
 {
 	u64 words[ID_WORDS];
 	u64 hash = 0;
 
 	if (bpf_probe_read_user(words, sizeof(words), (void *)address)) {
-		lose(LOSS_UNREADABLE);
+		count_loss(LOSS_UNREADABLE);
 		return 0;
 	}
 #pragma unroll
@@ -161,18 +165,18 @@ static __always_inline u64 hash_unique_id(u64 address)
 	return hash;
 }
 
-static __always_inline void sum_up(u32 tgid, u32 op, u64 bytes, u64 duration_ns)
+static __always_inline void add_to_sum(u32 tgid, u32 op, u64 bytes, u64 duration_ns)
 {
 	struct sum_key key = {.tgid = tgid, .op = op};
 	struct sum *sum = bpf_map_lookup_elem(&sums, &key);
 
 	if (!sum) {
 		struct sum zero = {};
-		/* Two CPUs may both come first, and both are right. */
+		/* Two CPUs may both insert first, which is harmless. */
 		bpf_map_update_elem(&sums, &key, &zero, BPF_NOEXIST);
 		sum = bpf_map_lookup_elem(&sums, &key);
 		if (!sum) {
-			lose(LOSS_SUMS);
+			count_loss(LOSS_SUMS);
 			return;
 		}
 	}
@@ -183,20 +187,20 @@ static __always_inline void sum_up(u32 tgid, u32 op, u64 bytes, u64 duration_ns)
 		sum->longest_ns = duration_ns;
 }
 
-/* Notes that a thread calls the libraries, and whether it waits there. */
+/* Records that a thread calls the libraries, and whether it waits there. */
 static __always_inline void follow_thread(u64 pid_tgid, bool waits)
 {
 	u32 tid = pid_tgid;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
-	/* Numbers of threads are used again. */
+	/* Thread ids are reused. */
 	if (thread && thread->tgid == pid_tgid >> 32) {
 		thread->waits = waits;
 		return;
 	}
 	struct thread first = {.tgid = pid_tgid >> 32, .waits = waits};
 	if (bpf_map_update_elem(&threads, &tid, &first, BPF_ANY))
-		lose(LOSS_THREADS);
+		count_loss(LOSS_THREADS);
 }
 
 static __always_inline u64 child_id(struct comm *parent, struct call *call)
@@ -239,8 +243,8 @@ static __always_inline void identify(struct pt_regs *regs, u32 tgid, u32 flags, 
 		bpf_map_delete_elem(&comms, &key);
 }
 
-/* Copies are told apart by their direction, events by their type: the libraries' own numbers. */
-static __always_inline u32 kind_of(struct pt_regs *regs, u64 cookie)
+/* Direction of a copy or type of an event, in the libraries' own numbering. */
+static __always_inline u32 read_kind(struct pt_regs *regs, u64 cookie)
 {
 	u64 kind = argument(regs, COOKIE_PLACE(cookie, PLACE_KIND));
 	u32 type = ~0;
@@ -248,22 +252,22 @@ static __always_inline u32 kind_of(struct pt_regs *regs, u64 cookie)
 	if (!(COOKIE_FLAGS(cookie) & FLAG_KIND_BEHIND))
 		return kind;
 	if (bpf_probe_read_user(&type, sizeof(type), (void *)(kind + ASYNC_EVENT_TYPE)))
-		lose(LOSS_UNREADABLE);
+		count_loss(LOSS_UNREADABLE);
 	return type;
 }
 
-/* Passes on what the plugin has put together. Of whom it is, the kernel says. */
-static __always_inline int tell_ran(struct pt_regs *regs, u64 pid_tgid)
+/* Passes on a record of the plugin. The kernel identifies its process. */
+static __always_inline int submit_plugin_record(struct pt_regs *regs, u64 pid_tgid)
 {
 	struct ran_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
 	if (!event) {
-		lose(LOSS_RING);
+		count_loss(LOSS_RING);
 		return 0;
 	}
 	if (bpf_probe_read_user(event->record, sizeof(event->record), (void *)argument(regs, 0))) {
 		bpf_ringbuf_discard(event, 0);
-		lose(LOSS_UNREADABLE);
+		count_loss(LOSS_UNREADABLE);
 		return 0;
 	}
 	event->seen_ns = bpf_ktime_get_ns();
@@ -285,21 +289,21 @@ static __always_inline int enter(struct pt_regs *regs)
 	u32 one = 1;
 
 	if (flags & FLAG_RECORDS)
-		return tell_ran(regs, pid_tgid);
+		return submit_plugin_record(regs, pid_tgid);
 	if (flags & (FLAG_WAITS | FLAG_COUNTS)) {
 		if (!bpf_map_lookup_elem(&traced, &tgid))
 			return 0;
 	} else if (!bpf_map_lookup_elem(&traced, &tgid) && bpf_map_update_elem(&traced, &tgid, &one, BPF_ANY)) {
-		lose(LOSS_TRACED);
+		count_loss(LOSS_TRACED);
 	}
 	if (flags & FLAG_COUNTS) {
-		u32 kind = kind_of(regs, cookie) & 0xff;
-		sum_up(tgid, COOKIE_OP(cookie) | kind << 8, argument(regs, COOKIE_PLACE(cookie, PLACE_COUNT)), 0);
+		u32 kind = read_kind(regs, cookie) & 0xff;
+		add_to_sum(tgid, COOKIE_OP(cookie) | kind << 8, argument(regs, COOKIE_PLACE(cookie, PLACE_COUNT)), 0);
 		return 0;
 	}
 	outer = bpf_map_lookup_elem(&in_flight, &key);
-	/* Another function of the class: this call is a part of that one. The same function: a thread that never returned
-	 * left the entry behind. */
+	/* Another function of the class: this call is a part of that one. The same function: the entry is
+	 * left from a call that never returned. */
 	if (outer && outer->cookie != cookie)
 		return 0;
 	if (follows_threads)
@@ -314,18 +318,18 @@ static __always_inline int enter(struct pt_regs *regs)
 	call.peer = argument(regs, COOKIE_PLACE(cookie, PLACE_PEER));
 	call.kind = argument(regs, COOKIE_PLACE(cookie, PLACE_KIND));
 	if (flags & FLAG_MAKES_COMM) {
-		/* Of a split nobody knows the outcome yet; its key is the best guess at the rank. */
+		/* The outcome of a split is not known yet; its key is the best guess of the rank. */
 		call.rank = flags & FLAG_SPLITS ? call.datatype : (u32)call.peer;
 		call.nranks = argument(regs, COOKIE_PLACE(cookie, PLACE_NRANKS));
 	}
 	identify(regs, tgid, flags, &call);
 	if (bpf_map_update_elem(&in_flight, &key, &call, BPF_ANY))
-		lose(LOSS_IN_FLIGHT);
+		count_loss(LOSS_IN_FLIGHT);
 	return 0;
 }
 
-/* The new communicator lies where the caller's pointer points to, once the call has gone well. */
-static __always_inline u64 made(u32 tgid, struct call *call, s32 result)
+/* Reads the new communicator through the caller's pointer if the call succeeded. */
+static __always_inline u64 read_new_comm(u32 tgid, struct call *call, s32 result)
 {
 	struct comm_key key = {.tgid = tgid};
 	struct comm comm = {.id = call->comm_id, .rank = call->rank, .nranks = call->nranks};
@@ -333,20 +337,20 @@ static __always_inline u64 made(u32 tgid, struct call *call, s32 result)
 	if (result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS)
 		return 0;
 	if (bpf_probe_read_user(&key.pointer, sizeof(key.pointer), (void *)call->comm)) {
-		lose(LOSS_UNREADABLE);
+		count_loss(LOSS_UNREADABLE);
 		return 0;
 	}
 	if (key.pointer && comm.id && bpf_map_update_elem(&comms, &key, &comm, BPF_ANY))
-		lose(LOSS_COMMS);
+		count_loss(LOSS_COMMS);
 	return key.pointer;
 }
 
-static __always_inline void tell(const struct call *call, u64 pid_tgid, u64 comm, s32 result, u64 duration_ns)
+static __always_inline void submit_call(const struct call *call, u64 pid_tgid, u64 comm, s32 result, u64 duration_ns)
 {
 	struct call_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
 	if (!event) {
-		lose(LOSS_RING);
+		count_loss(LOSS_RING);
 		return;
 	}
 	event->entered_ns = call->entered_ns;
@@ -382,15 +386,15 @@ static __always_inline int leave(struct pt_regs *regs)
 	if (!call || call->cookie != cookie)
 		return 0;
 	duration_ns = bpf_ktime_get_ns() - call->entered_ns;
-	sum_up(pid_tgid >> 32, COOKIE_OP(cookie), 0, duration_ns);
+	add_to_sum(pid_tgid >> 32, COOKIE_OP(cookie), 0, duration_ns);
 	comm = call->comm;
 	if (flags & FLAG_MAKES_COMM)
-		comm = made(pid_tgid >> 32, call, RESULT(regs));
+		comm = read_new_comm(pid_tgid >> 32, call, RESULT(regs));
 	if (!(flags & FLAG_QUIET) && !(flags & FLAG_WAITS && duration_ns < min_wait_ns))
-		tell(call, pid_tgid, comm, RESULT(regs), duration_ns);
+		submit_call(call, pid_tgid, comm, RESULT(regs), duration_ns);
 	if (follows_threads && flags & FLAG_WAITS)
 		follow_thread(pid_tgid, false);
-	/* Last, so that the agent finds a call here or in the ring at any time. */
+	/* Last, so that a call is always in this map, in the ring, or in both. */
 	bpf_map_delete_elem(&in_flight, &key);
 	return 0;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * What the kernel does to traced processes: who takes their CPU, how long their disks take. Counted in the kernel, read by the
- * agent when it looks; no event ever leaves this object. It needs BTF, and the agent does without it where there is none.
+ * Host activity of traced processes: preemption, run queue, disk and memory. Counted in the
+ * kernel and read by the agent when it polls; this object emits no events. It needs BTF, and the
+ * agent runs without it where BTF is missing.
  */
 #include "layout.h"
 #include <bpf/bpf_core_read.h>
@@ -24,7 +25,7 @@ struct task_struct___before_5_14 {
 
 struct request;
 
-/* These three are the maps of the calls object; the agent puts one in the place of the other before loading. */
+/* These three are shared with the calls object; the agent substitutes its maps before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -65,7 +66,8 @@ struct {
 	__type(value, struct started);
 } block_requests SEC(".maps");
 
-/* A retransmission happens in whatever process the timer interrupts, so it is counted for the host. */
+/* A retransmission runs in whichever process the timer interrupts, so it is counted for the
+ * host. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -100,7 +102,7 @@ static __always_inline u64 state_of(struct task_struct *task)
 	return BPF_CORE_READ(before, state);
 }
 
-static __always_inline void went(struct task_struct *prev, bool preempt, u64 now_ns)
+static __always_inline void switched_out(struct task_struct *prev, bool preempt, u64 now_ns)
 {
 	u32 tid = prev->pid;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
@@ -118,7 +120,7 @@ static __always_inline void went(struct task_struct *prev, bool preempt, u64 now
 	thread->preempted = preempt || state == 0;
 }
 
-static __always_inline void came(struct task_struct *next, u64 now_ns)
+static __always_inline void switched_in(struct task_struct *next, u64 now_ns)
 {
 	u32 tid = next->pid;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
@@ -133,7 +135,7 @@ static __always_inline void came(struct task_struct *next, u64 now_ns)
 	} else if (sum) {
 		u64 runnable_ns = thread->runnable_ns > thread->away_ns ? thread->runnable_ns : now_ns;
 		sum->run_queue_ns += now_ns - runnable_ns;
-		/* A thread that waits for the GPU is not held up by its host. */
+		/* A thread that waits for the GPU is not delayed by its host. */
 		if (!thread->waits)
 			sum->off_cpu_ns += runnable_ns - thread->away_ns;
 	}
@@ -145,8 +147,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 {
 	u64 now_ns = bpf_ktime_get_ns();
 
-	went(prev, preempt, now_ns);
-	came(next, now_ns);
+	switched_out(prev, preempt, now_ns);
+	switched_in(next, now_ns);
 	return 0;
 }
 

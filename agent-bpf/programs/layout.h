@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the programs and the agent share: every layout here has its twin in src/layout.rs, and a test compares their sizes. */
+/* Data shared by programs and agent: every struct here has a counterpart in src/layout.rs, and a
+ * test compares their sizes. */
 #pragma once
 
 #include "types.h"
 
-/* An attach cookie says what a probed function is: op (8 bits), class (8), flags (16), then eight places of four bits each
- * that name the argument with that meaning. NO_ARGUMENT stands for "it has none". */
+/* Attach cookie with the properties of a probed function: op (8 bits), class (8), flags (16),
+ * then eight argument indexes of four bits each, one per meaning. NO_ARGUMENT marks a missing
+ * argument. */
 #define NO_ARGUMENT 15
 
 #define FLAG_SEQUENCE (1 << 0)	  /* takes a sequence number of its communicator */
 #define FLAG_MAKES_COMM (1 << 1)  /* writes a new communicator through its argument `comm` */
 #define FLAG_ID_ON_STACK (1 << 2) /* takes the 128 bytes of the unique id by value */
-#define FLAG_ID_BEHIND (1 << 3)	  /* takes a pointer to them as its argument `handle` */
-#define FLAG_SPLITS (1 << 4)	  /* makes the communicator out of the one in `handle` */
-#define FLAG_ENDS_COMM (1 << 5)	  /* the communicator is gone */
-#define FLAG_WAITS (1 << 6)	  /* waits for the GPU: of interest in traced processes and when it lasts */
+#define FLAG_ID_BEHIND (1 << 3)	  /* takes a pointer to the unique id as its argument `handle` */
+#define FLAG_SPLITS (1 << 4)	  /* creates the communicator out of the one in `handle` */
+#define FLAG_ENDS_COMM (1 << 5)	  /* destroys the communicator */
+#define FLAG_WAITS (1 << 6)	  /* waits for the GPU: reported in traced processes, and only long waits */
 #define FLAG_COUNTS (1 << 7)	  /* entry only: one more call, `count` more bytes */
-#define FLAG_QUIET (1 << 8)	  /* summed up, never an event of its own */
+#define FLAG_QUIET (1 << 8)	  /* counted, never an event of its own */
 #define FLAG_KIND_BEHIND (1 << 9) /* its argument `kind` is a pointer to a `struct ibv_async_event` */
 
 #define FLAG_RECORDS (1 << 10)	  /* entry only: its first argument points to a record of the NCCL profiler plugin */
@@ -30,7 +32,7 @@ enum place { PLACE_COMM, PLACE_HANDLE, PLACE_COUNT, PLACE_DATATYPE, PLACE_REDUCE
 
 #define NO_SEQUENCE (~0ULL)
 
-/* One call, when it has returned. */
+/* Call that has returned. */
 struct call_event {
 	u64 entered_ns;
 	u64 duration_ns;
@@ -52,7 +54,8 @@ struct call_event {
 	u32 kind;
 };
 
-/* What the NCCL profiler plugin tells of one operation on a GPU: its own struct, passed on as it is. */
+/* Record of the NCCL profiler plugin about one operation on a GPU: its own struct, copied as it
+ * is. */
 #define RAN_BYTES 104
 struct ran_event {
 	u64 seen_ns;
@@ -61,13 +64,13 @@ struct ran_event {
 	u8 record[RAN_BYTES];
 };
 
-/* A thread does one call of a class at a time; what it calls inside that call is part of it. */
+/* A thread is in one call of a class at a time; calls inside it are part of it. */
 struct call_key {
 	u64 pid_tgid;
 	u64 class;
 };
 
-/* One call while it lasts. */
+/* Call in flight. */
 struct call {
 	u64 entered_ns;
 	u64 cookie;
@@ -103,7 +106,7 @@ struct sum_key {
 	u32 op;
 };
 
-/* All calls of one function in one process, on one CPU. */
+/* Counters of one function in one process, on one CPU. */
 struct sum {
 	u64 calls;
 	u64 bytes;
@@ -111,7 +114,7 @@ struct sum {
 	u64 longest_ns;
 };
 
-/* A thread that calls the libraries. */
+/* Thread that calls the libraries. */
 struct thread {
 	u32 tgid;
 	u32 waits;
@@ -120,7 +123,7 @@ struct thread {
 	u64 preempted;
 };
 
-/* What the kernel did to one process, on one CPU. */
+/* Host activity of one process, on one CPU. */
 struct host_sum {
 	u64 off_cpu_ns;
 	u64 run_queue_ns;
@@ -130,7 +133,7 @@ struct host_sum {
 	u64 block_io_ns;
 };
 
-/* Why something was not told. */
+/* Causes of losses. */
 enum loss {
 	LOSS_RING,
 	LOSS_IN_FLIGHT,

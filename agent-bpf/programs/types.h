@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The few kernel types that the programs touch. A vmlinux.h would bring 150,000 lines of one kernel; the fields below are
- * found in whatever kernel runs, by CO-RE in the host object, and by the ABI in the calls object.
+ * The few kernel types that the programs access. A vmlinux.h would add 150,000 lines of one kernel;
+ * the fields below are located in the running kernel by CO-RE in the host object, and by the ABI in
+ * the calls object.
  */
 #pragma once
 
@@ -27,5 +28,5 @@ struct pt_regs {
 	u64 sp, pc, pstate;
 };
 #else
-#error "the programs know the calling conventions of x86-64 and arm64"
+#error "unsupported architecture: the programs support the calling conventions of x86-64 and arm64"
 #endif

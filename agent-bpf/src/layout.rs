@@ -1,16 +1,17 @@
-//! What programs and agent share: the twins of the structs in `programs/layout.h`, in the byte order of the machine.
+//! Data shared by programs and agent: counterparts of the structs in `programs/layout.h`, in native
+//! byte order.
 
 mod losses;
 mod plugin_record;
 
 pub use crate::layout::losses::Losses;
-pub(crate) use crate::layout::plugin_record::EVENT_BYTES as RAN_EVENT_BYTES;
-pub use crate::layout::plugin_record::{RECORD_BYTES, RanRecord};
+pub(crate) use crate::layout::plugin_record::EVENT_BYTES as PLUGIN_EVENT_BYTES;
+pub use crate::layout::plugin_record::{PluginRecord, RECORD_BYTES};
 
-/// Number in place of "has no such argument".
+/// Argument index of functions without such an argument.
 pub const NO_ARGUMENT: u8 = 15;
 
-/// Bits that say what a probed function does.
+/// Flags of a probed function.
 pub mod flag {
     /// Takes a sequence number of its communicator.
     pub const SEQUENCE: u16 = 1 << 0;
@@ -18,17 +19,17 @@ pub mod flag {
     pub const MAKES_COMM: u16 = 1 << 1;
     /// Takes the 128 bytes of the unique id by value, on the stack.
     pub const ID_ON_STACK: u16 = 1 << 2;
-    /// Takes a pointer to them as its argument `handle`.
+    /// Takes a pointer to the unique id as its argument `handle`.
     pub const ID_BEHIND: u16 = 1 << 3;
-    /// Makes the communicator out of the one in `handle`.
+    /// Creates the communicator out of the one in `handle`.
     pub const SPLITS: u16 = 1 << 4;
-    /// The communicator is gone.
+    /// Destroys the communicator.
     pub const ENDS_COMM: u16 = 1 << 5;
-    /// Waits for the GPU: of interest in traced processes, and when it lasts.
+    /// Waits for the GPU: reported in traced processes, and only long waits.
     pub const WAITS: u16 = 1 << 6;
     /// Entry only: one more call, `count` more bytes.
     pub const COUNTS: u16 = 1 << 7;
-    /// Summed up, never an event of its own.
+    /// Counted, never an event of its own.
     pub const QUIET: u16 = 1 << 8;
     /// Its argument `kind` is a pointer to a `struct ibv_async_event`, whose type is the kind.
     pub const KIND_BEHIND: u16 = 1 << 9;
@@ -36,10 +37,10 @@ pub mod flag {
     pub const RECORDS: u16 = 1 << 10;
 }
 
-/// Which arguments of a function, from 0, have which meaning; [`NO_ARGUMENT`] where it has none.
+/// Argument indexes of a function by meaning, from 0; [`NO_ARGUMENT`] where it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
-    /// The communicator, or where a new one is written to.
+pub struct ArgumentIndexes {
+    /// Communicator, or address of the new one.
     pub comm: u8,
     /// Stream, event, unique ids or parent communicator.
     pub handle: u8,
@@ -57,8 +58,8 @@ pub struct Places {
     pub kind: u8,
 }
 
-impl Places {
-    /// None of them.
+impl ArgumentIndexes {
+    /// No arguments.
     pub const NONE: Self = Self {
         comm: NO_ARGUMENT,
         handle: NO_ARGUMENT,
@@ -71,15 +72,15 @@ impl Places {
     };
 }
 
-/// What a program has to know of the function that it stands at: 64 bits that come with every hit.
+/// Attach cookie: properties of a probed function, 64 bits that are passed with every hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie(u64);
 
 impl Cookie {
-    /// The cookie of function `op`. Of the functions of one `class` a thread is in one at a time: what it calls inside is a
-    /// part of that one.
-    pub fn new(op: u8, class: u8, flags: u16, places: Places) -> Self {
-        let Places {
+    /// Creates the cookie of function `op`. A thread is in one function of a `class` at a time:
+    /// calls inside it are part of it.
+    pub fn new(op: u8, class: u8, flags: u16, arguments: ArgumentIndexes) -> Self {
+        let ArgumentIndexes {
             comm,
             handle,
             count,
@@ -88,38 +89,38 @@ impl Cookie {
             peer,
             nranks,
             kind,
-        } = places;
+        } = arguments;
         let in_order = [comm, handle, count, datatype, reduce, peer, nranks, kind];
         let nibbles = in_order
             .iter()
             .rev()
-            .fold(0_u64, |bits, place| bits << 4 | u64::from(place & 0xf));
+            .fold(0_u64, |bits, index| bits << 4 | u64::from(index & 0xf));
         Self(u64::from(op) | u64::from(class) << 8 | u64::from(flags) << 16 | nibbles << 32)
     }
 
-    /// The bits.
+    /// Returns the bits.
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The function.
+    /// Returns the function number.
     pub fn op(self) -> u8 {
         self.0.to_le_bytes()[0]
     }
 }
 
-/// A call that has returned, or, without duration and result, one that lasts.
+/// Call that has returned, or, without duration and result, call in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallRecord {
     /// Entry, nanoseconds of `CLOCK_MONOTONIC`.
     pub entered_ns: u64,
-    /// Until it returned, nanoseconds.
+    /// Duration until the return, nanoseconds.
     pub duration_ns: u64,
     /// Inode of the cgroup (version 2) of the caller.
     pub cgroup: u64,
-    /// Communicator: its pointer.
+    /// Pointer of the communicator.
     pub comm: u64,
-    /// Hash of its unique id; 0 when it was not seen being made.
+    /// Hash of the communicator's unique id; 0 if its creation was not seen.
     pub comm_id: u64,
     /// Sequence number on its communicator, or the number of a split.
     pub seq: Option<u64>,
@@ -127,13 +128,13 @@ pub struct CallRecord {
     pub handle: u64,
     /// Elements or bytes.
     pub count: u64,
-    /// Process.
+    /// Process id.
     pub tgid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// The caller's rank in the communicator; the color of a split.
     pub rank: u32,
-    /// Ranks of the communicator; 0 when unknown.
+    /// Number of ranks of the communicator; 0 if unknown.
     pub nranks: u32,
     /// Element type, or the key of a split.
     pub datatype: u32,
@@ -141,62 +142,74 @@ pub struct CallRecord {
     pub reduce_op: u32,
     /// Peer, root or color.
     pub peer: i32,
-    /// What the function returned.
+    /// Return value of the function.
     pub result: i32,
-    /// The function, as in its cookie.
+    /// Function number, as in its cookie.
     pub op: u8,
     /// Direction of a copy.
     pub kind: u32,
 }
 
-/// A communicator of a traced process.
+/// Communicator of a traced process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommRecord {
-    /// Process.
+    /// Process id.
     pub tgid: u32,
-    /// Its pointer there.
+    /// Pointer in the process.
     pub pointer: u64,
     /// Hash of its unique id.
     pub id: u64,
     /// Sequence number of its next operation.
     pub next_seq: u64,
-    /// The process's rank in it.
+    /// Rank of the process in it.
     pub rank: u32,
-    /// Its ranks; 0 when unknown.
+    /// Number of ranks; 0 if unknown.
     pub nranks: u32,
 }
 
-/// All calls of one function in one process.
+/// Counters of one function in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallSum {
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// Bytes that they were to move.
+    /// Bytes to be moved by them.
     pub bytes: u64,
-    /// How long they took together, nanoseconds.
+    /// Total duration, nanoseconds.
     pub total_ns: u64,
-    /// The longest, nanoseconds.
+    /// Longest duration, nanoseconds.
     pub longest_ns: u64,
 }
 
-/// What the kernel did to one process since it is traced. Times are sums over its threads that call the libraries.
+/// Counters with the process and the function that they belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FunctionSum {
+    /// Process id.
+    pub tgid: u32,
+    /// Function number; the second byte is the direction of a copy, or the type of an RDMA event.
+    pub op: u32,
+    /// Counters.
+    pub sum: CallSum,
+}
+
+/// Host activity of one process since tracing began. Times are sums over its threads that call the
+/// libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostSum {
-    /// Blocked, other than in a wait for the GPU, nanoseconds.
+    /// Blocked, except in a wait for the GPU, nanoseconds.
     pub off_cpu_ns: u64,
-    /// Runnable after a wake-up, without a CPU, nanoseconds.
+    /// Runnable after a wake-up, waiting for a CPU, nanoseconds.
     pub run_queue_ns: u64,
     /// Runnable after a preemption, nanoseconds.
     pub preempted_ns: u64,
     /// Number of preemptions.
     pub preemptions: u64,
-    /// Pages.
+    /// Memory pages allocated.
     pub page_allocations: u64,
-    /// Block requests under way, nanoseconds; several at once count several times.
+    /// Time with block requests in flight, nanoseconds; concurrent requests are counted separately.
     pub block_io_ns: u64,
 }
 
-/// Reads the fields of a struct one after the other.
+/// Reader of the fields of a struct, one after the other.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -218,8 +231,8 @@ fn sequence(bits: u64) -> Option<u64> {
 }
 
 impl CallRecord {
-    /// `struct call_event`.
-    pub(crate) fn of_event(bytes: &[u8]) -> Option<Self> {
+    /// Parses a `struct call_event`.
+    pub(crate) fn from_event(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         Some(Self {
             entered_ns: fields.u64()?,
@@ -243,8 +256,8 @@ impl CallRecord {
         })
     }
 
-    /// `struct call_key` and `struct call`.
-    pub(crate) fn of_call(key: &[u8], call: &[u8]) -> Option<Self> {
+    /// Parses a `struct call_key` and a `struct call`.
+    pub(crate) fn from_map_entry(key: &[u8], call: &[u8]) -> Option<Self> {
         let pid_tgid = Fields(key).u64()?;
         let mut fields = Fields(call);
         let entered_ns = fields.u64()?;
@@ -271,8 +284,8 @@ impl CallRecord {
 }
 
 impl CommRecord {
-    /// `struct comm_key` and `struct comm`.
-    pub(crate) fn of_entry(key: &[u8], comm: &[u8]) -> Option<Self> {
+    /// Parses a `struct comm_key` and a `struct comm`.
+    pub(crate) fn from_map_entry(key: &[u8], comm: &[u8]) -> Option<Self> {
         let mut key = Fields(key);
         let (tgid, pointer) = (low(key.u64()?), key.u64()?);
         let mut fields = Fields(comm);
@@ -288,7 +301,7 @@ impl CommRecord {
 }
 
 impl CallSum {
-    /// `struct sum`, of one CPU.
+    /// Adds a `struct sum` of one CPU.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Option<()> {
         let mut fields = Fields(bytes);
         self.calls += fields.u64()?;
@@ -300,7 +313,7 @@ impl CallSum {
 }
 
 impl HostSum {
-    /// `struct host_sum`, of one CPU.
+    /// Adds a `struct host_sum` of one CPU.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Option<()> {
         let mut fields = Fields(bytes);
         self.off_cpu_ns += fields.u64()?;
@@ -313,18 +326,18 @@ impl HostSum {
     }
 }
 
-/// `struct sum_key`: process and function.
+/// Parses a `struct sum_key`: process and function.
 pub(crate) fn sum_key(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut fields = Fields(bytes);
     Some((fields.u32()?, fields.u32()?))
 }
 
-/// The process of a `struct thread`.
+/// Returns the process of a `struct thread`.
 pub(crate) fn thread_tgid(bytes: &[u8]) -> Option<u32> {
     Fields(bytes).u32()
 }
 
-/// A key or value of one number.
+/// Parses a key or value that is one number.
 pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
     Fields(bytes).u64()
 }
@@ -343,27 +356,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_holds_what_the_programs_take_out_of_it() {
-        let places = Places {
+    fn a_cookie_has_the_bit_layout_of_the_programs() {
+        let arguments = ArgumentIndexes {
             comm: 5,
             handle: 6,
             kind: 3,
-            ..Places::NONE
+            ..ArgumentIndexes::NONE
         };
-        let bits = Cookie::new(7, 2, flag::WAITS | flag::SEQUENCE, places).to_bits();
+        let bits = Cookie::new(7, 2, flag::WAITS | flag::SEQUENCE, arguments).to_bits();
         assert_eq!(bits & 0xff, 7);
         assert_eq!(bits >> 8 & 0xff, 2);
         assert_eq!(bits >> 16 & 0xffff, 0x41);
-        let place = |n: u64| bits >> (32 + 4 * n) & 0xf;
-        assert_eq!([0, 1, 2, 7].map(place), [5, 6, 15, 3]);
+        let argument = |n: u64| bits >> (32 + 4 * n) & 0xf;
+        assert_eq!([0, 1, 2, 7].map(argument), [5, 6, 15, 3]);
     }
 
     #[test]
-    fn a_record_cut_short_is_none() {
+    fn a_truncated_record_is_none() {
         let bytes = [0_u8; 104];
-        assert!(CallRecord::of_event(&bytes).is_some());
-        assert!(CallRecord::of_event(&bytes[..103]).is_none());
-        assert!(CallRecord::of_call(&bytes[..16], &bytes[..80]).is_some());
-        assert!(CallRecord::of_call(&bytes[..7], &bytes).is_none());
+        assert!(CallRecord::from_event(&bytes).is_some());
+        assert!(CallRecord::from_event(&bytes[..103]).is_none());
+        assert!(CallRecord::from_map_entry(&bytes[..16], &bytes[..80]).is_some());
+        assert!(CallRecord::from_map_entry(&bytes[..7], &bytes).is_none());
     }
 }

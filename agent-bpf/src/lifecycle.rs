@@ -1,4 +1,5 @@
-//! Which processes map what, and which have ended: records that the kernel writes anyway, without a program of ours.
+//! File mappings and exits of processes: records that the kernel writes anyway, without a BPF
+//! program.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,29 +9,29 @@ use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Sampler};
 
-/// Room for the records of one CPU between two looks, bytes.
+/// Ring buffer size per CPU between two polls, bytes.
 const RING_BYTES: usize = 32 * 1024;
 
-/// Something that happened to a process.
+/// Change of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It mapped a file, executable. The path is the one that the process itself sees.
+    /// Mapped a file as executable. The path is the one that the process itself sees.
     Mapped {
-        /// Process.
+        /// Process id.
         pid: u32,
-        /// The file.
+        /// Path of the file.
         path: OsString,
     },
-    /// It ended.
+    /// Exited.
     Exited {
-        /// Process.
+        /// Process id.
         pid: u32,
     },
-    /// Too much happened at once: look for yourself.
+    /// Records were lost: a scan is required.
     Lost,
 }
 
-/// Listens on every CPU.
+/// Listener for process changes on all CPUs.
 pub struct Lifecycle {
     samplers: Vec<Sampler>,
 }
@@ -44,18 +45,18 @@ impl std::fmt::Debug for Lifecycle {
 }
 
 impl Lifecycle {
-    /// Listens on these CPUs, from now on.
+    /// Starts to listen on these CPUs.
     pub fn open(cpus: impl IntoIterator<Item = usize>) -> io::Result<Self> {
         let samplers = cpus.into_iter().map(sampler).collect::<io::Result<_>>()?;
         Ok(Self { samplers })
     }
 
-    /// What has happened since the last time.
+    /// Returns the changes since the last call.
     pub fn changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         for sampler in &mut self.samplers {
             while let Some(record) = sampler.next_record() {
-                // A record that cannot be read is one that was not seen.
+                // An unreadable record counts as lost.
                 let change = record
                     .parse_record()
                     .map_or(Some(Change::Lost), |record| change(&record));
@@ -74,7 +75,8 @@ fn sampler(cpu: usize) -> io::Result<Sampler> {
         .mmap(true)
         .mmap2(true)
         .task(true);
-    // The agent looks every few dozen milliseconds; a wake-up per record would cost 0.3 ms for each program that starts.
+    // The agent polls every few dozen milliseconds; a wake-up per record would cost 0.3 ms for each
+    // program that starts.
     builder
         .wakeup_watermark(RING_BYTES / 2)
         .exclude_kernel(true)

@@ -1,4 +1,4 @@
-//! Loads the programs, attaches them, and reads what they have seen.
+//! Loading and attaching of the programs, and access to their data.
 
 mod attach;
 mod read;
@@ -14,13 +14,14 @@ use libbpf_rs::{
 };
 use thiserror::Error;
 
-use crate::layout::{CallRecord, RAN_EVENT_BYTES, RanRecord};
+use crate::layout::{CallRecord, PLUGIN_EVENT_BYTES, PluginRecord};
 pub use crate::programs::attach::{AttachError, Mechanism, Probe, Probes};
 pub use crate::programs::read::{HostMaps, Maps};
 
 const CALLS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
 const HOST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/host.bpf.o"));
-/// Maps of the calls object that outlive the agent when they are pinned, so that the next one goes on counting.
+/// Maps of the calls object that outlive the agent when they are pinned, so that the next agent
+/// continues counting.
 const LASTING: [&str; 8] = [
     "events",
     "in_flight",
@@ -31,40 +32,41 @@ const LASTING: [&str; 8] = [
     "losses",
     "losses_told",
 ];
-/// Maps that both objects use.
+/// Maps shared by both objects.
 const SHARED: [&str; 3] = ["traced", "threads", "losses"];
 
-/// A number that changes with the programs: what one version has left in a BPF file system another one cannot read.
+/// Returns a number that changes with the programs: pins of one version in a BPF file system cannot
+/// be read by another.
 pub fn version() -> u64 {
     let bytes = CALLS.iter().chain(HOST);
-    // FNV-1a: to tell builds apart, not to withstand anybody.
+    // FNV-1a: it distinguishes builds and does not have to withstand attacks.
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// How the programs are loaded.
+/// Settings for loading the programs.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Waits for the GPU that are shorter make no event, nanoseconds.
+    /// Waits for the GPU that are shorter produce no event, nanoseconds.
     pub min_wait_ns: u64,
-    /// How to attach; none takes the best that the kernel has.
+    /// Attach mechanism; `None` selects the best one of the kernel.
     pub mechanism: Option<Mechanism>,
-    /// Leave out what the kernel does to the processes.
+    /// Omits the evidence about what the kernel does to the processes.
     pub without_host: bool,
     /// Folder of a BPF file system in which maps and probes stay when the agent dies.
     pub pins: Option<PathBuf>,
 }
 
-/// Why the programs cannot be loaded.
+/// Error of loading the programs.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// The kernel does not let this process load programs.
+    /// Permission denied.
     #[error(
         "the kernel does not let this process load BPF programs ({0:#}): run as root, or with CAP_BPF and CAP_PERFMON"
     )]
     Forbidden(#[source] libbpf_rs::Error),
-    /// The kernel refused the programs.
+    /// Programs rejected by the kernel.
     #[error("the kernel refused the BPF programs ({0:#}): they need Linux 5.15 or later")]
     Refused(#[source] libbpf_rs::Error),
 }
@@ -78,16 +80,16 @@ impl From<libbpf_rs::Error> for LoadError {
     }
 }
 
-/// What the programs do with the kernel at hand.
+/// Abilities of the programs on this kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abilities {
-    /// How functions are probed.
+    /// Probe mechanism.
     pub mechanism: Mechanism,
-    /// Why there is no evidence from the kernel; none when there is.
+    /// Reason why there is no evidence from the kernel; `None` when there is.
     pub no_host: Option<String>,
 }
 
-/// The loaded programs.
+/// Loaded programs.
 pub struct Programs {
     calls: Object,
     maps: Maps,
@@ -97,7 +99,7 @@ pub struct Programs {
     inbox: Inbox,
 }
 
-/// The kernel's half: its maps, and the links that keep it attached.
+/// Host object: its maps, and the links that keep it attached.
 struct Host {
     maps: HostMaps,
     _links: Vec<Link>,
@@ -119,15 +121,15 @@ impl Programs {
             tracing::debug!(?level, "{}", text.trim_end());
         })));
         let (calls, mechanism) = load_calls(settings)?;
-        let maps = Maps::of(&calls)?;
-        // The scheduler's half was gone with the agent before this one, so what it knew of threads is stale.
+        let maps = Maps::open(&calls)?;
+        // The host object ended with the earlier agent, so the state of threads is stale.
         maps.forget_threads();
         let (host, no_host) = match load_host(settings, &calls) {
             Ok(host) => (
                 host,
                 settings
                     .without_host
-                    .then(|| "left out as asked".to_owned()),
+                    .then(|| "disabled by configuration".to_owned()),
             ),
             Err(error) => (None, Some(format!("{error:#}"))),
         };
@@ -143,58 +145,58 @@ impl Programs {
         })
     }
 
-    /// What the kernel at hand allows.
+    /// Returns the abilities on this kernel.
     pub fn abilities(&self) -> &Abilities {
         &self.abilities
     }
 
-    /// Probes functions of one file.
+    /// Attaches probes to functions of one file.
     pub fn attach(&self, file: &Path, probes: &[Probe]) -> Result<Probes, AttachError> {
         attach::attach(&self.calls, self.abilities.mechanism, file, probes)
     }
 
-    /// Links to the kernel that [`Programs::attach`] makes for these probes.
+    /// Returns the number of kernel links that [`Programs::attach`] creates for these probes.
     pub fn n_links(&self, probes: &[Probe]) -> usize {
         attach::n_links(self.abilities.mechanism, probes)
     }
 
-    /// Waits until `timeout` has passed, or shorter when the ring fills up.
+    /// Waits until `timeout` has passed or the ring buffer fills up.
     pub fn wait(&self, timeout: Duration) {
-        // An interrupted wait is a short one.
+        // An interrupted wait is merely shorter.
         let _short = self.ring.poll(timeout);
     }
 
-    /// The calls that have returned since the last time.
-    pub fn returned(&self) -> Vec<CallRecord> {
-        // What could not be read stays in the ring for the next time.
+    /// Returns the calls that have returned since the last call.
+    pub fn take_returned(&self) -> Vec<CallRecord> {
+        // Unread records stay in the ring buffer until the next call.
         let _later = self.ring.consume();
         std::mem::take(&mut self.inbox.lock().returned)
     }
 
-    /// What plugins told up to the last call of [`Self::returned`].
-    pub fn ran(&self) -> Vec<RanRecord> {
-        std::mem::take(&mut self.inbox.lock().ran)
+    /// Returns the plugin records up to the last call of [`Self::take_returned`].
+    pub fn take_plugin_records(&self) -> Vec<PluginRecord> {
+        std::mem::take(&mut self.inbox.lock().plugin_records)
     }
 
-    /// The maps, to read and to clear.
+    /// Returns the maps.
     pub fn maps(&self) -> &Maps {
         &self.maps
     }
 
-    /// The kernel's half, where it is loaded.
+    /// Returns the maps of the host object, if it is loaded.
     pub fn host_maps(&self) -> Option<&HostMaps> {
         self.host.as_ref().map(|host| &host.maps)
     }
 }
 
-/// Records on their way out of libbpf's callback.
+/// Records collected by libbpf's callback.
 #[derive(Debug, Clone, Default)]
 struct Inbox(Arc<Mutex<Records>>);
 
 #[derive(Debug, Default)]
 struct Records {
     returned: Vec<CallRecord>,
-    ran: Vec<RanRecord>,
+    plugin_records: Vec<PluginRecord>,
 }
 
 impl Inbox {
@@ -205,14 +207,16 @@ impl Inbox {
     fn ring(&self, events: &MapHandle) -> Result<RingBuffer<'static>, libbpf_rs::Error> {
         let inbox = self.clone();
         let mut builder = RingBufferBuilder::new();
-        // A panic here would cross C and end the process, so nothing here can.
+        // A panic here would unwind into C and abort the process, so nothing here can panic.
         builder.add(events, move |bytes: &[u8]| {
             let mut records = inbox.lock();
             // The two kinds of events differ in size.
-            if bytes.len() == RAN_EVENT_BYTES {
-                records.ran.extend(RanRecord::of_event(bytes));
+            if bytes.len() == PLUGIN_EVENT_BYTES {
+                records
+                    .plugin_records
+                    .extend(PluginRecord::from_event(bytes));
             } else {
-                records.returned.extend(CallRecord::of_event(bytes));
+                records.returned.extend(CallRecord::from_event(bytes));
             }
             0
         })?;
@@ -259,7 +263,7 @@ fn open_calls(settings: &Settings, mechanism: Mechanism) -> Result<OpenObject, l
     Ok(object)
 }
 
-/// Fills in `min_wait_ns` and `follows_threads`, in the order in which `calls.bpf.c` has them.
+/// Sets `min_wait_ns` and `follows_threads`, in the order of `calls.bpf.c`.
 fn set_constants(constants: &mut [u8], settings: &Settings) {
     if let Some((min_wait_ns, rest)) = constants.split_first_chunk_mut() {
         *min_wait_ns = settings.min_wait_ns.to_ne_bytes();
@@ -291,7 +295,7 @@ fn load_host(settings: &Settings, calls: &Object) -> Result<Option<Host>, libbpf
         .progs_mut()
         .map(|program| program.attach())
         .collect::<Result<_, _>>()?;
-    let maps = HostMaps::of(&object)?;
+    let maps = HostMaps::open(&object)?;
     Ok(Some(Host {
         maps,
         _links: links,

@@ -1,4 +1,5 @@
-//! Says what this host allows the agent, and what is missing: what was read of it is one thing, what that means another.
+//! Reports what this host allows the agent and what is missing. `facts` reads the host, `findings`
+//! interprets it.
 
 mod facts;
 pub mod findings;
@@ -14,7 +15,7 @@ use crate::check::report::Report;
 use crate::config::ProbeArgs;
 use crate::gpu::Gpus;
 
-/// Looks at this host.
+/// Checks this host.
 pub async fn check() -> Report {
     let (proc, sys) = (Path::new("/proc"), Path::new("/sys"));
     let mut facts = Facts::read(proc, sys);
@@ -24,8 +25,8 @@ pub async fn check() -> Report {
         ..ProbeArgs::default().settings(Duration::MAX)
     };
     facts.watch = match Watch::start(&settings) {
-        Ok(watch) => Ok(facts::watching(&watch, proc)),
+        Ok(watch) => Ok(facts::from_watch(&watch, proc)),
         Err(error) => Err(error.to_string()),
     };
-    findings::of(&facts)
+    findings::from_facts(&facts)
 }

@@ -1,4 +1,4 @@
-//! Flags and environment.
+//! Flags and environment variables.
 
 mod check;
 mod connection;
@@ -28,47 +28,48 @@ pub use crate::config::simulate::SimulateArgs;
 #[derive(Debug, Clone, PartialEq, Parser)]
 #[command(name = "fleet-agent", version, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the agent can do.
+/// Subcommands of the agent.
 #[derive(Debug, Clone, PartialEq, Subcommand)]
 pub enum Command {
-    /// Watches the GPU jobs of this host and reports to Echo
+    /// Watch the GPU jobs of this host and report to Echo
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Says what this host allows the agent, and what is missing
+    /// Check what this host allows the agent, and what is missing
     #[command(after_help = check::EXAMPLES)]
     Check(CheckArgs),
-    /// Records the GPU jobs of this host, to be replayed
+    /// Record the GPU jobs of this host to a file that can be replayed
     #[command(after_help = record::EXAMPLES)]
     Record(Box<RecordArgs>),
-    /// Sends recorded jobs to Echo as if they ran now
+    /// Send recorded jobs to Echo as if they ran now
     #[command(after_help = EXAMPLE)]
     Replay(Box<ReplayArgs>),
-    /// Drives the agents of a whole cluster in one process, on a job that never ran
+    /// Simulate the agents of a whole cluster in one process, without GPUs
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(Box<SimulateArgs>),
-    /// Offers the plugin for NCCL's profiler interface to the jobs of this host
+    /// Copy the NCCL profiler plugin to a directory that the jobs of this host can mount
     #[command(after_help = install::EXAMPLES)]
     InstallProfiler(InstallArgs),
 }
 
 const EXAMPLE: &str = "\
-Example: one recorded job of four ranks, each rank a host of its own with a clock of its own,
+Example: replay a recorded job of four ranks, each on a node of its own with its own clock error,
 ten times as fast as it ran:
 
   fleet-agent replay testdata/recordings/host-sleep-rank2.jsonl.gz \\
       --endpoint http://localhost:4317 --cluster demo --node-per-rank --clock-skew 10s --speed 10
 
-To an Echo with TLS and tokens, with --endpoint https://HOST:4317 --tls-ca FILE --token-file FILE.
+With TLS and a token: --endpoint https://HOST:4317 --tls-ca FILE --token-file FILE.
 
-Every rank also judges itself, by what Echo last told of its cohort, else by its own past. A line tells
-when it changes its mind, Echo gets the same as a log record, and --json counts it by mode.
+Every rank also judges itself, against the latest policy from Echo for its cohort or else against
+its own history. Each change of its verdict is logged and sent to Echo as a log record; --json
+counts the changes by mode.
 
-Exit codes: 0 sent, 64 wrong flags, 65 a file is damaged or no recording, 69 endpoint unreachable.";
+Exit codes: 0 sent, 64 invalid flags, 65 damaged file or not a recording, 69 endpoint unreachable.";
 
 /// Flags of `replay`.
 #[derive(Debug, Clone, PartialEq, Args)]
@@ -77,15 +78,16 @@ pub struct ReplayArgs {
     #[arg(required = true, value_name = "FILE", env = "FLEET_AGENT_FILES")]
     pub files: Vec<PathBuf>,
 
-    /// Where Echo takes OTLP over gRPC, or `none` to send nothing; {shard} stands for the number of one of several (see --shards)
+    /// OTLP/gRPC endpoint of Echo, or `none` to send nothing; {shard} is replaced by the shard's
+    /// number (see --shards)
     #[arg(long, value_name = "URL", env = "FLEET_AGENT_ENDPOINT")]
     pub endpoint: String,
 
-    /// Cluster to report as
+    /// Cluster name to report
     #[arg(long, value_name = "NAME", env = "FLEET_AGENT_CLUSTER")]
     pub cluster: String,
 
-    /// Node to report as [default: node-0, or node-R with --only-rank R]
+    /// Node name to report [default: node-0, or node-R with --only-rank R]
     #[arg(
         long,
         value_name = "NAME",
@@ -94,7 +96,7 @@ pub struct ReplayArgs {
     )]
     pub node: Option<String>,
 
-    /// Make every rank a node of its own, named node-RANK, with its own agent and connection
+    /// Replay every rank as a node of its own, named node-RANK, with its own agent and connection
     #[arg(long, env = "FLEET_AGENT_NODE_PER_RANK")]
     pub node_per_rank: bool,
 
@@ -102,12 +104,12 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "RANK", env = "FLEET_AGENT_ONLY_RANK")]
     pub only_rank: Option<u32>,
 
-    /// Largest error of a node's clock: rank 0 runs behind by all of it, 1 ahead by a third, 2 behind
-    /// by a third, 3 ahead by all, and so on
+    /// Maximum clock error of a node: rank 0 is behind by all of it, rank 1 ahead by a third, rank
+    /// 2 behind by a third, rank 3 ahead by all of it, and so on
     #[arg(long, value_name = "DURATION", default_value = "0s", env = "FLEET_AGENT_CLOCK_SKEW", value_parser = duration)]
     pub clock_skew: Duration,
 
-    /// When the first recording begins: an RFC 3339 time, or `now`
+    /// Start time of the first recording: an RFC 3339 time, or `now`
     #[arg(
         long,
         value_name = "TIME",
@@ -116,27 +118,27 @@ pub struct ReplayArgs {
     )]
     pub start_at: StartAt,
 
-    /// How many times as fast as recorded, or `max`
+    /// Speed relative to the recording, or `max`
     #[arg(long, value_name = "X", default_value = "1", env = "FLEET_AGENT_SPEED")]
     pub speed: Speed,
 
-    /// How long a block of operations should last
+    /// Target duration of a block of operations
     #[arg(long, value_name = "DURATION", default_value = "1s", env = "FLEET_AGENT_BLOCK_TARGET", value_parser = positive_duration)]
     pub block_target: Duration,
 
-    /// Operations per block, a power of two, in place of --block-target
+    /// Operations per block, a power of two, instead of --block-target
     #[arg(long, value_name = "N", env = "FLEET_AGENT_BLOCK_OPS", value_parser = block_ops)]
     pub block_ops: Option<u64>,
 
-    /// Job to report as [default: the communicator that spans the job]
+    /// Job name to report [default: the communicator that spans the job]
     #[arg(long, value_name = "ID", env = "FLEET_AGENT_JOB")]
     pub job: Option<String>,
 
-    /// Model of the GPUs [default: what the recording says]
+    /// GPU model to report [default: the model in the recording]
     #[arg(long, value_name = "NAME", env = "FLEET_AGENT_GPU_MODEL")]
     pub gpu_model: Option<String>,
 
-    /// Points that may wait to be sent, per node; when they are reached the replay pauses
+    /// Maximum number of points queued per node; the replay pauses when it is reached
     #[arg(
         long,
         value_name = "N",
@@ -145,11 +147,11 @@ pub struct ReplayArgs {
     )]
     pub queue_points: usize,
 
-    /// How long to try a batch again, from its first failure on, before giving up its host
+    /// Retry a batch for this long after its first failure, then give up the node
     #[arg(long, value_name = "DURATION", default_value = "60s", env = "FLEET_AGENT_GIVE_UP_AFTER", value_parser = duration)]
     pub give_up_after: Duration,
 
-    /// How the connections are secured
+    /// TLS and token of the connections
     #[command(flatten)]
     pub connection: ConnectionArgs,
 
@@ -158,7 +160,7 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// When a replay begins in wall time.
+/// Start of a replay in wall time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
     /// When the agent starts.
@@ -168,7 +170,7 @@ pub enum StartAt {
 }
 
 impl StartAt {
-    /// The time, Unix nanoseconds.
+    /// Returns the time in Unix nanoseconds.
     pub fn unix_ns(self) -> i128 {
         match self {
             Self::Now => Timestamp::now().as_nanosecond(),
@@ -185,16 +187,16 @@ impl FromStr for StartAt {
             return Ok(Self::Now);
         }
         let time = text.parse().ok().map(Self::At);
-        time.ok_or_else(|| "give a time such as 2026-01-31T12:00:00Z, or now".to_owned())
+        time.ok_or_else(|| "expected a time such as 2026-01-31T12:00:00Z, or now".to_owned())
     }
 }
 
-/// How fast a replay runs.
+/// Speed of a replay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Speed {
-    /// So many times as fast as recorded.
+    /// Multiple of the recorded speed.
     Times(f64),
-    /// As fast as it can be sent.
+    /// As fast as the collector accepts the points.
     Max,
 }
 
@@ -205,7 +207,7 @@ impl FromStr for Speed {
         match text.parse() {
             _ if text == "max" => Ok(Self::Max),
             Ok(times) if f64::is_finite(times) && times > 0.0 => Ok(Self::Times(times)),
-            _ => Err("give a number above 0, or max".to_owned()),
+            _ => Err("expected a number above 0, or max".to_owned()),
         }
     }
 }
@@ -215,7 +217,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         .parse::<SignedDuration>()
         .ok()
         .and_then(|signed| signed.try_into().ok());
-    parsed.ok_or_else(|| "give a duration such as 200ms, 10s or 1m".to_owned())
+    parsed.ok_or_else(|| "expected a duration such as 200ms, 10s or 1m".to_owned())
 }
 
 fn positive_duration(text: &str) -> Result<Duration, String> {
@@ -223,14 +225,14 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
         let is_positive = parsed > Duration::ZERO;
         is_positive
             .then_some(parsed)
-            .ok_or_else(|| "give a duration above 0".to_owned())
+            .ok_or_else(|| "expected a duration above 0".to_owned())
     })
 }
 
 fn block_ops(text: &str) -> Result<u64, String> {
     let ops = text.parse::<u64>().ok();
     ops.filter(|ops| ops.is_power_of_two() && *ops <= 1 << MAX_EXPONENT)
-        .ok_or_else(|| format!("give a power of two up to {}", 1 << MAX_EXPONENT))
+        .ok_or_else(|| format!("expected a power of two up to {}", 1 << MAX_EXPONENT))
 }
 
 #[cfg(test)]
@@ -307,7 +309,7 @@ mod tests {
             Command::Record(args) => {
                 let settings = args.probes.settings(Duration::ZERO);
                 assert_eq!((args.pid, args.duration), (vec![7, 8], None));
-                assert!(settings.wants.copies && settings.wants.launches);
+                assert!(settings.count_options.copies && settings.count_options.launches);
                 assert_eq!((settings.min_wait_ns, settings.pins), (0, None));
             }
             other => panic!("{other:?}"),

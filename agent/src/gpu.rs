@@ -1,195 +1,200 @@
-//! Which GPU a process uses, and what holds the clocks of the GPUs down.
+//! GPU of each process, and the time that the clocks of each GPU are throttled.
 //!
-//! The driver is asked on a thread of its own: a GPU that has fallen off its bus can keep a call for good, and only the
-//! thread waits for it. Whoever asks gets no answer then, and no later question is put.
+//! The driver is called on its own thread: a call to a GPU that has fallen off the bus may never
+//! return, and then blocks only that thread. The caller times out and gets no response, and neither
+//! do later requests.
 
 mod choice;
 mod files;
-mod limits;
 mod nvml;
+mod throttle;
 
 use std::path::Path;
 use std::thread::Builder;
 use std::time::Duration;
 
-use fleet_agent_sources::placement::Place;
+use fleet_agent_sources::placement::Placement;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::gpu::choice::choose;
-use crate::gpu::files::Files;
-use crate::gpu::limits::Limits;
+use crate::gpu::files::ProcFiles;
 use crate::gpu::nvml::Library;
+use crate::gpu::throttle::ThrottleTimes;
 
-/// Questions that may wait for the driver.
-const INBOX: usize = 64;
+/// Requests that can wait for the driver.
+const MAX_REQUESTS: usize = 64;
 
-/// How long an answer is waited for. Eight GPUs take some 50 ms when they are well.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of a request. Eight healthy GPUs take about 50 ms.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One GPU of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Number by the driver, from 0 in the order of the bus.
+    /// Index in the driver, from 0 in PCI bus order.
     pub index: u32,
-    /// Unique identity, as `GPU-` and a UUID; none before the driver knows it.
+    /// UUID with the prefix `GPU-`; none before the driver knows it.
     pub uuid: Option<String>,
-    /// Model, such as `NVIDIA H100 80GB HBM3`.
+    /// Model name, such as `NVIDIA H100 80GB HBM3`.
     pub model: Option<String>,
 }
 
-/// How long the clocks of a GPU were held down.
+/// Time that the clocks of a GPU were throttled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Throttled {
     /// The GPU.
     pub gpu: Gpu,
-    /// Time since it was first read in which something other than idleness or a setting held its clocks down, milliseconds.
+    /// Time throttled since the first reading, for reasons other than idleness or clock settings,
+    /// milliseconds.
     pub total_ms: f64,
-    /// What did so since the last time that this was read.
+    /// Reasons since the previous reading.
     pub reasons: Vec<&'static str>,
 }
 
-/// What a driver tells. What it cannot tell is left out; calls may take long.
+/// GPU driver. Values that it does not provide are left out; calls can take long.
 pub trait Driver: Send {
     /// All GPUs, by index.
     fn gpus(&mut self) -> Vec<Gpu>;
 
-    /// The processes that have memory on a GPU.
-    fn users(&mut self, index: u32) -> Vec<User>;
+    /// Processes that have memory on a GPU.
+    fn processes(&mut self, index: u32) -> Vec<GpuProcess>;
 
-    /// What holds its clocks down.
-    fn limits(&mut self, index: u32) -> Option<Limit>;
+    /// Throttling of a GPU's clocks.
+    fn throttling(&mut self, index: u32) -> Option<Throttling>;
 }
 
 /// A process that has memory on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct User {
-    /// The process.
+pub struct GpuProcess {
+    /// Process id.
     pub pid: u32,
-    /// Its memory there, bytes; 0 when unknown.
+    /// Memory of the process on the GPU, bytes; 0 when unknown.
     pub bytes: u64,
 }
 
-/// What holds the clocks of a GPU down.
+/// Throttling of a GPU's clocks, as the driver reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Limit {
-    /// Since the driver was loaded, by reason, nanoseconds. Several reasons may hold at once.
+pub enum Throttling {
+    /// Time throttled since the driver was loaded, nanoseconds by reason. Several reasons can
+    /// overlap.
     Totals(Vec<(&'static str, u64)>),
-    /// At this moment.
+    /// Reasons active now.
     Now(Vec<&'static str>),
 }
 
-/// The GPUs of the host. Without a driver every answer is none.
+/// GPUs of the host. Without a driver there are none.
 #[derive(Debug)]
 pub struct Gpus {
-    inbox: mpsc::Sender<Question>,
+    inbox: mpsc::Sender<Request>,
 }
 
 #[derive(Debug)]
-enum Question {
-    Of {
+enum Request {
+    ForProcess {
         pid: u32,
-        place: Box<Place>,
-        answer: oneshot::Sender<Option<Gpu>>,
+        place: Box<Placement>,
+        reply: oneshot::Sender<Option<Gpu>>,
     },
     All {
-        answer: oneshot::Sender<Vec<Gpu>>,
+        reply: oneshot::Sender<Vec<Gpu>>,
     },
     Throttled {
         now_ns: u64,
-        answer: oneshot::Sender<Vec<Throttled>>,
+        reply: oneshot::Sender<Vec<Throttled>>,
     },
 }
 
 impl Gpus {
-    /// Asks NVML where its library can be loaded, else the driver's files below `proc`.
+    /// Opens NVML if its library can be loaded, else the driver's files below `proc`.
     pub fn open(proc: &Path) -> Self {
         let proc = proc.to_owned();
-        Self::with(move || match Library::open() {
+        Self::with_driver(move || match Library::open() {
             Some(library) => Box::new(library),
-            None => Box::new(Files::below(&proc)),
+            None => Box::new(ProcFiles::new(&proc)),
         })
     }
 
-    /// Asks what `open` gives, on a new thread. It is called again when a process is asked for and there are no GPUs: the
-    /// driver may come later than the agent, and go.
-    pub fn with(mut open: impl FnMut() -> Box<dyn Driver> + Send + 'static) -> Self {
-        let (inbox, mut questions) = mpsc::channel(INBOX);
-        let answer = move || {
-            let mut host = Host {
+    /// Runs the driver that `open` returns on a new thread. `open` is called again when a process
+    /// is looked up and there are no GPUs: the driver may be loaded after the agent starts, or be
+    /// reloaded.
+    pub fn with_driver(mut open: impl FnMut() -> Box<dyn Driver> + Send + 'static) -> Self {
+        let (inbox, mut requests) = mpsc::channel(MAX_REQUESTS);
+        let run = move || {
+            let mut worker = Worker {
                 driver: open(),
-                limits: Limits::default(),
+                throttle_times: ThrottleTimes::default(),
             };
-            while let Some(question) = questions.blocking_recv() {
-                host.answer(question, &mut open);
+            while let Some(request) = requests.blocking_recv() {
+                worker.handle(request, &mut open);
             }
         };
-        if let Err(error) = Builder::new().name("gpu".to_owned()).spawn(answer) {
-            tracing::warn!("GPUs stay unknown: no thread can be started: {error}");
+        if let Err(error) = Builder::new().name("gpu".to_owned()).spawn(run) {
+            tracing::warn!("cannot start the GPU driver thread, so GPUs stay unknown: {error}");
         }
         Self { inbox }
     }
 
-    /// All GPUs, by index; none when the driver does not answer.
+    /// Returns all GPUs, by index; none when the driver does not respond.
     pub async fn all(&self) -> Option<Vec<Gpu>> {
-        self.ask(|answer| Question::All { answer }).await
+        self.call(|reply| Request::All { reply }).await
     }
 
-    /// The GPU that a process uses, as far as it can be told. A process that has not touched its GPU yet is judged by what
-    /// its environment allows it, so ask when it joins a communicator rather than when it starts.
-    pub async fn of(&self, pid: u32, place: &Place) -> Option<Gpu> {
+    /// Returns the GPU that a process uses, if it can be determined. A process that has not used
+    /// its GPU yet is assigned by the devices that its environment allows, so call this when the
+    /// process joins a communicator, not when it starts.
+    pub async fn for_process(&self, pid: u32, place: &Placement) -> Option<Gpu> {
         let place = Box::new(place.clone());
-        self.ask(|answer| Question::Of { pid, place, answer })
+        self.call(|reply| Request::ForProcess { pid, place, reply })
             .await
             .flatten()
     }
 
-    /// How long each GPU was held down, at `now_ns` of a monotonic clock in nanoseconds; none when the driver does not
-    /// answer, and without those GPUs of which it cannot tell. It takes about 5 ms of each GPU (H100), and should not be
-    /// asked more often than every five seconds.
+    /// Returns the time throttled of each GPU at `now_ns` of a monotonic clock, nanoseconds; none
+    /// when the driver does not respond. GPUs that do not report throttling are left out. It takes
+    /// about 5 ms per GPU (H100), so call it every five seconds at most.
     pub async fn throttled(&self, now_ns: u64) -> Option<Vec<Throttled>> {
-        self.ask(|answer| Question::Throttled { now_ns, answer })
+        self.call(|reply| Request::Throttled { now_ns, reply })
             .await
     }
 
-    async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Option<T> {
-        let (sender, answer) = oneshot::channel();
-        self.inbox.try_send(question(sender)).ok()?;
-        timeout(PATIENCE, answer).await.ok()?.ok()
+    async fn call<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
+        let (sender, reply) = oneshot::channel();
+        self.inbox.try_send(request(sender)).ok()?;
+        timeout(TIMEOUT, reply).await.ok()?.ok()
     }
 }
 
-struct Host {
+struct Worker {
     driver: Box<dyn Driver>,
-    limits: Limits,
+    throttle_times: ThrottleTimes,
 }
 
-impl Host {
-    fn answer(&mut self, question: Question, open: &mut impl FnMut() -> Box<dyn Driver>) {
-        // Whoever has lost patience has dropped the other end, and is not worth the driver's time either.
-        match question {
-            Question::Of { pid, place, answer } if !answer.is_closed() => {
+impl Worker {
+    fn handle(&mut self, request: Request, open: &mut impl FnMut() -> Box<dyn Driver>) {
+        // A caller that has timed out has dropped its end, and the request is skipped.
+        match request {
+            Request::ForProcess { pid, place, reply } if !reply.is_closed() => {
                 if self.driver.gpus().is_empty() {
                     self.driver = open();
                 }
-                let _gone = answer.send(self.of(pid, &place));
+                let _timed_out = reply.send(self.for_process(pid, &place));
             }
-            Question::All { answer } if !answer.is_closed() => {
-                let _gone = answer.send(self.driver.gpus());
+            Request::All { reply } if !reply.is_closed() => {
+                let _timed_out = reply.send(self.driver.gpus());
             }
-            Question::Throttled { now_ns, answer } if !answer.is_closed() => {
-                let _gone = answer.send(self.throttled(now_ns));
+            Request::Throttled { now_ns, reply } if !reply.is_closed() => {
+                let _timed_out = reply.send(self.throttled(now_ns));
             }
-            Question::Of { .. } | Question::All { .. } | Question::Throttled { .. } => {}
+            Request::ForProcess { .. } | Request::All { .. } | Request::Throttled { .. } => {}
         }
     }
 
-    fn of(&mut self, pid: u32, place: &Place) -> Option<Gpu> {
+    fn for_process(&mut self, pid: u32, place: &Placement) -> Option<Gpu> {
         let gpus = self.driver.gpus();
         let used = gpus.iter().filter_map(|gpu| {
-            let users = self.driver.users(gpu.index);
-            let own = users.iter().filter(|user| user.pid == pid);
-            Some((gpu.index, own.map(|user| user.bytes).max()?))
+            let processes = self.driver.processes(gpu.index);
+            let own = processes.iter().filter(|process| process.pid == pid);
+            Some((gpu.index, own.map(|process| process.bytes).max()?))
         });
         let used: Vec<(u32, u64)> = used.collect();
         let index = choose(&gpus, &used, place)?;
@@ -199,8 +204,9 @@ impl Host {
     fn throttled(&mut self, now_ns: u64) -> Vec<Throttled> {
         let mut all = Vec::new();
         for gpu in self.driver.gpus() {
-            if let Some(limit) = self.driver.limits(gpu.index) {
-                let (total_ms, reasons) = self.limits.add(gpu.index, &limit, now_ns);
+            if let Some(throttling) = self.driver.throttling(gpu.index) {
+                let (total_ms, reasons) =
+                    self.throttle_times.record(gpu.index, &throttling, now_ns);
                 all.push(Throttled {
                     gpu,
                     total_ms,

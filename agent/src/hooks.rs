@@ -1,7 +1,9 @@
-//! A local socket that tells remediation hooks when a process of this host begins or ceases to hold itself to be a straggler.
+//! Unix socket that notifies remediation hooks when a process of this host becomes or ceases to be
+//! a straggler by its own verdict.
 //!
-//! Every connected client gets one line of JSON for each event; a new one first gets the events that still hold. The agent
-//! never waits for a client: each has a bounded queue, and whoever falls behind is cut off, to connect and begin anew.
+//! Every connected client gets one line of JSON per event; a new client first gets the events that
+//! are still active. The agent never waits for a client: each has a bounded queue, and a client
+//! that falls behind is disconnected and can reconnect.
 
 mod events;
 mod socket;
@@ -23,71 +25,70 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::hooks::events::Board;
+use crate::hooks::events::ActiveEvents;
 use crate::hooks::socket::Socket;
 
-/// Lines that may wait for a client. A host has some sixteen processes, and each changes its mind once in a while.
+/// Lines queued per client. A host has about sixteen processes, whose verdicts change rarely.
 const QUEUE: usize = 256;
 
-/// Clients at the same time; a hook or two are usual.
+/// Maximum number of clients at the same time; one or two hooks are usual.
 const MAX_CLIENTS: usize = 32;
 
-/// How long a client may take for what it is given.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of a write to a client.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long clients have at the end to take what waits for them.
-const GRACE: Duration = Duration::from_secs(1);
+/// Time for clients to read their queued lines at shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long nobody is let in after the system has refused to.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause after `accept` has failed.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Why the socket cannot be served.
+/// Error of the hook socket.
 #[derive(Debug, Error)]
 pub enum HookError {
-    /// Somebody answers there.
-    #[error(
-        "{path} is served by another agent; stop that one or give this one another --hook-socket"
-    )]
+    /// Another process listens there.
+    #[error("{path} is in use by another agent; stop that agent or choose another --hook-socket")]
     InUse {
         /// The socket.
         path: String,
     },
-    /// There is something else in its place.
-    #[error("{path} is no socket; remove it or choose another --hook-socket")]
+    /// The path exists and is not a socket.
+    #[error("{path} exists and is not a socket; remove it or choose another --hook-socket")]
     NotASocket {
-        /// What is there.
+        /// The path.
         path: String,
     },
-    /// The system refused.
+    /// The socket cannot be created.
     #[error("cannot listen on {path}: {source}")]
-    Refused {
+    Io {
         /// The socket.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
 }
 
-/// How the clients of the socket fare.
+/// Counters of the socket's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HookCounts {
-    /// Clients that are connected.
+    /// Clients connected now.
     pub connected: u64,
-    /// Clients that were cut off because they fell behind.
+    /// Clients disconnected because they fell behind.
     pub dropped: u64,
-    /// Clients that were turned away because there were too many.
+    /// Clients refused because there were too many.
     pub refused: u64,
 }
 
-/// Where verdicts are told to the clients. Cheap to clone.
+/// Publishes verdicts to the clients. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Hooks(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Locked while its lines are passed on, too, so that a new client misses none and gets none twice.
-    board: Mutex<Board>,
+    /// Locked while the lines are published as well, so that a new client gets each line exactly
+    /// once.
+    active: Mutex<ActiveEvents>,
     lines: Sender<Arc<str>>,
     connected: AtomicU64,
     dropped: AtomicU64,
@@ -95,17 +96,17 @@ struct Shared {
 }
 
 impl Hooks {
-    /// Tells what processes hold of themselves.
-    pub fn tell(&self, batch: &VerdictBatch) {
-        self.pass_on(|board| board.tell(batch));
+    /// Publishes verdicts.
+    pub fn publish(&self, batch: &VerdictBatch) {
+        self.broadcast_lines(|active| active.record(batch));
     }
 
-    /// Tells that a process has ended, at `time_ns` in Unix nanoseconds: it no longer holds anybody up.
-    pub fn gone(&self, pid: u32, time_ns: u64) {
-        self.pass_on(|board| board.gone(pid, time_ns).into_iter().collect());
+    /// Publishes that a process has ended, at `time_ns` in Unix nanoseconds, if it was a straggler.
+    pub fn process_ended(&self, pid: u32, time_ns: u64) {
+        self.broadcast_lines(|active| active.remove(pid, time_ns).into_iter().collect());
     }
 
-    /// How the clients fare.
+    /// Returns the counters of the clients.
     pub fn counts(&self) -> HookCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HookCounts {
@@ -117,7 +118,7 @@ impl Hooks {
 
     fn new() -> Self {
         Self(Arc::new(Shared {
-            board: Mutex::default(),
+            active: Mutex::default(),
             lines: Sender::new(QUEUE),
             connected: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -125,25 +126,25 @@ impl Hooks {
         }))
     }
 
-    fn pass_on(&self, change: impl FnOnce(&mut Board) -> Vec<String>) {
-        let mut board = self.0.board.lock().unwrap_or_else(PoisonError::into_inner);
-        for line in change(&mut board) {
-            // Without clients nobody takes it.
-            let _nobody = self.0.lines.send(line.into());
+    fn broadcast_lines(&self, change: impl FnOnce(&mut ActiveEvents) -> Vec<String>) {
+        let mut active = self.0.active.lock().unwrap_or_else(PoisonError::into_inner);
+        for line in change(&mut active) {
+            // Fails when no client is connected.
+            let _no_clients = self.0.lines.send(line.into());
         }
-        drop(board);
+        drop(active);
     }
 
-    /// What holds now, and all that comes after it.
+    /// Returns the lines of active events, and a receiver of all later lines.
     fn subscribe(&self) -> (String, Receiver<Arc<str>>) {
-        let board = self.0.board.lock().unwrap_or_else(PoisonError::into_inner);
-        let both = (board.held(), self.0.lines.subscribe());
-        drop(board);
+        let active = self.0.active.lock().unwrap_or_else(PoisonError::into_inner);
+        let both = (active.lines(), self.0.lines.subscribe());
+        drop(active);
         both
     }
 }
 
-/// The socket, before and while it is served. It is removed when this is dropped.
+/// Listening socket. Its file is removed on drop.
 #[derive(Debug)]
 pub struct HookServer {
     socket: Socket,
@@ -151,7 +152,7 @@ pub struct HookServer {
 }
 
 impl HookServer {
-    /// Makes the socket, for its owner and group. One that a dead agent has left is replaced.
+    /// Creates the socket, for its owner and group. A stale socket of an earlier agent is replaced.
     pub async fn bind(path: &Path) -> Result<Self, HookError> {
         Ok(Self {
             socket: Socket::bind(path).await?,
@@ -159,12 +160,12 @@ impl HookServer {
         })
     }
 
-    /// Where verdicts are to be told.
+    /// Returns the publisher of verdicts.
     pub fn hooks(&self) -> Hooks {
         self.hooks.clone()
     }
 
-    /// Serves until `stop` ends, then lets clients take what waits for them.
+    /// Serves until `stop` resolves, then lets clients read their queued lines.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) {
         let (stopping, stopped) = watch::channel(());
         let mut clients = JoinSet::new();
@@ -174,67 +175,67 @@ impl HookServer {
                 () = &mut stop => break,
                 accepted = self.socket.accept() => match accepted {
                     Ok(stream) if clients.len() < MAX_CLIENTS => {
-                        clients.spawn(one(stream, self.hooks.clone(), stopped.clone()));
+                        clients.spawn(serve_client(stream, self.hooks.clone(), stopped.clone()));
                     }
-                    Ok(_one_too_many) => {
+                    Ok(_over_limit) => {
                         self.hooks.0.refused.fetch_add(1, Ordering::Relaxed);
                     }
                     Err(error) => {
-                        tracing::warn!("the hook socket lets nobody in: {error}");
-                        sleep(PAUSE).await;
+                        tracing::warn!("hook socket cannot accept a connection: {error}");
+                        sleep(ACCEPT_RETRY_DELAY).await;
                     }
                 },
-                // Clients that have gone are forgotten.
-                Some(_gone) = clients.join_next() => {}
+                // Reaps the tasks of disconnected clients.
+                Some(_closed) = clients.join_next() => {}
             }
         }
         stopping.send_replace(());
         let all_gone = async { while clients.join_next().await.is_some() {} };
-        let _impatient = timeout(GRACE, all_gone).await;
+        let _timed_out = timeout(SHUTDOWN_TIMEOUT, all_gone).await;
     }
 }
 
-/// One client, until it goes or is cut off.
-async fn one(stream: UnixStream, hooks: Hooks, stopped: watch::Receiver<()>) {
+/// Serves one client until it disconnects or falls behind.
+async fn serve_client(stream: UnixStream, hooks: Hooks, stopped: watch::Receiver<()>) {
     hooks.0.connected.fetch_add(1, Ordering::Relaxed);
-    if matches!(served(stream, &hooks, stopped).await, Err(TooSlow)) {
+    if matches!(write_lines(stream, &hooks, stopped).await, Err(TooSlow)) {
         hooks.0.dropped.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!("a client of the hook socket fell behind and was cut off");
+        tracing::warn!("hook socket client fell behind and was disconnected");
     }
     hooks.0.connected.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// The client did not take its lines in time.
+/// The client did not read its lines in time.
 struct TooSlow;
 
-async fn served(
+async fn write_lines(
     stream: UnixStream,
     hooks: &Hooks,
     mut stopped: watch::Receiver<()>,
 ) -> Result<(), TooSlow> {
-    let (mut silence, mut client) = stream.into_split();
-    let (held, mut lines) = hooks.subscribe();
-    let mut is_there = write(&mut client, &held).await?;
+    let (mut reader, mut client) = stream.into_split();
+    let (active, mut lines) = hooks.subscribe();
+    let mut is_connected = write(&mut client, &active).await?;
     let mut ignored = [0; 256];
-    while is_there {
+    while is_connected {
         tokio::select! {
             biased;
-            line = lines.recv() => is_there = match line {
+            line = lines.recv() => is_connected = match line {
                 Ok(line) => write(&mut client, &line).await?,
                 Err(broadcast::error::RecvError::Lagged(_)) => return Err(TooSlow),
                 Err(broadcast::error::RecvError::Closed) => false,
             },
-            // Clients have nothing to say, but this is how their going shows.
-            read = silence.read(&mut ignored) => is_there = read.is_ok_and(|n| n > 0),
-            _stop = stopped.changed() => is_there = false,
+            // Clients send nothing; the read only detects that they have disconnected.
+            read = reader.read(&mut ignored) => is_connected = read.is_ok_and(|n| n > 0),
+            _stop = stopped.changed() => is_connected = false,
         }
     }
     Ok(())
 }
 
-/// Whether the client is still there.
+/// Writes to the client; false when it has disconnected.
 async fn write(client: &mut OwnedWriteHalf, text: &str) -> Result<bool, TooSlow> {
-    match timeout(PATIENCE, client.write_all(text.as_bytes())).await {
+    match timeout(WRITE_TIMEOUT, client.write_all(text.as_bytes())).await {
         Ok(written) => Ok(written.is_ok()),
         Err(_elapsed) => Err(TooSlow),
     }

@@ -1,4 +1,4 @@
-//! Puts the plugin for NCCL's profiler interface where the containers of jobs find it.
+//! Installs the NCCL profiler plugin where the containers of jobs can load it.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -10,47 +10,48 @@ use thiserror::Error;
 /// File name of the plugin.
 pub const PLUGIN: &str = "libfleet_nccl_profiler.so";
 
-/// Where the plugin lies from the folder of the agent's program: beside it where both were built, else where packages and images
-/// have libraries.
-const PLACES: [&str; 2] = [".", "../lib"];
+/// Directories of the plugin relative to the agent's program: the same one after a build, `../lib`
+/// in packages and images.
+const PLUGIN_DIRS: [&str; 2] = [".", "../lib"];
 
-/// Why the plugin was not installed.
+/// Error of an installation.
 #[derive(Debug, Error)]
 pub enum InstallError {
-    /// It is not where it is looked for.
-    #[error("no {PLUGIN} beside {} or in ../lib from there; say with --plugin where it is (cargo build --release -p fleet-nccl-profiler makes it)", .0.display())]
+    /// The plugin was not found.
+    #[error("{PLUGIN} not found next to {} or in ../lib; name it with --plugin (built by cargo build --release -p fleet-nccl-profiler)", .0.display())]
     NoPlugin(PathBuf),
-    /// The folder cannot be written, or the plugin not be read.
+    /// The directory cannot be written, or the plugin cannot be read.
     #[error("cannot copy {} to {}: {source}", .from.display(), .to.display())]
     Copy {
         /// The plugin.
         from: PathBuf,
-        /// Its copy.
+        /// Destination.
         to: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// The plugin that belongs to this program.
-pub fn own_plugin(program: &Path) -> Result<PathBuf, InstallError> {
+/// Finds the plugin that was installed with this program.
+pub fn find_plugin(program: &Path) -> Result<PathBuf, InstallError> {
     let folder = program.parent().unwrap_or_else(|| Path::new("/"));
-    let places = PLACES.map(|place| folder.join(place).join(PLUGIN));
+    let places = PLUGIN_DIRS.map(|place| folder.join(place).join(PLUGIN));
     let found = places.into_iter().find(|place| place.is_file());
     found.ok_or_else(|| InstallError::NoPlugin(program.to_owned()))
 }
 
-/// Copies the plugin into a folder, which is made if need be; says where it is then. A job that starts meanwhile loads the old one or the new one, never
-/// half of one, and a job that runs keeps what it has loaded.
+/// Copies the plugin into a directory, which is created if it does not exist, and returns the path
+/// of the copy. The copy is atomic: a job that starts meanwhile loads the old or the new plugin,
+/// and a running job keeps the one it has loaded.
 pub fn install(plugin: &Path, folder: &Path) -> Result<PathBuf, InstallError> {
     let to = folder.join(PLUGIN);
     let copied = || {
         fs::create_dir_all(folder)?;
-        let unfinished = folder.join(format!(".{PLUGIN}.new"));
-        fs::copy(plugin, &unfinished)?;
-        // Jobs run as whoever they like.
-        fs::set_permissions(&unfinished, Permissions::from_mode(0o755))?;
-        fs::rename(unfinished, &to)
+        let partial = folder.join(format!(".{PLUGIN}.new"));
+        fs::copy(plugin, &partial)?;
+        // Jobs can run as any user.
+        fs::set_permissions(&partial, Permissions::from_mode(0o755))?;
+        fs::rename(partial, &to)
     };
     match copied() {
         Ok(()) => Ok(to),
@@ -74,11 +75,11 @@ mod tests {
         let program = root.path().join("bin/fleet-agent");
         fs::create_dir_all(root.path().join("bin")).unwrap();
         fs::create_dir_all(root.path().join("lib")).unwrap();
-        let missing = own_plugin(&program).unwrap_err().to_string();
+        let missing = find_plugin(&program).unwrap_err().to_string();
         assert!(missing.contains("--plugin"), "{missing}");
         for place in ["lib", "bin"] {
             fs::write(root.path().join(place).join(PLUGIN), place).unwrap();
-            let found = own_plugin(&program).unwrap();
+            let found = find_plugin(&program).unwrap();
             assert_eq!(fs::read_to_string(found).unwrap(), place);
         }
     }

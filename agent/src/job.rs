@@ -1,8 +1,9 @@
-//! A job that never ran: who waits for whom and how long, and the calls that its ranks would have made. Pure.
+//! Simulated job: how long each rank waits for its peers, and the calls that its ranks make. Pure.
 //!
-//! Every rank prepares its step on the host, hands over all of its work at once and waits for its GPU. What the GPUs do
-//! follows from one rule: an operation ends when the last of its ranks has entered it, and its transfer is over.
-//! So a late rank makes its peers wait and the period grow, without a word about either in this module.
+//! Every rank prepares its step on the host, enqueues all of its work at once and waits for its
+//! GPU. The times on the GPUs follow from one rule: an operation ends when its last rank has
+//! entered it and its transfer is complete. So a late rank makes its peers wait and lengthens the
+//! period, without a special case for either.
 
 pub mod calls;
 pub mod fault;

@@ -1,18 +1,24 @@
-//! The agent of Echo: turns what the GPU jobs of a host call into metrics that ranks can be
-//! compared by.
+//! Agent of Echo: turns the calls of a host's GPU jobs into metrics by which ranks can be compared.
 //!
-//! The parts are packages of their own, and cargo keeps their order: `fleet-agent-core` decides and is pure,
-//! `fleet-agent-sources` yields events, `fleet-agent-export` delivers points. This package is the program: flags, tasks, files
-//! and sockets, and what the host tells of its GPUs and network.
+//! The parts are separate packages, and cargo enforces their order: `fleet-agent-core` is the pure
+//! analysis, `fleet-agent-sources` yields events, `fleet-agent-export` delivers points. This
+//! package is the program: flags, tasks, files, sockets, and the host's GPU and network counters.
 //!
-//! The life of an event: a [`fleet_agent_sources::source`] yields it in order of entry; `order` lets it take effect when it
-//! returns; `discover` says which communicator it belongs to and `correlate` what was waited for; `rhythm` finds what the
-//! process repeats, and `rollup` sums up blocks of 2^k operations; `classify` compares the process with what is known of its
-//! cohort; [`fleet_agent_core::host`] batches the points of all its processes on its own clock, and
-//! [`fleet_agent_export::delivery`] brings each batch to the collector exactly once and in order. A live agent does so by
-//! [`fleet_agent_export::sender`], which never gives up: what the collector does not take for a few seconds waits in the
-//! [`fleet_agent_export::spool`]. [`record`] writes what a [`fleet_agent_sources::watch`] sees to a file instead, which
-//! [`fleet_agent_sources::recording`] reads and [`replay`] delivers; [`simulate`] makes events of its own.
+//! Life of an event: a [`fleet_agent_sources::source`] yields it in order of entry; `order` applies
+//! it at its return; `discover` assigns it to a communicator and `correlate` to the wait that
+//! follows; `iteration_pattern` finds what the process repeats, and `rollup` aggregates blocks of
+//! 2^k operations; `classify` compares the process with the policy of its cohort;
+//! [`fleet_agent_core::host`] batches the points of all processes on its own clock, and
+//! [`fleet_agent_export::delivery`] delivers each batch to the collector exactly once and in order.
+//! A live agent uses [`fleet_agent_export::sender`], which never gives up: batches that the
+//! collector does not accept within a few seconds wait in the [`fleet_agent_export::spool`].
+//! [`record`] writes the events of a [`fleet_agent_sources::watch`] to a file, which
+//! [`fleet_agent_sources::recording`] reads and [`replay`] delivers; [`simulate`] generates events.
+
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a queued batch holds its place in the queue; the lint takes every owner of the queue for a guard"
+)]
 
 pub mod check;
 pub mod config;

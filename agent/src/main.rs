@@ -1,4 +1,4 @@
-//! The command line of the agent.
+//! Command line of the agent.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write, stderr, stdout};
@@ -35,12 +35,12 @@ const USAGE: u8 = 64;
 const BAD_INPUT: u8 = 65;
 const NO_INPUT: u8 = 66;
 const UNAVAILABLE: u8 = 69;
-const DEFECT: u8 = 70;
+const INTERNAL_ERROR: u8 = 70;
 const CANNOT_CREATE: u8 = 73;
-const TRY_LATER: u8 = 75;
-const FORBIDDEN: u8 = 77;
+const TEMPORARY_FAILURE: u8 = 75;
+const NO_PERMISSION: u8 = 77;
 
-/// Target of the line that says which of several Echos is reported to.
+/// Log target of the line that names the shard this agent reports to.
 const SHARD: &str = "fleet_agent::shard";
 
 fn main() -> ExitCode {
@@ -54,12 +54,12 @@ fn main() -> ExitCode {
             Command::InstallProfiler(args) => run_install(&args),
         },
         Err(error) => {
-            let is_answer = matches!(
+            let is_requested = matches!(
                 error.kind(),
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
             );
             let printed = error.print();
-            if is_answer && printed.is_ok() {
+            if is_requested && printed.is_ok() {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::from(USAGE)
@@ -69,39 +69,39 @@ fn main() -> ExitCode {
 }
 
 fn run_live(args: &RunArgs) -> ExitCode {
-    begin(ProgressBar::hidden, "info");
+    init_logging(ProgressBar::hidden, "info");
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return no_runtime(&error),
     };
-    match runtime.block_on(run_to(args)) {
+    match runtime.block_on(run_to_endpoint(args)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => fail(run_code(&error), &error.to_string()),
         Err(error) => fail(USAGE, &error.to_string()),
     }
 }
 
-/// Watches this host for the endpoint that was asked for, until somebody asks it to stop.
-async fn run_to(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
-    let stop = asked_to_stop();
+/// Watches this host and sends to the endpoint of `args` until a signal stops it.
+async fn run_to_endpoint(args: &RunArgs) -> Result<Result<(), RunError>, EndpointError> {
+    let stop = shutdown_signal();
     let node = args.node.clone().unwrap_or_else(host_name);
     let args = &RunArgs {
-        endpoint: endpoint(&args.sender.connection, &args.endpoint, &args.cluster)?,
+        endpoint: shard_endpoint(&args.sender.connection, &args.endpoint, &args.cluster)?,
         ..args.clone()
     };
     if args.endpoint == "none" {
         return Ok(Box::pin(run::run(args, &node, Null, stop)).await);
     }
     let link = args.sender.connection.link(&args.endpoint)?;
-    let exporter = Otlp::over(
+    let exporter = Otlp::with_link(
         &link,
-        instance(StartAt::Now.unix_ns(), &node),
+        new_instance(StartAt::Now.unix_ns(), &node),
         &Arc::default(),
     );
     Ok(Box::pin(run::run(args, &node, exporter, stop)).await)
 }
 
-/// What this host calls itself.
+/// Node name of this host.
 fn host_name() -> String {
     rustix::system::uname()
         .nodename()
@@ -109,13 +109,13 @@ fn host_name() -> String {
         .into_owned()
 }
 
-/// Resolves when somebody interrupts or ends the process.
-async fn asked_to_stop() {
+/// Resolves on SIGTERM or SIGINT.
+async fn shutdown_signal() {
     let signals = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
     );
-    // Without the signals nobody can ask, which is no reason to stop.
+    // Without signal handlers the process runs until it is killed.
     let (Ok(mut term), Ok(mut int)) = signals else {
         return std::future::pending().await;
     };
@@ -129,23 +129,23 @@ fn run_code(error: &RunError) -> u8 {
     match error {
         RunError::Watch(error) => watch_code(error),
         RunError::Spool(SpoolError::InUse(_)) | RunError::Hooks(HookError::InUse { .. }) => {
-            TRY_LATER
+            TEMPORARY_FAILURE
         }
         RunError::Spool(_) | RunError::Hooks(_) | RunError::Metrics(_) => USAGE,
-        RunError::Broken(_) => DEFECT,
+        RunError::TaskFailed(_) => INTERNAL_ERROR,
     }
 }
 
 fn watch_code(error: &WatchError) -> u8 {
     match error {
-        WatchError::Load(_) => FORBIDDEN,
-        WatchError::Taken { .. } => TRY_LATER,
-        WatchError::Pins { .. } | WatchError::Socket { .. } => USAGE,
+        WatchError::Load(_) => NO_PERMISSION,
+        WatchError::InUse { .. } => TEMPORARY_FAILURE,
+        WatchError::PinFolder { .. } | WatchError::Socket { .. } => USAGE,
     }
 }
 
 fn run_check(args: &CheckArgs) -> ExitCode {
-    begin(ProgressBar::hidden, "off");
+    init_logging(ProgressBar::hidden, "off");
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return no_runtime(&error),
@@ -157,24 +157,27 @@ fn run_check(args: &CheckArgs) -> ExitCode {
         report.to_string()
     };
     if stdout().write_all(text.as_bytes()).is_err() {
-        return fail(DEFECT, "the findings cannot be written to standard output");
+        return fail(
+            INTERNAL_ERROR,
+            "cannot write the findings to standard output",
+        );
     }
     if report.can_run() {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(FORBIDDEN)
+        ExitCode::from(NO_PERMISSION)
     }
 }
 
 fn run_record(args: &RecordArgs) -> ExitCode {
-    let progress = begin(record::progress_bar, "warn");
+    let progress = init_logging(record::progress_bar, "warn");
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return no_runtime(&error),
     };
-    let ran = runtime.block_on(record::record(args, asked_to_stop(), &progress));
+    let ran = runtime.block_on(record::record(args, shutdown_signal(), &progress));
     progress.finish_and_clear();
-    report(
+    print_summary(
         Ok(ran),
         args.json.then_some(record::summary::Summary::to_json),
         record_code,
@@ -185,18 +188,18 @@ fn record_code(error: &RecordError) -> u8 {
     match error {
         RecordError::Watch(error) => watch_code(error),
         RecordError::Exists { .. } | RecordError::File { .. } => CANNOT_CREATE,
-        RecordError::Nothing { .. } => UNAVAILABLE,
-        RecordError::Broken(_) => DEFECT,
+        RecordError::NoRanks { .. } => UNAVAILABLE,
+        RecordError::TaskFailed(_) => INTERNAL_ERROR,
     }
 }
 
 fn run_install(args: &InstallArgs) -> ExitCode {
-    let own = || install::own_plugin(&std::env::current_exe().unwrap_or_default());
+    let own = || install::find_plugin(&std::env::current_exe().unwrap_or_default());
     let plugin = args.plugin.clone().map_or_else(own, Ok);
     match plugin.and_then(|plugin| install::install(&plugin, &args.dir)) {
         Ok(installed) => {
-            let told = writeln!(stdout(), "NCCL_PROFILER_PLUGIN={}", installed.display());
-            told.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+            let written = writeln!(stdout(), "NCCL_PROFILER_PLUGIN={}", installed.display());
+            written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
         Err(error @ InstallError::NoPlugin(_)) => fail(NO_INPUT, &error.to_string()),
         Err(error) => fail(CANNOT_CREATE, &error.to_string()),
@@ -204,14 +207,14 @@ fn run_install(args: &InstallArgs) -> ExitCode {
 }
 
 fn run_replay(args: &ReplayArgs) -> ExitCode {
-    let progress = begin(replay::progress_bar, "info");
+    let progress = init_logging(replay::progress_bar, "info");
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return no_runtime(&error),
     };
     let ran = runtime.block_on(replay_to(args, &progress));
     progress.finish_and_clear();
-    report(
+    print_summary(
         ran,
         args.json.then_some(replay::summary::Summary::to_json),
         replay_code,
@@ -223,43 +226,43 @@ fn run_simulate(args: &SimulateArgs) -> ExitCode {
         Ok(layout) => layout,
         Err(message) => return fail(USAGE, &message),
     };
-    // What one agent has to say is news; thousands of them say it in the summary.
-    let progress = begin(simulate::progress_bar, &format!("off,{SHARD}=info"));
+    // The log of each simulated agent is off: the summary adds up thousands of them.
+    let progress = init_logging(simulate::progress_bar, &format!("off,{SHARD}=info"));
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return no_runtime(&error),
     };
     let ran = runtime.block_on(simulate_to(args, layout, &progress));
     progress.finish_and_clear();
-    report(
+    print_summary(
         ran,
         args.json.then_some(simulate::summary::Summary::to_json),
         simulate_code,
     )
 }
 
-/// Starts the log, with a progress bar beside it where somebody looks on.
-fn begin(bar: fn() -> ProgressBar, level: &str) -> ProgressBar {
+/// Starts logging, with a progress bar when standard error is a terminal.
+fn init_logging(bar: fn() -> ProgressBar, level: &str) -> ProgressBar {
     let is_terminal = stderr().is_terminal();
     let progress = if is_terminal {
         bar()
     } else {
         ProgressBar::hidden()
     };
-    let beside = progress.clone();
+    let bar_handle = progress.clone();
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| level.into()))
-        .with_writer(move || BesideBar(beside.clone()))
+        .with_writer(move || LogWriter(bar_handle.clone()))
         .with_ansi(is_terminal)
         .with_target(false)
         .init();
     progress
 }
 
-/// Standard error, with the progress bar out of the way while something is written.
-struct BesideBar(ProgressBar);
+/// Writes to standard error, with the progress bar suspended for each write.
+struct LogWriter(ProgressBar);
 
-impl Write for BesideBar {
+impl Write for LogWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.0.suspend(|| stderr().write(buf))
     }
@@ -269,13 +272,13 @@ impl Write for BesideBar {
     }
 }
 
-/// Replays to the endpoint that was asked for.
+/// Replays to the endpoint of `args`.
 async fn replay_to(
     args: &ReplayArgs,
     progress: &ProgressBar,
 ) -> Result<(replay::summary::Summary, Result<(), ReplayError>), EndpointError> {
     let args = &ReplayArgs {
-        endpoint: endpoint(&args.connection, &args.endpoint, &args.cluster)?,
+        endpoint: shard_endpoint(&args.connection, &args.endpoint, &args.cluster)?,
         ..args.clone()
     };
     if args.endpoint == "none" {
@@ -283,24 +286,24 @@ async fn replay_to(
     }
     let link = args.connection.link(&args.endpoint)?;
     let boot = StartAt::Now.unix_ns();
-    let exporter = |node: &str| Otlp::over(&link, instance(boot, node), &Arc::default());
+    let exporter = |node: &str| Otlp::with_link(&link, new_instance(boot, node), &Arc::default());
     Ok(replay::replay(args, exporter, progress).await)
 }
 
-/// Simulates agents of the endpoint that was asked for, until they are done or somebody interrupts them.
+/// Runs the simulated agents against the endpoint of `args` until they finish or Ctrl-C.
 async fn simulate_to(
     args: &SimulateArgs,
     layout: Layout,
     progress: &ProgressBar,
 ) -> Result<(simulate::summary::Summary, Result<(), SimulateError>), EndpointError> {
     let interrupted = async {
-        // Without the signal nobody can interrupt, which is no reason to stop.
+        // Without a signal handler the simulation runs to its end.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
     let args = &SimulateArgs {
-        endpoint: endpoint(&args.connection, &args.endpoint, &args.cluster)?,
+        endpoint: shard_endpoint(&args.connection, &args.endpoint, &args.cluster)?,
         ..args.clone()
     };
     if args.endpoint == "none" {
@@ -310,19 +313,20 @@ async fn simulate_to(
     let link = args.connection.link(&args.endpoint)?;
     let boot = StartAt::Now.unix_ns();
     let exporter = |agent: &str, connections: &Arc<AtomicU64>| {
-        Otlp::over(&link, instance(boot, agent), connections)
+        Otlp::with_link(&link, new_instance(boot, agent), connections)
     };
     Ok(simulate::simulate(args, layout, exporter, interrupted, progress).await)
 }
 
-/// Where the cluster's points go: what was asked for, or the one of several Echos that takes the cluster, which is said.
-fn endpoint(
+/// Endpoint for the cluster: the given one, or with {shard} that of the cluster's shard, which is
+/// logged.
+fn shard_endpoint(
     connection: &ConnectionArgs,
-    asked: &str,
+    given: &str,
     cluster: &str,
 ) -> Result<String, EndpointError> {
-    let Some(shard) = connection.shard(asked, cluster)? else {
-        return Ok(asked.to_owned());
+    let Some(shard) = connection.resolve_shard(given, cluster)? else {
+        return Ok(given.to_owned());
     };
     let (ordinal, count) = (shard.ordinal, shard.count);
     info!(target: SHARD, "cluster {cluster} belongs to shard {ordinal} of {count}: reporting to {}", shard.endpoint);
@@ -330,15 +334,15 @@ fn endpoint(
 }
 
 /// Identity of one agent of this process, new at every start.
-fn instance(boot: i128, node: &str) -> u64 {
+fn new_instance(boot: i128, node: &str) -> u64 {
     let mut key = node.as_bytes().to_vec();
     key.extend_from_slice(&boot.to_le_bytes());
     key.extend_from_slice(&std::process::id().to_le_bytes());
     xxhash_rust::xxh64::xxh64(&key, 0)
 }
 
-/// Prints the summary, as JSON where that is asked for, and says what went wrong, if anything did.
-fn report<S: Display, E: Display>(
+/// Prints the summary, as JSON if requested, and the error, if any.
+fn print_summary<S: Display, E: Display>(
     ran: Result<(S, Result<(), E>), EndpointError>,
     json: Option<fn(&S, Option<&str>) -> Value>,
     code: fn(&E) -> u8,
@@ -354,7 +358,10 @@ fn report<S: Display, E: Display>(
         None => summary.to_string(),
     };
     if writeln!(stdout(), "{text}").is_err() {
-        return fail(DEFECT, "the summary cannot be written to standard output");
+        return fail(
+            INTERNAL_ERROR,
+            "cannot write the summary to standard output",
+        );
     }
     match (error.map(code), message) {
         (Some(code), Some(message)) => fail(code, &message),
@@ -367,23 +374,26 @@ fn replay_code(error: &ReplayError) -> u8 {
         ReplayError::Source(_) => BAD_INPUT,
         ReplayError::NoSuchRank { .. } => USAGE,
         ReplayError::Unreachable { .. } | ReplayError::Undelivered { .. } => UNAVAILABLE,
-        ReplayError::Broken(_) => DEFECT,
+        ReplayError::TaskFailed(_) => INTERNAL_ERROR,
     }
 }
 
 fn simulate_code(error: &SimulateError) -> u8 {
     match error {
         SimulateError::Lost { .. } => UNAVAILABLE,
-        SimulateError::Broken(_) => DEFECT,
+        SimulateError::TaskFailed(_) => INTERNAL_ERROR,
     }
 }
 
 fn no_runtime(error: &io::Error) -> ExitCode {
-    fail(DEFECT, &format!("the runtime cannot start: {error}"))
+    fail(
+        INTERNAL_ERROR,
+        &format!("cannot start the async runtime: {error}"),
+    )
 }
 
 fn fail(code: u8, message: &str) -> ExitCode {
-    // Nothing is left to report to when standard error is gone.
+    // Standard error may be closed, which cannot be reported anywhere.
     let _closed = writeln!(stderr(), "fleet-agent: {message}");
     ExitCode::from(code)
 }

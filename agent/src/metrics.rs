@@ -1,4 +1,4 @@
-//! The agent's own metrics as `OpenMetrics` text, for whoever scrapes the host. Off unless asked for.
+//! The agent's own metrics as `OpenMetrics` text for Prometheus. Disabled by default.
 
 mod server;
 
@@ -26,35 +26,35 @@ use prometheus_client::registry::Registry;
 use thiserror::Error;
 use tokio::net::TcpListener;
 
-/// Of the text below.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Content type of the metrics.
+const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Begins the name of every metric.
+/// Prefix of every metric name.
 const PREFIX: &str = "fleet_agent";
 
-/// Why the endpoint cannot be served.
+/// Error of the metrics endpoint.
 #[derive(Debug, Error)]
 pub enum MetricsError {
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {address} for --metrics-listen: {source}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is no token.
+    /// The token cannot be read.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// Everybody on the network could read it.
+    /// The address is reachable from other hosts and needs no token.
     #[error(
-        "--metrics-listen {0} can be reached from other hosts: name the file with the token that they have to show by \
+        "--metrics-listen {0} is reachable from other hosts: require a bearer token with \
          --metrics-token-file FILE, or listen on 127.0.0.1"
     )]
-    Unguarded(SocketAddr),
+    TokenRequired(SocketAddr),
 }
 
-/// The endpoint, before it is served.
+/// Metrics endpoint, bound and not yet served.
 #[derive(Debug)]
 pub struct MetricsServer {
     listener: TcpListener,
@@ -62,8 +62,8 @@ pub struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Listens; port 0 is any that is free. Whoever scrapes has to show the token in the file, if one is given; without one
-    /// only addresses of this host are taken.
+    /// Binds the address; port 0 selects a free one. Scrapers must send the token in `token_file`;
+    /// without a token file only loopback addresses are allowed.
     pub async fn bind(
         address: SocketAddr,
         token_file: Option<&Path>,
@@ -71,7 +71,7 @@ impl MetricsServer {
         let token = token_file.map(|path| Token::open("--metrics-token-file", path));
         let token = token.transpose()?;
         if token.is_none() && !address.ip().is_loopback() {
-            return Err(MetricsError::Unguarded(address));
+            return Err(MetricsError::TokenRequired(address));
         }
         let bound = TcpListener::bind(address).await;
         bound
@@ -79,12 +79,12 @@ impl MetricsServer {
             .map_err(|source| MetricsError::Bind { address, source })
     }
 
-    /// Where it listens.
+    /// Returns the bound address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves `/metrics` and `/healthz` until `stop` ends. `vitals` is called for each scrape.
+    /// Serves `/metrics` and `/healthz` until `stop` resolves. `vitals` is called for each scrape.
     pub async fn serve<F>(self, vitals: F, stop: impl Future<Output = ()> + Send)
     where
         F: Fn() -> Vitals + Send + Sync + 'static,
@@ -96,55 +96,58 @@ impl MetricsServer {
 fn router(vitals: impl Fn() -> Vitals + Send + Sync + 'static, token: Option<Token>) -> Router {
     let mut registry = Registry::with_prefix(PREFIX);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
-    registry.register("build", "The version of the agent", Info::new(version));
-    registry.register_collector(Box::new(Scrape(Box::new(vitals))));
+    registry.register("build", "Version of the agent", Info::new(version));
+    registry.register_collector(Box::new(VitalsCollector(Box::new(vitals))));
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
-        .with_state(Arc::new(Served { registry, token }))
+        .with_state(Arc::new(AppState { registry, token }))
 }
 
-/// What is served, and to whom.
+/// State of the request handlers.
 #[derive(Debug)]
-struct Served {
+struct AppState {
     registry: Registry,
     token: Option<Token>,
 }
 
-impl Served {
-    fn is_for(&self, headers: &HeaderMap) -> bool {
+impl AppState {
+    fn is_authorized(&self, headers: &HeaderMap) -> bool {
         self.token.as_ref().is_none_or(|token| {
-            let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-            // Takes as long for every token of one length.
-            shown.is_some_and(|shown| {
-                verify_slices_are_equal(shown, token.header().as_encoded_bytes()).is_ok()
+            let sent = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+            // Constant time for tokens of equal length.
+            sent.is_some_and(|sent| {
+                verify_slices_are_equal(sent, token.header().as_encoded_bytes()).is_ok()
             })
         })
     }
 }
 
-async fn metrics(State(served): State<Arc<Served>>, headers: HeaderMap) -> Response {
-    if !served.is_for(&headers) {
+async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Response {
+    if !state.is_authorized(&headers) {
         return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")]).into_response();
     }
     let mut text = String::new();
-    if text::encode(&mut text, &served.registry).is_err() {
+    if text::encode(&mut text, &state.registry).is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
-    let headers = [(CONTENT_TYPE, OPEN_METRICS), (CACHE_CONTROL, "no-store")];
+    let headers = [
+        (CONTENT_TYPE, OPEN_METRICS_TYPE),
+        (CACHE_CONTROL, "no-store"),
+    ];
     (headers, text).into_response()
 }
 
-/// Reads the vitals when somebody scrapes them; nothing runs for it meanwhile.
-struct Scrape(Box<dyn Fn() -> Vitals + Send + Sync>);
+/// Reads the vitals on each scrape; costs nothing in between.
+struct VitalsCollector(Box<dyn Fn() -> Vitals + Send + Sync>);
 
-impl fmt::Debug for Scrape {
+impl fmt::Debug for VitalsCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Scrape")
+        f.write_str("VitalsCollector")
     }
 }
 
-impl Collector for Scrape {
+impl Collector for VitalsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let vitals = (self.0)();
         events(&mut encoder, &vitals)?;
@@ -154,13 +157,13 @@ impl Collector for Scrape {
 }
 
 fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fmt::Error> {
-    let help = "Events that were seen, by their source";
+    let help = "Events captured, by source";
     let seen = vitals
         .events
         .iter()
         .map(|(source, count)| (*source, *count));
     family(encoder, ("events", help), "source", seen)?;
-    let help = "Events, and what they and their explanation rest on, that were lost, by what had no room or was unreadable";
+    let help = "Events, or data that explains them, that were lost, by the table that was full or the read that failed";
     let lost = [
         ("ring", vitals.lost.ring),
         ("in_flight", vitals.lost.in_flight),
@@ -173,7 +176,7 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         ("files", vitals.lost.files),
     ];
     family(encoder, ("events_lost", help), "reason", lost)?;
-    let help = "Operations on GPUs whose times are lost: left out by the profiler plugin, those of another operation, or of an unknown communicator";
+    let help = "GPU operations whose times are not used, by reason: lost by the profiler plugin, those of another operation, or on an unknown communicator";
     let lost = [
         ("plugin", vitals.gpu_lost.plugin),
         ("implausible", vitals.gpu_lost.implausible),
@@ -203,33 +206,33 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), 
     let counters = [
         (
             "unknown_comm_ops",
-            "Operations on communicators that were made before tracing began",
+            "Operations on communicators created before tracing began",
             vitals.unknown_comm_ops,
         ),
         (
             "broken_blocks",
-            "Blocks of operations left out because something of them was not seen",
+            "Blocks of operations left out because some of their events are missing",
             vitals.broken_blocks,
         ),
-        ("points_made", "Points that were made", vitals.points.made),
+        ("points_made", "Points created", vitals.points.made),
         (
             "points_sent",
-            "Points that the collector has acknowledged",
+            "Points acknowledged by the collector",
             vitals.points.sent,
         ),
         (
             "points_dropped",
-            "Points that the collector will never get",
+            "Points dropped or rejected, which the collector does not have",
             vitals.points.dropped,
         ),
         (
             "implausible_policies",
-            "Policy sets that asked for a sampling that is not believed",
+            "Policy sets ignored in part because their sampling rate is implausible",
             vitals.implausible_policies,
         ),
         (
             "hook_clients_dropped",
-            "Clients of the hook socket that were cut off because they fell behind",
+            "Hook socket clients disconnected because they fell behind",
             vitals.hook_clients_dropped,
         ),
     ];
@@ -237,7 +240,7 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), 
         counter(encoder, name, help, ConstCounter::new(count))?;
     }
     let cpu = ConstCounter::new(vitals.cpu.as_secs_f64());
-    let help = "Time that the agent has spent on CPUs";
+    let help = "CPU time of the agent, user and system";
     counter(encoder, "cpu_seconds", help, cpu)
 }
 
@@ -253,14 +256,10 @@ fn counter(
 
 fn gauges(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fmt::Error> {
     let gauges = [
-        (
-            "processes",
-            "Processes that are traced",
-            Some(vitals.processes),
-        ),
+        ("processes", "Processes traced now", Some(vitals.processes)),
         (
             "spool_bytes",
-            "Points that wait on disk to be sent, in bytes",
+            "Size of the spool on disk, in bytes",
             Some(vitals.spool_bytes),
         ),
         (
@@ -270,12 +269,12 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         ),
         (
             "hook_clients",
-            "Clients of the hook socket that are connected",
+            "Hook socket clients connected now",
             Some(vitals.hook_clients),
         ),
         (
             "resident_memory_bytes",
-            "Memory that the agent holds, in bytes",
+            "Resident memory of the agent, in bytes",
             Some(vitals.rss_bytes),
         ),
     ];

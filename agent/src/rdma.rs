@@ -1,28 +1,30 @@
-//! Packets that the InfiniBand and RoCE ports of the host lost or sent again, from the counters in `sysfs`.
+//! Packets that the host's InfiniBand and RoCE ports lost or retransmitted, from the counters in
+//! `sysfs`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A number and a line end.
+/// Maximum length of a counter file: a number and a newline.
 const MAX_BYTES: u64 = 64;
 
-/// Counters that mean a loss or a repetition, each with its folder.
+/// Counters of losses and retransmissions, each with its directory.
 ///
-/// Every packet that a peer has to wait longer for counts where this host took part: lost on the way in, discarded on the
-/// way out, or sent again from here. Not counted are `symbol_error`, since a packet that it breaks is in
-/// `port_rcv_errors` as well, and links with error correction have a few all the time; what only tells of congestion
-/// (`port_xmit_wait`, CNP and ECN counters); `duplicate_request`, which tells the receiver what the sender has counted; and
-/// errors of the programs that use the port, such as those of access rights.
+/// A packet that delays a peer is counted on the host that took part in its loss: lost on receipt,
+/// discarded before sending, or retransmitted. Not counted are `symbol_error`, since a packet with
+/// such an error is in `port_rcv_errors` as well, and links with error correction have some all the
+/// time; counters of congestion alone (`port_xmit_wait`, CNP and ECN counters);
+/// `duplicate_request`, which counts at the receiver what the sender has counted; and errors of the
+/// programs that use the port, such as access violations.
 const COUNTERS: [(&str, &str); 19] = [
-    // Any device. The link ones count outages, each of which loses what was on its way.
+    // All devices. The link counters count outages, each of which loses the packets in flight.
     ("counters", "link_downed"),
     ("counters", "link_error_recovery"),
     ("counters", "port_rcv_errors"),
     ("counters", "port_xmit_discards"),
     ("counters", "excessive_buffer_overrun_errors"),
-    // mlx5: gaps and full queues at the receiver, then what made the sender repeat.
+    // mlx5: gaps and full queues at the receiver, then causes of retransmission at the sender.
     ("hw_counters", "out_of_sequence"),
     ("hw_counters", "out_of_buffer"),
     ("hw_counters", "packet_seq_err"),
@@ -41,82 +43,84 @@ const COUNTERS: [(&str, &str); 19] = [
     ("hw_counters", "retrans_pkts"),
 ];
 
-/// The RDMA ports of the host.
+/// RDMA ports of the host.
 #[derive(Debug)]
 pub struct Rdma {
     devices: PathBuf,
-    seen: BTreeMap<Port, Counts>,
+    previous: BTreeMap<Port, Counts>,
 }
 
-/// Counters of one port that were there, by name.
+/// Counters of a port that exist, by name.
 type Counts = BTreeMap<&'static str, u64>;
 
 /// A port of an RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Port {
-    /// Name of the device, such as `mlx5_0`.
+    /// Device name, such as `mlx5_0`.
     pub device: String,
-    /// Number of the port, from 1.
+    /// Port number, from 1.
     pub number: u32,
 }
 
-/// What has been lost or sent again since the last read.
+/// Losses and retransmissions since the previous read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Increases(Vec<Increase>);
 
-/// What one counter rose by.
+/// Increase of one counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Increase {
     /// The port.
     pub port: Port,
     /// Name of the counter.
     pub counter: &'static str,
-    /// Packets, or outages of the link.
+    /// Number of packets, or of link outages.
     pub by: u64,
 }
 
 impl Increases {
-    /// Over all ports and counters.
+    /// Returns the sum over all ports and counters.
     pub fn total(&self) -> u64 {
         let by = self.0.iter().map(|increase| increase.by);
         by.fold(0, u64::saturating_add)
     }
 
-    /// The counters that rose, by port.
-    pub fn risen(&self) -> &[Increase] {
+    /// Returns the counters that increased, by port.
+    pub fn by_counter(&self) -> &[Increase] {
         &self.0
     }
 }
 
 impl Rdma {
-    /// The ports below the folder that `/sys` is mounted at.
-    pub fn below(sys: &Path) -> Self {
+    /// Uses the ports below `sys`, the mount point of `/sys`.
+    pub fn new(sys: &Path) -> Self {
         Self {
             devices: sys.join("class/infiniband"),
-            seen: BTreeMap::new(),
+            previous: BTreeMap::new(),
         }
     }
 
-    /// The ports that have counters.
+    /// Returns the ports that have counters.
     pub fn ports(&self) -> Vec<Port> {
-        counts_below(&self.devices).into_keys().collect()
+        read_ports(&self.devices).into_keys().collect()
     }
 
-    /// What has been lost or sent again since the last call; none while there is no port, and the first time, since what
-    /// happened before is nobody's now.
+    /// Returns losses and retransmissions since the previous call; none without ports, and on the
+    /// first call, which only sets the baseline.
     pub fn read(&mut self) -> Option<Increases> {
-        let now = counts_below(&self.devices);
-        // A port that comes back counts from where it stands then: its driver has begun anew.
-        let before = std::mem::replace(&mut self.seen, now);
-        let mut known = false;
+        let now = read_ports(&self.devices);
+        // A port that reappears starts from its current values: its driver was reloaded.
+        let before = std::mem::replace(&mut self.previous, now);
+        let mut has_baseline = false;
         let mut increases = Vec::new();
-        for (port, counts) in &self.seen {
+        for (port, counts) in &self.previous {
             let Some(before) = before.get(port) else {
                 continue;
             };
-            known = true;
+            has_baseline = true;
             for (counter, now) in counts {
-                let by = before.get(counter).map_or(0, |before| risen(*before, *now));
+                let by = before
+                    .get(counter)
+                    .map_or(0, |before| increase(*before, *now));
                 if by > 0 {
                     increases.push(Increase {
                         port: port.clone(),
@@ -126,21 +130,21 @@ impl Rdma {
                 }
             }
         }
-        known.then_some(Increases(increases))
+        has_baseline.then_some(Increases(increases))
     }
 }
 
-/// From `before` to `now`. A counter that fell was set to 0 in between, by hand or by its device.
-fn risen(before: u64, now: u64) -> u64 {
+/// Increase from `before` to `now`. A counter that decreased was reset to 0 in between.
+fn increase(before: u64, now: u64) -> u64 {
     if now < before { now } else { now - before }
 }
 
-fn counts_below(devices: &Path) -> BTreeMap<Port, Counts> {
+fn read_ports(devices: &Path) -> BTreeMap<Port, Counts> {
     let mut all = BTreeMap::new();
-    for device in names(devices) {
+    for device in entries(devices) {
         let ports = devices.join(&device).join("ports");
-        for number in names(&ports) {
-            let counts = counts_of(&ports.join(&number));
+        for number in entries(&ports) {
+            let counts = read_counters(&ports.join(&number));
             if let Ok(number) = number.parse()
                 && !counts.is_empty()
             {
@@ -152,24 +156,24 @@ fn counts_below(devices: &Path) -> BTreeMap<Port, Counts> {
     all
 }
 
-fn counts_of(port: &Path) -> Counts {
+fn read_counters(port: &Path) -> Counts {
     let count = |(folder, name): (&str, &'static str)| {
-        let count = number(&port.join(folder).join(name))?;
+        let count = read_number(&port.join(folder).join(name))?;
         Some((name, count))
     };
     COUNTERS.into_iter().filter_map(count).collect()
 }
 
-/// The entries of a folder; none when it is not there (any more).
-fn names(folder: &Path) -> Vec<String> {
+/// Entries of a directory; none when it does not exist.
+fn entries(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect()
 }
 
-/// The number in a file; none for the words that some drivers have for counters that they lack.
-fn number(file: &Path) -> Option<u64> {
+/// Number in a file; none for the text that some drivers return for unsupported counters.
+fn read_number(file: &Path) -> Option<u64> {
     let mut text = String::new();
     let file = File::open(file).ok()?;
     file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
@@ -197,12 +201,12 @@ mod tests {
             write(&sys, device, "counters/port_xmit_discards", "N/A (no PMA)");
             write(&sys, device, "hw_counters/packet_seq_err", "40");
         }
-        let rdma = Rdma::below(sys.path());
+        let rdma = Rdma::new(sys.path());
         (sys, rdma)
     }
 
     #[test]
-    fn only_what_comes_after_the_first_read_counts() {
+    fn only_increases_after_the_first_read_are_counted() {
         let (sys, mut rdma) = host();
         assert_eq!(rdma.read(), None);
         assert_eq!(rdma.read(), Some(Increases::default()));
@@ -210,7 +214,7 @@ mod tests {
         write(&sys, "mlx5_0", "counters/port_rcv_errors", "6");
         let increases = rdma.read().unwrap();
         assert_eq!(increases.total(), 4);
-        let [first, second] = increases.risen() else {
+        let [first, second] = increases.by_counter() else {
             panic!("{increases:?}");
         };
         assert_eq!(
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn symbol_errors_and_congestion_are_no_losses() {
+    fn symbol_errors_and_congestion_are_not_losses() {
         let (sys, mut rdma) = host();
         rdma.read();
         write(&sys, "mlx5_0", "counters/symbol_error", "1000");
@@ -234,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_was_set_to_zero_counts_from_there() {
+    fn a_counter_that_was_reset_counts_from_zero() {
         let (sys, mut rdma) = host();
         rdma.read();
         write(&sys, "mlx5_0", "hw_counters/packet_seq_err", "2");
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_counters_that_come_and_go_begin_anew() {
+    fn ports_and_counters_that_reappear_start_over() {
         let (sys, mut rdma) = host();
         rdma.read();
         let device = sys.path().join("class/infiniband/mlx5_0");
@@ -266,9 +270,9 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_ports_has_nothing_to_tell() {
+    fn a_host_without_ports_has_no_readings() {
         let sys = tempfile::tempdir().unwrap();
-        let mut rdma = Rdma::below(sys.path());
+        let mut rdma = Rdma::new(sys.path());
         assert_eq!((rdma.read(), rdma.read()), (None, None));
         write(&sys, "mlx5_0", "counters/port_rcv_errors", "-1");
         write(

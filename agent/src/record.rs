@@ -1,4 +1,4 @@
-//! Records the GPU jobs of this host: what a watch sees goes to a file, from which it can be replayed.
+//! Recorder of this host's GPU jobs: writes the events of a watch to a file that can be replayed.
 
 pub mod summary;
 
@@ -20,48 +20,51 @@ use crate::config::RecordArgs;
 use crate::gpu::{Gpu, Gpus};
 use crate::record::summary::Summary;
 
-/// How often the file is made readable up to where it is, nanoseconds.
+/// Flush interval of the file, nanoseconds.
 const FLUSH_NS: u64 = 1_000_000_000;
 
-/// Why a recording did not end well.
+/// Error of a recording.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// Nothing can be watched.
+    /// The host cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// The file is there.
-    #[error("{path}: is there already; give another name, or --overwrite")]
+    /// The file exists.
+    #[error("{path} exists; choose another name or use --overwrite")]
     Exists {
         /// The file.
         path: String,
     },
     /// The file cannot be written.
-    #[error("{path}: cannot be written ({source}); check its folder, permissions and room")]
+    #[error("cannot write {path}: {source}; check its directory, permissions and free space")]
     File {
         /// The file.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There was nothing to record.
+    /// No process called NCCL or RCCL.
     #[error(
-        "{path}: nothing to record: no process {whose}called NCCL or RCCL meanwhile{unplaced}; \
-         `fleet-agent check` says what is watched"
+        "{path}: nothing to record: no process {selected}called NCCL or RCCL{unplaced}; \
+         `fleet-agent check` lists what is watched"
     )]
-    Nothing {
-        /// The file, which is removed.
+    NoRanks {
+        /// The file, which has been removed.
         path: String,
-        /// Which processes were asked for.
-        whose: &'static str,
-        /// What is known of others.
+        /// Processes selected by --pid, as part of the message.
+        selected: &'static str,
+        /// Processes without a known rank, as part of the message.
         unplaced: String,
     },
-    /// A part of the agent ended by a defect.
-    #[error("a defect ended the recording ({0}); what came before stands in the file")]
-    Broken(#[from] JoinError),
+    /// A task of the recorder panicked.
+    #[error(
+        "internal error: a task of the recording failed ({0}); the file holds what was recorded before"
+    )]
+    TaskFailed(#[from] JoinError),
 }
 
-/// Records until `stop` resolves or the time is over. What was recorded before an error is in the summary.
+/// Records until `stop` resolves or the duration has passed. On an error the summary still counts
+/// what was recorded before.
 pub async fn record(
     args: &RecordArgs,
     stop: impl Future<Output = ()>,
@@ -69,11 +72,11 @@ pub async fn record(
 ) -> (Summary, Result<(), RecordError>) {
     let gpus = Gpus::open(Path::new("/proc")).all().await;
     let cores = cpus(Path::new("/sys")).map_or(0, |cpus| cpus.len());
-    let hardware = hardware(&gpus.unwrap_or_default(), cores);
-    let asked = Stop::default();
+    let hardware = describe_hardware(&gpus.unwrap_or_default(), cores);
+    let stop_request = Stop::default();
     let mut session = Session {
         args: args.clone(),
-        stop: asked.clone(),
+        stop: stop_request.clone(),
         progress: progress.clone(),
         summary: Summary {
             file: args.file.display().to_string(),
@@ -87,14 +90,14 @@ pub async fn record(
     let joined = tokio::select! {
         joined = &mut recording => joined,
         () = stop => {
-            asked.ask();
+            stop_request.request();
             recording.await
         }
     };
     joined.unwrap_or_else(|error| (Summary::default(), Err(error.into())))
 }
 
-/// A line that says how far the recording is, for a terminal.
+/// Spinner that shows the progress of the recording on a terminal.
 pub fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
@@ -115,16 +118,17 @@ struct Session {
 impl Session {
     fn run(&mut self, hardware: String) -> Result<(), RecordError> {
         let header = Header {
-            name: name(&self.args.file),
+            name: recording_name(&self.args.file),
             hardware,
             ..Header::default()
         };
-        // First, so that nothing is probed for a file that cannot be.
+        // The file is created first, so that no probes are attached in vain.
         let file = self.create(&header)?;
         let result = self.watch(file, header);
         if self.summary.processes == 0 {
-            // Without processes it is no recording. A file that cannot be removed is at least told of.
-            let _left = std::fs::remove_file(&self.args.file);
+            // A recording without processes is not valid. If removal fails, the error still names
+            // the file.
+            let _removed = std::fs::remove_file(&self.args.file);
         }
         result
     }
@@ -140,7 +144,7 @@ impl Session {
             ErrorKind::AlreadyExists => RecordError::Exists {
                 path: self.summary.file.clone(),
             },
-            _ => self.failed(source),
+            _ => self.file_error(source),
         })
     }
 
@@ -150,34 +154,34 @@ impl Session {
         let length_ns = self.args.duration.map_or(u64::MAX, |duration| {
             u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
         });
-        let mut recorder = Recorder::new(&self.args.pid, Processes::below("/proc"), started_ns);
+        let mut recorder = Recorder::new(&self.args.pid, Processes::new("/proc"), started_ns);
         let mut flushed_ns = started_ns;
         let mut is_last = false;
         while !is_last {
-            is_last = self.stop.is_asked() || now_ns().saturating_sub(started_ns) >= length_ns;
+            is_last = self.stop.is_requested() || now_ns().saturating_sub(started_ns) >= length_ns;
             if is_last {
-                recorder.hurry();
+                recorder.stop_waiting();
             }
-            let look = watch.look();
+            let polled = watch.poll();
             for (pid, pointer) in recorder.due_reads() {
                 if let Some(state) = watch.comm_state(pid, pointer) {
-                    recorder.read(state);
+                    recorder.push_state(state);
                 }
             }
-            let sums = recorder.is_window_due(&look).then(|| watch.sums());
-            let lines = recorder.take(&look, sums.as_deref(), watch.losses().events());
-            for pid in look.exited.into_iter().chain(look.detached) {
-                if recorder.has_met(pid) {
+            let sums = recorder.is_window_due(&polled).then(|| watch.sums());
+            let lines = recorder.record(&polled, sums.as_deref(), watch.losses().events());
+            for pid in polled.exited.into_iter().chain(polled.detached) {
+                if recorder.take_observed(pid) {
                     watch.forget(pid);
                 }
             }
             let written = file.append(&lines).and_then(|()| {
                 if recorder.processes().len() != self.summary.processes {
-                    name_tools(&mut header, &watch);
+                    describe_tools(&mut header, &watch);
                     file.set_header(&header.line(recorder.processes()))?;
                 }
-                if look.until_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
-                    flushed_ns = look.until_ns;
+                if polled.until_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
+                    flushed_ns = polled.until_ns;
                     file.flush()?;
                 }
                 file.size()
@@ -185,14 +189,14 @@ impl Session {
             self.summary.processes = recorder.processes().len();
             self.summary.counts = recorder.counts();
             self.summary.elapsed_ns = now_ns().saturating_sub(started_ns);
-            self.summary.bytes = written.map_err(|source| self.failed(source))?;
-            self.tell();
+            self.summary.bytes = written.map_err(|source| self.file_error(source))?;
+            self.show_progress();
         }
-        self.summary.bytes = file.finish().map_err(|source| self.failed(source))?;
-        self.nothing().map_or(Ok(()), Err)
+        self.summary.bytes = file.finish().map_err(|source| self.file_error(source))?;
+        self.no_ranks().map_or(Ok(()), Err)
     }
 
-    fn tell(&self) {
+    fn show_progress(&self) {
         let Summary {
             processes,
             counts,
@@ -206,23 +210,23 @@ impl Session {
         self.progress.tick();
     }
 
-    fn nothing(&self) -> Option<RecordError> {
+    fn no_ranks(&self) -> Option<RecordError> {
         let unplaced = match self.summary.counts.unplaced {
             0 => String::new(),
-            unplaced => format!(", but {unplaced} whose ranks nobody knows"),
+            unplaced => format!(", but {unplaced} processes have no known rank"),
         };
-        (self.summary.processes == 0).then(|| RecordError::Nothing {
+        (self.summary.processes == 0).then(|| RecordError::NoRanks {
             path: self.summary.file.clone(),
-            whose: if self.args.pid.is_empty() {
+            selected: if self.args.pid.is_empty() {
                 ""
             } else {
-                "of those asked for "
+                "given by --pid "
             },
             unplaced,
         })
     }
 
-    fn failed(&self, source: io::Error) -> RecordError {
+    fn file_error(&self, source: io::Error) -> RecordError {
         RecordError::File {
             path: self.summary.file.clone(),
             source,
@@ -230,8 +234,8 @@ impl Session {
     }
 }
 
-/// Says what the recording was made with, as far as it is known by now.
-fn name_tools(header: &mut Header, watch: &Watch) {
+/// Records in the header which tools the recording was made with.
+fn describe_tools(header: &mut Header, watch: &Watch) {
     let health = watch.health();
     let libraries = health.probed.iter().map(|path| {
         let path = Path::new(path).file_name().unwrap_or_default();
@@ -253,15 +257,15 @@ fn name_tools(header: &mut Header, watch: &Watch) {
     );
 }
 
-/// The name of the file without what says its format.
-fn name(path: &Path) -> String {
+/// File name without the extensions of the format.
+fn recording_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
     name.strip_suffix(".jsonl").unwrap_or(name).to_owned()
 }
 
 /// `8x NVIDIA H100 80GB HBM3, one host, 192 cores`.
-fn hardware(gpus: &[Gpu], cores: usize) -> String {
+fn describe_hardware(gpus: &[Gpu], cores: usize) -> String {
     let host = format!("one host, {cores} cores");
     let Some(first) = gpus.first() else {
         return host;
@@ -287,14 +291,17 @@ mod tests {
     }
 
     #[test]
-    fn the_hardware_is_told_as_in_recordings_by_hand() {
+    fn the_hardware_is_described_by_model_hosts_and_cores() {
         let alike = [gpu(0, "NVIDIA H200"), gpu(1, "NVIDIA H200")];
-        assert_eq!(hardware(&alike, 64), "2x NVIDIA H200, one host, 64 cores");
+        assert_eq!(
+            describe_hardware(&alike, 64),
+            "2x NVIDIA H200, one host, 64 cores"
+        );
         let mixed = [gpu(0, "NVIDIA H200"), gpu(1, "NVIDIA L4")];
         assert_eq!(
-            hardware(&mixed, 64),
+            describe_hardware(&mixed, 64),
             "2 GPUs of several models, one host, 64 cores"
         );
-        assert_eq!(hardware(&[], 2), "one host, 2 cores");
+        assert_eq!(describe_hardware(&[], 2), "one host, 2 cores");
     }
 }

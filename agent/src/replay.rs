@@ -1,5 +1,5 @@
-//! Replays recordings: files in, hosts in the middle, deliveries out. The only module that spawns
-//! tasks and opens files.
+//! Replay of recordings: reads files, runs the events through simulated hosts and delivers their
+//! batches. Spawns tasks and opens files.
 
 mod fleet;
 mod speed;
@@ -10,7 +10,7 @@ use std::fs::File;
 use fleet_agent_core::event::Event;
 use fleet_agent_core::host::WallClock;
 use fleet_agent_core::pipeline::Ending;
-use fleet_agent_core::progress::BEAT_NS;
+use fleet_agent_core::progress::REPORT_INTERVAL_NS;
 use fleet_agent_export::Export;
 use fleet_agent_export::delivery::Unreachable;
 use fleet_agent_export::delivery::report::Report;
@@ -22,33 +22,33 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::config::ReplayArgs;
-use crate::replay::fleet::{Failure, Fleet};
-use crate::replay::speed::Pace;
+use crate::replay::fleet::{DeliveryFailure, Fleet};
+use crate::replay::speed::Pacer;
 use crate::replay::summary::{EventCounts, Summary};
 
 const CHUNK: usize = 256;
 const CHUNKS_AHEAD: usize = 16;
-/// Between the end of one recording and the beginning of the next, nanoseconds of event time.
+/// Pause between the end of one recording and the start of the next, nanoseconds of event time.
 const PAUSE_BETWEEN_NS: u64 = 1_000_000_000;
 
-/// Looks at a pause of a recording at most: an hour.
-const MOST_LOOKS: u64 = 900;
+/// Maximum number of ticks in a pause of a recording: an hour.
+const MAX_TICKS: u64 = 900;
 
-/// Why a replay did not end well.
+/// Error of a replay.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// A file is no recording, or a damaged one.
+    /// A file is damaged or not a recording.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// No file holds the rank that was asked for.
-    #[error("no process of {path} has rank {rank}; leave out --only-rank or give one of its ranks")]
+    /// No process of the file has the rank of --only-rank.
+    #[error("no process of {path} has rank {rank}; omit --only-rank or choose one of its ranks")]
     NoSuchRank {
         /// The file.
         path: String,
         /// The rank.
         rank: u32,
     },
-    /// The endpoint was not reached from some of the hosts.
+    /// Some hosts did not reach the endpoint.
     #[error(
         "{endpoint}: {source}; {points} points were not delivered (hosts that gave up: {hosts}); \
          check that Echo listens there, then replay again"
@@ -56,34 +56,34 @@ pub enum ReplayError {
     Unreachable {
         /// The endpoint.
         endpoint: String,
-        /// The hosts' names.
+        /// Names of the hosts.
         hosts: String,
-        /// Points that were dropped, over all hosts.
+        /// Points dropped, over all hosts.
         points: u64,
-        /// The last attempt of the first of the hosts.
+        /// Last attempt of the first of the hosts.
         source: Unreachable,
     },
-    /// Batches were dropped while the endpoint was there.
+    /// Batches were dropped although the endpoint was reachable.
     #[error(
-        "{endpoint}: {points} points were not delivered ({reason}); what was delivered is counted \
-         in the summary"
+        "{endpoint}: {points} points were not delivered ({reason}); the summary counts the points \
+         that were"
     )]
     Undelivered {
         /// The endpoint.
         endpoint: String,
-        /// Points that were dropped, over all hosts.
+        /// Points dropped, over all hosts.
         points: u64,
-        /// Why the first batch was refused.
+        /// Reason of the first refusal.
         reason: String,
     },
-    /// A task of the replay ended by a defect.
-    #[error("a defect ended a part of the replay ({0}); what it held was not delivered")]
-    Broken(#[source] JoinError),
+    /// A task of the replay panicked.
+    #[error("internal error: a task of the replay failed ({0}); its points were not delivered")]
+    TaskFailed(#[source] JoinError),
 }
 
-/// Replays all files. What was sent before an error is in the summary.
+/// Replays all files. On an error the summary still counts what was sent before.
 ///
-/// `exporter` makes the end of each host's delivery from the host's name.
+/// `exporter` creates the exporter of each host from the host's name.
 pub async fn replay<E, F>(
     args: &ReplayArgs,
     exporter: F,
@@ -100,9 +100,9 @@ where
     };
     let mut fleet = Fleet::new(args, exporter);
     let mut result = Ok(());
-    let (mut pace, mut start_ns) = (Pace::new(args.speed), 0);
+    let (mut pacer, mut start_ns) = (Pacer::new(args.speed), 0);
     for recording in recordings {
-        let file = play(recording, &mut fleet, &mut pace, start_ns).await;
+        let file = play(recording, &mut fleet, &mut pacer, start_ns).await;
         summary.events.add(&file.events);
         start_ns = file.end_ns.saturating_add(PAUSE_BETWEEN_NS);
         result = file.result;
@@ -112,7 +112,7 @@ where
     }
     let finished = fleet.finish(&mut summary).await;
     if let Some(error) = undelivered(args, finished, &summary.delivery) {
-        // A damaged file keeps its error: what was refused besides is in the summary.
+        // A damaged file keeps its error: the summary counts what was refused besides.
         if result.is_ok() || !matches!(error, ReplayError::Undelivered { .. }) {
             result = Err(error);
         }
@@ -120,16 +120,16 @@ where
     (summary, result)
 }
 
-/// Why points are missing at the endpoint, if any are.
+/// Error of points that did not arrive, if there are any.
 fn undelivered(
     args: &ReplayArgs,
-    finished: Result<(), Failure>,
+    finished: Result<(), DeliveryFailure>,
     report: &Report,
 ) -> Option<ReplayError> {
     let (endpoint, points) = (args.endpoint.clone(), report.points_dropped);
     match finished {
-        Err(Failure::Broken(error)) => Some(ReplayError::Broken(error)),
-        Err(Failure::Unreachable { hosts, first }) => Some(ReplayError::Unreachable {
+        Err(DeliveryFailure::TaskFailed(error)) => Some(ReplayError::TaskFailed(error)),
+        Err(DeliveryFailure::Unreachable { hosts, first }) => Some(ReplayError::Unreachable {
             endpoint,
             hosts: hosts.join(", "),
             points,
@@ -146,7 +146,7 @@ fn undelivered(
     }
 }
 
-/// A progress bar over the bytes of all files, for a terminal.
+/// Progress bar over the bytes of all files, for a terminal.
 pub fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}")
@@ -181,7 +181,7 @@ fn open_all(args: &ReplayArgs, progress: &ProgressBar) -> Result<Vec<Recording>,
     Ok(recordings)
 }
 
-struct Played {
+struct PlayedFile {
     events: EventCounts,
     end_ns: u64,
     result: Result<(), ReplayError>,
@@ -190,9 +190,9 @@ struct Played {
 async fn play<E, F>(
     recording: Recording,
     fleet: &mut Fleet<'_, E, F>,
-    pace: &mut Pace,
+    pacer: &mut Pacer,
     start_ns: u64,
-) -> Played
+) -> PlayedFile
 where
     E: Export,
     F: FnMut(&str) -> E,
@@ -203,7 +203,7 @@ where
     let gpu_model = recording.gpu_model().map(str::to_owned);
     reader.spawn_blocking(move || read(recording, &sender));
     let (mut origin_ns, mut last_ns) = (None, u64::MAX);
-    let mut played = Played {
+    let mut played = PlayedFile {
         events: EventCounts::default(),
         end_ns: start_ns,
         result: Ok(()),
@@ -223,13 +223,13 @@ where
             let at_ns = start_ns.saturating_add(event.ts_ns().saturating_sub(origin_ns));
             played.end_ns = played.end_ns.max(at_ns);
             played.events.count(&event);
-            for quiet_ns in quiet(last_ns, event.ts_ns()) {
-                let at_ns = start_ns.saturating_add(quiet_ns.saturating_sub(origin_ns));
-                pace.wait_until(at_ns).await;
-                fleet.look(quiet_ns).await;
+            for tick_ns in idle_ticks(last_ns, event.ts_ns()) {
+                let at_ns = start_ns.saturating_add(tick_ns.saturating_sub(origin_ns));
+                pacer.wait_until(at_ns).await;
+                fleet.tick(tick_ns).await;
             }
             last_ns = event.ts_ns();
-            pace.wait_until(at_ns).await;
+            pacer.wait_until(at_ns).await;
             fleet.event(&event).await;
         }
         if fleet.has_given_up() {
@@ -240,7 +240,7 @@ where
     if let Some(joined) = reader.join_next().await {
         played.result = match joined {
             Ok(read) => read.map_err(ReplayError::from),
-            Err(error) => Err(ReplayError::Broken(error)),
+            Err(error) => Err(ReplayError::TaskFailed(error)),
         };
     }
     let ending = if played.result.is_ok() {
@@ -252,13 +252,13 @@ where
     played
 }
 
-/// When agents would have looked at their hosts although nothing was recorded, between two events.
-fn quiet(from_ns: u64, to_ns: u64) -> impl Iterator<Item = u64> {
-    let looks = (1..=MOST_LOOKS).map(move |n| from_ns.saturating_add(n * BEAT_NS));
-    looks.take_while(move |at_ns| *at_ns < to_ns)
+/// Times between two events at which live agents would have ticked although nothing happened.
+fn idle_ticks(from_ns: u64, to_ns: u64) -> impl Iterator<Item = u64> {
+    let ticks = (1..=MAX_TICKS).map(move |n| from_ns.saturating_add(n * REPORT_INTERVAL_NS));
+    ticks.take_while(move |at_ns| *at_ns < to_ns)
 }
 
-/// Reads a recording to its end or until nobody listens any more.
+/// Reads a recording to its end, or until the channel is closed.
 fn read(mut recording: Recording, chunks: &mpsc::Sender<Vec<Event>>) -> Result<(), SourceError> {
     let mut chunk = Vec::with_capacity(CHUNK);
     loop {

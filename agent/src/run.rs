@@ -1,4 +1,5 @@
-//! Watches this host and reports to Echo until it is asked to stop: one thread looks, one task sums up, one sends.
+//! Live agent: watches this host and reports to Echo until it is stopped. One thread polls the
+//! probes, one task aggregates events, one sends.
 
 mod agent;
 mod host_conditions;
@@ -23,39 +24,40 @@ use crate::config::RunArgs;
 use crate::hooks::{HookError, HookServer};
 use crate::metrics::{MetricsError, MetricsServer};
 use crate::run::agent::Agent;
-use crate::run::self_metrics::Doing;
+use crate::run::self_metrics::SelfMetrics;
 
-/// Synchronisations that are shorter are not told: there was nothing to wait for, and some programs ask all the time. Those of a
-/// rank that comes late to every collective are short, but not as short as this.
+/// Shorter synchronizations are not reported: nothing was waited for, and some programs poll all
+/// the time. A rank that is late to every collective has short waits, but not as short as this.
 pub const MIN_WAIT: Duration = Duration::from_micros(10);
-/// Looks that may wait to be summed up. When they are reached the ring fills, and what does not fit is counted.
-const LOOKS_AHEAD: usize = 64;
-/// How long what waits may take to be sent at the end. Kubernetes gives a pod half a minute.
-const FLUSH: Duration = Duration::from_secs(5);
+/// Polls queued for aggregation. When the queue is full, the ring buffer fills, and events that do
+/// not fit are counted.
+const MAX_QUEUED_POLLS: usize = 64;
+/// Time to send what is queued at shutdown. Kubernetes terminates a pod after 30 s.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why an agent cannot run.
+/// Error of the live agent.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// Nothing can be watched.
+    /// The host cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// Points cannot wait on disk.
+    /// The spool cannot be used.
     #[error(transparent)]
     Spool(#[from] SpoolError),
-    /// The socket for hooks cannot be served.
+    /// The hook socket cannot be served.
     #[error(transparent)]
     Hooks(#[from] HookError),
-    /// The metrics cannot be served.
+    /// The metrics endpoint cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// A part of the agent ended by a defect.
-    #[error("a defect ended a part of the agent ({0}); what it held was not delivered")]
-    Broken(#[from] JoinError),
+    /// A task of the agent panicked.
+    #[error("internal error: a task of the agent failed ({0}); its points were not delivered")]
+    TaskFailed(#[from] JoinError),
 }
 
-/// What one look of the watch saw.
+/// Result of one poll of the watch.
 #[derive(Debug)]
-struct Seen {
+struct PollResult {
     now_ns: u64,
     events: Vec<Event>,
     lost: LostEvents,
@@ -68,7 +70,7 @@ pub async fn run<E: Forward>(
     exporter: E,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    // What can be refused comes first: a probe that is set is felt by the jobs of the host.
+    // Everything that can fail is checked first: attaching probes affects the jobs of the host.
     let spool = args.sender.open_spool()?;
     let hooks = match &args.hook_socket {
         Some(path) => Some(HookServer::bind(path).await?),
@@ -82,62 +84,62 @@ pub async fn run<E: Forward>(
         None => None,
     };
     let watch = Watch::start(&args.watch.settings(MIN_WAIT))?;
-    announce(&watch.health());
+    log_health(&watch.health());
 
     let (outbox, finish, sender) = Sender::new(exporter, args.sender.settings(), spool);
-    let doing = Arc::new(Doing::new(
+    let self_metrics = Arc::new(SelfMetrics::new(
         sender.vitals(),
         hooks.as_ref().map(HookServer::hooks),
     ));
-    let agent = Agent::new(args, node, outbox, Arc::clone(&doing));
+    let agent = Agent::new(args, node, outbox, Arc::clone(&self_metrics));
     let mut tasks = JoinSet::new();
     tasks.spawn(async {
         sender.run().await;
     });
-    let (ending, ended) = watch::channel(());
-    let over = |mut ended: watch::Receiver<()>| async move {
-        // The other end is never sent to: it goes when all is over.
-        let _gone = ended.changed().await;
+    let (running, finished) = watch::channel(());
+    let until_finished = |mut finished: watch::Receiver<()>| async move {
+        // Nothing is ever sent on the channel; it closes when the agent has finished.
+        let _gone = finished.changed().await;
     };
     if let Some(hooks) = hooks {
-        tasks.spawn(hooks.serve(over(ended.clone())));
+        tasks.spawn(hooks.serve(until_finished(finished.clone())));
     }
     if let Some(metrics) = metrics {
-        tasks.spawn(metrics.serve(move || doing.vitals(), over(ended)));
+        tasks.spawn(metrics.serve(move || self_metrics.vitals(), until_finished(finished)));
     }
-    follow(
+    process_events(
         agent,
         watch,
         (args.watch.keep_probes, stop),
         &mut tasks,
-        || finish.within(FLUSH),
+        || finish.stop_within(FLUSH_TIMEOUT),
     )
     .await;
-    drop(ending);
+    drop(running);
     while let Some(joined) = tasks.join_next().await {
         joined?;
     }
     Ok(())
 }
 
-/// Passes what the watch sees to the agent until `stop` resolves.
-async fn follow(
+/// Passes the events of the watch to the agent until `stop` resolves.
+async fn process_events(
     mut agent: Agent,
     watch: Watch,
     (keep_probes, stop): (bool, impl Future<Output = ()>),
     tasks: &mut JoinSet<()>,
     finish: impl FnOnce(),
 ) {
-    let asked = Stop::default();
-    let live = Live::new(watch, Processes::below("/proc"), asked.clone());
-    let (sender, mut looks) = mpsc::channel(LOOKS_AHEAD);
-    tasks.spawn_blocking(move || look(live, sender, keep_probes));
+    let stop_request = Stop::default();
+    let live = Live::new(watch, Processes::new("/proc"), stop_request.clone());
+    let (sender, mut polls) = mpsc::channel(MAX_QUEUED_POLLS);
+    tasks.spawn_blocking(move || poll(live, sender, keep_probes));
     let mut stop = Box::pin(stop);
     loop {
         tokio::select! {
-            () = &mut stop, if !asked.is_asked() => asked.ask(),
-            seen = looks.recv() => match seen {
-                Some(seen) => agent.take(seen).await,
+            () = &mut stop, if !stop_request.is_requested() => stop_request.request(),
+            polled = polls.recv() => match polled {
+                Some(polled) => agent.ingest(polled).await,
                 None => break,
             },
         }
@@ -146,13 +148,13 @@ async fn follow(
     agent.finish().await;
 }
 
-/// Looks until the source was asked to end, or nobody takes what it sees any more.
-fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
+/// Polls until the source is asked to stop, or until the receiver is gone.
+fn poll(mut live: Live, polls: mpsc::Sender<PollResult>, keep_probes: bool) {
     loop {
-        let has_ended = !live.look();
-        let events: Vec<Event> = std::iter::from_fn(|| live.pending()).collect();
+        let has_ended = !live.poll();
+        let events: Vec<Event> = std::iter::from_fn(|| live.next_pending()).collect();
         let losses = live.losses();
-        let seen = Seen {
+        let polled = PollResult {
             now_ns: live.now_ns(),
             events,
             lost: LostEvents {
@@ -164,27 +166,27 @@ fn look(mut live: Live, looks: mpsc::Sender<Seen>, keep_probes: bool) {
                 sums: losses.sums,
                 host_sums: losses.host_sums,
                 unreadable: losses.unreadable,
-                files: live.put_off(),
+                files: live.deferred_files(),
             },
         };
-        if looks.blocking_send(seen).is_err() || has_ended {
+        if polls.blocking_send(polled).is_err() || has_ended {
             break;
         }
     }
-    // What was seen can be sent while the probes are taken out, which may take seconds.
-    drop(looks);
+    // The events can be sent while the probes are removed, which can take seconds.
+    drop(polls);
     if !keep_probes {
         live.clear();
     }
 }
 
-fn announce(health: &Health) {
+fn log_health(health: &Health) {
     let abilities = &health.abilities;
     tracing::info!(probes = %abilities.mechanism, libraries = health.probed.len(), "watching this host");
     if let Some(reason) = &abilities.no_host {
-        tracing::warn!("no evidence from the kernel, such as time off the CPU: {reason}");
+        tracing::warn!("no kernel evidence, such as time off the CPU: {reason}");
     }
     if let Some(reason) = &health.no_lifecycle {
-        tracing::warn!("new processes are found every 30 s only: {reason}");
+        tracing::warn!("no process events, so new processes are found every 30 s: {reason}");
     }
 }

@@ -1,5 +1,5 @@
-//! Drives the agents of a whole cluster in one process: real hosts, batches and deliveries on the calls of a
-//! simulated job. Spawns tasks, as `replay` does.
+//! Simulation of the agents of a whole cluster in one process: real hosts, batches and deliveries,
+//! fed with the calls of a simulated job. Spawns tasks, as `replay` does.
 
 mod agent;
 mod clock;
@@ -25,42 +25,43 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::interval;
 
 use crate::config::{SimulateArgs, Speed, StartAt};
-use crate::job::calls::{Caller, ORIGIN_NS};
+use crate::job::calls::{ORIGIN_NS, SimulatedRank};
 use crate::job::layout::Layout;
 use crate::job::steps::Job;
 use crate::simulate::agent::{Agent, Timing};
 use crate::simulate::clock::Clock;
-use crate::simulate::counters::{Closed, Counters, Watched};
+use crate::simulate::counters::{Counters, CountingExporter, UnackedBatches};
 use crate::simulate::steps::{Steps, Totals};
 use crate::simulate::summary::Summary;
 use crate::simulate::worker::Worker;
 
-/// How often progress is shown.
-const SHOW_EVERY: Duration = Duration::from_millis(500);
+/// Interval of the progress display.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why not every point is safe with the receiver.
+/// Error of a simulation.
 #[derive(Debug, Error)]
 pub enum SimulateError {
-    /// Points or verdicts were lost on the way or refused.
-    #[error("{endpoint}: {} are not safe there ({reason})", amount(*points, *verdicts))]
+    /// Points or verdicts were lost or refused.
+    #[error("{endpoint}: {} were lost or refused ({reason})", amount(*points, *verdicts))]
     Lost {
         /// The endpoint.
         endpoint: String,
-        /// Points that were dropped, refused, or never acknowledged.
+        /// Points dropped, refused, or never acknowledged.
         points: u64,
-        /// The same of verdicts.
+        /// Verdicts dropped, refused, or never acknowledged.
         verdicts: u64,
-        /// Why, for the first of them.
+        /// Reason of the first loss.
         reason: String,
     },
-    /// A task of the simulation ended by a defect.
-    #[error("a defect ended a part of the simulation ({0}); what it held was not delivered")]
-    Broken(#[source] JoinError),
+    /// A task of the simulation panicked.
+    #[error("internal error: a task of the simulation failed ({0}); its points were not delivered")]
+    TaskFailed(#[source] JoinError),
 }
 
-/// Runs the job until its end, or until `stop`, and waits for the last acknowledgement.
+/// Runs the job to its end or until `stop` resolves, and waits for the last acknowledgement.
 ///
-/// `exporter` makes the end of an agent's delivery from the agent's name, and counts the connections that it opens.
+/// `exporter` creates the exporter of an agent from the agent's name, and counts the connections
+/// that it opens.
 pub async fn simulate<E, F, S>(
     args: &SimulateArgs,
     layout: Layout,
@@ -91,15 +92,15 @@ where
     summary.took = clock.elapsed();
     let opened = connections.load(Ordering::Relaxed);
     summary.reconnects = opened.saturating_sub(summary.agents.into());
-    counters.conclude(&mut summary);
+    counters.fill(&mut summary);
     let result = match result {
         Ok(gave_up) => lost(args, &summary, gave_up.as_ref()),
-        Err(error) => Err(SimulateError::Broken(error)),
+        Err(error) => Err(SimulateError::TaskFailed(error)),
     };
     (summary, result)
 }
 
-/// A progress bar over the time of the job, for a terminal.
+/// Progress bar over the time of the job, for a terminal.
 pub fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("simulating {wide_bar} {percent}% {msg}") {
@@ -119,12 +120,12 @@ fn lost(
     }
     let delivery = &summary.delivery;
     let refused = || delivery.reasons.keys().next().cloned();
-    let untold = || delivery.verdicts.refusal.clone();
+    let verdict_refusal = || delivery.verdicts.refusal.clone();
     let reason = match gave_up {
         Some(gave_up) => gave_up.to_string(),
         None => refused()
-            .or_else(untold)
-            .unwrap_or_else(|| "queues of agents were full".to_owned()),
+            .or_else(verdict_refusal)
+            .unwrap_or_else(|| "the queues of agents were full".to_owned()),
     };
     Err(SimulateError::Lost {
         endpoint: args.endpoint.clone(),
@@ -134,7 +135,7 @@ fn lost(
     })
 }
 
-/// Points and verdicts in words, without those of which there are none.
+/// Numbers of points and verdicts as text; zeros are left out.
 fn amount(points: u64, verdicts: u64) -> String {
     match (points, verdicts) {
         (points, 0) => format!("{points} points"),
@@ -182,25 +183,26 @@ impl<'a> Fleet<'a> {
             number / args.connections_per_node,
             number % args.connections_per_node,
         );
-        let closed = Arc::new(Closed::default());
-        let watched = Watched {
-            end: exporter(&format!("node-{node}/{part}")),
+        let unacked = Arc::new(UnackedBatches::default());
+        let counting = CountingExporter {
+            inner: exporter(&format!("node-{node}/{part}")),
             counters: Arc::clone(&self.counters),
-            closed: Arc::clone(&closed),
+            unacked: Arc::clone(&unacked),
         };
-        // A job that waits for the collector has no rhythm of its own, so only one without a clock does.
+        // Blocking on the collector would distort the timing of a job that follows a clock, so only
+        // an unpaced job blocks.
         let when_full = match args.speed {
             Speed::Max => WhenFull::Wait,
             Speed::Times(_) => WhenFull::Drop,
         };
         let (outbox, delivery) =
-            Delivery::new(watched, args.queue_points, when_full, args.give_up_after);
+            Delivery::new(counting, args.queue_points, when_full, args.give_up_after);
         self.deliveries.spawn(delivery.run());
         let first = node * layout.ranks_per_node;
         let job = u64::try_from(self.unix_ns).unwrap_or(0);
-        let callers: Vec<Caller> = (first..first + layout.ranks_per_node)
+        let callers: Vec<SimulatedRank> = (first..first + layout.ranks_per_node)
             .filter(|rank| rank % args.connections_per_node == part)
-            .map(|rank| Caller::new(&layout, rank, job))
+            .map(|rank| SimulatedRank::new(&layout, rank, job))
             .collect();
         let identity = Identity {
             cluster: args.cluster.clone(),
@@ -210,8 +212,8 @@ impl<'a> Fleet<'a> {
         };
         let phase_ns = self.timing.phase_ns(number);
         let mut host = Host::new(identity, self.timing.flush_every_ns());
-        let processes: Vec<_> = callers.iter().map(Caller::process).collect();
-        // An agent's intervals are counted from its own start, some time before that of the job.
+        let processes: Vec<_> = callers.iter().map(SimulatedRank::process).collect();
+        // The intervals of an agent start at its own start, some time before the start of the job.
         let before_ns = self.timing.flush_every_ns().saturating_sub(phase_ns);
         let clock = WallClock {
             origin_ns: ORIGIN_NS.saturating_sub(before_ns),
@@ -224,10 +226,10 @@ impl<'a> Fleet<'a> {
         host.trace(&processes, clock, rule);
         let counters = Arc::clone(&self.counters);
         self.agents
-            .push(Agent::new((host, outbox), callers, (closed, counters)));
+            .push(Agent::new((host, outbox), callers, (unacked, counters)));
     }
 
-    /// Runs all agents; what the first one that gave up its receiver said.
+    /// Runs all agents; returns the first failure to reach the collector.
     async fn run<S: Future<Output = ()>>(
         mut self,
         clock: Clock,
@@ -239,7 +241,7 @@ impl<'a> Fleet<'a> {
         progress.set_length(self.timing.duration_ns());
         let mut totals = Totals::default();
         let (mut gave_up, mut broken) = (None, None);
-        let mut ticks = interval(SHOW_EVERY);
+        let mut ticks = interval(PROGRESS_INTERVAL);
         let mut stop = Box::pin(stop);
         loop {
             tokio::select! {
@@ -273,8 +275,8 @@ impl<'a> Fleet<'a> {
         broken.map_or(Ok(gave_up), Err)
     }
 
-    /// Spreads the agents over the threads of the runtime. Each worker computes the job for itself, which costs less than
-    /// telling it.
+    /// Spreads the agents over the threads of the runtime. Each worker computes the job for itself,
+    /// which costs less than sharing it.
     fn workers(&mut self, clock: Clock, stopped: &watch::Receiver<bool>) -> JoinSet<Totals> {
         let mut workers = JoinSet::new();
         let n_workers = Handle::current().metrics().num_workers().max(1);
@@ -287,7 +289,11 @@ impl<'a> Fleet<'a> {
             }
         }
         for agents in parts.into_iter().filter(|part| !part.is_empty()) {
-            let job = Job::new(self.layout, self.args.pace(), self.args.faults.clone());
+            let job = Job::new(
+                self.layout,
+                self.args.job_params(),
+                self.args.faults.clone(),
+            );
             let worker = Worker::new(agents, Steps::new(job), self.timing, clock);
             workers.spawn(worker.run(stopped.clone()));
         }

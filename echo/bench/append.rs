@@ -1,4 +1,5 @@
-//! What a durable append costs: from plain events to the commit, one batch after the other and with others waiting.
+//! Cost of a durable append: from events to the commit, one batch after the other and with
+//! concurrent batches.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that fails may stop")]
 

@@ -1,7 +1,8 @@
-//! What a data point costs from its bytes to an event, against the share that `prost` alone would take.
+//! Cost of a data point from bytes to event, compared with `prost` alone.
 //!
-//! Requests look like those of Echo's agent: a resource with 8 attributes for each process, a scope, five metrics of
-//! a block with 9 to 11 attributes. Small requests carry one block of each process, large ones several.
+//! Requests look like those of the agent: a resource with 8 attributes for each process, a scope,
+//! five metrics of a block with 9 to 11 attributes. Small requests carry one block of each process,
+//! large ones several.
 
 use std::hint::black_box;
 

@@ -1,6 +1,6 @@
-//! One step of the detector: a block of every rank of a cohort comes in, the window is judged.
+//! One step of the detector: ingests a block of every rank of a cohort and judges the window.
 //!
-//! Read the time per iteration as the time for one block of the whole cohort.
+//! The time per iteration is the time for one block of the whole cohort.
 
 #![expect(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ fn origins(n_ranks: u32) -> Vec<Arc<Origin>> {
     (0..n_ranks).map(|rank| Arc::new(origin(rank))).collect()
 }
 
-/// What all ranks report about one block: four points each.
+/// Reports of all ranks about one block: four points each.
 fn block(origins: &[Arc<Origin>], number: u64) -> Vec<StoredEvent> {
     let seqs = SeqRange::new(number * OPS_PER_BLOCK, (number + 1) * OPS_PER_BLOCK - 1);
     let begin =
@@ -120,8 +120,8 @@ fn detector_step(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The same block as it comes from the nodes of one large job: a request for each node of 8 ranks, received one after the
-/// other. What a request costs must not grow with the job.
+/// The same block as sent by the nodes of one large job: a request for each node of 8 ranks,
+/// received one after the other. The cost of a request must not grow with the job.
 fn requests_of_nodes(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("requests_of_nodes");
     group.sample_size(10);

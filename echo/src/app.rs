@@ -1,4 +1,4 @@
-//! The composition root: builds the components in the order of their dependencies, binds, spawns and drains.
+//! Composition root: builds the components in dependency order, binds, spawns tasks and drains.
 //!
 //! Only this module spawns tasks and waits for signals.
 
@@ -23,17 +23,17 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::app::api_listener::Asking;
+use crate::app::api_listener::ApiListener;
 use crate::app::inputs::Inputs;
-use crate::app::jwks::Keeper;
-use crate::app::otlp_listeners::Doors;
+use crate::app::jwks::JwksRefresher;
+use crate::app::otlp_listeners::OtlpListeners;
 use crate::app::routes::{cores, routes};
-use crate::app::sources::Source;
+use crate::app::sources::WatchedFiles;
 use crate::config::{ConfigError, ServeArgs};
 use crate::feedback::hours::HourCloser;
 use crate::feedback::refresh::Refresh;
 use echo_ingest::accept::{Ingest, IngestConfig};
-use echo_ingest::misrouted::Strays;
+use echo_ingest::misrouted::Misrouted;
 use echo_serve::http::RuntimeState;
 use echo_serve::http::health::Readiness;
 use echo_serve::middleware::Middleware;
@@ -48,29 +48,29 @@ mod routes;
 mod sources;
 mod trace_loop;
 
-/// How long open requests may take to finish once Echo is told to stop.
-const DRAIN_FOR: Duration = Duration::from_secs(10);
+/// Time for open ingest requests to finish after a stop signal.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long open questions may take after that.
-const ANSWER_FOR: Duration = Duration::from_secs(5);
+/// Time for open API requests to finish after the ingest listeners have drained.
+const API_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long opening the database may take before probes are told that Echo is starting.
-const OPENS_WITHIN: Duration = Duration::from_secs(1);
+/// Time to open the database before the API listener starts and reports `starting` to probes.
+const QUICK_OPEN: Duration = Duration::from_secs(1);
 
-/// Listeners: OTLP over gRPC, over HTTP, and questions.
+/// Number of listeners: OTLP over gRPC, OTLP over HTTP, and the API.
 const LISTENERS: u64 = 3;
 
-/// A running Echo.
+/// A running instance.
 #[derive(Debug)]
 pub struct App {
     otlp_address: SocketAddr,
     otlp_http_address: SocketAddr,
-    asking: Asking,
+    api: ApiListener,
     policies: watch::Receiver<Arc<PolicyTable>>,
     judged: watch::Receiver<u64>,
     store: Arc<DuckDbStore>,
     stopping: watch::Sender<bool>,
-    stop_judging: watch::Sender<bool>,
+    stop_detector: watch::Sender<bool>,
     listeners: JoinSet<()>,
     watcher: JoinSet<()>,
     detector: JoinSet<()>,
@@ -78,79 +78,79 @@ pub struct App {
     terminate: Signal,
 }
 
-/// Why Echo could not start, or had to stop.
+/// Error that prevents startup or stops a running instance.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The flags do not fit together.
+    /// The flags are invalid or contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The price table cannot be used.
+    /// The rates file is invalid.
     #[error(transparent)]
     Rates(#[from] RatesError),
-    /// The access file cannot be used.
+    /// The access file is invalid.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// A file cannot be read, or not be written.
+    /// A file cannot be read or written.
     #[error("cannot use {}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
     /// The database cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// An address cannot be listened on.
+    /// A listener cannot bind its address.
     #[error(
-        "cannot listen on {address} ({flag}): is another fleet-echo running? choose another address"
+        "cannot listen on {address} ({flag}): another fleet-echo may be running; choose another address"
     )]
     Bind {
         /// The flag that names the address.
         flag: &'static str,
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The certificate or its key cannot be used.
+    /// The certificate or its key is invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A name that Echo itself uses is not a name.
+    /// A built-in name is invalid.
     #[error(transparent)]
     Name(#[from] IdError),
-    /// A listener does not say where it listens.
-    #[error("cannot learn the address of a listener")]
+    /// The local address of a listener is unknown.
+    #[error("cannot read the local address of a listener")]
     Address(#[source] std::io::Error),
-    /// Signals cannot be received.
-    #[error("cannot wait for signals")]
+    /// A signal handler cannot be installed.
+    #[error("cannot install a signal handler")]
     Signal(#[source] std::io::Error),
-    /// A task of Echo ended by a defect.
-    #[error("a task ended by a defect")]
+    /// A task panicked.
+    #[error("a task panicked")]
     Task(#[from] tokio::task::JoinError),
 }
 
 impl App {
-    /// Builds, binds and starts. Port 0 takes a free port.
+    /// Builds, binds and starts an instance. Port 0 picks a free port.
     pub async fn start(args: &ServeArgs) -> Result<Self, AppError> {
         let settings = args.check()?;
-        let args = &within_limits(args);
-        // Caught from the first moment on: whoever sees Echo ready may tell it to stop.
+        let args = &with_open_file_limit(args);
+        // Installed first: a client that sees the ready line may send a signal at once.
         let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let inputs = Inputs::read(args, &clock)?;
         let hangup = sources::hangup().map_err(AppError::Signal)?;
-        let (store, asking) = open(args, &clock, (&inputs.terms, &inputs.of_questions)).await?;
-        let doors = Doors::open(args, &asking, &inputs).await?;
-        // Not before: who cannot start says why in one line.
+        let (store, api) = open(args, &clock, (&inputs.terms, &inputs.api_encryption)).await?;
+        let otlp = OtlpListeners::bind(args, &api, &inputs).await?;
+        // After all checks, so that a failed start prints one line only.
         inputs::warn_of_risks(args);
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
         let (progress, judged) = watch::channel(0);
         let (stopping, listening) = watch::channel(false);
-        let (stop_judging, judging) = watch::channel(false);
+        let (stop_detector, detector_stop) = watch::channel(false);
 
         let refresh = Refresh::new(
             (Arc::clone(&shared), Arc::clone(&clock)),
@@ -162,33 +162,35 @@ impl App {
             IngestConfig::default(),
             (Arc::clone(&shared), Arc::clone(&clock)),
             policies.clone(),
-            Strays::of(args.shard.shard().map(Arc::new)),
+            Misrouted::new(args.shard.shard().map(Arc::new)),
         );
-        asking.answer(routes(
+        api.set_routes(routes(
             args,
             (&store, &ingest),
             (&inputs, clock),
             feeds((&judged, &policies), &listening),
-            doors.seen(&asking),
+            otlp.connections(&api),
         ));
-        let (otlp_address, otlp_http_address) = (doors.otlp_address, doors.otlp_http_address);
-        let listeners = doors.listen(ingest, listening);
-        let mut watcher = watching((inputs.sources, hangup), inputs.keeper, &judging);
-        let closing = (judged.clone(), judging.clone());
+        let (otlp_address, otlp_http_address) = (otlp.otlp_address, otlp.otlp_http_address);
+        let listeners = otlp.serve(ingest, listening);
+        let watched = (inputs.sources, hangup);
+        let mut watcher = spawn_watchers(watched, inputs.jwks_refresher, &detector_stop);
+        let closing = (judged.clone(), detector_stop.clone());
         watcher.spawn(close_hours(shared, args.limits.cost_grace, closing));
         let mut detector = JoinSet::new();
-        // A thread of its own: a block of ten thousand ranks takes a while to judge, and no request should wait for that.
+        // Runs on its own thread: a block of 10,000 ranks takes long to analyse, and must not delay
+        // requests.
         let runtime = Handle::current();
-        detector.spawn_blocking(move || runtime.block_on(refresh.run(judging)));
+        detector.spawn_blocking(move || runtime.block_on(refresh.run(detector_stop)));
         Ok(Self {
             otlp_address,
             otlp_http_address,
-            asking,
+            api,
             policies,
             judged,
             store,
             stopping,
-            stop_judging,
+            stop_detector,
             listeners,
             watcher,
             detector,
@@ -197,7 +199,7 @@ impl App {
         })
     }
 
-    /// Address of the OTLP listener.
+    /// Address of the listener for OTLP over gRPC.
     pub const fn otlp_address(&self) -> SocketAddr {
         self.otlp_address
     }
@@ -209,34 +211,35 @@ impl App {
 
     /// Address of the HTTP listener.
     pub const fn http_address(&self) -> SocketAddr {
-        self.asking.address
+        self.api.address
     }
 
-    /// The policies as they are pushed to agents.
+    /// Policies as they are pushed to agents.
     pub fn policies(&self) -> watch::Receiver<Arc<PolicyTable>> {
         self.policies.clone()
     }
 
-    /// Waits until everything that is committed now has been judged.
-    pub async fn caught_up(&self) {
+    /// Waits until the detector has processed all events committed at the time of the call.
+    pub async fn wait_until_judged(&self) {
         let committed = *self.store.committed().borrow();
         let mut judged = self.judged.clone();
-        // The detector ends only with the application, and then there is nothing to wait for.
+        // The channel closes only on shutdown, when there is nothing left to wait for.
         let _ended = judged.wait_for(|id| *id >= committed).await;
     }
 
-    /// Runs until SIGINT or SIGTERM, or until a listener fails; then drains. A second signal ends the draining.
+    /// Runs until SIGINT or SIGTERM, or until a task fails; then drains. A second signal ends the
+    /// drain.
     pub async fn run_until_signal(mut self) -> Result<(), AppError> {
         let failed = tokio::select! {
             _ = self.interrupt.recv() => None,
             _ = self.terminate.recv() => None,
             ended = self.listeners.join_next() => ended.map(|ended| ended.map(Ok)),
-            ended = self.asking.tasks.join_next() => ended.map(|ended| ended.map(Ok)),
-            // Without its detector Echo would go on storing and never judge again.
+            ended = self.api.tasks.join_next() => ended.map(|ended| ended.map(Ok)),
+            // Without the detector, events would be stored but never analysed.
             ended = self.detector.join_next() => ended.map(|ended| ended.map(Ok)),
             error = self.store.failed() => Some(Ok(Err(AppError::Store(error)))),
         };
-        info!("stopping: no new requests, finishing what is open");
+        info!("shutting down: draining open requests");
         let drained = self.stop().await;
         match failed {
             Some(ended) => ended?.and(drained),
@@ -244,29 +247,29 @@ impl App {
         }
     }
 
-    /// Says to probes that it is no longer ready, stops listening, lets open requests finish for a while, judges what is
-    /// committed, and closes the database.
+    /// Reports not ready to probes, stops listening, drains open requests for a limited time,
+    /// processes what is committed, and closes the database.
     pub async fn stop(mut self) -> Result<(), AppError> {
         self.stopping.send_replace(true);
         let drained = tokio::select! {
-            drained = timeout(DRAIN_FOR, finish(&mut self.listeners)) => drained,
+            drained = timeout(DRAIN_TIMEOUT, join_all(&mut self.listeners)) => drained,
             _ = self.interrupt.recv() => Ok(Ok(())),
             _ = self.terminate.recv() => Ok(Ok(())),
         };
         if drained.is_err() {
             warn!(
-                after_s = DRAIN_FOR.as_secs(),
-                "some requests did not finish and are cut off"
+                after_s = DRAIN_TIMEOUT.as_secs(),
+                "drain timeout: aborting open ingest requests"
             );
         }
         self.listeners.abort_all();
-        // Probes have been answered until here.
-        let answered = timeout(ANSWER_FOR, self.asking.finish()).await;
+        // Probes are answered until here.
+        let answered = timeout(API_DRAIN_TIMEOUT, self.api.drain()).await;
         if answered.is_err() {
-            warn!("some questions were not answered in time and are cut off");
+            warn!("drain timeout: aborting open API requests");
         }
-        self.asking.tasks.abort_all();
-        self.stop_judging.send_replace(true);
+        self.api.tasks.abort_all();
+        self.stop_detector.send_replace(true);
         let judged = self.detector.join_next().await.transpose();
         self.watcher.abort_all();
         self.store.close().await?;
@@ -275,21 +278,21 @@ impl App {
     }
 }
 
-/// Looks at what changes outside, until `judging` says to stop.
-fn watching(
-    (sources, hangup): (Vec<Box<dyn Source>>, Signal),
-    keeper: Option<Keeper>,
-    judging: &watch::Receiver<bool>,
+/// Spawns the tasks that reload files and key sets, until `detector_stop` turns true.
+fn spawn_watchers(
+    (sources, hangup): (Vec<Box<dyn WatchedFiles>>, Signal),
+    jwks_refresher: Option<JwksRefresher>,
+    detector_stop: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let mut watcher = JoinSet::new();
-    watcher.spawn(sources::watch(sources, hangup, judging.clone()));
-    if let Some(keeper) = keeper {
-        watcher.spawn(keeper.keep(judging.clone()));
+    watcher.spawn(sources::watch(sources, hangup, detector_stop.clone()));
+    if let Some(refresher) = jwks_refresher {
+        watcher.spawn(refresher.run(detector_stop.clone()));
     }
     watcher
 }
 
-/// Closes hours of costs until told to stop.
+/// Closes cost hours until `stop` turns true.
 async fn close_hours(
     store: Arc<dyn EventStore>,
     grace: Duration,
@@ -301,7 +304,7 @@ async fn close_hours(
         .await;
 }
 
-/// What questions are told of what changes.
+/// Channels through which API handlers observe the detector and the policies.
 fn feeds(
     (judged, policies): (&watch::Receiver<u64>, &watch::Receiver<Arc<PolicyTable>>),
     stopping: &watch::Receiver<bool>,
@@ -316,7 +319,7 @@ fn feeds(
     }
 }
 
-async fn finish(listeners: &mut JoinSet<()>) -> Result<(), AppError> {
+async fn join_all(listeners: &mut JoinSet<()>) -> Result<(), AppError> {
     while let Some(ended) = listeners.join_next().await {
         ended?;
     }
@@ -333,34 +336,33 @@ pub async fn interrupted() -> Result<(), AppError> {
     }
 }
 
-/// The arguments with as many connections as the process may have files for.
-fn within_limits(args: &ServeArgs) -> ServeArgs {
+/// Returns the arguments with the connection limit reduced to the open file limit of the process.
+fn with_open_file_limit(args: &ServeArgs) -> ServeArgs {
     let mut args = args.clone();
-    let asked = args.bounds.max_connections;
-    let each = open_files::raise_limit(LISTENERS * u64::from(asked.get())) / LISTENERS;
+    let requested = args.bounds.max_connections;
+    let each = open_files::raise_limit(LISTENERS * u64::from(requested.get())) / LISTENERS;
     let each = u32::try_from(each).ok().and_then(NonZeroU32::new);
     args.bounds.max_connections = each.unwrap_or(NonZeroU32::MIN);
-    if args.bounds.max_connections < asked {
+    if args.bounds.max_connections < requested {
         info!(
-            "a listener takes {} connections, not {asked}: the process may not open more files (ulimit -n, LimitNOFILE)",
+            "--max-connections lowered from {requested} to {} by the open file limit of the process (ulimit -n, LimitNOFILE)",
             args.bounds.max_connections
         );
     }
     args
 }
 
-/// Opens the database, which may take minutes when a log has to be read back or a schema brought up to date, and the
-/// listener for probes and questions.
-///
-/// The database first, unless it takes long: of two processes with the same flags, the second is told who holds the file.
+/// Opens the database and starts the API listener. Opening may take minutes while a write-ahead log
+/// is replayed or the schema is migrated. The database is opened first unless that takes long: of
+/// two processes with the same flags, the second then reports the lock and not the port.
 async fn open(
     args: &ServeArgs,
     clock: &Arc<dyn Clock>,
     (terms, encryption): (&Middleware, &Encryption),
-) -> Result<(Arc<DuckDbStore>, Asking), AppError> {
+) -> Result<(Arc<DuckDbStore>, ApiListener), AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit,
-        // Every question has one at a time.
+        // Each query uses one reader at a time.
         readers: args.bounds.queries(cores()),
         limits: args.limits.limits(),
         commit_every: args.bounds.commit_every,
@@ -368,16 +370,16 @@ async fn open(
     };
     let clock = Arc::clone(clock);
     let mut opening = tokio::task::spawn_blocking(move || DuckDbStore::open(&config, clock));
-    if let Ok(opened) = timeout(OPENS_WITHIN, &mut opening).await {
+    if let Ok(opened) = timeout(QUICK_OPEN, &mut opening).await {
         let store = opened??;
         return Ok((
             Arc::new(store),
-            Asking::start(args, (terms, encryption.clone())).await?,
+            ApiListener::start(args, (terms, encryption.clone())).await?,
         ));
     }
-    info!("opening the database takes a while: probes are told that Echo is starting");
-    let asking = Asking::start(args, (terms, encryption.clone())).await?;
-    Ok((Arc::new(opening.await??), asking))
+    info!("opening the database takes long; probes report `starting` until it is open");
+    let api = ApiListener::start(args, (terms, encryption.clone())).await?;
+    Ok((Arc::new(opening.await??), api))
 }
 
 async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {
@@ -395,6 +397,6 @@ fn address(listener: &TcpListener) -> Result<SocketAddr, AppError> {
 }
 
 async fn stopped(mut stop: watch::Receiver<bool>) {
-    // A closed channel means that the application is gone, which is a reason to stop as well.
+    // A closed channel means that the application is gone, which also means stop.
     let _closed = stop.wait_for(|stop| *stop).await;
 }

@@ -1,10 +1,8 @@
-//! The tools from the shell: `fleet-echo outliers`, `explain`, `cost`, `report`, `history` and `sql` ask a running Echo over HTTP.
-//!
-//! With `--json` they print what the server answered, byte for byte; otherwise a text for people. Nothing is computed
-//! here, so the shell, Grafana and an agent see the same numbers.
-//!
-//! `assert` asks the same tools for a build pipeline. Beside them stands what needs no running Echo: `token`, `rates`, and the
-//! work on a database file.
+//! Client commands: `fleet-echo outliers`, `explain`, `cost`, `report`, `history` and `sql` query a
+//! running instance over HTTP. With `--json` they print the response byte for byte, otherwise as
+//! text. Nothing is computed here, so the shell, Grafana and a model see the same numbers. `assert`
+//! checks the results of the same tools against limits in a build pipeline. `token`, `rates` and
+//! the commands for a database file need no running instance.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -17,7 +15,7 @@ use serde_json::{Map, Value};
 use ureq::http::Response;
 use ureq::{Agent, Body, RequestBuilder, Timeout};
 
-use crate::cli::connection::EchoArgs;
+use crate::cli::connection::ConnectionArgs;
 
 pub mod assert;
 pub mod connection;
@@ -34,111 +32,112 @@ pub mod sql;
 pub mod token;
 mod view;
 
-/// Longest accepted answer, in bytes.
+/// Maximum response size, in bytes.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Which Echo is asked, and how the answer is printed.
+/// Connection and output format of a client command.
 #[derive(Debug, Clone, Args)]
-pub struct ServerArgs {
-    /// Which Echo.
+pub struct ClientArgs {
+    /// Connection.
     #[command(flatten)]
-    pub echo: EchoArgs,
-    /// Print the server's JSON as it is
+    pub connection: ConnectionArgs,
+    /// Print the JSON response unchanged
     #[arg(long, env = "FLEET_ECHO_JSON")]
     pub json: bool,
 }
 
-/// Which events are meant.
+/// Cluster and time window of a query.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ScopeArgs {
-    /// Cluster; all clusters when absent
+    /// Cluster [default: all]
     #[arg(long, env = "FLEET_ECHO_CLUSTER")]
     pub cluster: Option<String>,
-    /// Beginning: RFC 3339, Unix milliseconds or `now-15m`; one hour before the end when absent
+    /// Start: RFC 3339, Unix milliseconds or relative such as `now-15m` [default: 1h before the
+    /// end]
     #[arg(long, value_name = "TIME", env = "FLEET_ECHO_FROM")]
     pub from: Option<String>,
-    /// End, in the same forms; now when absent
+    /// End, in the same formats [default: now]
     #[arg(long, value_name = "TIME", env = "FLEET_ECHO_TO")]
     pub to: Option<String>,
-    /// Instead of --from and --to: `all`, or the last `15m`, `24h`, `7d`
+    /// Time window instead of --from and --to: `all`, or the last `15m`, `24h`, `7d`
     #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_WINDOW")]
     pub window: Option<String>,
 }
 
-/// Why nothing was answered.
+/// Error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The address cannot be asked.
+    /// The server address is invalid.
     #[error("--server {server}: {reason}")]
-    Server {
-        /// The address.
+    InvalidServer {
+        /// Server address.
         server: String,
-        /// What is wrong with it.
+        /// Problem with the address.
         reason: &'static str,
     },
-    /// Nobody answers there.
+    /// The server cannot be reached.
     #[error(
-        "no Echo at {server} ({reason}): start one with `fleet-echo serve --db PATH --insecure-no-tls`, or name another with --server"
+        "cannot reach {server} ({reason}): start it with `fleet-echo serve --db PATH --insecure-no-tls`, or give another address with --server"
     )]
     Unreachable {
-        /// The address.
+        /// Server address.
         server: String,
-        /// What happened.
+        /// Cause.
         reason: String,
     },
-    /// Somebody is there, and needs longer than the caller waits.
+    /// The server did not respond in time.
     #[error(
-        "no answer from {server} within {timeout:?}: raise --timeout, or ask about a shorter window"
+        "no response from {server} within {timeout:?}: raise --timeout, or query a shorter window"
     )]
-    Late {
-        /// The address.
+    Timeout {
+        /// Server address.
         server: String,
-        /// How long was waited.
+        /// Timeout.
         timeout: Duration,
     },
-    /// Somebody answers who is no Echo.
-    #[error("{server} answers, but not as Echo does (status {status})")]
-    Stranger {
-        /// The address.
+    /// The server is not an Echo instance.
+    #[error("{server} is not a fleet-echo server (unexpected response, status {status})")]
+    NotEcho {
+        /// Server address.
         server: String,
-        /// Status of the response.
+        /// HTTP status.
         status: u16,
     },
-    /// Echo answers with an error.
+    /// The server returned an error.
     #[error("{message}")]
-    Answered {
-        /// The kind, as the error body names it.
+    Api {
+        /// Error code of the response body.
         code: String,
-        /// What Echo says.
+        /// Error message, with its hint.
         message: String,
-        /// The whole answer, as it came.
+        /// Response body.
         body: Vec<u8>,
     },
-    /// The flags do not fit together.
+    /// The flags are invalid or contradict each other.
     #[error("{0}")]
     Usage(String),
-    /// The rates file has mistakes.
-    #[error("{file} cannot be used:{}", below(.mistakes))]
+    /// The rates file is invalid.
+    #[error("invalid rates file {file}:{}", indented(.mistakes))]
     Rates {
         /// The file.
         file: String,
-        /// What is wrong with it, a sentence each with its place.
+        /// Problems, each with its location.
         mistakes: Vec<String>,
     },
-    /// The database file cannot be worked on.
+    /// The database file cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No token can be made.
-    #[error("cannot make a token")]
+    /// The token cannot be generated.
+    #[error("cannot generate a token")]
     Token(#[source] io::Error),
-    /// The answer cannot be written.
-    #[error("the answer cannot be written")]
+    /// The output cannot be written.
+    #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
 
 impl CliError {
-    /// Exit code, after `sysexits.h`: 64 the question is wrong, 65 so is the file that it is about, 69 nobody answers (now, or in time), 70 a defect,
-    /// 74 the output is broken.
+    /// Returns the exit code, as in `sysexits.h`: 64 invalid request, 65 invalid input file, 69
+    /// server unavailable or timeout, 70 internal error, 74 output error.
     pub fn exit_code(&self) -> u8 {
         const USAGE: u8 = 64;
         const DATA: u8 = 65;
@@ -146,12 +145,12 @@ impl CliError {
         const DEFECT: u8 = 70;
         const OUTPUT: u8 = 74;
         match self {
-            Self::Server { .. } | Self::Usage(_) => USAGE,
+            Self::InvalidServer { .. } | Self::Usage(_) => USAGE,
             Self::Rates { .. } => DATA,
             Self::Store(error) => store_exit_code(error),
-            Self::Unreachable { .. } | Self::Late { .. } | Self::Stranger { .. } => UNAVAILABLE,
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::NotEcho { .. } => UNAVAILABLE,
             Self::Output(_) | Self::Token(_) => OUTPUT,
-            Self::Answered { code, .. } => {
+            Self::Api { code, .. } => {
                 match Code::ALL.into_iter().find(|known| known.name() == code) {
                     Some(Code::Internal) | None => DEFECT,
                     Some(Code::Busy | Code::Timeout | Code::TooMany) => UNAVAILABLE,
@@ -162,8 +161,8 @@ impl CliError {
     }
 }
 
-/// Exit code of an error of the store, after `sysexits.h`: 64 the place is wrong, 65 it is no database of this Echo, 74 it
-/// cannot be read or written, 75 somebody else holds it.
+/// Returns the exit code of a store error, as in `sysexits.h`: 64 unsuitable path, 65 invalid or
+/// incompatible database, 74 I/O error, 75 locked by another process.
 pub const fn store_exit_code(error: &StoreError) -> u8 {
     match error {
         StoreError::Unsuitable { .. } => 64,
@@ -177,18 +176,18 @@ pub const fn store_exit_code(error: &StoreError) -> u8 {
     }
 }
 
-/// Sentences, each on a line of its own below.
-fn below(sentences: &[String]) -> String {
+/// Puts each sentence on its own indented line.
+fn indented(sentences: &[String]) -> String {
     let lines = sentences.iter().flat_map(|one| ["\n  ", one]);
     lines.collect()
 }
 
-/// The input of a tool in the making: what the caller did not say is left out.
+/// Input of a tool, as a JSON object; absent values are left out.
 #[derive(Debug, Default)]
-struct Input(Map<String, Value>);
+struct ToolInput(Map<String, Value>);
 
-impl Input {
-    fn of(scope: &ScopeArgs) -> Self {
+impl ToolInput {
+    fn from_scope(scope: &ScopeArgs) -> Self {
         Self::default()
             .with("cluster", scope.cluster.clone())
             .with("from", scope.from.clone())
@@ -203,73 +202,97 @@ impl Input {
         self
     }
 
-    /// The cluster that is asked about, if it is one.
+    /// Returns the cluster, if the input has exactly one.
     fn cluster(&self) -> Option<&str> {
         self.0.get("cluster")?.as_str()
     }
 }
 
-/// Asks a tool for whoever reads: the answer to be put into words, or nothing when it has been printed as it came.
-fn answer(
-    server: &ServerArgs,
+/// Calls a tool. Returns the result to print as text, or `None` if the JSON has been printed.
+fn query(
+    client: &ClientArgs,
     tool: &str,
-    input: Input,
+    input: ToolInput,
     out: &mut dyn Write,
 ) -> Result<Option<Value>, CliError> {
-    in_words(server, ask(&server.echo, tool, input), out)
+    for_display(client, call_tool(&client.connection, tool, input), out)
 }
 
-/// The answer to be put into words, or nothing when it has been printed as it came. With `--json` an error is printed like
-/// an answer, too, so that a script always has one JSON text to read.
-fn in_words(
-    server: &ServerArgs,
+/// Returns the result to print as text, or prints the JSON body and returns `None`. With `--json`
+/// an error body is printed too, so that scripts always read one JSON document.
+fn for_display(
+    client: &ClientArgs,
     asked: Result<(Vec<u8>, Value), CliError>,
     out: &mut dyn Write,
 ) -> Result<Option<Value>, CliError> {
-    if !server.json {
-        return asked.map(|(_, answer)| Some(view::shown(answer)));
+    if !client.json {
+        return asked.map(|(_, answer)| Some(view::sanitize(answer)));
     }
     match &asked {
-        Ok((body, _)) | Err(CliError::Answered { body, .. }) => out.write_all(body)?,
+        Ok((body, _)) | Err(CliError::Api { body, .. }) => out.write_all(body)?,
         Err(_) => {}
     }
     asked.map(|_printed| None)
 }
 
-/// Asks a tool. The answer is the body as it came, with what it says.
-fn ask(echo: &EchoArgs, tool: &str, input: Input) -> Result<(Vec<u8>, Value), CliError> {
-    let echo = &echo.of(input.cluster())?;
-    read(echo.base()?, send(echo, of_tool(tool, input))?)
+/// Calls a tool. Returns the response body and its parsed JSON.
+fn call_tool(
+    connection: &ConnectionArgs,
+    tool: &str,
+    input: ToolInput,
+) -> Result<(Vec<u8>, Value), CliError> {
+    let connection = &connection.for_cluster(input.cluster())?;
+    parse_json(
+        connection.base()?,
+        send(connection, tool_request(tool, input))?,
+    )
 }
 
-/// Asks a tool for what is no JSON.
-fn ask_for_bytes(echo: &EchoArgs, tool: &str, input: Input) -> Result<Vec<u8>, CliError> {
-    let echo = &echo.of(input.cluster())?;
-    bytes(echo.base()?, send(echo, of_tool(tool, input))?)
+/// Calls a tool that returns something other than JSON.
+fn call_tool_for_bytes(
+    connection: &ConnectionArgs,
+    tool: &str,
+    input: ToolInput,
+) -> Result<Vec<u8>, CliError> {
+    let connection = &connection.for_cluster(input.cluster())?;
+    parse_bytes(
+        connection.base()?,
+        send(connection, tool_request(tool, input))?,
+    )
 }
 
-/// Gets what is no tool's answer.
-fn get(echo: &EchoArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
-    read(echo.base()?, send(echo, of_path(path, &[]))?)
+/// Gets JSON from a path outside of the tools.
+fn get_json(connection: &ConnectionArgs, path: &str) -> Result<(Vec<u8>, Value), CliError> {
+    parse_json(
+        connection.base()?,
+        send(connection, path_request(path, &[]))?,
+    )
 }
 
-/// Gets what is no JSON.
-fn get_bytes(echo: &EchoArgs, path: &str, query: &[(&str, String)]) -> Result<Vec<u8>, CliError> {
+/// Gets a body that may not be JSON.
+fn get_bytes(
+    connection: &ConnectionArgs,
+    path: &str,
+    query: &[(&str, String)],
+) -> Result<Vec<u8>, CliError> {
     let cluster = query.iter().find(|(name, _)| *name == "cluster");
-    let echo = &echo.of(cluster.map(|(_, name)| name.as_str()))?;
-    bytes(echo.base()?, send(echo, of_path(path, query))?)
+    let connection = &connection.for_cluster(cluster.map(|(_, name)| name.as_str()))?;
+    parse_bytes(
+        connection.base()?,
+        send(connection, path_request(path, query))?,
+    )
 }
 
-fn bytes(server: &str, (status, body): (u16, Vec<u8>)) -> Result<Vec<u8>, CliError> {
+fn parse_bytes(server: &str, (status, body): (u16, Vec<u8>)) -> Result<Vec<u8>, CliError> {
     if (200..300).contains(&status) {
         return Ok(body);
     }
     let answer = serde_json::from_slice(&body).ok();
-    Err(failed(server, status, (body, answer)))
+    Err(response_error(server, status, (body, answer)))
 }
 
-/// The request of something at a path, with what is asked in the query.
-fn of_path<'a>(
+/// Builds a GET request with query parameters.
+fn path_request<'a>(
     path: &'a str,
     query: &'a [(&'a str, String)],
 ) -> impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error> + 'a {
@@ -278,76 +301,76 @@ fn of_path<'a>(
         let request = query
             .iter()
             .fold(request, |request, (name, value)| request.query(name, value));
-        shown(request, token).call()
+        with_token(request, token).call()
     }
 }
 
-/// The request of a tool's answer.
-fn of_tool(
+/// Builds the request of a tool call.
+fn tool_request(
     tool: &str,
-    input: Input,
+    input: ToolInput,
 ) -> impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error> {
     let input = Value::Object(input.0).to_string();
     let path = format!("/api/v1/tools/{tool}");
     move |agent, server, token| {
         let request = agent.post(format!("{server}{path}"));
-        shown(request, token)
+        with_token(request, token)
             .header("Content-Type", "application/json")
             .send(input)
     }
 }
 
-/// The request with a token, if there is one.
-fn shown<B>(request: RequestBuilder<B>, token: Option<&str>) -> RequestBuilder<B> {
+/// Adds the token to the request, if there is one.
+fn with_token<B>(request: RequestBuilder<B>, token: Option<&str>) -> RequestBuilder<B> {
     match token {
         Some(token) => request.header("Authorization", token),
         None => request,
     }
 }
 
-fn read(server: &str, (status, body): (u16, Vec<u8>)) -> Result<(Vec<u8>, Value), CliError> {
+fn parse_json(server: &str, (status, body): (u16, Vec<u8>)) -> Result<(Vec<u8>, Value), CliError> {
     let answer: Option<Value> = serde_json::from_slice(&body).ok();
     match answer {
         Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
-        answer => Err(failed(server, status, (body, answer))),
+        answer => Err(response_error(server, status, (body, answer))),
     }
 }
 
-/// Sends a request. Status and body of what comes back.
+/// Sends a request. Returns status and body of the response.
 fn send(
-    echo: &EchoArgs,
+    connection: &ConnectionArgs,
     request: impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error>,
 ) -> Result<(u16, Vec<u8>), CliError> {
-    let server = echo.base()?;
-    let unanswered = |error: ureq::Error| unanswered(server, echo.timeout, error);
-    let (agent, token) = (echo.agent()?, echo.authorization()?);
-    let mut response = request(&agent, server, token.as_deref()).map_err(unanswered)?;
+    let server = connection.base()?;
+    let transport_error = |error: ureq::Error| transport_error(server, connection.timeout, error);
+    let (agent, token) = (connection.agent()?, connection.authorization()?);
+    let mut response = request(&agent, server, token.as_deref()).map_err(transport_error)?;
     let status = response.status().as_u16();
     let reader = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
-    let body = reader.read_to_vec().map_err(unanswered)?;
+    let body = reader.read_to_vec().map_err(transport_error)?;
     Ok((status, body))
 }
 
-/// What it means that nothing came back.
-fn unanswered(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
+/// Maps a transport error.
+fn transport_error(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
     let server = server.to_owned();
     let reason = match error {
-        ureq::Error::Timeout(Timeout::Connect) => "it takes too long to connect".to_owned(),
-        ureq::Error::Timeout(_) => return CliError::Late { server, timeout },
+        ureq::Error::Timeout(Timeout::Connect) => "connection timed out".to_owned(),
+        ureq::Error::Timeout(_) => return CliError::Timeout { server, timeout },
         ureq::Error::Io(error) => error.to_string(),
         error => error.to_string(),
     };
     CliError::Unreachable { server, reason }
 }
 
-fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {
+fn response_error(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {
     let part = |name: &str| {
         let text = answer.as_ref()?.get("error")?.get(name)?.as_str()?;
         let lines: Vec<_> = text.lines().map(visible).collect();
         Some(lines.join("\n"))
     };
     match (part("code"), part("message")) {
-        (Some(code), Some(message)) => CliError::Answered {
+        (Some(code), Some(message)) => CliError::Api {
             code,
             message: match part("hint") {
                 Some(hint) => format!("{message}\n  {hint}"),
@@ -355,7 +378,7 @@ fn failed(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -
             },
             body,
         },
-        _ => CliError::Stranger {
+        _ => CliError::NotEcho {
             server: server.to_owned(),
             status,
         },

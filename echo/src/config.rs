@@ -1,4 +1,4 @@
-//! The command line and the environment, turned into each component's own configuration.
+//! Configuration from the command line and the environment.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ pub mod security;
 pub mod shard;
 pub mod trace;
 
-use allowed_origins::CallerArgs;
+use allowed_origins::AllowedOriginArgs;
 use bounds::BoundArgs;
 use limits::LimitArgs;
 use security::SecurityArgs;
 use shard::ShardArgs;
 use trace::TraceArgs;
 
-/// Form of a log line.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One line of text.
@@ -32,10 +32,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged, and how.
+/// Log flags.
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
-    /// Least severe level to log, or a filter such as `echo_store=debug,info`
+    /// Minimum level to log, or a filter such as `echo_store=debug,info`
     /// [default: info for serve, else warn]
     #[arg(
         long = "log",
@@ -45,7 +45,7 @@ pub struct LogArgs {
     )]
     pub filter: Option<String>,
 
-    /// Form of the log lines on standard error
+    /// Format of the log lines on standard error
     #[arg(
         long = "log-format",
         value_enum,
@@ -60,11 +60,11 @@ pub struct LogArgs {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = SERVE_HELP, args_override_self = true)]
 pub struct ServeArgs {
-    /// Database file; made when it does not exist
+    /// Database file; created if missing
     #[arg(long, value_name = "PATH", env = "FLEET_ECHO_DB")]
     pub db: PathBuf,
 
-    /// Address for OTLP over gRPC
+    /// Listen address for OTLP over gRPC
     #[arg(
         long,
         value_name = "ADDR",
@@ -73,7 +73,7 @@ pub struct ServeArgs {
     )]
     pub otlp_listen: SocketAddr,
 
-    /// Address for OTLP over HTTP (protobuf or JSON)
+    /// Listen address for OTLP over HTTP (protobuf or JSON)
     #[arg(
         long,
         value_name = "ADDR",
@@ -82,7 +82,7 @@ pub struct ServeArgs {
     )]
     pub otlp_http_listen: SocketAddr,
 
-    /// Address for questions over HTTP
+    /// Listen address for the HTTP API, pages, metrics and MCP
     #[arg(
         long,
         value_name = "ADDR",
@@ -91,63 +91,64 @@ pub struct ServeArgs {
     )]
     pub http_listen: SocketAddr,
 
-    /// GPU-hour prices (YAML); without it costs are reported in GPU-hours only
+    /// GPU-hour rates (YAML); without it, costs are reported in GPU-hours only
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_RATES")]
     pub rates: Option<PathBuf>,
 
-    /// Memory that the database may use: `2GB`, or a share of what the machine or the container has, such as `25%`
-    #[arg(long, value_name = "SIZE", default_value = "2GB", value_parser = limits::memory, env = "FLEET_ECHO_MEMORY_LIMIT")]
+    /// Memory limit of the database: `2GB`, or a share of the memory of the machine or container,
+    /// such as `25%`
+    #[arg(long, value_name = "SIZE", default_value = "2GB", value_parser = limits::parse_memory, env = "FLEET_ECHO_MEMORY_LIMIT")]
     pub memory_limit: Amount,
 
-    /// Smallest slowdown of a job, as a share of its period, for which a rank is named
+    /// Minimum slowdown of a job, as a share of its iteration period, to name a rank
     #[arg(long, value_name = "SHARE", default_value_t = Settings::default().effect_gate, env = "FLEET_ECHO_EFFECT_GATE")]
     pub effect_gate: f64,
 
-    /// Ingero health scores: robust deviations below the median of the peers at which the threshold lies (Ingero's own 2
-    /// flags healthy nodes all the time)
+    /// Ingero health scores: threshold below the median of the peers, in robust standard deviations
+    /// (Ingero's own default of 2 flags healthy nodes all the time)
     #[arg(long, value_name = "K", default_value_t = HealthConfig::default().k, env = "FLEET_ECHO_INGERO_K")]
     pub ingero_k: f64,
 
-    /// Ingero health scores: weight of a threshold computed five seconds after the one before
+    /// Ingero health scores: weight of a new threshold in the moving average, per five seconds
     #[arg(long, value_name = "WEIGHT", default_value_t = HealthConfig::default().ema_alpha, env = "FLEET_ECHO_INGERO_EMA")]
     pub ingero_ema: f64,
 
-    /// Ingero health scores: nodes of a cluster that have to report within a minute for a threshold
+    /// Ingero health scores: number of nodes of a cluster that must report within a minute
     #[arg(long, value_name = "NODES", default_value_t = HealthConfig::default().quorum, env = "FLEET_ECHO_INGERO_QUORUM")]
     pub ingero_quorum: usize,
 
     // Last, because their headings stay for what follows.
-    /// How it is encrypted, and who may call
+    /// Encryption and access
     #[command(flatten)]
     pub security: SecurityArgs,
 
-    /// How much is kept
+    /// Retention and limits
     #[command(flatten)]
     pub limits: LimitArgs,
 
-    /// How much is done at the same time
+    /// Concurrency and timeouts
     #[command(flatten)]
     pub bounds: BoundArgs,
 
-    /// Who may ask
+    /// Allowed hosts and origins
     #[command(flatten)]
-    pub callers: CallerArgs,
+    pub allowed_origins: AllowedOriginArgs,
 
-    /// Where Echo's own spans go
+    /// Tracing of Echo itself
     #[command(flatten)]
     pub trace: TraceArgs,
 
-    /// Which of several Echos this one is
+    /// Sharding
     #[command(flatten)]
     pub shard: ShardArgs,
 }
 
 const SERVE_HELP: &str = "\
-Ready when one line on standard output names the addresses in use (port 0 picks a free one).
-Point any OpenTelemetry exporter at it:
+Prints one line with the addresses in use when ready (port 0 picks a free port).
+To send from any OpenTelemetry exporter:
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc your-program
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf your-program
-Clusters can be spread over several Echos; agents and questions find the one of a cluster with the same N:
+Clusters can be sharded over several instances. Agents and commands select the shard of a cluster by N:
   fleet-echo serve --db 0.duckdb --shard 0 --shards 3 --shard-url https://echo-{shard}.example:8081 ...
   fleet-agent run --endpoint https://echo-{shard}.example:4317 --shards 3 --cluster NAME ...
   fleet-echo outliers --server https://echo-{shard}.example:8081 --shards 3 --cluster NAME";
@@ -155,45 +156,45 @@ Clusters can be spread over several Echos; agents and questions find the one of 
 /// Flags of `demo`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
-    /// Recordings to replay, or folders of them
+    /// Recordings to replay, or directories of recordings
     #[arg(value_name = "FILE", default_values = ["testdata/recordings/real-loops/hf-ddp-loader1.jsonl.gz", "testdata/recordings"])]
     pub recordings: Vec<PathBuf>,
 
-    /// Stay up afterwards, so that the printed commands can be tried
+    /// Keep running afterwards, to try the printed commands
     #[arg(long)]
     pub keep: bool,
 
-    /// How many times faster than recorded
+    /// Replay speed as a multiple of the recorded speed, or `max`
     #[arg(long, value_name = "X", default_value = "5")]
     pub speed: String,
 
-    /// Clocks of the four hosts are off by up to this much
+    /// Maximum clock error of the simulated hosts
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub clock_skew: String,
 
-    /// GPU-hour prices (YAML)
+    /// GPU-hour rates (YAML)
     #[arg(long, value_name = "FILE", default_value = "testdata/rates.yaml")]
     pub rates: PathBuf,
 
-    /// The agent to run [default: fleet-agent beside this program]
+    /// Agent program [default: fleet-agent in the directory of this program]
     #[arg(long, value_name = "PROGRAM", env = "FLEET_ECHO_DEMO_AGENT")]
     pub agent: Option<PathBuf>,
 }
 
-/// What is wrong with the flags, all of it.
+/// All problems found in the flags.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
 pub struct ConfigError(Vec<String>);
 
 impl ConfigError {
-    /// One mistake that shows only when Echo runs.
-    pub fn of(wrong: String) -> Self {
+    /// A single problem, found at startup.
+    pub fn new(wrong: String) -> Self {
         Self(vec![wrong])
     }
 }
 
 impl ServeArgs {
-    /// Checks what the parser cannot, and reports every mistake at once.
+    /// Validates what the parser cannot, and reports all problems at once.
     pub fn check(&self) -> Result<(Settings, HealthConfig), ConfigError> {
         let mut wrong = Vec::new();
         let listeners = [
@@ -204,7 +205,7 @@ impl ServeArgs {
         self.security.check(listeners, &mut wrong);
         if !(self.effect_gate > 0.0 && self.effect_gate < 1.0) {
             wrong.push(format!(
-                "--effect-gate {} is not a share between 0 and 1",
+                "--effect-gate {} must be between 0 and 1, exclusive",
                 self.effect_gate
             ));
         }
@@ -212,7 +213,7 @@ impl ServeArgs {
         self.shard.check(&mut wrong);
         if self.bounds.idle_timeout < self.bounds.query_deadline {
             wrong.push(
-                "--idle-timeout is shorter than --query-deadline: a connection would be closed while its question is answered"
+                "--idle-timeout must not be shorter than --query-deadline: connections would be closed during queries"
                     .to_owned(),
             );
         }
@@ -233,17 +234,17 @@ impl ServeArgs {
 
     fn check_health(&self, wrong: &mut Vec<String>) {
         if !(self.ingero_k.is_finite() && self.ingero_k > 0.0) {
-            wrong.push(format!("--ingero-k {} is not above 0", self.ingero_k));
+            wrong.push(format!("--ingero-k {} must be above 0", self.ingero_k));
         }
         if !(self.ingero_ema > 0.0 && self.ingero_ema <= 1.0) {
             wrong.push(format!(
-                "--ingero-ema {} is not above 0 and up to 1",
+                "--ingero-ema {} must be above 0 and at most 1",
                 self.ingero_ema
             ));
         }
         if self.ingero_quorum < 2 {
             wrong.push(format!(
-                "--ingero-quorum {} is too few to compare, at least 2",
+                "--ingero-quorum {} must be at least 2",
                 self.ingero_quorum
             ));
         }
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_certificate_plain_text_has_to_be_asked_for_by_name() {
+    fn plain_text_requires_an_explicit_flag() {
         let error = serve("").check().unwrap_err().to_string();
         assert!(
             error.contains("--tls-cert") && error.contains("--insecure-no-tls"),
@@ -284,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_outlives_its_questions() {
+    fn an_idle_timeout_below_the_query_deadline_is_rejected() {
         let error = serve("--insecure-no-tls --idle-timeout 30s --query-deadline 1m");
         let error = error.check().unwrap_err().to_string();
         assert!(error.contains("--query-deadline"), "{error}");
     }
 
     #[test]
-    fn plain_text_leaves_the_host_only_where_that_was_said() {
+    fn plain_text_on_a_public_address_requires_an_explicit_flag() {
         let flags = "--insecure-no-tls --otlp-listen 0.0.0.0:4317 --http-listen 10.1.2.3:80";
         let error = serve(flags).check().unwrap_err().to_string();
         assert!(
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_reported_at_once() {
+    fn all_problems_are_reported_at_once() {
         let error = serve("--effect-gate 5 --ingero-k 0 --ingero-quorum 1 --insecure-no-tls")
             .check()
             .unwrap_err();
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_health_threshold_is_tuned_by_flags_that_are_checked() {
+    fn health_threshold_flags_are_applied_and_validated() {
         let flags = "--insecure-no-tls --ingero-k 2 --ingero-ema 0.5 --ingero-quorum 3";
         let (_, health) = serve(flags).check().unwrap();
         assert_eq!((health.k, health.ema_alpha, health.quorum), (2.0, 0.5, 3));
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_is_said_twice_counts_the_second_time() {
+    fn the_last_of_repeated_flags_wins() {
         let args = serve("--http-listen 127.0.0.1:1 --http-listen 127.0.0.1:2");
         assert_eq!(args.http_listen.port(), 2);
     }

@@ -1,4 +1,5 @@
-//! The main job end to end: recorded jobs go through real agents and a real Echo, and the answers are shown.
+//! `fleet-echo demo`: replays recorded jobs through real agents and a real instance, and prints the
+//! results.
 
 mod agents;
 pub mod recording;
@@ -20,41 +21,41 @@ use crate::app::{App, AppError, interrupted};
 use crate::config::{DemoArgs, ServeArgs};
 use crate::demo::agents::{AgentSummary, agent_program, replay};
 use crate::demo::recording::{Recording, RecordingError};
-use crate::demo::report::{Answers, PolicyCourse};
+use crate::demo::report::{PolicyHistory, ToolAnswers};
 use crate::feedback::health::HealthConfig;
 
-/// Why the demo could not be shown.
+/// Error of the demo.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// There is nothing to replay, or it cannot be read.
+    /// The recordings are missing or cannot be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// There is no agent to run.
-    #[error("no agent at {}: build it with `cargo build --release -p fleet-agent`, or name it with --agent", .0.display())]
+    /// The agent program is missing.
+    #[error("no agent program at {}: build it with `cargo build --release -p fleet-agent`, or give --agent", .0.display())]
     NoAgent(PathBuf),
-    /// An agent could not be run, or did not deliver.
+    /// An agent failed.
     #[error("the agent of rank {rank} failed: {reason}")]
     Agent {
-        /// Rank that it was for.
+        /// Rank of the agent.
         rank: u32,
-        /// What it said.
+        /// Cause.
         reason: String,
     },
-    /// Echo could not be run.
+    /// The instance failed.
     #[error(transparent)]
     App(#[from] AppError),
-    /// Echo did not answer a question.
-    #[error("Echo did not answer: {0}")]
-    Question(String),
-    /// Nowhere to keep the database or to print.
+    /// A query failed.
+    #[error("query failed: {0}")]
+    Query(String),
+    /// The database or the output cannot be written.
     #[error("cannot write")]
     Io(#[from] std::io::Error),
 }
 
-/// Replays every recording and prints what Echo concluded.
+/// Replays every recording and prints the results.
 #[expect(
     clippy::significant_drop_tightening,
-    reason = "Echo is up until it is told to stop"
+    reason = "the instance runs until it is stopped"
 )]
 pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), DemoError> {
     let agent = agent_program(args.agent.as_deref())?;
@@ -63,24 +64,24 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         .prefix("fleet-echo-demo-")
         .tempdir()?;
     let app = App::start(&serve_args(args, folder.path())).await?;
-    let shown = tokio::select! {
-        shown = show(args, (&agent, &recordings), &app, out) => shown,
+    let outcome = tokio::select! {
+        replayed = replay_all(args, (&agent, &recordings), &app, out) => replayed,
         interrupted = interrupted() => interrupted.map_err(DemoError::App),
     };
-    if shown.is_ok() && args.keep {
+    if outcome.is_ok() && args.keep {
         writeln!(
             out,
-            "\nEcho stays up. End it with Ctrl-C; the database goes with it."
+            "\nEcho keeps running. Stop it with Ctrl-C, which also deletes the database."
         )?;
         out.flush()?;
         return Ok(app.run_until_signal().await?);
     }
     let stopped = app.stop().await;
-    shown?;
+    outcome?;
     Ok(stopped?)
 }
 
-async fn show(
+async fn replay_all(
     args: &DemoArgs,
     (agent, recordings): (&Path, &[Recording]),
     app: &App,
@@ -89,12 +90,12 @@ async fn show(
     let (otlp, http) = (app.otlp_address(), app.http_address());
     writeln!(
         out,
-        "Echo listens on {otlp} (OTLP) and {http} (HTTP), with a database of its own."
+        "Echo listens on {otlp} (OTLP) and {http} (HTTP), with a temporary database."
     )?;
     let n_hosts = recordings.iter().map(|recording| recording.n_ranks).max();
     writeln!(
         out,
-        "Replaying {} recorded jobs on up to {} hosts, clocks up to {} wrong, {}x as fast as recorded.\n",
+        "Replaying {} recorded jobs on up to {} hosts, clock error up to {}, speed {}x.\n",
         recordings.len(),
         n_hosts.unwrap_or(0),
         args.clock_skew,
@@ -102,56 +103,57 @@ async fn show(
     )?;
     for (recording, number) in recordings.iter().zip(1..) {
         let title = format!("{} ({number} of {})", recording.name, recordings.len());
-        let (agents, course) = play(args, (agent, recording), app, title).await?;
-        let answers = Answers::ask(http, &recording.name).await?;
-        report::print(out, recording, &answers, (&agents, &course))?;
+        let (agents, history) = replay_job(args, (agent, recording), app, title).await?;
+        let answers = ToolAnswers::query(http, &recording.name).await?;
+        report::print(out, recording, &answers, (&agents, &history))?;
     }
-    Ok(report::print_questions(out, http, recordings)?)
+    Ok(report::print_commands(out, http, recordings)?)
 }
 
-/// Runs the agents of one job to their end, and Echo until it has judged all they sent.
-async fn play(
+/// Runs the agents of one job to completion, and waits until the detector has processed their
+/// events.
+async fn replay_job(
     args: &DemoArgs,
     (agent, recording): (&Path, &Recording),
     app: &App,
     title: String,
-) -> Result<(Vec<AgentSummary>, PolicyCourse), DemoError> {
+) -> Result<(Vec<AgentSummary>, PolicyHistory), DemoError> {
     let progress = spinner(title);
     let (ended, until) = watch::channel(false);
     let cluster: ClusterId = recording.name.parse().map_err(AppError::Name)?;
-    let follow = follow(app.policies(), cluster, until);
+    let record = record_policies(app.policies(), cluster, until);
     let replay = async {
         let endpoint = format!("http://{}", app.otlp_address());
         let agents = replay(agent, recording, &endpoint, args).await;
-        app.caught_up().await;
+        app.wait_until_judged().await;
         ended.send_replace(true);
         agents
     };
-    let (agents, course) = tokio::join!(replay, follow);
+    let (agents, history) = tokio::join!(replay, record);
     progress.finish_and_clear();
-    Ok((agents?, course))
+    Ok((agents?, history))
 }
 
-/// Notes every policy of the cluster until the replay has ended.
-async fn follow(
+/// Records every policy of the cluster until the replay has ended.
+async fn record_policies(
     mut policies: watch::Receiver<Arc<PolicyTable>>,
     cluster: ClusterId,
     mut until: watch::Receiver<bool>,
-) -> PolicyCourse {
-    let mut course = PolicyCourse::default();
+) -> PolicyHistory {
+    let mut history = PolicyHistory::default();
     loop {
-        let policy = policies.borrow_and_update().of(&cluster).cloned();
+        let policy = policies.borrow_and_update().for_cluster(&cluster).cloned();
         if let Some(policy) = policy {
-            course.note(&policy);
+            history.record(&policy);
         }
         tokio::select! {
-            changed = policies.changed() => if changed.is_err() { return course },
+            changed = policies.changed() => if changed.is_err() { return history },
             _ = until.wait_for(|ended| *ended) => {
-                let last = policies.borrow().of(&cluster).cloned();
+                let last = policies.borrow().for_cluster(&cluster).cloned();
                 if let Some(policy) = last {
-                    course.note(&policy);
+                    history.record(&policy);
                 }
-                return course;
+                return history;
             }
         }
     }
@@ -178,7 +180,7 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         rates: Some(args.rates.clone()),
         limits: crate::config::limits::LimitArgs::default(),
         bounds: crate::config::bounds::BoundArgs::default(),
-        callers: crate::config::allowed_origins::CallerArgs::default(),
+        allowed_origins: crate::config::allowed_origins::AllowedOriginArgs::default(),
         trace: crate::config::trace::TraceArgs::default(),
         shard: crate::config::shard::ShardArgs::default(),
         memory_limit: Amount::Bytes(1_000_000_000),

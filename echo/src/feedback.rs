@@ -1,5 +1,5 @@
-//! The way back to the agents: conclusions become a table of policies that the ingest path borrows.
-//! Beside it, hours of costs are closed.
+//! Feedback to the agents: detector output becomes a table of policies that the ingest path reads.
+//! Also closes cost hours.
 
 pub mod health;
 pub mod hours;

@@ -1,23 +1,22 @@
 //! Echo finds the GPU that holds back a whole cluster, says why, and puts a price on it.
-//!
-//! Bytes come in on the left (`echo_ingest`), are decoded to plain data (`echo_core::model`), stored behind one trait
-//! (`echo_store`), analysed by functions that do no I/O (`echo_analysis`), and answered through one tool registry
-//! (`echo_tools`). The only thing that flows back is a value: the policy table that [`feedback`] publishes and the ingest
-//! path borrows.
+//! `echo_ingest` receives OTLP and decodes it to plain data (`echo_core::model`), `echo_store`
+//! stores it behind one trait, `echo_analysis` analyses it without I/O, and `echo_tools` answers
+//! queries through one tool registry. The only value that flows back is the policy table, which
+//! [`feedback`] publishes and the ingest path reads.
 //!
 //! Modules are listed lowest layer first; a module imports only from layers above it in this list.
-//! `tests/it/architecture.rs` keeps it so.
+//! `tests/it/architecture.rs` enforces this.
 
-// Layer 1: what is done with what is stored.
+// Layer 1: the feedback loop from stored events to policies.
 pub mod feedback;
 
-// Layer 2: flags and logs.
+// Layer 2: configuration and telemetry.
 pub mod config;
 pub mod telemetry;
 
-// Layer 3: what the program does.
+// Layer 3: the composition root.
 pub mod app;
 
-// Layer 4: its commands.
+// Layer 4: commands.
 pub mod cli;
 pub mod demo;

@@ -1,4 +1,5 @@
-//! The program `fleet-echo`: parses, runs, and turns the outcome into an exit code.
+//! The program `fleet-echo`: parses the command line, runs the command, and maps the result to an
+//! exit code.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -23,11 +24,11 @@ use fleet_echo::cli::token::TokenArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::demo::{self, DemoError};
-use fleet_echo::telemetry::export::{ExportConfig, ExportError, Exporting};
+use fleet_echo::telemetry::export::{ExportConfig, ExportError, SpanExport};
 use fleet_echo::telemetry::{self, LogError};
 use rustix::fs::Mode;
 
-/// Finds the GPU that holds back a whole cluster, says why, and puts a price on it.
+/// Finds the GPU rank that holds back a training cluster, says why, and prices it.
 #[derive(Debug, Parser)]
 #[command(name = "fleet-echo", version, propagate_version = true, after_help = AFTER_HELP, max_term_width = 100)]
 struct CommandLine {
@@ -39,52 +40,52 @@ struct CommandLine {
 
 const AFTER_HELP: &str = "\
 Start here:
-  fleet-echo demo                                          a recorded job with a slow rank, end to end
-  fleet-echo serve --db fleet.duckdb --insecure-no-tls     collect from agents on this host
-  fleet-echo outliers --cluster NAME                       which rank is slow, and since when
+  fleet-echo demo                                       replay jobs with a slow rank
+  fleet-echo serve --db fleet.duckdb --insecure-no-tls  collect from agents on this host
+  fleet-echo outliers --cluster NAME                    which rank is slow, and since when
 
-Exit codes: 0 done, 64 wrong flags or question, 65 database or input of another kind, 69 nobody
-answers in time or a port is taken, 70 defect, 74 cannot read or write, 75 another process holds
-the database. `assert` has others: 0 within the limits, 1 exceeded, 2 wrong flags, 3 nobody
-answers, 4 not enough data.";
+Exit codes: 0 success, 64 invalid flags or request, 65 invalid database or input file, 69 server
+unavailable, request timed out or port in use, 70 internal error, 74 I/O error, 75 database in use
+by another process. `assert` has its own: 0 within the limits, 1 exceeded, 2 invalid flags, 3 no
+response, 4 not enough data.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Collect from agents, find stragglers, answer questions
+    /// Collect from agents, find stragglers, serve queries
     Serve(Box<ServeArgs>),
-    /// Replay recorded H200 jobs through real agents and show what Echo concludes
+    /// Replay recorded H200 jobs through real agents and print the verdicts
     Demo(DemoArgs),
-    /// Ask a running Echo which ranks hold the others back
+    /// List the ranks that hold back their jobs
     Outliers(OutliersArgs),
-    /// Ask a running Echo why a rank is slow
+    /// Explain why a rank is slow
     Explain(ExplainArgs),
-    /// Ask a running Echo what that costs
+    /// Show what stragglers cost
     Cost(CostArgs),
-    /// Let a build fail when stragglers cost or are more than a limit
+    /// Check the cost or number of stragglers against limits, for CI
     Assert(AssertArgs),
-    /// Say what a rates file means, and which GPUs have no price
+    /// Check a rates file and list GPUs without a price
     Rates(RatesArgs),
-    /// Ask a running Echo for the costs of a day, as CSV in FOCUS columns
+    /// Report the costs of a day, as CSV in FOCUS columns
     Report(ReportArgs),
-    /// Ask a running Echo for the events behind it
+    /// List stored events
     History(HistoryArgs),
-    /// Let a model ask: the Model Context Protocol on standard input and output
+    /// Serve the Model Context Protocol on standard input and output
     Mcp(McpArgs),
-    /// Ask a running Echo with a SELECT of your own
+    /// Run a SQL query over the published views
     Sql(SqlArgs),
-    /// Make certificates for a first try
+    /// Generate certificates for development
     DevCert(DevCertArgs),
-    /// Make tokens for those who call
+    /// Create access tokens
     Token(TokenArgs),
-    /// Copy the database of a stopped Echo and check the copy
+    /// Copy the database of a stopped instance and verify the copy
     Backup(BackupArgs),
-    /// Write the database of a stopped Echo as Parquet
+    /// Export the database of a stopped instance as Parquet
     Export(ExportArgs),
-    /// Set a damaged log aside, so that the database can be opened again
+    /// Set aside a damaged write-ahead log so that the database opens again
     Repair(RepairArgs),
 }
 
-/// Why the program ends without having done what was asked.
+/// Error that ends the program.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -99,7 +100,7 @@ enum Failure {
     Demo(#[from] DemoError),
     #[error(transparent)]
     Cli(#[from] CliError),
-    #[error("cannot print")]
+    #[error("cannot write to standard output")]
     Print(#[source] io::Error),
 }
 
@@ -118,9 +119,7 @@ impl Failure {
             Self::Cli(error) => error.exit_code(),
             Self::App(error) | Self::Demo(DemoError::App(error)) => app_exit_code(error),
             Self::Demo(DemoError::Recording(_)) => DATA,
-            Self::Runtime(_) | Self::Demo(DemoError::Agent { .. } | DemoError::Question(_)) => {
-                DEFECT
-            }
+            Self::Runtime(_) | Self::Demo(DemoError::Agent { .. } | DemoError::Query(_)) => DEFECT,
         }
     }
 }
@@ -140,21 +139,21 @@ const fn app_exit_code(error: &AppError) -> u8 {
 fn main() -> ExitCode {
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
-        Err(shown) => {
-            // Help and version are no errors and go to standard output.
-            let code = if !shown.use_stderr() {
+        Err(error) => {
+            // Help and version are not errors and go to standard output.
+            let code = if !error.use_stderr() {
                 0
-            } else if is_gate() {
+            } else if is_assert() {
                 gate::USAGE
             } else {
                 USAGE
             };
-            let _broken_pipe = shown.print();
+            let _broken_pipe = error.print();
             return ExitCode::from(code);
         }
     };
     if let Command::Assert(args) = &line.command {
-        return ExitCode::from(hold(args, &line.log));
+        return ExitCode::from(run_assert(args, &line.log));
     }
     match run(line) {
         Ok(()) => ExitCode::SUCCESS,
@@ -165,14 +164,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether a command line that cannot be read is one of `assert`, which has exit codes of its own.
-fn is_gate() -> bool {
-    let read = CommandLine::command().ignore_errors(true).try_get_matches();
-    read.is_ok_and(|matches| matches.subcommand_name() == Some("assert"))
+/// Returns whether an invalid command line is for `assert`, which has its own exit codes.
+fn is_assert() -> bool {
+    let parsed = CommandLine::command().ignore_errors(true).try_get_matches();
+    parsed.is_ok_and(|matches| matches.subcommand_name() == Some("assert"))
 }
 
-/// Holds a cluster against limits.
-fn hold(args: &AssertArgs, log: &LogArgs) -> u8 {
+/// Runs `assert` and returns its exit code.
+fn run_assert(args: &AssertArgs, log: &LogArgs) -> u8 {
     let filter = log.filter.as_deref().unwrap_or("warn");
     let logging = match log.format {
         LogFormat::Text => telemetry::log_text(filter),
@@ -185,8 +184,9 @@ fn hold(args: &AssertArgs, log: &LogArgs) -> u8 {
     gate::run(args, &mut io::stdout(), &mut io::stderr())
 }
 
-/// What a fleet does is for the account that Echo runs as: the engine makes files as the process is told to.
-fn keep_private(command: &Command) {
+/// Restricts new files to the account that Echo runs as: the database engine creates files with the
+/// umask of the process.
+fn restrict_file_permissions(command: &Command) {
     if let Command::Serve(_)
     | Command::Demo(_)
     | Command::Backup(_)
@@ -198,18 +198,18 @@ fn keep_private(command: &Command) {
 }
 
 fn run(line: CommandLine) -> Result<(), Failure> {
-    keep_private(&line.command);
+    restrict_file_permissions(&line.command);
     if let Command::Serve(args) = &line.command
         && let Some(endpoint) = &args.trace.trace_endpoint
     {
         return serve_and_export(args, endpoint, &line.log);
     }
-    let usual = if matches!(line.command, Command::Serve(_)) {
+    let default = if matches!(line.command, Command::Serve(_)) {
         "info"
     } else {
         "warn"
     };
-    let filter = line.log.filter.as_deref().unwrap_or(usual);
+    let filter = line.log.filter.as_deref().unwrap_or(default);
     match line.log.format {
         LogFormat::Text => telemetry::log_text(filter)?,
         LogFormat::Json => telemetry::log_json(filter)?,
@@ -219,7 +219,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Serve(args) => {
             let runtime = runtime()?;
             let served = runtime.block_on(serve(&args, &mut out));
-            // Who waited for threads here would wait for a statement that does not stop.
+            // Waiting for threads here could wait for a SQL statement that does not stop.
             runtime.shutdown_background();
             served
         }
@@ -227,12 +227,12 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut out)?),
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
-        // Its exit codes are its own, so `main` runs it.
+        // `main` runs it, because it has its own exit codes.
         Command::Assert(_) => Ok(()),
         Command::Rates(args) => Ok(cli::rates::run(&args, &mut out)?),
         Command::Report(args) => Ok(cli::report::run(&args, &mut out)?),
         Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
-        Command::Mcp(args) => pass_on(&args),
+        Command::Mcp(args) => run_mcp(&args),
         Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),
         Command::DevCert(args) => Ok(cli::dev_cert::run(&args, &mut out)?),
         Command::Token(args) => Ok(cli::token::run(&args, &mut out, &mut io::stderr())?),
@@ -242,12 +242,12 @@ fn run(line: CommandLine) -> Result<(), Failure> {
     }
 }
 
-/// Serves, and sends Echo's own spans to a collector until the end.
+/// Serves, and exports Echo's own spans to a collector until shutdown.
 fn serve_and_export(args: &ServeArgs, endpoint: &str, log: &LogArgs) -> Result<(), Failure> {
     let runtime = runtime()?;
-    let exporting = {
+    let export = {
         let _entered = runtime.enter();
-        Exporting::start(&ExportConfig {
+        SpanExport::start(&ExportConfig {
             endpoint: endpoint.to_owned(),
             sample: args.trace.trace_sample,
             cluster: args.trace.trace_cluster.clone(),
@@ -255,23 +255,24 @@ fn serve_and_export(args: &ServeArgs, endpoint: &str, log: &LogArgs) -> Result<(
     };
     let filter = log.filter.as_deref().unwrap_or("info");
     match log.format {
-        LogFormat::Text => exporting.log_text(filter)?,
-        LogFormat::Json => exporting.log_json(filter)?,
+        LogFormat::Text => export.log_text(filter)?,
+        LogFormat::Json => export.log_json(filter)?,
     }
     let served = runtime.block_on(serve(args, &mut io::stdout()));
-    exporting.finish();
+    export.finish();
     runtime.shutdown_background();
     served
 }
 
-/// Passes messages on between standard input and output and a running Echo.
-fn pass_on(args: &McpArgs) -> Result<(), Failure> {
+/// Runs the MCP proxy between standard input and output and a running instance.
+fn run_mcp(args: &McpArgs) -> Result<(), Failure> {
     let runtime = runtime()?;
     let input = tokio::io::BufReader::new(tokio::io::stdin());
-    let passed = runtime.block_on(cli::mcp::run(args, input, tokio::io::stdout()));
-    // A read of standard input cannot be cancelled, so dropping the runtime would wait until somebody writes or closes it.
+    let result = runtime.block_on(cli::mcp::run(args, input, tokio::io::stdout()));
+    // A read of standard input cannot be cancelled, so dropping the runtime would wait for the next
+    // write or for EOF.
     runtime.shutdown_background();
-    Ok(passed?)
+    Ok(result?)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

@@ -1,4 +1,4 @@
-//! Where log lines go: standard error, as text for people or as JSON for collectors.
+//! Log output on standard error, as text or as JSON lines.
 
 use std::io::IsTerminal;
 
@@ -6,25 +6,25 @@ use tracing_subscriber::EnvFilter;
 
 pub mod export;
 
-/// Why logging could not be set up.
+/// Error from setting up the log output.
 #[derive(Debug, thiserror::Error)]
-#[error("--log {filter:?} is not a filter such as info or echo_store=debug: {reason}")]
+#[error("invalid --log {filter:?}, expected a filter such as info or echo_store=debug: {reason}")]
 pub struct LogError {
     filter: String,
     reason: String,
 }
 
-/// Sends log lines to standard error from here on, a line of text each.
+/// Logs to standard error as text lines from now on.
 pub fn log_text(filter: &str) -> Result<(), LogError> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(parse(filter)?)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .try_init();
-    lines.map_err(|error| wrong(filter, error.to_string()))
+    lines.map_err(|error| log_error(filter, error.to_string()))
 }
 
-/// Sends log lines to standard error from here on, a JSON object each.
+/// Logs to standard error as JSON lines from now on.
 pub fn log_json(filter: &str) -> Result<(), LogError> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(parse(filter)?)
@@ -32,16 +32,16 @@ pub fn log_json(filter: &str) -> Result<(), LogError> {
         .json()
         .flatten_event(true)
         .try_init();
-    lines.map_err(|error| wrong(filter, error.to_string()))
+    lines.map_err(|error| log_error(filter, error.to_string()))
 }
 
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
-    // What a client did wrong is told to the client; the library would log it as a warning.
+    // Client errors are returned to the client; rmcp would also log them as warnings.
     EnvFilter::try_new(format!("rmcp=error,{filter}"))
-        .map_err(|error| wrong(filter, error.to_string()))
+        .map_err(|error| log_error(filter, error.to_string()))
 }
 
-fn wrong(filter: &str, reason: String) -> LogError {
+fn log_error(filter: &str, reason: String) -> LogError {
     let filter = filter.to_owned();
     LogError { filter, reason }
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::log_text;
 
     #[test]
-    fn a_filter_that_is_none_is_named() {
+    fn an_invalid_filter_is_named_in_the_error() {
         let error = log_text("fleet_echo=loud").unwrap_err();
         assert!(error.to_string().contains("fleet_echo=loud"), "{error}");
     }

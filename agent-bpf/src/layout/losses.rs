@@ -1,43 +1,43 @@
-//! What the programs had no room for.
+//! Losses of the programs.
 
-/// What was not told, and why. Counts since the programs were loaded.
+/// Losses by cause. Counters start when the programs are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Losses {
-    /// Events: the ring was full.
+    /// Events: the ring buffer was full.
     pub ring: u64,
-    /// Calls: too many lasted at once.
+    /// Calls: too many in flight at once.
     pub in_flight: u64,
     /// Communicators: too many at once.
     pub comms: u64,
-    /// Sums: too many processes and functions.
+    /// Call counters: too many processes and functions.
     pub sums: u64,
     /// Threads: too many at once.
     pub threads: u64,
     /// Arguments behind pointers that could not be read.
     pub unreadable: u64,
-    /// Calls of processes that are not followed: too many are.
+    /// Calls of untraced processes: too many are traced.
     pub traced: u64,
-    /// What the kernel did to processes: too many at once.
+    /// Host activity of processes: too many at once.
     pub host_sums: u64,
 }
 
 impl Losses {
-    /// Everything that an event is missing for.
+    /// Returns the losses that cost events.
     pub fn events(&self) -> u64 {
         self.ring.saturating_add(self.in_flight)
     }
 
-    /// What was lost after `before`.
+    /// Returns the losses since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut rises = self.counts().into_iter().zip(before.counts());
-        Self::of(|_| {
+        Self::from_counts(|_| {
             let (now, before) = rises.next().unwrap_or_default();
             now.saturating_sub(before)
         })
     }
 
-    /// The counts, in the order of `enum loss`.
+    /// Returns the counts in the order of `enum loss`.
     pub(crate) fn counts(&self) -> [u64; 8] {
         let Self {
             ring,
@@ -54,8 +54,8 @@ impl Losses {
         ]
     }
 
-    /// From counts by their numbers in `enum loss`, asked for in order.
-    pub(crate) fn of(mut count: impl FnMut(u32) -> u64) -> Self {
+    /// Reads all counts by their numbers in `enum loss`, in order.
+    pub(crate) fn from_counts(mut count: impl FnMut(u32) -> u64) -> Self {
         Self {
             ring: count(0),
             in_flight: count(1),
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_of_an_earlier_agent_are_not_those_of_this_one() {
+    fn losses_of_an_earlier_agent_are_subtracted() {
         let before = Losses {
             ring: 7,
             traced: 2,

@@ -1,67 +1,68 @@
-//! What the NCCL profiler plugin tells.
+//! Records of the NCCL profiler plugin.
 
 use crate::layout::Fields;
 
-/// Bytes of a record as the plugin makes it.
+/// Size of the plugin's record, bytes.
 pub const RECORD_BYTES: usize = 104;
 
-/// Version of the record that is understood.
+/// Supported version of the record.
 const VERSION: u32 = 1;
 
-/// Bytes of a `struct ran_event`, which tell it from a `struct call_event`.
+/// Size of a `struct ran_event`, bytes, which distinguishes it from a `struct call_event`.
 pub(crate) const EVENT_BYTES: usize = 16 + RECORD_BYTES;
 
-/// One operation on a GPU, or a communicator: the twin of the plugin's `Record`.
+/// Operation on a GPU, or a communicator: counterpart of the plugin's `Record`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RanRecord {
-    /// When the plugin told it, nanoseconds of `CLOCK_MONOTONIC`.
+pub struct PluginRecord {
+    /// Time at which the plugin passed it on, nanoseconds of `CLOCK_MONOTONIC`.
     pub seen_ns: u64,
-    /// Process, as the kernel numbers it for the agent.
+    /// Process id in the agent's pid namespace.
     pub tgid: u32,
-    /// 1 for a communicator that was made, 2 for a collective, 3 for a half of a transfer, 4 for a communicator that is gone.
+    /// Kind: 1 for a created communicator, 2 for a collective, 3 for one half of a transfer, 4 for
+    /// a destroyed communicator.
     pub what: u32,
-    /// NCCL's own hash of the communicator.
+    /// NCCL's hash of the communicator.
     pub comm_id: u64,
-    /// Number among the communicator's collectives, or its transfers.
+    /// Sequence number among the communicator's collectives, or its transfers.
     pub seq: u64,
-    /// NCCL's number among those of the same function.
+    /// NCCL's sequence number among operations of the same function.
     pub nccl_seq: u64,
     /// Elements.
     pub count: u64,
-    /// When the host enqueued it, nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time at which the host enqueued it, nanoseconds of `CLOCK_MONOTONIC`.
     pub host_ns: u64,
-    /// When its first channel started, nanoseconds of the GPU's timer; 0 without times.
+    /// Start of its first channel, nanoseconds of the GPU's timer; 0 without times.
     pub gpu_start_ns: u64,
-    /// When its last channel stopped, nanoseconds of the GPU's timer; 0 without times.
+    /// Stop of its last channel, nanoseconds of the GPU's timer; 0 without times.
     pub gpu_stop_ns: u64,
-    /// The rank in the communicator.
+    /// Rank in the communicator.
     pub rank: u32,
-    /// Its ranks.
+    /// Number of ranks of the communicator.
     pub nranks: u32,
-    /// Which function, in the order of the plugin.
+    /// Function, in the order of the plugin's numbers.
     pub function: u32,
     /// Element type.
     pub datatype: u32,
     /// Peer or root.
     pub peer: i32,
-    /// Channels.
+    /// Number of channels.
     pub channels: u32,
-    /// How many communicators with this rank and size the process had joined before.
+    /// Number of communicators with this rank and size that the process had joined before.
     pub nth: u32,
-    /// Operations that the plugin could not tell since it was loaded; wraps around.
+    /// Number of operations that the plugin has dropped since it was loaded; wraps around.
     pub lost: u32,
 }
 
-impl RanRecord {
-    /// `struct ran_event`.
-    pub(crate) fn of_event(bytes: &[u8]) -> Option<Self> {
+impl PluginRecord {
+    /// Parses a `struct ran_event`.
+    pub(crate) fn from_event(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let (_, tgid, _) = (fields.u64()?, fields.u32()?, fields.u32()?);
-        Self::of_record(tgid, fields.0)
+        Self::from_bytes(tgid, fields.0)
     }
 
-    /// The plugin's own struct, of this process; none of another version of it.
-    pub fn of_record(tgid: u32, bytes: &[u8]) -> Option<Self> {
+    /// Parses the plugin's own struct, sent by this process; `None` for another version.
+    pub fn from_bytes(tgid: u32, bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u32()? != VERSION {
             return None;
@@ -100,14 +101,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_of_another_version_or_cut_short_is_none() {
+    fn a_truncated_record_or_one_of_another_version_is_none() {
         let mut bytes = [0_u8; EVENT_BYTES];
-        assert_eq!(RanRecord::of_event(&bytes), None);
+        assert_eq!(PluginRecord::from_event(&bytes), None);
         bytes[16] = 1;
         bytes[8] = 9;
         bytes[EVENT_BYTES - 4] = 3;
-        let record = RanRecord::of_event(&bytes).unwrap();
+        let record = PluginRecord::from_event(&bytes).unwrap();
         assert_eq!((record.tgid, record.lost), (9, 3));
-        assert_eq!(RanRecord::of_event(&bytes[..EVENT_BYTES - 1]), None);
+        assert_eq!(PluginRecord::from_event(&bytes[..EVENT_BYTES - 1]), None);
     }
 }

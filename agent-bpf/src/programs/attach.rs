@@ -1,4 +1,4 @@
-//! Puts the two programs of the calls object at functions of a file.
+//! Attachment of the two programs of the calls object to functions of a file.
 
 use std::error::Error as _;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::layout::Cookie;
 /// All processes.
 const ANY_PROCESS: i32 = -1;
 
-/// How the kernel stops at a function.
+/// Probe mechanism of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
     /// One link for all functions of a file; Linux 6.6 and later, without `CAP_SYS_ADMIN`.
@@ -23,7 +23,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Entry and return program.
+    /// Returns the names of the entry and return programs.
     pub(super) fn programs(self) -> [&'static str; 2] {
         match self {
             Self::UprobeMulti => ["enter_multi", "leave_multi"],
@@ -41,25 +41,26 @@ impl fmt::Display for Mechanism {
     }
 }
 
-/// One function of a file.
+/// Probe of one function of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// Where it begins in the file, bytes.
+    /// Offset of the function in the file, bytes.
     pub offset: u64,
-    /// What it is.
+    /// Attach cookie.
     pub cookie: Cookie,
-    /// Whether its return is of interest, too.
+    /// Set if its return is probed, too.
     pub returns: bool,
 }
 
-/// Probes of one file; dropping them takes them out, which may wait for the kernel for half a second.
+/// Probes of one file; dropping them detaches them, which may block in the kernel for half a
+/// second.
 #[derive(Debug)]
 pub struct Probes {
     links: Vec<Link>,
 }
 
 impl Probes {
-    /// Probes that an earlier agent left in a BPF file system.
+    /// Opens probes that an earlier agent left in a BPF file system.
     pub fn open(pins: &[impl AsRef<Path>]) -> Result<Self, AttachError> {
         let links = pins.iter().map(Link::open).collect::<Result<_, _>>();
         links
@@ -67,12 +68,12 @@ impl Probes {
             .map_err(AttachError::Refused)
     }
 
-    /// Links to the kernel that hold them.
+    /// Returns the number of kernel links.
     pub fn n_links(&self) -> usize {
         self.links.len()
     }
 
-    /// Leaves the probes in place when the agent dies: link `n` under `name(n)`.
+    /// Pins the probes so that they outlive the agent: link `n` at `name(n)`.
     pub fn pin(&mut self, name: impl Fn(usize) -> std::path::PathBuf) -> Result<(), AttachError> {
         for (n, link) in self.links.iter_mut().enumerate() {
             link.pin(name(n)).map_err(AttachError::Refused)?;
@@ -80,27 +81,27 @@ impl Probes {
         Ok(())
     }
 
-    /// Takes the probes out with this agent again.
+    /// Unpins the probes, so that they end with this agent.
     pub fn unpin(&mut self) {
         for link in &mut self.links {
-            // One that is not pinned, or that somebody else has removed, is what is wanted.
+            // A link that is not pinned, or was removed by others, is already unpinned.
             let _gone = link.unpin();
         }
     }
 }
 
-/// Why functions cannot be probed.
+/// Error of probing functions.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// The kernel wants more rights.
+    /// Permission denied.
     #[error(
         "{0:#}: probing needs CAP_BPF and CAP_PERFMON, on kernels before 6.6 also CAP_SYS_ADMIN"
     )]
     Forbidden(#[source] libbpf_rs::Error),
-    /// The file went away.
+    /// File not found.
     #[error("{0:#}")]
     Gone(#[source] libbpf_rs::Error),
-    /// Anything else.
+    /// Other errors.
     #[error("{0:#}")]
     Refused(#[source] libbpf_rs::Error),
 }
@@ -115,7 +116,8 @@ impl From<libbpf_rs::Error> for AttachError {
     }
 }
 
-/// Whether the kernel knows `uprobe_multi`: one that does finds fault with the file, not with the request.
+/// Returns whether the kernel supports `uprobe_multi`: one that does complains about the file, not
+/// about the request.
 pub(super) fn has_uprobe_multi(calls: &Object) -> bool {
     let Ok(program) = program(calls, "enter_multi") else {
         return false;
@@ -136,7 +138,7 @@ pub(super) fn has_uprobe_multi(calls: &Object) -> bool {
     text.contains(&io::Error::from_raw_os_error(rustix::io::Errno::BADF.raw_os_error()).to_string())
 }
 
-/// Links to the kernel that hold these probes.
+/// Returns the number of kernel links for these probes.
 pub(super) fn n_links(mechanism: Mechanism, probes: &[Probe]) -> usize {
     let returning = probes.iter().filter(|probe| probe.returns).count();
     match mechanism {
@@ -158,7 +160,7 @@ pub(super) fn attach(
         .filter(|probe| probe.returns)
         .copied()
         .collect();
-    // Returns first: a call that is seen entering must be seen returning.
+    // Return probes first: a call whose entry is seen must be seen returning.
     let mut links = Vec::new();
     match mechanism {
         Mechanism::UprobeMulti => {
@@ -219,7 +221,7 @@ fn to_usize(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
-/// A part that the embedded objects do not have: only a defect of the build makes one.
+/// Returns the error for a missing part of the embedded objects, which only a broken build causes.
 pub(super) fn missing(name: &str) -> libbpf_rs::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,

@@ -1,11 +1,11 @@
-//! Reads the programs' maps, and clears what belongs to processes that have ended.
+//! Access to the programs' maps, and removal of entries of exited processes.
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
-use crate::layout::{self, CallRecord, CallSum, CommRecord, HostSum, Losses};
+use crate::layout::{self, CallRecord, CallSum, CommRecord, FunctionSum, HostSum, Losses};
 use crate::programs::attach::missing;
 
-/// The maps of the calls object.
+/// Maps of the calls object.
 #[derive(Debug)]
 pub struct Maps {
     pub(super) events: MapHandle,
@@ -18,7 +18,7 @@ pub struct Maps {
     losses_told: MapHandle,
 }
 
-/// The maps of the host object.
+/// Maps of the host object.
 #[derive(Debug)]
 pub struct HostMaps {
     sums: MapHandle,
@@ -34,7 +34,7 @@ pub(super) fn map(object: &Object, name: &str) -> Result<MapHandle, libbpf_rs::E
 }
 
 impl Maps {
-    pub(super) fn of(calls: &Object) -> Result<Self, libbpf_rs::Error> {
+    pub(super) fn open(calls: &Object) -> Result<Self, libbpf_rs::Error> {
         Ok(Self {
             events: map(calls, "events")?,
             in_flight: map(calls, "in_flight")?,
@@ -47,81 +47,82 @@ impl Maps {
         })
     }
 
-    /// The calls that have not returned.
+    /// Returns the calls in flight.
     pub fn in_flight(&self) -> Vec<CallRecord> {
         entries(&self.in_flight)
-            .filter_map(|(key, call)| CallRecord::of_call(&key, &call))
+            .filter_map(|(key, call)| CallRecord::from_map_entry(&key, &call))
             .collect()
     }
 
-    /// The communicators.
+    /// Returns the communicators.
     pub fn comms(&self) -> Vec<CommRecord> {
         entries(&self.comms)
-            .filter_map(|(key, comm)| CommRecord::of_entry(&key, &comm))
+            .filter_map(|(key, comm)| CommRecord::from_map_entry(&key, &comm))
             .collect()
     }
 
-    /// What was called since the process was first seen: process, function with the direction of a copy or the type
-    /// of an RDMA event in its second byte, sum.
-    pub fn sums(&self) -> Vec<(u32, u32, CallSum)> {
+    /// Returns the call counters since each process was first seen.
+    pub fn sums(&self) -> Vec<FunctionSum> {
         per_cpu_entries(&self.sums)
             .filter_map(|(key, values)| {
                 let (tgid, op) = layout::sum_key(&key)?;
                 let mut sum = CallSum::default();
                 values.iter().try_for_each(|value| sum.add(value))?;
-                Some((tgid, op, sum))
+                Some(FunctionSum { tgid, op, sum })
             })
             .collect()
     }
 
-    /// What was not told.
+    /// Returns the losses.
     pub fn losses(&self) -> Losses {
-        Losses::of(|why| total(&self.losses, why))
+        Losses::from_counts(|loss| total(&self.losses, loss))
     }
 
-    /// What of that an agent has told.
-    pub fn losses_told(&self) -> Losses {
-        Losses::of(|why| {
-            let told = self.losses_told.lookup(&why.to_ne_bytes(), MapFlags::ANY);
-            let told = told.ok().flatten();
-            told.and_then(|told| layout::number(&told)).unwrap_or(0)
+    /// Returns the losses that an agent has already reported.
+    pub fn reported_losses(&self) -> Losses {
+        Losses::from_counts(|loss| {
+            let reported = self.losses_told.lookup(&loss.to_ne_bytes(), MapFlags::ANY);
+            let reported = reported.ok().flatten();
+            reported
+                .and_then(|reported| layout::number(&reported))
+                .unwrap_or(0)
         })
     }
 
-    /// Notes that all this was told.
-    pub fn tell_losses(&self, told: &Losses) {
-        for (why, count) in (0_u32..).zip(told.counts()) {
-            // One that cannot be noted is told again by the next agent.
-            let _again =
+    /// Marks these losses as reported.
+    pub fn mark_losses_reported(&self, losses: &Losses) {
+        for (loss, count) in (0_u32..).zip(losses.counts()) {
+            // A loss that cannot be marked is reported again by the next agent.
+            let _retried =
                 self.losses_told
-                    .update(&why.to_ne_bytes(), &count.to_ne_bytes(), MapFlags::ANY);
+                    .update(&loss.to_ne_bytes(), &count.to_ne_bytes(), MapFlags::ANY);
         }
     }
 
-    /// Clears what is known of the threads of all processes.
+    /// Removes the state of all threads.
     pub(super) fn forget_threads(&self) {
         delete_where(&self.threads, |_, _| true);
     }
 
-    /// Whether the waits of a process are counted.
-    pub fn follows(&self, tgid: u32) -> bool {
+    /// Returns whether a process is traced, so that its waits are recorded.
+    pub fn is_traced(&self, tgid: u32) -> bool {
         let entry = self.traced.lookup(&tgid.to_ne_bytes(), MapFlags::ANY);
         entry.is_ok_and(|entry| entry.is_some())
     }
 
-    /// The processes whose waits are counted.
-    pub fn followed(&self) -> Vec<u32> {
+    /// Returns the traced processes.
+    pub fn traced(&self) -> Vec<u32> {
         let keys = self.traced.keys();
         keys.filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?)))
             .collect()
     }
 
-    /// Clears what belongs to a process that has ended.
+    /// Removes all entries of an exited process.
     pub fn forget(&self, tgid: u32) {
-        let is_its = |high_first: &[u8]| {
+        let is_of_process = |high_first: &[u8]| {
             layout::number(high_first).is_some_and(|number| number >> 32 == u64::from(tgid))
         };
-        delete_where(&self.in_flight, |key, _| is_its(key));
+        delete_where(&self.in_flight, |key, _| is_of_process(key));
         delete_where(&self.comms, |key, _| {
             layout::number(key) == Some(u64::from(tgid))
         });
@@ -131,7 +132,7 @@ impl Maps {
         let sums: Vec<Vec<u8>> = self
             .sums
             .keys()
-            .filter(|key| layout::sum_key(key).is_some_and(|(its, _)| its == tgid))
+            .filter(|key| layout::sum_key(key).is_some_and(|(owner, _)| owner == tgid))
             .collect();
         delete(&self.sums, &sums);
         delete(&self.traced, &[tgid.to_ne_bytes().to_vec()]);
@@ -139,14 +140,14 @@ impl Maps {
 }
 
 impl HostMaps {
-    pub(super) fn of(host: &Object) -> Result<Self, libbpf_rs::Error> {
+    pub(super) fn open(host: &Object) -> Result<Self, libbpf_rs::Error> {
         Ok(Self {
             sums: map(host, "host_sums")?,
             tcp_retransmits: map(host, "tcp_retransmits")?,
         })
     }
 
-    /// What the kernel did to each process since it is traced.
+    /// Returns the host activity of each process since tracing began.
     pub fn sums(&self) -> Vec<(u32, HostSum)> {
         per_cpu_entries(&self.sums)
             .filter_map(|(key, values)| {
@@ -157,12 +158,13 @@ impl HostMaps {
             .collect()
     }
 
-    /// TCP segments that the host has sent again since the programs were loaded.
+    /// Returns the number of TCP segments that the host has retransmitted since the programs were
+    /// loaded.
     pub fn tcp_retransmits(&self) -> u64 {
         total(&self.tcp_retransmits, 0)
     }
 
-    /// Clears what belongs to a process that has ended.
+    /// Removes all entries of an exited process.
     pub fn forget(&self, tgid: u32) {
         delete(&self.sums, &[tgid.to_ne_bytes().to_vec()]);
     }
@@ -191,9 +193,9 @@ fn total(counts: &MapHandle, index: u32) -> u64 {
         .sum()
 }
 
-fn delete_where(map: &MapHandle, is_its: impl Fn(&[u8], &[u8]) -> bool) {
+fn delete_where(map: &MapHandle, matches: impl Fn(&[u8], &[u8]) -> bool) {
     let keys: Vec<Vec<u8>> = entries(map)
-        .filter(|(key, value)| is_its(key, value))
+        .filter(|(key, value)| matches(key, value))
         .map(|(key, _)| key)
         .collect();
     delete(map, &keys);
@@ -201,7 +203,7 @@ fn delete_where(map: &MapHandle, is_its: impl Fn(&[u8], &[u8]) -> bool) {
 
 fn delete(map: &MapHandle, keys: &[Vec<u8>]) {
     for key in keys {
-        // One that the programs have deleted in the meantime is what is wanted.
+        // An entry that the programs have deleted in the meantime is already gone.
         let _gone = map.delete(key);
     }
 }

@@ -1,4 +1,4 @@
-//! The agent as it runs in production, but that it sends nothing and takes its probes with it.
+//! The agent as in production, except that it sends nothing and its probes are not pinned.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -16,12 +16,12 @@ use tempfile::NamedTempFile;
 use crate::process::{Usage, usage};
 use crate::stand_ins::Callers;
 
-/// How long the agent may take to begin, and to take its probes out at the end.
+/// Timeout for the start of the agent, and for the removal of its probes at the end.
 const PATIENCE: Duration = Duration::from_mins(1);
 const ATTACHED_WITHIN: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Where the agent is.
+/// Path of the agent.
 #[derive(Debug, Args)]
 pub(crate) struct Programs {
     /// The agent [default: the one that cargo built for this benchmark]
@@ -29,7 +29,7 @@ pub(crate) struct Programs {
     agent: PathBuf,
 }
 
-/// An agent at work, killed when it is dropped.
+/// Running agent, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Agent {
     child: Child,
@@ -37,7 +37,7 @@ pub(crate) struct Agent {
     log: NamedTempFile,
 }
 
-/// What an agent says of itself, by the name of the metric with its labels.
+/// Metrics of the agent, by name with labels.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts(BTreeMap<String, f64>);
 
@@ -45,7 +45,7 @@ impl Programs {
     /// Starts an agent that watches this host.
     pub(crate) fn start(&self, args: &[&str]) -> anyhow::Result<Agent> {
         let log = NamedTempFile::new()?;
-        // Free a moment ago, which is as good as free.
+        // The port was free a moment ago, which is good enough.
         let metrics = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let child = Command::new(&self.agent)
             .args([
@@ -68,20 +68,20 @@ impl Programs {
             metrics,
             log,
         };
-        agent.wait_until_it_watches()?;
+        agent.wait_until_watching()?;
         Ok(agent)
     }
 }
 
 impl Agent {
-    /// What it has cost so far.
+    /// Returns its resource usage so far.
     pub(crate) fn usage(&self) -> anyhow::Result<Usage> {
         usage(self.child.id())
     }
 
-    /// What it says of itself.
+    /// Returns its metrics.
     pub(crate) fn counts(&self) -> anyhow::Result<Counts> {
-        let text = self.ask("/metrics")?;
+        let text = self.get_page("/metrics")?;
         let samples = text.lines().filter_map(|line| {
             let (name, value) = line.rsplit_once(' ')?;
             Some((name.to_owned(), value.parse().ok()?))
@@ -89,18 +89,18 @@ impl Agent {
         Ok(Counts(samples.collect()))
     }
 
-    /// Waits until it has probed these libraries, and lets the programs go that have them; none where that does not happen,
-    /// which is what another agent that has probed them before can do to it.
-    pub(crate) fn let_go(&self, mut callers: Callers, libraries: [PathBuf; 2]) -> Option<Callers> {
+    /// Waits until it has probed these libraries, then releases the programs that use them; none if
+    /// that does not happen, which an agent that has probed them before can cause.
+    pub(crate) fn release(&self, mut callers: Callers, libraries: [PathBuf; 2]) -> Option<Callers> {
         let begin = Instant::now();
         while begin.elapsed() < ATTACHED_WITHIN {
             let log = self.log();
             let is_probed = |path: &PathBuf| {
-                let told = format!("watching path=\"{}\"", path.display());
-                log.contains(&told)
+                let line = format!("watching path=\"{}\"", path.display());
+                log.contains(&line)
             };
             if libraries.iter().all(is_probed) {
-                callers.go();
+                callers.release();
                 return Some(callers);
             }
             sleep(POLL);
@@ -108,12 +108,12 @@ impl Agent {
         None
     }
 
-    /// Stops it where it is, or lets it go on.
+    /// Sends a signal, such as SIGSTOP or SIGCONT.
     pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Asks it to stop and waits until its probes are gone.
+    /// Stops it and waits until its probes are removed.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
         let begin = Instant::now();
@@ -124,14 +124,14 @@ impl Agent {
                 None => sleep(POLL),
             }
         }
-        bail!("the agent does not stop: {}", self.log())
+        bail!("the agent did not stop in time: {}", self.log())
     }
 
-    fn wait_until_it_watches(&mut self) -> anyhow::Result<()> {
+    fn wait_until_watching(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
-            // It answers when it watches.
-            if self.ask("/healthz").is_ok() {
+            // The endpoint responds once the agent is watching.
+            if self.get_page("/healthz").is_ok() {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
@@ -139,19 +139,19 @@ impl Agent {
             }
             sleep(POLL);
         }
-        bail!("the agent does not begin: {}", self.log())
+        bail!("the agent did not start in time: {}", self.log())
     }
 
-    fn ask(&self, path: &str) -> anyhow::Result<String> {
+    fn get_page(&self, path: &str) -> anyhow::Result<String> {
         let mut stream = TcpStream::connect(self.metrics)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         write!(
             stream,
             "GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n"
         )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        Ok(response)
     }
 
     fn log(&self) -> String {
@@ -161,19 +161,19 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Already gone when it was stopped.
+        // It has already ended if it was stopped.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
 impl Counts {
-    /// Calls that were taken.
+    /// Returns the calls captured.
     pub(crate) fn calls(&self) -> f64 {
         self.get("fleet_agent_events_total{source=\"calls\"}")
     }
 
-    /// Events that were lost.
+    /// Returns the events lost.
     pub(crate) fn lost(&self) -> f64 {
         let lost = |reason: &str| {
             self.get(&format!(
@@ -183,17 +183,17 @@ impl Counts {
         lost("ring") + lost("in_flight")
     }
 
-    /// Ranks that are followed.
+    /// Returns the ranks traced now.
     pub(crate) fn ranks(&self) -> f64 {
         self.get("fleet_agent_processes")
     }
 
-    /// Points that were made.
+    /// Returns the points created.
     pub(crate) fn points(&self) -> f64 {
         self.get("fleet_agent_points_made_total")
     }
 
-    /// Ranks that came and went.
+    /// Returns the ranks that started or ended.
     pub(crate) fn changes(&self) -> f64 {
         self.get("fleet_agent_events_total{source=\"processes\"}")
     }

@@ -1,4 +1,4 @@
-//! What a probe adds to a call.
+//! Cost that a probe adds to a call.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use crate::machine;
 use crate::stand_ins::{StandIns, State, undisturbed};
 use crate::table::{Table, least_and_median, pair};
 
-/// Calls in a row, as a step of a job has some, and how many such bursts a round has.
+/// Calls per burst, like those of a job's step, and bursts per round.
 const CALLS: usize = 1000;
 const BURSTS: usize = 25;
 
-/// What is called, by the name that the program of the stand-ins gives it, and what the agent makes of it.
+/// Functions by their name in the stand-in program, and what the agent does with a call.
 const ROWS: [(&str, &str); 7] = [
-    ("ncclAllReduce", "`ncclAllReduce`: an event"),
+    ("ncclAllReduce", "`ncclAllReduce`: reported as an event"),
     (
         "cudaStreamSynchronize",
-        "`cudaStreamSynchronize` that returns at once: summed up",
+        "`cudaStreamSynchronize` that returns at once: aggregated",
     ),
-    ("ncclGroupEnd", "`ncclGroupEnd`: summed up"),
+    ("ncclGroupEnd", "`ncclGroupEnd`: aggregated"),
     (
         "cudaLaunchKernel",
         "`cudaLaunchKernel`: counted, with `--count launches` only",
     ),
     (
         "foreign",
-        "`cudaStreamSynchronize` in a process without NCCL: nothing",
+        "`cudaStreamSynchronize` in a process without NCCL: ignored",
     ),
     ("unprobed", "a function without a probe"),
     (
@@ -37,17 +37,17 @@ const ROWS: [(&str, &str); 7] = [
     ),
 ];
 
-/// How it is probed: title of its column, and the agent's flag; none for not at all.
+/// Kinds of probes: title of the column, and the agent's flag; none without probes.
 const WAYS: [(&str, Option<&str>); 3] = [
     ("unprobed", None),
     ("uprobe_multi adds", Some("multi")),
     ("perf-event uprobes add", Some("perf")),
 ];
 
-/// Nanoseconds per call, of each burst, by function.
+/// Nanoseconds per call of each burst, by function.
 type Times = BTreeMap<String, Vec<f64>>;
 
-/// What each way to probe adds to a call of each function.
+/// Measures what each kind of probe adds to a call of each function.
 pub(crate) fn table(
     programs: &Programs,
     stand_ins: &StandIns,
@@ -62,15 +62,15 @@ pub(crate) fn table(
             add(times, &printed);
         }
     }
-    let columns: Vec<&str> = std::iter::once("function, and what becomes of a call")
+    let columns: Vec<&str> = std::iter::once("function, and what the agent does with a call")
         .chain(WAYS.map(|(title, _)| title))
         .collect();
-    let mut table = Table::new("What a call costs more", &columns);
+    let mut table = Table::new("Cost of a probed call", &columns);
     let [plain, probed @ ..] = &times;
     for (name, title) in ROWS {
         let figures = |times: &Times| {
             let found = times.get(name).and_then(|times| least_and_median(times));
-            found.with_context(|| format!("nothing was measured of {name}"))
+            found.with_context(|| format!("no measurement of {name}"))
         };
         let base = figures(plain)?;
         let mut cells = vec![title.to_owned(), pair(base, 0)];
@@ -97,7 +97,7 @@ fn measure(
         Some(attach) => {
             let agent = programs.start(&["--attach", attach, "--count", "launches"])?;
             let callers = stand_ins.time(State::Probed, how)?;
-            let Some(callers) = agent.let_go(callers, stand_ins.libraries()) else {
+            let Some(callers) = agent.release(callers, stand_ins.libraries()) else {
                 return Ok(None);
             };
             let printed = callers.finish()?;

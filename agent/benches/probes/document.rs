@@ -1,4 +1,4 @@
-//! The document that shows the figures.
+//! Document that shows the figures.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use anyhow::Context;
 const BEGIN: &str = "<!-- figures: written by `make bench-agent` -->";
 const END: &str = "<!-- end of figures -->";
 
-/// Puts the figures between the markers of a document.
-pub(crate) fn put(file: &Path, figures: &str) -> anyhow::Result<()> {
+/// Writes the figures between the markers of a document.
+pub(crate) fn write_figures(file: &Path, figures: &str) -> anyhow::Result<()> {
     let text = fs::read_to_string(file)?;
     let split = || {
         let (before, rest) = text.split_once(BEGIN)?;

@@ -1,4 +1,4 @@
-//! What an agent costs its host: with nothing to watch, and with a job.
+//! Cost of an agent for its host: without a job, and with one.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,19 +12,19 @@ use crate::process::Usage;
 use crate::stand_ins::{StandIns, undisturbed};
 use crate::table::{Table, least_and_median, pair, whole};
 
-/// The job: as many ranks as a host has GPUs.
+/// Ranks of the job, as many as a host has GPUs.
 const RANKS: usize = 8;
-/// Each issues so many collectives in so many microseconds, which makes 5,000 collectives/s of all of them.
+/// Collectives per rank and period, microseconds; 5,000 collectives/s over all ranks.
 const OPS: u64 = 16;
 const PERIOD_US: u64 = 25_600;
-/// Until the rhythm of the job is known.
+/// Time until the agent knows the iteration pattern of the job.
 const WARM_UP: Duration = Duration::from_secs(5);
-/// What is measured is measured in so many parts.
+/// Parts of a measurement.
 const PARTS: u32 = 3;
-/// Cores of the hosts that the agent is made for.
+/// Cores of a typical GPU host.
 const LARGE_HOST: f64 = 64.0;
 
-/// What one part of a measurement saw.
+/// One part of a measurement.
 #[derive(Debug, Clone)]
 struct Part {
     seconds: f64,
@@ -44,7 +44,7 @@ impl Part {
     }
 }
 
-/// The agent's own cost.
+/// Measures the agent's own cost.
 pub(crate) fn table(
     programs: &Programs,
     stand_ins: &StandIns,
@@ -54,7 +54,7 @@ pub(crate) fn table(
     let columns = [
         "job",
         "collectives/s",
-        "calls taken/s",
+        "calls captured/s",
         "lost",
         "points/s",
         "CPU, % of a core",
@@ -86,7 +86,7 @@ fn idle(programs: &Programs, seconds: u64) -> anyhow::Result<Option<Vec<Part>>> 
     Ok(parts.iter().all(is_alone).then_some(parts))
 }
 
-/// Collectives per second, and what they cost; none where somebody else runs a job, too.
+/// Returns collectives per second, and their cost; none if another job runs on the host.
 fn busy(
     programs: &Programs,
     stand_ins: &StandIns,
@@ -94,8 +94,8 @@ fn busy(
 ) -> anyhow::Result<Option<(f64, Vec<Part>)>> {
     let agent = programs.start(&[])?;
     let lasts = seconds + WARM_UP.as_secs() + 2;
-    let callers = stand_ins.pace(RANKS, (lasts, PERIOD_US, OPS))?;
-    let Some(callers) = agent.let_go(callers, stand_ins.libraries()) else {
+    let callers = stand_ins.issue_periodically(RANKS, (lasts, PERIOD_US, OPS))?;
+    let Some(callers) = agent.release(callers, stand_ins.libraries()) else {
         return Ok(None);
     };
     sleep(WARM_UP);
@@ -116,7 +116,7 @@ fn busy(
     #[expect(clippy::cast_precision_loss, reason = "a few seconds, a few ranks")]
     let (lasts, expected) = (lasts as f64, RANKS as f64);
     if ranks.iter().any(|ranks| *ranks < expected) {
-        bail!("the agent followed {ranks:?} ranks of {RANKS}");
+        bail!("the agent traced {ranks:?} of {RANKS} ranks");
     }
     let is_alone = ranks.iter().all(|ranks| *ranks <= expected);
     Ok(is_alone.then_some((issued / lasts, parts)))
@@ -125,7 +125,7 @@ fn busy(
 fn parts(agent: &Agent, seconds: u64) -> anyhow::Result<Vec<Part>> {
     let mut parts = Vec::new();
     for _ in 0..PARTS {
-        // Asking wakes the agent, so that its cost is read in between.
+        // The request wakes the agent, so its usage is read outside of it.
         let counts = agent.counts()?;
         let (begin, usage) = (Instant::now(), agent.usage()?);
         sleep(Duration::from_secs(seconds) / PARTS);
@@ -151,7 +151,7 @@ fn row(title: &str, issued: f64, parts: &[Part]) -> anyhow::Result<Vec<String>> 
     let (_, points) = rates(|part| part.counted(Counts::points) / part.seconds);
     let lost: f64 = parts.iter().map(|part| part.counted(Counts::lost)).sum();
     let Some([_, last]) = parts.last().map(|part| part.usage) else {
-        bail!("nothing was measured");
+        bail!("no measurement");
     };
     #[expect(clippy::cast_precision_loss, reason = "a number of cores")]
     let cores = machine::cores() as f64;

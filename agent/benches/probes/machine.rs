@@ -1,13 +1,13 @@
-//! What the figures were measured on.
+//! Description of the machine.
 
 use std::fs::read_to_string;
 
-/// Cores that this process may use.
+/// Returns the cores that this process can use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// One line: processors, whether they are virtual, kernel, and the agent's version.
+/// Returns one line: processors, whether they are virtual, kernel, and the agent's version.
 pub(crate) fn describe() -> String {
     let read = |path: &str| read_to_string(path).unwrap_or_default();
     let cpu_info = read("/proc/cpuinfo");
@@ -24,7 +24,7 @@ pub(crate) fn describe() -> String {
         .split_whitespace()
         .any(|flag| flag == "hypervisor");
     let release = read("/proc/sys/kernel/osrelease");
-    // Behind the number stands who built it.
+    // The suffix names the build.
     let release = release.trim().split('-').next().unwrap_or_default();
     format!(
         "{} cores ({model}{}), Linux {release}, agent {}",

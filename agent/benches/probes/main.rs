@@ -1,11 +1,12 @@
-//! What the probes cost those who are watched, and what the agent costs their host.
+//! Cost of the probes for the watched processes, and of the agent for their host.
 //!
-//! `cargo bench -p fleet-agent --bench probes -- --quick` is a smoke test of half a minute; without `--quick` it takes some three
-//! minutes. It needs root, since it runs the agent as it runs in production: a process of its own that watches this host.
+//! `cargo bench -p fleet-agent --bench probes -- --quick` is a smoke test of half a minute; without
+//! `--quick` it takes about three minutes. It needs root, since it runs the agent as in production:
+//! a separate process that watches this host.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a benchmark measures real time, and waits for other processes"
+    reason = "a benchmark measures real time and waits for other processes"
 )]
 
 use std::path::PathBuf;
@@ -28,40 +29,40 @@ mod table;
 use crate::agent::Programs;
 use crate::stand_ins::StandIns;
 
-/// Measures what probes and agent cost, on jobs that call stand-ins for NCCL and CUDA.
+/// Measure the cost of probes and agent, with jobs that call stand-ins for NCCL and CUDA
 #[derive(Debug, Parser)]
 #[command(name = "probes")]
 struct Args {
-    /// Short measurements: shows that everything works, the figures mean little
+    /// Use short measurements: checks that everything works, but the figures mean little
     #[arg(long)]
     quick: bool,
-    /// Only what is named so: calls, load or storm
+    /// Run only one benchmark: calls, load or storm
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// How long the agent's own cost is measured, seconds
+    /// Duration of the load benchmark, seconds
     #[arg(long, value_name = "N", default_value_t = 30)]
     seconds: u64,
-    /// How often each way to probe takes its turn
+    /// Rounds of the calls benchmark
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
     #[command(flatten)]
     programs: Programs,
-    /// Writes the figures into this document as well, between its markers
+    /// Also write the figures into this document, between its markers
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// What cargo says to every benchmark
+    /// Passed by cargo to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 #[expect(
     clippy::print_stdout,
-    reason = "the tables are what the benchmark is for"
+    reason = "the tables are the output of the benchmark"
 )]
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     if !rustix::process::geteuid().is_root() {
-        bail!("the benchmark of the agent needs root, because it sets probes: run it with sudo");
+        bail!("the benchmark needs root to attach probes: run it with sudo");
     }
     let progress = ProgressBar::new_spinner();
     progress.enable_steady_tick(Duration::from_millis(200));
@@ -69,7 +70,7 @@ fn main() -> anyhow::Result<()> {
     progress.finish_and_clear();
     println!("{text}");
     match &args.markdown {
-        Some(file) => document::put(file, &text),
+        Some(file) => document::write_figures(file, &text),
         None => Ok(()),
     }
 }

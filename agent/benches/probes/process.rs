@@ -1,27 +1,27 @@
-//! What a process has cost so far, read from `/proc`.
+//! Resource usage of a process, read from `/proc`.
 
 use std::fs::{read_dir, read_to_string};
 use std::path::PathBuf;
 
 use anyhow::Context;
 
-/// Ticks of a second in `/proc/PID/stat`: 100 on every Linux that runs on a server.
+/// Clock ticks per second in `/proc/PID/stat`: 100 on every server Linux.
 const TICKS: f64 = 100.0;
 
-/// What a process has cost since it was started.
+/// Resource usage of a process since its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Usage {
-    /// On CPUs, in user space and in the kernel for it, seconds.
+    /// CPU time, user and system, seconds.
     pub(crate) cpu_seconds: f64,
-    /// How often its threads slept and were woken.
+    /// Voluntary context switches of its threads.
     pub(crate) wake_ups: f64,
     /// Resident memory now, MiB.
     pub(crate) rss_mib: f64,
-    /// The most that was ever resident, MiB.
+    /// Peak resident memory, MiB.
     pub(crate) peak_mib: f64,
 }
 
-/// What a process has cost so far.
+/// Returns the resource usage of a process.
 pub(crate) fn usage(pid: u32) -> anyhow::Result<Usage> {
     let folder = PathBuf::from(format!("/proc/{pid}"));
     let read = |file: &str| {
@@ -29,7 +29,7 @@ pub(crate) fn usage(pid: u32) -> anyhow::Result<Usage> {
     };
     let (stat, status) = (read("stat")?, read("status")?);
     let threads = read_dir(folder.join("task"))?.flatten();
-    // A thread that ends between the two is not of interest any more.
+    // A thread that ends in between is ignored.
     let wake_ups = threads.filter_map(|thread| {
         let status = read_to_string(thread.path().join("status")).ok()?;
         field(&status, "voluntary_ctxt_switches:")
@@ -44,7 +44,8 @@ pub(crate) fn usage(pid: u32) -> anyhow::Result<Usage> {
 }
 
 fn cpu_seconds(stat: &str) -> Option<f64> {
-    // The name in brackets may hold anything, so count from behind it: the state is the third field.
+    // The name in parentheses can contain anything, so count from its end: the state is the third
+    // field.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_whitespace().skip(14 - 3);
     let mut ticks = || times.next()?.parse::<f64>().ok();

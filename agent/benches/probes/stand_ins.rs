@@ -1,4 +1,4 @@
-//! The stand-ins for NCCL and CUDA, and programs that call them.
+//! Stand-ins for NCCL and CUDA, and programs that call them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,28 +9,28 @@ use anyhow::{Context, bail};
 use tempfile::TempDir;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/fake-gpu");
-/// A program of the stand-ins that found its functions in another state than it was told to measure.
+/// Exit code of a program whose functions were not in the expected state, probed or not.
 const DISTURBED: i32 = 4;
-/// How often a measurement is tried in which another agent or job of this host came or went, and how long it may take to go.
+/// Attempts of a measurement that another agent or job disturbs, and the pause between them.
 const TRIES: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The libraries and the program, compiled.
+/// Compiled libraries and program.
 #[derive(Debug)]
 pub(crate) struct StandIns {
     folder: TempDir,
 }
 
-/// Whether an agent watches.
+/// Expected state of the functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It does.
+    /// An agent has probed them.
     Probed,
-    /// Nobody does.
+    /// They are not probed.
     Plain,
 }
 
-/// Programs that wait to be let go, then run; killed when they are dropped.
+/// Programs that wait for their release, then run; killed on drop.
 #[derive(Debug)]
 pub(crate) struct Callers {
     children: Vec<Child>,
@@ -38,7 +38,7 @@ pub(crate) struct Callers {
 }
 
 impl StandIns {
-    /// Compiles them.
+    /// Compiles the stand-ins.
     pub(crate) fn build() -> anyhow::Result<Self> {
         let built = Self {
             folder: TempDir::new()?,
@@ -51,12 +51,12 @@ impl StandIns {
         Ok(built)
     }
 
-    /// The libraries.
+    /// Returns the paths of the libraries.
     pub(crate) fn libraries(&self) -> [PathBuf; 2] {
         ["libnccl.so.2", "libcudart.so.13"].map(|name| self.folder.path().join(name))
     }
 
-    /// Measures what a call costs, pinned to a core: lines of a name and nanoseconds.
+    /// Measures the cost of a call, pinned to a core: prints lines of a name and nanoseconds.
     pub(crate) fn time(
         &self,
         state: State,
@@ -66,8 +66,8 @@ impl StandIns {
         self.start("time", state, [args.to_vec()])
     }
 
-    /// Ranks of one job that issue `ops` collectives each `period_us` and wait for them.
-    pub(crate) fn pace(
+    /// Starts the ranks of a job that issue `ops` collectives each `period_us` and wait for them.
+    pub(crate) fn issue_periodically(
         &self,
         world: usize,
         (seconds, period_us, ops): (u64, u64, u64),
@@ -79,7 +79,7 @@ impl StandIns {
         self.start("pace", State::Probed, ranks)
     }
 
-    /// Ranks of one job that issue collectives as fast as they can.
+    /// Starts the ranks of a job that issue collectives as fast as possible.
     pub(crate) fn storm(&self, world: usize, seconds: u64) -> anyhow::Result<Callers> {
         let ranks = (0..world).map(|rank| {
             let numbers = [rank as u64, world as u64, seconds];
@@ -114,16 +114,16 @@ impl StandIns {
 }
 
 impl Callers {
-    /// Lets them go.
-    pub(crate) fn go(&mut self) {
+    /// Releases the programs.
+    pub(crate) fn release(&mut self) {
         for child in &mut self.children {
             drop(child.stdin.take());
         }
     }
 
-    /// What they print, when they have ended; none where another agent disturbed them.
+    /// Returns what they printed; none if another agent disturbed them.
     pub(crate) fn finish(mut self) -> anyhow::Result<Option<Vec<String>>> {
-        self.go();
+        self.release();
         let mut printed = Vec::new();
         while let Some(child) = self.children.pop() {
             let output = child.wait_with_output()?;
@@ -145,14 +145,14 @@ impl Callers {
 impl Drop for Callers {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // Already gone when it broke off.
+            // It has already ended if it failed.
             let _gone = child.kill();
             let _reaped = child.wait();
         }
     }
 }
 
-/// Measures until nobody has disturbed it.
+/// Repeats a measurement until nothing disturbs it.
 pub(crate) fn undisturbed<T>(
     mut measure: impl FnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
@@ -162,7 +162,7 @@ pub(crate) fn undisturbed<T>(
         }
         sleep(PATIENCE);
     }
-    bail!("another agent watches this host, or another job runs on it: stop that first")
+    bail!("another agent watches this host, or another GPU job runs on it: stop it first")
 }
 
 fn compile<const N: usize>(
@@ -171,8 +171,8 @@ fn compile<const N: usize>(
     args: [impl AsRef<std::ffi::OsStr>; N],
 ) -> anyhow::Result<()> {
     let source = PathBuf::from(SOURCES).join(source);
-    // Without optimisation functions begin with a push, as those of the real libraries do; anything else is stepped over one by
-    // one at thirty times the cost.
+    // Without optimization functions begin with a push, like those of the real libraries; other
+    // instructions are single-stepped at thirty times the cost.
     let compiled = Command::new("cc")
         .args(["-O0", "-o"])
         .args([out, &source])

@@ -1,4 +1,4 @@
-//! More calls than any job makes: what the agent does not take is counted.
+//! Overload: more calls than any job makes. Calls that the agent cannot capture are counted.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::table::{Table, whole};
 
 const RANKS: usize = 2;
 const SECONDS: u64 = 5;
-/// Until the last look has been taken.
+/// Time until the last poll has been processed.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What became of the calls of a storm.
+/// Result of an overload.
 #[derive(Debug)]
 struct Storm {
     issued: f64,
@@ -25,7 +25,7 @@ struct Storm {
     peak_mib: f64,
 }
 
-/// What becomes of collectives that are issued as fast as two processes can.
+/// Measures what happens to collectives issued as fast as two processes can.
 pub(crate) fn table(
     programs: &Programs,
     stand_ins: &StandIns,
@@ -35,16 +35,16 @@ pub(crate) fn table(
         "agent",
         "issued",
         "issued/s",
-        "seen/s",
-        "lost, and counted",
-        "seen + lost - issued",
-        "agent's CPU per call seen",
+        "captured/s",
+        "lost (counted)",
+        "captured + lost - issued",
+        "agent's CPU per captured call",
         "peak, MiB",
     ];
-    let mut table = Table::new("As many calls as there can be", &columns);
+    let mut table = Table::new("Overload", &columns);
     for (title, pause) in [
         ("runs", Duration::ZERO),
-        ("stands still for a second", Duration::from_secs(1)),
+        ("is stopped for a second", Duration::from_secs(1)),
     ] {
         progress.set_message(format!("storm: the agent {title}"));
         let storm = undisturbed(|| storm(programs, stand_ins, pause))?;
@@ -79,7 +79,7 @@ impl Storm {
     }
 }
 
-/// What became of the calls; the agent stands still for a part of the time.
+/// Runs one overload; the agent is stopped for a part of the time.
 fn storm(
     programs: &Programs,
     stand_ins: &StandIns,
@@ -88,7 +88,7 @@ fn storm(
     let agent = programs.start(&[])?;
     let (usage, before) = (agent.usage()?, agent.counts()?);
     let callers = stand_ins.storm(RANKS, SECONDS)?;
-    let Some(callers) = agent.let_go(callers, stand_ins.libraries()) else {
+    let Some(callers) = agent.release(callers, stand_ins.libraries()) else {
         return Ok(None);
     };
     if !pause.is_zero() {
@@ -109,13 +109,13 @@ fn storm(
         .sum();
     #[expect(clippy::cast_precision_loss, reason = "a few processes")]
     let joins = RANKS as f64;
-    // Somebody else's calls cannot be told from these.
+    // Calls of other jobs cannot be distinguished from these.
     if after.changes() - before.changes() > 2.0 * joins {
         return Ok(None);
     }
     Ok(Some(Storm {
         issued,
-        // Each of them makes one communicator, which is a call, too.
+        // Each process also creates one communicator, which is a call.
         seen: after.calls() - before.calls() - joins,
         lost: after.lost() - before.lost(),
         cpu_seconds: used.cpu_seconds - usage.cpu_seconds,

@@ -1,15 +1,15 @@
-//! Tables in Markdown, and figures as people read them.
+//! Markdown tables, and formatting of figures.
 
 use std::fmt::Write;
 
-/// A table.
+/// Markdown table.
 #[derive(Debug)]
 pub(crate) struct Table {
     text: String,
 }
 
 impl Table {
-    /// A table with a title and names of columns.
+    /// Creates a table with a title and column names.
     pub(crate) fn new(title: &str, columns: &[&str]) -> Self {
         let rule = "|---".repeat(columns.len());
         let text = format!("## {title}\n\n| {} |\n{rule}|\n", columns.join(" | "));
@@ -22,13 +22,13 @@ impl Table {
         let _written = writeln!(self.text, "| {} |", cells.join(" | "));
     }
 
-    /// The table, with a remark below it.
+    /// Returns the table, with a remark below it.
     pub(crate) fn end(self, remark: &str) -> String {
         format!("{}\n{remark}\n\n", self.text)
     }
 }
 
-/// A whole number, with a comma after each thousand.
+/// Formats a whole number with thousands separators.
 pub(crate) fn whole(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();
@@ -41,18 +41,18 @@ pub(crate) fn whole(number: f64) -> String {
     text
 }
 
-/// The least and the middle one of some figures.
+/// Returns the minimum and the median.
 pub(crate) fn least_and_median(figures: &[f64]) -> Option<(f64, f64)> {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     Some((*sorted.first()?, *sorted.get(sorted.len() / 2)?))
 }
 
-/// Two figures of one thing.
+/// Formats two figures of one quantity.
 pub(crate) fn pair((least, median): (f64, f64), decimals: usize) -> String {
     let text = |figure: f64| {
         let text = format!("{figure:.decimals$}");
-        // A little less than nothing is nothing.
+        // Negative zero is shown as zero.
         match text.strip_prefix('-') {
             Some(digits) if !digits.contains(|digit| ('1'..='9').contains(&digit)) => {
                 digits.to_owned()

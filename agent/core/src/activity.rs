@@ -1,20 +1,21 @@
-//! What a process did on its host besides its collectives: evidence for why a rank is late, never that it is.
+//! Activity of a process on its host besides its collectives: evidence for why a rank is late,
+//! never for whether it is.
 //!
-//! Threads count from their first call on: those that issue or wait are the ones whose absence from the CPU can
-//! delay the GPU.
+//! Threads count from their first call on: only the absence of those that issue or wait can delay
+//! the GPU.
 
 use std::collections::HashMap;
 
 use crate::event::{
-    Absence, Activity, Call, CallKind, ContextSwitch, CopiedBytes, Direction, KernelWork, Left,
-    MemoryCopy,
+    Activity, Call, CallKind, ContextSwitch, CopiedBytes, Direction, KernelWork, MemoryCopy,
+    OffCpuTime, SwitchReason,
 };
 
-/// Most threads of one process that are followed. More of them issue or wait in no framework.
+/// Maximum number of threads tracked per process. No framework issues or waits on more.
 const MAX_THREADS: usize = 1024;
 
 impl Activity {
-    /// Adds what came later.
+    /// Adds a later activity.
     pub fn add(&mut self, later: &Self) {
         if let Some(later) = later.threads {
             let sum = self.threads.get_or_insert_default();
@@ -27,7 +28,7 @@ impl Activity {
             let sum = self.memcpy_bytes.get_or_insert_default();
             sum.to_device = sum.to_device.saturating_add(later.to_device);
             sum.to_host = sum.to_host.saturating_add(later.to_host);
-            sum.unnamed = sum.unnamed.saturating_add(later.unnamed);
+            sum.unspecified = sum.unspecified.saturating_add(later.unspecified);
         }
         if let Some(later) = later.kernel {
             let sum = self.kernel.get_or_insert_default();
@@ -41,12 +42,12 @@ impl Activity {
         add(&mut self.rdma_errors, later.rdma_errors);
     }
 
-    /// The same that was seen, as often as not at all.
+    /// Returns zero for every counter that was seen.
     fn zero(&self) -> Self {
         Self {
-            threads: self.threads.map(|sum| Absence {
+            threads: self.threads.map(|sum| OffCpuTime {
                 run_queue_ns: sum.run_queue_ns.map(|_| 0),
-                ..Absence::default()
+                ..OffCpuTime::default()
             }),
             memcpy_bytes: self.memcpy_bytes.map(|_| CopiedBytes::default()),
             launches: self.launches.map(|_| 0),
@@ -70,25 +71,25 @@ impl CopiedBytes {
         let sum = match copy.direction {
             Direction::ToDevice => &mut self.to_device,
             Direction::ToHost => &mut self.to_host,
-            Direction::Unnamed => &mut self.unnamed,
-            Direction::Within => return,
+            Direction::Unspecified => &mut self.unspecified,
+            Direction::WithinDevice => return,
         };
         *sum = sum.saturating_add(copy.bytes);
     }
 
-    /// In both directions together.
+    /// Returns the sum over all directions.
     pub fn total(&self) -> u64 {
         self.to_device
             .saturating_add(self.to_host)
-            .saturating_add(self.unnamed)
+            .saturating_add(self.unspecified)
     }
 }
 
-/// Follows the threads of one process.
+/// Tracks the threads of one process.
 ///
-/// An absence counts when it ends. It ends at the switch that gives the thread a CPU again, or where a call shows
-/// that the thread runs: a source may leave out the switches away from the idle task, and then that call is the
-/// first sign. An absence whose end nothing shows is left out rather than guessed.
+/// A span off CPU is counted when it ends: at the switch that gives the thread a CPU again, or at a
+/// call that shows that the thread runs. A source may omit the switches away from the idle task;
+/// then that call is the first sign. A span without a visible end is ignored rather than guessed.
 #[derive(Debug, Default)]
 pub struct ActivityTracker {
     threads: HashMap<u32, Thread>,
@@ -98,7 +99,7 @@ pub struct ActivityTracker {
 #[derive(Debug, Default)]
 struct Thread {
     last_call: Option<LastCall>,
-    away: Option<Away>,
+    away: Option<OffCpuSpan>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -108,14 +109,14 @@ struct LastCall {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Away {
+struct OffCpuSpan {
     since_ns: u64,
-    left: Left,
+    reason: SwitchReason,
 }
 
 impl ActivityTracker {
-    /// Takes a call of the process.
-    pub fn call(&mut self, call: &Call) {
+    /// Records a call of the process.
+    pub fn record_call(&mut self, call: &Call) {
         if let CallKind::MemoryCopy(copy) = call.kind {
             self.since_taken
                 .memcpy_bytes
@@ -127,14 +128,9 @@ impl ActivityTracker {
         }
         let thread = self.threads.entry(call.tid).or_default();
         if let Some(away) = thread.away.take() {
-            let shown_ns = thread.returned_after(away).unwrap_or(call.ts_ns);
+            let end_ns = thread.returned_after(away).unwrap_or(call.ts_ns);
             let is_wait = thread.waits_at(away);
-            count(
-                &mut self.since_taken,
-                away,
-                call.ts_ns.min(shown_ns),
-                is_wait,
-            );
+            count(&mut self.since_taken, away, call.ts_ns.min(end_ns), is_wait);
         }
         thread.last_call = Some(LastCall {
             return_ns: call.return_ns(),
@@ -142,59 +138,59 @@ impl ActivityTracker {
         });
     }
 
-    /// Takes launches of the process.
-    pub fn launched(&mut self, n: u64) {
+    /// Records kernel launches of the process.
+    pub fn record_launches(&mut self, n: u64) {
         add(&mut self.since_taken.launches, Some(n));
     }
 
-    /// Takes what the source itself has summed up.
-    pub fn measured(&mut self, activity: &Activity) {
+    /// Records activity that the source has summed up.
+    pub fn record_activity(&mut self, activity: &Activity) {
         self.since_taken.add(activity);
     }
 
-    /// Takes a context switch of the host, of this process or another one.
-    pub fn switched(&mut self, switch: &ContextSwitch) {
+    /// Records a context switch of the host, of this process or another one.
+    pub fn record_switch(&mut self, switch: &ContextSwitch) {
         self.since_taken.threads.get_or_insert_default();
-        self.came(switch.next_tid, switch.ts_ns);
-        if switch.prev == Left::Gone {
+        self.switched_in(switch.next_tid, switch.ts_ns);
+        if switch.reason == SwitchReason::Exited {
             self.threads.remove(&switch.prev_tid);
         } else {
-            self.went(switch);
+            self.switched_out(switch);
         }
     }
 
-    /// What happened since the last call.
+    /// Returns the activity since the last call.
     ///
-    /// What was seen once stays reported, as 0 if need be: a peer that was never preempted is an answer, a source
-    /// that cannot see preemptions is not.
-    pub fn take(&mut self) -> Activity {
+    /// A counter that was seen once stays reported, as 0 if need be: "never preempted" is an
+    /// answer, "cannot see preemptions" is not.
+    pub fn take_activity(&mut self) -> Activity {
         let zero = self.since_taken.zero();
         std::mem::replace(&mut self.since_taken, zero)
     }
 
-    fn came(&mut self, tid: u32, ts_ns: u64) {
+    fn switched_in(&mut self, tid: u32, ts_ns: u64) {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return;
         };
         if let Some(away) = thread.away.take() {
-            let shown_ns = thread.returned_after(away).unwrap_or(ts_ns);
+            let end_ns = thread.returned_after(away).unwrap_or(ts_ns);
             let is_wait = thread.waits_at(away);
-            count(&mut self.since_taken, away, ts_ns.min(shown_ns), is_wait);
+            count(&mut self.since_taken, away, ts_ns.min(end_ns), is_wait);
         }
     }
 
-    fn went(&mut self, switch: &ContextSwitch) {
+    fn switched_out(&mut self, switch: &ContextSwitch) {
         let Some(thread) = self.threads.get_mut(&switch.prev_tid) else {
             return;
         };
-        let away = Away {
+        let away = OffCpuSpan {
             since_ns: switch.ts_ns,
-            left: switch.prev,
+            reason: switch.reason,
         };
         if let Some(before) = thread.away.replace(away) {
-            let shown_ns = thread.returned_after(before);
+            let end_ns = thread.returned_after(before);
             let is_wait = thread.waits_at(before);
-            if let Some(end_ns) = shown_ns.filter(|end_ns| *end_ns <= switch.ts_ns) {
+            if let Some(end_ns) = end_ns.filter(|end_ns| *end_ns <= switch.ts_ns) {
                 count(&mut self.since_taken, before, end_ns, is_wait);
             }
         }
@@ -202,22 +198,23 @@ impl ActivityTracker {
 }
 
 impl Thread {
-    /// Return of the call that the thread was in when it left its CPU: it ran again by then.
-    fn returned_after(&self, away: Away) -> Option<u64> {
+    /// Returns the end of the call that the thread was in when it left its CPU: it ran again by
+    /// then.
+    fn returned_after(&self, away: OffCpuSpan) -> Option<u64> {
         self.last_call
             .map(|call| call.return_ns)
             .filter(|return_ns| *return_ns > away.since_ns)
     }
 
-    fn waits_at(&self, away: Away) -> bool {
+    fn waits_at(&self, away: OffCpuSpan) -> bool {
         self.returned_after(away).is_some() && self.last_call.is_some_and(|call| call.is_wait)
     }
 }
 
-fn count(activity: &mut Activity, away: Away, end_ns: u64, is_wait: bool) {
+fn count(activity: &mut Activity, away: OffCpuSpan, end_ns: u64, is_wait: bool) {
     let sum = activity.threads.get_or_insert_default();
     let ns = end_ns.saturating_sub(away.since_ns);
-    if away.left == Left::Preempted {
+    if away.reason == SwitchReason::Preempted {
         sum.preempted_ns = sum.preempted_ns.saturating_add(ns);
         sum.preemptions += 1;
     } else if !is_wait {

@@ -1,31 +1,31 @@
-//! What is sent of one host and acknowledged together: points, verdicts, and whose they are.
+//! Batches of points and verdicts of one host, sent and acknowledged as a unit.
 
 use crate::signal::Point;
 use crate::verdict::SelfVerdict;
 
-/// Points of one host, sent and acknowledged together. Times are Unix nanoseconds.
+/// Points of one host, sent and acknowledged as a unit. Times are Unix nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// Number within the agent instance, from 1; kept when the batch is sent again.
+    /// Number within the agent instance, from 1; a retry keeps it.
     pub number: u64,
-    /// The points, by process.
+    /// Points by process.
     pub resources: Vec<ResourcePoints>,
-    /// What the agent has to say of itself, if anything.
-    pub own: Option<OwnCounts>,
+    /// Counters of the agent itself, if any.
+    pub agent_counters: Option<AgentCounters>,
 }
 
-/// How counts of an agent itself rose over some time. Times are Unix nanoseconds.
+/// Increases of an agent's own counters over a period. Times are Unix nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OwnCounts {
-    /// Its cluster.
+pub struct AgentCounters {
+    /// Cluster.
     pub cluster: String,
-    /// Its host.
+    /// Host.
     pub node: String,
-    /// Beginning of that time.
+    /// Start of the period.
     pub start_ns: u64,
-    /// End of that time.
+    /// End of the period.
     pub time_ns: u64,
-    /// Names of metrics, and what each rose by.
+    /// Metric names and their increases.
     pub counts: Vec<(&'static str, u64)>,
 }
 
@@ -33,17 +33,21 @@ impl Batch {
     /// Number of points.
     pub fn n_points(&self) -> usize {
         let of_processes = self.resources.iter().map(|resource| resource.points.len());
-        let own = self.own.as_ref().map_or(0, |own| own.counts.len());
-        of_processes.sum::<usize>() + own
+        let of_agent = self
+            .agent_counters
+            .as_ref()
+            .map_or(0, |agent| agent.counts.len());
+        of_processes.sum::<usize>() + of_agent
     }
 }
 
-/// What processes of one host hold of themselves, sent and acknowledged together. Times are Unix nanoseconds.
+/// Self-verdicts of one host's processes, sent and acknowledged as a unit. Times are Unix
+/// nanoseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VerdictBatch {
-    /// Number within the agent instance, out of the same count as those of [`Batch`].
+    /// Number within the agent instance, from the same sequence as those of [`Batch`].
     pub number: u64,
-    /// The verdicts, by process.
+    /// Verdicts by process.
     pub resources: Vec<ResourceVerdicts>,
 }
 
@@ -55,12 +59,12 @@ impl VerdictBatch {
     }
 }
 
-/// What one process holds of itself.
+/// Self-verdicts of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceVerdicts {
     /// The process.
     pub resource: Resource,
-    /// Its verdicts, in the order in which it came to them.
+    /// Verdicts in order of time.
     pub verdicts: Vec<SelfVerdict>,
 }
 
@@ -69,30 +73,30 @@ pub struct ResourceVerdicts {
 pub struct ResourcePoints {
     /// The process.
     pub resource: Resource,
-    /// Its points.
+    /// Points.
     pub points: Vec<Point>,
 }
 
 /// Identity of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// Its cluster.
+    /// Cluster.
     pub cluster: String,
-    /// Its host.
+    /// Host.
     pub node: String,
-    /// Its job, when known.
+    /// Job, if known.
     pub job: Option<String>,
-    /// Model of its GPU, when known.
+    /// Model of its GPU, if known.
     pub gpu_model: Option<String>,
-    /// Unique identity of its GPU, when known.
+    /// UUID of its GPU, if known.
     pub gpu_uuid: Option<String>,
-    /// Its Kubernetes pod, when it runs in one.
+    /// Kubernetes pod, if it runs in one.
     pub pod: Option<String>,
-    /// The pod's namespace, when known.
+    /// Namespace of the pod, if known.
     pub namespace: Option<String>,
-    /// Its rank within the job.
+    /// Rank within the job.
     pub rank: u32,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub world_size: u32,
     /// Process id.
     pub pid: u32,

@@ -1,61 +1,62 @@
-//! How many operations make a block.
+//! Number of operations per block.
 //!
-//! A block is 2^k operations and starts at a multiple of 2^k, so that the ends of large blocks are ends of small ones, too: ranks
-//! that choose different sizes still have the ends of the larger ones in common, and the collector puts the smaller ones together.
-//! A block that lasts much longer than intended ends early, at a multiple of a smaller power of two, so that a slowdown is
-//! reported in time.
+//! A block has 2^k operations and starts at a multiple of 2^k, so that the ends of large blocks are
+//! ends of small ones, too: ranks with different block sizes still share the ends of the larger
+//! ones, and the collector merges the smaller ones. A block that lasts much longer than intended
+//! ends early, at a multiple of a smaller power of two, so that a slowdown is reported in time.
 //!
-//! The operator's own choice overrides what is measured.
+//! A configured size overrides the measured one.
 
-/// How blocks are cut.
+/// Rule for block sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BlockRule {
-    /// How long a block should last, nanoseconds.
+    /// Target duration of a block, nanoseconds.
     pub target_ns: f64,
-    /// The operator's own choice as an exponent of two.
+    /// Configured size as a power of two (exponent).
     pub exponent: Option<u32>,
 }
 
-/// Ranks up to which blocks are short whatever is asked for, and how long they last at most, nanoseconds. Few ranks are compared over
-/// time, since there are few to compare; and what they send is little.
-const FEW_RANKS: u32 = 16;
-const SHORT_NS: f64 = 2e9;
+/// Size of a small job in ranks, and the maximum duration of its blocks, nanoseconds. Few ranks are
+/// compared over time, since there are few to compare, and they send little data.
+const SMALL_JOB_RANKS: u32 = 16;
+const SMALL_JOB_MAX_NS: f64 = 2e9;
 
 impl BlockRule {
-    /// The rule for a job of so many ranks.
-    pub(crate) fn of_job(self, world_size: u32) -> Self {
-        let target_ns = if world_size <= FEW_RANKS {
-            self.target_ns.min(SHORT_NS)
+    /// Returns the rule for a job of `world_size` ranks.
+    pub(crate) fn for_world_size(self, world_size: u32) -> Self {
+        let target_ns = if world_size <= SMALL_JOB_RANKS {
+            self.target_ns.min(SMALL_JOB_MAX_NS)
         } else {
             self.target_ns
         };
         Self { target_ns, ..self }
     }
 
-    /// How long a block may last before it ends early, nanoseconds.
+    /// Returns the duration after which a block ends early, nanoseconds.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "durations are positive, and the cast saturates"
     )]
-    pub(crate) fn most_ns(self) -> u64 {
+    pub(crate) fn max_ns(self) -> u64 {
         match self.exponent {
             Some(_) => u64::MAX,
-            None => (self.target_ns * MOST) as u64,
+            None => (self.target_ns * MAX_STRETCH) as u64,
         }
     }
 }
 
-/// Largest block, as an exponent of two.
+/// Maximum block size as an exponent of two.
 pub const MAX_EXPONENT: u32 = 20;
 
-/// Operations that a duration is taken over at least: of an iteration of few, several.
+/// Minimum number of operations per measured duration: several iterations if each has few.
 const MIN_OPERATIONS: usize = 16;
 
-/// Durations that must have been measured before a size is chosen.
+/// Minimum number of durations before a size is chosen.
 const MIN_DURATIONS: usize = 3;
 
-/// Duration of one iteration of `period` operations, nanoseconds: the median over those that began at these instants.
+/// Returns the duration of one iteration of `period` operations, nanoseconds: the median over
+/// iterations that began at the given instants.
 #[expect(
     clippy::cast_precision_loss,
     reason = "durations stay far below 2^53 ns"
@@ -73,10 +74,11 @@ pub fn iteration_ns(begins: &[u64], period: u64) -> Option<f64> {
         .flatten()
 }
 
-/// A block may last this many times as long as intended.
-pub const MOST: f64 = 1.2;
+/// Maximum duration of a block relative to the target.
+pub const MAX_STRETCH: f64 = 1.2;
 
-/// The exponent of the largest block of operations, one each `interval_ns`, that does not last much longer than `target_ns`.
+/// Returns the exponent of the largest block that does not last much longer than `target_ns`, with
+/// one operation per `interval_ns`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -84,7 +86,7 @@ pub const MOST: f64 = 1.2;
 )]
 pub fn exponent(target_ns: f64, interval_ns: f64) -> u32 {
     if target_ns > 0.0 && interval_ns > 0.0 && interval_ns.is_finite() {
-        let exact = (MOST * target_ns / interval_ns).log2();
+        let exact = (MAX_STRETCH * target_ns / interval_ns).log2();
         exact.floor().clamp(0.0, f64::from(MAX_EXPONENT)) as u32
     } else {
         0
@@ -119,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn fewer_than_three_iterations_decide_nothing() {
+    fn fewer_than_three_iterations_give_no_duration() {
         assert_eq!(iteration_ns(&[100, 200, 300], 16), None);
         assert_eq!(iteration_ns(&[100, 200, 300, 400], 16), Some(100.0));
     }
 
     #[test]
-    fn one_slow_iteration_does_not_move_the_choice() {
+    fn one_slow_iteration_does_not_change_the_duration() {
         assert_eq!(
             iteration_ns(&[100, 200, 5_300, 5_400, 5_500], 16),
             Some(100.0)

@@ -1,112 +1,115 @@
-//! Which communicator a pointer in a traced process stands for.
+//! Mapping from pointers in a traced process to communicators.
 
 mod preexisting;
 
 use std::collections::HashMap;
 
-use crate::discover::preexisting::{Adopter, Match, Member};
-use crate::event::{Call, CallKind, CommInit, CommState, Entered, Operation, Ran};
+use crate::discover::preexisting::{CommMatcher, Match, Member};
+use crate::event::{Call, CallKind, CommInit, CommState, Entered, GpuOperation, Operation};
 use crate::signal::CommId;
 
-/// Most pointers that are told apart in one process: far more than a job has communicators.
+/// Maximum number of pointers per process: far more than a job has communicators.
 const MAX_POINTERS: usize = 65_536;
 
-/// Most channels that are followed in one process: a rank of a pipeline has a few.
+/// Maximum number of channels per process: a rank of a pipeline has a few.
 const MAX_CHANNELS: usize = 64;
 
-/// Index of a communicator within its process, in the order in which the process made them.
+/// Index of a communicator within its process, in order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommIndex(usize);
 
 impl CommIndex {
-    /// Position in per-communicator tables.
+    /// Returns the position in per-communicator tables.
     pub fn position(self) -> usize {
         self.0
     }
 
-    /// The communicators of such a table with their index.
-    pub fn numbered(comms: &[Comm]) -> impl Iterator<Item = (Self, &Comm)> {
+    /// Returns the communicators of such a table with their indexes.
+    pub fn enumerate(comms: &[Comm]) -> impl Iterator<Item = (Self, &Comm)> {
         let numbered = comms.iter().enumerate();
         numbered.map(|(position, comm)| (Self(position), comm))
     }
 }
 
-/// A communicator as one of its ranks sees it.
+/// Communicator as seen by one of its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comm {
-    /// Identity, equal on all its ranks.
+    /// Identity, equal on all ranks.
     pub id: CommId,
-    /// The process's rank within it.
+    /// Rank of the process in the communicator.
     pub rank: u32,
-    /// Its ranks.
+    /// Number of ranks.
     pub nranks: u32,
-    /// The communicator of which this is a channel, if it is one.
+    /// Communicator of which this is a channel, if it is one.
     pub parent: Option<CommIndex>,
 }
 
 impl Comm {
-    /// The communicator that a row names.
-    fn of_row(ran: &Ran) -> Self {
+    /// Returns the communicator of a GPU operation.
+    fn from_operation(operation: &GpuOperation) -> Self {
         Self {
-            id: CommId::new(ran.comm_id),
-            rank: ran.rank,
-            nranks: ran.nranks,
+            id: CommId::new(operation.comm_id),
+            rank: operation.rank,
+            nranks: operation.nranks,
             parent: None,
         }
     }
 }
 
-/// The communicators of one process.
+/// Communicators of one process.
 #[derive(Debug, Default)]
 pub struct CommTable {
     comms: Vec<Comm>,
-    by_pointer: HashMap<u64, Place>,
-    pending: Vec<Pending>,
+    by_pointer: HashMap<u64, PointerState>,
+    pending_inits: Vec<PendingInit>,
     channels: HashMap<(CommIndex, u32, u32), CommIndex>,
-    adopter: Adopter,
+    matcher: CommMatcher,
     adopted: HashMap<Member, CommIndex>,
-    saw_unknown: bool,
-    unknown: u64,
+    saw_unknown_comm: bool,
+    unknown_ops: u64,
 }
 
-/// A communicator whose pointer was found by the rows of the profiler plugin.
+/// Communicator whose pointer was determined from rows of the profiler plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Adopted {
+pub struct AdoptedComm {
     /// The communicator.
     pub index: CommIndex,
-    /// The number of its next collective, where the rows told it: one that was seen being made is counted by the source.
+    /// Number of its next collective, where the rows report it; the source counts the collectives
+    /// of communicators whose creation was seen.
     pub next: Option<u64>,
 }
 
-/// What a pointer stands for.
+/// Meaning of a pointer.
 #[derive(Debug, Clone, Copy)]
-enum Place {
-    /// A communicator that was seen being made.
+enum PointerState {
+    /// Communicator whose creation was seen.
     Known(CommIndex),
-    /// A communicator of one rank.
-    Alone,
-    /// A communicator made before tracing began, adopted from what the profiler plugin reports.
+    /// Communicator of one rank.
+    SingleRank,
+    /// Communicator created before tracing began, adopted from reports of the profiler plugin.
     Adopted(CommIndex),
-    /// A communicator made before tracing began.
+    /// Communicator created before tracing began.
     ///
-    /// How many operations it had seen by then is not known, so its operations have no sequence numbers and no
-    /// equals on other ranks: they are counted and left out, until the communicator is adopted. The
-    /// pointer is remembered, or the next communicator that is made would be taken for it.
+    /// The number of operations before tracing is unknown, so its operations have no sequence
+    /// numbers and no counterparts on other ranks: they are counted and skipped until the
+    /// communicator is adopted. The pointer is kept; otherwise the next new communicator would be
+    /// matched to it.
     Unknown,
 }
 
 #[derive(Debug)]
-struct Pending {
+struct PendingInit {
     tid: u32,
     comm: Option<CommIndex>,
 }
 
 impl CommTable {
-    /// Notes that a communicator was made; the next new pointer belongs to it, unless the source knows which.
+    /// Records the creation of a communicator; the next new pointer belongs to it, unless the
+    /// source knows its pointer.
     ///
-    /// Communicators of one rank are matched to their pointer too, so that the next one is not
-    /// taken for them, but nothing is reported about them.
-    pub fn made(&mut self, tid: u32, init: CommInit) {
+    /// Communicators of one rank are matched to their pointer, too, so that the next one is not
+    /// confused with them, but nothing is reported about them.
+    pub fn record_init(&mut self, tid: u32, init: CommInit) {
         let comm = (init.nranks > 1 && init.rank < init.nranks).then(|| {
             let id = CommId::new(init.unique_id);
             self.comms.push(Comm {
@@ -119,16 +122,20 @@ impl CommTable {
         });
         match init.comm {
             Some(pointer) => {
-                self.adopter.forget(pointer);
-                self.point(pointer, comm.map_or(Place::Alone, Place::Known));
+                self.matcher.forget(pointer);
+                self.set_pointer(
+                    pointer,
+                    comm.map_or(PointerState::SingleRank, PointerState::Known),
+                );
             }
-            None => self.pending.push(Pending { tid, comm }),
+            None => self.pending_inits.push(PendingInit { tid, comm }),
         }
     }
 
-    /// The channel on which a communicator's rank `from` sends to its rank `to`, one of which is this process. Both ends number its
-    /// transfers alike, so it is followed as a communicator of two.
-    pub fn channel(&mut self, parent: CommIndex, (from, to): (u32, u32)) -> Option<CommIndex> {
+    /// Returns the channel on which rank `from` of a communicator sends to its rank `to`, one of
+    /// which is this process. Both ends number its transfers alike, so it is tracked as a
+    /// communicator of two.
+    pub fn channel(&mut self, parent: CommIndex, from: u32, to: u32) -> Option<CommIndex> {
         let key = (parent, from, to);
         if let Some(known) = self.channels.get(&key) {
             return Some(*known);
@@ -152,138 +159,147 @@ impl CommTable {
         Some(index)
     }
 
-    /// Forgets a pointer, which may be used again for another communicator; the one that is gone, if it is known.
-    pub fn gone(&mut self, pointer: u64) -> Option<CommIndex> {
-        self.adopter.forget(pointer);
+    /// Removes a pointer, which may be reused for another communicator, and returns the removed
+    /// communicator if it is known.
+    pub fn remove(&mut self, pointer: u64) -> Option<CommIndex> {
+        self.matcher.forget(pointer);
         match self.by_pointer.remove(&pointer)? {
-            Place::Known(index) | Place::Adopted(index) => Some(index),
-            Place::Alone | Place::Unknown => None,
+            PointerState::Known(index) | PointerState::Adopted(index) => Some(index),
+            PointerState::SingleRank | PointerState::Unknown => None,
         }
     }
 
-    /// The communicator behind a pointer that a thread just used.
+    /// Returns the communicator of a pointer that a thread just used.
     pub fn find(&mut self, tid: u32, pointer: u64) -> Option<CommIndex> {
-        let place = match self.by_pointer.get(&pointer) {
+        let state = match self.by_pointer.get(&pointer) {
             Some(known) => *known,
-            None => self.place(tid, pointer),
+            None => self.resolve_pointer(tid, pointer),
         };
-        match place {
-            Place::Known(index) | Place::Adopted(index) => Some(index),
-            Place::Alone => None,
-            Place::Unknown => {
-                self.saw_unknown = true;
-                self.unknown += 1;
+        match state {
+            PointerState::Known(index) | PointerState::Adopted(index) => Some(index),
+            PointerState::SingleRank => None,
+            PointerState::Unknown => {
+                self.saw_unknown_comm = true;
+                self.unknown_ops += 1;
                 None
             }
         }
     }
 
-    /// Takes a call before it takes effect, so that a communicator older than the agent can be adopted.
-    pub fn called(&mut self, call: &Call) {
+    /// Records a call before it takes effect, so that a communicator older than the agent can be
+    /// adopted.
+    pub fn record_call(&mut self, call: &Call) {
         if let CallKind::Operation(operation) = &call.kind {
-            let span = (call.ts_ns, Some(call.return_ns()));
-            self.adopter.called(call.tid, span, operation);
+            let return_ns = Some(call.return_ns());
+            self.matcher
+                .record_call(call.tid, call.ts_ns, return_ns, operation);
         }
     }
 
-    /// The same of a call that has not returned yet.
-    pub fn entered(&mut self, entered: &Entered) {
+    /// Records the entry of a call that has not returned yet.
+    pub fn record_entry(&mut self, entered: &Entered) {
         if let CallKind::Operation(operation) = &entered.kind {
-            let span = (entered.ts_ns, None);
-            self.adopter.called(entered.tid, span, operation);
+            self.matcher
+                .record_call(entered.tid, entered.ts_ns, None, operation);
         }
     }
 
-    /// The same of the return of such a call.
-    pub fn returned(&mut self, call: &Call) {
+    /// Records the return of such a call.
+    pub fn record_return(&mut self, call: &Call) {
         if matches!(call.kind, CallKind::Operation(_)) {
-            self.adopter
-                .returned(call.tid, call.ts_ns, call.return_ns());
+            self.matcher
+                .record_return(call.tid, call.ts_ns, call.return_ns());
         }
     }
 
-    /// The collective that was called last, with its number where its communicator was adopted; none where NCCL does not number it.
-    pub fn numbered(&mut self, operation: Operation) -> Option<Operation> {
+    /// Returns the last called collective with its number if its communicator was adopted; `None`
+    /// if NCCL does not number it.
+    pub fn assign_seq(&mut self, operation: Operation) -> Option<Operation> {
         if !matches!(
             self.by_pointer.get(&operation.comm),
-            Some(Place::Adopted(_))
+            Some(PointerState::Adopted(_))
         ) {
             return Some(operation);
         }
-        let number = self.adopter.number(&operation);
-        self.unknown += u64::from(number.is_none());
+        let number = self.matcher.number(&operation);
+        self.unknown_ops += u64::from(number.is_none());
         Some(Operation {
             seq: Some(number?),
             ..operation
         })
     }
 
-    /// Takes a row of the plugin on a communicator that is not known, or that was adopted; the communicator when rows agree on one
-    /// that is news.
-    pub fn adopt(&mut self, ran: &Ran) -> Option<Adopted> {
-        let found = self.adopter.row(ran)?;
-        self.take_over(found, Comm::of_row(ran))
+    /// Evaluates a row on an unknown or adopted communicator and returns the communicator when rows
+    /// newly agree on one.
+    pub fn adopt(&mut self, operation: &GpuOperation) -> Option<AdoptedComm> {
+        let found = self.matcher.observe_row(operation)?;
+        self.adopt_match(found, Comm::from_operation(operation))
     }
 
-    /// Takes an operation that a graph replays, on a communicator that no call is known of.
-    pub fn adopt_replayed(&mut self, ran: &Ran) -> Option<Adopted> {
-        Some(Adopted {
-            index: self.adopted_index(Comm::of_row(ran))?,
-            next: Some(ran.seq),
+    /// Adopts the communicator of an operation that a graph replays, for which no call is known.
+    pub fn adopt_replayed(&mut self, operation: &GpuOperation) -> Option<AdoptedComm> {
+        Some(AdoptedComm {
+            index: self.adopted_index(Comm::from_operation(operation))?,
+            next: Some(operation.seq),
         })
     }
 
-    /// Takes what a communicator has in memory; the communicator when such states agree on one that is news.
-    pub fn adopt_in_memory(&mut self, state: &CommState) -> Option<Adopted> {
-        let found = self.adopter.state(state)?;
+    /// Evaluates the state of a communicator in memory and returns the communicator when states
+    /// newly agree on one.
+    pub fn adopt_state(&mut self, state: &CommState) -> Option<AdoptedComm> {
+        let found = self.matcher.observe_state(state)?;
         let comm = Comm {
             id: CommId::new(state.comm_id),
             rank: state.rank,
             nranks: state.nranks,
             parent: None,
         };
-        self.take_over(found, comm)
+        self.adopt_match(found, comm)
     }
 
-    fn take_over(&mut self, found: Match, comm: Comm) -> Option<Adopted> {
+    fn adopt_match(&mut self, found: Match, comm: Comm) -> Option<AdoptedComm> {
         let next = Some(found.next);
         match self.by_pointer.get(&found.pointer).copied() {
-            Some(Place::Known(index)) => {
+            Some(PointerState::Known(index)) => {
                 let known = self.comms.get(index.position())?;
                 let is_alike = (known.rank, known.nranks) == (comm.rank, comm.nranks);
-                is_alike.then_some(Adopted { index, next: None })
+                is_alike.then_some(AdoptedComm { index, next: None })
             }
-            Some(Place::Adopted(index)) => Some(Adopted { index, next }),
-            Some(Place::Alone) | None => None,
-            Some(Place::Unknown) => {
+            Some(PointerState::Adopted(index)) => Some(AdoptedComm { index, next }),
+            Some(PointerState::SingleRank) | None => None,
+            Some(PointerState::Unknown) => {
                 let index = self.adopted_index(comm)?;
-                self.point(found.pointer, Place::Adopted(index));
-                Some(Adopted { index, next })
+                self.set_pointer(found.pointer, PointerState::Adopted(index));
+                Some(AdoptedComm { index, next })
             }
         }
     }
 
-    /// Whether a communicator was adopted.
+    /// Returns whether a communicator was adopted.
     pub fn is_adopted(&self, index: CommIndex) -> bool {
         self.adopted.values().any(|adopted| *adopted == index)
     }
 
-    /// Whether every communicator that was used was seen being made.
+    /// Returns whether the creation of every used communicator was seen.
     pub fn is_complete(&self) -> bool {
-        !self.saw_unknown
+        !self.saw_unknown_comm
     }
 
-    /// Gives up the numbers of adopted communicators, since calls may be missing, until rows tell them again. Those of communicators
-    /// that were seen being made are counted by the source.
-    pub fn lost(&mut self) {
-        for pointer in self.adopter.lost() {
-            if matches!(self.by_pointer.get(&pointer), Some(Place::Adopted(_))) {
-                self.point(pointer, Place::Unknown);
+    /// Invalidates the numbers of adopted communicators until rows report them again, since calls
+    /// may be missing. Collectives of communicators whose creation was seen are counted by the
+    /// source.
+    pub fn invalidate_adopted(&mut self) {
+        for pointer in self.matcher.invalidate() {
+            if matches!(
+                self.by_pointer.get(&pointer),
+                Some(PointerState::Adopted(_))
+            ) {
+                self.set_pointer(pointer, PointerState::Unknown);
             }
         }
     }
 
-    /// The index of an adopted communicator, a new one when it was never adopted before.
+    /// Returns the index of an adopted communicator, allocating one at its first adoption.
     fn adopted_index(&mut self, comm: Comm) -> Option<CommIndex> {
         if comm.nranks < 2 || comm.rank >= comm.nranks {
             return None;
@@ -301,48 +317,51 @@ impl CommTable {
         Some(index)
     }
 
-    fn place(&mut self, tid: u32, pointer: u64) -> Place {
-        let place = match self.take_pending(tid) {
-            Some(pending) => pending.comm.map_or(Place::Alone, Place::Known),
-            None => Place::Unknown,
+    fn resolve_pointer(&mut self, tid: u32, pointer: u64) -> PointerState {
+        let state = match self.take_pending_init(tid) {
+            Some(pending) => pending
+                .comm
+                .map_or(PointerState::SingleRank, PointerState::Known),
+            None => PointerState::Unknown,
         };
-        self.point(pointer, place);
-        place
+        self.set_pointer(pointer, state);
+        state
     }
 
-    fn point(&mut self, pointer: u64, place: Place) {
+    fn set_pointer(&mut self, pointer: u64, state: PointerState) {
         if self.by_pointer.len() < MAX_POINTERS || self.by_pointer.contains_key(&pointer) {
-            self.by_pointer.insert(pointer, place);
+            self.by_pointer.insert(pointer, state);
         }
     }
 
-    /// The communicators with their index.
+    /// Returns the communicators with their indexes.
     pub fn indexed(&self) -> impl Iterator<Item = (CommIndex, &Comm)> {
-        CommIndex::numbered(&self.comms)
+        CommIndex::enumerate(&self.comms)
     }
 
-    /// The communicators, by index.
+    /// Returns the communicators by index.
     pub fn comms(&self) -> &[Comm] {
         &self.comms
     }
 
-    /// Operations on communicators made before tracing began and not adopted by then.
-    pub fn unknown(&self) -> u64 {
-        self.unknown
+    /// Returns the number of operations on communicators that were created before tracing began and
+    /// not adopted by then.
+    pub fn unknown_ops(&self) -> u64 {
+        self.unknown_ops
     }
 
-    // Frameworks make most communicators just before their first operation on the same thread, so
-    // the thread tells more than the order.
-    fn take_pending(&mut self, tid: u32) -> Option<Pending> {
-        if self.pending.is_empty() {
+    // Frameworks create most communicators just before their first operation on the same thread, so
+    // the thread is a better hint than the order.
+    fn take_pending_init(&mut self, tid: u32) -> Option<PendingInit> {
+        if self.pending_inits.is_empty() {
             return None;
         }
         let at = self
-            .pending
+            .pending_inits
             .iter()
             .position(|pending| pending.tid == tid)
             .unwrap_or(0);
-        Some(self.pending.remove(at))
+        Some(self.pending_inits.remove(at))
     }
 }
 

@@ -3,37 +3,38 @@
 
 mod gpu;
 
-pub use crate::event::gpu::{CommState, GpuSpan, Ran};
+pub use crate::event::gpu::{CommState, GpuOperation, GpuSpan};
 
-/// Something that a source saw.
+/// Event of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A process is traced from now on. A recording names its processes in its header instead.
+    /// Start of tracing of a process. A recording lists its processes in the header instead.
     Started(Box<Started>),
-    /// A library call, stamped at its entry.
+    /// Library call that has returned, stamped at its entry.
     Call(Call),
-    /// A library call that has not returned yet, stamped at its entry. Only a source that watches knows of one.
+    /// Library call that has not returned yet, stamped at its entry. Only live sources yield it.
     Entered(Entered),
-    /// The return of a call whose entry was told before, stamped at the return.
+    /// Return of a call whose entry was reported before, stamped at the return.
     Returned(Call),
     /// Kernel launches of one process, counted over a short window.
     Launches(Launches),
-    /// The scheduler put another thread on a CPU.
+    /// Context switch on one CPU.
     ContextSwitch(ContextSwitch),
-    /// What a process did on its host, summed up by the source.
-    Activity(Measured),
-    /// An operation ran on a GPU, stamped at its end.
-    Ran(Ran),
-    /// A communicator older than the agent was read, stamped at the end of reading.
+    /// Activity of a process on its host, summed up by the source.
+    Activity(ActivitySample),
+    /// Operation that ran on a GPU, stamped at its end.
+    GpuOperation(GpuOperation),
+    /// State of a communicator older than the agent, read from memory and stamped at the end of the
+    /// read.
     CommState(CommState),
-    /// Events of any process may be missing since the last one of this kind or the beginning.
+    /// Loss of events: those of any process since the previous loss (or the start) may be missing.
     Lost(Lost),
-    /// A process ended; nothing of it follows.
+    /// End of a process; no events of it follow.
     Ended(Ended),
 }
 
 impl Event {
-    /// When the event is stamped, nanoseconds.
+    /// Timestamp of the event, nanoseconds.
     pub fn ts_ns(&self) -> u64 {
         match self {
             Self::Started(started) => started.ts_ns,
@@ -43,7 +44,7 @@ impl Event {
             Self::Launches(launches) => launches.ts_ns,
             Self::ContextSwitch(switch) => switch.ts_ns,
             Self::Activity(measured) => measured.ts_ns,
-            Self::Ran(ran) => ran.ts_ns,
+            Self::GpuOperation(operation) => operation.ts_ns,
             Self::CommState(state) => state.ts_ns,
             Self::Lost(lost) => lost.ts_ns,
             Self::Ended(ended) => ended.ts_ns,
@@ -52,7 +53,7 @@ impl Event {
 }
 
 impl Event {
-    /// The process that it is about; none when it is about the host.
+    /// Process of the event; `None` if it concerns the whole host.
     pub fn pid(&self) -> Option<u32> {
         match self {
             Self::Started(started) => Some(started.process.pid),
@@ -60,7 +61,7 @@ impl Event {
             Self::Entered(entered) => Some(entered.pid),
             Self::Launches(launches) => Some(launches.pid),
             Self::Activity(measured) => Some(measured.pid),
-            Self::Ran(ran) => Some(ran.pid),
+            Self::GpuOperation(operation) => Some(operation.pid),
             Self::CommState(state) => Some(state.pid),
             Self::Ended(ended) => Some(ended.pid),
             Self::ContextSwitch(_) | Self::Lost(_) => None,
@@ -68,18 +69,18 @@ impl Event {
     }
 }
 
-/// A process that is traced from now on.
+/// Start of tracing of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// Since when, nanoseconds.
+    /// Start of tracing, nanoseconds.
     pub ts_ns: u64,
     /// The process and its rank.
     pub process: Process,
-    /// What its points are labelled with.
+    /// Labels of its points.
     pub labels: Labels,
 }
 
-/// What the points of a process are labelled with, besides its rank; none where nobody knows.
+/// Labels of a process's points besides its rank; `None` where unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Labels {
     /// Job.
@@ -94,59 +95,62 @@ pub struct Labels {
     pub gpu_model: Option<String>,
 }
 
-/// A library call that has not returned yet.
+/// Library call that has not returned yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entered {
     /// Entry of the call, nanoseconds.
     pub ts_ns: u64,
-    /// Process that called.
+    /// Calling process.
     pub pid: u32,
-    /// Thread that called.
+    /// Calling thread.
     pub tid: u32,
-    /// What was called.
+    /// Function called.
     pub kind: CallKind,
 }
 
-/// What a process did on its host over a short window.
+/// Activity of a process on its host over a short window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measured {
+pub struct ActivitySample {
     /// End of the window, nanoseconds.
     pub ts_ns: u64,
     /// The process.
     pub pid: u32,
-    /// What it did.
+    /// Activity in the window.
     pub activity: Activity,
 }
 
-/// What a process did over some time; none where the source cannot see it. Times are sums over its threads.
+/// Activity of a process over some time; `None` for what the source cannot see. Times are sums over
+/// its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activity {
-    /// What threads did on and off their CPUs.
-    pub threads: Option<Absence>,
+    /// Time that its threads spent off CPU.
+    pub threads: Option<OffCpuTime>,
     /// Bytes copied between host and device.
     pub memcpy_bytes: Option<CopiedBytes>,
     /// Kernel launches.
     pub launches: Option<u64>,
     /// Launches of CUDA graphs.
     pub graph_launches: Option<u64>,
-    /// What the kernel's memory and disks did for it.
+    /// Work of the kernel's memory and block layers for the process.
     pub kernel: Option<KernelWork>,
-    /// TCP segments that its host sent again.
+    /// TCP segments retransmitted by its host.
     pub tcp_retransmits: Option<u64>,
-    /// Time that its GPU's clocks were held down, nanoseconds.
+    /// Time during which the clocks of its GPU were throttled, nanoseconds.
     pub throttled_ns: Option<u64>,
-    /// RDMA packets that its host lost or sent again, and errors that the devices told the process of.
+    /// RDMA packets lost or retransmitted by its host, and errors that RDMA devices reported to the
+    /// process.
     pub rdma_errors: Option<u64>,
 }
 
-/// Time that threads did not run.
+/// Time during which threads did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Absence {
-    /// Blocked, other than in a synchronisation with the GPU, nanoseconds.
+pub struct OffCpuTime {
+    /// Blocked, except in a synchronization with the GPU, nanoseconds.
     pub off_cpu_ns: u64,
-    /// Runnable after a wake-up, but without a CPU yet, nanoseconds; none when the source does not see wake-ups.
+    /// Runnable after a wake-up, waiting for a CPU, nanoseconds; `None` when the source does not
+    /// see wake-ups.
     pub run_queue_ns: Option<u64>,
-    /// Runnable, but preempted, nanoseconds.
+    /// Runnable after a preemption, nanoseconds.
     pub preempted_ns: u64,
     /// Number of preemptions.
     pub preemptions: u64,
@@ -155,36 +159,36 @@ pub struct Absence {
 /// Bytes copied, by direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CopiedBytes {
-    /// From the host to the device.
+    /// Host to device.
     pub to_device: u64,
-    /// From the device to the host.
+    /// Device to host.
     pub to_host: u64,
-    /// With one end on the host, in a direction that the call does not name.
-    pub unnamed: u64,
+    /// Between host and device, in a direction that the call does not specify.
+    pub unspecified: u64,
 }
 
-/// What the kernel did for a process.
+/// Work of the kernel for a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelWork {
     /// Memory pages allocated.
     pub page_allocations: u64,
-    /// Block requests under way, nanoseconds.
+    /// Time with block requests in flight, nanoseconds.
     pub block_io_ns: u64,
 }
 
-/// Events may be missing.
+/// Loss of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
-    /// When that was found, nanoseconds.
+    /// Time of detection, nanoseconds.
     pub ts_ns: u64,
-    /// How many, as far as the source could count.
+    /// Number of lost events, as far as the source could count.
     pub events: u64,
 }
 
-/// A process ended.
+/// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// When, nanoseconds.
+    /// Time, nanoseconds.
     pub ts_ns: u64,
     /// The process.
     pub pid: u32,
@@ -195,169 +199,169 @@ pub struct Ended {
 pub struct Launches {
     /// End of the window, nanoseconds.
     pub ts_ns: u64,
-    /// Process that launched.
+    /// Launching process.
     pub pid: u32,
     /// Number of launches.
     pub n: u64,
 }
 
-/// One thread left a CPU and another one got it.
+/// Context switch: one thread left a CPU and another one got it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextSwitch {
-    /// When, nanoseconds.
+    /// Time, nanoseconds.
     pub ts_ns: u64,
     /// Thread that left.
     pub prev_tid: u32,
-    /// Why it left.
-    pub prev: Left,
+    /// Reason for leaving.
+    pub reason: SwitchReason,
     /// Thread that got the CPU.
     pub next_tid: u32,
 }
 
-/// Why a thread left its CPU.
+/// Reason why a thread left its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
-    /// Another thread was to run; this one could have gone on.
+pub enum SwitchReason {
+    /// Preempted by another thread while runnable.
     Preempted,
-    /// It waits for something: a lock, a timer, a device.
+    /// Blocked on a lock, a timer or a device.
     Blocked,
-    /// It has ended.
-    Gone,
+    /// Exited.
+    Exited,
 }
 
-/// One call into a library of the GPU stack.
+/// Call into a library of the GPU stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
     /// Entry of the call, nanoseconds.
     pub ts_ns: u64,
-    /// Time until it returned, nanoseconds.
+    /// Duration until the return, nanoseconds.
     pub dur_ns: u64,
-    /// Process that called.
+    /// Calling process.
     pub pid: u32,
-    /// Thread that called.
+    /// Calling thread.
     pub tid: u32,
-    /// What was called.
+    /// Function called.
     pub kind: CallKind,
 }
 
 impl Call {
-    /// When the call returned, nanoseconds.
+    /// Time of the return, nanoseconds.
     pub fn return_ns(&self) -> u64 {
         self.ts_ns.saturating_add(self.dur_ns)
     }
 }
 
-/// What a library call was.
+/// Kind of a library call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
-    /// An operation on a communicator.
+    /// Operation on a communicator.
     Operation(Operation),
-    /// A rank joined a communicator.
+    /// Rank joining a communicator.
     CommInit(CommInit),
-    /// A rank left a communicator.
+    /// Rank leaving a communicator.
     CommDestroy {
-        /// The communicator's pointer, where the source knows it.
+        /// Pointer of the communicator, where the source knows it.
         comm: Option<u64>,
     },
-    /// The host waited for the GPU.
+    /// Host waiting for the GPU.
     Synchronize,
-    /// Memory was copied.
+    /// Memory copy.
     MemoryCopy(MemoryCopy),
-    /// A call that nothing is derived from.
+    /// Call that is not evaluated.
     Other,
 }
 
-/// A copy that a process asked for.
+/// Memory copy requested by a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryCopy {
     /// Bytes.
     pub bytes: u64,
-    /// Where to, as far as the call tells.
+    /// Direction, as far as the call specifies it.
     pub direction: Direction,
 }
 
 /// Direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the host to the device.
+    /// Host to device.
     ToDevice,
-    /// From the device to the host.
+    /// Device to host.
     ToHost,
     /// Within the device, or from one to another.
-    Within,
-    /// The library finds out by itself.
-    Unnamed,
+    WithinDevice,
+    /// Not specified: the library determines it.
+    Unspecified,
 }
 
 impl Direction {
-    /// Reads a `cudaMemcpyKind`, which HIP numbers alike.
-    pub fn of_kind(kind: u32) -> Self {
+    /// Converts a `cudaMemcpyKind`; HIP uses the same numbers.
+    pub fn from_cuda_kind(kind: u32) -> Self {
         match kind {
             1 => Self::ToDevice,
             2 => Self::ToHost,
-            3 => Self::Within,
-            _ => Self::Unnamed,
+            3 => Self::WithinDevice,
+            _ => Self::Unspecified,
         }
     }
 }
 
-/// One operation put on a communicator.
+/// Operation issued on a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// Which operation.
+    /// Kind of operation.
     pub op: Op,
     /// Elements per rank.
     pub count: u64,
-    /// Element type, numbered as NCCL does.
+    /// Element type, in NCCL's numbering.
     pub datatype: u32,
-    /// The communicator's pointer in the calling process.
+    /// Pointer of the communicator in the calling process.
     pub comm: u64,
-    /// Its number among the communicator's operations, where the source counts; else they are counted here.
+    /// Sequence number on its communicator, where the source counts; otherwise assigned here.
     pub seq: Option<u64>,
-    /// The other rank of a transfer between two.
+    /// Peer rank of a point-to-point transfer.
     pub peer: Option<u32>,
 }
 
-/// A rank's entry into a communicator.
+/// Initialization of a communicator by one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommInit {
-    /// Ranks of the communicator.
+    /// Number of ranks of the communicator.
     pub nranks: u32,
     /// The caller's rank within it.
     pub rank: u32,
-    /// Hash of the unique id, equal on all its ranks.
+    /// Hash of the unique id, equal on all ranks.
     pub unique_id: u64,
-    /// The pointer that it got, where the source knows it.
+    /// Pointer of the new communicator, where the source knows it.
     pub comm: Option<u64>,
 }
 
 /// Operations of a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Op {
-    /// Reduction that every rank receives.
+    /// Reduction received by every rank.
     AllReduce,
-    /// Concatenation that every rank receives.
+    /// Concatenation received by every rank.
     AllGather,
-    /// Reduction of which every rank receives its part.
+    /// Reduction of which every rank receives one part.
     ReduceScatter,
-    /// One rank's data for all.
+    /// Data of one rank sent to all.
     Broadcast,
-    /// Reduction that one rank receives.
+    /// Reduction received by one rank.
     Reduce,
-    /// Every rank's data for every rank.
+    /// Data of every rank sent to every rank.
     AllToAll,
-    /// Concatenation that one rank receives.
+    /// Concatenation received by one rank.
     Gather,
-    /// Parts of one rank's data for all.
+    /// Parts of one rank's data sent to all ranks.
     Scatter,
-    /// Half of a transfer between two ranks.
+    /// Sending half of a point-to-point transfer.
     Send,
-    /// The other half.
+    /// Receiving half.
     Recv,
 }
 
 impl Op {
-    /// NCCL's name without the prefix.
+    /// Name in NCCL without the prefix.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "AllReduce",
@@ -373,19 +377,20 @@ impl Op {
         }
     }
 
-    /// Whether all ranks of the communicator take part, so that the operation has a sequence number.
+    /// Returns whether all ranks of the communicator take part, so that the operation has a
+    /// sequence number.
     pub fn is_collective(self) -> bool {
         !matches!(self, Self::Send | Self::Recv)
     }
 }
 
-/// A traced process and its place in the job, as its environment tells.
+/// Traced process and its rank in the job, from its environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     /// Process id.
     pub pid: u32,
     /// Rank within the job.
     pub rank: u32,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub world_size: u32,
 }

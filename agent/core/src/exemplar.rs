@@ -1,14 +1,14 @@
-//! Which operations are reported one by one: those that every rank picks by the same hash, so that
-//! they can be compared across ranks, and the two slowest of each block.
+//! Selection of operations that are reported individually: those that every rank picks by the same
+//! hash, so that they can be compared across ranks, and the two slowest of each block.
 
 use crate::signal::{CommId, Exemplar};
 
-/// One operation in so many is sampled, unless a policy says otherwise.
+/// Default sampling modulus: one operation in so many is sampled, unless a policy sets another one.
 pub const DEFAULT_MODULUS: u32 = 16;
 
 const MAX_SAMPLED: usize = 64;
 
-/// Whether all ranks report this operation.
+/// Returns whether all ranks report this operation.
 pub fn is_sampled(comm: CommId, seq: u64, modulus: u32) -> bool {
     let mut key = [0; 16];
     let (low, high) = key.split_at_mut(8);
@@ -17,7 +17,7 @@ pub fn is_sampled(comm: CommId, seq: u64, modulus: u32) -> bool {
     modulus != 0 && xxhash_rust::xxh64::xxh64(&key, 0).is_multiple_of(u64::from(modulus))
 }
 
-/// Picks the operations of one block.
+/// Selects operations of one block.
 #[derive(Debug, Clone, Default)]
 pub struct Sampler {
     sampled: Vec<Exemplar>,
@@ -25,7 +25,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Offers an operation, of which `is_sampled` tells whether all ranks report it.
+    /// Offers an operation; `is_sampled` marks those that all ranks report.
     pub fn offer(&mut self, exemplar: Exemplar, is_sampled: bool) {
         if is_sampled && self.sampled.len() < MAX_SAMPLED {
             self.sampled.push(exemplar);
@@ -41,7 +41,7 @@ impl Sampler {
         }
     }
 
-    /// What was picked, in the order of the operations, each once.
+    /// Returns the selected operations in order, each once.
     pub fn into_exemplars(self) -> Vec<Exemplar> {
         let mut picked = self.sampled;
         picked.extend(self.slowest.into_iter().flatten());
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_slowest_are_kept_beside_the_sampled_ones() {
+    fn the_two_slowest_are_kept_besides_the_sampled_ones() {
         let mut sampler = Sampler::default();
         for (seq, wait_ms) in [(1, 5.0), (2, 9.0), (3, 1.0), (4, 7.0)] {
             sampler.offer(exemplar(seq, wait_ms), seq == 3);

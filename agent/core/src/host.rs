@@ -1,4 +1,4 @@
-//! One host as one agent sees it: its processes, its clock, and batches in order. Pure.
+//! State of one host as seen by its agent: processes, clock, and batches in order. Pure.
 
 mod clock;
 mod self_verdicts;
@@ -8,33 +8,35 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fleet_proto::policy::PolicySet;
 
-use crate::batch::{Batch, OwnCounts, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch};
-use crate::event::{Call, Event, Labels, Measured, Process, Started};
+use crate::batch::{
+    AgentCounters, Batch, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch,
+};
+use crate::event::{ActivitySample, Call, Event, Labels, Process, Started};
 pub use crate::host::clock::WallClock;
-use crate::host::self_verdicts::OwnVerdicts;
+use crate::host::self_verdicts::SelfVerdicts;
 pub use crate::host::totals::Totals;
 use crate::pipeline::{BlockRule, Ending, Pipeline};
 use crate::policy::Settings;
 use crate::signal::{Point, Value};
 use crate::verdict::{Mode, Tally};
 
-/// Points after which a batch is closed.
+/// Number of points after which a batch is closed.
 const BATCH_POINTS: usize = 1000;
 
-/// What all points of a host have in common.
+/// Attributes that all points of a host share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Cluster of the host.
     pub cluster: String,
-    /// Name of the host.
+    /// Host name.
     pub node: String,
-    /// Job, when it is not to be taken from the communicators.
+    /// Job, unless it is derived from the communicators.
     pub job: Option<String>,
-    /// Model of the GPUs, when known.
+    /// Model of the GPUs, if known.
     pub gpu_model: Option<String>,
 }
 
-/// Follows the processes of one host.
+/// Processes of one host.
 #[derive(Debug)]
 pub struct Host {
     identity: Identity,
@@ -46,18 +48,18 @@ pub struct Host {
     labels: BTreeMap<u32, Labels>,
     ended: BTreeSet<u32>,
     pending: BTreeMap<u32, Vec<Point>>,
-    own: OwnVerdicts,
+    self_verdicts: SelfVerdicts,
     tallies: BTreeMap<Mode, Tally>,
     now_ns: u64,
     batches: u64,
     totals: Totals,
     lost_events: u64,
-    own_counts: Option<OwnCounts>,
+    agent_counters: Option<AgentCounters>,
     reported_ns: Option<u64>,
 }
 
 impl Host {
-    /// A host without processes, which closes a batch every `flush_every_ns` of the events' time.
+    /// Creates a host without processes that closes a batch every `flush_every_ns` of event time.
     pub fn new(identity: Identity, flush_every_ns: u64) -> Self {
         Self {
             identity,
@@ -72,19 +74,19 @@ impl Host {
             labels: BTreeMap::new(),
             ended: BTreeSet::new(),
             pending: BTreeMap::new(),
-            own: OwnVerdicts::default(),
+            self_verdicts: SelfVerdicts::default(),
             tallies: BTreeMap::new(),
             now_ns: 0,
             batches: 0,
             totals: Totals::default(),
             lost_events: 0,
-            own_counts: None,
+            agent_counters: None,
             reported_ns: None,
         }
     }
 
-    /// Starts to follow processes whose events are stamped by `clock`, in place of earlier ones. Those that the source tells
-    /// of later are cut by the same rule.
+    /// Starts to trace processes whose events are stamped by `clock`, replacing earlier ones.
+    /// Processes that the source announces later use the same block rule.
     pub fn trace(&mut self, processes: &[Process], clock: WallClock, rule: BlockRule) {
         (self.clock, self.rule) = (clock, rule);
         self.labels.clear();
@@ -95,79 +97,84 @@ impl Host {
             .collect();
     }
 
-    /// Places the source's clock in wall time anew.
+    /// Updates the mapping from the source's clock to wall time.
     pub fn set_clock(&mut self, clock: WallClock) {
         self.clock = clock;
     }
 
-    /// Sets the GPU model, unless it is known already.
-    pub fn learn_gpu_model(&mut self, model: Option<&str>) {
+    /// Sets the GPU model unless it is already known.
+    pub fn set_default_gpu_model(&mut self, model: Option<&str>) {
         if self.identity.gpu_model.is_none() {
             self.identity.gpu_model = model.map(str::to_owned);
         }
     }
 
-    /// Takes the next event; a batch when one is due. Events of processes of other hosts are passed over.
-    pub fn event(&mut self, event: &Event) -> Option<Batch> {
+    /// Processes the next event and returns a batch if one is due. Events of processes on other
+    /// hosts are ignored.
+    pub fn on_event(&mut self, event: &Event) -> Option<Batch> {
         self.now_ns = self.now_ns.max(event.ts_ns());
         match event {
             Event::Started(started) => self.start(started),
             Event::Ended(ended) => self.end(ended.pid),
-            Event::Call(call) => self.call(call, Pipeline::call),
-            Event::Returned(call) => self.call(call, Pipeline::returned),
+            Event::Call(call) => self.call(call, Pipeline::on_call),
+            Event::Returned(call) => self.call(call, Pipeline::on_return),
             Event::Entered(entered) => {
-                self.pipelines.get_mut(&entered.pid)?.entered(entered);
+                self.pipelines.get_mut(&entered.pid)?.on_entry(entered);
                 self.collect(entered.pid);
                 self.batch_if_due(entered.ts_ns)
             }
-            Event::Activity(Measured { pid, activity, .. }) => {
-                self.pipelines.get_mut(pid)?.measured(activity);
+            Event::Activity(ActivitySample { pid, activity, .. }) => {
+                self.pipelines.get_mut(pid)?.on_activity(activity);
                 None
             }
-            Event::Ran(ran) => {
-                self.pipelines.get_mut(&ran.pid)?.ran(ran);
-                self.collect(ran.pid);
-                self.batch_if_due(ran.ts_ns)
+            Event::GpuOperation(operation) => {
+                self.pipelines
+                    .get_mut(&operation.pid)?
+                    .on_gpu_operation(operation);
+                self.collect(operation.pid);
+                self.batch_if_due(operation.ts_ns)
             }
             Event::CommState(state) => {
-                self.pipelines.get_mut(&state.pid)?.in_memory(state);
+                self.pipelines.get_mut(&state.pid)?.on_comm_state(state);
                 None
             }
             Event::Lost(lost) => {
                 self.lost_events = self.lost_events.saturating_add(lost.events);
-                self.pipelines.values_mut().for_each(Pipeline::lost);
+                self.pipelines.values_mut().for_each(Pipeline::on_loss);
                 None
             }
             Event::Launches(launches) => {
-                self.pipelines.get_mut(&launches.pid)?.launched(launches.n);
+                self.pipelines
+                    .get_mut(&launches.pid)?
+                    .on_launches(launches.n);
                 None
             }
-            // A switch names threads, and each process knows its own.
+            // A switch names threads, and each pipeline knows its own.
             Event::ContextSwitch(switch) => {
                 for pipeline in self.pipelines.values_mut() {
-                    pipeline.switched(switch);
+                    pipeline.on_context_switch(switch);
                 }
                 None
             }
         }
     }
 
-    /// Takes which processes are stopped, by a signal or a debugger.
+    /// Updates which processes are stopped by a signal or a debugger.
     pub fn set_stopped(&mut self, is_stopped: impl Fn(u32) -> bool) {
         for (pid, pipeline) in &mut self.pipelines {
             pipeline.set_stopped(is_stopped(*pid));
         }
     }
 
-    /// Lets every process tell how far it has come, if that is due; a batch when one is due.
+    /// Reports the progress of every process if due and returns a batch if one is due.
     ///
-    /// The source's shell calls this as time passes, also when no process does anything.
-    pub fn beat(&mut self, now_ns: u64) -> Option<Batch> {
+    /// The driver of the source calls this as time passes, even when no process does anything.
+    pub fn tick(&mut self, now_ns: u64) -> Option<Batch> {
         self.now_ns = self.now_ns.max(now_ns);
         let pids: Vec<u32> = self.pipelines.keys().copied().collect();
         for pid in pids {
             if let Some(pipeline) = self.pipelines.get_mut(&pid) {
-                pipeline.beat(now_ns);
+                pipeline.tick(now_ns);
             }
             self.collect(pid);
         }
@@ -184,7 +191,8 @@ impl Host {
         last
     }
 
-    /// Ends one process; all that waits, since what belongs to a process cannot be told when it is forgotten.
+    /// Ends one process and returns all pending points, since they cannot be attributed once the
+    /// process is forgotten.
     fn end(&mut self, pid: u32) -> Option<Batch> {
         self.pipelines.get_mut(&pid)?.finish(Ending::Complete);
         self.collect(pid);
@@ -195,14 +203,14 @@ impl Host {
     fn forget(&mut self, pid: u32) {
         self.ended.remove(&pid);
         self.labels.remove(&pid);
-        self.own.forget(pid, &mut self.tallies);
+        self.self_verdicts.forget(pid, &mut self.tallies);
         if let Some(pipeline) = self.pipelines.remove(&pid) {
             self.totals.add(&pipeline);
         }
     }
 
-    fn call(&mut self, call: &Call, take: fn(&mut Pipeline, &Call)) -> Option<Batch> {
-        take(self.pipelines.get_mut(&call.pid)?, call);
+    fn call(&mut self, call: &Call, handler: fn(&mut Pipeline, &Call)) -> Option<Batch> {
+        handler(self.pipelines.get_mut(&call.pid)?, call);
         self.collect(call.pid);
         self.batch_if_due(call.ts_ns)
     }
@@ -218,13 +226,13 @@ impl Host {
         for point in &mut points {
             to_wall(point, self.clock);
         }
-        let job = job(&self.identity, self.labels.get(&pid), pipeline);
-        self.own.observe(pid, job.as_deref(), &points);
+        let job = job_name(&self.identity, self.labels.get(&pid), pipeline);
+        self.self_verdicts.observe(pid, job.as_deref(), &points);
         self.pending.entry(pid).or_default().extend(points);
     }
 
     fn has_pending(&self) -> bool {
-        !self.pending.is_empty() || self.own_counts.is_some()
+        !self.pending.is_empty() || self.agent_counters.is_some()
     }
 
     fn batch_if_due(&mut self, now_ns: u64) -> Option<Batch> {
@@ -236,7 +244,7 @@ impl Host {
         (n_points >= BATCH_POINTS || (is_due && self.has_pending())).then(|| self.batch())
     }
 
-    /// Ends all processes; the last batches, if anything is left.
+    /// Ends all processes and returns the last batches, if anything is left.
     pub fn finish(&mut self, ending: Ending) -> (Option<Batch>, Option<VerdictBatch>) {
         let pids: Vec<u32> = self.pipelines.keys().copied().collect();
         for pid in pids {
@@ -254,10 +262,10 @@ impl Host {
         (last, verdicts)
     }
 
-    /// What the processes have come to hold of themselves since the last call, as a batch of its own.
+    /// Returns the self-verdicts since the last call, as a batch of their own.
     pub fn take_verdicts(&mut self) -> Option<VerdictBatch> {
         let mut resources = Vec::new();
-        for (pid, verdicts) in self.own.take() {
+        for (pid, verdicts) in self.self_verdicts.take_verdicts() {
             if let Some(pipeline) = self.pipelines.get(&pid) {
                 resources.push(ResourceVerdicts {
                     resource: self.resource(pipeline),
@@ -265,15 +273,21 @@ impl Host {
                 });
             }
         }
-        let told = |pid: &u32| !self.pending.contains_key(pid);
-        let ended: Vec<u32> = self.ended.iter().filter(|pid| told(pid)).copied().collect();
+        let is_sent = |pid: &u32| !self.pending.contains_key(pid);
+        let ended: Vec<u32> = self
+            .ended
+            .iter()
+            .filter(|pid| is_sent(pid))
+            .copied()
+            .collect();
         for pid in ended {
             self.forget(pid);
         }
         if resources.is_empty() {
             return None;
         }
-        // One count for all that this agent sends: the collector tells batches apart by agent and number alone.
+        // Points and verdicts share one sequence: the collector identifies batches by agent and
+        // number.
         self.batches += 1;
         Some(VerdictBatch {
             number: self.batches,
@@ -281,18 +295,19 @@ impl Host {
         })
     }
 
-    /// Passes a policy set to the processes.
-    pub fn apply(&mut self, set: &PolicySet) {
-        self.own.learn(set, self.clock.unix_ns(self.now_ns));
+    /// Applies a policy set to all processes.
+    pub fn apply_policy(&mut self, set: &PolicySet) {
+        self.self_verdicts
+            .set_policy(set, self.clock.unix_ns(self.now_ns));
         for pipeline in self.pipelines.values_mut() {
-            let role = pipeline.rhythm().role();
+            let role = pipeline.iteration_pattern().role();
             let labels = self.labels.get(&pipeline.process().pid);
-            let job = job(&self.identity, labels, pipeline);
-            pipeline.apply(Settings::of(set, role, job.as_deref()));
+            let job = job_name(&self.identity, labels, pipeline);
+            pipeline.apply_settings(Settings::for_process(set, role, job.as_deref()));
         }
     }
 
-    /// Sums over all processes, those that have ended and those that have not.
+    /// Returns the sums over all processes, ended ones included.
     pub fn totals(&self) -> Totals {
         let mut totals = self.totals;
         self.pipelines
@@ -301,27 +316,27 @@ impl Host {
         totals
     }
 
-    /// Events that the source lost, as far as it could count.
+    /// Returns the number of events that the source lost, as far as it could count.
     pub fn lost_events(&self) -> u64 {
         self.lost_events
     }
 
-    /// Processes that are followed.
+    /// Returns the number of traced processes.
     pub fn n_processes(&self) -> usize {
         self.pipelines.len()
     }
 
-    /// How the ended processes judged themselves, by mode.
+    /// Returns the self-verdict tallies of ended processes, by mode.
     pub fn tallies(&self) -> &BTreeMap<Mode, Tally> {
         &self.tallies
     }
 
-    /// Tells in the next batch how counts of the agent itself rose since the last one.
-    pub fn report(&mut self, counts: Vec<(&'static str, u64)>) {
+    /// Adds increases of the agent's own counters to the next batch.
+    pub fn report_counters(&mut self, counts: Vec<(&'static str, u64)>) {
         let time_ns = self.clock.unix_ns(self.now_ns);
         let start_ns = self.reported_ns.replace(time_ns).unwrap_or(time_ns);
         let Identity { cluster, node, .. } = self.identity.clone();
-        self.own_counts = Some(OwnCounts {
+        self.agent_counters = Some(AgentCounters {
             cluster,
             node,
             start_ns,
@@ -345,7 +360,7 @@ impl Host {
         Batch {
             number: self.batches,
             resources,
-            own: self.own_counts.take(),
+            agent_counters: self.agent_counters.take(),
         }
     }
 
@@ -360,7 +375,7 @@ impl Host {
         Resource {
             cluster: identity.cluster.clone(),
             node: identity.node.clone(),
-            job: job(identity, Some(&labels), pipeline),
+            job: job_name(identity, Some(&labels), pipeline),
             gpu_model: labels.gpu_model.or_else(|| identity.gpu_model.clone()),
             gpu_uuid: labels.gpu_uuid,
             pod: labels.pod,
@@ -372,12 +387,13 @@ impl Host {
     }
 }
 
-/// The operator's word, else that of whoever started the process, else the communicator that spans the job.
-fn job(identity: &Identity, labels: Option<&Labels>, pipeline: &Pipeline) -> Option<String> {
-    let given = identity.job.clone();
-    let told = || labels.and_then(|labels| labels.job.clone());
-    given
-        .or_else(told)
+/// Returns the job name: configured, else from the launcher's labels, else the id of the
+/// communicator that spans the job.
+fn job_name(identity: &Identity, labels: Option<&Labels>, pipeline: &Pipeline) -> Option<String> {
+    let configured = identity.job.clone();
+    let from_labels = || labels.and_then(|labels| labels.job.clone());
+    configured
+        .or_else(from_labels)
         .or_else(|| pipeline.job().map(|comm| comm.to_string()))
 }
 

@@ -1,36 +1,38 @@
-//! Finds the iteration that a job repeats on one communicator.
+//! Detection of the iteration that a job repeats on one communicator.
 //!
-//! An iteration begins wherever its *anchor* comes, a signature that occurs once in it. Cut at an anchor, the operations fall
-//! into segments, and the segments that have the same operations, in whatever order, as most others are iterations. Of all
-//! signatures that explain most operations so, the one with the shortest iteration of several operations is the anchor. So a line of a log, an
-//! evaluation or a checkpoint spoils the segment that it lies in and no other, and the distance between two log lines is
-//! never taken for the iteration.
+//! An iteration begins at each occurrence of its *anchor*, a signature that occurs once per
+//! iteration. The anchor cuts the operations into segments; segments that have the same operations
+//! as most others, in any order, are iterations. Among all signatures that explain most operations
+//! this way, the one with the shortest iteration of several operations is the anchor. So the
+//! operations of a log line, an evaluation or a checkpoint spoil only the segment that contains
+//! them, and the distance between two log lines is never mistaken for the iteration.
 //!
-//! Searches happen at fixed sequence numbers, so that all ranks of a communicator find the same iteration at the same
-//! operation.
+//! Searches run at fixed sequence numbers, so that all ranks of a communicator find the same
+//! iteration at the same operation.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// Fewest operations that show an iteration: shorter runs of equal layers look like one.
+/// Minimum number of operations for an iteration: shorter runs of equal layers look like one.
 const MIN_EVIDENCE: usize = 128;
-/// Operations looked at.
+/// Maximum number of operations considered.
 const MAX_EVIDENCE: usize = 8192;
-/// Distance of searches at first.
+/// Initial interval between searches, in operations.
 const SEARCH_EVERY: u64 = 64;
-/// Distance of searches once an iteration is known, or once many were in vain.
+/// Interval between searches once an iteration is known, or after many failed searches.
 const REVIEW_EVERY: u64 = 1024;
-/// Share of the operations that an iteration has to explain.
-const EXPLAINED: f64 = 0.8;
-/// Share of the segments that have to be alike.
-const ALIKE: f64 = 0.7;
-/// Share of the segments that may have something inserted: what comes in every other segment belongs to the iteration.
-const MOST_EXTRAS: f64 = 0.4;
-/// Share of the recent operations below which a known iteration has ended.
-const FORGOTTEN: f64 = 0.2;
-/// Iterations that show one.
+/// Minimum fraction of the operations that an iteration has to explain.
+const MIN_EXPLAINED: f64 = 0.8;
+/// Minimum fraction of the segments that have to be alike.
+const MIN_ALIKE: f64 = 0.7;
+/// Maximum fraction of the segments that may have insertions: what occurs in every other segment
+/// belongs to the iteration.
+const MAX_EXTRAS: f64 = 0.4;
+/// Fraction of the recent operations below which a known iteration has ended.
+const MIN_STILL_EXPLAINED: f64 = 0.2;
+/// Minimum number of equal segments.
 const MIN_SEGMENTS: usize = 2;
 
-/// Follows the signatures of one communicator.
+/// Tracks the signatures of one communicator.
 #[derive(Debug, Default)]
 pub struct PatternTracker {
     recent: VecDeque<u64>,
@@ -38,17 +40,18 @@ pub struct PatternTracker {
     known: Option<Pattern>,
 }
 
-/// An iteration.
+/// Iteration of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    /// Operations of one iteration.
+    /// Number of operations per iteration.
     pub period: u64,
-    /// How often each signature occurs in one.
+    /// Number of occurrences of each signature per iteration.
     pub signatures: BTreeMap<u64, u64>,
 }
 
 impl Pattern {
-    /// Iterations that operations make up, by the signatures that belong to one.
+    /// Returns the number of iterations that operations amount to, counting the signatures that
+    /// belong to one.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of operations stay far below 2^53"
@@ -61,7 +64,7 @@ impl Pattern {
         n_ops as f64 / self.period as f64
     }
 
-    /// Signatures that occur once in an iteration.
+    /// Returns the signatures that occur once per iteration.
     pub fn anchors(&self) -> impl Iterator<Item = u64> {
         let once = self.signatures.iter().filter(|(_, n)| **n == 1);
         once.map(|(signature, _)| *signature)
@@ -69,7 +72,7 @@ impl Pattern {
 }
 
 impl PatternTracker {
-    /// A tracker whose first operation will be `seq`.
+    /// Creates a tracker whose first operation has number `seq`.
     pub fn starting_at(seq: u64) -> Self {
         Self {
             next_seq: seq,
@@ -77,7 +80,8 @@ impl PatternTracker {
         }
     }
 
-    /// Leaves out `n` operations that were not seen: what came before them does not go on after them.
+    /// Skips `n` operations that were not seen: the operations before them are not continued by
+    /// those after them.
     pub fn skip(&mut self, n: u64) {
         if n > 0 {
             self.next_seq += n;
@@ -85,7 +89,7 @@ impl PatternTracker {
         }
     }
 
-    /// Takes the next operation; true when an iteration was found that was not known before.
+    /// Adds the next operation and returns whether a new iteration was found.
     pub fn push(&mut self, signature: u64) -> bool {
         self.next_seq += 1;
         self.recent.push_back(signature);
@@ -97,12 +101,12 @@ impl PatternTracker {
         self.next_seq.is_multiple_of(every) && self.search()
     }
 
-    /// The iteration, once known.
+    /// Returns the iteration, once known.
     pub fn pattern(&self) -> Option<&Pattern> {
         self.known.as_ref()
     }
 
-    /// Operations of one iteration, once known.
+    /// Returns the number of operations per iteration, once known.
     pub fn period(&self) -> Option<u64> {
         self.known.as_ref().map(|known| known.period)
     }
@@ -115,11 +119,11 @@ impl PatternTracker {
         if self.recent.len() < MIN_EVIDENCE {
             return false;
         }
-        // Operations that are all alike may turn out to be the layers of an iteration.
+        // Operations that are all alike may turn out to be layers of an iteration.
         let is_settled = self.is_settled();
         let recent = self.recent.make_contiguous();
         if let Some(known) = self.known.as_ref().filter(|_| is_settled)
-            && explained(known, recent) >= FORGOTTEN
+            && explained(known, recent) >= MIN_STILL_EXPLAINED
         {
             return false;
         }
@@ -130,7 +134,7 @@ impl PatternTracker {
     }
 }
 
-/// Share of the operations that belong to an iteration.
+/// Returns the fraction of the operations that belong to an iteration.
 #[expect(clippy::cast_precision_loss, reason = "bounded by the evidence")]
 fn explained(pattern: &Pattern, recent: &[u64]) -> f64 {
     let own = recent
@@ -139,21 +143,22 @@ fn explained(pattern: &Pattern, recent: &[u64]) -> f64 {
     own.count() as f64 / recent.len() as f64
 }
 
-/// The shortest iteration that explains most of the operations.
+/// Returns the shortest iteration that explains most of the operations.
 fn shortest(recent: &[u64]) -> Option<Pattern> {
     let mut positions: HashMap<u64, Vec<usize>> = HashMap::new();
     for (at, signature) in recent.iter().enumerate() {
         positions.entry(*signature).or_default().push(at);
     }
-    // The wrapping sum of what lies before each operation: equal segments have equal sums, in whatever order they are.
+    // Wrapping sums of the scrambled signatures before each operation: equal segments have equal
+    // sums, in any order.
     let mut sums = vec![0_u64];
     for signature in recent {
         let last = sums.last().copied().unwrap_or(0);
-        sums.push(last.wrapping_add(mixed(*signature)));
+        sums.push(last.wrapping_add(scrambled(*signature)));
     }
     let candidates = positions.into_values();
     let best = candidates
-        .filter_map(|positions| usual_segment(recent, &positions, &sums))
+        .filter_map(|positions| typical_segment(recent, &positions, &sums))
         .min_by_key(|segment| (segment.len == 1, segment.len, segment.from))?;
     let mut signatures = BTreeMap::new();
     for signature in recent.get(best.from..best.from + best.len)? {
@@ -172,9 +177,10 @@ struct Segment {
     len: usize,
 }
 
-/// The segment that most others between these anchors are like; nothing when it does not explain most of the operations.
+/// Returns the segment that most others between these anchors equal; `None` when it does not
+/// explain most of the operations.
 #[expect(clippy::cast_precision_loss, reason = "bounded by the evidence")]
-fn usual_segment(recent: &[u64], anchors: &[usize], sums: &[u64]) -> Option<Segment> {
+fn typical_segment(recent: &[u64], anchors: &[usize], sums: &[u64]) -> Option<Segment> {
     let mut alike: HashMap<(usize, u64), (usize, Segment)> = HashMap::new();
     for (from, to) in anchors.iter().zip(anchors.iter().skip(1)) {
         let sum = sums.get(*to)?.wrapping_sub(*sums.get(*from)?);
@@ -188,31 +194,34 @@ fn usual_segment(recent: &[u64], anchors: &[usize], sums: &[u64]) -> Option<Segm
     let ops = |(n, segment): &(usize, Segment)| n * segment.len;
     let first = |(_, segment): &(usize, Segment)| std::cmp::Reverse(segment.from);
     let others: Vec<(usize, Segment)> = alike.into_values().collect();
-    let usual = *others
+    let typical = *others
         .iter()
         .max_by_key(|found| (ops(found), first(found)))?;
-    // Those with something inserted hold the usual one as well.
+    // Segments with insertions contain the typical one as well.
     let with_extras = others.iter().filter(|(_, other)| {
-        other.len > usual.1.len && other.len <= 2 * usual.1.len && holds(recent, *other, usual.1)
+        other.len > typical.1.len
+            && other.len <= 2 * typical.1.len
+            && contains_all(recent, *other, typical.1)
     });
     let n_extras = with_extras.map(|(n, _)| n).sum::<usize>();
-    let n_alike = usual.0 + n_extras;
-    // What lies before the first anchor and after the last one may be parts of iterations.
+    let n_alike = typical.0 + n_extras;
+    // Operations before the first anchor and after the last one may be parts of iterations.
     let whole = anchors.last()? - anchors.first()?;
     let outside = recent
         .len()
         .saturating_sub(whole)
-        .saturating_sub(2 * usual.1.len);
-    let explained = (n_alike * usual.1.len) as f64;
-    // An anchor that comes twice in an iteration cuts it into a long segment and a short one.
-    let is_usual = explained >= EXPLAINED * (whole + outside) as f64
-        && n_alike as f64 >= ALIKE * (anchors.len() - 1) as f64;
-    let is_usual = is_usual && n_extras as f64 <= MOST_EXTRAS * n_alike as f64;
-    (usual.0 >= MIN_SEGMENTS && ops(&usual) >= MIN_EVIDENCE / 4 && is_usual).then_some(usual.1)
+        .saturating_sub(2 * typical.1.len);
+    let explained = (n_alike * typical.1.len) as f64;
+    // An anchor that occurs twice per iteration cuts it into a long segment and a short one.
+    let is_usual = explained >= MIN_EXPLAINED * (whole + outside) as f64
+        && n_alike as f64 >= MIN_ALIKE * (anchors.len() - 1) as f64;
+    let is_usual = is_usual && n_extras as f64 <= MAX_EXTRAS * n_alike as f64;
+    (typical.0 >= MIN_SEGMENTS && ops(&typical) >= MIN_EVIDENCE / 4 && is_usual)
+        .then_some(typical.1)
 }
 
-/// Whether a segment has all operations of another one.
-fn holds(recent: &[u64], segment: Segment, usual: Segment) -> bool {
+/// Returns whether a segment contains all operations of another one.
+fn contains_all(recent: &[u64], segment: Segment, typical: Segment) -> bool {
     let counts = |segment: Segment| {
         let mut counts: HashMap<u64, usize> = HashMap::new();
         let ops = recent.get(segment.from..segment.from + segment.len);
@@ -222,12 +231,12 @@ fn holds(recent: &[u64], segment: Segment, usual: Segment) -> bool {
         counts
     };
     let all = counts(segment);
-    let mut needed = counts(usual).into_iter();
+    let mut needed = counts(typical).into_iter();
     needed.all(|(signature, n)| all.get(&signature).is_some_and(|has| *has >= n))
 }
 
 /// Spreads a signature over all bits, so that sums of small numbers do not collide.
-fn mixed(signature: u64) -> u64 {
+fn scrambled(signature: u64) -> u64 {
     xxhash_rust::xxh64::xxh64(&signature.to_le_bytes(), 1)
 }
 
@@ -267,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_layers_are_not_taken_for_the_whole_iteration() {
+    fn equal_layers_are_not_mistaken_for_the_iteration() {
         let layers: Vec<u64> = (0..100).map(|at| u64::from(at == 99)).collect();
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, repeat(&layers, 6));
@@ -275,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backward_pass_that_alternates_is_not_taken_for_the_whole_iteration() {
+    fn an_alternating_backward_pass_is_not_mistaken_for_the_iteration() {
         let forward = std::iter::once(9).chain(std::iter::repeat_n(1, 32));
         let layers: Vec<u64> = forward.chain([1, 2].repeat(32)).collect();
         let mut tracker = PatternTracker::default();
@@ -284,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_operations_that_do_not_repeat() {
+    fn operations_that_do_not_repeat_have_no_iteration() {
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, 0..1000);
         assert_eq!(tracker.period(), None);
     }
 
     #[test]
-    fn the_distance_between_log_lines_is_never_taken_for_the_iteration() {
+    fn the_distance_between_log_lines_is_never_mistaken_for_the_iteration() {
         let mut tracker = PatternTracker::default();
         for _ in 0..40 {
             feed(&mut tracker, repeat(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 50));
@@ -301,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_were_not_seen_change_nothing() {
+    fn unseen_operations_do_not_change_the_iteration() {
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, repeat(&[1, 2, 3, 4], 40));
         tracker.skip(5);
@@ -311,8 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_in_every_other_segment_belongs_to_the_iteration() {
-        // Cut at 1, each iteration falls into two segments, of which one has 50 besides.
+    fn operations_in_every_other_segment_belong_to_the_iteration() {
+        // Cut at 1, each iteration has two segments, one of which also contains 50.
         let iteration = [50, 0, 3, 1, 0, 3, 3, 0, 2, 1, 2, 3, 0];
         for from in 0..iteration.len() {
             let mut tracker = PatternTracker::starting_at(from as u64);
@@ -322,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_replaces_the_first() {
+    fn the_iteration_of_a_new_program_replaces_the_old_one() {
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, repeat(&[1, 2], 100));
         feed(&mut tracker, repeat(&[5, 6, 7], 4000));
@@ -330,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_iteration_is_found_in_three_of_itself() {
+    fn a_long_iteration_is_found_after_three_repetitions() {
         let long: Vec<u64> = (0..1000).collect();
         let mut tracker = PatternTracker::default();
         feed(&mut tracker, repeat(&long, 2));
@@ -340,9 +349,9 @@ mod tests {
     }
 
     proptest! {
-        /// Loops of any length with extras at any distance: every rank finds an iteration, and none takes extras for a part of it. A loop
-        /// that nearly repeats itself within may be found shorter; one that does not is found alike by ranks that are seen from
-        /// different operations on.
+        /// Loops of any length with insertions at any distance: every rank finds an iteration, and
+        /// none contains the insertions. A loop that nearly repeats itself within may be found
+        /// shorter; otherwise ranks that start at different operations find the same one.
         #[test]
         fn random_loops_with_random_extras_give_the_true_iteration(
             layers in prop::collection::vec(0_u64..4, 1..40),
@@ -355,7 +364,7 @@ mod tests {
             if is_in_order {
                 layers.sort_unstable();
             }
-            // One operation of the iteration is not like the others, as the largest bucket is.
+            // One operation of the iteration differs from the others, as the largest bucket does.
             let iteration: Vec<u64> = std::iter::once(50).chain(layers).collect();
             let mut all = Vec::new();
             for step in 0..4_000 / iteration.len() {
@@ -364,17 +373,17 @@ mod tests {
                     all.extend(&extras);
                 }
             }
-            let of = |from: usize| {
+            let pattern_from = |from: usize| {
                 let mut tracker = PatternTracker::starting_at(from as u64);
                 feed(&mut tracker, all.iter().skip(from).copied());
                 tracker.pattern().cloned()
             };
-            for found in [of(0).unwrap(), of(first).unwrap()] {
+            for found in [pattern_from(0).unwrap(), pattern_from(first).unwrap()] {
                 prop_assert!(found.period <= iteration.len() as u64);
                 prop_assert!(found.signatures.keys().all(|signature| *signature < 100));
             }
             if is_in_order {
-                prop_assert_eq!(of(0), of(first));
+                prop_assert_eq!(pattern_from(0), pattern_from(first));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What a process does in one iteration: its busiest communicator, that communicator's pattern, and
-//! the role that follows from all operations of an iteration together.
+//! Iteration of a process: its busiest communicator, the pattern of that communicator, and the role
+//! derived from all operations of an iteration.
 
 use std::collections::{BTreeMap, VecDeque, vec_deque};
 
@@ -10,56 +10,57 @@ use crate::signal::Role;
 
 const MAX_HISTORY: usize = 16_384;
 
-/// Operations of the recent past in which the busiest communicator is looked for.
+/// Number of recent operations among which the busiest communicator is determined.
 const RECENT: usize = 1024;
 
-/// Iterations whose operations are counted for the role.
+/// Number of iterations whose operations determine the role.
 const MAX_COUNTED_ITERATIONS: usize = 12;
 
-/// Beginnings of iterations that are remembered, for operations that run later.
+/// Number of iteration starts that are kept, for operations that run later.
 const MAX_BEGINNINGS: usize = 1024;
 
-/// Operations without a pattern after which a process is taken to repeat nothing.
-const PATIENCE: u64 = 4096;
+/// Number of operations without a pattern after which a process counts as one without iterations.
+const NO_PATTERN_OPS: u64 = 4096;
 
-/// The same of a process that issues few operations: how many, and over how long, nanoseconds.
-const FEWER: u64 = 256;
-const PATIENCE_NS: u64 = 15_000_000_000;
+/// Lower limits for a process that issues few operations: number of operations and elapsed time,
+/// nanoseconds.
+const SLOW_NO_PATTERN_OPS: u64 = 256;
+const SLOW_NO_PATTERN_NS: u64 = 15_000_000_000;
 
-/// Follows all collectives of one process.
+/// Tracks all collectives of one process.
 #[derive(Debug, Default)]
-pub struct Rhythm {
+pub struct IterationPattern {
     history: VecDeque<Issued>,
     tracker: PatternTracker,
     primary: Option<CommIndex>,
     profile: Option<Profile>,
-    /// The signature that iterations begin with.
+    /// Signature of the first operation of iterations.
     anchor: Option<u64>,
-    /// Sequence numbers of the last operations that began an iteration.
+    /// Sequence numbers of the latest operations that began an iteration.
     beginnings: VecDeque<u64>,
     observed: u64,
-    /// Entries of the first and of the last of them, nanoseconds.
+    /// Entry of the first observed operation and of the latest one, nanoseconds.
     first_ns: Option<u64>,
     latest_ns: u64,
 }
 
-/// One iteration of a process.
+/// Iteration of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// Hash of its operations, communicators' identities left out.
+    /// Hash of its operations, without the identities of the communicators.
     pub role: Role,
     /// Operations per iteration on each communicator.
     pub ops: BTreeMap<CommIndex, f64>,
 }
 
-impl Rhythm {
-    /// Takes the next collective of the process.
+impl IterationPattern {
+    /// Records the next collective of the process.
     pub fn observe(&mut self, issued: Issued, comms: &[Comm]) {
         self.observed += 1;
         self.first_ns.get_or_insert(issued.entry_ns);
         self.latest_ns = issued.entry_ns;
         self.history.push_back(issued);
-        self.forget();
+        self.trim_history();
         if self.primary.is_none() {
             self.follow(issued.at.comm);
         } else if self.primary == Some(issued.at.comm) {
@@ -73,10 +74,10 @@ impl Rhythm {
         }
     }
 
-    /// Follows the busiest communicator of the recent past instead, if it is clearly another one.
+    /// Switches to the busiest communicator of the recent past if it is clearly another one.
     ///
-    /// "Clearly" is twice as many operations: ranks cut the recent past at different places, and a
-    /// near tie must not be decided differently by each of them.
+    /// "Clearly" means twice as many operations: ranks cut the recent past at different places, and
+    /// must not decide a near tie differently.
     pub fn reconsider(&mut self) -> bool {
         let mut ops: BTreeMap<CommIndex, usize> = BTreeMap::new();
         for issued in self.history.iter().rev().take(RECENT) {
@@ -100,62 +101,63 @@ impl Rhythm {
         }
     }
 
-    /// The busiest communicator.
+    /// Returns the busiest communicator.
     pub fn primary(&self) -> Option<CommIndex> {
         self.primary
     }
 
-    /// The iteration on the busiest communicator, once one of it was counted whole: until then operations are what the process goes
-    /// forward by.
+    /// Returns the iteration on the busiest communicator, once one complete iteration was counted.
+    /// Before that, operations are the unit of progress.
     pub fn pattern(&self) -> Option<&Pattern> {
         self.profile.as_ref().and_then(|_| self.tracker.pattern())
     }
 
-    /// Whether an iteration begins with this operation of the busiest communicator.
+    /// Returns whether an iteration begins with this operation of the busiest communicator.
     pub fn begins_at(&self, seq: u64) -> bool {
         self.beginnings.binary_search(&seq).is_ok()
     }
 
-    /// The last known iteration.
+    /// Returns the latest known iteration.
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
     }
 
-    /// What the process does: the role of its iteration, or that of all processes that repeat nothing.
+    /// Returns the role of the process's iteration, or that of all processes without iterations.
     pub fn role(&self) -> Option<Role> {
         let known = self.profile.as_ref().map(|profile| profile.role);
         known.or_else(|| self.repeats_nothing().then_some(Role::WITHOUT_ITERATIONS))
     }
 
-    /// Whether no iteration was found where one had to show.
+    /// Returns whether no iteration was found although one should have been visible.
     pub fn repeats_nothing(&self) -> bool {
         let lasted_ns = self
             .latest_ns
             .saturating_sub(self.first_ns.unwrap_or(self.latest_ns));
-        let is_enough =
-            self.observed >= PATIENCE || self.observed >= FEWER && lasted_ns >= PATIENCE_NS;
+        let is_enough = self.observed >= NO_PATTERN_OPS
+            || self.observed >= SLOW_NO_PATTERN_OPS && lasted_ns >= SLOW_NO_PATTERN_NS;
         self.profile.is_none() && is_enough
     }
 
-    // While the pattern holds, the iterations that would be counted are enough, and a process that runs for days takes
-    // little memory. When it breaks, the next one is looked for in what comes from then on.
+    // While the pattern is valid, the counted iterations are enough, so that a process that runs
+    // for days takes little memory. When the pattern ends, the next one is searched in the
+    // operations from then on.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "operations of an iteration are a small positive number, and the cast saturates"
     )]
-    fn forget(&mut self) {
+    fn trim_history(&mut self) {
         let of_iteration = self
             .profile
             .as_ref()
             .map(|profile| profile.ops.values().sum::<f64>().ceil() as usize);
-        let enough = of_iteration.map_or(MAX_HISTORY, |ops| {
+        let kept = of_iteration.map_or(MAX_HISTORY, |ops| {
             let counted = (MAX_COUNTED_ITERATIONS + 2).saturating_mul(ops);
             counted.clamp(RECENT, MAX_HISTORY)
         });
-        if self.history.len() > enough {
-            self.history.drain(..self.history.len() - enough);
-            self.history.shrink_to(enough + 1);
+        if self.history.len() > kept {
+            self.history.drain(..self.history.len() - kept);
+            self.history.shrink_to(kept + 1);
         }
     }
 
@@ -186,8 +188,8 @@ impl Rhythm {
         self.count_iterations();
     }
 
-    // Counted over whole iterations, so that all ranks decide the same: more operations first, then
-    // more ranks, then the communicator that the program made first.
+    // Counted over complete iterations, so that all ranks decide alike: more operations first, then
+    // more ranks, then the communicator that the program created first.
     fn prefer_busiest_of_iteration(&mut self, comms: &[Comm]) {
         let Some(profile) = &self.profile else { return };
         let nranks = |comm: CommIndex| comms.get(comm.position()).map_or(0, |comm| comm.nranks);
@@ -202,7 +204,7 @@ impl Rhythm {
         }
     }
 
-    /// Counts what the process does in one iteration, over the last ones without anything extra.
+    /// Counts the operations per iteration over the latest iterations without insertions.
     fn count_iterations(&mut self) {
         (self.profile, self.anchor) = (None, None);
         self.beginnings.clear();
@@ -234,8 +236,8 @@ impl Rhythm {
     }
 }
 
-/// The operation of the pattern with the longest pause before it, where an iteration can be cut without
-/// splitting what the process does at the same time on other communicators.
+/// Returns the operation of the pattern with the longest pause before it, where an iteration can be
+/// cut without splitting concurrent operations on other communicators.
 fn quietest_anchor(ops: &[(usize, &Issued)], pattern: &Pattern) -> Option<u64> {
     let mut pauses: BTreeMap<u64, (u64, u64)> =
         pattern.anchors().map(|anchor| (anchor, (0, 0))).collect();

@@ -1,10 +1,11 @@
-//! From what the processes of one host did to what is said of them. Pure: nothing here reads a file, waits or asks the kernel.
+//! Derives points and self-verdicts from the events of one host's processes. Pure: nothing here
+//! reads files, waits or calls the kernel.
 //!
 //! Layers, lowest first; a module imports only from those before it.
 //!
 //! | layer | modules | knows |
 //! |---|---|---|
-//! | 0 | [`event`], [`signal`], [`verdict`], [`batch`], [`vitals`] | plain data: what came in, what goes out, how the agent is doing |
+//! | 0 | [`event`], [`signal`], [`verdict`], [`batch`], [`vitals`] | plain data: input events, output points, the agent's own state |
 //! | 1 | [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`printable`], [`classify`] | one rule each |
 //! | 2 | [`iteration_pattern`], [`rollup`], [`pipeline`] | one process |
 //! | 3 | [`host`] | one host: its processes, its clock, and batches in order |

@@ -1,73 +1,74 @@
-//! Puts calls into the order in which they take effect: a collective counts from its entry, a
-//! synchronisation and a new communicator from their return.
+//! Orders calls by the time at which they take effect: a collective at its entry, a synchronization
+//! and a new communicator at their return.
 
 use std::collections::BTreeMap;
 
 use crate::event::{Call, CallKind, CommInit, Entered, Operation};
 
-/// A synchronisation that took longer than this really waited for the GPU, nanoseconds.
+/// Minimum duration of a synchronization that really waited for the GPU, nanoseconds (exclusive).
 pub const BLOCKING_NS: u64 = 500_000;
 
-// One thread waits at most once at a time, so more than this is not a process but an attack.
+// A thread has at most one wait at a time, so only malicious input exceeds this limit.
 const MAX_PENDING: usize = 4096;
 
-/// Something that took effect in one process.
+/// Effect of a call in one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// An operation was put on a communicator.
+    /// Operation issued on a communicator.
     Issued {
-        /// The thread.
+        /// Thread id.
         tid: u32,
         /// Entry of the call, nanoseconds.
         entry_ns: u64,
-        /// The operation.
+        /// Operation.
         operation: Operation,
     },
-    /// A thread began to wait for the GPU.
+    /// Start of a wait for the GPU.
     WaitBegan {
-        /// The thread.
+        /// Thread id.
         tid: u32,
         /// Entry of the call, nanoseconds.
         entry_ns: u64,
     },
-    /// A thread has waited for the GPU.
+    /// End of a wait for the GPU.
     WaitEnded {
-        /// The thread.
+        /// Thread id.
         tid: u32,
         /// Entry of the call, nanoseconds.
         entry_ns: u64,
         /// Return of the call, nanoseconds.
         return_ns: u64,
     },
-    /// A communicator can be used.
+    /// Communicator ready for use.
     CommReady {
-        /// The thread that made it.
+        /// Thread that created it.
         tid: u32,
-        /// What it was made with.
+        /// Arguments of its initialization.
         init: CommInit,
     },
-    /// A communicator is gone.
+    /// Communicator destroyed.
     CommGone {
-        /// Its pointer, where known.
+        /// Pointer, where known.
         comm: Option<u64>,
     },
 }
 
-/// Holds back what takes effect later than it was stamped.
+/// Delays steps until they take effect.
 #[derive(Debug, Default)]
 pub struct StepQueue {
     pending: BTreeMap<(u64, u64), Step>,
     pushed: u64,
-    takes_short: bool,
+    counts_short_waits: bool,
 }
 
 impl StepQueue {
-    /// Whether short synchronisations count from now on.
-    pub fn take_short(&mut self, takes_short: bool) {
-        self.takes_short = takes_short;
+    /// Sets whether short synchronizations count as waits from now on.
+    pub fn count_short_waits(&mut self, counts_short_waits: bool) {
+        self.counts_short_waits = counts_short_waits;
     }
 
-    /// Takes the next call in order of entry and appends to `steps` what has taken effect by then.
+    /// Adds the next call in order of entry and appends to `steps` everything that has taken effect
+    /// by then.
     pub fn push(&mut self, call: &Call, steps: &mut Vec<Step>) {
         self.release_until(call.ts_ns, steps);
         let tid = call.tid;
@@ -82,7 +83,7 @@ impl StepQueue {
             CallKind::Synchronize if self.is_wait(call) => {
                 let (entry_ns, return_ns) = (call.ts_ns, call.return_ns());
                 steps.push(Step::WaitBegan { tid, entry_ns });
-                self.hold(
+                self.defer(
                     return_ns,
                     Step::WaitEnded {
                         tid,
@@ -92,7 +93,7 @@ impl StepQueue {
                 );
             }
             CallKind::CommInit(init) => {
-                self.hold(call.return_ns(), Step::CommReady { tid, init });
+                self.defer(call.return_ns(), Step::CommReady { tid, init });
             }
             CallKind::CommDestroy { comm } => steps.push(Step::CommGone { comm }),
             CallKind::Synchronize | CallKind::MemoryCopy(_) | CallKind::Other => {}
@@ -102,8 +103,8 @@ impl StepQueue {
         }
     }
 
-    /// Takes the entry of a call that has not returned yet, in order of entry.
-    pub fn entered(&mut self, entered: &Entered, steps: &mut Vec<Step>) {
+    /// Adds the entry of a call that has not returned yet, in order of entry.
+    pub fn push_entry(&mut self, entered: &Entered, steps: &mut Vec<Step>) {
         let Entered {
             ts_ns, tid, kind, ..
         } = *entered;
@@ -119,13 +120,13 @@ impl StepQueue {
                 steps.push(Step::WaitBegan { tid, entry_ns });
             }
             CallKind::CommDestroy { comm } => steps.push(Step::CommGone { comm }),
-            // It counts from its return.
+            // A new communicator takes effect at its return.
             CallKind::CommInit(_) | CallKind::MemoryCopy(_) | CallKind::Other => {}
         }
     }
 
-    /// Takes the return of a call whose entry was told, in order of return.
-    pub fn returned(&mut self, call: &Call, steps: &mut Vec<Step>) {
+    /// Adds the return of a call whose entry was added before, in order of return.
+    pub fn push_return(&mut self, call: &Call, steps: &mut Vec<Step>) {
         let (tid, entry_ns, return_ns) = (call.tid, call.ts_ns, call.return_ns());
         self.release_until(return_ns, steps);
         match call.kind {
@@ -143,21 +144,21 @@ impl StepQueue {
         }
     }
 
-    /// Appends everything still held back, in order.
+    /// Appends all delayed steps in order.
     pub fn finish(&mut self, steps: &mut Vec<Step>) {
         self.release_until(u64::MAX, steps);
     }
 
     fn is_wait(&self, call: &Call) -> bool {
-        call.dur_ns > BLOCKING_NS || self.takes_short
+        call.dur_ns > BLOCKING_NS || self.counts_short_waits
     }
 
-    fn hold(&mut self, until_ns: u64, step: Step) {
+    fn defer(&mut self, until_ns: u64, step: Step) {
         self.pushed += 1;
         self.pending.insert((until_ns, self.pushed), step);
     }
 
-    /// Appends to `steps` what has taken effect by then.
+    /// Appends to `steps` everything that has taken effect by `now_ns`.
     pub fn release_until(&mut self, now_ns: u64, steps: &mut Vec<Step>) {
         while let Some(entry) = self.pending.first_entry() {
             if entry.key().0 > now_ns {
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_told_in_two_parts_has_the_steps_of_a_whole_one() {
+    fn a_call_reported_in_two_parts_yields_the_steps_of_a_whole_one() {
         let wait = call(0, 10_000_000, 1, CallKind::Synchronize);
         let within = call(5_000_000, 20_000, 2, all_reduce());
         let after = call(10_000_000, 20_000, 2, all_reduce());
@@ -242,27 +243,27 @@ mod tests {
             tid: 1,
             kind: wait.kind,
         };
-        queue.entered(&entered, &mut steps);
+        queue.push_entry(&entered, &mut steps);
         queue.push(&within, &mut steps);
-        queue.returned(&wait, &mut steps);
+        queue.push_return(&wait, &mut steps);
         queue.push(&after, &mut steps);
         assert_eq!(steps, run(&[wait, within, after]));
     }
 
     #[test]
-    fn a_synchronisation_that_did_not_wait_is_dropped() {
+    fn a_synchronization_that_did_not_wait_is_dropped() {
         assert!(run(&[call(0, BLOCKING_NS, 1, CallKind::Synchronize)]).is_empty());
     }
 
     #[test]
-    fn a_short_synchronisation_counts_where_there_is_no_other() {
+    fn a_short_synchronization_counts_when_short_waits_are_enabled() {
         let short = call(0, BLOCKING_NS, 1, CallKind::Synchronize);
         let (mut queue, mut steps) = (StepQueue::default(), Vec::new());
-        queue.take_short(true);
+        queue.count_short_waits(true);
         queue.push(&short, &mut steps);
         queue.finish(&mut steps);
-        queue.take_short(false);
-        queue.returned(&short, &mut steps);
+        queue.count_short_waits(false);
+        queue.push_return(&short, &mut steps);
         assert!(matches!(
             steps[..],
             [Step::WaitBegan { .. }, Step::WaitEnded { .. }]
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_bounded() {
+    fn the_number_of_delayed_steps_is_bounded() {
         let (mut queue, mut steps) = (StepQueue::default(), Vec::new());
         for ts_ns in 0..2 * MAX_PENDING as u64 {
             queue.push(&call(ts_ns, u64::MAX, 1, CallKind::Synchronize), &mut steps);

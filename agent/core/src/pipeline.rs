@@ -1,7 +1,8 @@
-//! From the calls of one process to points: order, discovery, correlation, rhythm, roll-up. Pure: no clock but the events'.
+//! Pipeline from the calls of one process to points: ordering, discovery, correlation, iteration
+//! pattern, rollup. Pure: the only clock is that of the events.
 //!
-//! Until the rhythm of the process is known, observations are held; then they are rolled up from
-//! the first one on, so that nothing of a job's start is lost.
+//! Until the iteration pattern of the process is known, observations are buffered; then they are
+//! rolled up from the first one on, so that nothing of a job's start is lost.
 
 mod attach;
 mod gpu_times;
@@ -19,11 +20,11 @@ pub use crate::block_size::BlockRule;
 use crate::correlate::{Correlator, Observation, Scope};
 use crate::discover::{CommIndex, CommTable};
 use crate::event::{Activity, Call, ContextSwitch, Entered, Operation, Process};
-use crate::iteration_pattern::Rhythm;
+use crate::iteration_pattern::IterationPattern;
 use crate::order::{BLOCKING_NS, Step, StepQueue};
 use crate::pipeline::gpu_times::GpuTimes;
-use crate::pipeline::no_sync::Unwaited;
-use crate::pipeline::pending::Held;
+use crate::pipeline::no_sync::NoSyncDetector;
+use crate::pipeline::pending::PendingObservations;
 use crate::pipeline::transfers::Transfers;
 use crate::policy::Settings;
 use crate::progress::Progress;
@@ -32,16 +33,17 @@ use crate::signal::{CommId, Point};
 
 const RECONSIDER_EVERY: u64 = 256;
 
-/// How the events of a process end.
+/// End of a process's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The process ended, as its peers did: blocks still open are closed where they are.
+    /// The process ended, as its peers did: open blocks are closed as they are.
     Complete,
-    /// The events stop in the middle: a block still open has no equal on another rank, so it is dropped.
+    /// The events stop in the middle: an open block has no counterpart on another rank, so it is
+    /// dropped.
     Cut,
 }
 
-/// Follows one process.
+/// Pipeline of one process.
 #[derive(Debug)]
 pub struct Pipeline {
     process: Process,
@@ -56,8 +58,8 @@ pub struct Pipeline {
     /// Communicators whose rows stand for calls.
     replaying: BTreeSet<CommIndex>,
     progress: Progress,
-    rhythm: Rhythm,
-    unwaited: Unwaited,
+    iteration_pattern: IterationPattern,
+    no_sync: NoSyncDetector,
     job: Option<CommId>,
     adopted_job: Option<(u32, u64)>,
     issued: u64,
@@ -69,16 +71,16 @@ pub struct Pipeline {
 
 #[derive(Debug)]
 enum State {
-    Learning(Held),
+    Learning(PendingObservations),
     Rolling(Box<Rollup>),
 }
 
 impl Pipeline {
-    /// Starts to follow `process`.
+    /// Creates a pipeline for `process`.
     pub fn new(process: Process, rule: BlockRule) -> Self {
         Self {
             process,
-            rule: rule.of_job(process.world_size),
+            rule: rule.for_world_size(process.world_size),
             settings: Settings::default(),
             queue: StepQueue::default(),
             table: CommTable::default(),
@@ -88,99 +90,99 @@ impl Pipeline {
             transfers: Transfers::default(),
             replaying: BTreeSet::new(),
             progress: Progress::default(),
-            rhythm: Rhythm::default(),
-            unwaited: Unwaited::default(),
+            iteration_pattern: IterationPattern::default(),
+            no_sync: NoSyncDetector::default(),
             job: None,
             adopted_job: None,
             issued: 0,
-            state: State::Learning(Held::default()),
+            state: State::Learning(PendingObservations::default()),
             closed_blocks: 0,
             broken_blocks: 0,
             points: Vec::new(),
         }
     }
 
-    /// Takes the next call of the process, in order of entry.
-    pub fn call(&mut self, call: &Call) {
-        self.table.called(call);
+    /// Processes the next call of the process, in order of entry.
+    pub fn on_call(&mut self, call: &Call) {
+        self.table.record_call(call);
         self.advance(|queue, steps| queue.push(call, steps));
-        // After the steps: a call that closes a block is itself part of the next one.
-        self.activity.call(call);
+        // After the steps: a call that closes a block itself belongs to the next one.
+        self.activity.record_call(call);
     }
 
-    /// Takes the entry of a call that has not returned yet.
-    pub fn entered(&mut self, entered: &Entered) {
-        self.table.entered(entered);
-        self.advance(|queue, steps| queue.entered(entered, steps));
+    /// Processes the entry of a call that has not returned yet.
+    pub fn on_entry(&mut self, entered: &Entered) {
+        self.table.record_entry(entered);
+        self.advance(|queue, steps| queue.push_entry(entered, steps));
     }
 
-    /// Takes the return of a call whose entry was told before.
-    pub fn returned(&mut self, call: &Call) {
-        self.table.returned(call);
-        self.advance(|queue, steps| queue.returned(call, steps));
+    /// Processes the return of a call whose entry was processed before.
+    pub fn on_return(&mut self, call: &Call) {
+        self.table.record_return(call);
+        self.advance(|queue, steps| queue.push_return(call, steps));
     }
 
-    /// Takes what the source has summed up of the process.
-    pub fn measured(&mut self, activity: &Activity) {
-        self.activity.measured(activity);
+    /// Adds activity that the source has summed up.
+    pub fn on_activity(&mut self, activity: &Activity) {
+        self.activity.record_activity(activity);
     }
 
-    /// Gives up what may lack events that were lost.
-    pub fn lost(&mut self) {
-        self.transfers.give_up();
-        self.table.lost();
+    /// Invalidates all state that may lack lost events.
+    pub fn on_loss(&mut self) {
+        self.transfers.disable();
+        self.table.invalidate_adopted();
         match &mut self.state {
-            State::Learning(held) => *held = Held::default(),
-            State::Rolling(rollup) => rollup.lost(),
+            State::Learning(pending) => *pending = PendingObservations::default(),
+            State::Rolling(rollup) => rollup.on_loss(),
         }
     }
 
-    /// Takes kernel launches of the process.
-    pub fn launched(&mut self, n: u64) {
-        self.activity.launched(n);
+    /// Adds kernel launches of the process.
+    pub fn on_launches(&mut self, n: u64) {
+        self.activity.record_launches(n);
     }
 
-    /// Takes a context switch of the host; only those of the process's own threads count.
-    pub fn switched(&mut self, switch: &ContextSwitch) {
-        self.activity.switched(switch);
+    /// Processes a context switch of the host; only those of the process's own threads count.
+    pub fn on_context_switch(&mut self, switch: &ContextSwitch) {
+        self.activity.record_switch(switch);
     }
 
-    /// Takes whether the process is stopped, by a signal or a debugger.
+    /// Sets whether the process is stopped by a signal or a debugger.
     pub fn set_stopped(&mut self, is_stopped: bool) {
         self.progress.set_stopped(is_stopped);
     }
 
-    /// Tells how far the process has come, when that is due at `now_ns` of the source's clock.
+    /// Reports the progress of the process if due at `now_ns` of the source's clock.
     ///
-    /// A source calls this whether or not the process does anything: silence is what a hang looks like.
-    pub fn beat(&mut self, now_ns: u64) {
+    /// The driver calls this even when the process does nothing: silence is what a hang looks like.
+    pub fn tick(&mut self, now_ns: u64) {
         self.release_rows(now_ns);
         if self.progress.is_due(now_ns) {
-            self.tell_progress(now_ns);
+            self.report_progress(now_ns);
         }
     }
 
-    fn tell_progress(&mut self, now_ns: u64) {
-        let profile = self.rhythm.profile();
-        let role = self.rhythm.role();
+    fn report_progress(&mut self, now_ns: u64) {
+        let profile = self.iteration_pattern.profile();
+        let role = self.iteration_pattern.role();
         for (index, comm) in self.table.indexed() {
-            let is_told = Some(comm.id) == self.job
-                || Some(index) == self.rhythm.primary()
+            let is_reported = Some(comm.id) == self.job
+                || Some(index) == self.iteration_pattern.primary()
                 || profile.is_some_and(|profile| profile.ops.contains_key(&index));
-            if is_told {
+            if is_reported {
                 self.points
                     .extend(self.progress.point(index, comm, role, now_ns));
             }
         }
     }
 
-    /// Ends the process.
+    /// Ends the pipeline.
     pub fn finish(&mut self, ending: Ending) {
         self.advance(StepQueue::finish);
         self.release_rows(u64::MAX);
-        self.active();
-        if let Some(last_ns) = self.progress.last_ns() {
-            self.tell_progress(last_ns);
+        self.flush_activity();
+        if let Some(last_ns) = self.progress.last_entry_ns() {
+            self.report_progress(last_ns);
         }
         match ending {
             Ending::Complete => self.flush(),
@@ -189,37 +191,37 @@ impl Pipeline {
         }
     }
 
-    /// Sets what a policy asks of this process.
-    pub const fn apply(&mut self, settings: Settings) {
+    /// Applies the settings of a policy.
+    pub const fn apply_settings(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// The points since the last call.
+    /// Returns the points since the last call.
     pub fn take_points(&mut self) -> Vec<Point> {
         std::mem::take(&mut self.points)
     }
 
-    /// The process.
+    /// Returns the process.
     pub fn process(&self) -> Process {
         self.process
     }
 
-    /// The first communicator that spans the whole job: what tells one job from the next.
+    /// Returns the first communicator that spans the whole job, which identifies the job.
     pub fn job(&self) -> Option<CommId> {
         self.job
     }
 
-    /// What the process repeats.
-    pub fn rhythm(&self) -> &Rhythm {
-        &self.rhythm
+    /// Returns the iteration pattern of the process.
+    pub fn iteration_pattern(&self) -> &IterationPattern {
+        &self.iteration_pattern
     }
 
-    /// Operations on communicators that were made before tracing began.
+    /// Returns the number of operations on communicators that were created before tracing began.
     pub fn unknown_comm_ops(&self) -> u64 {
-        self.table.unknown()
+        self.table.unknown_ops()
     }
 
-    /// Blocks closed so far.
+    /// Returns the number of closed blocks.
     pub fn blocks(&self) -> u64 {
         let rolling = match &self.state {
             State::Rolling(rollup) => rollup.blocks(),
@@ -228,7 +230,7 @@ impl Pipeline {
         self.closed_blocks + rolling
     }
 
-    /// Blocks left out so far, because something of them was not seen.
+    /// Returns the number of blocks discarded because a part of them was not seen.
     pub fn broken_blocks(&self) -> u64 {
         let rolling = match &self.state {
             State::Rolling(rollup) => rollup.broken(),
@@ -239,7 +241,8 @@ impl Pipeline {
 
     fn advance(&mut self, push: impl FnOnce(&mut StepQueue, &mut Vec<Step>)) {
         let mut steps = Vec::new();
-        self.queue.take_short(self.unwaited.is_long(&self.rhythm));
+        self.queue
+            .count_short_waits(self.no_sync.is_detected(&self.iteration_pattern));
         push(&mut self.queue, &mut steps);
         for step in steps {
             self.step(step);
@@ -249,19 +252,20 @@ impl Pipeline {
     fn step(&mut self, step: Step) {
         let observation = match step {
             Step::CommReady { tid, init } => {
-                self.table.made(tid, init);
+                self.table.record_init(tid, init);
                 if init.nranks == self.process.world_size && init.nranks > 1 {
                     self.job = self.job.or_else(|| Some(CommId::new(init.unique_id)));
                 }
                 return;
             }
             Step::CommGone { comm } => {
-                if let Some(index) = comm.and_then(|pointer| self.table.gone(pointer)) {
-                    // How far it came in all, so that what was seen can be compared with what was done.
-                    if let Some(last_ns) = self.progress.last_ns() {
-                        self.tell_progress(last_ns);
+                if let Some(index) = comm.and_then(|pointer| self.table.remove(pointer)) {
+                    // Reports the final progress, so that seen and executed operations can be
+                    // compared.
+                    if let Some(last_ns) = self.progress.last_entry_ns() {
+                        self.report_progress(last_ns);
                     }
-                    self.progress.gone(index);
+                    self.progress.forget_comm(index);
                 }
                 return;
             }
@@ -273,32 +277,33 @@ impl Pipeline {
                 let Some(index) = self.table.find(tid, operation.comm) else {
                     return;
                 };
-                let Some(issued) = self.issued(index, operation, entry_ns) else {
+                let Some(issued) = self.issue(index, operation, entry_ns) else {
                     return;
                 };
                 issued
             }
             Step::WaitBegan { tid, entry_ns } => {
-                self.progress.wait_began(tid, entry_ns);
-                self.correlator.wait_began(tid)
+                self.progress.begin_wait(tid, entry_ns);
+                self.correlator.begin_wait(tid)
             }
             Step::WaitEnded {
                 tid,
                 entry_ns,
                 return_ns,
             } => {
-                self.progress.wait_ended(tid);
+                self.progress.end_wait(tid);
                 if return_ns.saturating_sub(entry_ns) > BLOCKING_NS {
-                    self.unwaited.waited();
+                    self.no_sync.record_wait();
                 }
-                self.correlator.wait_ended(tid, entry_ns, return_ns)
+                self.correlator.end_wait(tid, entry_ns, return_ns)
             }
         };
         self.observe(observation);
     }
 
-    /// What follows from an operation on a communicator; nothing from a transfer that cannot be followed.
-    fn issued(
+    /// Returns the observation of an operation on a communicator; `None` for a transfer that cannot
+    /// be tracked.
+    fn issue(
         &mut self,
         comm: CommIndex,
         operation: Operation,
@@ -309,7 +314,7 @@ impl Pipeline {
             return None;
         }
         let (index, scope, operation) = if is_collective {
-            let operation = self.table.numbered(operation)?;
+            let operation = self.table.assign_seq(operation)?;
             let nranks = self.table.comms().get(comm.position())?.nranks;
             (comm, Scope::from(nranks), operation)
         } else {
@@ -317,19 +322,19 @@ impl Pipeline {
             let (index, scope) = transfers.channel(&mut self.table, comm, operation)?;
             (index, scope, operation)
         };
-        self.active();
-        let observation = self.correlator.issued(index, scope, operation, entry_ns);
+        self.flush_activity();
+        let observation = self.correlator.issue(index, scope, operation, entry_ns);
         if let Observation::Issued(issued) = observation
             && !is_collective
         {
-            self.transfers.issued(comm, issued.at, entry_ns);
+            self.transfers.record_issued(comm, issued.at, entry_ns);
         }
         Some(observation)
     }
 
-    /// Passes on what the process did on its host, before the next collective may cut a block.
-    fn active(&mut self) {
-        let activity = self.activity.take();
+    /// Passes on the host activity of the process before the next collective may close a block.
+    fn flush_activity(&mut self) {
+        let activity = self.activity.take_activity();
         if activity != Activity::default() {
             self.observe(Observation::Active(activity));
         }
@@ -337,22 +342,22 @@ impl Pipeline {
 
     fn observe(&mut self, observation: Observation) {
         if let Observation::Issued(issued) = observation {
-            self.progress.issued(&issued);
-            self.rhythm.observe(issued, self.table.comms());
+            self.progress.record_issued(&issued);
+            self.iteration_pattern.observe(issued, self.table.comms());
             self.issued += 1;
-            self.unwaited.issued();
+            self.no_sync.record_collective();
             if self.issued.is_multiple_of(RECONSIDER_EVERY) {
-                self.rhythm.reconsider();
+                self.iteration_pattern.reconsider();
             }
         }
         if let State::Rolling(rollup) = &self.state
-            && self.rhythm.primary() != Some(rollup.primary())
+            && self.iteration_pattern.primary() != Some(rollup.primary())
         {
             self.flush();
         }
         match &mut self.state {
-            State::Learning(held) => {
-                held.take(observation);
+            State::Learning(pending) => {
+                pending.push(observation);
                 if let Observation::Issued(issued) = observation {
                     self.try_start(issued);
                 }

@@ -1,4 +1,4 @@
-//! What Echo asks of the agent, and what of it is news for the operator.
+//! Policies from Echo: settings for processes, and changes to log.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use crate::exemplar::DEFAULT_MODULUS;
 use crate::printable::printable;
 use crate::signal::Role;
 
-/// Largest modulus that is believed: beyond it nothing would be sampled.
+/// Maximum plausible modulus: beyond it nothing would be sampled.
 const MAX_MODULUS: u32 = 1 << 16;
 
-/// Culprits that a line lists before it only counts them.
+/// Maximum number of culprits listed in a log line.
 const MAX_LISTED: usize = 16;
 
-/// Characters of a cohort's key that a line shows.
+/// Maximum number of characters of a cohort key in a log line.
 const MAX_KEY: usize = 120;
 
-/// Reads the value of the response metadata `fleet-policy-bin`.
+/// Decodes the value of the response metadata `fleet-policy-bin`.
 pub fn decode(bytes: &[u8]) -> Result<PolicySet, prost::DecodeError> {
     PolicySet::decode(bytes)
 }
 
-/// What a policy set means for one process.
+/// Settings of one process from a policy set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// One operation in so many is sampled.
+    /// Sampling modulus: one operation in so many is sampled.
     pub sample_mod: u32,
 }
 
@@ -39,70 +39,76 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings for a process of this role and job: those of its own cohort, else the sampling that the first
-    /// cohort asks for.
-    pub fn of(set: &PolicySet, role: Option<Role>, job: Option<&str>) -> Self {
-        let own = cohort_key(role, job).and_then(|key| own_cohort(set, &key));
-        let asked = own
+    /// Returns the settings for a process with this role and job: those of its own cohort, else the
+    /// sampling modulus of the first cohort.
+    pub fn for_process(set: &PolicySet, role: Option<Role>, job: Option<&str>) -> Self {
+        let own = cohort_key(role, job).and_then(|key| find_cohort(set, &key));
+        let requested = own
             .or_else(|| set.cohorts.first())
             .map_or(0, |cohort| cohort.sample_mod);
-        let is_usable = (1..=MAX_MODULUS).contains(&asked);
+        let is_usable = (1..=MAX_MODULUS).contains(&requested);
         Self {
-            sample_mod: if is_usable { asked } else { DEFAULT_MODULUS },
+            sample_mod: if is_usable {
+                requested
+            } else {
+                DEFAULT_MODULUS
+            },
         }
     }
 }
 
-/// Whether every cohort asks for a sampling that is believed. 0 is no wish.
+/// Returns whether every cohort has a plausible sampling modulus. 0 stands for no preference.
 pub fn is_plausible(set: &PolicySet) -> bool {
-    let asked = set.cohorts.iter().map(|cohort| cohort.sample_mod);
-    asked.max().is_none_or(|most| most <= MAX_MODULUS)
+    let moduli = set.cohorts.iter().map(|cohort| cohort.sample_mod);
+    moduli.max().is_none_or(|max| max <= MAX_MODULUS)
 }
 
-/// Key of the cohort of a process of this role and job, as the collector makes it; none while the role is unknown.
+/// Returns the cohort key of a process with this role and job, as the collector forms it; `None`
+/// while the role is unknown.
 pub fn cohort_key(role: Option<Role>, job: Option<&str>) -> Option<String> {
     role.map(|role| format!("{}/{role}", job.unwrap_or("-")))
 }
 
-/// The entry of the cohort with this very key.
-pub fn own_cohort<'a>(set: &'a PolicySet, key: &str) -> Option<&'a CohortPolicy> {
+/// Returns the entry of the cohort with exactly this key.
+pub fn find_cohort<'a>(set: &'a PolicySet, key: &str) -> Option<&'a CohortPolicy> {
     set.cohorts.iter().find(|cohort| cohort.cohort == key)
 }
 
-/// Tells what changed from one policy set to the next.
+/// Tracks changes from one policy set to the next.
 #[derive(Debug, Default)]
-pub struct PolicyNews {
+pub struct PolicyChanges {
     version: Option<u64>,
     cohorts: BTreeMap<String, (bool, Vec<u32>)>,
 }
 
-impl PolicyNews {
-    /// Takes the next policy set and returns a line for each cohort whose quorum or culprits changed.
-    pub fn of(&mut self, set: &PolicySet) -> Vec<String> {
+impl PolicyChanges {
+    /// Records the next policy set and returns a log line for each cohort whose quorum or culprits
+    /// changed.
+    pub fn update(&mut self, set: &PolicySet) -> Vec<String> {
         if self.version == Some(set.version) {
             return Vec::new();
         }
         self.version = Some(set.version);
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         for cohort in &set.cohorts {
             let state = (cohort.quorum_met, cohort.outlier_ranks.clone());
             if self.cohorts.get(&cohort.cohort) != Some(&state) {
-                news.push(line(set.version, cohort));
+                changes.push(change_line(set.version, cohort));
                 self.cohorts.insert(cohort.cohort.clone(), state);
             }
         }
         self.cohorts
             .retain(|key, _| set.cohorts.iter().any(|cohort| cohort.cohort == *key));
-        news
+        changes
     }
 
-    /// Version of the newest set.
+    /// Returns the version of the latest set.
     pub fn version(&self) -> Option<u64> {
         self.version
     }
 }
 
-fn line(version: u64, cohort: &CohortPolicy) -> String {
+fn change_line(version: u64, cohort: &CohortPolicy) -> String {
     let quorum = if cohort.quorum_met { "met" } else { "not met" };
     let listed = cohort.outlier_ranks.iter().take(MAX_LISTED);
     let listed: Vec<String> = listed.map(u32::to_string).collect();
@@ -139,88 +145,92 @@ mod tests {
     }
 
     #[test]
-    fn a_sampling_beyond_the_largest_is_not_believed() {
-        let asking = |sample_mod| {
+    fn a_modulus_above_the_maximum_is_implausible() {
+        let with_modulus = |sample_mod| {
             let cohort = CohortPolicy {
                 sample_mod,
                 ..cohort("a", &[])
             };
             set(1, vec![cohort])
         };
-        for (asked, is_believed) in [(0, true), (MAX_MODULUS, true), (MAX_MODULUS + 1, false)] {
-            assert_eq!(is_plausible(&asking(asked)), is_believed, "{asked}");
+        for (requested, is_expected) in [(0, true), (MAX_MODULUS, true), (MAX_MODULUS + 1, false)] {
+            assert_eq!(
+                is_plausible(&with_modulus(requested)),
+                is_expected,
+                "{requested}"
+            );
         }
         assert!(is_plausible(&set(1, Vec::new())));
     }
 
     #[test]
-    fn a_change_is_told_once() {
-        let mut news = PolicyNews::default();
-        let lines = news.of(&set(3, vec![cohort("a", &[2])]));
+    fn a_change_is_reported_once() {
+        let mut changes = PolicyChanges::default();
+        let lines = changes.update(&set(3, vec![cohort("a", &[2])]));
         assert_eq!(lines, ["policy v3: cohort a quorum met, culprits: rank 2"]);
-        assert!(news.of(&set(3, vec![cohort("a", &[2])])).is_empty());
-        assert!(news.of(&set(4, vec![cohort("a", &[2])])).is_empty());
-        let lines = news.of(&set(5, vec![cohort("a", &[])]));
+        assert!(changes.update(&set(3, vec![cohort("a", &[2])])).is_empty());
+        assert!(changes.update(&set(4, vec![cohort("a", &[2])])).is_empty());
+        let lines = changes.update(&set(5, vec![cohort("a", &[])]));
         assert_eq!(lines, ["policy v5: cohort a quorum met, culprits: none"]);
     }
 
     #[test]
-    fn versions_may_start_again_with_a_new_collector() {
-        let mut news = PolicyNews::default();
-        news.of(&set(30, vec![]));
-        assert_eq!(news.of(&set(1, vec![cohort("a", &[2])])).len(), 1);
-        assert_eq!(news.version(), Some(1));
+    fn versions_may_restart_with_a_new_collector() {
+        let mut changes = PolicyChanges::default();
+        changes.update(&set(30, vec![]));
+        assert_eq!(changes.update(&set(1, vec![cohort("a", &[2])])).len(), 1);
+        assert_eq!(changes.version(), Some(1));
     }
 
     #[test]
-    fn the_cohort_of_the_own_role_decides_how_much_is_sampled() {
+    fn the_cohort_of_the_own_role_determines_the_sampling() {
         let role = Role::new(0xab);
         let sampled = |key: &str, sample_mod| CohortPolicy {
             sample_mod,
             ..cohort(&format!("{key}/{role}"), &[])
         };
         let set = set(1, vec![sampled("other", 8), sampled("job", 16)]);
-        let asked = |role, job| Settings::of(&set, role, job).sample_mod;
-        assert_eq!(asked(Some(role), Some("job")), 16);
-        // While the role is not known: as the first cohort asks.
-        assert_eq!(asked(None, Some("job")), 8);
+        let sample_mod = |role, job| Settings::for_process(&set, role, job).sample_mod;
+        assert_eq!(sample_mod(Some(role), Some("job")), 16);
+        // While the role is unknown, the first cohort counts.
+        assert_eq!(sample_mod(None, Some("job")), 8);
     }
 
     #[test]
-    fn a_job_whose_name_begins_alike_is_another_one() {
+    fn jobs_with_a_common_name_prefix_are_distinct() {
         let role = Role::new(0xab);
         let key = |job| cohort_key(Some(role), job).unwrap();
         let all = ["train-2", "my-train"].map(|job| cohort(&key(Some(job)), &[]));
         let mut set = set(1, all.to_vec());
-        assert_eq!(own_cohort(&set, &key(Some("train"))), None);
-        // A process that does not know its job is compared with others that do not.
-        assert_eq!(own_cohort(&set, &key(None)), None);
+        assert_eq!(find_cohort(&set, &key(Some("train"))), None);
+        // A process without a known job is compared with others without one.
+        assert_eq!(find_cohort(&set, &key(None)), None);
         set.cohorts.push(cohort(&key(Some("train")), &[]));
-        let own = own_cohort(&set, &key(Some("train")));
+        let own = find_cohort(&set, &key(Some("train")));
         assert_eq!(own, set.cohorts.last());
         assert_eq!(cohort_key(None, Some("train")), None);
     }
 
     #[test]
-    fn a_modulus_by_which_nothing_would_be_sampled_is_not_believed() {
-        let asked = |sample_mod| {
+    fn an_unusable_modulus_is_replaced_by_the_default() {
+        let sample_mod = |sample_mod| {
             let cohort = CohortPolicy {
                 sample_mod,
                 ..cohort("a", &[])
             };
-            Settings::of(&set(1, vec![cohort]), None, None).sample_mod
+            Settings::for_process(&set(1, vec![cohort]), None, None).sample_mod
         };
-        assert_eq!(asked(MAX_MODULUS), MAX_MODULUS);
+        assert_eq!(sample_mod(MAX_MODULUS), MAX_MODULUS);
         for unusable in [0, MAX_MODULUS + 1, u32::MAX] {
-            assert_eq!(asked(unusable), DEFAULT_MODULUS);
+            assert_eq!(sample_mod(unusable), DEFAULT_MODULUS);
         }
     }
 
     #[test]
-    fn a_line_lists_a_few_culprits_and_shows_no_control_characters() {
+    fn a_log_line_lists_few_culprits_and_has_no_control_characters() {
         let ranks: Vec<u32> = (0..2_000).collect();
         let key = format!("\u{1b}[2J\u{202e}{}", "k".repeat(3_000));
-        let lines = PolicyNews::default().of(&set(1, vec![cohort(&key, &ranks)]));
+        let lines = PolicyChanges::default().update(&set(1, vec![cohort(&key, &ranks)]));
         let line = &lines[0];
         assert!(line.contains("14, 15 and 1984 more"), "{line}");
         assert!(
@@ -230,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_not_a_policy() {
+    fn garbage_is_rejected() {
         assert!(decode(&[0xff; 7]).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! Sums observations of one process up into blocks. Pure: observations in, points out.
+//! Aggregation of one process's observations into blocks. Pure: observations in, points out.
 //!
-//! Every communicator has its own blocks. Those of the busiest one also carry what is measured of
-//! the process as a whole: host gap, blocked time, arrivals and period.
+//! Every communicator has its own blocks. Those of the busiest one also carry what is measured for
+//! the whole process: host gap, blocked time, arrivals and period.
 
 mod block;
 mod device;
@@ -16,82 +16,83 @@ use crate::discover::{Comm, CommIndex};
 use crate::event::Activity;
 use crate::exemplar::is_sampled;
 use crate::iteration::Pattern;
-use crate::iteration_pattern::Rhythm;
-use crate::rollup::block::{BlockSize, Open, Whole};
-use crate::rollup::device::Running;
+use crate::iteration_pattern::IterationPattern;
+use crate::rollup::block::{BlockSize, OpenBlock, ProcessTotals};
+use crate::rollup::device::RunningBlocks;
 use crate::rollup::elapsed::Elapsed;
 use crate::signal::{Anchor, Block, Point, Source, Value, millis};
 
-/// What the rest of the pipeline knows of the process when an observation is rolled up.
+/// Context of the process when an observation is rolled up.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// Its communicators.
+    /// Communicators of the process.
     pub comms: &'a [Comm],
-    /// What it repeats.
-    pub rhythm: &'a Rhythm,
-    /// One operation in so many is sampled.
+    /// Iteration pattern of the process.
+    pub iteration_pattern: &'a IterationPattern,
+    /// Sampling modulus.
     pub sample_mod: u32,
 }
 
-/// Rolls up one process from the moment at which block sizes are known.
+/// Rollup of one process, once block sizes are known.
 #[derive(Debug)]
 pub struct Rollup {
     primary: CommIndex,
     exponents: BTreeMap<CommIndex, u32>,
-    open: BTreeMap<CommIndex, Open>,
-    running: Running,
+    open: BTreeMap<CommIndex, OpenBlock>,
+    running: RunningBlocks,
     completions: Completions,
     last_completion: Option<Completion>,
     elapsed: Elapsed,
-    most_ns: u64,
+    max_ns: u64,
     blocks: u64,
     broken: u64,
     points: Vec<Point>,
 }
 
 impl Rollup {
-    /// Starts with the busiest communicator and block sizes as exponents of two. Communicators
-    /// without a size get blocks of one operation: they are used so rarely that a point per
-    /// operation costs less than waiting for more. A block that lasts longer than `most_ns` ends early.
-    pub fn new(primary: CommIndex, exponents: BTreeMap<CommIndex, u32>, most_ns: u64) -> Self {
+    /// Creates a rollup with the busiest communicator and block sizes as exponents of two.
+    /// Communicators without a size get blocks of one operation: they are used so rarely that a
+    /// point per operation costs less than waiting for more. A block that lasts longer than
+    /// `max_ns` ends early.
+    pub fn new(primary: CommIndex, exponents: BTreeMap<CommIndex, u32>, max_ns: u64) -> Self {
         Self {
             primary,
             exponents,
             open: BTreeMap::new(),
-            running: Running::default(),
+            running: RunningBlocks::default(),
             completions: Completions::new(primary),
             last_completion: None,
             elapsed: Elapsed::default(),
-            most_ns,
+            max_ns,
             blocks: 0,
             broken: 0,
             points: Vec::new(),
         }
     }
 
-    /// The communicator whose blocks stand for the process.
+    /// Returns the communicator whose blocks represent the process.
     pub fn primary(&self) -> CommIndex {
         self.primary
     }
 
-    /// Takes the next observation.
+    /// Processes the next observation.
     pub fn observe(&mut self, observation: &Observation, view: View<'_>) {
         let completion = self.completions.observe(observation);
         match observation {
-            Observation::Issued(issued) => self.issued(issued, view),
+            Observation::Issued(issued) => self.on_issued(issued, view),
             Observation::WaitBegan { .. } => {}
             Observation::Active(activity) => {
-                if let Some(whole) = self.whole() {
-                    whole.activity.add(activity);
+                if let Some(totals) = self.totals() {
+                    totals.activity.add(activity);
                 }
             }
-            Observation::Waited(waited) => self.waited(waited, completion, view),
-            Observation::Ran(ran) => self.ran(ran, view),
-            Observation::Inside { inside_ns } => self.inside(*inside_ns),
+            Observation::Waited(waited) => self.on_waited(waited, completion, view),
+            Observation::Completed(completed) => self.on_completed(completed, view),
+            Observation::TransferTime { exclusive_ns } => self.add_kernel_time(*exclusive_ns),
         }
     }
 
-    /// Closes all open blocks where they are.
+    /// Closes all open blocks as they are.
     pub fn finish(&mut self, view: View<'_>) {
         self.close_running(view);
         while let Some((comm, open)) = self.open.pop_first() {
@@ -99,23 +100,23 @@ impl Rollup {
         }
     }
 
-    /// The points of the blocks closed since the last call.
+    /// Returns the points of the blocks closed since the last call.
     pub fn take_points(&mut self) -> Vec<Point> {
         std::mem::take(&mut self.points)
     }
 
-    /// Number of blocks closed.
+    /// Returns the number of closed blocks.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Number of blocks left out, because something of them was not seen.
+    /// Returns the number of blocks discarded because a part of them was not seen.
     pub fn broken(&self) -> u64 {
         self.broken
     }
 
-    /// Gives up the open blocks: what was lost may have belonged to any of them.
-    pub fn lost(&mut self) {
+    /// Marks all open blocks as broken: the lost events may have belonged to any of them.
+    pub fn on_loss(&mut self) {
         for open in self.open.values_mut() {
             open.is_broken = true;
         }
@@ -123,28 +124,29 @@ impl Rollup {
         self.elapsed = Elapsed::default();
     }
 
-    /// Gives up the blocks of a communicator that have operations from a number on: others have these numbers.
-    pub fn renumbered(&mut self, comm: CommIndex, from_seq: u64) {
+    /// Marks the blocks of a communicator that contain operations from `from_seq` on as broken:
+    /// these numbers are reassigned.
+    pub fn on_renumber(&mut self, comm: CommIndex, from_seq: u64) {
         let open = self.open.get_mut(&comm).into_iter();
-        for open in open.chain(self.running.of(comm)) {
+        for open in open.chain(self.running.blocks_of(comm)) {
             open.is_broken |= open.seq_last >= from_seq;
         }
-        self.running.renumbered(comm, from_seq);
+        self.running.on_renumber(comm, from_seq);
         if comm == self.primary {
             self.last_completion = None;
             self.elapsed = Elapsed::default();
         }
     }
 
-    fn issued(&mut self, issued: &Issued, view: View<'_>) {
+    fn on_issued(&mut self, issued: &Issued, view: View<'_>) {
         let at = issued.at;
         if self
             .open
             .get(&at.comm)
-            .is_some_and(|open| !open.takes(at.seq, issued.entry_ns))
+            .is_some_and(|open| !open.accepts(at.seq, issued.entry_ns))
             && let Some(mut open) = self.open.remove(&at.comm)
         {
-            // What is missing may be its end.
+            // The missing operations may be its end.
             open.is_broken |= issued.missed > 0;
             self.retire(at.comm, open, view);
         }
@@ -155,27 +157,28 @@ impl Rollup {
             });
             let size = BlockSize {
                 exponent: self.exponents.get(&at.comm).copied().unwrap_or(0),
-                most_ns: self.most_ns,
+                max_ns: self.max_ns,
             };
-            self.open.insert(at.comm, Open::new(size, issued, anchor));
+            self.open
+                .insert(at.comm, OpenBlock::new(size, issued, anchor));
         }
         if at.comm == self.primary {
-            self.elapsed.issued(issued);
+            self.elapsed.record(issued);
         }
         if let Some(open) = self.open.get_mut(&at.comm) {
-            open.issued(issued);
+            open.add_issued(issued);
         }
-        if let (Some(gap_ns), Some(whole)) = (issued.host_gap_ns, self.whole()) {
-            whole.host_gap.add(millis(gap_ns));
+        if let (Some(gap_ns), Some(totals)) = (issued.host_gap_ns, self.totals()) {
+            totals.host_gap.add(millis(gap_ns));
         }
     }
 
-    fn waited(&mut self, waited: &Waited, completion: Option<Completion>, view: View<'_>) {
-        if let Some(whole) = self.whole() {
+    fn on_waited(&mut self, waited: &Waited, completion: Option<Completion>, view: View<'_>) {
+        if let Some(totals) = self.totals() {
             if waited.blocked_ns > 0 {
-                whole.blocked.add(millis(waited.blocked_ns));
+                totals.blocked.add(millis(waited.blocked_ns));
             }
-            whole.completion = completion.or(whole.completion);
+            totals.completion = completion.or(totals.completion);
         }
         self.last_completion = completion.or(self.last_completion);
         let Some(at) = waited.covers else { return };
@@ -184,15 +187,17 @@ impl Rollup {
             .get(at.comm.position())
             .is_some_and(|comm| is_sampled(comm.id, at.seq, view.sample_mod));
         if let Some(open) = self.open.get_mut(&at.comm) {
-            open.waited(at, waited, sampled);
+            open.add_wait(at, waited, sampled);
         }
     }
 
-    fn whole(&mut self) -> Option<&mut Whole> {
-        self.open.get_mut(&self.primary).map(|open| &mut open.whole)
+    fn totals(&mut self) -> Option<&mut ProcessTotals> {
+        self.open
+            .get_mut(&self.primary)
+            .map(|open| &mut open.totals)
     }
 
-    fn close(&mut self, index: CommIndex, mut open: Open, view: View<'_>) {
+    fn close(&mut self, index: CommIndex, mut open: OpenBlock, view: View<'_>) {
         Self::settle(&mut open);
         let Some(comm) = view.comms.get(index.position()) else {
             return;
@@ -200,7 +205,7 @@ impl Rollup {
         if open.is_broken {
             self.broken += 1;
             if index == self.primary {
-                self.elapsed.restart(open.whole.completion);
+                self.elapsed.restart(open.totals.completion);
             }
             return;
         }
@@ -214,13 +219,13 @@ impl Rollup {
             seq_first: open.seq_first,
             seq_last: open.seq_last,
             iterations: self.iterations(index, &open, view),
-            role: view.rhythm.role(),
+            role: view.iteration_pattern.role(),
         };
         if index == self.primary {
-            self.close_whole(&block, &open, view);
+            self.close_totals(&block, &open, view);
         }
-        self.close_ran(&block, index, &mut open);
-        let (arrival, anchor) = (open.whole.arrival, open.whole.anchor);
+        self.close_device_part(&block, index, &mut open);
+        let (arrival, anchor) = (open.totals.arrival, open.totals.anchor);
         let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
         for (op, wait) in open.waits {
             let block = Block {
@@ -236,7 +241,8 @@ impl Rollup {
                 value,
             });
         }
-        // The collector takes the arrival as the sign that the rank has told all of a block, so it comes last.
+        // The collector takes the arrival as the sign that the rank has reported all of a block, so
+        // it comes last.
         if index == self.primary {
             self.points.push(Point {
                 metric: metric::ARRIVAL,
@@ -252,8 +258,8 @@ impl Rollup {
         }
     }
 
-    fn close_whole(&mut self, block: &Block, open: &Open, view: View<'_>) {
-        let whole = &open.whole;
+    fn close_totals(&mut self, block: &Block, open: &OpenBlock, view: View<'_>) {
+        let totals = &open.totals;
         let mut push = |metric, value| {
             let (start_ns, time_ns) = (open.first_entry_ns, open.last_entry_ns);
             self.points.push(Point {
@@ -264,54 +270,54 @@ impl Rollup {
                 value,
             });
         };
-        for (metric, amount) in evidence(&whole.activity) {
+        for (metric, amount) in evidence(&totals.activity) {
             push(metric, Value::Increase(amount));
         }
-        if whole.host_gap.count > 0 {
-            push(metric::HOST_GAP, Value::from(whole.host_gap));
+        if totals.host_gap.count > 0 {
+            push(metric::HOST_GAP, Value::from(totals.host_gap));
         }
-        if whole.blocked.count > 0 {
-            push(metric::BLOCKED, Value::from(whole.blocked));
+        if totals.blocked.count > 0 {
+            push(metric::BLOCKED, Value::from(totals.blocked));
         }
         self.close_elapsed(block, open, view);
     }
 
-    /// Says how long the operations up to the last completion took, and of iterations each of them.
-    fn close_elapsed(&mut self, block: &Block, open: &Open, view: View<'_>) {
+    /// Reports the time of the operations up to the last completion, and the time per iteration.
+    fn close_elapsed(&mut self, block: &Block, open: &OpenBlock, view: View<'_>) {
         let issued = Completion {
             seq: open.seq_last,
             return_ns: open.last_entry_ns,
         };
-        let Some(stretch) = self.elapsed.advance(open.whole.completion, issued) else {
+        let Some(interval) = self.elapsed.advance(open.totals.completion, issued) else {
             return;
         };
-        let pattern = view.rhythm.pattern();
-        let iterations = pattern.map(|pattern| pattern.iterations(&stretch.signatures));
-        let elapsed_ms = millis(stretch.to_ns - stretch.from_ns);
+        let pattern = view.iteration_pattern.pattern();
+        let iterations = pattern.map(|pattern| pattern.iterations(&interval.signatures));
+        let elapsed_ms = millis(interval.to_ns - interval.from_ns);
         let block = Block {
-            seq_first: stretch.seq_first,
-            seq_last: stretch.seq_last,
+            seq_first: interval.seq_first,
+            seq_last: interval.seq_last,
             iterations: iterations.filter(|iterations| *iterations > 0.0),
             ..block.clone()
         };
         let mut push = |metric, value| {
             self.points.push(Point {
                 metric,
-                start_ns: stretch.from_ns,
-                time_ns: stretch.to_ns,
+                start_ns: interval.from_ns,
+                time_ns: interval.to_ns,
                 block: block.clone(),
                 value,
             });
         };
-        // A period covers iterations only: how long other operations took is not known.
+        // A period covers iterations only: the time of other operations is not known.
         let is_own = |pattern: &Pattern| {
-            let mut signatures = stretch.signatures.keys();
+            let mut signatures = interval.signatures.keys();
             signatures.all(|signature| pattern.signatures.contains_key(signature))
         };
         if let Some(iterations) = block.iterations.filter(|_| pattern.is_some_and(is_own)) {
             push(metric::PERIOD, Value::Gauge(elapsed_ms / iterations));
         }
-        let mix = stretch.mix;
+        let mix = interval.mix;
         let ms = elapsed_ms;
         push(metric::ELAPSED, Value::Elapsed { ms, mix });
     }
@@ -320,20 +326,20 @@ impl Rollup {
         clippy::cast_precision_loss,
         reason = "operations of one block stay below 2^53"
     )]
-    fn iterations(&self, comm: CommIndex, open: &Open, view: View<'_>) -> Option<f64> {
-        if comm == self.primary && view.rhythm.repeats_nothing() {
-            // What repeats nothing goes forward by operations.
+    fn iterations(&self, comm: CommIndex, open: &OpenBlock, view: View<'_>) -> Option<f64> {
+        if comm == self.primary && view.iteration_pattern.repeats_nothing() {
+            // A process without iterations is measured in operations.
             return Some((open.seq_last - open.seq_first + 1) as f64);
         }
         if comm == self.primary {
-            return open.iterations(view.rhythm.pattern()?);
+            return open.iterations(view.iteration_pattern.pattern()?);
         }
-        let per_iteration = view.rhythm.profile()?.ops.get(&comm)?;
+        let per_iteration = view.iteration_pattern.profile()?.ops.get(&comm)?;
         Some((open.seq_last - open.seq_first + 1) as f64 / per_iteration)
     }
 }
 
-/// The evidence metrics of one block, those that the source can see.
+/// Returns the evidence metrics of one block that the source can see.
 #[expect(
     clippy::cast_precision_loss,
     reason = "bytes and counts of one block stay below 2^53"

@@ -1,5 +1,5 @@
-//! What the agent reports: points about blocks of operations. Times are nanoseconds on the clock of
-//! the source until they leave the agent.
+//! Points that the agent reports about blocks of operations. Times are nanoseconds of the source's
+//! clock until they leave the agent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,12 +28,13 @@ impl fmt::Display for CommId {
     }
 }
 
-/// Role signature: hash of what a rank does in one iteration. Ranks with equal roles are comparable.
+/// Role signature: hash of the operations of a rank in one iteration. Ranks with equal roles are
+/// comparable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Role(u64);
 
 impl Role {
-    /// The role of all processes that repeat nothing, such as those that answer requests.
+    /// Role of all processes without iterations, such as inference servers.
     pub const WITHOUT_ITERATIONS: Self = Self(u64::MAX);
 
     /// Wraps the hash.
@@ -48,18 +49,18 @@ impl fmt::Display for Role {
     }
 }
 
-/// One data point.
+/// Data point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// Name of the metric, from `fleet_proto::metric`.
     pub metric: &'static str,
-    /// Start of what it covers, nanoseconds.
+    /// Start of the covered period, nanoseconds.
     pub start_ns: u64,
-    /// End of what it covers, nanoseconds.
+    /// End of the covered period, nanoseconds.
     pub time_ns: u64,
-    /// The operations that it covers.
+    /// Operations covered.
     pub block: Block,
-    /// What was measured.
+    /// Measured value.
     pub value: Value,
 }
 
@@ -68,63 +69,64 @@ pub struct Point {
 pub struct Block {
     /// The communicator.
     pub comm: CommId,
-    /// The reporting rank within it.
+    /// Reporting rank within the communicator.
     pub comm_rank: u32,
-    /// Its ranks.
+    /// Number of ranks of the communicator.
     pub comm_nranks: u32,
-    /// Who measured.
+    /// Origin of the measurement.
     pub source: Source,
-    /// The operation that the point is about, or the most frequent one.
+    /// Operation of the point, or the most frequent one.
     pub op: Op,
     /// First sequence number, inclusive.
     pub seq_first: u64,
     /// Last sequence number, inclusive.
     pub seq_last: u64,
-    /// Iterations that the operations make up, when known.
+    /// Number of iterations that the operations amount to, if known.
     pub iterations: Option<f64>,
-    /// The reporting rank's role, when known.
+    /// Role of the reporting rank, if known.
     pub role: Option<Role>,
 }
 
-/// Who measured.
+/// Origin of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// The host saw calls.
+    /// Library calls seen on the host.
     Host,
-    /// The GPU took times.
+    /// Timers of the GPU.
     Device,
 }
 
-/// What a point measures.
+/// Value of a point.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// One value, milliseconds.
+    /// Single value, milliseconds.
     Gauge(f64),
-    /// How long operations took from one completion to the next.
+    /// Time that operations took from one completion to the next.
     Elapsed {
         /// Milliseconds.
         ms: f64,
-        /// What they were.
+        /// Classes of the operations.
         mix: Mix,
     },
-    /// What the block added, in the unit that the metric's name ends with.
+    /// Increase during the block, in the unit given by the metric's name.
     Increase(f64),
-    /// How far a process has come on a communicator.
+    /// Progress of a process on a communicator.
     Issued {
-        /// Operations since the communicator was made.
+        /// Operations since the communicator was created.
         total: u64,
-        /// How long a thread has been blocked in its present synchronisation with the GPU, milliseconds.
+        /// Time for which a thread has been blocked in its current synchronization with the GPU,
+        /// milliseconds.
         waiting_ms: f64,
-        /// Whether the process is stopped, by a signal or a debugger.
+        /// Set while the process is stopped by a signal or a debugger.
         is_stopped: bool,
     },
-    /// A summary of samples, with some of the samples themselves.
+    /// Summary of samples, with selected samples.
     Summary {
-        /// Count, sum and extremes.
+        /// Count, sum, minimum and maximum.
         summary: Summary,
         /// Selected samples.
         exemplars: Vec<Exemplar>,
-        /// The completion that the samples are relative to.
+        /// Completion to which the samples are relative.
         anchor: Option<Anchor>,
     },
 }
@@ -139,18 +141,19 @@ impl From<Summary> for Value {
     }
 }
 
-/// What an operation does, coarse enough that there are few of them in a job: those of one class take about the same time.
+/// Class of operations, coarse enough that a job has few of them: operations of one class take
+/// about the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpClass {
     op: Op,
     datatype: u32,
-    /// Binary logarithm of the elements, rounded down.
+    /// Base-2 logarithm of the number of elements, rounded down.
     size: u32,
 }
 
 impl OpClass {
     /// The class of an operation.
-    pub fn of(operation: Operation) -> Self {
+    pub fn from_operation(operation: Operation) -> Self {
         Self {
             op: operation.op,
             datatype: operation.datatype,
@@ -165,12 +168,12 @@ impl fmt::Display for OpClass {
     }
 }
 
-/// How many operations of each class.
+/// Number of operations of each class.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mix(BTreeMap<OpClass, u64>);
 
 impl Mix {
-    /// Classes that are named; what is rarer goes by one name.
+    /// Maximum number of named classes; rarer ones are counted as `other`.
     const MAX_NAMED: usize = 12;
 
     /// Adds an operation.
@@ -179,7 +182,7 @@ impl Mix {
     }
 }
 
-/// `AllReduce.7.21=90 AllGather.4.0=2`, the most frequent first.
+/// Formats as `AllReduce.7.21=90 AllGather.4.0=2`, the most frequent class first.
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut classes: Vec<(&OpClass, &u64)> = self.0.iter().collect();
@@ -196,16 +199,16 @@ impl fmt::Display for Mix {
     }
 }
 
-/// Count, sum and extremes of samples in milliseconds.
+/// Count, sum, minimum and maximum of samples in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Summary {
     /// Number of samples.
     pub count: u64,
-    /// Their sum, milliseconds.
+    /// Sum, milliseconds.
     pub sum_ms: f64,
-    /// The smallest, milliseconds; 0 without samples.
+    /// Minimum, milliseconds; 0 without samples.
     pub min_ms: f64,
-    /// The largest, milliseconds; 0 without samples.
+    /// Maximum, milliseconds; 0 without samples.
     pub max_ms: f64,
 }
 
@@ -222,27 +225,27 @@ impl Summary {
     }
 }
 
-/// One sampled operation.
+/// Sampled operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Exemplar {
-    /// Its sequence number.
+    /// Sequence number.
     pub seq: u64,
-    /// When its wait ended, nanoseconds.
+    /// End of its wait, nanoseconds.
     pub time_ns: u64,
-    /// How long the rank was blocked for it, milliseconds.
+    /// Time for which the rank was blocked by it, milliseconds.
     pub wait_ms: f64,
 }
 
-/// Ties the arrival times of a block to a completion that all ranks share.
+/// Reference of a block's arrival times: a completion that all ranks share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Anchor {
     /// Sequence number of the last operation known to be complete.
     pub seq: u64,
-    /// From the completion to the block's first operation, milliseconds.
+    /// Time from the completion to the block's first operation, milliseconds.
     pub offset_ms: f64,
 }
 
-/// Nanoseconds as milliseconds.
+/// Converts nanoseconds to milliseconds.
 #[expect(
     clippy::cast_precision_loss,
     reason = "2^53 ns are 104 days, far above any duration here"

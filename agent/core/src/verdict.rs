@@ -1,4 +1,4 @@
-//! What a process holds of itself between two policies: plain data.
+//! Self-verdicts of a process between two policies: plain data.
 
 use std::fmt;
 
@@ -6,34 +6,34 @@ use fleet_proto::attribute;
 
 use crate::signal::Block;
 
-/// A change of what a process holds of itself.
+/// Change of a process's verdict on itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelfVerdict {
-    /// End of the block that brought the change, nanoseconds on the host's wall clock.
+    /// End of the block that caused the change, nanoseconds of the host's wall clock.
     pub time_ns: u64,
-    /// That block.
+    /// Block that caused the change.
     pub block: Block,
-    /// What changed.
+    /// New state.
     pub state: State,
-    /// What the process was compared with.
+    /// Reference of the comparison.
     pub mode: Mode,
-    /// The comparison; none when nothing was there to compare with.
+    /// Result of the comparison; `None` when there was no reference.
     pub measure: Option<Measure>,
-    /// Version of the policy set that was used; none without one.
+    /// Version of the policy set used; `None` without one.
     pub policy_version: Option<u64>,
 }
 
-/// Whether a process holds itself to be a straggler.
+/// State of a self-verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// From now on, or still, but by another mode.
+    /// Straggler from now on, or still but by another mode.
     Raised,
-    /// No longer.
+    /// No longer a straggler.
     Cleared,
 }
 
 impl State {
-    /// The value of the attribute `fleet.straggler.state`.
+    /// Returns the value of the attribute `fleet.straggler.state`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Raised => attribute::STATE_RAISED,
@@ -42,21 +42,21 @@ impl State {
     }
 }
 
-/// What a process compares itself with.
+/// Reference that a process compares itself with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// Its cohort, by a policy in force.
+    /// Its cohort, by a valid policy.
     Fleet,
-    /// Its cohort, by a policy that has run out and is not yet too old.
+    /// Its cohort, by a policy that has expired but is not too old.
     Stale,
-    /// Its own past. This cannot tell a slow rank from a slow cohort.
+    /// Its own history. This cannot distinguish a slow rank from a slow cohort.
     Local,
-    /// Nothing: there is no usable policy and too little past.
+    /// Nothing: no usable policy and too little history.
     None,
 }
 
 impl Mode {
-    /// The value of the attribute `fleet.straggler.mode`.
+    /// Returns the value of the attribute `fleet.straggler.mode`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fleet => attribute::MODE_FLEET,
@@ -67,24 +67,24 @@ impl Mode {
     }
 }
 
-/// How late a process is.
+/// Lateness of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measure {
-    /// Behind the centre, milliseconds per iteration; negative when ahead.
+    /// Lag behind the center, milliseconds per iteration; negative when ahead.
     pub lag_ms: f64,
-    /// The same in standard deviations.
+    /// Lag in standard deviations.
     pub z: f64,
-    /// The same as a share of one iteration.
+    /// Lag as a fraction of one iteration.
     pub effect_ratio: f64,
 }
 
 impl fmt::Display for SelfVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = match self.state {
-            State::Raised => "holds itself to be a straggler",
-            State::Cleared => "no longer holds itself to be a straggler",
+        let change = match self.state {
+            State::Raised => "classifies itself as a straggler",
+            State::Cleared => "no longer classifies itself as a straggler",
         };
-        write!(f, "{said} (mode {}", self.mode.name())?;
+        write!(f, "{change} (mode {}", self.mode.name())?;
         if let Some(version) = self.policy_version {
             write!(f, ", policy v{version}")?;
         }
@@ -100,24 +100,24 @@ impl fmt::Display for SelfVerdict {
                 "): host gap {lag_ms:.2} ms late, z {z:.1}, {percent:.1} % of an iteration"
             )
         } else {
-            write!(f, "): nothing to compare with")
+            write!(f, "): no reference to compare with")
         }
     }
 }
 
-/// How often a process judged itself, and what came of it.
+/// Number of self-judgements of a process and their results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Blocks that were judged.
+    /// Blocks judged.
     pub blocks: u64,
-    /// Times that the process began to hold itself to be a straggler, or went on by another mode.
+    /// Number of times the verdict was raised, or continued by another mode.
     pub raised: u64,
-    /// Times that it ceased to.
+    /// Number of times the verdict was cleared.
     pub cleared: u64,
 }
 
 impl Tally {
-    /// Adds another process's.
+    /// Adds the counts of another process.
     pub fn add(&mut self, other: &Self) {
         self.blocks += other.blocks;
         self.raised += other.raised;

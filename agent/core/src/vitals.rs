@@ -1,4 +1,4 @@
-//! How an agent itself is doing: plain data.
+//! State and counters of the agent itself: plain data.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -6,45 +6,45 @@ use std::time::Duration;
 
 use fleet_proto::metric;
 
-/// How an agent is doing at one moment. Counts are since the agent was started.
+/// State of an agent at one moment. Counters start with the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vitals {
-    /// Events that were seen, by the name of their source.
+    /// Events seen, by source name.
     pub events: BTreeMap<&'static str, u64>,
-    /// What the programs could not tell.
+    /// Losses of the BPF programs.
     pub lost: LostEvents,
-    /// Processes that are traced now.
+    /// Processes traced now.
     pub processes: u64,
-    /// Operations on communicators that were made before tracing began.
+    /// Operations on communicators that were created before tracing began.
     pub unknown_comm_ops: u64,
-    /// Blocks of operations that were left out, because something of them was not seen.
+    /// Blocks discarded because a part of them was not seen.
     pub broken_blocks: u64,
-    /// What is missing of operations on GPUs.
+    /// Losses of operations on GPUs.
     pub gpu_lost: LostOperations,
-    /// What became of points.
+    /// Delivery counters of points.
     pub points: PointCounts,
-    /// Bytes of points that wait on disk to be sent.
+    /// Bytes of points spooled on disk.
     pub spool_bytes: u64,
-    /// Version of the policy set in use; none before the first one.
+    /// Version of the policy set in use; `None` before the first one.
     pub policy_version: Option<u64>,
-    /// Policy sets that asked for a sampling that is not believed.
+    /// Policy sets with an implausible sampling modulus.
     pub implausible_policies: u64,
-    /// Clients of the hook socket that are connected.
+    /// Connected clients of the hook socket.
     pub hook_clients: u64,
-    /// Clients of the hook socket that were cut off because they fell behind.
+    /// Clients of the hook socket that were disconnected because they fell behind.
     pub hook_clients_dropped: u64,
-    /// Time that the agent has spent on CPUs.
+    /// CPU time of the agent.
     pub cpu: Duration,
-    /// Memory that the agent holds, bytes.
+    /// Resident memory of the agent, bytes.
     pub rss_bytes: u64,
 }
 
-/// What the programs had no room for or could not read, by what it was.
+/// Losses of the BPF programs by cause: full buffers and tables, and unreadable arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LostEvents {
-    /// Events: the ring to the agent was full.
+    /// Events: the ring buffer to the agent was full.
     pub ring: u64,
-    /// Calls: too many lasted at once.
+    /// Calls: too many in flight at once.
     pub in_flight: u64,
     /// Communicators.
     pub comms: u64,
@@ -52,23 +52,23 @@ pub struct LostEvents {
     pub traced: u64,
     /// Threads.
     pub threads: u64,
-    /// Sums of calls.
+    /// Call counters.
     pub sums: u64,
-    /// Sums of what the kernel did.
+    /// Host activity counters.
     pub host_sums: u64,
-    /// Arguments behind pointers.
+    /// Arguments behind pointers that could not be read.
     pub unreadable: u64,
-    /// Files that were not looked into when they were mapped, because too many were.
+    /// Files that were not inspected when they were mapped, because of the rate limit.
     pub files: u64,
 }
 
 impl LostEvents {
-    /// Everything that an event is missing for.
+    /// Returns the losses that cost events.
     pub fn events(&self) -> u64 {
         self.ring.saturating_add(self.in_flight)
     }
 
-    /// Everything else: what events and their explanation rest on.
+    /// Returns all other losses: those that cost evidence.
     pub fn evidence(&self) -> u64 {
         let counts = [
             self.comms,
@@ -83,18 +83,19 @@ impl LostEvents {
     }
 }
 
-/// Operations on GPUs that are missing, or whose times are, by why.
+/// Operations on GPUs that are missing or lack times, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LostOperations {
-    /// The profiler plugin left them out, since it was loaded.
+    /// Dropped by the profiler plugin since it was loaded.
     pub plugin: u64,
-    /// Their times were those of another one: they would have begun before they were enqueued.
+    /// Times of another operation: they would have begun before they were enqueued.
     pub implausible: u64,
-    /// Their end was that of a later one, or they lie among many of which it was.
+    /// End of a later operation, or among many such ends.
     pub overwritten: u64,
-    /// Times of their communicator are not used any more: most were those of an earlier operation.
+    /// Times of a communicator that are no longer used, since most were those of an earlier
+    /// operation.
     pub counter_lost: u64,
-    /// Nobody knows their communicator: it was made before tracing began, for one.
+    /// Unknown communicator, for example one created before tracing began.
     pub unknown_comm: u64,
 }
 
@@ -108,20 +109,20 @@ impl AddAssign for LostOperations {
     }
 }
 
-/// What became of points.
+/// Delivery counters of points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PointCounts {
-    /// Points that were made.
+    /// Points created.
     pub made: u64,
-    /// Points that the collector has.
+    /// Points acknowledged by the collector.
     pub sent: u64,
-    /// Points that the collector will never have.
+    /// Points dropped for good.
     pub dropped: u64,
 }
 
-/// What a host reports of its agent to Echo: names of metrics, and how much each rose from `before` to `now`. What did not
-/// rise is reported, too: it says that somebody counts.
-pub fn reported(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 5] {
+/// Returns the counters that an agent reports to Echo: metric names and their increases from
+/// `before` to `now`. Zero increases are included: they show that the agent counts.
+pub fn counter_increases(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 5] {
     type Count = fn(&Vitals) -> u64;
     let counts: [(&str, Count); 5] = [
         (metric::EVENTS_LOST, |vitals| vitals.lost.events()),
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reported_is_the_rise_since_the_last_time() {
+    fn counters_are_reported_as_increases_since_the_last_report() {
         let before = Vitals {
             lost: LostEvents {
                 ring: 5,
@@ -157,11 +158,11 @@ mod tests {
             ("fleet.agent.unknown_comm_ops", 0),
             ("fleet.agent.broken_blocks", 0),
         ];
-        assert_eq!(reported(&before, &now), expected);
+        assert_eq!(counter_increases(&before, &now), expected);
     }
 
     #[test]
-    fn counts_never_fall_or_overflow() {
+    fn increases_are_never_negative_and_never_overflow() {
         let lost = LostEvents {
             ring: u64::MAX,
             in_flight: 1,
@@ -173,7 +174,7 @@ mod tests {
             lost,
             ..Vitals::default()
         };
-        let rises = |before, now| reported(before, now).map(|(_, rise)| rise);
+        let rises = |before, now| counter_increases(before, now).map(|(_, rise)| rise);
         let none = Vitals::default();
         assert_eq!(rises(&none, &most), [u64::MAX, u64::MAX, 0, 0, 0]);
         assert_eq!(rises(&most, &none), [0, 0, 0, 0, 0]);

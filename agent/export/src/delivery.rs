@@ -1,5 +1,5 @@
-//! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order; and beside it a lane
-//! for the verdicts of the processes, which holds nothing up.
+//! Delivery of one agent instance: a bounded queue, one batch in flight, retries in order;
+//! self-verdicts are delivered in parallel and never delay points.
 
 pub(crate) mod acknowledgement;
 pub(crate) mod attempts;
@@ -12,27 +12,27 @@ use std::time::Duration;
 
 use fleet_agent_core::batch::Batch;
 use thiserror::Error;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
-use crate::delivery::acknowledgement::Ledger;
-use crate::delivery::attempts::attempts;
+use crate::delivery::acknowledgement::AckTracker;
+use crate::delivery::attempts::deliver_with_retries;
 pub use crate::delivery::outbox::{Outbox, WhenFull};
 use crate::delivery::report::Report;
 use crate::delivery::verdicts::VerdictLane;
 use crate::vitals::{Amount, Loss, Vitals};
 use crate::{Export, ExportError};
 
-/// The receiver was not reached for as long as it was worth trying.
+/// The receiver was not reached within the retry limit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("gave up after {retries} retries: {reason}")]
 pub struct Unreachable {
-    /// Attempts after the first, of the batch that was given up.
+    /// Retries of the batch that was given up.
     pub retries: u64,
-    /// What the last attempt said.
+    /// Error of the last attempt.
     pub reason: String,
 }
 
-/// The receiving side: takes batches from the queues and brings them to the exporter.
+/// Receiving side of an outbox: takes batches from the queues and sends them with the exporter.
 #[derive(Debug)]
 pub struct Delivery<E> {
     exporter: E,
@@ -41,7 +41,7 @@ pub struct Delivery<E> {
 }
 
 impl<E: Export> Delivery<E> {
-    /// A queue of at most `capacity` points in front of `exporter`.
+    /// Creates a queue of at most `capacity` points in front of `exporter`.
     pub fn new(
         exporter: E,
         capacity: usize,
@@ -53,7 +53,7 @@ impl<E: Export> Delivery<E> {
         let points = PointLane {
             give_up_after,
             queue: inbox.points,
-            ledger: Ledger::new(inbox.policy, &vitals),
+            acks: AckTracker::new(inbox.policy, &vitals),
         };
         let delivery = Self {
             exporter,
@@ -63,7 +63,7 @@ impl<E: Export> Delivery<E> {
         (outbox, delivery)
     }
 
-    /// Delivers until the outbox is gone and the queues are empty, or the receiver is given up.
+    /// Delivers until the outbox is dropped and the queues are empty, or the receiver is given up.
     pub async fn run(self) -> (Report, Option<Unreachable>) {
         let Self {
             exporter,
@@ -71,43 +71,43 @@ impl<E: Export> Delivery<E> {
             mut verdicts,
         } = self;
         let unreachable = {
-            let mut telling = Box::pin(verdicts.run(&exporter));
-            let mut sending = Box::pin(points.run(&exporter));
+            let mut sending_verdicts = Box::pin(verdicts.run(&exporter));
+            let mut sending_points = Box::pin(points.run(&exporter));
             tokio::select! {
-                unreachable = &mut sending => {
-                    // A receiver that takes no points is not worth the patience that verdicts have of their own.
+                unreachable = &mut sending_points => {
+                    // When points are given up, verdicts are not retried any longer either.
                     if unreachable.is_none() {
-                        telling.await;
+                        sending_verdicts.await;
                     }
                     unreachable
                 }
-                () = &mut telling => sending.await,
+                () = &mut sending_verdicts => sending_points.await,
             }
         };
-        let mut report = points.ledger.conclude();
-        report.verdicts = verdicts.conclude();
+        let mut report = points.acks.into_report();
+        report.verdicts = verdicts.into_report();
         (report, unreachable)
     }
 }
 
-/// The lane of the points.
+/// Delivery of points.
 #[derive(Debug)]
 struct PointLane {
     give_up_after: Duration,
-    queue: mpsc::Receiver<(outbox::Waiting, OwnedSemaphorePermit)>,
-    ledger: Ledger,
+    queue: mpsc::Receiver<outbox::QueuedBatch>,
+    acks: AckTracker,
 }
 
 impl PointLane {
     async fn run<E: Export>(&mut self, exporter: &E) -> Option<Unreachable> {
         let mut unreachable = None;
-        while let Some((outbox::Waiting { batch, .. }, _room)) = self.queue.recv().await {
+        while let Some(queued) = self.queue.recv().await {
             if unreachable.is_some() {
-                let points = batch.n_points() as u64;
-                self.ledger.lost(Loss::Unsent, Amount::batch(points));
+                let points = queued.batch.n_points() as u64;
+                self.acks.record_loss(Loss::Unsent, Amount::batch(points));
                 continue;
             }
-            unreachable = self.deliver(exporter, &batch).await;
+            unreachable = self.deliver(exporter, &queued.batch).await;
             if unreachable.is_some() {
                 self.queue.close();
             }
@@ -117,20 +117,20 @@ impl PointLane {
 
     async fn deliver<E: Export>(&mut self, exporter: &E, batch: &Batch) -> Option<Unreachable> {
         let (delivered, retries) =
-            attempts(self.give_up_after, batch.number, || exporter.export(batch)).await;
-        self.ledger.report.retries += retries;
+            deliver_with_retries(self.give_up_after, batch.number, || exporter.export(batch)).await;
+        self.acks.report.retries += retries;
         let points = batch.n_points() as u64;
         match delivered {
             Ok(ack) => {
-                self.ledger.acknowledged(points, ack);
+                self.acks.record_ack(points, ack);
                 None
             }
             Err(ExportError::Refused { reason }) => {
-                self.ledger.refused(batch.number, points, reason);
+                self.acks.record_refusal(batch.number, points, reason);
                 None
             }
             Err(ExportError::Later { reason, .. }) => {
-                self.ledger.lost(Loss::Unsent, Amount::batch(points));
+                self.acks.record_loss(Loss::Unsent, Amount::batch(points));
                 Some(Unreachable { retries, reason })
             }
         }

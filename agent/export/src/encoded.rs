@@ -1,16 +1,16 @@
-//! Batches as they go over the wire, so that one that waits on disk is sent byte by byte as it would have been.
+//! Batches in wire format: a batch from disk is sent with the same bytes as from memory.
 
 use bytes::Bytes;
 
-/// A batch whose request has been written.
+/// Batch encoded as a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encoded {
-    /// The agent instance that closed it, which may be a predecessor of the one that sends it.
+pub struct EncodedBatch {
+    /// Agent instance that closed the batch, which can be an earlier one than the sender.
     pub instance: u64,
-    /// Its number within that instance.
+    /// Batch number within that instance.
     pub number: u64,
-    /// Number of its points.
+    /// Number of points.
     pub points: u64,
-    /// An OTLP `ExportMetricsServiceRequest`.
+    /// OTLP `ExportMetricsServiceRequest`.
     pub request: Bytes,
 }

@@ -1,5 +1,11 @@
-//! Where points go: a trait with two ends, and what stands in front of them. [`delivery`] retries and gives up, for what
-//! can be run again; [`sender`] never does, and keeps batches in a [`spool`] meanwhile.
+//! Delivery of points and self-verdicts: the exporter traits, and the queues in front of them.
+//! [`delivery`] retries and gives up, for sources that can be run again; [`sender`] never gives up,
+//! and keeps batches in a [`spool`] meanwhile.
+
+#![expect(
+    clippy::significant_drop_tightening,
+    reason = "a queued batch holds its place in the queue; the lint takes every owner of the queue for a guard"
+)]
 
 pub mod delivery;
 pub mod encoded;
@@ -17,57 +23,65 @@ use fleet_proto::policy::PolicySet;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::encoded::Encoded;
+use crate::encoded::EncodedBatch;
 
-/// What the receiver said of a batch that it took.
+/// Response of the receiver to a batch that it accepted.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ack {
-    /// Points, or verdicts, that it refused.
+    /// Points, or verdicts, that it rejected.
     pub rejected: u64,
-    /// Why, in its own words.
+    /// Reason, in the receiver's words.
     pub reason: String,
-    /// What it asks of the agent.
+    /// Policy set for the agent.
     pub policy: Option<PolicySet>,
 }
 
-/// Why a batch was not taken.
+/// Reason that a batch was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ExportError {
-    /// It may be taken later.
+    /// The batch can be retried.
     #[error("{reason}")]
     Later {
-        /// Earliest moment of the next attempt, when the receiver names one.
+        /// Delay that the receiver requests before the next attempt.
         after: Option<Duration>,
-        /// What happened.
+        /// Description of the failure.
         reason: String,
     },
-    /// It will never be taken.
+    /// The batch will never be accepted.
     #[error("{reason}")]
     Refused {
-        /// What happened.
+        /// Description of the failure.
         reason: String,
     },
 }
 
-/// An end for points and verdicts.
+/// Exporter of points and verdicts.
 pub trait Export: Send + Sync + 'static {
-    /// Delivers a batch; an acknowledgement means that it is safe with the receiver.
+    /// Delivers a batch; an acknowledgement means that the receiver has stored it.
     fn export(&self, batch: &Batch) -> impl Future<Output = Result<Ack, ExportError>> + Send;
 
-    /// Delivers verdicts in the same way. A receiver may refuse them for good and still take points.
-    fn tell(&self, batch: &VerdictBatch) -> impl Future<Output = Result<Ack, ExportError>> + Send;
+    /// Delivers verdicts in the same way. A receiver can refuse all verdicts and still accept
+    /// points.
+    fn export_verdicts(
+        &self,
+        batch: &VerdictBatch,
+    ) -> impl Future<Output = Result<Ack, ExportError>> + Send;
 }
 
-/// An end that also takes batches in the form in which they wait on disk.
+/// Exporter that also sends encoded batches, the form in which they are spooled.
 pub trait Forward: Export {
-    /// The batch as this agent instance sends it.
-    fn encode(&self, batch: &Batch) -> Encoded;
+    /// Encodes a batch as this agent instance sends it.
+    fn encode(&self, batch: &Batch) -> EncodedBatch;
 
-    /// Delivers a batch, under the instance that closed it. For want of permission it is not refused: that may come.
-    fn forward(&self, batch: &Encoded) -> impl Future<Output = Result<Ack, ExportError>> + Send;
+    /// Delivers a batch under the instance that closed it. Missing permissions do not refuse it:
+    /// they can be granted later.
+    fn forward(
+        &self,
+        batch: &EncodedBatch,
+    ) -> impl Future<Output = Result<Ack, ExportError>> + Send;
 }
 
-/// The runtime's time.
+/// Current time of the runtime.
 #[expect(
     clippy::disallowed_methods,
     reason = "tests can pause the runtime's time, which also passes during an attempt"

@@ -1,12 +1,12 @@
-//! The end that takes everything and keeps nothing, to measure what lies before it.
+//! Exporter that accepts and discards everything, to measure the stages before it.
 
 use bytes::Bytes;
 use fleet_agent_core::batch::{Batch, VerdictBatch};
 
-use crate::encoded::Encoded;
+use crate::encoded::EncodedBatch;
 use crate::{Ack, Export, ExportError, Forward};
 
-/// Takes every batch.
+/// Accepts every batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Null;
 
@@ -15,14 +15,14 @@ impl Export for Null {
         Ok(Ack::default())
     }
 
-    async fn tell(&self, _batch: &VerdictBatch) -> Result<Ack, ExportError> {
+    async fn export_verdicts(&self, _batch: &VerdictBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }
 
 impl Forward for Null {
-    fn encode(&self, batch: &Batch) -> Encoded {
-        Encoded {
+    fn encode(&self, batch: &Batch) -> EncodedBatch {
+        EncodedBatch {
             instance: 0,
             number: batch.number,
             points: batch.n_points() as u64,
@@ -30,7 +30,7 @@ impl Forward for Null {
         }
     }
 
-    async fn forward(&self, _batch: &Encoded) -> Result<Ack, ExportError> {
+    async fn forward(&self, _batch: &EncodedBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }

@@ -1,4 +1,4 @@
-//! OTLP over gRPC.
+//! OTLP/gRPC exporter.
 
 mod encode;
 mod link;
@@ -26,17 +26,17 @@ use tonic::metadata::{AsciiMetadataValue, MetadataMap, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use crate::encoded::Encoded;
+use crate::encoded::EncodedBatch;
 use crate::otlp::encode::encode;
 pub use crate::otlp::link::{EndpointError, Link, Security};
-use crate::otlp::raw::Raw;
-use crate::otlp::status::{MAX_REASON, error, patient_error};
+use crate::otlp::raw::RawCodec;
+use crate::otlp::status::{MAX_REASON, classify, classify_for_spool};
 use crate::{Ack, Export, ExportError, Forward};
 
-/// What takes an `ExportMetricsServiceRequest`.
+/// gRPC path for an `ExportMetricsServiceRequest`.
 const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
-/// The connection of one agent instance, opened at the first batch and again whenever it is lost.
+/// Connection of one agent instance, opened at the first batch and reopened when it is lost.
 #[derive(Debug, Clone)]
 pub struct Otlp {
     metrics: Grpc<Channel>,
@@ -46,24 +46,24 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    /// Prepares a connection without a token, over TLS where the endpoint asks for it. `instance` is new at every start
-    /// of an agent.
+    /// Creates an exporter without a token, over TLS if the endpoint is https. `instance` is new at
+    /// every start of an agent.
     pub fn new(endpoint: &str, instance: u64) -> Result<Self, EndpointError> {
-        Self::counting(endpoint, instance, &Arc::default())
+        Self::with_counter(endpoint, instance, &Arc::default())
     }
 
-    /// The same; adds every connection that it opens to `connections`.
-    pub fn counting(
+    /// Like `new`; adds every connection that it opens to `connections`.
+    pub fn with_counter(
         endpoint: &str,
         instance: u64,
         connections: &Arc<AtomicU64>,
     ) -> Result<Self, EndpointError> {
         let link = Link::new(endpoint, &Security::default())?;
-        Ok(Self::over(&link, instance, connections))
+        Ok(Self::with_link(&link, instance, connections))
     }
 
-    /// Prepares a connection over `link`; adds every one that it opens to `connections`.
-    pub fn over(link: &Link, instance: u64, connections: &Arc<AtomicU64>) -> Self {
+    /// Creates an exporter over `link`; adds every connection that it opens to `connections`.
+    pub fn with_link(link: &Link, instance: u64, connections: &Arc<AtomicU64>) -> Self {
         let channel = link.connect(connections);
         Self {
             metrics: Grpc::new(channel.clone())
@@ -77,48 +77,51 @@ impl Otlp {
         }
     }
 
-    /// A request under the key by which the receiver stores a batch once.
-    fn keyed<T>(&self, instance: u64, number: u64, message: T) -> Request<T> {
+    /// Wraps a message with the key by which the receiver deduplicates batches.
+    fn request<T>(&self, instance: u64, number: u64, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        let keys = request.metadata_mut();
+        let headers = request.metadata_mut();
         let instance = format!("{instance:016x}");
         let instance = AsciiMetadataValue::try_from(instance.as_str())
             .unwrap_or_else(|_| AsciiMetadataValue::from_static("agent"));
-        keys.insert(metadata::AGENT_INSTANCE, instance);
-        keys.insert(metadata::BATCH_NUMBER, MetadataValue::from(number));
-        self.link.authorize(keys);
+        headers.insert(metadata::AGENT_INSTANCE, instance);
+        headers.insert(metadata::BATCH_NUMBER, MetadataValue::from(number));
+        self.link.authorize(headers);
         request
     }
 
-    async fn post(&self, batch: &Encoded) -> Result<Ack, Status> {
+    async fn send_metrics(&self, batch: &EncodedBatch) -> Result<Ack, Status> {
         let mut metrics = self.metrics.clone();
-        // As in tonic's own clients; the cause says that no connection was to be had.
+        // As in tonic's generated clients; the error carries the cause of a failed connection.
         metrics
             .ready()
             .await
             .map_err(|error| Status::from_error(error.into()))?;
-        let request = self.keyed(batch.instance, batch.number, batch.request.clone());
+        let request = self.request(batch.instance, batch.number, batch.request.clone());
         let path = PathAndQuery::from_static(METRICS);
-        metrics.unary(request, path, Raw::default()).await.map(ack)
+        metrics
+            .unary(request, path, RawCodec::default())
+            .await
+            .map(ack)
     }
 }
 
 impl Export for Otlp {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
-        let sent = self.post(&self.encode(batch)).await;
-        sent.map_err(|status| error(&status))
+        let sent = self.send_metrics(&self.encode(batch)).await;
+        sent.map_err(|status| classify(&status))
     }
 
-    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
-        let request = self.keyed(self.instance, batch.number, logs::encode(batch));
+    async fn export_verdicts(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        let request = self.request(self.instance, batch.number, logs::encode(batch));
         let sent = self.logs.clone().export(request).await;
-        sent.map(logs::ack).map_err(|status| error(&status))
+        sent.map(logs::ack).map_err(|status| classify(&status))
     }
 }
 
 impl Forward for Otlp {
-    fn encode(&self, batch: &Batch) -> Encoded {
-        Encoded {
+    fn encode(&self, batch: &Batch) -> EncodedBatch {
+        EncodedBatch {
             instance: self.instance,
             number: batch.number,
             points: batch.n_points() as u64,
@@ -126,9 +129,9 @@ impl Forward for Otlp {
         }
     }
 
-    async fn forward(&self, batch: &Encoded) -> Result<Ack, ExportError> {
-        let sent = self.post(batch).await;
-        sent.map_err(|status| patient_error(&status))
+    async fn forward(&self, batch: &EncodedBatch) -> Result<Ack, ExportError> {
+        let sent = self.send_metrics(batch).await;
+        sent.map_err(|status| classify_for_spool(&status))
     }
 }
 
@@ -145,17 +148,14 @@ fn ack(response: Response<ExportMetricsServiceResponse>) -> Ack {
     }
 }
 
-// A policy is advice: one that cannot be read must not cost the acknowledgement of the data.
-fn policy(keys: &MetadataMap) -> Option<PolicySet> {
-    let bytes = keys.get_bin(metadata::POLICY)?.to_bytes().ok()?;
+// A policy is optional: an unreadable one must not invalidate the acknowledgement.
+fn policy(headers: &MetadataMap) -> Option<PolicySet> {
+    let bytes = headers.get_bin(metadata::POLICY)?.to_bytes().ok()?;
     if bytes.len() > metadata::POLICY_MAX_BYTES {
-        tracing::warn!(
-            policy.bytes = bytes.len(),
-            "policy is too large and was ignored"
-        );
+        tracing::warn!(policy.bytes = bytes.len(), "policy set ignored: too large");
         return None;
     }
     decode(&bytes)
-        .inspect_err(|error| tracing::warn!(%error, "policy cannot be read and was ignored"))
+        .inspect_err(|error| tracing::warn!(%error, "policy set ignored: cannot be decoded"))
         .ok()
 }

@@ -1,8 +1,10 @@
-//! Delivery of a live agent: never gives up, and keeps on disk what the receiver does not take for a few seconds.
+//! Delivery of a live agent: never gives up, and spools to disk what the receiver does not accept
+//! within a few seconds.
 //!
-//! Batches are sent one at a time and in order. One that has waited too long goes to the spool, and so does all that
-//! follows until the spool is empty again: what is in it is older than what waits in memory. A batch keeps its instance
-//! and number wherever it waits, so that the receiver stores it once however often it is sent.
+//! Batches are sent one at a time and in order. A batch that has waited too long is spooled, and so
+//! are all that follow until the spool is empty again, since spooled batches are older than those
+//! in memory. A batch keeps its instance and number wherever it waits, so the receiver stores it
+//! exactly once however often it is sent.
 
 mod point_lane;
 mod retries;
@@ -15,93 +17,98 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::Forward;
-use crate::delivery::acknowledgement::Ledger;
+use crate::delivery::acknowledgement::AckTracker;
 use crate::delivery::report::Report;
 use crate::delivery::verdicts::VerdictLane;
 use crate::delivery::{Outbox, WhenFull};
-use crate::sender::point_lane::Lane;
+use crate::sender::point_lane::PointLane;
 use crate::sender::retries::Retries;
-pub use crate::sender::shutdown::Finish;
-use crate::sender::spool_worker::Keeper;
+pub use crate::sender::shutdown::ShutdownHandle;
+use crate::sender::spool_worker::SpoolWorker;
 use crate::spool::Spool;
 use crate::vitals::Vitals;
 
-/// How long own verdicts are tried, which are not kept on disk.
+/// Retry limit of self-verdicts, which are not spooled.
 const VERDICTS_GIVE_UP_AFTER: Duration = Duration::from_mins(1);
 
-/// How a live agent sends.
+/// Settings of a live agent's sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Points that may wait in memory.
+    /// Maximum number of points queued in memory.
     pub queue_points: usize,
-    /// How long a batch waits in memory before it goes to the spool.
-    pub patience: Duration,
+    /// Time that a batch waits in memory before it is spooled.
+    pub spool_after: Duration,
 }
 
-/// Takes batches from the queues and brings them to the receiver, by way of the disk if need be.
+/// Takes batches from the queues and sends them to the receiver, through the spool if necessary.
 #[derive(Debug)]
 pub struct Sender<E> {
     exporter: E,
-    points: Lane,
+    points: PointLane,
     verdicts: VerdictLane,
-    ending: shutdown::Ending,
+    shutdown: shutdown::ShutdownDeadline,
     vitals: Arc<Vitals>,
 }
 
 impl<E: Forward> Sender<E> {
-    /// A bounded queue in front of `exporter`, with a spool or without. What a spool holds already is sent first.
-    pub fn new(exporter: E, settings: Settings, spool: Option<Spool>) -> (Outbox, Finish, Self) {
+    /// Creates a bounded queue in front of `exporter`, with or without a spool. Batches that the
+    /// spool already holds are sent first.
+    pub fn new(
+        exporter: E,
+        settings: Settings,
+        spool: Option<Spool>,
+    ) -> (Outbox, ShutdownHandle, Self) {
         let vitals = Arc::new(Vitals::default());
         let (outbox, inbox) = Outbox::new(settings.queue_points, WhenFull::Drop, &vitals);
-        let (finish, deadline) = watch::channel(None);
-        let ending = shutdown::Ending {
+        let (set_deadline, deadline) = watch::channel(None);
+        let shutdown = shutdown::ShutdownDeadline {
             deadline,
             policy: inbox.policy.clone(),
-            patience: settings.patience,
+            grace: settings.spool_after,
         };
         let sender = Self {
             exporter,
-            points: Lane {
+            points: PointLane {
                 queue: inbox.points,
-                ledger: Ledger::new(inbox.policy, &vitals),
-                keeper: Keeper::new(spool, &vitals),
+                acks: AckTracker::new(inbox.policy, &vitals),
+                spool: SpoolWorker::new(spool, &vitals),
                 retries: Retries::new(&vitals),
-                patience: settings.patience,
+                spool_after: settings.spool_after,
             },
             verdicts: VerdictLane::new(inbox.verdicts, VERDICTS_GIVE_UP_AFTER, &vitals),
-            ending,
+            shutdown,
             vitals,
         };
-        (outbox, Finish::new(finish), sender)
+        (outbox, ShutdownHandle::new(set_deadline), sender)
     }
 
-    /// The counters, which may be read while this runs and afterwards.
+    /// Returns the counters, which can be read during and after the run.
     pub fn vitals(&self) -> Arc<Vitals> {
         Arc::clone(&self.vitals)
     }
 
-    /// Delivers until the outbox is gone and everything is sent, or until there is no more time for it: that named to
-    /// [`Finish`], else as long as a batch waits in memory, from when the outbox is gone.
+    /// Delivers until the outbox is dropped and everything is sent, or until the deadline: the one
+    /// given to [`ShutdownHandle`], else the spool delay after the outbox was dropped.
     pub async fn run(self) -> Report {
         let Self {
             exporter,
             mut points,
             mut verdicts,
-            ending,
+            shutdown,
             vitals,
         } = self;
-        let tell = async {
+        let send_verdicts = async {
             tokio::select! {
                 () = verdicts.run(&exporter) => {}
-                () = ending.clone().passed() => {}
+                () = shutdown.clone().reached() => {}
             }
         };
-        // In boxes, so that whoever awaits this need not carry all of it.
-        let send = Box::pin(points.run(&exporter, ending.clone().passed()));
-        tokio::join!(send, Box::pin(tell));
-        let mut report = points.ledger.conclude();
+        // Boxed to keep the future of the caller small.
+        let send_points = Box::pin(points.run(&exporter, shutdown.clone().reached()));
+        tokio::join!(send_points, Box::pin(send_verdicts));
+        let mut report = points.acks.into_report();
         report.retries = vitals.read().retries;
-        report.verdicts = verdicts.conclude();
+        report.verdicts = verdicts.into_report();
         report
     }
 }

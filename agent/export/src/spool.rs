@@ -1,8 +1,10 @@
-//! Batches on disk while the receiver is away: a folder of numbered files, oldest first, with a limit.
+//! Spool of batches on disk while the receiver is unreachable: a directory of numbered files,
+//! oldest first, with a size limit.
 //!
-//! A file is written under another name and then renamed, so a process that is killed leaves whole files and at most one
-//! that is removed at the next start. After a loss of power what was not on the disk yet is found by its checksum. Nothing
-//! here waits for anything but the disk; the caller keeps it off the runtime's threads.
+//! A file is written under another name and then renamed, so a killed process leaves complete files
+//! and at most one partial one, which is removed at the next start. Files that a power loss damaged
+//! are detected by their checksum. All operations block on the disk; the caller keeps them off the
+//! runtime's threads.
 
 mod folder;
 mod record;
@@ -15,63 +17,65 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::encoded::Encoded;
-use crate::spool::folder::Name;
+use crate::encoded::EncodedBatch;
+use crate::spool::folder::FileName;
 use crate::spool::record::{Damage, HEADER_BYTES, Header};
 use crate::vitals::Amount;
 
-/// What file systems give out at a time, so that the limit is about the disk and not about the contents.
+/// Allocation unit of file systems, so that the limit applies to disk usage and not to contents.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Why a folder cannot be a spool.
+/// Error of opening a spool.
 #[derive(Debug, Error)]
 pub enum SpoolError {
-    /// It cannot be made or read.
-    #[error("--spool {dir} cannot be used: {source}; give a folder that the agent may write")]
+    /// The directory cannot be created or read.
+    #[error(
+        "--spool: cannot use {dir}: {source}; use a directory that the agent owns and can write"
+    )]
     Unusable {
-        /// The folder.
+        /// The directory.
         dir: String,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Another agent has it.
+    /// Another agent uses the directory.
     #[error(
-        "--spool {0} is in use by another agent; stop that one, or give each agent a folder of its own"
+        "--spool {0} is in use by another agent; stop that agent, or use a separate directory per agent"
     )]
     InUse(String),
 }
 
-/// What was lost since somebody asked last.
+/// Losses since the previous call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Losses {
-    /// What made room for something newer.
+    /// Batches evicted for newer ones.
     pub evicted: Amount,
-    /// Files that were damaged or are none of an agent's.
+    /// Files that were damaged, or are not those of an agent.
     pub damaged_files: u64,
 }
 
-/// Why a batch is not in the spool.
+/// Reason that a batch was not spooled.
 #[derive(Debug, Error)]
-pub enum NotKept {
-    /// It alone is larger than the limit.
+pub enum PushError {
+    /// The batch alone is larger than the limit.
     #[error("a batch of {bytes} bytes is larger than --spool-limit")]
     TooLarge {
-        /// What it would take.
+        /// Size on disk.
         bytes: u64,
     },
-    /// The disk does not take it.
+    /// The disk cannot be written.
     #[error("{0}")]
     Disk(#[from] io::Error),
 }
 
-/// One file.
+/// File of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     sequence: u64,
     bytes: u64,
 }
 
-/// A queue of batches in a folder that this process alone uses.
+/// Queue of batches in a directory that only this process uses.
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
@@ -80,18 +84,18 @@ pub struct Spool {
     bytes: u64,
     next: u64,
     losses: Losses,
-    /// Locked as long as it is open.
+    /// Lock on the directory while the spool is open.
     _lock: File,
 }
 
 impl Spool {
-    /// Takes a folder into use, with what an agent before this one left there.
+    /// Opens a directory, including the batches that an earlier agent left.
     pub fn open(dir: &Path, limit_bytes: u64) -> Result<Self, SpoolError> {
         let unusable = |source| SpoolError::Unusable {
             dir: dir.display().to_string(),
             source,
         };
-        let lock = folder::take(dir)
+        let lock = folder::lock(dir)
             .map_err(unusable)?
             .ok_or_else(|| SpoolError::InUse(dir.display().to_string()))?;
         let found = folder::scan(dir).map_err(unusable)?;
@@ -102,7 +106,7 @@ impl Spool {
             entries: VecDeque::new(),
             bytes: 0,
             losses: Losses {
-                damaged_files: found.foreign,
+                damaged_files: found.n_foreign,
                 ..Losses::default()
             },
             _lock: lock,
@@ -112,49 +116,52 @@ impl Spool {
             spool.bytes += bytes;
             spool.entries.push_back(Entry { sequence, bytes });
         }
-        spool.make_room(0, None);
+        spool.evict_until_fits(0, None);
         Ok(spool)
     }
 
-    /// Number of batches.
+    /// Returns the number of batches.
     pub fn n_batches(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// What they take on disk, in whole blocks.
+    /// Returns their size on disk, in whole blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What was lost since the last call.
+    /// Returns the losses since the previous call.
     pub fn take_losses(&mut self) -> Losses {
         std::mem::take(&mut self.losses)
     }
 
-    /// Whether the batch with this sequence number is still here.
-    pub fn holds(&self, sequence: u64) -> bool {
+    /// Returns whether the batch with this sequence number is still spooled.
+    pub fn contains(&self, sequence: u64) -> bool {
         let found = self
             .entries
             .binary_search_by_key(&sequence, |entry| entry.sequence);
         found.is_ok()
     }
 
-    /// Puts a batch behind all others, and removes the oldest but `spared` until all are within the limit.
-    pub fn push(&mut self, batch: &Encoded, spared: Option<u64>) -> Result<u64, NotKept> {
-        let header = record::header(batch);
+    /// Appends a batch, and evicts the oldest ones except `protected` until all are within the
+    /// limit.
+    pub fn push(&mut self, batch: &EncodedBatch, protected: Option<u64>) -> Result<u64, PushError> {
+        let header = record::encode_header(batch);
         let bytes = on_disk(HEADER_BYTES + batch.request.len() as u64);
-        let spared_bytes = self.spared(spared).map_or(0, |entry| entry.bytes);
-        if bytes > self.limit_bytes.saturating_sub(spared_bytes) {
-            return Err(NotKept::TooLarge { bytes });
+        let protected_bytes = self
+            .protected_entry(protected)
+            .map_or(0, |entry| entry.bytes);
+        if bytes > self.limit_bytes.saturating_sub(protected_bytes) {
+            return Err(PushError::TooLarge { bytes });
         }
-        self.make_room(bytes, spared);
+        self.evict_until_fits(bytes, protected);
         let sequence = self.next;
-        let half_written = self.path(Name::HalfWritten(sequence));
-        let written = write(&half_written, &header, &batch.request)
-            .and_then(|()| fs::rename(&half_written, self.path(Name::Batch(sequence))));
+        let partial = self.path(FileName::Partial(sequence));
+        let written = write(&partial, &header, &batch.request)
+            .and_then(|()| fs::rename(&partial, self.path(FileName::Batch(sequence))));
         if let Err(error) = written {
-            // What is left is removed at the next start, or written over before.
-            drop(fs::remove_file(&half_written));
+            // A partial file is removed at the next start, or overwritten before.
+            drop(fs::remove_file(&partial));
             return Err(error.into());
         }
         self.next += 1;
@@ -163,14 +170,15 @@ impl Spool {
         Ok(sequence)
     }
 
-    /// The oldest batch with its sequence number; what cannot be read on the way there is removed and counted.
-    pub fn front(&mut self) -> Option<(u64, Encoded)> {
+    /// Returns the oldest batch with its sequence number; unreadable files before it are removed
+    /// and counted.
+    pub fn front(&mut self) -> Option<(u64, EncodedBatch)> {
         let (mut first, mut others) = (None, 0_u64);
         let front = loop {
             let Some(entry) = self.entries.front().copied() else {
                 break None;
             };
-            let path = self.path(Name::Batch(entry.sequence));
+            let path = self.path(FileName::Batch(entry.sequence));
             let read = fs::read(&path).map_err(Damage::from);
             match read.and_then(|bytes| record::parse(&Bytes::from(bytes))) {
                 Ok(batch) => break Some((entry.sequence, batch)),
@@ -182,38 +190,38 @@ impl Spool {
         };
         if let Some((path, damage)) = first {
             tracing::error!(
-                "{} is left out and removed: {damage} ({others} more like it follow it)",
+                "removed damaged spool file {}: {damage} ({others} more removed after it)",
                 path.display()
             );
         }
         front
     }
 
-    /// Removes a batch that is safe elsewhere, or never will be. On a disk that takes no writes it stays as a file, and
-    /// the receiver stores it once all the same.
+    /// Removes a batch that is stored by the receiver or never will be. On a read-only disk the
+    /// file stays, and the receiver still stores the batch once.
     pub fn remove(&mut self, sequence: u64) {
         let found = self
             .entries
             .binary_search_by_key(&sequence, |entry| entry.sequence);
         if let Some(entry) = found.ok().and_then(|index| self.entries.remove(index)) {
             self.bytes -= entry.bytes;
-            let path = self.path(Name::Batch(sequence));
+            let path = self.path(FileName::Batch(sequence));
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!("{} cannot be removed: {error}", path.display());
+                tracing::warn!("cannot remove {}: {error}", path.display());
             }
         }
     }
 
-    fn make_room(&mut self, bytes: u64, spared: Option<u64>) {
+    fn evict_until_fits(&mut self, bytes: u64, protected: Option<u64>) {
         while self.bytes.saturating_add(bytes) > self.limit_bytes {
-            let is_spared = |entry: &&Entry| Some(entry.sequence) == spared;
-            let oldest = self.entries.iter().find(|entry| !is_spared(entry));
+            let is_protected = |entry: &&Entry| Some(entry.sequence) == protected;
+            let oldest = self.entries.iter().find(|entry| !is_protected(entry));
             let Some(sequence) = oldest.map(|entry| entry.sequence) else {
                 return;
             };
-            match self.points_of(sequence) {
+            match self.read_points(sequence) {
                 Ok(points) => self.losses.evicted.add(Amount::batch(points)),
                 Err(_) => self.losses.damaged_files += 1,
             }
@@ -221,17 +229,17 @@ impl Spool {
         }
     }
 
-    fn spared(&self, spared: Option<u64>) -> Option<&Entry> {
-        let sequence = spared?;
+    fn protected_entry(&self, protected: Option<u64>) -> Option<&Entry> {
+        let sequence = protected?;
         self.entries.iter().find(|entry| entry.sequence == sequence)
     }
 
-    fn points_of(&self, sequence: u64) -> Result<u64, Damage> {
-        let file = File::open(self.path(Name::Batch(sequence)))?;
+    fn read_points(&self, sequence: u64) -> Result<u64, Damage> {
+        let file = File::open(self.path(FileName::Batch(sequence)))?;
         Ok(Header::read(file)?.points)
     }
 
-    fn path(&self, name: Name) -> PathBuf {
+    fn path(&self, name: FileName) -> PathBuf {
         self.dir.join(name.to_string())
     }
 }
@@ -247,7 +255,7 @@ fn write(path: &Path, header: &[u8], request: &[u8]) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(header)?;
     file.write_all(request)?;
-    // Without it a name could outlive a loss of power that its contents do not.
+    // Without this sync a name could survive a power loss that its contents do not.
     file.sync_data()
 }
 

@@ -1,5 +1,5 @@
-//! A bearer token that is read from its file again for every request: the one that an agent shows to the collector, or the one
-//! that it asks of whoever reads its metrics.
+//! Bearer token that is read from its file for every request: the agent's token for the collector,
+//! or the one that scrapers of the agent's metrics must send.
 
 use std::fmt;
 use std::fs::File;
@@ -10,33 +10,33 @@ use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataValue};
 
-/// Longest token; what is longer is some other file.
+/// Maximum size of a token file.
 const MAX_BYTES: u64 = 16 * 1024;
 
-/// Why a file gives no token. No message repeats what is in the file.
+/// Error of reading a token. No message includes the file's content.
 #[derive(Debug, Error)]
 pub enum TokenError {
-    /// It cannot be read.
-    #[error("{flag} {path} cannot be read: {source}; give a file that the agent may read")]
+    /// The file cannot be read.
+    #[error("{flag}: cannot read {path}: {source}; use a file that the agent can read")]
     Unreadable {
         /// The flag that names the file.
         flag: &'static str,
         /// The file.
         path: String,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is nothing in it.
-    #[error("{flag} {path} is empty; put a token into it")]
+    /// The file is empty.
+    #[error("{flag}: {path} is empty; write a token to it")]
     Empty {
         /// The flag that names the file.
         flag: &'static str,
         /// The file.
         path: String,
     },
-    /// It holds something else.
+    /// The file holds something other than a token.
     #[error(
-        "{flag} {path} holds no token: a token is one line of at most 16 KiB of ASCII, without spaces and \
+        "{flag}: {path} does not contain a token: expected one line of at most 16 KiB of ASCII without spaces or \
          control characters"
     )]
     NoToken {
@@ -47,25 +47,25 @@ pub enum TokenError {
     },
 }
 
-/// A token and the file that it is read from.
+/// Token and the file that it is read from.
 pub struct Token {
     flag: &'static str,
     path: PathBuf,
-    last: Mutex<Last>,
+    last: Mutex<LastToken>,
 }
 
-/// The last token that the file held.
-struct Last {
+/// Last token that was read from the file.
+struct LastToken {
     header: MetadataValue<Ascii>,
-    has_complained: bool,
+    is_error_logged: bool,
 }
 
 impl Token {
     /// Reads the token for the first time; `flag` names the file in errors.
     pub fn open(flag: &'static str, path: &Path) -> Result<Self, TokenError> {
-        let last = Last {
+        let last = LastToken {
             header: read(flag, path)?,
-            has_complained: false,
+            is_error_logged: false,
         };
         Ok(Self {
             flag,
@@ -74,20 +74,20 @@ impl Token {
         })
     }
 
-    /// The value of `authorization` now. Tokens are replaced while agents run, and not everybody does it in one
-    /// step: while the file holds none, the last one counts.
+    /// Returns the current value of `authorization`. Tokens are replaced while agents run, not
+    /// always atomically: while the file holds no token, the last one stays in use.
     pub fn header(&self) -> MetadataValue<Ascii> {
-        // A short local file: reading it costs less than finding out whether it has changed.
+        // Reading a short local file costs less than checking whether it has changed.
         let read = read(self.flag, &self.path);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match read {
             Ok(header) => {
-                last.has_complained = false;
+                last.is_error_logged = false;
                 last.header = header;
             }
             Err(error) => {
-                if !std::mem::replace(&mut last.has_complained, true) {
-                    tracing::warn!("the last token still counts: {error}");
+                if !std::mem::replace(&mut last.is_error_logged, true) {
+                    tracing::warn!("using the last valid token: {error}");
                 }
             }
         }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_line_is_no_part_of_a_token() {
+    fn the_line_ending_is_not_part_of_the_token() {
         let (_dir, path) = file(b"abc.def\r\n");
         let header = Token::open("--token-file", &path).unwrap().header();
         assert_eq!(header.to_str().unwrap(), "Bearer abc.def");
@@ -148,19 +148,19 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_token_is_refused_in_one_line_that_does_not_repeat_it() {
+    fn an_invalid_file_is_refused_without_repeating_its_content() {
         let long = "a".repeat(17_000);
-        for (content, said) in [
+        for (content, expected) in [
             (&b" \n"[..], "is empty"),
-            (b"two words", "holds no token"),
-            (b"two\nlines", "holds no token"),
-            (b"bell\x07", "holds no token"),
-            ("gr\u{fc}n".as_bytes(), "holds no token"),
-            (long.as_bytes(), "holds no token"),
+            (b"two words", "does not contain a token"),
+            (b"two\nlines", "does not contain a token"),
+            (b"bell\x07", "does not contain a token"),
+            ("gr\u{fc}n".as_bytes(), "does not contain a token"),
+            (long.as_bytes(), "does not contain a token"),
         ] {
             let (_dir, path) = file(content);
             let error = Token::open("--token-file", &path).unwrap_err().to_string();
-            assert!(error.contains(said) && !error.contains('\n'), "{error}");
+            assert!(error.contains(expected) && !error.contains('\n'), "{error}");
             assert!(!error.contains("two") && !error.contains("bell"), "{error}");
         }
         let error = Token::open("--token-file", Path::new("/no/such/file")).unwrap_err();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_token_is_sent_as_soon_as_the_file_holds_it() {
+    fn a_new_token_is_used_as_soon_as_the_file_contains_it() {
         let (_dir, path) = file(b"old");
         let token = Token::open("--token-file", &path).unwrap();
         fs::write(&path, "new").unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_file_holds_no_token_the_last_one_is_sent() {
+    fn while_the_file_contains_no_token_the_last_one_is_used() {
         let (_dir, path) = file(b"old");
         let token = Token::open("--token-file", &path).unwrap();
         for missing in [true, false] {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_for_debugging_holds_no_token() {
+    fn debug_output_does_not_contain_the_token() {
         let (_dir, path) = file(b"hush");
         let printed = format!("{:?}", Token::open("--token-file", &path).unwrap());
         assert!(!printed.contains("hush"), "{printed}");

@@ -1,4 +1,4 @@
-//! What becomes of the points of an agent, counted as it happens, to be read at any time.
+//! Counters of the delivery of an agent's points, readable at any time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,23 +8,23 @@ use tokio::time::Instant;
 
 use crate::now;
 
-/// Why points were lost on this side.
+/// Reason that points were lost on this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
-    /// Too many points waited in memory.
+    /// The queue in memory was full.
     QueueFull,
-    /// The oldest batches of the spool made room for newer ones, or one was larger than all of the spool.
+    /// The spool was full: the oldest batches were evicted, or a batch was larger than the limit.
     SpoolFull,
     /// The spool could not be written.
     SpoolBroken,
-    /// The receiver will never take them.
+    /// The receiver refused them.
     Refused,
-    /// They waited in memory when the agent ended.
+    /// They were in memory when the agent ended.
     Unsent,
 }
 
 impl Loss {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 5] = [
         Self::QueueFull,
         Self::SpoolFull,
@@ -33,7 +33,7 @@ impl Loss {
         Self::Unsent,
     ];
 
-    /// Its name, as an attribute of a metric.
+    /// Returns its name as a metric attribute.
     pub fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -45,7 +45,7 @@ impl Loss {
     }
 }
 
-/// A number of batches, and of the points in them.
+/// Number of batches and of their points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amount {
     /// Batches.
@@ -55,7 +55,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// One batch of so many points.
+    /// Returns one batch of `points` points.
     pub fn batch(points: u64) -> Self {
         Self { batches: 1, points }
     }
@@ -67,38 +67,38 @@ impl Amount {
     }
 }
 
-/// The counters at one moment. Numbers only grow, but for what is said to be so now.
+/// Values of the counters at one moment. All but those marked "now" only increase.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
-    /// Batches that were acknowledged.
+pub struct Snapshot {
+    /// Batches acknowledged.
     pub sent: Amount,
-    /// Points of them that the receiver refused.
+    /// Points among them that the receiver rejected.
     pub points_rejected: u64,
-    /// What was lost on this side, for every reason.
+    /// Losses on this side, for every reason.
     pub lost: BTreeMap<Loss, Amount>,
-    /// Attempts that failed and were made again.
+    /// Failed attempts that were retried.
     pub retries: u64,
-    /// Batches that wait in the spool now.
+    /// Batches in the spool now.
     pub spooled_batches: u64,
-    /// What they take there now, bytes in whole blocks of 4 KiB.
+    /// Size of the spool now, bytes in whole blocks of 4 KiB.
     pub spooled_bytes: u64,
-    /// Files of the spool that were damaged, or are none of this agent's.
+    /// Spool files that were damaged, or are not this agent's.
     pub damaged_files: u64,
-    /// Own verdicts that were acknowledged.
+    /// Self-verdicts acknowledged.
     pub verdicts_sent: u64,
-    /// Own verdicts of them that the receiver refused.
+    /// Self-verdicts among them that the receiver rejected.
     pub verdicts_rejected: u64,
-    /// Own verdicts that were refused whole, given up, or dropped because too many waited.
+    /// Self-verdicts refused as a whole or dropped.
     pub verdicts_lost: u64,
     /// Time since the last acknowledgement of points now, if there was one.
     pub since_ack: Option<Duration>,
-    /// Whether the receiver answered the last attempt with more than that it cannot take a batch now.
+    /// True now if the receiver responded to the last attempt with anything but a transient error.
     pub is_connected: bool,
 }
 
-impl Reading {
-    /// Everything that was lost on this side.
-    pub fn lost_in_all(&self) -> Amount {
+impl Snapshot {
+    /// Returns the sum of all losses on this side.
+    pub fn total_lost(&self) -> Amount {
         let mut all = Amount::default();
         for amount in self.lost.values() {
             all.add(*amount);
@@ -127,11 +127,11 @@ impl Counter {
     }
 }
 
-/// The counters of one agent instance.
+/// Counters of one agent instance.
 #[derive(Debug)]
 pub struct Vitals {
     started: Instant,
-    /// One more than the milliseconds from the start to the last acknowledgement, 0 before the first.
+    /// Milliseconds from the start to the last acknowledgement plus one; 0 before the first.
     acked_ms: AtomicU64,
     is_connected: AtomicBool,
     sent: Counter,
@@ -175,16 +175,16 @@ impl Default for Vitals {
 }
 
 impl Vitals {
-    /// All counters now.
-    pub fn read(&self) -> Reading {
+    /// Returns all counters now.
+    pub fn read(&self) -> Snapshot {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let acked_ms = load(&self.acked_ms).checked_sub(1);
         let since_ack = acked_ms.map(|acked_ms| {
             let acked = Duration::from_millis(acked_ms);
             self.started.elapsed().saturating_sub(acked)
         });
-        let lost = Loss::ALL.map(|loss| (loss, self.of(loss).read()));
-        Reading {
+        let lost = Loss::ALL.map(|loss| (loss, self.counter(loss).read()));
+        Snapshot {
             sent: self.sent.read(),
             points_rejected: load(&self.points_rejected),
             lost: BTreeMap::from(lost),
@@ -200,51 +200,51 @@ impl Vitals {
         }
     }
 
-    pub(super) fn acknowledged(&self, points: u64, rejected: u64) {
+    pub(super) fn record_ack(&self, points: u64, rejected: u64) {
         let elapsed_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let acked_ms = elapsed_ms.saturating_add(1);
         self.acked_ms.store(acked_ms, Ordering::Relaxed);
         self.sent.add(Amount::batch(points));
         self.points_rejected.fetch_add(rejected, Ordering::Relaxed);
-        self.answered();
+        self.set_connected();
     }
 
-    pub(super) fn answered(&self) {
+    pub(super) fn set_connected(&self) {
         self.is_connected.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn failed(&self) {
+    pub(super) fn set_disconnected(&self) {
         self.is_connected.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn retried(&self) {
+    pub(super) fn record_retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn lost(&self, loss: Loss, amount: Amount) {
-        self.of(loss).add(amount);
+    pub(super) fn record_loss(&self, loss: Loss, amount: Amount) {
+        self.counter(loss).add(amount);
     }
 
-    pub(super) fn spool_holds(&self, batches: u64, bytes: u64) {
+    pub(super) fn set_spooled(&self, batches: u64, bytes: u64) {
         self.spooled_batches.store(batches, Ordering::Relaxed);
         self.spooled_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn damaged(&self, files: u64) {
+    pub(super) fn record_damaged_files(&self, files: u64) {
         self.damaged_files.fetch_add(files, Ordering::Relaxed);
     }
 
-    pub(super) fn told(&self, verdicts: u64, rejected: u64) {
+    pub(super) fn record_verdicts(&self, verdicts: u64, rejected: u64) {
         self.verdicts_sent.fetch_add(verdicts, Ordering::Relaxed);
         self.verdicts_rejected
             .fetch_add(rejected, Ordering::Relaxed);
     }
 
-    pub(super) fn not_told(&self, verdicts: u64) {
+    pub(super) fn record_lost_verdicts(&self, verdicts: u64) {
         self.verdicts_lost.fetch_add(verdicts, Ordering::Relaxed);
     }
 
-    fn of(&self, loss: Loss) -> &Counter {
+    fn counter(&self, loss: Loss) -> &Counter {
         match loss {
             Loss::QueueFull => &self.queue_full,
             Loss::SpoolFull => &self.spool_full,
@@ -260,36 +260,36 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_since_the_last_acknowledgement_is_known_from_the_first_one_on() {
+    async fn the_time_since_the_last_acknowledgement_is_known_after_the_first() {
         let vitals = Vitals::default();
         assert_eq!(vitals.read().since_ack, None);
-        vitals.acknowledged(5, 1);
+        vitals.record_ack(5, 1);
         tokio::time::advance(Duration::from_secs(7)).await;
-        let reading = vitals.read();
-        assert_eq!(reading.since_ack, Some(Duration::from_secs(7)));
+        let snapshot = vitals.read();
+        assert_eq!(snapshot.since_ack, Some(Duration::from_secs(7)));
         assert_eq!(
-            (reading.sent, reading.points_rejected),
+            (snapshot.sent, snapshot.points_rejected),
             (Amount::batch(5), 1)
         );
-        assert!(reading.is_connected);
-        vitals.failed();
+        assert!(snapshot.is_connected);
+        vitals.set_disconnected();
         assert!(!vitals.read().is_connected);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_reason_of_a_loss_has_its_own_count_and_name() {
+    async fn every_loss_reason_has_its_own_count_and_name() {
         let vitals = Vitals::default();
         for (loss, points) in Loss::ALL.into_iter().zip(1..) {
-            vitals.lost(loss, Amount::batch(points));
+            vitals.record_loss(loss, Amount::batch(points));
         }
-        let reading = vitals.read();
-        let points: Vec<u64> = reading.lost.values().map(|amount| amount.points).collect();
+        let snapshot = vitals.read();
+        let points: Vec<u64> = snapshot.lost.values().map(|amount| amount.points).collect();
         assert_eq!(points, [1, 2, 3, 4, 5]);
         let all = Amount {
             batches: 5,
             points: 15,
         };
-        assert_eq!(reading.lost_in_all(), all);
+        assert_eq!(snapshot.total_lost(), all);
         let mut names = Loss::ALL.map(Loss::name).to_vec();
         names.dedup();
         assert_eq!(names.len(), 5);

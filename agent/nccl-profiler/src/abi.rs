@@ -1,28 +1,28 @@
-//! What NCCL's profiler interface looks like in memory, as far as the plugin reads it: the same in versions 4 to 7 but for the width of
-//! the event's type. The tests hold it against a program in C++.
+//! Memory layout of NCCL's profiler interface, as far as the plugin reads it: the same in versions
+//! 4 to 7 except for the width of the event type. The tests check it against a C++ program.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
-/// Results of NCCL.
+/// Result codes of NCCL.
 pub(crate) const SUCCESS: c_int = 0;
-/// The plugin is not to be used.
+/// Result that makes NCCL not use the plugin.
 pub(crate) const INVALID_USAGE: c_int = 5;
 
-/// Events, as bits of the mask.
+/// Event types, as bits of the mask.
 pub(crate) const COLLECTIVE: u64 = 1 << 1;
 pub(crate) const TRANSFER: u64 = 1 << 2;
 pub(crate) const KERNEL_CHANNEL: u64 = 1 << 6;
-/// What the plugin asks for.
+/// Event types that the plugin subscribes to.
 pub(crate) const MASK: c_int = 1 << 1 | 1 << 2 | 1 << 6;
 
-/// State of an event: a channel has stopped.
+/// Event state: a channel has stopped.
 pub(crate) const KERNEL_CHANNEL_STOP: c_int = 22;
 
-/// Level and subsystem of what the plugin has to say: a warning, about the start.
+/// Level and subsystem of the plugin's log lines: a warning during initialization.
 pub(crate) const LOG_WARN: c_int = 2;
 pub(crate) const LOG_INIT: c_ulong = 1;
 
-/// NCCL's own log.
+/// NCCL's log function.
 pub(crate) type Log = unsafe extern "C" fn(
     level: c_int,
     flags: c_ulong,
@@ -32,7 +32,7 @@ pub(crate) type Log = unsafe extern "C" fn(
     ...
 );
 
-/// An event, from its third field on.
+/// Payload of an event, from its third field on.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) union Body {
@@ -41,7 +41,7 @@ pub(crate) union Body {
     pub(crate) kernel_channel: KernelChannel,
 }
 
-/// An event; `T` is the width of its type.
+/// Event; `T` is the width of its type.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Event<T> {
@@ -82,14 +82,14 @@ pub(crate) struct KernelChannel {
     pub(crate) timer_ns: u64,
 }
 
-/// What comes with a state, of which only a time is read.
+/// Arguments of a state, of which only a time is read.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct StateArgs {
     pub(crate) timer_ns: u64,
 }
 
-/// Version 4: the identity of the communicator comes behind its name.
+/// Version 4: the id of the communicator follows its name.
 pub(crate) type InitV4 = extern "C" fn(
     *mut *mut c_void,
     *mut c_int,
@@ -101,7 +101,7 @@ pub(crate) type InitV4 = extern "C" fn(
     Option<Log>,
 ) -> c_int;
 
-/// Version 5 and later: the identity comes first.
+/// Version 5 and later: the id of the communicator comes first.
 pub(crate) type InitV5 = extern "C" fn(
     *mut *mut c_void,
     u64,
@@ -113,7 +113,7 @@ pub(crate) type InitV5 = extern "C" fn(
     Option<Log>,
 ) -> c_int;
 
-/// The table that NCCL looks for.
+/// Table of functions that NCCL looks up.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Table<I, T> {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_width_of_the_type_moves_nothing() {
+    fn the_width_of_the_type_does_not_change_the_layout() {
         assert_eq!(offset_of!(Event<u8>, parent), 8);
         assert_eq!(offset_of!(Event<u64>, parent), 8);
         assert_eq!(offset_of!(Event<u8>, body), 24);

@@ -1,35 +1,35 @@
-//! The communicators of the process: a table of fixed size, all numbers.
+//! Communicators of the process, in a table of fixed size.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::handle::{Handle, Kind};
 
-/// Communicators at a time. A rank of a large job has some dozen.
+/// Maximum number of communicators at a time. A rank of a large job has some dozens.
 pub(crate) const COMMS: usize = 1024;
 
-/// Its place is free.
+/// The slot is free.
 const FREE: u32 = 0;
-/// Its place is being filled in.
-const TAKEN: u32 = 1;
-/// It can be used.
+/// The slot is being filled.
+const FILLING: u32 = 1;
+/// The slot is in use.
 const READY: u32 = 2;
 
-/// A communicator as its rank sees it.
+/// Communicator as its rank sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Comm {
-    /// NCCL's own hash of it.
+    /// NCCL's hash of the communicator.
     pub(crate) id: u64,
-    /// The process's rank in it.
+    /// Rank of the process in the communicator.
     pub(crate) rank: u32,
-    /// Its ranks.
+    /// Number of ranks.
     pub(crate) nranks: u32,
-    /// How many with this rank and size were joined before; filled in when it is.
+    /// Number of communicators with this rank and size joined before; set by `join`.
     pub(crate) nth: u32,
 }
 
-/// Which numbers an operation counts among.
+/// Sequence that an operation is numbered in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counts {
+pub(crate) enum SeqKind {
     /// Collectives.
     Collectives,
     /// Transfers.
@@ -37,7 +37,7 @@ pub(crate) enum Counts {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Slot {
     state: AtomicU32,
     generation: AtomicU32,
     id: AtomicU64,
@@ -48,10 +48,10 @@ struct Place {
     transfers: AtomicU64,
 }
 
-impl Place {
+impl Slot {
     #[expect(
         clippy::declare_interior_mutable_const,
-        reason = "the form of an empty one, copied into each place of a static"
+        reason = "initial value of each slot of a static"
     )]
     const EMPTY: Self = Self {
         state: AtomicU32::new(FREE),
@@ -65,120 +65,120 @@ impl Place {
     };
 }
 
-/// The table.
+/// Table of communicators.
 #[derive(Debug)]
 pub(crate) struct Comms {
-    places: [Place; COMMS],
-    alike: [Alike; ALIKE],
+    slots: [Slot; COMMS],
+    join_counts: [JoinCount; MAX_JOIN_COUNTS],
 }
 
-/// How often a rank and size were joined.
+/// Number of times that a rank and size were joined.
 #[derive(Debug)]
-struct Alike {
-    /// Rank and size, or 0.
+struct JoinCount {
+    /// Size and rank; 0 when unused.
     key: AtomicU64,
     joined: AtomicU32,
 }
 
-/// Pairs of rank and size that are told apart; a process has a handful.
-const ALIKE: usize = 256;
+/// Number of distinct pairs of rank and size; a process has a handful.
+const MAX_JOIN_COUNTS: usize = 256;
 
 impl Comms {
     #[expect(
         clippy::large_stack_arrays,
-        reason = "it is only called where statics are made, before anything runs"
+        reason = "only called to initialize statics, at compile time"
     )]
     pub(crate) const fn new() -> Self {
         Self {
-            places: [const { Place::EMPTY }; COMMS],
-            alike: [const {
-                Alike {
+            slots: [const { Slot::EMPTY }; COMMS],
+            join_counts: [const {
+                JoinCount {
                     key: AtomicU64::new(0),
                     joined: AtomicU32::new(0),
                 }
-            }; ALIKE],
+            }; MAX_JOIN_COUNTS],
         }
     }
 
-    /// Takes a communicator in; none when there is no place left.
+    /// Adds a communicator; none when the table is full.
     pub(crate) fn join(&self, comm: Comm) -> Option<Handle> {
-        let take = |place: &Place| {
-            let taken =
-                place
-                    .state
-                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed);
-            taken.is_ok()
+        let claim = |slot: &Slot| {
+            let claimed =
+                slot.state
+                    .compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed);
+            claimed.is_ok()
         };
-        let (slot, place) = (0_u16..).zip(&self.places).find(|(_, place)| take(place))?;
-        let generation = place
+        let (index, slot) = (0_u16..).zip(&self.slots).find(|(_, slot)| claim(slot))?;
+        let generation = slot
             .generation
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_add(1);
-        place.id.store(comm.id, Ordering::Relaxed);
-        place.rank.store(comm.rank, Ordering::Relaxed);
-        place.nranks.store(comm.nranks, Ordering::Relaxed);
-        place.nth.store(self.nth(comm), Ordering::Relaxed);
-        place.collectives.store(0, Ordering::Relaxed);
-        place.transfers.store(0, Ordering::Relaxed);
-        place.state.store(READY, Ordering::Release);
+        slot.id.store(comm.id, Ordering::Relaxed);
+        slot.rank.store(comm.rank, Ordering::Relaxed);
+        slot.nranks.store(comm.nranks, Ordering::Relaxed);
+        slot.nth.store(self.nth(comm), Ordering::Relaxed);
+        slot.collectives.store(0, Ordering::Relaxed);
+        slot.transfers.store(0, Ordering::Relaxed);
+        slot.state.store(READY, Ordering::Release);
         Some(Handle {
             generation,
-            slot,
+            slot: index,
             channel: 0,
             kind: Kind::Comm,
         })
     }
 
-    /// How many communicators with this rank and size were joined before; the largest number when that is not known any more.
+    /// Number of communicators with this rank and size joined before; `u32::MAX` when there are too
+    /// many pairs to count.
     fn nth(&self, comm: Comm) -> u32 {
         let key = u64::from(comm.nranks) << 32 | u64::from(comm.rank);
-        for alike in &self.alike {
-            let known = alike
+        for count in &self.join_counts {
+            let known = count
                 .key
                 .compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire);
             if known.is_ok() || known == Err(key) {
-                return alike.joined.fetch_add(1, Ordering::Relaxed);
+                return count.joined.fetch_add(1, Ordering::Relaxed);
             }
         }
         u32::MAX
     }
 
-    /// A communicator, and the number of its next operation.
-    pub(crate) fn count(&self, bits: u64, counts: Counts) -> Option<(Comm, u64)> {
-        let place = self.find(bits)?;
-        let counter = match counts {
-            Counts::Collectives => &place.collectives,
-            Counts::Transfers => &place.transfers,
+    /// Returns a communicator and the sequence number of its next operation.
+    pub(crate) fn next_seq(&self, bits: u64, seq_kind: SeqKind) -> Option<(Comm, u64)> {
+        let slot = self.find(bits)?;
+        let counter = match seq_kind {
+            SeqKind::Collectives => &slot.collectives,
+            SeqKind::Transfers => &slot.transfers,
         };
-        Some((place.comm(), counter.fetch_add(1, Ordering::Relaxed)))
+        Some((slot.comm(), counter.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Forgets a communicator; the one that it was.
+    /// Removes a communicator and returns it.
     pub(crate) fn leave(&self, bits: u64) -> Option<Comm> {
-        let place = self.find(bits)?;
-        let comm = place.comm();
-        let left = place
+        let slot = self.find(bits)?;
+        let comm = slot.comm();
+        let left = slot
             .state
             .compare_exchange(READY, FREE, Ordering::AcqRel, Ordering::Relaxed);
         left.is_ok().then_some(comm)
     }
 
-    /// Whether there is none.
+    /// Returns whether the table is empty.
     pub(crate) fn is_empty(&self) -> bool {
-        let is_free = |place: &Place| place.state.load(Ordering::Acquire) == FREE;
-        self.places.iter().all(is_free)
+        let is_free = |slot: &Slot| slot.state.load(Ordering::Acquire) == FREE;
+        self.slots.iter().all(is_free)
     }
 
-    fn find(&self, bits: u64) -> Option<&Place> {
-        let handle = Handle::of_bits(bits, Kind::Comm)?;
-        let place = self.places.get(usize::from(handle.slot))?;
-        let is_it = place.state.load(Ordering::Acquire) == READY
-            && place.generation.load(Ordering::Relaxed) == handle.generation;
-        is_it.then_some(place)
+    fn find(&self, bits: u64) -> Option<&Slot> {
+        let handle = Handle::from_bits(bits, Kind::Comm)?;
+        let slot = self.slots.get(usize::from(handle.slot))?;
+        let is_current = slot.state.load(Ordering::Acquire) == READY
+            && slot.generation.load(Ordering::Relaxed) == handle.generation;
+        is_current.then_some(slot)
     }
 }
 
-impl Place {
+impl Slot {
     fn comm(&self) -> Comm {
         Comm {
             id: self.id.load(Ordering::Relaxed),
@@ -201,19 +201,19 @@ mod tests {
     };
 
     #[test]
-    fn operations_are_numbered_for_each_communicator_and_transfers_apart() {
+    fn operations_are_numbered_per_communicator_and_transfers_separately() {
         static COMMS_HERE: Comms = Comms::new();
         let comms = &COMMS_HERE;
         let [a, b] = [(); 2].map(|()| comms.join(COMM).unwrap().to_bits());
-        let seq = |bits, counts| comms.count(bits, counts).unwrap().1;
-        assert_eq!(seq(a, Counts::Collectives), 0);
-        assert_eq!(seq(a, Counts::Collectives), 1);
-        assert_eq!(seq(b, Counts::Collectives), 0);
-        assert_eq!(seq(a, Counts::Transfers), 0);
+        let seq = |bits, seq_kind| comms.next_seq(bits, seq_kind).unwrap().1;
+        assert_eq!(seq(a, SeqKind::Collectives), 0);
+        assert_eq!(seq(a, SeqKind::Collectives), 1);
+        assert_eq!(seq(b, SeqKind::Collectives), 0);
+        assert_eq!(seq(a, SeqKind::Transfers), 0);
     }
 
     #[test]
-    fn one_that_is_gone_is_not_found_and_its_place_is_used_again() {
+    fn a_removed_communicator_is_not_found_and_its_slot_is_reused() {
         static COMMS_HERE: Comms = Comms::new();
         let comms = &COMMS_HERE;
         let first = comms.join(COMM).unwrap();
@@ -221,12 +221,16 @@ mod tests {
         assert_eq!(comms.leave(first.to_bits()), None);
         let second = comms.join(COMM).unwrap();
         assert_eq!(second.slot, first.slot);
-        assert_eq!(comms.count(first.to_bits(), Counts::Collectives), None);
-        assert!(comms.count(second.to_bits(), Counts::Collectives).is_some());
+        assert_eq!(comms.next_seq(first.to_bits(), SeqKind::Collectives), None);
+        assert!(
+            comms
+                .next_seq(second.to_bits(), SeqKind::Collectives)
+                .is_some()
+        );
     }
 
     #[test]
-    fn communicators_alike_are_counted_in_the_order_in_which_they_are_joined() {
+    fn communicators_of_equal_rank_and_size_are_counted_in_join_order() {
         static COMMS_HERE: Comms = Comms::new();
         let nth = |comm: Comm| {
             let handle = COMMS_HERE.join(comm).unwrap().to_bits();
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_place_for_one_more_than_the_table_holds() {
+    fn a_full_table_accepts_no_communicator() {
         static COMMS_HERE: Comms = Comms::new();
         let comms = &COMMS_HERE;
         for _ in 0..COMMS {

@@ -1,4 +1,5 @@
-//! Where records leave: a function that does nothing, for an agent's probe to stand at, and a socket where there is none.
+//! Output of records: a function that does nothing, to which an agent attaches a probe, and a
+//! socket for agents without probes.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -9,43 +10,43 @@ use crate::probe;
 use crate::record::Record;
 use crate::system::{self, Sent, ShortPath};
 
-/// Time between two attempts to reach a socket that nobody reads, nanoseconds.
-const RETRY_NS: u64 = 1_000_000_000;
+/// Time between two attempts to connect to a socket without a reader, nanoseconds.
+const RETRY_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// In place of a socket's number.
-const NONE: c_int = -1;
+/// Value of a missing file descriptor.
+const NO_SOCKET: c_int = -1;
 
-/// The outlet.
+/// Output of records.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct Emitter {
     path: OnceLock<Option<ShortPath>>,
     socket: AtomicI32,
     is_connected: AtomicBool,
     tried_ns: AtomicU64,
 }
 
-impl Outlet {
+impl Emitter {
     pub(crate) const fn new() -> Self {
         Self {
             path: OnceLock::new(),
-            socket: AtomicI32::new(NONE),
+            socket: AtomicI32::new(NO_SOCKET),
             is_connected: AtomicBool::new(false),
             tried_ns: AtomicU64::new(0),
         }
     }
 
-    /// Opens the socket where the environment names one. The first name counts.
+    /// Opens the socket that the environment names. Only the first name is used.
     pub(crate) fn open(&self, path: Option<&[u8]>, now_ns: u64) {
-        let path = self.path.get_or_init(|| path.and_then(ShortPath::of));
-        if path.is_none() || self.socket.load(Ordering::Acquire) != NONE {
+        let path = self.path.get_or_init(|| path.and_then(ShortPath::new));
+        if path.is_none() || self.socket.load(Ordering::Acquire) != NO_SOCKET {
             return;
         }
         let Some(socket) = system::socket() else {
             return;
         };
-        let ours = self
-            .socket
-            .compare_exchange(NONE, socket, Ordering::AcqRel, Ordering::Acquire);
+        let ours =
+            self.socket
+                .compare_exchange(NO_SOCKET, socket, Ordering::AcqRel, Ordering::Acquire);
         if ours.is_err() {
             system::close(socket);
         }
@@ -53,30 +54,30 @@ impl Outlet {
         self.connect(now_ns);
     }
 
-    /// Closes the socket: no communicator is left, and nothing is told until there is one.
+    /// Closes the socket: no communicator is left, and nothing is sent until there is one.
     pub(crate) fn close(&self) {
-        let socket = self.socket.swap(NONE, Ordering::AcqRel);
-        if socket != NONE {
+        let socket = self.socket.swap(NO_SOCKET, Ordering::AcqRel);
+        if socket != NO_SOCKET {
             system::close(socket);
         }
     }
 
-    /// Tells a record. Never waits: what the socket does not take at once is counted.
-    pub(crate) fn tell(&self, record: &Record, losses: &Losses) {
-        probe::pass(record);
+    /// Emits a record. Never blocks: records that the socket does not accept at once are counted.
+    pub(crate) fn emit(&self, record: &Record, losses: &Losses) {
+        probe::call_probe_points(record);
         let socket = self.socket.load(Ordering::Acquire);
-        if socket == NONE {
+        if socket == NO_SOCKET {
             return;
         }
         if !self.is_connected.load(Ordering::Relaxed) && !self.connect(record.seen_ns) {
-            Losses::count(&losses.unsent);
+            Losses::increment(&losses.unsent);
             return;
         }
         let sent = system::send(socket, &record.to_bytes());
-        if sent != Sent::Taken {
-            Losses::count(&losses.unsent);
+        if sent != Sent::Accepted {
+            Losses::increment(&losses.unsent);
         }
-        // A full socket is read again.
+        // A full socket has a reader and stays connected.
         if sent == Sent::Gone {
             self.is_connected.store(false, Ordering::Relaxed);
         }
@@ -84,11 +85,11 @@ impl Outlet {
 
     fn connect(&self, now_ns: u64) -> bool {
         let socket = self.socket.load(Ordering::Acquire);
-        let Some(Some(path)) = self.path.get().filter(|_| socket != NONE) else {
+        let Some(Some(path)) = self.path.get().filter(|_| socket != NO_SOCKET) else {
             return false;
         };
         let tried_ns = self.tried_ns.load(Ordering::Relaxed);
-        if tried_ns > 0 && now_ns.saturating_sub(tried_ns) < RETRY_NS {
+        if tried_ns > 0 && now_ns.saturating_sub(tried_ns) < RETRY_INTERVAL_NS {
             return self.is_connected.load(Ordering::Relaxed);
         }
         self.tried_ns.store(now_ns.max(1), Ordering::Relaxed);
@@ -113,10 +114,10 @@ mod tests {
         }
     }
 
-    fn opened(path: &Path) -> Outlet {
-        let outlet = Outlet::new();
-        outlet.open(Some(path.as_os_str().as_bytes()), 1);
-        outlet
+    fn opened(path: &Path) -> Emitter {
+        let emitter = Emitter::new();
+        emitter.open(Some(path.as_os_str().as_bytes()), 1);
+        emitter
     }
 
     fn path_in(dir: &tempfile::TempDir) -> PathBuf {
@@ -124,16 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_nobody_reads_is_tried_once_a_second_and_every_record_is_counted() {
+    fn a_socket_without_a_reader_is_retried_once_a_second_and_every_lost_record_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = path_in(&dir);
-        let (outlet, losses) = (opened(&path), Losses::new());
-        outlet.tell(&record(2), &losses);
+        let (emitter, losses) = (opened(&path), Losses::new());
+        emitter.emit(&record(2), &losses);
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 1);
         let reader = UnixDatagram::bind(&path).unwrap();
-        outlet.tell(&record(3), &losses);
+        emitter.emit(&record(3), &losses);
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 2);
-        outlet.tell(&record(RETRY_NS + 4), &losses);
+        emitter.emit(&record(RETRY_INTERVAL_NS + 4), &losses);
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 2);
         let mut bytes = [0; 200];
         assert_eq!(
@@ -143,40 +144,40 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_costs_records_and_never_waits() {
+    fn a_full_socket_drops_records_and_never_blocks() {
         let dir = tempfile::tempdir().unwrap();
         let path = path_in(&dir);
         let _reader = UnixDatagram::bind(&path).unwrap();
-        let (outlet, losses) = (opened(&path), Losses::new());
+        let (emitter, losses) = (opened(&path), Losses::new());
         for _ in 0..10_000 {
-            outlet.tell(&record(2), &losses);
+            emitter.emit(&record(2), &losses);
         }
         assert!(losses.unsent.load(Ordering::Relaxed) > 5_000);
-        assert!(outlet.is_connected.load(Ordering::Relaxed));
+        assert!(emitter.is_connected.load(Ordering::Relaxed));
     }
 
     #[test]
-    fn a_closed_outlet_tells_nothing_until_it_is_opened_again() {
+    fn a_closed_emitter_sends_nothing_until_it_is_opened_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = path_in(&dir);
         let reader = UnixDatagram::bind(&path).unwrap();
         reader.set_nonblocking(true).unwrap();
-        let (outlet, losses) = (opened(&path), Losses::new());
-        outlet.close();
-        outlet.close();
-        outlet.tell(&record(2), &losses);
+        let (emitter, losses) = (opened(&path), Losses::new());
+        emitter.close();
+        emitter.close();
+        emitter.emit(&record(2), &losses);
         assert!(reader.recv(&mut [0; 200]).is_err());
-        outlet.open(None, 3);
-        outlet.tell(&record(4), &losses);
+        emitter.open(None, 3);
+        emitter.emit(&record(4), &losses);
         assert!(reader.recv(&mut [0; 200]).is_ok());
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn without_a_socket_nothing_is_lost() {
-        let (outlet, losses) = (Outlet::new(), Losses::new());
-        outlet.open(None, 1);
-        outlet.tell(&record(2), &losses);
+        let (emitter, losses) = (Emitter::new(), Losses::new());
+        emitter.open(None, 1);
+        emitter.emit(&record(2), &losses);
         assert_eq!(losses.unsent.load(Ordering::Relaxed), 0);
     }
 }

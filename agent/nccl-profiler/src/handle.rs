@@ -1,32 +1,32 @@
-//! Handles: numbers that pass for pointers with NCCL. They are never dereferenced, so a stale one, one of another process or a
-//! made-up one finds nothing and does no harm.
+//! Handles: numbers that NCCL stores as pointers. They are never dereferenced, so a stale or
+//! invalid handle, or one of another process, finds nothing and does no harm.
 
-/// What a handle stands for.
+/// Kind of object behind a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A communicator.
+    /// Communicator.
     Comm = 1,
-    /// An operation on it.
+    /// Operation on a communicator.
     Operation = 2,
-    /// The part of an operation that one channel does.
+    /// Part of an operation on one channel.
     Channel = 3,
 }
 
-/// Place in a table, and which of its occupants.
+/// Slot in a table, and generation of its occupant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle {
-    /// Which occupant of the place.
+    /// Generation of the slot's occupant.
     pub(crate) generation: u32,
-    /// The place.
+    /// Slot.
     pub(crate) slot: u16,
     /// Channel of a [`Kind::Channel`].
     pub(crate) channel: u8,
-    /// What it stands for.
+    /// Kind of the object.
     pub(crate) kind: Kind,
 }
 
 impl Handle {
-    /// The number. Never 0, which NCCL takes for none.
+    /// Converts to a number. Never 0, which NCCL takes for null.
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32
             | u64::from(self.slot) << 16
@@ -34,8 +34,8 @@ impl Handle {
             | self.kind as u64
     }
 
-    /// Reads a number back; none where it is none of these.
-    pub(crate) fn of_bits(bits: u64, kind: Kind) -> Option<Self> {
+    /// Converts a number back; none when it is not a handle of this kind.
+    pub(crate) fn from_bits(bits: u64, kind: Kind) -> Option<Self> {
         let [kind_bits, channel, slot_low, slot_high, generation @ ..] = bits.to_le_bytes();
         (u64::from(kind_bits) == kind as u64).then_some(Self {
             generation: u32::from_le_bytes(generation),
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_reads_back_as_what_it_was() {
+    fn a_handle_survives_a_round_trip() {
         let handle = Handle {
             generation: 0xdead_beef,
             slot: 4095,
@@ -59,22 +59,22 @@ mod tests {
             kind: Kind::Channel,
         };
         assert_eq!(
-            Handle::of_bits(handle.to_bits(), Kind::Channel),
+            Handle::from_bits(handle.to_bits(), Kind::Channel),
             Some(handle)
         );
     }
 
     #[test]
-    fn a_handle_of_another_kind_and_a_pointer_are_none() {
+    fn handles_of_another_kind_and_pointers_are_rejected() {
         let handle = Handle {
             generation: 7,
             slot: 1,
             channel: 0,
             kind: Kind::Comm,
         };
-        assert_eq!(Handle::of_bits(handle.to_bits(), Kind::Operation), None);
+        assert_eq!(Handle::from_bits(handle.to_bits(), Kind::Operation), None);
         for pointer in [0, 0x7fff_1234_5678_u64, u64::MAX] {
-            assert_eq!(Handle::of_bits(pointer, Kind::Comm), None, "{pointer:x}");
+            assert_eq!(Handle::from_bits(pointer, Kind::Comm), None, "{pointer:x}");
         }
     }
 }

@@ -1,46 +1,46 @@
-//! Switches the plugin off in a job that runs: when a file is there, NCCL is asked for no further events.
+//! Kill switch for a running job: while a file exists, NCCL is asked for no further events.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::system::{self, ShortPath};
 
-/// The file, unless the environment names another one. In memory, so that to look for it never waits for a disk.
+/// Default file. It is in memory, so checking for it never waits for a disk.
 pub(crate) const OFF_FILE: &str = "/dev/shm/fleet-nccl-off";
 
-/// Time between two looks, nanoseconds.
-const LOOK_NS: u64 = 1_000_000_000;
+/// Time between two checks, nanoseconds.
+const CHECK_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// The switch.
+/// Kill switch.
 #[derive(Debug)]
-pub(crate) struct Switch {
+pub(crate) struct KillSwitch {
     file: OnceLock<Option<ShortPath>>,
-    looked_ns: AtomicU64,
+    checked_ns: AtomicU64,
     is_off: AtomicBool,
 }
 
-impl Switch {
+impl KillSwitch {
     pub(crate) const fn new() -> Self {
         Self {
             file: OnceLock::new(),
-            looked_ns: AtomicU64::new(0),
+            checked_ns: AtomicU64::new(0),
             is_off: AtomicBool::new(false),
         }
     }
 
-    /// Says, once, which file switches off.
-    pub(crate) fn watch(&self, file: &[u8]) {
-        self.file.get_or_init(|| ShortPath::of(file));
+    /// Sets the file that disables the plugin. Only the first call counts.
+    pub(crate) fn set_file(&self, file: &[u8]) {
+        self.file.get_or_init(|| ShortPath::new(file));
     }
 
-    /// Whether the plugin is switched off. Looks at the file once a second at most.
+    /// Returns whether the plugin is disabled. Checks the file at most once a second.
     pub(crate) fn is_off(&self, now_ns: u64) -> bool {
-        let looked_ns = self.looked_ns.load(Ordering::Relaxed);
-        if looked_ns > 0 && now_ns.saturating_sub(looked_ns) < LOOK_NS {
+        let checked_ns = self.checked_ns.load(Ordering::Relaxed);
+        if checked_ns > 0 && now_ns.saturating_sub(checked_ns) < CHECK_INTERVAL_NS {
             return self.is_off.load(Ordering::Relaxed);
         }
-        let is_mine = self.looked_ns.compare_exchange(
-            looked_ns,
+        let is_mine = self.checked_ns.compare_exchange(
+            checked_ns,
             now_ns.max(1),
             Ordering::Relaxed,
             Ordering::Relaxed,
@@ -62,17 +62,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_switches_off_and_is_looked_for_once_a_second() {
+    fn the_file_disables_the_plugin_and_is_checked_once_a_second() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("off");
-        let switch = Switch::new();
-        switch.watch(file.as_os_str().as_bytes());
-        assert!(!switch.is_off(1));
+        let kill_switch = KillSwitch::new();
+        kill_switch.set_file(file.as_os_str().as_bytes());
+        assert!(!kill_switch.is_off(1));
         std::fs::write(&file, "").unwrap();
-        assert!(!switch.is_off(2));
-        assert!(switch.is_off(LOOK_NS + 1));
+        assert!(!kill_switch.is_off(2));
+        assert!(kill_switch.is_off(CHECK_INTERVAL_NS + 1));
         std::fs::remove_file(&file).unwrap();
-        assert!(switch.is_off(LOOK_NS + 2));
-        assert!(!switch.is_off(3 * LOOK_NS));
+        assert!(kill_switch.is_off(CHECK_INTERVAL_NS + 2));
+        assert!(!kill_switch.is_off(3 * CHECK_INTERVAL_NS));
     }
 }

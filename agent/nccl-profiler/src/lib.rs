@@ -1,19 +1,21 @@
-//! Plugin for NCCL's profiler interface: tells of each collective and transfer when it ran on the GPU, by the GPU's own timer.
+//! Plugin for NCCL's profiler interface: records when each collective and transfer ran on the GPU,
+//! by the GPU's own timer.
 //!
-//! NCCL loads it into the training process, so it must cost and risk nothing there: no allocation, no lock and no wait while the job
-//! runs, memory of fixed size, and handles that are numbers and never dereferenced. Whatever has no room is counted.
+//! NCCL loads it into the training process, so its overhead and risk there must be minimal: no
+//! allocation, no lock and no blocking while the job runs, memory of fixed size, and handles that
+//! are numbers and never dereferenced. Records that do not fit are counted.
 //!
-//! | module | knows |
+//! | module | content |
 //! |---|---|
-//! | `abi` | the interface's tables and events in memory |
-//! | `tables` | the exported tables: pointers in, numbers on; the unsafe code |
-//! | `loader` | which release of NCCL calls; the unsafe code of that |
-//! | `versions` | which releases are refused |
-//! | `profiler` | what happens at each call |
-//! | `comms`, `pool`, `handle` | communicators and operations under way |
-//! | `record` | what is told |
-//! | `emit`, `probe` | where it leaves: a function for a probe to stand at, or a socket |
-//! | `kill_switch`, `losses`, `system` | the rest |
+//! | `abi` | memory layout of the interface's tables and events |
+//! | `tables` | exported tables, which convert pointers to numbers (unsafe code) |
+//! | `loader` | version of the calling NCCL (unsafe code) |
+//! | `versions` | versions that are refused |
+//! | `profiler` | logic of each call |
+//! | `comms`, `pool`, `handle` | communicators and operations in flight |
+//! | `record` | layout of the records |
+//! | `emit`, `probe` | output: a function to attach a probe to, or a socket |
+//! | `kill_switch`, `losses`, `system` | disabling at run time, loss counters, system calls |
 
 mod abi;
 mod comms;

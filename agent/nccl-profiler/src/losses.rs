@@ -1,21 +1,21 @@
-//! What was not told, by reason. Counts since the library was loaded.
+//! Counters of records that were not emitted, by reason, since the library was loaded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of everything that is left out.
+/// Counters of losses.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    /// Operations: every place of the pool is taken by one that began lately.
+    /// Operations for which every slot of the pool was in use.
     pub(crate) pool_full: AtomicU64,
-    /// Operations that were never seen to end, and whose place another one has got.
+    /// Operations that never ended, and whose slot was reused.
     pub(crate) abandoned: AtomicU64,
-    /// Operations that ended before they began, by the times that NCCL gave.
+    /// Operations that ended before they began, by NCCL's times.
     pub(crate) implausible: AtomicU64,
-    /// Communicators: too many at once.
+    /// Communicators beyond the maximum number.
     pub(crate) comms: AtomicU64,
-    /// Datagrams that the socket did not take.
+    /// Datagrams that the socket did not accept.
     pub(crate) unsent: AtomicU64,
-    /// Calls that failed in a way that the code rules out.
+    /// Calls that failed although the code rules that out.
     pub(crate) failures: AtomicU64,
 }
 
@@ -31,12 +31,12 @@ impl Losses {
         }
     }
 
-    /// One more.
-    pub(crate) fn count(loss: &AtomicU64) {
+    /// Increments a counter.
+    pub(crate) fn increment(loss: &AtomicU64) {
         loss.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Operations that began and were not told.
+    /// Returns the operations that began and were not emitted.
     pub(crate) fn operations(&self) -> u64 {
         let all = [&self.pool_full, &self.abandoned, &self.implausible];
         all.iter().fold(0, |sum: u64, loss| {

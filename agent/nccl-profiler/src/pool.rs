@@ -1,6 +1,7 @@
-//! The operations that are under way: a ring of fixed size, without locks, all numbers.
+//! Operations in flight: a lock-free ring of fixed size.
 //!
-//! Every field is atomic, so that a call with a stale handle, on any thread and at any time, can at worst find nothing.
+//! Every field is atomic, so a call with a stale handle, on any thread and at any time, at worst
+//! finds nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -8,35 +9,36 @@ use crate::handle::{Handle, Kind};
 use crate::losses::Losses;
 use crate::record::Record;
 
-/// Operations at a time. NCCL itself keeps at most 64 under way on a channel.
+/// Maximum number of operations in flight. NCCL itself keeps at most 64 per channel.
 pub(crate) const SLOTS: usize = 4096;
 
-/// How long an operation that never ends keeps its place, nanoseconds: those of an aborted communicator do not end.
-const PATIENCE_NS: u64 = 10_000_000_000;
+/// Time after which an operation that does not end can be replaced, nanoseconds: operations of an
+/// aborted communicator never end.
+const ABANDONED_AFTER_NS: u64 = 10_000_000_000;
 
-/// Places that are tried for an operation.
-const TRIES: usize = 8;
+/// Slots that are tried for an operation.
+const MAX_TRIES: usize = 8;
 
-/// In place of a generation: the place is free.
+/// Generation of a free slot.
 const FREE: u32 = 0;
-/// In place of a generation: the place is being filled in.
-const TAKEN: u32 = u32::MAX;
+/// Generation of a slot that is being filled.
+const FILLING: u32 = u32::MAX;
 
-/// What is known of an operation when it is enqueued.
+/// Operation as known when it is enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Operation {
-    /// The record, without what the GPU will tell.
+    /// Record, without the GPU times.
     pub(crate) record: Record,
-    /// Channels that it runs on.
+    /// Number of channels it runs on.
     pub(crate) channels: u8,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// Which occupant, [`FREE`] or [`TAKEN`].
+    /// Generation of the occupant, [`FREE`] or [`FILLING`].
     generation: AtomicU32,
     channels: AtomicU32,
-    what: AtomicU32,
+    kind: AtomicU32,
     rank: AtomicU32,
     nranks: AtomicU32,
     function: AtomicU32,
@@ -49,19 +51,19 @@ struct Slot {
     host_ns: AtomicU64,
     start_ns: AtomicU64,
     stop_ns: AtomicU64,
-    /// A bit for each channel that has stopped.
+    /// One bit per channel that has stopped.
     stopped: AtomicU64,
 }
 
 impl Slot {
     #[expect(
         clippy::declare_interior_mutable_const,
-        reason = "the form of an empty one, copied into each place of a static"
+        reason = "initial value of each slot of a static"
     )]
     const EMPTY: Self = Self {
         generation: AtomicU32::new(FREE),
         channels: AtomicU32::new(0),
-        what: AtomicU32::new(0),
+        kind: AtomicU32::new(0),
         rank: AtomicU32::new(0),
         nranks: AtomicU32::new(0),
         function: AtomicU32::new(0),
@@ -78,7 +80,7 @@ impl Slot {
     };
 }
 
-/// The ring.
+/// Ring of operations.
 #[derive(Debug)]
 pub(crate) struct Pool {
     slots: [Slot; SLOTS],
@@ -89,7 +91,7 @@ pub(crate) struct Pool {
 impl Pool {
     #[expect(
         clippy::large_stack_arrays,
-        reason = "it is only called where statics are made, before anything runs"
+        reason = "only called to initialize statics, at compile time"
     )]
     pub(crate) const fn new() -> Self {
         Self {
@@ -99,36 +101,36 @@ impl Pool {
         }
     }
 
-    /// Lets handles begin at another number, so that those of other processes are not taken for own ones.
-    pub(crate) fn salt(&self, salt: u32) {
-        self.generations.fetch_add(salt, Ordering::Relaxed);
+    /// Offsets the generations, so that handles of other processes do not match.
+    pub(crate) fn offset_generations(&self, offset: u32) {
+        self.generations.fetch_add(offset, Ordering::Relaxed);
     }
 
-    /// Takes an operation in; none when it has no place.
+    /// Adds an operation; none when no slot is free.
     pub(crate) fn begin(&self, operation: &Operation, losses: &Losses) -> Option<Handle> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             let ticket = self.next.fetch_add(1, Ordering::Relaxed);
             let index = usize::try_from(ticket).unwrap_or(0) % SLOTS;
             let slot = self.slots.get(index)?;
             let occupant = slot.generation.load(Ordering::Acquire);
             let is_free = occupant == FREE;
-            if occupant == TAKEN || !is_free && !is_abandoned(slot, operation.record.host_ns) {
+            if occupant == FILLING || !is_free && !is_abandoned(slot, operation.record.host_ns) {
                 continue;
             }
-            // The occupant ends, or another thread is faster: then the place is not to be had.
-            let taken = slot.generation.compare_exchange(
+            // If the occupant ends or another thread is faster, the slot is not available.
+            let claimed = slot.generation.compare_exchange(
                 occupant,
-                TAKEN,
+                FILLING,
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             );
-            if taken.is_err() {
+            if claimed.is_err() {
                 continue;
             }
             if !is_free {
-                Losses::count(&losses.abandoned);
+                Losses::increment(&losses.abandoned);
             }
-            let generation = self.generation();
+            let generation = self.next_generation();
             slot.fill(operation);
             slot.generation.store(generation, Ordering::Release);
             return Some(Handle {
@@ -138,13 +140,13 @@ impl Pool {
                 kind: Kind::Operation,
             });
         }
-        Losses::count(&losses.pool_full);
+        Losses::increment(&losses.pool_full);
         None
     }
 
-    /// Takes that a channel has started on an operation.
+    /// Records that a channel has started on an operation.
     pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<Handle> {
-        let handle = Handle::of_bits(parent, Kind::Operation)?;
+        let handle = Handle::from_bits(parent, Kind::Operation)?;
         let slot = self.find(handle)?;
         if start_ns > 0 {
             slot.start_ns.fetch_min(start_ns, Ordering::Relaxed);
@@ -156,9 +158,9 @@ impl Pool {
         })
     }
 
-    /// Takes that a channel has stopped; the whole operation, when it was the last one.
+    /// Records that a channel has stopped; returns the complete record after the last channel.
     pub(crate) fn stopped(&self, bits: u64, stop_ns: u64) -> Option<Record> {
-        let handle = Handle::of_bits(bits, Kind::Channel)?;
+        let handle = Handle::from_bits(bits, Kind::Channel)?;
         let slot = self.find(handle)?;
         slot.stop_ns.fetch_max(stop_ns, Ordering::Relaxed);
         let channel = 1_u64.checked_shl(u32::from(handle.channel))?;
@@ -180,30 +182,31 @@ impl Pool {
     fn find(&self, handle: Handle) -> Option<&Slot> {
         let slot = self.slots.get(usize::from(handle.slot))?;
         let generation = slot.generation.load(Ordering::Acquire);
-        let is_it = generation == handle.generation && generation != FREE && generation != TAKEN;
-        is_it.then_some(slot)
+        let is_current =
+            generation == handle.generation && generation != FREE && generation != FILLING;
+        is_current.then_some(slot)
     }
 
-    /// The next number that stands for an occupant.
-    fn generation(&self) -> u32 {
+    /// Returns the next generation of an occupant.
+    fn next_generation(&self) -> u32 {
         loop {
             let next = self.generations.fetch_add(1, Ordering::Relaxed);
-            if next != FREE && next != TAKEN {
+            if next != FREE && next != FILLING {
                 return next;
             }
         }
     }
 
-    /// Operations under way.
+    /// Returns the number of operations in flight.
     #[cfg(test)]
-    pub(crate) fn under_way(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         let is_taken = |slot: &&Slot| slot.generation.load(Ordering::Relaxed) != FREE;
         self.slots.iter().filter(is_taken).count()
     }
 }
 
 fn is_abandoned(slot: &Slot, now_ns: u64) -> bool {
-    now_ns.saturating_sub(slot.host_ns.load(Ordering::Relaxed)) > PATIENCE_NS
+    now_ns.saturating_sub(slot.host_ns.load(Ordering::Relaxed)) > ABANDONED_AFTER_NS
 }
 
 impl Slot {
@@ -211,7 +214,7 @@ impl Slot {
         let Operation { record, channels } = *operation;
         let ints = [
             (&self.channels, u32::from(channels)),
-            (&self.what, record.what),
+            (&self.kind, record.kind),
             (&self.rank, record.rank),
             (&self.nranks, record.nranks),
             (&self.function, record.function),
@@ -240,7 +243,7 @@ impl Slot {
         let int = |field: &AtomicU32| field.load(Ordering::Relaxed);
         let long = |field: &AtomicU64| field.load(Ordering::Relaxed);
         Record {
-            what: int(&self.what),
+            kind: int(&self.kind),
             comm_id: long(&self.comm_id),
             seq: long(&self.seq),
             nccl_seq: long(&self.nccl_seq),

@@ -1,20 +1,21 @@
-//! The functions that a probe stands at. They do nothing: without a probe a record costs two calls.
+//! Functions to which an agent attaches probes. They do nothing: without a probe a record costs two
+//! calls.
 #![expect(
     unsafe_code,
-    reason = "symbols that others find by name, made of chosen instructions: a probe on any other would be slow"
+    reason = "exported symbols with chosen instructions: a probe on any other instruction would be slow"
 )]
 
 use std::arch::naked_asm;
 
 use crate::record::Record;
 
-/// Lets a record pass by where probes may stand.
-pub(crate) fn pass(record: &Record) {
+/// Passes a record through the probe points.
+pub(crate) fn call_probe_points(record: &Record) {
     fleet_nccl_record(record);
     fleet_nccl_record_push(record);
 }
 
-/// For kernels that turn a `nop` of five bytes into a call (Linux 6.18): half the cost.
+/// Probe point for kernels that replace a five-byte `nop` by a call (Linux 6.18), at half the cost.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub(crate) extern "C" fn fleet_nccl_record(record: *const Record) {
@@ -24,7 +25,7 @@ pub(crate) extern "C" fn fleet_nccl_record(record: *const Record) {
     naked_asm!("nop", "ret");
 }
 
-/// For other kernels, which emulate a `push` and single-step that `nop`.
+/// Probe point for other kernels, which emulate a `push` but single-step that `nop`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub(crate) extern "C" fn fleet_nccl_record_push(record: *const Record) {

@@ -1,121 +1,122 @@
-//! What the plugin does, with numbers in place of pointers.
+//! Logic of the plugin, on numbers instead of pointers.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::comms::{Comm, Comms, Counts};
-use crate::emit::Outlet;
+use crate::comms::{Comm, Comms, SeqKind};
+use crate::emit::Emitter;
 use crate::handle::Handle;
-use crate::kill_switch::{OFF_FILE, Switch};
+use crate::kill_switch::{KillSwitch, OFF_FILE};
 use crate::losses::Losses;
 use crate::pool::{Operation, Pool};
-use crate::record::{RECORD_VERSION, Record, What};
+use crate::record::{RECORD_VERSION, Record, RecordKind};
 use crate::system;
 
-/// Everything that the plugin knows, in memory of fixed size.
+/// State of the plugin, in memory of fixed size.
 #[derive(Debug)]
 pub(crate) struct Profiler {
     comms: &'static Comms,
     pool: &'static Pool,
     pub(crate) losses: Losses,
-    outlet: Outlet,
-    switch: Switch,
+    emitter: Emitter,
+    kill_switch: KillSwitch,
     pid: AtomicU32,
 }
 
-/// What the environment asks for.
+/// Options from the environment.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct Options {
     /// Socket for records.
     pub(crate) socket: Option<OsString>,
-    /// File that switches off.
+    /// File that disables the plugin.
     pub(crate) off_file: Option<OsString>,
 }
 
-/// What NCCL tells of an operation when it is enqueued.
+/// Operation as NCCL describes it when it is enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Enqueued {
     /// Collective or transfer.
-    pub(crate) what: What,
-    /// NCCL's number among those of the same function.
+    pub(crate) kind: RecordKind,
+    /// NCCL's sequence number among operations of the same function.
     pub(crate) nccl_seq: u64,
-    /// Function, by number.
+    /// Number of the function.
     pub(crate) function: u32,
-    /// Elements.
+    /// Number of elements.
     pub(crate) count: u64,
-    /// Element type, by number.
+    /// Number of the element type.
     pub(crate) datatype: u32,
     /// Peer or root.
     pub(crate) peer: i32,
-    /// Channels; 0 for one that has no times.
+    /// Number of channels; 0 for an operation without times.
     pub(crate) channels: u8,
 }
 
 impl Profiler {
-    /// With tables that are statics of their own: all zero, they take no room in the file.
+    /// Takes tables that are separate statics: they are zero and so take no space in the file.
     pub(crate) const fn new(comms: &'static Comms, pool: &'static Pool) -> Self {
         Self {
             comms,
             pool,
             losses: Losses::new(),
-            outlet: Outlet::new(),
-            switch: Switch::new(),
+            emitter: Emitter::new(),
+            kill_switch: KillSwitch::new(),
             pid: AtomicU32::new(0),
         }
     }
 
-    /// Reads what the environment asks for; only the first time counts.
-    pub(crate) fn prepare(&self, wishes: Wishes) {
+    /// Applies the options; only the first call counts.
+    pub(crate) fn configure(&self, options: Options) {
         let pid = std::process::id();
         if self.pid.swap(pid, Ordering::Relaxed) != pid {
-            self.pool.salt(pid.wrapping_mul(0x9e37_79b9));
+            self.pool.offset_generations(pid.wrapping_mul(0x9e37_79b9));
         }
-        let off_file = wishes.off_file.unwrap_or_else(|| OFF_FILE.into());
-        self.switch.watch(off_file.as_bytes());
-        let socket = wishes.socket.as_ref().map(|path| path.as_bytes());
-        self.outlet.open(socket, system::now_ns());
+        let off_file = options.off_file.unwrap_or_else(|| OFF_FILE.into());
+        self.kill_switch.set_file(off_file.as_bytes());
+        let socket = options.socket.as_ref().map(|path| path.as_bytes());
+        self.emitter.open(socket, system::now_ns());
     }
 
-    /// Whether the operator has switched the plugin off.
+    /// Returns whether the operator has disabled the plugin.
     pub(crate) fn is_off(&self) -> bool {
-        self.switch.is_off(system::now_ns())
+        self.kill_switch.is_off(system::now_ns())
     }
 
-    /// A communicator was made; its handle.
+    /// Adds a new communicator and returns its handle.
     pub(crate) fn join(&self, comm: Comm) -> Option<u64> {
         let Some(handle) = self.comms.join(comm) else {
-            Losses::count(&self.losses.comms);
+            Losses::increment(&self.losses.comms);
             return None;
         };
-        self.tell(record(What::Joined, comm));
+        self.emit(record(RecordKind::Joined, comm));
         Some(handle.to_bits())
     }
 
-    /// A communicator is gone; whether it was the last one.
+    /// Removes a communicator; returns whether it was the last one.
     pub(crate) fn leave(&self, comm: u64) -> bool {
         let Some(comm) = self.comms.leave(comm) else {
             return false;
         };
-        self.tell(record(What::Left, comm));
+        self.emit(record(RecordKind::Left, comm));
         let is_last = self.comms.is_empty();
         if is_last {
-            // NCCL may unload the plugin now, and nothing of it may stay.
-            self.outlet.close();
+            // NCCL may unload the plugin now, so nothing may stay open.
+            self.emitter.close();
         }
         is_last
     }
 
-    /// An operation was enqueued; its handle, if its times will be known.
+    /// Adds an enqueued operation; returns its handle, if it will get times.
     pub(crate) fn enqueue(&self, comm: u64, enqueued: &Enqueued) -> Option<u64> {
-        let counts = match enqueued.what {
-            What::Transfer => Counts::Transfers,
-            What::Joined | What::Collective | What::Left => Counts::Collectives,
+        let seq_kind = match enqueued.kind {
+            RecordKind::Transfer => SeqKind::Transfers,
+            RecordKind::Joined | RecordKind::Collective | RecordKind::Left => SeqKind::Collectives,
         };
-        let (comm, seq) = self.comms.count(comm, counts)?;
-        let is_transfer = enqueued.what == What::Transfer;
+        let (comm, seq) = self.comms.next_seq(comm, seq_kind)?;
+        let is_transfer = enqueued.kind == RecordKind::Transfer;
         if is_transfer && u32::try_from(enqueued.peer) == Ok(comm.rank) {
-            // NCCL has no thread look for the end of a copy to oneself, so it would only hold a place.
+            // NCCL does not monitor the end of a copy to the same rank, so it would only occupy a
+            // slot.
             return None;
         }
         let record = Record {
@@ -125,11 +126,12 @@ impl Profiler {
             count: enqueued.count,
             datatype: enqueued.datatype,
             peer: enqueued.peer,
-            ..record(enqueued.what, comm)
+            ..record(enqueued.kind, comm)
         };
         if enqueued.channels == 0 {
-            // Its number is told, or those of later ones would seem to be missing some.
-            self.tell(record);
+            // Emitted for its sequence number, so that later operations do not appear to have a
+            // gap.
+            self.emit(record);
             return None;
         }
         let operation = Operation {
@@ -140,41 +142,41 @@ impl Profiler {
         Some(handle.to_bits())
     }
 
-    /// A channel has started on an operation; the handle of its part.
+    /// Records that a channel has started on an operation; returns the handle of its part.
     pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<u64> {
         self.pool
             .started(parent, channel, start_ns)
             .map(Handle::to_bits)
     }
 
-    /// A channel has stopped; whether that ended an operation.
+    /// Records that a channel has stopped; returns whether that ended an operation.
     pub(crate) fn stopped(&self, part: u64, stop_ns: u64) -> bool {
         let Some(record) = self.pool.stopped(part, stop_ns) else {
             return false;
         };
         if record.gpu_stop_ns < record.gpu_start_ns {
-            Losses::count(&self.losses.implausible);
+            Losses::increment(&self.losses.implausible);
         } else {
-            self.tell(record);
+            self.emit(record);
         }
         true
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the field wraps around")]
-    fn tell(&self, record: Record) {
+    fn emit(&self, record: Record) {
         let record = Record {
             version: RECORD_VERSION,
             seen_ns: system::now_ns(),
             lost: self.losses.operations() as u32,
             ..record
         };
-        self.outlet.tell(&record, &self.losses);
+        self.emitter.emit(&record, &self.losses);
     }
 }
 
-fn record(what: What, comm: Comm) -> Record {
+fn record(kind: RecordKind, comm: Comm) -> Record {
     Record {
-        what: what as u32,
+        kind: kind as u32,
         comm_id: comm.id,
         rank: comm.rank,
         nranks: comm.nranks,
@@ -193,7 +195,7 @@ mod tests {
     static PROFILER: Profiler = Profiler::new(&COMMS, &POOL);
 
     #[test]
-    fn a_transfer_to_oneself_holds_no_place_and_keeps_its_number() {
+    fn a_transfer_to_the_same_rank_uses_no_slot_and_keeps_its_sequence_number() {
         let comm = Comm {
             id: 9,
             rank: 1,
@@ -203,7 +205,7 @@ mod tests {
         let comm = PROFILER.join(comm).unwrap();
         let send = |peer: i32| {
             let enqueued = Enqueued {
-                what: What::Transfer,
+                kind: RecordKind::Transfer,
                 nccl_seq: 0,
                 function: 8,
                 count: 1,
@@ -213,10 +215,10 @@ mod tests {
             };
             PROFILER.enqueue(comm, &enqueued)
         };
-        assert_eq!((send(1), POOL.under_way()), (None, 0));
+        assert_eq!((send(1), POOL.in_flight()), (None, 0));
         assert!(send(0).is_some() && send(2).is_some());
-        assert_eq!(POOL.under_way(), 2);
-        let (_, next) = COMMS.count(comm, Counts::Transfers).unwrap();
+        assert_eq!(POOL.in_flight(), 2);
+        let (_, next) = COMMS.next_seq(comm, SeqKind::Transfers).unwrap();
         assert_eq!((next, PROFILER.losses.operations()), (3, 0));
     }
 }

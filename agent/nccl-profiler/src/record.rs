@@ -1,74 +1,75 @@
-//! What leaves the plugin: one record of fixed size for each operation, and one for each communicator.
+//! Records that the plugin emits: one of fixed size per operation, and two per communicator.
 
-/// Bytes of a record.
+/// Size of a record in bytes.
 pub const RECORD_BYTES: usize = 104;
 
-/// Changes whenever a field does.
+/// Version of the layout; changes whenever a field does.
 pub const RECORD_VERSION: u32 = 1;
 
-/// What a record tells of, in [`Record::what`].
+/// Kind of a record, in [`Record::kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum What {
-    /// A communicator was made; times and operation are 0.
+pub enum RecordKind {
+    /// Communicator created; times and operation are 0.
     Joined = 1,
-    /// A collective ran.
+    /// Collective that ran.
     Collective = 2,
-    /// A half of a transfer between two ranks ran.
+    /// One side of a point-to-point transfer that ran.
     Transfer = 3,
-    /// A communicator is gone; times and operation are 0.
+    /// Communicator destroyed; times and operation are 0.
     Left = 4,
 }
 
-/// One operation on one rank, or a communicator. All fields are little-endian on the machines that have NVIDIA GPUs; the agent reads
-/// them by place.
+/// One operation on one rank, or a communicator. All fields are little-endian on the machines that
+/// have NVIDIA GPUs; the agent reads them by offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Record {
     /// [`RECORD_VERSION`].
     pub version: u32,
-    /// [`What`].
-    pub what: u32,
-    /// NCCL's own hash of the communicator, equal on all its ranks.
+    /// [`RecordKind`].
+    pub kind: u32,
+    /// NCCL's hash of the communicator, equal on all its ranks.
     pub comm_id: u64,
-    /// Number among the communicator's collectives, from 0, or among its transfers.
+    /// Sequence number among the communicator's collectives, or among its transfers, from 0.
     pub seq: u64,
-    /// NCCL's number among those of the same function.
+    /// NCCL's sequence number among operations of the same function.
     pub nccl_seq: u64,
-    /// Elements.
+    /// Number of elements.
     pub count: u64,
-    /// When the host enqueued it, nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time at which the host enqueued it, nanoseconds of `CLOCK_MONOTONIC`.
     pub host_ns: u64,
-    /// When its first channel started, nanoseconds of the GPU's timer.
+    /// Time at which its first channel started, nanoseconds of the GPU's timer.
     pub gpu_start_ns: u64,
-    /// When its last channel stopped, nanoseconds of the GPU's timer.
+    /// Time at which its last channel stopped, nanoseconds of the GPU's timer.
     pub gpu_stop_ns: u64,
-    /// When NCCL told of that, nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time at which NCCL reported the stop, nanoseconds of `CLOCK_MONOTONIC`.
     pub seen_ns: u64,
-    /// The rank in the communicator.
+    /// Rank in the communicator.
     pub rank: u32,
-    /// Its ranks.
+    /// Number of ranks of the communicator.
     pub nranks: u32,
-    /// Function, by the number that `function` gives it.
+    /// Number of the function.
     pub function: u32,
-    /// Element type, numbered as NCCL does.
+    /// Element type, in NCCL's numbering.
     pub datatype: u32,
-    /// Peer of a transfer, root of a collective that has one.
+    /// Peer of a transfer, or root of a collective that has one.
     pub peer: i32,
-    /// Channels.
+    /// Number of channels.
     pub channels: u32,
-    /// How many communicators with this rank and size the process had joined before: the host sees them made in the same order.
+    /// Number of communicators with this rank and size that the process joined before: the host
+    /// sees them created in the same order.
     pub nth: u32,
-    /// Operations that were not told since the library was loaded; wraps around.
+    /// Number of operations not emitted since the library was loaded; wraps around.
     pub lost: u32,
 }
 
 const _: () = assert!(size_of::<Record>() == RECORD_BYTES);
 
-/// Number of a function that the plugin does not know.
+/// Number of an unknown function or element type.
 pub const UNKNOWN: u32 = 255;
 
-/// Number of a function by the name that NCCL gives it.
+/// Number of a function, by NCCL's name.
 pub(crate) fn function(name: &[u8]) -> u32 {
     match name {
         b"AllReduce" => 0,
@@ -85,7 +86,7 @@ pub(crate) fn function(name: &[u8]) -> u32 {
     }
 }
 
-/// NCCL's number of an element type by its name there.
+/// NCCL's number of an element type, by its name.
 pub(crate) fn datatype(name: &[u8]) -> u32 {
     match name {
         b"ncclInt8" => 0,
@@ -105,12 +106,12 @@ pub(crate) fn datatype(name: &[u8]) -> u32 {
 }
 
 impl Record {
-    /// The fields in order, as bytes.
+    /// Returns the fields in order, as bytes.
     pub fn to_bytes(&self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
         let Self {
             version,
-            what,
+            kind,
             comm_id,
             seq,
             nccl_seq,
@@ -148,7 +149,7 @@ impl Record {
             nth,
             lost,
         ];
-        let head = [version, what].into_iter().flat_map(u32::to_ne_bytes);
+        let head = [version, kind].into_iter().flat_map(u32::to_ne_bytes);
         let middle = longs.into_iter().flat_map(u64::to_ne_bytes);
         let tail = ints.into_iter().flat_map(u32::to_ne_bytes);
         for (byte, value) in bytes.iter_mut().zip(head.chain(middle).chain(tail)) {
@@ -166,7 +167,7 @@ mod tests {
     fn bytes_are_the_fields_in_order() {
         let record = Record {
             version: 1,
-            what: What::Transfer as u32,
+            kind: RecordKind::Transfer as u32,
             comm_id: 3,
             seen_ns: 10,
             rank: 11,
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_knows_are_told_as_unknown() {
+    fn unknown_names_map_to_unknown() {
         assert_eq!(function(b"AllReduce"), 0);
         assert_eq!(function(b"AllReduce2"), UNKNOWN);
         assert_eq!(datatype(b"ncclBfloat16"), 9);

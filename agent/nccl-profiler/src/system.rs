@@ -1,19 +1,20 @@
-//! What is asked of the system: the clock that the agent's probes use, whether a file is there, a socket. By the C library of the process, as
-//! NCCL does: other ways to the kernel's clock look around in a process that is not ours.
-#![expect(unsafe_code, reason = "functions of C take pointers")]
+//! System calls: the clock that the agent's probes use, the existence of a file, and a socket. They
+//! go through the C library of the process, as NCCL's do; other ways to read the kernel's clock
+//! inspect the process, which is not ours.
+#![expect(unsafe_code, reason = "C functions take pointers")]
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// Room for a path, with the zero at its end: what the address of a socket has.
+/// Size of a path with its terminating zero, as in a socket address.
 const PATH_BYTES: usize = 108;
 
-/// A path in memory of fixed size: what is on the heap would stay there when NCCL unloads the plugin.
+/// Path in memory of fixed size: a heap allocation would leak when NCCL unloads the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortPath([u8; PATH_BYTES]);
 
 impl ShortPath {
-    /// Takes a path; none if it is too long, or holds a zero.
-    pub(crate) fn of(path: &[u8]) -> Option<Self> {
+    /// Creates a path; none if it is empty, too long, or contains a zero.
+    pub(crate) fn new(path: &[u8]) -> Option<Self> {
         let mut bytes = [0; PATH_BYTES];
         let is_path = !path.is_empty() && path.len() < PATH_BYTES && !path.contains(&0);
         bytes.get_mut(..path.len())?.copy_from_slice(path);
@@ -25,7 +26,7 @@ impl ShortPath {
     }
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// Returns nanoseconds of `CLOCK_MONOTONIC`.
 pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -39,7 +40,7 @@ pub(crate) fn now_ns() -> u64 {
         .wrapping_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Whether a file is there.
+/// Returns whether a file exists.
 pub(crate) fn exists(file: &ShortPath) -> bool {
     let Some(name) = file.name() else {
         return false;
@@ -48,18 +49,18 @@ pub(crate) fn exists(file: &ShortPath) -> bool {
     unsafe { libc::access(name.as_ptr(), libc::F_OK) == 0 }
 }
 
-/// What became of a datagram.
+/// Result of sending a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The reader has it.
-    Taken,
-    /// The reader has more than it can take already.
+    /// Accepted by the reader's queue.
+    Accepted,
+    /// The reader's queue is full.
     Full,
     /// There is no reader.
     Gone,
 }
 
-/// A new socket for datagrams that never waits; none where the process may have no more files.
+/// Creates a non-blocking datagram socket; none at the limit of open files.
 pub(crate) fn socket() -> Option<c_int> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: takes numbers only.
@@ -67,7 +68,7 @@ pub(crate) fn socket() -> Option<c_int> {
     (socket >= 0).then_some(socket)
 }
 
-/// Finds the reader of a socket; whether there is one.
+/// Connects a socket to its reader; returns whether there is one.
 pub(crate) fn connect(socket: c_int, path: &ShortPath) -> bool {
     let mut address = libc::sockaddr_un {
         sun_family: libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0),
@@ -88,7 +89,7 @@ pub(crate) fn send(socket: c_int, bytes: &[u8]) -> Sent {
     // SAFETY: the bytes live until the call returns.
     let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), flags) };
     if sent >= 0 {
-        return Sent::Taken;
+        return Sent::Accepted;
     }
     match std::io::Error::last_os_error().kind() {
         std::io::ErrorKind::WouldBlock => Sent::Full,
@@ -96,7 +97,7 @@ pub(crate) fn send(socket: c_int, bytes: &[u8]) -> Sent {
     }
 }
 
-/// Closes a socket that nobody uses any more.
+/// Closes a socket.
 pub(crate) fn close(socket: c_int) {
     // SAFETY: the number is one of `socket`, and its owner has given it up.
     unsafe { libc::close(socket) };
@@ -107,10 +108,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_does_not_fit_is_none() {
-        assert!(ShortPath::of(&[b'a'; PATH_BYTES - 1]).is_some());
-        assert!(ShortPath::of(&[b'a'; PATH_BYTES]).is_none());
-        assert!(ShortPath::of(b"").is_none());
-        assert!(ShortPath::of(b"a\0b").is_none());
+    fn invalid_paths_are_rejected() {
+        assert!(ShortPath::new(&[b'a'; PATH_BYTES - 1]).is_some());
+        assert!(ShortPath::new(&[b'a'; PATH_BYTES]).is_none());
+        assert!(ShortPath::new(b"").is_none());
+        assert!(ShortPath::new(b"a\0b").is_none());
     }
 }

@@ -1,6 +1,7 @@
-//! The tables that NCCL finds by name, one for each version of the interface. Turns pointers into numbers and calls `profiler`.
+//! Tables that NCCL looks up by name, one per version of the interface. Converts pointers to
+//! numbers and calls `profiler`.
 //!
-//! Nothing here panics; if something did, it would end here and not in NCCL.
+//! Nothing here panics; a panic would be caught here and not reach NCCL.
 #![expect(
     unsafe_code,
     reason = "NCCL passes pointers, and finds the tables by their symbols"
@@ -19,15 +20,15 @@ use crate::comms::{Comm, Comms};
 use crate::loader;
 use crate::losses::Losses;
 use crate::pool::Pool;
-use crate::profiler::{Enqueued, Profiler, Wishes};
-use crate::record::{self, What};
+use crate::profiler::{Enqueued, Options, Profiler};
+use crate::record::{self, RecordKind};
 use crate::versions::{self, Interface, Refusal};
 
 static COMMS: Comms = Comms::new();
 static POOL: Pool = Pool::new();
 static PROFILER: Profiler = Profiler::new(&COMMS, &POOL);
 
-/// Where NCCL reads which events are asked for: one place for each NCCL in the process, and two of them are unusual already.
+/// Addresses of NCCL's event masks: one per NCCL library in the process, and even two are unusual.
 static MASKS: [AtomicPtr<c_int>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
 
 const NAME: &CStr = c"fleet";
@@ -49,24 +50,24 @@ const fn table<I, T>(
     }
 }
 
-/// Of NCCL 2.27. (A symbol of the library, whatever Rust may see of it.)
+/// Table for NCCL 2.27. (The name is that of the exported symbol.)
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v4: Table<InitV4, u8> = table(init_v4, start_v4);
 
-/// Of NCCL 2.28.
+/// Table for NCCL 2.28.
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v5: Table<InitV5, u64> = table(init_v5, start_v5);
 
-/// Of NCCL 2.29.
+/// Table for NCCL 2.29.
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v6: Table<InitV5, u64> = table(init_v6, start_v5);
 
-/// Of NCCL 2.31.
+/// Table for NCCL 2.31.
 #[unsafe(no_mangle)]
 pub(crate) static ncclProfiler_v7: Table<InitV5, u64> = table(init_v7, start_v5);
 
-/// What a communicator's making tells.
-struct Making {
+/// Arguments of the initialization for a communicator.
+struct InitArgs {
     context: *mut *mut c_void,
     mask: *mut c_int,
     id: u64,
@@ -75,10 +76,10 @@ struct Making {
     log: Option<Log>,
 }
 
-/// Ends whatever goes wrong before it reaches NCCL.
+/// Catches a panic before it reaches NCCL.
 fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-        Losses::count(&PROFILER.losses.failures);
+        Losses::increment(&PROFILER.losses.failures);
         otherwise
     })
 }
@@ -93,7 +94,7 @@ extern "C" fn init_v4(
     rank: c_int,
     log: Option<Log>,
 ) -> c_int {
-    let making = Making {
+    let args = InitArgs {
         context,
         mask,
         id,
@@ -101,7 +102,7 @@ extern "C" fn init_v4(
         rank,
         log,
     };
-    guarded(INVALID_USAGE, || init(&making, Interface::V4))
+    guarded(INVALID_USAGE, || init(&args, Interface::V4))
 }
 
 macro_rules! init_from_v5 {
@@ -116,7 +117,7 @@ macro_rules! init_from_v5 {
             rank: c_int,
             log: Option<Log>,
         ) -> c_int {
-            let making = Making {
+            let args = InitArgs {
                 context,
                 mask,
                 id,
@@ -124,7 +125,7 @@ macro_rules! init_from_v5 {
                 rank,
                 log,
             };
-            guarded(INVALID_USAGE, || init(&making, $interface))
+            guarded(INVALID_USAGE, || init(&args, $interface))
         }
     };
 }
@@ -133,78 +134,79 @@ init_from_v5!(init_v5, Interface::V5);
 init_from_v5!(init_v6, Interface::V6);
 init_from_v5!(init_v7, Interface::V7);
 
-fn init(making: &Making, interface: Interface) -> c_int {
-    if making.context.is_null() || making.mask.is_null() {
+fn init(args: &InitArgs, interface: Interface) -> c_int {
+    if args.context.is_null() || args.mask.is_null() {
         return INVALID_USAGE;
     }
-    // SAFETY: NCCL passes a place for the context, and it is not null.
-    unsafe { making.context.write(ptr::null_mut()) };
+    // SAFETY: NCCL passes an address for the context, and it is not null.
+    unsafe { args.context.write(ptr::null_mut()) };
     let is_forced = variable("FLEET_NCCL_ANY_VERSION").is_some_and(|value| value == "1");
-    let judged = versions::judge(loader::version(making.log), interface);
-    if let Err(refusal) = judged
+    let checked = versions::check(loader::nccl_version(args.log), interface);
+    if let Err(refusal) = checked
         && !is_forced
     {
-        say(making.log, refusal);
+        log_refusal(args.log, refusal);
         return INVALID_USAGE;
     }
-    PROFILER.prepare(Wishes {
+    PROFILER.configure(Options {
         socket: variable("FLEET_NCCL_SOCKET"),
         off_file: variable("FLEET_NCCL_OFF_FILE"),
     });
     let is_off = PROFILER.is_off();
-    set(making.mask, if is_off { 0 } else { MASK });
+    set_mask(args.mask, if is_off { 0 } else { MASK });
     let number = |number: c_int| u32::try_from(number).unwrap_or(0);
     let comm = Comm {
-        id: making.id,
-        rank: number(making.rank),
-        nranks: number(making.nranks),
+        id: args.id,
+        rank: number(args.rank),
+        nranks: number(args.nranks),
         nth: 0,
     };
     if let Some(handle) = PROFILER.join(comm) {
         // SAFETY: as above.
-        unsafe { making.context.write(pointer(handle)) };
+        unsafe { args.context.write(pointer(handle)) };
     }
-    remember(making.mask);
+    remember_mask(args.mask);
     SUCCESS
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the environment is all that says what a plugin is to do"
+    reason = "a plugin is configured only by the environment"
 )]
 fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-fn say(log: Option<Log>, refusal: Refusal) {
+fn log_refusal(log: Option<Log>, refusal: Refusal) {
     let text = match refusal {
-        Refusal::Dear => {
-            c"fleet: not measuring: profilers make small collectives of NCCL 2.31 slower (NCCL issue 2355). FLEET_NCCL_ANY_VERSION=1 measures all the same"
+        Refusal::SlowsCollectives => {
+            c"fleet: profiling disabled: a profiler slows down small collectives of NCCL 2.31 (NCCL issue 2355); set FLEET_NCCL_ANY_VERSION=1 to profile anyway"
         }
-        Refusal::Old => c"fleet: not measuring: NCCL before 2.27 gives no times of the GPU",
+        Refusal::TooOld => c"fleet: profiling disabled: NCCL before 2.27 does not report GPU times",
         Refusal::Unknown => {
-            c"fleet: not measuring: this NCCL does not say its version. FLEET_NCCL_ANY_VERSION=1 measures all the same"
+            c"fleet: profiling disabled: the NCCL version is unknown; set FLEET_NCCL_ANY_VERSION=1 to profile anyway"
         }
     };
     if let Some(log) = log {
-        // SAFETY: NCCL's own function, with C strings that live for ever and a format without arguments.
+        // SAFETY: NCCL's own function, with static C strings and a format without arguments.
         unsafe {
             log(LOG_WARN, LOG_INIT, c"fleet".as_ptr(), 0, text.as_ptr());
         }
     }
 }
 
-fn set(mask: *mut c_int, value: c_int) {
-    // SAFETY: NCCL passes the address of an aligned number that lives as long as its library, and reads it atomically.
+fn set_mask(mask: *mut c_int, value: c_int) {
+    // SAFETY: NCCL passes the address of an aligned number that lives as long as its library, and
+    // reads it atomically.
     let mask = unsafe { AtomicI32::from_ptr(mask) };
     mask.store(value, Ordering::Relaxed);
 }
 
-/// Keeps the place of a mask for the time when the plugin is switched off.
-fn remember(mask: *mut c_int) {
-    for place in &MASKS {
+/// Stores the address of a mask for when the plugin is disabled.
+fn remember_mask(mask: *mut c_int) {
+    for slot in &MASKS {
         let null = ptr::null_mut();
-        match place.compare_exchange(null, mask, Ordering::AcqRel, Ordering::Acquire) {
+        match slot.compare_exchange(null, mask, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return,
             Err(known) if known == mask => return,
             Err(_) => {}
@@ -212,12 +214,12 @@ fn remember(mask: *mut c_int) {
     }
 }
 
-/// Asks NCCL for no further events.
-fn switch_off() {
-    for place in &MASKS {
-        let mask = place.load(Ordering::Acquire);
+/// Unsubscribes from all events.
+fn unsubscribe() {
+    for slot in &MASKS {
+        let mask = slot.load(Ordering::Acquire);
         if !mask.is_null() {
-            set(mask, 0);
+            set_mask(mask, 0);
         }
     }
 }
@@ -248,7 +250,7 @@ fn start<T: Copy + Into<u64>>(
     }
     // SAFETY: NCCL passes the address of an event of this version, or none.
     let started = unsafe { event.as_ref() }.and_then(|event| started(bits(context), event));
-    // SAFETY: NCCL passes a place for the handle, and it is not null.
+    // SAFETY: NCCL passes an address for the handle, and it is not null.
     unsafe { handle.write(pointer(started.unwrap_or(0))) };
     SUCCESS
 }
@@ -259,7 +261,7 @@ fn started<T: Copy + Into<u64>>(context: u64, event: &Event<T>) -> Option<u64> {
             // SAFETY: the type says which of the union's parts NCCL has written.
             let collective = unsafe { event.body.collective };
             let enqueued = Enqueued {
-                what: What::Collective,
+                kind: RecordKind::Collective,
                 nccl_seq: collective.seq,
                 function: record::function(text(collective.function)),
                 count: collective.count as u64,
@@ -273,7 +275,7 @@ fn started<T: Copy + Into<u64>>(context: u64, event: &Event<T>) -> Option<u64> {
             // SAFETY: as above.
             let transfer = unsafe { event.body.transfer };
             let enqueued = Enqueued {
-                what: What::Transfer,
+                kind: RecordKind::Transfer,
                 nccl_seq: 0,
                 function: record::function(text(transfer.function)),
                 count: transfer.count as u64,
@@ -292,7 +294,8 @@ fn started<T: Copy + Into<u64>>(context: u64, event: &Event<T>) -> Option<u64> {
     }
 }
 
-/// The stop of a collective only says that it was enqueued; the stop of a channel comes with a time, as a state.
+/// The stop of a collective only means that it was enqueued; the stop of a channel is a state with
+/// a time.
 extern "C" fn stop(_handle: *mut c_void) -> c_int {
     SUCCESS
 }
@@ -304,7 +307,7 @@ extern "C" fn record_state(handle: *mut c_void, state: c_int, args: *const State
             let args = unsafe { args.as_ref() };
             let is_over = args.is_some_and(|args| PROFILER.stopped(bits(handle), args.timer_ns));
             if is_over && PROFILER.is_off() {
-                switch_off();
+                unsubscribe();
             }
         }
         SUCCESS
@@ -314,16 +317,16 @@ extern "C" fn record_state(handle: *mut c_void, state: c_int, args: *const State
 extern "C" fn finalize(context: *mut c_void) -> c_int {
     guarded(SUCCESS, || {
         if PROFILER.leave(bits(context)) {
-            // NCCL may be unloaded now, and its masks with it.
-            for place in &MASKS {
-                place.store(ptr::null_mut(), Ordering::Release);
+            // NCCL may be unloaded now, together with its masks.
+            for slot in &MASKS {
+                slot.store(ptr::null_mut(), Ordering::Release);
             }
         }
         SUCCESS
     })
 }
 
-/// The text behind a pointer, or nothing.
+/// Text behind a pointer, or nothing.
 fn text<'a>(pointer: *const c_char) -> &'a [u8] {
     if pointer.is_null() {
         return &[];

@@ -1,8 +1,8 @@
-//! The built library, driven by a program in C++ that stands for NCCL.
+//! Tests of the built library, driven by a C++ program in place of NCCL.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a folder with NCCL's own headers is named by the environment"
+    reason = "the environment names a directory with NCCL's own headers"
 )]
 #![cfg(test)]
 
@@ -12,10 +12,10 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use fleet_nccl_profiler::record::{RECORD_BYTES, RECORD_VERSION, Record, UNKNOWN, What};
+use fleet_nccl_profiler::record::{RECORD_BYTES, RECORD_VERSION, Record, RecordKind, UNKNOWN};
 use tempfile::TempDir;
 
-/// Versions of the interface that the library has.
+/// Versions of the interface that the library implements.
 const VERSIONS: [&str; 4] = ["4", "5", "6", "7"];
 
 fn plugin() -> PathBuf {
@@ -23,7 +23,8 @@ fn plugin() -> PathBuf {
     test.parent().unwrap().join("libfleet_nccl_profiler.so")
 }
 
-/// The program, compiled once; with NCCL's own headers where `NCCL_PROFILER_HEADERS` names their folder.
+/// The program, compiled once; with NCCL's own headers if `NCCL_PROFILER_HEADERS` names their
+/// directory.
 fn host() -> &'static Path {
     static HOST: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, program) = HOST.get_or_init(|| {
@@ -56,12 +57,12 @@ fn run(program: &mut Command, arguments: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn assert_well(output: &Output) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{:?}: {said}", output.status);
+fn assert_success(output: &Output) {
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {message}", output.status);
 }
 
-/// What the program's records say, field by field.
+/// Records of the program, field by field.
 fn records(version: &str) -> Vec<Record> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("records");
@@ -70,7 +71,7 @@ fn records(version: &str) -> Vec<Record> {
         .set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();
     let mut program = Command::new(host());
-    assert_well(&run(
+    assert_success(&run(
         program.env("FLEET_NCCL_SOCKET", &path),
         &["fields", version],
     ));
@@ -88,7 +89,7 @@ fn read(bytes: &[u8]) -> Record {
     let int = |at: usize| u32::from_ne_bytes(bytes[at..][..4].try_into().unwrap());
     Record {
         version: int(0),
-        what: int(4),
+        kind: int(4),
         comm_id: long(8),
         seq: long(16),
         nccl_seq: long(24),
@@ -109,15 +110,21 @@ fn read(bytes: &[u8]) -> Record {
 }
 
 #[test]
-fn every_table_tells_the_right_fields() {
+fn every_table_records_the_right_fields() {
     for version in VERSIONS {
         let records = records(version);
-        let whats: Vec<u32> = records.iter().map(|record| record.what).collect();
-        let [joined, collective, transfer, left] =
-            [What::Joined, What::Collective, What::Transfer, What::Left].map(|what| what as u32);
-        // The one without times, then as they end on the GPU; the one that ends before it begins is left out.
+        let kinds: Vec<u32> = records.iter().map(|record| record.kind).collect();
+        let [joined, collective, transfer, left] = [
+            RecordKind::Joined,
+            RecordKind::Collective,
+            RecordKind::Transfer,
+            RecordKind::Left,
+        ]
+        .map(|kind| kind as u32);
+        // The record without times, then the records in the order in which they end on the GPU; the
+        // one that ends before it begins is left out.
         assert_eq!(
-            whats,
+            kinds,
             [joined, collective, transfer, collective, left],
             "{version}"
         );
@@ -150,21 +157,21 @@ fn every_table_tells_the_right_fields() {
 }
 
 #[test]
-fn whatever_the_host_does_nothing_crashes() {
+fn the_library_survives_arbitrary_calls() {
     for version in VERSIONS {
-        assert_well(&run(&mut Command::new(host()), &["stress", version]));
+        assert_success(&run(&mut Command::new(host()), &["stress", version]));
     }
 }
 
 #[test]
-fn whatever_the_host_does_nothing_leaks_and_no_memory_is_misused() {
+fn valgrind_finds_no_leak_and_no_invalid_access() {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        println!("left out: no valgrind (apt-get install valgrind)");
+        println!("skipped: valgrind not found (apt-get install valgrind)");
         return;
     }
     for version in VERSIONS {
         let mut program = Command::new("valgrind");
-        // What the loader keeps of an unloaded library is only "possibly" lost.
+        // Memory that the loader keeps for an unloaded library is only "possibly" lost.
         program
             .args(["-q", "--leak-check=full", "--error-exitcode=9"])
             .args([
@@ -172,7 +179,7 @@ fn whatever_the_host_does_nothing_leaks_and_no_memory_is_misused() {
                 "--errors-for-leak-kinds=definite,indirect",
             ])
             .arg(host());
-        assert_well(&run(&mut program, &["stress", version]));
+        assert_success(&run(&mut program, &["stress", version]));
     }
 }
 
@@ -187,18 +194,21 @@ fn joined(release: &str, version: &str, more: &[(&str, &str)]) -> String {
         .args(["refused", version])
         .output()
         .unwrap();
-    assert_well(&output);
+    assert_success(&output);
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
-fn a_release_that_profilers_make_slow_goes_on_without() {
-    let said = joined("23102", "7", &[]);
+fn a_version_that_a_profiler_slows_down_runs_without_it() {
+    let message = joined("23102", "7", &[]);
     assert!(
-        said.starts_with("fleet: not measuring: profilers make"),
-        "{said}"
+        message.starts_with("fleet: profiling disabled: a profiler slows down"),
+        "{message}"
     );
-    assert!(said.ends_with("result 5 mask 0 context 0\n"), "{said}");
+    assert!(
+        message.ends_with("result 5 mask 0 context 0\n"),
+        "{message}"
+    );
     assert_eq!(joined("23203", "7", &[]), "result 0 mask 70 context 1\n");
     let forced = [("FLEET_NCCL_ANY_VERSION", "1")];
     assert_eq!(
@@ -208,7 +218,7 @@ fn a_release_that_profilers_make_slow_goes_on_without() {
 }
 
 #[test]
-fn where_the_file_that_switches_off_is_there_nothing_is_asked_for() {
+fn while_the_kill_switch_file_exists_no_events_are_requested() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("off");
     std::fs::write(&file, "").unwrap();

@@ -1,78 +1,81 @@
-//! The library functions that are probed: one row each. A new one is a new row and no new program.
+//! Table of the probed library functions, one row each. A new function is a new row, not a new
+//! program.
 //!
-//! Argument numbers are those of the published headers: NCCL 2.18 to 2.32 (RCCL has the same), CUDA 12 and 13, HIP 6. On
-//! x86-64 a `ncclUniqueId` passed by value lies on the stack and takes no register, so the arguments behind it move up.
+//! Argument indexes are those of the published headers: NCCL 2.18 to 2.32 (RCCL has the same), CUDA
+//! 12 and 13, HIP 6. On x86-64, a `ncclUniqueId` passed by value is on the stack and takes no
+//! register, so the arguments after it move up.
 
 mod argument_index;
 mod spec;
 
-use fleet_agent_bpf::layout::{CallRecord, Cookie, NO_ARGUMENT, Places, flag};
+use fleet_agent_bpf::layout::{ArgumentIndexes, CallRecord, Cookie, NO_ARGUMENT, flag};
 use fleet_agent_core::event::{CallKind, CommInit, Direction, MemoryCopy, Op, Operation};
 
 use crate::functions::argument_index::{
     COMM_ONLY, COPYING, GATHERING, INIT, INIT_SCALABLE, PAIRED, REDUCING, REDUCING_TO_ONE, ROOTED,
     SPLIT,
 };
-pub use crate::functions::spec::{Does, Family, Wanted};
+pub use crate::functions::spec::{Effect, Family, ProbeWhen};
 
-/// A function of a library.
+/// Function of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function {
-    /// Its symbol.
+    /// Symbol name.
     pub name: &'static str,
-    /// Where it is found.
+    /// Library family.
     pub family: Family,
-    /// When it is probed.
-    pub wanted: Wanted,
-    /// What it does.
-    pub does: Does,
+    /// Condition for probing it.
+    pub probe_when: ProbeWhen,
+    /// Effect of a call.
+    pub effect: Effect,
     flags: u16,
-    places: Places,
+    arguments: ArgumentIndexes,
 }
 
 impl Function {
-    /// Whether it is called so often that a slow probe would be felt.
+    /// Returns whether it is called so often that a slow probe would be noticeable.
     pub fn is_hot(&self) -> bool {
         !matches!(
-            self.does,
-            Does::MakesComm
-                | Does::SplitsComm
-                | Does::EndsComm
-                | Does::AcknowledgesEvent
-                // Made of an instruction that suits the kernel.
-                | Does::Records
+            self.effect,
+            Effect::MakesComm
+                | Effect::SplitsComm
+                | Effect::EndsComm
+                | Effect::AcknowledgesEvent
+                // Consists of an instruction that suits the kernel.
+                | Effect::Records
         )
     }
 
-    /// Whether its return is of interest.
+    /// Returns whether its return is probed.
     pub fn returns(&self) -> bool {
         self.flags & flag::COUNTS == 0
     }
 
-    /// Its cookie, as function number `op` of [`FUNCTIONS`].
+    /// Returns its cookie as function number `op` of [`FUNCTIONS`].
     pub fn cookie(&self, op: u8) -> Cookie {
-        Cookie::new(op, self.class(), self.flags, self.places)
+        Cookie::new(op, self.class(), self.flags, self.arguments)
     }
 
-    // The newer variants of a function call the older one or the other way round, and a runtime the driver: one class, so
-    // that only the outer call is told. What is only counted is counted wherever it is called.
+    // The newer variants of a function call the older one or vice versa, and a runtime calls the
+    // driver: one class, so that only the outer call is reported. Functions that are only counted
+    // are counted wherever they are called.
     fn class(&self) -> u8 {
-        match self.does {
-            Does::Operation(op) => 16 + op as u8,
-            Does::MakesComm | Does::SplitsComm => 1,
-            Does::EndsComm => 2,
-            Does::EndsGroup => 3,
-            Does::Waits => 4,
-            Does::Copies
-            | Does::Launches
-            | Does::LaunchesGraph
-            | Does::AcknowledgesEvent
-            | Does::Records => 5,
+        match self.effect {
+            Effect::Operation(op) => 16 + op as u8,
+            Effect::MakesComm | Effect::SplitsComm => 1,
+            Effect::EndsComm => 2,
+            Effect::EndsGroup => 3,
+            Effect::Waits => 4,
+            Effect::Copies
+            | Effect::Launches
+            | Effect::LaunchesGraph
+            | Effect::AcknowledgesEvent
+            | Effect::Records => 5,
         }
     }
 }
 
-const fn operation(name: &'static str, op: Op, places: Places) -> Function {
+const fn operation(name: &'static str, op: Op, arguments: ArgumentIndexes) -> Function {
     let flags = if matches!(op, Op::Send | Op::Recv) {
         0
     } else {
@@ -81,78 +84,90 @@ const fn operation(name: &'static str, op: Op, places: Places) -> Function {
     Function {
         name,
         family: Family::Collectives,
-        wanted: Wanted::Always,
-        does: Does::Operation(op),
+        probe_when: ProbeWhen::Always,
+        effect: Effect::Operation(op),
         flags,
-        places,
+        arguments,
     }
 }
 
-const fn comm(name: &'static str, does: Does, flags: u16, places: Places) -> Function {
+const fn comm(
+    name: &'static str,
+    effect: Effect,
+    flags: u16,
+    arguments: ArgumentIndexes,
+) -> Function {
     Function {
         name,
         family: Family::Collectives,
-        wanted: Wanted::Always,
-        does,
+        probe_when: ProbeWhen::Always,
+        effect,
         flags,
-        places,
+        arguments,
     }
 }
 
-/// A function that waits for the GPU; its first argument is a stream or an event, if it has one.
+/// Returns a function that waits for the GPU; its first argument is a stream or an event, if it has
+/// one.
 const fn wait(name: &'static str, family: Family) -> Function {
-    let places = Places {
+    let arguments = ArgumentIndexes {
         handle: 0,
-        ..Places::NONE
+        ..ArgumentIndexes::NONE
     };
     Function {
         name,
         family,
-        wanted: Wanted::Always,
-        does: Does::Waits,
+        probe_when: ProbeWhen::Always,
+        effect: Effect::Waits,
         flags: flag::WAITS,
-        places,
+        arguments,
     }
 }
 
-const fn count(name: &'static str, wanted: Wanted, does: Does, places: Places) -> Function {
+const fn count(
+    name: &'static str,
+    probe_when: ProbeWhen,
+    effect: Effect,
+    arguments: ArgumentIndexes,
+) -> Function {
     Function {
         name,
         family: Family::Runtime,
-        wanted,
-        does,
+        probe_when,
+        effect,
         flags: flag::COUNTS,
-        places,
+        arguments,
     }
 }
 
-/// What `ibv_get_async_event` has brought. That one blocks until something happens, and a thread that was in it before the probe
-/// came would return unseen; whatever it brings has to be acknowledged, and is by the same pointer.
+/// Acknowledgement of what `ibv_get_async_event` returned. That function blocks until an event
+/// occurs, and the return of a thread that entered it before the probe was attached would not be
+/// seen; every event has to be acknowledged by the same pointer.
 const ACKNOWLEDGING: Function = Function {
     name: "ibv_ack_async_event",
     family: Family::Verbs,
-    wanted: Wanted::Always,
-    does: Does::AcknowledgesEvent,
+    probe_when: ProbeWhen::Always,
+    effect: Effect::AcknowledgesEvent,
     flags: flag::COUNTS | flag::KIND_BEHIND,
-    places: Places {
+    arguments: ArgumentIndexes {
         kind: 0,
-        ..Places::NONE
+        ..ArgumentIndexes::NONE
     },
 };
 
-/// Where records of the NCCL profiler plugin pass by.
-const fn record(name: &'static str, wanted: Wanted) -> Function {
+/// Returns a function through which records of the NCCL profiler plugin pass.
+const fn record(name: &'static str, probe_when: ProbeWhen) -> Function {
     Function {
         name,
         family: Family::Profiler,
-        wanted,
-        does: Does::Records,
+        probe_when,
+        effect: Effect::Records,
         flags: flag::COUNTS | flag::RECORDS,
-        places: Places::NONE,
+        arguments: ArgumentIndexes::NONE,
     }
 }
 
-/// All functions. Their places here are their numbers in cookies.
+/// All functions. Their indexes are their numbers in cookies.
 pub const FUNCTIONS: [Function; 59] = [
     operation("ncclAllReduce", Op::AllReduce, REDUCING),
     operation("ncclAllGather", Op::AllGather, GATHERING),
@@ -176,23 +191,33 @@ pub const FUNCTIONS: [Function; 59] = [
     operation("ncclScatterConfig", Op::Scatter, ROOTED),
     operation("ncclSendConfig", Op::Send, PAIRED),
     operation("ncclRecvConfig", Op::Recv, PAIRED),
-    comm("ncclCommInitRank", Does::MakesComm, INIT.0, INIT.1),
-    comm("ncclCommInitRankConfig", Does::MakesComm, INIT.0, INIT.1),
+    comm("ncclCommInitRank", Effect::MakesComm, INIT.0, INIT.1),
+    comm("ncclCommInitRankConfig", Effect::MakesComm, INIT.0, INIT.1),
     comm(
         "ncclCommInitRankScalable",
-        Does::MakesComm,
+        Effect::MakesComm,
         INIT_SCALABLE.0,
         INIT_SCALABLE.1,
     ),
-    comm("ncclCommSplit", Does::SplitsComm, SPLIT.0, SPLIT.1),
+    comm("ncclCommSplit", Effect::SplitsComm, SPLIT.0, SPLIT.1),
     comm(
         "ncclCommDestroy",
-        Does::EndsComm,
+        Effect::EndsComm,
         flag::ENDS_COMM,
         COMM_ONLY,
     ),
-    comm("ncclCommAbort", Does::EndsComm, flag::ENDS_COMM, COMM_ONLY),
-    comm("ncclGroupEnd", Does::EndsGroup, flag::QUIET, Places::NONE),
+    comm(
+        "ncclCommAbort",
+        Effect::EndsComm,
+        flag::ENDS_COMM,
+        COMM_ONLY,
+    ),
+    comm(
+        "ncclGroupEnd",
+        Effect::EndsGroup,
+        flag::QUIET,
+        ArgumentIndexes::NONE,
+    ),
     wait("cudaStreamSynchronize", Family::Runtime),
     wait("cudaStreamSynchronize_ptsz", Family::Runtime),
     wait("cudaEventSynchronize", Family::Runtime),
@@ -204,102 +229,114 @@ pub const FUNCTIONS: [Function; 59] = [
     wait("cuStreamSynchronize_ptsz", Family::Driver),
     wait("cuEventSynchronize", Family::Driver),
     wait("cuCtxSynchronize", Family::Driver),
-    count("cudaMemcpy", Wanted::Copies, Does::Copies, COPYING),
-    count("cudaMemcpy_ptds", Wanted::Copies, Does::Copies, COPYING),
-    count("cudaMemcpyAsync", Wanted::Copies, Does::Copies, COPYING),
+    count("cudaMemcpy", ProbeWhen::Copies, Effect::Copies, COPYING),
     count(
-        "cudaMemcpyAsync_ptsz",
-        Wanted::Copies,
-        Does::Copies,
+        "cudaMemcpy_ptds",
+        ProbeWhen::Copies,
+        Effect::Copies,
         COPYING,
     ),
-    count("hipMemcpy", Wanted::Copies, Does::Copies, COPYING),
-    count("hipMemcpyAsync", Wanted::Copies, Does::Copies, COPYING),
+    count(
+        "cudaMemcpyAsync",
+        ProbeWhen::Copies,
+        Effect::Copies,
+        COPYING,
+    ),
+    count(
+        "cudaMemcpyAsync_ptsz",
+        ProbeWhen::Copies,
+        Effect::Copies,
+        COPYING,
+    ),
+    count("hipMemcpy", ProbeWhen::Copies, Effect::Copies, COPYING),
+    count("hipMemcpyAsync", ProbeWhen::Copies, Effect::Copies, COPYING),
     count(
         "cudaLaunchKernel",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaLaunchKernel_ptsz",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaLaunchKernelExC",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaLaunchKernelExC_ptsz",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "hipLaunchKernel",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "hipModuleLaunchKernel",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "hipExtModuleLaunchKernel",
-        Wanted::Launches,
-        Does::Launches,
-        Places::NONE,
+        ProbeWhen::Launches,
+        Effect::Launches,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaGraphLaunch",
-        Wanted::Always,
-        Does::LaunchesGraph,
-        Places::NONE,
+        ProbeWhen::Always,
+        Effect::LaunchesGraph,
+        ArgumentIndexes::NONE,
     ),
     count(
         "cudaGraphLaunch_ptsz",
-        Wanted::Always,
-        Does::LaunchesGraph,
-        Places::NONE,
+        ProbeWhen::Always,
+        Effect::LaunchesGraph,
+        ArgumentIndexes::NONE,
     ),
     count(
         "hipGraphLaunch",
-        Wanted::Always,
-        Does::LaunchesGraph,
-        Places::NONE,
+        ProbeWhen::Always,
+        Effect::LaunchesGraph,
+        ArgumentIndexes::NONE,
     ),
     ACKNOWLEDGING,
-    record("fleet_nccl_record", Wanted::FastNop),
-    record("fleet_nccl_record_push", Wanted::SlowNop),
+    record("fleet_nccl_record", ProbeWhen::FastNop),
+    record("fleet_nccl_record_push", ProbeWhen::SlowNop),
 ];
 
-/// The function of a record.
-pub fn of(op: u8) -> Option<&'static Function> {
+/// Returns the function with this number.
+pub fn by_number(op: u8) -> Option<&'static Function> {
     FUNCTIONS.get(usize::from(op))
 }
 
-/// The function of this name.
-pub fn named(name: &str) -> Option<&'static Function> {
+/// Returns the function with this name.
+pub fn by_name(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 
-/// Whether an event of an RDMA device is an error, by its number in `infiniband/verbs.h`: one of a queue (0 to 3, 14, 19), a path
-/// (7), the device (8) or a port (10). The others tell of what was asked for, or of a port that is well again.
+/// Returns whether an event of an RDMA device is an error, by its number in `infiniband/verbs.h`:
+/// one of a queue (0 to 3, 14, 19), a path (7), the device (8) or a port (10). The others report
+/// completed requests, or a port that has recovered.
 pub fn is_rdma_error(event_type: u32) -> bool {
     matches!(event_type, 0..=3 | 7 | 8 | 10 | 14 | 19)
 }
 
-/// What a record says that a process called; none for a function that is only counted, or a call that made no communicator.
+/// Returns the call of a record; `None` for a function that is only counted, and for a call that
+/// created no communicator.
 pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
-    Some(match of(record.op)?.does {
-        Does::Operation(op) => CallKind::Operation(Operation {
+    Some(match by_number(record.op)?.effect {
+        Effect::Operation(op) => CallKind::Operation(Operation {
             op,
             count: record.count,
             datatype: record.datatype,
@@ -309,34 +346,34 @@ pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
                 .ok()
                 .filter(|_| !op.is_collective()),
         }),
-        // It failed, or it was a split that left this rank out.
-        Does::MakesComm | Does::SplitsComm if record.comm == 0 => return None,
-        Does::MakesComm | Does::SplitsComm => CallKind::CommInit(CommInit {
+        // Failed, or a split that excluded this rank.
+        Effect::MakesComm | Effect::SplitsComm if record.comm == 0 => return None,
+        Effect::MakesComm | Effect::SplitsComm => CallKind::CommInit(CommInit {
             nranks: record.nranks,
             rank: record.rank,
             unique_id: record.comm_id,
             comm: Some(record.comm),
         }),
-        Does::EndsComm => CallKind::CommDestroy {
+        Effect::EndsComm => CallKind::CommDestroy {
             comm: Some(record.comm),
         },
-        Does::Waits => CallKind::Synchronize,
-        Does::Copies => CallKind::MemoryCopy(MemoryCopy {
+        Effect::Waits => CallKind::Synchronize,
+        Effect::Copies => CallKind::MemoryCopy(MemoryCopy {
             bytes: record.count,
-            direction: Direction::of_kind(record.kind),
+            direction: Direction::from_cuda_kind(record.kind),
         }),
-        Does::EndsGroup
-        | Does::Launches
-        | Does::LaunchesGraph
-        | Does::AcknowledgesEvent
-        | Does::Records => {
+        Effect::EndsGroup
+        | Effect::Launches
+        | Effect::LaunchesGraph
+        | Effect::AcknowledgesEvent
+        | Effect::Records => {
             return None;
         }
     })
 }
 
 const _: () = assert!(FUNCTIONS.len() <= u8::MAX as usize);
-const _: () = assert!(NO_ARGUMENT == Places::NONE.comm);
+const _: () = assert!(NO_ARGUMENT == ArgumentIndexes::NONE.comm);
 
 #[cfg(test)]
 mod tests {
@@ -351,10 +388,10 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_made_no_communicator_is_not_told() {
+    fn a_call_that_created_no_communicator_is_not_reported() {
         let op = FUNCTIONS
             .iter()
-            .position(|function| function.does == Does::MakesComm);
+            .position(|function| function.effect == Effect::MakesComm);
         let record = CallRecord {
             op: u8::try_from(op.unwrap()).unwrap(),
             result: 1,
@@ -364,24 +401,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_counted_never_waits_for_its_return() {
+    fn counted_functions_have_no_return_probe() {
         for function in FUNCTIONS {
             let counts = matches!(
-                function.does,
-                Does::Copies
-                    | Does::Launches
-                    | Does::LaunchesGraph
-                    | Does::AcknowledgesEvent
-                    | Does::Records
+                function.effect,
+                Effect::Copies
+                    | Effect::Launches
+                    | Effect::LaunchesGraph
+                    | Effect::AcknowledgesEvent
+                    | Effect::Records
             );
             assert_eq!(counts, !function.returns(), "{}", function.name);
         }
     }
 
     #[test]
-    fn collectives_take_a_sequence_number_and_transfers_do_not() {
+    fn collectives_have_a_sequence_number_and_transfers_do_not() {
         for function in FUNCTIONS {
-            if let Does::Operation(op) = function.does {
+            if let Effect::Operation(op) = function.effect {
                 assert_eq!(
                     function.flags & flag::SEQUENCE != 0,
                     op.is_collective(),

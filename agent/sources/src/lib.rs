@@ -1,13 +1,13 @@
-//! Where events come from: the GPU jobs of this host while they run, and recordings of such jobs, which are
-//! written here, too.
+//! Event sources: GPU jobs of this host while they run, and recordings of such jobs. Recordings are
+//! also written here.
 //!
 //! | layer | modules | knows |
 //! |---|---|---|
-//! | 0 | [`source`], [`functions`], [`comm_fields`], [`symbols`] | the interface, and what the probed libraries look like |
+//! | 0 | [`source`], [`functions`], [`comm_fields`], [`symbols`] | the interface, and the layout of the probed libraries |
 //! | 1 | [`instruction`], [`placement`], [`process`] | programs and processes of the host |
-//! | 2 | [`watch`] | probes, and what they write |
+//! | 2 | [`watch`] | probes and their records |
 //! | 3 | [`live`], [`recording`] | the two sources |
-//! | 4 | [`recorder`] | what a watch sees, as lines of a recording |
+//! | 4 | [`recorder`] | watch results as lines of a recording |
 
 pub mod comm_fields;
 pub mod functions;

@@ -1,4 +1,4 @@
-//! The GPU jobs of this host, while they run.
+//! Live source: GPU jobs of this host while they run.
 
 pub(crate) mod assemble;
 mod comms;
@@ -14,163 +14,166 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fleet_agent_bpf::layout::{CallRecord, Losses};
 use fleet_agent_core::event::{
-    Call, CallKind, CommInit, Ended, Entered, Event, Lost, Measured, Process,
+    ActivitySample, Call, CallKind, CommInit, Ended, Entered, Event, Lost, Process,
 };
 
 use crate::functions;
-use crate::live::assemble::{Assembler, Seen};
-use crate::live::comms::{Comms, News};
+use crate::live::assemble::{Assembler, CallEvent};
+use crate::live::comms::{CommChange, KnownComms};
 use crate::live::evidence::Evidence;
 use crate::live::jobs::Jobs;
-use crate::live::plugin_records::Waiting;
-use crate::live::preexisting::Older;
-use crate::live::sizes::Sizes;
+use crate::live::plugin_records::PluginRecordQueue;
+use crate::live::preexisting::PreexistingComms;
+use crate::live::sizes::CommSizes;
 use crate::process::Processes;
 use crate::source::{EventSource, SourceError};
-use crate::watch::{Health, Look, Watch, Watched};
+use crate::watch::{Health, PollResult, Watch, Watched};
 
-/// Time between two readings of what is summed up in the kernel, nanoseconds.
+/// Interval between readings of the kernel's counters, nanoseconds.
 const EVIDENCE_NS: u64 = 1_000_000_000;
 
-/// Asks a live source to end.
+/// Stop request for a live source.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// The source ends with its next look.
-    pub fn ask(&self) {
+    /// Requests the source to end with its next poll.
+    pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was asked.
-    pub fn is_asked(&self) -> bool {
+    /// Returns whether a stop was requested.
+    pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Watches this host until it is asked to stop.
+/// Live source, which watches this host until a stop is requested.
 #[derive(Debug)]
 pub struct Live {
     watch: Watch,
     assembler: Assembler,
     jobs: Jobs,
-    comms: Comms,
-    sizes: Sizes,
+    comms: KnownComms,
+    sizes: CommSizes,
     evidence: Evidence,
-    ran: Waiting,
-    older: Older,
+    plugin_records: PluginRecordQueue,
+    preexisting: PreexistingComms,
     out: VecDeque<Event>,
     stop: Stop,
     lost_before: Losses,
     losses: Losses,
     ending: Vec<Ended>,
     measured_ns: u64,
-    has_looked: bool,
+    has_polled: bool,
 }
 
 impl Live {
-    /// The source of a watch.
+    /// Creates the source of a watch.
     pub fn new(watch: Watch, processes: Processes, stop: Stop) -> Self {
         let mut live = Self {
-            lost_before: watch.losses_told(),
+            lost_before: watch.reported_losses(),
             losses: Losses::default(),
             watch,
             assembler: Assembler::default(),
             jobs: Jobs::new(processes),
-            comms: Comms::default(),
-            sizes: Sizes::default(),
+            comms: KnownComms::default(),
+            sizes: CommSizes::default(),
             evidence: Evidence::default(),
-            ran: Waiting::default(),
-            older: Older::default(),
+            plugin_records: PluginRecordQueue::default(),
+            preexisting: PreexistingComms::default(),
             out: VecDeque::new(),
             ending: Vec::new(),
             stop,
             measured_ns: 0,
-            has_looked: false,
+            has_polled: false,
         };
-        live.take_over();
+        live.restore();
         live
     }
 
-    /// How the watch is doing.
+    /// Returns the health of the watch.
     pub fn health(&self) -> Health {
         self.watch.health()
     }
 
-    /// The files that are probed, and who maps them.
+    /// Returns the probed files and the processes that map them.
     pub fn watched(&self) -> Vec<Watched> {
         self.watch.watched()
     }
 
-    /// What the watch could not tell since it began.
+    /// Returns the losses of the watch since it began.
     pub fn losses(&self) -> Losses {
         self.losses
     }
 
-    /// Files that were not looked into when they were mapped, because too many were.
-    pub const fn put_off(&self) -> u64 {
-        self.watch.put_off()
+    /// Returns the number of files that were not inspected when they were mapped, because of the
+    /// rate limit.
+    pub const fn deferred_files(&self) -> u64 {
+        self.watch.deferred_files()
     }
 
-    /// Processes that call NCCL and whose rank nobody knows.
+    /// Returns the number of processes that call NCCL and whose rank is unknown.
     pub fn unplaced(&self) -> usize {
         self.jobs.unplaced()
     }
 
-    /// When the last look was, nanoseconds of the events' clock.
+    /// Returns the time up to which all events were yielded, nanoseconds of the events' clock.
     pub fn now_ns(&self) -> u64 {
         self.assembler.until_ns()
     }
 
-    /// The next event, if the last look saw another one; otherwise one more look is due.
-    pub fn pending(&mut self) -> Option<Event> {
+    /// Returns the next event of the last poll; `None` if another poll is due.
+    pub fn next_pending(&mut self) -> Option<Event> {
         self.out.pop_front()
     }
 
-    /// Waits for something to happen, at most for a twentieth of a second; false when the source was asked to end.
-    pub fn look(&mut self) -> bool {
-        if std::mem::replace(&mut self.has_looked, true) && self.stop.is_asked() {
+    /// Waits for events, at most for a twentieth of a second; returns false when a stop was
+    /// requested.
+    pub fn poll(&mut self) -> bool {
+        if std::mem::replace(&mut self.has_polled, true) && self.stop.is_requested() {
             return false;
         }
-        let look = self.watch.look();
-        self.take(&look);
+        let polled = self.watch.poll();
+        self.process(&polled);
         true
     }
 
-    /// Ends the watch and leaves nothing of it in the kernel.
+    /// Ends the watch and removes all of its state from the kernel.
     pub fn clear(self) {
         self.watch.clear();
     }
 
-    /// Communicators of processes that an agent before this one has watched, so that their operations go on where they are. What was
-    /// counted before now is not told: nobody knows how much of it that agent has told.
-    fn take_over(&mut self) {
-        // Before anything that the ring still holds from the time without an agent.
+    /// Restores the communicators of processes that an earlier agent watched, so that their
+    /// operations continue where they are. Counters up to now are discarded, since it is unknown
+    /// how much of them that agent has reported.
+    fn restore(&mut self) {
+        // Before all events that the ring still holds from the time without an agent.
         let ts_ns = 0;
         for comm in self.watch.comms() {
-            self.made_before(comm.tgid, jobs::init(&comm), ts_ns);
+            self.emit_existing_comm(comm.tgid, jobs::comm_init(&comm), ts_ns);
         }
-        let _told = self.evidence(ts_ns);
+        let _reported = self.evidence(ts_ns);
     }
 
-    /// Tells of a communicator that was made some time ago, if its size is known.
-    fn made_before(&mut self, pid: u32, init: CommInit, ts_ns: u64) {
+    /// Emits a communicator that was created earlier, if its size is known.
+    fn emit_existing_comm(&mut self, pid: u32, init: CommInit, ts_ns: u64) {
         let Some(init) = self.sized(pid, init) else {
-            // Whatever was at its address is not there any more.
-            if let Some(pointer) = init.comm.filter(|pointer| self.comms.ended(pid, *pointer)) {
+            // The previous communicator at its address no longer exists.
+            if let Some(pointer) = init.comm.filter(|pointer| self.comms.remove(pid, *pointer)) {
                 let comm = Some(pointer);
-                self.tell_of(pid, ts_ns, CallKind::CommDestroy { comm });
+                self.emit_call(pid, ts_ns, CallKind::CommDestroy { comm });
             }
             return;
         };
-        self.comms.joined(pid, init);
-        self.out.extend(self.jobs.meet(pid, Some(init), ts_ns));
-        self.tell_of(pid, ts_ns, CallKind::CommInit(init));
+        self.comms.insert(pid, init);
+        self.out.extend(self.jobs.observe(pid, Some(init), ts_ns));
+        self.emit_call(pid, ts_ns, CallKind::CommInit(init));
     }
 
-    /// Tells something of a process that no call of its own told.
-    fn tell_of(&mut self, pid: u32, ts_ns: u64, kind: CallKind) {
-        if self.jobs.knows(pid) {
+    /// Emits a call on behalf of a process.
+    fn emit_call(&mut self, pid: u32, ts_ns: u64, kind: CallKind) {
+        if self.jobs.is_announced(pid) {
             self.out.push_back(Event::Call(Call {
                 ts_ns,
                 dur_ns: 0,
@@ -181,81 +184,84 @@ impl Live {
         }
     }
 
-    /// A communicator with its rank and size, as the call or the memory of its process tells.
+    /// Returns a communicator with its rank and size, from the call or from the memory of its
+    /// process.
     fn sized(&mut self, pid: u32, init: CommInit) -> Option<CommInit> {
-        let in_memory = |init: &CommInit| self.watch.comm_in_memory(pid, init.comm?);
-        if self.sizes.is_worth_a_look(pid) {
-            for told in self.comms.of(pid).chain(Some(&init)) {
-                self.sizes.compare(pid, told, in_memory(told));
+        let in_memory = |init: &CommInit| self.watch.comm_rank_and_size(pid, init.comm?);
+        if self.sizes.needs_check(pid) {
+            for known in self.comms.of_process(pid).chain(Some(&init)) {
+                self.sizes.compare(pid, known, in_memory(known));
             }
         }
         let found = (init.nranks == 0).then(|| in_memory(&init)).flatten();
         self.sizes.sized(pid, init, found)
     }
 
-    fn take(&mut self, look: &Look) {
-        for pid in &look.found {
-            self.jobs.found(*pid);
+    fn process(&mut self, polled: &PollResult) {
+        for pid in &polled.found {
+            self.jobs.record_library(*pid);
         }
-        self.ran.take(&look.ran);
-        self.read_older();
-        for seen in self.assembler.take(look) {
-            self.tell_ran(seen.at_ns());
-            self.tell(&seen);
+        self.plugin_records.extend(&polled.plugin_records);
+        self.read_preexisting();
+        for seen in self.assembler.assemble(polled) {
+            self.emit_plugin_records(seen.at_ns());
+            self.emit_call_event(&seen);
         }
-        self.tell_ran(self.assembler.until_ns());
-        self.count_losses(look.until_ns);
-        if look.until_ns.saturating_sub(self.measured_ns) >= EVIDENCE_NS {
-            self.measure(look.until_ns);
+        self.emit_plugin_records(self.assembler.until_ns());
+        self.count_losses(polled.until_ns);
+        if polled.until_ns.saturating_sub(self.measured_ns) >= EVIDENCE_NS {
+            self.measure(polled.until_ns);
         }
-        // What a process did last is told first, and that may take one more look.
+        // The last events of a process come first, which may take one more poll.
         let (over, ending) = self
             .ending
             .iter()
-            .partition(|ended| ended.ts_ns <= look.until_ns);
+            .partition(|ended| ended.ts_ns <= polled.until_ns);
         self.ending = ending;
         let over: Vec<Ended> = over;
         for ended in over {
             self.end(ended);
         }
-        let ts_ns = look.now_ns;
-        if !look.detached.is_empty() {
-            // Nobody knows what they have called since.
-            let events = look.detached.len() as u64;
+        let ts_ns = polled.now_ns;
+        if !polled.detached.is_empty() {
+            // Their calls since then are unknown.
+            let events = polled.detached.len() as u64;
             self.out.push_back(Event::Lost(Lost { ts_ns, events }));
         }
-        let over = look.exited.iter().chain(&look.detached);
+        let over = polled.exited.iter().chain(&polled.detached);
         self.ending
             .extend(over.map(|pid| Ended { ts_ns, pid: *pid }));
     }
 
-    fn tell(&mut self, seen: &Seen) {
+    fn emit_call_event(&mut self, seen: &CallEvent) {
         let record = seen.record();
         let Some(mut kind) = functions::call_kind(record) else {
             return;
         };
         let mut init = None;
         match (&mut kind, seen) {
-            // It counts from its return, and only then says which rank the process is.
-            (CallKind::CommInit(_), Seen::Entered(_)) => return,
+            // A new communicator takes effect at its return, and only then is its rank known.
+            (CallKind::CommInit(_), CallEvent::Entered(_)) => return,
             (CallKind::CommInit(joined), _) => {
                 let Some(sized) = self.sized(record.tgid, *joined) else {
                     return;
                 };
-                self.comms.joined(record.tgid, sized);
+                self.comms.insert(record.tgid, sized);
                 (*joined, init) = (sized, Some(sized));
             }
             (CallKind::CommDestroy { .. }, _) => {
-                self.comms.ended(record.tgid, record.comm);
-                self.older.gone(record.tgid, record.comm);
+                self.comms.remove(record.tgid, record.comm);
+                self.preexisting.remove(record.tgid, record.comm);
             }
-            // What returns may do so after its communicator was aborted.
-            (CallKind::Operation(_), Seen::Call(_) | Seen::Entered(_)) => self.learn(record),
+            // A call may return after its communicator was aborted.
+            (CallKind::Operation(_), CallEvent::Complete(_) | CallEvent::Entered(_)) => {
+                self.check_comm(record);
+            }
             _ => {}
         }
         self.out
-            .extend(self.jobs.meet(record.tgid, init, record.entered_ns));
-        if !self.jobs.knows(record.tgid) {
+            .extend(self.jobs.observe(record.tgid, init, record.entered_ns));
+        if !self.jobs.is_announced(record.tgid) {
             return;
         }
         let (ts_ns, pid, tid) = (record.entered_ns, record.tgid, record.tid);
@@ -267,9 +273,9 @@ impl Live {
             kind,
         };
         self.out.push_back(match seen {
-            Seen::Call(_) => Event::Call(call),
-            Seen::Returned(_) => Event::Returned(call),
-            Seen::Entered(_) => Event::Entered(Entered {
+            CallEvent::Complete(_) => Event::Call(call),
+            CallEvent::Returned(_) => Event::Returned(call),
+            CallEvent::Entered(_) => Event::Entered(Entered {
                 ts_ns,
                 pid,
                 tid,
@@ -278,48 +284,48 @@ impl Live {
         });
     }
 
-    /// Reads communicators that were made before tracing began.
-    fn read_older(&mut self) {
-        for (pid, pointer) in self.older.due() {
+    /// Reads the state of communicators that were created before tracing began.
+    fn read_preexisting(&mut self) {
+        for (pid, pointer) in self.preexisting.due() {
             if let Some(state) = self.watch.comm_state(pid, pointer) {
-                self.older.take(state);
+                self.preexisting.push(state);
             }
         }
     }
 
-    /// Tells what plugins told and memory said up to some time.
-    fn tell_ran(&mut self, until_ns: u64) {
-        for state in self.older.until(until_ns) {
-            if self.jobs.knows(state.pid) {
+    /// Emits plugin records and communicator states up to some time.
+    fn emit_plugin_records(&mut self, until_ns: u64) {
+        for state in self.preexisting.take_until(until_ns) {
+            if self.jobs.is_announced(state.pid) {
                 self.out.push_back(Event::CommState(state));
             }
         }
-        for record in self.ran.until(until_ns) {
-            let joining = plugin_records::joining(&record);
-            if joining.is_some() {
-                let met = self.jobs.meet(record.tgid, joining, record.seen_ns);
-                self.out.extend(met);
+        for record in self.plugin_records.take_until(until_ns) {
+            let init = plugin_records::comm_init(&record);
+            if init.is_some() {
+                let started = self.jobs.observe(record.tgid, init, record.seen_ns);
+                self.out.extend(started);
             }
-            if self.jobs.knows(record.tgid) {
+            if self.jobs.is_announced(record.tgid) {
                 self.out.extend(plugin_records::event(&record));
             }
         }
     }
 
-    /// Takes what an operation says of its communicator.
-    fn learn(&mut self, record: &CallRecord) {
+    /// Checks an operation's communicator against the known ones.
+    fn check_comm(&mut self, record: &CallRecord) {
         let (pid, ts_ns) = (record.tgid, record.entered_ns);
         if record.comm_id == 0 {
-            self.older.used(pid, record.comm);
+            self.preexisting.record_use(pid, record.comm);
         } else {
-            self.older.gone(pid, record.comm);
+            self.preexisting.remove(pid, record.comm);
         }
-        match self.comms.news(record) {
-            Some(News::Made(init)) => self.made_before(pid, init, ts_ns),
-            Some(News::Unknown) => {
-                self.comms.ended(pid, record.comm);
+        match self.comms.change_in(record) {
+            Some(CommChange::Made(init)) => self.emit_existing_comm(pid, init, ts_ns),
+            Some(CommChange::Unknown) => {
+                self.comms.remove(pid, record.comm);
                 let comm = Some(record.comm);
-                self.tell_of(pid, ts_ns, CallKind::CommDestroy { comm });
+                self.emit_call(pid, ts_ns, CallKind::CommDestroy { comm });
             }
             None => {}
         }
@@ -331,10 +337,10 @@ impl Live {
         let events = losses.events().saturating_sub(self.losses.events());
         if events > 0 {
             self.out.push_back(Event::Lost(Lost { ts_ns, events }));
-            self.older.lost();
+            self.preexisting.restart_reads();
         }
         if losses != self.losses {
-            self.watch.tell_losses(&now);
+            self.watch.mark_losses_reported(&now);
         }
         self.losses = losses;
     }
@@ -344,11 +350,11 @@ impl Live {
         let measured = self.evidence(ts_ns);
         let known = measured
             .into_iter()
-            .filter(|measured| self.jobs.knows(measured.pid));
+            .filter(|measured| self.jobs.is_announced(measured.pid));
         self.out.extend(known.map(Event::Activity));
     }
 
-    fn evidence(&mut self, ts_ns: u64) -> Vec<Measured> {
+    fn evidence(&mut self, ts_ns: u64) -> Vec<ActivitySample> {
         let (sums, host) = (self.watch.sums(), self.watch.host_sums());
         let retransmits = self.watch.tcp_retransmits();
         self.evidence
@@ -357,37 +363,37 @@ impl Live {
 
     fn end(&mut self, ended: Ended) {
         let pid = ended.pid;
-        if self.jobs.knows(pid) {
-            // What it did in its last moments was counted, and goes with it.
+        if self.jobs.is_announced(pid) {
+            // Its last activity was counted, and would be removed with it.
             self.measure(ended.ts_ns);
             self.out.push_back(Event::Ended(ended));
         }
-        let was_known = self.jobs.left(pid);
-        // A process may have called NCCL without anything to tell of it.
-        if was_known || self.watch.follows(pid) {
+        let was_known = self.jobs.forget(pid);
+        // A process may have called NCCL without any reported event.
+        if was_known || self.watch.is_traced(pid) {
             self.watch.forget(pid);
-            self.assembler.left(pid);
-            self.evidence.left(pid);
-            self.comms.left(pid);
-            self.sizes.left(pid);
-            self.ran.left(pid);
-            self.older.left(pid);
+            self.assembler.forget(pid);
+            self.evidence.forget(pid);
+            self.comms.forget(pid);
+            self.sizes.forget(pid);
+            self.plugin_records.forget(pid);
+            self.preexisting.forget(pid);
         }
     }
 }
 
 impl EventSource for Live {
-    /// Processes come and go as events.
+    /// Processes are announced by events.
     fn processes(&self) -> &[Process] {
         &[]
     }
 
     fn next_event(&mut self) -> Result<Option<Event>, SourceError> {
         loop {
-            if let Some(event) = self.pending() {
+            if let Some(event) = self.next_pending() {
                 return Ok(Some(event));
             }
-            if !self.look() {
+            if !self.poll() {
                 return Ok(None);
             }
         }

@@ -1,7 +1,8 @@
-//! Where a traced process belongs: rank, job, pod and container, from its environment and its cgroup. Pure.
+//! Placement of a traced process: rank, job, pod and container, from its environment and its
+//! cgroup. Pure.
 //!
-//! Both texts were written by the traced process or by whoever started it, so nothing in them is taken on trust: numbers
-//! have to make sense together, and what is passed on as text is short and free of control characters.
+//! Both texts come from the traced process or its launcher and are untrusted: numbers have to be
+//! consistent, and texts that are passed on are short and free of control characters.
 
 mod cgroup;
 mod environ;
@@ -9,57 +10,60 @@ mod environ;
 use crate::placement::cgroup::{Cgroup, Step};
 use crate::placement::environ::Environ;
 
-/// Ranks of the largest job that is believed.
+/// Maximum plausible number of ranks of a job.
 const MAX_WORLD_SIZE: u32 = 1 << 20;
 
-/// Bytes of the longest text that is passed on.
+/// Maximum bytes of a text that is passed on.
 const MAX_TEXT: usize = 128;
 
-/// Bytes of the longest list of devices: sixteen UUIDs of 40 characters and their commas.
+/// Maximum bytes of a device list: sixteen UUIDs of 40 characters and their commas.
 const MAX_DEVICES: usize = 656;
 
-/// Where a process belongs; what is not known is none.
+/// Placement of a process; `None` where unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct Placement {
     /// Rank within the job, below `world_size` where that is known.
     pub rank: Option<u32>,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub world_size: Option<u32>,
-    /// Rank among the job's processes of this host.
+    /// Rank among the job's processes on this host.
     pub local_rank: Option<u32>,
-    /// The job, by the name that all its ranks have in common.
+    /// Job name, the same on all its ranks.
     pub job: Option<String>,
-    /// Kubernetes pod, by its name.
+    /// Kubernetes pod name.
     pub pod: Option<String>,
     /// Kubernetes namespace of the pod.
     pub namespace: Option<String>,
-    /// Kubernetes pod, by its unique id.
+    /// Kubernetes pod UID.
     pub pod_uid: Option<String>,
-    /// Container, by the 64 hex digits of its id.
+    /// Container id, 64 hex digits.
     pub container: Option<String>,
-    /// Devices that the container may use (`NVIDIA_VISIBLE_DEVICES`).
+    /// Devices visible to the container (`NVIDIA_VISIBLE_DEVICES`).
     pub container_devices: Option<String>,
-    /// Devices that the process wants to use, of those (`CUDA_VISIBLE_DEVICES`).
+    /// Devices that the process selects among those (`CUDA_VISIBLE_DEVICES`).
     pub process_devices: Option<String>,
 }
 
-/// Whose network a process is in, and so whose name is in its `HOSTNAME`.
+/// Network namespace of a process, which determines its `HOSTNAME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
-    /// Its container's.
-    Own,
-    /// The host's, or nobody knows. Pods that use RDMA often are in the network of their host, and called like it.
+    /// Namespace of its container.
+    Container,
+    /// Namespace of the host, or unknown. Pods that use RDMA often share the network and the name
+    /// of their host.
     Host,
 }
 
-/// What one launcher calls what it tells each process. Of several names the first that is set counts.
+/// Variables that one launcher sets for each process. Of several names, the first that is set
+/// counts.
 struct Launcher {
     rank: &'static [&'static str],
     world_size: &'static [&'static str],
     local_rank: &'static [&'static str],
 }
 
-/// From the inside out: torchrun may run under mpirun or srun, and mpirun under srun; the innermost made the ranks.
+/// Ordered from the innermost: torchrun may run under mpirun or srun, and mpirun under srun; the
+/// innermost one assigns the ranks.
 const LAUNCHERS: [Launcher; 3] = [
     Launcher {
         rank: &["RANK"],
@@ -84,19 +88,19 @@ const SLURM: Launcher = Launcher {
     local_rank: &["SLURM_LOCALID"],
 };
 
-/// `PMIx` tells a process its rank, but not of how many.
+/// `PMIx` sets the rank, but not the world size.
 const PMIX_RANK: &str = "PMIX_RANK";
 
-/// Job of the batch system. First, because people give torchrun the same run id again and again.
+/// Job id of the batch system. It comes first, because people reuse run ids of torchrun.
 const BATCH_JOB: [&str; 4] = ["SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID"];
 
-/// Run id of torchrun, and the variable that operators of Kubernetes set it by.
+/// Run id of torchrun, and the variable by which Kubernetes operators set it.
 const TORCH_JOB: [&str; 2] = ["TORCHELASTIC_RUN_ID", "PET_RDZV_ID"];
 
-/// What torchrun says when nobody gave it a run id.
+/// Value that torchrun sets without a run id.
 const NO_RUN_ID: &str = "none";
 
-/// Names of the job in pods. Elsewhere they may mean anything: a build server calls its builds `JOB_NAME`.
+/// Job names in pods. Elsewhere they may mean anything: a build server calls its builds `JOB_NAME`.
 const POD_JOB: [&str; 3] = ["JOB_NAME", "JOBSET_NAME", "TRAINING_JOB_NAME"];
 
 const POD_NAME: [&str; 2] = ["POD_NAME", "MY_POD_NAME"];
@@ -105,14 +109,14 @@ const HOSTNAME: &str = "HOSTNAME";
 const CONTAINER_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 const PROCESS_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-impl Place {
-    /// Reads the bytes of `/proc/PID/environ` and the text of `/proc/PID/cgroup`.
-    pub fn of(environ: &[u8], cgroup: &str, network: Network) -> Self {
-        let environ = Environ::new(environ, &asked());
-        let cgroup = Cgroup::of(cgroup);
+impl Placement {
+    /// Parses the bytes of `/proc/PID/environ` and the text of `/proc/PID/cgroup`.
+    pub fn parse(environ: &[u8], cgroup: &str, network: Network) -> Self {
+        let environ = Environ::new(environ, &variable_names());
+        let cgroup = Cgroup::parse(cgroup);
         let ranks = ranks(&environ, cgroup.slurm_step);
         let is_pod = cgroup.pod_uid.is_some();
-        let is_named_pod = is_pod && network == Network::Own;
+        let is_named_pod = is_pod && network == Network::Container;
         let text = |names: &[&str]| environ.text(names, MAX_TEXT);
         Self {
             rank: ranks.rank,
@@ -129,8 +133,8 @@ impl Place {
     }
 }
 
-/// All variables that are looked at.
-fn asked() -> Vec<&'static str> {
+/// Returns the names of all evaluated variables.
+fn variable_names() -> Vec<&'static str> {
     let of_launchers = LAUNCHERS.iter().chain([&SLURM]);
     let of_launchers =
         of_launchers.flat_map(|own| [own.rank, own.world_size, own.local_rank].concat());
@@ -153,10 +157,12 @@ struct Ranks {
 }
 
 fn ranks(environ: &Environ<'_>, step: Option<Step>) -> Ranks {
-    // The script of a Slurm job is itself told that it is task 0 of all, and what it starts inherits that.
+    // The script of a Slurm job itself runs with task number 0, and its child processes inherit
+    // that.
     let slurm = (step != Some(Step::Other)).then_some(&SLURM);
-    let mut told = LAUNCHERS.iter().chain(slurm);
-    told.find_map(|launcher| told_by(launcher, environ))
+    let mut launchers = LAUNCHERS.iter().chain(slurm);
+    launchers
+        .find_map(|launcher| ranks_from(launcher, environ))
         .unwrap_or_else(|| Ranks {
             rank: environ
                 .number(&[PMIX_RANK])
@@ -165,8 +171,8 @@ fn ranks(environ: &Environ<'_>, step: Option<Step>) -> Ranks {
         })
 }
 
-/// Rank and world size by one launcher, when both are there and fit together.
-fn told_by(launcher: &Launcher, environ: &Environ<'_>) -> Option<Ranks> {
+/// Returns rank and world size set by one launcher, if both are present and consistent.
+fn ranks_from(launcher: &Launcher, environ: &Environ<'_>) -> Option<Ranks> {
     let rank = environ.number(launcher.rank)?;
     let world_size = environ.number(launcher.world_size)?;
     let local_rank = environ.number(launcher.local_rank);
@@ -178,7 +184,8 @@ fn told_by(launcher: &Launcher, environ: &Environ<'_>) -> Option<Ranks> {
 }
 
 fn job(environ: &Environ<'_>, is_pod: bool) -> Option<String> {
-    // The step of a Slurm job is left out: under mpirun, ranks of the first host are in another step than the rest.
+    // The step of a Slurm job is ignored: under mpirun, ranks of the first host are in another step
+    // than the rest.
     let batch = || environ.text(&BATCH_JOB, MAX_TEXT);
     let torch = |name| environ.text(&[name], MAX_TEXT).filter(|id| id != NO_RUN_ID);
     let pod = || environ.text(&POD_JOB, MAX_TEXT).filter(|_| is_pod);

@@ -1,4 +1,4 @@
-//! What the kernel says of a process: thin reads below the folder that `/proc` is mounted at.
+//! Access to `/proc`: information of the kernel about processes.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -7,115 +7,117 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::placement::{Network, Place};
+use crate::placement::{Network, Placement};
 
-/// The kernel gives arguments and environment together a quarter of the stack, by default 2 MiB. Less would do for most,
-/// but a pod has seven variables for each service of its namespace, and what launchers set comes behind them.
+/// Maximum bytes of an environment. The kernel gives arguments and environment together a quarter
+/// of the stack, by default 2 MiB. Less would suffice for most, but a pod has seven variables for
+/// each service of its namespace, and launchers append theirs.
 const MAX_ENVIRON: u64 = 2 << 20;
 
-/// A path of at most 4 KiB for each of the dozen hierarchies of version 1.
+/// Maximum bytes of `cgroup`: a path of at most 4 KiB for each of the dozen hierarchies of version
+/// 1.
 const MAX_CGROUP: u64 = 64 << 10;
 
-/// `stat` has 52 numbers, `status` some 60 lines.
+/// Maximum bytes of other files: `stat` has 52 numbers, `status` some 60 lines.
 const MAX_LINES: u64 = 16 << 10;
 
-/// Ticks of `stat` in a second, the same on every architecture of interest.
+/// Ticks of `stat` per second, the same on every architecture of interest.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Why something about a process could not be read.
+/// Error of reading information about a process.
 #[derive(Debug, Error)]
 pub enum ProcessError {
-    /// There is no such process any more.
-    #[error("process {pid} is gone")]
+    /// Process has exited.
+    #[error("process {pid} has exited")]
     Gone {
-        /// The process.
+        /// Process id.
         pid: u32,
     },
-    /// The agent may not look at it.
-    #[error("may not read {path}; the agent needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")]
+    /// Permission denied.
+    #[error("permission denied: {path}; the agent needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH")]
     Forbidden {
-        /// What was to be read.
+        /// Path.
         path: String,
     },
-    /// Reading failed otherwise, or what was read makes no sense.
+    /// Reading failed otherwise, or the contents are malformed.
     #[error("cannot read {path}")]
     Unreadable {
-        /// What was to be read.
+        /// Path.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
 }
 
-/// A process while it lives. Process ids are used again; the pair of id and start is not.
+/// Identity of a process. Process ids are reused; the pair of id and start time is unique.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ProcessIdentity {
     /// Process id.
     pub pid: u32,
-    /// When it was started, in ticks of a hundredth of a second since the host was.
+    /// Start time in ticks of 1/100 s since boot.
     pub start_ticks: u64,
-    /// What it calls itself, without control characters.
+    /// Command name without control characters.
     pub command: String,
 }
 
-/// What a process has used.
+/// Resource usage of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Time on CPUs since it was started, in user and kernel mode.
+    /// CPU time since its start, in user and kernel mode.
     pub cpu: Duration,
-    /// Memory that it holds, bytes.
+    /// Resident memory, bytes.
     pub rss_bytes: u64,
 }
 
-/// A mounted `/proc`.
+/// Mounted `/proc`.
 #[derive(Debug, Clone)]
 pub struct Processes {
     root: PathBuf,
 }
 
 impl Processes {
-    /// The processes below `root`, which is `/proc` unless a test or a container has it elsewhere.
-    pub fn below(root: impl Into<PathBuf>) -> Self {
+    /// Opens the processes below `root`, which is `/proc` except in tests and containers.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Where a process belongs.
-    pub fn place(&self, pid: u32) -> Result<Place, ProcessError> {
+    /// Returns the placement of a process.
+    pub fn placement(&self, pid: u32) -> Result<Placement, ProcessError> {
         let mut environ = self.read(pid, "environ", MAX_ENVIRON)?;
         if u64::try_from(environ.len()) == Ok(MAX_ENVIRON) {
-            // The last variable may have been cut, and a part of a number is a number.
+            // The last variable may be truncated, and a prefix of a number is a number.
             let whole = environ.iter().rposition(|byte| *byte == 0);
             environ.truncate(whole.unwrap_or(0));
         }
         let cgroup = self.read(pid, "cgroup", MAX_CGROUP)?;
         let cgroup = String::from_utf8_lossy(&cgroup);
-        Ok(Place::of(&environ, &cgroup, self.network(pid)))
+        Ok(Placement::parse(&environ, &cgroup, self.network(pid)))
     }
 
-    /// What tells a process from others.
-    pub fn seen(&self, pid: u32) -> Result<Seen, ProcessError> {
+    /// Returns the identity of a process.
+    pub fn identity(&self, pid: u32) -> Result<ProcessIdentity, ProcessError> {
         let stat = self.stat(pid)?;
         let command = self.read(pid, "comm", MAX_LINES)?;
         let command = String::from_utf8_lossy(&command);
-        Ok(Seen {
+        Ok(ProcessIdentity {
             pid,
             start_ticks: stat.start_ticks,
             command: command.chars().filter(|c| !c.is_control()).collect(),
         })
     }
 
-    /// When a process was started, in ticks of a hundredth of a second since the host was.
+    /// Returns the start time of a process in ticks of 1/100 s since boot.
     pub fn start_ticks(&self, pid: u32) -> Result<u64, ProcessError> {
         self.stat(pid).map(|stat| stat.start_ticks)
     }
 
-    /// Whether a process is stopped, by a signal or a debugger.
+    /// Returns whether a process is stopped by a signal or a debugger.
     pub fn is_stopped(&self, pid: u32) -> Result<bool, ProcessError> {
         self.stat(pid).map(|stat| matches!(stat.state, 'T' | 't'))
     }
 
-    /// What a process has used so far.
+    /// Returns the resource usage of a process so far.
     pub fn usage(&self, pid: u32) -> Result<Usage, ProcessError> {
         let stat = self.stat(pid)?;
         let status = self.read(pid, "status", MAX_LINES)?;
@@ -124,16 +126,16 @@ impl Processes {
         let rss_kib = rss.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
         Ok(Usage {
             cpu: Duration::from_millis(stat.cpu_ticks.saturating_mul(1000 / TICKS_PER_SECOND)),
-            // A process without memory of its own, such as a thread of the kernel, has no such line.
+            // A process without memory of its own, such as a kernel thread, has no such line.
             rss_bytes: rss_kib.unwrap_or(0).saturating_mul(1024),
         })
     }
 
-    /// By the network of process 1, which is the host's.
+    /// Compares with the network namespace of process 1, which is the host's.
     fn network(&self, pid: u32) -> Network {
-        let of = |pid| fs::read_link(self.path(pid, "ns/net")).ok();
-        match (of(pid), of(1)) {
-            (Some(own), Some(host)) if own != host => Network::Own,
+        let namespace = |pid| fs::read_link(self.path(pid, "ns/net")).ok();
+        match (namespace(pid), namespace(1)) {
+            (Some(own), Some(host)) if own != host => Network::Container,
             _ => Network::Host,
         }
     }
@@ -149,7 +151,7 @@ impl Processes {
     fn read(&self, pid: u32, file: &str, max: u64) -> Result<Vec<u8>, ProcessError> {
         let path = self.path(pid, file);
         bounded(&path, max).map_err(|source| match source.kind() {
-            // ESRCH: the process ended between opening and reading.
+            // ESRCH: the process exited between opening and reading.
             ErrorKind::NotFound => ProcessError::Gone { pid },
             _ if source.raw_os_error() == Some(ESRCH) => ProcessError::Gone { pid },
             ErrorKind::PermissionDenied => ProcessError::Forbidden {
@@ -167,7 +169,7 @@ impl Processes {
     }
 }
 
-/// No such process, on every architecture of Linux.
+/// `ESRCH`, the same on every architecture of Linux.
 const ESRCH: i32 = 3;
 
 fn bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
@@ -185,10 +187,12 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &[u8]) -> Option<Self> {
-        // The name in parentheses may hold anything, parentheses and spaces too; behind the last one are numbers.
+        // The name in parentheses may contain anything, including parentheses and spaces; only
+        // numbers follow the last one.
         let name_ends = text.iter().rposition(|byte| *byte == b')')?;
         let rest = std::str::from_utf8(text.get(name_ends + 1..)?).ok()?;
-        // By proc(5) the state is field 3, user and kernel time are 14 and 15, the start is 22.
+        // According to proc(5), the state is field 3, user and kernel time are 14 and 15, the start
+        // is 22.
         let field = |number: usize| rest.split_whitespace().nth(number - 3)?.parse::<u64>().ok();
         Some(Self {
             state: rest.split_whitespace().next()?.chars().next()?,

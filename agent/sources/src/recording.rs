@@ -1,7 +1,7 @@
 //! Recordings: JSON lines, usually gzipped, with a header first.
 //!
-//! Lines of kind `truth` hold what the recorded job measured of itself, for scoring only. They are
-//! dropped here, so that nothing behind this module can see them.
+//! Lines of kind `truth` contain measurements of the recorded job itself, for scoring only. They
+//! are dropped here, so that no later stage can see them.
 
 mod device;
 mod line;
@@ -18,14 +18,14 @@ use crate::recording::device::device_only::{self, MAX_ROWS};
 use crate::recording::line::Line;
 use crate::source::{EventSource, SourceError};
 
-/// Longest line that is read, bytes. The longest of a recording are the `truth` lines.
+/// Maximum length of a line, bytes. The longest lines of a recording are the `truth` lines.
 const MAX_LINE: u64 = 1 << 20;
-/// Largest step in time between an event and the next, nanoseconds. A larger one is a damaged
-/// number, which must not let a replay wait for it.
+/// Maximum time between consecutive events, nanoseconds. A larger one is a corrupt number, for
+/// which a replay must not wait.
 const MAX_STEP_NS: u64 = 3_600_000_000_000;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// Reads one recording.
+/// Reader of one recording.
 pub struct Recording {
     path: String,
     reader: Box<dyn BufRead + Send>,
@@ -34,8 +34,8 @@ pub struct Recording {
     processes: Vec<Process>,
     gpu_model: Option<String>,
     last_ts_ns: Option<u64>,
-    /// Events of rows that were read as a whole.
-    whole: VecDeque<Event>,
+    /// Events of rows that were read all at once.
+    device_events: VecDeque<Event>,
 }
 
 impl std::fmt::Debug for Recording {
@@ -62,7 +62,7 @@ struct HeaderProcess {
 }
 
 impl Recording {
-    /// Reads the header. `path` is only used in messages.
+    /// Opens a recording and reads its header. `path` is only used in messages.
     pub fn new(path: &str, file: impl Read + Send + 'static) -> Result<Self, SourceError> {
         let mut file = BufReader::new(file);
         let start = file.fill_buf().map_err(|source| open_error(path, source))?;
@@ -79,13 +79,13 @@ impl Recording {
             processes: Vec::new(),
             gpu_model: None,
             last_ts_ns: None,
-            whole: VecDeque::new(),
+            device_events: VecDeque::new(),
         };
         recording.read_header()?;
         Ok(recording)
     }
 
-    /// Model of the recorded GPUs, when the header tells.
+    /// Returns the model of the recorded GPUs, if the header contains it.
     pub fn gpu_model(&self) -> Option<&str> {
         self.gpu_model.as_deref()
     }
@@ -95,11 +95,11 @@ impl Recording {
             return Err(self.foreign("the file is empty"));
         }
         let header: Header = serde_json::from_slice(&self.buffer)
-            .map_err(|error| self.foreign(&format!("no header: {error}")))?;
+            .map_err(|error| self.foreign(&format!("invalid header: {error}")))?;
         if header.kind != "header" || header.processes.is_empty() {
-            return Err(self.foreign("the header names no processes"));
+            return Err(self.foreign("the header lists no processes"));
         }
-        let place = |process: HeaderProcess| {
+        let parse = |process: HeaderProcess| {
             let HeaderProcess {
                 pid,
                 rank,
@@ -114,14 +114,14 @@ impl Recording {
         self.processes = header
             .processes
             .into_iter()
-            .map(place)
+            .map(parse)
             .collect::<Option<_>>()
-            .ok_or_else(|| self.foreign("a rank of the header lies outside its job"))?;
+            .ok_or_else(|| self.foreign("a rank in the header is not below its world size"))?;
         self.gpu_model = header.hardware.as_deref().and_then(gpu_model);
         Ok(())
     }
 
-    /// Reads the next line into the buffer; false at the end.
+    /// Reads the next line into the buffer; returns false at the end.
     fn read_line(&mut self) -> Result<bool, SourceError> {
         self.buffer.clear();
         let read = self
@@ -137,30 +137,31 @@ impl Recording {
             }
             Ok(_) => Err(self.damaged(format!("longer than {MAX_LINE} bytes"))),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                Err(self.truncated("the gzip stream is cut off"))
+                Err(self.truncated("the gzip stream is truncated"))
             }
             Err(error) => Err(self.damaged(error.to_string())),
         }
     }
 
-    /// Notes the time of an event, or tells what is wrong with it.
+    /// Records the time of an event, or returns what is wrong with it.
     fn check_step(&mut self, ts_ns: u64) -> Result<(), String> {
         let last_ns = self.last_ts_ns.unwrap_or(ts_ns);
         if ts_ns.abs_diff(last_ns) > MAX_STEP_NS {
             return Err(format!(
-                "ts {ts_ns} lies more than an hour away from the event before, {last_ns}"
+                "ts {ts_ns} is more than an hour away from the previous event, {last_ns}"
             ));
         }
         self.last_ts_ns = Some(ts_ns);
         Ok(())
     }
 
-    /// The event of a row of a GPU; of one that does not say where it belongs, the first event of all such rows.
+    /// Returns the event of a GPU row. If the row has no process, all rows are read, and the first
+    /// event is returned.
     fn row(&mut self) -> Result<Option<Event>, SourceError> {
         let row: Row<'_> = match serde_json::from_slice(&self.buffer) {
             Ok(row) => row,
             Err(_) if !self.buffer.ends_with(b"\n") => {
-                return Err(self.truncated("the line is cut off"));
+                return Err(self.truncated("the line is truncated"));
             }
             Err(error) => return Err(self.damaged(error.to_string())),
         };
@@ -175,10 +176,10 @@ impl Recording {
         let mut rows = Vec::new();
         loop {
             if device::is_row(&self.buffer) {
-                let told = serde_json::from_slice::<Row<'_>>(&self.buffer)
+                let parsed = serde_json::from_slice::<Row<'_>>(&self.buffer)
                     .map_err(|error| error.to_string())
-                    .and_then(|row| row.told().map_err(str::to_owned));
-                rows.push(told.map_err(|reason| self.damaged(reason))?);
+                    .and_then(|row| row.parse().map_err(str::to_owned));
+                rows.push(parsed.map_err(|reason| self.damaged(reason))?);
             }
             if rows.len() > MAX_ROWS {
                 return Err(self.damaged(format!("more than {MAX_ROWS} rows without a process")));
@@ -187,9 +188,9 @@ impl Recording {
                 break;
             }
         }
-        self.whole =
+        self.device_events =
             device_only::events(rows, &self.processes).map_err(|reason| self.damaged(reason))?;
-        Ok(self.whole.pop_front())
+        Ok(self.device_events.pop_front())
     }
 
     fn foreign(&self, reason: &str) -> SourceError {
@@ -225,7 +226,7 @@ impl EventSource for Recording {
     }
 
     fn next_event(&mut self) -> Result<Option<Event>, SourceError> {
-        if let Some(event) = self.whole.pop_front() {
+        if let Some(event) = self.device_events.pop_front() {
             return Ok(Some(event));
         }
         while self.read_line()? {
@@ -237,7 +238,8 @@ impl EventSource for Recording {
                     let event = line
                         .event()
                         .map_err(|reason| self.damaged(reason.to_owned()))?;
-                    // A quiet hour is told of, so that a step in time without a word stays a defect.
+                    // Quiet periods have lines of their own, so a large step in time is always an
+                    // error.
                     let quiet_ns = line.ts.filter(|_| line.kind == "quiet");
                     if let Some(ts_ns) = event.as_ref().map(Event::ts_ns).or(quiet_ns) {
                         self.check_step(ts_ns)
@@ -247,9 +249,9 @@ impl EventSource for Recording {
                         return Ok(event);
                     }
                 }
-                // Only the last line can lack its end.
+                // Only the last line can be truncated.
                 Err(_) if !self.buffer.ends_with(b"\n") => {
-                    return Err(self.truncated("the line is cut off"));
+                    return Err(self.truncated("the line is truncated"));
                 }
                 Err(error) => return Err(self.damaged(error.to_string())),
             }

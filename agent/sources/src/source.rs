@@ -1,62 +1,62 @@
-//! Where events come from.
+//! Interface of event sources.
 
 use fleet_agent_core::event::{Event, Process};
 use thiserror::Error;
 
-/// A stream of events in order of time.
+/// Stream of events in order of time.
 pub trait EventSource: Send {
-    /// The processes that it knows, with their place in the job.
+    /// Returns the known processes with their ranks in the job.
     fn processes(&self) -> &[Process];
 
-    /// The next event; none at the end.
+    /// Returns the next event; `None` at the end.
     fn next_event(&mut self) -> Result<Option<Event>, SourceError>;
 }
 
-/// Why a source ended before its end.
+/// Error that ends a source prematurely.
 #[derive(Debug, Error)]
 pub enum SourceError {
-    /// The file cannot be opened.
+    /// File cannot be opened.
     #[error("{path}: cannot be opened ({source}); check the path and its permissions")]
     Open {
-        /// The file.
+        /// File.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The file is something else.
+    /// File is not a recording.
     #[error(
         "{path}: line {line}: not a recording ({reason}); give a .jsonl.gz whose first line is a recording header"
     )]
     Foreign {
-        /// The file.
+        /// File.
         path: String,
-        /// Line, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What was found.
+        /// Reason.
         reason: String,
     },
-    /// The file stops in the middle.
+    /// File is truncated.
     #[error(
-        "{path}: recording ends early at line {line} ({reason}); what came before was used, copy the file again for the rest"
+        "{path}: recording ends early at line {line} ({reason}); the lines before it were used, copy the file again for the rest"
     )]
     Truncated {
-        /// The file.
+        /// File.
         path: String,
-        /// Line, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// How it stops.
+        /// Reason.
         reason: String,
     },
-    /// A line cannot be read.
+    /// Line cannot be parsed.
     #[error(
-        "{path}: line {line} is damaged ({reason}); what came before was used, copy or record the file again"
+        "{path}: line {line} is damaged ({reason}); the lines before it were used, copy or record the file again"
     )]
     Damaged {
-        /// The file.
+        /// File.
         path: String,
-        /// Line, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
 }

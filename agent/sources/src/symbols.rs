@@ -1,5 +1,5 @@
-//! Where functions begin in an ELF file, from its headers and symbol tables alone: a library of half a gigabyte takes a few
-//! milliseconds, and memory for one piece of a table.
+//! Lookup of functions in an ELF file by its headers and symbol tables: a library of half a
+//! gigabyte takes a few milliseconds, and memory for one piece of a table.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -17,9 +17,9 @@ use object::read::ReadCache;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use thiserror::Error;
 
-/// Largest table that is searched, bytes.
+/// Maximum size of a searched table, bytes.
 const MAX_TABLE: u64 = 512 << 20;
-/// Words of which the names of a file with anything of interest hold one.
+/// Words of which a relevant file contains at least one.
 const WORDS: [&str; 5] = [
     "ncclAllReduce",
     "StreamSynchronize",
@@ -27,40 +27,40 @@ const WORDS: [&str; 5] = [
     "ibv_ack_async_event",
     "fleet_nccl_record",
 ];
-/// Bytes of a table that are held at once: a multiple of a symbol's.
+/// Bytes of a table that are read at once: a multiple of the symbol size.
 const PIECE: usize = SYMBOL * 16_384;
-/// Bytes of one symbol.
+/// Size of a symbol, bytes.
 const SYMBOL: usize = 24;
-/// Bytes of a symbol's version.
+/// Size of a symbol version, bytes.
 const VERSION: usize = 2;
 
-/// Why a file cannot be searched.
+/// Error of searching a file.
 #[derive(Debug, Error)]
 pub enum SymbolError {
-    /// It is something else.
-    #[error("not an ELF file of 64 bits ({0})")]
+    /// Not a 64-bit ELF file.
+    #[error("not a 64-bit ELF file ({0})")]
     Foreign(#[from] object::Error),
-    /// It cannot be read.
-    #[error("it cannot be read ({0})")]
+    /// Read error.
+    #[error("cannot be read ({0})")]
     Unreadable(#[from] io::Error),
 }
 
-/// A function of a file.
+/// Function of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Where it begins in the file, bytes.
+pub struct Symbol {
+    /// Offset in the file, bytes.
     pub offset: u64,
-    /// How long it is, bytes.
+    /// Size, bytes.
     pub bytes: u64,
-    /// Its first bytes.
+    /// First bytes of its code.
     pub code: [u8; 8],
 }
 
-/// Finds functions by name: among the symbols that the file exports, else among all that it has.
+/// Finds functions by name: among the exported symbols, else among all symbols of the file.
 pub fn find(
     file: &File,
     names: &[&'static str],
-) -> Result<BTreeMap<&'static str, Place>, SymbolError> {
+) -> Result<BTreeMap<&'static str, Symbol>, SymbolError> {
     let cache = ReadCache::new(file);
     let header = FileHeader64::<Endianness>::parse(&cache)?;
     let endian = header.endian()?;
@@ -79,30 +79,30 @@ pub fn find(
         .collect();
     let all: Vec<&SectionHeader64<Endianness>> = sections.iter().collect();
     for kind in [SHT_DYNSYM, SHT_SYMTAB] {
-        let Some((symbols, strings)) = tables(&all, endian, kind) else {
+        let Some(SymbolTable { symbols, strings }) = symbol_table(&all, endian, kind) else {
             continue;
         };
-        if !holds(file, strings, &WORDS)? {
+        if !contains_any(file, strings, &WORDS)? {
             continue;
         }
-        let wanted = named(file, strings, names)?;
+        let wanted = name_offsets(file, strings, names)?;
         if wanted.is_empty() {
             continue;
         }
-        let superseded = superseded(file, &all, (endian, kind))?;
+        let superseded = superseded(file, &all, endian, kind)?;
         let addresses = functions(file, symbols, &wanted, &superseded)?;
-        let places = addresses
+        let found = addresses
             .into_iter()
-            .filter_map(|(name, address)| Some((name, place(file, &segments, address)?)));
-        let places: BTreeMap<_, _> = places.collect();
-        if !places.is_empty() {
-            return Ok(places);
+            .filter_map(|(name, address)| Some((name, locate(file, &segments, address)?)));
+        let found: BTreeMap<_, _> = found.collect();
+        if !found.is_empty() {
+            return Ok(found);
         }
     }
     Ok(BTreeMap::new())
 }
 
-/// A part of the file that is mapped to be executed.
+/// Executable segment of the file.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     address: u64,
@@ -110,14 +110,14 @@ struct Segment {
     bytes: u64,
 }
 
-/// Where a function lies when the file is mapped.
+/// Virtual address range of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Range {
     address: u64,
     bytes: u64,
 }
 
-/// A part of the file.
+/// Table in the file.
 #[derive(Debug, Clone, Copy)]
 struct Table {
     offset: u64,
@@ -125,17 +125,18 @@ struct Table {
 }
 
 impl Table {
-    fn of(section: &SectionHeader64<Endianness>, endian: Endianness) -> Option<Self> {
+    fn from_section(section: &SectionHeader64<Endianness>, endian: Endianness) -> Option<Self> {
         let (offset, bytes) = section.file_range(endian)?;
         (bytes <= MAX_TABLE).then_some(Self { offset, bytes })
     }
 
-    /// Its bytes, piece by piece; each begins with the last `overlap` bytes of the one before. With the offset in the table.
+    /// Visits its bytes piece by piece, each with its offset in the table; each piece begins with
+    /// the last `overlap` bytes of the previous one.
     fn pieces(
         self,
         file: &File,
         overlap: usize,
-        mut take: impl FnMut(u64, &[u8]),
+        mut visit: impl FnMut(u64, &[u8]),
     ) -> io::Result<()> {
         let mut piece = vec![0; PIECE];
         let mut at = 0;
@@ -145,7 +146,7 @@ impl Table {
                 break;
             };
             file.read_exact_at(piece, self.offset.saturating_add(at))?;
-            take(at, piece);
+            visit(at, piece);
             if len < PIECE {
                 break;
             }
@@ -155,33 +156,42 @@ impl Table {
     }
 }
 
-/// The symbols of a kind, and the strings that they are named by.
-fn tables(
+/// Symbols and the strings that contain their names.
+#[derive(Debug, Clone, Copy)]
+struct SymbolTable {
+    symbols: Table,
+    strings: Table,
+}
+
+/// Returns the symbol table of a kind with its string table.
+fn symbol_table(
     sections: &[&SectionHeader64<Endianness>],
     endian: Endianness,
     kind: SectionType,
-) -> Option<(Table, Table)> {
+) -> Option<SymbolTable> {
     let symbols = sections
         .iter()
         .find(|section| section.sh_type(endian) == kind)?;
     let link = usize::try_from(symbols.sh_link(endian)).ok()?;
-    Some((
-        Table::of(symbols, endian)?,
-        Table::of(sections.get(link)?, endian)?,
-    ))
+    Some(SymbolTable {
+        symbols: Table::from_section(symbols, endian)?,
+        strings: Table::from_section(sections.get(link)?, endian)?,
+    })
 }
 
-/// Symbols, by number, that only programs linked long ago are given: a library may have several versions of one function.
+/// Returns the numbers of symbols that only programs linked long ago use: a library may have
+/// several versions of one function.
 fn superseded(
     file: &File,
     sections: &[&SectionHeader64<Endianness>],
-    (endian, kind): (Endianness, SectionType),
+    endian: Endianness,
+    kind: SectionType,
 ) -> Result<HashSet<u64>, SymbolError> {
     let mut superseded = HashSet::new();
     let versions = sections
         .iter()
         .find(|section| section.sh_type(endian) == SHT_GNU_VERSYM)
-        .and_then(|section| Table::of(section, endian));
+        .and_then(|section| Table::from_section(section, endian));
     if let Some(versions) = versions
         && kind == SHT_DYNSYM
     {
@@ -196,8 +206,9 @@ fn superseded(
     Ok(superseded)
 }
 
-/// Whether any string holds one of these words: of most programs none does, and this is ten times as fast as all names.
-fn holds(file: &File, strings: Table, words: &[&str]) -> Result<bool, SymbolError> {
+/// Returns whether any string contains one of these words: most programs contain none, and this is
+/// ten times as fast as searching all names.
+fn contains_any(file: &File, strings: Table, words: &[&str]) -> Result<bool, SymbolError> {
     let longest = words.iter().map(|word| word.len()).max().unwrap_or(0);
     let searches: Vec<Finder<'_>> = words.iter().map(Finder::new).collect();
     let mut holds = false;
@@ -207,8 +218,8 @@ fn holds(file: &File, strings: Table, words: &[&str]) -> Result<bool, SymbolErro
     Ok(holds)
 }
 
-/// Where the names stand among the strings. One may be the end of a longer string.
-fn named(
+/// Returns the offsets of the names in the string table. A name may be the end of a longer string.
+fn name_offsets(
     file: &File,
     strings: Table,
     names: &[&'static str],
@@ -232,7 +243,7 @@ fn named(
     Ok(found)
 }
 
-/// The addresses of the functions whose names stand there.
+/// Returns the addresses of the functions with these names.
 fn functions(
     file: &File,
     symbols: Table,
@@ -253,7 +264,8 @@ fn functions(
     Ok(found)
 }
 
-/// `Elf64_Sym`: name, info, other, section, value, size. Every machine that the probes know has the low byte first.
+/// Parses an `Elf64_Sym`: name, info, other, section, value, size. All supported machines are
+/// little-endian.
 fn function(
     symbol: &[u8; SYMBOL],
     wanted: &HashMap<u32, &'static str>,
@@ -263,7 +275,8 @@ fn function(
     let (&[info, _other, section_low, section_high], rest) = rest.split_first_chunk()?;
     let (value, rest) = rest.split_first_chunk()?;
     let (bytes, _) = rest.split_first_chunk()?;
-    // An indirect function's symbol is that of its resolver, and one of section 0 stands in another file.
+    // The symbol of an indirect function is that of its resolver, and a symbol of section 0 is
+    // defined in another file.
     let is_function = info & 0xf == STT_FUNC.0 && (section_low, section_high) != (0, 0);
     let range = Range {
         address: u64::from_le_bytes(*value),
@@ -272,7 +285,7 @@ fn function(
     is_function.then_some((name, range))
 }
 
-fn place(file: &File, segments: &[Segment], range: Range) -> Option<Place> {
+fn locate(file: &File, segments: &[Segment], range: Range) -> Option<Symbol> {
     let Range { address, bytes } = range;
     let holds = |segment: &&Segment| {
         address
@@ -283,7 +296,7 @@ fn place(file: &File, segments: &[Segment], range: Range) -> Option<Place> {
     let offset = address - segment.address + segment.offset;
     let mut code = [0; 8];
     file.read_exact_at(&mut code, offset).ok()?;
-    Some(Place {
+    Some(Symbol {
         offset,
         bytes,
         code,
@@ -295,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_no_elf_file() {
+    fn a_text_file_is_not_an_elf_file() {
         let file = tempfile::tempfile().unwrap();
         assert!(matches!(
             find(&file, &["ncclAllReduce"]),
@@ -313,13 +326,13 @@ mod tests {
             offset: 0,
             bytes: strings.len() as u64,
         };
-        let found = named(&file, table, &["ncclAllReduce", "ncclAllGather"]).unwrap();
+        let found = name_offsets(&file, table, &["ncclAllReduce", "ncclAllGather"]).unwrap();
         let at = u32::try_from(PIECE - 5).unwrap();
         assert_eq!(found, HashMap::from([(at, "ncclAllReduce")]));
     }
 
     #[test]
-    fn of_several_versions_of_a_function_the_one_in_use_is_found() {
+    fn the_default_version_of_a_function_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let [source, script, library] =
             ["source.c", "script", "library.so"].map(|name| dir.path().join(name));
@@ -350,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_of_another_file_or_of_no_function_is_passed_over() {
+    fn undefined_symbols_and_symbols_of_other_types_are_ignored() {
         let wanted = HashMap::from([(7, "ncclAllReduce")]);
         let symbol = |info: u8, section: u8| {
             let mut bytes = [0; SYMBOL];

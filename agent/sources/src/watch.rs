@@ -1,4 +1,5 @@
-//! Watches the GPU jobs of this host: which processes have which libraries, and what they call.
+//! Monitoring of this host's GPU jobs: the libraries that processes map, and the functions that
+//! they call.
 
 mod bpffs;
 mod failure;
@@ -20,77 +21,79 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fleet_agent_bpf::layout::{CallRecord, CallSum, CommRecord, HostSum, Losses};
+use fleet_agent_bpf::layout::{CallRecord, CommRecord, FunctionSum, HostSum, Losses};
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
 use fleet_agent_bpf::programs::{HostMaps, Mechanism, Programs, Settings};
 use fleet_agent_core::event::CommState;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::comm_fields::RankAndSize;
 use crate::process::{ProcessError, Processes};
-use crate::watch::bpffs::Pins;
+use crate::watch::bpffs::PinFolder;
 pub use crate::watch::failure::WatchError;
-use crate::watch::libraries::{Files, Libraries};
-pub use crate::watch::library::Wants;
+use crate::watch::libraries::{Files, Inspected, Libraries};
+pub use crate::watch::library::CountOptions;
 use crate::watch::memory::CommMemory;
-pub use crate::watch::report::{Health, Look, Watched};
+pub use crate::watch::report::{Health, PollResult, Watched};
 use crate::watch::seccomp::Guard;
 use crate::watch::socket::Socket;
 
-/// Longest pause between two looks.
-const POLL: Duration = Duration::from_millis(50);
-/// Usual pause between two looks at all processes.
+/// Maximum duration of one poll.
+const POLL_TIMEOUT: Duration = Duration::from_millis(50);
+/// Default interval between scans of all processes.
 pub const RESCAN: Duration = Duration::from_secs(30);
-/// An entry program may be about to note a call that it has stamped already, nanoseconds.
+/// Time that an entry program may take to record a call that it has already stamped, nanoseconds.
 const SETTLE_NS: u64 = 1_000_000;
 
-/// How to watch.
+/// Settings of a watch.
 #[derive(Debug, Clone)]
 pub struct WatchSettings {
-    /// What is counted besides collectives and waits.
-    pub wants: Wants,
-    /// Waits for the GPU that are shorter are not told, nanoseconds.
+    /// Functions counted besides collectives and waits.
+    pub count_options: CountOptions,
+    /// Waits for the GPU that are shorter are not reported, nanoseconds.
     pub min_wait_ns: u64,
-    /// How to probe; none takes the best that the kernel has.
+    /// Probe mechanism; `None` selects the best one of the kernel.
     pub mechanism: Option<Mechanism>,
-    /// Leave out what the kernel does to the processes.
+    /// Omits evidence about what the kernel does to the processes.
     pub without_host: bool,
-    /// Pause between two looks at all processes and libraries, for what no event told of.
+    /// Interval between scans of all processes and libraries, for changes without an event.
     pub rescan: Duration,
-    /// Folder of a BPF file system where probes stay when the agent dies; none lets them go with it.
+    /// Folder of a BPF file system where probes stay when the agent dies; `None` removes them with
+    /// it.
     pub pins: Option<PathBuf>,
-    /// Socket that NCCL profiler plugins send to where no probe can stand in them.
+    /// Socket for NCCL profiler plugins where they cannot be probed.
     pub nccl_socket: Option<PathBuf>,
 }
 
-/// Watches this host.
+/// Watch of this host.
 #[derive(Debug)]
 pub struct Watch {
     programs: Programs,
     lifecycle: Result<Lifecycle, String>,
     libraries: Libraries,
     proc: PathBuf,
-    pins: Option<Pins>,
+    pins: Option<PinFolder>,
     socket: Option<Socket>,
     found: Vec<u32>,
-    /// For the first look: who was gone before it, and what the ring held by then.
+    /// Results for the first poll: processes that exited before it, and calls in the ring by then.
     exited: Vec<u32>,
     returned: Vec<CallRecord>,
-    /// When the processes that are watched were started, in ticks: their numbers are used again.
+    /// Start times of the watched processes, in ticks, since process ids are reused.
     started: BTreeMap<u32, u64>,
-    /// The processes that were there at the last scan.
+    /// Processes of the last scan.
     scanned: BTreeSet<u32>,
     rescan: Duration,
     rescanned_ns: u64,
 }
 
 impl Watch {
-    /// Begins to watch: every process that is there, and those to come.
+    /// Starts to watch all existing and future processes.
     pub fn start(settings: &WatchSettings) -> Result<Self, WatchError> {
         let proc = PathBuf::from("/proc");
         let pins = settings
             .pins
             .as_deref()
-            .map(|root| Pins::take(root, settings))
+            .map(|root| PinFolder::acquire(root, settings))
             .transpose()?;
         let folder = pins.as_ref().map(|pins| pins.folder.clone());
         let programs = Programs::load(&Settings {
@@ -106,12 +109,12 @@ impl Watch {
             })
         };
         let socket = settings.nccl_socket.as_ref().map(open).transpose()?;
-        // Before the scan: what is mapped meanwhile is seen by either.
+        // Before the scan, so that no mapping in between is missed.
         let lifecycle = cpus(Path::new("/sys"))
             .and_then(Lifecycle::open)
             .map_err(|error| error.to_string());
         let guard = Guard::for_release(&rustix::system::uname().release().to_string_lossy());
-        let libraries = Libraries::new(&proc, folder, settings.wants, guard);
+        let libraries = Libraries::new(&proc, folder, settings.count_options, guard);
         let mut watch = Self {
             programs,
             lifecycle,
@@ -127,16 +130,16 @@ impl Watch {
             rescan: settings.rescan,
             rescanned_ns: 0,
         };
-        // What they did last may be in the ring still.
+        // Their last calls may still be in the ring.
         watch.exited = watch.vanished();
         watch.scan(now_ns());
-        watch.take_over();
+        watch.restore();
         Ok(watch)
     }
 
-    /// Waits for something to happen, at most for a twentieth of a second, and says what did.
-    pub fn look(&mut self) -> Look {
-        self.programs.wait(POLL);
+    /// Waits for events, at most for a twentieth of a second, and returns them.
+    pub fn poll(&mut self) -> PollResult {
+        self.programs.wait(POLL_TIMEOUT);
         let now_ns = now_ns();
         self.libraries.refill(now_ns);
         let mut exited = std::mem::take(&mut self.exited);
@@ -144,17 +147,23 @@ impl Watch {
         // In this order: a call is in flight, in the ring, or in both.
         let in_flight = self.programs.maps().in_flight();
         let mut returned = std::mem::take(&mut self.returned);
-        returned.extend(self.programs.returned());
-        let mut ran = self.programs.ran();
-        ran.extend(self.socket.as_ref().map(Socket::read).unwrap_or_default());
+        returned.extend(self.programs.take_returned());
+        let mut plugin_records = self.programs.take_plugin_records();
+        plugin_records.extend(
+            self.socket
+                .as_ref()
+                .map(Socket::take_records)
+                .unwrap_or_default(),
+        );
         let mut detached = Vec::new();
         if Duration::from_nanos(now_ns.saturating_sub(self.rescanned_ns)) >= self.rescan {
             for pid in self.vanished() {
-                self.libraries.left_by(pid, now_ns);
+                self.libraries.remove_user(pid, now_ns);
                 exited.push(pid);
             }
-            self.libraries.tidy(now_ns);
-            // Before they are probed anew: what was called meanwhile was not counted, and no number may go on from before.
+            self.libraries.remove_unused(now_ns);
+            // Before they are probed again: calls in between were not counted, so sequence numbers
+            // must not continue.
             detached = self.libraries.take_detached();
             for pid in &detached {
                 self.forget(*pid);
@@ -162,79 +171,83 @@ impl Watch {
             self.scan(now_ns);
         }
         detached.extend(self.libraries.take_detached());
-        Look {
+        PollResult {
             now_ns,
             until_ns: now_ns.saturating_sub(SETTLE_NS),
             returned,
             in_flight,
-            ran,
+            plugin_records,
             found: std::mem::take(&mut self.found),
             exited,
             detached,
         }
     }
 
-    /// Rank and size of a communicator, as its process has them in memory; none where nobody knows how to read it.
-    pub fn comm_in_memory(&self, pid: u32, pointer: u64) -> Option<(u32, u32)> {
+    /// Returns rank and size of a communicator from the memory of its process; `None` if its layout
+    /// is unknown.
+    pub fn comm_rank_and_size(&self, pid: u32, pointer: u64) -> Option<RankAndSize> {
         self.memory_of(pid, pointer)?.rank_and_size()
     }
 
-    /// Which communicator lies at a pointer and how far it has come; none where nobody knows how to read it.
+    /// Returns identity and progress of the communicator at a pointer; `None` if its layout is
+    /// unknown.
     pub fn comm_state(&self, pid: u32, pointer: u64) -> Option<CommState> {
         self.memory_of(pid, pointer)?.state(pid)
     }
 
     fn memory_of(&self, pid: u32, pointer: u64) -> Option<CommMemory> {
-        let fields = self.libraries.fields_of(pid)?;
+        let fields = self.libraries.comm_fields_of(pid)?;
         CommMemory::open(&self.proc.join(pid.to_string()), pointer, fields)
     }
 
-    /// The communicators that an agent before this one saw being made.
+    /// Returns the communicators whose creation an earlier agent saw.
     pub fn comms(&self) -> Vec<CommRecord> {
         self.programs.maps().comms()
     }
 
-    /// What was called, by process and function; the second byte has the direction of a copy, or the type of an RDMA event.
-    pub fn sums(&self) -> Vec<(u32, u32, CallSum)> {
+    /// Returns the call counters by process and function.
+    pub fn sums(&self) -> Vec<FunctionSum> {
         self.programs.maps().sums()
     }
 
-    /// What the kernel did to each process; none where that cannot be seen.
+    /// Returns host activity by process; `None` where it cannot be seen.
     pub fn host_sums(&self) -> Option<Vec<(u32, HostSum)>> {
         self.programs.host_maps().map(HostMaps::sums)
     }
 
-    /// TCP segments that this host has sent again; none where that cannot be seen.
+    /// Returns the number of TCP segments that this host has retransmitted; `None` where it cannot
+    /// be seen.
     pub fn tcp_retransmits(&self) -> Option<u64> {
         self.programs.host_maps().map(HostMaps::tcp_retransmits)
     }
 
-    /// What could not be told since the programs were loaded, maybe by an agent before this one.
+    /// Returns the losses since the programs were loaded, possibly by an earlier agent.
     pub fn losses(&self) -> Losses {
         self.programs.maps().losses()
     }
 
-    /// What of that was told.
-    pub fn losses_told(&self) -> Losses {
-        self.programs.maps().losses_told()
+    /// Returns the losses that were already reported.
+    pub fn reported_losses(&self) -> Losses {
+        self.programs.maps().reported_losses()
     }
 
-    /// Notes that all this was told.
-    pub fn tell_losses(&self, told: &Losses) {
-        self.programs.maps().tell_losses(told);
+    /// Marks these losses as reported.
+    pub fn mark_losses_reported(&self, losses: &Losses) {
+        self.programs.maps().mark_losses_reported(losses);
     }
 
-    /// Files that were not looked into when they were mapped, because too many were.
-    pub const fn put_off(&self) -> u64 {
-        self.libraries.put_off()
+    /// Returns the number of files that were not inspected when they were mapped, because of the
+    /// rate limit.
+    pub const fn deferred_files(&self) -> u64 {
+        self.libraries.deferred_files()
     }
 
-    /// Whether the programs hold anything of a process.
-    pub fn follows(&self, pid: u32) -> bool {
-        self.programs.maps().follows(pid)
+    /// Returns whether the programs trace a process.
+    pub fn is_traced(&self, pid: u32) -> bool {
+        self.programs.maps().is_traced(pid)
     }
 
-    /// Clears what the programs hold of a process that has ended and been told of.
+    /// Removes the state of a process that has ended and been reported.
     pub fn forget(&self, pid: u32) {
         self.programs.maps().forget(pid);
         if let Some(maps) = self.programs.host_maps() {
@@ -242,16 +255,16 @@ impl Watch {
         }
     }
 
-    /// How the watch is doing.
+    /// Returns the health of the watch.
     pub fn health(&self) -> Health {
         Health {
             abilities: self.programs.abilities().clone(),
             no_lifecycle: self.lifecycle.as_ref().err().cloned(),
             probed: self.libraries.paths(),
             refused: self.libraries.refused(),
-            barred: self
+            unprobeable: self
                 .libraries
-                .barred()
+                .unprobeable()
                 .into_iter()
                 .map(str::to_owned)
                 .collect(),
@@ -259,14 +272,14 @@ impl Watch {
         }
     }
 
-    /// The files that are probed, by path, and who maps them.
+    /// Returns the probed files by path, and the processes that map them.
     pub fn watched(&self) -> Vec<Watched> {
         let mut all = self.libraries.watched();
         all.sort_by(|a, b| a.path.cmp(&b.path));
         all
     }
 
-    /// Leaves nothing behind in the kernel.
+    /// Removes all state from the kernel.
     pub fn clear(mut self) {
         self.libraries.unpin();
         if let Some(pins) = &self.pins {
@@ -278,27 +291,31 @@ impl Watch {
         let Ok(lifecycle) = &mut self.lifecycle else {
             let vanished = self.vanished();
             for pid in &vanished {
-                self.libraries.left_by(*pid, now_ns);
+                self.libraries.remove_user(*pid, now_ns);
             }
             return vanished;
         };
         let mut exited = Vec::new();
-        let mut looked_at = None;
+        let mut inspected = None;
         for change in lifecycle.changes() {
             match change {
                 Change::Mapped { pid, path } => {
-                    // A program that starts maps several files in a row, and one look sees them all.
-                    if looked_at != Some(pid) && self.libraries.is_worth_a_look(&path) {
+                    // A starting program maps several files in a row, and one inspection sees them
+                    // all.
+                    if inspected != Some(pid) && self.libraries.should_inspect(&path) {
+                        let process = Inspected {
+                            pid,
+                            has_lasted: false,
+                        };
                         let has_collectives =
-                            self.libraries
-                                .look((pid, false), Files::All, &self.programs);
+                            self.libraries.inspect(process, Files::All, &self.programs);
                         self.found.extend(has_collectives.then_some(pid));
-                        looked_at = Some(pid);
+                        inspected = Some(pid);
                     }
                 }
                 Change::Exited { pid } => {
                     self.started.remove(&pid);
-                    self.libraries.left_by(pid, now_ns);
+                    self.libraries.remove_user(pid, now_ns);
                     exited.push(pid);
                 }
                 Change::Lost => self.rescanned_ns = 0,
@@ -307,11 +324,12 @@ impl Watch {
         exited
     }
 
-    /// Processes that are watched and have ended without anybody telling, though another one may have their number by now.
+    /// Returns the watched processes that have exited without an event, even if their ids were
+    /// reused.
     fn vanished(&mut self) -> Vec<u32> {
-        let processes = Processes::below(&self.proc);
+        let processes = Processes::new(&self.proc);
         let mut watched = self.libraries.users();
-        watched.extend(self.programs.maps().followed());
+        watched.extend(self.programs.maps().traced());
         self.started.retain(|pid, _| watched.contains(pid));
         let mut vanished = Vec::new();
         for pid in watched {
@@ -330,22 +348,26 @@ impl Watch {
     fn scan(&mut self, now_ns: u64) {
         self.rescanned_ns = now_ns;
         let pids = pids(&self.proc);
-        // What is quick first: a job may be about to begin.
+        // Quick checks first: a job may be about to begin.
         for files in [Files::Libraries, Files::All] {
             for pid in &pids {
-                let process = (*pid, self.scanned.contains(pid));
-                let has_collectives = self.libraries.look(process, files, &self.programs);
+                let process = Inspected {
+                    pid: *pid,
+                    has_lasted: self.scanned.contains(pid),
+                };
+                let has_collectives = self.libraries.inspect(process, files, &self.programs);
                 self.found.extend(has_collectives.then_some(*pid));
             }
         }
         self.scanned = pids;
     }
 
-    /// Goes on where an agent before this one was, as far as its probes counted on without it.
-    fn take_over(&mut self) {
-        self.libraries.clear_leftovers();
+    /// Restores the state of an earlier agent, as far as its probes kept counting without it.
+    fn restore(&mut self) {
+        self.libraries.clear_stale_probes();
         let is_over = |comm: &CommRecord| self.exited.contains(&comm.tgid);
-        let has_gap = |comm: &CommRecord| !is_over(comm) && !self.libraries.goes_on(comm.tgid);
+        let has_gap =
+            |comm: &CommRecord| !is_over(comm) && !self.libraries.was_probed_throughout(comm.tgid);
         let unseen: BTreeSet<u32> = self
             .comms()
             .into_iter()
@@ -355,14 +377,14 @@ impl Watch {
         for pid in &unseen {
             self.forget(*pid);
         }
-        // The probes that this agent has set told numbers that are off until then.
-        let returned = self.programs.returned();
+        // The probes of this agent reported wrong numbers until then.
+        let returned = self.programs.take_returned();
         let is_right = |record: &CallRecord| !unseen.contains(&record.tgid);
         self.returned = returned.into_iter().filter(is_right).collect();
     }
 }
 
-/// The processes of the host.
+/// Returns the processes of the host.
 fn pids(proc: &Path) -> BTreeSet<u32> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     entries
@@ -370,7 +392,7 @@ fn pids(proc: &Path) -> BTreeSet<u32> {
         .collect()
 }
 
-/// The CPUs that are on, from a list such as `0-3,8`.
+/// Returns the CPUs that are online, from a list such as `0-3,8`.
 pub fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
     let list = fs::read_to_string(sys.join("devices/system/cpu/online"))?;
     let parts = list.trim().split(',').filter_map(|part| {
@@ -380,7 +402,7 @@ pub fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
     Ok(parts.flatten().collect())
 }
 
-/// The clock of the programs, nanoseconds.
+/// Returns the time of the programs' clock (`CLOCK_MONOTONIC`), nanoseconds.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Reads what there is to know of this host.
+//! Facts about this host, read from `/proc`, `/sys`, the GPU driver and a trial watch.
 
 use std::fs;
 use std::io;
@@ -12,80 +12,81 @@ use rustix::fs::{Access, access, statfs};
 use crate::gpu::Gpu;
 use crate::rdma::{Port, Rdma};
 
-/// What `statfs` says of a BPF file system.
+/// `f_type` of a BPF file system in `statfs`.
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 
-/// What is known of this host. Errors are in the words of the system.
+/// Facts about this host. Errors are those of the system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// Release of the kernel.
+    /// Kernel release.
     pub(super) release: String,
-    /// Whether its types can be read.
+    /// Access to the kernel's BTF types.
     pub(super) btf: Result<(), String>,
-    /// Capabilities of this process in force; none when unknown.
+    /// Effective capabilities of this process; none when unknown.
     pub(super) capabilities: Option<u64>,
-    /// Whether there is a file system for pins.
+    /// Access to a mounted and writable BPF file system.
     pub(super) bpf_fs: Result<(), String>,
     /// Inode of this process's pid namespace; none when unknown.
     pub(super) pid_namespace: Option<u64>,
-    /// What the kernel is locked down to, in its own words; none when it has no such thing.
+    /// Lockdown mode of the kernel; none when it does not support lockdown.
     pub(super) lockdown: Option<String>,
-    /// Whether return probes kill processes under a seccomp filter.
-    pub(super) needs_guard: bool,
-    /// The GPUs; none when the driver does not answer.
+    /// True if return probes kill processes that have a seccomp filter.
+    pub(super) needs_seccomp_guard: bool,
+    /// GPUs; none when the driver does not respond.
     pub(super) gpus: Option<Vec<Gpu>>,
     /// RDMA ports.
     pub(super) ports: Vec<Port>,
-    /// What a watch saw, or why there is none.
-    pub(super) watch: Result<Watching, String>,
+    /// Result of a trial watch, or why it cannot start.
+    pub(super) watch: Result<WatchFacts, String>,
 }
 
-/// What a watch saw.
+/// Result of a trial watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Watching {
-    /// What it says of itself.
+pub(super) struct WatchFacts {
+    /// Health of the watch.
     pub(super) health: Health,
-    /// The files that it probed.
+    /// Files that it probed.
     pub(super) libraries: Vec<Watched>,
-    /// The processes that have NCCL or RCCL mapped.
+    /// Processes that have loaded NCCL or RCCL.
     pub(super) ranks: Vec<Rank>,
 }
 
-/// A process that has NCCL or RCCL mapped.
+/// Process that has loaded NCCL or RCCL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rank {
     /// Process id.
     pub(super) pid: u32,
-    /// What it calls itself.
+    /// Command name.
     pub(super) command: String,
-    /// Its rank and how many there are, or why its environment cannot be read. None when it does not say.
+    /// Rank and world size, or why the environment cannot be read. None when the environment does
+    /// not set them.
     pub(super) place: Result<Option<(u32, u32)>, String>,
 }
 
 impl Facts {
-    /// Reads what files tell. GPUs and watch are still unknown.
+    /// Reads the facts in files. GPUs and watch are still unknown.
     pub(super) fn read(proc: &Path, sys: &Path) -> Self {
         let release = fs::read_to_string(proc.join("sys/kernel/osrelease"));
         let release = release.unwrap_or_default().trim().to_owned();
         Self {
-            btf: fs::File::open(sys.join("kernel/btf/vmlinux")).map_or_else(in_words, |_| Ok(())),
+            btf: fs::File::open(sys.join("kernel/btf/vmlinux")).map_or_else(to_message, |_| Ok(())),
             capabilities: capabilities(proc),
             bpf_fs: bpf_fs(&sys.join("fs/bpf")),
             pid_namespace: pid_namespace(proc),
             lockdown: fs::read_to_string(sys.join("kernel/security/lockdown"))
                 .ok()
-                .and_then(|modes| mode_in_force(&modes)),
-            needs_guard: Guard::for_release(&release).is_needed(),
+                .and_then(|modes| active_mode(&modes)),
+            needs_seccomp_guard: Guard::for_release(&release).is_needed(),
             gpus: None,
-            ports: Rdma::below(sys).ports(),
-            watch: Err("not tried".to_owned()),
+            ports: Rdma::new(sys).ports(),
+            watch: Err("not started".to_owned()),
             release,
         }
     }
 }
 
-/// What a watch has to tell.
-pub(super) fn watching(watch: &Watch, proc: &Path) -> Watching {
+/// Reads the facts of a watch.
+pub(super) fn from_watch(watch: &Watch, proc: &Path) -> WatchFacts {
     let libraries = watch.watched();
     let with_collectives = libraries.iter().filter(|library| library.has_collectives);
     let mut pids: Vec<u32> = with_collectives
@@ -93,8 +94,8 @@ pub(super) fn watching(watch: &Watch, proc: &Path) -> Watching {
         .collect();
     pids.sort_unstable();
     pids.dedup();
-    let processes = Processes::below(proc);
-    Watching {
+    let processes = Processes::new(proc);
+    WatchFacts {
         health: watch.health(),
         ranks: pids.iter().map(|pid| rank(&processes, *pid)).collect(),
         libraries,
@@ -102,18 +103,18 @@ pub(super) fn watching(watch: &Watch, proc: &Path) -> Watching {
 }
 
 fn rank(processes: &Processes, pid: u32) -> Rank {
-    let place = processes.place(pid).map_err(|error| error.to_string());
+    let place = processes.placement(pid).map_err(|error| error.to_string());
     Rank {
         pid,
         command: processes
-            .seen(pid)
+            .identity(pid)
             .map(|seen| seen.command)
             .unwrap_or_default(),
         place: place.map(|place| place.rank.zip(place.world_size)),
     }
 }
 
-fn in_words<T>(error: io::Error) -> Result<T, String> {
+fn to_message<T>(error: io::Error) -> Result<T, String> {
     Err(error.to_string())
 }
 
@@ -127,10 +128,10 @@ fn capabilities(proc: &Path) -> Option<u64> {
 
 fn bpf_fs(path: &Path) -> Result<(), String> {
     let kind = statfs(path).map_err(|error| error.to_string())?.f_type;
-    // The type's width differs from one architecture to the other; the number has 32 bits on all.
+    // The width of the type depends on the architecture; the magic number always has 32 bits.
     let [a, b, c, d, ..] = kind.to_le_bytes();
     if u32::from_le_bytes([a, b, c, d]) != BPF_FS_MAGIC {
-        return Err("no BPF file system is mounted there".to_owned());
+        return Err("no BPF file system is mounted".to_owned());
     }
     access(path, Access::WRITE_OK).map_err(|error| error.to_string())
 }
@@ -143,7 +144,7 @@ fn pid_namespace(proc: &Path) -> Option<u64> {
 }
 
 /// `none [integrity] confidentiality`.
-fn mode_in_force(modes: &str) -> Option<String> {
+fn active_mode(modes: &str) -> Option<String> {
     let (_, rest) = modes.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
 }
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_files_say_is_read() {
+    fn facts_are_read_from_files() {
         let root = host(&[
             ("proc/sys/kernel/osrelease", "6.12.4-amd64\n"),
             (
@@ -192,7 +193,7 @@ mod tests {
         symlink("pid:[4026531836]", root.path().join("proc/self/ns/pid")).unwrap();
         let facts = read(&root);
         assert_eq!(
-            (facts.release.as_str(), facts.needs_guard),
+            (facts.release.as_str(), facts.needs_seccomp_guard),
             ("6.12.4-amd64", true)
         );
         assert_eq!(facts.capabilities, Some(0x1ff_ffff_ffff));
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_says_nothing_is_no_defect() {
+    fn missing_files_are_not_an_error() {
         let facts = read(&host(&[]));
         assert_eq!(
             (facts.capabilities, facts.pid_namespace, facts.lockdown),
@@ -215,11 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_no_bpf_file_system() {
+    fn a_plain_directory_is_not_a_bpf_file_system() {
         let root = host(&[("sys/fs/bpf/file", "")]);
         assert_eq!(
             read(&root).bpf_fs,
-            Err("no BPF file system is mounted there".to_owned())
+            Err("no BPF file system is mounted".to_owned())
         );
     }
 }

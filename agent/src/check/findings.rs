@@ -1,75 +1,75 @@
-//! What the facts of a host mean for the agent. Pure.
+//! Interpretation of the facts about a host. Pure.
 
 mod jobs;
 
 use fleet_agent_bpf::programs::Mechanism;
 
-use crate::check::facts::{Facts, Watching};
+use crate::check::facts::{Facts, WatchFacts};
 use crate::check::report::{Finding, Report, State};
 
-/// First release that is supported.
-const FLOOR: (u32, u32) = (5, 15);
-/// First release that probes with few rights.
+/// Oldest supported kernel.
+const MINIMUM: (u32, u32) = (5, 15);
+/// Oldest kernel on which the agent needs few capabilities.
 const RECOMMENDED: (u32, u32) = (6, 6);
-/// Inode of the pid namespace that the host begins with.
-const HOST_PIDS: u64 = 4_026_531_836;
-/// Of ports and the like, so many are named.
-const MAX_NAMED: usize = 8;
+/// Inode of the host's initial pid namespace.
+const HOST_PID_NAMESPACE: u64 = 4_026_531_836;
+/// Maximum number of ports listed.
+const MAX_LISTED: usize = 8;
 
 const SYS_ADMIN: u32 = 21;
 
-/// A right of a process that is not root.
+/// Linux capability that the agent uses.
 struct Capability {
     name: &'static str,
     bit: u32,
-    /// Another one that contains it.
-    within: u32,
-    /// What it is for.
-    gives: &'static str,
+    /// Capability that implies it.
+    implied_by: u32,
+    /// Purpose in the agent.
+    purpose: &'static str,
     is_needed: bool,
 }
 
-/// `CAP_DAC_OVERRIDE` contains the right to read.
+/// `CAP_DAC_OVERRIDE` (1) implies `CAP_DAC_READ_SEARCH` (2).
 const CAPABILITIES: [Capability; 5] = [
     Capability {
         name: "CAP_BPF",
         bit: 39,
-        within: SYS_ADMIN,
-        gives: "load BPF programs",
+        implied_by: SYS_ADMIN,
+        purpose: "load BPF programs",
         is_needed: true,
     },
     Capability {
         name: "CAP_PERFMON",
         bit: 38,
-        within: SYS_ADMIN,
-        gives: "probe functions, hear of new processes",
+        implied_by: SYS_ADMIN,
+        purpose: "attach probes, receive process events",
         is_needed: true,
     },
     Capability {
         name: "CAP_SYS_PTRACE",
         bit: 19,
-        within: 19,
-        gives: "see what other users' processes have mapped",
+        implied_by: 19,
+        purpose: "read the memory maps of other users' processes",
         is_needed: false,
     },
     Capability {
         name: "CAP_DAC_READ_SEARCH",
         bit: 2,
-        within: 1,
-        gives: "read the ranks of other users' processes",
+        implied_by: 1,
+        purpose: "read the ranks of other users' processes",
         is_needed: false,
     },
     Capability {
         name: "CAP_CHECKPOINT_RESTORE",
         bit: 40,
-        within: SYS_ADMIN,
-        gives: "open libraries in containers and deleted ones",
+        implied_by: SYS_ADMIN,
+        purpose: "open libraries in containers and deleted libraries",
         is_needed: false,
     },
 ];
 
-/// Everything that is to be said of these facts.
-pub(super) fn of(facts: &Facts) -> Report {
+/// Derives all findings from the facts.
+pub(super) fn from_facts(facts: &Facts) -> Report {
     let mut findings = vec![kernel(&facts.release), btf(facts)];
     findings.extend(CAPABILITIES.iter().map(|one| capability(facts, one)));
     findings.push(sys_admin(facts));
@@ -90,12 +90,12 @@ pub(super) fn of(facts: &Facts) -> Report {
         ports(facts),
     ]);
     if let Ok(watching) = &facts.watch {
-        findings.extend(jobs::of(watching));
+        findings.extend(jobs::findings(watching));
     }
     Report { findings }
 }
 
-fn fine(name: &'static str, detail: impl Into<String>) -> Finding {
+fn ok(name: &'static str, detail: impl Into<String>) -> Finding {
     Finding {
         name,
         state: State::Ok,
@@ -108,7 +108,7 @@ fn degraded(name: &'static str, detail: impl Into<String>, advice: impl Into<Str
     Finding {
         state: State::Degraded,
         advice: Some(advice.into()),
-        ..fine(name, detail)
+        ..ok(name, detail)
     }
 }
 
@@ -118,21 +118,22 @@ fn kernel(release: &str) -> Finding {
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
         return degraded(
             name,
-            "its release cannot be read",
-            "mount /proc, so that what it can do need not be guessed",
+            "release unknown: /proc/sys/kernel/osrelease cannot be read",
+            "mount /proc",
         );
     };
     match (major, minor) {
-        version if version >= RECOMMENDED => fine(name, format!("Linux {release}")),
-        version if version >= FLOOR => fine(
+        version if version >= RECOMMENDED => ok(name, format!("Linux {release}")),
+        version if version >= MINIMUM => ok(
             name,
-            format!("Linux {release}; from 6.6 on the agent needs fewer rights"),
+            format!("Linux {release}; Linux 6.6 and later need fewer capabilities"),
         ),
-        // Distributions bring features to older releases, so whether the programs load decides.
+        // Distributions backport features to older releases, so the test is whether the programs
+        // load.
         _ => degraded(
             name,
             format!("Linux {release} is older than 5.15"),
-            "use Linux 6.6 or later, 5.15 at least, unless the programs load as they are",
+            "use Linux 6.6 or later (5.15 is the minimum), unless the BPF programs load on this kernel",
         ),
     }
 }
@@ -140,31 +141,31 @@ fn kernel(release: &str) -> Finding {
 fn btf(facts: &Facts) -> Finding {
     let name = "BTF";
     match &facts.btf {
-        Ok(()) => fine(name, "/sys/kernel/btf/vmlinux can be read"),
+        Ok(()) => ok(name, "/sys/kernel/btf/vmlinux is readable"),
         Err(error) => degraded(
             name,
             format!("/sys/kernel/btf/vmlinux: {error}"),
-            "mount /sys; else take a kernel built with CONFIG_DEBUG_INFO_BTF",
+            "mount /sys, or use a kernel built with CONFIG_DEBUG_INFO_BTF",
         ),
     }
 }
 
-fn holds(facts: &Facts, bit: u32) -> bool {
+fn has_capability(facts: &Facts, bit: u32) -> bool {
     facts.capabilities.is_some_and(|bits| bits >> bit & 1 == 1)
 }
 
 fn capability(facts: &Facts, one: &Capability) -> Finding {
     let Capability {
-        name, bit, gives, ..
+        name, bit, purpose, ..
     } = *one;
-    if holds(facts, bit) {
-        return fine(name, format!("held: {gives}"));
+    if has_capability(facts, bit) {
+        return ok(name, format!("held: {purpose}"));
     }
-    if holds(facts, one.within) {
-        return fine(name, format!("contained in another one: {gives}"));
+    if has_capability(facts, one.implied_by) {
+        return ok(name, format!("implied by another capability: {purpose}"));
     }
-    let advice = "run as root, or give it to the agent (pod: securityContext.capabilities.add)";
-    let missing = degraded(name, format!("not held: {gives}"), advice);
+    let advice = "run as root, or grant it to the agent (pod: securityContext.capabilities.add)";
+    let missing = degraded(name, format!("not held: {purpose}"), advice);
     match &facts.watch {
         Err(_) if one.is_needed => Finding {
             state: State::Missing,
@@ -176,72 +177,72 @@ fn capability(facts: &Facts, one: &Capability) -> Finding {
 
 fn sys_admin(facts: &Facts) -> Finding {
     let name = "CAP_SYS_ADMIN";
-    if holds(facts, SYS_ADMIN) {
-        return fine(name, "held");
+    if has_capability(facts, SYS_ADMIN) {
+        return ok(name, "held");
     }
     match &facts.watch {
         Ok(watching) if watching.health.abilities.mechanism == Mechanism::PerfEvent => degraded(
             name,
-            "not held: probe functions on a kernel without uprobe_multi",
-            "give it to the agent, or use Linux 6.6 or later",
+            "not held: attach probes on a kernel without uprobe_multi",
+            "grant it to the agent, or use Linux 6.6 or later",
         ),
-        _ => fine(name, "not held, and not needed from Linux 6.6 on"),
+        _ => ok(name, "not held, and not needed on Linux 6.6 and later"),
     }
 }
 
 fn programs(facts: &Facts) -> Finding {
     let name = "BPF programs";
     match &facts.watch {
-        Ok(_) => fine(name, "load"),
+        Ok(_) => ok(name, "loaded"),
         Err(error) => Finding {
             state: State::Missing,
             advice: Some("see the kernel and the capabilities above".to_owned()),
-            ..fine(name, error.as_str())
+            ..ok(name, error.as_str())
         },
     }
 }
 
-fn probes(facts: &Facts, watching: &Watching) -> Finding {
+fn probes(facts: &Facts, watching: &WatchFacts) -> Finding {
     let name = "probes";
     let mechanism = watching.health.abilities.mechanism;
     match mechanism {
-        Mechanism::UprobeMulti => fine(name, format!("{mechanism}: one for all of a library")),
-        Mechanism::PerfEvent if holds(facts, SYS_ADMIN) => fine(
+        Mechanism::UprobeMulti => ok(name, format!("{mechanism}: one link per library")),
+        Mechanism::PerfEvent if has_capability(facts, SYS_ADMIN) => ok(
             name,
-            format!("{mechanism}: one for each function, which takes seconds to take out"),
+            format!("{mechanism}: one probe per function; removing them takes seconds"),
         ),
         Mechanism::PerfEvent => degraded(
             name,
-            format!("{mechanism}, which most kernels allow with CAP_SYS_ADMIN only"),
-            "give it CAP_SYS_ADMIN, or use Linux 6.6 or later",
+            format!("{mechanism}, which most kernels allow only with CAP_SYS_ADMIN"),
+            "grant CAP_SYS_ADMIN, or use Linux 6.6 or later",
         ),
     }
 }
 
-fn evidence(facts: &Facts, watching: &Watching) -> Finding {
+fn evidence(facts: &Facts, watching: &WatchFacts) -> Finding {
     let name = "kernel evidence";
     match &watching.health.abilities.no_host {
-        None => fine(name, "time off the CPU, page allocations, block I/O, TCP"),
+        None => ok(name, "time off the CPU, page allocations, block I/O, TCP"),
         Some(reason) => degraded(
             name,
             format!("none: {reason}"),
             if facts.btf.is_err() {
-                "give the agent BTF, see above"
+                "provide BTF, see above"
             } else {
-                "stragglers are still found, but not why they are late on their host"
+                "stragglers are still found, but not why their host is late"
             },
         ),
     }
 }
 
-fn process_events(watching: &Watching) -> Finding {
+fn process_events(watching: &WatchFacts) -> Finding {
     let name = "process events";
     match &watching.health.no_lifecycle {
-        None => fine(name, "the kernel tells of new processes at once"),
+        None => ok(name, "the kernel reports new processes at once"),
         Some(reason) => degraded(
             name,
             format!("none: {reason}"),
-            "new jobs are found every 30 s only: give the agent CAP_PERFMON, and /sys",
+            "new jobs are found only every 30 s: grant CAP_PERFMON and mount /sys",
         ),
     }
 }
@@ -249,11 +250,11 @@ fn process_events(watching: &Watching) -> Finding {
 fn pins(facts: &Facts) -> Finding {
     let name = "BPF file system";
     match &facts.bpf_fs {
-        Ok(()) => fine(name, "/sys/fs/bpf: probes outlive an agent that is killed"),
+        Ok(()) => ok(name, "/sys/fs/bpf: probes survive an agent that is killed"),
         Err(error) => degraded(
             name,
             format!("/sys/fs/bpf: {error}"),
-            "mount -t bpf bpf /sys/fs/bpf (pod: a hostPath), give this user a folder there (--pin), or run with --pin none",
+            "mount -t bpf bpf /sys/fs/bpf (pod: a hostPath), give this user a directory there (--pin), or run with --pin none",
         ),
     }
 }
@@ -261,41 +262,44 @@ fn pins(facts: &Facts) -> Finding {
 fn pid_namespace(facts: &Facts) -> Finding {
     let name = "pid namespace";
     match facts.pid_namespace {
-        Some(HOST_PIDS) => fine(name, "that of the host"),
+        Some(HOST_PID_NAMESPACE) => ok(name, "the host's"),
         other => degraded(
             name,
             if other.is_some() {
-                "not that of the host: the agent cannot look up the processes that it sees calling"
+                "not the host's: processes that call the libraries cannot be looked up"
             } else {
-                "cannot be told"
+                "unknown: /proc/self/ns/pid cannot be read"
             },
-            "run it in the host's (pod: hostPID: true; docker: --pid=host)",
+            "run in the host's pid namespace (pod: hostPID: true; docker: --pid=host)",
         ),
     }
 }
 
 fn seccomp(facts: &Facts) -> Finding {
     let name = "seccomp";
-    if facts.needs_guard {
+    if facts.needs_seccomp_guard {
         degraded(
             name,
-            "libraries of processes under a seccomp filter are left alone, which this kernel would kill",
+            "processes with a seccomp filter are not probed, because this kernel would kill them",
             "use Linux 6.14 or later, or 6.10 or earlier",
         )
     } else {
-        fine(name, "return probes pass every filter on this kernel")
+        ok(
+            name,
+            "return probes pass every seccomp filter on this kernel",
+        )
     }
 }
 
 fn lockdown(facts: &Facts) -> Finding {
     let name = "lockdown";
     match facts.lockdown.as_deref() {
-        None | Some("none") => fine(name, "none"),
-        Some("integrity") => fine(name, "integrity, which allows what the agent does"),
+        None | Some("none") => ok(name, "none"),
+        Some("integrity") => ok(name, "integrity, which permits the agent"),
         Some(mode) => degraded(
             name,
-            format!("{mode}: the kernel's own data stay closed"),
-            "boot without lockdown=confidentiality for evidence from the kernel and process events",
+            format!("{mode}: kernel memory cannot be read"),
+            "boot without lockdown=confidentiality to get kernel evidence and process events",
         ),
     }
 }
@@ -305,38 +309,38 @@ fn gpus(facts: &Facts) -> Finding {
     match facts.gpus.as_deref() {
         None => degraded(
             name,
-            "the driver does not answer within a second",
-            "see whether nvidia-smi hangs, too",
+            "the driver did not respond within a second",
+            "check whether nvidia-smi hangs as well",
         ),
         Some([]) => degraded(
             name,
-            "none by NVML or /proc/driver/nvidia",
-            "points will name no GPU: install the driver, or give the container libnvidia-ml.so.1",
+            "none found by NVML or in /proc/driver/nvidia",
+            "points will not name a GPU: install the driver, or mount libnvidia-ml.so.1 into the container",
         ),
         Some(gpus) => {
             let models = gpus.iter().filter_map(|gpu| gpu.model.as_deref());
             let mut models: Vec<&str> = models.collect();
             models.sort_unstable();
             models.dedup();
-            fine(name, format!("{}: {}", gpus.len(), models.join(", ")))
+            ok(name, format!("{}: {}", gpus.len(), models.join(", ")))
         }
     }
 }
 
 fn ports(facts: &Facts) -> Finding {
     let name = "InfiniBand and RoCE";
-    let named = facts.ports.iter().take(MAX_NAMED);
+    let named = facts.ports.iter().take(MAX_LISTED);
     let named: Vec<String> = named
         .map(|port| format!("{}/{}", port.device, port.number))
         .collect();
-    let more = if facts.ports.len() > MAX_NAMED {
+    let more = if facts.ports.len() > MAX_LISTED {
         " and more"
     } else {
         ""
     };
     match facts.ports.len() {
-        0 => fine(name, "no ports, nothing to count"),
-        ports => fine(name, format!("{ports} ports: {}{more}", named.join(" "))),
+        0 => ok(name, "no ports"),
+        ports => ok(name, format!("{ports} ports: {}{more}", named.join(" "))),
     }
 }
 

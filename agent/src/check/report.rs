@@ -1,22 +1,22 @@
-//! What was found, for people and for programs.
+//! Report of a check, as text and as JSON.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// How something stands.
+/// State of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// As it should be.
+    /// No limitation.
     Ok,
-    /// The agent runs, but sees less.
+    /// The agent runs, but collects less.
     Degraded,
     /// The agent cannot run.
     Missing,
 }
 
 impl State {
-    /// Its name in JSON.
+    /// Returns its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -36,33 +36,33 @@ impl fmt::Display for State {
     }
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// Name of the check.
     pub name: &'static str,
-    /// How it stands.
+    /// State of the host in this respect.
     pub state: State,
-    /// What was found.
+    /// Description of what was found.
     pub detail: String,
-    /// What to do about it; none where nothing is to be done.
+    /// Advice; none when nothing needs to be done.
     pub advice: Option<String>,
 }
 
 /// All findings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// In the order of what rests on what.
+    /// Findings, prerequisites first.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Whether the agent can run on this host, however little it sees.
+    /// Returns whether the agent can run on this host, however little it collects.
     pub fn can_run(&self) -> bool {
         self.worst() < State::Missing
     }
 
-    /// The findings as JSON.
+    /// Returns the findings as JSON.
     pub fn to_json(&self) -> Value {
         let findings = self.findings.iter().map(|finding| {
             json!({
@@ -103,9 +103,10 @@ impl fmt::Display for Report {
             f,
             "{}",
             match self.worst() {
-                State::Ok => "The agent can run here.",
-                State::Degraded => "The agent can run here, but sees less than it could.",
-                State::Missing => "The agent cannot run here.",
+                State::Ok => "The agent can run on this host.",
+                State::Degraded =>
+                    "The agent can run on this host, but collects less than it could.",
+                State::Missing => "The agent cannot run on this host.",
             }
         )
     }

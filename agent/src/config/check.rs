@@ -3,15 +3,15 @@
 use clap::Args;
 
 pub(super) const EXAMPLES: &str = "\
-Example: before the agent is installed, as the user that it will be:
+Example: before installing the agent, as the user that it will run as:
 
   fleet-agent check
 
-Every line is OK, DEGRADED (the agent runs, and what it cannot see is named) or MISSING (it cannot
-run), and says what to do. To find out, probes are put at the libraries of the jobs that run, and
-taken out again: the jobs go on.
+Every line is OK, DEGRADED (the agent runs, but collects less) or MISSING (the agent cannot run), and
+says what to do about it. The check attaches probes to the libraries of the running jobs and removes
+them again; the jobs keep running.
 
-Exit codes: 0 the agent can run, even degraded, 64 wrong flags, 77 it cannot.";
+Exit codes: 0 the agent can run, even degraded, 64 invalid flags, 77 the agent cannot run.";
 
 /// Flags of `check`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]

@@ -9,38 +9,38 @@ use crate::config::positive_duration;
 use crate::config::run::ProbeArgs;
 
 pub(super) const EXAMPLES: &str = "\
-Examples: record every GPU job of this host for a minute, and look at it again elsewhere:
+Examples: record every GPU job of this host for a minute, and replay it elsewhere:
 
   fleet-agent record job.jsonl.gz --duration 1m
   fleet-agent replay job.jsonl.gz --endpoint http://localhost:4317 --cluster lab
 
-Two processes only, with kernel launches and copies, until Ctrl-C:
+Record two processes only, with kernel launches and copies, until Ctrl-C:
 
   fleet-agent record job.jsonl --pid 4711 --pid 4712 --count launches,copies
 
 One line per call, in order of entry: collectives, waits for the GPU however short, communicators.
-Launches and copies are counted in the kernel, so their lines are sums of about 100 ms. A call that
-lasts longer than ten seconds has one line for its entry and one for its return, and one that lasts
-until the end the first of them. Kernel evidence, such as time off the CPU, is not recorded.
+Launches and copies are counted in the kernel, so their lines are sums over about 100 ms. A call of
+more than ten seconds has one line for its entry and one for its return; a call that has not
+returned at the end has only the first. Kernel evidence, such as time off the CPU, is not recorded.
 
-It takes the rights of `run` and may run beside it. FILE can be read at any time, and up to its last
-second when the recording is killed.
+Needs the same privileges as `run` and can run beside it. FILE is readable at any time; if the
+recorder is killed, at most the last second is missing.
 
-Exit codes: 0 recorded, 64 wrong flags, 69 no process called NCCL or RCCL, 73 FILE cannot be written
-or is there already, 77 the kernel does not let it watch.";
+Exit codes: 0 recorded, 64 invalid flags, 69 no process called NCCL or RCCL, 73 FILE exists or cannot
+be written, 77 not permitted by the kernel.";
 
 /// Flags of `record`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct RecordArgs {
-    /// Where to write; compressed when the name ends in .gz
+    /// File to write; compressed when the name ends in .gz
     #[arg(value_name = "FILE", env = "FLEET_AGENT_FILE")]
     pub file: PathBuf,
 
-    /// How long to record [default: until SIGINT or SIGTERM]
+    /// Duration of the recording [default: until SIGINT or SIGTERM]
     #[arg(long, value_name = "DURATION", env = "FLEET_AGENT_DURATION", value_parser = positive_duration)]
     pub duration: Option<Duration>,
 
-    /// Record only this process; may be given several times
+    /// Record only this process; can be given several times
     #[arg(
         long,
         value_name = "PID",
@@ -49,11 +49,11 @@ pub struct RecordArgs {
     )]
     pub pid: Vec<u32>,
 
-    /// Replace FILE when it is there
+    /// Replace FILE if it exists
     #[arg(long, env = "FLEET_AGENT_OVERWRITE")]
     pub overwrite: bool,
 
-    /// What is probed, and how
+    /// Flags of the probes
     #[command(flatten)]
     pub probes: ProbeArgs,
 

@@ -1,4 +1,4 @@
-//! Flags of an agent that sends for as long as it lives.
+//! Flags of the sender of a live agent.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use fleet_agent_export::spool::{Spool, SpoolError};
 
 use crate::config::ConnectionArgs;
 
-/// How long a batch waits in memory before it goes to the spool.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time that a batch waits in memory before it is spooled.
+const SPOOL_AFTER: Duration = Duration::from_secs(5);
 
-/// Flags that say how points are sent, and where they wait.
+/// Flags of the queue, the spool and the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct SenderArgs {
-    /// Points that may wait in memory; further ones are dropped and counted
+    /// Maximum number of points queued in memory; further points are dropped and counted
     #[arg(
         long,
         value_name = "N",
@@ -24,29 +24,30 @@ pub struct SenderArgs {
     )]
     pub queue_points: usize,
 
-    /// Folder where batches wait while Echo is away, for this agent alone [default: they wait in memory only]
+    /// Directory that buffers batches while Echo is unreachable, for this agent alone [default:
+    /// memory only]
     #[arg(long, value_name = "DIR", env = "FLEET_AGENT_SPOOL")]
     pub spool: Option<PathBuf>,
 
-    /// Size of the folder at which the oldest batches are dropped and counted
+    /// Maximum size of the spool; the oldest batches beyond it are dropped and counted
     #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "FLEET_AGENT_SPOOL_LIMIT", value_parser = size)]
     pub spool_limit: u64,
 
-    /// How the connection is secured
+    /// TLS and token of the connection
     #[command(flatten)]
     pub connection: ConnectionArgs,
 }
 
 impl SenderArgs {
-    /// How points are sent.
+    /// Settings of the sender.
     pub fn settings(&self) -> Settings {
         Settings {
             queue_points: self.queue_points,
-            patience: PATIENCE,
+            spool_after: SPOOL_AFTER,
         }
     }
 
-    /// Takes the folder into use, if there is to be one.
+    /// Opens the spool, if one is configured.
     pub fn open_spool(&self) -> Result<Option<Spool>, SpoolError> {
         let dir = self.spool.as_deref();
         dir.map(|dir| Spool::open(dir, self.spool_limit))
@@ -64,7 +65,7 @@ const UNITS: [(&str, u64); 7] = [
     ("", 1),
 ];
 
-/// A number of bytes, such as 256MiB.
+/// Parses a number of bytes, such as 256MiB.
 fn size(text: &str) -> Result<u64, String> {
     let digits =
         text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic() || letter == ' ');
@@ -74,7 +75,7 @@ fn size(text: &str) -> Result<u64, String> {
     bytes
         .and_then(|(number, (_, factor))| number.checked_mul(*factor))
         .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| "give a size such as 256MiB or 1GB".to_owned())
+        .ok_or_else(|| "expected a size such as 256MiB or 1GB".to_owned())
 }
 
 #[cfg(test)]

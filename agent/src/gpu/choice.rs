@@ -1,16 +1,19 @@
-//! Which of the host's GPUs a process uses, from who has memory where and from what its environment says. Pure.
+//! Choice of the GPU that a process uses, from its memory on the GPUs and from its environment.
+//! Pure.
 
-use fleet_agent_sources::placement::Place;
+use fleet_agent_sources::placement::Placement;
 
 use crate::gpu::Gpu;
 
-/// The index of the GPU. `used` are the GPUs on which the process has memory, with the bytes.
-pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Place) -> Option<u32> {
+/// Returns the index of the GPU. `used` holds the GPUs on which the process has memory, with the
+/// bytes.
+pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Placement) -> Option<u32> {
     let allowed = allowed(gpus, place);
     match *used {
         [] => allowed,
         [(only, _)] => Some(only),
-        // Processes open contexts on GPUs that they do not work on, too, each of a few hundred megabytes.
+        // Processes also open contexts on GPUs that they do not work on, each of a few hundred
+        // megabytes.
         _ => allowed
             .filter(|index| used.iter().any(|(one, _)| one == index))
             .or_else(|| {
@@ -21,14 +24,14 @@ pub(super) fn choose(gpus: &[Gpu], used: &[(u32, u64)], place: &Place) -> Option
     }
 }
 
-/// What the environment says: the only GPU that is visible, else the one that stands at the local rank, as everybody
-/// deals them out.
-fn allowed(gpus: &[Gpu], place: &Place) -> Option<u32> {
+/// GPU that the environment selects: the only visible one, else the one at the local rank, which is
+/// how launchers assign GPUs.
+fn allowed(gpus: &[Gpu], place: &Placement) -> Option<u32> {
     let all: Vec<&Gpu> = gpus.iter().collect();
     let in_container = match place.container_devices.as_deref() {
-        // The words of the container runtime for no restriction that is known here.
+        // Values of the container runtime that mean no restriction here.
         None | Some("all" | "void" | "none") => all,
-        // By a list of UUIDs or places the runtime has put just these GPUs into the container.
+        // With a list of UUIDs or indices, the runtime exposes just these GPUs to the container.
         Some(list) => visible(&all, list),
     };
     let own = match place.process_devices.as_deref() {
@@ -42,7 +45,8 @@ fn allowed(gpus: &[Gpu], place: &Place) -> Option<u32> {
     own.get(local_rank).map(|gpu| gpu.index)
 }
 
-/// The GPUs that a list of places and beginnings of UUIDs names, up to the first entry that names none, as CUDA reads it.
+/// GPUs named by a list of indices and UUID prefixes, up to the first entry that names none, as
+/// CUDA reads it.
 fn visible<'a>(gpus: &[&'a Gpu], list: &str) -> Vec<&'a Gpu> {
     let named = list.split(',').map(|entry| named(gpus, entry.trim()));
     named.map_while(|gpu| gpu).collect()
@@ -79,12 +83,12 @@ mod tests {
         container: Option<&str>,
         process: Option<&str>,
         local_rank: impl Into<Option<u32>>,
-    ) -> Place {
-        Place {
+    ) -> Placement {
+        Placement {
             local_rank: local_rank.into(),
             container_devices: container.map(str::to_owned),
             process_devices: process.map(str::to_owned),
-            ..Place::default()
+            ..Placement::default()
         }
     }
 
@@ -95,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_gpus_the_allowed_one_counts_and_then_the_fullest() {
+    fn of_several_gpus_the_allowed_one_is_chosen_else_the_fullest() {
         let used = [(0, 500), (2, 70_000), (3, 500)];
         assert_eq!(choose(&gpus(), &used, &place(None, None, 3)), Some(3));
         assert_eq!(choose(&gpus(), &used, &place(None, None, 1)), Some(2));
@@ -103,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_serves_where_memory_is_unknown() {
+    fn the_environment_decides_where_memory_is_unknown() {
         let chosen =
             |container, process, local| choose(&gpus(), &[], &place(container, process, local));
         assert_eq!(chosen(None, None, Some(2)), Some(2));
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_ends_at_the_first_entry_that_names_nothing() {
+    fn a_device_list_ends_at_the_first_invalid_entry() {
         for list in ["-1,2", "", "9", "MIG-1", "GPU-", "GPU-x", "1x"] {
             assert_eq!(
                 choose(&gpus(), &[], &place(None, Some(list), 0)),

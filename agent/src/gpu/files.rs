@@ -1,33 +1,34 @@
-//! GPUs as the driver's files name them, for hosts where its library cannot be loaded. They say nothing of who uses a GPU.
+//! GPUs from the driver's files in `/proc`, for hosts where NVML cannot be loaded. The files do not
+//! show which processes use a GPU.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::gpu::{Driver, Gpu, Limit, User};
+use crate::gpu::{Driver, Gpu, GpuProcess, Throttling};
 
-/// A file of some 15 lines.
+/// Maximum size of a file of about 15 lines.
 const MAX_BYTES: u64 = 8 << 10;
 
-/// The folder of the driver's files.
+/// Directory of the driver's files.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct ProcFiles {
     gpus: PathBuf,
 }
 
-impl Files {
-    /// The files below the folder that `/proc` is mounted at.
-    pub(super) fn below(proc: &Path) -> Self {
+impl ProcFiles {
+    /// Uses the files below `proc`, the mount point of `/proc`.
+    pub(super) fn new(proc: &Path) -> Self {
         Self {
             gpus: proc.join("driver/nvidia/gpus"),
         }
     }
 }
 
-impl Driver for Files {
+impl Driver for ProcFiles {
     fn gpus(&mut self) -> Vec<Gpu> {
         let entries = fs::read_dir(&self.gpus).into_iter().flatten().flatten();
-        // Named after their addresses on the bus, by which the library counts them, too.
+        // Directories are named by PCI address, the order in which NVML counts as well.
         let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         folders.sort();
         let gpus = (0..).zip(folders);
@@ -35,11 +36,11 @@ impl Driver for Files {
             .collect()
     }
 
-    fn users(&mut self, _index: u32) -> Vec<User> {
+    fn processes(&mut self, _index: u32) -> Vec<GpuProcess> {
         Vec::new()
     }
 
-    fn limits(&mut self, _index: u32) -> Option<Limit> {
+    fn throttling(&mut self, _index: u32) -> Option<Throttling> {
         None
     }
 }
@@ -66,7 +67,7 @@ fn gpu(index: u32, information: &str) -> Gpu {
     };
     Gpu {
         index,
-        // Before anybody has used the GPU there are question marks for digits.
+        // The driver writes question marks until the GPU has been used.
         uuid: value("GPU UUID").filter(|uuid| !uuid.contains('?')),
         model: value("Model"),
     }
@@ -80,7 +81,7 @@ mod tests {
         GPU UUID: \t GPU-fb2b8df3-c184-e11f-1617-d9244cc80481\nBus Location: \t 0000:00:06.0\n";
 
     #[test]
-    fn gpus_are_counted_by_their_addresses() {
+    fn gpus_are_indexed_by_pci_address() {
         let proc = tempfile::tempdir().unwrap();
         let unused = "Model: \t NVIDIA H100 80GB HBM3\nGPU UUID: \t GPU-????????-????-????\n";
         for (address, text) in [("0000:84:00.0", unused), ("0000:00:06.0", INFORMATION)] {
@@ -92,12 +93,12 @@ mod tests {
         let uuid = Some("GPU-fb2b8df3-c184-e11f-1617-d9244cc80481".to_owned());
         let expected = [(0, uuid, model.clone()), (1, None, model)];
         let expected = expected.map(|(index, uuid, model)| Gpu { index, uuid, model });
-        assert_eq!(Files::below(proc.path()).gpus(), expected);
+        assert_eq!(ProcFiles::new(proc.path()).gpus(), expected);
     }
 
     #[test]
     fn a_host_without_the_driver_has_no_gpus() {
         let proc = tempfile::tempdir().unwrap();
-        assert_eq!(Files::below(proc.path()).gpus(), []);
+        assert_eq!(ProcFiles::new(proc.path()).gpus(), []);
     }
 }

@@ -1,13 +1,15 @@
-//! GPUs as the driver's library tells of them. It is loaded at run time, and everything that it refuses is unknown.
+//! GPUs as reported by NVML. The library is loaded at run time; a query that fails leaves its value
+//! unknown.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::PerformancePolicy;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 
-use crate::gpu::{Driver, Gpu, Limit, User};
+use crate::gpu::{Driver, Gpu, GpuProcess, Throttling};
 
-/// The driver's totals that count. Left out are low utilisation, which is idleness, and the two totals that contain it.
+/// Totals that are counted. Left out are low utilization, which is idleness, and the two totals
+/// that include it.
 const POLICIES: [(&str, PerformancePolicy); 5] = [
     ("power", PerformancePolicy::Power),
     ("thermal", PerformancePolicy::Thermal),
@@ -16,7 +18,7 @@ const POLICIES: [(&str, PerformancePolicy); 5] = [
     ("reliability", PerformancePolicy::Reliability),
 ];
 
-/// The reasons that count. Left out are idleness and the clocks that somebody has set.
+/// Reasons that are counted. Left out are idleness and clocks set by an operator.
 const REASONS: [(&str, ThrottleReasons); 6] = [
     ("sw_power_cap", ThrottleReasons::SW_POWER_CAP),
     ("hw_slowdown", ThrottleReasons::HW_SLOWDOWN),
@@ -29,12 +31,12 @@ const REASONS: [(&str, ThrottleReasons); 6] = [
     ),
 ];
 
-/// The loaded library.
+/// Loaded library.
 #[derive(Debug)]
 pub(super) struct Library(Nvml);
 
 impl Library {
-    /// Loads the library; none where there is no driver, or none that works.
+    /// Loads the library; none without a working driver.
     pub(super) fn open() -> Option<Self> {
         match Nvml::init() {
             Ok(nvml) => Some(Self(nvml)),
@@ -60,14 +62,14 @@ impl Driver for Library {
         (0..count).filter_map(gpu).collect()
     }
 
-    fn users(&mut self, index: u32) -> Vec<User> {
+    fn processes(&mut self, index: u32) -> Vec<GpuProcess> {
         let device = self.0.device_by_index(index);
-        let users = device.and_then(|device| device.running_compute_processes());
-        let users = users.unwrap_or_default().into_iter();
-        users
-            .map(|user| User {
-                pid: user.pid,
-                bytes: match user.used_gpu_memory {
+        let processes = device.and_then(|device| device.running_compute_processes());
+        let processes = processes.unwrap_or_default().into_iter();
+        processes
+            .map(|process| GpuProcess {
+                pid: process.pid,
+                bytes: match process.used_gpu_memory {
                     UsedGpuMemory::Used(bytes) => bytes,
                     UsedGpuMemory::Unavailable => 0,
                 },
@@ -75,7 +77,7 @@ impl Driver for Library {
             .collect()
     }
 
-    fn limits(&mut self, index: u32) -> Option<Limit> {
+    fn throttling(&mut self, index: u32) -> Option<Throttling> {
         let device = self.0.device_by_index(index).ok()?;
         let total = |(name, policy)| Some((name, device.violation_status(policy).ok()?));
         let totals = POLICIES.into_iter().filter_map(total);
@@ -83,10 +85,10 @@ impl Driver for Library {
             .map(|(name, held)| (name, held.violation_time))
             .collect();
         if !totals.is_empty() {
-            return Some(Limit::Totals(totals));
+            return Some(Throttling::Totals(totals));
         }
         let reasons = device.current_throttle_reasons().ok()?;
         let active = REASONS.iter().filter(|(_, one)| reasons.contains(*one));
-        Some(Limit::Now(active.map(|(name, _)| *name).collect()))
+        Some(Throttling::Now(active.map(|(name, _)| *name).collect()))
     }
 }

@@ -1,4 +1,4 @@
-//! What is told to hooks: one line of JSON for each event, and the lines that still hold. Pure.
+//! Events for hooks: one line of JSON each, and the events that are still active. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use fleet_agent_core::verdict::{SelfVerdict, State};
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// The processes that hold themselves to be stragglers.
+/// Events of the processes that are stragglers now, by process id.
 #[derive(Debug, Default)]
-pub(super) struct Board(BTreeMap<u32, Event>);
+pub(super) struct ActiveEvents(BTreeMap<u32, Event>);
 
-/// One line. Names and meanings are a contract with the hooks of operators; what is unknown is null.
+/// Line of JSON. Names and meanings are a contract with operators' hooks; unknown values are null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Event {
     event: &'static str,
@@ -32,13 +32,13 @@ struct Event {
     policy_version: Option<u64>,
 }
 
-impl Board {
-    /// Takes verdicts; their lines.
-    pub(super) fn tell(&mut self, batch: &VerdictBatch) -> Vec<String> {
+impl ActiveEvents {
+    /// Records verdicts and returns their lines.
+    pub(super) fn record(&mut self, batch: &VerdictBatch) -> Vec<String> {
         let mut lines = Vec::new();
         for own in &batch.resources {
             for verdict in &own.verdicts {
-                let event = Event::of(&own.resource, verdict);
+                let event = Event::new(&own.resource, verdict);
                 lines.extend(event.line());
                 match verdict.state {
                     State::Raised => self.0.insert(event.pid, event),
@@ -49,9 +49,10 @@ impl Board {
         lines
     }
 
-    /// Forgets a process that has ended; the line that says so, if it held itself to be a straggler.
-    pub(super) fn gone(&mut self, pid: u32, time_ns: u64) -> Option<String> {
-        let held = self.0.remove(&pid)?;
+    /// Removes a process that has ended; returns the line that resolves its event, if it was a
+    /// straggler.
+    pub(super) fn remove(&mut self, pid: u32, time_ns: u64) -> Option<String> {
+        let active = self.0.remove(&pid)?;
         let resolved = Event {
             event: name(State::Cleared),
             time: rfc3339(time_ns),
@@ -59,19 +60,19 @@ impl Board {
             lag_ms: None,
             z: None,
             effect_ratio: None,
-            ..held
+            ..active
         };
         resolved.line()
     }
 
-    /// The lines that still hold, by process.
-    pub(super) fn held(&self) -> String {
+    /// Returns the lines of the active events, by process.
+    pub(super) fn lines(&self) -> String {
         self.0.values().filter_map(Event::line).collect()
     }
 }
 
 impl Event {
-    fn of(resource: &Resource, verdict: &SelfVerdict) -> Self {
+    fn new(resource: &Resource, verdict: &SelfVerdict) -> Self {
         Self {
             event: name(verdict.state),
             time: rfc3339(verdict.time_ns),

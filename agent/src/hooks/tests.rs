@@ -68,7 +68,7 @@ fn expected(pid: u32) -> Value {
     })
 }
 
-/// A served socket in a folder of its own.
+/// Served socket in its own directory.
 struct Served {
     folder: TempDir,
     hooks: Hooks,
@@ -123,12 +123,12 @@ async fn next(lines: &mut Lines<BufReader<UnixStream>>) -> Option<Value> {
 async fn every_client_gets_every_event() {
     let served = serve().await;
     let (mut first, mut second) = (lines(served.connect().await), lines(served.connect().await));
-    // A client gets its place on the list when it has been given what holds.
+    // A client is subscribed once it has received the active events.
     while served.hooks.0.lines.receiver_count() < 2 {
         tokio::task::yield_now().await;
     }
-    served.hooks.tell(&batch(7, State::Raised));
-    served.hooks.tell(&batch(7, State::Cleared));
+    served.hooks.publish(&batch(7, State::Raised));
+    served.hooks.publish(&batch(7, State::Cleared));
     for client in [&mut first, &mut second] {
         assert_eq!(next(client).await.unwrap(), expected(7));
         let resolved = next(client).await.unwrap();
@@ -138,27 +138,27 @@ async fn every_client_gets_every_event() {
 }
 
 #[tokio::test]
-async fn a_new_client_first_gets_what_still_holds() {
+async fn a_new_client_first_gets_the_active_events() {
     let served = serve().await;
-    served.hooks.tell(&batch(7, State::Raised));
-    served.hooks.tell(&batch(8, State::Raised));
-    served.hooks.tell(&batch(9, State::Raised));
-    served.hooks.tell(&batch(8, State::Cleared));
+    served.hooks.publish(&batch(7, State::Raised));
+    served.hooks.publish(&batch(8, State::Raised));
+    served.hooks.publish(&batch(9, State::Raised));
+    served.hooks.publish(&batch(8, State::Cleared));
     let mut client = lines(served.connect().await);
     assert_eq!(next(&mut client).await.unwrap(), expected(7));
     assert_eq!(next(&mut client).await.unwrap(), expected(9));
-    served.hooks.tell(&batch(9, State::Cleared));
+    served.hooks.publish(&batch(9, State::Cleared));
     assert_eq!(next(&mut client).await.unwrap()["pid"], 9);
 }
 
 #[tokio::test]
-async fn a_process_that_ends_is_resolved() {
+async fn the_event_of_a_process_that_ends_is_resolved() {
     let served = serve().await;
-    served.hooks.tell(&batch(7, State::Raised));
+    served.hooks.publish(&batch(7, State::Raised));
     let mut client = lines(served.connect().await);
     next(&mut client).await.unwrap();
-    served.hooks.gone(8, 0);
-    served.hooks.gone(7, 1_700_000_060 * SECOND);
+    served.hooks.process_ended(8, 0);
+    served.hooks.process_ended(7, 1_700_000_060 * SECOND);
     let resolved = next(&mut client).await.unwrap();
     assert_eq!(resolved["event"], "straggler_resolved");
     assert_eq!(resolved["time"], "2023-11-14T22:14:20Z");
@@ -167,27 +167,27 @@ async fn a_process_that_ends_is_resolved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_read_is_cut_off_and_the_others_are_served() {
+async fn a_client_that_does_not_read_is_disconnected_and_others_are_served() {
     let served = serve().await;
     let _sleeper = served.connect().await;
     let mut reader = lines(served.connect().await);
     while served.hooks.0.lines.receiver_count() < 2 {
         tokio::task::yield_now().await;
     }
-    let mut told = 0;
+    let mut sent = 0;
     while served.hooks.0.lines.len() < QUEUE && served.hooks.counts().dropped == 0 {
-        served.hooks.tell(&batch(told, State::Raised));
-        assert_eq!(next(&mut reader).await.unwrap()["pid"], told);
-        told += 1;
+        served.hooks.publish(&batch(sent, State::Raised));
+        assert_eq!(next(&mut reader).await.unwrap()["pid"], sent);
+        sent += 1;
     }
-    tokio::time::advance(2 * PATIENCE).await;
+    tokio::time::advance(2 * WRITE_TIMEOUT).await;
     served.until(|counts| counts.dropped == 1).await;
-    served.hooks.tell(&batch(7, State::Cleared));
+    served.hooks.publish(&batch(7, State::Cleared));
     assert_eq!(next(&mut reader).await.unwrap()["state"], "cleared");
 }
 
 #[tokio::test]
-async fn clients_may_go_and_are_bounded_in_number() {
+async fn clients_can_disconnect_and_their_number_is_limited() {
     let served = serve().await;
     let mut clients = vec![served.connect().await];
     while clients.len() < MAX_CLIENTS {
@@ -203,10 +203,10 @@ async fn clients_may_go_and_are_bounded_in_number() {
 }
 
 #[tokio::test]
-async fn what_was_told_before_the_end_arrives_and_the_file_goes() {
+async fn queued_events_arrive_at_shutdown_and_the_file_is_removed() {
     let mut served = serve().await;
     let mut client = lines(served.connect().await);
-    served.hooks.tell(&batch(7, State::Raised));
+    served.hooks.publish(&batch(7, State::Raised));
     served.stop.send(()).unwrap();
     assert_eq!(next(&mut client).await.unwrap()["pid"], 7);
     assert_eq!(next(&mut client).await, None);
@@ -215,14 +215,14 @@ async fn what_was_told_before_the_end_arrives_and_the_file_goes() {
 }
 
 #[tokio::test]
-async fn the_socket_is_for_owner_and_group() {
+async fn the_socket_is_accessible_to_owner_and_group() {
     let served = serve().await;
     let file = fs::metadata(served.folder.path().join("hooks")).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o660);
 }
 
 #[tokio::test]
-async fn the_socket_of_a_dead_agent_is_replaced_and_that_of_a_living_one_is_not() {
+async fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hooks");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -236,7 +236,7 @@ async fn the_socket_of_a_dead_agent_is_replaced_and_that_of_a_living_one_is_not(
 }
 
 #[tokio::test]
-async fn what_is_no_socket_stays() {
+async fn a_file_that_is_not_a_socket_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hooks");
     fs::write(&path, "notes").unwrap();
@@ -246,11 +246,11 @@ async fn what_is_no_socket_stays() {
     let error = HookServer::bind(&folder.path().join("no/hooks"))
         .await
         .unwrap_err();
-    assert!(matches!(error, HookError::Refused { .. }));
+    assert!(matches!(error, HookError::Io { .. }));
 }
 
 #[tokio::test]
-async fn the_file_of_a_successor_stays() {
+async fn the_socket_of_a_successor_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hooks");
     let first = HookServer::bind(&path).await.unwrap();

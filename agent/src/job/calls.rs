@@ -1,28 +1,28 @@
-//! The calls that a rank makes, as a source would yield them.
+//! Calls of a simulated rank, in the form that sources yield.
 
 use fleet_agent_core::event::{
     Call, CallKind, CommInit, Direction, MemoryCopy, Operation, Process,
 };
 
-use crate::job::layout::{Kind, Layout};
+use crate::job::layout::{CommKind, Layout};
 use crate::job::steps::RankStep;
 
-/// Instant at which every job begins on the sources' clocks, nanoseconds: far enough from 0 that an agent may have
+/// Start of every job on the sources' clocks, nanoseconds: far enough from 0 that an agent can have
 /// started before.
 pub const ORIGIN_NS: u64 = 86_400_000_000_000;
 
-/// From the entry into a communicator to its first use, nanoseconds.
+/// Time from joining a communicator to its first use, nanoseconds.
 const INIT_NS: u64 = 1_000_000;
-/// What a call takes that does not wait for anything, nanoseconds.
+/// Duration of a call that does not wait, nanoseconds.
 const CALL_NS: u64 = 20_000;
-/// What a step copies to its GPU.
+/// Bytes that a step copies to its GPU.
 const INPUT_BYTES: u64 = 4 << 20;
-/// Bfloat16, numbered as NCCL does.
+/// Bfloat16, in NCCL's numbering.
 const DATATYPE: u32 = 9;
 
-/// What a rank calls, whatever the moment.
+/// Rank of a simulated job, independent of time.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub struct SimulatedRank {
     rank: u32,
     process: Process,
     comms: Vec<Comm>,
@@ -32,15 +32,15 @@ pub struct Caller {
 
 #[derive(Debug, Clone, Copy)]
 struct Comm {
-    kind: Kind,
+    kind: CommKind,
     init: CommInit,
     operation: Operation,
 }
 
 impl Comm {
-    /// The operation at this place of a step. Its size tells it from its neighbours: of equal operations nobody could say
-    /// where a step begins.
-    fn part(&self, at: u32) -> Operation {
+    /// Returns the operation at a position of a step. Its size distinguishes it from its neighbors:
+    /// with equal operations the start of a step could not be found.
+    fn operation_at(&self, at: u32) -> Operation {
         Operation {
             count: self.operation.count + (u64::from(at) << 12),
             ..self.operation
@@ -48,15 +48,16 @@ impl Comm {
     }
 }
 
-impl Caller {
-    /// A rank of a job. `job` tells jobs of one layout apart, as the unique ids of real communicators do.
+impl SimulatedRank {
+    /// Creates a rank of a job. `job` distinguishes jobs of one layout, as the unique ids of real
+    /// communicators do.
     pub fn new(layout: &Layout, rank: u32, job: u64) -> Self {
         let local = rank % layout.ranks_per_node;
         let mut comms: Vec<Comm> = layout
             .comms()
             .map(|kind| comm(layout, (kind, rank), job))
             .collect();
-        // In the order of use within a step, which is also the order of their making.
+        // In the order of use within a step, which is also the order of creation.
         comms.sort_by_key(|comm| order(comm.kind));
         Self {
             rank,
@@ -65,27 +66,30 @@ impl Caller {
                 rank,
                 world_size: layout.n_ranks,
             },
-            // Every framework makes a communicator of all ranks, used or not: it is what tells one job from the next.
-            unused: (!layout.uses(Kind::Job)).then(|| comm(layout, (Kind::Job, rank), job).init),
+            // Every framework creates a communicator of all ranks, used or not: it distinguishes
+            // jobs.
+            unused: (!layout.uses(CommKind::Job))
+                .then(|| comm(layout, (CommKind::Job, rank), job).init),
             n_ops: comms.iter().map(|comm| comm.kind.ops()).sum(),
             comms,
         }
     }
 
-    /// The rank's number.
+    /// Returns the number of the rank.
     pub fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// The rank's process.
+    /// Returns the process of the rank.
     pub fn process(&self) -> Process {
         self.process
     }
 
-    /// How the rank enters its communicators, in the moment in which the job begins.
-    pub fn joins(&self) -> impl Iterator<Item = Call> {
+    /// Returns the calls by which the rank joins its communicators at the start of the job.
+    pub fn comm_inits(&self) -> impl Iterator<Item = Call> {
         let join = |init| self.call(ORIGIN_NS, INIT_NS, CallKind::CommInit(init));
-        // A communicator belongs to the thread that uses it first, so the unused one is made by another one.
+        // A communicator belongs to the thread that uses it first, so another thread creates the
+        // unused one.
         let unused = self.unused.map(join).map(|call| Call {
             tid: call.tid + 1,
             ..call
@@ -94,7 +98,7 @@ impl Caller {
         unused.into_iter().chain(used)
     }
 
-    /// The calls of one step, in the order of their entry.
+    /// Returns the calls of one step, in order of entry.
     pub fn step(&self, step: &RankStep) -> impl Iterator<Item = Call> {
         let copy = MemoryCopy {
             bytes: INPUT_BYTES,
@@ -109,7 +113,7 @@ impl Caller {
         let operations = self
             .comms
             .iter()
-            .flat_map(|comm| (0..comm.kind.ops()).map(|at| comm.part(at)));
+            .flat_map(|comm| (0..comm.kind.ops()).map(|at| comm.operation_at(at)));
         let operations = operations.zip(0..).map(move |(operation, at)| {
             let entry_ns = issue_ns + apart_ns * at;
             self.call(
@@ -135,7 +139,8 @@ impl Caller {
     }
 }
 
-/// An instant of the job on the sources' clocks. The communicators are made before the first step.
+/// Converts a time of the job to the sources' clocks. The communicators are created before the
+/// first step.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -145,12 +150,13 @@ pub fn instant_ns(job_ms: f64) -> u64 {
     ORIGIN_NS.saturating_add((job_ms * 1e6) as u64)
 }
 
-fn comm(layout: &Layout, (kind, rank): (Kind, u32), job: u64) -> Comm {
-    let (group, place) = kind.place(layout.mesh, rank);
+fn comm(layout: &Layout, (kind, rank): (CommKind, u32), job: u64) -> Comm {
+    let (group, place) = kind.position(layout.mesh, rank);
     let mut key = job.to_le_bytes().to_vec();
     key.extend_from_slice(&u64::from(order(kind)).to_le_bytes());
     key.extend_from_slice(&group.to_le_bytes());
-    // Each stage works on layers of its own size, so stages differ in what they do, as roles do.
+    // Each stage works on layers of its own size, so stages differ in their operations, as roles
+    // do.
     let count = (1 << 20) + u64::from(layout.mesh.stage(rank));
     Comm {
         kind,
@@ -162,7 +168,7 @@ fn comm(layout: &Layout, (kind, rank): (Kind, u32), job: u64) -> Comm {
         },
         operation: Operation {
             op: kind.op(),
-            count: if kind == Kind::Job { 1 } else { count },
+            count: if kind == CommKind::Job { 1 } else { count },
             datatype: DATATYPE,
             comm: 0x7f00_0000_0000 + u64::from(order(kind)) * 0x1000,
             seq: None,
@@ -171,11 +177,11 @@ fn comm(layout: &Layout, (kind, rank): (Kind, u32), job: u64) -> Comm {
     }
 }
 
-fn order(kind: Kind) -> u32 {
+fn order(kind: CommKind) -> u32 {
     match kind {
-        Kind::Tensor => 0,
-        Kind::Data => 1,
-        Kind::Job => 2,
+        CommKind::Tensor => 0,
+        CommKind::Data => 1,
+        CommKind::Job => 2,
     }
 }
 
@@ -185,15 +191,15 @@ mod tests {
 
     use super::*;
 
-    fn caller(rank: u32) -> Caller {
+    fn caller(rank: u32) -> SimulatedRank {
         let mesh = "2x2x2".parse().ok();
         let layout = Layout::new((2, 4), mesh, None).unwrap();
-        Caller::new(&layout, rank, 1)
+        SimulatedRank::new(&layout, rank, 1)
     }
 
     fn ids(rank: u32) -> Vec<u64> {
         let caller = caller(rank);
-        let joins = caller.joins().map(|call| match call.kind {
+        let joins = caller.comm_inits().map(|call| match call.kind {
             CallKind::CommInit(init) => init.unique_id,
             other => panic!("{other:?}"),
         });

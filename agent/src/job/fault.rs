@@ -1,16 +1,16 @@
-//! What goes wrong in a job, when, and how badly.
+//! Faults of a simulated job.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::job::layout::{Kind, Layout};
+use crate::job::layout::{CommKind, Layout};
 
 /// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The host of one rank is late with its work.
+    /// The host of one rank is late.
     Host,
     /// The GPU of one rank is slow.
     Device,
@@ -18,7 +18,7 @@ pub enum FaultKind {
     Node,
     /// Transfers of the data parallel communicator of a rank are slow.
     Network,
-    /// The GPUs of the pipeline stage of a rank have more to do.
+    /// The GPUs of the pipeline stage of a rank have more work.
     Stage,
     /// All GPUs are slow.
     Uniform,
@@ -26,40 +26,40 @@ pub enum FaultKind {
     Hang,
 }
 
-/// A fault.
+/// Fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fault {
-    /// What goes wrong.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// The rank that it hits, or one of the node, stage or communicator.
+    /// Rank that is affected, or any rank of the affected node, stage or communicator.
     pub rank: u32,
-    /// From the begin of the job to the begin of the fault.
+    /// Time from the start of the job to the start of the fault.
     pub after: Duration,
-    /// How long it lasts; none to the end of the job.
+    /// Duration; none until the end of the job.
     pub lasts: Option<Duration>,
-    /// What a step takes longer by it, as a share of a healthy step.
+    /// Time added to a step, as a share of a healthy step.
     pub severity: f64,
 }
 
-/// What the faults of a moment add to a rank, as shares of a healthy step.
+/// Load that active faults add to a rank, as shares of a healthy step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Load {
-    /// To its host.
+    /// Load on its host.
     pub host: f64,
-    /// To its GPU.
+    /// Load on its GPU.
     pub device: f64,
-    /// To the transfers of its data parallel communicator.
+    /// Load on the transfers of its data parallel communicator.
     pub transfer: f64,
-    /// It does nothing before this moment, milliseconds since the begin of the job.
+    /// The rank issues nothing before this time, milliseconds since the start of the job.
     pub hangs_until_ms: f64,
 }
 
 impl Fault {
-    /// Adds what this fault does to `rank` at a moment of the job.
+    /// Adds the effect of this fault on `rank` at a time of the job.
     pub fn add_to(&self, load: &mut Load, (layout, rank): (&Layout, u32), at_ms: f64) {
         let until_ms = self.until_ms();
-        let is_on = self.after.as_secs_f64() * 1e3 <= at_ms && at_ms < until_ms;
-        if !is_on || !self.hits(layout, rank) {
+        let is_active = self.after.as_secs_f64() * 1e3 <= at_ms && at_ms < until_ms;
+        if !is_active || !self.affects(layout, rank) {
             return;
         }
         match self.kind {
@@ -72,7 +72,7 @@ impl Fault {
         }
     }
 
-    /// Says what makes this fault impossible in a job.
+    /// Checks that the fault is possible in a job of this layout.
     pub fn check(&self, layout: &Layout) -> Result<(), String> {
         let Self { rank, kind, .. } = self;
         if *rank >= layout.n_ranks {
@@ -81,7 +81,7 @@ impl Fault {
                 layout.n_ranks - 1
             ));
         }
-        if *kind == FaultKind::Network && !layout.uses(Kind::Data) {
+        if *kind == FaultKind::Network && !layout.uses(CommKind::Data) {
             return Err(
                 "--fault network needs a data parallel communicator: use more than one \
                         replica in --mesh"
@@ -91,13 +91,13 @@ impl Fault {
         Ok(())
     }
 
-    fn hits(&self, layout: &Layout, rank: u32) -> bool {
+    fn affects(&self, layout: &Layout, rank: u32) -> bool {
         let mesh = layout.mesh;
         match self.kind {
             FaultKind::Host | FaultKind::Device | FaultKind::Hang => rank == self.rank,
             FaultKind::Node => rank / layout.ranks_per_node == self.rank / layout.ranks_per_node,
             FaultKind::Network => {
-                Kind::Data.place(mesh, rank).0 == Kind::Data.place(mesh, self.rank).0
+                CommKind::Data.position(mesh, rank).0 == CommKind::Data.position(mesh, self.rank).0
             }
             FaultKind::Stage => mesh.stage(rank) == mesh.stage(self.rank),
             FaultKind::Uniform => true,
@@ -105,7 +105,7 @@ impl Fault {
     }
 
     fn until_ms(&self) -> f64 {
-        // No simulation lasts a year, and its nanoseconds are still counted exactly enough.
+        // No simulation lasts a year, and a year in nanoseconds is still precise enough.
         const YEAR_MS: f64 = 365.0 * 86_400_000.0;
         let until = self.lasts.map(|lasts| self.after.saturating_add(lasts));
         until.map_or(YEAR_MS, |until| (until.as_secs_f64() * 1e3).min(YEAR_MS))
@@ -127,8 +127,8 @@ impl FromStr for Fault {
             "hang" => FaultKind::Hang,
             other => {
                 return Err(format!(
-                    "no kind of fault is called {other:?}; there are host, device, node, network, \
-                     stage, uniform and hang"
+                    "unknown kind of fault {other:?}; expected host, device, node, network, \
+                     stage, uniform or hang"
                 ));
             }
         };
@@ -137,43 +137,44 @@ impl FromStr for Fault {
         for pair in keys.split(',').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             match key {
-                "rank" => rank = Some(number(key, value)?),
-                "after" => after = duration(key, value)?,
-                "for" => lasts = Some(duration(key, value)?),
-                "severity" => severity = Some(share(value)?),
+                "rank" => rank = Some(parse_number(key, value)?),
+                "after" => after = parse_duration(key, value)?,
+                "for" => lasts = Some(parse_duration(key, value)?),
+                "severity" => severity = Some(parse_share(value)?),
                 other => {
                     return Err(format!(
-                        "a fault has no {other:?}; give rank, after, for and severity"
+                        "a fault has no {other:?}; expected rank, after, for or severity"
                     ));
                 }
             }
         }
-        // Some faults hit everybody, and a rank that hangs does so entirely.
+        // Uniform faults affect all ranks, and a rank that hangs does so entirely.
         let rank = rank.or_else(|| (kind == FaultKind::Uniform).then_some(0));
         let severity = severity.or_else(|| (kind == FaultKind::Hang).then_some(0.0));
         Ok(Self {
             kind,
-            rank: rank.ok_or("say whom the fault hits, such as rank=17")?,
+            rank: rank.ok_or("a fault needs the rank it affects, such as rank=17")?,
             after,
             lasts,
-            severity: severity.ok_or("say how much longer a step takes, such as severity=20%")?,
+            severity: severity
+                .ok_or("a fault needs the time it adds to a step, such as severity=20%")?,
         })
     }
 }
 
-fn number(key: &str, value: &str) -> Result<u32, String> {
+fn parse_number(key: &str, value: &str) -> Result<u32, String> {
     let number = value.parse().ok();
-    number.ok_or_else(|| format!("{key}={value}: give a whole number"))
+    number.ok_or_else(|| format!("{key}={value}: expected a whole number"))
 }
 
-fn duration(key: &str, value: &str) -> Result<Duration, String> {
+fn parse_duration(key: &str, value: &str) -> Result<Duration, String> {
     let parsed = value.parse::<SignedDuration>().ok();
     let duration = parsed.and_then(|signed| signed.try_into().ok());
-    duration.ok_or_else(|| format!("{key}={value}: give a duration such as 200ms, 10s or 1m"))
+    duration.ok_or_else(|| format!("{key}={value}: expected a duration such as 200ms, 10s or 1m"))
 }
 
-/// A share such as `20%` or `0.2`.
-pub fn share(text: &str) -> Result<f64, String> {
+/// Parses a share such as `20%` or `0.2`.
+pub fn parse_share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent, 0.01),
         None => (text, 1.0),
@@ -181,7 +182,7 @@ pub fn share(text: &str) -> Result<f64, String> {
     let share = number.parse::<f64>().ok().map(|number| number * scale);
     share
         .filter(|share| (0.0..=100.0).contains(share))
-        .ok_or_else(|| format!("{text}: give a share such as 20% or 0.2, up to 10000%"))
+        .ok_or_else(|| format!("{text}: expected a share such as 20% or 0.2, up to 10000%"))
 }
 
 #[cfg(test)]
@@ -189,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_says_what_whom_when_and_how_badly() {
+    fn a_fault_has_a_kind_a_rank_times_and_a_severity() {
         let fault: Fault = "host:rank=17,after=60s,for=2m,severity=20%"
             .parse()
             .unwrap();
@@ -207,20 +208,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_fault_is_said_with_what_would_be_right() {
-        for (wrong, said) in [
-            (
-                "fire:rank=1,severity=1%",
-                "no kind of fault is called \"fire\"",
-            ),
+    fn an_invalid_fault_is_refused_with_what_was_expected() {
+        for (wrong, expected_message) in [
+            ("fire:rank=1,severity=1%", "unknown kind of fault \"fire\""),
             ("host:severity=20%", "such as rank=17"),
             ("host:rank=1", "such as severity=20%"),
-            ("host:rank=one,severity=1%", "rank=one: give a whole number"),
-            ("host:rank=1,severity=-3%", "give a share"),
-            ("host:rank=1,severity=nan", "give a share"),
+            (
+                "host:rank=one,severity=1%",
+                "rank=one: expected a whole number",
+            ),
+            ("host:rank=1,severity=-3%", "expected a share"),
+            ("host:rank=1,severity=nan", "expected a share"),
             (
                 "host:rank=1,severity=2%,after=soon",
-                "after=soon: give a duration",
+                "after=soon: expected a duration",
             ),
             (
                 "host:rank=1,severity=2%,until=3s",
@@ -228,7 +229,7 @@ mod tests {
             ),
         ] {
             let error = wrong.parse::<Fault>().unwrap_err();
-            assert!(error.contains(said), "{wrong}: {error}");
+            assert!(error.contains(expected_message), "{wrong}: {error}");
         }
     }
 
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_on_from_its_begin_until_before_its_end_and_for_its_ranks_only() {
+    fn a_fault_is_active_from_its_start_to_before_its_end_for_its_ranks_only() {
         let layout = Layout::new((2, 2), None, None).unwrap();
         let fault: Fault = "node:rank=2,after=1s,for=1s,severity=50%".parse().unwrap();
         let is_late = |rank, at_ms| {

@@ -1,16 +1,16 @@
-//! How a job is laid out: its mesh, its nodes, and the communicators of a rank.
+//! Layout of a job: its mesh, its nodes, and the communicators of a rank.
 
 use std::str::FromStr;
 
 use fleet_agent_core::event::Op;
 
-/// Most ranks of a simulated job.
+/// Maximum number of ranks of a simulated job.
 pub const MAX_RANKS: u32 = 1 << 20;
 
-/// Sizes of a mesh. Rank = (dp x PP + pp) x TP + tp, as Megatron counts by default.
+/// Sizes of a mesh. Rank = (dp x PP + pp) x TP + tp, the default order of Megatron.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mesh {
-    /// Ranks that share every layer.
+    /// Tensor parallel ranks, which share every layer.
     pub tp: u32,
     /// Pipeline stages.
     pub pp: u32,
@@ -19,13 +19,13 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// Number of ranks; none above [`MAX_RANKS`].
+    /// Returns the number of ranks; none above [`MAX_RANKS`].
     pub fn n_ranks(self) -> Option<u32> {
         let ranks = self.tp.checked_mul(self.pp)?.checked_mul(self.dp)?;
         (ranks <= MAX_RANKS).then_some(ranks)
     }
 
-    /// Pipeline stage of a rank.
+    /// Returns the pipeline stage of a rank.
     pub fn stage(self, rank: u32) -> u32 {
         rank / self.tp % self.pp
     }
@@ -42,27 +42,27 @@ impl FromStr for Mesh {
             .collect();
         match *sizes {
             [tp, pp, dp] if text.split('x').count() == 3 => Ok(Self { tp, pp, dp }),
-            _ => Err("give three sizes above 0 as TPxPPxDP, such as 8x4x40".to_owned()),
+            _ => Err("expected three sizes above 0 as TPxPPxDP, such as 8x4x40".to_owned()),
         }
     }
 }
 
-/// Who talks to whom on a communicator.
+/// Kind of a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// The ranks that hold the same part of the model in all replicas.
+pub enum CommKind {
+    /// Ranks that hold the same part of the model in all replicas.
     Data,
-    /// The ranks that share the layers of a stage.
+    /// Ranks that share the layers of a stage.
     Tensor,
     /// All ranks.
     Job,
 }
 
-impl Kind {
-    /// All kinds, in the order in which a job takes them into use.
+impl CommKind {
+    /// All kinds, in the order in which a job starts to use them.
     pub const ALL: [Self; 3] = [Self::Data, Self::Tensor, Self::Job];
 
-    /// Its operation.
+    /// Returns its operation.
     pub fn op(self) -> Op {
         match self {
             Self::Tensor => Op::AllGather,
@@ -70,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// Operations of a rank in a step.
+    /// Returns the operations of a rank in a step.
     pub fn ops(self) -> u32 {
         match self {
             Self::Tensor => 8,
@@ -79,7 +79,7 @@ impl Kind {
         }
     }
 
-    /// Number of ranks of a communicator of this kind.
+    /// Returns the number of ranks of a communicator of this kind.
     pub fn size(self, mesh: Mesh) -> u32 {
         match self {
             Self::Tensor => mesh.tp,
@@ -88,8 +88,9 @@ impl Kind {
         }
     }
 
-    /// Which communicator of this kind a rank is in, counted from 0, and its rank there.
-    pub fn place(self, mesh: Mesh, rank: u32) -> (u32, u32) {
+    /// Returns the index of the communicator of this kind that a rank is in, from 0, and its rank
+    /// there.
+    pub fn position(self, mesh: Mesh, rank: u32) -> (u32, u32) {
         let replica = mesh.tp * mesh.pp;
         match self {
             Self::Tensor => (rank / mesh.tp, rank % mesh.tp),
@@ -99,21 +100,21 @@ impl Kind {
     }
 }
 
-/// Where the ranks of a job are and how they talk.
+/// Placement of the ranks of a job, and their communicators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// The mesh.
     pub mesh: Mesh,
     /// Number of ranks.
     pub n_ranks: u32,
-    /// Ranks of a node.
+    /// Ranks per node.
     pub ranks_per_node: u32,
     comms: u32,
 }
 
 impl Layout {
-    /// `nodes` of `ranks_per_node` ranks. Without a mesh the ranks of a node share every layer; without `comms` all kinds
-    /// of communicators that the mesh has are used.
+    /// Creates a layout of `nodes` nodes. Without a mesh the ranks of a node share every layer;
+    /// without `comms` all kinds of communicators that the mesh has are used.
     pub fn new(
         (nodes, ranks_per_node): (u32, u32),
         mesh: Option<Mesh>,
@@ -126,11 +127,13 @@ impl Layout {
         };
         let Some(n_ranks) = default.n_ranks() else {
             return Err(format!(
-                "{nodes} nodes of {ranks_per_node} ranks are more than {MAX_RANKS} ranks"
+                "{nodes} nodes of {ranks_per_node} ranks exceed the maximum of {MAX_RANKS} ranks"
             ));
         };
         if n_ranks < 2 {
-            return Err("a job has at least 2 ranks: raise --nodes or --ranks-per-node".to_owned());
+            return Err(
+                "a job needs at least 2 ranks: raise --nodes or --ranks-per-node".to_owned(),
+            );
         }
         let mesh = mesh.unwrap_or(default);
         let Mesh { tp, pp, dp } = mesh;
@@ -156,19 +159,19 @@ impl Layout {
         })
     }
 
-    /// The communicators that every rank uses.
-    pub fn comms(&self) -> impl Iterator<Item = Kind> + use<> {
+    /// Returns the kinds of communicators that every rank uses.
+    pub fn comms(&self) -> impl Iterator<Item = CommKind> + use<> {
         Self::kinds(self.mesh).take(self.comms as usize)
     }
 
-    /// Whether the ranks use communicators of this kind.
-    pub fn uses(&self, kind: Kind) -> bool {
+    /// Returns whether the ranks use communicators of this kind.
+    pub fn uses(&self, kind: CommKind) -> bool {
         self.comms().any(|used| used == kind)
     }
 
-    // One rank is no communicator that anything could be said of.
-    fn kinds(mesh: Mesh) -> impl Iterator<Item = Kind> {
-        Kind::ALL
+    // A communicator of one rank has nothing to compare.
+    fn kinds(mesh: Mesh) -> impl Iterator<Item = CommKind> {
+        CommKind::ALL
             .into_iter()
             .filter(move |kind| kind.size(mesh) > 1)
     }
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mesh_must_multiply_to_the_ranks_and_the_message_has_the_numbers() {
+    fn a_mesh_must_multiply_to_the_ranks_and_the_message_has_both_numbers() {
         let mesh = "8x2x3".parse().ok();
         let error = Layout::new((4, 8), mesh, None).unwrap_err();
         assert_eq!(
@@ -204,7 +207,7 @@ mod tests {
     #[test]
     fn a_rank_has_no_more_communicators_than_its_mesh_gives_it() {
         let layout = Layout::new((4, 8), None, None).unwrap();
-        assert_eq!(layout.comms().collect::<Vec<_>>(), Kind::ALL);
+        assert_eq!(layout.comms().collect::<Vec<_>>(), CommKind::ALL);
         let replicas = "1x1x32".parse().ok();
         let error = Layout::new((4, 8), replicas, Some(3)).unwrap_err();
         assert!(error.contains("at most 2 communicators"), "{error}");
@@ -213,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_has_one_place_of_its_own_in_each_communicator() {
+    fn every_rank_has_a_distinct_position_in_each_communicator() {
         let mesh = Mesh {
             tp: 2,
             pp: 3,
             dp: 4,
         };
-        for kind in Kind::ALL {
-            let places: Vec<(u32, u32)> = (0..24).map(|rank| kind.place(mesh, rank)).collect();
+        for kind in CommKind::ALL {
+            let places: Vec<(u32, u32)> = (0..24).map(|rank| kind.position(mesh, rank)).collect();
             let distinct: std::collections::BTreeSet<_> = places.iter().collect();
             assert_eq!(distinct.len(), 24, "{kind:?}");
             assert!(places.iter().all(|(_, rank)| *rank < kind.size(mesh)));

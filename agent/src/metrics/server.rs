@@ -1,4 +1,5 @@
-//! Serves a router over HTTP/1 on connections that are bounded in number and in the time for headers.
+//! HTTP/1 server for a router, with limits on the number of connections and on the time to receive
+//! headers.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,22 +13,22 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Connections at the same time; more wait to be let in.
+/// Maximum number of connections at the same time; further ones wait in the backlog.
 const MAX_CONNECTIONS: usize = 16;
 
-/// How long the headers of a request may take, and so how long a silent connection is kept.
-const HEADERS: Duration = Duration::from_secs(10);
+/// Timeout for the headers of a request, and so for an idle connection.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a whole connection is kept, so that those who read slowly leave their places to others.
-const CONNECTION: Duration = Duration::from_mins(5);
+/// Maximum lifetime of a connection, so that slow readers do not occupy all connections.
+const CONNECTION_LIFETIME: Duration = Duration::from_mins(5);
 
-/// How long requests have at the end.
-const GRACE: Duration = Duration::from_secs(1);
+/// Time for requests in flight to finish at shutdown.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long nobody is let in after the system has refused to.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause after `accept` has failed.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves until `stop` ends, then lets requests in flight finish.
+/// Serves until `stop` resolves, then lets requests in flight finish.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -41,36 +42,36 @@ pub(super) async fn serve(
             () = &mut stop => break,
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _peer)) => {
-                    let served = one(stream, router.clone(), stopped.clone());
-                    connections.spawn(timeout(CONNECTION, served));
+                    let served = serve_connection(stream, router.clone(), stopped.clone());
+                    connections.spawn(timeout(CONNECTION_LIFETIME, served));
                 }
                 Err(error) => {
-                    tracing::warn!("the metrics endpoint lets nobody in: {error}");
-                    sleep(PAUSE).await;
+                    tracing::warn!("metrics endpoint cannot accept a connection: {error}");
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             },
-            // Connections that have ended are forgotten.
+            // Reaps the tasks of closed connections.
             Some(_ended) = connections.join_next() => {}
         }
     }
-    // Nobody is kept waiting in the backlog of a server that has gone.
+    // Connections in the backlog are refused instead of left waiting.
     drop(listener);
     stopping.send_replace(());
     let all_ended = async { while connections.join_next().await.is_some() {} };
-    let _impatient = timeout(GRACE, all_ended).await;
+    let _timed_out = timeout(SHUTDOWN_TIMEOUT, all_ended).await;
 }
 
-/// One connection, until it ends or has been told to.
-async fn one(stream: TcpStream, router: Router, mut stopped: watch::Receiver<()>) {
+/// Serves one connection until it closes or the server shuts down.
+async fn serve_connection(stream: TcpStream, router: Router, mut stopped: watch::Receiver<()>) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS);
+        .header_read_timeout(HEADER_TIMEOUT);
     let service = TowerToHyperService::new(router);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
-        // What goes wrong on a connection is its sender's to know.
+        // Errors of a connection concern its client only.
         _ended = served.as_mut() => return,
         _stop = stopped.changed() => {}
     }

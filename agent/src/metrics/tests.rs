@@ -49,14 +49,14 @@ fn vitals() -> Vitals {
 }
 
 const TEXT: &str = "\
-# HELP fleet_agent_build The version of the agent.
+# HELP fleet_agent_build Version of the agent.
 # TYPE fleet_agent_build info
 fleet_agent_build_info{version=\"VERSION\"} 1
-# HELP fleet_agent_events Events that were seen, by their source
+# HELP fleet_agent_events Events captured, by source
 # TYPE fleet_agent_events counter
 fleet_agent_events_total{source=\"ebpf\"} 12
 fleet_agent_events_total{source=\"plugin\"} 3
-# HELP fleet_agent_events_lost Events, and what they and their explanation rest on, that were lost, by what had no room or was unreadable
+# HELP fleet_agent_events_lost Events, or data that explains them, that were lost, by the table that was full or the read that failed
 # TYPE fleet_agent_events_lost counter
 fleet_agent_events_lost_total{reason=\"ring\"} 1
 fleet_agent_events_lost_total{reason=\"in_flight\"} 2
@@ -67,56 +67,56 @@ fleet_agent_events_lost_total{reason=\"sums\"} 6
 fleet_agent_events_lost_total{reason=\"kernel_sums\"} 7
 fleet_agent_events_lost_total{reason=\"unreadable\"} 8
 fleet_agent_events_lost_total{reason=\"files\"} 9
-# HELP fleet_agent_gpu_operations_lost Operations on GPUs whose times are lost: left out by the profiler plugin, those of another operation, or of an unknown communicator
+# HELP fleet_agent_gpu_operations_lost GPU operations whose times are not used, by reason: lost by the profiler plugin, those of another operation, or on an unknown communicator
 # TYPE fleet_agent_gpu_operations_lost counter
 fleet_agent_gpu_operations_lost_total{reason=\"plugin\"} 9
 fleet_agent_gpu_operations_lost_total{reason=\"implausible\"} 10
 fleet_agent_gpu_operations_lost_total{reason=\"overwritten\"} 12
 fleet_agent_gpu_operations_lost_total{reason=\"counter_lost\"} 13
 fleet_agent_gpu_operations_lost_total{reason=\"unknown_communicator\"} 11
-# HELP fleet_agent_unknown_comm_ops Operations on communicators that were made before tracing began
+# HELP fleet_agent_unknown_comm_ops Operations on communicators created before tracing began
 # TYPE fleet_agent_unknown_comm_ops counter
 fleet_agent_unknown_comm_ops_total 4
-# HELP fleet_agent_broken_blocks Blocks of operations left out because something of them was not seen
+# HELP fleet_agent_broken_blocks Blocks of operations left out because some of their events are missing
 # TYPE fleet_agent_broken_blocks counter
 fleet_agent_broken_blocks_total 6
-# HELP fleet_agent_points_made Points that were made
+# HELP fleet_agent_points_made Points created
 # TYPE fleet_agent_points_made counter
 fleet_agent_points_made_total 100
-# HELP fleet_agent_points_sent Points that the collector has acknowledged
+# HELP fleet_agent_points_sent Points acknowledged by the collector
 # TYPE fleet_agent_points_sent counter
 fleet_agent_points_sent_total 90
-# HELP fleet_agent_points_dropped Points that the collector will never get
+# HELP fleet_agent_points_dropped Points dropped or rejected, which the collector does not have
 # TYPE fleet_agent_points_dropped counter
 fleet_agent_points_dropped_total 5
-# HELP fleet_agent_implausible_policies Policy sets that asked for a sampling that is not believed
+# HELP fleet_agent_implausible_policies Policy sets ignored in part because their sampling rate is implausible
 # TYPE fleet_agent_implausible_policies counter
 fleet_agent_implausible_policies_total 14
-# HELP fleet_agent_hook_clients_dropped Clients of the hook socket that were cut off because they fell behind
+# HELP fleet_agent_hook_clients_dropped Hook socket clients disconnected because they fell behind
 # TYPE fleet_agent_hook_clients_dropped counter
 fleet_agent_hook_clients_dropped_total 2
-# HELP fleet_agent_cpu_seconds Time that the agent has spent on CPUs
+# HELP fleet_agent_cpu_seconds CPU time of the agent, user and system
 # TYPE fleet_agent_cpu_seconds counter
 fleet_agent_cpu_seconds_total 1.5
-# HELP fleet_agent_processes Processes that are traced
+# HELP fleet_agent_processes Processes traced now
 # TYPE fleet_agent_processes gauge
 fleet_agent_processes 8
-# HELP fleet_agent_spool_bytes Points that wait on disk to be sent, in bytes
+# HELP fleet_agent_spool_bytes Size of the spool on disk, in bytes
 # TYPE fleet_agent_spool_bytes gauge
 fleet_agent_spool_bytes 4096
 # HELP fleet_agent_policy_version Version of the policy set in use, absent before the first one
 # TYPE fleet_agent_policy_version gauge
 fleet_agent_policy_version 7
-# HELP fleet_agent_hook_clients Clients of the hook socket that are connected
+# HELP fleet_agent_hook_clients Hook socket clients connected now
 # TYPE fleet_agent_hook_clients gauge
 fleet_agent_hook_clients 1
-# HELP fleet_agent_resident_memory_bytes Memory that the agent holds, in bytes
+# HELP fleet_agent_resident_memory_bytes Resident memory of the agent, in bytes
 # TYPE fleet_agent_resident_memory_bytes gauge
 fleet_agent_resident_memory_bytes 5242880
 # EOF
 ";
 
-/// A served endpoint.
+/// Metrics endpoint being served.
 struct Running {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -142,25 +142,25 @@ async fn serve_to(vitals: fn() -> Vitals, token_file: Option<&Path>) -> Running 
     }
 }
 
-async fn ask(address: SocketAddr, path: &str) -> (String, String) {
-    ask_with(address, path, "").await
+async fn get(address: SocketAddr, path: &str) -> (String, String) {
+    get_with(address, path, "").await
 }
 
-async fn ask_with(address: SocketAddr, path: &str, header: &str) -> (String, String) {
+async fn get_with(address: SocketAddr, path: &str, header: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: agent\r\n{header}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), body.to_owned())
 }
 
 #[tokio::test]
 async fn every_metric_has_a_name_a_unit_and_an_explanation() {
     let served = serve(vitals).await;
-    let (head, body) = ask(served.address, "/metrics").await;
+    let (head, body) = get(served.address, "/metrics").await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(
         head.contains("content-type: application/openmetrics-text; version=1.0.0"),
@@ -171,9 +171,9 @@ async fn every_metric_has_a_name_a_unit_and_an_explanation() {
 }
 
 #[tokio::test]
-async fn a_policy_that_nobody_has_sent_is_absent() {
+async fn the_policy_version_is_absent_before_the_first_policy() {
     let served = serve(Vitals::default).await;
-    let (_, body) = ask(served.address, "/metrics").await;
+    let (_, body) = get(served.address, "/metrics").await;
     assert!(!body.contains("policy_version"), "{body}");
     assert!(
         body.contains("fleet_agent_events_lost_total{reason=\"ring\"} 0"),
@@ -182,13 +182,13 @@ async fn a_policy_that_nobody_has_sent_is_absent() {
 }
 
 #[tokio::test]
-async fn health_is_told_and_nothing_else_is_there() {
+async fn health_is_served_and_unknown_paths_are_404() {
     let served = serve(vitals).await;
-    let (head, body) = ask(served.address, "/healthz").await;
+    let (head, body) = get(served.address, "/healthz").await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(body, "ok\n");
     assert!(
-        ask(served.address, "/")
+        get(served.address, "/")
             .await
             .0
             .starts_with("HTTP/1.1 404 ")
@@ -196,10 +196,10 @@ async fn health_is_told_and_nothing_else_is_there() {
 }
 
 #[tokio::test]
-async fn the_end_does_not_wait_for_silent_connections() {
+async fn shutdown_does_not_wait_for_idle_connections() {
     let mut served = serve(vitals).await;
     let mut silent = TcpStream::connect(served.address).await.unwrap();
-    ask(served.address, "/healthz").await;
+    get(served.address, "/healthz").await;
     served.stop.send(()).unwrap();
     served.server.join_next().await.unwrap().unwrap();
     assert_eq!(silent.read(&mut [0]).await.unwrap(), 0);
@@ -221,13 +221,13 @@ async fn a_port_that_is_taken_is_named_in_one_line() {
 }
 
 #[tokio::test]
-async fn whoever_scrapes_shows_the_token_that_the_file_holds_now() {
+async fn scrapers_must_send_the_token_that_is_in_the_file_now() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     fs::write(&file, "first\n").unwrap();
     let served = serve_to(vitals, Some(&file)).await;
     let status = async |header: &str| {
-        let (head, body) = ask_with(served.address, "/metrics", header).await;
+        let (head, body) = get_with(served.address, "/metrics", header).await;
         assert_eq!(
             body.contains("fleet_agent"),
             head.contains(" 200 "),
@@ -242,12 +242,12 @@ async fn whoever_scrapes_shows_the_token_that_the_file_holds_now() {
     fs::write(&file, "second").unwrap();
     assert_eq!(status("Authorization: Bearer first\r\n").await, "401");
     assert_eq!(status("Authorization: Bearer second\r\n").await, "200");
-    let (health, _) = ask(served.address, "/healthz").await;
+    let (health, _) = get(served.address, "/healthz").await;
     assert!(health.contains(" 200 "), "a kubelet has no token: {health}");
 }
 
 #[tokio::test]
-async fn other_hosts_are_let_in_with_a_token_only() {
+async fn non_loopback_addresses_require_a_token() {
     for open in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let error = MetricsServer::bind(open.parse().unwrap(), None).await;
         let error = error.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! What a recording holds, for people and for programs.
+//! Summary of a recording, as text and as JSON.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use serde_json::{Value, json};
 
 use fleet_agent_sources::recorder::Counts;
 
-/// What was recorded.
+/// Summary of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
     /// The file.
     pub file: String,
-    /// Ranks in it.
+    /// Number of ranks.
     pub processes: usize,
-    /// What of them.
+    /// Counts of their events.
     pub counts: Counts,
-    /// Length of the file.
+    /// Size of the file.
     pub bytes: u64,
-    /// How long it took, nanoseconds.
+    /// Duration of the recording, nanoseconds.
     pub elapsed_ns: u64,
 }
 
 impl Summary {
-    /// The summary as JSON, with the error that ended the recording.
+    /// Returns the summary as JSON, with the error that ended the recording.
     pub fn to_json(&self, error: Option<&str>) -> Value {
         json!({
             "file": self.file,
@@ -70,19 +70,19 @@ impl fmt::Display for Summary {
         if unknown_comm_ops > 0 {
             write!(
                 f,
-                "; {unknown_comm_ops} operations on communicators made before, which a replay has to adopt first"
+                "; {unknown_comm_ops} operations on communicators created before the recording, which a replay identifies first"
             )?;
         }
         if unplaced > 0 {
             write!(
                 f,
-                "; {unplaced} processes left out: nobody knows their ranks"
+                "; {unplaced} processes left out: their ranks are unknown"
             )?;
         }
         if left_out > 0 {
             write!(
                 f,
-                "; {left_out} processes left out: too many for one recording, or a process id used again"
+                "; {left_out} processes left out: too many for one recording, or a reused process id"
             )?;
         }
         Ok(())

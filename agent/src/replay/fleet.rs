@@ -1,4 +1,4 @@
-//! The hosts of a replay, each with its own delivery.
+//! Hosts of a replay, each with its own delivery.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,52 +15,52 @@ use tokio::task::{JoinError, JoinSet};
 use crate::config::{ReplayArgs, Speed};
 use crate::replay::summary::Summary;
 
-/// How often an agent closes a batch, nanoseconds of its own time.
+/// Interval of an agent's batches, nanoseconds of its own time.
 const FLUSH_NS: u64 = 200_000_000;
-/// The same in event time when time passes as fast as it can.
+/// Interval of the batches in event time when the speed is unlimited.
 const FLUSH_UNPACED_NS: u64 = 2_000_000_000;
 
-/// How often the hosts look at the clock, nanoseconds of event time.
-const LOOK_NS: u64 = 500_000_000;
+/// Interval of the hosts' ticks, nanoseconds of event time.
+const TICK_NS: u64 = 500_000_000;
 
 /// Hosts by name.
 pub(super) struct Fleet<'a, E, F> {
     args: &'a ReplayArgs,
     unix_ns: i128,
     exporter: F,
-    members: BTreeMap<String, Member>,
+    members: BTreeMap<String, ReplayHost>,
     node_of: BTreeMap<u32, String>,
-    looked_ns: u64,
+    last_tick_ns: u64,
     deliveries: JoinSet<Delivered>,
     end: std::marker::PhantomData<E>,
 }
 
-struct Member {
+struct ReplayHost {
     host: Host,
     outbox: Outbox,
     has_ended: bool,
 }
 
-impl Member {
+impl ReplayHost {
     async fn event(&mut self, event: &Event) {
         if let Some(policy) = self.outbox.new_policy() {
-            self.host.apply(&policy);
+            self.host.apply_policy(&policy);
         }
-        let batch = self.host.event(event);
-        self.pass_on(batch).await;
+        let batch = self.host.on_event(event);
+        self.deliver(batch).await;
     }
 
-    /// Passes on what is due, and what the processes have come to hold of themselves.
-    async fn pass_on(&mut self, batch: Option<Batch>) {
+    /// Delivers the batch that is due, and the processes' new verdicts.
+    async fn deliver(&mut self, batch: Option<Batch>) {
         if let Some(verdicts) = self.host.take_verdicts() {
-            self.tell(verdicts);
+            self.report_verdicts(verdicts);
         }
         if let Some(batch) = batch {
             self.send(batch).await;
         }
     }
 
-    fn tell(&mut self, batch: VerdictBatch) {
+    fn report_verdicts(&mut self, batch: VerdictBatch) {
         for own in &batch.resources {
             for verdict in &own.verdicts {
                 tracing::info!(
@@ -70,31 +70,31 @@ impl Member {
                 );
             }
         }
-        self.outbox.tell(batch);
+        self.outbox.send_verdicts(batch);
     }
 
-    /// Passes a batch on; one for a delivery that has ended is counted as dropped.
+    /// Queues a batch; a batch for a delivery that has ended counts as dropped.
     async fn send(&mut self, batch: Batch) {
         self.has_ended |= !self.outbox.send(batch).await;
     }
 }
 
-/// How the delivery of one host ended.
+/// Result of the delivery of one host.
 struct Delivered {
     node: String,
     report: Report,
     gave_up: Option<Unreachable>,
 }
 
-/// Why not every host got its points to the receiver.
-pub(super) enum Failure {
-    /// Hosts gave up, here in the order of their names, with the last attempt of the first.
+/// Reason why points of some hosts did not reach the receiver.
+pub(super) enum DeliveryFailure {
+    /// Hosts gave up; listed in order of their names, with the last attempt of the first.
     Unreachable {
         hosts: Vec<String>,
         first: Unreachable,
     },
-    /// A delivery ended by a defect.
-    Broken(JoinError),
+    /// A delivery task panicked.
+    TaskFailed(JoinError),
 }
 
 impl<'a, E, F> Fleet<'a, E, F>
@@ -109,18 +109,19 @@ where
             exporter,
             members: BTreeMap::new(),
             node_of: BTreeMap::new(),
-            looked_ns: 0,
+            last_tick_ns: 0,
             deliveries: JoinSet::new(),
             end: std::marker::PhantomData,
         }
     }
 
-    /// Whether the delivery of every host has ended early, so that going on is of no use.
+    /// Returns whether the delivery of every host has ended early, so that continuing is pointless.
     pub(super) fn has_given_up(&self) -> bool {
         !self.members.is_empty() && self.members.values().all(|member| member.has_ended)
     }
 
-    /// Spreads the processes of a recording over hosts. `clock` is relative to the replay's start.
+    /// Spreads the processes of a recording over hosts. `clock` is relative to the start of the
+    /// replay.
     pub(super) fn trace(
         &mut self,
         processes: &[Process],
@@ -128,7 +129,7 @@ where
         clock: WallClock,
     ) {
         self.node_of.clear();
-        self.looked_ns = clock.origin_ns;
+        self.last_tick_ns = clock.origin_ns;
         let mut by_node: BTreeMap<String, Vec<Process>> = BTreeMap::new();
         for process in processes {
             if self.args.only_rank.is_none_or(|rank| rank == process.rank) {
@@ -143,12 +144,13 @@ where
             let clock = WallClock { unix_ns, ..clock };
             let rule = self.block_rule();
             let host = &mut self.member(&node).host;
-            host.learn_gpu_model(gpu_model);
+            host.set_default_gpu_model(gpu_model);
             host.trace(&processes, clock, rule);
         }
     }
 
-    /// Passes an event to its host, or to all where it names no process, and their batches on when they are due.
+    /// Passes an event to its host, or to all hosts when it names no process, and delivers the
+    /// batches that are due.
     pub(super) async fn event(&mut self, event: &Event) {
         match event.pid() {
             Some(pid) => {
@@ -164,18 +166,19 @@ where
                 }
             }
         }
-        self.look(event.ts_ns()).await;
+        self.tick(event.ts_ns()).await;
     }
 
-    /// Lets time pass on all hosts, by the events of any of them: a process that has fallen silent is still there.
-    pub(super) async fn look(&mut self, now_ns: u64) {
-        if now_ns.saturating_sub(self.looked_ns) < LOOK_NS {
+    /// Advances the clock of all hosts by the events of any of them: a process without events still
+    /// exists.
+    pub(super) async fn tick(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.last_tick_ns) < TICK_NS {
             return;
         }
-        self.looked_ns = now_ns;
+        self.last_tick_ns = now_ns;
         for member in self.members.values_mut() {
-            let batch = member.host.beat(now_ns);
-            member.pass_on(batch).await;
+            let batch = member.host.tick(now_ns);
+            member.deliver(batch).await;
         }
     }
 
@@ -184,14 +187,14 @@ where
         for member in self.members.values_mut() {
             let (last, verdicts) = member.host.finish(ending);
             if let Some(verdicts) = verdicts {
-                member.tell(verdicts);
+                member.report_verdicts(verdicts);
             }
-            member.pass_on(last).await;
+            member.deliver(last).await;
         }
     }
 
-    /// Waits for all deliveries and adds up what became of the points.
-    pub(super) async fn finish(mut self, summary: &mut Summary) -> Result<(), Failure> {
+    /// Waits for all deliveries and adds up their reports.
+    pub(super) async fn finish(mut self, summary: &mut Summary) -> Result<(), DeliveryFailure> {
         for (_, member) in std::mem::take(&mut self.members) {
             let totals = member.host.totals();
             summary.blocks += totals.blocks;
@@ -213,11 +216,11 @@ where
             }
         }
         if let Some(error) = broken {
-            return Err(Failure::Broken(error));
+            return Err(DeliveryFailure::TaskFailed(error));
         }
         let hosts = unreachable.keys().cloned().collect();
         match unreachable.into_values().next() {
-            Some(first) => Err(Failure::Unreachable { hosts, first }),
+            Some(first) => Err(DeliveryFailure::Unreachable { hosts, first }),
             None => Ok(()),
         }
     }
@@ -231,7 +234,7 @@ where
         }
     }
 
-    fn member(&mut self, node: &str) -> &mut Member {
+    fn member(&mut self, node: &str) -> &mut ReplayHost {
         let (args, exporter, deliveries) = (self.args, &mut self.exporter, &mut self.deliveries);
         self.members.entry(node.to_owned()).or_insert_with(|| {
             let (outbox, delivery) = Delivery::new(
@@ -255,7 +258,7 @@ where
                 job: args.job.clone(),
                 gpu_model: args.gpu_model.clone(),
             };
-            Member {
+            ReplayHost {
                 host: Host::new(identity, flush_every_ns(args.speed)),
                 outbox,
                 has_ended: false,
@@ -284,7 +287,7 @@ fn flush_every_ns(speed: Speed) -> u64 {
     }
 }
 
-/// The error of a node's clock: spread over both directions, and the same in every replay.
+/// Clock error of a node: spread over both directions, and the same in every replay.
 fn skew_ns(largest: Duration, rank: u32) -> i128 {
     let largest_ns = i128::try_from(largest.as_nanos()).unwrap_or(i128::MAX);
     match rank % 4 {

@@ -1,4 +1,4 @@
-//! Lets the events' time pass at a chosen speed.
+//! Pacing of event time at a chosen speed.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use tokio::time::{Interval, interval};
 
 use crate::config::Speed;
 
-/// How often a waiting replay goes on. Events in between come together, as they do from a ring.
+/// Interval at which a waiting replay continues. Events in between are delivered together, as from
+/// a ring buffer.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A clock in event time.
+/// Clock of event time.
 #[derive(Debug)]
-pub(super) enum Pace {
+pub(super) enum Pacer {
     AsFastAsPossible,
     Timed {
         ticks: Interval,
@@ -20,8 +21,8 @@ pub(super) enum Pace {
     },
 }
 
-impl Pace {
-    /// Begins at event time 0.
+impl Pacer {
+    /// Starts at event time 0.
     pub(super) fn new(speed: Speed) -> Self {
         match speed {
             Speed::Max => Self::AsFastAsPossible,
@@ -56,12 +57,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn twice_as_fast_takes_half_the_time() {
-        let (started, mut pace) = (
+        let (started, mut pacer) = (
             tokio::time::sleep(Duration::ZERO),
-            Pace::new(Speed::Times(2.0)),
+            Pacer::new(Speed::Times(2.0)),
         );
         let began = started.deadline();
-        pace.wait_until(10_000_000_000).await;
+        pacer.wait_until(10_000_000_000).await;
         let took = tokio::time::sleep(Duration::ZERO).deadline() - began;
         assert!((4.9..5.1).contains(&took.as_secs_f64()), "{took:?}");
     }
@@ -69,7 +70,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_greatest_speed_does_not_wait() {
         let began = tokio::time::sleep(Duration::ZERO).deadline();
-        Pace::new(Speed::Max).wait_until(u64::MAX).await;
+        Pacer::new(Speed::Max).wait_until(u64::MAX).await;
         assert_eq!(tokio::time::sleep(Duration::ZERO).deadline(), began);
     }
 }

@@ -1,4 +1,4 @@
-//! What a replay did, for people and for programs.
+//! Summary of a replay, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use fleet_agent_core::verdict::{Mode, Tally};
 use fleet_agent_export::delivery::report::Report;
 use serde_json::{Value, json};
 
-/// Events by what they are.
+/// Events by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventCounts {
     /// Library calls.
@@ -17,14 +17,14 @@ pub struct EventCounts {
     pub launches: u64,
     /// Context switches.
     pub context_switches: u64,
-    /// Windows of copies and of graph launches.
+    /// Windows of copies and graph launches.
     pub windows: u64,
     /// Operations that ran on GPUs.
     pub device: u64,
 }
 
 impl EventCounts {
-    /// All of them.
+    /// Returns the number of all events.
     pub fn total(&self) -> u64 {
         self.calls + self.launches + self.context_switches + self.windows + self.device
     }
@@ -35,8 +35,9 @@ impl EventCounts {
             Event::Launches(_) => self.launches += 1,
             Event::ContextSwitch(_) => self.context_switches += 1,
             Event::Activity(_) => self.windows += 1,
-            Event::Ran(_) => self.device += 1,
-            // The first half of a call, and what a recording does not hold.
+            Event::GpuOperation(_) => self.device += 1,
+            // The entry of a call that is counted at its return, and events that recordings do not
+            // hold.
             Event::Entered(_)
             | Event::CommState(_)
             | Event::Lost(_)
@@ -54,7 +55,7 @@ impl EventCounts {
     }
 }
 
-/// What a replay did.
+/// Summary of a replay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
     /// Events read.
@@ -63,14 +64,14 @@ pub struct Summary {
     pub blocks: u64,
     /// Operations on communicators made before the recording began.
     pub unknown_comm_ops: u64,
-    /// How the processes judged themselves, by mode.
+    /// Self-verdicts of the processes, by mode.
     pub self_verdicts: BTreeMap<Mode, Tally>,
-    /// What became of the points and the verdicts.
+    /// Report of the delivery of points and verdicts.
     pub delivery: Report,
 }
 
 impl Summary {
-    /// The summary as JSON, with the error that ended the replay.
+    /// Returns the summary as JSON, with the error that ended the replay.
     pub fn to_json(&self, error: Option<&str>) -> Value {
         let delivery = &self.delivery;
         let by_mode = |(mode, tally): (&Mode, &Tally)| {
@@ -132,16 +133,16 @@ impl fmt::Display for Summary {
         )?;
         match self.delivery.policy_version {
             Some(version) => write!(f, ", policy v{version}")?,
-            None => write!(f, ", no policy seen")?,
+            None => write!(f, ", no policy received")?,
         }
         let raised: u64 = self.self_verdicts.values().map(|tally| tally.raised).sum();
         if raised > 0 {
-            write!(f, "; {raised} own verdicts raised")?;
+            write!(f, "; {raised} self-verdicts raised")?;
         }
         if self.delivery.verdicts.dropped > 0 {
             write!(
                 f,
-                ", {} own verdicts dropped",
+                ", {} self-verdicts dropped",
                 self.delivery.verdicts.dropped
             )?;
         }

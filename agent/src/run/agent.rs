@@ -1,4 +1,4 @@
-//! The pure part of an agent, and what it takes to label and send what comes out of it.
+//! Aggregation of a live agent: runs the pure host, labels its processes and sends its batches.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,29 +14,34 @@ use jiff::Timestamp;
 
 use crate::config::RunArgs;
 use crate::gpu::Gpus;
-use crate::run::Seen;
-use crate::run::host_conditions::Ambient;
-use crate::run::self_metrics::Doing;
+use crate::run::PollResult;
+use crate::run::host_conditions::HostConditions;
+use crate::run::self_metrics::SelfMetrics;
 
-/// How often processes tell how far they have come, nanoseconds.
-const BEAT_NS: u64 = 500_000_000;
-/// How often the clock of the events is compared with wall time, nanoseconds.
-const CLOCK_NS: u64 = 10_000_000_000;
+/// Interval of progress points, nanoseconds.
+const TICK_NS: u64 = 500_000_000;
+/// Interval at which the event clock is compared with wall time, nanoseconds.
+const CLOCK_INTERVAL_NS: u64 = 10_000_000_000;
 
-/// One agent at work.
+/// Live agent.
 pub(super) struct Agent {
     host: Host,
     outbox: Outbox,
     gpus: Gpus,
     processes: Processes,
-    ambient: Ambient,
-    doing: Arc<Doing>,
+    conditions: HostConditions,
+    self_metrics: Arc<SelfMetrics>,
     clock: WallClock,
-    beaten_ns: u64,
+    last_tick_ns: u64,
 }
 
 impl Agent {
-    pub(super) fn new(args: &RunArgs, node: &str, outbox: Outbox, doing: Arc<Doing>) -> Self {
+    pub(super) fn new(
+        args: &RunArgs,
+        node: &str,
+        outbox: Outbox,
+        self_metrics: Arc<SelfMetrics>,
+    ) -> Self {
         let identity = Identity {
             cluster: args.cluster.clone(),
             node: node.to_owned(),
@@ -50,44 +55,45 @@ impl Agent {
             host,
             outbox,
             gpus: Gpus::open(Path::new("/proc")),
-            processes: Processes::below("/proc"),
-            ambient: Ambient::below(Path::new("/sys")),
-            doing,
+            processes: Processes::new("/proc"),
+            conditions: HostConditions::new(Path::new("/sys")),
+            self_metrics,
             clock,
-            beaten_ns: 0,
+            last_tick_ns: 0,
         }
     }
 
-    /// Takes what one look saw, and sends what is due.
-    pub(super) async fn take(&mut self, seen: Seen) {
+    /// Processes the result of one poll and sends what is due.
+    pub(super) async fn ingest(&mut self, polled: PollResult) {
         if let Some(policy) = self.outbox.new_policy() {
-            self.doing.obey(&policy);
-            self.host.apply(&policy);
+            self.self_metrics.record_policy(&policy);
+            self.host.apply_policy(&policy);
         }
-        let mut gone = Vec::new();
-        for mut event in seen.events {
+        let mut ended_processes = Vec::new();
+        for mut event in polled.events {
             match &mut event {
                 Event::Started(started) => self.label(started).await,
                 Event::Ended(ended) => {
                     tracing::info!(pid = ended.pid, "a rank ended");
-                    self.ambient.left(ended.pid);
-                    gone.push(*ended);
+                    self.conditions.remove_process(ended.pid);
+                    ended_processes.push(*ended);
                 }
                 _ => {}
             }
-            self.doing.saw(&event);
-            let batch = self.host.event(&event);
+            self.self_metrics.record_event(&event);
+            let batch = self.host.on_event(&event);
             self.send(batch).await;
         }
-        self.doing.lost(seen.lost);
-        self.beat(seen.now_ns).await;
+        self.self_metrics.set_lost_events(polled.lost);
+        self.tick(polled.now_ns).await;
         if let Some(verdicts) = self.host.take_verdicts() {
-            self.tell(verdicts);
+            self.report_verdicts(verdicts);
         }
-        // After its last verdict: whoever is gone holds nobody up.
-        for ended in gone {
+        // After the last verdict of the process, since a process that has ended delays no other.
+        for ended in ended_processes {
             let time_ns = self.clock.unix_ns(ended.ts_ns);
-            self.doing.hooks(|hooks| hooks.gone(ended.pid, time_ns));
+            self.self_metrics
+                .with_hooks(|hooks| hooks.process_ended(ended.pid, time_ns));
         }
     }
 
@@ -95,7 +101,7 @@ impl Agent {
     pub(super) async fn finish(mut self) {
         let (last, verdicts) = self.host.finish(Ending::Cut);
         if let Some(verdicts) = verdicts {
-            self.tell(verdicts);
+            self.report_verdicts(verdicts);
         }
         self.send(last).await;
         let Totals {
@@ -114,40 +120,40 @@ impl Agent {
         );
     }
 
-    /// What is due as time passes, whether or not any process does anything.
-    async fn beat(&mut self, now_ns: u64) {
-        if now_ns.saturating_sub(self.clock.origin_ns) >= CLOCK_NS {
+    /// Does what is due at `now_ns`, independent of events.
+    async fn tick(&mut self, now_ns: u64) {
+        if now_ns.saturating_sub(self.clock.origin_ns) >= CLOCK_INTERVAL_NS {
             self.clock = wall_clock();
             self.host.set_clock(self.clock);
         }
-        if self.ambient.is_due(now_ns) {
-            for measured in self.ambient.measure(&self.gpus, now_ns).await {
-                self.host.event(&Event::Activity(measured));
+        if self.conditions.is_due(now_ns) {
+            for measured in self.conditions.measure(&self.gpus, now_ns).await {
+                self.host.on_event(&Event::Activity(measured));
             }
         }
-        if now_ns.saturating_sub(self.beaten_ns) >= BEAT_NS {
-            self.beaten_ns = now_ns;
+        if now_ns.saturating_sub(self.last_tick_ns) >= TICK_NS {
+            self.last_tick_ns = now_ns;
             if let Some(own) = self
-                .doing
-                .due(now_ns, (self.host.totals(), self.host.n_processes()))
+                .self_metrics
+                .take_report(now_ns, (self.host.totals(), self.host.n_processes()))
             {
-                self.host.report(own);
+                self.host.report_counters(own);
             }
             let processes = &self.processes;
             self.host
                 .set_stopped(|pid| processes.is_stopped(pid).unwrap_or(false));
-            let batch = self.host.beat(now_ns);
+            let batch = self.host.tick(now_ns);
             self.send(batch).await;
         }
     }
 
-    /// Adds what the driver knows of the process's GPU.
+    /// Labels the process with its GPU.
     async fn label(&mut self, started: &mut Started) {
         let process = started.process;
-        let place = self.processes.place(process.pid).unwrap_or_default();
-        let gpu = self.gpus.of(process.pid, &place).await;
-        self.ambient
-            .came(process.pid, gpu.as_ref().map(|gpu| gpu.index));
+        let place = self.processes.placement(process.pid).unwrap_or_default();
+        let gpu = self.gpus.for_process(process.pid, &place).await;
+        self.conditions
+            .add_process(process.pid, gpu.as_ref().map(|gpu| gpu.index));
         if let Some(gpu) = gpu {
             started.labels.gpu_uuid = gpu.uuid;
             started.labels.gpu_model = gpu.model;
@@ -164,19 +170,19 @@ impl Agent {
 
     async fn send(&mut self, batch: Option<Batch>) {
         if let Some(batch) = batch {
-            self.doing.made(batch.n_points() as u64);
+            self.self_metrics.record_points(batch.n_points() as u64);
             self.outbox.send(batch).await;
         }
     }
 
-    fn tell(&mut self, batch: VerdictBatch) {
+    fn report_verdicts(&mut self, batch: VerdictBatch) {
         for own in &batch.resources {
             for verdict in &own.verdicts {
                 tracing::info!(rank = own.resource.rank, "{verdict}");
             }
         }
-        self.doing.hooks(|hooks| hooks.tell(&batch));
-        self.outbox.tell(batch);
+        self.self_metrics.with_hooks(|hooks| hooks.publish(&batch));
+        self.outbox.send_verdicts(batch);
     }
 }
 

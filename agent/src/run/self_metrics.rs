@@ -1,23 +1,24 @@
-//! How the agent itself is doing: counted as it works, read when somebody asks, and told to Echo once a minute.
+//! The agent's own metrics: counted as it works, read by each scrape, and reported to Echo every
+//! minute.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fleet_agent_core::event::Event;
 use fleet_agent_core::host::Totals;
 use fleet_agent_core::policy::is_plausible;
-use fleet_agent_core::vitals::{LostEvents, Vitals, reported};
+use fleet_agent_core::vitals::{LostEvents, Vitals, counter_increases};
 use fleet_agent_export::vitals::Vitals as Delivered;
 use fleet_agent_sources::process::Processes;
 use fleet_proto::policy::PolicySet;
 
 use crate::hooks::Hooks;
 
-/// Time between two reports to Echo, nanoseconds; what was lost is told at once.
-const EVERY_NS: u64 = 60_000_000_000;
+/// Report interval, nanoseconds; losses are reported at once.
+const INTERVAL_NS: u64 = 60_000_000_000;
 
-/// Counts.
+/// Counters of the agent.
 #[derive(Debug)]
-pub(super) struct Doing {
+pub(super) struct SelfMetrics {
     delivered: Arc<Delivered>,
     hooks: Option<Hooks>,
     own: Processes,
@@ -27,34 +28,34 @@ pub(super) struct Doing {
 #[derive(Debug, Default)]
 struct State {
     vitals: Vitals,
-    told: Vitals,
-    told_ns: Option<u64>,
+    reported_vitals: Vitals,
+    reported_ns: Option<u64>,
 }
 
-impl Doing {
-    /// Of an agent that has done nothing yet.
+impl SelfMetrics {
+    /// Counters of an agent that has just started.
     pub(super) fn new(delivered: Arc<Delivered>, hooks: Option<Hooks>) -> Self {
         Self {
             delivered,
             hooks,
-            own: Processes::below("/proc"),
+            own: Processes::new("/proc"),
             state: Mutex::default(),
         }
     }
 
-    /// Passes something on to the hooks, if anybody may listen.
-    pub(super) fn hooks(&self, tell: impl FnOnce(&Hooks)) {
+    /// Runs `publish` on the hook socket, if there is one.
+    pub(super) fn with_hooks(&self, publish: impl FnOnce(&Hooks)) {
         if let Some(hooks) = &self.hooks {
-            tell(hooks);
+            publish(hooks);
         }
     }
 
     /// Counts an event.
-    pub(super) fn saw(&self, event: &Event) {
+    pub(super) fn record_event(&self, event: &Event) {
         let source = match event {
             Event::Call(_) | Event::Returned(_) => "calls",
             Event::Activity(_) => "kernel",
-            Event::Ran(_) => "device",
+            Event::GpuOperation(_) => "device",
             Event::Started(_) | Event::Ended(_) => "processes",
             Event::Entered(_)
             | Event::Launches(_)
@@ -65,24 +66,24 @@ impl Doing {
         *self.lock().vitals.events.entry(source).or_default() += 1;
     }
 
-    /// Notes what the watch has lost so far.
-    pub(super) fn lost(&self, lost: LostEvents) {
+    /// Sets what the watch has lost so far.
+    pub(super) fn set_lost_events(&self, lost: LostEvents) {
         self.lock().vitals.lost = lost;
     }
 
     /// Counts points.
-    pub(super) fn made(&self, points: u64) {
+    pub(super) fn record_points(&self, points: u64) {
         self.lock().vitals.points.made += points;
     }
 
-    /// Notes the policy in use.
-    pub(super) fn obey(&self, policy: &PolicySet) {
+    /// Records the policy in use.
+    pub(super) fn record_policy(&self, policy: &PolicySet) {
         let is_plausible = is_plausible(policy);
         if !is_plausible {
             let version = policy.version;
             tracing::warn!(
                 version,
-                "a policy asks for a sampling that is not believed; the usual one is kept"
+                "policy set has an implausible sampling rate; the default rate stays in use"
             );
         }
         let vitals = &mut self.lock().vitals;
@@ -90,8 +91,8 @@ impl Doing {
         vitals.implausible_policies += u64::from(!is_plausible);
     }
 
-    /// What Echo is to be told, if that is due.
-    pub(super) fn due(
+    /// Returns the counters to report to Echo, if a report is due.
+    pub(super) fn take_report(
         &self,
         now_ns: u64,
         (totals, processes): (Totals, usize),
@@ -101,34 +102,36 @@ impl Doing {
         state.vitals.broken_blocks = totals.broken_blocks;
         state.vitals.gpu_lost = totals.gpu_lost;
         state.vitals.processes = processes as u64;
-        self.complete(&mut state.vitals);
-        let counts = reported(&state.told, &state.vitals);
-        let since_ns = state.told_ns.map(|told_ns| now_ns.saturating_sub(told_ns));
-        let is_due = since_ns.is_none_or(|since_ns| since_ns >= EVERY_NS)
+        self.add_delivery(&mut state.vitals);
+        let counts = counter_increases(&state.reported_vitals, &state.vitals);
+        let since_ns = state
+            .reported_ns
+            .map(|reported_ns| now_ns.saturating_sub(reported_ns));
+        let is_due = since_ns.is_none_or(|since_ns| since_ns >= INTERVAL_NS)
             || counts.iter().any(|(_, rise)| *rise > 0);
         if !is_due {
             return None;
         }
-        state.told = state.vitals.clone();
-        state.told_ns = Some(now_ns);
+        state.reported_vitals = state.vitals.clone();
+        state.reported_ns = Some(now_ns);
         Some(counts.to_vec())
     }
 
-    /// How the agent is doing now.
+    /// Returns the current vitals.
     pub(super) fn vitals(&self) -> Vitals {
         let mut vitals = self.lock().vitals.clone();
-        self.complete(&mut vitals);
+        self.add_delivery(&mut vitals);
         if let Ok(usage) = self.own.usage(std::process::id()) {
             (vitals.cpu, vitals.rss_bytes) = (usage.cpu, usage.rss_bytes);
         }
         vitals
     }
 
-    /// Adds what others count.
-    fn complete(&self, vitals: &mut Vitals) {
+    /// Adds the counters of the delivery and the hook socket.
+    fn add_delivery(&self, vitals: &mut Vitals) {
         let delivered = self.delivered.read();
         vitals.points.sent = delivered.sent.points;
-        vitals.points.dropped = delivered.lost_in_all().points + delivered.points_rejected;
+        vitals.points.dropped = delivered.total_lost().points + delivered.points_rejected;
         vitals.spool_bytes = delivered.spooled_bytes;
         if let Some(hooks) = &self.hooks {
             let counts = hooks.counts();
@@ -148,9 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_of_gpus_is_shown_here_and_not_told_to_echo() {
-        let doing = Doing::new(Arc::default(), None);
-        assert!(doing.due(1, (Totals::default(), 1)).is_some(), "the first");
+    fn lost_gpu_times_are_served_to_prometheus_and_not_reported_to_echo() {
+        let self_metrics = SelfMetrics::new(Arc::default(), None);
+        assert!(
+            self_metrics
+                .take_report(1, (Totals::default(), 1))
+                .is_some(),
+            "the first"
+        );
         let gpu_lost = LostOperations {
             plugin: 1,
             implausible: 2,
@@ -161,7 +169,7 @@ mod tests {
             gpu_lost,
             ..Totals::default()
         };
-        assert_eq!(doing.due(2, (totals, 1)), None);
-        assert_eq!(doing.vitals().gpu_lost, gpu_lost);
+        assert_eq!(self_metrics.take_report(2, (totals, 1)), None);
+        assert_eq!(self_metrics.vitals().gpu_lost, gpu_lost);
     }
 }

@@ -1,4 +1,4 @@
-//! One simulated agent: a real host with a real delivery, fed with the calls of simulated ranks.
+//! Simulated agent: a real host with a real delivery, fed with the calls of simulated ranks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,55 +10,56 @@ use fleet_agent_core::pipeline::Ending;
 use fleet_agent_export::delivery::Outbox;
 
 use crate::config::SimulateArgs;
-use crate::job::calls::{Caller, ORIGIN_NS};
-use crate::simulate::counters::{Closed, Counters};
+use crate::job::calls::{ORIGIN_NS, SimulatedRank};
+use crate::simulate::counters::{Counters, UnackedBatches};
 use crate::simulate::steps::{Steps, Totals};
 
-/// Longest pause between two looks of an agent at its processes.
-const LOOK: Duration = Duration::from_millis(500);
+/// Longest interval between two polls of an agent.
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// When agents look and send.
+/// Times at which agents poll and send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timing {
-    look_ns: u64,
-    looks_per_flush: u64,
-    looks: u64,
+    poll_ns: u64,
+    polls_per_flush: u64,
+    n_polls: u64,
     is_burst: bool,
 }
 
 impl Timing {
-    /// The rhythm that the flags ask for.
+    /// Timing for the flags.
     pub(super) fn new(args: &SimulateArgs) -> Self {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let interval_ns = nanos(args.interval);
-        let looks_per_flush = interval_ns.div_ceil(nanos(LOOK)).max(1);
-        let look_ns = (interval_ns / looks_per_flush).max(1);
+        let polls_per_flush = interval_ns.div_ceil(nanos(MAX_POLL_INTERVAL)).max(1);
+        let poll_ns = (interval_ns / polls_per_flush).max(1);
         Self {
-            look_ns,
-            looks_per_flush,
-            looks: nanos(args.duration).div_ceil(look_ns),
+            poll_ns,
+            polls_per_flush,
+            n_polls: nanos(args.duration).div_ceil(poll_ns),
             is_burst: args.burst,
         }
     }
 
-    /// From one look of an agent to the next, nanoseconds.
-    pub(super) fn look_ns(self) -> u64 {
-        self.look_ns
+    /// Returns the interval between two polls of an agent, nanoseconds.
+    pub(super) fn poll_ns(self) -> u64 {
+        self.poll_ns
     }
 
-    /// From one batch of an agent to the next, nanoseconds.
+    /// Returns the interval between two batches of an agent, nanoseconds.
     pub(super) fn flush_every_ns(self) -> u64 {
-        self.look_ns.saturating_mul(self.looks_per_flush)
+        self.poll_ns.saturating_mul(self.polls_per_flush)
     }
 
-    /// How long every agent looks, nanoseconds.
+    /// Returns the time for which every agent polls, nanoseconds.
     pub(super) fn duration_ns(self) -> u64 {
-        self.look_ns.saturating_mul(self.looks)
+        self.poll_ns.saturating_mul(self.n_polls)
     }
 
-    /// From the begin of the job to an agent's first batch, nanoseconds.
+    /// Returns the time from the start of the job to an agent's first batch, nanoseconds.
     ///
-    /// Multiples of the golden ratio fill an interval evenly, however many there are, and neighbours lie apart.
+    /// Multiples of the golden ratio fill an interval evenly, whatever their number, and keep
+    /// neighbors apart.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -75,69 +76,71 @@ impl Timing {
     }
 }
 
-/// One agent.
+/// Simulated agent.
 #[derive(Debug)]
 pub(super) struct Agent {
     host: Host,
     outbox: Outbox,
-    callers: Vec<Caller>,
-    closed: Arc<Closed>,
+    callers: Vec<SimulatedRank>,
+    unacked: Arc<UnackedBatches>,
     counters: Arc<Counters>,
-    looked_ns: u64,
+    last_poll_ns: u64,
     has_ended: bool,
 }
 
 impl Agent {
-    /// An agent of these ranks, before its first look.
+    /// Creates an agent of these ranks, before its first poll.
     pub(super) fn new(
         (host, outbox): (Host, Outbox),
-        callers: Vec<Caller>,
-        (closed, counters): (Arc<Closed>, Arc<Counters>),
+        callers: Vec<SimulatedRank>,
+        (unacked, counters): (Arc<UnackedBatches>, Arc<Counters>),
     ) -> Self {
         Self {
             host,
             outbox,
             callers,
-            closed,
+            unacked,
             counters,
-            looked_ns: 0,
+            last_poll_ns: 0,
             has_ended: false,
         }
     }
 
-    /// Takes what the ranks have called since the last look; false when nobody takes the agent's points any more.
-    pub(super) async fn look(&mut self, steps: &Steps, now_ns: u64) -> bool {
-        self.counters.reached(now_ns.saturating_sub(ORIGIN_NS));
+    /// Processes the calls of the ranks since the last poll; false when the delivery has ended.
+    pub(super) async fn poll(&mut self, steps: &Steps, now_ns: u64) -> bool {
+        self.counters.advance(now_ns.saturating_sub(ORIGIN_NS));
         if let Some(policy) = self.outbox.new_policy() {
-            self.host.apply(&policy);
+            self.host.apply_policy(&policy);
         }
-        let since_ns = std::mem::replace(&mut self.looked_ns, now_ns);
+        let since_ns = std::mem::replace(&mut self.last_poll_ns, now_ns);
         let mut batches = Vec::new();
         for caller in &self.callers {
-            let joins = caller.joins().filter(|_| since_ns < ORIGIN_NS);
-            let calls = steps.of(caller.rank()).flat_map(|step| caller.step(step));
+            let joins = caller.comm_inits().filter(|_| since_ns < ORIGIN_NS);
+            let calls = steps
+                .for_rank(caller.rank())
+                .flat_map(|step| caller.step(step));
             let new = calls.filter(|call| since_ns < call.ts_ns && call.ts_ns <= now_ns);
             batches.extend(
                 joins
                     .chain(new)
-                    .filter_map(|call| self.host.event(&Event::Call(call))),
+                    .filter_map(|call| self.host.on_event(&Event::Call(call))),
             );
         }
-        batches.extend(self.host.beat(now_ns));
+        batches.extend(self.host.tick(now_ns));
         for batch in batches {
             self.send(batch).await;
         }
         if let Some(verdicts) = self.host.take_verdicts() {
-            self.outbox.tell(verdicts);
+            self.outbox.send_verdicts(verdicts);
         }
         !self.has_ended
     }
 
-    /// Ends the agent in the middle of its job, and says what it has seen.
+    /// Ends the agent in the middle of its job and adds its counters to `totals`.
     pub(super) async fn finish(mut self, totals: &mut Totals) {
         let (last, verdicts) = self.host.finish(Ending::Cut);
         if let Some(verdicts) = verdicts {
-            self.outbox.tell(verdicts);
+            self.outbox.send_verdicts(verdicts);
         }
         if let Some(batch) = last {
             self.send(batch).await;
@@ -150,11 +153,11 @@ impl Agent {
 
     async fn send(&mut self, batch: Batch) {
         let (number, dropped) = (batch.number, self.outbox.dropped());
-        self.counters.made(batch.n_points() as u64);
-        self.closed.note(number);
+        self.counters.record_points(batch.n_points() as u64);
+        self.unacked.insert(number);
         self.has_ended |= !self.outbox.send(batch).await;
         if self.outbox.dropped() > dropped {
-            let _unused = self.closed.forget(number);
+            let _unused = self.unacked.remove(number);
         }
     }
 }
@@ -167,9 +170,9 @@ mod tests {
 
     fn timing(is_burst: bool) -> Timing {
         Timing {
-            look_ns: INTERVAL_NS / 10,
-            looks_per_flush: 10,
-            looks: 100,
+            poll_ns: INTERVAL_NS / 10,
+            polls_per_flush: 10,
+            n_polls: 100,
             is_burst,
         }
     }

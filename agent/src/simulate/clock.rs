@@ -1,4 +1,4 @@
-//! The time of the job on the clock of the machine.
+//! Time of the job, derived from the clock of this machine.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::config::Speed;
 use crate::job::calls::ORIGIN_NS;
 
-/// When it is, in this process. The acknowledgement of a batch is timed by it, too.
+/// Current time of this process; acknowledgements are timed with it as well.
 #[expect(
     clippy::disallowed_methods,
     reason = "the runtime's time, which tests can pause, also passes while an agent waits"
@@ -17,7 +17,7 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
-/// The clock that all agents follow.
+/// Clock that all agents follow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     started: Instant,
@@ -25,7 +25,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// The job begins now.
+    /// Starts the job now.
     pub(super) fn start(speed: Speed) -> Self {
         Self {
             started: now(),
@@ -33,12 +33,12 @@ impl Clock {
         }
     }
 
-    /// Since the begin of the job, of the machine's time.
+    /// Returns the machine's time since the start of the job.
     pub(super) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Waits until the job has come to `at_ns`, or is to be stopped; how much later than that it is.
+    /// Waits until the job has reached `at_ns` or is stopped; returns how late that is.
     pub(super) async fn wait_until(
         &self,
         at_ns: u64,
@@ -52,7 +52,7 @@ impl Clock {
         let due = self.started + since_begin.div_f64(times);
         tokio::select! {
             () = sleep_until(due) => {}
-            // An error says that nobody is left who could stop it.
+            // An error means that the sender of the stop signal is gone.
             _ = stopped.wait_for(|stopped| *stopped) => {}
         }
         now().saturating_duration_since(due)

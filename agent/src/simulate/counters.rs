@@ -1,4 +1,4 @@
-//! What becomes of the points of all agents, counted as it happens.
+//! Counters over the points of all agents.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,28 +14,28 @@ use tokio::time::Instant;
 use crate::simulate::clock::now;
 use crate::simulate::summary::{AckTimes, Summary};
 
-/// Different failures that are told apart; further ones are counted together.
+/// Number of failures counted separately; further ones are counted together.
 const MAX_FAILURES: usize = 16;
-/// Longest time of an acknowledgement that is told apart from longer ones, microseconds.
+/// Upper limit of the histogram of acknowledgement times, microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// Shared by all agents.
+/// Counters shared by all agents.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     made: AtomicU64,
     reached_ns: AtomicU64,
-    received: Mutex<Received>,
+    received: Mutex<AckCounts>,
 }
 
 #[derive(Debug)]
-struct Received {
+struct AckCounts {
     points: u64,
-    /// Microseconds; none where no histogram could be made.
+    /// Microseconds; none if the histogram cannot be created.
     times: Option<Histogram<u64>>,
     failures: BTreeMap<String, u64>,
 }
 
-impl Default for Received {
+impl Default for AckCounts {
     fn default() -> Self {
         Self {
             points: 0,
@@ -46,17 +46,17 @@ impl Default for Received {
 }
 
 impl Counters {
-    /// An agent closed a batch.
-    pub(super) fn made(&self, points: u64) {
+    /// Counts the points of a closed batch.
+    pub(super) fn record_points(&self, points: u64) {
         self.made.fetch_add(points, Ordering::Relaxed);
     }
 
-    /// The job has come this far, nanoseconds since its begin.
-    pub(super) fn reached(&self, job_ns: u64) {
+    /// Records that the job has reached `job_ns`, nanoseconds since its start.
+    pub(super) fn advance(&self, job_ns: u64) {
         self.reached_ns.fetch_max(job_ns, Ordering::Relaxed);
     }
 
-    /// Shows how far the job has come and what has become of its points.
+    /// Shows the progress of the job and of its points.
     pub(super) fn show(&self, progress: &ProgressBar) {
         let made = self.made.load(Ordering::Relaxed);
         let (points, failures) = {
@@ -69,15 +69,15 @@ impl Counters {
         ));
     }
 
-    /// Writes everything down.
-    pub(super) fn conclude(&self, summary: &mut Summary) {
+    /// Writes the counters to the summary.
+    pub(super) fn fill(&self, summary: &mut Summary) {
         let received = self.received();
         summary.points_made = self.made.load(Ordering::Relaxed);
         summary.failures = received.failures.clone();
-        summary.acks = received.times.as_ref().and_then(AckTimes::of);
+        summary.acks = received.times.as_ref().and_then(AckTimes::from_histogram);
     }
 
-    fn acknowledged(&self, points: u64, took: Option<Duration>) {
+    fn record_ack(&self, points: u64, took: Option<Duration>) {
         let mut received = self.received();
         received.points += points;
         if let (Some(took), Some(times)) = (took, &mut received.times) {
@@ -85,36 +85,41 @@ impl Counters {
         }
     }
 
-    /// Counts a failed attempt by the first word of what was said, which is the code of the answer.
-    fn failed(&self, reason: &str) {
+    /// Counts a failed attempt by the first word of its reason, which is the status code.
+    fn record_failure(&self, reason: &str) {
         let mut received = self.received();
         let code = reason.split(':').next().unwrap_or(reason);
         let is_known = received.failures.contains_key(code);
-        let has_room = received.failures.len() < MAX_FAILURES;
-        let code = if is_known || has_room { code } else { "other" };
+        let has_capacity = received.failures.len() < MAX_FAILURES;
+        let code = if is_known || has_capacity {
+            code
+        } else {
+            "other"
+        };
         *received.failures.entry(code.to_owned()).or_default() += 1;
     }
 
-    // What was counted before a panic elsewhere is still right.
-    fn received(&self) -> MutexGuard<'_, Received> {
+    // Counts before a panic in another thread are still valid.
+    fn received(&self) -> MutexGuard<'_, AckCounts> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The batches of one agent that are not acknowledged, by number, with the moment in which each was closed.
+/// Batches of one agent that are not acknowledged, by number, with the time at which each was
+/// closed.
 #[derive(Debug, Default)]
-pub(super) struct Closed(Mutex<BTreeMap<u64, Instant>>);
+pub(super) struct UnackedBatches(Mutex<BTreeMap<u64, Instant>>);
 
-impl Closed {
-    /// A batch was closed.
-    pub(super) fn note(&self, number: u64) {
+impl UnackedBatches {
+    /// Adds a batch that was closed.
+    pub(super) fn insert(&self, number: u64) {
         self.batches().insert(number, now());
     }
 
-    /// A batch is gone, one way or the other; how long it was there.
-    pub(super) fn forget(&self, number: u64) -> Option<Duration> {
-        let closed = self.batches().remove(&number)?;
-        Some(now().saturating_duration_since(closed))
+    /// Removes a batch that was acknowledged or dropped; returns its age.
+    pub(super) fn remove(&self, number: u64) -> Option<Duration> {
+        let closed_at = self.batches().remove(&number)?;
+        Some(now().saturating_duration_since(closed_at))
     }
 
     fn batches(&self) -> MutexGuard<'_, BTreeMap<u64, Instant>> {
@@ -122,33 +127,33 @@ impl Closed {
     }
 }
 
-/// An end that is watched.
+/// Exporter that counts the results of another one.
 #[derive(Debug)]
-pub(super) struct Watched<E> {
-    pub(super) end: E,
+pub(super) struct CountingExporter<E> {
+    pub(super) inner: E,
     pub(super) counters: Arc<Counters>,
-    pub(super) closed: Arc<Closed>,
+    pub(super) unacked: Arc<UnackedBatches>,
 }
 
-impl<E: Export> Export for Watched<E> {
+impl<E: Export> Export for CountingExporter<E> {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
-        let sent = self.end.export(batch).await;
+        let sent = self.inner.export(batch).await;
         match &sent {
             Ok(_) => {
-                let took = self.closed.forget(batch.number);
-                self.counters.acknowledged(batch.n_points() as u64, took);
+                let took = self.unacked.remove(batch.number);
+                self.counters.record_ack(batch.n_points() as u64, took);
             }
-            Err(ExportError::Later { reason, .. }) => self.counters.failed(reason),
+            Err(ExportError::Later { reason, .. }) => self.counters.record_failure(reason),
             Err(ExportError::Refused { reason }) => {
-                let _took = self.closed.forget(batch.number);
-                self.counters.failed(reason);
+                let _took = self.unacked.remove(batch.number);
+                self.counters.record_failure(reason);
             }
         }
         sent
     }
 
-    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
-        self.end.tell(batch).await
+    async fn export_verdicts(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        self.inner.export_verdicts(batch).await
     }
 }
 
@@ -158,17 +163,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_is_timed_from_its_closing_over_all_attempts() {
-        let (counters, closed) = (Counters::default(), Closed::default());
-        closed.note(1);
+        let (counters, unacked) = (Counters::default(), UnackedBatches::default());
+        unacked.insert(1);
         tokio::time::advance(Duration::from_millis(30)).await;
-        counters.failed("Unavailable: not yet");
+        counters.record_failure("Unavailable: not yet");
         tokio::time::advance(Duration::from_millis(70)).await;
-        counters.acknowledged(9, closed.forget(1));
+        counters.record_ack(9, unacked.remove(1));
         let mut summary = Summary::default();
-        counters.conclude(&mut summary);
+        counters.fill(&mut summary);
         let acks = summary.acks.unwrap();
         assert!((99.0..101.0).contains(&acks.p50_ms), "{acks:?}");
         assert_eq!(summary.failures["Unavailable"], 1);
-        assert_eq!(closed.forget(1), None);
+        assert_eq!(unacked.remove(1), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The steps of a simulated job that agents still look at, and what agents have done.
+//! Steps of the simulated job that agents still need, and totals of the agents.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::job::calls::{ORIGIN_NS, instant_ns};
 use crate::job::steps::{Job, RankStep};
 
-/// What agents have done, added up.
+/// Totals over agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Totals {
     /// Blocks closed.
     pub(super) blocks: u64,
-    /// Points that found no room in their agent's queue.
+    /// Points that did not fit in their agent's queue.
     pub(super) points_dropped: u64,
-    /// The batches that they were in.
+    /// Batches of those points.
     pub(super) batches_dropped: u64,
-    /// The same of verdicts.
+    /// Verdicts that did not fit in their agent's queue.
     pub(super) verdicts_dropped: u64,
-    /// How far the job came.
+    /// Time that the job has reached.
     pub(super) simulated: Duration,
-    /// How late a look was at most.
+    /// Maximum delay of a poll.
     pub(super) behind: Duration,
 }
 
 impl Totals {
-    /// Adds those of another worker.
+    /// Adds the totals of another worker.
     pub(super) fn add(&mut self, other: &Self) {
         self.blocks += other.blocks;
         self.points_dropped += other.points_dropped;
@@ -35,23 +35,23 @@ impl Totals {
     }
 }
 
-/// The steps of the job that agents still look at.
+/// Steps of the job that agents still need.
 #[derive(Debug)]
 pub(super) struct Steps {
     job: Job,
     window: VecDeque<Step>,
-    /// The first rank to begin the step that is not known yet does so here, nanoseconds.
+    /// Earliest begin of the first step that is not computed yet, nanoseconds.
     known_until_ns: u64,
 }
 
 #[derive(Debug)]
 struct Step {
     ranks: Vec<RankStep>,
-    over_ns: u64,
+    ends_ns: u64,
 }
 
 impl Steps {
-    /// None as yet.
+    /// Creates an empty window.
     pub(super) fn new(job: Job) -> Self {
         Self {
             job,
@@ -60,25 +60,25 @@ impl Steps {
         }
     }
 
-    /// A rank's part in them.
-    pub(super) fn of(&self, rank: u32) -> impl Iterator<Item = &RankStep> {
+    /// Returns the steps of a rank.
+    pub(super) fn for_rank(&self, rank: u32) -> impl Iterator<Item = &RankStep> {
         let steps = self.window.iter();
         steps.filter_map(move |step| step.ranks.get(rank as usize))
     }
 
-    /// Learns everything up to `until_ns` and forgets what was over at `from_ns`.
-    pub(super) fn reach(&mut self, from_ns: u64, until_ns: u64) {
+    /// Computes the steps up to `until_ns` and drops those that ended before `from_ns`.
+    pub(super) fn advance(&mut self, from_ns: u64, until_ns: u64) {
         while self.known_until_ns <= until_ns {
             let ranks = self.job.next_step().to_vec();
             let ends = || ranks.iter().map(|rank| instant_ns(rank.end_ms));
             self.known_until_ns = ends().min().unwrap_or(u64::MAX);
-            let over_ns = ends().max().unwrap_or(u64::MAX);
-            self.window.push_back(Step { ranks, over_ns });
+            let ends_ns = ends().max().unwrap_or(u64::MAX);
+            self.window.push_back(Step { ranks, ends_ns });
         }
         while self
             .window
             .front()
-            .is_some_and(|step| step.over_ns < from_ns)
+            .is_some_and(|step| step.ends_ns < from_ns)
         {
             self.window.pop_front();
         }

@@ -1,4 +1,4 @@
-//! What a simulation did, for people and for programs.
+//! Summary of a simulation, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,26 +8,27 @@ use fleet_agent_export::delivery::report::Report;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// From the closing of a batch to its acknowledgement, with its time in the agent's queue and all attempts.
+/// Times from the closing of a batch to its acknowledgement, including its time in the agent's
+/// queue and all attempts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AckTimes {
-    /// Half of the batches took at most this, milliseconds.
+    /// Median, milliseconds.
     pub p50_ms: f64,
-    /// Nine of ten, milliseconds.
+    /// 90th percentile, milliseconds.
     pub p90_ms: f64,
-    /// 99 of a hundred, milliseconds.
+    /// 99th percentile, milliseconds.
     pub p99_ms: f64,
-    /// All of them, milliseconds.
+    /// Maximum, milliseconds.
     pub max_ms: f64,
 }
 
 impl AckTimes {
-    /// From a histogram in microseconds; none when it is empty.
+    /// Converts a histogram in microseconds; none when it is empty.
     #[expect(
         clippy::cast_precision_loss,
         reason = "microseconds of an hour are far below 2^53"
     )]
-    pub(super) fn of(times: &Histogram<u64>) -> Option<Self> {
+    pub(super) fn from_histogram(times: &Histogram<u64>) -> Option<Self> {
         let at = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
         (!times.is_empty()).then(|| Self {
             p50_ms: at(0.5),
@@ -38,7 +39,7 @@ impl AckTimes {
     }
 }
 
-/// What a simulation did.
+/// Summary of a simulation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
     /// Nodes.
@@ -47,29 +48,29 @@ pub struct Summary {
     pub agents: u32,
     /// Ranks.
     pub ranks: u32,
-    /// How long the job ran.
+    /// Duration of the job.
     pub simulated: Duration,
-    /// How long it took with everything until the last acknowledgement.
+    /// Wall time until the last acknowledgement.
     pub took: Duration,
-    /// How late an agent looked at its processes at most: with more than some tens of milliseconds this machine is too slow
-    /// for what was asked.
+    /// Maximum delay of a poll: above some tens of milliseconds this machine is too slow for the
+    /// simulation.
     pub behind: Duration,
     /// Blocks closed, over all ranks and communicators.
     pub blocks: u64,
-    /// Points that the agents had to send.
+    /// Points created by the agents.
     pub points_made: u64,
-    /// What became of the points and the verdicts.
+    /// Report of the delivery of points and verdicts.
     pub delivery: Report,
-    /// Times of acknowledgement; none without one.
+    /// Acknowledgement times; none without an acknowledgement.
     pub acks: Option<AckTimes>,
-    /// Attempts that failed, by code.
+    /// Failed attempts, by status code.
     pub failures: BTreeMap<String, u64>,
     /// Connections opened after the first of each agent.
     pub reconnects: u64,
 }
 
 impl Summary {
-    /// Points that are not safe with the receiver: not acknowledged, or refused.
+    /// Points that were not acknowledged, or were refused.
     pub fn points_lost(&self) -> u64 {
         let delivery = &self.delivery;
         let safe = delivery
@@ -78,18 +79,18 @@ impl Summary {
         self.points_made.saturating_sub(safe)
     }
 
-    /// Verdicts that are not safe with the receiver: given up, or refused.
+    /// Verdicts dropped or refused.
     pub fn verdicts_lost(&self) -> u64 {
         let verdicts = &self.delivery.verdicts;
         verdicts.rejected.saturating_add(verdicts.dropped)
     }
 
-    /// Whether every point and every verdict is safe with the receiver.
+    /// Returns whether every point and every verdict was acknowledged and accepted.
     pub fn is_all_safe(&self) -> bool {
         self.points_lost() == 0 && self.verdicts_lost() == 0
     }
 
-    /// The summary as JSON, with the error that it ended with.
+    /// Returns the summary as JSON, with the error that ended the simulation.
     pub fn to_json(&self, error: Option<&str>) -> Value {
         let delivery = &self.delivery;
         json!({
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn without_an_acknowledgement_there_are_no_times() {
         let empty = Histogram::new(3).unwrap();
-        assert_eq!(AckTimes::of(&empty), None);
+        assert_eq!(AckTimes::from_histogram(&empty), None);
         assert_eq!(Summary::default().to_json(None)["ack_p99_ms"], Value::Null);
     }
 }

@@ -1,4 +1,4 @@
-//! One worker: some of the agents, each in its own rhythm, on one task.
+//! Worker: runs some of the agents on one task, each at its own times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,11 +11,11 @@ use crate::simulate::agent::{Agent, Timing};
 use crate::simulate::clock::Clock;
 use crate::simulate::steps::{Steps, Totals};
 
-/// One worker.
+/// Worker for a share of the agents.
 #[derive(Debug)]
 pub(super) struct Worker {
     agents: Vec<Option<Agent>>,
-    /// The next look of each agent, with its last one, nanoseconds of the sources' clocks.
+    /// Next poll of each agent and its last one, nanoseconds of the sources' clocks.
     due: BinaryHeap<Reverse<(u64, usize, u64)>>,
     steps: Steps,
     timing: Timing,
@@ -23,7 +23,8 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// A worker of these agents, each with the time from the begin of the job to its first batch, nanoseconds.
+    /// Creates a worker of these agents, each with the time from the start of the job to its first
+    /// batch, nanoseconds.
     pub(super) fn new(
         agents: Vec<(u64, Agent)>,
         steps: Steps,
@@ -31,7 +32,7 @@ impl Worker {
         clock: Clock,
     ) -> Self {
         let due = agents.iter().zip(0..).map(|((phase_ns, _), index)| {
-            let first_ns = ORIGIN_NS + phase_ns % timing.look_ns();
+            let first_ns = ORIGIN_NS + phase_ns % timing.poll_ns();
             let last_ns = ORIGIN_NS + phase_ns + timing.duration_ns();
             Reverse((first_ns, index, last_ns))
         });
@@ -44,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// Works until all agents have ended.
+    /// Runs until all agents have ended.
     pub(super) async fn run(mut self, mut stopped: watch::Receiver<bool>) -> Totals {
         let mut totals = Totals::default();
         while let Some(Reverse((now_ns, index, last_ns))) = self.due.pop() {
@@ -59,13 +60,13 @@ impl Worker {
             if !is_stopped {
                 totals.behind = totals.behind.max(behind);
                 totals.simulated = Duration::from_nanos(now_ns - ORIGIN_NS);
-                // What an agent looks at lies behind its last look, and the next agent looks later.
-                let from_ns = now_ns.saturating_sub(self.timing.look_ns());
-                self.steps.reach(from_ns, now_ns);
-                let goes_on = agent.look(&self.steps, now_ns).await;
-                if goes_on && now_ns < last_ns {
+                // An agent needs nothing before its previous poll, and the next agent polls later.
+                let from_ns = now_ns.saturating_sub(self.timing.poll_ns());
+                self.steps.advance(from_ns, now_ns);
+                let is_open = agent.poll(&self.steps, now_ns).await;
+                if is_open && now_ns < last_ns {
                     *slot = Some(agent);
-                    let next_ns = now_ns + self.timing.look_ns();
+                    let next_ns = now_ns + self.timing.poll_ns();
                     self.due.push(Reverse((next_ns, index, last_ns)));
                     continue;
                 }

@@ -1,7 +1,8 @@
-//! Any bytes where the agent reads what others wrote: recordings, and the policies of a collector.
+//! Fuzz tests of the inputs of the agent: recordings, and the policies of a collector.
 //!
-//! Each target has a small corpus in `testdata/fuzz`, which a test replays. Fuzzing runs on request, for
-//! `FLEET_FUZZ_SECONDS` (10 unless said): `cargo test -p fleet-agent --test fuzz -- --ignored --nocapture`.
+//! Each target has a small corpus in `testdata/fuzz`, which a test replays. Fuzzing runs on
+//! request, for `FLEET_FUZZ_SECONDS` (10 by default): `cargo test -p fleet-agent --test fuzz --
+//! --ignored --nocapture`.
 
 #[cfg(test)]
 mod mutate;

@@ -1,4 +1,4 @@
-//! The corpus of a target, and changes to it.
+//! Corpus of a target, and mutations of it.
 
 use std::env;
 use std::fs::{read, read_dir};
@@ -10,10 +10,10 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-/// Most memory that a run may ever take, kB: inputs are some kB, and nothing may grow out of proportion to them.
-const MOST_KB: u64 = 512 * 1024;
+/// Maximum memory of a run, kB: inputs are some kB, and memory must stay in proportion.
+const MAX_KB: u64 = 512 * 1024;
 
-/// The files of a target, in the order of their names.
+/// Returns the files of a target, in order of their names.
 pub(crate) fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/fuzz");
     let entries = read_dir(testdata.join(target)).unwrap();
@@ -24,35 +24,36 @@ pub(crate) fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(file).collect()
 }
 
-/// Mutates the corpus of a target and checks the outcome, until the time is up. A check says whether its input was sound.
+/// Mutates the corpus of a target and checks the outcome, until the time is up. A check returns
+/// whether its input was valid.
 #[expect(
     clippy::disallowed_methods,
-    reason = "it runs for a time, not for a number of cases"
+    reason = "it runs for a duration, not for a number of cases"
 )]
 pub(crate) fn fuzz(target: &str, pieces: &[&[u8]], check: impl Fn(&[u8]) -> bool) {
-    let asked = env::var("FLEET_FUZZ_SECONDS").ok();
-    let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);
+    let requested = env::var("FLEET_FUZZ_SECONDS").ok();
+    let seconds = requested.and_then(|text| text.parse().ok()).unwrap_or(10);
     let (corpus, mut rng) = (corpus(target), ChaCha8Rng::from_os_rng());
-    let (start, mut inputs, mut sound) = (Instant::now(), 0_u64, 0_u64);
+    let (start, mut inputs, mut valid) = (Instant::now(), 0_u64, 0_u64);
     while start.elapsed() < Duration::from_secs(seconds) {
         let (_, whole) = corpus.choose(&mut rng).unwrap();
         let mut input = whole.clone();
         for _ in 0..20 {
             input = mutated(input, pieces, &mut rng);
-            let is_sound = check(&input);
+            let is_valid = check(&input);
             inputs += 1;
-            sound += u64::from(is_sound);
-            // Most changes break an input for good, so that one begins again.
-            if !is_sound {
+            valid += u64::from(is_valid);
+            // Most mutations invalidate an input for good, so start over from a valid one.
+            if !is_valid {
                 input.clone_from(whole);
             }
         }
     }
-    assert!(peak_kb() < MOST_KB, "{target}: {} kB", peak_kb());
-    println!("{target}: {inputs} inputs in {seconds} s, {sound} of them sound");
+    assert!(peak_kb() < MAX_KB, "{target}: {} kB", peak_kb());
+    println!("{target}: {inputs} inputs in {seconds} s, {valid} of them valid");
 }
 
-/// The bytes with one change.
+/// Returns the bytes with one mutation.
 fn mutated(mut bytes: Vec<u8>, pieces: &[&[u8]], rng: &mut ChaCha8Rng) -> Vec<u8> {
     let place = rng.random_range(0..=bytes.len());
     let end = (place + rng.random_range(0..40)).min(bytes.len());
@@ -72,7 +73,7 @@ fn mutated(mut bytes: Vec<u8>, pieces: &[&[u8]], rng: &mut ChaCha8Rng) -> Vec<u8
         5 => bytes.insert(place, rng.random()),
         _ => {
             let piece = pieces.choose(rng).unwrap();
-            // In place of something, or between two things.
+            // Replaces a range, or inserts.
             let end = if rng.random() { place } else { end };
             drop(bytes.splice(place..end, piece.iter().copied()));
         }
@@ -80,7 +81,7 @@ fn mutated(mut bytes: Vec<u8>, pieces: &[&[u8]], rng: &mut ChaCha8Rng) -> Vec<u8
     bytes
 }
 
-/// The most memory that this process ever took; 0 where the system does not tell.
+/// Returns the peak memory of this process; 0 where the system does not report it.
 fn peak_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

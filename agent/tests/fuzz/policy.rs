@@ -1,8 +1,8 @@
-//! Policies: whatever the bytes, nothing that would spoil blocks, samples or verdicts.
+//! Policies: arbitrary bytes never corrupt blocks, samples or verdicts.
 
 use fleet_agent_core::classify::Classifier;
 use fleet_agent_core::event::Op;
-use fleet_agent_core::policy::{PolicyNews, Settings, decode, own_cohort};
+use fleet_agent_core::policy::{PolicyChanges, Settings, decode, find_cohort};
 use fleet_agent_core::signal::{Block, CommId, Role, Summary};
 use fleet_proto::metadata::POLICY_MAX_BYTES;
 use fleet_proto::policy::{CohortPolicy, PolicySet};
@@ -10,7 +10,7 @@ use prost::Message;
 
 use super::mutate::{corpus, fuzz};
 
-/// Fields of both messages with values at the ends of their ranges.
+/// Fields of both messages with extreme values.
 const PIECES: [&[u8]; 16] = [
     b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
     b"\x20\x00",
@@ -38,17 +38,17 @@ fn role() -> Role {
 /// Nanoseconds of the host's wall clock.
 const NOW_NS: u64 = 1_800_000_000_000_000_000;
 
-/// Checks a policy; says whether it can be decoded.
+/// Checks a policy; returns whether it can be decoded.
 fn check(bytes: &[u8]) -> bool {
     let Ok(set) = decode(bytes) else {
         return false;
     };
-    // Bytes and not messages are compared, since NaN differs from itself.
+    // Bytes are compared instead of messages, since NaN is not equal to itself.
     let encoded = set.encode_to_vec();
     let again = decode(&encoded).unwrap();
     assert_eq!(encoded, again.encode_to_vec(), "{bytes:02x?}");
     check_settings(&set);
-    check_news(&set);
+    check_changes(&set);
     for cohort in &set.cohorts {
         check_verdicts(&set, cohort);
     }
@@ -61,30 +61,30 @@ fn check_settings(set: &PolicySet) {
         (Some(role()), None),
         (Some(role()), Some("train-7b-0042")),
     ] {
-        let settings = Settings::of(set, role, job);
+        let settings = Settings::for_process(set, role, job);
         assert!(settings.sample_mod > 0, "{set:?}");
     }
 }
 
-fn check_news(set: &PolicySet) {
-    let mut news = PolicyNews::default();
-    assert!(news.of(set).len() <= set.cohorts.len(), "{set:?}");
-    assert!(news.of(set).is_empty(), "{set:?}");
-    assert_eq!(news.version(), Some(set.version));
+fn check_changes(set: &PolicySet) {
+    let mut changes = PolicyChanges::default();
+    assert!(changes.update(set).len() <= set.cohorts.len(), "{set:?}");
+    assert!(changes.update(set).is_empty(), "{set:?}");
+    assert_eq!(changes.version(), Some(set.version));
     assert!(
         set.cohorts
             .iter()
-            .all(|cohort| own_cohort(set, &cohort.cohort).is_some())
+            .all(|cohort| find_cohort(set, &cohort.cohort).is_some())
     );
 }
 
-/// A process that is asked to compare itself with nonsense says nothing that is not a number.
+/// A process that compares itself with an invalid policy reports only finite numbers.
 fn check_verdicts(set: &PolicySet, cohort: &CohortPolicy) {
     let mut classifier = Classifier::default();
-    classifier.period(45.5);
+    classifier.record_period(45.5);
     for number in 0..8_u32 {
         let now_ns = NOW_NS + u64::from(number) * 1_000_000_000;
-        classifier.learn(set.version, set.computed_unix_nano, cohort, now_ns);
+        classifier.set_policy(set.version, set.computed_unix_nano, cohort, now_ns);
         let gap_ms = if number % 4 < 2 { 2.0 } else { 2e3 };
         let gaps = Summary {
             count: 32,
@@ -131,7 +131,7 @@ fn the_corpus_of_policies_is_decoded_as_its_names_say() {
 
 /// Runs for `FLEET_FUZZ_SECONDS`.
 #[test]
-#[ignore = "runs for as long as it is told to"]
+#[ignore = "runs for FLEET_FUZZ_SECONDS"]
 fn fuzz_the_policy_decoder() {
     fuzz("policy", &PIECES, check);
 }

@@ -1,4 +1,5 @@
-//! Recordings: whatever the bytes, events that a replay can keep pace with, or an error that names the line.
+//! Recordings: arbitrary bytes yield events that a replay can pace, or an error that names the
+//! line.
 
 use std::io::{Cursor, Write};
 
@@ -10,7 +11,7 @@ use fleet_agent_sources::source::{EventSource, SourceError};
 
 use super::mutate::{corpus, fuzz};
 
-/// What JSON and the reader are sensitive to.
+/// Pieces to which JSON and the reader are sensitive.
 const PIECES: [&[u8]; 28] = [
     b"\n",
     b"\r\n",
@@ -42,10 +43,10 @@ const PIECES: [&[u8]; 28] = [
     b"\x1f\x8b",
 ];
 
-/// Largest step between two events that a replay waits for, nanoseconds.
+/// Maximum step between two events that a replay waits for, nanoseconds.
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// A recording as read to its end: its processes, its events, and where and how it broke off.
+/// Result of reading a recording: its number of processes, its events, and its error.
 type Read = (usize, Vec<Event>, Option<String>);
 
 fn read(bytes: &[u8]) -> Read {
@@ -67,7 +68,7 @@ fn read(bytes: &[u8]) -> Read {
     (recording.processes().len(), events, error)
 }
 
-/// What the error says; checks that it names a line that there is, or the one behind the last.
+/// Formats the error; checks that it names a line of the file, or the one after the last.
 fn described(error: &SourceError, bytes: &[u8]) -> String {
     let (SourceError::Foreign { line, .. }
     | SourceError::Truncated { line, .. }
@@ -87,7 +88,7 @@ fn lines(bytes: &[u8]) -> u64 {
     bytes.split_inclusive(|byte| *byte == b'\n').count() as u64
 }
 
-/// Checks a recording; says whether it can be read to its end.
+/// Checks a recording; returns whether it can be read to its end.
 fn check(bytes: &[u8]) -> bool {
     let plain = read(bytes);
     let (processes, events, error) = &plain;
@@ -119,7 +120,7 @@ fn the_corpus_of_recordings_is_read_as_its_names_say() {
 
 /// Runs for `FLEET_FUZZ_SECONDS`.
 #[test]
-#[ignore = "runs for as long as it is told to"]
+#[ignore = "runs for FLEET_FUZZ_SECONDS"]
 fn fuzz_the_recording_reader() {
     fuzz("recording", &PIECES, check);
 }

@@ -1,4 +1,4 @@
-//! Recordings of an observer that came when the job was running: no communicator is seen being made.
+//! Recordings started while the job was running: the creation of its communicators is not recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ fn arrivals(replayed: &Replayed) -> impl Iterator<Item = &Sent> {
         .filter(|sent| sent.point.metric == metric::ARRIVAL)
 }
 
-/// The first and last operation of each rank's blocks.
+/// Returns the first and last operation of each rank's blocks.
 fn blocks(replayed: &Replayed) -> BTreeMap<u32, Vec<(u64, u64)>> {
     let mut blocks: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for sent in arrivals(replayed) {
@@ -33,7 +33,7 @@ fn blocks(replayed: &Replayed) -> BTreeMap<u32, Vec<(u64, u64)>> {
 }
 
 #[test]
-fn ranks_whose_agent_came_late_number_their_operations_alike() {
+fn ranks_of_late_agents_number_their_operations_alike() {
     for (name, first_full, last) in [("fsdp-cpu1", 1280, 24_152), ("hf-ddp-loader1", 512, 19_975)] {
         let replayed = replayed(name);
         assert!(replayed.result.is_ok());
@@ -50,7 +50,7 @@ fn ranks_whose_agent_came_late_number_their_operations_alike() {
 }
 
 #[test]
-fn ranks_whose_agent_came_late_name_communicator_and_job_alike() {
+fn ranks_of_late_agents_agree_on_communicator_and_job() {
     for (name, hash) in [
         ("fsdp-cpu1", "5e43f184c4a1f252"),
         ("hf-ddp-loader1", "596d972d7ee1f170"),
@@ -70,7 +70,7 @@ fn ranks_whose_agent_came_late_name_communicator_and_job_alike() {
 }
 
 #[test]
-fn a_late_agent_has_the_times_of_the_gpu_and_hardly_misses_an_operation() {
+fn a_late_agent_has_gpu_times_and_misses_few_operations() {
     for name in ATTACHED {
         let replayed = replayed(name);
         let mut ran: BTreeMap<(u32, u64), u64> = BTreeMap::new();
@@ -81,7 +81,7 @@ fn a_late_agent_has_the_times_of_the_gpu_and_hardly_misses_an_operation() {
                 *ran.entry(at).or_default() += sent.samples().count;
             }
         }
-        // Of a few the GPU's times cannot be their own, whenever the agent came.
+        // A few operations have GPU times that cannot be their own, however early the agent starts.
         let mut n_ops = 0;
         for sent in arrivals(&replayed) {
             let block = &sent.point.block;

@@ -1,4 +1,4 @@
-//! The binary: exit codes, and what is printed where.
+//! Command line: exit codes and output.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -56,7 +56,7 @@ fn the_summary_can_be_json() {
 }
 
 #[test]
-fn a_foreign_file_ends_with_65_and_one_line_that_says_where() {
+fn a_file_that_is_not_a_recording_ends_with_65_and_names_the_line() {
     let foreign = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let output = replay(&foreign, "none", &[]);
     assert_eq!(output.status.code(), Some(65));
@@ -87,7 +87,7 @@ fn a_truncated_file_ends_with_65_and_reports_what_was_sent() {
 }
 
 #[test]
-fn wrong_flags_end_with_64() {
+fn invalid_flags_end_with_64() {
     assert_eq!(agent(&["replay"]).status.code(), Some(64));
     let healthy = recording("healthy");
     for endpoint in ["ftp://localhost:4317", "not an address"] {
@@ -102,15 +102,15 @@ fn wrong_flags_end_with_64() {
 }
 
 #[test]
-fn one_of_several_echos_is_said_once_and_wrong_numbers_of_them_end_with_64() {
+fn the_shard_is_logged_once_and_invalid_shard_counts_end_with_64() {
     let away = ["--shards", "3", "--give-up-after", "0s", "--json"];
     let one = "http://127.0.0.1:{shard}";
     let output = replay(&recording("healthy"), one, &away);
-    let said = text(&output.stderr);
+    let log = text(&output.stderr);
     let chosen = "cluster lab belongs to shard 2 of 3: reporting to http://127.0.0.1:2";
-    assert_eq!(output.status.code(), Some(69), "{said}");
-    assert_eq!(said.matches(chosen).count(), 1, "{said}");
-    assert!(!said.contains("{shard}"), "{said}");
+    assert_eq!(output.status.code(), Some(69), "{log}");
+    assert_eq!(log.matches(chosen).count(), 1, "{log}");
+    assert!(!log.contains("{shard}"), "{log}");
     for (endpoint, flags) in [
         (one, [].as_slice()),
         (one, &["--shards", "0"]),
@@ -138,7 +138,7 @@ fn one_of_several_echos_is_said_once_and_wrong_numbers_of_them_end_with_64() {
 }
 
 #[test]
-fn an_endpoint_that_stays_away_ends_with_69() {
+fn an_unreachable_endpoint_ends_with_69() {
     // Port 1 is reserved and never listened on.
     let output = replay(
         &recording("healthy"),
@@ -173,7 +173,7 @@ fn points_that_are_refused_end_with_69_after_the_summary() {
 }
 
 #[test]
-fn help_teaches_with_an_example() {
+fn help_includes_an_example() {
     let output = agent(&["replay", "--help"]);
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
@@ -189,7 +189,7 @@ fn simulate(endpoint: &str, extra: &[&str]) -> Output {
 }
 
 #[test]
-fn a_simulation_ends_with_a_summary_that_says_whether_anything_was_lost() {
+fn the_summary_of_a_simulation_states_losses() {
     let output = simulate("none", &[]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let summary = text(&output.stdout);
@@ -218,13 +218,13 @@ fn a_simulation_whose_points_are_lost_ends_with_69() {
     assert_eq!(summary["points_lost"], summary["points_made"]);
     let message = text(&output.stderr);
     assert!(
-        message.contains("points are not safe there (gave up"),
+        message.contains("points were lost or refused (gave up"),
         "{message}"
     );
 }
 
 #[test]
-fn flags_that_do_not_fit_together_end_a_simulation_with_64_and_one_line() {
+fn contradictory_flags_end_a_simulation_with_64_and_one_line() {
     for extra in [
         ["--fault", "host:rank=99,severity=10%"],
         ["--mesh", "3x1x2"],
@@ -239,12 +239,9 @@ fn flags_that_do_not_fit_together_end_a_simulation_with_64_and_one_line() {
 }
 
 #[test]
-fn what_is_wrong_with_the_connection_is_said_in_one_line_before_anything_is_sent() {
-    for (extra, said) in [
-        (
-            ["--tls-server-name", "echo"],
-            "give the endpoint as https://",
-        ),
+fn connection_errors_are_one_line_and_come_before_anything_is_sent() {
+    for (extra, expected) in [
+        (["--tls-server-name", "echo"], "use https://"),
         (["--token-file", "/no/such/file"], "--insecure-token"),
     ] {
         let replayed = replay(&recording("healthy"), "http://10.0.0.1:4317", &extra);
@@ -252,7 +249,7 @@ fn what_is_wrong_with_the_connection_is_said_in_one_line_before_anything_is_sent
             let lines = text(&output.stderr);
             assert_eq!(output.status.code(), Some(64));
             assert!(
-                lines.contains(said) && lines.lines().count() == 1,
+                lines.contains(expected) && lines.lines().count() == 1,
                 "{lines}"
             );
         }
@@ -260,7 +257,7 @@ fn what_is_wrong_with_the_connection_is_said_in_one_line_before_anything_is_sent
 }
 
 #[test]
-fn a_line_tells_when_a_rank_changes_its_mind_about_itself() {
+fn changes_of_a_self_verdict_are_logged() {
     let output = replay(
         &recording("host-sleep-rank2"),
         "none",
@@ -268,11 +265,11 @@ fn a_line_tells_when_a_rank_changes_its_mind_about_itself() {
     );
     let lines = text(&output.stderr);
     assert!(
-        lines.contains("holds itself to be a straggler (mode local): host gap "),
+        lines.contains("classifies itself as a straggler (mode local): host gap "),
         "{lines}"
     );
     assert!(
-        lines.contains("rank=2") && lines.contains("no longer holds itself"),
+        lines.contains("rank=2") && lines.contains("no longer classifies itself"),
         "{lines}"
     );
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -285,7 +282,7 @@ fn a_line_tells_when_a_rank_changes_its_mind_about_itself() {
 }
 
 #[test]
-fn the_plugin_is_installed_where_jobs_are_told_to_find_it() {
+fn install_profiler_prints_the_variable_that_jobs_set() {
     let root = tempfile::tempdir().unwrap();
     let (plugin, folder) = (root.path().join("plugin.so"), root.path().join("opt"));
     std::fs::write(&plugin, "a library").unwrap();
@@ -295,8 +292,8 @@ fn the_plugin_is_installed_where_jobs_are_told_to_find_it() {
     let output = install(paths[0], paths[1]);
     assert_eq!(output.status.code(), Some(0));
     let installed = folder.join("libfleet_nccl_profiler.so");
-    let told = format!("NCCL_PROFILER_PLUGIN={}\n", installed.display());
-    assert_eq!(text(&output.stdout), told);
+    let expected = format!("NCCL_PROFILER_PLUGIN={}\n", installed.display());
+    assert_eq!(text(&output.stdout), expected);
     assert_eq!(std::fs::read(&installed).unwrap(), b"a library");
     let refused = install(paths[0], &format!("{}/below", paths[0]));
     assert_eq!(refused.status.code(), Some(73));

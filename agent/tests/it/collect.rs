@@ -1,4 +1,4 @@
-//! Replays into memory.
+//! Replays that collect their batches in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use fleet_agent_core::signal::{Point, Summary as Samples, Value};
 use fleet_agent_export::{Ack, Export, ExportError};
 use indicatif::ProgressBar;
 
-/// An end that keeps every batch.
+/// Exporter that stores every batch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Collected(Arc<Mutex<Vec<Batch>>>);
 
@@ -22,12 +22,12 @@ impl Export for Collected {
         Ok(Ack::default())
     }
 
-    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
+    async fn export_verdicts(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }
 
-/// One point with the process that it is about.
+/// One point and its process.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sent {
     pub(crate) resource: Resource,
@@ -50,7 +50,7 @@ impl Sent {
     }
 }
 
-/// What a replay sent, in a fixed order, and how it ended.
+/// Points that a replay sent, in a fixed order, and its result.
 pub(crate) struct Replayed {
     pub(crate) summary: Summary,
     pub(crate) sent: Vec<Sent>,
@@ -105,7 +105,7 @@ async fn collect(args: &ReplayArgs) -> Replayed {
             }));
         }
     }
-    // Hosts deliver side by side; within one host the order is kept.
+    // Hosts deliver in parallel; within one host the order is preserved.
     sent.sort_by_key(|sent| sent.resource.rank);
     Replayed {
         summary,

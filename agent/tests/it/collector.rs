@@ -1,4 +1,4 @@
-//! A collector over a real connection, which may refuse for a while and may not know of logs.
+//! Collector on a real connection, which can refuse requests for a while and may not support logs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,8 @@ use crate::collect::{args, recording};
 /// Agent instance and batch number.
 pub(crate) type Key = (String, String);
 
-/// A collector that stores a batch sent twice once. It may refuse every third attempt, and the first one of every batch of logs.
+/// Collector that deduplicates batches. It can refuse every third attempt, and the first attempt of
+/// every batch of logs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Collector {
     pub(crate) attempts: Arc<Mutex<Vec<Key>>>,
@@ -43,44 +44,44 @@ pub(crate) struct Collector {
     pub(crate) policy: Option<PolicySet>,
     pub(crate) refuses: bool,
     pub(crate) rejects: bool,
-    /// The token that it asks for, which may change.
+    /// Required token, which can change.
     pub(crate) token: Option<Arc<Mutex<String>>>,
     pub(crate) logs: Logs,
     pub(crate) log_attempts: Arc<Mutex<Vec<Key>>>,
     pub(crate) stored_logs: Arc<Mutex<BTreeMap<Key, ExportLogsServiceRequest>>>,
 }
 
-/// What a collector does with logs.
+/// Handling of logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Logs {
-    /// It takes them.
+    /// Accepts them.
     #[default]
     Takes,
-    /// It is not ready at the first attempt of every batch.
+    /// Is unavailable at the first attempt of every batch.
     RefusesAtFirst,
-    /// It is never ready.
+    /// Is always unavailable.
     RefusesAlways,
-    /// It turns away one record of every batch.
+    /// Rejects one record of every batch.
     Rejects,
-    /// It does not know the service.
+    /// Does not implement the service.
     Unknown,
 }
 
 impl Collector {
-    /// Refuses whoever does not show the token that is asked for.
-    fn admit(&self, metadata: &MetadataMap) -> Result<(), Status> {
+    /// Refuses requests without the required token.
+    fn authorize(&self, metadata: &MetadataMap) -> Result<(), Status> {
         let Some(token) = &self.token else {
             return Ok(());
         };
         let expected = format!("Bearer {}", token.lock().unwrap());
-        let shown = metadata.get("authorization").map(|shown| shown.to_str());
-        if shown.is_some_and(|shown| shown.is_ok_and(|shown| shown == expected)) {
+        let sent = metadata.get("authorization").map(|sent| sent.to_str());
+        if sent.is_some_and(|sent| sent.is_ok_and(|sent| sent == expected)) {
             return Ok(());
         }
         let details = ErrorDetails::new();
         Err(Status::with_error_details(
             Code::Unauthenticated,
-            "who are you?",
+            "invalid token",
             details,
         ))
     }
@@ -130,7 +131,7 @@ impl MetricsService for Collector {
         &self,
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
-        self.admit(request.metadata())?;
+        self.authorize(request.metadata())?;
         let key = key(request.metadata());
         let attempt = {
             let mut attempts = self.attempts.lock().unwrap();
@@ -150,7 +151,7 @@ impl MetricsService for Collector {
             .unwrap()
             .insert(key, request.into_inner());
         if self.refuses && attempt == 2 {
-            // Stored, but the agent never hears of it.
+            // Stored, but the acknowledgement is lost.
             let details = ErrorDetails::new();
             return Err(Status::with_error_details(
                 Code::DeadlineExceeded,
@@ -206,7 +207,7 @@ pub(crate) fn serve<T>(collector: &Collector, client: impl AsyncFnOnce(String) -
     })
 }
 
-/// Serves a collector, over TLS where that is asked for, until it is dropped.
+/// Serves a collector, optionally over TLS, until it is dropped.
 pub(crate) async fn listen(
     collector: &Collector,
     tls: Option<ServerTlsConfig>,

@@ -1,4 +1,4 @@
-//! Against a collector over a real connection, which may refuse for a while.
+//! Delivery to a collector on a real connection, which can refuse requests for a while.
 
 use fleet_agent::replay::summary::Summary;
 use fleet_agent::replay::{ReplayError, replay};
@@ -30,7 +30,7 @@ fn n_points(request: &ExportMetricsServiceRequest) -> usize {
 }
 
 #[test]
-fn a_collector_that_refuses_at_first_gets_everything_once() {
+fn a_collector_that_refuses_at_first_stores_everything_once() {
     let extra = ["--node-per-rank", "--block-target", "200ms"];
     let refusing = Collector {
         refuses: true,
@@ -55,7 +55,7 @@ fn a_collector_that_refuses_at_first_gets_everything_once() {
         (attempts.len() - stored.len()) as u64
     );
     assert!(summary.delivery.retries > 0);
-    // One batch in flight per agent: numbers never go back, and every number was stored.
+    // One batch in flight per agent: numbers never decrease, and every number was stored.
     for instance in 1..=4 {
         let instance = format!("{instance:016x}");
         let own = attempts.iter().filter(|(of, _)| *of == instance);
@@ -89,14 +89,14 @@ fn rejections_and_the_policy_are_in_the_summary() {
 }
 
 #[test]
-fn an_endpoint_that_is_not_there_ends_the_replay() {
+fn an_unreachable_endpoint_ends_the_replay() {
     let args = args(
         &recording("healthy"),
         &["--speed", "max", "--give-up-after", "0s"],
     );
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (summary, result) = runtime.block_on(async {
-        // A port that was free a moment ago, on which nobody listens.
+        // A port that was free a moment ago, without a listener.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().unwrap().to_string();
         drop(listener);
@@ -115,42 +115,42 @@ fn an_endpoint_that_is_not_there_ends_the_replay() {
     assert!(summary.delivery.points_dropped > 0);
 }
 
-/// The end of one host: it takes everything or nothing, is never there, or has a defect.
+/// Exporter of one host: accepts everything or nothing, is unreachable, or panics.
 #[derive(Debug)]
-enum End {
-    Taking,
+enum Exporter {
+    Accepting,
     Refusing,
-    Away,
-    Broken,
+    Unreachable,
+    Panicking,
 }
 
-impl Export for End {
+impl Export for Exporter {
     async fn export(&self, _: &Batch) -> Result<Ack, ExportError> {
         match self {
-            Self::Taking => Ok(Ack::default()),
+            Self::Accepting => Ok(Ack::default()),
             Self::Refusing => Err(ExportError::Refused {
                 reason: "too large".to_owned(),
             }),
-            Self::Away => Err(ExportError::Later {
+            Self::Unreachable => Err(ExportError::Later {
                 after: None,
                 reason: "away".to_owned(),
             }),
-            Self::Broken => panic!("a defect"),
+            Self::Panicking => panic!("a defect"),
         }
     }
 
-    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
+    async fn export_verdicts(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }
 
-/// Replays four hosts, of which `node-2` has another end than the others.
-fn replay_with(end_of_node_2: fn() -> End) -> (Summary, Result<(), ReplayError>) {
+/// Replays four hosts, of which `node-2` has another exporter than the others.
+fn replay_with(exporter_of_node_2: fn() -> Exporter) -> (Summary, Result<(), ReplayError>) {
     let extra = ["--node-per-rank", "--speed", "max", "--give-up-after", "0s"];
     let args = args(&recording("healthy"), &extra);
     let end = |node: &str| match node {
-        "node-2" => end_of_node_2(),
-        _ => End::Taking,
+        "node-2" => exporter_of_node_2(),
+        _ => Exporter::Accepting,
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(replay(&args, end, &ProgressBar::hidden()))
@@ -158,9 +158,9 @@ fn replay_with(end_of_node_2: fn() -> End) -> (Summary, Result<(), ReplayError>)
 
 #[test]
 fn a_host_that_cannot_deliver_does_not_stop_the_others() {
-    let (whole, result) = replay_with(|| End::Taking);
+    let (whole, result) = replay_with(|| Exporter::Accepting);
     assert!(result.is_ok(), "{result:?}");
-    let (partial, result) = replay_with(|| End::Away);
+    let (partial, result) = replay_with(|| Exporter::Unreachable);
     let message = result.unwrap_err().to_string();
     assert!(message.contains("gave up: node-2)"), "{message}");
     let (sent, dropped) = (
@@ -174,15 +174,18 @@ fn a_host_that_cannot_deliver_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_delivery_that_ends_by_a_defect_is_an_error() {
-    let (summary, result) = replay_with(|| End::Broken);
-    assert!(matches!(result, Err(ReplayError::Broken(_))), "{result:?}");
+fn a_delivery_that_panics_is_an_error() {
+    let (summary, result) = replay_with(|| Exporter::Panicking);
+    assert!(
+        matches!(result, Err(ReplayError::TaskFailed(_))),
+        "{result:?}"
+    );
     assert!(summary.delivery.points_sent > 0);
 }
 
 #[test]
-fn points_that_were_refused_for_good_are_an_error_that_says_how_many_and_why() {
-    let (summary, result) = replay_with(|| End::Refusing);
+fn refused_points_are_an_error_with_their_number_and_reason() {
+    let (summary, result) = replay_with(|| Exporter::Refusing);
     let dropped = summary.delivery.points_dropped;
     assert!(dropped > 0 && summary.delivery.points_sent > 0);
     let message = result.unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! Host evidence and progress on the recordings: what explains a late rank, and what shows a missing one.
+//! Host evidence and progress in the recordings: causes of a late rank, and detection of a missing
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +17,16 @@ const EVIDENCE: [&str; 6] = [
     metric::LAUNCHES,
 ];
 
-fn of<'a>(replayed: &'a Replayed, metric: &'a str) -> impl Iterator<Item = &'a Sent> {
+fn with_metric<'a>(replayed: &'a Replayed, metric: &'a str) -> impl Iterator<Item = &'a Sent> {
     let sent = replayed.sent.iter();
     sent.filter(move |sent| sent.point.metric == metric)
 }
 
-/// Evidence per iteration and rank while the fault was there (`during`) or before it began.
+/// Returns evidence per iteration and rank, while the fault was active (`during`) or before it.
 fn per_iteration(replayed: &Replayed, metric: &str, during: bool) -> BTreeMap<u32, f64> {
     let (from, to) = if during { (520, 980) } else { (200, 480) };
     let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-    for sent in of(replayed, metric) {
+    for sent in with_metric(replayed, metric) {
         let block = &sent.point.block;
         if block.seq_first >= from && block.seq_last < to {
             let (sum, iterations) = sums.entry(sent.resource.rank).or_default();
@@ -42,7 +43,7 @@ fn during(name: &str, metric: &str) -> BTreeMap<u32, f64> {
     per_iteration(&replayed, metric, true)
 }
 
-/// A rank's value and the largest of its peers.
+/// Returns a rank's value and the largest of its peers.
 fn against_peers(values: &BTreeMap<u32, f64>, rank: u32) -> (f64, f64) {
     let peers = values.iter().filter(|(other, _)| **other != rank);
     let largest = peers.map(|(_, value)| *value).fold(0.0, f64::max);
@@ -95,7 +96,7 @@ fn without_a_fault_on_the_host_no_rank_stands_out() {
 #[test]
 fn copies_and_launches_are_those_of_the_training_step() {
     let replayed = run(&recording("healthy"), &["--block-target", "200ms"]);
-    // Two batches of 8 x 512 tokens as 64-bit integers in host memory, and the loss on its way back.
+    // Two batches of 8 x 512 tokens as 64-bit integers from host memory, and the loss copied back.
     for bytes in per_iteration(&replayed, metric::MEMCPY, true).values() {
         assert!((32_000.0..33_500.0).contains(bytes), "{bytes}");
     }
@@ -105,30 +106,34 @@ fn copies_and_launches_are_those_of_the_training_step() {
 }
 
 #[test]
-fn every_block_has_its_evidence_and_tells_it_before_its_arrival() {
+fn every_block_has_its_evidence_before_its_arrival() {
     let replayed = run(&recording("healthy"), &["--block-target", "200ms"]);
-    let mut told: BTreeMap<(u32, u64), Vec<&str>> = BTreeMap::new();
+    let mut reported: BTreeMap<(u32, u64), Vec<&str>> = BTreeMap::new();
     let mut n_blocks = 0;
     for sent in &replayed.sent {
         let key = (sent.resource.rank, sent.point.block.seq_first);
         if sent.point.metric == metric::ARRIVAL {
             n_blocks += 1;
-            assert_eq!(told.remove(&key).unwrap_or_default(), EVIDENCE, "{key:?}");
+            assert_eq!(
+                reported.remove(&key).unwrap_or_default(),
+                EVIDENCE,
+                "{key:?}"
+            );
         } else if sent.point.metric.starts_with(metric::HOST_EVIDENCE) {
-            told.entry(key).or_default().push(sent.point.metric);
+            reported.entry(key).or_default().push(sent.point.metric);
         }
     }
-    assert!(n_blocks > 100 && told.is_empty(), "{told:?}");
+    assert!(n_blocks > 100 && reported.is_empty(), "{reported:?}");
 }
 
 #[test]
-fn evidence_does_not_depend_on_how_blocks_are_cut() {
+fn evidence_does_not_depend_on_the_block_size() {
     let sums = |target: &str| {
         let replayed = run(
             &recording("cpu-contention-rank1"),
             &["--block-target", target],
         );
-        let amounts = of(&replayed, metric::PREEMPTED).map(Sent::gauge);
+        let amounts = with_metric(&replayed, metric::PREEMPTED).map(Sent::gauge);
         amounts.sum::<f64>()
     };
     let (short, long) = (sums("200ms"), sums("1s"));
@@ -136,23 +141,24 @@ fn evidence_does_not_depend_on_how_blocks_are_cut() {
 }
 
 #[test]
-fn progress_is_told_at_least_every_five_seconds_and_never_goes_back() {
+fn progress_is_reported_every_five_seconds_and_never_decreases() {
     for name in ["healthy", "mesh-host-sleep-rank3"] {
         let replayed = run(&recording(name), &["--node-per-rank"]);
-        let mut told: BTreeMap<(u32, String), Vec<(u64, u64)>> = BTreeMap::new();
-        for sent in of(&replayed, metric::ISSUED) {
+        let mut reported: BTreeMap<(u32, String), Vec<(u64, u64)>> = BTreeMap::new();
+        for sent in with_metric(&replayed, metric::ISSUED) {
             let Value::Issued { total: count, .. } = sent.point.value else {
                 panic!()
             };
             let block = &sent.point.block;
             assert_eq!((block.seq_first, block.seq_last), (count - 1, count - 1));
             let key = (sent.resource.rank, block.comm.to_string());
-            told.entry(key)
+            reported
+                .entry(key)
                 .or_default()
                 .push((sent.point.time_ns, count));
         }
-        assert!(told.len() >= 4, "{name}: {told:?}");
-        for points in told.values() {
+        assert!(reported.len() >= 4, "{name}: {reported:?}");
+        for points in reported.values() {
             assert!(
                 points.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1),
                 "{points:?}"

@@ -1,4 +1,4 @@
-//! Damaged files, and what a replay must not depend on.
+//! Damaged files, and inputs that must not change the result of a replay.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -71,7 +71,7 @@ fn a_truncated_recording_sends_the_blocks_that_were_complete() {
 }
 
 #[test]
-fn a_foreign_file_is_refused_before_anything_is_sent() {
+fn a_file_that_is_not_a_recording_is_refused_before_anything_is_sent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("foreign.json");
     std::fs::write(&path, "{\"resourceMetrics\":[]}\n").unwrap();
@@ -168,7 +168,7 @@ fn recordings_replayed_in_a_row_follow_each_other_in_time() {
     assert!(end.unwrap() < start.unwrap());
 }
 
-/// The lines of a recording as it would be if tracing had begun after some communicators were made.
+/// Returns the lines of a recording as if tracing had begun after some communicators were created.
 fn without_inits(name: &str, is_missing: impl Fn(&str) -> bool) -> Vec<String> {
     let mut lines = lines(name);
     lines.retain(|line| !(line.contains("\"ncclCommInitRank") && is_missing(line)));
@@ -176,13 +176,13 @@ fn without_inits(name: &str, is_missing: impl Fn(&str) -> bool) -> Vec<String> {
 }
 
 #[test]
-fn operations_on_communicators_made_before_tracing_began_are_counted_and_hold_nothing_up() {
+fn operations_on_communicators_created_before_tracing_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attached.jsonl.gz");
     write(&path, &without_inits("healthy", |_| true));
     let replayed = run(&path, &[]);
     assert!(replayed.result.is_ok(), "{:?}", replayed.result);
-    // Sequence numbers nobody knows are not made up: there is nothing that could be compared.
+    // Unknown sequence numbers are not guessed, so nothing can be compared.
     assert_eq!(replayed.sent, []);
     let lines = lines("healthy");
     let is_operation = |line: &&String| {
@@ -197,7 +197,7 @@ fn operations_on_communicators_made_before_tracing_began_are_counted_and_hold_no
 }
 
 #[test]
-fn communicators_that_were_seen_being_made_are_followed_beside_those_that_were_not() {
+fn communicators_created_during_tracing_are_followed_beside_earlier_ones() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attached.jsonl.gz");
     write(

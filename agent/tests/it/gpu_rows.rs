@@ -1,4 +1,4 @@
-//! Recordings in which rows of GPUs stand for calls, or hold the times of other operations.
+//! Recordings in which GPU rows replace calls, or have the times of other operations.
 
 use std::collections::BTreeMap;
 
@@ -46,12 +46,12 @@ fn blocks(replayed: &Replayed) -> BTreeMap<u32, Vec<Range>> {
 }
 
 #[test]
-fn operations_that_a_graph_replays_make_the_same_blocks_on_both_ranks() {
+fn operations_replayed_by_a_graph_form_the_same_blocks_on_both_ranks() {
     let replayed = replayed("graphs-replayed");
     let blocks = blocks(&replayed);
     assert_eq!(blocks.keys().collect::<Vec<_>>(), [&0, &1]);
     assert_eq!(blocks[&0], blocks[&1]);
-    // Of 400 eager operations and some replays of 80 each, before and during the fault.
+    // From 400 eager operations and some replays of 80 each, before and during the fault.
     assert!(blocks[&0].len() > 10, "{blocks:?}");
     let waits = by_block(&replayed, metric::WAIT, Source::Device);
     for (rank, blocks) in &blocks {
@@ -88,7 +88,7 @@ fn replayed_operations_have_an_elapsed_time_and_show_who_waits() {
 }
 
 #[test]
-fn no_times_are_used_of_a_communicator_whose_counter_is_lost() {
+fn times_of_a_communicator_with_a_lost_counter_are_not_used() {
     let replayed = replayed("graphs-with-eager");
     let blocks = blocks(&replayed);
     assert_eq!(blocks[&0], blocks[&1]);
@@ -96,14 +96,14 @@ fn no_times_are_used_of_a_communicator_whose_counter_is_lost() {
     for rank in [0, 1] {
         let last = blocks[&rank].last().unwrap();
         assert!(last.1 > 3000, "blocks go on: {last:?}");
-        // Operation 2400 is an eager one, and from 2401 on rows have the times of earlier operations.
+        // Operation 2400 is eager, and from 2401 on rows have the times of earlier operations.
         let last = waits[&rank].keys().last().unwrap();
         assert!(last.0 < 2401 && last.1 >= 2047, "{last:?}");
     }
 }
 
 #[test]
-fn a_rank_without_a_cpu_for_the_thread_of_nccl_has_no_waits_of_seconds() {
+fn a_rank_whose_nccl_thread_is_starved_has_no_waits_of_seconds() {
     let replayed = replayed("decode-starved");
     let waits = by_block(&replayed, metric::WAIT, Source::Device);
     let longest_ms = |rank: u32| -> f64 {
@@ -111,7 +111,8 @@ fn a_rank_without_a_cpu_for_the_thread_of_nccl_has_no_waits_of_seconds() {
         longest.fold(0.0, f64::max)
     };
     assert!(longest_ms(1) < 100.0, "{} ms", longest_ms(1));
-    // Rank 1 is pinned to a busy core in the second half; the times of its peer are right all along.
+    // Rank 1 is pinned to a busy core in the second half; the times of its peer are correct
+    // throughout.
     let last_of = |rank: u32| waits[&rank].keys().last().unwrap().0;
     assert!(last_of(1) < last_of(0), "{waits:?}");
 }

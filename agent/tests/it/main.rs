@@ -1,4 +1,4 @@
-//! The agent as a whole: recordings in, batches out.
+//! Integration tests of the agent: recordings in, batches out.
 
 #[cfg(test)]
 mod attached;

@@ -16,7 +16,7 @@ const ALL: [&str; 6] = [
     "nosync-host-sleep-rank0",
 ];
 
-fn of<'a>(replayed: &'a Replayed, metric: &'a str) -> impl Iterator<Item = &'a Sent> {
+fn with_metric<'a>(replayed: &'a Replayed, metric: &'a str) -> impl Iterator<Item = &'a Sent> {
     replayed
         .sent
         .iter()
@@ -27,13 +27,13 @@ fn range(sent: &Sent) -> (u64, u64) {
     (sent.point.block.seq_first, sent.point.block.seq_last)
 }
 
-/// Ranks by role and operations of what they reported under one metric.
+/// Returns the ranks that reported a metric, by role and block.
 fn ranks_by_block(
     replayed: &Replayed,
     metric: &str,
 ) -> BTreeMap<(Option<Role>, u64, u64), Vec<u32>> {
     let mut ranks: BTreeMap<_, Vec<u32>> = BTreeMap::new();
-    for sent in of(replayed, metric) {
+    for sent in with_metric(replayed, metric) {
         let (first, last) = range(sent);
         ranks
             .entry((sent.point.block.role, first, last))
@@ -43,12 +43,12 @@ fn ranks_by_block(
     ranks
 }
 
-/// A block that lasts too long ends early on the rank that finds so; at each multiple of the largest block all ranks meet again, so that
-/// the collector can put the parts together.
-fn assert_meet_at_each_multiple(replayed: &Replayed, name: &str) {
+/// A block that lasts too long ends early on the rank that detects it; at each multiple of the
+/// largest block all ranks realign, so the collector can join the parts.
+fn assert_aligned_at_each_multiple(replayed: &Replayed, name: &str) {
     let mut ends: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
     let mut largest = 1;
-    for sent in of(replayed, metric::ARRIVAL) {
+    for sent in with_metric(replayed, metric::ARRIVAL) {
         let (first, last) = range(sent);
         largest = (last + 1 - first).next_power_of_two().max(largest);
         ends.entry(sent.resource.rank).or_default().insert(last + 1);
@@ -65,11 +65,11 @@ fn assert_meet_at_each_multiple(replayed: &Replayed, name: &str) {
     }
 }
 
-/// Samples per iteration and rank over the blocks that lie within the given iterations.
+/// Returns samples per iteration and rank over the blocks within the given iterations.
 fn per_iteration(replayed: &Replayed, metric: &str, from: u64, to: u64) -> BTreeMap<u32, f64> {
     let mut sums: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
-    // Every recording begins with less than ten operations before its first iteration of ten.
-    for sent in of(replayed, metric) {
+    // Every recording begins with fewer than ten operations before its first iteration of ten.
+    for sent in with_metric(replayed, metric) {
         let (first, last) = range(sent);
         if first >= from * 10 + 10 && last < to * 10 {
             let (sum, iterations) = sums.entry(sent.resource.rank).or_default();
@@ -82,7 +82,7 @@ fn per_iteration(replayed: &Replayed, metric: &str, from: u64, to: u64) -> BTree
         .collect()
 }
 
-/// How much more each rank has than the median of the others.
+/// Returns how much each rank exceeds the median of the others.
 fn lags(values: &BTreeMap<u32, f64>) -> BTreeMap<u32, f64> {
     let lag = |(rank, value): (&u32, &f64)| {
         let others = values.iter().filter(|(other, _)| *other != rank);
@@ -111,7 +111,7 @@ fn all_ranks_report_the_same_operations_under_one_role_and_job() {
             assert!(replayed.result.is_ok());
             let blocks = ranks_by_block(&replayed, metric::ARRIVAL);
             assert!(blocks.len() > 5, "{name}: {blocks:?}");
-            assert_meet_at_each_multiple(&replayed, name);
+            assert_aligned_at_each_multiple(&replayed, name);
             let roles: BTreeSet<_> = blocks.keys().map(|(role, ..)| *role).collect();
             assert_eq!(roles.len(), 1, "{name}: {roles:?}");
             assert!(roles.first().unwrap().is_some());
@@ -127,7 +127,7 @@ fn blocks_follow_each_other_without_a_gap_to_the_last_operation() {
     for name in ALL {
         let replayed = run(&recording(name), &["--block-target", "200ms"]);
         let mut next: BTreeMap<u32, u64> = BTreeMap::new();
-        for sent in of(&replayed, metric::ARRIVAL) {
+        for sent in with_metric(&replayed, metric::ARRIVAL) {
             let next = next.entry(sent.resource.rank).or_default();
             let (first, last) = range(sent);
             assert_eq!(first, *next, "{name}");
@@ -144,11 +144,11 @@ fn blocks_follow_each_other_without_a_gap_to_the_last_operation() {
 }
 
 #[test]
-fn a_block_lasts_about_as_long_as_asked_and_two_seconds_at_most_where_ranks_are_few() {
+fn a_block_has_the_target_duration_and_at_most_two_seconds_in_small_jobs() {
     for (target, n_ops) in [("200ms", 32), ("1s", 256), ("5s", 512)] {
         let replayed = run(&recording("healthy"), &["--block-target", target]);
-        // The first blocks hold the slow start of the job.
-        let later = of(&replayed, metric::ARRIVAL).filter(|sent| range(sent).0 == 512);
+        // The first blocks include the slow start of the job.
+        let later = with_metric(&replayed, metric::ARRIVAL).filter(|sent| range(sent).0 == 512);
         assert_eq!(
             later.map(|sent| sent.samples().count).collect::<Vec<_>>(),
             [n_ops; 4]
@@ -157,13 +157,13 @@ fn a_block_lasts_about_as_long_as_asked_and_two_seconds_at_most_where_ranks_are_
 }
 
 #[test]
-fn the_operator_may_choose_the_size_of_a_block() {
+fn the_operator_can_set_the_block_size() {
     let replayed = run(&recording("healthy"), &["--block-ops", "64"]);
-    assert!(of(&replayed, metric::ARRIVAL).any(|sent| range(sent) == (64, 127)));
+    assert!(with_metric(&replayed, metric::ARRIVAL).any(|sent| range(sent) == (64, 127)));
 }
 
 #[test]
-fn a_role_is_the_program_and_not_the_communicators() {
+fn the_role_depends_on_the_program_and_not_on_the_communicators() {
     let role = |name: &str| {
         let replayed = run(&recording(name), &[]);
         replayed.sent.last().unwrap().point.block.role.unwrap()
@@ -222,7 +222,7 @@ fn the_period_is_the_step_time_before_and_during_the_fault() {
     ] {
         let replayed = run(&recording(name), &["--block-target", "200ms"]);
         let period_ms = |from: u64, to: u64| {
-            let periods = of(&replayed, metric::PERIOD)
+            let periods = with_metric(&replayed, metric::PERIOD)
                 .filter(|sent| range(sent).0 >= from * 10 + 10 && range(sent).1 < to * 10);
             let periods: Vec<f64> = periods.map(Sent::gauge).collect();
             assert!(periods.len() > 20);
@@ -238,7 +238,7 @@ fn the_period_is_the_step_time_before_and_during_the_fault() {
 fn periods_follow_each_other_and_cover_whole_iterations() {
     let replayed = run(&recording("healthy"), &["--block-target", "200ms"]);
     let mut last: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for sent in of(&replayed, metric::PERIOD) {
+    for sent in with_metric(&replayed, metric::PERIOD) {
         let (first_seq, last_seq) = range(sent);
         let block = &sent.point.block;
         let ops = u32::try_from(last_seq - first_seq + 1).unwrap();
@@ -258,7 +258,7 @@ fn without_synchronisation_per_step_arrivals_are_anchored_to_a_common_completion
     );
     let mut mean_ms: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     let mut anchors: BTreeMap<(u64, u64), BTreeSet<u64>> = BTreeMap::new();
-    for sent in of(&replayed, metric::ARRIVAL) {
+    for sent in with_metric(&replayed, metric::ARRIVAL) {
         let Value::Summary {
             summary, anchor, ..
         } = &sent.point.value
@@ -292,7 +292,7 @@ fn without_synchronisation_per_step_arrivals_are_anchored_to_a_common_completion
 fn waits_are_reported_with_sampled_operations_of_their_block() {
     let replayed = run(&recording("mesh-host-sleep-rank3"), &[]);
     let mut comms: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
-    for sent in of(&replayed, metric::WAIT) {
+    for sent in with_metric(&replayed, metric::WAIT) {
         comms
             .entry(sent.resource.rank)
             .or_default()

@@ -1,4 +1,4 @@
-//! Over real TLS, with certificates that are made when a test runs, and with tokens.
+//! Delivery over TLS, with certificates created by the tests, and with tokens.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use crate::collector::{Collector, listen};
 use crate::spool::{batch, until};
 
-/// An authority, a collector that it vouches for under the name `echo.test`, and an agent.
-struct World {
+/// A CA, a collector with its certificate for `echo.test`, and an agent.
+struct TestPki {
     dir: TempDir,
     server: Identity,
     ca: String,
 }
 
-impl World {
+impl TestPki {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
@@ -60,18 +60,18 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// What an agent needs that does everything right.
+    /// Returns valid settings of an agent.
     fn security(&self) -> Security {
         Security {
             ca: Some(self.path("ca.pem")),
             identity: Some((self.path("agent.pem"), self.path("agent.key"))),
             server_name: Some("echo.test".to_owned()),
             token_file: Some(self.path("token")),
-            token_in_clear: false,
+            allow_plaintext_token: false,
         }
     }
 
-    /// Runs `client` against a collector that asks agents for certificates.
+    /// Runs `client` against a collector that requires client certificates.
     async fn serve<T>(&self, collector: &Collector, client: impl AsyncFnOnce(String) -> T) -> T {
         let tls = ServerTlsConfig::new()
             .identity(self.server.clone())
@@ -85,7 +85,7 @@ impl World {
     }
 }
 
-fn asking_for(token: &str) -> Collector {
+fn requiring(token: &str) -> Collector {
     Collector {
         token: Some(Arc::new(Mutex::new(token.to_owned()))),
         ..Collector::default()
@@ -94,23 +94,23 @@ fn asking_for(token: &str) -> Collector {
 
 async fn send(endpoint: &str, security: &Security) -> Result<Ack, ExportError> {
     let link = Link::new(endpoint, security).unwrap();
-    let otlp = Otlp::over(&link, 1, &Arc::default());
+    let otlp = Otlp::with_link(&link, 1, &Arc::default());
     otlp.forward(&otlp.encode(&batch(1))).await
 }
 
 #[tokio::test]
-async fn both_sides_know_each_other_by_certificate_and_the_agent_shows_its_token() {
-    let (world, collector) = (World::new(), asking_for("first"));
+async fn mutual_tls_with_a_token_delivers() {
+    let (world, collector) = (TestPki::new(), requiring("first"));
     let sent = async |endpoint: String| send(&endpoint, &world.security()).await;
     world.serve(&collector, sent).await.unwrap();
     assert_eq!(collector.stored.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn a_collector_that_is_not_vouched_for_gets_nothing_and_the_reason_is_said() {
-    let (world, collector) = (World::new(), Collector::default());
-    let other = World::new();
-    for (wrong, said) in [
+async fn an_untrusted_collector_gets_nothing_and_the_error_says_why() {
+    let (world, collector) = (TestPki::new(), Collector::default());
+    let other = TestPki::new();
+    for (wrong, expected) in [
         (
             Security {
                 ca: Some(other.path("ca.pem")),
@@ -129,14 +129,14 @@ async fn a_collector_that_is_not_vouched_for_gets_nothing_and_the_reason_is_said
         let sent = async |endpoint: String| send(&endpoint, &wrong).await;
         let error = world.serve(&collector, sent).await.unwrap_err();
         assert!(matches!(error, ExportError::Later { .. }), "{error}");
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
     assert!(collector.stored.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn an_agent_without_a_certificate_keeps_its_batches() {
-    let (world, collector) = (World::new(), Collector::default());
+    let (world, collector) = (TestPki::new(), Collector::default());
     let unknown = Security {
         identity: None,
         ..world.security()
@@ -148,8 +148,8 @@ async fn an_agent_without_a_certificate_keeps_its_batches() {
 }
 
 #[tokio::test]
-async fn plain_text_to_a_collector_with_tls_is_tried_again_rather_than_lost() {
-    let (world, collector) = (World::new(), Collector::default());
+async fn plaintext_to_a_collector_with_tls_is_retried() {
+    let (world, collector) = (TestPki::new(), Collector::default());
     let sent = async |endpoint: String| {
         let plain = endpoint.replace("https", "http");
         send(&plain, &Security::default()).await
@@ -159,47 +159,50 @@ async fn plain_text_to_a_collector_with_tls_is_tried_again_rather_than_lost() {
 }
 
 #[tokio::test]
-async fn an_agent_that_wants_encryption_tells_nothing_to_whoever_answers_in_clear() {
-    let world = World::new();
+async fn an_agent_with_tls_sends_nothing_to_a_plaintext_server() {
+    let world = TestPki::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("https://{}", listener.local_addr().unwrap());
     let answer = async {
         let (mut peer, _) = listener.accept().await.unwrap();
-        let mut heard = vec![0; 64 * 1024];
-        let length = peer.read(&mut heard).await.unwrap();
-        heard.truncate(length);
+        let mut received = vec![0; 64 * 1024];
+        let length = peer.read(&mut received).await.unwrap();
+        received.truncate(length);
         peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
             .await
             .unwrap();
-        // An alert and the end, if anything.
-        drop(peer.read_to_end(&mut heard).await);
-        heard
+        // An alert and the end of the stream, if anything.
+        drop(peer.read_to_end(&mut received).await);
+        received
     };
     let security = world.security();
-    let (heard, sent) = tokio::join!(answer, send(&endpoint, &security));
+    let (received, sent) = tokio::join!(answer, send(&endpoint, &security));
     assert!(matches!(sent, Err(ExportError::Later { .. })), "{sent:?}");
-    assert_eq!(heard[0], 0x16, "a handshake and nothing else");
-    assert!(!heard.windows(5).any(|part| part == b"first"), "the token");
+    assert_eq!(received[0], 0x16, "a handshake and nothing else");
+    assert!(
+        !received.windows(5).any(|part| part == b"first"),
+        "the token"
+    );
 }
 
-/// Answers the first call over HTTP/2 with a redirect, as a proxy would that was taken over.
+/// Responds to the first call over HTTP/2 with a redirect, as a compromised proxy would.
 async fn redirect(listener: &TcpListener, to: &str) {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const SETTINGS_ACK: [u8; 9] = [0, 0, 0, 4, 1, 0, 0, 0, 0];
     let (mut peer, _) = listener.accept().await.unwrap();
-    // `:status` and `location` by their places in the static table of HPACK.
+    // `:status` and `location` by their indices in the static table of HPACK.
     let mut headers = b"\x08\x03307\x0f\x1f".to_vec();
     headers.push(u8::try_from(to.len()).unwrap());
     headers.extend_from_slice(to.as_bytes());
     let length = u8::try_from(headers.len()).unwrap();
-    // The headers end here, and so does the stream.
+    // End of the headers and of the stream.
     let frame = [0, 0, length, 1, 5, 0, 0, 0, 1];
     peer.write_all(&[&SETTINGS[..], &SETTINGS_ACK].concat())
         .await
         .unwrap();
     let mut preface = [0; 24];
     peer.read_exact(&mut preface).await.unwrap();
-    // Frames before the headers of the call, which have type 1.
+    // Skip frames before the headers of the call, which have type 1.
     loop {
         let mut header = [0; 9];
         peer.read_exact(&mut header).await.unwrap();
@@ -218,7 +221,7 @@ async fn redirect(listener: &TcpListener, to: &str) {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed_and_the_batch_is_kept() {
-    let world = World::new();
+    let world = TestPki::new();
     let [here, elsewhere] = [
         TcpListener::bind("127.0.0.1:0").await.unwrap(),
         TcpListener::bind("127.0.0.1:0").await.unwrap(),
@@ -227,29 +230,29 @@ async fn a_redirect_is_not_followed_and_the_batch_is_kept() {
     let endpoint = format!("http://{}", here.local_addr().unwrap());
     let security = Security {
         token_file: Some(world.path("token")),
-        token_in_clear: true,
+        allow_plaintext_token: true,
         ..Security::default()
     };
     let sent = tokio::select! {
         sent = send(&endpoint, &security) => sent,
-        () = redirect(&here, &to) => panic!("the agent hung up without a word"),
-        _ = elsewhere.accept() => panic!("the agent went there"),
+        () = redirect(&here, &to) => panic!("the agent closed the connection"),
+        _ = elsewhere.accept() => panic!("the agent followed the redirect"),
     };
     assert!(matches!(sent, Err(ExportError::Later { .. })), "{sent:?}");
 }
 
 #[tokio::test]
-async fn a_token_that_is_replaced_lets_the_agent_in_without_a_restart_and_without_a_loss() {
-    let (world, collector) = (World::new(), asking_for("second"));
+async fn a_replaced_token_is_used_without_a_restart_and_without_losses() {
+    let (world, collector) = (TestPki::new(), requiring("second"));
     let report = world
         .serve(&collector, async |endpoint: String| {
             let link = Link::new(&endpoint, &world.security()).unwrap();
-            let otlp = Otlp::over(&link, 1, &Arc::default());
+            let otlp = Otlp::with_link(&link, 1, &Arc::default());
             let settings = Settings {
                 queue_points: 100,
-                patience: Duration::from_mins(1),
+                spool_after: Duration::from_mins(1),
             };
-            let (mut outbox, finish, sender) = Sender::new(otlp, settings, None);
+            let (mut outbox, shutdown, sender) = Sender::new(otlp, settings, None);
             let vitals = sender.vitals();
             let sending = async {
                 outbox.send(batch(1)).await;
@@ -257,7 +260,7 @@ async fn a_token_that_is_replaced_lets_the_agent_in_without_a_restart_and_withou
                 assert!(!vitals.read().is_connected);
                 fs::write(world.path("token"), "second\n").unwrap();
                 until(|| vitals.read().sent.batches == 1).await;
-                finish.within(Duration::from_secs(5));
+                shutdown.stop_within(Duration::from_secs(5));
                 drop(outbox);
             };
             tokio::join!(sender.run(), sending).0
@@ -269,7 +272,7 @@ async fn a_token_that_is_replaced_lets_the_agent_in_without_a_restart_and_withou
 
 #[tokio::test]
 async fn a_replay_and_a_simulation_are_sent_over_tls_with_a_token() {
-    let (world, collector) = (World::new(), asking_for("first"));
+    let (world, collector) = (TestPki::new(), requiring("first"));
     let recording = crate::collect::recording("healthy").display().to_string();
     let replay = format!("replay {recording} --speed max");
     let simulate = "simulate --nodes 1 --speed max --duration 10s";

@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 
 use crate::collector::{Collector, Key, Logs, serve};
 
-/// 64 nodes, each with one rank, which send as fast as they can.
+/// 64 nodes of one rank each, which send as fast as possible.
 const NODES: &str = "--nodes 64 --ranks-per-node 1 --step 500ms --duration 40s";
 
 fn args(flags: &str) -> SimulateArgs {
@@ -37,16 +37,16 @@ fn run(collector: &Collector, flags: &str) -> (Summary, Result<(), SimulateError
         let mut instance = 0;
         let exporter = |_: &str, connections: &Arc<AtomicU64>| {
             instance += 1;
-            Otlp::counting(&endpoint, instance, connections).unwrap()
+            Otlp::with_counter(&endpoint, instance, connections).unwrap()
         };
         let forever = std::future::pending();
         simulate(&args, layout, exporter, forever, &ProgressBar::hidden()).await
     })
 }
 
-/// One point as the collector got it: rank, metric, start in Unix nanoseconds, last operation and sum or value.
+/// Point as received by the collector.
 #[derive(Debug, Clone)]
-struct Got {
+struct ReceivedPoint {
     rank: i64,
     metric: String,
     comm: String,
@@ -75,7 +75,7 @@ fn number(value: Option<number_data_point::Value>) -> f64 {
     }
 }
 
-fn points(collector: &Collector) -> Vec<Got> {
+fn points(collector: &Collector) -> Vec<ReceivedPoint> {
     let stored = collector.stored.lock().unwrap().clone();
     let mut points = Vec::new();
     for resource in stored
@@ -95,7 +95,7 @@ fn points(collector: &Collector) -> Vec<Got> {
                 let Any::StringValue(comm) = self::value(attributes, attribute::COMM_ID) else {
                     panic!("{attributes:?}");
                 };
-                points.push(Got {
+                points.push(ReceivedPoint {
                     rank,
                     metric: metric.name.clone(),
                     comm,
@@ -126,8 +126,9 @@ fn points(collector: &Collector) -> Vec<Got> {
     points
 }
 
-/// Mean of a metric's samples by rank, over the blocks that hold only operations from the `from`-th on.
-fn means(points: &[Got], metric: &str, from: i64, until: i64) -> BTreeMap<i64, f64> {
+/// Returns the mean of a metric's samples by rank, over the blocks from operation `from` to before
+/// `until`.
+fn means(points: &[ReceivedPoint], metric: &str, from: i64, until: i64) -> BTreeMap<i64, f64> {
     let mut sums: BTreeMap<i64, (f64, u32)> = BTreeMap::new();
     let of_metric = points.iter().filter(|point| point.metric == metric);
     for point in of_metric.filter(|point| (from..until).contains(&point.seq_last)) {
@@ -155,7 +156,7 @@ fn every_point_of_64_nodes_arrives_exactly_once_whatever_the_collector_refuses()
     assert!(summary.delivery.retries > 0 && summary.acks.is_some());
     let by_code: u64 = summary.failures.values().sum();
     assert_eq!(by_code, summary.delivery.retries);
-    // Every number of every agent is there, be it of points or of verdicts.
+    // Every batch number of every agent was stored, as points or as verdicts.
     let mut numbers: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let keys: Vec<Key> = collector.stored.lock().unwrap().keys().cloned().collect();
     let of_logs: Vec<Key> = collector
@@ -177,15 +178,15 @@ fn every_point_of_64_nodes_arrives_exactly_once_whatever_the_collector_refuses()
 }
 
 #[test]
-fn a_late_host_shows_in_its_own_gap_in_its_peers_waits_and_in_everybodys_period() {
+fn a_late_host_shows_in_its_gap_its_peers_waits_and_all_periods() {
     let collector = Collector::default();
     let fault = "--noise 0.1% --fault host:rank=17,after=30s,severity=40%";
     let flags = format!("{NODES} {fault}").replace("40s", "55s");
     let (_, result) = run(&collector, &flags);
     assert!(result.is_ok(), "{result:?}");
     let points = points(&collector);
-    // Four operations of the busiest communicator a step; the fault begins with the 60th step or, because the last of 64
-    // ranks is a little late in every step, one or two before.
+    // The busiest communicator has four operations per step; the fault begins with the 60th step
+    // or, because the last of 64 ranks is slightly late in every step, one or two before.
     let (before, after) = ((0, 4 * 57), (4 * 68, i64::MAX));
     let mean = |metric, (from, until)| means(&points, metric, from, until);
     let (gaps, slow_gaps) = (
@@ -229,7 +230,8 @@ fn blocks_of_all_ranks_cover_the_same_operations() {
         cuts.entry(point.rank).or_default().push(point.seq_last);
     }
     assert_eq!(cuts.len(), 16);
-    // Agents look at different moments, so the last block of the run may be closed on some ranks only.
+    // Agents poll at different moments, so the last block of the run can be closed on some ranks
+    // only.
     let n_common = cuts.values().map(Vec::len).min().unwrap();
     assert!(n_common >= 5, "{cuts:?}");
     assert!(
@@ -239,7 +241,7 @@ fn blocks_of_all_ranks_cover_the_same_operations() {
 }
 
 #[test]
-fn a_rank_that_hangs_stays_one_step_short_of_its_peers_and_no_block_ends_any_more() {
+fn a_rank_that_hangs_stays_one_step_behind_and_no_further_block_ends() {
     let collector = Collector::default();
     let (_, result) = run(
         &collector,
@@ -293,7 +295,7 @@ fn agents_of_one_node_share_its_ranks() {
 }
 
 #[test]
-fn points_that_are_rejected_are_lost_and_the_error_says_how_many_and_why() {
+fn rejected_points_are_lost_and_the_error_has_their_number_and_reason() {
     let collector = Collector {
         rejects: true,
         ..Collector::default()
@@ -304,40 +306,40 @@ fn points_that_are_rejected_are_lost_and_the_error_says_how_many_and_why() {
     let delivery = &summary.delivery;
     assert_eq!(delivery.batches_rejected, delivery.batches_acked);
     let message = result.unwrap_err().to_string();
-    let expected = format!("{rejected} points are not safe there (point without a node)");
+    let expected = format!("{rejected} points were lost or refused (point without a node)");
     assert!(message.contains(&expected), "{message}");
 }
 
-/// A rank so late that it tells on itself before the collector ever told it what is late.
-const TELLING: &str = "--nodes 2 --ranks-per-node 2 --step 500ms --duration 120s --noise 0.1% \
+/// A rank late enough to raise a self-verdict before the collector sends a policy.
+const WITH_VERDICTS: &str = "--nodes 2 --ranks-per-node 2 --step 500ms --duration 120s --noise 0.1% \
                        --fault host:rank=1,after=60s,severity=60%";
 
 #[test]
-fn verdicts_that_are_rejected_are_counted_and_say_so_in_the_error() {
+fn rejected_verdicts_are_counted_and_in_the_error() {
     let collector = Collector {
         logs: Logs::Rejects,
         ..Collector::default()
     };
-    let (summary, result) = run(&collector, TELLING);
+    let (summary, result) = run(&collector, WITH_VERDICTS);
     let verdicts = &summary.delivery.verdicts;
     assert!(verdicts.rejected > 0, "{verdicts:?}");
     assert_eq!(summary.points_lost(), 0);
     assert_eq!(summary.verdicts_lost(), verdicts.rejected);
     let message = result.unwrap_err().to_string();
     let expected = format!(
-        "{} verdicts are not safe there (not ours)",
+        "{} verdicts were lost or refused (not ours)",
         verdicts.rejected
     );
     assert!(message.contains(&expected), "{message}");
 }
 
 #[test]
-fn verdicts_that_the_collector_does_not_take_at_all_are_lost() {
+fn verdicts_that_the_collector_does_not_accept_are_lost() {
     let collector = Collector {
         logs: Logs::Unknown,
         ..Collector::default()
     };
-    let (summary, result) = run(&collector, TELLING);
+    let (summary, result) = run(&collector, WITH_VERDICTS);
     let dropped = summary.delivery.verdicts.dropped;
     assert!(dropped > 0 && summary.verdicts_lost() == dropped);
     let message = result.unwrap_err().to_string();

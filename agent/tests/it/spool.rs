@@ -1,4 +1,4 @@
-//! A live agent, its spool on a real disk, and a collector that comes and goes.
+//! Live sender with a spool on disk, and a collector that is unreachable at times.
 
 use std::fs;
 use std::io::{Write, stdin};
@@ -13,7 +13,7 @@ use fleet_agent_core::signal::{Block, CommId, Point, Value};
 use fleet_agent_export::delivery::Outbox;
 use fleet_agent_export::delivery::report::Report;
 use fleet_agent_export::otlp::{Link, Otlp, Security};
-use fleet_agent_export::sender::{Finish, Sender, Settings};
+use fleet_agent_export::sender::{Sender, Settings, ShutdownHandle};
 use fleet_agent_export::spool::Spool;
 use fleet_agent_export::vitals::Vitals;
 use fleet_proto::metric;
@@ -61,7 +61,7 @@ pub(crate) fn batch(number: u64) -> Batch {
             resource,
             points: vec![point],
         }],
-        own: None,
+        agent_counters: None,
     }
 }
 
@@ -78,27 +78,27 @@ pub(crate) async fn until(condition: impl Fn() -> bool + Send + Sync) {
         .expect("the condition is met");
 }
 
-/// An agent that has no patience.
-fn agent(endpoint: &str, instance: u64, dir: &Path) -> (Outbox, Finish, Sender<Otlp>) {
+/// Agent that spools at once.
+fn agent(endpoint: &str, instance: u64, dir: &Path) -> (Outbox, ShutdownHandle, Sender<Otlp>) {
     let link = Link::new(endpoint, &Security::default()).unwrap();
-    let otlp = Otlp::over(&link, instance, &Arc::default());
+    let otlp = Otlp::with_link(&link, instance, &Arc::default());
     let settings = Settings {
         queue_points: 10_000,
-        patience: Duration::ZERO,
+        spool_after: Duration::ZERO,
     };
     let spool = Spool::open(dir, LIMIT_BYTES).unwrap();
     Sender::new(otlp, settings, Some(spool))
 }
 
-/// Runs an agent whose source does `work`, and then ends it.
+/// Runs an agent whose source does `work`, then shuts it down.
 async fn run(
-    (mut outbox, finish, sender): (Outbox, Finish, Sender<Otlp>),
+    (mut outbox, shutdown, sender): (Outbox, ShutdownHandle, Sender<Otlp>),
     work: impl AsyncFnOnce(&mut Outbox, &Vitals),
 ) -> Report {
     let vitals = sender.vitals();
     let source = async move {
         work(&mut outbox, &vitals).await;
-        finish.within(Duration::ZERO);
+        shutdown.stop_within(Duration::ZERO);
     };
     tokio::join!(sender.run(), Box::pin(source)).0
 }
@@ -115,8 +115,8 @@ fn n_files(dir: &Path) -> usize {
     fs::read_dir(dir).map_or(0, Iterator::count)
 }
 
-/// The files that were written to their end.
-fn n_whole(dir: &Path) -> usize {
+/// Returns the number of complete files.
+fn n_complete(dir: &Path) -> usize {
     let names = fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -126,7 +126,7 @@ fn n_whole(dir: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_collector_that_was_away_gets_everything_once_and_in_order() {
+async fn a_collector_that_was_unreachable_gets_everything_once_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let reserved = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = reserved.local_addr().unwrap();
@@ -154,14 +154,14 @@ async fn a_collector_that_was_away_gets_everything_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn what_waited_on_disk_arrives_as_it_would_have_arrived_at_once() {
+async fn spooled_batches_are_delivered_unchanged() {
     let (dir, direct, late) = (
         tempfile::tempdir().unwrap(),
         Collector::default(),
         Collector::default(),
     );
-    let nobody = agent("127.0.0.1:1", 7, dir.path());
-    run(nobody, async |outbox, _: &Vitals| {
+    let unconnected = agent("127.0.0.1:1", 7, dir.path());
+    run(unconnected, async |outbox, _: &Vitals| {
         outbox.send(batch(1)).await;
     })
     .await;
@@ -186,13 +186,13 @@ async fn what_waited_on_disk_arrives_as_it_would_have_arrived_at_once() {
 #[test]
 #[ignore = "the process that the test below kills"]
 fn an_agent_that_spools_until_it_is_killed() {
-    let mut order = String::new();
-    stdin().read_line(&mut order).unwrap();
-    let (instance, dir) = order.trim().split_once(' ').unwrap();
+    let mut request = String::new();
+    stdin().read_line(&mut request).unwrap();
+    let (instance, dir) = request.trim().split_once(' ').unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let nobody = agent("127.0.0.1:1", instance.parse().unwrap(), Path::new(dir));
-        run(nobody, async |outbox, _: &Vitals| {
+        let unconnected = agent("127.0.0.1:1", instance.parse().unwrap(), Path::new(dir));
+        run(unconnected, async |outbox, _: &Vitals| {
             for number in 1..=5000 {
                 outbox.send(batch(number)).await;
             }
@@ -203,11 +203,11 @@ fn an_agent_that_spools_until_it_is_killed() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_at_any_instant_leaves_a_spool_that_the_next_one_sends() {
+async fn the_spool_of_an_agent_killed_at_any_moment_is_sent_by_the_next_one() {
     let dir = tempfile::tempdir().unwrap();
-    // So many files are there when it is killed; it writes on meanwhile.
+    // Number of files at the kill; the agent keeps writing meanwhile.
     for (instance, more) in [(1, 1), (2, 2), (3, 25), (4, 100)] {
-        let enough = n_whole(dir.path()) + more;
+        let enough = n_complete(dir.path()) + more;
         let mut victim = Command::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "--nocapture"])
             .arg("spool::an_agent_that_spools_until_it_is_killed")
@@ -215,10 +215,10 @@ async fn an_agent_that_is_killed_at_any_instant_leaves_a_spool_that_the_next_one
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let order = format!("{instance} {}\n", dir.path().display());
+        let request = format!("{instance} {}\n", dir.path().display());
         let mut to_victim = victim.stdin.take().unwrap();
-        to_victim.write_all(order.as_bytes()).unwrap();
-        until(|| n_whole(dir.path()) >= enough).await;
+        to_victim.write_all(request.as_bytes()).unwrap();
+        until(|| n_complete(dir.path()) >= enough).await;
         victim.kill().unwrap();
         victim.wait().unwrap();
     }
@@ -227,11 +227,11 @@ async fn an_agent_that_is_killed_at_any_instant_leaves_a_spool_that_the_next_one
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();
     let sent = run(agent(&endpoint, 5, dir.path()), async |_, vitals| {
-        // Of what was being written when an agent was killed nobody has counted anything yet.
+        // Files that were being written at a kill are not counted yet.
         until(|| vitals.read().spooled_batches == 0).await;
-        let reading = vitals.read();
-        assert_eq!(reading.sent.batches + reading.damaged_files, left);
-        assert!(reading.damaged_files <= 1, "{reading:?}");
+        let snapshot = vitals.read();
+        assert_eq!(snapshot.sent.batches + snapshot.damaged_files, left);
+        assert!(snapshot.damaged_files <= 1, "{snapshot:?}");
     });
     with_collector(&collector, listener, sent).await;
     let stored = collector.stored.lock().unwrap().clone();

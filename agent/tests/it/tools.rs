@@ -1,4 +1,4 @@
-//! `record` and `check` on the host that the tests run on, whatever it allows.
+//! `record` and `check` on the host that runs the tests.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -21,7 +21,7 @@ fn findings() -> (Option<i32>, Value) {
 }
 
 #[test]
-fn a_check_ends_with_0_exactly_where_the_agent_can_run() {
+fn check_ends_with_0_exactly_if_the_agent_can_run() {
     let (code, report) = findings();
     let expected = if report["can_run"] == true { 0 } else { 77 };
     assert_eq!(code, Some(expected), "{report}");
@@ -32,7 +32,7 @@ fn a_check_ends_with_0_exactly_where_the_agent_can_run() {
 }
 
 #[test]
-fn a_recording_that_is_there_is_left_alone() {
+fn an_existing_recording_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("job.jsonl");
     std::fs::write(&path, "precious").unwrap();
@@ -43,7 +43,7 @@ fn a_recording_that_is_there_is_left_alone() {
 }
 
 #[test]
-fn a_recording_of_nothing_ends_with_69_and_leaves_no_file() {
+fn an_empty_recording_ends_with_69_and_leaves_no_file() {
     let (_, report) = findings();
     if report["can_run"] != true {
         println!("skipped: BPF programs cannot be loaded here: {report}");
@@ -51,7 +51,7 @@ fn a_recording_of_nothing_ends_with_69_and_leaves_no_file() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("job.jsonl.gz");
-    // This process calls no library of a GPU.
+    // This process calls no GPU library.
     let own = std::process::id().to_string();
     let path = path.to_str().unwrap();
     let output = agent(&["record", path, "--pid", &own, "--duration", "10ms"]);

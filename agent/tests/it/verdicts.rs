@@ -1,4 +1,4 @@
-//! What a rank holds of itself, from the recording to the log record at a real collector.
+//! Self-verdicts, from the recording to the log record at a collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use crate::collect::{recording, run};
 use crate::collector::{Collector, Logs, deliver};
 
-/// Blocks so short that a rank has twenty of them before the fault begins.
+/// Blocks short enough for twenty of them per rank before the fault begins.
 const SHORT: [&str; 3] = ["--node-per-rank", "--block-ops", "16"];
 
 fn map(attributes: &[KeyValue]) -> BTreeMap<&str, Any> {
@@ -28,7 +28,7 @@ fn string(value: &str) -> Any {
     Any::StringValue(value.to_owned())
 }
 
-/// Every record with the rank that it is about, in the order of time.
+/// Returns every record with its rank, in order of time.
 fn records(collector: &Collector) -> Vec<(i64, LogRecord)> {
     let mut records = Vec::new();
     let stored = collector.stored_logs.lock().unwrap().clone();
@@ -62,7 +62,7 @@ fn number(record: &LogRecord, key: &str) -> f64 {
     }
 }
 
-/// What the collector of the recorded cohort would push, with the given quorum.
+/// Returns the policy that a collector would send for the recorded cohort, with the given quorum.
 fn policy(name: &str, quorum_met: bool) -> PolicySet {
     let replayed = run(&recording(name), &[]);
     let last = replayed.sent.last().unwrap();
@@ -93,7 +93,7 @@ fn raised_in(summary: &Summary, mode: Mode) -> u64 {
     tally.map_or(0, |tally| tally.raised)
 }
 
-/// A raised verdict by a policy has every attribute of the contract and no other.
+/// A raised verdict by a policy has exactly the attributes of the contract.
 fn assert_describes_itself(raised: &LogRecord) {
     let attributes = map(&raised.attributes);
     for (key, value) in [
@@ -121,7 +121,7 @@ fn assert_describes_itself(raised: &LogRecord) {
 }
 
 #[test]
-fn a_straggler_tells_of_itself_by_the_policy_of_its_cohort() {
+fn a_straggler_reports_itself_by_the_policy_of_its_cohort() {
     let collector = Collector {
         policy: Some(policy("host-sleep-rank2", true)),
         ..Collector::default()
@@ -166,7 +166,7 @@ fn a_straggler_tells_of_itself_by_the_policy_of_its_cohort() {
 }
 
 #[test]
-fn without_a_policy_a_rank_notices_by_its_own_past() {
+fn without_a_policy_a_rank_judges_itself_by_its_history() {
     for (name, culprit) in [("host-sleep-rank2", 2), ("mesh-host-sleep-rank3", 3)] {
         let (collector, summary, _) = deliver(Collector::default(), name, &SHORT);
         let records = records(&collector);
@@ -185,7 +185,7 @@ fn without_a_policy_a_rank_notices_by_its_own_past() {
 }
 
 #[test]
-fn a_rank_of_a_healthy_job_holds_nothing_of_itself() {
+fn ranks_of_a_healthy_job_raise_no_verdict() {
     for name in ["healthy", "gpu-extra-rank1", "nosync-host-sleep-rank0"] {
         let (collector, summary, _) = deliver(Collector::default(), name, &SHORT);
         assert!(records(&collector).is_empty(), "{name}");
@@ -200,7 +200,7 @@ fn a_rank_of_a_healthy_job_holds_nothing_of_itself() {
 }
 
 #[test]
-fn verdicts_that_were_not_taken_are_sent_again_under_the_same_number() {
+fn verdicts_are_retried_under_the_same_number() {
     let collector = Collector {
         logs: Logs::RefusesAtFirst,
         ..Collector::default()
@@ -216,13 +216,13 @@ fn verdicts_that_were_not_taken_are_sent_again_under_the_same_number() {
         attempts.chunks(2).all(|pair| pair[0] == pair[1]),
         "{attempts:?}"
     );
-    // Points and verdicts share one count, so that no two batches of an agent have the same number.
+    // Points and verdicts share one sequence, so no two batches of an agent have the same number.
     let points = collector.stored.lock().unwrap().clone();
     assert!(attempts.iter().all(|key| !points.contains_key(key)));
 }
 
 #[test]
-fn a_collector_that_cannot_take_verdicts_gets_its_points_as_ever() {
+fn a_collector_that_does_not_accept_verdicts_still_gets_all_points() {
     let (_, plain, _) = deliver(Collector::default(), "host-sleep-rank2", &SHORT);
     for logs in [Logs::Unknown, Logs::RefusesAlways] {
         let collector = Collector {
@@ -243,7 +243,7 @@ fn a_collector_that_cannot_take_verdicts_gets_its_points_as_ever() {
 }
 
 #[test]
-fn a_cohort_without_a_quorum_leaves_a_rank_to_its_own_past() {
+fn without_a_quorum_a_rank_does_not_use_the_policy() {
     let collector = Collector {
         policy: Some(policy("healthy", false)),
         ..Collector::default()

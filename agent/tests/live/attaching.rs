@@ -1,4 +1,4 @@
-//! What is seen of a job, whenever and however it got its libraries.
+//! Attaching to jobs, whenever and however they load their libraries.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,60 +11,51 @@ use fleet_agent_sources::watch::WatchSettings;
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, Observer, settings};
-use crate::job::assert_no_casualties;
+use crate::job::assert_no_failures;
 
 pub(crate) const TESTS: &[Test] = &[
     (
-        "a_job_that_starts_after_the_agent_is_seen_to_the_last_collective",
+        "a_job_that_starts_after_the_agent_is_traced_completely",
         after,
     ),
     (
-        "a_job_that_has_its_libraries_before_the_agent_is_seen_as_well",
+        "a_job_that_loaded_its_libraries_before_the_agent_is_traced",
         before,
     ),
-    (
-        "a_program_with_the_libraries_built_in_is_seen_as_well",
-        built_in,
-    ),
-    ("one_perf_event_per_function_sees_the_same", perf_events),
+    ("a_statically_linked_program_is_traced", built_in),
+    ("one_perf_event_per_function_traces_the_same", perf_events),
     ("ranks_are_those_of_the_launcher", ranks),
-    ("a_wait_that_lasts_is_told_before_it_ends", lasting),
+    ("a_long_wait_is_reported_before_it_ends", lasting),
     ("copies_and_launches_are_counted_once_each", counted),
     (
-        "a_split_communicator_is_called_the_same_by_its_members_and_differently_by_others",
+        "a_split_communicator_has_the_same_id_on_its_members_and_another_elsewhere",
         split,
     ),
     (
-        "what_rdma_devices_tell_a_rank_is_counted_in_the_version_of_the_library_that_it_uses",
+        "rdma_events_are_counted_in_the_library_version_that_the_rank_uses",
         rdma_events,
     ),
     (
-        "a_job_whose_library_is_changed_in_place_begins_anew_without_numbers",
+        "a_job_whose_library_is_changed_in_place_restarts_without_sequence_numbers",
         changed_in_place,
     ),
     (
-        "probes_come_and_go_under_a_running_job_and_no_rank_dies_of_it",
-        come_and_go,
+        "attaching_and_detaching_probes_does_not_affect_a_running_job",
+        attach_and_detach,
     ),
+    ("a_job_on_rccl_and_hip_is_traced_like_one_on_nccl", hip),
     (
-        "a_job_on_rccl_and_the_hip_runtime_is_seen_as_one_on_nccl_is",
-        hip,
-    ),
-    (
-        "a_function_that_a_probe_would_slow_down_is_left_alone_and_named",
+        "a_function_that_a_probe_would_slow_down_is_skipped_and_reported",
         refused,
     ),
+    ("a_replaced_library_is_probed_as_the_new_file", replaced),
     (
-        "a_library_that_is_replaced_is_watched_as_what_it_is_now",
-        replaced,
-    ),
-    (
-        "a_storm_of_processes_with_libraries_of_their_own_is_put_off_and_a_job_beside_it_is_seen",
+        "many_processes_with_separate_libraries_are_deferred_and_a_job_is_still_traced",
         storm,
     ),
 ];
 
-fn saw_all(linking: Linking, settings: &WatchSettings) {
+fn traces_all(linking: Linking, settings: &WatchSettings) {
     let gpu = Gpu::new();
     let mut observer = Observer::new(settings);
     let job = gpu.job(linking, 3, 40, &["ops=3", "step=1"]);
@@ -73,11 +64,11 @@ fn saw_all(linking: Linking, settings: &WatchSettings) {
 }
 
 fn after() {
-    saw_all(Linking::Dynamic, &settings());
+    traces_all(Linking::Dynamic, &settings());
 }
 
 fn built_in() {
-    saw_all(Linking::Static, &settings());
+    traces_all(Linking::Static, &settings());
 }
 
 fn hip() {
@@ -89,7 +80,7 @@ fn hip() {
     let is_wait =
         |event: &Event| matches!(event, Event::Call(call) if call.kind == CallKind::Synchronize);
     for pid in pids {
-        assert!(observer.of(pid).any(is_wait));
+        assert!(observer.events_of(pid).any(is_wait));
     }
     observer.assert_saw_all(&job.issued());
 }
@@ -99,7 +90,7 @@ fn perf_events() {
         mechanism: Some(Mechanism::PerfEvent),
         ..settings()
     };
-    saw_all(Linking::Dynamic, &perf);
+    traces_all(Linking::Dynamic, &perf);
 }
 
 fn before() {
@@ -125,7 +116,7 @@ fn ranks() {
     let pids = job.pids();
     observer.follow(&job);
     for (pid, rank) in pids.into_iter().zip(0..) {
-        let started = observer.of(pid).find_map(|event| match event {
+        let started = observer.events_of(pid).find_map(|event| match event {
             Event::Started(started) => Some(started.process),
             _ => None,
         });
@@ -144,7 +135,7 @@ fn lasting() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let begin = gpu.gate("begin");
-    // Rank 1 comes late to the first step, by far more than the agent's longest pause.
+    // Rank 1 is late to the first step, by far more than the agent's longest pause.
     let job = gpu.job(
         Linking::Dynamic,
         2,
@@ -158,13 +149,13 @@ fn lasting() {
         matches!(event, Event::Entered(half) if half.kind == CallKind::Synchronize)
             || matches!(event, Event::Returned(half) if half.kind == CallKind::Synchronize)
     };
-    let halves: Vec<&Event> = observer.of(pids[0]).filter(of_wait).collect();
+    let halves: Vec<&Event> = observer.events_of(pids[0]).filter(of_wait).collect();
     let [Event::Entered(entered), Event::Returned(returned), ..] = halves[..] else {
         panic!("{halves:?}");
     };
     assert_eq!((entered.ts_ns, entered.tid), (returned.ts_ns, returned.tid));
     let times: Vec<u64> = observer
-        .of(pids[0])
+        .events_of(pids[0])
         .filter(|event| !matches!(event, Event::Activity(_)))
         .map(Event::ts_ns)
         .collect();
@@ -179,7 +170,7 @@ fn counted() {
     observer.follow(&job);
     for pid in pids {
         let (mut launches, mut to_device) = (0, 0);
-        for event in observer.of(pid) {
+        for event in observer.events_of(pid) {
             if let Event::Activity(measured) = event {
                 launches += measured.activity.launches.unwrap_or(0);
                 to_device += measured
@@ -188,7 +179,8 @@ fn counted() {
                     .map_or(0, |bytes| bytes.to_device);
             }
         }
-        // The first copy comes before the first NCCL operation, but after the process has joined its communicator.
+        // The first copy precedes the first NCCL operation, but follows the join of the
+        // communicator.
         assert_eq!((launches, to_device), (150, 50 * 4096));
     }
 }
@@ -196,12 +188,12 @@ fn counted() {
 fn rdma_events() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
-    // A port has failed, says the device, five times.
+    // The device reports five port failures.
     let mut job = gpu.job(Linking::Dynamic, 1, 5, &["rdma=10"]);
     job.libraries = 3;
     let pids = job.pids();
     observer.follow(&job);
-    let errors = observer.of(pids[0]).filter_map(|event| match event {
+    let errors = observer.events_of(pids[0]).filter_map(|event| match event {
         Event::Activity(measured) => measured.activity.rdma_errors,
         _ => None,
     });
@@ -217,7 +209,7 @@ fn changed_in_place() {
     });
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(Linking::Dynamic, 1, 0, &["step=1", &end]);
-    job.go();
+    job.release();
     let pid = job.pids()[0];
     observer.until(|observer| observer.collectives(pid).len() > 20);
     let library = fs::File::options()
@@ -226,27 +218,27 @@ fn changed_in_place() {
         .unwrap();
     library.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     let is_over = |event: &Event| matches!(event, Event::Ended(_));
-    observer.until(|observer| observer.of(pid).any(is_over));
+    observer.until(|observer| observer.events_of(pid).any(is_over));
     observer.events.clear();
     observer.until(|observer| observer.collectives(pid).len() > 20);
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
-    // What it called meanwhile was not counted, so that no number can be right.
+    // Its calls in between were not counted, so no number can be right.
     let numbers = observer.collectives(pid).into_iter().map(|seen| seen.seq);
     assert!(numbers.into_iter().all(|seq| seq.is_none()));
 }
 
-fn come_and_go() {
+fn attach_and_detach() {
     let gpu = Gpu::new();
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(Linking::Dynamic, 2, 0, &["ops=50", "step=0", &end]);
-    job.go();
+    job.release();
     for _ in 0..5 {
         let mut observer = Observer::new(&settings());
         let before = observer.live.watched().len();
         observer.until(|observer| before + observer.events.len() > 0);
         observer.live.clear();
-        assert_no_casualties();
+        assert_no_failures();
     }
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
@@ -258,8 +250,8 @@ fn split() {
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(Linking::Dynamic, 4, 0, &["split", &end]);
     let pids = job.pids();
-    observer.let_go(&job);
-    // The parts' sizes are read from the memory of the ranks, which have to be there still.
+    observer.release(&job);
+    // The sizes of the parts are read from the memory of the ranks, which must still run.
     observer.until(|observer| pids.iter().all(|pid| observer.inits(*pid).len() == 2));
     fs::write(gpu.gate("end"), "").unwrap();
     observer.until_ended(&pids);
@@ -269,7 +261,7 @@ fn split() {
         .collect();
     assert_eq!((parts[0], parts[1]), (parts[2], parts[3]));
     assert_ne!(parts[0], parts[1]);
-    // Rank and size are in no argument of a split; they are read from the communicator itself.
+    // Rank and size are not arguments of a split; they are read from the communicator.
     let places: Vec<(u32, u32)> = pids
         .iter()
         .map(|pid| (observer.inits(*pid)[1].rank, observer.inits(*pid)[1].nranks))
@@ -280,7 +272,7 @@ fn split() {
 
 fn refused() {
     let gpu = Gpu::new();
-    // `xor %eax,%eax` in the place of the first instruction of one function.
+    // Replaces the first instruction of one function by `xor %eax,%eax`.
     let library = gpu.path().join("libnccl.so.2");
     let file = fs::File::options()
         .read(true)
@@ -340,7 +332,7 @@ fn storm() {
         .map(|copy| {
             let mut sleep = Command::new("sleep");
             let process = sleep.arg("1").env("LD_PRELOAD", copy).spawn();
-            observer.live.look();
+            observer.live.poll();
             process.unwrap()
         })
         .collect();
@@ -350,9 +342,9 @@ fn storm() {
     let of_storm = observer.live.watched().len() - before;
     assert!((30..90).contains(&of_storm), "{of_storm} files are probed");
     assert!(
-        observer.live.put_off() >= 110,
+        observer.live.deferred_files() >= 110,
         "{}",
-        observer.live.put_off()
+        observer.live.deferred_files()
     );
     for process in &mut storm {
         process.wait().unwrap();

@@ -1,4 +1,4 @@
-//! The whole way: probes, agent, OTLP, Echo, and the answer that names the slow rank.
+//! End to end: probes, agent, OTLP, Echo, and the query that names the slow rank.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, agent};
-use crate::job::assert_no_casualties;
+use crate::job::assert_no_failures;
 use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -23,21 +23,21 @@ pub(crate) const TESTS: &[Test] = &[
         slow_gpu_is_named_by_a_probe,
     ),
     (
-        "a_slow_gpu_is_named_by_echo_through_a_socket_where_no_probe_stands",
+        "a_slow_gpu_is_named_by_echo_through_a_socket_without_a_probe",
         slow_gpu_is_named_by_a_socket,
     ),
     (
-        "while_echo_is_away_points_wait_on_disk_and_none_is_lost_or_stored_twice",
+        "while_echo_is_unreachable_points_are_spooled_and_none_is_lost_or_stored_twice",
         away,
     ),
 ];
 
-/// The collector's program, which is built beside the agent's by `make test`.
+/// Echo's program, which `make test` builds beside the agent's.
 pub(crate) fn program() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_fleet-agent")).with_file_name("fleet-echo")
 }
 
-/// An Echo that runs.
+/// Running Echo.
 struct Echo {
     child: Child,
     otlp: String,
@@ -45,7 +45,7 @@ struct Echo {
 }
 
 impl Echo {
-    /// Starts it on the database in a folder, with these addresses for OTLP and questions.
+    /// Starts it on the database in a directory, with these addresses for OTLP and HTTP.
     fn start(folder: &Path, [otlp, http]: [&str; 2]) -> Self {
         let mut command = Command::new(program());
         command
@@ -65,11 +65,11 @@ impl Echo {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         while !line.contains("is ready") {
             line.clear();
-            assert!(said.read_line(&mut line).unwrap() > 0, "Echo ended");
+            assert!(output.read_line(&mut line).unwrap() > 0, "Echo ended");
         }
         let address = |name: &str| {
             let mut words = line.split_whitespace();
@@ -82,11 +82,11 @@ impl Echo {
         Self { child, otlp, http }
     }
 
-    /// The first outliers that it names.
-    fn until_named(&self) -> Vec<Value> {
+    /// Waits for outliers and returns them.
+    fn wait_for_outliers(&self) -> Vec<Value> {
         loop {
-            assert_no_casualties();
-            let answer = self.ask(
+            assert_no_failures();
+            let answer = self.call_tool(
                 "fleet.cluster.find_outlier_nodes",
                 &json!({"cluster": "live"}),
             );
@@ -97,8 +97,8 @@ impl Echo {
         }
     }
 
-    /// What an agent told of itself by this metric.
-    fn told(&self, metric: &str) -> Vec<i64> {
+    /// Returns the agent's own metric as stored by Echo.
+    fn agent_metric(&self, metric: &str) -> Vec<i64> {
         let events = self.events(metric);
         events
             .iter()
@@ -106,7 +106,7 @@ impl Echo {
             .collect()
     }
 
-    /// Rank, first and last operation of each block.
+    /// Returns rank, first and last operation of each block.
     fn blocks(&self) -> Vec<(u64, u64, u64)> {
         let number = |event: &Value, key: &str| event[key].as_u64().unwrap();
         let block = |event: &Value| {
@@ -123,14 +123,16 @@ impl Echo {
     }
 
     fn events(&self, metric: &str) -> Vec<Value> {
-        let question = json!({"cluster": "live", "metric": metric, "limit": 1000});
-        let answer = self.ask("fleet.cluster.event_history", &question).unwrap();
+        let arguments = json!({"cluster": "live", "metric": metric, "limit": 1000});
+        let answer = self
+            .call_tool("fleet.cluster.event_history", &arguments)
+            .unwrap();
         answer["events"].as_array().unwrap().clone()
     }
 
-    /// Asks a tool; none while the cluster is not known.
-    fn ask(&self, tool: &str, question: &Value) -> Option<Value> {
-        let body = question.to_string();
+    /// Calls a tool; none while the cluster is unknown.
+    fn call_tool(&self, tool: &str, arguments: &Value) -> Option<Value> {
+        let body = arguments.to_string();
         let mut stream = TcpStream::connect(&self.http).unwrap();
         write!(
             stream,
@@ -140,14 +142,14 @@ impl Echo {
             body.len()
         )
         .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         if head.starts_with("HTTP/1.1 404") {
             return None;
         }
-        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
-        Some(serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")))
+        assert!(head.starts_with("HTTP/1.1 200"), "{response}");
+        Some(serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {response}")))
     }
 }
 
@@ -162,7 +164,8 @@ fn slow_rank_is_named() {
     let gpu = Gpu::new();
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let mut running = reporting(&echo, &["--pin=none"]);
-    // It runs until it has been found out. Its GPU has little to do, so that the slow rank never waits for it.
+    // It runs until the slow rank is found. Its GPU has little work, so the slow rank never waits
+    // for it.
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(
         Linking::Dynamic,
@@ -171,14 +174,14 @@ fn slow_rank_is_named() {
         &["step=4", "compute=50", "slow=2:8:300:1000000000", &end],
     );
     running.follow(&gpu, &job);
-    let named = echo.until_named();
+    let named = echo.wait_for_outliers();
     assert_eq!(named.len(), 1, "{named:?}");
     let place = ["node_id", "rank", "role", "source"].map(|key| named[0][key].clone());
     let expected = [json!("node-7"), json!(2), json!("culprit"), json!("host")];
     assert_eq!(place, expected, "{named:?}");
 
-    // What the agent lost is told to Echo, too, and here that is nothing.
-    let lost = echo.told("fleet.agent.events_lost");
+    // The agent's losses are reported to Echo, and there are none.
+    let lost = echo.agent_metric("fleet.agent.events_lost");
     assert!(
         !lost.is_empty() && lost.iter().all(|count| *count == 0),
         "{lost:?}"
@@ -196,7 +199,7 @@ fn slow_gpu_is_named_by_a_probe() {
 
 fn slow_gpu_is_named_by_a_socket() {
     let gpu = Gpu::new();
-    // A name that no agent looks for.
+    // A name that agents do not look for.
     let plugin = gpu.plugin("libother.so");
     let socket = gpu.gate("nccl.sock");
     let flag = format!("--nccl-socket={}", socket.display());
@@ -207,7 +210,7 @@ fn slow_gpu_is_named_by_a_socket() {
     slow_gpu_is_named(&gpu, &environment, &["--pin=none", &flag]);
 }
 
-/// The GPU of rank 2 has more to do than its peers', and no host has to wait any longer than the others.
+/// The GPU of rank 2 has more work than its peers', and no host waits longer than the others.
 fn slow_gpu_is_named(gpu: &Gpu, environment: &[(&str, PathBuf)], flags: &[&str]) {
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let mut running = reporting(&echo, flags);
@@ -215,12 +218,12 @@ fn slow_gpu_is_named(gpu: &Gpu, environment: &[(&str, PathBuf)], flags: &[&str])
     let options = ["step=4", "compute=50", "gpu=2:8:300:1000000000", &end];
     let job = gpu.job_in(environment, Linking::Dynamic, (4, 0), &options);
     running.follow(gpu, &job);
-    let named = echo.until_named();
+    let named = echo.wait_for_outliers();
     assert_eq!(named.len(), 1, "{named:?}");
     let place = ["rank", "role", "source"].map(|key| named[0][key].clone());
     let expected = [json!(2), json!("culprit"), json!("device")];
     assert_eq!(place, expected, "{named:?}");
-    // Where this machine is busy its hosts are late as well, and the GPU is not all of it.
+    // On a busy machine the hosts are late as well, and the GPU is not the only cause.
     let class = named[0]["class"].as_str().unwrap();
     assert!(["device", "mixed"].contains(&class), "{named:?}");
     fs::write(gpu.gate("end"), "").unwrap();
@@ -236,19 +239,19 @@ fn away() {
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(Linking::Dynamic, 2, 0, &["step=4", &end]);
     running.follow(&gpu, &job);
-    running.until_metric("fleet_agent_points_sent_total", |sent| sent > 50);
+    running.wait_for_metric("fleet_agent_points_sent_total", |sent| sent > 50);
     let addresses = [echo.otlp.clone(), echo.http.clone()];
     drop(echo);
-    running.until_metric("fleet_agent_spool_bytes", |bytes| bytes > 3 * 4096);
+    running.wait_for_metric("fleet_agent_spool_bytes", |bytes| bytes > 3 * 4096);
     let echo = Echo::start(gpu.path(), addresses.each_ref().map(String::as_str));
-    running.until_metric("fleet_agent_spool_bytes", |bytes| bytes == 0);
+    running.wait_for_metric("fleet_agent_spool_bytes", |bytes| bytes == 0);
     fs::write(gpu.gate("end"), "").unwrap();
     let issued = job.issued();
-    running.until_says("a rank ended");
-    running.until_says("a rank ended");
+    running.wait_for_log("a rank ended");
+    running.wait_for_log("a rank ended");
     assert_eq!(running.metric("fleet_agent_points_dropped_total"), 0);
     running.stop();
-    // Every block of every rank is there, once: each begins where the one before has ended.
+    // Every block of every rank is stored once: each begins where the previous one ended.
     let mut blocks = echo.blocks();
     blocks.sort_unstable();
     let gaps: Vec<_> = blocks
@@ -264,7 +267,7 @@ fn away() {
     assert_eq!(last, issued.into_values().max());
 }
 
-/// An agent that reports to Echo as `node-7` of the cluster `live`.
+/// Starts an agent that reports to Echo as `node-7` of the cluster `live`.
 fn reporting(echo: &Echo, flags: &[&str]) -> Running {
     let mut all = vec!["--node=node-7"];
     all.extend_from_slice(flags);

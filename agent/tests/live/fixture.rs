@@ -1,4 +1,4 @@
-//! Jobs on the stand-ins for NCCL and CUDA, and a watch beside them.
+//! Jobs on the stand-ins for NCCL and CUDA, and a watch.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,18 +8,19 @@ use std::process::Command;
 use fleet_agent_core::event::{CallKind, CommInit, Event, Operation};
 use fleet_agent_sources::live::{Live, Stop};
 use fleet_agent_sources::process::Processes;
-use fleet_agent_sources::watch::{RESCAN, Wants, Watch, WatchSettings};
+use fleet_agent_sources::watch::{CountOptions, RESCAN, Watch, WatchSettings};
 use tempfile::TempDir;
 
-use crate::job::{Job, assert_no_casualties};
+use crate::job::{Job, assert_no_failures};
 use crate::stand_ins;
 pub(crate) use crate::stand_ins::Linking;
 
-/// Compiled stand-ins in a folder of their own, with their own inodes: probes of one test do not see those of another.
+/// Compiled stand-ins in a separate directory, with their own inodes: probes of one test do not
+/// affect another.
 #[derive(Debug)]
 pub(crate) struct Gpu {
     pub(crate) dir: TempDir,
-    /// Probes are felt by the whole host, so one test at a time.
+    /// Probes affect the whole host, so tests run one at a time.
     _alone: File,
 }
 
@@ -36,7 +37,7 @@ impl Gpu {
         self.dir.path()
     }
 
-    /// The NCCL profiler plugin, copied here under a name.
+    /// Copies the NCCL profiler plugin here under a name.
     pub(crate) fn plugin(&self, name: &str) -> PathBuf {
         let built = Path::new(env!("CARGO_BIN_EXE_fleet-agent"))
             .with_file_name("deps")
@@ -46,17 +47,18 @@ impl Gpu {
         copy
     }
 
-    /// A file that a job waits for, not there yet.
+    /// Returns the path of a file that a job waits for; it does not exist yet.
     pub(crate) fn gate(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    /// Starts the ranks of a job in this folder. They join their communicators when the gate `go` is open.
+    /// Starts the ranks of a job in this directory. They join their communicators when the gate
+    /// `go` opens.
     pub(crate) fn job(&self, linking: Linking, ranks: u32, steps: u32, options: &[&str]) -> Job {
         self.job_in(&[], linking, (ranks, steps), options)
     }
 
-    /// The same with these variables in its environment.
+    /// Like `job`, with additional environment variables.
     pub(crate) fn job_in(
         &self,
         environment: &[(&str, PathBuf)],
@@ -64,7 +66,7 @@ impl Gpu {
         (ranks, steps): (u32, u32),
         options: &[&str],
     ) -> Job {
-        // A job before this one may have left it open.
+        // An earlier job can have left it open.
         let _was_closed = fs::remove_file(self.gate("go"));
         let command = |rank: u32| {
             let mut command = Command::new(self.path().join(linking.program()));
@@ -99,10 +101,10 @@ impl Gpu {
     }
 }
 
-/// What is watched in tests: nothing stays behind, and every wait is told.
+/// Settings of the watch in tests: no pinned probes, and every wait is reported.
 pub(crate) fn settings() -> WatchSettings {
     WatchSettings {
-        wants: Wants {
+        count_options: CountOptions {
             copies: true,
             launches: true,
         },
@@ -115,7 +117,7 @@ pub(crate) fn settings() -> WatchSettings {
     }
 }
 
-/// A live source that collects what it yields.
+/// Live source that collects its events.
 #[derive(Debug)]
 pub(crate) struct Observer {
     pub(crate) live: Live,
@@ -125,32 +127,32 @@ pub(crate) struct Observer {
 impl Observer {
     pub(crate) fn new(settings: &WatchSettings) -> Self {
         let watch = Watch::start(settings).unwrap();
-        let live = Live::new(watch, Processes::below("/proc"), Stop::default());
+        let live = Live::new(watch, Processes::new("/proc"), Stop::default());
         Self {
             live,
             events: Vec::new(),
         }
     }
 
-    /// Looks on until `is_enough`; a test that never has enough is ended by the runner.
+    /// Polls until `is_enough`; the runner ends a test that never gets there.
     pub(crate) fn until(&mut self, mut is_enough: impl FnMut(&Self) -> bool) {
         while !is_enough(self) {
-            assert_no_casualties();
-            self.live.look();
-            while let Some(event) = self.live.pending() {
+            assert_no_failures();
+            self.live.poll();
+            while let Some(event) = self.live.next_pending() {
                 self.events.push(event);
             }
         }
     }
 
-    /// Lets a job join its communicators once it is watched, and looks on until it was seen to end.
+    /// Releases a job once it is probed, and polls until it has ended.
     pub(crate) fn follow(&mut self, job: &Job) {
-        self.let_go(job);
+        self.release(job);
         self.until_ended(&job.pids());
     }
 
-    /// Lets a job join its communicators once it is watched.
-    pub(crate) fn let_go(&mut self, job: &Job) {
+    /// Releases a job once it is probed.
+    pub(crate) fn release(&mut self, job: &Job) {
         let pids = job.pids();
         self.until(|observer| {
             let watched = observer.live.watched();
@@ -162,30 +164,30 @@ impl Observer {
             };
             pids.iter().all(|pid| libraries(pid) >= job.libraries)
         });
-        job.go();
+        job.release();
     }
 
-    /// Looks on until all these processes were seen to end.
+    /// Polls until all these processes have ended.
     pub(crate) fn until_ended(&mut self, pids: &[u32]) {
         self.until(|observer| {
             let is_over = |pid: &u32| {
                 observer
-                    .of(*pid)
+                    .events_of(*pid)
                     .any(|event| matches!(event, Event::Ended(_)))
             };
             pids.iter().all(is_over)
         });
     }
 
-    pub(crate) fn of(&self, pid: u32) -> impl Iterator<Item = &Event> {
+    pub(crate) fn events_of(&self, pid: u32) -> impl Iterator<Item = &Event> {
         self.events
             .iter()
             .filter(move |event| event.pid() == Some(pid))
     }
 
-    /// Collectives of a process, in order.
+    /// Returns the collectives of a process, in order.
     pub(crate) fn collectives(&self, pid: u32) -> Vec<Operation> {
-        let operations = self.of(pid).filter_map(|event| match event {
+        let operations = self.events_of(pid).filter_map(|event| match event {
             Event::Call(call) => Some(call.kind),
             Event::Entered(entered) => Some(entered.kind),
             _ => None,
@@ -197,9 +199,9 @@ impl Observer {
         operations.collect()
     }
 
-    /// Communicators that a process joined.
+    /// Returns the communicators that a process joined.
     pub(crate) fn inits(&self, pid: u32) -> Vec<CommInit> {
-        let calls = self.of(pid).filter_map(|event| match event {
+        let calls = self.events_of(pid).filter_map(|event| match event {
             Event::Call(call) | Event::Returned(call) => Some(call.kind),
             _ => None,
         });
@@ -210,7 +212,8 @@ impl Observer {
         inits.collect()
     }
 
-    /// That every collective of a job was seen, once and in order, on communicators that all its ranks call the same.
+    /// Asserts that every collective of a job was traced, once and in order, on communicators with
+    /// the same id on all ranks.
     #[track_caller]
     pub(crate) fn assert_saw_all(&self, issued: &BTreeMap<u32, u64>) {
         let mut ids = Vec::new();
@@ -238,7 +241,7 @@ impl Observer {
     }
 }
 
-/// The agent as a process.
+/// Command of the agent.
 pub(crate) fn agent() -> Command {
     Command::new(env!("CARGO_BIN_EXE_fleet-agent"))
 }

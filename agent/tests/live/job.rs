@@ -1,4 +1,4 @@
-//! The ranks of a job, and how they end.
+//! Ranks of a job, and their exit status.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,17 +12,17 @@ use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What is known of ranks that did not end well, in this process.
-static CASUALTIES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Failures of ranks in this process.
+static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Whoever waits for something that ranks do asks this, too: without one of them it may never come.
+/// Panics if a rank has failed. Called by every wait for a rank, which would otherwise not end.
 #[track_caller]
-pub(crate) fn assert_no_casualties() {
-    let casualties = CASUALTIES.lock().unwrap().clone();
-    assert!(casualties.is_empty(), "{casualties:?}");
+pub(crate) fn assert_no_failures() {
+    let failures = FAILURES.lock().unwrap().clone();
+    assert!(failures.is_empty(), "{failures:?}");
 }
 
-/// A process, waited for from its start.
+/// Process, waited for from its start.
 #[derive(Debug)]
 struct Rank {
     pid: u32,
@@ -50,39 +50,39 @@ impl Rank {
     }
 }
 
-/// All that a rank says; if it ends otherwise than well while anybody counts on it, it is a casualty.
+/// Returns a rank's output; if it fails before the job is dropped, the failure is recorded.
 fn wait(mut child: Child, is_over: &AtomicBool) -> String {
-    let (mut said, mut complaint) = (String::new(), String::new());
+    let (mut output, mut errors) = (String::new(), String::new());
     child
         .stdout
         .take()
         .unwrap()
-        .read_to_string(&mut said)
+        .read_to_string(&mut output)
         .unwrap();
     child
         .stderr
         .take()
         .unwrap()
-        .read_to_string(&mut complaint)
+        .read_to_string(&mut errors)
         .unwrap();
     let status = child.wait().unwrap();
     if !status.success() && !is_over.load(Ordering::Relaxed) {
         let pid = child.id();
-        CASUALTIES
+        FAILURES
             .lock()
             .unwrap()
-            .push(format!("process {pid}: {status}: {complaint}"));
+            .push(format!("process {pid}: {status}: {errors}"));
     }
-    said
+    output
 }
 
-/// Ranks that run.
+/// Running ranks.
 #[derive(Debug)]
 pub(crate) struct Job {
     ranks: Vec<Rank>,
-    /// What the ranks wait for before they join their communicators.
+    /// File that the ranks wait for before they join their communicators.
     pub(crate) gate: PathBuf,
-    /// Files of each rank that have functions of interest.
+    /// Number of probed files per rank.
     pub(crate) libraries: usize,
 }
 
@@ -97,7 +97,7 @@ impl Job {
     }
 
     /// Opens the gate.
-    pub(crate) fn go(&self) {
+    pub(crate) fn release(&self) {
         fs::write(&self.gate, "").unwrap();
     }
 
@@ -105,12 +105,12 @@ impl Job {
         self.ranks.iter().map(|rank| rank.pid).collect()
     }
 
-    /// Waits for the end; collectives that each rank says it has issued, by process.
+    /// Waits for the end; returns the collectives that each rank issued, by process.
     pub(crate) fn issued(mut self) -> BTreeMap<u32, u64> {
         let mut issued = BTreeMap::new();
         for rank in self.ranks.drain(..) {
             let line = rank.ending.join().unwrap();
-            assert_no_casualties();
+            assert_no_failures();
             let collectives = line
                 .split_whitespace()
                 .nth(2)
@@ -125,13 +125,13 @@ impl Drop for Job {
     fn drop(&mut self) {
         for rank in self.ranks.drain(..) {
             rank.is_over.store(true, Ordering::Relaxed);
-            // Only one that a failed test leaves behind is still there.
+            // Only a rank left by a failed test still runs.
             if !rank.ending.is_finished()
                 && let Some(pid) = i32::try_from(rank.pid).ok().and_then(Pid::from_raw)
             {
                 let _ended = kill_process(pid, Signal::KILL);
             }
-            let _said = rank.ending.join();
+            let _output = rank.ending.join();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs that had made their communicators before the agent came.
+//! Jobs that created their communicators before the agent started.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,15 +12,15 @@ use fleet_proto::metric;
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, Observer, settings};
-use crate::job::{Job, assert_no_casualties};
+use crate::job::{Job, assert_no_failures};
 
 pub(crate) const TESTS: &[Test] = &[
     (
-        "an_agent_that_comes_late_numbers_operations_as_nccl_counts_them_in_memory",
+        "a_late_agent_numbers_operations_as_nccl_does_in_memory",
         by_memory,
     ),
     (
-        "an_agent_that_comes_late_numbers_operations_as_the_plugin_counts_them",
+        "a_late_agent_numbers_operations_as_the_plugin_does",
         by_plugin,
     ),
 ];
@@ -33,7 +33,7 @@ fn by_memory() {
     let job = gpu.job(Linking::Dynamic, 2, 1, &options(&gpu));
     let is_read = |event: &Event| matches!(event, Event::CommState(_));
     let is_enough = |observer: &Observer, pid: u32| {
-        let read = observer.of(pid).filter(|event| is_read(event));
+        let read = observer.events_of(pid).filter(|event| is_read(event));
         read.count() >= 20
     };
     follow_late(&gpu, job, |_| true, is_enough);
@@ -45,21 +45,22 @@ fn by_plugin() {
     let environment = [("NCCL_PROFILER_PLUGIN", plugin)];
     let job = gpu.job_in(&environment, Linking::Dynamic, (2, 1), &options(&gpu));
     let is_enough = |observer: &Observer, pid: u32| {
-        let ran = |event: &&Event| matches!(event, Event::Ran(_));
-        observer.of(pid).filter(ran).count() >= 40
+        let ran = |event: &&Event| matches!(event, Event::GpuOperation(_));
+        observer.events_of(pid).filter(ran).count() >= 40
     };
-    // Only what the plugin reports is to count here.
+    // Use only the records of the plugin.
     let is_of_use = |event: &Event| !matches!(event, Event::CommState(_));
     follow_late(&gpu, job, is_of_use, is_enough);
 }
 
-/// Steps of a millisecond until the file `end` is there.
+/// Steps of a millisecond until the file `end` exists.
 fn options(gpu: &Gpu) -> [&'static str; 3] {
     let end = format!("end={}", gpu.gate("end").display());
     ["step=1", "compute=1000", end.leak()]
 }
 
-/// Watches a job that has issued operations already, until an observer has seen enough of it and 200 operations more.
+/// Watches a job that has issued operations already, until an observer has enough events of it and
+/// 200 operations more.
 #[track_caller]
 fn follow_late(
     gpu: &Gpu,
@@ -67,11 +68,11 @@ fn follow_late(
     is_of_use: fn(&Event) -> bool,
     is_enough: impl Fn(&Observer, u32) -> bool,
 ) {
-    job.go();
+    job.release();
     let has_begun =
         |counts: &[u64]| matches!(counts, [2, first, second, ..] if *first > 20 && *second > 20);
     while !has_begun(&shared_counts(gpu.path())) {
-        assert_no_casualties();
+        assert_no_failures();
         std::thread::yield_now();
     }
     let mut observer = Observer::new(&settings());
@@ -82,10 +83,11 @@ fn follow_late(
     fs::write(gpu.gate("end"), "").unwrap();
     observer.until_ended(&pids);
     let inits = pids.iter().map(|pid| observer.inits(*pid).len());
-    assert_eq!(inits.sum::<usize>(), 0, "the agent did not come late");
+    assert_eq!(inits.sum::<usize>(), 0, "the agent was not late");
     let issued = job.issued();
     let blocks = blocks(&observer.events, is_of_use);
-    // The agent comes to one rank some operations before the other: their first blocks begin where it came.
+    // The agent attaches to one rank some operations before the other: their first blocks begin
+    // there.
     let begin_of = |rank| blocks.iter().find(|(_, ranks)| ranks.contains(&rank));
     let begins = [0, 1].map(|rank| begin_of(rank).unwrap().0.1);
     let shared = blocks
@@ -103,7 +105,8 @@ fn follow_late(
     assert_eq!(comms.len(), 1, "{comms:?}");
 }
 
-/// What the ranks of the one communicator in a folder have written: how many joined, and how many operations each has issued.
+/// Returns the counts that the ranks of the one communicator in a directory have written: ranks
+/// joined, and operations issued per rank.
 fn shared_counts(folder: &Path) -> Vec<u64> {
     let mut files = fs::read_dir(folder)
         .unwrap()
@@ -118,7 +121,7 @@ fn shared_counts(folder: &Path) -> Vec<u64> {
     counts.iter().copied().map(u64::from_ne_bytes).collect()
 }
 
-/// What a host makes of events.
+/// Returns the blocks that a host forms from events.
 fn blocks(events: &[Event], is_of_use: fn(&Event) -> bool) -> Blocks {
     let identity = Identity {
         cluster: "lab".to_owned(),
@@ -137,7 +140,7 @@ fn blocks(events: &[Event], is_of_use: fn(&Event) -> bool) -> Blocks {
     let mut host = Host::new(identity, u64::MAX);
     host.trace(&[], clock, rule);
     let events = events.iter().filter(|event| is_of_use(event));
-    let mut batches: Vec<Batch> = events.filter_map(|event| host.event(event)).collect();
+    let mut batches: Vec<Batch> = events.filter_map(|event| host.on_event(event)).collect();
     batches.extend(host.finish(Ending::Complete).0);
     let mut blocks = Blocks::new();
     for resource in batches.iter().flat_map(|batch| &batch.resources) {

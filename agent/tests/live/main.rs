@@ -1,10 +1,11 @@
-//! The agent against real probes on real libraries. Where the kernel does not allow them, every test here counts as ignored.
+//! Tests of the agent with real probes on real libraries. Where the kernel does not allow them,
+//! every test is ignored.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stderr,
-    reason = "all of this is tests, which clippy does not see under a runner of its own"
+    reason = "all of this is tests, which clippy does not detect with a custom runner"
 )]
 
 mod attaching;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let forbidden = Watch::start(&fixture::settings()).err();
     if let Some(error) = &forbidden {
-        eprintln!("ignored, since nothing can be probed here: {error}");
+        eprintln!("ignored: probes cannot be attached here: {error}");
     }
     let tests = [
         attaching::TESTS,
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     let has_echo = echo::program().exists();
     if !has_echo {
         eprintln!(
-            "a test with Echo is ignored, since its program is not built: cargo build --workspace --bins"
+            "ignored: tests with Echo, whose program is not built (cargo build --workspace --bins)"
         );
     }
     let trials = tests.into_iter().map(|(name, test)| {
@@ -53,5 +54,5 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
-/// A test and its name.
+/// Test with its name.
 type Test = (&'static str, fn());

@@ -1,4 +1,4 @@
-//! Jobs in other roots, other mounts, and under other names.
+//! Jobs in other roots and mounts, and with hostile environments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use crate::Test;
 use crate::fixture::{Gpu, Linking, Observer, settings};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_job_in_a_chroot_is_seen", chroot),
+    ("a_job_in_a_chroot_is_traced", chroot),
     (
         "libraries_of_one_image_layer_are_probed_once_however_many_containers_share_it",
         overlay,
     ),
     ("a_thousand_short_processes_leave_nothing_behind", churn),
-    ("hostile_environments_are_cut_and_cleaned", hostile),
+    ("hostile_environments_are_truncated_and_sanitized", hostile),
 ];
 
-/// Copies a program's own libraries, as a container image has them.
+/// Copies a program's libraries, as in a container image.
 fn furnish(root: &Path, program: &Path) {
     let listed = Command::new("ldd").arg(program).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
@@ -33,7 +33,7 @@ fn furnish(root: &Path, program: &Path) {
     }
 }
 
-/// A rank in another root, with its libraries in `/gpu` there.
+/// Command of a rank in another root, with its libraries in `/gpu` there.
 fn rank_in(gpu: &Gpu, root: &Path, (rank, world_size): (u32, u32)) -> Command {
     let mut command = Command::new("chroot");
     command
@@ -56,7 +56,7 @@ fn install(gpu: &Gpu, root: &Path) {
     furnish(root, &gpu.path().join("rank"));
 }
 
-/// The folder where ranks meet, as it is called inside of a root.
+/// Directory in which ranks meet, as seen from inside a root.
 fn meeting_place(gpu: &Gpu, root: &Path) -> PathBuf {
     root.join(gpu.path().strip_prefix("/").unwrap())
 }
@@ -74,7 +74,7 @@ fn chroot() {
     observer.assert_saw_all(&job.issued());
 }
 
-/// A mounted overlay, taken down at the end.
+/// Mounted overlay, unmounted on drop.
 struct Overlay(PathBuf);
 
 impl Overlay {
@@ -108,7 +108,7 @@ fn overlay() {
     let gpu = Gpu::new();
     let layer = gpu.path().join("layer");
     install(&gpu, &layer);
-    // An overlay cannot have its layers below one another, nor in another overlay.
+    // The layers of an overlay cannot be nested, nor lie in another overlay.
     let elsewhere = tempfile::tempdir_in("/var/tmp").unwrap();
     let containers = ["a", "b"].map(|name| Overlay::mount(&elsewhere.path().join(name), &layer));
     let mut observer = Observer::new(&settings());
@@ -118,7 +118,7 @@ fn overlay() {
         fs::create_dir_all(meeting_place(&gpu, root)).unwrap();
         let command = rank_in(&gpu, root, (0, 1));
         let mut job = gpu.start(std::iter::once((0, command)), 1);
-        // Both meet nobody, so that each may end on its own.
+        // Each is alone in its job, so each can end independently.
         job.gate = meeting_place(&gpu, root).join("go");
         pids.extend(job.pids());
         observer.follow(&job);
@@ -134,7 +134,7 @@ fn overlay() {
         "{probed:?}"
     );
     for pid in pids {
-        let launches = observer.of(pid).filter_map(|event| match event {
+        let launches = observer.events_of(pid).filter_map(|event| match event {
             Event::Activity(measured) => measured.activity.launches,
             _ => None,
         });
@@ -150,13 +150,13 @@ fn churn() {
     let first = gpu.job(Linking::Dynamic, 1, 1, &[]);
     observer.follow(&first);
     for round in 2..22 {
-        // Gone before anybody can read its environment: its communicator says which rank it was.
+        // It ends before its environment can be read: its communicator identifies its rank.
         let job = format!("job={round}");
         let short: Vec<_> = (0..50)
             .map(|_| Command::new("true").spawn().unwrap())
             .collect();
         let ranks = gpu.job(Linking::Dynamic, 2, 1, &[&job, "step=0"]);
-        ranks.go();
+        ranks.release();
         observer.until_ended(&ranks.pids());
         observer.assert_saw_all(&ranks.issued());
         for mut child in short {
@@ -185,11 +185,11 @@ fn hostile() {
     let pids = job.pids();
     observer.follow(&job);
     for pid in pids {
-        let told = observer.of(pid).find_map(|event| match event {
+        let reported = observer.events_of(pid).find_map(|event| match event {
             Event::Started(started) => started.labels.job.clone(),
             _ => None,
         });
-        let job = told.unwrap();
+        let job = reported.unwrap();
         assert!(job.len() <= 128 && !job.contains('\u{1b}'), "{job:?}");
     }
     observer.assert_saw_all(&job.issued());

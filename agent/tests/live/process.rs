@@ -1,4 +1,4 @@
-//! The agent as a process: killed, stopped, without rights, without BTF.
+//! Agent process: killed, stopped, without privileges, without BTF.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,35 +15,35 @@ use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
     (
-        "an_agent_that_is_killed_is_gone_on_from_where_it_was",
+        "the_next_agent_continues_where_a_killed_one_stopped",
         killed,
     ),
     (
-        "ranks_that_ended_while_no_agent_was_there_end_for_the_next_one",
+        "the_next_agent_reports_ranks_that_ended_without_an_agent",
         died_meanwhile,
     ),
-    ("the_kernels_evidence_goes_on_under_the_next_agent", goes_on),
+    ("kernel_evidence_continues_under_the_next_agent", goes_on),
+    ("partly_pinned_probes_are_not_reused", half_pinned),
     (
-        "an_agent_that_was_killed_while_it_set_probes_is_not_gone_on_from",
-        half_pinned,
-    ),
-    (
-        "events_that_the_ring_has_no_room_for_are_counted_and_their_blocks_left_out",
+        "events_that_do_not_fit_in_the_ring_are_counted_and_their_blocks_left_out",
         overflow,
     ),
     ("five_capabilities_are_enough", capabilities),
-    ("without_rights_one_line_says_which_are_missing", no_rights),
     (
-        "without_btf_the_agent_does_without_the_kernels_evidence_and_says_so",
+        "without_privileges_one_line_names_the_missing_capabilities",
+        no_rights,
+    ),
+    (
+        "without_btf_the_agent_runs_without_kernel_evidence_and_logs_it",
         no_btf,
     ),
     ("a_second_agent_of_the_host_is_refused", second),
 ];
 
-/// The rights that an agent needs where the kernel has `uprobe_multi`.
+/// Capabilities that an agent needs if the kernel has `uprobe_multi`.
 const CAPABILITIES: &str = "+bpf,+perfmon,+sys_ptrace,+dac_read_search,+checkpoint_restore";
 
-/// A folder for pins in a BPF file system of its own.
+/// Pin directory in a separate BPF file system.
 struct Pins(PathBuf);
 
 impl Pins {
@@ -80,44 +80,44 @@ fn killed() {
     let gate = format!("end={}", end.display());
     let job = gpu.job(Linking::Dynamic, 2, 200, &["step=2", &gate]);
     first.follow(&gpu, &job);
-    first.until_says("following a rank");
-    first.until_says("following a rank");
-    first.until_metric("fleet_agent_events_total{source=\"calls\"}", |calls| {
+    first.wait_for_log("following a rank");
+    first.wait_for_log("following a rank");
+    first.wait_for_metric("fleet_agent_events_total{source=\"calls\"}", |calls| {
         calls > 100
     });
     first.signal(Signal::KILL);
     first.child.wait().unwrap();
     let mut second = Running::start(agent(), &[&pins.flag()]);
-    second.until_says("following a rank");
+    second.wait_for_log("following a rank");
     fs::write(end, "").unwrap();
     job.issued();
-    second.until_says("a rank ended");
-    second.until_says("a rank ended");
-    // Nothing of the communicators is unknown, and nothing was missed meanwhile: the probes counted on.
+    second.wait_for_log("a rank ended");
+    second.wait_for_log("a rank ended");
+    // All communicators are known, and no call was missed meanwhile: the probes kept counting.
     assert_eq!(second.metric("fleet_agent_unknown_comm_ops_total"), 0);
     assert_eq!(
         second.metric("fleet_agent_events_lost_total{reason=\"ring\"}"),
         0
     );
-    let said = second.stop();
+    let output = second.stop();
     assert!(
-        said.contains("broken_blocks=0") || said.contains("broken_blocks=2"),
-        "{said}"
+        output.contains("broken_blocks=0") || output.contains("broken_blocks=2"),
+        "{output}"
     );
     assert_eq!(
         fs::read_dir(pins.0.join("agent")).unwrap().count(),
         0,
-        "nothing stays behind"
+        "no pins are left"
     );
 }
 
-/// A job of two ranks, which runs until the gate `end` is open, and whose agent was killed.
+/// Starts a job of two ranks, which runs until the gate `end` opens, and whose agent was killed.
 fn outlives_its_agent(gpu: &Gpu, pins: &Pins) -> Job {
     let mut agent = Running::start(agent(), &[&pins.flag()]);
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(Linking::Dynamic, 2, 0, &["step=2", &end]);
     agent.follow(gpu, &job);
-    agent.until_says("following a rank");
+    agent.wait_for_log("following a rank");
     agent.signal(Signal::KILL);
     agent.child.wait().unwrap();
     job
@@ -129,10 +129,10 @@ fn died_meanwhile() {
     let job = outlives_its_agent(&gpu, &pins);
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
-    // The ring holds what they did last, and nobody will tell that they ended.
+    // The ring holds their last calls, and no event reports their end.
     let mut second = Running::start(agent(), &[&pins.flag()]);
-    second.until_says("a rank ended");
-    second.until_says("a rank ended");
+    second.wait_for_log("a rank ended");
+    second.wait_for_log("a rank ended");
     second.stop();
 }
 
@@ -145,16 +145,16 @@ fn goes_on() {
     };
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(Linking::Dynamic, 1, 0, &["step=2", &end]);
-    job.go();
+    job.release();
     let pid = job.pids()[0];
     let off_cpu_ns = |observer: &Observer| {
-        let activities = observer.of(pid).filter_map(|event| match event {
+        let activities = observer.events_of(pid).filter_map(|event| match event {
             Event::Activity(measured) => measured.activity.threads,
             _ => None,
         });
         activities.map(|threads| threads.off_cpu_ns).sum::<u64>()
     };
-    // Gone without a word, as if it had been killed.
+    // Dropped without cleanup, as if it had been killed.
     Observer::new(&kept).until(|observer| off_cpu_ns(observer) > 0);
     let mut second = Observer::new(&kept);
     second.until(|observer| off_cpu_ns(observer) > 0);
@@ -167,7 +167,7 @@ fn half_pinned() {
     let gpu = Gpu::new();
     let pins = Pins::mount(&gpu);
     let job = outlives_its_agent(&gpu, &pins);
-    // As if it had been killed after it had kept one of two: the name of each ends with its number.
+    // As if it had been killed after pinning one of two: the name of each pin ends with its number.
     let folders = fs::read_dir(pins.0.join("agent")).unwrap();
     let kept = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
     let seconds = kept.map(|pin| pin.unwrap().path()).filter(|pin| {
@@ -178,15 +178,16 @@ fn half_pinned() {
         fs::remove_file(pin).unwrap();
     }
     let mut second = Running::start(agent(), &[&pins.flag()]);
-    second.until_says("following a rank");
-    // Calls in between were not counted: nobody knows where the job is, and that is said.
-    second.until_metric("fleet_agent_unknown_comm_ops_total", |ops| ops > 20);
+    second.wait_for_log("following a rank");
+    // Calls in between were not counted, so sequence numbers are unknown, and operations count as
+    // unknown.
+    second.wait_for_metric("fleet_agent_unknown_comm_ops_total", |ops| ops > 20);
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
-    second.until_says("a rank ended");
+    second.wait_for_log("a rank ended");
     second.stop();
     let left = fs::read_dir(pins.0.join("agent")).unwrap().count();
-    assert_eq!(left, 0, "nothing stays behind");
+    assert_eq!(left, 0, "no pins are left");
 }
 
 fn overflow() {
@@ -197,19 +198,19 @@ fn overflow() {
     // Twelve thousand events of 112 bytes: more than a megabyte.
     let job = gpu.job(Linking::Dynamic, 2, 300, &["ops=20", "step=0", &gate]);
     running.follow(&gpu, &job);
-    running.until_says("following a rank");
-    running.until_says("following a rank");
+    running.wait_for_log("following a rank");
+    running.wait_for_log("following a rank");
     running.signal(Signal::STOP);
     fs::write(begin, "").unwrap();
     let issued: u64 = job.issued().into_values().sum();
     running.signal(Signal::CONT);
-    running.until_says("a rank ended");
-    running.until_says("a rank ended");
-    let lost = running.until_metric("fleet_agent_events_lost_total{reason=\"ring\"}", |lost| {
+    running.wait_for_log("a rank ended");
+    running.wait_for_log("a rank ended");
+    let lost = running.wait_for_metric("fleet_agent_events_lost_total{reason=\"ring\"}", |lost| {
         lost > 0
     });
     let seen = running.metric("fleet_agent_events_total{source=\"calls\"}");
-    // The communicators and the waits come on top, and whatever else happens on this host.
+    // Communicators and waits are events as well, and so is everything else on this host.
     assert!(
         seen + lost > issued,
         "{seen} seen, {lost} lost, {issued} issued"
@@ -217,7 +218,7 @@ fn overflow() {
     running.stop();
 }
 
-/// The agent's program where anybody may run it.
+/// Copies the agent's program to where any user can run it.
 fn for_anybody(gpu: &Gpu) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let program = gpu.path().join("fleet-agent");
@@ -226,7 +227,7 @@ fn for_anybody(gpu: &Gpu) -> PathBuf {
     program
 }
 
-/// The agent as nobody, with these capabilities.
+/// Command of the agent as user nobody, with these capabilities.
 fn as_nobody(gpu: &Gpu, capabilities: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
@@ -244,11 +245,11 @@ fn capabilities() {
     let mut running = Running::start(as_nobody(&gpu, CAPABILITIES), &["--pin=none"]);
     let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1"]);
     running.follow(&gpu, &job);
-    running.until_says("following a rank");
-    running.until_says("following a rank");
+    running.wait_for_log("following a rank");
+    running.wait_for_log("following a rank");
     let issued: u64 = job.issued().into_values().sum();
-    running.until_says("a rank ended");
-    running.until_says("a rank ended");
+    running.wait_for_log("a rank ended");
+    running.wait_for_log("a rank ended");
     assert!(running.metric("fleet_agent_events_total{source=\"calls\"}") > issued);
     assert_eq!(running.metric("fleet_agent_unknown_comm_ops_total"), 0);
     running.stop();
@@ -266,10 +267,10 @@ fn no_rights() {
         "--pin=none",
     ]);
     let output = command.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(77), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("CAP_BPF and CAP_PERFMON"), "{said}");
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(77), "{log}");
+    assert_eq!(log.lines().count(), 1, "{log}");
+    assert!(log.contains("CAP_BPF and CAP_PERFMON"), "{log}");
 }
 
 fn no_btf() {
@@ -284,13 +285,13 @@ fn no_btf() {
     ]);
     hidden.arg(env!("CARGO_BIN_EXE_fleet-agent"));
     let mut running = Running::start(hidden, &["--pin=none"]);
-    running.until_says("no evidence from the kernel");
+    running.wait_for_log("no kernel evidence");
     let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1"]);
     running.follow(&gpu, &job);
-    running.until_says("following a rank");
+    running.wait_for_log("following a rank");
     let issued: u64 = job.issued().into_values().sum();
-    running.until_says("a rank ended");
-    running.until_says("a rank ended");
+    running.wait_for_log("a rank ended");
+    running.wait_for_log("a rank ended");
     assert!(running.metric("fleet_agent_events_total{source=\"calls\"}") > issued);
     running.stop();
 }
@@ -303,12 +304,12 @@ fn second() {
         .args(["run", "--endpoint=none", "--cluster=live", &pins.flag()])
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
-        (output.status.code(), said.lines().count()),
+        (output.status.code(), log.lines().count()),
         (Some(75), 1),
-        "{said}"
+        "{log}"
     );
-    assert!(said.contains("another agent of this host"), "{said}");
+    assert!(log.contains("another agent on this host"), "{log}");
     running.stop();
 }

@@ -1,4 +1,4 @@
-//! The agent as a process.
+//! Running agent process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,9 +7,9 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::Gpu;
-use crate::job::{Job, assert_no_casualties};
+use crate::job::{Job, assert_no_failures};
 
-/// An agent that runs.
+/// Running agent.
 pub(crate) struct Running {
     pub(crate) child: Child,
     log: BufReader<ChildStderr>,
@@ -17,14 +17,15 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts the agent by `command`, which ends with its program, and waits until it watches.
+    /// Starts the agent with `command`, which ends with its program, and waits until it is
+    /// watching.
     pub(crate) fn start(command: Command, flags: &[&str]) -> Self {
         Self::reporting(command, "none", flags)
     }
 
-    /// The same, to an endpoint.
+    /// Like `start`, with an endpoint.
     pub(crate) fn reporting(mut command: Command, endpoint: &str, flags: &[&str]) -> Self {
-        // Free a moment ago; nothing else on this host listens where it does not know.
+        // The port was free a moment ago, and nothing else on this host takes arbitrary ports.
         let metrics = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -51,37 +52,37 @@ impl Running {
             log,
             metrics,
         };
-        running.until_says("watching this host");
+        running.wait_for_log("watching this host");
         running
     }
 
-    /// Reads the log to a line that says so; all until there.
-    pub(crate) fn until_says(&mut self, words: &str) -> String {
-        let mut said = String::new();
-        while !said.contains(words) {
+    /// Reads the log up to a line that contains `words`; returns everything read.
+    pub(crate) fn wait_for_log(&mut self, words: &str) -> String {
+        let mut log_text = String::new();
+        while !log_text.contains(words) {
             assert!(
-                self.log.read_line(&mut said).unwrap() > 0,
-                "the agent ended:\n{said}"
+                self.log.read_line(&mut log_text).unwrap() > 0,
+                "the agent ended:\n{log_text}"
             );
         }
-        said
+        log_text
     }
 
-    /// Lets a job join its communicators once it is watched.
+    /// Releases a job once it is probed.
     pub(crate) fn follow(&mut self, gpu: &Gpu, job: &Job) {
         let paths = ["libnccl.so.2", "libcudart.so.13"]
             .map(|name| gpu.path().join(name).display().to_string());
-        let mut said = String::new();
-        while !paths.iter().all(|path| said.contains(path)) {
+        let mut log_text = String::new();
+        while !paths.iter().all(|path| log_text.contains(path)) {
             assert!(
-                self.log.read_line(&mut said).unwrap() > 0,
-                "the agent ended:\n{said}"
+                self.log.read_line(&mut log_text).unwrap() > 0,
+                "the agent ended:\n{log_text}"
             );
         }
-        job.go();
+        job.release();
     }
 
-    /// One of the agent's metrics.
+    /// Returns one of the agent's metrics.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let mut stream = TcpStream::connect(&self.metrics).unwrap();
         stream
@@ -97,9 +98,9 @@ impl Running {
             .unwrap()
     }
 
-    pub(crate) fn until_metric(&self, name: &str, is_enough: impl Fn(u64) -> bool) -> u64 {
+    pub(crate) fn wait_for_metric(&self, name: &str, is_enough: impl Fn(u64) -> bool) -> u64 {
         loop {
-            assert_no_casualties();
+            assert_no_failures();
             let value = self.metric(name);
             if is_enough(value) {
                 return value;
@@ -112,19 +113,19 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Asks the agent to stop; all that it still says.
+    /// Stops the agent; returns the rest of its log.
     pub(crate) fn stop(mut self) -> String {
         self.signal(Signal::TERM);
-        let mut said = String::new();
-        self.log.read_to_string(&mut said).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{said}");
-        said
+        let mut log_text = String::new();
+        self.log.read_to_string(&mut log_text).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{log_text}");
+        log_text
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Only one that a failed test leaves behind is still there.
+        // Only an agent left by a failed test still runs.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }

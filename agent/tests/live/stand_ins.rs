@@ -1,4 +1,4 @@
-//! The stand-ins of `testdata/fake-gpu`, compiled.
+//! Compiled stand-ins of `testdata/fake-gpu`.
 
 use std::fs;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-/// How a program gets its libraries.
+/// Linkage of a program to its libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linking {
-    /// It opens them when it runs.
+    /// Opened at run time.
     Dynamic,
-    /// It has them built in.
+    /// Linked statically.
     Static,
-    /// It opens those for GPUs of AMD.
+    /// Opened at run time, those for AMD GPUs.
     Hip,
 }
 
@@ -28,7 +28,7 @@ impl Linking {
     }
 }
 
-/// What is compiled.
+/// Compiled files.
 const PARTS: [&str; 8] = [
     "libnccl.so.2",
     "libcudart.so.13",
@@ -40,7 +40,7 @@ const PARTS: [&str; 8] = [
     "rank-hip",
 ];
 
-/// The names of HIP for those of CUDA, and of its libraries.
+/// Names of HIP for those of CUDA, and of its libraries.
 const HIP: [&str; 7] = [
     "-DcudaStreamSynchronize=hipStreamSynchronize",
     "-DcudaEventSynchronize=hipEventSynchronize",
@@ -51,14 +51,14 @@ const HIP: [&str; 7] = [
     "-DRUNTIME=\"libamdhip64.so.6\"",
 ];
 
-/// Copies the stand-ins to a folder.
+/// Copies the stand-ins to a directory.
 pub(crate) fn install(folder: &Path) {
     for name in PARTS {
         fs::copy(compiled().join(name), folder.join(name)).unwrap();
     }
 }
 
-/// Compiles them, once for all tests. Unoptimized, so that functions begin with a push.
+/// Compiles them once for all tests. Unoptimized, so that functions begin with a push.
 fn compiled() -> &'static Path {
     static COMPILED: OnceLock<TempDir> = OnceLock::new();
     let dir = COMPILED.get_or_init(|| {

@@ -33,7 +33,7 @@ pub(super) fn parse(
         mistakes: vec![error.to_string()],
     })?;
     let mut mistakes = Vec::new();
-    let Some(mut top) = Fields::of("", document, &mut mistakes) else {
+    let Some(mut top) = Fields::from_value("", document, &mut mistakes) else {
         return Err(AccessError { mistakes });
     };
     let tokens = top.list("tokens").unwrap_or_default();
@@ -42,7 +42,7 @@ pub(super) fn parse(
         let why = "is missing or empty, and so is `issuers`: no caller would be allowed";
         top.mistake("tokens", why);
     }
-    top.refuse_the_rest();
+    top.report_unknown_fields();
     let tokens = tokens
         .into_iter()
         .filter_map(|(place, entry)| {
@@ -64,7 +64,7 @@ pub(super) fn parse(
 }
 
 fn read_token(place: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<OpaqueToken> {
-    let mut fields = Fields::of(place, entry, mistakes)?;
+    let mut fields = Fields::from_value(place, entry, mistakes)?;
     let id = name(&mut fields, "id");
     let hash = hash(&mut fields, "sha256");
     let not_before = instant(&mut fields, "not_before", Bound::Begin);
@@ -77,7 +77,7 @@ fn read_token(place: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<O
     {
         fields.mistake("not_after", "is before not_before");
     }
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     let (hash, permissions) = (hash?, permissions?);
     let principal = Principal {
         id: Arc::from(id?),
@@ -199,7 +199,7 @@ fn read_ask(mut fields: Fields<'_>) -> Option<Ask> {
             "needs clusters [\"*\"], because a statement sees the rows of all clusters",
         );
     }
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     Some(Ask {
         clusters: clusters?,
         tools: tools.map_or_else(Globs::everything, Globs::from_patterns),
@@ -209,7 +209,7 @@ fn read_ask(mut fields: Fields<'_>) -> Option<Ask> {
 
 fn read_write(mut fields: Fields<'_>) -> Option<Write> {
     let clusters = clusters(&mut fields);
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     Some(Write {
         clusters: clusters?,
         node: None,
@@ -219,7 +219,7 @@ fn read_write(mut fields: Fields<'_>) -> Option<Write> {
 fn read_rate(mut fields: Fields<'_>, default: Rate) -> Option<Rate> {
     let per_second = positive(&mut fields, "per_second", default.per_second);
     let burst = positive(&mut fields, "burst", default.burst);
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     Some(Rate {
         per_second: per_second?,
         burst: burst?,

@@ -1,10 +1,11 @@
 //! Lines up what the ranks of a cohort report about the same operations.
 //!
-//! A cohort is the ranks of one job that do the same in every iteration (the same role). Blocks are identified by
-//! sequence numbers, never by time, so neither skewed clocks nor the order or speed of arrival change what is
-//! compared. A block is closed once every rank of the role has reported it or a later one; a rank that stays
-//! silent is given up after a while. The blocks of a job's cohorts come out in the order of its iterations, so that
-//! what one cohort's verdict may depend on in another does not depend on whose messages were faster.
+//! A cohort is the ranks of one job that do the same in every iteration (the same role). Blocks are
+//! identified by sequence numbers, never by time, so neither skewed clocks nor the order or speed
+//! of arrival change what is compared. A block is closed once every rank of the role has reported
+//! it or a later one; a rank that stays silent is given up after a while. The blocks of a job's
+//! cohorts come out in the order of its iterations, so that what one cohort's verdict may depend on
+//! in another does not depend on whose messages were faster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +26,7 @@ pub mod rank_owners;
 mod report;
 mod transfers;
 
-use job::{Job, Judged};
+use job::{BlockEvent, Job};
 use progress::Progress;
 use rank_owners::Conflict;
 
@@ -41,8 +42,8 @@ pub struct CohortKey {
 }
 
 impl CohortKey {
-    /// The cohort whose ranks an incident compares; nothing when it is not about a cohort.
-    pub fn of(incident: &Incident) -> Option<Self> {
+    /// The cohort whose ranks an incident compares; `None` when it is not about a cohort.
+    pub fn from_incident(incident: &Incident) -> Option<Self> {
         let (_, role) = incident.cohort.rsplit_once('/')?;
         let key = Self {
             cluster: incident.cluster.clone(),
@@ -79,21 +80,23 @@ pub struct CohortBlock {
     pub n_expected: usize,
     /// Duration of an iteration at the end of the block, when a completion fell into it.
     pub period: Option<PeriodReading>,
-    /// What the members' GPUs spent inside collectives since the block before.
+    /// Time that the members' GPUs spent inside collectives since the previous block.
     pub transfers: Vec<Transfer>,
-    /// What its operations took longer than when the job is healthy, milliseconds, when that is known.
+    /// Excess duration of its operations compared with a healthy job, milliseconds, when known.
     pub excess_ms: Option<f64>,
 }
 
 impl CohortBlock {
-    /// How long its operations took on the rank where they took longest, milliseconds; nothing when no rank says so.
+    /// Duration of its operations on the slowest rank, milliseconds; `None` when no rank reports
+    /// it.
     pub fn elapsed_ms(&self) -> Option<f64> {
         let paces = self.members.iter();
         let lasted = paces.filter_map(|member| Some(member.pace.as_ref()?.elapsed_ms));
         lasted.reduce(f64::max)
     }
 
-    /// Subtracts time that was charged to a hang already, milliseconds, from the durations of the block, and forgets who waited in it.
+    /// Subtracts time that is already attributed to a hang, milliseconds, from the durations of the
+    /// block, and discards the waits measured in it.
     pub fn leave_out(&mut self, ms: f64) {
         if ms <= 0.0 {
             return;
@@ -120,7 +123,7 @@ impl CohortBlock {
     }
 }
 
-/// What GPUs spent inside one block of one kind of collective.
+/// Time that GPUs spent inside one block of one kind of collective.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transfer {
     /// Communicator.
@@ -149,22 +152,23 @@ impl Transfer {
     }
 }
 
-/// What one rank reported about one block.
+/// Report of one rank about one block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
     /// Rank within the job.
     pub rank: Rank,
-    /// Who it is.
+    /// Identity of the rank.
     pub origin: Arc<Origin>,
     /// Host gaps, milliseconds.
     pub gap: Option<Summary>,
     /// Times blocked, milliseconds.
     pub blocked: Option<Summary>,
-    /// Where they were measured.
+    /// Source of the measurements.
     pub blocked_source: Option<Source>,
-    /// Times that the host was blocked in synchronisation, milliseconds, also where the GPU knows better.
+    /// Times that the host was blocked in synchronisation, milliseconds, also where the GPU knows
+    /// better.
     pub host_blocked: Option<Summary>,
-    /// How long the block's operations took, and what they were.
+    /// Duration and kinds of the block's operations.
     pub pace: Option<PaceReading>,
     /// Times that the GPU computed, milliseconds.
     pub busy: Option<Summary>,
@@ -174,12 +178,12 @@ pub struct Member {
     pub arrival: Option<MeanArrival>,
 }
 
-/// How long operations took on one rank, from completion to completion.
+/// Duration of operations on one rank, from completion to completion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PaceReading {
     /// Milliseconds.
     pub elapsed_ms: f64,
-    /// What they were.
+    /// Kinds of these operations.
     pub mix: Mix,
 }
 
@@ -214,20 +218,22 @@ impl Assembly {
     /// Takes an event; points that say nothing about blocks are passed over.
     pub fn add(&mut self, stored: &StoredEvent) {
         let event = &stored.event;
-        let Some(judged) = Judged::of(event).filter(|_| plausibility::is_plausible(event)) else {
+        let Some(block_event) =
+            BlockEvent::from_event(event).filter(|_| plausibility::is_plausible(event))
+        else {
             return;
         };
         let job = self
             .jobs
             .entry((event.origin.cluster.clone(), event.origin.job.clone()))
             .or_default();
-        if !job.add(stored, &judged) {
+        if !job.add(stored, &block_event) {
             self.late += 1;
         }
     }
 
-    /// Blocks that are complete by now, in the order of their jobs' iterations. Ranks that were silent for longer than
-    /// `silence_ms` of arrival time are no longer waited for.
+    /// Blocks that are complete by now, in the order of their jobs' iterations. Ranks that were
+    /// silent for longer than `silence_ms` of arrival time are no longer waited for.
     pub fn closed(&mut self, silence_ms: f64) -> Vec<(CohortKey, CohortBlock)> {
         let mut closed = Vec::new();
         for ((cluster, job_id), job) in &mut self.jobs {
@@ -263,19 +269,19 @@ impl Assembly {
             .map(move |(key, job)| (key, conflicts(job)))
     }
 
-    /// Whether anything is known of the job.
+    /// Returns true if anything is known of the job.
     pub fn has_job(&self, job: &(ClusterId, Option<JobId>)) -> bool {
         self.jobs.contains_key(job)
     }
 
-    /// Whether any rank has changed its role since this was last asked.
+    /// Returns true if any rank has changed its role since the last call.
     pub fn take_roles_changed(&mut self) -> bool {
         let changed = |job: &mut Job| std::mem::take(&mut job.roles_changed);
         let flags: Vec<bool> = self.jobs.values_mut().map(changed).collect();
         flags.contains(&true)
     }
 
-    /// Whether a rank of the job has the role.
+    /// Returns true if a rank of the job has the role.
     pub fn has_role(&self, cluster: &ClusterId, job: Option<&JobId>, role: RoleId) -> bool {
         let job = self.jobs.get(&(cluster.clone(), job.cloned()));
         job.is_some_and(|job| job.members.contains_key(&role))

@@ -1,20 +1,24 @@
-//! How a delay is shared among those who cause it together.
+//! Attribution of a delay to the ranks that cause it together.
 //!
-//! Ranks that are late at the same time hide behind one another: their cohort waits for the latest only. What they cost together
-//! is that lateness, which is the airport game: each needs the runway up to its own length. Its Shapley value shares the cost so
-//! that the parts add up to it (S. C. Littlechild, G. Owen: A simple expression for the Shapley value in a special case,
-//! Management Science 20, 1973); ranks that are not late share nothing.
+//! Ranks that are late at the same time hide behind one another: their cohort waits for the latest
+//! only. What they cost together is that lateness, which is the airport game: each needs the runway
+//! up to its own length. Its Shapley value shares the cost so that the parts add up to it (S. C.
+//! Littlechild, G. Owen: A simple expression for the Shapley value in a special case, Management
+//! Science 20, 1973); ranks that are not late share nothing.
 
-/// What part of the delay each lateness has caused, and what part would not have been without it alone.
+/// For each lag, the part of the delay that it caused, and the part that would not have occurred
+/// without it alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
     /// Part of the delay, 0 to 1; the parts of all add up to 1.
     pub caused: f64,
-    /// Part of the delay that fixing this one alone would have saved, 0 to 1: how far it is later than the next.
+    /// Part of the delay that fixing this one alone would have saved, 0 to 1: how far it is later
+    /// than the next.
     pub saved: f64,
 }
 
-/// Shares of ranks that are late by these, in any one unit and in any order. Where nobody is late all have the same share.
+/// Shares of ranks that are late by these, in any one unit and in any order. Where nobody is late
+/// all have the same share.
 pub fn shares(lags: &[f64]) -> Vec<Share> {
     let lags: Vec<f64> = lags.iter().map(|lag| lag.max(0.0)).collect();
     let latest = lags.iter().copied().fold(0.0, f64::max);
@@ -40,7 +44,7 @@ pub fn shares(lags: &[f64]) -> Vec<Share> {
     let (mut before, mut caused) = (0.0, 0.0);
     for (place, index) in order.iter().enumerate() {
         let lag = lag_of(index);
-        // Everybody who is at least as late needs this stretch, and shares it.
+        // Every rank that is at least as late shares this part of the delay.
         caused += (lag - before) / count(order.len() - place);
         if let Some(share) = shares.get_mut(*index) {
             share.caused = caused / latest;

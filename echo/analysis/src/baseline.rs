@@ -1,4 +1,4 @@
-//! What healthy looks like: the cohort's own period and the usual scatter of its lags.
+//! Healthy baseline: the cohort's own period and the usual scatter of its lags.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,8 +14,8 @@ const MAX_READINGS: usize = 256;
 /// Windows whose lags are remembered for the scale.
 const MAX_WINDOWS: usize = 32;
 
-/// Windows that it takes before the remembered scatter is trusted: as many for any cohort, and fewer for one whose
-/// ranks are many.
+/// Windows that it takes before the remembered scatter is trusted: as many for any cohort, and
+/// fewer for one whose ranks are many.
 const ENOUGH_WINDOWS: usize = 20;
 const LEAST_WINDOWS: usize = 10;
 const ENOUGH_LAGS: usize = 40;
@@ -32,7 +32,7 @@ const ENOUGH_TRANSFERS: usize = 4;
 /// Readings that it takes before their scatter is known.
 const ENOUGH_FOR_SCATTER: usize = 5;
 
-/// Where among healthy transfers the pure transfer time lies (CCL-D: rolling 10th percentile).
+/// Quantile of healthy transfers taken as the pure transfer time (CCL-D: rolling 10th percentile).
 const BASE_QUANTILE: f64 = 0.1;
 
 /// Makes a median absolute deviation of many normal values a standard deviation.
@@ -44,7 +44,8 @@ pub struct History {
     periods: VecDeque<(f64, f64)>,
     signal: Option<Signal>,
     lags: VecDeque<Vec<f64>>,
-    /// Of the lags above: it changes once per window and is asked for at every judgement.
+    /// Cached scatter of the lags above: it changes once per window and is read by every
+    /// evaluation.
     scatter: Option<Scatter>,
     /// Of the periods above, for the same reason.
     period: Option<Usual>,
@@ -52,7 +53,7 @@ pub struct History {
     transfers: BTreeMap<(CommId, Option<Op>), VecDeque<Times>>,
 }
 
-/// How much healthy lags scatter.
+/// Scatter of healthy lags.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scatter {
     /// Standard deviation, milliseconds.
@@ -98,7 +99,8 @@ impl History {
         }
     }
 
-    /// What a rank is blocked in a healthy iteration, milliseconds; nothing before enough was seen.
+    /// Time that a rank is blocked in a healthy iteration, milliseconds; `None` before enough is
+    /// known.
     pub fn blocked_ms(&self) -> Option<f64> {
         if self.blocked.len() < ENOUGH_READINGS {
             return None;
@@ -106,8 +108,8 @@ impl History {
         median(&self.blocked.iter().copied().collect::<Vec<_>>())
     }
 
-    /// Remembers the lags of one healthy window, milliseconds; windows must not overlap. Lags of another signal than
-    /// before are of another size: what was known is forgotten.
+    /// Remembers the lags of one healthy window, milliseconds; windows must not overlap. Lags of
+    /// another signal than before are of another size: what was known is forgotten.
     pub fn remember_lags(&mut self, signal: Signal, lags: Vec<f64>) {
         if self.signal != Some(signal) {
             self.signal = Some(signal);
@@ -144,8 +146,8 @@ impl History {
         }
     }
 
-    /// Time that the pure transfer of an operation takes, and what usually lies between the first and the last rank,
-    /// milliseconds; nothing before enough was seen.
+    /// Time that the pure transfer of an operation takes, and what usually lies between the first
+    /// and the last rank, milliseconds; `None` before enough was seen.
     pub fn transfer_ms(&self, comm: CommId, op: Option<&Op>) -> Option<(f64, f64)> {
         let known = self.transfers.get(&(comm, op.cloned()))?;
         if known.len() < ENOUGH_TRANSFERS {
@@ -155,12 +157,13 @@ impl History {
         Some((quantile(&bases, BASE_QUANTILE)?, median(&skews)?))
     }
 
-    /// Median healthy period, milliseconds; nothing before enough was seen.
+    /// Median healthy period, milliseconds; `None` before enough was seen.
     pub fn period_ms(&self) -> Option<f64> {
         self.period.map(|usual| usual.ms)
     }
 
-    /// Standard deviation of single healthy readings of the period, milliseconds; nothing before enough was seen.
+    /// Standard deviation of single healthy readings of the period, milliseconds; `None` before
+    /// enough was seen.
     pub fn period_sigma_ms(&self) -> Option<f64> {
         self.period?.sigma_ms
     }
@@ -185,8 +188,8 @@ impl History {
         })
     }
 
-    /// Scatter of healthy lags; nothing before enough was seen. Unlike a formula for
-    /// independent noise it holds what ranks are used to: drift, correlation, and constant small offsets.
+    /// Scatter of healthy lags; `None` before enough was seen. Unlike a formula for independent
+    /// noise it holds what ranks are used to: drift, correlation, and constant small offsets.
     pub fn scatter(&self, signal: Signal) -> Option<Scatter> {
         self.scatter.filter(|_| self.signal == Some(signal))
     }

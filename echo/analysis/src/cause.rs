@@ -1,11 +1,12 @@
 //! Class of a cause: the host, the device, the network, or several at once.
 //!
-//! Transfer and skew are told apart by durations alone (CCL-D, a paper of 2026):
-//! `P = (Tmax - Tmin) / (Tmax - Tbase)` is near 1 when somebody is late and near 0 when all are slow together. What ranks
-//! are usually apart is taken off first, or healthy noise would pass for skew. Whether a late rank's host or device is at
-//! fault shows in its host gap: a device that is late although its host was not is late by itself. Its queue shows it, too: work that
-//! a late host hands over waits less than that of its peers, whose GPUs wait for it meanwhile; work of a late device waits
-//! as long as theirs or longer.
+//! Transfer and skew are distinguished by durations alone (CCL-D, a paper of 2026): `P = (Tmax -
+//! Tmin) / (Tmax - Tbase)` is near 1 when one rank is late and near 0 when all are slow together.
+//! The usual difference between ranks is subtracted first, or healthy noise would count as skew.
+//! The host gap of a late rank shows whether its host or its device is at fault: a device that is
+//! late although its host was not is late by itself. Its queue shows it, too: work that a late host
+//! submits waits less than that of its peers, whose GPUs wait for it meanwhile; work of a late
+//! device waits as long as theirs or longer.
 
 use std::collections::BTreeMap;
 
@@ -17,30 +18,33 @@ use crate::assembly::CohortBlock;
 use crate::baseline::History;
 use crate::lag::{Lag, Lags};
 
-/// `P` from which on slow collectives are explained by late ranks alone, and below which by slow transfers.
+/// `P` from which on slow collectives are explained by late ranks alone, and below which by slow
+/// transfers.
 const ALL_SKEW: f64 = 0.8;
 const ALL_TRANSFER: f64 = 0.2;
 
-/// How much longer than usual a transfer must take to be slow.
+/// Ratio to the usual duration above which a transfer is slow.
 const SLOW_TRANSFER: f64 = 1.1;
 
-/// How much longer it must take to be the whole explanation of a slow job.
+/// Ratio above which transfers alone explain a slow job.
 const SLOW_NETWORK: f64 = 1.25;
 
 /// Share of a rank's lateness that its host must account for to be the cause.
 const HOST_SHARE: f64 = 0.5;
 
-/// Share of the lateness by which work must wait less than that of the peers for the host to be the cause: the first operation of an
-/// iteration waits for nobody, so the mean over all of them shows a part of the lateness only.
+/// Share of the lateness by which work must wait less than that of the peers for the host to be the
+/// cause: the first operation of an iteration waits for no other rank, so the mean over all of them
+/// shows a part of the lateness only.
 const QUEUE_SHARE: f64 = 0.25;
 
 /// Gaps per iteration from which on they show all that the host did between its iterations.
 const ALL_GAPS: f64 = 0.9;
 
-/// Share of the lateness below which work waits too little to have been behind what made the device late.
+/// Share of the lateness below which work waits too little to have been behind what made the device
+/// late.
 const DRY_SHARE: f64 = 0.25;
 
-/// What the collectives of a window are slow by.
+/// Components by which the collectives of a window are slow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slowness {
     /// Share of late ranks in it, 0 to 1.
@@ -55,17 +59,18 @@ struct Spent {
     /// Of the rank that spends least, and what that usually is.
     least: f64,
     base: f64,
-    /// What the ranks are further apart than usual.
+    /// Spread of the ranks beyond the usual one.
     skew: f64,
 }
 
 impl Spent {
-    /// Each kind of collective counts by the time that it takes: a kind that hardly takes any may be slow by a hair of it.
+    /// Each kind of collective counts by the time that it takes: a kind that hardly takes any may
+    /// be slow by a hair of it.
     #[expect(
         clippy::cast_precision_loss,
         reason = "operations of one block stay far below 2^53"
     )]
-    fn of(block: &CohortBlock, history: &History) -> Self {
+    fn from_block(block: &CohortBlock, history: &History) -> Self {
         let mut spent = Self::default();
         for transfer in &block.transfers {
             let usual = history.transfer_ms(transfer.comm, transfer.op.as_ref());
@@ -81,7 +86,8 @@ impl Spent {
         spent
     }
 
-    /// Share of the late ranks in what they are slow by, and time of the transfers against the usual one.
+    /// Share of the late ranks in what they are slow by, and time of the transfers against the
+    /// usual one.
     fn share_and_ratio(self) -> Option<(f64, f64)> {
         let slow = (self.least - self.base).max(0.0);
         let is_slow = self.base > 0.0 && self.skew + slow > 0.0;
@@ -91,8 +97,8 @@ impl Spent {
 
 impl Slowness {
     /// Median over the window's blocks with collectives whose usual duration is known.
-    pub fn of(blocks: &[&CohortBlock], history: &History) -> Option<Self> {
-        let spent = blocks.iter().map(|block| Spent::of(block, history));
+    pub fn from_blocks(blocks: &[&CohortBlock], history: &History) -> Option<Self> {
+        let spent = blocks.iter().map(|block| Spent::from_block(block, history));
         let (skews, ratios): (Vec<f64>, Vec<f64>) =
             spent.filter_map(Spent::share_and_ratio).unzip();
         Some(Self {
@@ -101,7 +107,7 @@ impl Slowness {
         })
     }
 
-    /// Whether transfers are slow and no late rank explains it.
+    /// Returns true if transfers are slow and no late rank explains it.
     pub fn is_network(self) -> bool {
         self.skew <= ALL_TRANSFER && self.transfer_ratio > SLOW_NETWORK
     }
@@ -111,23 +117,25 @@ impl Slowness {
     }
 }
 
-/// What tells a late host from a late device.
+/// Evidence that distinguishes a late host from a late device.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Clues<'a> {
+pub struct CauseEvidence<'a> {
     /// Host gaps of the window, when the agents saw them.
     pub gaps: Option<&'a Lags>,
-    /// Number of gaps per iteration, by rank. Only a synchronisation that blocked is followed by a gap.
+    /// Number of gaps per iteration, by rank. Only a synchronisation that blocked is followed by a
+    /// gap.
     pub gap_rates: &'a BTreeMap<Rank, f64>,
-    /// How long work waited in the queues of the GPUs, by rank, milliseconds per operation.
+    /// Time that work waited in the GPU queues, by rank, milliseconds per operation.
     pub queues: &'a BTreeMap<Rank, f64>,
-    /// What the collectives are slow by, when their usual duration is known.
+    /// Slowness of the collectives, when their usual duration is known.
     pub slowness: Option<Slowness>,
-    /// What an iteration takes longer than when healthy, milliseconds, when known.
+    /// Excess duration of an iteration over a healthy one, milliseconds, when known.
     pub damage_ms: Option<f64>,
 }
 
-impl Clues<'_> {
-    /// Whether what the rank's host did shows in its gaps: it was blocked in every iteration.
+impl CauseEvidence<'_> {
+    /// Returns true if what the rank's host did shows in its gaps: it was blocked in every
+    /// iteration.
     fn has_all_gaps(&self, rank: Rank) -> bool {
         self.gap_rates
             .get(&rank)
@@ -135,48 +143,55 @@ impl Clues<'_> {
     }
 }
 
-/// Whether a rank is late by its GPU while its host shows nothing of it, although it was seen.
-pub fn is_hidden_from_host(late: &Lag, clues: &Clues<'_>) -> bool {
-    let is_late = |gap: f64| gap >= explained_ms(late, clues);
-    late.signal == Signal::DeviceWait && host_gap_ms(late, clues).is_some_and(|gap| !is_late(gap))
+/// Returns true if a rank is late by its GPU while its host shows nothing of it, although it was
+/// seen.
+pub fn is_hidden_from_host(late: &Lag, evidence: &CauseEvidence<'_>) -> bool {
+    let is_late = |gap: f64| gap >= explained_ms(late, evidence);
+    late.signal == Signal::DeviceWait
+        && host_gap_ms(late, evidence).is_some_and(|gap| !is_late(gap))
 }
 
-/// How much later than its peers a rank's own host hands work over, milliseconds per iteration.
-fn host_gap_ms(late: &Lag, clues: &Clues<'_>) -> Option<f64> {
-    let gap = clues.gaps?.ranks.iter().find(|lag| lag.rank == late.rank)?;
+/// Delay of a rank's own host in submitting work, relative to its peers, milliseconds per
+/// iteration.
+fn host_gap_ms(late: &Lag, evidence: &CauseEvidence<'_>) -> Option<f64> {
+    let gap = evidence
+        .gaps?
+        .ranks
+        .iter()
+        .find(|lag| lag.rank == late.rank)?;
     (gap.signal == Signal::HostGap).then_some(gap.mean_ms)
 }
 
-/// What its host must account for to be the cause, milliseconds per iteration.
-fn explained_ms(late: &Lag, clues: &Clues<'_>) -> f64 {
-    // A rank that waits as long as its peers is late by what is told of its lag.
+/// Host delay needed for the host to be the cause, milliseconds per iteration.
+fn explained_ms(late: &Lag, evidence: &CauseEvidence<'_>) -> f64 {
+    // For a rank that waits as long as its peers, the lag is the lateness to explain.
     let own = late.own_ms.filter(|own| *own > 0.0);
     let lateness = own.unwrap_or(late.mean_ms);
     let lost = |damage: f64| lateness.min(damage);
     let certain = || own.map_or(lateness, |_| late.certain_ms());
-    HOST_SHARE * clues.damage_ms.map_or_else(certain, lost)
+    HOST_SHARE * evidence.damage_ms.map_or_else(certain, lost)
 }
 
 /// Class of the cause that makes a rank late.
-pub fn class_of(late: &Lag, clues: &Clues<'_>) -> CauseClass {
+pub fn class_of(late: &Lag, evidence: &CauseEvidence<'_>) -> CauseClass {
     if late.signal != Signal::DeviceWait {
         return CauseClass::Host;
     }
-    if clues.slowness.is_some_and(Slowness::is_mixed) {
+    if evidence.slowness.is_some_and(Slowness::is_mixed) {
         return CauseClass::Mixed;
     }
-    let explained = explained_ms(late, clues);
-    let queue = Queue::of(late.rank, clues.queues, explained / HOST_SHARE);
-    match (host_gap_ms(late, clues), queue) {
+    let explained = explained_ms(late, evidence);
+    let queue = Queue::for_rank(late.rank, evidence.queues, explained / HOST_SHARE);
+    match (host_gap_ms(late, evidence), queue) {
         (Some(gap), _) if gap >= explained => CauseClass::Host,
-        (Some(_), Some(Queue::Empty)) if !clues.has_all_gaps(late.rank) => CauseClass::Host,
+        (Some(_), Some(Queue::Empty)) if !evidence.has_all_gaps(late.rank) => CauseClass::Host,
         (Some(_), _) | (None, Some(Queue::Full)) => CauseClass::Device,
         (None, Some(Queue::Empty | Queue::Shorter)) => CauseClass::Host,
         (None, None) => CauseClass::Inconclusive,
     }
 }
 
-/// What waited in the queue of a late rank's GPU.
+/// State of the queue of a late rank's GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Queue {
     /// Too little to have been behind what made it late: the GPU waited for its host.
@@ -189,7 +204,7 @@ enum Queue {
 
 impl Queue {
     /// The queue of a rank that is late by so much.
-    fn of(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<Self> {
+    fn for_rank(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<Self> {
         let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
         let own = queues.get(&rank)?;
         Some(if *own < DRY_SHARE * late_ms {

@@ -3,20 +3,20 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use echo_core::ids::Rank;
-use echo_core::model::detector_output::{Baseline, Conclusions, Incident, LostTime, Signal};
+use echo_core::model::detector_output::{Baseline, DetectorOutput, Incident, LostTime, Signal};
 use echo_core::units::Nanos;
 
 use crate::assembly::{CohortBlock, CohortKey, PeriodReading};
 use crate::baseline::History;
-use crate::finding::{Charge, Subject};
-use crate::incident_tracker::{Docket, Scene};
+use crate::finding::{Diagnosis, Subject};
+use crate::incident_tracker::{IncidentTracker, TrackerContext};
 use crate::lag::Lags;
-use crate::loss_accounting::{Account, Accused, Ledger, blocked_ms};
+use crate::loss_accounting::{Account, LossAccounting, LossCause, blocked_ms};
 use crate::pace::Pace;
-use crate::pace::shift::Suspicion;
+use crate::pace::shift::ShiftEvidence;
 use crate::settings::Settings;
 use crate::verdict::sigma_ms;
-use crate::window::Stretch;
+use crate::window::BlockWindow;
 
 mod judge;
 mod root_cause;
@@ -24,7 +24,7 @@ mod slowdown;
 mod structure;
 mod view;
 
-pub use view::{JobView, Standing};
+pub use view::{CohortState, JobView};
 
 /// Blocks kept to find out when an incident began.
 const MAX_BLOCKS: usize = 64;
@@ -41,24 +41,25 @@ pub struct Cohort {
     history: History,
     started: bool,
     last_periods: Option<LastPeriods>,
-    /// From when on something is known to be wrong with the job, although no incident is open here yet.
+    /// From when on something is known to be wrong with the job, although no incident is open here
+    /// yet.
     known_bad_since: Option<Nanos>,
-    /// What has gone wrong.
-    faults: Docket,
-    /// What is the job's own way.
-    structure: Docket,
-    ledger: Ledger,
+    /// Incidents about faults.
+    faults: IncidentTracker,
+    /// Incidents about the structure of the job.
+    structure: IncidentTracker,
+    loss_accounting: LossAccounting,
     pace: Pace,
-    /// Charges that follow from the pace.
-    slow: Vec<Charge>,
+    /// Diagnoses derived from the pace.
+    slow: Vec<Diagnosis>,
     iterations_since_lags: f64,
-    standing: Standing,
-    outlook: Option<Outlook>,
+    cohort_state: CohortState,
+    policy_input: Option<PolicyInput>,
 }
 
-/// What the agents need to know of a cohort to classify themselves.
+/// Cohort statistics that agents need to classify themselves.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outlook {
+pub struct PolicyInput {
     /// End of the block that it was computed at, event time.
     pub computed_at: Nanos,
     /// Signal that centre and scale are about.
@@ -69,7 +70,7 @@ pub struct Outlook {
     pub sigma_ms: f64,
     /// Healthy period, milliseconds, when known.
     pub healthy_ms: Option<f64>,
-    /// Whether enough ranks report for a verdict.
+    /// True if enough ranks report for a verdict.
     pub quorum_met: bool,
     /// Number of ranks compared.
     pub n_ranks: usize,
@@ -94,18 +95,19 @@ impl Cohort {
             started: false,
             last_periods: None,
             known_bad_since: None,
-            faults: Docket::default(),
-            structure: Docket::default(),
-            ledger: Ledger::default(),
+            faults: IncidentTracker::default(),
+            structure: IncidentTracker::default(),
+            loss_accounting: LossAccounting::default(),
             pace: Pace::default(),
             slow: Vec::new(),
             iterations_since_lags: 0.0,
-            standing: Standing::default(),
-            outlook: None,
+            cohort_state: CohortState::default(),
+            policy_input: None,
         }
     }
 
-    /// A cohort of a job with an incident that began then and is yet to be adopted: nothing since passes for healthy.
+    /// Creates a cohort of a job with an incident that began at `since` and is yet to be restored:
+    /// nothing since then counts as healthy.
     pub fn known_bad(key: CohortKey, since: Nanos) -> Self {
         Self {
             known_bad_since: Some(since),
@@ -113,17 +115,17 @@ impl Cohort {
         }
     }
 
-    /// What the agents should know, once there is something.
-    pub const fn outlook(&self) -> Option<&Outlook> {
-        self.outlook.as_ref()
+    /// Policy input for the agents, once available.
+    pub const fn policy_input(&self) -> Option<&PolicyInput> {
+        self.policy_input.as_ref()
     }
 
-    /// What the other cohorts of the job have to know.
-    pub const fn standing(&self) -> &Standing {
-        &self.standing
+    /// State that the other cohorts of the job need.
+    pub const fn cohort_state(&self) -> &CohortState {
+        &self.cohort_state
     }
 
-    /// Whether it has seen what can be judged.
+    /// Returns true if it has received a block.
     pub fn has_begun(&self) -> bool {
         !self.blocks.is_empty()
     }
@@ -133,55 +135,56 @@ impl Cohort {
         self.history.period_ms()
     }
 
-    /// What is open here that the loss of the job can be charged to.
-    pub fn accused(&self) -> Vec<Accused> {
-        self.faults.accused(&self.key)
+    /// Open incidents that the loss of the job can be attributed to.
+    pub fn loss_causes(&self) -> Vec<LossCause> {
+        self.faults.loss_causes(&self.key)
     }
 
-    /// What it has lost, as far as that was not charged before.
-    pub fn charge(&mut self, accused: &[Accused]) -> Vec<LostTime> {
+    /// Returns its lost time that has not been attributed yet.
+    pub fn account_losses(&mut self, causes: &[LossCause]) -> Vec<LostTime> {
         let account = Account {
             key: &self.key,
             blocks: &self.blocks,
             healthy_ms: self.history.period_ms(),
             healthy_blocked_ms: self.history.blocked_ms(),
         };
-        self.ledger.charge(&account, accused)
+        self.loss_accounting.account_losses(&account, causes)
     }
 
-    /// Takes the next block and says what follows from it.
+    /// Records the next block and returns the resulting detector output.
     pub fn observe(
         &mut self,
         block: CohortBlock,
         view: &JobView,
         settings: &Settings,
-    ) -> Conclusions {
+    ) -> DetectorOutput {
         let mut block = block;
-        let has_ticked = self.pace.take(&block);
+        let has_ticked = self.pace.push(&block);
         self.measure(&mut block);
-        // Blocks before the first measured iteration are start-up: compilation, allocation, first connections.
+        // Blocks before the first measured iteration are start-up: compilation, allocation, first
+        // connections.
         self.started |= block.period.is_some();
         if !self.started {
             self.pace.learn(view.is_disturbed);
-            return Conclusions::default();
+            return DetectorOutput::default();
         }
         let compares_iterations = block.iterations > 0.0 && !self.has_no_iterations();
         if block.iterations > 0.0 {
             self.keep(block);
         }
         if has_ticked {
-            self.slow = self.slow_charges(view, settings);
+            self.slow = self.slow_diagnoses(view, settings);
         }
-        let judged = if compares_iterations {
-            self.judge_window(view, settings)
+        let decision = if compares_iterations {
+            self.evaluate_window(view, settings)
         } else {
             None
         };
-        let judged = judged.unwrap_or_default();
-        let conclusions = self.conclude(judged, view, settings);
+        let decision = decision.unwrap_or_default();
+        let output = self.update_incidents(decision, view, settings);
         self.pace
             .learn(view.is_disturbed || !self.faults.is_empty());
-        conclusions
+        output
     }
 
     fn keep(&mut self, block: CohortBlock) {
@@ -195,7 +198,8 @@ impl Cohort {
             .blocks
             .back()
             .map_or(Nanos::EARLIEST, |block| block.time.to());
-        // Of short blocks more, so that what has lasted for some time is still there when it is named.
+        // Of short blocks more, so that what has lasted for some time is still there when it is
+        // named.
         let is_old = |block: &mut CohortBlock| latest.millis_since(block.time.to()) > KEPT_MS;
         while self.blocks.len() > MOST_BLOCKS
             || self.blocks.len() > MAX_BLOCKS && self.blocks.front_mut().is_some_and(is_old)
@@ -204,47 +208,47 @@ impl Cohort {
         }
     }
 
-    /// Lets charges become incidents, and incidents go on or end.
+    /// Raises, updates and clears incidents from diagnoses.
     fn decide(
         &mut self,
         signal: Signal,
-        charges: &[Charge],
-        (victims, is_explained, suspicion): (&BTreeSet<Rank>, bool, Option<&Suspicion>),
+        diagnoses: &[Diagnosis],
+        (victims, is_explained, shift_evidence): (&BTreeSet<Rank>, bool, Option<&ShiftEvidence>),
         settings: &Settings,
-    ) -> Conclusions {
-        let (structure, faults): (Vec<Charge>, Vec<Charge>) = charges
+    ) -> DetectorOutput {
+        let (structure, faults): (Vec<Diagnosis>, Vec<Diagnosis>) = diagnoses
             .iter()
             .cloned()
-            .partition(|charge| charge.subject.is_structural());
-        let scene = Scene {
+            .partition(|diagnosis| diagnosis.subject.is_structural());
+        let context = TrackerContext {
             key: &self.key,
             blocks: &self.blocks,
             signal,
             healthy_ms: self.history.period_ms(),
             victims,
             is_explained,
-            suspicion,
+            shift_evidence,
             settings,
         };
-        let (mut conclusions, _) = self.structure.follow(&scene, &structure);
-        conclusions.append(self.structure.raise(&scene, &structure));
-        let (followed, ended) = self.faults.follow(&scene, &faults);
-        conclusions.append(followed);
+        let (mut output, _) = self.structure.follow(&context, &structure);
+        output.append(self.structure.raise(&context, &structure));
+        let (followed, ended) = self.faults.follow(&context, &faults);
+        output.append(followed);
         if ended && self.faults.is_empty() {
             self.start_afresh(settings);
         } else {
-            conclusions.append(self.faults.raise(&scene, &faults));
+            output.append(self.faults.raise(&context, &faults));
         }
-        conclusions
+        output
     }
 
-    /// Forgets the blocks of incidents that have ended, so that they neither count for another one nor are booked
-    /// twice.
+    /// Forgets the blocks of incidents that have ended, so that they neither count for another one
+    /// nor are booked twice.
     fn start_afresh(&mut self, settings: &Settings) {
-        let calm = Stretch::latest(&self.blocks, settings.window_iterations / 2.0, 1);
+        let calm = BlockWindow::latest(&self.blocks, settings.window_iterations / 2.0, 1);
         let n_gone = self.blocks.len().saturating_sub(calm.blocks.len());
         self.blocks.drain(..n_gone);
-        self.faults.forget_suspicions();
+        self.faults.forget_streaks();
         let latest = self.blocks.iter().rev().find_map(|block| block.period);
         self.last_periods = latest.map(|latest| LastPeriods {
             before: latest,
@@ -252,8 +256,8 @@ impl Cohort {
         });
     }
 
-    /// Goes on with incidents as they were concluded before; gives back those that it cannot go on with.
-    pub fn adopt(&mut self, known: Vec<Incident>) -> Vec<Incident> {
+    /// Restores incidents from an earlier detector; returns those that it cannot continue.
+    pub fn restore(&mut self, known: Vec<Incident>) -> Vec<Incident> {
         self.known_bad_since = None;
         let Some(now) = self.blocks.back() else {
             return known;
@@ -267,36 +271,37 @@ impl Cohort {
         }
         let (mut faults, mut structure, mut strange) = (Vec::new(), Vec::new(), Vec::new());
         for incident in known {
-            match Subject::of(&incident.finding) {
+            match Subject::from_finding(&incident.finding) {
                 Some(subject) if subject.is_structural() => structure.push((subject, incident)),
                 Some(subject) => faults.push((subject, incident)),
                 None => strange.push(incident),
             }
         }
-        self.faults.adopt(faults, now);
-        self.structure.adopt(structure, now);
-        self.standing.explains = self.faults.explains();
-        self.standing.is_disturbed = !self.faults.is_empty();
-        if let Some(outlook) = &mut self.outlook {
-            outlook.outliers = self.faults.named_ranks();
+        self.faults.restore(faults, now);
+        self.structure.restore(structure, now);
+        self.cohort_state.explains = self.faults.explains();
+        self.cohort_state.is_disturbed = !self.faults.is_empty();
+        if let Some(policy_input) = &mut self.policy_input {
+            policy_input.outliers = self.faults.named_ranks();
         }
         strange
     }
 
-    /// Charges anew what lies behind this iteration, and leaves alone what an earlier detector has charged before.
+    /// Attributes losses after this iteration again, and leaves earlier ones as the previous
+    /// detector attributed them.
     pub fn settle(&mut self, until: f64) {
-        self.ledger.begin_anew(until);
+        self.loss_accounting.restart(until);
     }
 
     /// Clears what is open, because the job does not report any more.
-    pub fn end(&mut self) -> Conclusions {
-        let mut conclusions = self.faults.end(self.blocks.back());
-        conclusions.append(self.structure.end(self.blocks.back()));
-        conclusions
+    pub fn end(&mut self) -> DetectorOutput {
+        let mut output = self.faults.end(self.blocks.back());
+        output.append(self.structure.end(self.blocks.back()));
+        output
     }
 
-    /// Lets what is healthy by all signs become history. A block counts only once it has left the window, so that
-    /// a fault that is not yet raised does not pass for healthy.
+    /// Lets what is healthy by all signs become history. A block counts only once it has left the
+    /// window, so that a fault that is not yet raised does not pass for healthy.
     fn remember(&mut self, n_window: usize, lags: Option<&Lags>, settings: &Settings) {
         let latest = self.blocks.back().map(|block| block.time.to());
         let is_known_bad = self.known_bad_since.is_some() && latest >= self.known_bad_since;
@@ -326,18 +331,18 @@ impl Cohort {
         }
     }
 
-    /// What the agents should know of the window.
-    fn look_out(
+    /// Policy input for the agents from the window.
+    fn compute_policy_input(
         &self,
-        window: &Stretch<'_>,
+        window: &BlockWindow<'_>,
         lags: Option<&Lags>,
         settings: &Settings,
-    ) -> Option<Outlook> {
+    ) -> Option<PolicyInput> {
         let (lags, last) = lags.zip(window.blocks.first())?;
         let period_ms = window
             .period_ms()
             .or_else(|| self.last_periods.map(|last| last.latest.ms))?;
-        Some(Outlook {
+        Some(PolicyInput {
             computed_at: last.time.to(),
             signal: lags.signal,
             center_ms: lags.center_ms,
@@ -350,8 +355,9 @@ impl Cohort {
     }
 }
 
-/// Lags as they scatter among healthy ranks. Of two ranks the earlier is the centre, so that half of the lags are nothing
-/// and the others are never negative: there, the difference is what scatters.
+/// Lags as they scatter among healthy ranks. Of two ranks the earlier is the centre, so that half
+/// of the lags are nothing and the others are never negative: there, the difference is what
+/// scatters.
 fn scatter_of(lags: &Lags) -> Vec<f64> {
     match lags.ranks.as_slice() {
         [one, other] => {

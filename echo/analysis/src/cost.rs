@@ -1,6 +1,7 @@
-//! What incidents cost, in GPU time. Money is somebody else's business: prices are no statistics.
+//! Cost of incidents in GPU time. Prices are applied elsewhere.
 //!
-//! Everything is added up in whole microseconds, so that the parts of a total add up to it however they are grouped.
+//! Everything is added up in whole microseconds, so that the parts of a total add up to it however
+//! they are grouped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use echo_core::ids::{ClusterId, IncidentId, NodeId};
 use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
-/// GPU time that the GPUs of one model on one node lost to one incident in one hour, between two changes of price.
+/// GPU time that the GPUs of one model on one node lost to one incident in one hour, between two
+/// changes of price.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
     /// Incident that it was lost to.
@@ -28,18 +30,19 @@ pub struct Loss {
     pub time: GpuTime,
 }
 
-/// Adds up lost time. `prices_from` are the instants from which prices hold, in order, the first at or before all
-/// rows; an interval has the prices that held when it began.
+/// Adds up lost time. `prices_from` are the instants from which prices hold, in order, the first at
+/// or before all rows; an interval has the prices that held when it began.
 ///
-/// Noise makes single intervals negative, so an incident is clipped at zero in each hour as a whole: a node that won time in
-/// an incident that lost some lowers the losses of the others in proportion. An interval belongs to the hour that it begins
-/// in, and no hour knows of another: so windows that follow one another add up exactly when they are cut between hours.
+/// Noise makes single intervals negative, so an incident is clipped at zero in each hour as a
+/// whole: a node that won time in an incident that lost some lowers the losses of the others in
+/// proportion. An interval belongs to the hour that it begins in, and no hour knows of another: so
+/// windows that follow one another add up exactly when they are cut between hours.
 pub fn losses(rows: &[LostTime], prices_from: &[Nanos]) -> Vec<Loss> {
     let mut parts: BTreeMap<Loss, GpuTime> = BTreeMap::new();
     for row in rows {
         let key = Loss {
             incident: row.incident,
-            hour: Hour::of(row.interval.from()),
+            hour: Hour::containing(row.interval.from()),
             cluster: row.cluster.clone(),
             node: row.node.clone(),
             gpu_model: row.gpu_model.clone(),
@@ -64,7 +67,8 @@ fn latest_at(instants: &[Nanos], at: Nanos) -> Nanos {
     latest.copied().unwrap_or(at)
 }
 
-/// The losses of one incident in one hour without negative parts, with the same total; nothing when that is not positive.
+/// The losses of one incident in one hour without negative parts, with the same total; nothing when
+/// that is not positive.
 fn clipped(losses: Vec<Loss>) -> Vec<Loss> {
     let micros = |loss: &Loss| i128::from(loss.time.micros());
     let total: i128 = losses.iter().map(micros).sum();
@@ -73,7 +77,8 @@ fn clipped(losses: Vec<Loss>) -> Vec<Loss> {
     if total <= 0 {
         return Vec::new();
     }
-    // Differences of rounded running sums add up to the total exactly, which rounded parts would not.
+    // Differences of rounded running sums add up to the total exactly, which rounded parts would
+    // not.
     let (mut reached, mut given) = (0, 0);
     let kept = losses.into_iter().filter(|loss| !won(loss));
     kept.map(|loss| {
@@ -88,7 +93,8 @@ fn clipped(losses: Vec<Loss>) -> Vec<Loss> {
     .collect()
 }
 
-/// The same intervals with what healthy GPUs spent waiting in them in place of what was lost; nothing unless all of them tell.
+/// Returns the same intervals with peer wait in place of lost time; `None` unless all of them have
+/// it.
 pub fn peer_waits(rows: &[LostTime]) -> Option<Vec<LostTime>> {
     let waited = |row: &LostTime| {
         Some(LostTime {
@@ -99,7 +105,8 @@ pub fn peer_waits(rows: &[LostTime]) -> Option<Vec<LostTime>> {
     rows.iter().map(waited).collect()
 }
 
-/// The same intervals with what fixing each culprit alone would have saved in place of what was lost.
+/// Returns the same intervals with the savings from fixing each culprit alone in place of lost
+/// time.
 pub fn savings(rows: &[LostTime]) -> Vec<LostTime> {
     let saved = |row: &LostTime| LostTime {
         lost_gpu_ms: row.saved_gpu_ms,
@@ -108,7 +115,8 @@ pub fn savings(rows: &[LostTime]) -> Vec<LostTime> {
     rows.iter().map(saved).collect()
 }
 
-/// The part of the lost time that lies in `window`; intervals across its borders count in proportion.
+/// The part of the lost time that lies in `window`; intervals across its borders count in
+/// proportion.
 pub fn within(rows: &[LostTime], window: Window) -> Vec<LostTime> {
     let clip = |row: &LostTime| {
         let interval = Window::new(

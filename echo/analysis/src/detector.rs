@@ -1,30 +1,30 @@
-//! The detector: events in, conclusions out.
+//! Detector: events in, incidents and lost time out.
 //!
-//! It is a function of the stored events alone. The same events give the same conclusions, at whatever speed and in
-//! whatever order the ranks' messages arrived; only that a rank is silent, or that nobody moves, is measured in arrival
-//! time. Live detection and a replay of history are one code.
+//! The detector is a function of the stored events alone. The same events give the same output, at
+//! any speed and in any order in which the ranks' messages arrived; only silence and standstill are
+//! measured in arrival time. Live detection and replay of history run the same code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use echo_core::ids::{ClusterId, IncidentId, JobId, RoleId};
-use echo_core::model::detector_output::{Baseline, Conclusions, LostTime};
+use echo_core::model::detector_output::{Baseline, DetectorOutput, LostTime};
 use echo_core::model::event::StoredEvent;
 use echo_core::units::Nanos;
 
 use crate::assembly::{Assembly, CohortKey};
-use crate::cohort::{Cohort, JobView, Outlook, Standing};
-use crate::hang::Patience;
+use crate::cohort::{Cohort, CohortState, JobView, PolicyInput};
+use crate::hang::HangTimeouts;
 use crate::imbalance::stage_excess;
-use crate::loss_accounting::Accused;
+use crate::loss_accounting::LossCause;
 use crate::settings::Settings;
 
 mod hang;
 mod identity_conflict;
 mod restore;
 
-use hang::{Stuck, Took};
-use identity_conflict::Identities;
-use restore::{Handover, ended};
+use hang::{BlockTime, HangTracker};
+use identity_conflict::IdentityConflicts;
+use restore::{PendingRestore, ended};
 
 /// Shortest arrival time between two looks for operations that do not end, milliseconds.
 const LOOK_EVERY_MS: f64 = 1_000.0;
@@ -38,12 +38,12 @@ pub struct Detector {
     settings: Settings,
     assembly: Assembly,
     cohorts: BTreeMap<CohortKey, Cohort>,
-    stuck: Stuck,
-    identities: Identities,
-    handover: Handover,
+    hang_tracker: HangTracker,
+    identity_conflicts: IdentityConflicts,
+    pending_restore: PendingRestore,
     /// When operations that do not end were last looked for, arrival time.
     looked_at: Nanos,
-    /// How long it is until the next look, milliseconds.
+    /// Time until the next hang check, milliseconds.
     look_after_ms: f64,
 }
 
@@ -54,42 +54,44 @@ impl Detector {
             settings,
             assembly: Assembly::default(),
             cohorts: BTreeMap::new(),
-            stuck: Stuck::default(),
-            identities: Identities::default(),
-            handover: Handover::default(),
+            hang_tracker: HangTracker::default(),
+            identity_conflicts: IdentityConflicts::default(),
+            pending_restore: PendingRestore::default(),
             looked_at: Nanos::EARLIEST,
             look_after_ms: LOOK_EVERY_MS,
         }
     }
 
-    /// Takes events in the order of their numbers and says what follows from them.
-    pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
-        let mut conclusions = Conclusions::default();
-        // Silence is judged whenever a batch arrives, so it does not matter how many of them are read at a time.
+    /// Processes events in the order of their numbers and returns the resulting output.
+    pub fn observe(&mut self, events: &[StoredEvent]) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
+        // Silence is checked on every batch, so the batch size does not matter.
         for arrived in events.chunk_by(|one, next| one.received == next.received) {
             for event in arrived {
                 self.assembly.add(event);
             }
-            conclusions.append(self.end_dead_roles());
+            output.append(self.end_dead_roles());
             for (key, mut block) in self.assembly.closed(self.settings.silence_ms) {
                 let job = (key.cluster.clone(), key.job.clone());
                 if let Some((elapsed_ms, last)) = block.elapsed_ms().zip(arrived.last()) {
                     let cohort = self.cohorts.get(&key);
-                    let took = Took {
+                    let took = BlockTime {
                         elapsed_ms,
                         excess_ms: cohort.and_then(|cohort| cohort.excess_ms(&block)),
                     };
-                    let held_up = self.stuck.held_up((&job, key.role), took, last.received);
-                    block.leave_out(held_up.ms);
-                    conclusions.lost.extend(held_up.lost);
+                    let hang_share =
+                        self.hang_tracker
+                            .hang_share((&job, key.role), took, last.received);
+                    block.leave_out(hang_share.ms);
+                    output.lost.extend(hang_share.lost);
                 }
                 let view = self.view_of(&key);
-                let before = self.accused(&key);
-                let new = || self.handover.cohort(&key);
+                let before = self.loss_causes(&key);
+                let new = || self.pending_restore.cohort(&key);
                 let cohort = self.cohorts.entry(key.clone()).or_insert_with(new);
-                conclusions.append(cohort.observe(block, &view, &self.settings));
-                conclusions.append(ended(self.handover.give(&key, cohort)));
-                conclusions.lost.extend(self.charge(&key, &before));
+                output.append(cohort.observe(block, &view, &self.settings));
+                output.append(ended(self.pending_restore.restore_into(&key, cohort)));
+                output.lost.extend(self.account_losses(&key, &before));
             }
             // Also when the clock was set back: what it said before is no time that has passed.
             let is_early = |last: &StoredEvent| {
@@ -98,42 +100,42 @@ impl Detector {
             };
             if let Some(last) = arrived.last().filter(|last| !is_early(last)) {
                 (self.looked_at, self.look_after_ms) = (last.received, LOOK_EVERY_MS);
-                conclusions.append(self.find_stuck(last.received));
-                conclusions.append(self.find_conflicts(last.received));
+                output.append(self.update_hangs(last.received));
+                output.append(self.find_conflicts(last.received));
             }
         }
-        conclusions
+        output
     }
 
-    /// Ends and forgets the cohorts of roles that no rank has any more: a job that changes its way of working is another
-    /// cohort, and the old one must not speak for it.
-    fn end_dead_roles(&mut self) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    /// Ends and forgets the cohorts of roles that no rank has any more: a job that changes its way
+    /// of working is another cohort, and the old one must not speak for it.
+    fn end_dead_roles(&mut self) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
         if !self.assembly.take_roles_changed() {
-            return conclusions;
+            return output;
         }
         let assembly = &self.assembly;
         self.cohorts.retain(|key, cohort| {
             let is_alive = assembly.has_role(&key.cluster, key.job.as_ref(), key.role);
             if !is_alive {
-                conclusions.append(cohort.end());
+                output.append(cohort.end());
             }
             is_alive
         });
-        conclusions
+        output
     }
 
-    /// What a cohort has to know of the others of its job.
+    /// State of the job's other cohorts that a cohort needs.
     fn view_of(&self, key: &CohortKey) -> JobView {
-        let others: Vec<&Standing> = self
+        let others: Vec<&CohortState> = self
             .of_job(key)
             .filter(|(other, _)| other.role != key.role)
-            .map(|(_, cohort)| cohort.standing())
+            .map(|(_, cohort)| cohort.cohort_state())
             .collect();
-        let own = self.cohorts.get(key).map(Cohort::standing);
+        let own = self.cohorts.get(key).map(Cohort::cohort_state);
         let own_ms = others.iter().map(|other| other.root_own_ms);
         let rival_own_ms = own_ms.fold(0.0, f64::max);
-        // Who waits, waits for the root of the whole job.
+        // Ranks wait for the root of the whole job.
         let is_root = own.is_some_and(|own| own.root_own_ms > rival_own_ms);
         let victims: BTreeSet<_> = if is_root {
             let all = others.iter().flat_map(|other| &other.victims);
@@ -169,37 +171,41 @@ impl Detector {
         cohorts.take_while(move |(other, _)| is_same(other))
     }
 
-    /// What is open in the job of a cohort that its loss can be charged to.
-    fn accused(&self, key: &CohortKey) -> Vec<Accused> {
+    /// Open incidents of the cohort's job that its loss can be attributed to.
+    fn loss_causes(&self, key: &CohortKey) -> Vec<LossCause> {
         self.of_job(key)
-            .flat_map(|(_, cohort)| cohort.accused())
+            .flat_map(|(_, cohort)| cohort.loss_causes())
             .collect()
     }
 
-    /// Charges what a cohort has lost; where somebody else is to blame than before, or healthy means something else, what all
-    /// cohorts of its job have lost.
-    fn charge(&mut self, key: &CohortKey, before: &[Accused]) -> Vec<LostTime> {
-        let accused = self.accused(key);
-        let reasons = |accused: &[Accused]| -> Vec<(IncidentId, Baseline)> {
-            let reasons = accused.iter();
+    /// Attributes the losses of a cohort; those of all cohorts of its job if the causes or the
+    /// healthy baseline have changed.
+    fn account_losses(&mut self, key: &CohortKey, before: &[LossCause]) -> Vec<LostTime> {
+        let causes = self.loss_causes(key);
+        let reasons = |causes: &[LossCause]| -> Vec<(IncidentId, Baseline)> {
+            let reasons = causes.iter();
             reasons.map(|one| (one.incident, one.baseline)).collect()
         };
-        if reasons(&accused) == reasons(before) {
+        if reasons(&causes) == reasons(before) {
             let cohort = self.cohorts.get_mut(key);
-            return cohort.map_or_else(Vec::new, |cohort| cohort.charge(&accused));
+            return cohort.map_or_else(Vec::new, |cohort| cohort.account_losses(&causes));
         }
         let is_same = |other: &CohortKey| other.cluster == key.cluster && other.job == key.job;
         let cohorts = self.cohorts.range_mut(first_of_job(key)..);
         cohorts
             .take_while(|(other, _)| is_same(other))
-            .flat_map(|(_, cohort)| cohort.charge(&accused))
+            .flat_map(|(_, cohort)| cohort.account_losses(&causes))
             .collect()
     }
 
-    /// Whether another cohort that is judged at the same time speaks for the job: a slow job is one condition, and the
-    /// first of its cohorts reports it.
+    /// Returns true if another cohort evaluated at the same time reports for the job: a slow job is
+    /// one condition, and its first cohort reports it.
     fn is_spoken_for(&self, key: &CohortKey) -> bool {
-        let judged_at = |cohort: &Cohort| cohort.outlook().map(|outlook| outlook.computed_at);
+        let judged_at = |cohort: &Cohort| {
+            cohort
+                .policy_input()
+                .map(|policy_input| policy_input.computed_at)
+        };
         let Some(own) = self.cohorts.get(key).and_then(judged_at) else {
             return false;
         };
@@ -212,8 +218,8 @@ impl Detector {
     }
 
     /// Operations that do not end, at an instant of arrival time.
-    fn find_stuck(&mut self, now: Nanos) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    fn update_hangs(&mut self, now: Nanos) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
         for ((cluster, job), progress) in self.assembly.progress() {
             let of_job = self
                 .cohorts
@@ -224,50 +230,51 @@ impl Detector {
             let periods_ms = self.settings.hang_after_periods * period_ms;
             let hang_ms = self.settings.hang_after_ms.max(periods_ms);
             let stall_ms = self.settings.stall_after_ms.max(periods_ms);
-            let patience = Patience {
+            let timeouts = HangTimeouts {
                 hang_ms,
                 stall_ms: (period_ms > 0.0 && stall_ms < hang_ms).then_some(stall_ms),
             };
             let key = (cluster.clone(), job.clone());
-            conclusions.append(self.stuck.look(&key, progress, now, patience));
+            output.append(self.hang_tracker.update(&key, progress, now, timeouts));
         }
-        conclusions
+        output
     }
 
     /// Ranks that two nodes report, at an instant of arrival time.
-    fn find_conflicts(&mut self, now: Nanos) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    fn find_conflicts(&mut self, now: Nanos) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
         for (job, conflicts) in self.assembly.conflicts(now) {
-            let changed = self.identities.look(job, &conflicts);
-            conclusions.incidents.extend(changed);
+            let changed = self.identity_conflicts.update(job, &conflicts);
+            output.incidents.extend(changed);
         }
-        conclusions
+        output
     }
 
-    /// Ends what is open in jobs that have stopped reporting by `now` (arrival time), and forgets them.
-    pub fn end_silent_jobs(&mut self, now: Nanos) -> Conclusions {
-        let mut conclusions = self.end_waiting();
-        conclusions.append(self.find_stuck(now));
+    /// Ends what is open in jobs that have stopped reporting by `now` (arrival time), and forgets
+    /// them.
+    pub fn end_silent_jobs(&mut self, now: Nanos) -> DetectorOutput {
+        let mut output = self.end_waiting();
+        output.append(self.update_hangs(now));
         let ended = self.assembly.take_ended(now, self.settings.end_after_ms);
         self.cohorts.retain(|key, cohort| {
             let has_ended = ended.contains(&(key.cluster.clone(), key.job.clone()));
             if has_ended {
-                conclusions.append(cohort.end());
+                output.append(cohort.end());
             }
             !has_ended
         });
         for job in &ended {
-            conclusions.append(self.stuck.end(job));
-            conclusions.incidents.extend(self.identities.end(job));
+            output.append(self.hang_tracker.end(job));
+            output.incidents.extend(self.identity_conflicts.end(job));
         }
-        conclusions
+        output
     }
 
-    /// What the agents should know, cohort by cohort.
-    pub fn outlooks(&self) -> impl Iterator<Item = (&CohortKey, &Outlook)> {
+    /// Policy inputs for the agents, by cohort.
+    pub fn policy_inputs(&self) -> impl Iterator<Item = (&CohortKey, &PolicyInput)> {
         self.cohorts
             .iter()
-            .filter_map(|(key, cohort)| Some((key, cohort.outlook()?)))
+            .filter_map(|(key, cohort)| Some((key, cohort.policy_input()?)))
     }
 
     /// The settings in force.
@@ -275,8 +282,8 @@ impl Detector {
         &self.settings
     }
 
-    /// Points that came after their block had been closed, and points of jobs with more roles or communicators than are
-    /// followed.
+    /// Points that came after their block had been closed, and points of jobs with more roles or
+    /// communicators than are followed.
     pub const fn late_points(&self) -> u64 {
         self.assembly.late()
     }
@@ -290,9 +297,10 @@ fn first_of_job(key: &CohortKey) -> CohortKey {
     }
 }
 
-/// How much longer the GPUs of a role compute than is typical of its job, milliseconds per iteration. Only roles with as many
-/// ranks are compared: the same place in each stands for the same replica.
-fn own_excess_ms(own: &Standing, others: &[&Standing]) -> f64 {
+/// Excess compute time of a role's GPUs over the typical one of its job, milliseconds per
+/// iteration. Only roles with the same number of ranks are compared: the same index in each is the
+/// same replica.
+fn own_excess_ms(own: &CohortState, others: &[&CohortState]) -> f64 {
     let mut table = vec![own.busy_ms.clone()];
     let same = others
         .iter()

@@ -1,8 +1,9 @@
 //! The why: what the hosts of a cohort went through in the same operations, rank by rank.
 //!
-//! Every kind of evidence is a rate per iteration and is compared by the same robust statistics as lags: the distance
-//! from the median of the peers in units of [`robust_sigma`]. Evidence explains a verdict, it never makes one: a rank
-//! whose host is busy and that is on time is nobody's business.
+//! Every kind of evidence is a rate per iteration and is compared by the same robust statistics as
+//! lags: the distance from the median of the peers in units of [`robust_sigma`]. Evidence explains
+//! a verdict, it never makes one: a rank whose host is busy and that is on time is nobody's
+//! business.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,7 +13,8 @@ use echo_core::ids::{MetricName, Rank};
 use echo_core::stats::{median, robust_sigma};
 use fleet_proto::metric;
 
-/// Smallest z-score that stands out: the usual cut of the modified z-score (Iglewicz and Hoaglin 1993).
+/// Smallest z-score that stands out: the usual cut of the modified z-score (Iglewicz and Hoaglin
+/// 1993).
 const Z_CUT: f64 = 3.5;
 
 /// Smallest distance that stands out, as a share of the peers' median.
@@ -21,7 +23,7 @@ const LEAST_SHARE: f64 = 0.1;
 /// Smallest scale as a share of the peers' median, so that exact ties do not divide by zero.
 const FLOOR_SHARE: f64 = 0.01;
 
-/// What one rank reported of one kind of evidence over the operations that are compared.
+/// Report of one rank about one kind of evidence over the compared operations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostTotal {
     /// Rank within the job.
@@ -39,13 +41,13 @@ pub struct HostTotal {
 pub struct HostFact {
     /// Kind of evidence.
     pub metric: MetricName,
-    /// What is measured, for people.
+    /// Description of the measurement.
     pub meaning: Cow<'static, str>,
     /// Unit of the rates.
     pub unit: Unit,
     /// The rank's own rate, per iteration.
     pub own: f64,
-    /// Median of the peers' rates, per iteration; nothing without peers.
+    /// Median of the peers' rates, per iteration; `None` without peers.
     pub peers: Option<f64>,
     /// Distance from that median in usual deviations (modified z-score); nothing below three ranks.
     pub z: Option<f64>,
@@ -91,7 +93,8 @@ impl Unit {
     }
 }
 
-/// How a sentence names the kind: before the rate ("preempted 14.7 ms") or after it ("12.0 preemptions").
+/// Position of the kind in a sentence: before the rate ("preempted 14.7 ms") or after it ("12.0
+/// preemptions").
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phrase {
     Before(&'static str),
@@ -99,7 +102,8 @@ enum Phrase {
 }
 
 impl HostFact {
-    /// Whether it is worth telling beside a verdict: more than its peers, significantly, and not by a trifle.
+    /// Returns true if it is worth reporting beside a verdict: significantly above its peers, and
+    /// not negligible.
     pub fn stands_out(&self) -> bool {
         let (Some(peers), Some(z)) = (self.peers, self.z) else {
             return false;
@@ -127,8 +131,8 @@ impl HostFact {
 
 /// Every kind of evidence that `rank` reported, beside its peers': what differs most first.
 ///
-/// A rank without a block of a kind had nothing to report in it; a rank without any block of a kind does not measure it
-/// and is no peer.
+/// A rank without a block of a kind had nothing to report in it; a rank without any block of a kind
+/// does not measure it and is no peer.
 pub fn compare(totals: &[HostTotal], rank: Rank) -> Vec<HostFact> {
     let mut iterations: BTreeMap<Rank, f64> = BTreeMap::new();
     let mut kinds: BTreeMap<&MetricName, Vec<&HostTotal>> = BTreeMap::new();
@@ -187,7 +191,7 @@ fn larger_first(a: Option<f64>, b: Option<f64>) -> Ordering {
     value(b).total_cmp(&value(a))
 }
 
-/// What a kind measures, its unit, and how a sentence names it.
+/// Description of a kind, its unit, and its phrase in a sentence.
 fn kind(name: &str) -> (Cow<'static, str>, Unit, Phrase) {
     let known = |meaning, unit, phrase| (Cow::Borrowed(meaning), unit, phrase);
     let after = |phrase| Phrase::After(Cow::Borrowed(phrase));
@@ -273,18 +277,18 @@ mod tests {
             .collect()
     }
 
-    fn of(totals: &[HostTotal], rank: u32) -> Vec<HostFact> {
+    fn compare_rank(totals: &[HostTotal], rank: u32) -> Vec<HostFact> {
         compare(totals, Rank::new(rank))
     }
 
     #[test]
     fn a_rank_that_is_preempted_more_than_its_peers_stands_out() {
         let preempted = totals(metric::PREEMPTED, &[5.1, 14.7, 5.0, 4.9]);
-        let facts = of(&preempted, 1);
+        let facts = compare_rank(&preempted, 1);
         assert_eq!(facts.len(), 1);
         assert!(facts[0].stands_out(), "{facts:?}");
         assert_eq!(facts[0].sentence(), "preempted 14.7 ms per step, peers 5.0");
-        let peer = &of(&preempted, 0)[0];
+        let peer = &compare_rank(&preempted, 0)[0];
         assert!(!peer.stands_out(), "{peer:?}");
     }
 
@@ -296,7 +300,7 @@ mod tests {
             [1.0, 9.0, 7.0, 4.0],
             [5.0, 1.0, 5.0, 5.0],
         ] {
-            let facts = of(&totals(metric::OFF_CPU, &rates), 1);
+            let facts = compare_rank(&totals(metric::OFF_CPU, &rates), 1);
             assert!(!facts[0].stands_out(), "{rates:?}: {facts:?}");
         }
     }
@@ -306,7 +310,7 @@ mod tests {
         let mut all = totals(metric::LAUNCHES, &[100.0, 100.0, 100.0, 100.0]);
         all.extend(totals(metric::PREEMPTED, &[5.0, 14.7, 5.2, 4.9]));
         all.extend(totals(metric::PREEMPTIONS, &[3.0, 5.0, 3.3, 2.5]));
-        let names: Vec<_> = of(&all, 1)
+        let names: Vec<_> = compare_rank(&all, 1)
             .iter()
             .map(|fact| fact.metric.to_string())
             .collect();
@@ -318,10 +322,10 @@ mod tests {
 
     #[test]
     fn two_ranks_have_no_scale_and_one_has_no_peers() {
-        let two = of(&totals(metric::BLOCK_IO, &[9.0, 1.0]), 0);
+        let two = compare_rank(&totals(metric::BLOCK_IO, &[9.0, 1.0]), 0);
         assert_eq!((two[0].peers, two[0].z), (Some(1.0), None));
         assert!(!two[0].stands_out());
-        let alone = of(&totals(metric::BLOCK_IO, &[9.0]), 0);
+        let alone = compare_rank(&totals(metric::BLOCK_IO, &[9.0]), 0);
         assert_eq!(alone[0].peers, None);
         assert_eq!(alone[0].sentence(), "block I/O 9.0 ms per step");
     }
@@ -333,14 +337,14 @@ mod tests {
             total(0, metric::TCP_RETRANSMITS, 6.0, 2.0),
             total(1, metric::LAUNCHES, 1_000.0, 10.0),
         ];
-        let facts = of(&all, 0);
+        let facts = compare_rank(&all, 0);
         let retransmits = facts
             .iter()
             .find(|fact| fact.metric.as_str() == metric::TCP_RETRANSMITS)
             .unwrap();
         assert!((retransmits.own - 0.6).abs() < 1e-12, "{retransmits:?}");
         assert_eq!(retransmits.peers, None);
-        assert!(of(&all, 7).is_empty());
+        assert!(compare_rank(&all, 7).is_empty());
     }
 
     #[test]
@@ -359,7 +363,7 @@ mod tests {
             "fleet.host.swap_ms",
         ]
         .into_iter()
-        .map(|name| of(&totals(name, &[4_321.0, 12_345_678.9]), 1)[0].sentence())
+        .map(|name| compare_rank(&totals(name, &[4_321.0, 12_345_678.9]), 1)[0].sentence())
         .collect();
         insta::assert_snapshot!(sentences.join("\n"));
     }
@@ -374,7 +378,7 @@ mod tests {
             let all: Vec<_> = ranks
                 .map(|(rank, rate)| total(rank, metric::MEMCPY, rate, iterations))
                 .collect();
-            for fact in of(&all, 0) {
+            for fact in compare_rank(&all, 0) {
                 let numbers = [Some(fact.own), fact.peers, fact.z];
                 prop_assert!(numbers.into_iter().flatten().all(f64::is_finite), "{fact:?}");
             }

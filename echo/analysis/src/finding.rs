@@ -1,4 +1,4 @@
-//! What a judgement says about one subject, in the form in which it becomes an incident.
+//! Diagnoses of one subject each, in the form in which they become incidents.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use echo_core::model::detector_output::{
 use echo_core::model::event::Source;
 use echo_core::model::inputs::Inputs;
 
-use crate::verdict::{Doubt, Span, Suspect};
+use crate::verdict::{Candidate, Doubt, Span};
 
-/// How sure a condition is that was measured against the cohort's own history.
+/// Confidence of a condition that was measured against the cohort's own history.
 const CONDITION_CONFIDENCE: f64 = 0.9;
 
-/// What an incident of a cohort is about; there is at most one open incident for each.
+/// Subject of an incident of a cohort; each has at most one open incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// One rank holds back the others.
     Rank(Rank),
-    /// Everybody is slow.
+    /// All ranks are slow.
     Uniform,
     /// Transfers are slow.
     Network,
-    /// Nobody knows.
+    /// The cause is unclear.
     Unclear(Doubt),
     /// This role has more to do than the others.
     Stage,
@@ -36,8 +36,8 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// What an incident is about; nothing when it was concluded by rules that are no longer known.
-    pub fn of(finding: &Finding) -> Option<Self> {
+    /// Returns the subject of a finding; `None` for a finding by rules that no longer exist.
+    pub fn from_finding(finding: &Finding) -> Option<Self> {
         let condition = match finding {
             Finding::Culprit(culprit) => return Some(Self::Rank(culprit.rank)),
             Finding::Condition(condition) => condition,
@@ -56,45 +56,45 @@ impl Subject {
         })
     }
 
-    /// Whether it only says that the cohort is slow.
-    pub const fn is_riddle(self) -> bool {
+    /// Returns true if it names no cause: the cohort is slow, and no more is known.
+    pub const fn is_unexplained(self) -> bool {
         matches!(self, Self::Uniform | Self::Unclear(_))
     }
 
-    /// Whether it is a property of the job rather than a fault: it costs nothing against a healthy past, because the
-    /// past had it too.
+    /// Returns true if it is a property of the job rather than a fault: it costs nothing against a
+    /// healthy history, because the history has it too.
     pub const fn is_structural(self) -> bool {
         matches!(self, Self::Stage | Self::Data)
     }
 }
 
-/// What a judgement says about one subject.
+/// Diagnosis: a finding about one subject, with its evidence.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Charge {
+pub struct Diagnosis {
     /// The subject.
     pub subject: Subject,
     /// The finding, as it would be reported.
     pub finding: Finding,
     /// The healthy period that the damage was measured against, when the finding brings its own.
     pub baseline: Option<Baseline>,
-    /// How sure, 0 to 1.
+    /// Confidence, 0 to 1.
     pub confidence: f64,
-    /// What the judgement rested on.
+    /// Inputs of the decision.
     pub inputs: Option<Arc<Inputs>>,
     /// Which faults the window shows.
     pub span: Span,
-    /// Whether the host of the rank shows nothing of what its GPU shows.
+    /// True if the host of the rank shows nothing of what its GPU shows.
     pub disagrees: bool,
-    /// To be raised at once, before it has persisted.
+    /// True to raise it at once, before it has persisted.
     pub is_provisional: bool,
-    /// Iterations before it began, where the charge says so itself.
+    /// Iterations before it began, where the diagnosis defines it.
     pub since: Option<f64>,
 }
 
-impl Charge {
-    /// The charge against a rank.
-    pub fn against(suspect: &Suspect, class: CauseClass, inputs: Option<Arc<Inputs>>) -> Self {
-        let lag = &suspect.lag;
+impl Diagnosis {
+    /// Creates the diagnosis of a late rank.
+    pub fn for_rank(candidate: &Candidate, class: CauseClass, inputs: Option<Arc<Inputs>>) -> Self {
+        let lag = &candidate.lag;
         let source = match lag.signal {
             Signal::DeviceWait => Source::Device,
             Signal::HostGap | Signal::Wait | Signal::Arrival => Source::Host,
@@ -108,12 +108,12 @@ impl Charge {
                 class,
                 signal: lag.signal,
                 lag_ms: lag.mean_ms,
-                z: suspect.z,
+                z: candidate.z,
                 source,
                 victims: Vec::new(),
             }),
-            baseline: Some(suspect.baseline),
-            confidence: suspect.confidence,
+            baseline: Some(candidate.baseline),
+            confidence: candidate.confidence,
             inputs,
             span: Span::Short,
             disagrees: false,
@@ -122,8 +122,8 @@ impl Charge {
         }
     }
 
-    /// A charge against nobody.
-    pub fn of(subject: Subject, condition: Condition) -> Self {
+    /// Creates a diagnosis without a rank.
+    pub fn new(subject: Subject, condition: Condition) -> Self {
         Self {
             subject,
             finding: Finding::Condition(condition),
@@ -137,18 +137,18 @@ impl Charge {
         }
     }
 
-    /// Everybody is slow.
+    /// All ranks are slow.
     pub fn uniform() -> Self {
-        let condition = Condition::of(ConditionKind::UniformSlowdown);
-        Self::of(Subject::Uniform, condition)
+        let condition = Condition::new(ConditionKind::UniformSlowdown);
+        Self::new(Subject::Uniform, condition)
     }
 
-    /// Nobody knows.
+    /// The cause is unclear.
     pub fn unclear(doubt: Doubt) -> Self {
         let condition = Condition {
             detail: doubt.reason().to_owned(),
-            ..Condition::of(ConditionKind::Inconclusive)
+            ..Condition::new(ConditionKind::Inconclusive)
         };
-        Self::of(Subject::Unclear(doubt), condition)
+        Self::new(Subject::Unclear(doubt), condition)
     }
 }

@@ -1,8 +1,9 @@
-//! Operations that never end: because ranks are missing from them, or although all ranks that report have entered them.
+//! Operations that never end: because ranks are missing from them, or although all ranks that
+//! report have entered them.
 //!
-//! Where a rank stands is known only while it is heard of. One that fell silent while its peers went on (its agent died, say)
-//! may have gone on as well: it is neither missing nor there. One that fell silent when everybody stopped is missing, and
-//! that it is silent says why.
+//! The progress of a rank is known only while it reports. A rank that fell silent while its peers
+//! continued (its agent died, for example) may have continued as well: it is neither missing nor
+//! present. A rank that fell silent when all stopped is missing, and its silence is the reason.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,8 +13,9 @@ use echo_core::units::Nanos;
 
 use crate::assembly::progress::{Position, Progress};
 
-/// Arrival time by which a rank may be heard of for the last time before its peers and still have stopped together with
-/// them, milliseconds: agents report every four seconds, and what they send may come late.
+/// Arrival time by which a rank may be heard of for the last time before its peers and still have
+/// stopped together with them, milliseconds: agents report every four seconds, and what they send
+/// may come late.
 const TOGETHER_MS: f64 = 10_000.0;
 
 /// An operation that does not end.
@@ -27,40 +29,45 @@ pub struct Hang {
     pub entered: Vec<Rank>,
     /// Ranks that did not.
     pub missing: Vec<Rank>,
-    /// Whether no rank is behind in any communicator: every rank stands still, and most wait for their GPUs.
+    /// True if no rank is behind in any communicator: every rank stands still, and most wait for
+    /// their GPUs.
     pub is_standstill: bool,
-    /// Those of the missing ranks whose processes are stopped, by a signal or a debugger.
+    /// Missing ranks that have not reported anything since all ranks stopped.
     pub stopped: Vec<Rank>,
-    /// Those of the missing ranks that have not been heard of, in any way, since everybody stopped.
+    /// Missing ranks that have not reported anything since all ranks stopped.
     pub silent: Vec<Rank>,
-    /// Ranks that were not heard of any more while the others went on: whether they entered it is not known.
+    /// Ranks that were not heard of any more while the others went on: whether they entered it is
+    /// not known.
     pub unknown: Vec<Rank>,
     /// Since when the first of the ranks that entered it waits, by that rank's clock.
     pub since: Nanos,
     /// When that rank was last heard of, by its clock.
     pub last_heard: Nanos,
-    /// Whether it has lasted so short that it may still end.
+    /// True if it has lasted so short that it may still end.
     pub is_stall: bool,
 }
 
-/// How long an operation may take.
+/// Limits on the duration of an operation.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct HangTimeouts {
     /// Until it hangs, milliseconds of arrival time.
     pub hang_ms: f64,
-    /// Until it stalls, milliseconds by the clocks of the ranks that wait; nothing where it is not known how long operations take.
+    /// Until it stalls, milliseconds by the clocks of the ranks that wait; `None` where it is not
+    /// known how long operations take.
     pub stall_ms: Option<f64>,
 }
 
-/// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks that report have issued an operation
-/// that others have not, one of those is alive, and nobody has moved for longer than there is patience. Where none is behind, a
-/// standstill: no rank has issued anything on any communicator, and at least half of those alive are blocked in one synchronisation
-/// for longer than there is patience. A process that is stopped waits for nothing, wherever it was stopped.
-pub fn hangs(progress: &Progress, now: Nanos, patience: Patience) -> Vec<Hang> {
-    let look = Look {
+/// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks that
+/// report have issued an operation that others have not, one of those is alive, and nobody has
+/// moved for longer than there is patience. Where none is behind, a standstill: no rank has issued
+/// anything on any communicator, and at least half of those alive are blocked in one
+/// synchronisation for longer than there is patience. A process that is stopped waits for nothing,
+/// wherever it was stopped.
+pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Hang> {
+    let look = HangSearch {
         progress,
         now,
-        patience,
+        timeouts,
     };
     let comms = progress.comms();
     let mut found: Vec<Hang> = comms
@@ -78,13 +85,13 @@ fn began_to_wait(position: &Position) -> Nanos {
     position.heard_at.before(waited)
 }
 
-struct Look<'p> {
+struct HangSearch<'p> {
     progress: &'p Progress,
     now: Nanos,
-    patience: Patience,
+    timeouts: HangTimeouts,
 }
 
-impl Look<'_> {
+impl HangSearch<'_> {
     fn hang(&self, comm: CommId, ranks: &BTreeMap<Rank, Position>) -> Option<Hang> {
         let front = ranks.values().map(|position| position.issued).max()?;
         let stopped = ranks.values().map(|position| position.advanced).max()?;
@@ -151,7 +158,7 @@ impl Look<'_> {
         let (alive, silent): (Vec<_>, Vec<_>) = latest
             .iter()
             .partition(|(_, position)| !self.is_past(position.heard));
-        let patience_ms = self.patience.stall_ms.unwrap_or(self.patience.hang_ms);
+        let patience_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms);
         let is_still = |position: &Position| {
             is_hang || position.heard_at.millis_since(position.advanced_at) >= patience_ms
         };
@@ -184,18 +191,19 @@ impl Look<'_> {
     }
 
     fn is_past(&self, instant: Nanos) -> bool {
-        self.now.millis_since(instant) > self.patience.hang_ms
+        self.now.millis_since(instant) > self.timeouts.hang_ms
     }
 
-    /// Whether a rank that entered the operation has said since then, for long enough, that it is still there.
+    /// Returns true if a rank that entered the operation has said since then, for long enough, that
+    /// it is still there.
     fn stalls(&self, position: &Position) -> bool {
         let waited_ms = position.heard_at.millis_since(position.advanced_at);
-        self.patience
+        self.timeouts
             .stall_ms
             .is_some_and(|stall_ms| waited_ms >= stall_ms)
     }
 
-    /// Whether the rank was still heard of when everybody stopped.
+    /// Returns true if the rank still reported when all ranks stopped.
     fn is_heard_until(&self, rank: Rank, stopped: Nanos) -> bool {
         let alive = self.progress.alive(rank);
         alive.is_some_and(|alive| stopped.millis_since(alive) <= TOGETHER_MS)

@@ -1,6 +1,7 @@
 //! Costs by the hour: which GPUs were there, and what they lost.
 //!
-//! An hour is computed from what lies in it alone, so hours add up, and an hour that is stored stays true whatever comes after.
+//! An hour is computed from what lies in it alone, so hours add up, and an hour that is stored
+//! stays true whatever comes after.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -13,15 +14,16 @@ use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
 use crate::cost::losses;
 
-/// A rank that reports this close to the border of an hour was there at the border, too: ranks report every few seconds, and
-/// nobody is allocated GPUs with a gap between the hours. Milliseconds.
+/// A rank that reports this close to the border of an hour was there at the border, too: ranks
+/// report every few seconds, and nobody is allocated GPUs with a gap between the hours.
+/// Milliseconds.
 const REACH_MS: f64 = 15_000.0;
 
-/// Whose hour it is.
-type Place = (ClusterId, NodeId, Option<Arc<str>>);
+/// Key of a node hour.
+type HourKey = (ClusterId, NodeId, Option<Arc<str>>);
 
-/// GPU time that ranks were there for in a part of an hour, or all of it: from the first to the last event of each, one GPU
-/// per rank.
+/// GPU time that ranks were there for in a part of an hour, or all of it: from the first to the
+/// last event of each, one GPU per rank.
 pub fn allocated(piece: Window, seen: &[Seen]) -> GpuTime {
     let ranks = seen.iter().filter(|seen| seen.origin.rank.is_some());
     ranks
@@ -44,12 +46,12 @@ fn time_in(piece: Window, (first, last): (Nanos, Nanos)) -> GpuTime {
     GpuTime::from_millis(to.millis_since(from))
 }
 
-/// One row per node and GPU model that reported in the hour or lost time in it, in their order. `lost` are the intervals that
-/// begin in the hour.
+/// One row per node and GPU model that reported in the hour or lost time in it, in their order.
+/// `lost` are the intervals that begin in the hour.
 pub fn node_hours(hour: Hour, seen: &[Seen], lost: &[LostTime]) -> Vec<NodeHour> {
     let counts = counts(seen);
-    let mut rows: BTreeMap<Place, NodeHour> = BTreeMap::new();
-    let mut row_of = |(cluster, node, gpu_model): Place, change: &dyn Fn(&mut NodeHour)| {
+    let mut rows: BTreeMap<HourKey, NodeHour> = BTreeMap::new();
+    let mut row_of = |(cluster, node, gpu_model): HourKey, change: &dyn Fn(&mut NodeHour)| {
         let (ranks_reporting, ranks_expected) = counts.get(&cluster).copied().unwrap_or((0, 0));
         let place = (cluster.clone(), node.clone(), gpu_model.clone());
         let row = rows.entry(place).or_insert(NodeHour {
@@ -84,7 +86,8 @@ pub fn node_hours(hour: Hour, seen: &[Seen], lost: &[LostTime]) -> Vec<NodeHour>
     rows.into_values().collect()
 }
 
-/// Of each cluster how many ranks reported, and how many its reporting jobs have; a job that does not say counts as complete.
+/// Of each cluster how many ranks reported, and how many its reporting jobs have; a job that does
+/// not say counts as complete.
 fn counts(seen: &[Seen]) -> BTreeMap<ClusterId, (u32, u32)> {
     type Job = (ClusterId, Option<JobId>);
     let mut jobs: BTreeMap<Job, (BTreeSet<Rank>, u32)> = BTreeMap::new();
@@ -105,10 +108,11 @@ fn counts(seen: &[Seen]) -> BTreeMap<ClusterId, (u32, u32)> {
     counts
 }
 
-/// The rows of an hour of which events have been deleted meanwhile: what was known before stays, what is known more of joins.
+/// The rows of an hour of which events have been deleted meanwhile: what was known before stays,
+/// what is known more of joins.
 pub fn kept(before: Vec<NodeHour>, after: Vec<NodeHour>) -> Vec<NodeHour> {
     let place = |row: &NodeHour| (row.cluster.clone(), row.node.clone(), row.gpu_model.clone());
-    let mut rows: BTreeMap<Place, NodeHour> =
+    let mut rows: BTreeMap<HourKey, NodeHour> =
         before.into_iter().map(|row| (place(&row), row)).collect();
     for row in after {
         // Lost time is not deleted, so the later sum is the better one.

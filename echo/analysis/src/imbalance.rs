@@ -1,4 +1,5 @@
-//! Work that is spread unevenly: over the stages of a pipeline, or over the ranks from one iteration to the next.
+//! Work that is spread unevenly: over the stages of a pipeline, or over the ranks from one
+//! iteration to the next.
 //!
 //! Both are properties of the job. No rank is at fault, and no rank is named.
 
@@ -18,36 +19,39 @@ const GOES_ROUND: f64 = 0.8;
 /// Share of the median distance that the last rank must lie behind for its turn to count.
 const LATE_SHARE: f64 = 0.5;
 
-/// Turns that it takes to tell.
+/// Minimum number of turns.
 const ENOUGH_TURNS: usize = 8;
 
-/// Ranks that it takes to tell.
+/// Minimum number of ranks.
 const ENOUGH_RANKS: usize = 4;
 
-/// Cells of a table of stages that stand out by more than this share of a stage's excess are ranks, not stages.
+/// Cells of a table of stages that stand out by more than this share of a stage's excess are ranks,
+/// not stages.
 const LONE_SHARE: f64 = 0.5;
 
 /// The last place goes round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Turns {
-    /// Entropy of who was last where somebody was late, 0 (always the same) to 1 (everybody in turn).
+    /// Entropy of the last rank over operations with a late rank, 0 (always the same) to 1 (all
+    /// ranks in turn).
     pub entropy: f64,
-    /// Median distance from the typical rank to the last, milliseconds per operation: a pause now and then is not it.
+    /// Median distance from the typical rank to the last, milliseconds per operation: a pause now
+    /// and then is not it.
     pub skew_ms: f64,
     /// Operations looked at.
     pub n_turns: usize,
 }
 
 impl Turns {
-    /// How much more than the gate they must show: few turns are a small sample.
+    /// Margin above the gate: few turns are a small sample.
     #[expect(clippy::cast_precision_loss, reason = "turns of one window are few")]
     pub fn margin(&self) -> f64 {
         1.0 + ENOUGH_TURNS as f64 / self.n_turns.max(1) as f64
     }
 }
 
-/// Who was last in the operations of a window, on the communicator that shows most of it; nothing for few ranks or
-/// turns, or when it is mostly the same rank.
+/// Last ranks in the operations of a window, on the communicator where this shows most; `None` for
+/// few ranks or turns, or when it is mostly the same rank.
 pub fn turns(blocks: &[&CohortBlock]) -> Option<Turns> {
     let mut by_kind: BTreeMap<_, Vec<(Rank, f64, usize)>> = BTreeMap::new();
     for transfer in blocks.iter().flat_map(|block| &block.transfers) {
@@ -60,7 +64,7 @@ pub fn turns(blocks: &[&CohortBlock]) -> Option<Turns> {
         let n_ranks = turns.iter().map(|(_, _, n)| *n).max()?;
         let skews: Vec<f64> = turns.iter().map(|(_, skew, _)| *skew).collect();
         let skew_ms = median(&skews)?;
-        // Who is last by a hair says nothing of who is late.
+        // A rank that is last by a tiny margin is not late.
         let late = turns.iter();
         let late = late.filter(|(_, skew, _)| *skew >= skew_ms * LATE_SHARE);
         let entropy = turn_entropy(late.map(|(rank, ..)| *rank), n_ranks)?;
@@ -76,7 +80,8 @@ pub fn turns(blocks: &[&CohortBlock]) -> Option<Turns> {
     found.max_by(|a, b| a.skew_ms.total_cmp(&b.skew_ms))
 }
 
-/// Times inside each operation that most of the ranks sampled; the whole block counts as one where none is.
+/// Times inside each operation that most of the ranks sampled; the whole block counts as one where
+/// none is.
 fn sampled(transfer: &Transfer) -> BTreeMap<u64, Vec<(Rank, f64)>> {
     let mut ops: BTreeMap<u64, Vec<(Rank, f64)>> = BTreeMap::new();
     for (rank, (summary, samples)) in &transfer.ranks {
@@ -95,15 +100,17 @@ fn sampled(transfer: &Transfer) -> BTreeMap<u64, Vec<(Rank, f64)>> {
     ops
 }
 
-/// The rank that came last, which spent least time inside, and how much later than the typical one it was.
+/// The rank that came last, which spent least time inside, and how much later than the typical one
+/// it was.
 fn last(times: &[(Rank, f64)]) -> Option<(Rank, f64)> {
     let typical = upper_median(&times.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
     let (rank, least) = times.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
     Some((*rank, typical - least))
 }
 
-/// How much longer than typical the GPUs of each stage compute, milliseconds per iteration, from a table of stages by replicas;
-/// 0 where single ranks explain it. Nothing for fewer than two stages or replicas.
+/// Excess compute time of each stage's GPUs over the typical one, milliseconds per iteration, from
+/// a table of stages by replicas; 0 where single ranks explain it. `None` for fewer than two stages
+/// or replicas.
 pub fn stage_excess(table: &[Vec<f64>]) -> Option<Vec<f64>> {
     if table.len() < 2 || table.iter().any(|row| row.len() < 2) {
         return None;

@@ -10,7 +10,7 @@ use echo_core::model::detector_output::{
 use echo_core::units::Nanos;
 
 use crate::assembly::{CohortBlock, CohortKey};
-use crate::finding::{Charge, Subject};
+use crate::finding::{Diagnosis, Subject};
 use crate::verdict::Span;
 
 /// Damage, as a share of the healthy period, from which on an incident is worth a look.
@@ -19,11 +19,11 @@ const WARN: f64 = 0.05;
 /// Damage from which on it is worth getting up for.
 const CRITICAL: f64 = 0.10;
 
-/// What the reason says of a rank that only its GPU gives away.
+/// Text of the reason for a rank that only its GPU shows to be late.
 const DISAGREEMENT: &str = " (source_disagreement: its host hands the work over in time, so host signals alone would not show it)";
 
-/// Judgements after the first by which the healthy period is still improved where no healthy iteration was ever seen: other
-/// cohorts are judged after the one that raised the incident.
+/// Evaluations after the first during which the healthy period is still refined where no healthy
+/// iteration was seen: other cohorts are evaluated after the one that raised the incident.
 const REFINEMENTS: u32 = 4;
 
 /// An open incident.
@@ -31,7 +31,7 @@ const REFINEMENTS: u32 = 4;
 pub struct OpenIncident {
     /// Its state as it is reported.
     pub incident: Incident,
-    /// Judgements in a row that found nothing any more.
+    /// Consecutive evaluations without a finding.
     pub calm: u32,
     /// Which faults the window showed that raised it.
     pub span: Span,
@@ -40,7 +40,7 @@ pub struct OpenIncident {
     n_affected: u32,
     n_blocks: u32,
     refinements: u32,
-    /// Whether the culprit's host shows nothing of what its GPU shows.
+    /// True if the culprit's host shows nothing of what its GPU shows.
     disagrees: bool,
 }
 
@@ -65,16 +65,16 @@ impl OpenIncident {
     /// Opens an incident at the end of `now`, with `onset` as its first affected block.
     pub fn raise(
         cohort: &CohortKey,
-        charge: &Charge,
+        diagnosis: &Diagnosis,
         baseline: Baseline,
         (onset, now): (&CohortBlock, &CohortBlock),
     ) -> Self {
         let incident = Incident {
-            id: incident_id(cohort, charge.subject, onset.seqs.first()),
+            id: incident_id(cohort, diagnosis.subject, onset.seqs.first()),
             cluster: cohort.cluster.clone(),
             job: cohort.job.clone(),
             cohort: Arc::from(cohort.to_string()),
-            finding: charge.finding.clone(),
+            finding: diagnosis.finding.clone(),
             state: IncidentState::Open,
             first_seen: onset.time.from(),
             last_seen: now.time.to(),
@@ -83,41 +83,41 @@ impl OpenIncident {
             raised_iteration: now.end_iteration(),
             cleared_iteration: None,
             cleared_at: None,
-            is_provisional: charge.is_provisional,
+            is_provisional: diagnosis.is_provisional,
             severity: Severity::Info,
             stability: 1.0,
             occurrences: 1,
             effect_ratio: 0.0,
             period_ms: baseline.period_ms(),
             baseline,
-            confidence: charge.confidence,
+            confidence: diagnosis.confidence,
             reason: String::new(),
-            inputs: charge.inputs.clone(),
+            inputs: diagnosis.inputs.clone(),
         };
-        let mut raised = Self::opened(incident, charge.span);
-        raised.disagrees = charge.disagrees;
+        let mut raised = Self::opened(incident, diagnosis.span);
+        raised.disagrees = diagnosis.disagrees;
         raised
     }
 
     /// Opens a cleared incident again.
-    pub fn reopen(mut incident: Incident, charge: &Charge, now: &CohortBlock) -> Self {
+    pub fn reopen(mut incident: Incident, diagnosis: &Diagnosis, now: &CohortBlock) -> Self {
         incident.state = IncidentState::Open;
         let cleared_iteration = incident.cleared_iteration.take();
         incident.cleared_at = None;
         incident.occurrences += 1;
         incident.last_seen = now.time.to();
         let lasted = cleared_iteration.map_or(0.0, |cleared| cleared - incident.first_iteration);
-        Self::going_on(incident, (lasted, now), charge.span)
+        Self::ongoing(incident, (lasted, now), diagnosis.span)
     }
 
-    /// Goes on with an open incident as it was concluded before, at the end of `now`.
+    /// Restores an open incident of an earlier detector, at the end of `now`.
     pub fn resume(incident: Incident, now: &CohortBlock) -> Self {
         let lasted = now.end_iteration() - incident.first_iteration;
-        Self::going_on(incident, (lasted, now), Span::Short)
+        Self::ongoing(incident, (lasted, now), Span::Short)
     }
 
     /// An incident whose means count as much as the iterations that it has lasted.
-    fn going_on(incident: Incident, (lasted, now): (f64, &CohortBlock), span: Span) -> Self {
+    fn ongoing(incident: Incident, (lasted, now): (f64, &CohortBlock), span: Span) -> Self {
         let lasted = lasted.max(now.iterations);
         let mut known = Self::opened(incident, span);
         let incident = &known.incident;
@@ -131,7 +131,7 @@ impl OpenIncident {
     }
 
     fn opened(incident: Incident, span: Span) -> Self {
-        // What was concluded before stands in the reason.
+        // The reason still describes the restored incident.
         let disagrees = incident.reason.contains(DISAGREEMENT);
         Self {
             incident,
@@ -147,13 +147,13 @@ impl OpenIncident {
     }
 
     /// Takes in a block after its beginning that shows nothing of it.
-    pub fn pass(&mut self) {
+    pub fn mark_unaffected(&mut self) {
         self.n_blocks = self.n_blocks.saturating_add(1);
         self.incident.stability = f64::from(self.n_affected) / f64::from(self.n_blocks);
     }
 
     /// Takes in a block that the incident affects; `lag_ms` is the culprit's lag in it.
-    pub fn affect(&mut self, block: &CohortBlock, lag_ms: Option<f64>) {
+    pub fn mark_affected(&mut self, block: &CohortBlock, lag_ms: Option<f64>) {
         if let Some(reading) = block.period {
             self.period.add(reading.ms, reading.iterations);
         }
@@ -161,7 +161,7 @@ impl OpenIncident {
             self.lag.add(lag_ms, block.iterations);
         }
         self.n_affected = self.n_affected.saturating_add(1);
-        self.pass();
+        self.mark_unaffected();
         let incident = &mut self.incident;
         incident.last_seen = incident.last_seen.max(block.time.to());
         let healthy = incident.baseline.period_ms();
@@ -172,7 +172,8 @@ impl OpenIncident {
         }
         if let (Finding::Culprit(culprit), Some(lag_ms)) = (&mut incident.finding, self.lag.value())
         {
-            // Each of an iteration's operations sees the same lateness again, so their sum is no loss.
+            // Each of an iteration's operations sees the same lateness again, so their sum is no
+            // loss.
             let lost_ms = incident.period_ms - healthy;
             let is_sum = culprit.signal == Signal::DeviceWait && lost_ms > 0.0;
             culprit.lag_ms = if is_sum { lag_ms.min(lost_ms) } else { lag_ms };
@@ -180,20 +181,20 @@ impl OpenIncident {
         self.explain();
     }
 
-    /// Takes over what a later judgement says of the same subject: the strongest case is kept.
-    pub fn strengthen(&mut self, charge: &Charge) {
-        self.incident.is_provisional &= charge.is_provisional;
-        self.disagrees |= charge.disagrees;
-        match (&mut self.incident.finding, &charge.finding) {
+    /// Updates it from a later diagnosis of the same subject: the strongest one is kept.
+    pub fn strengthen(&mut self, diagnosis: &Diagnosis) {
+        self.incident.is_provisional &= diagnosis.is_provisional;
+        self.disagrees |= diagnosis.disagrees;
+        match (&mut self.incident.finding, &diagnosis.finding) {
             (Finding::Culprit(known), Finding::Culprit(later)) => {
                 if later.z > known.z {
                     let (lag_ms, victims) = (known.lag_ms, std::mem::take(&mut known.victims));
                     known.clone_from(later);
                     known.lag_ms = lag_ms;
                     known.victims = victims;
-                    self.incident.inputs.clone_from(&charge.inputs);
+                    self.incident.inputs.clone_from(&diagnosis.inputs);
                 }
-                self.incident.confidence = self.incident.confidence.max(charge.confidence);
+                self.incident.confidence = self.incident.confidence.max(diagnosis.confidence);
             }
             (Finding::Condition(known), Finding::Condition(later)) => known.clone_from(later),
             (Finding::Culprit(_), Finding::Condition(_))
@@ -275,7 +276,7 @@ fn count(number: f64) -> u32 {
     count
 }
 
-/// How grave damage is, by its share of the healthy period.
+/// Severity of the damage by its share of the healthy period.
 fn severity(effect_ratio: f64) -> Severity {
     if effect_ratio >= CRITICAL {
         Severity::Critical
@@ -289,17 +290,17 @@ fn severity(effect_ratio: f64) -> Severity {
 /// Identity of an incident: the same events always give the same.
 pub fn incident_id(cohort: &CohortKey, subject: Subject, first_seq: u64) -> IncidentId {
     let text = format!("{}|{cohort}|{subject:?}|{first_seq}", cohort.cluster);
-    IncidentId::of(&text)
+    IncidentId::from_description(&text)
 }
 
-/// The incident, ended where it was last seen, because nothing is left that could go on with it.
+/// Ends the incident at its last observation, because nothing is left to continue it.
 pub fn abandoned(mut incident: Incident) -> Incident {
     incident.state = IncidentState::Cleared;
     incident.cleared_at = Some(incident.last_seen.offset(1));
     incident
 }
 
-/// Whether an incident cleared at `cleared` and seen again at `now` is the same one.
+/// Returns true if an incident cleared at `cleared` and seen again at `now` is the same one.
 pub fn is_recurrence(cleared: &Incident, now: Nanos, reopen_within_ms: f64) -> bool {
     now.millis_since(cleared.last_seen) <= reopen_within_ms
 }

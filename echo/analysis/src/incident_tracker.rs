@@ -1,20 +1,20 @@
-//! The incidents of one cohort: how charges become incidents, how these go on, and how they end.
+//! Tracker of one cohort's incidents: raises them from diagnoses, updates them, and clears them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{
-    Baseline, Conclusions, Finding, Incident, IncidentState, Signal,
+    Baseline, DetectorOutput, Finding, Incident, IncidentState, Signal,
 };
 
 use crate::assembly::{CohortBlock, CohortKey};
-use crate::finding::{Charge, Subject};
+use crate::finding::{Diagnosis, Subject};
 use crate::incident::{OpenIncident, is_recurrence};
-use crate::loss_accounting::Accused;
-use crate::pace::shift::Suspicion;
+use crate::loss_accounting::LossCause;
+use crate::pace::shift::ShiftEvidence;
 use crate::settings::Settings;
 use crate::verdict::Span;
-use crate::window::{Affected, Stretch};
+use crate::window::{Affected, BlockWindow};
 
 /// Unaffected blocks in a row that end the search for the beginning: intermittent faults pause.
 const ONSET_PAUSE: usize = 3;
@@ -22,17 +22,17 @@ const ONSET_PAUSE: usize = 3;
 /// Cleared incidents that may come back.
 const MAX_CLEARED: usize = 1_024;
 
-/// The incidents of one cohort.
+/// Incidents of one cohort.
 #[derive(Debug, Clone, Default)]
-pub struct Docket {
+pub struct IncidentTracker {
     streaks: BTreeMap<Subject, u32>,
     open: BTreeMap<Subject, OpenIncident>,
     cleared: BTreeMap<Subject, Incident>,
 }
 
-/// What charges are decided by.
+/// Context in which diagnoses are evaluated.
 #[derive(Debug, Clone, Copy)]
-pub struct Scene<'a> {
+pub struct TrackerContext<'a> {
     /// The cohort.
     pub key: &'a CohortKey,
     /// Its blocks, oldest first.
@@ -43,47 +43,48 @@ pub struct Scene<'a> {
     pub healthy_ms: Option<f64>,
     /// Ranks that are late because they wait for a rank of this cohort.
     pub victims: &'a BTreeSet<Rank>,
-    /// Whether another cohort of the job shows why it is slow.
+    /// True if another cohort of the job shows why it is slow.
     pub is_explained: bool,
-    /// What the ranks show while the pace of the job is worse than when it was healthy.
-    pub suspicion: Option<&'a Suspicion>,
+    /// Shift evidence of the ranks while the job is slower than when it was healthy.
+    pub shift_evidence: Option<&'a ShiftEvidence>,
     /// Gates.
     pub settings: &'a Settings,
 }
 
-impl Docket {
-    /// Whether nothing is open and nothing is suspected.
+impl IncidentTracker {
+    /// Returns true if there is no open incident and no running streak.
     pub fn is_clean(&self) -> bool {
         self.open.is_empty() && self.streaks.is_empty()
     }
 
-    /// Whether nothing is open.
+    /// Returns true if nothing is open.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Whether something is open that explains why a job is slow.
+    /// Returns true if something is open that explains why a job is slow.
     pub fn explains(&self) -> bool {
         let is_cause = |subject: &Subject| matches!(subject, Subject::Rank(_) | Subject::Network);
         self.open.keys().any(is_cause)
     }
 
-    /// Whether an incident about the subject is open.
+    /// Returns true if an incident about the subject is open.
     pub fn is_open(&self, subject: Subject) -> bool {
         self.open.contains_key(&subject)
     }
 
-    /// What the loss of the job can be charged to: the late ranks, and the condition where there are none. What is a property of
-    /// the job is charged with nothing.
-    pub fn accused(&self, key: &CohortKey) -> Vec<Accused> {
-        let accused = |(subject, open): (&Subject, &OpenIncident)| Accused {
+    /// Open incidents that the loss of the job can be attributed to: the late ranks, or the
+    /// condition where there are none. Nothing is attributed to structural properties of the job.
+    pub fn loss_causes(&self, key: &CohortKey) -> Vec<LossCause> {
+        let causes = |(subject, open): (&Subject, &OpenIncident)| LossCause {
             incident: open.incident.id,
             role: key.role,
             rank: match subject {
                 Subject::Rank(rank) => Some(*rank),
                 _ => None,
             },
-            // One that keeps up again is no reason any more, though its incident is open until that has lasted.
+            // A rank that keeps up again is no cause any more, though its incident stays open until
+            // that has lasted.
             lag_ms: open
                 .incident
                 .culprit_lag_ms()
@@ -97,9 +98,9 @@ impl Docket {
             self.open
                 .iter()
                 .filter(|(subject, _)| !subject.is_structural())
-                .map(accused)
+                .map(causes)
         };
-        let ranks: Vec<Accused> = faults().filter(|accused| accused.rank.is_some()).collect();
+        let ranks: Vec<LossCause> = faults().filter(|cause| cause.rank.is_some()).collect();
         if ranks.is_empty() {
             faults().next_back().into_iter().collect()
         } else {
@@ -107,8 +108,8 @@ impl Docket {
         }
     }
 
-    /// Forgets what is suspected.
-    pub fn forget_suspicions(&mut self) {
+    /// Resets the streaks.
+    pub fn forget_streaks(&mut self) {
         self.streaks.clear();
     }
 
@@ -121,8 +122,9 @@ impl Docket {
         ranks.collect()
     }
 
-    /// Goes on with incidents as they were concluded before, in place of whatever was found in reading their blocks again.
-    pub fn adopt(&mut self, known: Vec<(Subject, Incident)>, now: &CohortBlock) {
+    /// Restores incidents of an earlier detector, replacing those found while their blocks were
+    /// replayed.
+    pub fn restore(&mut self, known: Vec<(Subject, Incident)>, now: &CohortBlock) {
         let found = std::mem::take(&mut self.open);
         self.cleared.clear();
         for (subject, incident) in known {
@@ -138,27 +140,34 @@ impl Docket {
         }
     }
 
-    /// Carries open incidents on with the latest block, and clears those that ended; true when one did.
-    pub fn follow(&mut self, scene: &Scene<'_>, charges: &[Charge]) -> (Conclusions, bool) {
-        let mut conclusions = Conclusions::default();
-        let Some(block) = scene.blocks.back() else {
-            return (conclusions, false);
+    /// Carries open incidents on with the latest block, and clears those that ended; true when one
+    /// did.
+    pub fn follow(
+        &mut self,
+        context: &TrackerContext<'_>,
+        diagnoses: &[Diagnosis],
+    ) -> (DetectorOutput, bool) {
+        let mut output = DetectorOutput::default();
+        let Some(block) = context.blocks.back() else {
+            return (output, false);
         };
         let mut ended = Vec::new();
         for (subject, open) in &mut self.open {
-            let charge = charges.iter().find(|charge| charge.subject == *subject);
-            carry_on(open, *subject, charge, scene);
-            let is_explained = scene.is_explained && subject.is_riddle();
-            if open.calm >= scene.settings.clear_after || is_explained {
+            let diagnosis = diagnoses
+                .iter()
+                .find(|diagnosis| diagnosis.subject == *subject);
+            update_open(open, *subject, diagnosis, context);
+            let is_explained = context.is_explained && subject.is_unexplained();
+            if open.calm >= context.settings.clear_after || is_explained {
                 ended.push(*subject);
             } else {
-                conclusions.incidents.push(open.incident.clone());
+                output.incidents.push(open.incident.clone());
             }
         }
         for subject in &ended {
-            conclusions.incidents.extend(self.clear(*subject, block));
+            output.incidents.extend(self.clear(*subject, block));
         }
-        (conclusions, !ended.is_empty())
+        (output, !ended.is_empty())
     }
 
     fn clear(&mut self, subject: Subject, now: &CohortBlock) -> Option<Incident> {
@@ -171,146 +180,167 @@ impl Docket {
     }
 
     /// Clears what is open, because the job does not report any more.
-    pub fn end(&mut self, now: Option<&CohortBlock>) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    pub fn end(&mut self, now: Option<&CohortBlock>) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
         while let Some((subject, now)) = self.open.keys().next().copied().zip(now) {
-            conclusions.incidents.extend(self.clear(subject, now));
+            output.incidents.extend(self.clear(subject, now));
         }
-        conclusions
+        output
     }
 
-    /// Counts charges, and raises those that persist or are too grave to wait.
-    pub fn raise(&mut self, scene: &Scene<'_>, charges: &[Charge]) -> Conclusions {
-        self.streaks
-            .retain(|subject, _| charges.iter().any(|charge| charge.subject == *subject));
-        let mut conclusions = Conclusions::default();
-        let Some(now) = scene.blocks.back() else {
-            return conclusions;
+    /// Counts diagnoses, and raises those that persist or are too severe to wait.
+    pub fn raise(
+        &mut self,
+        context: &TrackerContext<'_>,
+        diagnoses: &[Diagnosis],
+    ) -> DetectorOutput {
+        self.streaks.retain(|subject, _| {
+            diagnoses
+                .iter()
+                .any(|diagnosis| diagnosis.subject == *subject)
+        });
+        let mut output = DetectorOutput::default();
+        let Some(now) = context.blocks.back() else {
+            return output;
         };
-        for charge in charges {
-            let streak = self.streaks.entry(charge.subject).or_default();
+        for diagnosis in diagnoses {
+            let streak = self.streaks.entry(diagnosis.subject).or_default();
             *streak += 1;
-            // A late rank needs a judgement longer than the damage to show, and a name is better than a riddle.
-            let patience = u32::from(charge.subject.is_riddle());
-            // What has lasted needs no more patience.
-            let is_due = *streak >= scene.settings.raise_after + patience
-                || charge.is_provisional
-                || charge.span == Span::Lasting;
-            if !is_due || self.open.contains_key(&charge.subject) {
+            // A late rank takes one evaluation longer to show than the damage, and a named rank is
+            // better than an unexplained slowdown.
+            let timeouts = u32::from(diagnosis.subject.is_unexplained());
+            // A diagnosis that has persisted is raised without further waiting.
+            let is_due = *streak >= context.settings.raise_after + timeouts
+                || diagnosis.is_provisional
+                || diagnosis.span == Span::Lasting;
+            if !is_due || self.open.contains_key(&diagnosis.subject) {
                 continue;
             }
-            if !self.is_news(charge.subject) {
+            if !self.is_news(diagnosis.subject) {
                 continue;
             }
             // A slowdown that had no cause until now has one.
-            let is_explained = |subject: &Subject| match charge.subject {
+            let is_explained = |subject: &Subject| match diagnosis.subject {
                 Subject::Rank(_) => !matches!(subject, Subject::Rank(_)),
-                _ => subject.is_riddle() && !charge.subject.is_structural(),
+                _ => subject.is_unexplained() && !diagnosis.subject.is_structural(),
             };
             while let Some(explained) = self.open.keys().copied().find(is_explained) {
-                conclusions.incidents.extend(self.clear(explained, now));
+                output.incidents.extend(self.clear(explained, now));
             }
-            conclusions.append(self.open_incident(scene, charge));
+            output.append(self.open_incident(context, diagnosis));
         }
-        conclusions
+        output
     }
 
-    /// Whether a charge says more than what is open: a rank always does, a riddle only where nothing is, anything else
-    /// unless a rank explains the damage already. What is a property of the job stands beside the rest.
+    /// Returns true if a diagnosis adds to the open incidents: a rank always does, an unexplained
+    /// slowdown only if nothing is open, anything else unless a rank explains the damage already.
+    /// Structural properties of the job are independent of the rest.
     fn is_news(&self, subject: Subject) -> bool {
         let names_a_rank = |subject: &Subject| matches!(subject, Subject::Rank(_));
         if names_a_rank(&subject) || subject.is_structural() {
             return true;
         }
-        if subject.is_riddle() {
+        if subject.is_unexplained() {
             return self.open.is_empty();
         }
         !self.open.keys().any(names_a_rank)
     }
 
-    fn open_incident(&mut self, scene: &Scene<'_>, charge: &Charge) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    fn open_incident(
+        &mut self,
+        context: &TrackerContext<'_>,
+        diagnosis: &Diagnosis,
+    ) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
         let history = || {
-            scene
+            context
                 .healthy_ms
                 .map(|period_ms| Baseline::History { period_ms })
         };
-        let Some((baseline, now)) = charge.baseline.or_else(history).zip(scene.blocks.back())
+        let Some((baseline, now)) = diagnosis
+            .baseline
+            .or_else(history)
+            .zip(context.blocks.back())
         else {
-            return conclusions;
+            return output;
         };
-        let test = affected(scene, (charge.subject, &charge.finding), baseline);
+        let test = affected(context, (diagnosis.subject, &diagnosis.finding), baseline);
         let began_at = |since: f64| {
             let begins = |block: &CohortBlock| block.first_iteration() >= since;
-            let last = scene.blocks.len().saturating_sub(1);
-            scene.blocks.iter().position(begins).unwrap_or(last)
+            let last = context.blocks.len().saturating_sub(1);
+            context.blocks.iter().position(begins).unwrap_or(last)
         };
-        let onset = charge
+        let onset = diagnosis
             .since
-            .map_or_else(|| onset(scene.blocks, &test), began_at);
-        let Some(first) = scene.blocks.get(onset) else {
-            return conclusions;
+            .map_or_else(|| onset(context.blocks, &test), began_at);
+        let Some(first) = context.blocks.get(onset) else {
+            return output;
         };
-        let reopen_within_ms = scene.settings.reopen_within_ms;
-        let mut open = match self.cleared.remove(&charge.subject) {
+        let reopen_within_ms = context.settings.reopen_within_ms;
+        let mut open = match self.cleared.remove(&diagnosis.subject) {
             Some(cleared) if is_recurrence(&cleared, first.time.from(), reopen_within_ms) => {
-                OpenIncident::reopen(cleared, charge, now)
+                OpenIncident::reopen(cleared, diagnosis, now)
             }
-            _ => OpenIncident::raise(scene.key, charge, baseline, (first, now)),
+            _ => OpenIncident::raise(context.key, diagnosis, baseline, (first, now)),
         };
-        open.add_victims(scene.victims);
-        for block in scene.blocks.iter().skip(onset) {
-            if charge.since.is_some() || test.holds(&[block]) == Some(true) {
-                open.affect(block, test.lag_ms(&[block]));
+        open.add_victims(context.victims);
+        for block in context.blocks.iter().skip(onset) {
+            if diagnosis.since.is_some() || test.holds(&[block]) == Some(true) {
+                open.mark_affected(block, test.lag_ms(&[block]));
             } else {
-                open.pass();
+                open.mark_unaffected();
             }
         }
-        conclusions.incidents.push(open.incident.clone());
-        self.open.insert(charge.subject, open);
-        conclusions
+        output.incidents.push(open.incident.clone());
+        self.open.insert(diagnosis.subject, open);
+        output
     }
 }
 
 fn affected<'a>(
-    scene: &Scene<'a>,
+    context: &TrackerContext<'a>,
     (subject, finding): (Subject, &Finding),
     baseline: Baseline,
 ) -> Affected<'a> {
-    // What convicted a rank has to acquit it: another signal may not show the fault.
+    // A rank is cleared by the signal that it was raised by: another signal may not show the fault.
     let signal = match finding {
         Finding::Culprit(culprit) => culprit.signal,
-        Finding::Condition(_) => scene.signal,
+        Finding::Condition(_) => context.signal,
     };
     Affected {
         signal,
         subject,
         healthy_ms: baseline.period_ms(),
-        settings: scene.settings,
+        settings: context.settings,
     }
 }
 
 /// Carries one open incident on with the latest block.
-fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, scene: &Scene<'_>) {
-    let Some(block) = scene.blocks.back() else {
+fn update_open(
+    open: &mut OpenIncident,
+    subject: Subject,
+    diagnosis: Option<&Diagnosis>,
+    context: &TrackerContext<'_>,
+) {
+    let Some(block) = context.blocks.back() else {
         return;
     };
     let iterations = match open.span {
-        Span::Short => scene.settings.window_iterations / 2.0,
-        Span::Long | Span::Lasting => scene.settings.long_window_iterations,
+        Span::Short => context.settings.window_iterations / 2.0,
+        Span::Long | Span::Lasting => context.settings.long_window_iterations,
     };
-    let recent = Stretch::latest(scene.blocks, iterations, 1);
-    if let Some(charge) = charge {
-        open.strengthen(charge);
-        open.refine(charge.baseline);
+    let recent = BlockWindow::latest(context.blocks, iterations, 1);
+    if let Some(diagnosis) = diagnosis {
+        open.strengthen(diagnosis);
+        open.refine(diagnosis.baseline);
     }
-    open.add_victims(scene.victims);
+    open.add_victims(context.victims);
     let about = (subject, &open.incident.finding);
-    let test = affected(scene, about, open.incident.baseline);
+    let test = affected(context, about, open.incident.baseline);
     let is_there = if subject.is_structural() {
-        Some(charge.is_some())
+        Some(diagnosis.is_some())
     } else if open.span == Span::Lasting {
-        Some(is_still_slow(subject, scene))
+        Some(is_still_slow(subject, context))
     } else {
         test.holds(&recent.blocks)
     };
@@ -320,9 +350,9 @@ fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, 
         test.holds(&[block])
     };
     if shows == Some(true) {
-        open.affect(block, test.lag_ms(&[block]));
+        open.mark_affected(block, test.lag_ms(&[block]));
     } else {
-        open.pass();
+        open.mark_unaffected();
     }
     open.calm = match is_there {
         Some(true) => 0,
@@ -332,12 +362,14 @@ fn carry_on(open: &mut OpenIncident, subject: Subject, charge: Option<&Charge>, 
     };
 }
 
-/// Whether the job is still slow, and if a rank was to blame, still because of it.
-fn is_still_slow(subject: Subject, scene: &Scene<'_>) -> bool {
-    scene.suspicion.is_some_and(|suspicion| match subject {
-        Subject::Rank(rank) => suspicion.supports(rank),
-        _ => true,
-    })
+/// Returns true if the job is still slow, and if the subject is a rank, still because of it.
+fn is_still_slow(subject: Subject, context: &TrackerContext<'_>) -> bool {
+    context
+        .shift_evidence
+        .is_some_and(|shift_evidence| match subject {
+            Subject::Rank(rank) => shift_evidence.supports(rank),
+            _ => true,
+        })
 }
 
 /// Index of the first block of the latest run of affected blocks, pauses included.

@@ -1,4 +1,4 @@
-//! How much later than its peers each rank is, over a window of blocks. Needs no common clock.
+//! Lag of each rank behind its peers over a window of blocks. Needs no common clock.
 //!
 //! * *Host gap*: from the return of a rank's blocking synchronisation to its next collective, compared with the
 //!   median of the peers (the lower one of two, see [`echo_core::stats::lower_median`]). At that moment the GPU has nothing queued, so host lateness delays it one for one.
@@ -24,10 +24,11 @@ mod device;
 mod gap;
 pub mod rank_order;
 
-use rank_order::Place;
+use rank_order::RankPlace;
 
-/// Operations of an iteration that are taken to see the same lateness again, at most: those of a job with more of them do not
-/// all overlap, and a larger share would never let a rank be named that was late from the first iteration on.
+/// Operations of an iteration that are taken to see the same lateness again, at most: those of a
+/// job with more of them do not all overlap, and a larger share would never let a rank be named
+/// that was late from the first iteration on.
 const MOST_REPEATS: f64 = 4.0;
 
 /// Lag of one rank over a window.
@@ -35,41 +36,47 @@ const MOST_REPEATS: f64 = 4.0;
 pub struct Lag {
     /// Rank.
     pub rank: Rank,
-    /// Who it is.
+    /// Identity of the rank.
     pub origin: Arc<Origin>,
     /// The signal that it was taken from.
     pub signal: Signal,
-    /// Mean lag behind the median of the peers: milliseconds per iteration, or milliseconds at one operation for
-    /// arrivals.
+    /// Mean lag behind the median of the peers: milliseconds per iteration, or milliseconds at one
+    /// operation for arrivals.
     pub mean_ms: f64,
-    /// The same without the rank's largest single sample, so that one stall does not look like a habit.
+    /// The same without the rank's largest single sample, so that one stall does not look like a
+    /// habit.
     pub steady_ms: f64,
     /// Operations of an iteration that the lag is summed over; 1 where it is that of one moment.
     pub operations: f64,
-    /// By how much it is typically late at that one operation of a block where this is most, milliseconds; only known from GPUs.
+    /// By how much it is typically late at that one operation of a block where this is most,
+    /// milliseconds; only known from GPUs.
     pub largest_at_one_ms: Option<f64>,
-    /// Standard error of the mean from block to block, milliseconds; nothing for a single block.
+    /// Standard error of the mean from block to block, milliseconds; `None` for a single block.
     pub error_ms: Option<f64>,
-    /// How much less than the median of its role peers it was blocked, milliseconds per iteration: large for the rank
-    /// that the others wait for, small for one that is late because it waits itself.
+    /// Reduction of its blocked time compared with the median of its role peers, milliseconds per
+    /// iteration: large for the rank that the others wait for, small for one that is late because
+    /// it waits itself.
     pub own_ms: Option<f64>,
-    /// How much earlier than the latest rank it comes in that one of its communicators where this is most, milliseconds
-    /// per iteration: what it waits for somebody else. Only known from GPUs.
+    /// Lead over the latest rank in the one of its communicators where it is largest, milliseconds
+    /// per iteration: its wait for other ranks. Only known from GPUs.
     pub waits_for_ms: Option<f64>,
     /// In which place it came; only where ranks are too few for a scale.
-    pub place: Option<Place>,
-    /// Its lag in each block, milliseconds per iteration (at one operation for arrivals), latest block first.
+    pub place: Option<RankPlace>,
+    /// Its lag in each block, milliseconds per iteration (at one operation for arrivals), latest
+    /// block first.
     pub series: Vec<f64>,
 }
 
 impl Lag {
-    /// The lag that at least half of the blocks reach, milliseconds: it does not follow pauses in a few of them.
+    /// The lag that at least half of the blocks reach, milliseconds: it does not follow pauses in a
+    /// few of them.
     pub fn typical_ms(&self) -> f64 {
         lower_median(&self.series).unwrap_or(self.mean_ms)
     }
 
-    /// What it is late by its own doing, milliseconds per iteration: a GPU that is late at a collective may have waited
-    /// elsewhere before, so that of a GPU what it waits less than its peers counts.
+    /// Lag that it causes itself, milliseconds per iteration: a GPU that is late at a collective
+    /// may have waited elsewhere before, so the reduction of its wait compared with its peers
+    /// counts for a GPU.
     pub fn doing_ms(&self) -> f64 {
         match self.signal {
             Signal::DeviceWait => self.own_ms.unwrap_or(self.mean_ms),
@@ -77,8 +84,9 @@ impl Lag {
         }
     }
 
-    /// The part of [`Self::doing_ms`] that an iteration has lost at least, milliseconds per iteration, where its period without the
-    /// fault is not known: operations that overlap with computation may see the same lateness again and again, one alone does not.
+    /// The part of [`Self::doing_ms`] that an iteration has lost at least, milliseconds per
+    /// iteration, where its period without the fault is not known: operations that overlap with
+    /// computation may see the same lateness again and again, one alone does not.
     pub fn certain_ms(&self) -> f64 {
         let doing_ms = self.doing_ms();
         let repeated_ms = doing_ms / self.operations.clamp(1.0, MOST_REPEATS);
@@ -87,25 +95,26 @@ impl Lag {
     }
 }
 
-/// Lags of all ranks over a window, all judged by the same kind of signal.
+/// Lags of all ranks over a window, all measured by the same signal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lags {
     /// The kind of signal that suits the cohort.
     pub signal: Signal,
     /// One entry per rank that can be compared, in the order of their ranks.
     pub ranks: Vec<Lag>,
-    /// Median of the members' own signal, milliseconds per iteration (or at one operation for arrivals).
+    /// Median of the members' own signal, milliseconds per iteration (or at one operation for
+    /// arrivals).
     pub center_ms: f64,
 }
 
-/// The signal that suits a cohort: what GPUs measured where most of the ranks have it, else host gaps where it
-/// synchronises in at least half of its iterations, else arrivals.
+/// The signal that suits a cohort: what GPUs measured where most of the ranks have it, else host
+/// gaps where it synchronises in at least half of its iterations, else arrivals.
 pub fn suited_signal(blocks: &[&CohortBlock]) -> Signal {
     if device::is_measured(blocks) {
         return Signal::DeviceWait;
     }
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
-    let gaps = Totals::of(blocks, |member| member.gap);
+    let gaps = Totals::from_blocks(blocks, |member| member.gap);
     if gaps.typical_count() >= iterations / 2.0 {
         Signal::HostGap
     } else {
@@ -113,8 +122,8 @@ pub fn suited_signal(blocks: &[&CohortBlock]) -> Signal {
     }
 }
 
-/// Lags over the blocks of a window, taken from the given signal (waits stand in for missing host gaps); nothing when
-/// the blocks do not carry it.
+/// Lags over the blocks of a window, taken from the given signal (waits stand in for missing host
+/// gaps); `None` when the blocks do not carry it.
 pub fn lags(signal: Signal, blocks: &[&CohortBlock]) -> Option<Lags> {
     let mut lags = match signal {
         Signal::HostGap | Signal::Wait => gap::lags(blocks),
@@ -129,16 +138,17 @@ pub fn lags(signal: Signal, blocks: &[&CohortBlock]) -> Option<Lags> {
     Some(lags)
 }
 
-/// Lags of the ranks in one block of one kind of collective by the GPUs, milliseconds per iteration; nothing when fewer than
-/// two can be compared.
+/// Lags of the ranks in one block of one kind of collective by the GPUs, milliseconds per
+/// iteration; `None` when fewer than two can be compared.
 pub fn transfer_lags(transfer: &Transfer) -> Option<Vec<(Rank, f64)>> {
     let lags = device::compared(transfer)?.lags;
     let per_iteration = |(rank, lag_ms)| (rank, lag_ms / transfer.iterations);
     Some(lags.into_iter().map(per_iteration).collect())
 }
 
-/// How much less than the median of its peers each rank was blocked, milliseconds per iteration. The late are blocked least, so the upper
-/// median stays with the healthy, and of two ranks it is the other one.
+/// Reduction of each rank's blocked time compared with the median of its peers, milliseconds per
+/// iteration. Late ranks are blocked least, so the upper median stays with the healthy ones, and of
+/// two ranks it is the other one.
 fn own_times(blocks: &[&CohortBlock]) -> BTreeMap<Rank, f64> {
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
     let measured_by = |source| {
@@ -148,11 +158,11 @@ fn own_times(blocks: &[&CohortBlock]) -> BTreeMap<Rank, f64> {
                 .filter(|_| member.blocked_source == Some(source))
         }
     };
-    let device = Totals::of(blocks, measured_by(Source::Device));
+    let device = Totals::from_blocks(blocks, measured_by(Source::Device));
     let totals = if device.typical_count() > 0.0 {
         device
     } else {
-        Totals::of(blocks, measured_by(Source::Host))
+        Totals::from_blocks(blocks, measured_by(Source::Host))
     };
     let sums: BTreeMap<Rank, f64> = totals
         .0
@@ -183,7 +193,7 @@ impl Totals {
         clippy::cast_precision_loss,
         reason = "counts of one window stay far below 2^53"
     )]
-    fn of(blocks: &[&CohortBlock], signal: impl Fn(&Member) -> Option<Summary>) -> Self {
+    fn from_blocks(blocks: &[&CohortBlock], signal: impl Fn(&Member) -> Option<Summary>) -> Self {
         let mut totals: BTreeMap<Rank, Total> = BTreeMap::new();
         for member in blocks.iter().flat_map(|block| &block.members) {
             let total = totals.entry(member.rank).or_insert_with(|| Total {
@@ -215,7 +225,8 @@ impl Totals {
         .unwrap_or(0.0)
     }
 
-    /// Per rank with at least half of the typical number of samples: mean, and mean without the largest.
+    /// Per rank with at least half of the typical number of samples: mean, and mean without the
+    /// largest.
     fn means(&self) -> BTreeMap<Rank, (f64, f64)> {
         let enough = (self.typical_count() / 2.0).max(1.0);
         let comparable = self.0.iter().filter(|(_, total)| total.count >= enough);

@@ -1,11 +1,14 @@
-//! From events to conclusions. Pure: no clock, no I/O, no log line; everything needed arrives as an argument.
+//! Straggler and hang detection for collective workloads. Pure: no clock, no I/O, no logging; all
+//! inputs are arguments.
 //!
-//! `assembly` lines up what the ranks of a cohort report about the same operations, `lag` compares them,
-//! `baseline` remembers what healthy looks like, `verdict` decides, `cause` and `imbalance` say what kind of trouble it
-//! is, `finding`, `incident_tracker` and `incident` give decisions a memory, `cohort` puts these together for one cohort and
-//! `detector` for all of them; `hang` finds operations that never end. `loss_accounting` charges what a job loses to its incidents, by
-//! the shares of `attribution`; `cost` adds up the GPU time that incidents cost, `hours` by node and hour, beside the time that GPUs
-//! were there.
+//! `detector` is the entry point: it takes events and returns incidents and lost time. `assembly`
+//! aligns the ranks' reports about the same operations, `lag` compares ranks, `baseline` learns the
+//! healthy state, `verdict` decides whether a rank is late, and `cause` and `imbalance` classify
+//! the problem. `finding`, `incident` and `incident_tracker` turn diagnoses into incidents over
+//! time, and `cohort` combines these for one cohort; `hang` finds operations that never end.
+//! `loss_accounting` attributes the losses of a job to its incidents by the shares of
+//! `attribution`; `cost` sums the GPU time that incidents cost, and `hours` breaks it down by node
+//! and hour beside the allocated time.
 
 pub mod assembly;
 pub mod attribution;

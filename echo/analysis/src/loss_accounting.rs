@@ -1,7 +1,9 @@
-//! What the iterations of a cohort are charged to. Each is charged once, whoever is found to be the reason, and how often.
+//! Attribution of a cohort's lost time to incidents. The loss of each iteration is attributed once,
+//! even if its cause changes.
 //!
-//! Late ranks share the loss of the whole job, also of cohorts that only wait for them. What was charged to a condition is charged
-//! to the rank that is found behind it later; what was charged to a rank stays there.
+//! Late ranks share the loss of the whole job, including cohorts that only wait for them. A loss
+//! attributed to a condition moves to the rank that is later found to cause it; a loss attributed
+//! to a rank stays there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,22 +14,20 @@ use echo_core::model::detector_output::{Baseline, LostTime};
 use crate::assembly::{CohortBlock, CohortKey, Member, PeriodReading};
 use crate::attribution::{Share, shares};
 
-/// How far the iterations of another cohort may differ in length, as a share, before it is not believed to wait for the culprit.
+/// Largest relative difference in iteration length at which another cohort counts as waiting for
+/// the culprit.
 const SAME_PACE: f64 = 0.25;
-
-/// Share of its own duration by which a block has to be faster than healthy ones for that to be no noise.
-const FASTER: f64 = 0.15;
 
 /// An open incident that a loss can be charged to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Accused {
+pub struct LossCause {
     /// The incident.
     pub incident: IncidentId,
     /// Role of the cohort that it was found in.
     pub role: RoleId,
-    /// The late rank; nothing where a condition is to blame.
+    /// Late rank; `None` for a condition.
     pub rank: Option<Rank>,
-    /// How late it is, milliseconds per iteration; 0 for conditions.
+    /// Lag of the rank, milliseconds per iteration; 0 for conditions.
     pub lag_ms: f64,
     /// Duration of an iteration during the incident, milliseconds.
     pub period_ms: f64,
@@ -37,7 +37,7 @@ pub struct Accused {
     pub first_iteration: f64,
 }
 
-/// A cohort whose loss is charged.
+/// Cohort whose loss is attributed.
 #[derive(Debug, Clone, Copy)]
 pub struct Account<'a> {
     /// The cohort.
@@ -46,123 +46,149 @@ pub struct Account<'a> {
     pub blocks: &'a VecDeque<CohortBlock>,
     /// Healthy duration of an iteration, milliseconds, when known.
     pub healthy_ms: Option<f64>,
-    /// What its ranks are usually blocked, milliseconds per iteration, when known: bubbles and transfers are no loss.
+    /// Usual blocked time of its ranks, milliseconds per iteration, when known: bubbles and
+    /// transfers are no loss.
     pub healthy_blocked_ms: Option<f64>,
 }
 
-/// What the blocks of a cohort were charged to.
+/// Incidents that the blocks of a cohort are attributed to.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Ledger {
+pub struct LossAccounting {
     /// By the first operation of the block.
-    charged: BTreeMap<u64, Vec<Charged>>,
-    /// Blocks up to this iteration are charged to nobody else any more.
+    attributed: BTreeMap<u64, Vec<Attributed>>,
+    /// Attribution of blocks up to this iteration is final.
     settled_until: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Charged {
+struct Attributed {
     incident: IncidentId,
     is_rank: bool,
     /// Healthy duration of an iteration that the loss was measured against, milliseconds.
     healthy_ms: f64,
 }
 
-impl Ledger {
-    /// Forgets what was charged, and leaves alone what lies before the end of an incident that an earlier detector has written
-    /// down. What that one has charged to incidents that go on is charged to them again, which changes nothing.
-    pub fn begin_anew(&mut self, settled_until: f64) {
+impl LossAccounting {
+    /// Clears all attributions, except that blocks before the end of an incident stored by an
+    /// earlier detector stay final. Losses that it attributed to open incidents are attributed to
+    /// them again, with the same result.
+    pub fn restart(&mut self, settled_until: f64) {
         self.settled_until = settled_until;
-        self.charged.clear();
+        self.attributed.clear();
     }
 
-    /// Charges every block that is not charged yet, or to a condition that a rank is behind, or against a healthy period that is
-    /// better known by now. A row with no loss takes back an
-    /// earlier one.
-    pub fn charge(&mut self, account: &Account<'_>, accused: &[Accused]) -> Vec<LostTime> {
+    /// Attributes the loss of each block that is not attributed yet, that is attributed to a
+    /// condition now known to be caused by a rank, or whose healthy period is known better now. A
+    /// row without a loss cancels an earlier one.
+    ///
+    /// A block faster than a healthy one offsets slower blocks before it, but only once the job is
+    /// slow again: until then it may lie after the fault. The loss of an incident is therefore the
+    /// largest cumulative sum of its blocks' losses, and ends where a CUSUM (Page 1954) ends it.
+    pub fn account_losses(&mut self, account: &Account<'_>, causes: &[LossCause]) -> Vec<LostTime> {
         let first = account.blocks.front().map_or(0, |block| block.seqs.first());
-        self.charged = self.charged.split_off(&first);
+        self.attributed = self.attributed.split_off(&first);
         let mut rows = Vec::new();
+        let mut deferred = Vec::new();
+        let mut balance_ms = 0.0;
         for block in account.blocks {
             let Some(reading) = &block.period else {
                 continue;
             };
-            let reasons = reasons(account, block, reading, accused);
-            if reasons.is_empty() || !self.is_due(block, &reasons, accused) {
+            let reasons = reasons(account, block, reading, causes);
+            if reasons.is_empty() || !self.is_due(block, &reasons, causes) {
                 continue;
             }
-            let loss = Loss::of(account, block, reading, &reasons);
-            let new: Vec<Charged> = reasons.iter().map(|reason| charged(reason)).collect();
-            let old = self.charged.insert(block.seqs.first(), new.clone());
-            for gone in old.into_iter().flatten() {
-                if new.iter().all(|charged| charged.incident != gone.incident) {
-                    rows.extend(loss.nothing(gone.incident));
-                }
+            let loss = Loss::from_block(account, block, reading, &reasons);
+            balance_ms += loss.lost_ms;
+            deferred.push((block.seqs.first(), reasons, loss));
+            if balance_ms >= 0.0 {
+                balance_ms = 0.0;
+                let due = deferred.drain(..);
+                rows.extend(
+                    due.flat_map(|(seq, reasons, loss)| self.attribute(seq, &reasons, &loss)),
+                );
             }
-            rows.extend(loss.rows(&reasons));
         }
         rows
     }
 
-    /// Whether a block is to be charged to these.
-    fn is_due(&self, block: &CohortBlock, reasons: &[&Accused], accused: &[Accused]) -> bool {
+    /// Attributes the block that begins with operation `seq`, and cancels its earlier attributions.
+    fn attribute(&mut self, seq: u64, reasons: &[&LossCause], loss: &Loss<'_>) -> Vec<LostTime> {
+        let new: Vec<Attributed> = reasons.iter().map(|reason| attributed(reason)).collect();
+        let old = self.attributed.insert(seq, new.clone()).unwrap_or_default();
+        let is_gone = |old: &&Attributed| {
+            new.iter()
+                .all(|attributed| attributed.incident != old.incident)
+        };
+        let gone = old.iter().filter(is_gone);
+        let mut rows: Vec<LostTime> = gone.flat_map(|gone| loss.nothing(gone.incident)).collect();
+        rows.extend(loss.rows(reasons));
+        rows
+    }
+
+    /// Returns true if a block is to be attributed to these.
+    fn is_due(&self, block: &CohortBlock, reasons: &[&LossCause], causes: &[LossCause]) -> bool {
         if block.end_iteration() <= self.settled_until {
             return false;
         }
-        let Some(before) = self.charged.get(&block.seqs.first()) else {
+        let Some(before) = self.attributed.get(&block.seqs.first()) else {
             return true;
         };
         let is_same = before
             .iter()
             .copied()
-            .eq(reasons.iter().map(|reason| charged(reason)));
-        let is_over = |charged: &Charged| {
-            accused
+            .eq(reasons.iter().map(|reason| attributed(reason)));
+        let is_over = |attributed: &Attributed| {
+            causes
                 .iter()
-                .all(|accused| accused.incident != charged.incident)
+                .all(|cause| cause.incident != attributed.incident)
         };
         let is_final = before
             .iter()
-            .any(|charged| charged.is_rank && is_over(charged));
+            .any(|attributed| attributed.is_rank && is_over(attributed));
         let names_ranks = reasons.iter().any(|reason| reason.rank.is_some());
         !is_same && !is_final && names_ranks
     }
 }
 
-const fn charged(accused: &Accused) -> Charged {
-    Charged {
-        incident: accused.incident,
-        is_rank: accused.rank.is_some(),
-        healthy_ms: accused.baseline.period_ms(),
+const fn attributed(cause: &LossCause) -> Attributed {
+    Attributed {
+        incident: cause.incident,
+        is_rank: cause.rank.is_some(),
+        healthy_ms: cause.baseline.period_ms(),
     }
 }
 
-/// Whom a block is charged to: all late ranks of the job that were late by then, else one condition, rather the cohort's own.
+/// Causes of a block's loss: all ranks of the job that were late by then, else one condition,
+/// preferably the cohort's own.
 fn reasons<'a>(
     account: &Account<'_>,
     block: &CohortBlock,
     reading: &PeriodReading,
-    accused: &'a [Accused],
-) -> Vec<&'a Accused> {
+    causes: &'a [LossCause],
+) -> Vec<&'a LossCause> {
     let middle = f64::midpoint(block.first_iteration(), block.end_iteration());
-    let is_own = |accused: &Accused| accused.role == account.key.role;
-    let keeps_pace = |accused: &Accused| (reading.ms / accused.period_ms - 1.0).abs() <= SAME_PACE;
+    let is_own = |cause: &LossCause| cause.role == account.key.role;
+    let keeps_pace = |cause: &LossCause| (reading.ms / cause.period_ms - 1.0).abs() <= SAME_PACE;
     let by_then = || {
-        accused.iter().filter(|accused| {
-            accused.first_iteration < middle && (is_own(accused) || keeps_pace(accused))
-        })
+        causes
+            .iter()
+            .filter(|cause| cause.first_iteration < middle && (is_own(cause) || keeps_pace(cause)))
     };
-    let ranks: Vec<&Accused> = by_then().filter(|accused| accused.rank.is_some()).collect();
+    let ranks: Vec<&LossCause> = by_then().filter(|cause| cause.rank.is_some()).collect();
     if !ranks.is_empty() {
         return ranks;
     }
-    let own = by_then().find(|accused| is_own(accused));
+    let own = by_then().find(|cause| is_own(cause));
     own.or_else(|| by_then().next()).into_iter().collect()
 }
 
-/// What a cohort lost in one block.
+/// Loss of a cohort in one block.
 struct Loss<'a> {
     account: &'a Account<'a>,
     reading: &'a PeriodReading,
+    /// Excess over a healthy block, milliseconds; negative if the block was faster.
+    lost_ms: f64,
     /// By node and GPU model.
     groups: BTreeMap<(NodeId, Option<Arc<str>>), Group>,
 }
@@ -172,26 +198,19 @@ struct Loss<'a> {
 struct Group {
     n_ranks: u32,
     lost_gpu_ms: f64,
-    /// Nothing when a rank does not tell.
+    /// `None` when a rank does not report it.
     peer_wait_gpu_ms: Option<f64>,
 }
 
 impl<'a> Loss<'a> {
-    fn of(
+    fn from_block(
         account: &'a Account<'a>,
         block: &CohortBlock,
         reading: &'a PeriodReading,
-        reasons: &[&Accused],
+        reasons: &[&LossCause],
     ) -> Self {
         let against_period = || (reading.ms - healthy_ms(account, reasons)) * reading.iterations;
-        // A job that runs clearly faster than it was known to has lost nothing; less than that is noise, which cancels out.
-        let took_ms = reading.ms * reading.iterations;
-        let is_faster = |excess_ms: &f64| *excess_ms < -FASTER * took_ms;
-        let lost_ms = match block.excess_ms {
-            Some(excess_ms) if is_faster(&excess_ms) => 0.0,
-            Some(excess_ms) => excess_ms,
-            None => against_period(),
-        };
+        let lost_ms = block.excess_ms.unwrap_or_else(against_period);
         let culprits: BTreeSet<Rank> = reasons.iter().filter_map(|reason| reason.rank).collect();
         let usual_ms = usually_blocked_ms(account, block, &culprits);
         let mut groups = BTreeMap::new();
@@ -219,11 +238,12 @@ impl<'a> Loss<'a> {
         Self {
             account,
             reading,
+            lost_ms,
             groups,
         }
     }
 
-    fn rows(&self, reasons: &[&Accused]) -> Vec<LostTime> {
+    fn rows(&self, reasons: &[&LossCause]) -> Vec<LostTime> {
         let lags: Vec<f64> = reasons.iter().map(|reason| reason.lag_ms).collect();
         let shared = reasons.iter().zip(shares(&lags));
         shared
@@ -231,7 +251,7 @@ impl<'a> Loss<'a> {
             .collect()
     }
 
-    /// Rows that say that an incident has cost nothing here.
+    /// Rows that set the loss of an incident to zero here.
     fn nothing(&self, incident: IncidentId) -> Vec<LostTime> {
         let none = Share {
             caused: 0.0,
@@ -258,8 +278,9 @@ impl<'a> Loss<'a> {
     }
 }
 
-/// Healthy duration of an iteration, milliseconds: as the incident has it; in another cohort its own, when known.
-fn healthy_ms(account: &Account<'_>, reasons: &[&Accused]) -> f64 {
+/// Healthy duration of an iteration, milliseconds: as the incident has it; in another cohort its
+/// own, when known.
+fn healthy_ms(account: &Account<'_>, reasons: &[&LossCause]) -> f64 {
     let is_own = reasons.iter().any(|reason| reason.role == account.key.role);
     let told = reasons
         .iter()
@@ -268,8 +289,9 @@ fn healthy_ms(account: &Account<'_>, reasons: &[&Accused]) -> f64 {
     account.healthy_ms.filter(|_| !is_own).unwrap_or(told)
 }
 
-/// What the ranks of a block are blocked for other reasons than late ranks, milliseconds per iteration: as when healthy; where
-/// that was never seen, as long as the culprit itself, for which nobody has to wait; else nothing is known to be usual.
+/// Blocked time of a block's ranks for other reasons than late ranks, milliseconds per iteration:
+/// as when healthy; if no healthy iteration was seen, as long as the culprit itself, which waits
+/// for no other rank; else nothing is known to be usual.
 fn usually_blocked_ms(
     account: &Account<'_>,
     block: &CohortBlock,

@@ -1,4 +1,4 @@
-//! What kinds of operations a stretch of work consists of.
+//! Mix of operation kinds in a span of work.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,14 @@ const MAX_KINDS: usize = 32;
 /// The attribute with its quotes, as it stands in JSON.
 const NAME: &str = "\"fleet.mix\":";
 
-/// How many operations of each kind. Kinds are hashes of their names.
+/// Number of operations of each kind. Kinds are hashes of their names.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Mix(BTreeMap<u64, f64>);
 
 impl Mix {
-    /// Reads the mix among the attributes of a point; nothing where they do not have one that can be read.
-    pub fn of_attributes(attrs: &str) -> Option<Self> {
+    /// Reads the mix among the attributes of a point; `None` where they do not have one that can be
+    /// read.
+    pub fn from_attributes(attrs: &str) -> Option<Self> {
         // A mix has nothing that JSON would escape, so the text between its quotes is all of it.
         let (_, rest) = attrs.split_once(NAME)?;
         let (_, rest) = rest.split_once('"')?;
@@ -43,7 +44,7 @@ impl Mix {
     }
 
     /// Operations of one kind.
-    pub fn of_kind(&self, kind: u64) -> f64 {
+    pub fn count_of_kind(&self, kind: u64) -> f64 {
         self.0.get(&kind).copied().unwrap_or(0.0)
     }
 
@@ -65,7 +66,7 @@ mod tests {
             r#"{{"other":1,"{}":"AllReduce.7.21=90 AllGather.4.0=2"}}"#,
             attribute::MIX
         );
-        let mix = Mix::of_attributes(&attrs).unwrap();
+        let mix = Mix::from_attributes(&attrs).unwrap();
         assert!((mix.operations() - 92.0).abs() < 1e-9);
         assert_eq!(mix.kinds().count(), 2);
     }
@@ -73,7 +74,7 @@ mod tests {
     #[test]
     fn what_is_no_mix_is_none() {
         for attrs in ["{}", "", r#"{"fleet.mix":"x"}"#, r#"{"fleet.mix":"a=0"}"#] {
-            assert_eq!(Mix::of_attributes(attrs), None, "{attrs}");
+            assert_eq!(Mix::from_attributes(attrs), None, "{attrs}");
         }
     }
 }

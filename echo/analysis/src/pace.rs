@@ -1,9 +1,10 @@
 //! The pace of a cohort, and how much its ranks wait: two series over time that need no iteration.
 //!
-//! How long a stretch of operations takes when the job is healthy is predicted from what they are (`work`). A job is slow when its
-//! operations take longer than that for several seconds, by more than they usually scatter. Whoever holds a job back is the one that
-//! waits less than before while the others wait more (`shift`): ranks that are equally fast take turns in waiting for one another, over
-//! seconds, so a change counts by what such turns usually amount to, and by more the longer it has lasted.
+//! The healthy duration of a span of operations is predicted from their kinds (`work`). A job is
+//! slow when its operations take longer than predicted for several seconds, by more than the usual
+//! scatter. The rank that holds back a job waits less than before while the others wait more
+//! (`shift`): ranks that are equally fast take turns in waiting for one another, over seconds, so a
+//! change is compared with the usual size of such turns, and counts more the longer it has lasted.
 
 use std::collections::VecDeque;
 
@@ -18,10 +19,10 @@ use shift::{Shift, shifts};
 use tick::{Tick, doubt, root_mean_square, windows};
 use work::Work;
 
-/// Shortest stretch that is judged, milliseconds.
+/// Shortest span that is evaluated, milliseconds.
 const TICK_MS: f64 = 1_400.0;
 
-/// What is looked at to tell whether the job is slow, milliseconds, and the least slowdown that counts.
+/// Window over which slowness is evaluated, milliseconds, and the smallest slowdown that counts.
 const WINDOW_MS: f64 = 6_000.0;
 const GATE: f64 = 0.06;
 
@@ -32,7 +33,7 @@ const SHORT_GATE: f64 = 0.2;
 /// Share of a slowdown below which it is over, and what is left of it another one.
 const SAME_PACE: f64 = 0.3;
 
-/// What has to be learned before a small slowdown is believed, milliseconds.
+/// Time to learn before a small slowdown is believed, milliseconds.
 const LONG_PAST_MS: f64 = 18_000.0;
 
 /// Standard deviations of the usual scatter by which the pace must be worse.
@@ -41,14 +42,14 @@ const Z_SLOW: f64 = 3.0;
 /// Smallest scatter of the pace that is believed.
 const LEAST_SCATTER: f64 = 0.005;
 
-/// How long a stretch must have been healthy before it is learned, milliseconds.
+/// Time that a span must have been healthy before it is learned, milliseconds.
 const DELAY_MS: f64 = 2_800.0;
 
-/// What has to be learned before anything is judged.
+/// Time to learn before any evaluation.
 const MIN_PAST_TICKS: usize = 2;
 const MIN_PAST_MS: f64 = 8_000.0;
 
-/// What took this many times as long as it should is no part of what is usual.
+/// Ratio to the prediction above which a span is excluded from learning.
 const UNUSUAL: f64 = 2.0;
 
 /// Share of all that was lost that one stretch has lost where the job has paused.
@@ -70,28 +71,29 @@ pub struct Pace {
     /// Stretches that are not learned yet, oldest first.
     recent: VecDeque<Tick>,
     past: VecDeque<Tick>,
-    /// Stretches whose like was never learned: they are not judged.
+    /// Spans of a mix that was never learned: they are not evaluated.
     unfamiliar: Vec<Tick>,
-    /// How long the latest of them lasted without any other between them, milliseconds.
+    /// Duration of the latest run of them without any other between, milliseconds.
     unfamiliar_ms: f64,
     work: Option<Work>,
     slow: Option<Slow>,
 }
 
-/// A slow stretch that goes on.
+/// Slow span in progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slow {
     /// Iterations of the cohort before it began.
     pub since: f64,
-    /// How long it has lasted, milliseconds.
+    /// Duration so far, milliseconds.
     pub lasted_ms: f64,
-    /// What its operations took against what they take when healthy; above 1.
+    /// Ratio of its operations' duration to the healthy one; above 1.
     pub ratio: f64,
-    /// How much that ratio scatters over as long a stretch of a healthy job.
+    /// Scatter of that ratio over an equally long span of a healthy job.
     pub error: f64,
-    /// Whether nearly all of it was lost at once, in a pause: that says nothing about who is usually late.
+    /// True if nearly all of it was lost at once, in a pause: that does not show which rank is
+    /// usually late.
     pub is_pause: bool,
-    /// How the waiting of each rank has changed.
+    /// Change of each rank's waits.
     pub shifts: Vec<Shift>,
 }
 
@@ -103,8 +105,8 @@ impl Slow {
 }
 
 impl Pace {
-    /// Takes the next block; true when there is something new to judge.
-    pub fn take(&mut self, block: &CohortBlock) -> bool {
+    /// Records the next block; returns true when there is something new to evaluate.
+    pub fn push(&mut self, block: &CohortBlock) -> bool {
         let Some((elapsed_ms, mix)) = typical(&block.members) else {
             return false;
         };
@@ -139,33 +141,35 @@ impl Pace {
         if self.recent.len() > MAX_SLOW {
             self.recent.pop_front();
         }
-        self.judge();
+        self.decide();
         true
     }
 
-    /// The slow stretch that goes on, if any.
+    /// Slow span in progress, if any.
     pub const fn slow(&self) -> Option<&Slow> {
         self.slow.as_ref()
     }
 
-    /// Whether the ranks say how long their operations take.
+    /// Returns true if the ranks say how long their operations take.
     pub fn is_measured(&self) -> bool {
         self.open.is_some() || !self.recent.is_empty()
     }
 
-    /// Whether enough is known to tell a healthy pace from a slow one.
+    /// Returns true if enough is known to distinguish a healthy pace from a slow one.
     pub const fn is_known(&self) -> bool {
         self.work.is_some()
     }
 
-    /// Milliseconds that the operations of a block took, and that they take when the job is healthy; nothing while that is not known.
+    /// Milliseconds that the operations of a block took, and that they take when the job is
+    /// healthy; `None` while that is not known.
     pub fn took_and_healthy_ms(&self, block: &CohortBlock) -> Option<(f64, f64)> {
         let (elapsed_ms, mix) = typical(&block.members)?;
         let work = self.work.as_ref().filter(|work| work.knows(&mix))?;
         Some((elapsed_ms, work.predict(&mix)))
     }
 
-    /// Learns what has been healthy for a while; not while something is wrong with the job that may not show here.
+    /// Learns what has been healthy for a while; not while something is wrong with the job that may
+    /// not show here.
     pub fn learn(&mut self, is_disturbed: bool) {
         if self.slow.is_some() || is_disturbed {
             self.unfamiliar.clear();
@@ -182,7 +186,7 @@ impl Pace {
             is_new = true;
         }
         if is_new {
-            // What was unfamiliar may lie behind what is learned only now.
+            // Spans that were unfamiliar may precede those that are learned only now.
             let past = self.past.make_contiguous();
             past.sort_by(|a, b| a.begin.total_cmp(&b.begin));
         }
@@ -194,13 +198,13 @@ impl Pace {
             let past = self.past.iter().map(|tick| (&tick.mix, tick.elapsed_ms));
             self.work = Work::learn(&past.collect::<Vec<_>>());
         }
-        // What took much longer than all else was no work: compilation, a pause.
+        // A span that took much longer than all others was no work: compilation, a pause.
         if let Some(work) = &self.work {
             self.past.retain(|tick| tick.ratio(work) <= UNUSUAL);
         }
     }
 
-    fn judge(&mut self) {
+    fn decide(&mut self) {
         let Some(work) = &self.work else {
             return;
         };
@@ -216,7 +220,7 @@ impl Pace {
         let since = match &self.slow {
             Some(slow) if is_over(slow) => {
                 self.slow = None;
-                // What was slow is not to be learned.
+                // Slow spans are not learned.
                 let healthy = self.recent.pop_back();
                 self.recent = healthy.into_iter().collect();
                 return;
@@ -225,11 +229,11 @@ impl Pace {
             None if is_slow => self.first_onset(),
             None => return,
         };
-        self.slow = self.stretch(since);
+        self.slow = self.slow_since(since);
     }
 
     /// The slow stretch that began there.
-    fn stretch(&self, since: f64) -> Option<Slow> {
+    fn slow_since(&self, since: f64) -> Option<Slow> {
         let work = self.work.as_ref()?;
         let ticks = self.recent.iter().filter(|tick| tick.begin >= since);
         let ticks: Vec<&Tick> = ticks.collect();
@@ -247,7 +251,7 @@ impl Pace {
         })
     }
 
-    /// Where a slow stretch that is new began. What was learned of it as healthy is taken back.
+    /// Start of a new slow span. Spans after it that were learned as healthy are unlearned.
     fn first_onset(&mut self) -> f64 {
         for _ in 0..MAX_TAKEN_BACK.min(self.past.len().saturating_sub(MIN_PAST_TICKS)) {
             if let Some(tick) = self.past.pop_back() {
@@ -261,7 +265,8 @@ impl Pace {
         since
     }
 
-    /// Where the slow stretch began, by the greatest sum of what its operations took beyond half of the slowdown (CUSUM, Page 1954).
+    /// Start of the slow span, by the greatest sum of excess durations beyond half of the slowdown
+    /// (CUSUM, Page 1954).
     fn onset(&self, work: &Work) -> f64 {
         let excess = self.ratio(work, SHORT_MS).max(self.ratio(work, WINDOW_MS)) - 1.0;
         let (mut sum, mut most, mut begin) = (0.0, f64::MIN, 0.0);
@@ -281,7 +286,7 @@ impl Pace {
         excess >= gate && excess >= Z_SLOW * self.scatter(work, window_ms)
     }
 
-    /// What the last operations took against what they take when healthy.
+    /// Ratio of the last operations' duration to the healthy one.
     fn ratio(&self, work: &Work, window_ms: f64) -> f64 {
         let (mut took_ms, mut healthy_ms) = (0.0, 0.0);
         for tick in self.recent.iter().rev().chain(self.past.iter().rev()) {
@@ -298,7 +303,7 @@ impl Pace {
         took_ms / healthy_ms
     }
 
-    /// How much that ratio usually scatters over windows of this length.
+    /// Usual scatter of that ratio over windows of this length.
     fn scatter(&self, work: &Work, window_ms: f64) -> f64 {
         let windows = windows(&self.past, window_ms);
         let ratios = windows.iter().map(|window| {
@@ -310,9 +315,10 @@ impl Pace {
     }
 }
 
-/// How long the operations of a block took, milliseconds, and what they were: by the rank in the middle, by how long an operation
-/// took, or the mean of the two there. Of two ranks both count, by half each, and the one alone whose peer has nothing to say yet:
-/// operations that one of them counts to this block and the other to the next would otherwise hide what a slow stretch took.
+/// Duration of a block's operations, milliseconds, and their mix: by the rank in the middle, by
+/// duration per operation, or the mean of the two there. Of two ranks both count, by half each, and
+/// one alone while its peer has not reported yet: operations that one of them counts to this block
+/// and the other to the next would otherwise hide part of the duration of a slow span.
 fn typical(members: &[Member]) -> Option<(f64, Mix)> {
     let mut readings: Vec<(f64, f64, &Mix)> = members
         .iter()

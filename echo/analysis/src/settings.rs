@@ -1,40 +1,46 @@
-//! What the operator can tune about detection, with the defaults of the specification.
+//! Detection settings of the operator, with the defaults of the specification.
 
 /// Settings of the detector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Iterations that one judgement looks back on. A window also spans at least two blocks.
+    /// Iterations in one evaluation window. A window also spans at least two blocks.
     pub window_iterations: f64,
-    /// Iterations that a second judgement looks back on, for stalls that are rare and add up.
+    /// Iterations in a second, longer window, for stalls that are rare and add up.
     pub long_window_iterations: f64,
-    /// Smallest lag, as a share of the period, for which a rank is named; the damage must reach half of it. Half of it
-    /// clears.
+    /// Smallest lag, as a share of the period, for which a rank is named; the damage must reach
+    /// half of it. Half of it clears.
     pub effect_gate: f64,
     /// Smallest lag, as a share of the period, for which a rank is named at once, as provisional.
     pub fast_gate: f64,
-    /// Smallest slowdown of the whole cohort that is reported without a culprit (Greyhound's verification: 10 %).
+    /// Smallest slowdown of the whole cohort that is reported without a culprit (Greyhound's
+    /// verification: 10 %).
     pub uniform_gate: f64,
-    /// Smallest lag, as a share of the period, for which a rank is named while no healthy iteration is known.
+    /// Smallest lag, as a share of the period, for which a rank is named while no healthy iteration
+    /// is known.
     pub unknown_baseline_gate: f64,
-    /// Smallest excess of the time that the GPUs of one role compute, as a share of the period, that is an imbalance of stages.
+    /// Smallest excess of the time that the GPUs of one role compute, as a share of the period,
+    /// that is an imbalance of stages.
     pub stage_gate: f64,
-    /// Smallest usual distance from the typical rank to the last, as a share of the period, that is an imbalance of data; more for few operations.
+    /// Smallest usual distance from the typical rank to the last, as a share of the period, that is
+    /// an imbalance of data; more for few operations.
     pub data_gate: f64,
     /// Share of the damage that a rank's lag must explain. Below it the damage has another cause.
     pub explained_share: f64,
-    /// Consecutive judgements before an incident is raised.
+    /// Consecutive evaluations before an incident is raised.
     pub raise_after: u32,
-    /// Consecutive judgements before an incident is cleared.
+    /// Consecutive evaluations before an incident is cleared.
     pub clear_after: u32,
     /// An incident that comes back within this event time is the same one, milliseconds.
     pub reopen_within_ms: f64,
     /// Smallest share of the expected ranks that must report for a verdict.
     pub min_coverage: f64,
-    /// Probability of a false z among all ranks of one judgement.
+    /// Probability of a false z among all ranks of one evaluation.
     pub family_alpha: f64,
-    /// Share of the ranks named in one tick over a job that may be named wrongly (Benjamini-Hochberg).
+    /// Share of the ranks named in one tick over a job that may be named wrongly
+    /// (Benjamini-Hochberg).
     pub discovery_rate: f64,
-    /// An operation that some ranks entered and others did not hangs after this long, milliseconds of arrival time.
+    /// An operation that some ranks entered and others did not hangs after this long, milliseconds
+    /// of arrival time.
     pub hang_after_ms: f64,
     /// It stalls after this long, milliseconds of the waiting ranks' own time.
     pub stall_after_ms: f64,
@@ -42,12 +48,12 @@ pub struct Settings {
     pub hang_after_periods: f64,
     /// A rank that was silent this long is not waited for, milliseconds of arrival time.
     pub silence_ms: f64,
-    /// A job that was silent this long has ended, milliseconds of arrival time: its incidents are cleared and it is
-    /// forgotten.
+    /// A job that was silent this long has ended, milliseconds of arrival time: its incidents are
+    /// cleared and it is forgotten.
     pub end_after_ms: f64,
     /// One operation in this many is sampled by the agents.
     pub sample_mod: u32,
-    /// How long an agent may use a policy, milliseconds of event time.
+    /// Lifetime of a policy at an agent, milliseconds of event time.
     pub policy_validity_ms: f64,
 }
 

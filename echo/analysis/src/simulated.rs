@@ -24,7 +24,7 @@ pub const OPS_PER_ITERATION: u64 = 10;
 /// Operations in one of its blocks.
 pub const OPS_PER_BLOCK: u64 = 40;
 
-/// What one rank measures in one block of four iterations.
+/// Measurements of one rank in one block of four iterations.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
     /// Host gap of each iteration, milliseconds.
@@ -58,13 +58,13 @@ impl Measured {
 pub struct Job {
     /// Ranks, one to a node.
     pub n_ranks: u32,
-    /// How far each rank's clock is off, nanoseconds.
+    /// Clock offset of each rank, nanoseconds.
     pub clock_skew: fn(u32) -> i64,
 }
 
 impl Job {
     /// A job of so many ranks whose clocks agree.
-    pub fn of(n_ranks: u32) -> Self {
+    pub fn with_ranks(n_ranks: u32) -> Self {
         Self {
             n_ranks,
             clock_skew: |_| 0,

@@ -1,9 +1,10 @@
-//! One judgement: given the lags and the damage in a window, is there a culprit?
+//! Decision about one window: given its lags and damage, is there a culprit?
 //!
-//! A rank is named only if its lag is significant (modified z-score against the cohort's usual scatter, or its place
-//! where ranks are too few for a scale; false discoveries held over all ranks), matters (a share of the period) and
-//! explains the damage (the cohort's period against its own history). Lag without damage is slack; damage without a
-//! lag is a slowdown of everybody. A rank that is late but waits as long as its role peers is a victim.
+//! A rank is named only if its lag is significant (modified z-score against the cohort's usual
+//! scatter, or its place where ranks are too few for a scale; false discoveries held over all
+//! ranks), matters (a share of the period) and explains the damage (the cohort's period against its
+//! own history). Lag without damage is slack; damage without a lag is a slowdown of all ranks. A
+//! rank that is late but waits as long as its role peers is a victim.
 
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{Baseline, Signal};
@@ -26,16 +27,19 @@ const TYPICAL_SHARE: f64 = 0.75;
 /// Blocks in which a rank must be late before stalls that are rare count as a habit.
 const ENOUGH_STALLS: usize = 3;
 
-/// Smallest lag of arrivals, as a share of the period, for which a rank is named while no healthy iteration is known.
+/// Smallest lag of arrivals, as a share of the period, for which a rank is named while no healthy
+/// iteration is known.
 const ARRIVAL_GATE: f64 = 0.5;
 
 /// Without a history no more than the rest of the period is taken for loss.
 const LEAST_HEALTHY_SHARE: f64 = 0.1;
 
-/// A rank less late than this share of the latest is one of its victims, or late without consequence.
+/// A rank less late than this share of the latest is one of its victims, or late without
+/// consequence.
 const ROOT_SHARE: f64 = 0.5;
 
-/// Smallest damage that makes a lag matter, as a share of the gate for lags: a rank may be late by more than it costs.
+/// Smallest damage that makes a lag matter, as a share of the gate for lags: a rank may be late by
+/// more than it costs.
 const DAMAGE_SHARE: f64 = 0.5;
 
 /// Damage must lie this many standard errors above the healthy period.
@@ -52,47 +56,52 @@ pub enum Span {
     Lasting,
 }
 
-/// What is known of a window.
+/// Evidence about a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evidence<'a> {
-    /// Lags of the ranks; nothing when no signal compares them.
+    /// Lags of the ranks; `None` when no signal compares them.
     pub lags: Option<&'a Lags>,
     /// Mean duration of an iteration, milliseconds.
     pub period_ms: f64,
-    /// Typical duration of an iteration, milliseconds: unlike the mean it does not follow a single stall.
+    /// Typical duration of an iteration, milliseconds: unlike the mean it does not follow a single
+    /// stall.
     pub steady_period_ms: f64,
     /// Median duration of a healthy iteration, milliseconds, when known.
     pub healthy_ms: Option<f64>,
-    /// Standard error of the mean duration of healthy iterations over such a window, milliseconds, when known.
+    /// Standard error of the mean duration of healthy iterations over such a window, milliseconds,
+    /// when known.
     pub period_error_ms: Option<f64>,
     /// Usual scatter of the lags, when known.
     pub usual: Option<Scatter>,
     /// Share of the expected ranks that reported.
     pub coverage: f64,
-    /// Whether transfers take longer than usual although nobody is late.
+    /// True if transfers take longer than usual although no rank is late.
     pub transfers_are_slow: bool,
     /// Which faults the window is to show.
     pub span: Span,
     /// Ranks of the whole job: all of them are tested in one tick.
     pub n_tests: usize,
-    /// What the latest rank of any other cohort of the job waits less than its peers, milliseconds per iteration.
+    /// Reduction of the wait of the latest rank of any other cohort of the job, milliseconds per
+    /// iteration.
     pub rival_own_ms: f64,
-    /// How late the latest rank in any other cohort of the job is that waits itself, milliseconds per iteration; 0 for none.
+    /// Lag of the latest rank of any other cohort of the job that waits itself, milliseconds per
+    /// iteration; 0 for none.
     pub victim_lag_ms: f64,
-    /// Whether another cohort of the job shows why the job is slow.
+    /// True if another cohort of the job shows why the job is slow.
     pub is_explained: bool,
 }
 
-/// What one window says.
+/// Decision about one window.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Judgement {
+pub struct Decision {
     /// The verdict.
     pub verdict: Verdict,
     /// Ranks that are late only because they wait for another one.
     pub victims: Vec<Rank>,
-    /// Whether ranks are late, although nobody is named.
+    /// True if ranks are late, although none is named.
     pub is_doubtful: bool,
-    /// What the root candidate of this cohort waits less than its peers, milliseconds per iteration; 0 for none.
+    /// Reduction of the wait of this cohort's root candidate compared with its peers, milliseconds
+    /// per iteration; 0 for none.
     pub root_own_ms: f64,
 }
 
@@ -102,8 +111,8 @@ pub enum Verdict {
     /// Nothing that matters.
     Healthy,
     /// These ranks hold back the cohort, latest first.
-    Culprits(Vec<Suspect>),
-    /// The cohort is slower than its history and nobody is late.
+    Culprits(Vec<Candidate>),
+    /// The cohort is slower than its history and no rank is late.
     Uniform,
     /// The cohort is slower than its history, and the signals do not say why.
     Inconclusive(Doubt),
@@ -111,12 +120,12 @@ pub enum Verdict {
 
 /// A rank with its lag and how sure that is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Suspect {
+pub struct Candidate {
     /// The rank and its lag.
     pub lag: Lag,
     /// Modified z-score of the lag.
     pub z: f64,
-    /// How sure, 0 to 1.
+    /// Confidence, 0 to 1.
     pub confidence: f64,
     /// The healthy period that the damage was measured against.
     pub baseline: Baseline,
@@ -131,7 +140,7 @@ pub enum Doubt {
     NoSignal,
     /// The rank is the only one of its role.
     NoPeers,
-    /// Somebody is late, but not beyond the usual scatter.
+    /// A rank is late, but not beyond the usual scatter.
     NotSignificant,
     /// Ranks are late, but each waits as long as its peers do.
     NoRoot,
@@ -172,18 +181,18 @@ impl Doubt {
 }
 
 impl Evidence<'_> {
-    /// What an iteration takes longer than when healthy, milliseconds; nothing without a history.
+    /// Excess duration of an iteration over a healthy one, milliseconds; `None` without a history.
     fn damage_ms(&self) -> Option<f64> {
         self.healthy_ms.map(|healthy| self.period_ms - healthy)
     }
 
-    /// Whether the usual scatter of the lags is known, or the ranks are enough to show it.
+    /// Returns true if the usual scatter of the lags is known, or the ranks are enough to show it.
     fn is_familiar(&self) -> bool {
         self.usual.is_some() || self.lags.is_none_or(|lags| lags.ranks.len() > FEW_RANKS)
     }
 
-    /// Smallest lag by a rank's own doing that matters, milliseconds: few ranks whose usual scatter is not known yet are apart by
-    /// chance more often than by a fault.
+    /// Smallest lag by a rank's own doing that matters, milliseconds: few ranks whose usual scatter
+    /// is not known yet are apart by chance more often than by a fault.
     fn least_own_ms(&self, settings: &Settings) -> f64 {
         let share = if self.is_familiar() {
             settings.effect_gate
@@ -193,7 +202,7 @@ impl Evidence<'_> {
         share * self.period_ms
     }
 
-    /// Whether the cohort has a history and lost nothing against it that counts.
+    /// Returns true if the cohort has a history and lost nothing against it that counts.
     pub fn is_undamaged(&self, settings: &Settings) -> bool {
         let least = |healthy: f64| {
             let error = self.period_error_ms.unwrap_or(0.0);
@@ -203,7 +212,8 @@ impl Evidence<'_> {
         damage.is_some_and(|(healthy, damage)| damage < least(healthy))
     }
 
-    /// Smallest slowdown of everybody that counts, as a share of the healthy period: less where transfers show the cause.
+    /// Smallest slowdown of all ranks that counts, as a share of the healthy period: less where
+    /// transfers show the cause.
     pub fn pace_gate(&self, settings: &Settings) -> f64 {
         if self.transfers_are_slow {
             settings.effect_gate * DAMAGE_SHARE
@@ -212,7 +222,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// Whether the cohort as a whole is slow and nothing says why yet.
+    /// Returns true if the cohort as a whole is slow and nothing says why yet.
     fn is_everybody_slow(&self, settings: &Settings) -> bool {
         let gate = self.pace_gate(settings);
         let is_slower = |healthy: f64| self.steady_period_ms - healthy >= gate * healthy;
@@ -220,9 +230,9 @@ impl Evidence<'_> {
     }
 }
 
-/// Judges one window.
-pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
-    let just = |verdict| Judgement {
+/// Decides about one window.
+pub fn decide(evidence: &Evidence<'_>, settings: &Settings) -> Decision {
+    let just = |verdict| Decision {
         verdict,
         victims: Vec::new(),
         is_doubtful: false,
@@ -250,7 +260,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
         return just(doubtful(Doubt::NoPeers));
     }
     let late = late_ranks(evidence, lags, settings);
-    let scale = Scale::of(lags, evidence, settings);
+    let scale = Scale::from_lags(lags, evidence, settings);
     let significant: Vec<&Lag> = late
         .iter()
         .copied()
@@ -262,8 +272,8 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
         .filter_map(|lag| lag.own_ms)
         .fold(0.0, f64::max);
     let verdict = if !roots.is_empty() {
-        let suspect = |lag: &&Lag| scale.suspect(lag, evidence);
-        Verdict::Culprits(roots.iter().map(suspect).collect())
+        let candidate = |lag: &&Lag| scale.candidate(lag, evidence);
+        Verdict::Culprits(roots.iter().map(candidate).collect())
     } else if !victims.is_empty() && evidence.rival_own_ms > 0.0 {
         Verdict::Healthy
     } else if !victims.is_empty() {
@@ -275,7 +285,7 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     } else {
         Verdict::Healthy
     };
-    Judgement {
+    Decision {
         verdict,
         is_doubtful: roots.is_empty()
             && late.iter().any(|lag| is_doubtful(lag, evidence, settings)),
@@ -284,9 +294,11 @@ pub fn judge(evidence: &Evidence<'_>, settings: &Settings) -> Judgement {
     }
 }
 
-/// Whether a late rank that nobody is to blame for keeps a window from passing for healthy. Where few ranks have no healthy past yet, one that
-/// is late by too little to be ever named is how this job is: a GPU that is always a little slower than its peers would keep the past from being
-/// known for ever. Of many ranks one is late by chance in most windows, and the calm ones show what is healthy.
+/// Returns true if a late rank that is not named keeps a window from counting as healthy. With few
+/// ranks and no healthy history yet, a rank that is late by too little to ever be named is normal
+/// for the job: a GPU that is always a little slower than its peers would keep the history empty
+/// for ever. Of many ranks one is late by chance in most windows, and the calm windows show the
+/// healthy state.
 fn is_doubtful(late: &Lag, evidence: &Evidence<'_>, settings: &Settings) -> bool {
     evidence.healthy_ms.is_some()
         || evidence.is_familiar()
@@ -297,15 +309,16 @@ fn is_doubtful(late: &Lag, evidence: &Evidence<'_>, settings: &Settings) -> bool
 fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) -> Vec<&'a Lag> {
     let damage_ms = evidence.damage_ms();
     let matters = match lags.signal {
-        // What a GPU is late at one operation is not the loss; what it waits less than its peers is (see below).
+        // The lag of a GPU at one operation is not the loss; the reduction of its wait is (see
+        // below).
         Signal::DeviceWait => settings.effect_gate * evidence.period_ms,
         Signal::HostGap | Signal::Wait | Signal::Arrival => evidence.least_own_ms(settings),
     };
     let gate = match (damage_ms, lags.signal) {
         (_, Signal::DeviceWait) => matters,
         (Some(damage), _) => matters.max(settings.explained_share * damage),
-        // Arrivals add up over the iterations between two completions, so that small differences between hosts grow:
-        // only half an iteration is beyond them.
+        // Arrivals add up over the iterations between two completions, so that small differences
+        // between hosts grow: only half an iteration is beyond them.
         (None, Signal::Arrival) => evidence.period_ms * ARRIVAL_GATE,
         (None, _) => settings.unknown_baseline_gate * evidence.period_ms,
     };
@@ -321,7 +334,8 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
         .ranks
         .iter()
         .filter(|lag| lag.mean_ms >= gate && (lag.signal == Signal::Wait || is_habit(lag)))
-        // A rank that waits less than its peers may just work in another way, unless the job has become slower.
+        // A rank that waits less than its peers may just work in another way, unless the job has
+        // become slower.
         .filter(|lag| {
             lag.signal != Signal::Wait || (damage_ms.is_some() && evidence.span == Span::Short)
         })
@@ -330,10 +344,11 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
     late
 }
 
-/// Those that the others wait for, latest first, and those that are late because they wait themselves.
+/// Those that the others wait for, latest first, and those that are late because they wait
+/// themselves.
 ///
-/// A late host is late by its own doing. A GPU that is late at a collective may have waited elsewhere before: the root
-/// waits least among its role peers (`detection.md` 5.6).
+/// A late host is late by its own doing. A GPU that is late at a collective may have waited
+/// elsewhere before: the root waits least among its role peers (`detection.md` 5.6).
 fn split_roots<'a>(
     evidence: &Evidence<'_>,
     late: &[&'a Lag],
@@ -351,7 +366,8 @@ fn split_roots<'a>(
     let most = late.iter().map(|lag| lag.doing_ms()).fold(0.0, f64::max);
     let is_root = |lag: &&&Lag| {
         let own = lag.doing_ms();
-        // In a group that meets more often than the cohort does, all of its members are late at the cohort's meeting.
+        // In a group that meets more often than the cohort does, all of its members are late at the
+        // cohort's meeting.
         let lost = evidence
             .damage_ms()
             .map_or(lag.mean_ms, |damage| lag.mean_ms.min(damage));
@@ -369,7 +385,7 @@ fn split_roots<'a>(
     (roots, victims)
 }
 
-/// The healthy period that a suspect's damage is measured against.
+/// Healthy period that a candidate's damage is measured against.
 fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
     match evidence.healthy_ms {
         Some(period_ms) => Baseline::History { period_ms },
@@ -384,9 +400,9 @@ fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
     }
 }
 
-/// What a rank has cost an iteration, milliseconds, where no healthy one was ever seen: what is certain of its lateness, but not
-/// more than its victims come later. The rest is the job's own way: in a pipeline healthy ranks wait in its bubbles, too, and
-/// the culprit does not.
+/// Loss per iteration caused by a rank, milliseconds, where no healthy iteration was seen: the
+/// certain part of its lag, but not more than its victims are delayed. The rest is structural: in a
+/// pipeline healthy ranks wait in its bubbles, too, and the culprit does not.
 fn loss_ms(lag: &Lag, evidence: &Evidence<'_>) -> f64 {
     let loss_ms = lag.certain_ms();
     if lag.signal == Signal::DeviceWait && evidence.victim_lag_ms > 0.0 {

@@ -13,14 +13,14 @@ use crate::settings::Settings;
 
 /// The last blocks of a cohort, with what they measured.
 #[derive(Debug)]
-pub struct Stretch<'a> {
+pub struct BlockWindow<'a> {
     /// The blocks, latest first.
     pub blocks: Vec<&'a CohortBlock>,
     /// Iterations that they cover.
     pub iterations: f64,
 }
 
-impl<'a> Stretch<'a> {
+impl<'a> BlockWindow<'a> {
     /// The latest blocks that hold at least `iterations`, at least `min_blocks` of them.
     pub fn latest(blocks: &'a VecDeque<CohortBlock>, iterations: f64, min_blocks: usize) -> Self {
         let mut taken = Self {
@@ -88,7 +88,8 @@ impl<'a> Stretch<'a> {
             .collect()
     }
 
-    /// Time that work waited in the queue of each rank's GPU, milliseconds per operation; ranks that tell.
+    /// Time that work waited in the queue of each rank's GPU, milliseconds per operation; only
+    /// ranks that report it.
     pub fn queue_ms(&self) -> BTreeMap<Rank, f64> {
         let mut sums: BTreeMap<Rank, (f64, f64)> = BTreeMap::new();
         for member in self.blocks.iter().flat_map(|block| &block.members) {
@@ -117,12 +118,12 @@ impl<'a> Stretch<'a> {
     }
 }
 
-/// Whether blocks show what an incident is about, at half of the gates that raise it.
+/// Test for blocks affected by an incident, at half of the gates that raise it.
 #[derive(Debug)]
 pub struct Affected<'a> {
     /// Signal that lags are taken from.
     pub signal: Signal,
-    /// What the incident is about.
+    /// Subject of the incident.
     pub subject: Subject,
     /// Healthy duration of an iteration, milliseconds.
     pub healthy_ms: f64,
@@ -131,9 +132,10 @@ pub struct Affected<'a> {
 }
 
 impl Affected<'_> {
-    /// Whether the blocks show it; nothing when the rank in question does not report in them.
+    /// Returns true if the blocks show it; `None` when the rank in question does not report in
+    /// them.
     pub fn holds(&self, blocks: &[&CohortBlock]) -> Option<bool> {
-        let stretch = Stretch {
+        let stretch = BlockWindow {
             blocks: blocks.to_vec(),
             iterations: 0.0,
         };
@@ -150,12 +152,12 @@ impl Affected<'_> {
                 let gate = self.settings.uniform_gate / 2.0;
                 Some(slowdown.is_none_or(|slowdown| slowdown >= gate))
             }
-            // These show in a judgement, not in a block.
+            // These show in an evaluation, not in a block.
             Subject::Stage | Subject::Data | Subject::Hang | Subject::Identity => None,
         }
     }
 
-    /// Lag of the rank that the incident is about, milliseconds; nothing when it is about no rank.
+    /// Lag of the rank that the incident is about, milliseconds; `None` when it is about no rank.
     pub fn lag_ms(&self, blocks: &[&CohortBlock]) -> Option<f64> {
         let Subject::Rank(rank) = self.subject else {
             return None;

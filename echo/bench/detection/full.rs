@@ -5,7 +5,8 @@ use echo_bench::fault::FaultKind;
 use echo_bench::mesh::Mesh;
 use echo_bench::noise::NoiseModel;
 use echo_bench::suite::{
-    CALM, USUAL, healthy, mishaps, with_fault, with_greyhound, with_mishap, with_two,
+    CALM, USUAL, healthy, telemetry_faults, with_fault, with_greyhound, with_telemetry_fault,
+    with_two_late_hosts,
 };
 
 /// Published severities.
@@ -34,12 +35,12 @@ pub(crate) fn full(seed: u64) -> Vec<Case> {
         }
     }
     let mut cases: Vec<Case> = cases.into_iter().map(Case::reseeded).collect();
-    for mishap in mishaps() {
+    for mishap in telemetry_faults() {
         // A restarted agent that knows no sequence numbers must leave enough ranks for a verdict.
         for (n, severity) in [(64, 0.1), (64, 0.2), (64, 0.5), (128, 0.1), (128, 0.2)] {
             for sources in [Sources::Host, Sources::Both] {
                 let job = healthy(Mesh::replicas(n), CALM, sources, seed);
-                cases.push(with_mishap(job, mishap, severity));
+                cases.push(with_telemetry_fault(job, mishap, severity));
             }
         }
     }
@@ -118,7 +119,7 @@ fn other_kinds(seed: u64) -> Vec<Case> {
             ] {
                 cases.push(with_fault(job(Sources::Host), kind, severity));
             }
-            cases.push(with_two(job(Sources::Host), severity));
+            cases.push(with_two_late_hosts(job(Sources::Host), severity));
         }
         let job = |mesh, sources| healthy(mesh, noise, sources, seed);
         cases.push(with_fault(

@@ -25,11 +25,11 @@ pub(crate) struct Goals {
 impl Goals {
     /// Counts a case for the goals that are about it.
     pub(crate) fn add(&mut self, case: &Case, score: &Score) {
-        let of_rank = |expected: Expected| matches!(expected, Expected::Rank(..));
+        let with_culprit = |expected: Expected| matches!(expected, Expected::Rank(..));
         let about_ranks = case
             .faults
             .iter()
-            .all(|fault| of_rank(fault.expected(case.mesh)));
+            .all(|fault| with_culprit(fault.expected(case.mesh)));
         if case.name.starts_with("soak") {
             self.days.add(score);
         }
@@ -76,13 +76,13 @@ impl Goals {
 
     /// The goals as a Markdown table.
     pub(crate) fn markdown(&self) -> String {
-        let rows = [self.finding(), self.naming(), self.hurrying()].concat();
+        let rows = [self.finding(), self.naming(), self.latency_rows()].concat();
         let line = |Row(goal, target, measured)| format!("| {goal} | {target} | {measured} |\n");
         let rows: String = rows.into_iter().map(line).collect();
         format!("### Goals\n\n| goal | target | measured |\n|---|---|---|\n{rows}\n")
     }
 
-    /// What is found, and what is raised for nothing.
+    /// Detection rate and false alarms.
     fn finding(&self) -> Vec<Row> {
         // The specification asks for the precision of ranks; what conditions add to it stands below.
         let precision = |score: &Score| share(score.found, score.found + score.false_names);
@@ -132,7 +132,7 @@ impl Goals {
         ]
     }
 
-    /// Whether the right rank and the right class are named.
+    /// Correctness of the named rank and class.
     fn naming(&self) -> Vec<Row> {
         let top = |score: &Score| share(score.located, score.named);
         let n_classed = |score: &Score| {
@@ -168,8 +168,8 @@ impl Goals {
         ]
     }
 
-    /// How long it takes.
-    fn hurrying(&self) -> Vec<Row> {
+    /// Detection latency.
+    fn latency_rows(&self) -> Vec<Row> {
         let detect = |hundredths| number(quantile(&self.grave.to_detect, hundredths), 0);
         let clear = number(quantile(&self.grave.to_clear, 50), 0);
         vec![

@@ -1,4 +1,5 @@
-//! What one judgement costs: all ranks of a job report a block of 32 operations on three communicators each.
+//! Cost of one judgement: all ranks of a job report a block of 32 operations on three communicators
+//! each.
 
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;

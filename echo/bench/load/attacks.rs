@@ -1,4 +1,4 @@
-//! What agents notice while others attack Echo.
+//! Effect of attacks on Echo on regular agents.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ mod tokens;
 
 use site::Site;
 
-/// What the agents send all the time: 1,280 nodes of 8 ranks, each a request of 40 points each second.
+/// Load of the regular agents: 1,280 nodes of 8 ranks, each a request of 40 points per second.
 const LOAD: Load = Load {
     nodes: 1_280,
     connections: 64,
@@ -32,7 +32,7 @@ const LOAD: Load = Load {
     ..Load::closed(Shape::Blocks, 40)
 };
 
-/// Somebody who means ill.
+/// Attack.
 #[derive(Debug, Clone, Copy)]
 enum Attack {
     Nobody,
@@ -68,9 +68,7 @@ impl Attack {
             }
             Self::SlowHeaders => "500 requests whose headers come a line a second",
             Self::SlowBodies => "500 requests with a good token whose bodies come a byte a second",
-            Self::BadTokens => {
-                "1,000 questions and measurements a second with tokens that nobody has"
-            }
+            Self::BadTokens => "1,000 queries and metric requests per second with invalid tokens",
             Self::OversizedBodies => {
                 "10 bodies a second that do not end, with a good token, to OTLP/HTTP, API and MCP"
             }
@@ -124,7 +122,7 @@ impl Attempts {
     }
 }
 
-/// What one attack did.
+/// Result of one attack.
 struct Outcome {
     tally: Tally,
     points_per_s: f64,
@@ -148,9 +146,9 @@ pub(crate) async fn table(
         "peak RSS",
         "problems of the agents",
     ];
-    let what = "1,280 nodes of 8 ranks send 40 points each second over TLS with a token, on 64 connections, while somebody \
-        attacks. Agents, attackers and Echo share the machine's cores, so times are worse than where the attackers have \
-        their own. A new Echo for each row.";
+    let what = "1,280 nodes of 8 ranks send 40 points each second over TLS with a token, on 64 connections, under \
+        attack. Agents, attackers and Echo share the machine's cores, so times are worse than where the attackers have \
+        their own. A new instance for each row.";
     let mut table = Table::new("Under attack", what, &columns);
     for attack in Attack::ALL {
         progress.set_message(format!("Under attack: {}", attack.name()));
@@ -172,13 +170,13 @@ pub(crate) async fn table(
 
 async fn measure(attack: Attack, programs: &Programs, timing: Timing) -> anyhow::Result<Outcome> {
     let site = Arc::new(Site::start(&programs.echo()?)?);
-    let target = Target::guarded(&site.otlp, site.http2(), &site.agent_token)?;
+    let target = Target::with_token(&site.otlp, site.http2(), &site.agent_token)?;
     let agents = Generator::start(LOAD, &target).await?;
     let attackers = attack.start(&site);
     sleep(timing.warm_up).await;
-    let _warm_up = agents.take()?;
+    let _warm_up = agents.take_tally()?;
     sleep(timing.measured).await;
-    let tally = agents.take()?;
+    let tally = agents.take_tally()?;
     let attempts = attackers.attempts.load(Ordering::Relaxed);
     let memory = site.process.memory()?;
     drop(attackers);

@@ -1,4 +1,4 @@
-//! A `fleet-echo serve` with a database of its own, and what it says of itself.
+//! Instance of `fleet-echo serve` with its own database, and its metrics.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::process::Process;
 
-/// How long the detector may take to read what was stored.
+/// Timeout for the detector to read the stored events.
 const CATCH_UP: Duration = Duration::from_mins(10);
 
 /// A running Echo.
@@ -65,7 +65,7 @@ impl Echo {
         bail!("the detector has not caught up in {CATCH_UP:?}");
     }
 
-    /// Asks for the outliers of a cluster; how long the answer took.
+    /// Queries the outliers of a cluster; returns the latency.
     pub(crate) fn find_outliers(&self, cluster: &str) -> anyhow::Result<Duration> {
         let url = format!(
             "http://{}/api/v1/tools/fleet.cluster.find_outlier_nodes",

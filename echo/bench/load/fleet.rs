@@ -1,4 +1,4 @@
-//! A whole cluster of simulated agents on one Echo, with questions meanwhile.
+//! A cluster of simulated agents on one instance, with concurrent queries.
 
 use std::fs::{File, read_to_string};
 use std::path::Path;
@@ -32,9 +32,9 @@ pub(crate) struct Fleet {
     interval: String,
 }
 
-/// What was seen while the agents ran.
+/// Samples taken while the agents ran.
 #[derive(Debug)]
-struct Seen {
+struct Observed {
     queries: Histogram<u64>,
     failed_queries: u32,
     resident: Samples,
@@ -53,7 +53,7 @@ impl Fleet {
         let output = NamedTempFile::new()?;
         let mut agents = self.agents(programs, (&echo, duration), output.reopen()?)?;
         let begin = Instant::now();
-        let mut seen = Seen {
+        let mut seen = Observed {
             queries: times()?,
             failed_queries: 0,
             resident: Samples::default(),
@@ -61,7 +61,7 @@ impl Fleet {
         };
         while agents.runs()? {
             progress.set_message(format!("Fleet: {:.0?} of {duration:?}", begin.elapsed()));
-            seen.look(&echo, begin)?;
+            seen.sample(&echo, begin)?;
             sleep(Duration::from_secs(1)).await;
         }
         let summary = summary(output.path())?;
@@ -87,7 +87,7 @@ impl Fleet {
         Process::start(&mut command)
     }
 
-    fn report(&self, echo: &Echo, (summary, seen): (&Value, &Seen)) -> anyhow::Result<String> {
+    fn report(&self, echo: &Echo, (summary, seen): (&Value, &Observed)) -> anyhow::Result<String> {
         let what = format!(
             "`fleet-agent simulate`: {} ranks on {} nodes, each node an agent with a connection of its own that sends every \
              {}, on one Echo on the same machine. `find_outlier_nodes` is asked over HTTP each second. Acknowledgements are \
@@ -97,10 +97,10 @@ impl Fleet {
             self.interval
         );
         let mut table = Table::new("A fleet of agents", &what, &["what", "measured"]);
-        for (what, measured) in told(summary) {
+        for (what, measured) in summary_cells(summary) {
             table.row(&[what.to_owned(), measured]);
         }
-        for (what, measured) in seen.told() {
+        for (what, measured) in seen.cells() {
             table.row(&[what.to_owned(), measured]);
         }
         for (what, metric) in [
@@ -127,8 +127,8 @@ impl Fleet {
     }
 }
 
-/// What the agents say.
-fn told(summary: &Value) -> [(&'static str, String); 4] {
+/// Cells with the summary of the agents.
+fn summary_cells(summary: &Value) -> [(&'static str, String); 4] {
     let number = |name: &str| whole(figure(summary, name));
     let ms = |name: &str| format!("{:.1} ms", figure(summary, name));
     let points = [
@@ -160,8 +160,8 @@ fn told(summary: &Value) -> [(&'static str, String); 4] {
     ]
 }
 
-impl Seen {
-    fn told(&self) -> [(&'static str, String); 4] {
+impl Observed {
+    fn cells(&self) -> [(&'static str, String); 4] {
         let queries = [0.5, 0.99, 1.0].map(|at| millis(&self.queries, at));
         let asked = format!("{}, {}", self.queries.len(), self.failed_queries);
         [
@@ -172,7 +172,7 @@ impl Seen {
         ]
     }
 
-    fn look(&mut self, echo: &Echo, begin: Instant) -> anyhow::Result<()> {
+    fn sample(&mut self, echo: &Echo, begin: Instant) -> anyhow::Result<()> {
         let at_s = begin.elapsed().as_secs_f64();
         self.resident.add(at_s, echo.process.memory()?.resident);
         self.file.add(at_s, echo.file_mb());

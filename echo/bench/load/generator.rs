@@ -1,4 +1,4 @@
-//! Drives a receiver with many senders, each with one request under way as an agent has.
+//! Drives a receiver with many senders, each with one request in flight, as an agent has.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,14 +20,14 @@ use crate::wire::{Client, Target};
 /// Before a request that failed is sent again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// What is sent.
+/// Load on a receiver.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     /// Shape of the points.
     pub(crate) shape: Shape,
     /// Points of a request.
     pub(crate) points: u32,
-    /// Senders, each with one request under way.
+    /// Senders, each with one request in flight.
     pub(crate) nodes: u32,
     /// Connections, which the senders share evenly.
     pub(crate) connections: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Four connections with two requests under way on each, as fast as they are acknowledged.
+    /// Four connections with two requests in flight on each, sent as fast as they are acknowledged.
     pub(crate) const fn closed(shape: Shape, points: u32) -> Self {
         Self {
             shape,
@@ -75,7 +75,7 @@ impl Load {
     }
 }
 
-/// What was acknowledged.
+/// Acknowledged requests.
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// Points acknowledged.
@@ -163,8 +163,8 @@ impl Generator {
         Ok(Self { shared, senders })
     }
 
-    /// What was acknowledged since the last time.
-    pub(crate) fn take(&self) -> anyhow::Result<Tally> {
+    /// Takes the tally of requests acknowledged since the last call.
+    pub(crate) fn take_tally(&self) -> anyhow::Result<Tally> {
         let mut tally = self.shared.tally();
         Ok(std::mem::replace(&mut tally, Tally::new()?))
     }
@@ -174,14 +174,14 @@ impl Generator {
         self.shared.tally().points
     }
 
-    /// Lets requests under way end. What was acknowledged since the last time, and the round to go on with.
+    /// Waits for requests in flight. Returns the tally since the last call, and the next round.
     pub(crate) async fn stop(mut self) -> anyhow::Result<(Tally, u64)> {
         self.shared.stopped.store(true, Ordering::Relaxed);
         while let Some(sender) = self.senders.join_next().await {
             sender.context("a sender broke off")??;
         }
         let next_round = self.shared.next_round.load(Ordering::Relaxed);
-        Ok((self.take()?, next_round))
+        Ok((self.take_tally()?, next_round))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of the costs when the database grows, and when senders spread over more connections.
+//! Cost as the database grows, and as senders spread over more connections.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::receiver::{Kind, Receiver};
 use crate::table::{Table, megabytes, millis, times, whole};
 use crate::wire::Target;
 
-/// How often the question is asked at each size.
+/// Number of queries at each size.
 const QUESTIONS: u32 = 50;
 
 /// Connections that are compared, and the senders that share them.

@@ -68,7 +68,7 @@ async fn table(
     (programs, timing, progress): (&Programs, Timing, &ProgressBar),
 ) -> anyhow::Result<String> {
     let what = "Requests encoded beforehand, over gRPC on loopback from another process, four connections with two requests \
-        under way on each, as fast as they are acknowledged. CPU is that of the receiver's process alone, user and system, \
+        in flight on each, as fast as they are acknowledged. CPU is that of the receiver's process alone, user and system, \
         until it has done all that came with the points: for Echo also the checkpoints in that time and the detector's reading. \
         Echo acknowledges when the points are on disk. A new receiver for each row.";
     let mut table = Table::new(title, what, &COLUMNS);

@@ -1,7 +1,8 @@
-//! What Echo costs as a process, from the socket to the disk, beside other receivers of OTLP.
+//! Cost of Echo as a process, from the socket to the disk, compared with other OTLP receivers.
 //!
-//! `cargo bench -p fleet-echo --bench load -- --quick` is a smoke test of a minute; without `--quick` it takes some ten
-//! minutes. `--load` and `--soak` measure one Echo for longer, under a simulated fleet and while it deletes all the time.
+//! `cargo bench -p fleet-echo --bench load -- --quick` is a smoke test of a minute; without
+//! `--quick` it takes about ten minutes. `--load` and `--soak` measure one instance for longer,
+//! under a simulated fleet and under continuous deletion.
 
 #![expect(
     clippy::disallowed_methods,
@@ -47,10 +48,10 @@ struct Args {
     /// Short measurements and a small database: shows that everything works, the figures mean little
     #[arg(long)]
     quick: bool,
-    /// Only what is named so: ingest, growth, connections or attacks
+    /// Run only this part: ingest, growth, connections or attacks
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// How long each measurement takes, seconds
+    /// Duration of each measurement, seconds
     #[arg(long, value_name = "N", default_value_t = 10)]
     seconds: u64,
     #[command(flatten)]
@@ -58,13 +59,13 @@ struct Args {
     /// Rows that are stored before costs are measured, ascending
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = [1_000_000, 10_000_000])]
     rows: Vec<u64>,
-    /// Instead of all that: a simulated fleet on one Echo
+    /// Run a simulated fleet against one instance instead
     #[arg(long)]
     load: bool,
-    /// Instead of all that: one Echo that deletes all the time
+    /// Run one instance under continuous deletion instead
     #[arg(long)]
     soak: bool,
-    /// How long --load or --soak run
+    /// Duration of --load or --soak
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0)]
     minutes: f64,
     #[command(flatten)]
@@ -72,10 +73,10 @@ struct Args {
     /// Writes the tables to this file as well
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Is the receiver that decodes with prost and discards
+    /// Run as the receiver that decodes with prost and discards
     #[arg(long, hide = true)]
     serve_prost: bool,
-    /// What cargo says to every benchmark
+    /// Flag that cargo passes to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }

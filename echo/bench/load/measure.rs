@@ -1,4 +1,4 @@
-//! One load on one receiver: what it costs and how long its senders wait.
+//! Measurement of one load on one receiver: its cost, and the latency of its senders.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::process::Memory;
 use crate::receiver::Receiver;
 use crate::wire::Target;
 
-/// How long a load runs.
+/// Durations of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     /// Before anything is measured.
@@ -18,7 +18,7 @@ pub(crate) struct Timing {
     pub(crate) measured: Duration,
 }
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Debug)]
 pub(crate) struct Cost {
     /// CPU of the receiver's process per acknowledged point, nanoseconds.
@@ -51,11 +51,15 @@ pub(crate) async fn measure(
     let process = receiver.process();
     let generator = Generator::start(load, &Target::plain(receiver.otlp())).await?;
     sleep(timing.warm_up).await;
-    let (_warm_up, cpu_before, begin) = (generator.take()?, process.cpu_seconds()?, Instant::now());
+    let (_warm_up, cpu_before, begin) = (
+        generator.take_tally()?,
+        process.cpu_seconds()?,
+        Instant::now(),
+    );
     sleep(timing.measured).await;
-    let (tally, cpu_meanwhile) = (generator.take()?, process.cpu_seconds()? - cpu_before);
+    let (tally, cpu_meanwhile) = (generator.take_tally()?, process.cpu_seconds()? - cpu_before);
     let seconds = begin.elapsed().as_secs_f64();
-    // Requests under way cost, too, and so does what their receiver has put off.
+    // Requests in flight also have a cost, and so has deferred work of the receiver.
     let (rest, next_round) = generator.stop().await?;
     receiver.settle().await?;
     let cpu = process.cpu_seconds()? - cpu_before;

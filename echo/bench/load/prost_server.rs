@@ -1,4 +1,4 @@
-//! The receiver that everybody gets with the official messages: it decodes a request and drops it.
+//! Baseline receiver with the official messages: decodes a request and drops it.
 
 use anyhow::Context;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{

@@ -1,4 +1,4 @@
-//! Echo for a long time with as little room as can be, so that it deletes all the time.
+//! Long run of Echo with minimal retention, so that it deletes continuously.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Points per second, a request each second from each node: with what is kept below, a slice is deleted each minute.
 const RATE: f64 = 51_200.0;
 
-/// What Echo may keep: by age, and by size if that is less.
+/// Retention limits: by age, and by size if that is less.
 const LIMITS: [&str; 4] = ["--retention-age", "3m", "--retention-size", "400MB"];
 
 /// Runs for so long, and reports.
@@ -69,7 +69,7 @@ pub(crate) async fn table(
     }
     let peak = megabytes(echo.process.memory()?.peak);
     table.row(&["peak RSS".to_owned(), peak]);
-    for (what, measured) in told(&tally) {
+    for (what, measured) in tally_cells(&tally) {
         table.row(&[what.to_owned(), measured]);
     }
     table.row(&[
@@ -82,7 +82,7 @@ pub(crate) async fn table(
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a count to read by eye")]
-fn told(tally: &Tally) -> [(&'static str, String); 4] {
+fn tally_cells(tally: &Tally) -> [(&'static str, String); 4] {
     let acks = [0.5, 0.99, 1.0].map(|at| millis(&tally.acks, at));
     let failed: u64 = tally.failures.values().sum();
     [

@@ -43,7 +43,11 @@ impl Target {
     }
 
     /// A receiver that is encrypted and wants a token.
-    pub(crate) fn guarded(address: &str, tls: TlsConnector, token: &str) -> anyhow::Result<Self> {
+    pub(crate) fn with_token(
+        address: &str,
+        tls: TlsConnector,
+        token: &str,
+    ) -> anyhow::Result<Self> {
         Ok(Self {
             address: address.to_owned(),
             tls: Some(tls),

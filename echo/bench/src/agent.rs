@@ -1,4 +1,4 @@
-//! What the agents of a job send: events as the wire contract has them, block by block.
+//! Simulated agents of a job: events as in the wire contract, block by block.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Names {
     }
 }
 
-/// What one rank measured in the block that is open.
+/// Measurements of one rank in the open block.
 #[derive(Debug, Default)]
 struct RankBlock {
     gap: Tally,
@@ -129,7 +129,7 @@ impl Agents {
         })
     }
 
-    /// Takes what the ranks went through in a step of `step_ms`.
+    /// Records the measurements of the ranks in a step of `step_ms`.
     pub fn measure(&mut self, ranks: &[RankStep], step_ms: f64) {
         let end = EPOCH.offset(nanos(self.now_ms + step_ms));
         let since_begin = self.now_ms - self.begin_ms;
@@ -268,7 +268,7 @@ impl Agents {
         }
     }
 
-    /// What the points about the rank's busiest communicator cover.
+    /// Block covered by the points about the busiest communicator of the rank.
     fn primary(&self, rank: u32, source: Source) -> Block {
         let comm = if self.mesh.tp > 1 {
             (self.mesh.tp_comm(rank), &self.names.tp_op)

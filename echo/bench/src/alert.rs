@@ -1,23 +1,23 @@
-//! What a method said, in one form for all methods.
+//! Alerts of all methods in one form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use echo_core::ids::IncidentId;
 use echo_core::model::detector_output::{
-    CauseClass, Conclusions, ConditionKind, Finding, Incident, IncidentState,
+    CauseClass, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
 
 use super::rule::Rule;
-use super::window::Seen;
+use super::window::RankWindow;
 
-/// Windows in a row after which a rule is taken to mean it.
+/// Consecutive windows with the rank before a rule raises an alert.
 const RAISE_AFTER: u32 = 2;
 
-/// Windows in a row without the rank after which it is taken to have recovered.
+/// Consecutive windows without the rank before a rule clears an alert.
 const CLEAR_AFTER: u32 = 3;
 
-/// Whom or what an alert is about.
+/// Subject of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// A rank.
@@ -26,18 +26,19 @@ pub enum Subject {
     Condition(ConditionKind),
 }
 
-/// Something that a method raised.
+/// Alert of a method.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Alert {
-    /// About whom.
+    /// Subject.
     pub subject: Subject,
-    /// Steps over when it was raised: what had been seen by then, not what the method says.
+    /// Number of steps completed when it was raised, by the events seen so far, not by the claim of
+    /// the method.
     pub raised: u32,
-    /// Steps over when it was cleared.
+    /// Number of steps completed when it was cleared.
     pub cleared: Option<u32>,
     /// Class of the cause, where the method has classes.
     pub class: Option<CauseClass>,
-    /// How late the rank was said to be, milliseconds.
+    /// Reported lag of the rank, milliseconds.
     pub weight: f64,
 }
 
@@ -62,8 +63,8 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    /// Takes what the detector concluded when `step` steps were over.
-    pub fn observe(&mut self, conclusions: &Conclusions, step: u32) {
+    /// Records the output of the detector after `step` steps.
+    pub fn observe(&mut self, conclusions: &DetectorOutput, step: u32) {
         for incident in &conclusions.incidents {
             let is_open = incident.state == IncidentState::Open;
             let alert = alert_of(incident, step);
@@ -80,7 +81,7 @@ impl Incidents {
             } else if is_open {
                 self.open.insert(incident.id, alert);
             } else {
-                // Raised and cleared between two looks.
+                // Raised and cleared between two observations.
                 self.closed.push(Alert {
                     cleared: Some(step),
                     ..alert
@@ -113,17 +114,17 @@ fn alert_of(incident: &Incident, step: u32) -> Alert {
     }
 }
 
-/// Gives a rule a memory.
+/// Adds hysteresis to a rule.
 #[derive(Debug)]
-pub struct Patience {
+pub struct RuleTracker {
     rule: Rule,
     pointed: BTreeMap<u32, u32>,
     open: BTreeMap<u32, (Alert, u32)>,
     closed: Vec<Alert>,
 }
 
-impl Patience {
-    /// A rule that has said nothing.
+impl RuleTracker {
+    /// Creates the tracker of a rule.
     pub const fn new(rule: Rule) -> Self {
         Self {
             rule,
@@ -138,11 +139,11 @@ impl Patience {
         self.rule
     }
 
-    /// Shows it a window that ended after `step` steps.
-    pub fn observe(&mut self, cohorts: &[Vec<Seen>], step: u32) {
+    /// Evaluates the rule on a window that ended after `step` steps.
+    pub fn observe(&mut self, cohorts: &[Vec<RankWindow>], step: u32) {
         let mut now: BTreeMap<u32, f64> = BTreeMap::new();
         for cohort in cohorts {
-            let pointed: BTreeSet<u32> = self.rule.points_at(cohort).into_iter().collect();
+            let pointed: BTreeSet<u32> = self.rule.flagged_ranks(cohort).into_iter().collect();
             let late = cohort.iter().filter(|seen| pointed.contains(&seen.rank));
             now.extend(late.map(|seen| (seen.rank, seen.late)));
         }

@@ -87,7 +87,7 @@ impl Worker {
     }
 }
 
-/// The trace as what arrives step by step.
+/// Reads the trace as deliveries, step by step.
 pub fn read(path: &Path) -> anyhow::Result<Vec<Delivery>> {
     #[expect(
         clippy::disallowed_methods,
@@ -140,7 +140,7 @@ fn origin(rank: u32, n_ranks: u32) -> anyhow::Result<Origin> {
     })
 }
 
-/// What the points of one worker about one step have in common.
+/// Common part of the points of one worker about one step.
 struct Step<'a> {
     worker: &'a Worker,
     origin: &'a Arc<Origin>,
@@ -148,7 +148,7 @@ struct Step<'a> {
     end: Nanos,
 }
 
-/// What one worker's agent sends about a step that began `begin_ms` after the first.
+/// Events that the agent of one worker sends about a step that began `begin_ms` after the first.
 fn points(worker: &Worker, origin: &Arc<Origin>, begin_ms: f64) -> anyhow::Result<Vec<Event>> {
     let (begin, end) = (nanos(begin_ms), nanos(begin_ms + worker.step_ms));
     let (begin, end) = (EPOCH.offset(begin), EPOCH.offset(end));

@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::mesh::Mesh;
 use super::noise::NoiseModel;
 
-/// What the agents can see.
+/// Measurements available to the agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sources {
     /// Library calls on the host.
@@ -16,12 +16,12 @@ pub enum Sources {
 }
 
 impl Sources {
-    /// Whether library calls are seen.
+    /// True when library calls are seen.
     pub const fn has_host(self) -> bool {
         matches!(self, Self::Host | Self::Both)
     }
 
-    /// Whether GPU timestamps are seen.
+    /// True when GPU timestamps are seen.
     pub const fn has_device(self) -> bool {
         matches!(self, Self::Device | Self::Both)
     }
@@ -36,8 +36,8 @@ impl Sources {
     }
 }
 
-/// What happens to what the agents send. Batches sent twice are left out: the store's ledger drops them by their key
-/// before a detector sees them.
+/// Telemetry faults. Duplicate batches are not simulated: the store drops them by key before a
+/// detector sees them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Telemetry {
     /// Share of the batches that are lost.
@@ -73,17 +73,17 @@ pub struct Case {
     pub group: String,
     /// Row that it counts in where the detector alone is looked at more closely.
     pub detail: String,
-    /// What it is, and what `--only` looks at.
+    /// Name, to which `--only` applies.
     pub name: String,
     /// Layout.
     pub mesh: Mesh,
-    /// What healthy ranks do.
+    /// Noise of healthy ranks.
     pub noise: NoiseModel,
-    /// What goes wrong.
+    /// Faults.
     pub faults: Vec<Fault>,
-    /// What the agents see.
+    /// Measurements available to the agents.
     pub sources: Sources,
-    /// What happens to what they send.
+    /// Telemetry faults.
     pub telemetry: Telemetry,
     /// Duration of a healthy step, milliseconds.
     pub step_ms: f64,

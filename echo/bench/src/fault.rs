@@ -1,4 +1,5 @@
-//! What goes wrong, for how long and how badly. Severities are the share of a healthy step that a step takes longer.
+//! Injected faults: kind, target, severity and duration. A severity is the relative increase of the
+//! step time.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -35,17 +36,17 @@ pub enum FaultKind {
 /// A fault.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
-    /// What.
+    /// Kind.
     pub kind: FaultKind,
-    /// Whom it hits: the rank, or one of the group, stage or node.
+    /// Target: the rank, or one rank of the group, stage or node.
     pub rank: u32,
-    /// How badly, a share of the step.
+    /// Severity, as a share of the step.
     pub severity: f64,
-    /// When.
+    /// Affected steps.
     pub steps: Range<u32>,
 }
 
-/// What should be said of a fault.
+/// Expected verdict about a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
     /// One of these ranks, and the class of its cause.
@@ -72,7 +73,7 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// What should be said of it in a job of this layout.
+    /// Expected verdict in a job of this layout.
     pub fn expected(&self, mesh: Mesh) -> Expected {
         let only = || BTreeSet::from([self.rank]);
         match self.kind {
@@ -91,7 +92,7 @@ impl Fault {
     }
 }
 
-/// What the faults of one step add, all as shares of a healthy step.
+/// Load that faults add in one step, as shares of a healthy step.
 #[derive(Debug)]
 pub struct Loads {
     /// To the host of each rank.
@@ -117,7 +118,7 @@ impl Loads {
         }
     }
 
-    /// Becomes what `faults` add in `step`.
+    /// Sets the loads to those that `faults` add in `step`.
     pub fn set(&mut self, faults: &[Fault], step: u32) {
         self.host.fill(0.0);
         self.device.fill(0.0);
@@ -154,7 +155,7 @@ impl Loads {
         }
     }
 
-    /// Every replica gets a work of its own; the largest is `severity` on average.
+    /// Assigns random work to each replica; the largest share is `severity` on average.
     fn deal(&mut self, severity: f64) {
         let harmonic: f64 = (1..=self.mesh.dp).map(|n| 1.0 / f64::from(n)).sum();
         let rng = &mut self.rng;

@@ -35,7 +35,7 @@ pub const ENQUEUE: f64 = 0.05;
 /// Share of a microbatch that is its backward pass.
 const BACKWARD: f64 = 2.0 / 3.0;
 
-/// What one rank went through in one step, milliseconds.
+/// Measurements of one rank in one step, milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RankStep {
     /// Host gap.
@@ -104,7 +104,8 @@ impl Engine {
         self.step_ms * ENQUEUE
     }
 
-    /// What each rank goes through in a step, and how long the step lasts, milliseconds.
+    /// Simulates a step: returns the measurements of each rank and the duration of the step,
+    /// milliseconds.
     pub fn step(&mut self, loads: &Loads, noise: StepNoise<'_>) -> (&[RankStep], f64) {
         self.work(loads, noise);
         self.tensor_parallel();

@@ -1,7 +1,7 @@
-//! `EchoBench`: simulated jobs, recorded ones, and every published rule beside the detector.
+//! Benchmark of the detector: simulated jobs, recorded jobs, and published rules for comparison.
 //!
-//! The detector under test is called as the service calls it, with events as agents send them, and its conclusions are
-//! compared with what was injected. Nothing here looks inside it, and nothing in it knows about this.
+//! The detector under test is called as the service calls it, with events as agents send them, and
+//! its output is compared with the injected faults. The benchmark does not depend on its internals.
 
 pub mod agent;
 pub mod alert;

@@ -1,8 +1,9 @@
-//! Training loops as they are: generated ones and recorded ones, scored alike.
+//! Realistic training loops, generated and recorded, scored alike.
 //!
-//! The jobs of the other tables repeat one pattern of operations for ever, in blocks aligned with it. These do not: they log,
-//! evaluate, save, accumulate and clip, their work varies, they exchange by pairs, and the agent may come late. A loop becomes a
-//! recording, goes through the agent's own pipeline and then into the detector, so that nothing here depends on how blocks look.
+//! The jobs of the other tables repeat one pattern of operations, in blocks aligned with it. These
+//! loops log, evaluate, save, accumulate and clip; their work varies, they exchange in pairs, and
+//! the agent may attach late. A loop becomes a recording, passes through the pipeline of the agent
+//! and then into the detector, so that nothing depends on the form of blocks.
 
 pub mod case;
 pub mod fault;

@@ -1,4 +1,4 @@
-//! How a job is laid out: tensor, pipeline and data parallel ranks, their nodes and communicators.
+//! Layout of a job: tensor, pipeline and data parallel ranks, their nodes and communicators.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ impl Mesh {
         rank / self.tp % self.pp
     }
 
-    /// Which data parallel group of the job a rank is in, counted from 0.
+    /// Data parallel group of a rank, counted from 0.
     pub const fn group(self, rank: u32) -> u32 {
         rank % (self.tp * self.pp)
     }

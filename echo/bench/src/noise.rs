@@ -1,5 +1,5 @@
-//! What healthy ranks do: lateness that is skewed, correlated in time, different from rank to rank, and now and then
-//! a pause.
+//! Noise of healthy ranks: lateness that is skewed, correlated in time and different per rank, and
+//! occasional pauses.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -25,9 +25,9 @@ pub struct NoiseModel {
 }
 
 impl NoiseModel {
-    /// How far the last of `n` healthy ranks is from the typical one on average, as a share of the step: the expected
-    /// largest of `n` normal values (Blom 1958), whose scatter is that from step to step and from rank to rank, and the
-    /// pauses of the steps that hold any.
+    /// Mean distance of the last of `n` healthy ranks from the typical one, as a share of the step:
+    /// the expected maximum of `n` normal values (Blom 1958), whose deviation combines that from
+    /// step to step and from rank to rank, plus the pauses of the steps that have any.
     pub fn usual_skew(&self, n: u32) -> f64 {
         let n = f64::from(n.max(2));
         let largest = Normal::standard().inverse_cdf((n - 0.375) / (n + 0.25));
@@ -72,7 +72,7 @@ impl Noise {
         }
     }
 
-    /// How much later than usual each rank is in the next step.
+    /// Lateness of each rank in the next step.
     pub fn next_step(&mut self) -> &[f64] {
         let rho = self.model.rho;
         let fresh = rho.mul_add(-rho, 1.0).sqrt();

@@ -1,9 +1,10 @@
-//! Reproducible randomness: every use has a stream of its own, so that a change of one leaves the others as they were.
+//! Reproducible randomness: every purpose has its own stream, so that changing one leaves the
+//! others unchanged.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// What numbers are drawn for.
+/// Purpose of random numbers.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
     /// Lateness of the host.
@@ -12,13 +13,13 @@ pub enum Purpose {
     Device,
     /// Rare pauses, such as garbage collection.
     Pauses,
-    /// When faults begin and whom they hit.
+    /// Start and target of faults.
     Schedule,
     /// Uneven work, step by step.
     Work,
-    /// What happens to batches on their way.
+    /// Delivery of batches.
     Telemetry,
-    /// What a loop looks like.
+    /// Shape of a loop.
     Shape,
 }
 

@@ -1,4 +1,4 @@
-//! Jobs that really ran: who was named in them, by whom.
+//! Recorded jobs of real workloads, with the ranks and conditions that should be reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,26 +7,26 @@ use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
 use echo_core::model::detector_output::ConditionKind;
 
-use super::alert::{Alert, Incidents, Patience, Subject};
+use super::alert::{Alert, Incidents, RuleTracker, Subject};
 use super::rule::Rule;
 use super::runner::ECHO;
 use super::simulation::Delivery;
 use super::window::RecentBlocks;
 use super::{bytedance, recordings};
 
-/// A job that really ran.
+/// A recorded job.
 #[derive(Debug, Clone, Copy)]
 pub struct RealJob {
     /// Its name, which is its file.
     pub name: &'static str,
-    /// The rank to be named.
+    /// Expected rank.
     pub rank: Option<u32>,
-    /// The conditions to be named, in their order.
+    /// Expected conditions, in order.
     pub conditions: &'static [ConditionKind],
 }
 
 impl RealJob {
-    const fn of_rank(name: &'static str, rank: u32) -> Self {
+    const fn with_culprit(name: &'static str, rank: u32) -> Self {
         Self {
             name,
             rank: Some(rank),
@@ -34,11 +34,11 @@ impl RealJob {
         }
     }
 
-    const fn of_nobody(name: &'static str) -> Self {
-        Self::of_conditions(name, &[])
+    const fn healthy_job(name: &'static str) -> Self {
+        Self::with_conditions(name, &[])
     }
 
-    const fn of_conditions(name: &'static str, conditions: &'static [ConditionKind]) -> Self {
+    const fn with_conditions(name: &'static str, conditions: &'static [ConditionKind]) -> Self {
         Self {
             name,
             rank: None,
@@ -49,40 +49,40 @@ impl RealJob {
 
 /// All of them: two production traces, six recordings of hosts, four of GPUs, then two of both.
 pub const JOBS: [RealJob; 14] = [
-    RealJob::of_rank("bytedance/trace-AR.parquet", 0),
+    RealJob::with_culprit("bytedance/trace-AR.parquet", 0),
     // Uneven sequences, and a last stage to which the published what-if alone attributes a slowdown of 1.44.
-    RealJob::of_conditions(
+    RealJob::with_conditions(
         "bytedance/trace-SE.parquet",
         &[ConditionKind::StageImbalance, ConditionKind::DataImbalance],
     ),
-    RealJob::of_nobody("recordings/healthy.jsonl.gz"),
-    RealJob::of_rank("recordings/host-sleep-rank2.jsonl.gz", 2),
-    RealJob::of_rank("recordings/cpu-contention-rank1.jsonl.gz", 1),
-    RealJob::of_rank("recordings/mesh-host-sleep-rank3.jsonl.gz", 3),
-    RealJob::of_rank("recordings/nosync-host-sleep-rank0.jsonl.gz", 0),
-    RealJob::of_conditions(
+    RealJob::healthy_job("recordings/healthy.jsonl.gz"),
+    RealJob::with_culprit("recordings/host-sleep-rank2.jsonl.gz", 2),
+    RealJob::with_culprit("recordings/cpu-contention-rank1.jsonl.gz", 1),
+    RealJob::with_culprit("recordings/mesh-host-sleep-rank3.jsonl.gz", 3),
+    RealJob::with_culprit("recordings/nosync-host-sleep-rank0.jsonl.gz", 0),
+    RealJob::with_conditions(
         "recordings/gpu-extra-rank1.jsonl.gz",
         &[ConditionKind::UniformSlowdown],
     ),
-    RealJob::of_nobody("recordings/device/healthy.jsonl.gz"),
-    RealJob::of_rank("recordings/device/host-sleep-rank2.jsonl.gz", 2),
-    RealJob::of_rank("recordings/device/gpu-extra-rank1.jsonl.gz", 1),
-    RealJob::of_rank("recordings/device/mesh-gpu-extra-rank2.jsonl.gz", 2),
-    RealJob::of_rank("recordings/device/live-ddp-gpu-rank3.jsonl.gz", 3),
-    RealJob::of_rank("recordings/device/live-ddp-host-rank0.jsonl.gz", 0),
+    RealJob::healthy_job("recordings/device/healthy.jsonl.gz"),
+    RealJob::with_culprit("recordings/device/host-sleep-rank2.jsonl.gz", 2),
+    RealJob::with_culprit("recordings/device/gpu-extra-rank1.jsonl.gz", 1),
+    RealJob::with_culprit("recordings/device/mesh-gpu-extra-rank2.jsonl.gz", 2),
+    RealJob::with_culprit("recordings/device/live-ddp-gpu-rank3.jsonl.gz", 3),
+    RealJob::with_culprit("recordings/device/live-ddp-host-rank0.jsonl.gz", 0),
 ];
 
-/// What a method named in the course of a job.
+/// Ranks and conditions that a method reported in a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedSubjects {
     /// Ranks.
     pub ranks: BTreeSet<u32>,
     /// Conditions.
     pub conditions: BTreeSet<ConditionKind>,
 }
 
-impl Named {
-    fn of(alerts: &[Alert]) -> Self {
+impl NamedSubjects {
+    fn from_alerts(alerts: &[Alert]) -> Self {
         let mut named = Self::default();
         for alert in alerts {
             match alert.subject {
@@ -93,13 +93,13 @@ impl Named {
         named
     }
 
-    /// Whether exactly the truth was named.
+    /// True when exactly the expected subjects were reported.
     pub fn is_exact(&self, job: &RealJob) -> bool {
         self.ranks.iter().copied().eq(job.rank) && self.conditions.iter().eq(job.conditions)
     }
 }
 
-impl std::fmt::Display for Named {
+impl std::fmt::Display for NamedSubjects {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ranks = self.ranks.iter().map(|rank| format!("rank {rank}"));
         let conditions = self.conditions.iter().map(|kind| kind.name().to_owned());
@@ -112,7 +112,7 @@ impl std::fmt::Display for Named {
     }
 }
 
-/// The job as what arrives.
+/// Reads the job as deliveries.
 pub fn deliveries(job: &RealJob, testdata: &Path) -> anyhow::Result<Vec<Delivery>> {
     let path = testdata.join(job.name);
     if job.name.starts_with("bytedance") {
@@ -122,13 +122,16 @@ pub fn deliveries(job: &RealJob, testdata: &Path) -> anyhow::Result<Vec<Delivery
     }
 }
 
-/// What each method names in the job, whose file is in the folder of test data.
-pub fn run(job: &RealJob, testdata: &Path) -> anyhow::Result<BTreeMap<&'static str, Named>> {
+/// Runs each method on the job, whose file is in `testdata`.
+pub fn run(
+    job: &RealJob,
+    testdata: &Path,
+) -> anyhow::Result<BTreeMap<&'static str, NamedSubjects>> {
     let deliveries = deliveries(job, testdata)?;
     let mut detector = Detector::new(Settings::default());
     let mut incidents = Incidents::default();
     let mut recent = RecentBlocks::default();
-    let mut patient = Rule::ALL.map(Patience::new);
+    let mut patient = Rule::ALL.map(RuleTracker::new);
     for Delivery { step, events } in deliveries {
         incidents.observe(&detector.observe(&events), step);
         recent.add(&events);
@@ -137,14 +140,17 @@ pub fn run(job: &RealJob, testdata: &Path) -> anyhow::Result<BTreeMap<&'static s
             rule.observe(&cohorts, step);
         }
     }
-    let mut named = BTreeMap::from([(ECHO, Named::of(&incidents.into_alerts()))]);
+    let mut named = BTreeMap::from([(ECHO, NamedSubjects::from_alerts(&incidents.into_alerts()))]);
     for rule in patient {
-        named.insert(rule.rule().name(), Named::of(&rule.into_alerts()));
+        named.insert(
+            rule.rule().name(),
+            NamedSubjects::from_alerts(&rule.into_alerts()),
+        );
     }
     Ok(named)
 }
 
-/// What was named in every job, as a Markdown table.
+/// Table of the reported subjects of every job, in Markdown.
 pub fn markdown(jobs: &[RealJob], testdata: &Path) -> anyhow::Result<String> {
     let mut methods = vec![ECHO];
     methods.extend(Rule::ALL.map(Rule::name));
@@ -155,7 +161,7 @@ pub fn markdown(jobs: &[RealJob], testdata: &Path) -> anyhow::Result<String> {
     ];
     for job in jobs {
         let named = run(job, testdata)?;
-        let truth = Named {
+        let truth = NamedSubjects {
             ranks: job.rank.into_iter().collect(),
             conditions: job.conditions.iter().copied().collect(),
         };

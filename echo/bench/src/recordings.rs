@@ -21,19 +21,20 @@ use fleet_agent_sources::source::EventSource;
 use super::agent::EPOCH;
 use super::simulation::Delivery;
 
-/// How often an agent closes a batch, nanoseconds of the recording.
+/// Interval at which an agent closes a batch, nanoseconds of the recording.
 const FLUSH_NS: u64 = 1_000_000_000;
 
-/// How long a block of the recordings of steady jobs should last, nanoseconds.
+/// Target duration of blocks in recordings of steady jobs, nanoseconds.
 pub const BLOCK_NS: f64 = 2e8;
 
-/// The recording as what arrives batch by batch, every rank on a node of its own, in blocks of about `block_ns`.
+/// Reads the recording as deliveries, batch by batch, every rank on a node of its own, in blocks of
+/// about `block_ns`.
 pub fn read(path: &Path, block_ns: f64) -> anyhow::Result<Vec<Delivery>> {
     let recording = Recording::new(&path.display().to_string(), File::open(path)?)?;
     play(recording, block_ns, |_| {})
 }
 
-/// The same of an open recording; `seen` is shown every event.
+/// Replays an open recording; `seen` is called with every event.
 pub fn play(
     mut recording: Recording,
     block_ns: f64,
@@ -64,7 +65,7 @@ pub fn play(
             }));
         }
         for host in hosts.values_mut() {
-            let due = [host.event(&event), host.beat(event.ts_ns())];
+            let due = [host.on_event(&event), host.tick(event.ts_ns())];
             for batch in due.into_iter().flatten() {
                 deliveries.push(delivery(&batch)?);
             }
@@ -184,7 +185,7 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
     })
 }
 
-/// What has no column of its own.
+/// Attributes without a column of their own.
 fn attrs(value: &Value) -> Arc<str> {
     match value {
         Value::Elapsed { mix, .. } => {

@@ -36,7 +36,7 @@ pub fn details(rows: &BTreeMap<String, Score>, method: &str) -> String {
     format!("### {method} in detail\n\n{header}{rows}\n")
 }
 
-/// What one method got wrong, as a list.
+/// Mistakes of one method, as a list.
 pub fn wrong(tables: &Tables, method: &str) -> String {
     let scores = tables.values().filter_map(|methods| methods.get(method));
     let lines = scores

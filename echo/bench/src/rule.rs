@@ -1,9 +1,9 @@
-//! The rules of the field, from their published formulas. Each sees the same windows as the detector and gets the same
-//! patience: it has to point twice in a row, and to be silent three times.
+//! Published straggler rules, implemented from their formulas. Each sees the same windows as the
+//! detector and has the same hysteresis: two consecutive windows to raise, three to clear.
 
 use echo_core::stats::{mad, mean, median};
 
-use super::window::Seen;
+use super::window::RankWindow;
 
 /// Makes a median absolute deviation of normal values a standard deviation.
 const MAD_TO_SIGMA: f64 = 1.4826;
@@ -56,13 +56,13 @@ impl Rule {
         }
     }
 
-    /// The ranks of one communicator that it points at.
-    pub fn points_at(self, cohort: &[Seen]) -> Vec<u32> {
-        let pick = |holds: &dyn Fn(&Seen) -> bool| -> Vec<u32> {
+    /// Returns the ranks of one communicator that the rule flags.
+    pub fn flagged_ranks(self, cohort: &[RankWindow]) -> Vec<u32> {
+        let pick = |holds: &dyn Fn(&RankWindow) -> bool| -> Vec<u32> {
             let picked = cohort.iter().filter(|seen| holds(seen));
             picked.map(|seen| seen.rank).collect()
         };
-        let all = |of: fn(&Seen) -> f64| cohort.iter().map(of).collect::<Vec<f64>>();
+        let all = |of: fn(&RankWindow) -> f64| cohort.iter().map(of).collect::<Vec<f64>>();
         let late = all(|seen| seen.late);
         match self {
             Self::Mad2 => {
@@ -99,7 +99,7 @@ impl Rule {
                 pick(&|seen| seen.own > 2.0 * typical)
             }
             Self::TopTwo => {
-                let mut order: Vec<&Seen> = cohort.iter().collect();
+                let mut order: Vec<&RankWindow> = cohort.iter().collect();
                 order.sort_by(|a, b| b.late.total_cmp(&a.late));
                 order.iter().take(2).map(|seen| seen.rank).collect()
             }

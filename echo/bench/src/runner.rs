@@ -6,7 +6,7 @@ use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
 use echo_core::ids::IdError;
 
-use super::alert::{Alert, Incidents, Patience};
+use super::alert::{Alert, Incidents, RuleTracker};
 use super::case::Case;
 use super::cpu;
 use super::rule::Rule;
@@ -14,13 +14,14 @@ use super::score::Score;
 use super::simulation::Simulation;
 use super::window::RecentBlocks;
 
-/// The name of the detector in tables.
+/// Name of the detector in tables.
 pub const ECHO: &str = "Echo";
 
-/// Jobs with more ranks are shown to the detector alone: what the rules do there is known from 64.
-const MOST_RANKS: u32 = 64;
+/// Maximum number of ranks for the published rules; larger jobs run the detector only, because the
+/// results of the rules are known from 64 ranks.
+const MAX_RULE_RANKS: u32 = 64;
 
-/// What the methods said of a case.
+/// Alerts of the methods in a case.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Alerts by method.
@@ -33,7 +34,7 @@ impl Outcome {
     /// The scores of the methods.
     pub fn scores(&self, case: &Case) -> BTreeMap<&'static str, Score> {
         let score = |(method, alerts): (&&'static str, &Vec<Alert>)| {
-            let mut score = Score::of(case, alerts);
+            let mut score = Score::from_alerts(case, alerts);
             if *method == ECHO {
                 score.cpu_s = self.cpu_s;
             } else {
@@ -50,7 +51,7 @@ pub fn run(case: &Case, rules: &[Rule]) -> Result<Outcome, IdError> {
     let mut detector = Detector::new(Settings::default());
     let mut incidents = Incidents::default();
     let mut recent = RecentBlocks::default();
-    let mut patient: Vec<Patience> = rules.iter().map(|rule| Patience::new(*rule)).collect();
+    let mut patient: Vec<RuleTracker> = rules.iter().map(|rule| RuleTracker::new(*rule)).collect();
     let mut cpu_s = 0.0;
     for delivery in Simulation::new(case)? {
         let before = cpu::seconds();
@@ -84,7 +85,8 @@ pub struct Results {
     pub details: BTreeMap<String, Score>,
 }
 
-/// Runs cases through the detector and the rules, and adds up their scores; `done` is told of each case and of the detector's score.
+/// Runs cases through the detector and the rules, and sums their scores; `done` is called with each
+/// case and the score of the detector.
 pub fn run_all(
     cases: &[Case],
     rules: &[Rule],
@@ -92,7 +94,7 @@ pub fn run_all(
 ) -> Result<Results, IdError> {
     let mut results = Results::default();
     for case in cases {
-        let few = case.mesh.n_ranks() <= MOST_RANKS;
+        let few = case.mesh.n_ranks() <= MAX_RULE_RANKS;
         let rules = if few { rules } else { &[] };
         for (method, score) in run(case, rules)?.scores(case) {
             if method == ECHO {

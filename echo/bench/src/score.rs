@@ -1,9 +1,9 @@
-//! How often a method was right, event by event.
+//! Scores of a method, event by event.
 //!
-//! An event counts as found when an alert about the right rank (or with the right condition) is raised between its
-//! beginning and [`SLACK`] steps after its end. Every other alert is false, but two: one that repeats a found event, and
-//! a condition while something else is wrong. That one accuses nobody; unless it says `inconclusive`, it counts as a
-//! wrong name for what happened.
+//! An event is found when an alert about the right rank (or with the right condition) is raised
+//! between its start and [`SLACK`] steps after its end. Every other alert is false, with two
+//! exceptions: a repeated alert about a found event, and a condition while another fault is active.
+//! The latter names no rank; unless it is `inconclusive`, it counts as a wrong kind.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::fault::{Expected, Fault};
 /// Steps after the end of an event in which an alert may still be about it.
 const SLACK: u32 = 32;
 
-/// Right and wrong, added up over jobs.
+/// Counts of right and wrong alerts, summed over jobs.
 #[derive(Debug, Clone, Default)]
 pub struct Score {
     /// Events.
@@ -29,7 +29,7 @@ pub struct Score {
     pub false_names: u32,
     /// Conditions named while something else was wrong.
     pub misnamed: u32,
-    /// Rank events in which anybody was named.
+    /// Rank events in which any rank was named.
     pub named: u32,
     /// Of those, the ones in which the first (or latest) rank named was right.
     pub located: u32,
@@ -39,7 +39,7 @@ pub struct Score {
     pub to_detect: Vec<f64>,
     /// Steps from the end to the all-clear.
     pub to_clear: Vec<f64>,
-    /// What was wrong, in words: case by case, misses and false alerts.
+    /// Misses and false alerts, case by case, in words.
     pub wrong: Vec<String>,
     /// GPUs times days.
     pub gpu_days: f64,
@@ -49,7 +49,7 @@ pub struct Score {
     pub cpu_s: f64,
 }
 
-/// What became of the class of a cause.
+/// Verdict on the class of a cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClassVerdict {
     /// The class of the fault.
@@ -65,16 +65,16 @@ impl ClassVerdict {
     pub const ALL: [Self; 3] = [Self::Right, Self::Wrong, Self::Inconclusive];
 }
 
-/// What an alert was worth.
+/// Classification of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
+enum AlertOutcome {
     False,
     Misnamed,
     Right,
 }
 
-impl Fate {
-    fn of(expected: &Expected, subject: Subject) -> Self {
+impl AlertOutcome {
+    fn classify(expected: &Expected, subject: Subject) -> Self {
         match subject {
             subject if is_right(expected, subject) => Self::Right,
             Subject::Condition(ConditionKind::Inconclusive) => Self::Right,
@@ -89,27 +89,28 @@ const UNEVEN: f64 = 0.027;
 
 impl Score {
     /// Scores the alerts of one job.
-    pub fn of(case: &Case, alerts: &[Alert]) -> Self {
+    pub fn from_alerts(case: &Case, alerts: &[Alert]) -> Self {
         let mut score = Self {
             gpu_days: case.gpu_days(),
             rank_blocks: f64::from(case.mesh.n_ranks())
                 * f64::from(case.n_steps / case.block_steps),
             ..Self::default()
         };
-        // A healthy job whose ranks scatter this much is uneven by itself: to say so is neither right nor wrong.
+        // A healthy job whose ranks vary this much is uneven by itself: reporting so is neither
+        // right nor wrong.
         let is_uneven = case.noise.usual_skew(case.mesh.dp.max(case.mesh.tp)) >= UNEVEN;
         let counts = |alert: &&Alert| {
             !is_uneven || alert.subject != Subject::Condition(ConditionKind::DataImbalance)
         };
         let alerts: Vec<Alert> = alerts.iter().filter(counts).cloned().collect();
         let alerts = alerts.as_slice();
-        let mut fates = vec![Fate::False; alerts.len()];
+        let mut fates = vec![AlertOutcome::False; alerts.len()];
         for fault in &case.faults {
             score.judge(case, fault, alerts);
             let expected = fault.expected(case.mesh);
             for (alert, fate) in alerts.iter().zip(&mut fates) {
                 if is_during(alert, fault) {
-                    *fate = (*fate).max(Fate::of(&expected, alert.subject));
+                    *fate = (*fate).max(AlertOutcome::classify(&expected, alert.subject));
                 }
             }
         }
@@ -120,18 +121,18 @@ impl Score {
                 .map(|_| 1_u32)
                 .sum()
         };
-        score.false_alerts = count(Fate::False);
+        score.false_alerts = count(AlertOutcome::False);
         let names = alerts.iter().zip(&fates).filter(|(alert, fate)| {
-            **fate == Fate::False && matches!(alert.subject, Subject::Rank(_))
+            **fate == AlertOutcome::False && matches!(alert.subject, Subject::Rank(_))
         });
         score.false_names = names.map(|_| 1_u32).sum();
-        score.misnamed = count(Fate::Misnamed);
+        score.misnamed = count(AlertOutcome::Misnamed);
         let wrong = alerts
             .iter()
             .zip(&fates)
-            .filter(|(_, fate)| **fate != Fate::Right);
+            .filter(|(_, fate)| **fate != AlertOutcome::Right);
         score.wrong.extend(wrong.map(|(alert, fate)| {
-            let fate = if *fate == Fate::False {
+            let fate = if *fate == AlertOutcome::False {
                 "false"
             } else {
                 "misnamed"
@@ -253,7 +254,7 @@ impl Score {
     }
 }
 
-/// Whether an alert may be about a fault by its time.
+/// True when an alert may be about a fault by its time.
 fn is_during(alert: &Alert, fault: &Fault) -> bool {
     (fault.steps.start..fault.steps.end + SLACK).contains(&alert.raised)
 }
@@ -266,7 +267,7 @@ fn is_right(expected: &Expected, subject: Subject) -> bool {
     }
 }
 
-/// A share; nothing of nothing.
+/// Ratio; `None` when `whole` is zero.
 pub fn ratio(part: u32, whole: u32) -> Option<f64> {
     (whole > 0).then(|| f64::from(part) / f64::from(whole))
 }

@@ -11,12 +11,12 @@ use super::noise::{Noise, NoiseModel};
 use super::random::Purpose;
 use super::telemetry::Network;
 
-/// What arrives with one block.
+/// Events that arrive with one block.
 #[derive(Debug)]
 pub struct Delivery {
-    /// Steps over by then.
+    /// Number of steps completed by then.
     pub step: u32,
-    /// What arrives.
+    /// Events.
     pub events: Vec<StoredEvent>,
 }
 

@@ -79,7 +79,7 @@ pub fn with_fault(job: Case, kind: FaultKind, severity: f64) -> Case {
 }
 
 /// Two hosts of the job are late at once, one less than the other.
-pub fn with_two(job: Case, severity: f64) -> Case {
+pub fn with_two_late_hosts(job: Case, severity: f64) -> Case {
     let job = with_fault(job, FaultKind::Host, severity);
     let other = |first: &Fault| Fault {
         rank: (first.rank + 3) % job.mesh.n_ranks(),
@@ -110,8 +110,12 @@ pub fn with_greyhound(job: Case, n_steps: u32) -> Case {
     }
 }
 
-/// The job with a late host on its last node, while something happens to telemetry.
-pub fn with_mishap(job: Case, (name, telemetry): (&str, Telemetry), severity: f64) -> Case {
+/// Job with a late host on its last node and a telemetry fault.
+pub fn with_telemetry_fault(
+    job: Case,
+    (name, telemetry): (&str, Telemetry),
+    severity: f64,
+) -> Case {
     let mut case = with_fault(job, FaultKind::Host, severity);
     for fault in &mut case.faults {
         fault.rank = case.mesh.n_ranks() - 1;
@@ -131,8 +135,8 @@ pub fn with_mishap(job: Case, (name, telemetry): (&str, Telemetry), severity: f6
     }
 }
 
-/// What can happen to telemetry, by name.
-pub fn mishaps() -> [(&'static str, Telemetry); 7] {
+/// Telemetry faults by name.
+pub fn telemetry_faults() -> [(&'static str, Telemetry); 7] {
     let clean = Telemetry::CLEAN;
     [
         ("nothing", clean),
@@ -171,7 +175,7 @@ pub fn quick(seed: u64) -> Vec<Case> {
     let job = healthy(Mesh::replicas(8), CALM, Sources::Both, seed);
     cases.push(with_greyhound(job, 1_800));
     let own_luck = cases.into_iter().map(Case::reseeded);
-    own_luck.chain(with_mishaps(seed)).collect()
+    own_luck.chain(with_all_telemetry_faults(seed)).collect()
 }
 
 fn single_ranks(seed: u64) -> Vec<Case> {
@@ -240,19 +244,20 @@ fn other_kinds(seed: u64) -> Vec<Case> {
         ));
         cases.push(with_fault(by_device(eight), FaultKind::Data, severity));
         cases.push(with_fault(by_host(8), FaultKind::Every(3), severity));
-        cases.push(with_two(by_host(8), severity));
+        cases.push(with_two_late_hosts(by_host(8), severity));
         cases.push(with_fault(by_host(32), FaultKind::Node, severity));
     }
     cases
 }
 
 /// The same job under each mishap, so that the rows can be compared.
-fn with_mishaps(seed: u64) -> Vec<Case> {
+fn with_all_telemetry_faults(seed: u64) -> Vec<Case> {
     let job = |n, sources| healthy(Mesh::replicas(n), CALM, sources, seed);
-    let by_host = mishaps().map(|mishap| with_mishap(job(40, Sources::Host), mishap, 0.2));
-    let sampled = mishaps()
+    let by_host =
+        telemetry_faults().map(|mishap| with_telemetry_fault(job(40, Sources::Host), mishap, 0.2));
+    let sampled = telemetry_faults()
         .into_iter()
         .filter(|(_, telemetry)| telemetry.one_in > 1);
-    let by_both = sampled.map(|mishap| with_mishap(job(16, Sources::Both), mishap, 0.2));
+    let by_both = sampled.map(|mishap| with_telemetry_fault(job(16, Sources::Both), mishap, 0.2));
     by_host.into_iter().chain(by_both).collect()
 }

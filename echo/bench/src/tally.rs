@@ -41,7 +41,7 @@ impl Tally {
     }
 }
 
-/// Whether all ranks look at this operation; the hash of the agents.
+/// True when all ranks sample this operation, by the hash that agents use.
 pub fn is_sampled(comm: CommId, seq: u64, modulus: u32) -> bool {
     let key = (u128::from(seq) << 64 | u128::from(comm.value())).to_le_bytes();
     modulus == 1 || xxhash_rust::xxh64::xxh64(&key, 0).is_multiple_of(u64::from(modulus.max(1)))

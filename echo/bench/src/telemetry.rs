@@ -1,4 +1,5 @@
-//! What happens to batches between agent and detector. A batch is what one node sends about one block.
+//! Delivery of batches between agent and detector, with faults. A batch is what one node sends
+//! about one block.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +12,9 @@ use super::case::{Case, Sources, Telemetry};
 use super::random::{Purpose, stream};
 
 /// Blocks that a restarted agent misses.
-const AWAY: u32 = 5;
+const AWAY_BLOCKS: u32 = 5;
 
-/// The way from the agents to the detector.
+/// Network between the agents and the detector.
 #[derive(Debug)]
 pub struct Network {
     telemetry: Telemetry,
@@ -36,7 +37,7 @@ impl Network {
         }
     }
 
-    /// What arrives when the agents have sent `events` about the next block.
+    /// Returns the events that arrive once the agents have sent `events` about the next block.
     pub fn pass(&mut self, events: Vec<StoredEvent>) -> Vec<StoredEvent> {
         if self.telemetry == Telemetry::CLEAN {
             return events;
@@ -48,7 +49,7 @@ impl Network {
             .iter()
             .map(|stored| stored.event.origin.node.clone())
             .collect();
-        let mut fates: Vec<(NodeId, Fate)> = Vec::new();
+        let mut fates: Vec<(NodeId, BatchFate)> = Vec::new();
         for (node, number) in nodes.into_iter().zip(0..) {
             let fate = self.fate(number);
             fates.push((node, fate));
@@ -67,10 +68,10 @@ impl Network {
                 .filter(|stored| stored.event.origin.node == node)
                 .cloned();
             match fate {
-                Fate::Arrives => arrived.extend(batch),
-                Fate::Late(blocks) => self.held.push((self.block + blocks, batch.collect())),
-                Fate::Lost => {}
-                Fate::Unnumbered => arrived.extend(batch.map(without_numbers)),
+                BatchFate::Arrives => arrived.extend(batch),
+                BatchFate::Late(blocks) => self.held.push((self.block + blocks, batch.collect())),
+                BatchFate::Lost => {}
+                BatchFate::Unnumbered => arrived.extend(batch.map(without_numbers)),
             }
         }
         self.block += 1;
@@ -80,30 +81,31 @@ impl Network {
         arrived
     }
 
-    fn fate(&mut self, node: u32) -> Fate {
+    fn fate(&mut self, node: u32) -> BatchFate {
         let luck: f64 = self.rng.random();
         let delay = self.rng.random_range(1..=3);
         let restart = self.telemetry.restart.filter(|_| node == 0);
         match restart {
-            Some(at) if (at..at + AWAY).contains(&self.block) => return Fate::Lost,
-            // A new agent did not see the communicators being made; only NCCL itself knows the numbers.
-            Some(at) if self.block >= at + AWAY && self.sources == Sources::Host => {
-                return Fate::Unnumbered;
+            Some(at) if (at..at + AWAY_BLOCKS).contains(&self.block) => return BatchFate::Lost,
+            // A restarted agent did not see the communicators being created; only NCCL knows the
+            // sequence numbers.
+            Some(at) if self.block >= at + AWAY_BLOCKS && self.sources == Sources::Host => {
+                return BatchFate::Unnumbered;
             }
             _ => {}
         }
         if luck < self.telemetry.lost {
-            Fate::Lost
+            BatchFate::Lost
         } else if luck < self.telemetry.lost + self.telemetry.late {
-            Fate::Late(delay)
+            BatchFate::Late(delay)
         } else {
-            Fate::Arrives
+            BatchFate::Arrives
         }
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Fate {
+enum BatchFate {
     Arrives,
     Late(u32),
     Lost,

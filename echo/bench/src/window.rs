@@ -1,5 +1,5 @@
-//! What the published rules look at: sums of the last blocks per communicator and rank, from the same events that the
-//! detector gets.
+//! Input of the published rules: sums of the last blocks per communicator and rank, from the same
+//! events that the detector gets.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,10 +12,10 @@ const WINDOW_STEPS: f64 = 16.0;
 
 /// One rank in one communicator over the window. Means per step or per operation, milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seen {
+pub struct RankWindow {
     /// Rank within the job.
     pub rank: u32,
-    /// How late it is: its host gap, or how little it waits.
+    /// Lateness: its host gap, or the inverse of its wait.
     pub late: f64,
     /// Time in the communicator's operations, or blocked in synchronisation.
     pub wait: f64,
@@ -66,7 +66,7 @@ impl RecentBlocks {
     }
 
     /// The ranks of each communicator over the window; nothing before the window is full.
-    pub fn cohorts(&self) -> Vec<Vec<Seen>> {
+    pub fn cohorts(&self) -> Vec<Vec<RankWindow>> {
         let covered: f64 = self.blocks.iter().map(|(steps, _)| steps).sum();
         if covered < WINDOW_STEPS {
             return Vec::new();
@@ -83,7 +83,7 @@ impl RecentBlocks {
                 rest.entry(*rank).or_default().join(part);
             }
         }
-        let cohort = |ranks: BTreeMap<u32, Sums>| -> Vec<Seen> {
+        let cohort = |ranks: BTreeMap<u32, Sums>| -> Vec<RankWindow> {
             let seen = |(rank, own): (u32, Sums)| own.seen(rank, rest.get(&rank)?);
             ranks.into_iter().filter_map(seen).collect()
         };
@@ -122,7 +122,7 @@ impl Sums {
     }
 
     /// Field tools with GPU timestamps look at those; host gaps are what is left without.
-    fn seen(&self, rank: u32, job: &Self) -> Option<Seen> {
+    fn seen(&self, rank: u32, job: &Self) -> Option<RankWindow> {
         let mean = |(sum, count): (f64, f64)| (count > 0.0).then(|| sum / count);
         let period = mean(job.period)?;
         let blocked = mean(job.blocked)?;
@@ -131,7 +131,7 @@ impl Sums {
             (None, Some(gap)) if job.wait.1 == 0.0 => (gap, blocked),
             _ => return None,
         };
-        Some(Seen {
+        Some(RankWindow {
             rank,
             late,
             wait,

@@ -1,4 +1,4 @@
-//! The clock as an argument, so that everything that asks for the time can be tested by hand.
+//! Clock as an argument, so that time-dependent code can be tested.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::units::Nanos;
 
-/// Tells the time.
+/// Source of the current time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The present instant.
     fn now(&self) -> Nanos;
@@ -29,17 +29,17 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is set; clones share one hand.
+/// Clock that only changes when set; clones share one value.
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock(Arc<AtomicI64>);
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// Creates a clock set to `now`.
     pub fn at(now: Nanos) -> Self {
         Self(Arc::new(AtomicI64::new(now.value())))
     }
 
-    /// Sets the hand.
+    /// Sets the time.
     pub fn set(&self, now: Nanos) {
         self.0.store(now.value(), Ordering::SeqCst);
     }

@@ -1,32 +1,32 @@
-//! The one error table: every error of the program names one of these kinds, and only this file knows
-//! which number a kind has on which transport.
+//! Error table: every error of the program has one of these codes, and only this file maps codes to
+//! transport status numbers.
 
-/// What an error means to the caller.
+/// Meaning of an error for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
     /// The request cannot be understood; sending it again will not help.
     Invalid,
-    /// Nobody said who is asking.
+    /// The request has no credentials.
     Unauthenticated,
-    /// The caller may not ask this.
+    /// The caller is not permitted to make this request.
     Forbidden,
-    /// What was asked for does not exist.
+    /// The requested object does not exist.
     NotFound,
-    /// There is such a place, but not for this method.
+    /// The path exists, but not for this method.
     WrongMethod,
-    /// The request is larger than the service takes.
+    /// The request exceeds the size limit.
     TooLarge,
-    /// The body is of a kind that the service does not read.
+    /// The content type of the body is not supported.
     WrongType,
-    /// The request was understood and turned down by a rule.
+    /// The request is valid and refused by a rule.
     Refused,
-    /// The caller asks too often.
+    /// The caller exceeds its rate limit.
     TooMany,
     /// The service is at its limit at the moment; try again.
     Busy,
     /// The deadline passed.
     Timeout,
-    /// A defect or a broken disk; the log has the details.
+    /// Internal error, such as a bug or a broken disk; the log has the details.
     Internal,
 }
 
@@ -83,8 +83,8 @@ impl Code {
         }
     }
 
-    /// The number of a JSON-RPC error; nothing for what a tool's result says. What becomes of a caller before a tool is
-    /// asked is said by HTTP.
+    /// JSON-RPC error code; `None` for errors reported in a tool's result. Errors before a tool is
+    /// called are reported by HTTP.
     pub const fn json_rpc(self) -> Option<i32> {
         match self {
             Self::Internal => Some(-32_603),
@@ -92,8 +92,8 @@ impl Code {
         }
     }
 
-    /// The kind that an HTTP status stands for.
-    pub fn of_http(status: u16) -> Option<Self> {
+    /// Returns the code for an HTTP status.
+    pub fn from_http(status: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.http() == status)
     }
 

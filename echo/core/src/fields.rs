@@ -1,12 +1,13 @@
-//! The fields of an operator's file, taken one by one. What is wrong with one is told with its place, and reading goes
-//! on, so that one run shows all mistakes.
+//! Fields of an operator's file, read one by one. Mistakes are collected with their path and
+//! reading continues, so that one run shows all of them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde_norway::{Mapping, Value};
 
-/// The fields of one mapping. What nobody took is a mistake, too: [`Fields::refuse_the_rest`].
+/// Fields of one mapping. Fields that were not read are mistakes, too:
+/// [`Fields::report_unknown_fields`].
 #[derive(Debug)]
 pub struct Fields<'a> {
     place: String,
@@ -15,8 +16,8 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of `value`, if it has any. The place of a whole file is empty.
-    pub fn of(place: &str, value: Value, mistakes: &'a mut Vec<String>) -> Option<Self> {
+    /// Creates the fields of `value` if it is a mapping. The path of a whole file is empty.
+    pub fn from_value(place: &str, value: Value, mistakes: &'a mut Vec<String>) -> Option<Self> {
         let Value::Mapping(mapping) = value else {
             let named = if place.is_empty() { "the file" } else { place };
             mistakes.push(format!("{named}: is not a mapping of fields"));
@@ -34,12 +35,12 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Where a field stands, as mistakes name it.
+    /// Path of a field, as used in mistakes.
     pub fn place(&self, field: &str) -> String {
         format!("{}{field}", self.place)
     }
 
-    /// Reports what is wrong with a field.
+    /// Records a mistake in a field.
     pub fn mistake(&mut self, field: &str, what: &str) {
         self.mistakes.push(format!("{}{field}: {what}", self.place));
     }
@@ -56,7 +57,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field as it stands; nothing when it is absent or null.
+    /// Removes and returns a field; `None` when it is absent or null.
     pub fn take(&mut self, field: &str) -> Option<Value> {
         self.mapping.remove(field).filter(|value| !value.is_null())
     }
@@ -72,7 +73,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A text that says what `T` reads.
+    /// Text parsed as `T`.
     pub fn parsed<T: FromStr<Err: fmt::Display>>(&mut self, field: &str) -> Option<T> {
         let text = self.text(field)?;
         match text.parse() {
@@ -84,7 +85,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Yes or no.
+    /// Boolean.
     pub fn flag(&mut self, field: &str) -> Option<bool> {
         let flag = self.take(field)?.as_bool();
         if flag.is_none() {
@@ -93,7 +94,7 @@ impl<'a> Fields<'a> {
         flag
     }
 
-    /// The entries of a list, each with its place.
+    /// Entries of a list, each with its path.
     pub fn list(&mut self, field: &str) -> Option<Vec<(String, Value)>> {
         let Value::Sequence(entries) = self.take(field)? else {
             self.mistake(field, "is not a list");
@@ -108,7 +109,7 @@ impl<'a> Fields<'a> {
         )
     }
 
-    /// The texts of a list, each of which says what `T` reads.
+    /// Texts of a list, each parsed as `T`.
     pub fn all_parsed<T: FromStr<Err: fmt::Display>>(&mut self, field: &str) -> Option<Vec<T>> {
         let mut all = Vec::new();
         let entries = self.list(field)?;
@@ -126,20 +127,20 @@ impl<'a> Fields<'a> {
         (expected > 0 && all.len() == expected).then_some(all)
     }
 
-    /// The fields of a mapping inside.
+    /// Fields of a nested mapping.
     pub fn nested(&mut self, field: &str) -> Option<Fields<'_>> {
         let value = self.take(field)?;
         let place = self.place(field);
-        Fields::of(&place, value, self.mistakes)
+        Fields::from_value(&place, value, self.mistakes)
     }
 
-    /// Where mistakes of entries go that have a place of their own.
+    /// Collected mistakes, for entries with a path of their own.
     pub fn mistakes(&mut self) -> &mut Vec<String> {
         self.mistakes
     }
 
-    /// Reports every field that nobody took.
-    pub fn refuse_the_rest(self) {
+    /// Reports every field that was not read.
+    pub fn report_unknown_fields(self) {
         for key in self.mapping.keys() {
             let name = key.as_str().unwrap_or("a key that is no text");
             self.mistakes

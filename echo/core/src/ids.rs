@@ -1,4 +1,4 @@
-//! Identities, checked when they are made: whoever holds one need not check again.
+//! Identifiers, validated on construction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -59,7 +59,8 @@ fn checked_name(what: &'static str, name: &str) -> Result<Arc<str>, IdError> {
     Ok(Arc::from(name))
 }
 
-/// Declares a name: a short, printable, cheaply cloned text that cannot be confused with another kind of name.
+/// Declares a name: a short, printable, cheaply cloned text that cannot be confused with another
+/// kind of name.
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal) => {
         $(#[$doc])*
@@ -171,7 +172,8 @@ hash_id!(
     CommId, "communicator"
 );
 hash_id!(
-    /// A role: hash of what a rank does in one iteration. Ranks of one job with one role are comparable.
+    /// A role: hash of what a rank does in one iteration. Ranks of one job with one role are
+    /// comparable.
     RoleId, "role"
 );
 hash_id!(
@@ -180,9 +182,10 @@ hash_id!(
 );
 
 impl IncidentId {
-    /// The identity of what a text describes: the first eight bytes of its SHA-256, big-endian. The text holds names that senders
-    /// choose, and nobody can choose them so that an incident gets the identity of somebody else's.
-    pub fn of(description: &str) -> Self {
+    /// Derives the id from a description: the first eight bytes of its SHA-256, big-endian. The
+    /// text holds names that senders choose, and a sender cannot choose them so that its incident
+    /// gets the id of another one.
+    pub fn from_description(description: &str) -> Self {
         let hash = Sha256::digest(description);
         let first = hash.iter().take(8);
         Self(first.fold(0, |id, byte| id << 8 | u64::from(*byte)))

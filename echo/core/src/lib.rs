@@ -1,4 +1,4 @@
-//! The vocabulary of Echo: what every other package speaks of. Nothing here reads, waits or knows an engine.
+//! Shared vocabulary of Echo. No I/O, no waiting, no storage engine.
 
 pub mod clock;
 pub mod error;

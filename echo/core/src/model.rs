@@ -1,4 +1,4 @@
-//! Plain data that every layer understands. No serialisation, no SQL, no protobuf.
+//! Plain data shared by all layers. No serialisation, no SQL, no protobuf.
 
 pub mod cost;
 pub mod detector_output;

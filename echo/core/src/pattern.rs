@@ -19,12 +19,12 @@ impl Pattern {
         Self("*".to_owned())
     }
 
-    /// Whether every name has the form.
+    /// Returns true if every name has the form.
     pub fn is_everything(&self) -> bool {
         self.0.bytes().all(|byte| byte == b'*')
     }
 
-    /// Whether it is a name and no form.
+    /// Returns true if it is a name and no form.
     pub fn is_one_name(&self) -> bool {
         !self.0.contains('*')
     }
@@ -40,7 +40,8 @@ impl Pattern {
         Self(without_dots(&self.0))
     }
 
-    /// Whether the name has the form. Each part takes the first place it can have, so the time is linear in both lengths.
+    /// Returns true if the name has the form. Each part takes the first place it can have, so the
+    /// time is linear in both lengths.
     pub fn matches(&self, name: &str) -> bool {
         let Some((head, rest)) = self.0.split_once('*') else {
             return self.0 == name;

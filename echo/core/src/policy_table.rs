@@ -1,4 +1,4 @@
-//! The policy table: the one value that flows back. Readers borrow it; nobody waits for it.
+//! Policy table: the one value sent back to agents. Readers borrow it without blocking.
 
 use std::collections::BTreeMap;
 
@@ -13,40 +13,41 @@ pub struct PolicyTable {
     clusters: BTreeMap<ClusterId, ClusterPolicy>,
 }
 
-/// What the responses to one cluster's agents carry.
+/// Contents of the responses to one cluster's agents.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ClusterPolicy {
     /// Version of the encoded set; 0 while there is none.
     pub version: u64,
     /// Encoded `PolicySet`, at most 8 KiB; empty while there is none.
     pub encoded: Bytes,
-    /// Whether any cohort of the cluster has quorum.
+    /// True if any cohort of the cluster has quorum.
     pub quorum_met: bool,
-    /// What Ingero agents compare their health scores with, once nodes of the cluster send any.
+    /// Threshold for the health scores of Ingero agents, once nodes of the cluster send any.
     pub health: Option<HealthThreshold>,
 }
 
 impl ClusterPolicy {
-    /// Scalar threshold for Ingero agents: a health score. Nothing without quorum or health scores: a lag in
-    /// milliseconds would be no answer to them.
+    /// Scalar threshold for Ingero agents: a health score. `None` without quorum or health scores:
+    /// a lag in milliseconds would be no answer to them.
     pub fn threshold(&self) -> Option<f64> {
         let health = self.health.filter(|health| health.quorum_met)?;
         health.threshold
     }
 
-    /// Whether enough nodes report: health scores where nodes send any, else blocks of collectives.
+    /// Returns true if enough nodes report: health scores where nodes send any, else blocks of
+    /// collectives.
     pub fn has_quorum(&self) -> bool {
         self.health
             .map_or(self.quorum_met, |health| health.quorum_met)
     }
 }
 
-/// What a cluster's health scores are compared with.
+/// Reference for a cluster's health scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HealthThreshold {
-    /// Score below which a node is a straggler, 0 to 1; nothing before the first quorum.
+    /// Score below which a node is a straggler, 0 to 1; `None` before the first quorum.
     pub threshold: Option<f64>,
-    /// Whether enough nodes report.
+    /// True if enough nodes report.
     pub quorum_met: bool,
     /// Nodes with a score that is still valid.
     pub nodes_reporting: usize,
@@ -78,7 +79,7 @@ impl HealthThreshold {
 
 impl PolicyTable {
     /// The policy of the cluster, if there is one.
-    pub fn of(&self, cluster: &ClusterId) -> Option<&ClusterPolicy> {
+    pub fn for_cluster(&self, cluster: &ClusterId) -> Option<&ClusterPolicy> {
         self.clusters.get(cluster)
     }
 
@@ -113,8 +114,8 @@ mod tests {
     fn a_cluster_sees_its_own_policy_only() {
         let mut table = PolicyTable::default();
         table.set_policy("a".parse().unwrap(), policy());
-        assert_eq!(table.of(&"a".parse().unwrap()), Some(&policy()));
-        assert_eq!(table.of(&"b".parse().unwrap()), None);
+        assert_eq!(table.for_cluster(&"a".parse().unwrap()), Some(&policy()));
+        assert_eq!(table.for_cluster(&"b".parse().unwrap()), None);
     }
 
     #[test]
@@ -123,7 +124,7 @@ mod tests {
         table.set_health(cluster, HealthThreshold::example(0.7));
         let cluster = "a".parse().unwrap();
         table.set_policy(cluster, policy());
-        let both = table.of(&"a".parse().unwrap()).unwrap();
+        let both = table.for_cluster(&"a".parse().unwrap()).unwrap();
         assert_eq!((both.version, both.threshold()), (3, Some(0.7)));
     }
 

@@ -1,20 +1,20 @@
-//! Which of several Echos this one is, and which of them takes a cluster. Pure.
+//! Sharding: the ordinal of this instance, and the shard that owns a cluster. Pure.
 //!
-//! What is said of a cluster here follows from its name and the operator's flags alone, whether there is such a cluster or
-//! not: so it can be told to whoever asks.
+//! The owner of a cluster follows from its name and the operator's flags alone, whether the cluster
+//! exists or not, so it can be disclosed to any caller.
 
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use fleet_proto::shard::{PLACEHOLDER, address, of};
+use fleet_proto::shard::{PLACEHOLDER, address, for_cluster};
 
 use crate::ids::ClusterId;
 
 /// Most other shards whose addresses are listed one by one.
 const MAX_LISTED: u32 = 4;
 
-/// One of several Echos that share the clusters.
+/// One of several instances that share the clusters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     ordinal: u32,
@@ -22,12 +22,12 @@ pub struct Shard {
     url: Arc<str>,
 }
 
-/// Another of them.
+/// Another shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Other {
-    /// Its number, from 0 on.
+    /// Ordinal, from 0.
     pub ordinal: u32,
-    /// Where it answers questions.
+    /// URL of its query API.
     pub url: String,
 }
 
@@ -38,8 +38,9 @@ impl fmt::Display for Other {
 }
 
 impl Shard {
-    /// Number `ordinal` of `count`, which answer questions at `url` with their numbers in it; nothing when there is no such
-    /// number, or no place for it.
+    /// Creates shard `ordinal` of `count`, with the query API at `url`, which contains a
+    /// placeholder for the ordinal; `None` if `ordinal` is out of range or `url` has no
+    /// placeholder.
     pub fn new(ordinal: u32, count: NonZeroU32, url: &str) -> Option<Self> {
         let is_one = ordinal < count.get() && url.contains(PLACEHOLDER);
         is_one.then(|| Self {
@@ -49,34 +50,34 @@ impl Shard {
         })
     }
 
-    /// Its number, from 0 on.
+    /// Ordinal, from 0.
     pub const fn ordinal(&self) -> u32 {
         self.ordinal
     }
 
-    /// How many there are.
+    /// Number of shards.
     pub const fn count(&self) -> u32 {
         self.count.get()
     }
 
-    /// Where they answer questions, with a placeholder for their numbers.
+    /// URL of the shards' query API, with a placeholder for the ordinal.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The other one that takes this cluster; nothing when this one does.
+    /// Returns the other shard that owns this cluster; `None` if this one does.
     pub fn other_of(&self, cluster: &ClusterId) -> Option<Other> {
-        let ordinal = of(cluster.as_str(), self.count);
+        let ordinal = for_cluster(cluster.as_str(), self.count);
         (ordinal != self.ordinal).then(|| self.other(ordinal))
     }
 
-    /// All others.
+    /// All other shards.
     pub fn others(&self) -> impl Iterator<Item = Other> {
         let ordinals = (0..self.count()).filter(|ordinal| *ordinal != self.ordinal);
         ordinals.map(|ordinal| self.other(ordinal))
     }
 
-    /// What to know of an answer about all clusters; nothing when there is only one Echo.
+    /// Note for responses about all clusters; `None` if there is only one shard.
     pub fn note(&self) -> Option<String> {
         let (ordinal, count) = (self.ordinal, self.count());
         let others = match count - 1 {

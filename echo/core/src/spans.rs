@@ -1,10 +1,10 @@
-//! The spans of Echo itself. They are off unless somebody exports them, and off they cost a look at a flag.
+//! Spans of Echo itself. They are off unless exported, and cost a flag check when off.
 
 /// Target of all of them, by which the exporter knows them.
 pub const TARGET: &str = "echo::spans";
 
-/// A request of metrics or log records, from its decoding to its acknowledgement. Requests of spans have none: an Echo
-/// whose spans come back to it over any detour would go on for ever.
+/// Request with metrics or log records, from decoding to acknowledgement. Requests with spans have
+/// none: an instance whose spans are routed back to it would loop for ever.
 pub const INGEST: &str = "echo.ingest";
 /// Part of it: from bytes to events.
 pub const DECODE: &str = "echo.ingest.decode";
@@ -16,7 +16,7 @@ pub const COMMIT: &str = "echo.store.commit";
 pub const CHECKPOINT: &str = "echo.store.checkpoint";
 /// Deleting events.
 pub const RETENTION: &str = "echo.store.retention";
-/// A question.
+/// Query.
 pub const QUERY: &str = "echo.query";
-/// The detector takes in what was committed.
+/// Detector processing of committed events.
 pub const DETECT: &str = "echo.detect";

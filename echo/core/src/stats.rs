@@ -1,15 +1,16 @@
 //! Robust statistics over slices of finite numbers.
 //!
-//! Sources: the modified z-score is Iglewicz & Hoaglin, "How to Detect and Handle Outliers" (1993); the
-//! finite-sample factors of the median absolute deviation are those of Park, Kim & Wang (2020), confirmed by
-//! Akinshin (arXiv 2207.12005); the double median absolute deviation is Rosenmai (2013).
+//! Sources: the modified z-score is Iglewicz & Hoaglin, "How to Detect and Handle Outliers" (1993);
+//! the finite-sample factors of the median absolute deviation are those of Park, Kim & Wang (2020),
+//! confirmed by Akinshin (arXiv 2207.12005); the double median absolute deviation is Rosenmai
+//! (2013).
 
 pub mod multiplicity;
 pub mod order;
 pub mod polish;
 pub mod series;
 
-/// Median of the values (mean of the middle two for an even count); nothing for no values.
+/// Median of the values (mean of the middle two for an even count); `None` for no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     if values.is_empty() {
         return None;
@@ -25,10 +26,11 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Lower median: the middle value, the lower of the middle two for an even count. Nothing for no values.
+/// Lower median: the middle value, the lower of the middle two for an even count. `None` for no
+/// values.
 ///
-/// Lateness is measured from it: in a cohort of four with two late ranks the midpoint of the middle two lies between
-/// the late and the healthy, and neither would stand out.
+/// Lateness is measured from it: in a cohort of four with two late ranks the midpoint of the middle
+/// two lies between the late and the healthy, and neither would stand out.
 pub fn lower_median(values: &[f64]) -> Option<f64> {
     let mut partial = values.to_vec();
     let middle = partial.len().checked_sub(1)? / 2;
@@ -36,7 +38,8 @@ pub fn lower_median(values: &[f64]) -> Option<f64> {
     Some(*lower)
 }
 
-/// Upper median: the middle value, the upper of the middle two for an even count. Nothing for no values.
+/// Upper median: the middle value, the upper of the middle two for an even count. `None` for no
+/// values.
 pub fn upper_median(values: &[f64]) -> Option<f64> {
     let mut partial = values.to_vec();
     if partial.is_empty() {
@@ -63,8 +66,8 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     Some(*value)
 }
 
-/// Median of values that count with different weights: the smallest value at which half of the total weight
-/// is reached. Nothing when no weight is positive.
+/// Median of values that count with different weights: the smallest value at which half of the
+/// total weight is reached. `None` when no weight is positive.
 pub fn weighted_median(values: &[(f64, f64)]) -> Option<f64> {
     let mut sorted: Vec<(f64, f64)> = values.iter().copied().filter(|(_, w)| *w > 0.0).collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -79,7 +82,7 @@ pub fn weighted_median(values: &[(f64, f64)]) -> Option<f64> {
         .map(|(value, _)| value)
 }
 
-/// Median absolute deviation from the median, not scaled; nothing for no values.
+/// Median absolute deviation from the median, not scaled; `None` for no values.
 pub fn mad(values: &[f64]) -> Option<f64> {
     let center = median(values)?;
     let deviations: Vec<f64> = values.iter().map(|value| (value - center).abs()).collect();
@@ -95,8 +98,9 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Factor that makes the median absolute deviation of `n` normal values an unbiased estimate of their standard
-/// deviation. Nothing below three values, where the deviation says nothing about the scale.
+/// Factor that makes the median absolute deviation of `n` normal values an unbiased estimate of
+/// their standard deviation. Nothing below three values, where the deviation says nothing about the
+/// scale.
 ///
 /// Between the published sizes the factor is interpolated in `1/n`; it tends to 1.4826.
 #[expect(
@@ -137,8 +141,9 @@ pub fn mad_factor(n: usize) -> Option<f64> {
     Some(share.mul_add(factor_below - LIMIT, LIMIT))
 }
 
-/// Robust standard deviation: the median absolute deviation times [`mad_factor`]. Both medians are lower ones, so that
-/// it holds while up to half of the values are outliers. Nothing below three values.
+/// Robust standard deviation: the median absolute deviation times [`mad_factor`]. Both medians are
+/// lower ones, so that it holds while up to half of the values are outliers. `None` below three
+/// values.
 pub fn robust_sigma(values: &[f64]) -> Option<f64> {
     let center = lower_median(values)?;
     let deviations: Vec<f64> = values.iter().map(|value| (value - center).abs()).collect();
@@ -148,11 +153,12 @@ pub fn robust_sigma(values: &[f64]) -> Option<f64> {
 /// Values from which on the scatter of the late side is worth a scale of its own.
 const ENOUGH_FOR_SIDES: usize = 16;
 
-/// How much wider than the early side the late side must be to count as skewed.
+/// Ratio of the late side's width to the early side's above which the values count as skewed.
 const SKEWED: f64 = 2.0;
 
-/// Robust standard deviation for judging late values: that of the late side alone where the values are many and the
-/// late side is more than twice as wide as the early one (double MAD), else [`robust_sigma`].
+/// Robust standard deviation for late values: that of the late side alone where the values are many
+/// and the late side is more than twice as wide as the early one (double MAD), else
+/// [`robust_sigma`].
 pub fn late_sigma(values: &[f64]) -> Option<f64> {
     let both = robust_sigma(values)?;
     let center = lower_median(values)?;

@@ -1,9 +1,10 @@
-//! Text from outside, and what of it nobody can see.
+//! Untrusted text and its invisible characters.
 
 use std::borrow::Cow;
 
-/// Whether a character has no shape of its own, or changes how others are shown: control and format characters, among them
-/// those that turn the direction of writing (Unicode categories Cc, Cf, Zl and Zp), and the fillers of Hangul.
+/// Returns true if a character has no shape of its own, or changes how others are shown: control
+/// and format characters, among them those that turn the direction of writing (Unicode categories
+/// Cc, Cf, Zl and Zp), and the fillers of Hangul.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(

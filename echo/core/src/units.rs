@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// An instant in Unix nanoseconds. Event times are checked by [`Nanos::plausible`] when they come in.
+/// An instant in Unix nanoseconds. Event times are checked by [`Nanos::plausible`] when they come
+/// in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(i64);
 
@@ -14,7 +15,8 @@ pub const NANOS_PER_MILLI: f64 = 1e6;
 pub const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
 impl Nanos {
-    /// First instant taken for real, 2020-01-01: an earlier one comes from a clock that was never set.
+    /// First instant taken for real, 2020-01-01: an earlier one comes from a clock that was never
+    /// set.
     pub const EARLIEST: Self = Self(1_577_836_800_000_000_000);
 
     /// First instant not taken for real, 2100-01-01.
@@ -30,7 +32,8 @@ impl Nanos {
         self.0
     }
 
-    /// Accepts the unsigned form of OTLP if it lies between [`Self::EARLIEST`] and [`Self::LATEST`].
+    /// Accepts the unsigned form of OTLP if it lies between [`Self::EARLIEST`] and
+    /// [`Self::LATEST`].
     pub fn plausible(unix_nanos: u64) -> Option<Self> {
         let instant = Self(i64::try_from(unix_nanos).ok()?);
         (Self::EARLIEST <= instant && instant < Self::LATEST).then_some(instant)
@@ -83,7 +86,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window from `from` (inclusive) to `to` (exclusive); nothing when that is empty.
+    /// The window from `from` (inclusive) to `to` (exclusive); `None` when that is empty.
     pub fn new(from: Nanos, to: Nanos) -> Option<Self> {
         (from < to).then_some(Self { from, to })
     }
@@ -105,12 +108,12 @@ impl Window {
 
     /// Hours that begin inside, in order.
     pub fn hours(self) -> impl Iterator<Item = Hour> {
-        let first = Hour::of(self.from.offset(Hour::NANOS - 1));
-        std::iter::successors(Some(first), |hour| Some(Hour::of(hour.end())))
+        let first = Hour::containing(self.from.offset(Hour::NANOS - 1));
+        std::iter::successors(Some(first), |hour| Some(Hour::containing(hour.end())))
             .take_while(move |hour| hour.begin() < self.to)
     }
 
-    /// Whether the instant lies inside.
+    /// Returns true if the instant lies inside.
     pub fn contains(self, instant: Nanos) -> bool {
         self.from <= instant && instant < self.to
     }
@@ -125,7 +128,7 @@ impl Hour {
     pub const NANOS: i64 = 3_600 * 1_000_000_000;
 
     /// The hour that an instant lies in.
-    pub const fn of(instant: Nanos) -> Self {
+    pub const fn containing(instant: Nanos) -> Self {
         Self(instant.offset(-instant.value().rem_euclid(Self::NANOS)))
     }
 
@@ -147,7 +150,7 @@ impl Hour {
         }
     }
 
-    /// Whether an hour begins at the instant.
+    /// Returns true if an hour begins at the instant.
     pub const fn begins_at(instant: Nanos) -> bool {
         instant.value().rem_euclid(Self::NANOS) == 0
     }
@@ -214,10 +217,10 @@ mod tests {
     #[test]
     fn an_hour_has_its_first_instant_and_not_its_last() {
         let begin = Nanos::EARLIEST;
-        let hour = Hour::of(begin.offset(Hour::NANOS - 1));
-        assert_eq!((hour, hour.begin()), (Hour::of(begin), begin));
+        let hour = Hour::containing(begin.offset(Hour::NANOS - 1));
+        assert_eq!((hour, hour.begin()), (Hour::containing(begin), begin));
         assert!(Hour::begins_at(hour.end()));
-        assert_ne!(Hour::of(hour.end()), hour);
+        assert_ne!(Hour::containing(hour.end()), hour);
         let window = Window::new(begin.offset(1), begin.offset(3 * Hour::NANOS)).unwrap();
         let begins: Vec<i64> = window
             .hours()

@@ -197,7 +197,7 @@ pub(crate) async fn audit_requests(
     request.extensions_mut().insert(record.clone());
     let guard = FinishOnDrop(record);
     let response = next.run(request).await;
-    let outcome = Code::of_http(response.status().as_u16());
+    let outcome = Code::from_http(response.status().as_u16());
     let outcome = match outcome {
         Some(code) => code.name(),
         None if response.status().is_success() => "ok",

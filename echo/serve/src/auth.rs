@@ -261,7 +261,7 @@ pub(crate) async fn authorize_ingest(
     }
     auth.count(error);
     if request.version() == Version::HTTP_2 {
-        return respond::refusal(error.code(), error.message()).into_http();
+        return respond::rejection(error.code(), error.message()).into_http();
     }
     error.into_http()
 }
@@ -271,7 +271,7 @@ fn audit_identity(record: Option<&AuditRecord>, identified: &Result<Arc<Principa
     match (record, identified) {
         (Some(record), Ok(principal)) => record.set_principal(principal),
         (Some(record), Err(AuthError::InvalidToken(rejected))) => {
-            record.set_rejection(rejected.name())
+            record.set_rejection(rejected.name());
         }
         (Some(record), Err(AuthError::MissingToken)) => record.set_rejection("no_token"),
         _ => {}

@@ -21,7 +21,7 @@ use crate::listener::Listener;
 use crate::middleware::Middleware;
 use crate::tls::Encryption;
 use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
-use echo_ingest::respond::refusal;
+use echo_ingest::respond::rejection;
 
 /// Longest time for one request, from its first header to its response. Cuts off slow senders.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
@@ -56,7 +56,7 @@ async fn limit_duration(request: Request, next: Next) -> Response {
         .unwrap_or_else(|_late| {
             let after_s = REQUEST_TIMEOUT.as_secs();
             let message = format!("the request was not completed within {after_s} s");
-            refusal(Code::Timeout, &message).into_http()
+            rejection(Code::Timeout, &message).into_http()
         })
 }
 

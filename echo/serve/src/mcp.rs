@@ -18,7 +18,7 @@ use axum::http::request::Parts;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use echo_access::Principal;
-use echo_tools::registry::{Answered, Registry};
+use echo_tools::registry::{Registry, ToolOutput};
 use rmcp::ErrorData;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
@@ -124,7 +124,7 @@ impl rmcp::ServerHandler for Handler {
     fn get_tool(&self, name: &str) -> Option<rmcp::model::Tool> {
         // Used only to check headers that repeat arguments; the call checks the caller's
         // permissions.
-        let tool = self.registry.find_for(&Principal::local(), name).ok()?;
+        let tool = self.registry.find(&Principal::local(), name).ok()?;
         Some(listing::tool(tool, self.names))
     }
 
@@ -228,7 +228,7 @@ fn request_context(context: &McpContext<RoleServer>) -> RequestContext {
 
 /// Converts an answer to a result. Clients read either the text or the structured content; a
 /// picture is added to both.
-fn complete(answer: Answered) -> CallToolResult {
+fn complete(answer: ToolOutput) -> CallToolResult {
     let structure = serde_json::from_str(&answer.text).ok();
     let mut content = vec![ContentBlock::text(answer.text)];
     content.extend(answer.picture.map(|picture| {

@@ -60,7 +60,7 @@ impl ResponseForPanic for PanicResponse {
         tracing::error!("request handler panicked: {message}");
         match protocol {
             Protocol::Http => failure(Code::Internal, error_body(Code::Internal, MESSAGE)),
-            Protocol::Grpc => respond::refusal(Code::Internal, MESSAGE).into_http(),
+            Protocol::Grpc => respond::rejection(Code::Internal, MESSAGE).into_http(),
         }
     }
 }

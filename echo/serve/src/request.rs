@@ -58,7 +58,7 @@ impl RequestIds {
     }
 
     /// Returns the id in the headers, or a new one.
-    pub(super) fn from_headers(&self, headers: &HeaderMap) -> RequestId {
+    pub(super) fn for_headers(&self, headers: &HeaderMap) -> RequestId {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
         let given = given

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use echo_access::Principal;
 use echo_core::error::Coded;
 use echo_tools::ToolError;
-use echo_tools::registry::{Answered, Registry};
+use echo_tools::registry::{Registry, ToolOutput};
 use serde_json::Value;
 
 use crate::audit::AuditRecord;
@@ -45,7 +45,7 @@ impl RequestContext {
         &self,
         (registry, contexts): (&Registry, &ToolContexts),
         (name, input): (&str, Value),
-    ) -> Result<Answered, ToolError> {
+    ) -> Result<ToolOutput, ToolError> {
         let context = contexts.for_caller(&self.caller);
         let logged_input = input.clone();
         self.audited(

@@ -78,7 +78,7 @@ pub(super) async fn assign_request_id(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let id = ids.from_headers(request.headers());
+    let id = ids.for_headers(request.headers());
     request.extensions_mut().insert(id.clone());
     let mut response = with_error_body(next.run(request).await, &id).await;
     let headers = response.headers_mut();
@@ -94,7 +94,7 @@ async fn with_error_body(mut response: Response, id: &RequestId) -> Response {
     let body = match response.extensions_mut().remove::<ErrorBody>() {
         Some(ErrorBody(body)) => body,
         None if lacks_error_body(&response) => {
-            let code = Code::of_http(response.status().as_u16()).unwrap_or(Code::Invalid);
+            let code = Code::from_http(response.status().as_u16()).unwrap_or(Code::Invalid);
             let (parts, body) = response.into_parts();
             let text = to_bytes(body, MAX_REFUSAL_BYTES).await.unwrap_or_default();
             response = Response::from_parts(parts, Body::empty());

@@ -1,4 +1,4 @@
-//! The types that a value may be cast to.
+//! Types that a value may be cast to.
 
 use serde_json::Value;
 
@@ -6,8 +6,9 @@ use crate::fields::Fields;
 use crate::limits::SHORT;
 use crate::refusal::Refusal;
 
-/// Types without parts, but for the width of a number. Others could be of any size (arrays), things of the catalogue
-/// (enums, what somebody made), or come out wrong: Arrow has no whole number as large as UHUGEINT.
+/// Types without parameters, except for the width of a number. Other types could be of any size
+/// (arrays), refer to the catalog (enums, user-defined types), or are converted incorrectly: Arrow
+/// has no integer as large as UHUGEINT.
 const SHORT_TYPES: [&str; 22] = [
     "BIGINT",
     "BOOLEAN",
@@ -33,14 +34,14 @@ const SHORT_TYPES: [&str; 22] = [
     "UUID",
 ];
 
-/// How often a value can be as long as the one that was cast: a list as text has quotes and commas, and of `[,,]` as text
-/// every two bytes make an item of sixteen.
+/// Growth factor of a cast value: a list as text has quotes and commas, and of `[,,]` as text every
+/// two bytes become an item of sixteen.
 const AS_TEXT: u64 = 2;
 const AS_LIST: u64 = 8;
 
-/// Checks a type that something is cast to. Returns how long a value of so many bytes becomes.
+/// Checks the target type of a cast. Returns the maximum size of a cast value of `bytes` bytes.
 pub(super) fn check(value: &Value, bytes: u64) -> Result<u64, Refusal> {
-    let mut fields = Fields::of(value, "a type")?;
+    let mut fields = Fields::new(value, "a type")?;
     let name = fields.text("id")?;
     let info = fields.optional("type_info")?;
     fields.finish()?;
@@ -51,13 +52,13 @@ pub(super) fn check(value: &Value, bytes: u64) -> Result<u64, Refusal> {
             Ok(bytes.saturating_mul(AS_TEXT).max(SHORT))
         }
         ("LIST", Some(info)) => {
-            let mut info = info_of(info, "LIST_TYPE_INFO")?;
+            let mut info = type_info(info, "LIST_TYPE_INFO")?;
             check(info.take("child_type")?, bytes)?;
             info.finish()?;
             Ok(bytes.saturating_mul(AS_LIST).max(SHORT))
         }
         ("DECIMAL", Some(info)) => {
-            let mut info = info_of(info, "DECIMAL_TYPE_INFO")?;
+            let mut info = type_info(info, "DECIMAL_TYPE_INFO")?;
             info.ignore(&["width", "scale"])?;
             info.finish()?;
             Ok(SHORT)
@@ -67,9 +68,9 @@ pub(super) fn check(value: &Value, bytes: u64) -> Result<u64, Refusal> {
     }
 }
 
-/// Type of which the parser knows the name alone.
+/// Checks a type that the parser represents by its name.
 fn named(info: &Value) -> Result<(), Refusal> {
-    let mut info = info_of(info, "UNBOUND_TYPE_INFO")?;
+    let mut info = type_info(info, "UNBOUND_TYPE_INFO")?;
     info.empty(&["catalog", "schema", "user_type_modifiers"])?;
     let name = info.text("name")?;
     info.finish()?;
@@ -80,9 +81,9 @@ fn named(info: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// Parts of a type of this kind, without a name of its own.
-fn info_of<'a>(info: &'a Value, kind: &str) -> Result<Fields<'a>, Refusal> {
-    let mut info = Fields::of(info, "a type")?;
+/// Fields of an unnamed type of this kind.
+fn type_info<'a>(info: &'a Value, kind: &str) -> Result<Fields<'a>, Refusal> {
+    let mut info = Fields::new(info, "a type")?;
     info.one_of("type", &[kind])?;
     info.empty(&["alias", "extension_info"])?;
     Ok(info)
@@ -90,10 +91,7 @@ fn info_of<'a>(info: &'a Value, kind: &str) -> Result<Fields<'a>, Refusal> {
 
 fn unknown(name: &str) -> Refusal {
     Refusal::new(
-        format!(
-            "a cast to {} is not among what may be asked",
-            name.to_lowercase()
-        ),
+        format!("a cast to {} is not allowed", name.to_lowercase()),
         "numbers, VARCHAR, DATE, TIME, TIMESTAMP, INTERVAL, UUID, JSON and lists of these are allowed",
     )
 }

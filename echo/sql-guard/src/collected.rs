@@ -1,9 +1,10 @@
-//! Values that are collected from many rows: lists and joined strings.
+//! Values collected from many rows: lists and joined strings.
 //!
-//! Their length is unknown until the statement has run. One function call on 2,048 rows of them can allocate gigabytes, which
-//! the engine neither counts nor interrupts. So a statement may return a collected value from the outermost SELECT, or, where
-//! it is collected, take its length or one of its items. The guard refuses all other uses: in expressions, subqueries, joins,
-//! comparisons and sort orders.
+//! Their length is unknown until the statement has run. One function call on 2,048 rows of them can
+//! allocate gigabytes, which the engine neither counts nor interrupts. So a statement may return a
+//! collected value from the outermost SELECT or, where it is collected, take its length or one of
+//! its items. The guard refuses all other uses: in expressions, subqueries, joins, comparisons and
+//! sort orders.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -14,45 +15,45 @@ use crate::constants;
 use crate::functions::{self, Kind};
 use crate::refusal::Refusal;
 
-/// Functions that only count what a value holds.
+/// Functions that return the length of a value.
 const COUNTING: [&str; 3] = ["array_length", "len", "length"];
 
-/// Functions that take one item from a list.
+/// Functions that return one item of a list.
 const ITEM: [&str; 3] = ["array_extract", "list_element", "list_extract"];
 
-/// How the parser writes `list(x ORDER BY x)`: a call on the list itself.
+/// Function that the parser generates for `list(x ORDER BY x)`: a call on the list itself.
 pub(super) const SORTED: &str = "list_sort";
 
-/// Where a statement collects values.
+/// Collected values of a statement.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     is_seen: bool,
-    /// Queries around, the one that is walked included.
+    /// Depth of nested queries, including the current one.
     depth: u32,
     is_permitted: bool,
-    /// Collected values that the outermost SELECT returns.
+    /// Number of collected values that the outermost SELECT returns.
     n_returned: usize,
-    /// Names, in small letters, that the outermost SELECT gives to collected values.
+    /// Lowercase names that the outermost SELECT gives to collected values.
     names: BTreeSet<String>,
 }
 
 impl Collected {
-    /// Whether the statement collects anything.
+    /// Whether the statement collects values.
     pub(super) const fn is_seen(&self) -> bool {
         self.is_seen
     }
 
-    /// A query begins.
+    /// Enters a query.
     pub(super) const fn enter_query(&mut self) {
         self.depth += 1;
     }
 
-    /// It ends.
+    /// Leaves a query.
     pub(super) const fn leave_query(&mut self) {
         self.depth -= 1;
     }
 
-    /// Takes note of the collected values that the outermost SELECT returns.
+    /// Records the collected values that the outermost SELECT returns.
     pub(super) fn returned_by(&mut self, items: &[Value]) {
         if !self.is_outermost() {
             return;
@@ -65,12 +66,12 @@ impl Collected {
         }
     }
 
-    /// The next expression is an item of a select list.
+    /// Permits the next expression, an item of a select list, to collect.
     pub(super) fn permit_returned(&mut self, item: &Value) {
         self.is_permitted = self.is_outermost() && is_collecting(item);
     }
 
-    /// The next expression is an argument of this function.
+    /// Permits the next expression, an argument of this function, to collect.
     pub(super) fn permit_arguments(&mut self, name: &str, arguments: &[Value]) {
         let name = name.to_ascii_lowercase();
         if ITEM.contains(&name.as_str()) {
@@ -80,18 +81,19 @@ impl Collected {
         }
     }
 
-    /// The next expression is a list of which an item is taken, if its place is a number that is written out.
+    /// Permits the next expression, a list of which an item is taken, to collect if the index is a
+    /// literal number.
     pub(super) fn permit_item(&mut self, arguments: &[Value]) {
         let place = arguments.get(1).and_then(constants::whole);
         self.is_permitted = place.is_some();
     }
 
-    /// Whether the expression that begins may collect; its parts may not.
+    /// Returns whether the current expression may collect, and resets the permission for its parts.
     pub(super) const fn take_permission(&mut self) -> bool {
         mem::replace(&mut self.is_permitted, false)
     }
 
-    /// A call of a function, which may collect or not.
+    /// Checks a function call that may or may not be permitted to collect.
     pub(super) fn check_call(
         &mut self,
         name: &str,
@@ -100,7 +102,7 @@ impl Collected {
     ) -> Result<(), Refusal> {
         if self.n_returned > 0 && self.is_outermost() && name.eq_ignore_ascii_case("unnest") {
             return Err(Refusal::new(
-                "unnest would return a collected list or string again with each item",
+                "unnest would repeat a collected list or string for each item",
                 "return one of the two",
             ));
         }
@@ -115,7 +117,7 @@ impl Collected {
         }
     }
 
-    /// A column: a name that stands for a collected value is refused.
+    /// Refuses a column name that refers to a collected value.
     pub(super) fn check_name(&self, name: &str) -> Result<(), Refusal> {
         if self.names.contains(name) {
             return Err(refusal(name));
@@ -123,11 +125,11 @@ impl Collected {
         Ok(())
     }
 
-    /// Rows that are compared by all of their columns, or by the place of one.
+    /// Checks rows that are compared by all columns, or by the number of one.
     pub(super) fn check_compared(&self) -> Result<(), Refusal> {
         if self.n_returned > 0 && self.is_outermost() {
             return Err(Refusal::new(
-                "collected lists and strings are not compared: DISTINCT, ORDER BY ALL and ORDER BY with the number of a column \
+                "collected lists and strings cannot be compared: DISTINCT, ORDER BY ALL and ORDER BY with the number of a column \
                  would",
                 "order by the names of other columns",
             ));
@@ -153,7 +155,9 @@ fn is_collecting(item: &Value) -> bool {
 
 fn refusal(name: &str) -> Refusal {
     Refusal::new(
-        format!("{name} collects values of unknown length, and nothing more is made of them"),
+        format!(
+            "{name} collects values of unknown length, which cannot be used in further expressions"
+        ),
         "return them from the outermost SELECT, or use len(list(x)), count(x), or list(x ORDER BY y)[1]; arg_min, arg_max and \
          GROUP BY do the rest",
     )

@@ -1,4 +1,4 @@
-//! Values that are written out.
+//! Literals.
 
 use serde_json::Value;
 
@@ -6,19 +6,19 @@ use crate::fields::Fields;
 use crate::refusal::Refusal;
 use crate::size::Size;
 
-/// Types that the parser gives to what is written out.
+/// Types that the parser gives to literals.
 const TYPES: [&str; 8] = [
     "BIGINT", "BOOLEAN", "DECIMAL", "DOUBLE", "HUGEINT", "INTEGER", "NULL", "VARCHAR",
 ];
 
-/// A constant.
+/// Checks a literal.
 pub(super) fn check(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
     fields.one_of("type", &["VALUE_CONSTANT"])?;
-    let mut literal = Fields::of(fields.take("value")?, "a constant")?;
-    let mut kind = Fields::of(literal.take("type")?, "a constant")?;
+    let mut literal = Fields::new(fields.take("value")?, "a constant")?;
+    let mut kind = Fields::new(literal.take("type")?, "a constant")?;
     kind.one_of("id", &TYPES)?;
     if let Some(info) = kind.optional("type_info")? {
-        let mut info = Fields::of(info, "a constant")?;
+        let mut info = Fields::new(info, "a constant")?;
         info.one_of("type", &["DECIMAL_TYPE_INFO"])?;
         info.empty(&["alias", "extension_info"])?;
         info.ignore(&["width", "scale"])?;
@@ -26,7 +26,7 @@ pub(super) fn check(fields: &mut Fields<'_>) -> Result<Size, Refusal> {
     }
     kind.finish()?;
     literal.flag("is_null")?;
-    // NULL has none.
+    // NULL has no value.
     let bytes = literal.take("value").map_or(0, length);
     literal.finish()?;
     Ok(Size::value(bytes))
@@ -39,17 +39,18 @@ fn length(value: &Value) -> u64 {
     length as u64
 }
 
-/// The text of a constant; nothing when the expression is something else.
+/// Text of a string literal; `None` for any other expression.
 pub(super) fn text(expression: &Value) -> Option<&str> {
-    of_type(expression, &["VARCHAR"])?.as_str()
+    value_of_type(expression, &["VARCHAR"])?.as_str()
 }
 
-/// A whole number; nothing when the expression is something else, or one that needs more than 64 bits.
+/// Value of an integer literal; `None` for any other expression, and for integers of more than 64
+/// bits.
 pub(super) fn whole(expression: &Value) -> Option<i64> {
-    of_type(expression, &["BIGINT", "INTEGER"])?.as_i64()
+    value_of_type(expression, &["BIGINT", "INTEGER"])?.as_i64()
 }
 
-fn of_type<'a>(expression: &'a Value, types: &[&str]) -> Option<&'a Value> {
+fn value_of_type<'a>(expression: &'a Value, types: &[&str]) -> Option<&'a Value> {
     let id = expression.pointer("/value/type/id")?.as_str()?;
     let value = expression.pointer("/value/value")?;
     types.contains(&id).then_some(value)

@@ -1,4 +1,4 @@
-//! FROM: tables, subqueries, joins, lists of values and functions that make tables.
+//! FROM clauses: tables, subqueries, joins, lists of values and table functions.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::limits::{
     COLUMN_BYTES, LONG_COLUMN_BYTES, MAX_COLUMNS, MAX_MADE_ROWS, MAX_TABLES_OF_FROM, VIEW_COLUMNS,
     VIEW_NODES,
 };
-use crate::query::{Sight, Walk};
+use crate::query::{VisibleNames, Walk};
 use crate::refusal::Refusal;
 use crate::size::{Cost, Shape};
 use crate::{constants, views};
 
-/// Something without columns that is a table all the same.
+/// Shape of a table without columns.
 const ONE: Shape = Shape {
     columns: 0,
     bytes: 0,
@@ -25,8 +25,12 @@ const ONE: Shape = Shape {
 };
 
 impl Walk {
-    /// A whole FROM.
-    pub(super) fn from(&mut self, value: &Value, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    /// Checks a FROM clause.
+    pub(super) fn from(
+        &mut self,
+        value: &Value,
+        around: &VisibleNames<'_>,
+    ) -> Result<Shape, Refusal> {
         let mut places = 0;
         self.table(value, around, &mut places)
     }
@@ -34,11 +38,11 @@ impl Walk {
     fn table(
         &mut self,
         value: &Value,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
         places: &mut u64,
     ) -> Result<Shape, Refusal> {
         self.count()?;
-        let mut fields = Fields::of(value, "a table")?;
+        let mut fields = Fields::new(value, "a table")?;
         let kind = fields.text("type")?;
         self.rows.insert(fields.text("alias")?.to_lowercase());
         if let Some(sample) = fields.optional("sample")? {
@@ -54,7 +58,7 @@ impl Walk {
             ));
         }
         let shape = match kind {
-            // Even this is a part of the plan, as often as the query is used.
+            // Even an empty table is a part of the plan, each time the query is used.
             "EMPTY" => ONE,
             "BASE_TABLE" => {
                 let name = fields.text("table_name")?;
@@ -71,7 +75,7 @@ impl Walk {
             "TABLE_FUNCTION" => self.table_function(&mut fields, around)?,
             "SHOW_REF" => {
                 return Err(Refusal::new(
-                    "DESCRIBE, SUMMARIZE and SHOW are not run",
+                    "DESCRIBE, SUMMARIZE and SHOW are not allowed",
                     format!(
                         "SELECT * FROM a view shows its columns; the views are {}",
                         views::names()
@@ -80,7 +84,7 @@ impl Walk {
             }
             "PIVOT" => {
                 return Err(Refusal::new(
-                    "PIVOT and UNPIVOT are not run",
+                    "PIVOT and UNPIVOT are not allowed",
                     "aggregate with FILTER: sum(x) FILTER (WHERE y = 'a') AS a",
                 ));
             }
@@ -93,7 +97,7 @@ impl Walk {
     fn join(
         &mut self,
         fields: &mut Fields<'_>,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
         places: &mut u64,
     ) -> Result<Shape, Refusal> {
         let known = ["INNER", "LEFT", "RIGHT", "OUTER", "FULL", "SEMI", "ANTI"];
@@ -103,24 +107,28 @@ impl Walk {
         fields.empty(&["delim_flipped", "duplicate_eliminated_columns"])?;
         fields.ignore(&["using_columns"])?;
         let left = self.table(fields.take("left")?, around, places)?;
-        // What stands to the right may refer to the left.
-        let beside = Sight {
+        // The right side may refer to the left.
+        let beside = VisibleNames {
             columns: around.columns.beside(left),
             ..*around
         };
         let right = self.table(fields.take("right")?, &beside, places)?;
         let mut both = left.beside(right);
         if let Some(condition) = fields.optional("condition")? {
-            let sight = Sight {
+            let visible = VisibleNames {
                 columns: both.beside(around.columns),
                 ..*around
             };
-            self.filter(condition, &sight, &mut both)?;
+            self.filter(condition, &visible, &mut both)?;
         }
         Ok(both)
     }
 
-    fn values(&mut self, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    fn values(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &VisibleNames<'_>,
+    ) -> Result<Shape, Refusal> {
         fields.empty(&["expected_names", "expected_types"])?;
         let mut shape = ONE;
         for row in fields.list("values")? {
@@ -137,7 +145,7 @@ impl Walk {
     fn table_function(
         &mut self,
         fields: &mut Fields<'_>,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
     ) -> Result<Shape, Refusal> {
         fields.ignore(&["column_name_alias"])?;
         fields.one_of(
@@ -150,16 +158,16 @@ impl Walk {
             "unnest" => {
                 let [list] = arguments.as_slice() else {
                     return Err(Refusal::new(
-                        "unnest with options is not run",
+                        "unnest with options is not allowed",
                         "unnest one list",
                     ));
                 };
                 shape.bytes = self.whole(list, around, &mut shape)?.bytes;
-                // A structure could have as many columns as it has parts.
+                // A struct could have as many columns as it has fields.
                 shape.columns = MAX_COLUMNS / 4;
             }
             "range" | "generate_series" => {
-                let nothing = Sight {
+                let nothing = VisibleNames {
                     scope: around.scope,
                     columns: Shape::default(),
                     aliases: &BTreeMap::new(),
@@ -175,9 +183,9 @@ impl Walk {
             }
             other => {
                 return Err(Refusal::new(
-                    format!("the table function {other} is not among what may be asked"),
+                    format!("the table function {other} is not allowed"),
                     format!(
-                        "range, generate_series and unnest are; the views are {}",
+                        "allowed are range, generate_series and unnest; the views are {}",
                         views::names()
                     ),
                 ));
@@ -186,15 +194,15 @@ impl Walk {
         Ok(shape.renamed())
     }
 
-    /// A sample of so many rows or so many percent.
+    /// Checks a sample of rows or of percent.
     pub(super) fn sample(&mut self, value: &Value) -> Result<(), Refusal> {
         self.count()?;
-        let mut fields = Fields::of(value, "a sample")?;
+        let mut fields = Fields::new(value, "a sample")?;
         fields.one_of("method", &["Bernoulli", "Reservoir", "System"])?;
         fields.ignore(&["seed", "is_percentage"])?;
-        let mut size = Fields::of(fields.take("sample_size")?, "the size of a sample")?;
+        let mut size = Fields::new(fields.take("sample_size")?, "the size of a sample")?;
         fields.finish()?;
-        let mut kind = Fields::of(size.take("type")?, "the size of a sample")?;
+        let mut kind = Fields::new(size.take("type")?, "the size of a sample")?;
         kind.one_of("id", &["BIGINT", "DOUBLE"])?;
         kind.empty(&["type_info"])?;
         kind.finish()?;
@@ -211,21 +219,22 @@ impl Walk {
     }
 }
 
-/// What the columns of a table are, once other names may have been given to them.
+/// Shape of a table whose columns may have been renamed.
 fn renamed(fields: &mut Fields<'_>, shape: Shape) -> Result<Shape, Refusal> {
     let is_renamed = !fields.list("column_name_alias")?.is_empty();
     Ok(if is_renamed { shape.renamed() } else { shape })
 }
 
-fn base_table(name: &str, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+fn base_table(
+    name: &str,
+    fields: &mut Fields<'_>,
+    around: &VisibleNames<'_>,
+) -> Result<Shape, Refusal> {
     let (catalog, schema) = (fields.text("catalog_name")?, fields.text("schema_name")?);
     if !catalog.is_empty() || !schema.is_empty() {
         return Err(Refusal::new(
-            format!(
-                "{} is not among what may be asked about",
-                path(&[catalog, schema, name])
-            ),
-            format!("name a view without anything before it: {}", views::names()),
+            format!("{} is not a published view", path(&[catalog, schema, name])),
+            format!("name a view without a prefix: {}", views::names()),
         ));
     }
     fields.empty(&["at_clause"])?;
@@ -236,12 +245,12 @@ fn base_table(name: &str, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result
         return Ok(view(name));
     }
     Err(Refusal::new(
-        format!("{name} is not among what may be asked about"),
+        format!("{name} is not a published view"),
         format!("the views are {}", views::names()),
     ))
 }
 
-/// A published view.
+/// Shape of a published view.
 fn view(name: &str) -> Shape {
     let of_a_column = Cost {
         nodes: VIEW_NODES,
@@ -261,7 +270,7 @@ fn view(name: &str) -> Shape {
     }
 }
 
-/// The parts of a name that are not empty, with dots between.
+/// Joins the non-empty parts of a name with dots.
 pub(super) fn path(parts: &[&str]) -> String {
     let parts: Vec<&str> = parts
         .iter()
@@ -271,9 +280,9 @@ pub(super) fn path(parts: &[&str]) -> String {
     parts.join(".")
 }
 
-/// Name and arguments of a call without anything else.
+/// Returns the name and the arguments of a call without other clauses.
 fn call(value: &Value) -> Result<(String, Vec<&Value>), Refusal> {
-    let mut fields = Fields::of(value, "a table function")?;
+    let mut fields = Fields::new(value, "a table function")?;
     fields.one_of("class", &["FUNCTION"])?;
     fields.one_of("type", &["FUNCTION"])?;
     let name = fields.text("function_name")?;
@@ -293,30 +302,30 @@ fn call(value: &Value) -> Result<(String, Vec<&Value>), Refusal> {
     Ok((name.to_ascii_lowercase(), arguments))
 }
 
-/// What the arguments of a call are sorted by.
+/// Returns the ORDER BY expressions of a call.
 pub(super) fn order_bys<'a>(fields: &mut Fields<'a>) -> Result<&'a [Value], Refusal> {
-    let mut order_bys = Fields::of(fields.take("order_bys")?, "ORDER BY")?;
+    let mut order_bys = Fields::new(fields.take("order_bys")?, "ORDER BY")?;
     order_bys.one_of("type", &["ORDER_MODIFIER"])?;
     let orders = order_bys.list("orders")?;
     order_bys.finish()?;
     Ok(orders)
 }
 
-/// Refuses an argument with a name.
+/// Refuses a named argument.
 pub(super) fn unnamed(value: &Value) -> Result<(), Refusal> {
-    Fields::of(value, "an argument")?.empty(&["alias"])
+    Fields::new(value, "an argument")?.empty(&["alias"])
 }
 
 fn bounds(name: &str) -> Refusal {
     Refusal::new(
         format!(
-            "{name} does not have plain numbers or instants as bounds, or makes more than {MAX_MADE_ROWS} rows"
+            "{name} requires literal numbers or timestamps as bounds, and at most {MAX_MADE_ROWS} rows"
         ),
-        "write the bounds out: range(0, 24), or generate_series(TIMESTAMP '2026-11-01', TIMESTAMP '2026-11-02', INTERVAL 1 HOUR)",
+        "write literal bounds: range(0, 24), or generate_series(TIMESTAMP '2026-11-01', TIMESTAMP '2026-11-02', INTERVAL 1 HOUR)",
     )
 }
 
-/// Whether a bound depends on anything but itself.
+/// Whether a bound depends on anything but literals.
 fn refers(value: &Value) -> bool {
     let kind = value.get("class").and_then(Value::as_str);
     let is_known = matches!(kind, Some("CONSTANT" | "CAST" | "FUNCTION"));
@@ -325,7 +334,8 @@ fn refers(value: &Value) -> bool {
     !is_known || inner.chain(value.get("child")).any(refers)
 }
 
-/// Refuses more numbers than may be made. Instants are made one after the other and can be stopped.
+/// Refuses bounds with too many integers. Timestamps are generated one by one and can be
+/// interrupted.
 fn check_bounds(name: &str, arguments: &[&Value]) -> Result<(), Refusal> {
     let numbers: Vec<Option<i128>> = arguments.iter().map(|value| whole(value)).collect();
     let (from, to, step) = match numbers.as_slice() {
@@ -346,7 +356,8 @@ fn check_bounds(name: &str, arguments: &[&Value]) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a step is an interval, as the parser writes `INTERVAL 1 HOUR` and `INTERVAL '1 hour'`.
+/// Whether a step is an interval, as the parser represents `INTERVAL 1 HOUR` and `INTERVAL '1
+/// hour'`.
 fn is_interval(value: &Value) -> bool {
     let type_name = value.pointer("/cast_type/id").and_then(Value::as_str);
     let function = value.get("function_name").and_then(Value::as_str);
@@ -354,7 +365,7 @@ fn is_interval(value: &Value) -> bool {
         || function.is_some_and(|name| name.starts_with("to_") && name != "to_timestamp")
 }
 
-/// A whole number that is written out, with a minus or without.
+/// Value of an integer literal with an optional minus.
 fn whole(value: &Value) -> Option<i128> {
     if let Some(number) = constants::whole(value) {
         return Some(number.into());

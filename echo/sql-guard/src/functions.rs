@@ -1,66 +1,68 @@
-//! The functions that may be called, by what they do to the length of a value.
+//! Allowed functions, by their effect on the length of a value.
 //!
-//! What is not here is refused. Left out are functions that read files, settings or the catalogue, that run text as SQL,
-//! that wait or write, and those that make much of little without minding any limit: `repeat`, `lpad`, `format`, lists out
-//! of numbers, distances between strings. A later version of the engine may have more of all of these, so a test compares
-//! its list with the one that was looked at.
+//! All other functions are refused. Excluded are functions that read files, settings or the
+//! catalog, that run text as SQL, that wait or write, and those that expand short values without a
+//! limit: `repeat`, `lpad`, `format`, lists of numbers, distances between strings. A later version
+//! of the engine may add to all of these, so a test compares its list of functions with the
+//! reviewed one.
 
-/// What a function makes of its arguments.
+/// Effect of a function on its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Something short, such as a number or an instant.
+    /// Short value, such as a number or a timestamp.
     Short,
-    /// Something as long as the longest argument.
+    /// Value as long as the longest argument.
     AsLong,
-    /// The first argument up to a length that comes last.
+    /// The first argument, truncated to the length in the last one.
     Start,
-    /// Something as long as the longest argument, written by the engine as several copies of its arguments.
+    /// Value as long as the longest argument; the engine expands the call to several copies of its
+    /// arguments.
     Macro,
-    /// All arguments, one after the other.
+    /// All arguments, concatenated.
     Joined,
-    /// All arguments, with the first between them.
+    /// All arguments, concatenated with the first as separator.
     Separated,
-    /// Something out of the values of a whole group.
+    /// Value collected from a whole group.
     Collected,
-    /// A list of parts of the first argument.
+    /// List of parts of the first argument.
     Split,
     /// One of these parts.
     SplitPart,
     /// The first argument with parts replaced by the third.
     Replaced,
-    /// An instant in a format of its own.
+    /// Timestamp in a custom format.
     Formatted,
-    /// Whether the first argument has the second in it.
+    /// Whether the first argument contains the second.
     Found,
-    /// Whether the first argument is like the pattern that comes second.
+    /// Whether the first argument matches the pattern in the second.
     Like,
-    /// The same with a regular expression.
+    /// The same for a regular expression.
     Regex,
-    /// The part of the first argument that a regular expression matches.
+    /// Part of the first argument that a regular expression matches.
     RegexPart,
-    /// The first argument with what matches a regular expression replaced.
+    /// The first argument with matches of a regular expression replaced.
     RegexReplaced,
-    /// A part of a JSON text, at the path that comes second.
+    /// Part of a JSON text, at the path in the second argument.
     Json,
-    /// The names in such a part.
+    /// Keys of such a part.
     JsonKeys,
 }
 
-/// A function that may be called.
+/// Allowed function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function {
-    /// What it makes.
+    /// Effect.
     pub kind: Kind,
-    /// Most arguments.
+    /// Maximum number of arguments.
     pub most: usize,
-    /// Whether it makes one value of many rows.
+    /// Whether it aggregates rows.
     pub is_of_groups: bool,
 }
 
 const MANY: usize = 64;
 
-/// Functions of rows, with what they make and how many arguments they take at most.
-const OF_ROWS: &[(Kind, usize, &str)] = &[
+/// Row functions, with their kind and maximum number of arguments.
+const ROW_FUNCTIONS: &[(Kind, usize, &str)] = &[
     (
         Kind::Short,
         3,
@@ -91,7 +93,7 @@ const OF_ROWS: &[(Kind, usize, &str)] = &[
         "lcase lower ltrim reverse right rtrim trim ucase upper array_extract list_extract list_element \
          struct_extract unnest",
     ),
-    // The parser writes `list(x ORDER BY x)` as `list_sort(list(x))`.
+    // The parser represents `list(x ORDER BY x)` as `list_sort(list(x))`.
     (Kind::AsLong, 3, "list_sort"),
     (Kind::Start, 3, "left substr substring"),
     (Kind::Split, 2, "string_split"),
@@ -124,8 +126,8 @@ const OF_ROWS: &[(Kind, usize, &str)] = &[
     (Kind::JsonKeys, 2, "json_keys"),
 ];
 
-/// Functions of groups and frames, in the same way.
-const OF_GROUPS: &[(Kind, usize, &str)] = &[
+/// Aggregate functions, in the same format.
+const AGGREGATES: &[(Kind, usize, &str)] = &[
     (
         Kind::Short,
         2,
@@ -151,22 +153,25 @@ const OF_GROUPS: &[(Kind, usize, &str)] = &[
     ),
 ];
 
-/// Functions of windows.
-const OF_WINDOWS: &[(Kind, usize, &str)] = &[(
+/// Window functions.
+const WINDOW_FUNCTIONS: &[(Kind, usize, &str)] = &[(
     Kind::AsLong,
     3,
     "cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank rank_dense row_number",
 )];
 
-/// Names without brackets that the engine takes for functions which tell about the session.
-const SESSION: &str =
+/// Names without brackets that the engine resolves to functions about the session.
+const SESSION_FUNCTIONS: &str =
     "current_catalog current_database current_role current_schema current_user session_user user";
 
 fn all() -> impl Iterator<Item = &'static (Kind, usize, &'static str)> {
-    OF_ROWS.iter().chain(OF_GROUPS).chain(OF_WINDOWS)
+    ROW_FUNCTIONS
+        .iter()
+        .chain(AGGREGATES)
+        .chain(WINDOW_FUNCTIONS)
 }
 
-/// The function with this name, if it may be called.
+/// Returns the function with this name, if it is allowed.
 pub fn allowed(name: &str) -> Option<Function> {
     let name = name.to_ascii_lowercase();
     let is_named =
@@ -174,23 +179,25 @@ pub fn allowed(name: &str) -> Option<Function> {
     all().find(is_named).map(|(kind, most, _)| Function {
         kind: *kind,
         most: *most,
-        is_of_groups: OF_GROUPS.iter().any(|group| is_named(&group)),
+        is_of_groups: AGGREGATES.iter().any(|group| is_named(&group)),
     })
 }
 
-/// The names of all functions that may be called.
+/// Names of all allowed functions.
 pub fn names() -> impl Iterator<Item = &'static str> {
     all().flat_map(|(_, _, names)| names.split_whitespace())
 }
 
 /// Whether a column of this name could be a function about the session.
-pub(super) fn tells_about_the_session(name: &str) -> bool {
+pub(super) fn is_session_function(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    SESSION.split_whitespace().any(|known| known == name)
+    SESSION_FUNCTIONS
+        .split_whitespace()
+        .any(|known| known == name)
 }
 
-/// What to write instead of a function that may not be called.
-pub(super) fn instead_of(name: &str) -> &'static str {
+/// Hint at an alternative to a refused function.
+pub(super) fn alternative_to(name: &str) -> &'static str {
     match name.to_ascii_lowercase().as_str() {
         "range" | "generate_series" => "as a table it is allowed: FROM range(0, 24) AS hours(hour)",
         "histogram" => "group by a bucket instead: GROUP BY floor(value / 10)",
@@ -203,7 +210,7 @@ pub(super) fn instead_of(name: &str) -> &'static str {
             "compare with LIKE or regexp_matches"
         }
         "repeat" | "lpad" | "rpad" | "format" | "printf" | "bar" => {
-            "return the values and lay them out where they are shown"
+            "return the values and format them in the client"
         }
         _ => {
             "math, dates, strings, json_extract, regexp_matches, time_bucket, windows and aggregates up to quantile_cont, \

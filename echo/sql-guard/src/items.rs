@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::query::{Scope, Sight, Walk, check_columns};
+use crate::query::{Scope, VisibleNames, Walk, check_columns};
 use crate::refusal::Refusal;
 use crate::size::{Shape, Size};
 use crate::views;
 
 impl Walk {
-    /// A select list over these columns. What it names can be used further down, also in itself.
+    /// Checks a select list over these columns. Its names can be used in later clauses and items.
     pub(super) fn items(
         &mut self,
         items: &[Value],
@@ -18,13 +18,13 @@ impl Walk {
         (aliases, shape): (&mut BTreeMap<String, Size>, &mut Shape),
     ) -> Result<(), Refusal> {
         for item in items {
-            let sight = Sight {
+            let visible = VisibleNames {
                 scope,
                 columns,
                 aliases,
             };
             self.collected.permit_returned(item);
-            let size = self.whole(item, &sight, shape)?;
+            let size = self.whole(item, &visible, shape)?;
             *shape = with_item(*shape, item, (size, columns));
             check_columns(*shape)?;
             let alias = item.get("alias").and_then(Value::as_str);
@@ -36,7 +36,7 @@ impl Walk {
     }
 }
 
-/// A select list with one more item.
+/// Shape of a select list with one more item.
 fn with_item(shape: Shape, item: &Value, (size, columns): (Size, Shape)) -> Shape {
     let is = |name: &str| {
         let value = item.get(name);

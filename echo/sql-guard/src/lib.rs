@@ -1,10 +1,12 @@
-//! Lets through what only reads the published views, and says of everything else why not and what to write instead.
+//! Guard for SQL statements: accepts those that only read the published views, and refuses others
+//! with a reason and a hint.
 //!
-//! The engine's own parser gives the tree ([`PARSE`]), so there is no second grammar to differ from it. The tree is an
-//! allow-list at every place: node types, fields of nodes, tables, functions, casts. Whatever is not known is refused,
-//! also what a later version of the engine brings. What the parser, the binder and single calls of functions do cannot
-//! be interrupted, so what they cost is bounded here: what the parser is given ([`text`]), the nodes, and how far columns,
-//! expressions and strings can grow.
+//! The engine's own parser builds the tree ([`PARSE`]), so there is no second grammar that could
+//! differ. Every part of the tree is checked against an allow-list: node types, fields of nodes,
+//! tables, functions, casts. Everything unknown is refused, including additions of later versions
+//! of the engine. The parser, the binder and single function calls cannot be interrupted, so their
+//! cost is bounded here: the input of the parser ([`text`]), the number of nodes, and the growth of
+//! columns, expressions and strings.
 
 use serde_json::Value;
 
@@ -33,10 +35,11 @@ mod spent;
 #[cfg(test)]
 mod tests;
 
-/// The statement that asks the engine for the tree of a text, which is its one parameter. It runs nothing.
+/// Statement with which the engine parses a text, its only parameter, to a tree. It does not run
+/// the text.
 pub const PARSE: &str = "SELECT json_serialize_sql(?::VARCHAR)";
 
-/// A text that the guard has let through. Nothing else makes one.
+/// Statement accepted by the guard. Only the guard creates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOnlySql {
     text: String,
@@ -45,7 +48,7 @@ pub struct ReadOnlySql {
 }
 
 impl ReadOnlySql {
-    /// The statement.
+    /// Text of the statement.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -55,17 +58,17 @@ impl ReadOnlySql {
         self.collects
     }
 
-    /// The statement with a limit of `rows` rows, when it sorts all of them: keeping the first is much cheaper. It has to
-    /// pass the guard again.
+    /// The statement with a limit of `rows` rows, if it sorts all of them: keeping only the first
+    /// rows is much cheaper. It must be checked again.
     pub fn shortened(&self, rows: usize) -> Option<String> {
         let text = self.text.trim_end().trim_end_matches(';');
-        // On a line of its own it is not part of a comment.
+        // On a separate line it is not part of a comment.
         self.sorts_all.then(|| format!("{text}\nLIMIT {rows}"))
     }
 }
 
-/// Checks the tree that the engine's parser made of a text. A text that is no SQL is left to the caller: the parser says
-/// what is wrong with it ([`syntax_error`]).
+/// Checks the tree that the engine's parser built from a text. The caller handles a text that is
+/// not SQL: [`syntax_error`] returns the parser's message.
 pub fn check(text: &str, tree: &Value) -> Result<ReadOnlySql, Refusal> {
     text::check(text)?;
     let mut walk = Walk::default();
@@ -77,7 +80,7 @@ pub fn check(text: &str, tree: &Value) -> Result<ReadOnlySql, Refusal> {
     })
 }
 
-/// What the parser says of a text that is no SQL: the message, and the place counted in bytes from 0.
+/// Returns the parser's message for a text that is not SQL, and the position in bytes from 0.
 pub fn syntax_error(tree: &Value) -> Option<(String, Option<usize>)> {
     if tree.get("error_type")?.as_str()? != "parser" {
         return None;

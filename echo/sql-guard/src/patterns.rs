@@ -1,4 +1,5 @@
-//! Arguments that decide how long a search takes: one call on two thousand rows cannot be interrupted.
+//! Arguments that determine the duration of a search: one call on two thousand rows cannot be
+//! interrupted.
 
 use serde_json::Value;
 
@@ -8,22 +9,25 @@ use crate::limits::{COLUMN_BYTES, MAX_PATTERN_BYTES, MAX_SEARCHED_BYTES, SHORT};
 use crate::refusal::Refusal;
 use crate::size::Size;
 
-/// Parts of a step. What is looked for without choices takes one for each byte of both, a regular expression all of them.
+/// Parts of a step. A search without alternatives takes one part for each byte of text and pattern,
+/// a regular expression all of them.
 const PARTS: u64 = 8;
 
-/// Parts for LIKE with something that stands for any letter: then every place is compared by itself.
-const OF_LETTERS: u64 = 4;
+/// Parts for LIKE with a single-letter wildcard: then every position is compared separately.
+const WILDCARD_PARTS: u64 = 4;
 
-/// How much longer it takes to know which part of a text a regular expression matches than whether it does.
-const OF_A_PART: u64 = 4;
+/// Factor for finding which part of a text a regular expression matches, compared to whether it
+/// matches.
+const CAPTURE_FACTOR: u64 = 4;
 
-/// What leaves open how a regular expression goes on, and how often it may before it is taken for a slow one: there are
-/// about two to the power of that many states to be in. Up to here they are kept, beyond all are followed at each byte.
+/// Characters that leave open how a regular expression continues, and their number from which it
+/// counts as slow: it has about two to the power of that many states. Up to this number the engine
+/// caches states, beyond it all are followed at each byte.
 const OPEN: &[u8] = b".[\\|?";
 const MAX_OPEN: usize = 8;
-const OF_MANY: u64 = 32;
+const MANY_STATES_FACTOR: u64 = 32;
 
-/// Checks what is searched in, and what for. Returns how many steps a row takes.
+/// Checks the text and the pattern of a search. Returns the number of steps per row.
 pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Result<u64, Refusal> {
     let Some((_, searched)) = arguments.first() else {
         return Ok(0);
@@ -33,7 +37,8 @@ pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Res
         Kind::Like => like_steps(check_pattern(name, arguments.get(1), |_| None)?),
         Kind::Regex => regex_steps(check_pattern(name, arguments.get(1), heavy)?),
         Kind::RegexPart | Kind::RegexReplaced => {
-            regex_steps(check_pattern(name, arguments.get(1), heavy)?).saturating_mul(OF_A_PART)
+            regex_steps(check_pattern(name, arguments.get(1), heavy)?)
+                .saturating_mul(CAPTURE_FACTOR)
         }
         Kind::Json | Kind::JsonKeys => {
             check_path(name, arguments.get(1))?;
@@ -54,10 +59,10 @@ pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Res
     if searched.bytes > MAX_SEARCHED_BYTES {
         return Err(Refusal::new(
             format!(
-                "{name} would search in {} bytes, at most {MAX_SEARCHED_BYTES} are taken",
+                "{name} would search {} bytes; the limit is {MAX_SEARCHED_BYTES}",
                 searched.bytes
             ),
-            "search in a column, not in what was put together of many",
+            "search a column, not a concatenation of many",
         ));
     }
     Ok(steps
@@ -65,21 +70,25 @@ pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Res
         .div_ceil(PARTS))
 }
 
-/// Steps that a byte of LIKE takes for each byte that is searched, with `_` and without.
+/// Steps per searched byte of LIKE, with `_` and without.
 fn like_steps(pattern: &str) -> u64 {
     let is_plain = !pattern.contains(['_', '?', '[', '\\']);
     let length = pattern.len() as u64;
     if is_plain {
         length
     } else {
-        length * OF_LETTERS
+        length * WILDCARD_PARTS
     }
 }
 
-/// Steps that a regular expression takes for each byte that is searched.
+/// Steps per searched byte of a regular expression.
 fn regex_steps(pattern: &str) -> u64 {
     let n_open = pattern.bytes().filter(|byte| OPEN.contains(byte)).count();
-    let weight = if n_open > MAX_OPEN { OF_MANY } else { 1 };
+    let weight = if n_open > MAX_OPEN {
+        MANY_STATES_FACTOR
+    } else {
+        1
+    };
     pattern.len() as u64 * PARTS * weight
 }
 
@@ -87,14 +96,14 @@ fn check_needle(name: &str, needle: Option<Size>) -> Result<u64, Refusal> {
     let bytes = needle.map_or(0, |size| size.bytes);
     if bytes > COLUMN_BYTES {
         return Err(Refusal::new(
-            format!("{name} looks for a text of more than {COLUMN_BYTES} bytes"),
-            "look for less",
+            format!("{name} searches for a text of more than {COLUMN_BYTES} bytes"),
+            "search for a shorter text",
         ));
     }
     Ok(bytes)
 }
 
-/// What in a regular expression takes longer than its length says.
+/// Construct of a regular expression that takes longer than its length suggests.
 fn heavy(pattern: &str) -> Option<&'static str> {
     if pattern.contains('{') {
         Some("{ in a regular expression")
@@ -113,33 +122,33 @@ fn check_pattern<'a>(
     let text = pattern.and_then(|(value, _)| constants::text(value));
     let Some(text) = text else {
         return Err(Refusal::new(
-            format!("the pattern of {name} is not a text in quotes"),
-            "write the pattern out, or compare with starts_with and contains",
+            format!("the pattern of {name} is not a quoted string"),
+            "write a literal pattern, or use starts_with and contains",
         ));
     };
     if text.len() > MAX_PATTERN_BYTES {
         return Err(Refusal::new(
             format!(
-                "the pattern of {name} has {} bytes, at most {MAX_PATTERN_BYTES} are taken",
+                "the pattern of {name} has {} bytes; the limit is {MAX_PATTERN_BYTES}",
                 text.len()
             ),
-            "use IN for many texts, or several conditions",
+            "use IN for many values, or several conditions",
         ));
     }
     match heavy(text) {
         Some(what) => Err(Refusal::new(
-            format!("{what} is not among what may be asked"),
-            "write it out with *, + and ?, or with classes such as [0-9]",
+            format!("{what} is not allowed"),
+            "use *, + and ?, or classes such as [0-9]",
         )),
         None => Ok(text),
     }
 }
 
-/// The field that a path names, if it names one of the outermost; there is no other way to write it among these.
+/// Field that a path names, if it is a top-level one; these paths have no other notation for it.
 pub(super) fn field(path: &str) -> Option<&str> {
     let name = path.strip_prefix("$.").unwrap_or(path);
     let is_of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    // Without `$.` everything is the name, also dots.
+    // Without `$.` the whole text is the name, including dots.
     let may_have_dots = name == path;
     let is_plain = |byte: u8| is_of_a_name(byte) || (may_have_dots && byte == b'.');
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphabetic());
@@ -157,7 +166,7 @@ fn check_path(name: &str, path: Option<&(&Value, Size)>) -> Result<(), Refusal> 
         return Ok(());
     }
     Err(Refusal::new(
-        format!("the path of {name} is not a short text in quotes without *"),
+        format!("the path of {name} must be a short quoted string without *"),
         "name one field: attrs->>'$.key'",
     ))
 }

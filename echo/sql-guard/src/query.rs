@@ -12,44 +12,45 @@ use crate::refusal::Refusal;
 use crate::size::{Cost, Shape, Size};
 use crate::views;
 
-/// A walk over a tree. Every node is visited once.
+/// Traversal of a tree. Every node is visited once.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     nodes: u64,
-    /// What all expressions cost that are not part of others.
+    /// Cost of all expressions that are not part of others.
     pub(super) spent: Cost,
-    /// Names of tables that were seen: as a column such a name is a whole row.
+    /// Names of tables in the statement: used as a column, such a name is a whole row.
     pub(super) rows: BTreeSet<String>,
-    /// How often each field of a JSON column is read by the query that is walked.
+    /// Number of reads of each field of a JSON column in the current query.
     pub(super) read: BTreeMap<(String, String), u64>,
-    /// What fields are shorter by than the texts that they are read from, in the expression that is walked.
+    /// Size by which fields are shorter than the texts that they are read from, in the current
+    /// expression.
     pub(super) shorter: u64,
-    /// Where values are collected.
+    /// Collected values.
     pub(super) collected: Collected,
-    /// Whether the whole answer is sorted before its first row is known.
+    /// Whether the whole result is sorted before its first row is known.
     pub(super) sorts_all: bool,
 }
 
-/// Names that WITH gave, from the innermost query to the outermost.
+/// Names defined by WITH, from the innermost query to the outermost.
 #[derive(Debug, Default)]
 pub(super) struct Scope<'a> {
     names: BTreeMap<String, Shape>,
     outer: Option<&'a Self>,
 }
 
-/// What an expression can refer to.
+/// Names visible to an expression.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sight<'a> {
+pub(super) struct VisibleNames<'a> {
     /// Names of tables.
     pub(super) scope: &'a Scope<'a>,
-    /// Columns of FROM, and of the queries around.
+    /// Columns of FROM, and of the enclosing queries.
     pub(super) columns: Shape,
-    /// Columns of the select list, which may be used further down.
+    /// Columns of the select list, which later clauses may use.
     pub(super) aliases: &'a BTreeMap<String, Size>,
 }
 
 impl Scope<'_> {
-    /// What a name stands for.
+    /// Finds the table that a name refers to.
     pub(super) fn find(&self, name: &str) -> Option<Shape> {
         let found = self.names.get(&name.to_lowercase()).copied();
         found.or_else(|| self.outer?.find(name))
@@ -63,19 +64,19 @@ impl Walk {
         if self.nodes > MAX_NODES {
             return Err(Refusal::new(
                 format!("the statement has more than {MAX_NODES} parts"),
-                "ask for less in one statement, or join with a view instead of listing values",
+                "split the statement, or join with a view instead of listing values",
             ));
         }
         Ok(())
     }
 
-    /// What the parser gave.
+    /// Checks the output of the parser.
     pub(super) fn document(&mut self, tree: &Value) -> Result<(), Refusal> {
-        let mut fields = Fields::of(tree, "what the parser gave")?;
+        let mut fields = Fields::new(tree, "the parser's output")?;
         if fields.flag("error")? {
             return Err(Refusal::new(
-                "only SELECT statements are run",
-                "write one SELECT; PIVOT, EXPLAIN, SET, CALL and everything that writes are left out",
+                "only SELECT statements are allowed",
+                "write one SELECT; PIVOT, EXPLAIN, SET, CALL and statements that write are not allowed",
             ));
         }
         let statements = fields.list("statements")?;
@@ -83,13 +84,13 @@ impl Walk {
         let [statement] = statements else {
             return Err(Refusal::new(
                 format!(
-                    "there are {} statements, one at a time is run",
+                    "the text has {} statements; only one is allowed",
                     statements.len()
                 ),
                 "send them one by one",
             ));
         };
-        let outermost = Sight {
+        let outermost = VisibleNames {
             scope: &Scope::default(),
             columns: Shape::default(),
             aliases: &BTreeMap::new(),
@@ -99,7 +100,7 @@ impl Walk {
         if shape.tables > MAX_TABLES {
             return Err(Refusal::new(
                 format!(
-                    "{} tables would be read, at most {MAX_TABLES} are taken; what WITH names counts as often as it is used",
+                    "{} tables would be read; the limit is {MAX_TABLES}, and a name of WITH counts for each use",
                     shape.tables
                 ),
                 "use a name of WITH fewer times",
@@ -108,28 +109,28 @@ impl Walk {
         Ok(())
     }
 
-    /// A statement: a query, and the parameters that it has.
+    /// Checks a statement: a query and its parameters.
     pub(super) fn statement(
         &mut self,
         value: &Value,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
     ) -> Result<Shape, Refusal> {
-        let mut fields = Fields::of(value, "a statement")?;
+        let mut fields = Fields::new(value, "a statement")?;
         let node = fields.take("node")?;
         fields.empty(&["named_param_map"])?;
         fields.finish()?;
         self.query(node, around)
     }
 
-    fn query(&mut self, value: &Value, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    fn query(&mut self, value: &Value, around: &VisibleNames<'_>) -> Result<Shape, Refusal> {
         self.count()?;
         self.collected.enter_query();
-        let mut fields = Fields::of(value, "a query")?;
+        let mut fields = Fields::new(value, "a query")?;
         let shape = match fields.text("type")? {
             "SELECT_NODE" => self.select(&mut fields, around),
             "SET_OPERATION_NODE" => self.set_operation(&mut fields, around),
             "RECURSIVE_CTE_NODE" => Err(Refusal::new(
-                "WITH RECURSIVE is not run",
+                "WITH RECURSIVE is not allowed",
                 "FROM range(0, 24) AS t(i) counts, and windows look at other rows",
             )),
             other => Err(Refusal::unknown(other)),
@@ -140,14 +141,18 @@ impl Walk {
         Ok(shape)
     }
 
-    fn select(&mut self, fields: &mut Fields<'_>, around: &Sight<'_>) -> Result<Shape, Refusal> {
+    fn select(
+        &mut self,
+        fields: &mut Fields<'_>,
+        around: &VisibleNames<'_>,
+    ) -> Result<Shape, Refusal> {
         let scope = self.with(fields, around)?;
-        let around = Sight {
+        let around = VisibleNames {
             scope: &scope,
             ..*around
         };
         let from = self.from(fields.take("from_table")?, &around)?;
-        // A subquery can use the names of the select list that it stands in.
+        // A subquery can use the names of the select list that contains it.
         let mut aliases = around.aliases.clone();
         let mut shape = Shape {
             tables: from.tables,
@@ -158,22 +163,22 @@ impl Walk {
         let items = fields.list("select_list")?;
         self.collected.returned_by(items);
         self.items(items, (&scope, columns), (&mut aliases, &mut shape))?;
-        let sight = Sight {
+        let visible = VisibleNames {
             scope: &scope,
             columns,
             aliases: &aliases,
         };
         for name in ["where_clause", "having", "qualify"] {
             if let Some(condition) = fields.optional(name)? {
-                self.filter(condition, &sight, &mut shape)?;
+                self.filter(condition, &visible, &mut shape)?;
             }
         }
         for group in fields.list("group_expressions")? {
-            self.whole(group, &sight, &mut shape)?;
+            self.whole(group, &visible, &mut shape)?;
         }
         if fields.list("group_sets")?.len() > MAX_GROUPINGS {
             return Err(Refusal::new(
-                format!("there are more than {MAX_GROUPINGS} combinations to group by"),
+                format!("GROUP BY has more than {MAX_GROUPINGS} combinations"),
                 "group by fewer columns, or list the combinations in GROUPING SETS",
             ));
         }
@@ -184,7 +189,7 @@ impl Walk {
         if let Some(sample) = fields.optional("sample")? {
             self.sample(sample)?;
         }
-        self.modifiers(fields.list("modifiers")?, &sight, &mut shape)?;
+        self.modifiers(fields.list("modifiers")?, &visible, &mut shape)?;
         self.read = read;
         Ok(shape)
     }
@@ -192,10 +197,10 @@ impl Walk {
     fn set_operation(
         &mut self,
         fields: &mut Fields<'_>,
-        around: &Sight<'_>,
+        around: &VisibleNames<'_>,
     ) -> Result<Shape, Refusal> {
         let scope = self.with(fields, around)?;
-        let around = Sight {
+        let around = VisibleNames {
             scope: &scope,
             ..*around
         };
@@ -211,33 +216,33 @@ impl Walk {
                 shape.above(part)
             };
         }
-        let sight = Sight {
+        let visible = VisibleNames {
             scope: &scope,
             columns: seen(shape, &around),
             aliases: &BTreeMap::new(),
         };
-        self.modifiers(fields.list("modifiers")?, &sight, &mut shape)?;
+        self.modifiers(fields.list("modifiers")?, &visible, &mut shape)?;
         Ok(shape)
     }
 
-    /// The names that WITH gives, those of the queries around included.
+    /// Adds the names defined by WITH to those of the enclosing queries.
     fn with<'s>(
         &mut self,
         fields: &mut Fields<'_>,
-        around: &Sight<'s>,
+        around: &VisibleNames<'s>,
     ) -> Result<Scope<'s>, Refusal> {
         let mut scope = Scope {
             names: BTreeMap::new(),
             outer: Some(around.scope),
         };
-        let mut map = Fields::of(fields.take("cte_map")?, "WITH")?;
+        let mut map = Fields::new(fields.take("cte_map")?, "WITH")?;
         let entries = map.list("map")?;
         map.finish()?;
         for entry in entries {
             self.count()?;
-            let mut entry = Fields::of(entry, "WITH")?;
+            let mut entry = Fields::new(entry, "WITH")?;
             let name = entry.text("key")?;
-            let mut value = Fields::of(entry.take("value")?, "WITH")?;
+            let mut value = Fields::new(entry.take("value")?, "WITH")?;
             entry.finish()?;
             let is_renamed = !value.list("aliases")?.is_empty();
             let known = [
@@ -250,7 +255,7 @@ impl Walk {
             let query = value.take("query")?;
             value.finish()?;
             check_name(name)?;
-            let inside = Sight {
+            let inside = VisibleNames {
                 scope: &scope,
                 ..*around
             };
@@ -264,24 +269,24 @@ impl Walk {
     fn modifiers(
         &mut self,
         modifiers: &[Value],
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         shape: &mut Shape,
     ) -> Result<(), Refusal> {
         for modifier in modifiers {
             self.count()?;
-            let mut fields = Fields::of(modifier, "a modifier")?;
+            let mut fields = Fields::new(modifier, "a modifier")?;
             match fields.text("type")? {
-                "ORDER_MODIFIER" => self.orders(fields.list("orders")?, sight, shape)?,
+                "ORDER_MODIFIER" => self.orders(fields.list("orders")?, visible, shape)?,
                 "DISTINCT_MODIFIER" => {
                     self.collected.check_compared()?;
                     for target in fields.list("distinct_on_targets")? {
-                        self.whole(target, sight, shape)?;
+                        self.whole(target, visible, shape)?;
                     }
                 }
                 "LIMIT_MODIFIER" | "LIMIT_PERCENT_MODIFIER" => {
                     for name in ["limit", "offset"] {
                         if let Some(value) = fields.optional(name)? {
-                            self.whole(value, sight, shape)?;
+                            self.whole(value, visible, shape)?;
                         }
                     }
                 }
@@ -292,15 +297,15 @@ impl Walk {
         Ok(())
     }
 
-    /// ORDER BY.
+    /// Checks ORDER BY.
     pub(super) fn orders(
         &mut self,
         orders: &[Value],
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         shape: &mut Shape,
     ) -> Result<(), Refusal> {
         for order in orders {
-            let mut fields = Fields::of(order, "ORDER BY")?;
+            let mut fields = Fields::new(order, "ORDER BY")?;
             fields.one_of("type", &["ORDER_DEFAULT", "ASCENDING", "DESCENDING"])?;
             fields.text("null_order")?;
             let expression = fields.take("expression")?;
@@ -309,15 +314,15 @@ impl Walk {
             if matches!(class, Some("STAR" | "CONSTANT")) {
                 self.collected.check_compared()?;
             }
-            self.whole(expression, sight, shape)?;
+            self.whole(expression, visible, shape)?;
             fields.finish()?;
         }
         Ok(())
     }
 }
 
-/// What FROM brings, and what the queries around do.
-fn seen(from: Shape, around: &Sight<'_>) -> Shape {
+/// Merges the columns of FROM and of the enclosing queries.
+fn seen(from: Shape, around: &VisibleNames<'_>) -> Shape {
     Shape {
         bytes: from.bytes.max(around.columns.bytes),
         usual: from.usual.max(around.columns.usual),
@@ -330,7 +335,7 @@ pub(super) fn check_columns(shape: Shape) -> Result<(), Refusal> {
     if shape.columns > MAX_COLUMNS {
         return Err(Refusal::new(
             format!(
-                "a query would have more than {MAX_COLUMNS} columns (a star counts as all that there could be)"
+                "a query would have more than {MAX_COLUMNS} columns (a star counts as the maximum number)"
             ),
             "name the columns that you need",
         ));
@@ -346,14 +351,14 @@ fn check_name(name: &str) -> Result<(), Refusal> {
             .all(|char| char.is_ascii_alphanumeric() || char == '_');
     if !is_plain || views::is_published(name) || views::is_private(name) {
         return Err(Refusal::new(
-            format!("WITH cannot name something {name:?}"),
-            "take a plain name that no table or view has",
+            format!("WITH cannot define the name {name:?}"),
+            "use a plain name that no table or view has",
         ));
     }
     Ok(())
 }
 
-/// Whether a statement sorts without saying how many rows it wants.
+/// Whether a statement sorts without a limit.
 fn sorts_all(statement: &Value) -> bool {
     let modifiers = statement
         .pointer("/node/modifiers")

@@ -1,17 +1,17 @@
-//! Why a statement is not run.
+//! Refusal of a statement.
 
-/// Why a statement is not run, and what to do about it.
+/// Reason for refusing a statement, with a hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
-    /// Which rule it breaks.
+    /// Rule that the statement breaks.
     pub reason: String,
-    /// What to write instead.
+    /// Alternative.
     pub hint: String,
 }
 
 impl Refusal {
-    /// A refusal.
+    /// Creates a refusal.
     pub fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
@@ -19,11 +19,11 @@ impl Refusal {
         }
     }
 
-    /// Something that this guard does not know.
+    /// Refusal of a part that the guard does not know.
     pub(super) fn unknown(what: impl AsRef<str>) -> Self {
         Self::new(
-            format!("{} is not among what may be asked", what.as_ref()),
-            "SELECT with joins, WITH, GROUP BY, QUALIFY, windows and set operations is; write it with these",
+            format!("{} is not allowed", what.as_ref()),
+            "use SELECT with joins, WITH, GROUP BY, QUALIFY, windows and set operations",
         )
     }
 }

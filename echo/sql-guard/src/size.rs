@@ -1,59 +1,59 @@
-//! How large things get: what an expression costs to bind and to evaluate, and how long its value can be.
+//! Size estimates: cost of binding and evaluating an expression, and maximum length of its value.
 
 use crate::limits::MAX_VALUE_BYTES;
 use crate::refusal::Refusal;
 
-/// What something costs, with everything that it is made of, as often as that is written or copied.
+/// Cost of an expression with all its parts, each counted as often as it is written or copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Cost {
-    /// Nodes that the binder and the planner make of it.
+    /// Nodes after binding and planning.
     pub(super) nodes: u64,
-    /// Bytes of all the values that are made on the way, of one row.
+    /// Size of all intermediate values, bytes per row.
     pub(super) made: u64,
-    /// Steps of searching for patterns in one row.
+    /// Search steps per row.
     pub(super) searched: u64,
 }
 
-/// How large an expression gets.
+/// Size of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
-    /// What it costs where it stands.
+    /// Cost where it is written.
     pub(super) cost: Cost,
-    /// What it costs again wherever somebody further out uses its value: a filter moves down to where values are made,
-    /// with all that they are made of, but not into groups and windows.
+    /// Additional cost for each outer use of its value: a filter is moved down to the computation
+    /// of values, with all their parts, but not into groups and windows.
     pub(super) copied: Cost,
-    /// Bytes of its value, roughly and rather too many.
+    /// Upper estimate of the size of its value, bytes.
     pub(super) bytes: u64,
-    /// Columns that it stands for: more than one with a star in it.
+    /// Number of columns that it expands to: more than one if it contains a star.
     pub(super) columns: u64,
 }
 
-/// How large the rows of a table or query get.
+/// Size of the rows of a table or query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shape {
     /// Number of columns.
     pub(super) columns: u64,
-    /// Bytes of the longest column.
+    /// Size of the longest column, bytes.
     pub(super) bytes: u64,
-    /// Bytes of the longest column but for those whose names say that they are long.
+    /// Size of the longest column, except those whose names mark them as long, bytes.
     pub(super) usual: u64,
-    /// What it costs to use the most expensive column again.
+    /// Cost of another use of the most expensive column.
     pub(super) copied: Cost,
-    /// What it costs to use all of them again.
+    /// Cost of another use of all columns.
     pub(super) all: Cost,
-    /// Tables that are read, counted as often as they are read.
+    /// Number of tables that are read, counted for each read.
     pub(super) tables: u64,
 }
 
 impl Cost {
-    /// One node, and nothing made or searched.
+    /// One node, without intermediate values or searches.
     pub(super) const NODE: Self = Self {
         nodes: 1,
         made: 0,
         searched: 0,
     };
 
-    /// Both.
+    /// Sum of both.
     pub(super) const fn plus(self, other: Self) -> Self {
         Self {
             nodes: self.nodes.saturating_add(other.nodes),
@@ -62,7 +62,7 @@ impl Cost {
         }
     }
 
-    /// What is left of it without a part.
+    /// Difference to a part.
     pub(super) const fn less(self, part: Self) -> Self {
         Self {
             nodes: self.nodes.saturating_sub(part.nodes),
@@ -71,7 +71,7 @@ impl Cost {
         }
     }
 
-    /// So many times.
+    /// Multiple.
     pub(super) const fn times(self, times: u64) -> Self {
         Self {
             nodes: self.nodes.saturating_mul(times),
@@ -80,7 +80,7 @@ impl Cost {
         }
     }
 
-    /// The larger of both, in each respect.
+    /// Maximum of both, by component.
     pub(super) fn max(self, other: Self) -> Self {
         Self {
             nodes: self.nodes.max(other.nodes),
@@ -91,7 +91,7 @@ impl Cost {
 }
 
 impl Size {
-    /// A value of so many bytes that is there already.
+    /// Stored value of `bytes` bytes.
     pub(super) const fn value(bytes: u64) -> Self {
         Self {
             cost: Cost::NODE,
@@ -101,7 +101,7 @@ impl Size {
         }
     }
 
-    /// A column, which only filters copy whole.
+    /// Column, which only filters copy as a whole.
     pub(super) fn column(bytes: u64, copied: Cost) -> Self {
         let copied = copied.max(Cost::NODE);
         Self {
@@ -114,7 +114,7 @@ impl Size {
         }
     }
 
-    /// Something whose parts are these, and whose value is as long as its longest part.
+    /// Expression with these parts, whose value is as long as that of its longest part.
     pub(super) fn around(parts: &[Self]) -> Self {
         let whole = Self::value(0);
         parts.iter().fold(whole, |whole, part| Self {
@@ -125,12 +125,12 @@ impl Size {
         })
     }
 
-    /// The same with another length of its value.
+    /// Same cost with another size of the value.
     pub(super) const fn with_bytes(self, bytes: u64) -> Self {
         Self { bytes, ..self }
     }
 
-    /// The same at a higher cost.
+    /// Same size with additional cost.
     pub(super) const fn and(self, cost: Cost) -> Self {
         Self {
             cost: self.cost.plus(cost),
@@ -139,7 +139,7 @@ impl Size {
         }
     }
 
-    /// A value that is made anew.
+    /// Counts the value as an intermediate one.
     pub(super) fn made(self) -> Self {
         self.and(Cost {
             made: self.bytes,
@@ -147,7 +147,7 @@ impl Size {
         })
     }
 
-    /// The value of a group or a window: nothing moves down below it.
+    /// Value of a group or a window: filters are not moved below it.
     pub(super) const fn kept(self) -> Self {
         Self {
             copied: Cost::NODE,
@@ -155,15 +155,15 @@ impl Size {
         }
     }
 
-    /// Refuses what makes too long values.
+    /// Refuses values that are too long.
     pub(super) fn check(self, what: &str) -> Result<Self, Refusal> {
         if self.bytes > MAX_VALUE_BYTES {
             return Err(Refusal::new(
                 format!(
-                    "{what} could make values of {} bytes, at most {MAX_VALUE_BYTES} are taken",
+                    "{what} could produce values of {} bytes; the limit is {MAX_VALUE_BYTES}",
                     self.bytes
                 ),
-                "put fewer and shorter strings together; a column counts as 256 bytes, attrs as 16 KiB, left(attrs, 100) as \
+                "concatenate fewer and shorter strings; a column counts as 256 bytes, attrs as 16 KiB, left(attrs, 100) as \
                  400 bytes",
             ));
         }
@@ -172,7 +172,7 @@ impl Size {
 }
 
 impl Shape {
-    /// Both beside each other.
+    /// Columns of both, side by side.
     pub(super) fn beside(self, other: Self) -> Self {
         Self {
             columns: self.columns.saturating_add(other.columns),
@@ -184,7 +184,8 @@ impl Shape {
         }
     }
 
-    /// Both below each other: what uses a column uses that of both, and its name is that of the first.
+    /// Rows of both, one after the other: a use of a column uses that of both, and its name is that
+    /// of the first.
     pub(super) fn above(self, other: Self) -> Self {
         Self {
             columns: self.columns.max(other.columns),
@@ -194,7 +195,7 @@ impl Shape {
         .renamed()
     }
 
-    /// The same with names that say nothing of how long the columns are.
+    /// Same shape with column names that do not mark long columns.
     pub(super) const fn renamed(self) -> Self {
         Self {
             usual: self.bytes,
@@ -202,7 +203,7 @@ impl Shape {
         }
     }
 
-    /// The same with one more expression as a column, or several; `is_long` says so by its name.
+    /// Adds an expression as one or several columns; `is_long` if its name marks a long column.
     pub(super) fn with(self, size: Size, is_long: bool) -> Self {
         let usual = if is_long { 0 } else { size.bytes };
         Self {

@@ -1,27 +1,27 @@
-//! What the expressions of a statement cost in all.
+//! Total cost of the expressions of a statement.
 
 use std::mem;
 
 use serde_json::Value;
 
 use crate::limits::{MAX_BOUND_NODES, MAX_MADE_BYTES, MAX_SEARCH_STEPS};
-use crate::query::{Sight, Walk};
+use crate::query::{VisibleNames, Walk};
 use crate::refusal::Refusal;
 use crate::size::{Cost, Shape, Size};
 use crate::{constants, patterns};
 
 impl Walk {
-    /// An expression that is no part of another one. The tables of its subqueries are added to those of the query.
+    /// Checks a top-level expression. The tables of its subqueries are added to those of the query.
     pub(super) fn whole(
         &mut self,
         value: &Value,
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         shape: &mut Shape,
     ) -> Result<Size, Refusal> {
         let mut tables = 0;
-        let size = self.expression(value, sight, &mut tables)?;
+        let size = self.expression(value, visible, &mut tables)?;
         shape.tables = shape.tables.saturating_add(tables);
-        // A name alone is a reference, which makes nothing.
+        // A plain name is a reference without an intermediate value.
         let is_a_name = value
             .get("class")
             .is_some_and(|class| class == "COLUMN_REF");
@@ -36,15 +36,15 @@ impl Walk {
         Ok(size)
     }
 
-    /// A filter, which moves down to where the values are made that it looks at.
+    /// Checks a filter, which is moved down to the computation of the values that it uses.
     pub(super) fn filter(
         &mut self,
         value: &Value,
-        sight: &Sight<'_>,
+        visible: &VisibleNames<'_>,
         shape: &mut Shape,
     ) -> Result<(), Refusal> {
         let mut tables = 0;
-        let size = self.expression(value, sight, &mut tables)?;
+        let size = self.expression(value, visible, &mut tables)?;
         shape.tables = shape.tables.saturating_add(tables);
         self.spend(size.cost.max(size.copied).times(size.columns))
     }
@@ -58,8 +58,8 @@ impl Walk {
         check_spent(self.spent)
     }
 
-    /// Takes note that fields of a JSON column are read. The fields of one text are together no longer than that, each
-    /// read once.
+    /// Records reads of fields of a JSON column. The fields of one text are together no longer than
+    /// the text, if each is read once.
     pub(super) fn reads(&mut self, called: &[(&Value, Size)]) {
         let [(document, size), (path, _)] = called else {
             return;
@@ -83,7 +83,7 @@ fn check_spent(spent: Cost) -> Result<(), Refusal> {
     if spent.nodes > MAX_BOUND_NODES {
         return Err(Refusal::new(
             format!(
-                "names and stars stand for more than {MAX_BOUND_NODES} parts in all: filters on them are moved to where they are made"
+                "names and stars expand to more than {MAX_BOUND_NODES} parts in total: filters on them are moved down to their definitions"
             ),
             "use a computed column fewer times, in the select list and in the queries around",
         ));
@@ -91,7 +91,7 @@ fn check_spent(spent: Cost) -> Result<(), Refusal> {
     if spent.made > MAX_MADE_BYTES {
         return Err(Refusal::new(
             format!(
-                "all expressions together could make {} bytes of one row, at most {MAX_MADE_BYTES} are taken",
+                "all expressions together could produce {} bytes per row; the limit is {MAX_MADE_BYTES}",
                 spent.made
             ),
             "compute less in one statement; a column counts as 256 bytes, attrs as 16 KiB, left(attrs, 100) as 400 bytes",
@@ -99,7 +99,7 @@ fn check_spent(spent: Cost) -> Result<(), Refusal> {
     }
     if spent.searched > MAX_SEARCH_STEPS {
         return Err(Refusal::new(
-            "the patterns of the statement would be searched for too long",
+            "searching for the patterns of the statement would take too long",
             "use shorter patterns, starts_with and contains, regular expressions with fewer than nine of . [ ? | and \\, \
              and search in left(attrs->>'$.key', 100)",
         ));

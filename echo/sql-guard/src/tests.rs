@@ -1,11 +1,12 @@
-//! The guard by itself: trees of any form. What the engine's parser makes of texts is tested where the engine is.
+//! Tests of the guard alone, on arbitrary trees. The store tests the guard with the engine's
+//! parser.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{check, syntax_error};
 
-/// A statement with one column of a table, as the parser gives it.
+/// Tree of a statement with one column of a table, as the parser builds it.
 fn select(table: &str) -> Value {
     json!({ "error": false, "statements": [{ "named_param_map": [], "node": {
         "type": "SELECT_NODE", "modifiers": [], "cte_map": { "map": [] },
@@ -66,16 +67,13 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn published_views_may_be_read_whatever_their_case_and_others_not() {
+fn published_views_are_accepted_in_any_case_and_other_tables_are_refused() {
     for table in ["verdicts", "Events", "RANKS"] {
         assert!(check("", &select(table)).is_err(), "there is no text");
         assert!(check("SELECT", &select(table)).is_ok(), "{table}");
     }
     let refusal = check("SELECT", &select("event_rows")).unwrap_err();
-    assert_eq!(
-        refusal.to_string(),
-        "event_rows is not among what may be asked about"
-    );
+    assert_eq!(refusal.to_string(), "event_rows is not a published view");
     assert!(
         refusal.hint.starts_with("the views are verdicts, "),
         "{}",
@@ -84,7 +82,7 @@ fn published_views_may_be_read_whatever_their_case_and_others_not() {
 }
 
 #[test]
-fn what_is_no_sql_is_told_from_what_is_not_run() {
+fn syntax_errors_are_distinguished_from_refused_statements() {
     let wrong = json!({ "error": true, "error_type": "parser", "error_message": "syntax error", "position": "7" });
     assert_eq!(
         syntax_error(&wrong),
@@ -98,7 +96,7 @@ fn what_is_no_sql_is_told_from_what_is_not_run() {
 }
 
 #[test]
-fn only_a_statement_that_sorts_everything_is_shortened() {
+fn only_a_statement_that_sorts_all_rows_gets_a_limit() {
     let plain = check("FROM ranks", &select("ranks")).unwrap();
     assert_eq!(plain.shortened(3), None);
     let mut tree = select("ranks");
@@ -113,12 +111,12 @@ fn only_a_statement_that_sorts_everything_is_shortened() {
 
 proptest! {
     #[test]
-    fn no_tree_breaks_the_guard(tree in any_json()) {
+    fn no_tree_makes_the_guard_panic(tree in any_json()) {
         let _refused = check("SELECT 1", &tree);
     }
 
     #[test]
-    fn nothing_foreign_in_a_statement_is_let_through(tree in any_json(), place in 0_usize..6) {
+    fn unknown_nodes_in_a_statement_are_refused(tree in any_json(), place in 0_usize..6) {
         let node = "/statements/0/node";
         let places = ["", "/select_list/0", "/from_table", "/where_clause", "/modifiers", "/cte_map"];
         let mut statement = select("ranks");

@@ -1,14 +1,16 @@
-//! What the parser may be given. It cannot be interrupted, and some short texts keep it busy for hours.
+//! Checks of the text before it is parsed. The parser cannot be interrupted, and some short texts
+//! keep it busy for hours.
 //!
-//! Words count wherever they stand, but for plain strings, names in quotes and comments where it is certain that they are
-//! such: to tell them in every text would take a second grammar, and where it differs from the engine's there is a hole.
+//! Keywords count anywhere, except in plain strings, quoted names and comments that are certain to
+//! be such: to recognize them in all cases would take a second grammar, and each difference from
+//! the engine's would be a vulnerability.
 
 use std::borrow::Cow;
 
 use crate::limits::{MAX_BRACKETS, MAX_TEXT_BYTES, MAX_WINDOW_BYTES};
 use crate::refusal::Refusal;
 
-/// Longest operand of a CASE, bytes.
+/// Maximum length of the operand of a CASE, bytes.
 const MAX_OPERAND_BYTES: usize = 128;
 
 /// Checks a text before it is parsed.
@@ -16,27 +18,28 @@ pub fn check(text: &str) -> Result<(), Refusal> {
     check_length(text)?;
     let brackets = text.chars().filter(|char| "([{".contains(*char)).count();
     if brackets > MAX_BRACKETS {
-        // Some forms of nesting cost the square of their depth.
+        // Some forms of nesting take time quadratic in their depth.
         return Err(Refusal::new(
-            format!("the text has {brackets} brackets, at most {MAX_BRACKETS} are taken"),
-            "ask for less in one statement",
+            format!("the text has {brackets} brackets; the limit is {MAX_BRACKETS}"),
+            "split the statement",
         ));
     }
     let words = without_strings(text);
     if after_each(&words, "case").any(|after| !has_plain_operand(after)) {
-        // The parser copies the operand into each comparison: nested operands double with each level.
+        // The parser copies the operand into each comparison: nested operands double with each
+        // level.
         return Err(Refusal::new(
-            "CASE compares something else than a column (or the word stands in a comment or a name)",
+            "CASE compares an expression other than a column (or the word is in a comment or a name)",
             "write CASE WHEN a = 1 THEN b END, or compute the value in a subquery and name it in CASE",
         ));
     }
-    // The parser copies the definition of a window to each place where it is used.
+    // The parser copies the definition of a window to each of its uses.
     let n_windows = after_each(&words, "over").count();
     let bytes = n_windows.saturating_mul(text.len());
     if after_each(&words, "window").next().is_some() && bytes > MAX_WINDOW_BYTES {
         return Err(Refusal::new(
             format!(
-                "{n_windows} uses of windows beside a WINDOW clause are too many in so long a text"
+                "{n_windows} uses of windows with a WINDOW clause are too many in a text of this length"
             ),
             "use fewer windows in one statement",
         ));
@@ -48,31 +51,31 @@ fn check_length(text: &str) -> Result<(), Refusal> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(Refusal::new(
             format!(
-                "the text has {} bytes, at most {MAX_TEXT_BYTES} are taken",
+                "the text has {} bytes; the limit is {MAX_TEXT_BYTES}",
                 text.len()
             ),
-            "leave out long lists; join with a view instead",
+            "replace long lists by a join with a view",
         ));
     }
     if text.contains('\0') {
         return Err(Refusal::new(
-            "the text has a zero byte in it",
+            "the text contains a zero byte",
             "send plain text",
         ));
     }
     if text.trim().is_empty() {
         return Err(Refusal::new(
-            "there is no statement",
+            "the text has no statement",
             "write one SELECT, such as SELECT * FROM verdicts",
         ));
     }
     Ok(())
 }
 
-/// What operators are made of.
+/// Characters of operators.
 const OPERATORS: &str = "+-*/<>=~!@#%^&|`?:";
 
-/// What a place of a text is part of.
+/// Lexical context of a position in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Plain,
@@ -83,11 +86,12 @@ enum Part {
     Comment,
 }
 
-/// The text with blanks in its strings, comments and names in quotes, if it is certain where these are; else the text as
-/// it is. A name that is a plain word stays: it may be the operand of a CASE.
+/// Replaces strings, comments and quoted names by blanks, if their boundaries are certain;
+/// otherwise returns the text unchanged. A quoted name that is a plain word stays: it may be the
+/// operand of a CASE.
 ///
-/// It is not certain with dollar quotes, letters that make a string another kind of string, comments in comments and
-/// carriage returns. A quote inside a string is doubled, which ends one string and begins the next.
+/// Boundaries are uncertain with dollar quotes, prefixes of other kinds of strings, nested comments
+/// and carriage returns. A doubled quote inside a string ends one string and begins the next.
 fn without_strings(text: &str) -> Cow<'_, str> {
     blanked(text).map_or(Cow::Borrowed(text), Cow::Owned)
 }
@@ -106,13 +110,13 @@ fn blanked(text: &str) -> Option<String> {
                 return None;
             }
             (Part::Plain, '\'') => part = Part::String,
-            // As with strings: U&"..." is another kind of name.
+            // Like strings: U&"..." is another kind of name.
             (Part::Plain, '"') if before == '&' => return None,
             (Part::Plain, '"') => {
                 part = Part::Name;
                 name_at = words.len() + 1;
             }
-            // The tokenizer might take it for the rest of an operator.
+            // The tokenizer might read it as the rest of an operator.
             (Part::Plain, '-' | '/')
                 if begins_comment(char, next) && OPERATORS.contains(before) =>
             {
@@ -120,7 +124,7 @@ fn blanked(text: &str) -> Option<String> {
             }
             (Part::Plain, '-') if next == Some('-') => part = Part::Line,
             (Part::Plain, '/') if next == Some('*') => {
-                // Or the star could be taken for the beginning of its end.
+                // Otherwise the star could be read as the beginning of the end.
                 chars.next();
                 words.push_str("  ");
                 part = Part::Comment;
@@ -152,7 +156,7 @@ fn begins_comment(char: char, next: Option<char>) -> bool {
     matches!((char, next), ('-', Some('-')) | ('/', Some('*')))
 }
 
-/// Blanks for a name that begins here, if it is more than a word.
+/// Blanks out the name that begins at `name_at`, unless it is a plain word.
 fn hide_unless_plain(words: &mut String, name_at: usize) {
     let name = words.get(name_at..).unwrap_or_default();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -171,8 +175,8 @@ fn is_shown(part: Part, char: char) -> bool {
     }
 }
 
-/// What follows each place where the word could begin, in any case. Whatever is not certainly part of a longer name
-/// counts as a place.
+/// Texts after each possible occurrence of the word, in any case. A position counts unless it is
+/// certainly part of a longer name.
 fn after_each<'a>(text: &'a str, word: &'static str) -> impl Iterator<Item = &'a str> {
     let is_inside =
         |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
@@ -190,7 +194,7 @@ fn after_each<'a>(text: &'a str, word: &'static str) -> impl Iterator<Item = &'a
     })
 }
 
-/// Whether `WHEN` follows, with a name or a number between at most.
+/// Whether `WHEN` follows, with at most a name or a number in between.
 fn has_plain_operand(after: &str) -> bool {
     let rest = after.trim_ascii_start();
     if rest.len() == after.len() {
@@ -218,7 +222,7 @@ mod tests {
     use super::{MAX_BRACKETS, MAX_TEXT_BYTES, check};
 
     #[test]
-    fn texts_that_the_parser_should_not_see_are_refused() {
+    fn texts_that_the_parser_must_not_receive_are_refused() {
         for text in [
             "x".repeat(MAX_TEXT_BYTES + 1),
             "(".repeat(MAX_BRACKETS + 1),
@@ -268,7 +272,7 @@ mod tests {
             "CASE",
             "CASE 'x' WHEN 1 THEN 2 END",
             "'a' || CASE (x) WHEN 1 THEN 2 END || 'b'",
-            // Where it is not certain what is a string, the word counts.
+            // If string boundaries are uncertain, the word counts.
             "E'\\' CASE (x) WHEN 1 THEN 2 END --'",
             "e'\\'' || CASE (x) WHEN 1 THEN 2 END || ''",
             "U&'\\' CASE (x) WHEN",
@@ -284,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_named_is_not_copied_too_often() {
+    fn a_named_window_is_not_copied_too_often() {
         let used = |times: usize| {
             let uses = vec!["sum(a) OVER w"; times].join(", ");
             format!("SELECT {uses} FROM t WINDOW w AS (ORDER BY a)")

@@ -1,12 +1,12 @@
-//! What may be asked about.
+//! Published views, and names that are private.
 
-/// A view that anybody may read. What its columns mean, with their units, is in the comments of the database, where the
-/// migrations put it.
+/// View that every caller may read. The meaning and units of its columns are in the comments of the
+/// database, which the migrations create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishedView {
     /// Its name.
     pub name: &'static str,
-    /// What it is good for.
+    /// Purpose.
     pub purpose: &'static str,
 }
 
@@ -14,19 +14,13 @@ const fn view(name: &'static str, purpose: &'static str) -> PublishedView {
     PublishedView { name, purpose }
 }
 
-/// The published views, those first that most questions are about.
+/// Published views, most used first.
 pub const PUBLISHED: [PublishedView; 11] = [
-    view(
-        "verdicts",
-        "who was found to be slow, and what else was found",
-    ),
-    view(
-        "ranks",
-        "who reports: ranks with their nodes, jobs and GPUs",
-    ),
+    view("verdicts", "stragglers and other findings"),
+    view("ranks", "ranks with their nodes, jobs and GPUs"),
     view(
         "collectives",
-        "how long each rank waited in blocks of collectives",
+        "waiting times of ranks in blocks of collectives",
     ),
     view("events", "every data point"),
     view("op_waits", "single operations, sampled"),
@@ -35,13 +29,14 @@ pub const PUBLISHED: [PublishedView; 11] = [
         "GPU-hours allocated and lost per hour, node and GPU model",
     ),
     view("lost_time", "GPU time lost to each incident"),
-    view("verdict_history", "what was held true of incidents before"),
-    view("cost_hour_history", "what hours came to before"),
-    view("dropped_slices", "what retention has deleted"),
-    view("judged", "how far the detector has come"),
+    view("verdict_history", "earlier states of incidents"),
+    view("cost_hour_history", "earlier revisions of hourly costs"),
+    view("dropped_slices", "time slices deleted by retention"),
+    view("judged", "progress of the detector"),
 ];
 
-/// What else is in the database. No name of WITH may be one of these, so that no misunderstanding opens it.
+/// Other objects in the database. WITH must not define these names, so that no ambiguity exposes
+/// them.
 pub const PRIVATE: [&str; 14] = [
     "cost_hour_rows",
     "dropped_rows",
@@ -59,23 +54,23 @@ pub const PRIVATE: [&str; 14] = [
     "verdict_rows",
 ];
 
-/// Columns that hold as much as somebody sends, or one item for each of many ranks.
+/// Columns whose size the sender decides, or with one item for each of many ranks.
 const LONG: [&str; 4] = ["attrs", "inputs", "ranks", "victims"];
 
-/// Views that have such columns.
+/// Views with such columns.
 const WITH_LONG: [&str; 3] = ["events", "verdicts", "verdict_history"];
 
-/// How the names of the engine's own views begin, and one that does not begin so.
-const OF_THE_ENGINE: [&str; 5] = ["duckdb_", "pg_", "pragma_", "sqlite_", "information_schema"];
+/// Prefixes of the engine's own views, and one name without a common prefix.
+const ENGINE_PREFIXES: [&str; 5] = ["duckdb_", "pg_", "pragma_", "sqlite_", "information_schema"];
 
-/// Whether anybody may read it.
+/// Whether the view is published.
 pub fn is_published(name: &str) -> bool {
     PUBLISHED
         .iter()
         .any(|view| view.name.eq_ignore_ascii_case(name))
 }
 
-/// Whether a column of this name, in small letters, is a long one where a view has it.
+/// Whether this lowercase name is that of a long column in a view that has one.
 pub(super) fn is_long(name: &str) -> bool {
     LONG.contains(&name)
 }
@@ -85,13 +80,13 @@ pub(super) fn has_long(name: &str) -> bool {
     WITH_LONG.iter().any(|view| view.eq_ignore_ascii_case(name))
 }
 
-/// Whether something else goes by the name.
+/// Whether the name is that of a private object.
 pub fn is_private(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    PRIVATE.contains(&name.as_str()) || OF_THE_ENGINE.iter().any(|start| name.starts_with(start))
+    PRIVATE.contains(&name.as_str()) || ENGINE_PREFIXES.iter().any(|start| name.starts_with(start))
 }
 
-/// The names, for a hint.
+/// Names of the published views, for a hint.
 pub(super) fn names() -> String {
     let names: Vec<&str> = PUBLISHED.iter().map(|view| view.name).collect();
     names.join(", ")

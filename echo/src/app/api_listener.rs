@@ -1,4 +1,4 @@
-//! The HTTP listener, which answers probes before the database is open.
+//! API listener (HTTP), which answers probes before the database is open.
 
 use std::net::SocketAddr;
 
@@ -14,21 +14,21 @@ use echo_serve::listener::{Connections, Listener};
 use echo_serve::middleware::Middleware;
 use echo_serve::tls::Encryption;
 
-/// The running listener.
+/// The running API listener.
 #[derive(Debug)]
-pub(super) struct Asking {
-    /// Where it listens.
+pub(super) struct ApiListener {
+    /// Local address.
     pub(super) address: SocketAddr,
-    /// What it has seen.
+    /// Connection counters.
     pub(super) connections: Connections,
     routes: watch::Sender<Router>,
     stop: watch::Sender<bool>,
-    /// The one task.
+    /// The accept task.
     pub(super) tasks: JoinSet<()>,
 }
 
-impl Asking {
-    /// Binds, and says to everybody that Echo is starting.
+impl ApiListener {
+    /// Binds, and answers every request with `starting`.
     pub(super) async fn start(
         args: &ServeArgs,
         (terms, encryption): (&Middleware, Encryption),
@@ -56,13 +56,13 @@ impl Asking {
         })
     }
 
-    /// Answers with these routes from here on.
-    pub(super) fn answer(&self, routes: Router) {
+    /// Replaces the routes.
+    pub(super) fn set_routes(&self, routes: Router) {
         let _starting = self.routes.send_replace(routes);
     }
 
-    /// Stops listening and lets open questions finish.
-    pub(super) async fn finish(&mut self) {
+    /// Stops listening and waits for open requests.
+    pub(super) async fn drain(&mut self) {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }

@@ -1,4 +1,4 @@
-//! What Echo is told by files: how it is encrypted, who may call, and what GPU-hours cost.
+//! Configuration read from files: certificates, access and GPU-hour rates.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::app::AppError;
-use crate::app::jwks::Keeper;
-use crate::app::sources::{FileSource, Source};
+use crate::app::jwks::JwksRefresher;
+use crate::app::sources::{FileSource, WatchedFiles};
 use crate::config::ServeArgs;
 use crate::config::security::PlainText;
 use echo_serve::audit::AuditContext;
@@ -24,46 +24,50 @@ use echo_serve::panics::Panics;
 use echo_serve::reloads::Reloads;
 use echo_serve::tls::Encryption;
 
-/// What the files say, as long as Echo runs.
+/// Values loaded from files and reloaded while Echo runs.
 pub(super) struct Inputs {
-    /// How connections of agents are encrypted.
-    pub(super) of_agents: Encryption,
-    /// How questions are encrypted.
-    pub(super) of_questions: Encryption,
-    /// On which terms callers are let in.
+    /// TLS of the OTLP listeners.
+    pub(super) otlp_encryption: Encryption,
+    /// TLS of the API listener.
+    pub(super) api_encryption: Encryption,
+    /// Middleware that admits callers.
     pub(super) terms: Middleware,
-    /// Prices.
+    /// GPU-hour rates.
     pub(super) rates: watch::Receiver<Arc<Rates>>,
-    /// How reading again goes.
+    /// Reload counters.
     pub(super) reloads: Reloads,
-    /// What has to be looked at for changes.
-    pub(super) sources: Vec<Box<dyn Source>>,
-    /// Keys that issuers publish.
+    /// Files to poll for changes.
+    pub(super) sources: Vec<Box<dyn WatchedFiles>>,
+    /// Key sets published by issuers.
     pub(super) key_sets: JwksCache,
-    /// What fetches them; nothing without an access file.
-    pub(super) keeper: Option<Keeper>,
+    /// Fetches the key sets; `None` without an access file.
+    pub(super) jwks_refresher: Option<JwksRefresher>,
 }
 
 impl Inputs {
-    /// Reads all of them for the first time. A file that cannot be used keeps Echo from starting.
+    /// Loads all files for the first time. An invalid file prevents startup.
     pub(super) fn read(args: &ServeArgs, clock: &Arc<dyn Clock>) -> Result<Self, AppError> {
         let reloads = Reloads::default();
-        let mut sources: Vec<Box<dyn Source>> = Vec::new();
-        let (mut of_agents, mut of_questions) = (Encryption::None, Encryption::None);
+        let mut sources: Vec<Box<dyn WatchedFiles>> = Vec::new();
+        let (mut otlp_encryption, mut api_encryption) = (Encryption::None, Encryption::None);
         if let Some(files) = args.security.tls() {
             let load = move || files.load().map(|identity| (identity, files.paths()));
             let source = FileSource::new("certificate", load, &reloads)?;
-            of_agents = Encryption::Otlp(source.current());
-            of_questions = Encryption::Api(source.current());
+            otlp_encryption = Encryption::Otlp(source.current());
+            api_encryption = Encryption::Api(source.current());
             sources.push(Box::new(source));
         }
-        let (mut access, mut keeper) = (None, None);
+        let (mut access, mut jwks_refresher) = (None, None);
         let key_sets = JwksCache::default();
         if let Some(path) = args.security.access.clone() {
-            let beside = folder(&path).to_owned();
+            let base_dir = folder(&path).to_owned();
             let source = FileSource::new("access", move || read_access(&path), &reloads)?;
             access = Some(source.current());
-            keeper = Some(Keeper::new(key_sets.clone(), source.current(), beside));
+            jwks_refresher = Some(JwksRefresher::new(
+                key_sets.clone(),
+                source.current(),
+                base_dir,
+            ));
             sources.push(Box::new(source));
         }
         let mut rates = watch::channel(Arc::default()).1;
@@ -74,9 +78,9 @@ impl Inputs {
         }
         let terms = Middleware {
             origins: args
-                .callers
+                .allowed_origins
                 .callers()
-                .with_certificate(of_questions.clone()),
+                .with_certificate(api_encryption.clone()),
             auth: Authenticator::new(access, Arc::clone(clock)).with_jwks(key_sets.clone()),
             audit: AuditContext {
                 log: audit_log(args)?,
@@ -85,31 +89,31 @@ impl Inputs {
             panics: Panics::default(),
         };
         Ok(Self {
-            of_agents,
-            of_questions,
+            otlp_encryption,
+            api_encryption,
             terms,
             rates,
             reloads,
             sources,
             key_sets,
-            keeper,
+            jwks_refresher,
         })
     }
 }
 
-/// What was asked for by name is done, and said aloud each time that Echo starts.
+/// Logs a warning at each start for every insecure flag in use.
 pub(super) fn warn_of_risks(args: &ServeArgs) {
     let who = match args.security.access {
-        Some(_) => "whoever has a token",
-        None => "everybody",
+        Some(_) => "callers with a token",
+        None => "all callers",
     };
     match args.security.insecure_no_tls {
         Some(PlainText::Loopback) => {
-            warn!("--insecure-no-tls: {who} on this machine is served in plain text");
+            warn!("--insecure-no-tls: {who} on this machine are served in plain text");
         }
-        Some(PlainText::Any) => warn!("--insecure-no-tls=any: {who} is served in plain text"),
+        Some(PlainText::Any) => warn!("--insecure-no-tls=any: {who} are served in plain text"),
         None if args.security.access.is_none() => {
-            warn!("no --access: everybody who reaches Echo may do everything");
+            warn!("no --access: every client that can connect has full access");
         }
         None => {}
     }
@@ -131,16 +135,16 @@ fn audit_log(args: &ServeArgs) -> Result<AuditLog, AppError> {
     }
 }
 
-/// The folder that paths in a file are relative to.
+/// Returns the directory that paths in the file are relative to.
 fn folder(path: &Path) -> &Path {
     path.parent().unwrap_or_else(|| Path::new("."))
 }
 
 fn read_access(path: &Path) -> Result<(Access, Vec<PathBuf>), AppError> {
-    let beside = folder(path);
-    let read = |file: &Path| std::fs::read(beside.join(file));
+    let base_dir = folder(path);
+    let read = |file: &Path| std::fs::read(base_dir.join(file));
     let access = Access::parse(&text(path)?, &read)?;
-    let files = access.files().iter().map(|file| beside.join(file));
+    let files = access.files().iter().map(|file| base_dir.join(file));
     let files = [path.to_owned()].into_iter().chain(files).collect();
     Ok((access, files))
 }
@@ -154,9 +158,9 @@ fn read_rates(path: &Path) -> Result<(Rates, Vec<PathBuf>), AppError> {
 }
 
 fn text(path: &Path) -> Result<String, AppError> {
-    let unread = |source: io::Error| AppError::File {
+    let unreadable = |source: io::Error| AppError::File {
         path: path.to_owned(),
         source,
     };
-    std::fs::read_to_string(path).map_err(unread)
+    std::fs::read_to_string(path).map_err(unreadable)
 }

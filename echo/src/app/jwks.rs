@@ -1,5 +1,5 @@
-//! Keeps the keys of issuers that publish them: fetched at the start, every ten minutes, and when a token names a key that is
-//! not known. What was fetched stays in force while fetching fails, for a day.
+//! JSON Web Key Sets of token issuers: fetched at startup, every ten minutes, and when a token
+//! names an unknown key. Fetched keys stay valid for a day while fetches fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,76 +19,79 @@ use echo_serve::jwks::JwksCache;
 
 mod fetch;
 
-/// Time between two fetches while all goes well.
+/// Time between two fetches while they succeed.
 const REFRESH: Duration = Duration::from_mins(10);
 
-/// Shortest time between two fetches from one issuer, whatever fails and whoever wishes.
-const AGAIN: Duration = Duration::from_mins(1);
+/// Minimum time between two fetches from one issuer, also after failures and for unknown keys.
+const MIN_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How long keys count that are not confirmed. Tokens from before have ended by then, unless `max_age` allows more, and
-/// whoever has a withdrawn key cannot keep it in force by keeping the issuer away.
+/// Time after which keys expire that no fetch has confirmed. Older tokens have expired by then,
+/// unless `max_age` allows more, and an attacker with a withdrawn key cannot keep it valid by
+/// blocking the issuer.
 const MAX_AGE: Duration = Duration::from_hours(24);
 
-/// What keeps the keys.
+/// Background task that keeps the key sets fresh.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct JwksRefresher {
     sets: JwksCache,
     access: watch::Receiver<Arc<Access>>,
-    beside: PathBuf,
+    base_dir: PathBuf,
     limits: Limits,
-    plans: BTreeMap<KeySource, Plan>,
+    schedules: BTreeMap<KeySource, FetchSchedule>,
 }
 
-/// When keys were tried for, and came.
+/// State of the fetches from one issuer.
 #[derive(Debug, Default)]
-struct Plan {
-    tried: Option<Instant>,
-    came: Option<Instant>,
+struct FetchSchedule {
+    last_attempt: Option<Instant>,
+    last_success: Option<Instant>,
     is_failing: bool,
     is_running: bool,
 }
 
-impl Plan {
-    /// When to fetch next; nothing when that is overdue.
+impl FetchSchedule {
+    /// Time of the next fetch; `None` before the first attempt.
     fn due(&self, is_requested: bool) -> Option<Instant> {
         let pause = if is_requested || self.is_failing {
-            AGAIN
+            MIN_INTERVAL
         } else {
             REFRESH
         };
-        self.tried.map(|tried| tried + pause)
+        self.last_attempt.map(|last_attempt| last_attempt + pause)
     }
 }
 
-type Fetched = (KeySource, Result<KeySet, FetchError>);
+type FetchResult = (KeySource, Result<KeySet, FetchError>);
 
-impl Keeper {
-    /// Keeps the keys of the issuers of `access` in `sets`. Paths in it are relative to `beside`.
+impl JwksRefresher {
+    /// Refreshes `sets` with the keys of the issuers in `access`, whose paths are relative to
+    /// `base_dir`.
     pub(super) fn new(
         sets: JwksCache,
         access: watch::Receiver<Arc<Access>>,
-        beside: PathBuf,
+        base_dir: PathBuf,
     ) -> Self {
         Self {
             sets,
             access,
-            beside,
+            base_dir,
             limits: Limits::default(),
-            plans: BTreeMap::new(),
+            schedules: BTreeMap::new(),
         }
     }
 
-    /// Fetches until told to stop.
-    pub(super) async fn keep(mut self, mut stopping: watch::Receiver<bool>) {
+    /// Runs until `stopping` turns true.
+    pub(super) async fn run(mut self, mut stopping: watch::Receiver<bool>) {
         let mut running = JoinSet::new();
         loop {
-            let next = self.begin(&mut running);
+            let next = self.start_due(&mut running);
             tokio::select! {
                 () = sleep_until(next) => {}
                 Some(ended) = running.join_next() => {
-                    // A fetch passes on its own panic, so it ends in no other way.
+                    // `fetch_in_background` turns a panic into an error, so the join always
+                    // succeeds.
                     if let Ok((source, fetched)) = ended {
-                        self.take(&source, fetched);
+                        self.record(&source, fetched);
                     }
                 }
                 changed = self.access.changed() => if changed.is_err() {
@@ -100,37 +103,43 @@ impl Keeper {
         }
     }
 
-    /// Begins what is due. When something will be due again.
+    /// Starts the fetches that are due and returns the time of the next one.
     #[expect(
         clippy::disallowed_methods,
         reason = "the runtime's time, which tests can pause"
     )]
-    fn begin(&mut self, running: &mut JoinSet<Fetched>) -> Instant {
+    fn start_due(&mut self, running: &mut JoinSet<FetchResult>) -> Instant {
         let now = Instant::now();
         let access = Arc::clone(&self.access.borrow_and_update());
         let sources: BTreeSet<KeySource> = access.key_sources().cloned().collect();
         self.sets.retain_sources(&sources);
-        self.plans.retain(|source, _| sources.contains(source));
+        self.schedules.retain(|source, _| sources.contains(source));
         let mut next = now + REFRESH;
         for source in sources {
-            let plan = self.plans.entry(source.clone()).or_default();
-            if plan.came.is_some_and(|came| came + MAX_AGE <= now) {
-                plan.came = None;
+            let schedule = self.schedules.entry(source.clone()).or_default();
+            if schedule
+                .last_success
+                .is_some_and(|last_success| last_success + MAX_AGE <= now)
+            {
+                schedule.last_success = None;
                 self.sets.remove(&source);
                 warn!(
                     issuer = source.issuer,
-                    "the keys of {} were not confirmed for a day and no longer count",
-                    source.issuer
+                    "keys of issuer {} expired: no fetch has succeeded for a day", source.issuer
                 );
             }
-            let due = plan.due(self.sets.needs_refresh(&source));
+            let due = schedule.due(self.sets.needs_refresh(&source));
             match due.filter(|due| *due > now) {
-                _ if plan.is_running => {}
+                _ if schedule.is_running => {}
                 Some(due) => next = next.min(due),
                 None => {
-                    plan.is_running = true;
-                    plan.tried = Some(now);
-                    running.spawn(fetched(source, self.beside.clone(), self.limits));
+                    schedule.is_running = true;
+                    schedule.last_attempt = Some(now);
+                    running.spawn(fetch_in_background(
+                        source,
+                        self.base_dir.clone(),
+                        self.limits,
+                    ));
                 }
             }
         }
@@ -141,29 +150,32 @@ impl Keeper {
         clippy::disallowed_methods,
         reason = "the runtime's time, which tests can pause"
     )]
-    fn take(&mut self, source: &KeySource, fetched: Result<KeySet, FetchError>) {
-        // The issuer may have gone from the file meanwhile.
-        let Some(plan) = self.plans.get_mut(source) else {
+    fn record(&mut self, source: &KeySource, fetched: Result<KeySet, FetchError>) {
+        // The issuer may have been removed from the file in the meantime.
+        let Some(schedule) = self.schedules.get_mut(source) else {
             return;
         };
-        plan.is_running = false;
-        plan.is_failing = fetched.is_err();
+        schedule.is_running = false;
+        schedule.is_failing = fetched.is_err();
         let (issuer, url) = (&source.issuer, source.url.as_str());
         match fetched {
             Ok(keys) => {
-                plan.came = Some(Instant::now());
+                schedule.last_success = Some(Instant::now());
                 if self.sets.succeeded(source, keys) {
-                    info!(issuer, url, "the keys of {issuer} can be fetched again");
+                    info!(
+                        issuer,
+                        url, "fetching keys of issuer {issuer} succeeds again"
+                    );
                 }
             }
-            // The first of a row is news, the others are counted.
+            // Only the first failure in a row is logged; all are counted.
             Err(failure) => {
                 if self.sets.failed(source) {
                     warn!(
                         issuer,
                         url,
                         error = chain(&failure),
-                        "the keys of {issuer} cannot be fetched; those fetched before count for a day, and Echo tries again each minute"
+                        "cannot fetch keys of issuer {issuer}; retrying every minute, known keys stay valid for a day"
                     );
                 }
             }
@@ -171,10 +183,10 @@ impl Keeper {
     }
 }
 
-/// Fetches where it holds up nobody.
-async fn fetched(source: KeySource, beside: PathBuf, limits: Limits) -> Fetched {
-    let of = source.clone();
-    let keys = spawn_blocking(move || fetch(&of, &beside, limits)).await;
+/// Fetches on a blocking thread.
+async fn fetch_in_background(source: KeySource, base_dir: PathBuf, limits: Limits) -> FetchResult {
+    let key_source = source.clone();
+    let keys = spawn_blocking(move || fetch(&key_source, &base_dir, limits)).await;
     (source, keys.unwrap_or_else(|defect| Err(defect.into())))
 }
 

@@ -1,11 +1,11 @@
-//! The two listeners for OTLP: over gRPC and over HTTP.
+//! OTLP listeners, over gRPC and over HTTP.
 
 use std::net::SocketAddr;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::app::api_listener::Asking;
+use crate::app::api_listener::ApiListener;
 use crate::app::inputs::Inputs;
 use crate::app::{AppError, address, bind, stopped, trace_loop};
 use crate::config::ServeArgs;
@@ -16,58 +16,59 @@ use echo_serve::middleware::Middleware;
 use echo_serve::tls::Encryption;
 use echo_serve::{grpc, otlp_http};
 
-/// Bound, and nothing taken yet.
+/// The bound listeners, before they accept connections.
 #[derive(Debug)]
-pub(super) struct Doors {
-    /// Where OTLP over gRPC is taken.
+pub(super) struct OtlpListeners {
+    /// Local address of OTLP over gRPC.
     pub(super) otlp_address: SocketAddr,
-    /// Where OTLP over HTTP is taken.
+    /// Local address of OTLP over HTTP.
     pub(super) otlp_http_address: SocketAddr,
     otlp: Listener,
     otlp_http: Listener,
-    otlp_seen: Connections,
-    otlp_http_seen: Connections,
+    otlp_connections: Connections,
+    otlp_http_connections: Connections,
     terms: Middleware,
     encryption: Encryption,
 }
 
-impl Doors {
-    /// Binds.
-    pub(super) async fn open(
+impl OtlpListeners {
+    /// Binds both listeners.
+    pub(super) async fn bind(
         args: &ServeArgs,
-        asking: &Asking,
+        api: &ApiListener,
         inputs: &Inputs,
     ) -> Result<Self, AppError> {
         let otlp = bind("--otlp-listen", args.otlp_listen).await?;
         let otlp_http = bind("--otlp-http-listen", args.otlp_http_listen).await?;
         let (otlp_address, otlp_http_address) = (address(&otlp)?, address(&otlp_http)?);
-        let own = [otlp_address, otlp_http_address, asking.address];
-        trace_loop::refuse_own(&args.trace, &own).await?;
+        let own = [otlp_address, otlp_http_address, api.address];
+        trace_loop::refuse_own_endpoint(&args.trace, &own).await?;
         let config = args.bounds.listen();
-        let (otlp_seen, otlp_http_seen) = (Connections::default(), Connections::default());
+        let (otlp_connections, otlp_http_connections) =
+            (Connections::default(), Connections::default());
         Ok(Self {
             otlp_address,
             otlp_http_address,
-            otlp: Listener::new(otlp, config, otlp_seen.clone()),
-            otlp_http: Listener::new(otlp_http, config, otlp_http_seen.clone()),
-            otlp_seen,
-            otlp_http_seen,
+            otlp: Listener::new(otlp, config, otlp_connections.clone()),
+            otlp_http: Listener::new(otlp_http, config, otlp_http_connections.clone()),
+            otlp_connections,
+            otlp_http_connections,
             terms: inputs.terms.clone(),
-            encryption: inputs.of_agents.clone(),
+            encryption: inputs.otlp_encryption.clone(),
         })
     }
 
-    /// What each listener sees, by its name.
-    pub(super) fn seen(&self, asking: &Asking) -> [(&'static str, Connections); 3] {
+    /// Connection counters by listener name.
+    pub(super) fn connections(&self, api: &ApiListener) -> [(&'static str, Connections); 3] {
         [
-            ("otlp", self.otlp_seen.clone()),
-            ("otlp_http", self.otlp_http_seen.clone()),
-            ("http", asking.connections.clone()),
+            ("otlp", self.otlp_connections.clone()),
+            ("otlp_http", self.otlp_http_connections.clone()),
+            ("http", api.connections.clone()),
         ]
     }
 
-    /// Serves until `listening` says to stop.
-    pub(super) fn listen(self, ingest: Ingest, listening: watch::Receiver<bool>) -> JoinSet<()> {
+    /// Serves until `listening` turns true.
+    pub(super) fn serve(self, ingest: Ingest, listening: watch::Receiver<bool>) -> JoinSet<()> {
         let (otlp, otlp_http) = (self.otlp, self.otlp_http);
         let (terms, encryption) = (self.terms, self.encryption);
         let mut listeners = JoinSet::new();

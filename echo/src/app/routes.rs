@@ -1,4 +1,4 @@
-//! What the HTTP listener answers once the database is open.
+//! API routes, served once the database is open.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use axum::Router;
 use echo_core::clock::Clock;
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
-use echo_tools::query_limit::Places;
+use echo_tools::query_limit::QueryLimit;
 use echo_tools::rates::Rates;
 use echo_tools::registry::Registry;
 use echo_tools::{Limits, ToolContext};
@@ -20,12 +20,12 @@ use echo_serve::http::{RuntimeState, router};
 use echo_serve::listener::Connections;
 use echo_serve::tool_context::ToolContexts;
 
-/// Cores of this machine, or what of them this process may use.
+/// Number of CPU cores available to this process.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// The routes of a running Echo.
+/// Builds the routes of a running instance.
 pub(super) fn routes(
     args: &ServeArgs,
     (store, ingest): (&Arc<DuckDbStore>, &Ingest),
@@ -41,7 +41,7 @@ pub(super) fn routes(
             cost_grace: args.limits.cost_grace,
             ..usual.limits
         },
-        places: Places::new(args.bounds.queries(cores())),
+        query_limit: QueryLimit::new(args.bounds.queries(cores())),
         shard: args.shard.shard().map(Arc::new),
         ..usual
     };
@@ -51,11 +51,11 @@ pub(super) fn routes(
         timings: store.timings(),
         judged: feeds.judged.clone(),
         listeners,
-        query_limit: tools.places.clone(),
+        query_limit: tools.query_limit.clone(),
         middleware: inputs.terms.clone(),
         reloads: inputs.reloads.clone(),
         jwks: inputs.key_sets.clone(),
-        encryption: inputs.of_questions.clone(),
+        encryption: inputs.api_encryption.clone(),
     });
     router(
         Registry::standard(),

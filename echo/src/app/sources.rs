@@ -1,7 +1,6 @@
-//! Files that may change while Echo runs: certificates, keys, who may call, prices.
-//!
-//! They are looked at by content, because a mounted secret changes by exchanging a link, and taken over as a whole or not at
-//! all: what cannot be used leaves in force what was there before.
+//! Files that may change while Echo runs: certificates, keys, access and rates. Changes are
+//! detected by content, because a mounted secret changes by replacing a symbolic link. A reload
+//! applies as a whole or not at all: an invalid file leaves the previous value in force.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,21 +16,21 @@ use xxhash_rust::xxh3::Xxh3;
 
 use echo_serve::reloads::Reloads;
 
-/// Time between two looks.
-const LOOK: Duration = Duration::from_secs(10);
+/// Time between two checks.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Something that is made of files.
-pub(super) trait Source: Send + Sync {
-    /// Looks whether the files have changed, and takes over what they hold.
-    fn look(&mut self);
+/// A value loaded from files.
+pub(super) trait WatchedFiles: Send + Sync {
+    /// Reloads the value if the content of the files has changed.
+    fn reload_if_changed(&mut self);
 }
 
-/// Values of one kind, made of files. The first is made at once.
+/// A value of type `T` loaded from files by `F`.
 pub(super) struct FileSource<T, F> {
     name: &'static str,
     load: F,
     files: Vec<PathBuf>,
-    seen: u128,
+    digest: u128,
     current: watch::Sender<Arc<T>>,
     reloads: Reloads,
 }
@@ -41,53 +40,53 @@ where
     E: std::error::Error,
     F: Fn() -> Result<(T, Vec<PathBuf>), E>,
 {
-    /// Loads for the first time: the value with the files that it was made of.
+    /// Loads the value for the first time. `load` returns it with the files that it was read from.
     pub(super) fn new(name: &'static str, load: F, reloads: &Reloads) -> Result<Self, E> {
         let (value, files) = load()?;
         reloads.register(name);
         Ok(Self {
             name,
             load,
-            seen: content(&files),
+            digest: content_digest(&files),
             files,
             current: watch::Sender::new(Arc::new(value)),
             reloads: reloads.clone(),
         })
     }
 
-    /// What is in force.
+    /// The current value.
     pub(super) fn current(&self) -> watch::Receiver<Arc<T>> {
         self.current.subscribe()
     }
 }
 
-impl<T, E, F> Source for FileSource<T, F>
+impl<T, E, F> WatchedFiles for FileSource<T, F>
 where
     T: Send + Sync,
     E: std::error::Error,
     F: Fn() -> Result<(T, Vec<PathBuf>), E> + Send + Sync,
 {
-    fn look(&mut self) {
-        let seen = content(&self.files);
-        if seen == self.seen {
+    fn reload_if_changed(&mut self) {
+        let digest = content_digest(&self.files);
+        if digest == self.digest {
             return;
         }
-        self.seen = seen;
+        self.digest = digest;
         match (self.load)() {
             Ok((value, files)) => {
-                // Which files there are may have changed with one of them.
-                self.seen = content(&files);
+                // A file may name other files.
+                self.digest = content_digest(&files);
                 self.files = files;
                 self.current.send_replace(Arc::new(value));
                 self.reloads.succeeded(self.name);
-                info!(source = self.name, "{} was read again", self.name);
+                info!(source = self.name, "reloaded {}", self.name);
             }
             Err(failure) => {
                 self.reloads.failed(self.name);
                 error!(
                     source = self.name,
                     error = chain(&failure),
-                    "{} cannot be read again; what was read before stays in force",
+                    "cannot reload {}; the previous value stays in force",
                     self.name
                 );
             }
@@ -95,8 +94,8 @@ where
     }
 }
 
-/// What the files hold, and which of them cannot be read.
-fn content(files: &[PathBuf]) -> u128 {
+/// Digest of the contents of the files; an unreadable file changes it, too.
+fn content_digest(files: &[PathBuf]) -> u128 {
     let mut hash = Xxh3::new();
     for file in files {
         match read(file) {
@@ -114,25 +113,25 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(file)
 }
 
-/// Looks at the sources again and again, and at once on SIGHUP, until told to stop.
+/// Polls the files, and checks them at once on SIGHUP, until `stopping` turns true.
 pub(super) async fn watch(
-    mut sources: Vec<Box<dyn Source>>,
+    mut sources: Vec<Box<dyn WatchedFiles>>,
     mut hangup: Signal,
     mut stopping: watch::Receiver<bool>,
 ) {
     loop {
         tokio::select! {
-            () = sleep(LOOK) => {}
-            _ = hangup.recv() => info!("looking at files for SIGHUP"),
+            () = sleep(POLL_INTERVAL) => {}
+            _ = hangup.recv() => info!("SIGHUP: checking files for changes"),
             _stop = stopping.wait_for(|stop| *stop) => return,
         }
         for source in &mut sources {
-            source.look();
+            source.reload_if_changed();
         }
     }
 }
 
-/// SIGHUP, which would end the process otherwise.
+/// Handler of SIGHUP, which would otherwise end the process.
 pub(super) fn hangup() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }

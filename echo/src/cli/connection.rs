@@ -1,4 +1,4 @@
-//! How the Echo that is asked is reached: where, for how long, by whose word, and with which token.
+//! Connection flags: address, shard, timeout, TLS and token.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -17,29 +17,28 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::cli::CliError;
 
-/// Where Echo listens unless told otherwise.
+/// Default address of the API listener.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 
-/// Longest time to connect: where that takes longer nobody listens, and waiting on does not help.
-const CONNECTING: Duration = Duration::from_secs(10);
+/// Maximum time to connect; a longer wait does not help.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which Echo is asked, how long it may take, and who asks.
+/// Connection to a running instance.
 #[derive(Debug, Clone, Args)]
-pub struct EchoArgs {
-    /// Address of a running Echo
+pub struct ConnectionArgs {
+    /// Server address
     #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
     pub server: String,
-    /// Number of Echos that clusters are spread over: where --server says {shard}, the number of the one that has the --cluster is
-    /// put in
+    /// Number of shards: {shard} in --server is replaced by the shard number of --cluster
     #[arg(long, value_name = "N", env = "FLEET_ECHO_SHARDS")]
     pub shards: Option<u32>,
-    /// Longest wait for an answer; give more than the --query-deadline of that Echo
-    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_TIMEOUT", default_value = "60s", value_parser = wait)]
+    /// Request timeout; should exceed the --query-deadline of the server
+    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_TIMEOUT", default_value = "60s", value_parser = parse_timeout)]
     pub timeout: Duration,
-    /// Authorities that vouch for that Echo, in PEM; those of the system when absent
+    /// CA certificates to verify the server, in PEM [default: those of the system]
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_TLS_CA")]
     pub tls_ca: Option<PathBuf>,
-    /// Bearer token to show; others can see it on a command line, so put it into the environment
+    /// Bearer token; prefer the environment variable, since other users can see command lines
     #[arg(
         long,
         value_name = "TOKEN",
@@ -48,26 +47,28 @@ pub struct EchoArgs {
         conflicts_with = "token_file"
     )]
     pub token: Option<String>,
-    /// File that holds the bearer token
+    /// File with the bearer token
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
-    /// Show the token to another host although it is reached in plain text
+    /// Send the token to another host in plain text
     #[arg(long, env = "FLEET_ECHO_INSECURE_TOKEN")]
     pub insecure_token: bool,
 }
 
-fn wait(text: &str) -> Result<Duration, String> {
-    /// Nobody reads an answer of yesterday.
-    const LONGEST: Duration = Duration::from_hours(24);
-    let wait = text.parse::<jiff::SignedDuration>().ok();
-    let wait = wait.and_then(|wait| Duration::try_from(wait).ok());
-    wait.filter(|wait| !wait.is_zero() && *wait <= LONGEST)
-        .ok_or_else(|| "give a length above 0s and up to 24h, such as 90s".to_owned())
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    /// Upper bound of the flag.
+    const MAX_TIMEOUT: Duration = Duration::from_hours(24);
+    let timeout = text.parse::<jiff::SignedDuration>().ok();
+    let timeout = timeout.and_then(|timeout| Duration::try_from(timeout).ok());
+    timeout
+        .filter(|timeout| !timeout.is_zero() && *timeout <= MAX_TIMEOUT)
+        .ok_or_else(|| "expected a duration above 0s and up to 24h, such as 90s".to_owned())
 }
 
-impl EchoArgs {
-    /// The one of several Echos that has this cluster; the same where one is named.
-    pub(super) fn of(&self, cluster: Option<&str>) -> Result<Self, CliError> {
+impl ConnectionArgs {
+    /// Returns the connection to the shard of this cluster; unchanged if the address names one
+    /// instance.
+    pub(super) fn for_cluster(&self, cluster: Option<&str>) -> Result<Self, CliError> {
         let server = &self.server;
         if !server.contains(PLACEHOLDER) {
             return Ok(self.clone());
@@ -77,48 +78,47 @@ impl EchoArgs {
         let count = shards.and_then(NonZeroU32::new);
         let (count, cluster) = match (self.shards, count, cluster) {
             (None, ..) => {
-                return Err(wrong(
-                    "leaves open which Echo: say with --shards N how many there are",
-                ));
+                return Err(wrong("needs --shards N to select a shard"));
             }
             (_, None, _) => return Err(wrong(&format!("needs --shards from 1 to {MAX_SHARDS}"))),
             (_, _, None) => {
                 return Err(wrong(
-                    "leaves open which Echo: name a cluster with --cluster, or one Echo by its number in the place of {shard}",
+                    "needs --cluster NAME to select a shard; or replace {shard} by a shard number",
                 ));
             }
             (_, Some(count), Some(cluster)) => (count, cluster),
         };
         Ok(Self {
-            server: shard::address(server, shard::of(cluster, count)),
+            server: shard::address(server, shard::for_cluster(cluster, count)),
             ..self.clone()
         })
     }
 
-    /// The address without what callers add behind it.
+    /// Returns the address without trailing slashes.
     pub(super) fn base(&self) -> Result<&str, CliError> {
         let server = self.server.trim_end_matches('/');
         if server.contains(PLACEHOLDER) {
-            return Err(CliError::Server {
+            return Err(CliError::InvalidServer {
                 server: server.to_owned(),
-                reason: "leaves open which Echo, and this is asked of one: put its number in the place of {shard}",
+                reason: "this request goes to one instance: replace {shard} by a shard number",
             });
         }
         if server.starts_with("http://") || server.starts_with("https://") {
             return Ok(server);
         }
-        Err(CliError::Server {
+        Err(CliError::InvalidServer {
             server: server.to_owned(),
-            reason: "is not of the form https://HOST:PORT or http://HOST:PORT",
+            reason: "must have the form https://HOST:PORT or http://HOST:PORT",
         })
     }
 
-    /// Longest time to connect. It ends before the wait for the answer does, so that the two can be told apart.
-    pub(super) fn connecting(&self) -> Duration {
-        CONNECTING.min(self.timeout / 2)
+    /// Returns the connect timeout, which is shorter than the request timeout, so that the two are
+    /// distinguishable.
+    pub(super) fn connect_timeout(&self) -> Duration {
+        CONNECT_TIMEOUT.min(self.timeout / 2)
     }
 
-    /// What to show in the header `Authorization`; nothing without a token.
+    /// Returns the value of the `Authorization` header; `None` without a token.
     pub(super) fn authorization(&self) -> Result<Option<String>, CliError> {
         let token = match (&self.token, &self.token_file) {
             (Some(token), _) => token.clone(),
@@ -128,26 +128,27 @@ impl EchoArgs {
         self.base()?;
         let token = token.trim();
         if token.is_empty() || !token.chars().all(|c| matches!(c, '!'..='~')) {
-            let message = "the token is empty, or has characters that no token has";
+            let message =
+                "invalid token: it is empty or contains characters outside of printable ASCII";
             return Err(CliError::Usage(message.to_owned()));
         }
         if !self.insecure_token && is_insecure_url(&self.server) {
             let server = &self.server;
             let message = format!(
-                "the token would go to {server} in plain text: use https://, or say --insecure-token"
+                "the token would be sent to {server} in plain text: use https://, or give --insecure-token"
             );
             return Err(CliError::Usage(message));
         }
         Ok(Some(format!("Bearer {token}")))
     }
 
-    /// What asks over HTTP and waits.
+    /// Returns the blocking HTTP client.
     pub(super) fn agent(&self) -> Result<Agent, CliError> {
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(self.timeout))
-            .timeout_connect(Some(self.connecting()))
-            // Echo is on this machine or at the end of a tunnel; a proxy for the web knows neither.
+            .timeout_connect(Some(self.connect_timeout()))
+            // Echo runs on this host or behind a tunnel; a web proxy reaches neither.
             .proxy(None);
         if self.base()?.starts_with("https://") {
             let roots = self.roots()?;
@@ -163,7 +164,7 @@ impl EchoArgs {
         Ok(Agent::new_with_config(config.build()))
     }
 
-    /// How others are believed to be who they say, where they are asked without waiting.
+    /// Returns the TLS configuration of the asynchronous client.
     pub(super) fn tls(&self) -> Result<ClientConfig, CliError> {
         let mut store = RootCertStore::empty();
         if self.base()?.starts_with("https://") {
@@ -176,7 +177,7 @@ impl EchoArgs {
         Ok(builder.with_root_certificates(store).with_no_client_auth())
     }
 
-    /// The authorities that are believed.
+    /// Returns the trusted CA certificates.
     fn roots(&self) -> Result<Vec<CertificateDer<'static>>, CliError> {
         let Some(path) = &self.tls_ca else {
             return Ok(rustls_native_certs::load_native_certs().certs);
@@ -186,7 +187,7 @@ impl EchoArgs {
         let roots = roots.ok().filter(|roots| !roots.is_empty());
         roots.ok_or_else(|| {
             CliError::Usage(format!(
-                "--tls-ca {}: holds no certificate in PEM",
+                "--tls-ca {}: contains no certificate in PEM",
                 path.display()
             ))
         })
@@ -194,18 +195,18 @@ impl EchoArgs {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {
-    let unread = |error| CliError::Usage(format!("cannot read {}: {error}", path.display()));
-    std::fs::read(path).map_err(unread)
+    let unreadable = |error| CliError::Usage(format!("cannot read {}: {error}", path.display()));
+    std::fs::read(path).map_err(unreadable)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::EchoArgs;
+    use super::ConnectionArgs;
 
-    fn asking(server: &str, token: Option<&str>) -> EchoArgs {
-        EchoArgs {
+    fn args(server: &str, token: Option<&str>) -> ConnectionArgs {
+        ConnectionArgs {
             server: server.to_owned(),
             shards: None,
             timeout: Duration::from_mins(1),
@@ -217,15 +218,15 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_shown_where_nobody_can_overhear_it() {
+    fn a_token_is_sent_over_tls_or_loopback_only() {
         for server in [
             "https://echo.example:8081",
             "http://127.0.0.1:8081",
             "http://[::1]:8081/",
             "http://localhost",
         ] {
-            let shown = asking(server, Some("echo_x")).authorization().unwrap();
-            assert_eq!(shown.as_deref(), Some("Bearer echo_x"), "{server}");
+            let header = args(server, Some("echo_x")).authorization().unwrap();
+            assert_eq!(header.as_deref(), Some("Bearer echo_x"), "{server}");
         }
         for server in [
             "http://echo.example:8081",
@@ -233,61 +234,58 @@ mod tests {
             "http://10.0.0.1",
             "http://[2001:db8::1]:8081",
         ] {
-            let mut args = asking(server, Some("echo_x"));
-            let refused = args.authorization().unwrap_err().to_string();
+            let mut connection = args(server, Some("echo_x"));
+            let refused = connection.authorization().unwrap_err().to_string();
             assert!(refused.contains("--insecure-token"), "{refused}");
-            args.insecure_token = true;
-            assert!(args.authorization().unwrap().is_some());
+            connection.insecure_token = true;
+            assert!(connection.authorization().unwrap().is_some());
         }
-        assert_eq!(
-            asking("http://10.0.0.1", None).authorization().unwrap(),
-            None
-        );
+        assert_eq!(args("http://10.0.0.1", None).authorization().unwrap(), None);
     }
 
     #[test]
-    fn a_cluster_is_asked_about_at_the_echo_that_has_it() {
-        let mut args = asking("https://echo-{shard}.lab:8081", None);
-        let refused = args.of(Some("lab")).unwrap_err().to_string();
+    fn a_query_goes_to_the_shard_of_its_cluster() {
+        let mut connection = args("https://echo-{shard}.lab:8081", None);
+        let refused = connection.for_cluster(Some("lab")).unwrap_err().to_string();
         assert!(refused.contains("--shards N"), "{refused}");
-        args.shards = Some(3);
+        connection.shards = Some(3);
         assert_eq!(
-            args.of(Some("lab")).unwrap().server,
+            connection.for_cluster(Some("lab")).unwrap().server,
             "https://echo-2.lab:8081"
         );
         assert_eq!(
-            args.of(Some("prod")).unwrap().server,
+            connection.for_cluster(Some("prod")).unwrap().server,
             "https://echo-0.lab:8081"
         );
-        let refused = args.of(None).unwrap_err();
+        let refused = connection.for_cluster(None).unwrap_err();
         assert_eq!(refused.exit_code(), 64);
         assert!(refused.to_string().contains("--cluster"), "{refused}");
-        let refused = args.base().unwrap_err();
+        let refused = connection.base().unwrap_err();
         assert_eq!(refused.exit_code(), 64);
-        args.shards = Some(0);
-        assert!(args.of(Some("lab")).is_err());
-        // The variable is that of `serve`, and may be there for an Echo of one's own.
-        let one = EchoArgs {
+        connection.shards = Some(0);
+        assert!(connection.for_cluster(Some("lab")).is_err());
+        // The environment variable is also one of `serve`, and may be set for a local instance.
+        let one = ConnectionArgs {
             server: "http://localhost".to_owned(),
-            ..args
+            ..connection
         };
-        assert_eq!(one.of(Some("lab")).unwrap().server, one.server);
+        assert_eq!(one.for_cluster(Some("lab")).unwrap().server, one.server);
     }
 
     #[test]
-    fn a_file_may_end_its_token_with_a_line_feed() {
+    fn a_token_file_may_end_with_a_line_feed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
-        let mut args = asking("http://127.0.0.1:8081", None);
-        args.token_file = Some(path.clone());
-        assert!(args.authorization().is_err(), "there is no file");
+        let mut connection = args("http://127.0.0.1:8081", None);
+        connection.token_file = Some(path.clone());
+        assert!(connection.authorization().is_err(), "the file is missing");
         for (text, shown) in [
             ("echo_x\n", Some("Bearer echo_x")),
             ("", None),
             ("two words", None),
         ] {
             std::fs::write(&path, text).unwrap();
-            let found = args.authorization().ok().flatten();
+            let found = connection.authorization().ok().flatten();
             assert_eq!(found.as_deref(), shown, "{text:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! `fleet-echo cost`: what stragglers cost.
+//! `fleet-echo cost`: cost of stragglers.
 
 use std::io::{self, Write};
 
@@ -6,26 +6,26 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, number, percent, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
+use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
 
-/// What stragglers cost in a window, and per hour now.
+/// Cost of stragglers in a window, and per hour now.
 #[derive(Debug, Clone, Args)]
 pub struct CostArgs {
-    /// Whom to ask.
+    /// Connection and output format.
     #[command(flatten)]
-    pub server: ServerArgs,
-    /// What about.
+    pub client: ClientArgs,
+    /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
-    /// Largest number of contributors listed, 20 when absent
+    /// Maximum number of contributors listed [default: 20]
     #[arg(long, env = "FLEET_ECHO_LIMIT")]
     pub limit: Option<u32>,
 }
 
-/// Asks, and prints the answer.
+/// Runs the command.
 pub fn run(args: &CostArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let input = Input::of(&args.scope).with("limit", args.limit);
-    if let Some(answer) = answer(&args.server, "fleet.cluster.get_cost", input, out)? {
+    let input = ToolInput::from_scope(&args.scope).with("limit", args.limit);
+    if let Some(answer) = query(&args.client, "fleet.cluster.get_cost", input, out)? {
         print(&answer, out)?;
     }
     Ok(())
@@ -38,7 +38,7 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "lost in the window    {}", window.join(" and "))?;
     writeln!(
         out,
-        "lost per hour lately  {}{}",
+        "lost per hour now     {}{}",
         hourly.join(" and "),
         lately(answer)
     )?;
@@ -51,15 +51,12 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     )?;
     if number(answer, "unpriced_gpu_hours").is_some_and(|hours| hours > 0.0) {
         let hours = decimals(answer, "unpriced_gpu_hours", 4);
-        writeln!(
-            out,
-            "GPU-hours unpriced    {hours}: the rates have no price for these GPUs"
-        )?;
+        writeln!(out, "GPU-hours unpriced    {hours}: no rate for these GPUs")?;
     }
     let contributors = list(answer, "contributors");
     if !contributors.is_empty() {
         writeln!(out)?;
-        let header = ["COST", "", "GPU-HOURS", "STATE", "NODE", "RANK", "WHY"];
+        let header = ["COST", "", "GPU-HOURS", "STATE", "NODE", "RANK", "REASON"];
         table(
             out,
             &header,
@@ -68,12 +65,12 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     }
     let left_out = number(answer, "contributors_left_out").unwrap_or(0.0);
     if left_out > 0.0 {
-        writeln!(out, "and {left_out} more: see --limit")?;
+        writeln!(out, "{left_out} more: raise --limit")?;
     }
     writeln!(out, "\n{}", quality(answer))
 }
 
-/// What the run rate looks back on; nothing without events.
+/// Horizon of the run rate; empty without events.
 fn lately(answer: &Value) -> String {
     if number(answer, "horizon_s").is_none() {
         return String::new();
@@ -84,13 +81,13 @@ fn lately(answer: &Value) -> String {
     format!(" (the {seconds} s before {as_of}{stale})")
 }
 
-/// Money with cents, small amounts with as many decimals as there are.
+/// Formats money with two decimals, amounts below 1 with six.
 fn money(row: &Value, name: &str) -> String {
     let is_small = number(row, name).is_some_and(|amount| amount > 0.0 && amount < 1.0);
     decimals(row, name, if is_small { 6 } else { 2 })
 }
 
-/// A number of the answer with its currency, one for each when there are several.
+/// Formats a sum of the answer with its currency, one per currency if there are several.
 fn sums(answer: &Value, name: &str) -> Vec<String> {
     let sum = |row: &Value| format!("{} {}", money(row, name), text(row, "currency"));
     let by_currency = list(answer, "by_currency");

@@ -1,5 +1,5 @@
-//! `fleet-echo dev-cert`: an authority and certificates of it, for a first try and for tests. Where it matters, take
-//! certificates from the authority that your fleet trusts already.
+//! `fleet-echo dev-cert`: a CA and certificates for development and tests. In production, use
+//! certificates of a CA that the fleet already trusts.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,10 +14,10 @@ use rcgen::{
 
 use crate::cli::CliError;
 
-/// Makes an authority, a certificate of it for this Echo, and ones for agents.
+/// Generates a CA, a server certificate and client certificates for agents.
 #[derive(Debug, Clone, Args)]
 pub struct DevCertArgs {
-    /// Folder that the files are written to; made when it does not exist
+    /// Output directory; created if missing
     #[arg(
         long,
         value_name = "DIR",
@@ -25,33 +25,34 @@ pub struct DevCertArgs {
         env = "FLEET_ECHO_DEV_CERT_DIR"
     )]
     pub dir: PathBuf,
-    /// Name or address by which Echo is called, beside localhost and the addresses of loopback. Can be given several times
+    /// Additional host name or address of the server, besides localhost and the loopback addresses.
+    /// Can be repeated
     #[arg(long = "name", value_name = "NAME")]
     pub names: Vec<String>,
-    /// Node whose agent gets a certificate of its own. Can be given several times
+    /// Node whose agent gets a client certificate. Can be repeated
     #[arg(long = "agent", value_name = "NODE")]
     pub agents: Vec<String>,
-    /// Overwrite files that are there
+    /// Overwrite existing files
     #[arg(long)]
     pub force: bool,
 }
 
-/// What stands in for a key of the authority: it is not kept, so nobody can sign with it later.
+/// The CA. Its key is not stored, so it cannot sign later.
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-/// Makes the files, and says how to use them.
+/// Writes the files and prints how to use them.
 pub fn run(args: &DevCertArgs, out: &mut dyn Write) -> Result<(), CliError> {
     fs::create_dir_all(&args.dir)?;
-    let authority = authority().map_err(unmade)?;
+    let authority = authority().map_err(generation_error)?;
     let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
     let own: Vec<String> = own.into_iter().chain(args.names.clone()).collect();
     let mut files = vec![("ca.pem".to_owned(), authority.pem(), false)];
-    let (cert, key) = certified(&authority, own, ExtendedKeyUsagePurpose::ServerAuth)?;
+    let (cert, key) = issue(&authority, own, ExtendedKeyUsagePurpose::ServerAuth)?;
     files.push(("cert.pem".to_owned(), cert, false));
     files.push(("key.pem".to_owned(), key, true));
     for node in &args.agents {
         let purpose = ExtendedKeyUsagePurpose::ClientAuth;
-        let (cert, key) = certified(&authority, vec![node.clone()], purpose)?;
+        let (cert, key) = issue(&authority, vec![node.clone()], purpose)?;
         let name: String = node
             .chars()
             .map(|c| {
@@ -71,7 +72,7 @@ pub fn run(args: &DevCertArgs, out: &mut dyn Write) -> Result<(), CliError> {
         write(&args.dir.join(name), text, *is_secret)?;
     }
     let dir = args.dir.display();
-    writeln!(out, "made {} files in {dir}", files.len())?;
+    writeln!(out, "wrote {} files to {dir}", files.len())?;
     writeln!(
         out,
         "  fleet-echo serve --db fleet.duckdb --tls-cert {dir}/cert.pem --tls-key {dir}/key.pem"
@@ -83,7 +84,7 @@ pub fn run(args: &DevCertArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if !args.agents.is_empty() {
         writeln!(
             out,
-            "with --client-ca {dir}/ca.pem agents have to show theirs: --tls-cert, --tls-key"
+            "with `serve --client-ca {dir}/ca.pem`, agents must present theirs with --tls-cert and --tls-key"
         )?;
     }
     Ok(())
@@ -91,55 +92,55 @@ pub fn run(args: &DevCertArgs, out: &mut dyn Write) -> Result<(), CliError> {
 
 fn authority() -> Result<Authority, rcgen::Error> {
     let mut params = CertificateParams::default();
-    params.distinguished_name = named("Echo development authority");
+    params.distinguished_name = common_name("Echo development authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     CertifiedIssuer::self_signed(params, KeyPair::generate()?)
 }
 
-/// A certificate for these names and its key, both in PEM.
-fn certified(
+/// Issues a certificate for these names. Returns the certificate and its key in PEM.
+fn issue(
     authority: &Authority,
     names: Vec<String>,
     purpose: ExtendedKeyUsagePurpose,
 ) -> Result<(String, String), CliError> {
     let make = || {
         let mut params = CertificateParams::new(names.clone())?;
-        params.distinguished_name = named(names.first().map_or("echo", String::as_str));
+        params.distinguished_name = common_name(names.first().map_or("echo", String::as_str));
         params.extended_key_usages = vec![purpose.clone()];
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, authority)?;
         Ok((certificate.pem(), key.serialize_pem()))
     };
-    make().map_err(unmade)
+    make().map_err(generation_error)
 }
 
-fn named(name: &str) -> DistinguishedName {
+fn common_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
     names
 }
 
-fn unmade(error: rcgen::Error) -> CliError {
-    CliError::Usage(format!("no certificate could be made: {error}"))
+fn generation_error(error: rcgen::Error) -> CliError {
+    CliError::Usage(format!("cannot generate a certificate: {error}"))
 }
 
 fn refuse_to_overwrite(args: &DevCertArgs, names: &[&str]) -> Result<(), CliError> {
-    let there = names.iter().filter(|name| args.dir.join(name).exists());
-    let there: Vec<&str> = there.copied().collect();
-    if args.force || there.is_empty() {
+    let existing = names.iter().filter(|name| args.dir.join(name).exists());
+    let existing: Vec<&str> = existing.copied().collect();
+    if args.force || existing.is_empty() {
         return Ok(());
     }
     let dir = args.dir.display();
-    let there = there.join(", ");
+    let existing = existing.join(", ");
     Err(CliError::Usage(format!(
-        "{dir} has {there} already; --force overwrites"
+        "{dir} already contains {existing}; give --force to overwrite"
     )))
 }
 
 fn write(path: &Path, text: &str, is_secret: bool) -> io::Result<()> {
     let mode = if is_secret { 0o600 } else { 0o644 };
-    // A file that is there keeps its mode, so that it must not stay.
+    // An existing file would keep its mode.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -160,7 +161,7 @@ mod tests {
     use echo_serve::tls::TlsFiles;
 
     #[test]
-    fn the_files_make_an_identity_and_are_not_overwritten() {
+    fn the_files_form_an_identity_and_are_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let mut args = DevCertArgs {
             dir: folder.path().join("tls"),

@@ -1,4 +1,4 @@
-//! `fleet-echo explain`: why a rank is slow.
+//! `fleet-echo explain`: cause of a slow rank.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,64 +9,64 @@ use echo_tools::picture::Format;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer, ask_for_bytes};
+use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, call_tool_for_bytes, query};
 
-/// The tool that is asked.
+/// Name of the tool.
 const TOOL: &str = "fleet.cluster.explain_rank";
 
-/// Most points of the lag series that are printed; `--json` has all of them.
+/// Maximum number of points of the lag series that are printed; `--json` has all of them.
 const MAX_PRINTED: usize = 12;
 
-/// One rank against its peers: what it was judged by, what its host went through, how late it was.
+/// One rank compared with its peers: verdict, host evidence and lag.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
-    /// Whom to ask.
+    /// Connection and output format.
     #[command(flatten)]
-    pub server: ServerArgs,
-    /// What about; the cluster is needed.
+    pub client: ClientArgs,
+    /// Cluster (required) and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
     /// Rank within its job
     #[arg(long, env = "FLEET_ECHO_RANK")]
     pub rank: u32,
-    /// Job; needed only when the rank reported in several
+    /// Job; required only if the rank reported in several
     #[arg(long, env = "FLEET_ECHO_JOB")]
     pub job: Option<String>,
-    /// Also write a picture of its lag over time to this file, by its ending as `.svg` or `.png`
+    /// Also write a plot of the lag over time to this file (`.svg` or `.png`)
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_PLOT")]
     pub plot: Option<PathBuf>,
 }
 
-/// Asks, and prints the answer.
+/// Runs the command.
 pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let plot = args.plot.as_deref();
-    let plot = plot.map(|file| Ok::<_, CliError>((file, format_of(file)?)));
+    let plot = plot.map(|file| Ok::<_, CliError>((file, format_from_extension(file)?)));
     let plot = plot.transpose()?;
-    if let Some(answer) = answer(&args.server, TOOL, input(args), out)? {
+    if let Some(answer) = query(&args.client, TOOL, input(args), out)? {
         print(&answer, out)?;
     }
     plot.map_or(Ok(()), |(file, format)| draw(args, file, format))
 }
 
-fn input(args: &ExplainArgs) -> Input {
-    Input::of(&args.scope)
+fn input(args: &ExplainArgs) -> ToolInput {
+    ToolInput::from_scope(&args.scope)
         .with("rank", Some(args.rank))
         .with("job", args.job.clone())
 }
 
-/// The form that the name of a file asks for.
-fn format_of(file: &Path) -> Result<Format, CliError> {
+/// Returns the image format for the extension of the file.
+fn format_from_extension(file: &Path) -> Result<Format, CliError> {
     let ending = file.extension().and_then(|ending| ending.to_str());
     let meant = |format: &Format| ending.is_some_and(|end| end.eq_ignore_ascii_case(format.name()));
     Format::ALL.into_iter().find(meant).ok_or_else(|| {
         let file = file.display();
-        CliError::Usage(format!("--plot {file}: ends neither in .svg nor in .png"))
+        CliError::Usage(format!("--plot {file}: the name must end in .svg or .png"))
     })
 }
 
 fn draw(args: &ExplainArgs, file: &Path, format: Format) -> Result<(), CliError> {
     let input = input(args).with("plot", Some(format.name()));
-    let picture = ask_for_bytes(&args.server.echo, TOOL, input)?;
+    let picture = call_tool_for_bytes(&args.client.connection, TOOL, input)?;
     let unwritten = |error: io::Error| {
         let message = format!("{}: {error}", file.display());
         io::Error::new(error.kind(), message)

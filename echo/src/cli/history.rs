@@ -1,4 +1,4 @@
-//! `fleet-echo history`: what was measured.
+//! `fleet-echo history`: stored events.
 
 use std::io::{self, Write};
 
@@ -6,23 +6,23 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, list, number, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
+use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
 
-/// The stored measurements, newest first.
+/// Stored events, newest first.
 #[derive(Debug, Clone, Args)]
 pub struct HistoryArgs {
-    /// Whom to ask.
+    /// Connection and output format.
     #[command(flatten)]
-    pub server: ServerArgs,
-    /// What about.
+    pub client: ClientArgs,
+    /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
-    /// Which events.
+    /// Event filter.
     #[command(flatten)]
     pub filter: FilterArgs,
 }
 
-/// Which events; an absent filter lets everything pass.
+/// Event filter; an absent field matches all events.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FilterArgs {
     /// Node
@@ -37,25 +37,25 @@ pub struct FilterArgs {
     /// Metric, such as `nccl.collective.wait_ms`
     #[arg(long, env = "FLEET_ECHO_METRIC")]
     pub metric: Option<String>,
-    /// Largest number of events, up to 1000; 100 when absent
+    /// Maximum number of events, up to 1000 [default: 100]
     #[arg(long, env = "FLEET_ECHO_LIMIT")]
     pub limit: Option<u32>,
-    /// Where the page before ended, as it was printed under it
+    /// Cursor printed below the previous page
     #[arg(long, env = "FLEET_ECHO_CURSOR")]
     pub cursor: Option<String>,
 }
 
-/// Asks, and prints the answer.
+/// Runs the command.
 pub fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let filter = &args.filter;
-    let input = Input::of(&args.scope)
+    let input = ToolInput::from_scope(&args.scope)
         .with("node", filter.node.clone())
         .with("rank", filter.rank)
         .with("op", filter.op.clone())
         .with("metric", filter.metric.clone())
         .with("limit", filter.limit)
         .with("cursor", filter.cursor.clone());
-    if let Some(answer) = answer(&args.server, "fleet.cluster.event_history", input, out)? {
+    if let Some(answer) = query(&args.client, "fleet.cluster.event_history", input, out)? {
         print(&answer, out)?;
     }
     Ok(())
@@ -71,7 +71,7 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     ];
     table(out, &header, &events.iter().map(event).collect::<Vec<_>>())?;
     match answer.get("next_cursor").and_then(Value::as_str) {
-        Some(cursor) => writeln!(out, "\nmore with --cursor {cursor}"),
+        Some(cursor) => writeln!(out, "\nnext page: --cursor {cursor}"),
         None => Ok(()),
     }
 }
@@ -98,7 +98,7 @@ fn seqs(event: &Value) -> String {
     }
 }
 
-/// A single number as it is, a histogram as its count, mean and extremes.
+/// Formats a single value, or a histogram as count, mean and range.
 fn reading(event: &Value) -> String {
     let count = number(event, "count").filter(|count| *count > 0.0);
     match (

@@ -1,8 +1,8 @@
-//! `fleet-echo mcp --stdio`: the Model Context Protocol on standard input and output, for clients that start a program.
-//!
-//! A thin proxy: each line is one message, which goes to a running Echo as one request, and its answer comes back as one
-//! line. A second process could not open the database, and needs not. A call that is cancelled is hung up on, which Echo
-//! feels and interrupts the query. A line that is no message is answered here, and ends nothing.
+//! `fleet-echo mcp --stdio`: the Model Context Protocol over standard input and output, for clients
+//! that start a program. A thin proxy: each line is one message, which is sent to a running
+//! instance as one request, and the response is written as one line. The proxy does not open the
+//! database. A cancelled call closes its connection, upon which the server interrupts the query. A
+//! line that is not a message is answered here with an error, and the session continues.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::cli::CliError;
-use crate::cli::connection::EchoArgs;
+use crate::cli::connection::ConnectionArgs;
 use crate::cli::mcp::lines::{Line, Lines, MAX_LINE_BYTES};
 use crate::cli::mcp::remote::Remote;
 
@@ -21,28 +21,28 @@ mod headers;
 mod lines;
 mod remote;
 
-/// Most calls under way. Echo answers fewer at a time; reading waits for one to end.
+/// Maximum calls in flight. The server handles fewer at a time; reading pauses until one ends.
 const MAX_CALLS: usize = 64;
 
-// Numbers of JSON-RPC.
+// JSON-RPC error codes.
 const PARSE_ERROR: i32 = -32_700;
 const INVALID_REQUEST: i32 = -32_600;
 
 /// Speak the Model Context Protocol on standard input and output
 #[derive(Debug, Clone, Args)]
 pub struct McpArgs {
-    /// Speak over standard input and output (required; the only transport so far)
+    /// Use standard input and output (required; the only transport so far)
     #[arg(long, required = true)]
     pub stdio: bool,
-    /// Which Echo.
+    /// Connection.
     #[command(flatten)]
-    pub echo: EchoArgs,
-    /// List tools under names with underscores, for clients that take no dots
+    pub connection: ConnectionArgs,
+    /// List tools under names with underscores, for clients that do not accept dots
     #[arg(long, env = "FLEET_ECHO_MCP_COMPAT")]
     pub compat: bool,
 }
 
-/// Passes messages on until the input ends and everything is answered.
+/// Forwards messages until the input ends and every call has completed.
 pub async fn run(
     args: &McpArgs,
     input: impl AsyncBufRead + Unpin,
@@ -56,9 +56,9 @@ pub async fn run(
             line = lines.next(), if is_open && calls.tasks.len() < MAX_CALLS => {
                 let line = line?;
                 is_open = line.is_some();
-                line.and_then(|line| calls.take(&line))
+                line.and_then(|line| calls.handle_line(&line))
             }
-            Some(ended) = calls.tasks.join_next_with_id() => calls.ended(ended),
+            Some(ended) = calls.tasks.join_next_with_id() => calls.complete(ended),
         };
         if let Some(answer) = answer {
             output.write_all(answer.as_bytes()).await?;
@@ -69,11 +69,11 @@ pub async fn run(
     Ok(())
 }
 
-/// The calls under way.
+/// The calls in flight.
 struct Calls {
     remote: Arc<Remote>,
     tasks: JoinSet<Option<String>>,
-    /// By the number that the client gave, as JSON.
+    /// Abort handles by request ID, as JSON.
     open: HashMap<String, AbortHandle>,
 }
 
@@ -86,9 +86,9 @@ impl Calls {
         }
     }
 
-    /// Takes a line. What can be answered without asking is answered at once.
-    fn take(&mut self, line: &Line) -> Option<String> {
-        let message = match message(line)? {
+    /// Handles a line. Returns the response if none needs to be fetched.
+    fn handle_line(&mut self, line: &Line) -> Option<String> {
+        let message = match parse_message(line)? {
             Ok(message) => message,
             Err(refusal) => return Some(refusal),
         };
@@ -104,15 +104,17 @@ impl Calls {
         }
         let id = message.get("id").map(Value::to_string);
         let remote = Arc::clone(&self.remote);
-        let call = self.tasks.spawn(async move { remote.ask(message).await });
+        let call = self
+            .tasks
+            .spawn(async move { remote.forward(message).await });
         if let Some(id) = id {
             self.open.insert(id, call);
         }
         None
     }
 
-    /// The answer of a call that ended; nothing for one that was cancelled.
-    fn ended(
+    /// Returns the response of a completed call; `None` for a cancelled one.
+    fn complete(
         &mut self,
         ended: Result<(tokio::task::Id, Option<String>), JoinError>,
     ) -> Option<String> {
@@ -122,30 +124,30 @@ impl Calls {
     }
 }
 
-/// The message of a line, or the answer to what is none; nothing for a blank line.
-fn message(line: &Line) -> Option<Result<Value, String>> {
+/// Parses a line into a message or an error response; `None` for a blank line.
+fn parse_message(line: &Line) -> Option<Result<Value, String>> {
     let bytes = match line {
         Line::Whole(bytes) if bytes.trim_ascii().is_empty() => return None,
         Line::Whole(bytes) => bytes,
         Line::TooLong => {
-            let told = format!("a message has at most {MAX_LINE_BYTES} bytes");
-            return Some(Err(refused(PARSE_ERROR, &told)));
+            let reason = format!("the message exceeds {MAX_LINE_BYTES} bytes");
+            return Some(Err(protocol_error(PARSE_ERROR, &reason)));
         }
     };
     Some(match serde_json::from_slice(bytes) {
         Ok(message @ Value::Object(_)) => Ok(message),
-        // Batches, which only revision 2025-03-26 had, are nothing that Echo takes either.
-        Ok(_) => Err(refused(
+        // Batches exist only in revision 2025-03-26, and Echo does not accept them either.
+        Ok(_) => Err(protocol_error(
             INVALID_REQUEST,
-            "a message is one JSON object on a line of its own",
+            "expected one JSON object per line",
         )),
-        Err(error) => Err(refused(PARSE_ERROR, &format!("not JSON: {error}"))),
+        Err(error) => Err(protocol_error(PARSE_ERROR, &format!("not JSON: {error}"))),
     })
 }
 
-/// The answer to what is no message, and so has no number.
-fn refused(number: i32, told: &str) -> String {
-    let error = json!({ "code": number, "message": told });
+/// Returns an error response for a line without a request ID.
+fn protocol_error(number: i32, reason: &str) -> String {
+    let error = json!({ "code": number, "message": reason });
     json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string()
 }
 

@@ -1,4 +1,5 @@
-//! Work on a database file that no Echo has open: `fleet-echo backup`, `export` and `repair`.
+//! Commands for a database file that no instance has open: `fleet-echo backup`, `export` and
+//! `repair`.
 
 use std::path::PathBuf;
 
@@ -8,10 +9,10 @@ pub mod backup;
 pub mod export;
 pub mod repair;
 
-/// Which database is meant, and how the outcome is printed.
+/// Database and output format.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
-    /// Database file, of an Echo that does not run
+    /// Database file of a stopped instance
     #[arg(long, value_name = "PATH", env = "FLEET_ECHO_DB")]
     pub db: PathBuf,
     /// Print JSON

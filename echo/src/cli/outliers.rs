@@ -1,4 +1,4 @@
-//! `fleet-echo outliers`: which ranks are slow.
+//! `fleet-echo outliers`: ranks that hold back their jobs.
 
 use std::io::{self, Write};
 
@@ -6,26 +6,26 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{decimals, heading, list, percent, quality, table, text};
-use crate::cli::{CliError, Input, ScopeArgs, ServerArgs, answer};
+use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
 
-/// Which ranks hold back their jobs, how sure that is, and since when.
+/// Ranks that hold back their jobs, with confidence and start time.
 #[derive(Debug, Clone, Args)]
 pub struct OutliersArgs {
-    /// Whom to ask.
+    /// Connection and output format.
     #[command(flatten)]
-    pub server: ServerArgs,
-    /// What about.
+    pub client: ClientArgs,
+    /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
-    /// Largest number of outliers listed, 40 when absent
+    /// Maximum number of outliers listed [default: 40]
     #[arg(long, env = "FLEET_ECHO_LIMIT")]
     pub limit: Option<u32>,
 }
 
-/// Asks, and prints the answer.
+/// Runs the command.
 pub fn run(args: &OutliersArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let input = Input::of(&args.scope).with("limit", args.limit);
-    if let Some(answer) = answer(&args.server, "fleet.cluster.find_outlier_nodes", input, out)? {
+    let input = ToolInput::from_scope(&args.scope).with("limit", args.limit);
+    if let Some(answer) = query(&args.client, "fleet.cluster.find_outlier_nodes", input, out)? {
         print(&answer, out)?;
     }
     Ok(())
@@ -49,20 +49,35 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     if !outliers.is_empty() {
         writeln!(out)?;
         let header = [
-            "STATE", "NODE", "RANK", "ROLE", "LAG ms", "DAMAGE", "SURE", "SINCE", "WHY",
+            "STATE",
+            "NODE",
+            "RANK",
+            "ROLE",
+            "LAG ms",
+            "SLOWDOWN",
+            "CONFIDENCE",
+            "SINCE",
+            "REASON",
         ];
         table(
             out,
             &header,
             &outliers.iter().map(outlier).collect::<Vec<_>>(),
         )?;
-        for told in outliers.iter().filter_map(host) {
-            writeln!(out, "{told}")?;
+        for line in outliers.iter().filter_map(host_evidence) {
+            writeln!(out, "{line}")?;
         }
     }
     if !conditions.is_empty() {
         writeln!(out)?;
-        let header = ["STATE", "CONDITION", "DAMAGE", "SURE", "SINCE", "WHY"];
+        let header = [
+            "STATE",
+            "CONDITION",
+            "SLOWDOWN",
+            "CONFIDENCE",
+            "SINCE",
+            "REASON",
+        ];
         table(
             out,
             &header,
@@ -70,7 +85,7 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     if answer.get("truncated") == Some(&Value::Bool(true)) {
-        writeln!(out, "\nmore with a larger --limit")?;
+        writeln!(out, "\nlist truncated: raise --limit")?;
     }
     writeln!(out, "\n{}", quality(answer))
 }
@@ -89,13 +104,15 @@ fn outlier(outlier: &Value) -> Vec<String> {
     ]
 }
 
-/// What the host went through beyond its peers; nothing when that is not known.
-fn host(outlier: &Value) -> Option<String> {
-    let explains = |evidence: &&Value| evidence.get("lag_ms").is_some_and(Value::is_null);
-    let told = list(outlier, "evidence").iter().filter(explains);
-    let told: Vec<String> = told.map(|evidence| text(evidence, "sentence")).collect();
+/// Host evidence in excess of the peers; `None` if there is none.
+fn host_evidence(outlier: &Value) -> Option<String> {
+    let is_host_evidence = |evidence: &&Value| evidence.get("lag_ms").is_some_and(Value::is_null);
+    let evidence = list(outlier, "evidence").iter().filter(is_host_evidence);
+    let evidence: Vec<String> = evidence
+        .map(|evidence| text(evidence, "sentence"))
+        .collect();
     let rank = text(outlier, "rank");
-    (!told.is_empty()).then(|| format!("host of rank {rank}: {}", told.join("; ")))
+    (!evidence.is_empty()).then(|| format!("host of rank {rank}: {}", evidence.join("; ")))
 }
 
 fn condition(condition: &Value) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! `fleet-echo rates`: what a rates file says, and what it means for a fleet.
+//! `fleet-echo rates`: validation of a rates file, and the prices it gives the GPUs of a fleet.
 
 use std::fs;
 use std::io::Write;
@@ -18,26 +18,26 @@ pub mod fleet;
 mod price;
 mod print;
 
-/// The price table.
+/// Rates file commands.
 #[derive(Debug, Clone, Args)]
 pub struct RatesArgs {
-    /// What is done.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: RatesCommand,
 }
 
-/// What is done with the price table.
+/// Subcommands of `rates`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum RatesCommand {
-    /// Say whether a rates file is right, what it means, and which GPUs of a fleet have no price
+    /// Validate a rates file, list its rates, and list GPUs of a fleet without a price
     Check(CheckArgs),
 }
 
-/// Which file is looked at, and against which fleet.
+/// File to check, and the fleet to price.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = HELP)]
 pub struct CheckArgs {
-    /// Rates file, in the form of `testdata/rates.yaml` or of a published `gpu_rates.yaml`
+    /// Rates file, in the format of `testdata/rates.yaml` or of a published `gpu_rates.yaml`
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Print JSON
@@ -49,9 +49,9 @@ pub struct CheckArgs {
 }
 
 const HELP: &str = "\
-Without a fleet it says whether the file is right, and lists its rates in the order in which
-they decide. With one (--server, with a token that may use SQL, or --db, of a stopped Echo) it
-also says which GPUs have which price today, and which have none.
+Without a fleet, validates the file and lists its rates in order of precedence. With a fleet
+(--server with a token that may use SQL, or --db of a stopped instance), also lists the price of
+each GPU today, and the GPUs without a price.
 
   fleet-echo rates check rates.yaml
   fleet-echo rates check rates.yaml --server https://echo.example:8081 --token-file token
@@ -68,19 +68,19 @@ A rate is the price of one GPU for one hour:
       rate_class: reserved       # or on_demand, spot, owned, internal
       rate: 2.50
       currency: USD
-  places:                        # where GPUs stand; the first that fits a node decides
+  places:                        # location of nodes; the first match applies
     - { cluster: \"prod-*\", provider: example-cloud, region: north }
-  aliases:                       # names of models that only this site uses
+  aliases:                       # site-specific names of GPU models
     our-gpu: NVIDIA H200
 
-Of the rates for a GPU one that names its node decides over one that names its cluster, that
-over one that names its model; of those alike in this one with provider and region over one
-with the provider over one without. Currencies are never added up.
+A rate for a node takes precedence over one for a cluster, and that over one for a model; among
+those, a rate with provider and region over one with a provider only, and that over one without.
+Different currencies are never added up.
 
-Exit codes: 0 the file is right (GPUs may be without a price all the same), 64 the file cannot
-be read, 65 it has mistakes, 69 nobody answers, 75 another process holds the database.";
+Exit codes: 0 valid file (some GPUs may have no price), 64 file cannot be read, 65 invalid file,
+69 server unavailable, 75 database in use by another process.";
 
-/// Looks, and prints what was found.
+/// Runs the command.
 pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let RatesCommand::Check(args) = &args.command;
     let file = args.file.display().to_string();
@@ -97,10 +97,10 @@ pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
     };
     let now = SystemClock.now();
-    let fleet = args.fleet.ask()?;
+    let fleet = args.fleet.load()?;
     let fleet = fleet.map(|fleet| fleet.priced(&rates, now));
     if args.json {
-        writeln!(out, "{}", answer(&file, (&rates, fleet.as_ref()), now))?;
+        writeln!(out, "{}", report(&file, (&rates, fleet.as_ref()), now))?;
         return Ok(());
     }
     print::table(&file, &rates, now, out)?;
@@ -110,8 +110,8 @@ pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(())
 }
 
-fn answer(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> Value {
-    let rows = rates.in_order().into_iter().map(|(at, rate)| {
+fn report(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> Value {
+    let rows = rates.by_precedence().into_iter().map(|(at, rate)| {
         json!({
             "at": at,
             "node": rate.node.as_ref().map(ToString::to_string),
@@ -129,7 +129,7 @@ fn answer(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> V
             "source": rate.source,
         })
     });
-    let places = rates.places().iter().map(|place| {
+    let places = rates.locations().iter().map(|place| {
         json!({
             "cluster": place.cluster.as_ref().map(Pattern::as_str),
             "node": place.node.as_ref().map(Pattern::as_str),
@@ -144,6 +144,6 @@ fn answer(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> V
         "notes": rates.notes(),
         "rates": rows.collect::<Vec<_>>(),
         "places": places.collect::<Vec<_>>(),
-        "fleet": fleet.map(Fleet::answer),
+        "fleet": fleet.map(Fleet::to_json),
     })
 }

@@ -1,4 +1,4 @@
-//! `fleet-echo report`: what the GPUs of a day cost, for whoever charges it on.
+//! `fleet-echo report`: GPU costs of a day, for chargeback.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use crate::cli::connection::EchoArgs;
-use crate::cli::view::{decimals, list, percent, shown, table, text};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::view::{decimals, list, percent, sanitize, table, text};
 use crate::cli::{CliError, get_bytes};
 
-/// What the GPUs of a day cost, by hour, cluster and node.
+/// GPU costs of a day, by hour, cluster and node.
 #[derive(Debug, Clone, Args)]
 pub struct ReportArgs {
-    /// Which Echo.
+    /// Connection.
     #[command(flatten)]
-    pub echo: EchoArgs,
-    /// Day of UTC such as 2026-11-21, or `yesterday`, or `today`
+    pub connection: ConnectionArgs,
+    /// Day in UTC: a date such as 2026-11-21, `yesterday` or `today`
     #[arg(
         long,
         value_name = "DAY",
@@ -25,17 +25,17 @@ pub struct ReportArgs {
         required_unless_present = "from"
     )]
     pub day: Option<String>,
-    /// Instead of a day: the whole hour at which it begins, RFC 3339
+    /// Start instead of --day: a full hour, RFC 3339
     #[arg(long, value_name = "TIME", conflicts_with = "day", requires = "to")]
     pub from: Option<String>,
-    /// The whole hour at which it ends, exclusive
+    /// End, exclusive: a full hour, RFC 3339
     #[arg(long, value_name = "TIME", requires = "from")]
     pub to: Option<String>,
-    /// Cluster; all that the token is for when absent
+    /// Cluster [default: all that the token may read]
     #[arg(long, env = "FLEET_ECHO_CLUSTER")]
     pub cluster: Option<String>,
-    /// What to write
-    // `--log-format` has the identity that the field would give it.
+    /// Output format
+    // `--log-format` already has the ID that clap would derive from the field name.
     #[arg(
         id = "report_format",
         long = "format",
@@ -44,36 +44,36 @@ pub struct ReportArgs {
         env = "FLEET_ECHO_FORMAT"
     )]
     pub format: Format,
-    /// Also tell hours that are not closed yet, as far as they are known; such a report will change
+    /// Include hours that are not closed yet; such a report will change
     #[arg(long)]
     pub allow_open: bool,
-    /// File to write to, replaced as a whole; standard output when absent
+    /// Output file, replaced atomically [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// File for what has to be known of the rows (version of FOCUS, window, date of the prices), as JSON
+    /// File for metadata of the rows (FOCUS version, window, date of the rates), as JSON
     #[arg(long, value_name = "FILE")]
     pub metadata: Option<PathBuf>,
 }
 
-/// What a report is written as.
+/// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// CSV in the columns of FOCUS 1.2
+    /// CSV in FOCUS 1.2 columns
     FocusCsv,
-    /// The same columns as JSON, with sums
+    /// The same columns as JSON, with totals
     Json,
-    /// Sums for people
+    /// Totals as text
     Table,
 }
 
-/// Asks, and writes the report.
+/// Runs the command.
 pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let report = match args.format {
-        Format::FocusCsv => get_bytes(&args.echo, "/api/v1/cost.csv", &args.query(true))?,
-        Format::Json => get_bytes(&args.echo, "/api/v1/cost.json", &args.query(true))?,
+        Format::FocusCsv => get_bytes(&args.connection, "/api/v1/cost.csv", &args.query(true))?,
+        Format::Json => get_bytes(&args.connection, "/api/v1/cost.json", &args.query(true))?,
         Format::Table => {
             let mut text = Vec::new();
-            print(&shown(args.sums()?), &mut text)?;
+            print(&sanitize(args.sums()?), &mut text)?;
             text
         }
     };
@@ -103,17 +103,17 @@ impl ReportArgs {
             .collect()
     }
 
-    /// What the report rests on, and its sums.
+    /// Fetches metadata and totals of the report.
     fn sums(&self) -> Result<Value, CliError> {
-        let body = get_bytes(&self.echo, "/api/v1/cost.json", &self.query(false))?;
-        serde_json::from_slice(&body).map_err(|_no_json| CliError::Stranger {
-            server: self.echo.server.clone(),
+        let body = get_bytes(&self.connection, "/api/v1/cost.json", &self.query(false))?;
+        serde_json::from_slice(&body).map_err(|_no_json| CliError::NotEcho {
+            server: self.connection.server.clone(),
             status: 200,
         })
     }
 }
 
-/// Writes a file so that nobody ever sees half of it.
+/// Replaces a file atomically.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
@@ -136,7 +136,7 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     if open > 0 {
         writeln!(
             out,
-            "{open} hours are not closed: these numbers will change"
+            "{open} hours are not closed yet: these numbers will change"
         )?;
     }
     if let Some(note) = metadata.get("note").and_then(Value::as_str) {

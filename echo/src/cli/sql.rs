@@ -1,4 +1,4 @@
-//! `fleet-echo sql`: one SELECT over the published views.
+//! `fleet-echo sql`: SQL query over the published views.
 
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
@@ -8,51 +8,51 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::view::{list, table, text};
-use crate::cli::{CliError, Input, ServerArgs, answer, get, in_words};
+use crate::cli::{CliError, ClientArgs, ToolInput, for_display, get_json, query};
 
-/// One SELECT over the published views.
+/// SQL query over the published views.
 #[derive(Debug, Clone, Args)]
 pub struct SqlArgs {
-    /// Whom to ask.
+    /// Connection and output format.
     #[command(flatten)]
-    pub server: ServerArgs,
-    /// One SELECT; `-` reads it from standard input, which is also done without any
+    pub client: ClientArgs,
+    /// SELECT statement; read from standard input if absent or `-`
     #[arg(value_name = "SELECT", conflicts_with = "file")]
     pub query: Option<String>,
-    /// Read the SELECT from a file
+    /// File with the SELECT statement
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_SQL_FILE")]
     pub file: Option<PathBuf>,
-    /// Largest number of rows, up to 10000; 200 when absent
+    /// Maximum number of rows, up to 10000 [default: 200]
     #[arg(long, env = "FLEET_ECHO_MAX_ROWS")]
     pub max_rows: Option<u32>,
-    /// Largest number of bytes of rows as JSON, up to 4194304; 49152 when absent
+    /// Maximum size of the rows as JSON in bytes, up to 4194304 [default: 49152]
     #[arg(long, env = "FLEET_ECHO_MAX_BYTES")]
     pub max_bytes: Option<u32>,
-    /// List the views and their columns instead
+    /// List the views and their columns instead of running a query
     #[arg(long, conflicts_with_all = ["query", "file"])]
     pub views: bool,
 }
 
-/// Asks, and prints the answer.
+/// Runs the command.
 pub fn run(args: &SqlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if args.views {
-        let asked = get(&args.server.echo, "/api/v1/sql");
-        if let Some(answer) = in_words(&args.server, asked, out)? {
+        let response = get_json(&args.client.connection, "/api/v1/sql");
+        if let Some(answer) = for_display(&args.client, response, out)? {
             print_views(&answer, out)?;
         }
         return Ok(());
     }
-    let input = Input::default()
+    let input = ToolInput::default()
         .with("sql", Some(statement(args)?))
         .with("max_rows", args.max_rows)
         .with("max_bytes", args.max_bytes);
-    if let Some(answer) = answer(&args.server, "fleet.cluster.run_analysis", input, out)? {
+    if let Some(answer) = query(&args.client, "fleet.cluster.run_analysis", input, out)? {
         print(&answer, out)?;
     }
     Ok(())
 }
 
-/// The statement: from the command line, a file, or standard input.
+/// Returns the statement from the command line, a file or standard input.
 fn statement(args: &SqlArgs) -> Result<String, CliError> {
     if let Some(path) = &args.file {
         return fs::read_to_string(path).map_err(|error| {
@@ -62,14 +62,14 @@ fn statement(args: &SqlArgs) -> Result<String, CliError> {
     match args.query.as_deref() {
         Some(query) if query != "-" => Ok(query.to_owned()),
         None if io::stdin().is_terminal() => Err(CliError::Usage(
-            "write a SELECT, such as fleet-echo sql \"SELECT * FROM verdicts\"; --views lists the views"
+            "no query: give one, such as fleet-echo sql \"SELECT * FROM verdicts\"; --views lists the views"
                 .to_owned(),
         )),
         Some(_) | None => {
             let mut query = String::new();
             let read = io::stdin().read_to_string(&mut query);
             read.map_err(|error| {
-                CliError::Usage(format!("cannot read the SELECT from standard input: {error}"))
+                CliError::Usage(format!("cannot read the query from standard input: {error}"))
             })?;
             Ok(query)
         }
@@ -98,7 +98,7 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// A value on one line.
+/// Formats a value on one line.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

@@ -13,13 +13,13 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
-use super::connection::EchoArgs;
+use super::connection::ConnectionArgs;
 use super::cost::CostArgs;
 use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
 use super::sql::SqlArgs;
-use super::{CliError, Input, ask, cost, explain, history, outliers, sql};
+use super::{CliError, ToolInput, call_tool, cost, explain, history, outliers, sql};
 use echo_serve::http::health::Readiness;
 use echo_serve::http::metrics::Metrics;
 use echo_serve::http::{RuntimeState, router, serve};
@@ -35,11 +35,11 @@ pub(super) mod waiting;
 #[derive(Debug, Parser)]
 struct Program {
     #[command(subcommand)]
-    question: Question,
+    command: ToolCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Question {
+enum ToolCommand {
     Outliers(OutliersArgs),
     Explain(ExplainArgs),
     Cost(CostArgs),
@@ -47,16 +47,16 @@ enum Question {
     Sql(SqlArgs),
 }
 
-/// A real server on a port of its own, for as long as the value lives.
+/// A real server on its own port; stops when dropped.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     _stop: oneshot::Sender<()>,
 }
 
-/// What a server works with, made on its own thread.
-pub(super) type Making = Pin<Box<dyn Future<Output = ToolContext>>>;
+/// Future of the context of a server, which runs on the thread of the server.
+pub(super) type ContextFuture = Pin<Box<dyn Future<Output = ToolContext>>>;
 
-pub(super) async fn usual() -> ToolContext {
+pub(super) async fn default_context() -> ToolContext {
     let context = fixture::context().await;
     let evidence = fixture::host_evidence();
     context.store.append(evidence).await.unwrap();
@@ -74,9 +74,9 @@ fn feeds() -> RuntimeState {
     }
 }
 
-/// An Echo at this address, and as long as anyone waits.
-pub(super) fn echo_at(server: &str) -> EchoArgs {
-    EchoArgs {
+/// Returns a connection to this address with a long timeout.
+pub(super) fn connection_to(server: &str) -> ConnectionArgs {
+    ConnectionArgs {
         server: server.to_owned(),
         shards: None,
         timeout: Duration::from_mins(1),
@@ -87,7 +87,7 @@ pub(super) fn echo_at(server: &str) -> EchoArgs {
     }
 }
 
-/// Everything that Echo answers over HTTP.
+/// Returns all API routes.
 pub(super) fn routes(context: ToolContext) -> Router {
     let terms = Middleware::without_auth(Arc::clone(&context.clock));
     let feeds = (feeds(), Metrics::default());
@@ -96,10 +96,10 @@ pub(super) fn routes(context: ToolContext) -> Router {
 
 impl Server {
     pub(super) fn start() -> Self {
-        Self::over(|| Box::pin(usual()))
+        Self::with_context(|| Box::pin(default_context()))
     }
 
-    pub(super) fn over(make: impl FnOnce() -> Making + Send + 'static) -> Self {
+    pub(super) fn with_context(make: impl FnOnce() -> ContextFuture + Send + 'static) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (bound, address) = oneshot::channel();
         std::thread::spawn(move || {
@@ -123,31 +123,31 @@ impl Server {
         }
     }
 
-    /// What a command line prints.
-    fn printed(&self, line: &str) -> Result<String, CliError> {
-        let (printed, outcome) = self.told(line);
+    /// Runs a command line and returns its output.
+    fn output(&self, line: &str) -> Result<String, CliError> {
+        let (printed, outcome) = self.run(line);
         outcome.map(|()| printed)
     }
 
-    /// What a command line prints, and how it ends.
-    fn told(&self, line: &str) -> (String, Result<(), CliError>) {
+    /// Runs a command line and returns its output and result.
+    fn run(&self, line: &str) -> (String, Result<(), CliError>) {
         let server = format!("http://{}", self.address);
         let words = ["fleet-echo"].into_iter().chain(line.split_whitespace());
         let words = words.chain(["--server", &server]);
         let mut out = Vec::new();
-        let outcome = match Program::parse_from(words).question {
-            Question::Outliers(args) => outliers::run(&args, &mut out),
-            Question::Explain(args) => explain::run(&args, &mut out),
-            Question::Cost(args) => cost::run(&args, &mut out),
-            Question::History(args) => history::run(&args, &mut out),
-            Question::Sql(args) => sql::run(&args, &mut out),
+        let outcome = match Program::parse_from(words).command {
+            ToolCommand::Outliers(args) => outliers::run(&args, &mut out),
+            ToolCommand::Explain(args) => explain::run(&args, &mut out),
+            ToolCommand::Cost(args) => cost::run(&args, &mut out),
+            ToolCommand::History(args) => history::run(&args, &mut out),
+            ToolCommand::Sql(args) => sql::run(&args, &mut out),
         };
         (String::from_utf8(out).unwrap(), outcome)
     }
 }
 
 #[test]
-fn answers_are_printed_for_people() {
+fn results_are_printed_as_text() {
     let server = Server::start();
     for line in [
         "outliers --cluster prod --from now-10m",
@@ -158,7 +158,7 @@ fn answers_are_printed_for_people() {
         "history --rank 2 --limit 2 --from now-10m",
         "history --metric other",
     ] {
-        insta::assert_snapshot!(line.replace(' ', "_"), server.printed(line).unwrap());
+        insta::assert_snapshot!(line.replace(' ', "_"), server.output(line).unwrap());
     }
 }
 
@@ -171,76 +171,92 @@ fn json_is_printed_byte_for_byte() {
         ("cost --json", "fleet.cluster.get_cost"),
         ("history --json", "fleet.cluster.event_history"),
     ] {
-        let (body, _) = ask(&echo_at(&url), tool, Input::default()).unwrap();
-        assert_eq!(server.printed(line).unwrap().as_bytes(), body, "{line}");
+        let (body, _) = call_tool(&connection_to(&url), tool, ToolInput::default()).unwrap();
+        assert_eq!(server.output(line).unwrap().as_bytes(), body, "{line}");
     }
 }
 
 #[test]
-fn json_is_one_text_also_when_the_views_cannot_be_listed() {
-    let server = Server::over(|| Box::pin(async { fixture::over(Arc::new(Broken::Defect)) }));
-    let (printed, outcome) = server.told("sql --views --json");
+fn json_output_of_a_failed_view_list_is_one_document() {
+    let server = Server::with_context(|| {
+        Box::pin(async { fixture::context_over(Arc::new(Broken::Defect)) })
+    });
+    let (printed, outcome) = server.run("sql --views --json");
     let body: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(body["error"]["code"], "internal", "{body}");
     assert_eq!(outcome.unwrap_err().exit_code(), 70);
 }
 
 #[test]
-fn pages_follow_one_another() {
+fn a_cursor_continues_with_the_next_page() {
     let server = Server::start();
     let first = server
-        .printed("history --metric fleet.rank.period_ms --limit 484 --from now-11m --to now")
+        .output("history --metric fleet.rank.period_ms --limit 484 --from now-11m --to now")
         .unwrap();
     assert!(!first.contains("--cursor"), "480 events fit");
     let page = server
-        .printed("history --metric fleet.rank.period_ms --limit 400")
+        .output("history --metric fleet.rank.period_ms --limit 400")
         .unwrap();
     let cursor = page
         .lines()
         .last()
         .unwrap()
-        .strip_prefix("more with --cursor ")
+        .strip_prefix("next page: --cursor ")
         .unwrap();
     let rest = server
-        .printed(&format!(
+        .output(&format!(
             "history --metric fleet.rank.period_ms --cursor {cursor}"
         ))
         .unwrap();
-    assert_eq!(rest.lines().count(), 1 + 80, "a header and what is left");
+    assert_eq!(
+        rest.lines().count(),
+        1 + 80,
+        "a header and the remaining events"
+    );
 }
 
 #[test]
-fn a_wrong_question_exits_64_and_says_what_is_wrong() {
+fn an_invalid_request_exits_64_with_the_reason() {
     let server = Server::start();
     for (line, message) in [
-        ("cost --cluster pord", "the clusters are prod"),
+        ("cost --cluster pord", "(known: prod)"),
         ("cost --from yesterday", "RFC 3339"),
         ("explain --rank 2", "cluster"),
-        ("explain --cluster prod --rank 7", "between 0 and 3"),
+        ("explain --cluster prod --rank 7", "ranks 0 to 3 did"),
         ("history --limit 100000", "the maximum of 1000"),
         ("sql FROM", "syntax error"),
         ("sql FROM --max-rows 0", "minimum of 1"),
         ("sql --file nowhere.sql", "nowhere.sql: No such file"),
     ] {
-        let error = server.printed(line).unwrap_err();
+        let error = server.output(line).unwrap_err();
         assert_eq!(error.exit_code(), 64, "{line}");
         assert!(error.to_string().contains(message), "{error}");
     }
-    let error = ask(&echo_at("ftp://127.0.0.1:1"), "x", Input::default()).unwrap_err();
+    let error = call_tool(
+        &connection_to("ftp://127.0.0.1:1"),
+        "x",
+        ToolInput::default(),
+    )
+    .unwrap_err();
     assert_eq!(error.exit_code(), 64);
 }
 
 #[test]
-fn a_missing_server_exits_69_and_says_how_to_start_one() {
-    // The port was free a moment ago, and nobody else is told of it.
+fn an_unreachable_server_exits_69_with_the_command_to_start_one() {
+    // The port was free a moment ago, and no other process knows it.
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let error = ask(&echo_at(&url), "fleet.cluster.get_cost", Input::default()).unwrap_err();
+    let error = call_tool(
+        &connection_to(&url),
+        "fleet.cluster.get_cost",
+        ToolInput::default(),
+    )
+    .unwrap_err();
     assert_eq!(error.exit_code(), 69);
     let message = error.to_string();
     assert!(
-        message.starts_with(&format!("no Echo at {url}")),
+        message.starts_with(&format!("cannot reach {url}")),
         "{message}"
     );
     assert!(message.contains("fleet-echo serve"), "{message}");
@@ -249,7 +265,7 @@ fn a_missing_server_exits_69_and_says_how_to_start_one() {
 #[test]
 fn every_kind_of_error_has_its_exit_code() {
     let exit_code = |code: &str| {
-        let error = CliError::Answered {
+        let error = CliError::Api {
             code: code.to_owned(),
             message: String::new(),
             body: Vec::new(),

@@ -1,4 +1,4 @@
-//! `fleet-echo token`: tokens for those who call.
+//! `fleet-echo token`: creation of access tokens.
 
 use std::io::Write;
 
@@ -10,32 +10,32 @@ use serde_json::json;
 
 use crate::cli::CliError;
 
-/// Tokens for those who call.
+/// Token commands.
 #[derive(Debug, Clone, Args)]
 pub struct TokenArgs {
-    /// What is done.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: TokenCommand,
 }
 
-/// What is done with tokens.
+/// Subcommands of `token`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum TokenCommand {
-    /// Make a token, and the entry of the access file that lets its bearer in
+    /// Create a token and its entry for the access file
     New(NewTokenArgs),
 }
 
-/// Whose the token is, and what its bearer may do.
+/// Name, permissions and expiry of a token.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = HELP)]
 pub struct NewTokenArgs {
-    /// Name of the caller in logs; two tokens may have one, while one takes the other's place
+    /// Name of the caller in logs; two tokens may share a name during rotation
     #[arg(long)]
     pub id: String,
-    /// What is allowed.
+    /// Permissions.
     #[command(flatten)]
-    pub may: MayArgs,
-    /// Last day of the token (UTC), or the RFC 3339 time of its end
+    pub permissions: PermissionArgs,
+    /// Expiry: the last valid day (UTC) or an RFC 3339 time
     #[arg(long, value_name = "DATE")]
     pub not_after: Option<String>,
     /// Print JSON
@@ -43,32 +43,32 @@ pub struct NewTokenArgs {
     pub json: bool,
 }
 
-/// What the bearer of a token may do.
+/// Permissions of a token.
 #[derive(Debug, Clone, Args)]
-pub struct MayArgs {
-    /// Cluster, or a name with `*` for several; may be repeated [default: all]
+pub struct PermissionArgs {
+    /// Cluster name or pattern with `*`. Can be repeated [default: all]
     #[arg(long, value_name = "NAME")]
     pub cluster: Vec<String>,
-    /// Tool that may be asked, or a name with `*` for several; may be repeated [default: all]
+    /// Tool name or pattern with `*`. Can be repeated [default: all]
     #[arg(long, value_name = "NAME")]
     pub tool: Vec<String>,
-    /// Allow questions in SQL, which see the rows of all clusters
+    /// Allow SQL queries, which read the rows of all clusters
     #[arg(long, conflicts_with = "cluster")]
     pub sql: bool,
-    /// For an agent: allow to send measurements, and nothing else
+    /// Token for an agent: allow sending measurements, and nothing else
     #[arg(long, conflicts_with_all = ["tool", "sql"])]
     pub write: bool,
 }
 
 const HELP: &str = "\
-The first line on standard output is the token; Echo keeps only its hash, and nobody can show it again. The lines below
-are its entry under `tokens:` in the access file.
+The first line on standard output is the token. The server stores only its hash, so the token
+cannot be shown again. The lines below are its entry for `tokens:` in the access file.
 
   fleet-echo token new --id grafana --sql
   fleet-echo token new --id team-a --cluster 'team-a-*' --not-after 2027-01-31
   fleet-echo token new --id agents-prod --write --cluster prod";
 
-/// An entry of the access file, as it is written.
+/// Entry of the access file.
 #[derive(Serialize)]
 struct Entry<'a> {
     id: &'a str,
@@ -76,13 +76,13 @@ struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     not_after: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ask: Option<AskEntry<'a>>,
+    ask: Option<QueryEntry<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     write: Option<WriteEntry<'a>>,
 }
 
 #[derive(Serialize)]
-struct AskEntry<'a> {
+struct QueryEntry<'a> {
     clusters: Vec<&'a str>,
     #[serde(skip_serializing_if = "<[&str]>::is_empty")]
     tools: Vec<&'a str>,
@@ -95,12 +95,12 @@ struct WriteEntry<'a> {
     clusters: Vec<&'a str>,
 }
 
-/// Does it, and prints the outcome. What to do with it goes to `hints`, which nobody reads by program.
+/// Runs the command. Usage hints go to `hints`, which programs do not read.
 pub fn run(args: &TokenArgs, out: &mut dyn Write, hints: &mut dyn Write) -> Result<(), CliError> {
     let TokenCommand::New(args) = &args.command;
     let (token, sha256) = new_token().map_err(CliError::Token)?;
-    let entry = Entry::of(args, &sha256);
-    let yaml = indented(&serde_norway::to_string(&[&entry]).map_err(unwritable)?);
+    let entry = Entry::new(args, &sha256);
+    let yaml = indented(&serde_norway::to_string(&[&entry]).map_err(yaml_error)?);
     check(&yaml)?;
     if args.json {
         writeln!(out, "{}", json!({ "token": token, "entry": entry }))?;
@@ -110,23 +110,23 @@ pub fn run(args: &TokenArgs, out: &mut dyn Write, hints: &mut dyn Write) -> Resu
     out.flush()?;
     writeln!(
         hints,
-        "The first line is the token; it is shown this once. Put the others under `tokens:` in the access file."
+        "The first line is the token; it is shown only once. Add the other lines under `tokens:` in the access file."
     )?;
     Ok(())
 }
 
 impl<'a> Entry<'a> {
-    fn of(args: &'a NewTokenArgs, sha256: &'a str) -> Self {
-        let clusters: Vec<&str> = match args.may.cluster.as_slice() {
+    fn new(args: &'a NewTokenArgs, sha256: &'a str) -> Self {
+        let clusters: Vec<&str> = match args.permissions.cluster.as_slice() {
             [] => vec!["*"],
             named => named.iter().map(String::as_str).collect(),
         };
-        let (ask, write) = if args.may.write {
+        let (ask, write) = if args.permissions.write {
             (None, Some(WriteEntry { clusters }))
         } else {
-            let tools = args.may.tool.iter().map(String::as_str).collect();
-            let sql = args.may.sql;
-            let ask = AskEntry {
+            let tools = args.permissions.tool.iter().map(String::as_str).collect();
+            let sql = args.permissions.sql;
+            let ask = QueryEntry {
                 clusters,
                 tools,
                 sql,
@@ -143,7 +143,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whether Echo will take the entry; what it would complain about are the flags.
+/// Checks that the server accepts the entry; problems are reported as problems of the flags.
 fn check(entry: &str) -> Result<(), CliError> {
     let no_files = |_: &std::path::Path| Err(std::io::ErrorKind::NotFound.into());
     let parsed = Access::parse(&format!("tokens:\n{entry}"), &no_files);
@@ -160,13 +160,13 @@ fn indented(yaml: &str) -> String {
     yaml.lines().flat_map(|line| ["  ", line, "\n"]).collect()
 }
 
-fn unwritable(error: serde_norway::Error) -> CliError {
-    CliError::Usage(format!("the entry cannot be written: {error}"))
+fn yaml_error(error: serde_norway::Error) -> CliError {
+    CliError::Usage(format!("cannot write the entry as YAML: {error}"))
 }
 
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "the form that the serialiser calls"
+    reason = "the signature that the serialiser calls"
 )]
 const fn is_false(flag: &bool) -> bool {
     !*flag
@@ -207,7 +207,7 @@ mod tests {
     const NOW: Nanos = Nanos::new(1_780_272_000_000_000_000);
 
     #[test]
-    fn the_entry_that_is_printed_lets_the_token_in() {
+    fn the_printed_entry_accepts_the_token() {
         for (name, line) in [
             ("dashboard", "--id grafana --sql --not-after 2027-01-31"),
             (
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_ends_is_refused_after_its_last_day() {
+    fn a_token_expires_after_its_last_day() {
         let printed = printed("--id a --not-after 2026-05-31").unwrap();
         let (token, entry) = printed.split_once('\n').unwrap();
         let access = access(entry);
@@ -237,17 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn one_object_has_the_token_and_its_entry() {
+    fn json_output_has_the_token_and_its_entry() {
         let printed = printed("--id grafana --cluster prod --json").unwrap();
-        let told: serde_json::Value = serde_json::from_str(&printed).unwrap();
-        let entries = serde_json::json!([told["entry"]]).to_string();
+        let output: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        let entries = serde_json::json!([output["entry"]]).to_string();
         let principal =
-            access(&format!("  {entries}")).identify(told["token"].as_str().unwrap(), NOW);
+            access(&format!("  {entries}")).identify(output["token"].as_str().unwrap(), NOW);
         assert_eq!(&*principal.unwrap().id, "grafana");
     }
 
     #[test]
-    fn flags_that_make_no_entry_are_refused() {
+    fn flags_that_make_an_invalid_entry_are_rejected() {
         for (line, expected) in [
             (
                 "--id a --not-after soon",

@@ -1,31 +1,31 @@
-//! Answers as people read them.
-//!
-//! An answer is read by name and loosely: a newer server may say more, and what is missing prints as a dash.
+//! Text output of tool results. Fields are looked up by name: unknown fields of a newer server are
+//! ignored, and missing fields print as a dash.
 
 use std::io::{self, Write};
 
 use echo_core::text::visible;
 use serde_json::Value;
 
-/// Printed for what is not known.
+/// Placeholder for an unknown value.
 const UNKNOWN: &str = "-";
 
-/// The answer with all texts as a terminal may show them: names are chosen outside, and could write over what stands there.
-pub(super) fn shown(answer: Value) -> Value {
+/// Escapes control characters in all strings, because names come from outside and could overwrite
+/// the terminal.
+pub(super) fn sanitize(answer: Value) -> Value {
     match answer {
         Value::String(text) => Value::String(visible(&text).into_owned()),
-        Value::Array(items) => items.into_iter().map(shown).collect(),
+        Value::Array(items) => items.into_iter().map(sanitize).collect(),
         Value::Object(fields) => {
             let fields = fields.into_iter();
             fields
-                .map(|(name, value)| (visible(&name).into_owned(), shown(value)))
+                .map(|(name, value)| (visible(&name).into_owned(), sanitize(value)))
                 .collect()
         }
         plain => plain,
     }
 }
 
-/// A text field; a dash when it is absent.
+/// Returns a text field; a dash if absent.
 pub(super) fn text(value: &Value, name: &str) -> String {
     match value.get(name) {
         Some(Value::String(text)) => text.clone(),
@@ -34,17 +34,17 @@ pub(super) fn text(value: &Value, name: &str) -> String {
     }
 }
 
-/// A number; nothing when it is absent.
+/// Returns a number; `None` if absent.
 pub(super) fn number(value: &Value, name: &str) -> Option<f64> {
     value.get(name)?.as_f64()
 }
 
-/// A number with so many decimals; a dash when it is absent.
+/// Formats a number with this many decimals; a dash if absent.
 pub(super) fn decimals(value: &Value, name: &str, places: usize) -> String {
     number(value, name).map_or_else(|| UNKNOWN.to_owned(), |number| format!("{number:.places$}"))
 }
 
-/// A share as a percentage; a dash when it is absent.
+/// Formats a share as a percentage; a dash if absent.
 pub(super) fn percent(value: &Value, name: &str) -> String {
     number(value, name).map_or_else(
         || UNKNOWN.to_owned(),
@@ -52,7 +52,7 @@ pub(super) fn percent(value: &Value, name: &str) -> String {
     )
 }
 
-/// The items of a list; none when it is absent.
+/// Returns the items of a list; empty if absent.
 pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value
         .get(name)
@@ -60,7 +60,7 @@ pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// The cluster and the window that an answer is about, as a heading.
+/// Formats the cluster and the window of a result as a heading.
 pub(super) fn heading(answer: &Value) -> String {
     let cluster = answer.get("cluster").and_then(Value::as_str);
     let window = answer.get("window").unwrap_or(&Value::Null);
@@ -72,7 +72,7 @@ pub(super) fn heading(answer: &Value) -> String {
     )
 }
 
-/// What an answer rests on, in a sentence.
+/// Formats the data quality of a result as a sentence.
 pub(super) fn quality(answer: &Value) -> String {
     let quality = answer.get("data_quality").unwrap_or(&Value::Null);
     let (reporting, expected) = (
@@ -80,7 +80,7 @@ pub(super) fn quality(answer: &Value) -> String {
         text(quality, "ranks_expected"),
     );
     let age = number(quality, "last_event_age_s").map_or_else(String::new, |age| {
-        format!(", the last event {age:.1} s before the end")
+        format!(", last event {age:.1} s before the end")
     });
     let note = quality
         .get("note")
@@ -89,7 +89,7 @@ pub(super) fn quality(answer: &Value) -> String {
     format!("{reporting} of {expected} ranks report{age}{note}")
 }
 
-/// Rows under a header, columns aligned; the last column is as long as it is.
+/// Prints rows under a header with aligned columns; the last column is not padded.
 pub(super) fn table(out: &mut dyn Write, header: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
     let width_of = |column: usize| {
         let cells = rows

@@ -1,15 +1,16 @@
-//! The flags that say by which names Echo may be called, and from which web pages.
+//! Flags for the host names and web origins that the API accepts.
 
 use clap::Args;
 
 use echo_serve::origin::OriginPolicy;
 
-/// Who may ask.
+/// Allowed host names and web origins.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Who may ask")]
-pub struct CallerArgs {
-    /// Further name by which this machine may be asked, such as echo.example.com; addresses, localhost and whole names of
-    /// Kubernetes services (echo.monitoring.svc) always may. Can be given several times
+#[command(next_help_heading = "Allowed hosts and origins")]
+pub struct AllowedOriginArgs {
+    /// Additional host name to accept in requests, such as echo.example.com. IP addresses,
+    /// localhost and full names of Kubernetes services (echo.monitoring.svc) are always accepted.
+    /// Can be repeated
     #[arg(
         long = "allowed-host",
         value_name = "NAME",
@@ -19,7 +20,8 @@ pub struct CallerArgs {
     )]
     pub hosts: Vec<String>,
 
-    /// Origin whose web pages may ask, such as `https://grafana.example:3000`. Can be given several times
+    /// Web origin whose pages may call the API, such as `https://grafana.example:3000`. Can be
+    /// repeated
     #[arg(
         long = "allowed-origin",
         value_name = "ORIGIN",
@@ -30,8 +32,8 @@ pub struct CallerArgs {
     pub origins: Vec<String>,
 }
 
-impl CallerArgs {
-    /// Who may ask.
+impl AllowedOriginArgs {
+    /// Returns the request check.
     pub fn callers(&self) -> OriginPolicy {
         OriginPolicy::new(self.hosts.clone(), self.origins.clone())
     }
@@ -42,7 +44,7 @@ fn host(text: &str) -> Result<String, String> {
     if !text.is_empty() && text.chars().all(is_name) {
         return Ok(text.to_owned());
     }
-    Err("give a name without a port, such as echo.example.com".to_owned())
+    Err("expected a host name without a port, such as echo.example.com".to_owned())
 }
 
 fn origin(text: &str) -> Result<String, String> {
@@ -52,37 +54,37 @@ fn origin(text: &str) -> Result<String, String> {
     if authority.is_some_and(|authority| !authority.is_empty() && !authority.contains('/')) {
         return Ok(text.to_owned());
     }
-    Err("give an origin as browsers send it, such as https://grafana.example".to_owned())
+    Err("expected an origin as browsers send it, such as https://grafana.example".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
-    use super::CallerArgs;
+    use super::AllowedOriginArgs;
 
     #[derive(Debug, Parser)]
     struct Serve {
         #[command(flatten)]
-        callers: CallerArgs,
+        origins: AllowedOriginArgs,
     }
 
-    fn read(flags: &str) -> Result<CallerArgs, String> {
+    fn parse(flags: &str) -> Result<AllowedOriginArgs, String> {
         let words = ["serve"].into_iter().chain(flags.split_whitespace());
         let serve = Serve::try_parse_from(words).map_err(|error| error.to_string())?;
-        Ok(serve.callers)
+        Ok(serve.origins)
     }
 
     #[test]
     fn several_names_and_origins_can_be_given() {
         let args =
-            read("--allowed-host a,b --allowed-host c --allowed-origin https://d:1").unwrap();
+            parse("--allowed-host a,b --allowed-host c --allowed-origin https://d:1").unwrap();
         assert_eq!(args.hosts, ["a", "b", "c"]);
         assert_eq!(args.origins, ["https://d:1"]);
     }
 
     #[test]
-    fn what_browsers_and_clients_never_send_is_refused() {
+    fn values_that_no_client_sends_are_rejected() {
         for flags in [
             "--allowed-host a:80",
             "--allowed-host https://a",
@@ -90,7 +92,7 @@ mod tests {
             "--allowed-origin https://a/b",
             "--allowed-origin https://",
         ] {
-            assert!(read(flags).is_err(), "{flags}");
+            assert!(parse(flags).is_err(), "{flags}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The flags that say how much is done at the same time, so that nobody takes everything.
+//! Flags for concurrency limits and timeouts, so that no client can exhaust the instance.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,39 +8,40 @@ use echo_tools::time::WindowArg;
 
 use echo_serve::listener::ListenConfig;
 
-/// Longest time that a question may be given: it holds a place that others wait for.
-const LONGEST: Duration = Duration::from_hours(1);
+/// Maximum configurable timeout; a query holds a slot of the query limit for that long.
+const MAX_LENGTH: Duration = Duration::from_hours(1);
 
-/// How much is done at the same time.
+/// Concurrency limits and timeouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
-#[command(next_help_heading = "How much at the same time")]
+#[command(next_help_heading = "Concurrency and timeouts")]
 pub struct BoundArgs {
-    /// Most connections of each of the three listeners; further ones are closed at once and counted
+    /// Maximum connections per listener; further connections are closed at once and counted
     #[arg(long, value_name = "COUNT", default_value_t = BoundArgs::default().max_connections, env = "FLEET_ECHO_MAX_CONNECTIONS")]
     pub max_connections: NonZeroU32,
 
-    /// Most requests that one gRPC connection may have open
+    /// Maximum concurrent requests per gRPC connection
     #[arg(long, value_name = "COUNT", default_value_t = BoundArgs::default().max_streams, env = "FLEET_ECHO_MAX_STREAMS")]
     pub max_streams: NonZeroU32,
 
-    /// Close a connection on which nothing came or went for so long (gRPC peers are asked for a sign of life before)
-    #[arg(long, value_name = "LENGTH", default_value = "2m", value_parser = length, env = "FLEET_ECHO_IDLE_TIMEOUT")]
+    /// Close connections that are idle for this long (gRPC connections are pinged before)
+    #[arg(long, value_name = "LENGTH", default_value = "2m", value_parser = parse_length, env = "FLEET_ECHO_IDLE_TIMEOUT")]
     pub idle_timeout: Duration,
 
-    /// Most questions that are answered at the same time; others wait a second and are then told to come back. SQL has two places of
-    /// its own
-    /// [default: one less than there are cores, at least 2 and at most 8]
+    /// Maximum concurrent queries; others wait up to one second and are then rejected with `busy`.
+    /// SQL queries have a separate limit of two
+    /// [default: number of cores - 1, at least 2 and at most 8]
     #[arg(long, value_name = "COUNT", env = "FLEET_ECHO_MAX_QUERIES")]
     pub max_queries: Option<NonZeroU32>,
 
-    /// Time between the beginnings of two commits while batches arrive: a commit costs as much as a few thousand points, so batches
-    /// that arrive meanwhile share the next one and are acknowledged with it. A commit begins earlier when nothing has arrived for
-    /// 20 ms; 0s commits everything at once
-    #[arg(long, value_name = "LENGTH", default_value = "250ms", value_parser = pace, env = "FLEET_ECHO_COMMIT_EVERY")]
+    /// Minimum time between the starts of two commits under load. A commit costs as much as a few
+    /// thousand points, so batches that arrive in between share the next commit and are
+    /// acknowledged with it. A commit starts earlier when no batch has arrived for 20 ms; 0s
+    /// commits each batch at once
+    #[arg(long, value_name = "LENGTH", default_value = "250ms", value_parser = parse_pace, env = "FLEET_ECHO_COMMIT_EVERY")]
     pub commit_every: Duration,
 
-    /// Longest time for the answer to a question; what runs longer is interrupted
-    #[arg(long, value_name = "LENGTH", default_value = "10s", value_parser = length, env = "FLEET_ECHO_QUERY_DEADLINE")]
+    /// Deadline of a query; queries that run longer are interrupted
+    #[arg(long, value_name = "LENGTH", default_value = "10s", value_parser = parse_length, env = "FLEET_ECHO_QUERY_DEADLINE")]
     pub query_deadline: Duration,
 }
 
@@ -60,7 +61,7 @@ impl Default for BoundArgs {
 }
 
 impl BoundArgs {
-    /// What each listener lets in.
+    /// Returns the limits of each listener.
     pub fn listen(&self) -> ListenConfig {
         ListenConfig {
             max_connections: self.max_connections.get(),
@@ -70,8 +71,8 @@ impl BoundArgs {
         }
     }
 
-    /// Most questions at the same time on a machine with so many cores: a core is left to ingest, but on a small machine
-    /// one slow question must not keep all others waiting.
+    /// Returns the limit of concurrent queries for this number of cores: one core is left to
+    /// ingest, but on a small machine one slow query must not block all others.
     pub fn queries(&self, cores: usize) -> u32 {
         let most = u32::try_from(cores.saturating_sub(1)).unwrap_or(u32::MAX);
         let usual = most.clamp(2, 8);
@@ -79,23 +80,23 @@ impl BoundArgs {
     }
 }
 
-fn pace(text: &str) -> Result<Duration, String> {
-    /// Batches are given up by those who sent them after ten seconds.
-    const LONGEST: Duration = Duration::from_secs(2);
+fn parse_pace(text: &str) -> Result<Duration, String> {
+    /// Senders give up on a batch after ten seconds.
+    const MAX_LENGTH: Duration = Duration::from_secs(2);
     let every = text.parse::<jiff::SignedDuration>().ok();
     let every = every.and_then(|every| Duration::try_from(every).ok());
     every
-        .filter(|every| *every <= LONGEST)
-        .ok_or_else(|| "give a length from 0s to 2s, such as 50ms".to_owned())
+        .filter(|every| *every <= MAX_LENGTH)
+        .ok_or_else(|| "expected a duration from 0s to 2s, such as 50ms".to_owned())
 }
 
-fn length(text: &str) -> Result<Duration, String> {
+fn parse_length(text: &str) -> Result<Duration, String> {
     let length = match text.parse()? {
         WindowArg::Last(nanos) => Duration::from_nanos(nanos.unsigned_abs()),
         WindowArg::All => Duration::ZERO,
     };
-    if length.is_zero() || length > LONGEST {
-        return Err("give a length above 0 and up to 1h, such as 10s".to_owned());
+    if length.is_zero() || length > MAX_LENGTH {
+        return Err("expected a duration above 0 and up to 1h, such as 10s".to_owned());
     }
     Ok(length)
 }
@@ -106,7 +107,7 @@ mod tests {
 
     use clap::Parser;
 
-    use super::{BoundArgs, pace};
+    use super::{BoundArgs, parse_pace};
 
     #[derive(Debug, Parser)]
     struct Serve {
@@ -121,12 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_the_bounds_are_the_usual_ones() {
+    fn without_flags_the_bounds_are_the_defaults() {
         assert_eq!(bounds(""), Ok(BoundArgs::default()));
     }
 
     #[test]
-    fn a_core_is_left_to_ingest_where_there_are_several() {
+    fn one_core_is_left_to_ingest_if_there_are_several() {
         let usual = BoundArgs::default();
         let by_cores = [1, 2, 4, 8, 64].map(|cores| usual.queries(cores));
         assert_eq!(by_cores, [2, 2, 3, 7, 8]);
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_is_no_bound() {
+    fn zero_and_excessive_bounds_are_rejected() {
         for flags in [
             "--max-connections 0",
             "--max-streams 0",
@@ -147,11 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn commits_are_paced_by_short_lengths_or_not_at_all() {
-        assert_eq!(pace("50ms"), Ok(Duration::from_millis(50)));
-        assert_eq!(pace("0s"), Ok(Duration::ZERO));
+    fn the_commit_interval_is_zero_or_short() {
+        assert_eq!(parse_pace("50ms"), Ok(Duration::from_millis(50)));
+        assert_eq!(parse_pace("0s"), Ok(Duration::ZERO));
         for wrong in ["", "50", "-1s", "3s", "soon"] {
-            assert!(pace(wrong).unwrap_err().contains("50ms"), "{wrong}");
+            assert!(parse_pace(wrong).unwrap_err().contains("50ms"), "{wrong}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The flags that say how Echo is encrypted, and who may call it.
+//! Flags for encryption, access and the audit log.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,16 +7,16 @@ use clap::{Args, ValueEnum};
 
 use echo_serve::tls::TlsFiles;
 
-/// Size from which on the file of the audit is set aside, unless told otherwise.
+/// Default size at which the audit log is rotated.
 const AUDIT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How far plain text may go.
+/// Scope of plain-text connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PlainText {
-    /// Not beyond this machine.
+    /// Loopback addresses only.
     #[value(alias = "true")]
     Loopback,
-    /// Anywhere: something else encrypts it, such as a service mesh.
+    /// All addresses; something else encrypts, such as a service mesh.
     Any,
 }
 
@@ -24,7 +24,7 @@ pub enum PlainText {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Encryption and access")]
 pub struct SecurityArgs {
-    /// Certificate in PEM, followed by those that lead to its authority; read again when it changes
+    /// Certificate chain in PEM, server certificate first; reloaded when it changes
     #[arg(
         long,
         value_name = "FILE",
@@ -33,7 +33,7 @@ pub struct SecurityArgs {
     )]
     pub tls_cert: Option<PathBuf>,
 
-    /// Private key of the certificate, in PEM
+    /// Private key of the certificate, in PEM; reloaded when it changes
     #[arg(
         long,
         value_name = "FILE",
@@ -42,8 +42,8 @@ pub struct SecurityArgs {
     )]
     pub tls_key: Option<PathBuf>,
 
-    /// Authorities, in PEM, of the certificates that agents have to show. The names in a certificate have to include the node
-    /// that its agent sends for
+    /// CA certificates, in PEM, to verify client certificates of agents, which are then required.
+    /// The names in a client certificate must include the node that its agent sends for
     #[arg(
         long,
         value_name = "FILE",
@@ -52,21 +52,22 @@ pub struct SecurityArgs {
     )]
     pub client_ca: Option<PathBuf>,
 
-    /// Who may call, and what they may do (YAML; `fleet-echo token new` makes an entry); read again when it or a file that it
-    /// names changes. Without it everybody who reaches Echo may do everything
+    /// Access file: tokens, issuers and their permissions (YAML; `fleet-echo token new` creates an
+    /// entry); reloaded when it or a file it refers to changes. Without it, every client that can
+    /// connect has full access
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_ACCESS")]
     pub access: Option<PathBuf>,
 
-    /// Let everybody do everything who reaches Echo, although others than this machine can
+    /// Serve without authentication although other hosts can connect: every client has full access
     #[arg(long, env = "FLEET_ECHO_INSECURE_NO_AUTH", conflicts_with = "access")]
     pub insecure_no_auth: bool,
 
-    /// Where every attempt to ask is written down, one line of JSON each: a file, `-` for standard error, or `off`
-    /// [default: audit.jsonl beside the database with --access, else off]
+    /// Audit log of all API requests as JSON lines: a file, `-` for standard error, or `off`
+    /// [default: audit.jsonl in the directory of the database with --access, else off]
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_AUDIT_LOG")]
     pub audit_log: Option<PathBuf>,
 
-    /// Size from which on the file of the audit is set aside; eight older ones are kept
+    /// Size at which the audit log is rotated; eight rotated files are kept
     #[arg(
         long,
         value_name = "BYTES",
@@ -75,7 +76,8 @@ pub struct SecurityArgs {
     )]
     pub audit_max_bytes: u64,
 
-    /// Serve without encryption: on loopback addresses only, or with `=any` on all, where something else encrypts
+    /// Serve without TLS: on loopback addresses only, or with `=any` on all addresses, where
+    /// something else encrypts
     #[arg(
         long,
         value_name = "WHERE",
@@ -90,7 +92,7 @@ pub struct SecurityArgs {
 }
 
 impl SecurityArgs {
-    /// Plain text on loopback addresses, for everybody on this machine.
+    /// Plain text on loopback addresses without authentication.
     pub const fn local() -> Self {
         Self {
             tls_cert: None,
@@ -104,7 +106,7 @@ impl SecurityArgs {
         }
     }
 
-    /// The files to encrypt with; nothing where plain text was asked for.
+    /// Returns the TLS files; `None` for plain text.
     pub fn tls(&self) -> Option<TlsFiles> {
         Some(TlsFiles {
             cert: self.tls_cert.clone()?,
@@ -119,19 +121,17 @@ impl SecurityArgs {
             .all(|(_, address)| address.ip().is_loopback());
         if self.access.is_none() && !self.insecure_no_auth && !is_local {
             wrong.push(
-                "nobody is asked who he is: name those who may call with --access FILE, or say --insecure-no-auth to let \
-                 everybody do everything"
+                "other hosts can connect without authentication: give --access FILE, or --insecure-no-auth to give every client full access"
                     .to_owned(),
             );
         }
     }
 
-    /// Says what is missing for these listeners, by flag and address.
+    /// Appends the problems with these listeners (flag and address) to `wrong`.
     pub fn check(&self, listeners: [(&str, SocketAddr); 3], wrong: &mut Vec<String>) {
         if self.tls_cert.is_none() && self.insecure_no_tls.is_none() {
             wrong.push(
-                "no certificate: give --tls-cert and --tls-key (`fleet-echo dev-cert` makes them for a first try), or say \
-                 --insecure-no-tls to serve on loopback in plain text"
+                "no certificate: give --tls-cert and --tls-key (`fleet-echo dev-cert` generates them for development), or --insecure-no-tls to serve plain text on loopback addresses"
                     .to_owned(),
             );
         }
@@ -142,8 +142,7 @@ impl SecurityArgs {
         for (flag, address) in listeners {
             if !address.ip().is_loopback() {
                 wrong.push(format!(
-                    "{flag} {address} can be reached from outside, which needs encryption: give --tls-cert and --tls-key, \
-                     use 127.0.0.1 or [::1], or say --insecure-no-tls=any where something else encrypts"
+                    "{flag} {address} is not a loopback address and needs TLS: give --tls-cert and --tls-key, listen on 127.0.0.1 or [::1], or give --insecure-no-tls=any if something else encrypts"
                 ));
             }
         }

@@ -1,21 +1,22 @@
-//! The flags that say where Echo's own spans go.
+//! Flags for tracing of Echo itself.
 
 use clap::Args;
 
-/// Where Echo's own spans go.
+/// Tracing of Echo itself.
 #[derive(Debug, Clone, PartialEq, Args)]
-#[command(next_help_heading = "What Echo says of itself")]
+#[command(next_help_heading = "Tracing of Echo itself")]
 pub struct TraceArgs {
-    /// Send Echo's own spans (requests, commits, questions, upkeep) to the collector at this address, `http://HOST:PORT`, by
-    /// OTLP over gRPC; never to this Echo itself
-    #[arg(long, value_name = "URL", value_parser = endpoint, env = "FLEET_ECHO_TRACE_ENDPOINT")]
+    /// Send Echo's own spans (ingest requests, commits, queries, maintenance) to the collector at
+    /// this address, `http://HOST:PORT`, by OTLP over gRPC; must not be this instance
+    #[arg(long, value_name = "URL", value_parser = parse_endpoint, env = "FLEET_ECHO_TRACE_ENDPOINT")]
     pub trace_endpoint: Option<String>,
 
-    /// Share of requests, commits and detector steps that are sent; questions and upkeep are sent always
-    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = share, env = "FLEET_ECHO_TRACE_SAMPLE")]
+    /// Share of ingest requests, commits and detector steps to sample; queries and maintenance are
+    /// always sampled
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = parse_share, env = "FLEET_ECHO_TRACE_SAMPLE")]
     pub trace_sample: f64,
 
-    /// Cluster that Echo's own spans name as theirs
+    /// Cluster attribute of Echo's own spans
     #[arg(
         long,
         value_name = "NAME",
@@ -36,14 +37,14 @@ impl Default for TraceArgs {
 }
 
 impl TraceArgs {
-    /// Host and port of the collector.
+    /// Returns host and port of the collector.
     pub fn authority(&self) -> Option<&str> {
         let rest = self.trace_endpoint.as_deref()?.strip_prefix("http://")?;
         rest.split('/').next()
     }
 }
 
-fn endpoint(text: &str) -> Result<String, String> {
+fn parse_endpoint(text: &str) -> Result<String, String> {
     let authority = text
         .strip_prefix("http://")
         .and_then(|rest| rest.split('/').next());
@@ -53,17 +54,16 @@ fn endpoint(text: &str) -> Result<String, String> {
             Ok(text.to_owned())
         }
         _ => Err(
-            "give http://HOST:PORT; spans are sent in plain text, so send them to a collector on this machine or through \
-             something that encrypts"
+            "expected http://HOST:PORT; spans are sent in plain text, so use a collector on this host or behind an encrypting proxy"
                 .to_owned(),
         ),
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok();
     let share = share.filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "give a share from 0 to 1".to_owned())
+    share.ok_or_else(|| "expected a share from 0 to 1".to_owned())
 }
 
 #[cfg(test)]

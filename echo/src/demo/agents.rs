@@ -1,4 +1,4 @@
-//! The agents of one job: a process per rank, each a host of its own.
+//! Agents of one job: one process per rank, each simulating a host.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -10,21 +10,21 @@ use crate::config::DemoArgs;
 use crate::demo::DemoError;
 use crate::demo::recording::Recording;
 
-/// Blocks shorter than usual, because the recorded faults last seconds where real ones last minutes.
+/// Block length below the default, because the recorded faults last seconds and real ones minutes.
 const BLOCK_TARGET: &str = "200ms";
 
-/// What an agent says of its replay.
+/// Summary that an agent prints after its replay.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct AgentSummary {
-    /// Points that Echo took.
+    /// Accepted points.
     pub(super) points_sent: u64,
-    /// Batches that Echo acknowledged.
+    /// Acknowledged batches.
     pub(super) batches_acked: u64,
-    /// Version of the last policy it got.
+    /// Version of the last policy received.
     pub(super) policy_version: Option<u64>,
 }
 
-/// The agent to run: the one that was named, else the one beside this program.
+/// Returns the agent program: `named`, or the one in the directory of this program.
 pub(super) fn agent_program(named: Option<&Path>) -> Result<PathBuf, DemoError> {
     let program = match named {
         Some(named) => named.to_owned(),
@@ -37,7 +37,7 @@ pub(super) fn agent_program(named: Option<&Path>) -> Result<PathBuf, DemoError> 
     }
 }
 
-/// Runs an agent per rank at the same time, and waits for all of them.
+/// Runs one agent per rank concurrently, and waits for all of them.
 pub(super) async fn replay(
     agent: &Path,
     recording: &Recording,
@@ -75,8 +75,8 @@ pub(super) async fn replay(
 fn summary(rank: u32, output: Output) -> Result<AgentSummary, DemoError> {
     let failed = |reason: String| DemoError::Agent { rank, reason };
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().last().unwrap_or("nothing was said");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let last = stderr.lines().last().unwrap_or("no error output");
         return Err(failed(format!("{} ({last})", output.status)));
     }
     serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))

@@ -1,4 +1,4 @@
-//! What a recording says about itself in its first line. Its truth rows are not read.
+//! Headers of recordings. The ground truth rows are not read.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -7,40 +7,40 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 
-/// A recording, as far as the demo needs to know it.
+/// Header of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Recording {
-    /// The file.
+    /// File.
     pub(super) path: PathBuf,
-    /// Its name, which becomes the name of the cluster.
+    /// Name, which becomes the name of the cluster.
     pub(super) name: String,
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub(super) n_ranks: u32,
-    /// What was done to the job while it was recorded, where that is known.
+    /// Fault injected into the job while it was recorded, if known.
     pub(super) scenario: Option<String>,
 }
 
-/// Why there is nothing to replay.
+/// Error from finding or reading recordings.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The path cannot be read.
     #[error("cannot read {}", path.display())]
     Unreadable {
-        /// The path.
+        /// Path.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
-    /// The file is something else.
-    #[error("{} is not a recording: its first line is not a recording header", path.display())]
-    Foreign {
-        /// The file.
+    /// The file is not a recording.
+    #[error("{} is not a recording: the first line is not a recording header", path.display())]
+    NotRecording {
+        /// File.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: serde_json::Error,
     },
-    /// The folders hold none.
-    #[error("no recordings (*.jsonl.gz) in {0}; run from the repository or name some")]
+    /// The directories contain no recordings.
+    #[error("no recordings (*.jsonl.gz) in {0}: run from the repository, or give their paths")]
     None(String),
 }
 
@@ -51,7 +51,7 @@ struct Header {
     processes: Vec<serde_json::Value>,
 }
 
-/// The recordings at the paths, folders searched, in the order of their names.
+/// Reads the recordings at the paths. Directories are searched; their files are sorted by name.
 pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Recording>, RecordingError> {
     let mut files = Vec::new();
     for path in paths {
@@ -62,11 +62,11 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Recording>, RecordingError> 
         }
     }
     if files.is_empty() {
-        let places: Vec<String> = paths
+        let searched: Vec<String> = paths
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        return Err(RecordingError::None(places.join(", ")));
+        return Err(RecordingError::None(searched.join(", ")));
     }
     files.iter().map(|file| read_header(file)).collect()
 }
@@ -85,20 +85,21 @@ fn read_header(path: &Path) -> Result<Recording, RecordingError> {
     BufReader::new(GzDecoder::new(file))
         .read_line(&mut line)
         .map_err(|source| unreadable(path, source))?;
-    let header: Header = serde_json::from_str(&line).map_err(|source| RecordingError::Foreign {
-        path: path.to_owned(),
-        source,
-    })?;
+    let header: Header =
+        serde_json::from_str(&line).map_err(|source| RecordingError::NotRecording {
+            path: path.to_owned(),
+            source,
+        })?;
     Ok(Recording {
         path: path.to_owned(),
         name: header.name,
         n_ranks: u32::try_from(header.processes.len()).unwrap_or(u32::MAX),
-        scenario: header.scenario.as_ref().map(in_words),
+        scenario: header.scenario.as_ref().map(describe),
     })
 }
 
-/// The scenario as `host-sleep (ms 8, rank 2)`.
-fn in_words(scenario: &serde_json::Value) -> String {
+/// Formats a scenario, as in `host-sleep (ms 8, rank 2)`.
+fn describe(scenario: &serde_json::Value) -> String {
     let Some(entries) = scenario.as_object() else {
         return scenario.to_string();
     };

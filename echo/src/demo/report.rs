@@ -1,4 +1,4 @@
-//! What the demo prints: each job's verdict, cost and policy, and how to ask the same by hand.
+//! Output of the demo: verdict, cost and policy of each job, and commands to query them by hand.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -13,48 +13,45 @@ use crate::demo::DemoError;
 use crate::demo::agents::AgentSummary;
 use crate::demo::recording::Recording;
 
-/// What Echo answers about one cluster, through its tools.
+/// Tool results for one cluster.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answers {
-    echo: SocketAddr,
+pub(super) struct ToolAnswers {
+    server: SocketAddr,
     outliers: Value,
     cost: Value,
 }
 
-impl Answers {
-    /// Asks over HTTP, as anybody would.
-    pub(super) async fn ask(echo: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
-        let question = json!({ "cluster": cluster, "window": "all" });
-        let asked = tokio::task::spawn_blocking(move || {
-            let ask = |tool: &str| -> Result<Value, ureq::Error> {
-                let url = format!("http://{echo}/api/v1/tools/fleet.cluster.{tool}");
-                ureq::post(&url)
-                    .send_json(&question)?
-                    .into_body()
-                    .read_json()
+impl ToolAnswers {
+    /// Queries the tools over HTTP, as any client would.
+    pub(super) async fn query(server: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
+        let input = json!({ "cluster": cluster, "window": "all" });
+        let task = tokio::task::spawn_blocking(move || {
+            let call = |tool: &str| -> Result<Value, ureq::Error> {
+                let url = format!("http://{server}/api/v1/tools/fleet.cluster.{tool}");
+                ureq::post(&url).send_json(&input)?.into_body().read_json()
             };
             Ok::<_, ureq::Error>(Self {
-                echo,
-                outliers: ask("find_outlier_nodes")?,
-                cost: ask("get_cost")?,
+                server,
+                outliers: call("find_outlier_nodes")?,
+                cost: call("get_cost")?,
             })
         });
-        let unanswered = |error: String| DemoError::Question(error);
-        let answers = asked.await.map_err(|error| unanswered(error.to_string()))?;
-        answers.map_err(|error| unanswered(error.to_string()))
+        let failed = |error: String| DemoError::Query(error);
+        let answers = task.await.map_err(|error| failed(error.to_string()))?;
+        answers.map_err(|error| failed(error.to_string()))
     }
 }
 
-/// The policies that one cluster's agents were sent, from first to last.
+/// Policies pushed to the agents of one cluster.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct PolicyCourse {
+pub(super) struct PolicyHistory {
     last: Option<PolicySet>,
     named: BTreeSet<u32>,
 }
 
-impl PolicyCourse {
-    /// Takes the next policy.
-    pub(super) fn note(&mut self, policy: &ClusterPolicy) {
+impl PolicyHistory {
+    /// Records the next policy.
+    pub(super) fn record(&mut self, policy: &ClusterPolicy) {
         if let Ok(set) = PolicySet::decode(policy.encoded.as_ref()) {
             self.named.extend(
                 set.cohorts
@@ -66,22 +63,22 @@ impl PolicyCourse {
     }
 }
 
-/// Prints one job.
+/// Prints the results of one job.
 pub(super) fn print(
     out: &mut dyn Write,
     recording: &Recording,
-    answers: &Answers,
-    (agents, course): (&[AgentSummary], &PolicyCourse),
+    answers: &ToolAnswers,
+    (agents, history): (&[AgentSummary], &PolicyHistory),
 ) -> io::Result<()> {
-    let scenario = recording.scenario.as_deref().unwrap_or("it does not say");
-    writeln!(out, "{}   recorded with: {scenario}", recording.name)?;
+    let scenario = recording.scenario.as_deref().unwrap_or("unknown");
+    writeln!(out, "{}   scenario: {scenario}", recording.name)?;
     print_verdict(out, &answers.outliers)?;
     print_cost(out, &answers.cost)?;
-    print_policy(out, course, agents)?;
+    print_policy(out, history, agents)?;
     writeln!(
         out,
-        "  ask      fleet-echo outliers --server http://{} --cluster {} --window all",
-        answers.echo, recording.name,
+        "  query    fleet-echo outliers --server http://{} --cluster {} --window all",
+        answers.server, recording.name,
     )?;
     let points: u64 = agents.iter().map(|agent| agent.points_sent).sum();
     let batches: u64 = agents.iter().map(|agent| agent.batches_acked).sum();
@@ -115,7 +112,7 @@ fn print_verdict(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
             number(outlier, "confidence"),
             text(outlier, "class"),
         )?;
-        print_course(out, outlier)?;
+        print_timeline(out, outlier)?;
     }
     for condition in &conditions {
         writeln!(
@@ -124,12 +121,12 @@ fn print_verdict(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
             text(condition, "kind"),
             number(condition, "effect_ratio") * 100.0,
         )?;
-        print_course(out, condition)?;
+        print_timeline(out, condition)?;
     }
     Ok(())
 }
 
-fn print_course(out: &mut dyn Write, incident: &Value) -> io::Result<()> {
+fn print_timeline(out: &mut dyn Write, incident: &Value) -> io::Result<()> {
     let cleared = incident.get("cleared_iteration").and_then(Value::as_f64);
     let end = cleared.map_or_else(
         || "still open".to_owned(),
@@ -155,7 +152,7 @@ fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
     };
     writeln!(
         out,
-        "  cost     {gpu_seconds:.2} GPU-seconds lost, {} in the window; {} per hour if it went on like this",
+        "  cost     {gpu_seconds:.2} GPU-seconds lost, {} in the window; {} per hour at this rate",
         money("window_total", 6),
         money("run_rate_per_hour", 2),
     )
@@ -163,30 +160,30 @@ fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
 
 fn print_policy(
     out: &mut dyn Write,
-    course: &PolicyCourse,
+    history: &PolicyHistory,
     agents: &[AgentSummary],
 ) -> io::Result<()> {
-    let Some(set) = &course.last else {
-        return writeln!(out, "  policy   none was pushed");
+    let Some(set) = &history.last else {
+        return writeln!(out, "  policy   none pushed");
     };
     let reached = agents
         .iter()
         .filter(|agent| agent.policy_version.is_some())
         .count();
-    let named = if course.named.is_empty() {
-        "named nobody".to_owned()
+    let named = if history.named.is_empty() {
+        "no outlier".to_owned()
     } else {
-        format!("named rank {}", join(&course.named))
+        format!("outlier: rank {}", join(&history.named))
     };
     writeln!(
         out,
-        "  policy   {} versions pushed, {reached} agents read one; {named}",
+        "  policy   {} versions pushed, received by {reached} agents; {named}",
         set.version
     )?;
     for cohort in &set.cohorts {
         writeln!(
             out,
-            "           v{}: {} centre {:.2} ms, sigma {:.2} ms, late from z {:.1} and {:.0} % of {:.1} ms, quorum {}",
+            "           v{}: {} center {:.2} ms, sigma {:.2} ms, limits z {:.1} and {:.0} % of {:.1} ms, quorum {}",
             set.version,
             cohort.signal,
             cohort.center_ms,
@@ -200,10 +197,10 @@ fn print_policy(
     Ok(())
 }
 
-/// Prints how to ask by hand.
-pub(super) fn print_questions(
+/// Prints commands to query the results by hand.
+pub(super) fn print_commands(
     out: &mut dyn Write,
-    echo: SocketAddr,
+    server: SocketAddr,
     recordings: &[Recording],
 ) -> io::Result<()> {
     let Some(recording) = recordings
@@ -215,17 +212,17 @@ pub(super) fn print_questions(
     let cluster = &recording.name;
     writeln!(
         out,
-        "Ask the same by hand while Echo is up (fleet-echo demo --keep):"
+        "To query the results by hand, run fleet-echo demo --keep and then:"
     )?;
     for tool in ["outliers", "cost", "history"] {
         writeln!(
             out,
-            "  fleet-echo {tool} --server http://{echo} --cluster {cluster} --window all"
+            "  fleet-echo {tool} --server http://{server} --cluster {cluster} --window all"
         )?;
     }
     writeln!(
         out,
-        "  curl -s http://{echo}/api/v1/tools/fleet.cluster.find_outlier_nodes -H 'content-type: application/json' \\\n    -d '{{\"cluster\":\"{cluster}\",\"window\":\"all\"}}'",
+        "  curl -s http://{server}/api/v1/tools/fleet.cluster.find_outlier_nodes -H 'content-type: application/json' \\\n    -d '{{\"cluster\":\"{cluster}\",\"window\":\"all\"}}'",
     )
 }
 

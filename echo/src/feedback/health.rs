@@ -1,44 +1,43 @@
-//! Health scores of Ingero agents: the threshold that they are compared with, and the nodes below it. Pure: a function of
-//! the stored events and of the time at which one asks.
-//!
-//! An Ingero agent rates its own node from 0 to 1 ([`fleet_proto::metric::INGERO_HEALTH_SCORE`]) and asks what is too
-//! little. The answer comes from its healthy peers (`threshold`): the median of the latest scores less k robust
-//! deviations. Ingero's own k of 2 flags somebody in three windows of four in a healthy cluster of 64 nodes; the default
-//! here is the usual cut of the modified z-score, 3.5, and deviations are never taken for less than a hundredth of the
-//! scale, so that nodes that all report the same number are not told apart by their rounding.
-//!
-//! A node that is below the threshold twice in a row, with quorum, is reported until three scores in a row are good
-//! (`case`). An incident that nothing speaks for any more, because the node or too many of its peers have fallen silent for
-//! five minutes, is cleared and says so. How late it is and what it costs, a score does not say.
+//! Health scores of Ingero agents: the threshold that they are compared with, and the nodes below
+//! it. Pure: a function of the stored events and the current time. An Ingero agent rates its own
+//! node from 0 to 1 ([`fleet_proto::metric::INGERO_HEALTH_SCORE`]) and requests the threshold. It
+//! is computed from the healthy peers (`threshold`): the median of the latest scores minus k robust
+//! standard deviations. Ingero's own k of 2 flags a node in three windows of four in a healthy
+//! cluster of 64 nodes; the default here is the usual cutoff of the modified z-score, 3.5, and the
+//! deviation is at least a hundredth of the scale, so that rounding does not separate nodes that
+//! report the same score. A node that is below the threshold twice in a row, with quorum, is
+//! reported until three scores in a row are good (`sender_state`). An incident without new
+//! evidence, because the node or too many of its peers have been silent for five minutes, is
+//! cleared with that reason. A score gives neither lag nor cost.
 
 use std::collections::BTreeMap;
 
 use echo_analysis::incident::abandoned;
 use echo_core::ids::ClusterId;
-use echo_core::model::detector_output::{Conclusions, Incident, IncidentState};
+use echo_core::model::detector_output::{DetectorOutput, Incident, IncidentState};
 use echo_core::model::event::{Reading, StoredEvent};
 use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;
 use fleet_proto::metric;
 
-use self::case::cohort;
 use self::cluster::Cluster;
+use self::sender_state::cohort;
 
-mod case;
 mod cluster;
 mod sender;
+mod sender_state;
 #[cfg(test)]
 mod tests;
 mod threshold;
 
-/// What the operator can tune.
+/// Tuning of the health threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HealthConfig {
-    /// Robust deviations below the median at which the threshold lies.
+    /// Distance of the threshold below the median, in robust standard deviations.
     pub k: f64,
-    /// Weight of a threshold computed five seconds after the one before, above 0 and up to 1.
+    /// Weight of a new threshold in the moving average per five seconds, above 0 and at most 1.
     pub ema_alpha: f64,
-    /// Nodes that have to report for a threshold.
+    /// Minimum number of reporting nodes.
     pub quorum: usize,
 }
 
@@ -52,7 +51,7 @@ impl Default for HealthConfig {
     }
 }
 
-/// The health scores of all clusters.
+/// Health scores of all clusters.
 #[derive(Debug)]
 pub struct Health {
     config: HealthConfig,
@@ -61,7 +60,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// No scores yet.
+    /// Returns an empty state.
     pub const fn new(config: HealthConfig) -> Self {
         Self {
             config,
@@ -70,15 +69,15 @@ impl Health {
         }
     }
 
-    /// What the operator has tuned.
+    /// Returns the tuning.
     pub const fn config(&self) -> HealthConfig {
         self.config
     }
 
-    /// Takes health scores in the order of their numbers and says what follows from them. Other events, and scores that
-    /// are none, are left out; the latter are counted, although ingest already rejects them.
-    pub fn observe(&mut self, events: &[StoredEvent]) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    /// Processes health scores in order of event ID and returns the changed incidents. Other events
+    /// are ignored; invalid scores are ignored and counted, although ingest already rejects them.
+    pub fn observe(&mut self, events: &[StoredEvent]) -> DetectorOutput {
+        let mut conclusions = DetectorOutput::default();
         for stored in events {
             if !is_score(stored) {
                 continue;
@@ -99,56 +98,57 @@ impl Health {
         conclusions
     }
 
-    /// Goes on with incidents as they were concluded before, after their scores have been taken again; those whose sender
-    /// has gone are ended. Silence counts from `since` on, arrival time: before, nobody could report.
-    pub fn adopt(&mut self, mut known: Vec<Incident>, since: Nanos) -> Conclusions {
+    /// Restores known incidents after a restart, once recent scores have been replayed, and ends
+    /// those whose sender is gone. Silence counts from `since` (arrival time), because senders
+    /// could not report before.
+    pub fn restore(&mut self, mut known: Vec<Incident>, since: Nanos) -> DetectorOutput {
         for (name, cluster) in &mut self.clusters {
             let is_its = |incident: &mut Incident| incident.cluster == *name;
             let mut its = known.extract_if(.., is_its).collect();
-            cluster.adopt(&mut its, since);
+            cluster.restore(&mut its, since);
             known.append(&mut its);
         }
         known.retain(|incident| incident.state == IncidentState::Open);
-        Conclusions {
+        DetectorOutput {
             incidents: known.into_iter().map(abandoned).collect(),
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         }
     }
 
-    /// Whether an incident is about health scores.
+    /// Returns whether an incident is about health scores.
     pub fn is_about(incident: &Incident) -> bool {
         incident.cohort == cohort(&incident.cluster)
     }
 
-    /// Clears what is open on nodes that could not be judged for five minutes at `now` (arrival time), and forgets those
-    /// that have been silent for ten.
-    pub fn end_silent_nodes(&mut self, now: Nanos) -> Conclusions {
-        let mut conclusions = Conclusions::default();
+    /// Clears open incidents of nodes without a comparable score for five minutes at `now` (arrival
+    /// time), and drops nodes that have been silent for ten minutes.
+    pub fn end_silent_nodes(&mut self, now: Nanos) -> DetectorOutput {
+        let mut conclusions = DetectorOutput::default();
         self.clusters.retain(|_, cluster| {
-            cluster.forget_silent(now, &self.config, &mut conclusions.incidents);
+            cluster.drop_silent(now, &self.config, &mut conclusions.incidents);
             !cluster.is_empty()
         });
         conclusions
     }
 
-    /// What the clusters' scores are compared with at `now` (arrival time).
+    /// Returns the thresholds of all clusters at `now` (arrival time).
     pub fn thresholds(&self, now: Nanos) -> impl Iterator<Item = (&ClusterId, HealthThreshold)> {
         let thresholds = self.clusters.iter();
         thresholds.map(move |(name, cluster)| (name, cluster.threshold(now, &self.config)))
     }
 
-    /// Scores that were none: not between 0 and 1.
+    /// Returns the number of invalid scores: not between 0 and 1.
     pub const fn ignored(&self) -> u64 {
         self.ignored
     }
 }
 
-/// Whether the event is a health score.
+/// Returns whether the event is a health score.
 pub fn is_score(stored: &StoredEvent) -> bool {
     stored.event.metric.as_str() == metric::INGERO_HEALTH_SCORE
 }
 
-/// The score, if it is one.
+/// Returns the score, if it is valid.
 fn score(reading: Reading) -> Option<f64> {
     let score = match reading {
         Reading::Double(value) => value,

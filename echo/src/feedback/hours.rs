@@ -1,7 +1,7 @@
-//! Closes hours of costs: what an hour came to is stored once it is over, and again if late data changes it.
-//!
-//! One hour at a time, with a rest as long as the work was several times over, so that years of an old database are closed
-//! beside everything else. What is due is known to the store, and survives a crash.
+//! Closing of cost hours: the costs of an hour are stored once it is over, and again if late data
+//! changes them. One hour at a time, with a pause several times as long as the work, so that
+//! closing years of an old database does not slow down other work. The store persists which hours
+//! are due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,22 +17,23 @@ use echo_store::{EventStore, StoreError};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-/// Pause after a look that found nothing to close.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Pause after a check that found nothing to close.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shortest rest between two hours that are closed.
-const LEAST_REST: Duration = Duration::from_millis(100);
+/// Minimum pause between two closed hours.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many times as long as the work the rest is.
-const REST: u32 = 4;
+/// Pause as a multiple of the work before it.
+const PAUSE_FACTOR: u32 = 4;
 
-/// An hour that never comes to rest is closed after so many graces all the same.
-const MOST_GRACES: i64 = 4;
+/// Number of grace periods after which an hour is closed even while late data keeps arriving.
+const MAX_GRACES: i64 = 4;
 
-/// How long before an hour its events may have been received by Echo, since clocks differ, nanoseconds.
-const EARLY: i64 = 24 * Hour::NANOS;
+/// Maximum time by which the events of an hour may have been received before it, since clocks
+/// differ; nanoseconds.
+const MAX_CLOCK_ERROR: i64 = 24 * Hour::NANOS;
 
-/// Closes hours.
+/// Background task that closes cost hours.
 #[derive(Debug)]
 pub struct HourCloser {
     store: Arc<dyn EventStore>,
@@ -42,8 +43,8 @@ pub struct HourCloser {
 }
 
 impl HourCloser {
-    /// Closes hours of `store` when they have been over, and nothing came, for `grace`, and the detector has judged (`judged`)
-    /// what is in them.
+    /// Closes hours of `store` that ended at least `grace` ago, received no data for `grace`, and
+    /// whose events the detector has processed (`judged`).
     pub fn new(
         (store, clock): (Arc<dyn EventStore>, Arc<dyn Clock>),
         grace: Duration,
@@ -61,23 +62,23 @@ impl HourCloser {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         loop {
             let work = Stopwatch::start();
-            let rest = match self.close_next().await {
-                Ok(Some(_)) => LEAST_REST.max(work.elapsed().saturating_mul(REST)),
-                Ok(None) => LOOK_EVERY,
+            let pause = match self.close_next().await {
+                Ok(Some(_)) => MIN_PAUSE.max(work.elapsed().saturating_mul(PAUSE_FACTOR)),
+                Ok(None) => POLL_INTERVAL,
                 Err(error) => {
                     let error = chain(&error);
-                    warn!(error, "an hour of costs cannot be closed; trying again");
-                    LOOK_EVERY
+                    warn!(error, "cannot close a cost hour; retrying");
+                    POLL_INTERVAL
                 }
             };
             tokio::select! {
-                () = tokio::time::sleep(rest) => {}
+                () = tokio::time::sleep(pause) => {}
                 _stop = stop.wait_for(|stop| *stop) => return,
             }
         }
     }
 
-    /// Closes the oldest hour that is ready; nothing when there is none.
+    /// Closes the oldest hour that is ready; returns `None` if there is none.
     pub async fn close_next(&self) -> Result<Option<(Hour, Closed)>, StoreError> {
         let (now, judged) = (self.clock.now(), *self.judged.borrow());
         let due = self.store.due_hours();
@@ -90,7 +91,7 @@ impl HourCloser {
         let rows = self.rows(due.hour).await?;
         let (hour, n_rows) = (due.hour, rows.len());
         let closed = self.store.close_hour(ClosingHour { due, rows }).await?;
-        debug!(hour = %hour.begin(), rows = n_rows, ?closed, "closed an hour of costs");
+        debug!(hour = %hour.begin(), rows = n_rows, ?closed, "closed a cost hour");
         Ok(Some((hour, closed)))
     }
 
@@ -99,11 +100,11 @@ impl HourCloser {
         let is_past =
             |instant: Nanos, graces: i64| now >= instant.offset(grace.saturating_mul(graces));
         is_past(due.hour.end(), 1)
-            && (is_past(due.until, 1) || is_past(due.since, MOST_GRACES))
+            && (is_past(due.until, 1) || is_past(due.since, MAX_GRACES))
             && judged >= due.last_event
     }
 
-    /// What the hour comes to by what is stored now.
+    /// Computes the cost rows of the hour from the stored data.
     async fn rows(&self, hour: Hour) -> Result<Vec<NodeHour>, StoreError> {
         let window = hour.window();
         let seen = self.store.coverage(None, window).await?;
@@ -116,7 +117,7 @@ impl HourCloser {
         let lost = self.store.lost_time(None, window).await?;
         let rows = node_hours(hour, &seen, &lost);
         let dropped = self.store.dropped_until().await?;
-        if dropped.is_none_or(|until| until <= hour.begin().offset(-EARLY)) {
+        if dropped.is_none_or(|until| until <= hour.begin().offset(-MAX_CLOCK_ERROR)) {
             return Ok(rows);
         }
         let before = self.store.cost_hours(None, window, usize::MAX).await?;

@@ -1,10 +1,10 @@
-//! From what the detector knows of a cluster's cohorts to the message that its agents get.
+//! Policies for agents, computed from the cohorts of a cluster.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use echo_analysis::assembly::CohortKey;
-use echo_analysis::cohort::Outlook;
+use echo_analysis::cohort::PolicyInput;
 use echo_analysis::settings::Settings;
 use echo_core::ids::ClusterId;
 use echo_core::model::detector_output::PolicyRecord;
@@ -15,18 +15,18 @@ use fleet_proto::metadata;
 use fleet_proto::policy::{CohortPolicy, PolicySet};
 use prost::Message;
 
-/// Event time after which an unchanged policy is sent again with fresh numbers, milliseconds.
+/// Event time after which an unchanged policy is resent with fresh numbers, milliseconds.
 const REFRESH_AFTER_MS: f64 = 5_000.0;
 
-/// The policies in force, by cluster.
+/// Policies in force, by cluster.
 #[derive(Debug, Default)]
 pub struct Policies {
     clusters: BTreeMap<ClusterId, PolicySet>,
 }
 
 impl Policies {
-    /// Goes on with the policies that were published last, so that versions only grow. Those that cannot be read any
-    /// more are left out.
+    /// Resumes from the policies published last, so that versions only grow. Undecodable policies
+    /// are ignored.
     pub fn resume(&mut self, published: &[PolicyRecord]) -> Vec<(ClusterId, ClusterPolicy)> {
         let sets = published.iter().filter_map(|record| {
             let set = PolicySet::decode(record.encoded.as_slice()).ok()?;
@@ -40,17 +40,17 @@ impl Policies {
         resumed.collect()
     }
 
-    /// Computes the policies anew and returns those that changed: another culprit or quorum, a new cohort, or
-    /// numbers older than five seconds of event time.
+    /// Recomputes the policies and returns those that changed: another culprit or quorum, a new
+    /// cohort, or numbers older than five seconds of event time.
     pub fn update<'a>(
         &mut self,
-        outlooks: impl Iterator<Item = (&'a CohortKey, &'a Outlook)>,
+        policy_inputs: impl Iterator<Item = (&'a CohortKey, &'a PolicyInput)>,
         settings: &Settings,
     ) -> Vec<(PolicyRecord, ClusterPolicy)> {
         let mut fresh: BTreeMap<ClusterId, Vec<CohortPolicy>> = BTreeMap::new();
-        for (key, outlook) in outlooks {
+        for (key, policy_input) in policy_inputs {
             let policies = fresh.entry(key.cluster.clone()).or_default();
-            policies.push(cohort_policy(key, outlook, settings));
+            policies.push(cohort_policy(key, policy_input, settings));
         }
         fresh
             .into_iter()
@@ -72,13 +72,13 @@ impl Policies {
         let computed = computed.saturating_sub(validity_nanos);
         let mut cohorts = within_limit(cohorts);
         let current = self.clusters.get(&cluster);
-        if current.is_some_and(|current| still_good(current, &cohorts, computed)) {
+        if current.is_some_and(|current| is_current(current, &cohorts, computed)) {
             return None;
         }
         let version = current.map_or(1, |current| current.version + 1);
         for cohort in &mut cohorts {
             let before = current.and_then(|current| find(current, &cohort.cohort));
-            let unchanged = before.is_some_and(|before| same_judgement(before, cohort));
+            let unchanged = before.is_some_and(|before| same_verdict(before, cohort));
             cohort.policy_version = match before {
                 Some(before) if unchanged => before.policy_version,
                 _ => version,
@@ -106,21 +106,25 @@ fn nanos(ms: f64) -> u64 {
     nanos
 }
 
-fn cohort_policy(key: &CohortKey, outlook: &Outlook, settings: &Settings) -> CohortPolicy {
-    let computed = u64::try_from(outlook.computed_at.value()).unwrap_or(0);
+fn cohort_policy(key: &CohortKey, policy_input: &PolicyInput, settings: &Settings) -> CohortPolicy {
+    let computed = u64::try_from(policy_input.computed_at.value()).unwrap_or(0);
     CohortPolicy {
         cohort: key.to_string(),
         policy_version: 0,
-        signal: outlook.signal.name().to_owned(),
-        center_ms: outlook.center_ms,
-        sigma_ms: outlook.sigma_ms,
+        signal: policy_input.signal.name().to_owned(),
+        center_ms: policy_input.center_ms,
+        sigma_ms: policy_input.sigma_ms,
         effect_gate: settings.effect_gate,
-        critical_z: critical_z(outlook.n_ranks, settings.family_alpha),
-        period_ms: outlook.healthy_ms.unwrap_or(0.0),
+        critical_z: critical_z(policy_input.n_ranks, settings.family_alpha),
+        period_ms: policy_input.healthy_ms.unwrap_or(0.0),
         sample_mod: settings.sample_mod,
-        quorum_met: outlook.quorum_met,
+        quorum_met: policy_input.quorum_met,
         valid_until_unix_nano: computed.saturating_add(nanos(settings.policy_validity_ms)),
-        outlier_ranks: outlook.outliers.iter().map(|rank| rank.value()).collect(),
+        outlier_ranks: policy_input
+            .outliers
+            .iter()
+            .map(|rank| rank.value())
+            .collect(),
     }
 }
 
@@ -128,21 +132,21 @@ fn find<'a>(set: &'a PolicySet, cohort: &str) -> Option<&'a CohortPolicy> {
     set.cohorts.iter().find(|known| known.cohort == cohort)
 }
 
-fn same_judgement(a: &CohortPolicy, b: &CohortPolicy) -> bool {
+fn same_verdict(a: &CohortPolicy, b: &CohortPolicy) -> bool {
     a.quorum_met == b.quorum_met && a.outlier_ranks == b.outlier_ranks && a.signal == b.signal
 }
 
-fn still_good(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> bool {
+fn is_current(current: &PolicySet, fresh: &[CohortPolicy], computed: u64) -> bool {
     let known = |cohort: &CohortPolicy| {
-        find(current, &cohort.cohort).is_some_and(|before| same_judgement(before, cohort))
+        find(current, &cohort.cohort).is_some_and(|before| same_verdict(before, cohort))
     };
     let age = computed.saturating_sub(current.computed_unix_nano);
     age < nanos(REFRESH_AFTER_MS) && fresh.iter().all(known)
 }
 
-/// The most recently computed cohorts, as many as fit the limit of the wire contract.
+/// Keeps the most recently computed cohorts, as many as fit the size limit of the wire contract.
 fn within_limit(mut cohorts: Vec<CohortPolicy>) -> Vec<CohortPolicy> {
-    // Version, cluster name and time of the set itself, generously.
+    // Upper bound for version, cluster name and time of the set itself.
     let mut left = metadata::POLICY_MAX_BYTES - 512;
     cohorts.sort_by_key(|cohort| std::cmp::Reverse(cohort.valid_until_unix_nano));
     let mut fits = |cohort: &CohortPolicy| {
@@ -179,7 +183,7 @@ fn publish(cluster: &ClusterId, set: &PolicySet) -> (PolicyRecord, ClusterPolicy
 #[cfg(test)]
 mod tests {
     use echo_analysis::assembly::CohortKey;
-    use echo_analysis::cohort::Outlook;
+    use echo_analysis::cohort::PolicyInput;
     use echo_analysis::settings::Settings;
     use echo_core::ids::{Rank, RoleId};
     use echo_core::model::detector_output::Signal;
@@ -197,8 +201,8 @@ mod tests {
         }
     }
 
-    fn outlook(at_ms: i64, outliers: &[u32]) -> Outlook {
-        Outlook {
+    fn policy_input(at_ms: i64, outliers: &[u32]) -> PolicyInput {
+        PolicyInput {
             computed_at: Nanos::new(1_790_000_000_000_000_000 + at_ms * 1_000_000),
             signal: Signal::HostGap,
             center_ms: 4.0,
@@ -210,50 +214,57 @@ mod tests {
         }
     }
 
-    fn update(policies: &mut Policies, outlook: &Outlook) -> Option<PolicySet> {
+    fn update(policies: &mut Policies, policy_input: &PolicyInput) -> Option<PolicySet> {
         let key = key(7);
-        let changed = policies.update(std::iter::once((&key, outlook)), &Settings::default());
+        let changed = policies.update(std::iter::once((&key, policy_input)), &Settings::default());
         changed
             .first()
             .map(|(record, _)| PolicySet::decode(record.encoded.as_slice()).unwrap())
     }
 
     #[test]
-    fn a_new_culprit_makes_a_new_version_at_once() {
+    fn a_new_culprit_creates_a_new_version_at_once() {
         let mut policies = Policies::default();
-        assert_eq!(update(&mut policies, &outlook(0, &[])).unwrap().version, 1);
-        assert_eq!(update(&mut policies, &outlook(200, &[])), None);
-        let set = update(&mut policies, &outlook(400, &[2])).unwrap();
+        assert_eq!(
+            update(&mut policies, &policy_input(0, &[]))
+                .unwrap()
+                .version,
+            1
+        );
+        assert_eq!(update(&mut policies, &policy_input(200, &[])), None);
+        let set = update(&mut policies, &policy_input(400, &[2])).unwrap();
         assert_eq!((set.version, set.cohorts[0].policy_version), (2, 2));
         assert_eq!(set.cohorts[0].outlier_ranks, [2]);
     }
 
     #[test]
-    fn old_numbers_are_sent_again_without_a_new_judgement() {
+    fn old_numbers_are_resent_without_a_new_cohort_version() {
         let mut policies = Policies::default();
-        update(&mut policies, &outlook(0, &[])).unwrap();
-        let set = update(&mut policies, &outlook(6_000, &[])).unwrap();
+        update(&mut policies, &policy_input(0, &[])).unwrap();
+        let set = update(&mut policies, &policy_input(6_000, &[])).unwrap();
         assert_eq!((set.version, set.cohorts[0].policy_version), (2, 1));
     }
 
     #[test]
-    fn more_cohorts_than_fit_make_no_new_version_by_themselves() {
+    fn cohorts_over_the_size_limit_do_not_cause_new_versions() {
         let keys: Vec<CohortKey> = (0..500).map(key).collect();
-        let outlook = outlook(0, &[]);
+        let policy_input = policy_input(0, &[]);
         let mut policies = Policies::default();
         let mut update = || {
-            let outlooks = keys.iter().map(|key| (key, &outlook));
-            policies.update(outlooks, &Settings::default()).len()
+            let policy_inputs = keys.iter().map(|key| (key, &policy_input));
+            policies.update(policy_inputs, &Settings::default()).len()
         };
         assert_eq!((update(), update()), (1, 0));
     }
 
     #[test]
-    fn more_cohorts_than_fit_never_exceed_the_limit_of_the_wire() {
+    fn a_policy_never_exceeds_the_size_limit() {
         let keys: Vec<CohortKey> = (0..500).map(key).collect();
-        let outlook = outlook(0, &[1, 2, 3]);
-        let changed = Policies::default()
-            .update(keys.iter().map(|key| (key, &outlook)), &Settings::default());
+        let policy_input = policy_input(0, &[1, 2, 3]);
+        let changed = Policies::default().update(
+            keys.iter().map(|key| (key, &policy_input)),
+            &Settings::default(),
+        );
         let size = changed[0].0.encoded.len();
         assert!((4_096..=8_192).contains(&size), "{size} bytes");
     }

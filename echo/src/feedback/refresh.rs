@@ -1,7 +1,7 @@
-//! The loop that follows the store: new events in, conclusions stored, policies published.
-//!
-//! It reads what was committed and nothing else, so what it concludes can be reproduced from the database. After a restart
-//! it goes on where it was ([`resume`]), however much is stored.
+//! Detector loop: reads new events from the store, stores the detector output, and publishes
+//! policies. It reads committed events only, so its output can be reproduced from the database.
+//! After a restart it continues where it stopped ([`resume`]), in time that does not depend on the
+//! size of the database.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use echo_analysis::settings::Settings;
 use echo_core::clock::Clock;
 use echo_core::error::{Code, Coded, chain};
 use echo_core::ids::{ClusterId, IdError, MetricName};
-use echo_core::model::detector_output::{Conclusions, Finding, Incident, IncidentState};
+use echo_core::model::detector_output::{DetectorOutput, Finding, Incident, IncidentState};
 use echo_core::model::event::StoredEvent;
 use echo_core::policy_table::{ClusterPolicy, HealthThreshold, PolicyTable};
 use echo_core::spans;
@@ -27,28 +27,28 @@ use crate::feedback::policy::Policies;
 
 mod resume;
 
-/// Events taken from the store at a time.
+/// Maximum number of events read from the store at a time.
 const CHUNK: usize = 20_000;
 
-/// Pause after a look at the store, so that what comes in many small batches is judged together.
+/// Pause after a read, so that many small batches are processed together.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest pause between two looks at jobs that may have stopped reporting.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Maximum time between two checks for jobs that stopped reporting.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Events without a conclusion after which it is noted that they have been judged.
-const NOTE_AFTER: u64 = 100_000;
+/// Number of events without detector output after which the position is stored.
+const RECORD_AFTER: u64 = 100_000;
 
-/// How long agents may take to come back after Echo was away, milliseconds.
-const COME_BACK_MS: f64 = 120_000.0;
+/// Time for agents to reconnect after a downtime, milliseconds.
+const RECONNECT_MS: f64 = 120_000.0;
 
-/// Shortest time between two looks for jobs that stopped reporting, milliseconds.
-const LOOK_AGAIN_MS: f64 = 1_000.0;
+/// Minimum time between two checks for jobs that stopped reporting, milliseconds.
+const MIN_CHECK_INTERVAL_MS: f64 = 1_000.0;
 
-/// Pause after the store failed, before it is asked again.
+/// Pause before retrying after a store error.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Follows the store and feeds conclusions back.
+/// Detector loop over the store.
 #[derive(Debug)]
 pub struct Refresh {
     store: Arc<dyn EventStore>,
@@ -60,25 +60,25 @@ pub struct Refresh {
     table: watch::Sender<Arc<PolicyTable>>,
     progress: watch::Sender<u64>,
     open: Vec<Incident>,
-    /// Number of the last event that the detector has taken; nothing before it knows where to go on.
-    taken: Option<u64>,
-    /// Number of the last event that is known to the store as judged.
-    noted: u64,
-    /// When agents could report again, the time of the start.
+    /// ID of the last event passed to the detector; `None` before it has resumed.
+    position: Option<u64>,
+    /// ID of the last event that the store has recorded as processed.
+    recorded: u64,
+    /// Time of the start, from which agents could report.
     listening_since: Nanos,
-    /// How long agents may take from then on to come back, milliseconds; nothing to a new database.
-    come_back_ms: f64,
-    /// When it was last looked who has fallen silent.
-    looked_at: Nanos,
-    /// Concluded and not yet stored.
-    pending: Conclusions,
-    /// Policies that the table does not hold yet, the latest of each cluster.
+    /// Time for agents to reconnect from then on, milliseconds; zero for a new database.
+    reconnect_ms: f64,
+    /// Time of the last check for silent jobs.
+    checked_at: Nanos,
+    /// Output that is not stored yet.
+    pending: DetectorOutput,
+    /// Latest policy of each cluster that the table does not contain yet.
     unpublished: BTreeMap<ClusterId, ClusterPolicy>,
 }
 
 impl Refresh {
-    /// A loop over `store` that publishes policies through `table` and the number of the last event it has judged
-    /// through `progress`.
+    /// Creates a loop over `store` that publishes policies through `table` and the ID of the last
+    /// processed event through `progress`.
     pub fn new(
         (store, clock): (Arc<dyn EventStore>, Arc<dyn Clock>),
         (settings, health): (Settings, HealthConfig),
@@ -112,20 +112,20 @@ impl Refresh {
             table,
             progress,
             open: Vec::new(),
-            taken: None,
-            noted: 0,
-            come_back_ms: 0.0,
-            looked_at: Nanos::EARLIEST,
-            pending: Conclusions::default(),
+            position: None,
+            recorded: 0,
+            reconnect_ms: 0.0,
+            checked_at: Nanos::EARLIEST,
+            pending: DetectorOutput::default(),
             unpublished: BTreeMap::new(),
         })
     }
 
-    /// Runs until `stop` turns true, then judges what is committed and returns.
+    /// Runs until `stop` turns true, then processes what is committed and returns.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut committed = self.store.committed();
         loop {
-            // Asked before catching up: what was committed before the stop is judged.
+            // Read before catching up, so that events committed before the stop are processed.
             let stopping = *stop.borrow_and_update();
             let caught_up = self.catch_up(&stop).await;
             if stopping {
@@ -133,7 +133,10 @@ impl Refresh {
             }
             if let Err(error) = caught_up {
                 let error = chain(&error);
-                warn!(error, "the detector cannot follow the store; trying again");
+                warn!(
+                    error,
+                    "the detector cannot read from or write to the store; retrying"
+                );
                 tokio::time::sleep(RETRY_AFTER).await;
                 if stop.has_changed().is_err() {
                     return;
@@ -144,33 +147,33 @@ impl Refresh {
             tokio::select! {
                 changed = committed.changed() => if changed.is_err() { return },
                 changed = stop.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(IDLE_CHECK_INTERVAL) => {}
             }
         }
     }
 
-    /// Judges everything that is committed by now. Learning again what is usual is given up when Echo is to stop.
+    /// Processes all committed events. Resuming is abandoned when `stop` is set.
     async fn catch_up(&mut self, stop: &watch::Receiver<bool>) -> Result<(), StoreError> {
-        let mut taken = match self.taken {
-            Some(taken) => taken,
+        let mut position = match self.position {
+            Some(position) => position,
             None => match self.resume(stop).await? {
                 Some(judged) => judged,
                 None => return Ok(()),
             },
         };
         loop {
-            let tail = self.store.tail(taken, &self.metrics, CHUNK).await?;
+            let tail = self.store.tail(position, &self.metrics, CHUNK).await?;
             let is_last = tail.events.len() < CHUNK;
             let mut conclusions = self.observe(tail.events);
-            taken = tail.until.max(taken);
-            self.taken = Some(taken);
+            position = tail.until.max(position);
+            self.position = Some(position);
             if is_last {
                 conclusions.append(self.end_silent());
             }
             let changed = self
                 .policies
-                .update(self.detector.outlooks(), self.detector.settings());
-            self.announce(&conclusions);
+                .update(self.detector.policy_inputs(), self.detector.settings());
+            self.log_changes(&conclusions);
             self.pending.append(conclusions);
             let records = changed.iter().map(|(record, _)| record.clone());
             self.pending.policies.extend(records);
@@ -180,22 +183,22 @@ impl Refresh {
                     .map(|(record, policy)| (record.cluster, policy)),
             );
             self.publish();
-            self.store_pending(taken).await?;
-            self.progress.send_replace(taken);
+            self.store_pending(position).await?;
+            self.progress.send_replace(position);
             if is_last {
                 return Ok(());
             }
         }
     }
 
-    /// Forgets whatever was taken.
-    fn forget(&mut self) {
+    /// Resets the detector, the health scores and the policies.
+    fn reset(&mut self) {
         self.detector = Detector::new(self.detector.settings().clone());
         self.health = Health::new(self.health.config());
         self.policies = Policies::default();
     }
 
-    fn observe(&mut self, events: Vec<StoredEvent>) -> Conclusions {
+    fn observe(&mut self, events: Vec<StoredEvent>) -> DetectorOutput {
         let (scores, signals): (Vec<_>, Vec<_>) = events.into_iter().partition(is_score);
         let events = signals.len();
         let span = tracing::trace_span!(target: spans::TARGET, spans::DETECT, events);
@@ -204,34 +207,34 @@ impl Refresh {
         conclusions
     }
 
-    /// Ends what nobody reports of any more. Who could not report because Echo was away has not fallen silent, so nobody is
-    /// asked about until agents had the time to come back.
-    fn end_silent(&mut self) -> Conclusions {
+    /// Ends incidents of silent jobs and nodes. Agents that could not report during a downtime are
+    /// not silent, so nothing ends until they had time to reconnect.
+    fn end_silent(&mut self) -> DetectorOutput {
         let now = self.clock.now();
-        // A clock that was set back says nothing about how long ago something was.
-        let is_within = |ms: f64, since: Nanos| (0.0..ms).contains(&now.millis_since(since));
-        if is_within(self.come_back_ms, self.listening_since)
-            || is_within(LOOK_AGAIN_MS, self.looked_at)
+        // A clock that was set back gives no elapsed time.
+        let is_recent = |ms: f64, since: Nanos| (0.0..ms).contains(&now.millis_since(since));
+        if is_recent(self.reconnect_ms, self.listening_since)
+            || is_recent(MIN_CHECK_INTERVAL_MS, self.checked_at)
         {
-            return Conclusions::default();
+            return DetectorOutput::default();
         }
-        self.looked_at = now;
+        self.checked_at = now;
         let mut conclusions = self.detector.end_silent_jobs(now);
         conclusions.append(self.health.end_silent_nodes(now));
         conclusions
     }
 
-    /// Replaces the table, once, if anything in it changes.
+    /// Replaces the table once if anything in it has changed.
     fn publish(&mut self) {
         let unpublished = std::mem::take(&mut self.unpublished);
         let table = self.table.borrow().clone();
-        let is_news = |(cluster, health): &(&ClusterId, HealthThreshold)| {
-            table.of(cluster).and_then(|known| known.health) != Some(*health)
+        let is_changed = |(cluster, health): &(&ClusterId, HealthThreshold)| {
+            table.for_cluster(cluster).and_then(|known| known.health) != Some(*health)
         };
         let health: Vec<_> = self
             .health
             .thresholds(self.clock.now())
-            .filter(is_news)
+            .filter(is_changed)
             .collect();
         if unpublished.is_empty() && health.is_empty() {
             return;
@@ -246,39 +249,39 @@ impl Refresh {
         self.table.send_replace(Arc::new(changed));
     }
 
-    /// Stores what is pending, which rests on the events up to `taken`. It is kept until it is stored, because the detector
-    /// will not conclude it again.
-    async fn store_pending(&mut self, taken: u64) -> Result<(), StoreError> {
-        if self.pending.is_empty() && taken.saturating_sub(self.noted) < NOTE_AFTER {
+    /// Stores the pending output, which covers the events up to `position`. It is kept until it is
+    /// stored, because the detector will not produce it again.
+    async fn store_pending(&mut self, position: u64) -> Result<(), StoreError> {
+        if self.pending.is_empty() && position.saturating_sub(self.recorded) < RECORD_AFTER {
             return Ok(());
         }
-        self.pending.judged = Some(taken);
-        match self.store.conclude(self.pending.clone()).await {
-            // It will never be accepted; to go on without it is better than to stop judging.
+        self.pending.judged = Some(position);
+        match self.store.store_verdicts(self.pending.clone()).await {
+            // A retry would fail again; dropping the output is better than stopping the detector.
             Err(error) if error.code() == Code::Invalid => {
                 tracing::error!(
                     error = chain(&error),
-                    "a conclusion was refused by the store"
+                    "the store rejected detector output, which is dropped"
                 );
             }
             stored => stored?,
         }
-        self.noted = taken;
-        self.pending = Conclusions::default();
+        self.recorded = position;
+        self.pending = DetectorOutput::default();
         Ok(())
     }
 
-    /// One log line when an incident is raised and one when it is cleared.
-    fn announce(&mut self, conclusions: &Conclusions) {
+    /// Logs each incident that is raised or cleared.
+    fn log_changes(&mut self, conclusions: &DetectorOutput) {
         for incident in &conclusions.incidents {
             let known = self.open.iter().position(|open| open.id == incident.id);
             match (incident.state, known) {
                 (IncidentState::Open, None) => {
-                    announce(incident, "raised");
+                    log_incident(incident, "raised");
                     self.open.push(incident.clone());
                 }
                 (IncidentState::Cleared, Some(index)) => {
-                    announce(incident, "cleared");
+                    log_incident(incident, "cleared");
                     self.open.swap_remove(index);
                 }
                 (IncidentState::Open, Some(_)) | (IncidentState::Cleared, None) => {}
@@ -287,7 +290,7 @@ impl Refresh {
     }
 }
 
-fn announce(incident: &Incident, what: &str) {
+fn log_incident(incident: &Incident, what: &str) {
     let rank = match &incident.finding {
         Finding::Culprit(culprit) => Some(culprit.rank.value()),
         Finding::Condition(_) => None,

@@ -1,5 +1,5 @@
-//! Sends Echo's own spans to a collector over OTLP/gRPC, in batches and aside: a collector that does not answer costs spans,
-//! never a request.
+//! Export of Echo's own spans to a collector over OTLP/gRPC, batched in the background: a collector
+//! that does not respond loses spans and never delays a request.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -18,12 +18,12 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
 
-use crate::telemetry::{LogError, parse, wrong};
+use crate::telemetry::{LogError, log_error, parse};
 
-/// Longest time for a batch of spans, and for those that are left at the end.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Timeout of one batch of spans, and of the flush at shutdown.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why spans cannot be exported.
+/// Error from creating the exporter.
 #[derive(Debug, thiserror::Error)]
 #[error("--trace-endpoint {endpoint}: {reason}")]
 pub struct ExportError {
@@ -31,28 +31,30 @@ pub struct ExportError {
     reason: String,
 }
 
-/// Where spans go, and which.
+/// Target and sampling of exported spans.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExportConfig {
-    /// The collector, such as `http://127.0.0.1:14317`.
+    /// Address of the collector, such as `http://127.0.0.1:14317`.
     pub endpoint: String,
-    /// Share of requests, commits and detector steps, from 0 to 1. Questions and upkeep are sent always.
+    /// Sampled share of ingest requests, commits and detector steps, from 0 to 1. Queries and
+    /// maintenance are always sampled.
     pub sample: f64,
-    /// The cluster that the spans name as theirs.
+    /// Cluster attribute of the spans.
     pub cluster: String,
 }
 
-/// Exports spans until it is finished.
+/// Span exporter; runs until [`SpanExport::finish`].
 #[derive(Debug)]
-pub struct Exporting(SdkTracerProvider);
+pub struct SpanExport(SdkTracerProvider);
 
-impl Exporting {
-    /// Connects when the first spans are sent. Called on a runtime, which has to live until this is finished.
+impl SpanExport {
+    /// Creates the exporter, which connects when it sends the first spans. Must be called within a
+    /// Tokio runtime that outlives it.
     pub fn start(config: &ExportConfig) -> Result<Self, ExportError> {
         let exporter = SpanExporter::builder()
             .with_tonic()
             .with_endpoint(&config.endpoint)
-            .with_timeout(PATIENCE)
+            .with_timeout(EXPORT_TIMEOUT)
             .build()
             .map_err(|error| ExportError {
                 endpoint: config.endpoint.clone(),
@@ -60,15 +62,15 @@ impl Exporting {
             })?;
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
-            .with_sampler(BySpan {
-                some: Sampler::TraceIdRatioBased(config.sample),
+            .with_sampler(SpanSampler {
+                ratio: Sampler::TraceIdRatioBased(config.sample),
             })
             .with_resource(resource(&config.cluster))
             .build();
         Ok(Self(provider))
     }
 
-    /// Sends log lines to standard error from here on, a line of text each, and spans to the collector.
+    /// Logs to standard error as text lines from now on, and sends spans to the collector.
     pub fn log_text(&self, filter: &str) -> Result<(), LogError> {
         let lines = fmt::layer()
             .with_ansi(std::io::stderr().is_terminal())
@@ -76,7 +78,7 @@ impl Exporting {
         self.log(filter, lines.boxed())
     }
 
-    /// Sends log lines to standard error from here on, a JSON object each, and spans to the collector.
+    /// Logs to standard error as JSON lines from now on, and sends spans to the collector.
     pub fn log_json(&self, filter: &str) -> Result<(), LogError> {
         let lines = fmt::layer().with_writer(std::io::stderr);
         self.log(filter, lines.json().flatten_event(true).boxed())
@@ -92,23 +94,23 @@ impl Exporting {
             .with_location(false)
             .with_threads(false)
             .with_target(false)
-            .with_filter(filter_fn(|about| about.target() == spans::TARGET));
+            .with_filter(filter_fn(|metadata| metadata.target() == spans::TARGET));
         tracing_subscriber::registry()
             .with(lines.with_filter(parse(filter)?))
             .with(spans)
             .try_init()
-            .map_err(|error| wrong(filter, error.to_string()))
+            .map_err(|error| log_error(filter, error.to_string()))
     }
 
-    /// Sends what is left, for a few seconds at most.
+    /// Flushes the remaining spans, for a few seconds at most.
     pub fn finish(self) {
-        if let Err(error) = self.0.shutdown_with_timeout(PATIENCE) {
-            tracing::warn!(%error, "the last spans could not be sent");
+        if let Err(error) = self.0.shutdown_with_timeout(EXPORT_TIMEOUT) {
+            tracing::warn!(%error, "cannot flush the last spans");
         }
     }
 }
 
-/// Who sends. An Echo that is sent spans wants to know cluster and node.
+/// Resource attributes. An Echo instance that receives spans requires cluster and node.
 fn resource(cluster: &str) -> Resource {
     let node = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let node = node.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned());
@@ -127,13 +129,14 @@ fn resource(cluster: &str) -> Resource {
         .build()
 }
 
-/// Takes every question and what upkeep does, some of what comes with every batch, and of parts what their whole says.
+/// Sampler that keeps all queries and maintenance, a share of ingest, commits and detector steps,
+/// and follows the parent's decision for child spans.
 #[derive(Debug, Clone)]
-struct BySpan {
-    some: Sampler,
+struct SpanSampler {
+    ratio: Sampler,
 }
 
-impl ShouldSample for BySpan {
+impl ShouldSample for SpanSampler {
     fn should_sample(
         &self,
         parent_context: Option<&Context>,
@@ -143,22 +146,22 @@ impl ShouldSample for BySpan {
         attributes: &[KeyValue],
         links: &[Link],
     ) -> SamplingResult {
-        let all = |decision| SamplingResult {
+        let always = |decision| SamplingResult {
             decision,
             attributes: Vec::new(),
             trace_state: TraceState::default(),
         };
-        let whole = parent_context.filter(|whole| whole.span().span_context().is_valid());
-        match (whole, name) {
-            (Some(whole), _) if whole.span().span_context().is_sampled() => {
-                all(SamplingDecision::RecordAndSample)
+        let parent = parent_context.filter(|parent| parent.span().span_context().is_valid());
+        match (parent, name) {
+            (Some(parent), _) if parent.span().span_context().is_sampled() => {
+                always(SamplingDecision::RecordAndSample)
             }
-            // A part whose whole is not taken, or has no span on purpose.
-            (Some(_), _) | (None, spans::DECODE | spans::APPEND) => all(SamplingDecision::Drop),
+            // A child whose parent is not sampled, or has no span on purpose.
+            (Some(_), _) | (None, spans::DECODE | spans::APPEND) => always(SamplingDecision::Drop),
             (None, spans::INGEST | spans::COMMIT | spans::DETECT) => self
-                .some
+                .ratio
                 .should_sample(None, trace_id, name, span_kind, attributes, links),
-            (None, _) => all(SamplingDecision::RecordAndSample),
+            (None, _) => always(SamplingDecision::RecordAndSample),
         }
     }
 }

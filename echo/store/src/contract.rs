@@ -1,4 +1,4 @@
-//! What [`EventStore`] promises, asked of the database.
+//! Contract tests of [`EventStore`], run against the database.
 
 #![expect(
     clippy::significant_drop_tightening,
@@ -23,7 +23,7 @@ use crate::contract::sample::{
 use crate::duckdb::DuckDbStore;
 use crate::{Appended, EventQuery, EventStore, Page, StoreError};
 
-/// All events of a page, by number.
+/// Numbers of all events of a page.
 pub(crate) fn numbers(page: &Page) -> Vec<u64> {
     page.events.iter().map(|stored| stored.id).collect()
 }
@@ -56,7 +56,7 @@ async fn a_batch_sent_twice_is_stored_once() {
 }
 
 #[tokio::test]
-async fn numbers_of_agents_and_contents_are_told_apart() {
+async fn batch_numbers_are_distinguished_by_agent_and_by_content() {
     let store = DuckDbStore::scratch();
     let numbered = |agent: &str, number| BatchKey::Numbered {
         agent: agent.parse().unwrap(),
@@ -84,7 +84,7 @@ async fn numbers_of_agents_and_contents_are_told_apart() {
 }
 
 #[tokio::test]
-async fn an_event_comes_back_as_it_went_in() {
+async fn an_event_is_read_as_it_was_stored() {
     let store = DuckDbStore::scratch();
     let (rank, node) = (origin("prod", "node-1", 63), bare_origin("prod", "node-1"));
     let sent = vec![
@@ -124,7 +124,7 @@ async fn a_window_is_half_open() {
 async fn pages_are_newest_first_and_survive_inserts() {
     let store = DuckDbStore::scratch();
     let node = bare_origin("prod", "node-1");
-    // Numbers 1 to 5; the second and the third share an instant, and the fifth came late.
+    // Numbers 1 to 5; events 2 and 3 share a timestamp, and event 5 arrived late.
     let events = [10, 20, 20, 40, 15].map(|millis| reading(&node, millis));
     store.append(batch(1, events.to_vec())).await.unwrap();
     let first = EventQuery {
@@ -248,7 +248,7 @@ async fn the_extent_is_that_of_the_cluster() {
 }
 
 #[tokio::test]
-async fn nan_never_enters() {
+async fn nan_and_infinity_are_rejected() {
     let store = DuckDbStore::scratch();
     let rank = origin("prod", "node-1", 0);
     let mut sampled = wait(&rank, 10);
@@ -276,7 +276,7 @@ async fn nan_never_enters() {
     lags.lags[0].z = f64::NAN;
     judged.inputs = Some(Arc::new(lags));
     for concluded in [damaged, judged] {
-        let refused = store.conclude(incidents([concluded])).await;
+        let refused = store.store_verdicts(incidents([concluded])).await;
         assert!(matches!(refused, Err(StoreError::NotFinite { .. })));
     }
     assert_eq!(store.extent(None).await.unwrap(), None);

@@ -1,7 +1,8 @@
-//! The store in one `DuckDB` file.
+//! Store in one `DuckDB` file.
 //!
-//! Invariants: the file is opened once per process, under the lock beside it, and by nothing but the engine. One thread
-//! writes; every other connection is a clone that only reads. What is acknowledged is committed.
+//! Invariants: the file is opened once per process, under the lock beside it, and only by the
+//! engine. One thread writes; every other connection is a clone that only reads. Acknowledged
+//! requests are committed.
 
 mod batch_dedup;
 mod batches;
@@ -50,61 +51,62 @@ use std::time::Duration;
 use async_trait::async_trait;
 use echo_core::clock::Clock;
 use echo_core::ids::{ClusterId, MetricName};
-use echo_core::model::detector_output::{Conclusions, Incident, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
 use echo_core::model::event::{Event, EventBatch, StoredEvent};
 use echo_core::units::{Nanos, Window};
 use tokio::sync::watch;
 
-use crate::duckdb::connection_pool::{Reader, Readers};
+use crate::duckdb::connection_pool::{ConnectionPool, Reader};
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
-use crate::duckdb::disk_space::Volume;
+use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::maintenance::Upkeep;
+use crate::duckdb::maintenance::Maintenance;
 use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::rows::query_results::{EventReader, read_extent};
 use crate::duckdb::rows::{detector_output, event_queries, partition, verdicts};
 use crate::duckdb::sql::SqlPool;
-use crate::duckdb::tail_cache::Recent;
+use crate::duckdb::tail_cache::TailCache;
 use crate::duckdb::writer::Writer;
 use crate::limits::{Amount, Limits};
-use crate::readiness::Obstacle;
+use crate::readiness::NotReadyReason;
 use crate::reporting::merged;
 use crate::resume::{Resume, WarmUp};
-use crate::sql::{SqlError, SqlQuestion, SqlTable, ViewDocs};
-use crate::timeseries::{CoursePoint, CourseQuery};
+use crate::sql::{SqlError, SqlQuery, SqlTable, ViewDocs};
+use crate::timeseries::{TimeseriesPoint, TimeseriesQuery};
 use crate::timings::Timings;
 use crate::{
-    Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, JobQuery, Page,
-    StoreError, Tail, Unnameable, Vitals, finite,
+    Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, ExceededLimit,
+    JobQuery, Page, StoreError, Tail, Vitals, finite,
 };
 
-/// How to open a database.
+/// Configuration of a database.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DuckDbConfig {
-    /// Database file; it is created when it is absent, its folder is not.
+    /// Database file; it is created if absent, its folder is not.
     pub path: PathBuf,
-    /// Memory that the engine may use.
+    /// Memory limit of the engine.
     pub memory_limit: Amount,
-    /// Threads that answer questions; when absent one less than there are cores, at least two.
+    /// Query threads; by default one less than there are cores, at least two.
     pub threads: Option<usize>,
-    /// Questions answered at the same time.
+    /// Maximum number of concurrent queries.
     pub readers: u32,
-    /// Events that may wait to be written; more are refused as [`StoreError::Busy`].
+    /// Maximum number of queued events; more are refused as [`StoreError::Busy`].
     pub queue_events: u32,
-    /// Time between the beginnings of two commits while requests arrive: those that arrive meanwhile share the next one.
+    /// Minimum time between the starts of two commits while requests arrive; requests that arrive
+    /// meanwhile share the next commit.
     pub commit_every: Duration,
-    /// Once no request has arrived for so long, a commit begins although it is not due yet.
+    /// Idle time after which a commit starts early.
     pub commit_after_quiet: Duration,
-    /// Longest time between two checkpoints, and the time between two looks at the limits.
+    /// Longest time between two checkpoints, and the interval of retention checks.
     pub checkpoint_every: Duration,
-    /// How long and how much is kept.
+    /// Retention limits.
     pub limits: Limits,
 }
 
 impl DuckDbConfig {
-    /// The database at `path` with the limits that Echo was measured with.
+    /// Configuration of the database at `path` with the limits that Echo was measured with.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -120,57 +122,59 @@ impl DuckDbConfig {
     }
 }
 
-/// Keeps everything in one database file.
+/// Store in one database file.
 ///
-/// Dropping it commits what is queued and waits for that; [`Self::close`] does the same and says how it went.
+/// Dropping it commits the queue and waits for that; [`Self::close`] does the same and returns the
+/// result.
 #[derive(Debug)]
 pub struct DuckDbStore {
-    upkeep: Upkeep,
-    readers: Readers,
-    /// For SQL, with limits of its own.
+    upkeep: Maintenance,
+    readers: ConnectionPool,
+    /// Connections for SQL, with limits of their own.
     sql: SqlPool,
-    /// Apart from the others, so that no crowd of questions keeps the detector from following.
-    follower: Readers,
+    /// Connection of the detector, separate so that queries cannot delay it.
+    follower: ConnectionPool,
     writer: Writer,
     dictionary: Arc<Dictionary>,
-    recent: Arc<Recent>,
+    recent: Arc<TailCache>,
     coverage: Arc<CoverageCache>,
     hours: Arc<HoursCache>,
     committed: watch::Receiver<u64>,
-    /// Number up to which the detector has read.
+    /// Number of the last event that the detector has read.
     followed: Arc<AtomicU64>,
     fatal: Fatal,
     path: PathBuf,
-    volume: Arc<Volume>,
+    volume: Arc<DiskSpace>,
     timings: Timings,
-    /// Last, so that the folder goes when nothing is open in it any more.
+    /// Last field, so that the folder is removed after everything in it is closed.
     #[cfg(any(test, feature = "testing"))]
     _scratch: Option<tempfile::TempDir>,
 }
 
 impl DuckDbStore {
-    /// Opens or creates the database and takes its lock. Blocks while the schema is brought up to date.
+    /// Opens or creates the database and takes its lock. Blocks while the schema is migrated.
     pub fn open(config: &DuckDbConfig, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
         Self::open_with(config, clock, MIGRATIONS)
     }
 
-    /// Waits until the engine fails for good, as it does when the disk is full in the middle of a commit, or until its file
-    /// is removed or replaced. Nothing is stored from then on.
+    /// Waits until the engine fails permanently, for example because the disk is full in the middle
+    /// of a commit, or until its file is removed or replaced. Nothing is stored from then on.
     pub async fn failed(&self) -> StoreError {
         self.fatal.wait().await
     }
 
-    /// How long it has taken since it was opened.
+    /// Metrics since the store was opened.
     pub fn timings(&self) -> Timings {
         self.timings.clone()
     }
 
-    /// Commits what is queued, writes everything to the database file, answers the questions that run and gives the
-    /// lock back. A statement in SQL that does not stop is left behind. Everything asked afterwards is [`StoreError::Closed`].
+    /// Commits the queue, checkpoints, waits for running queries and releases the lock. A SQL
+    /// statement that does not stop is abandoned. Later calls return [`StoreError::Closed`].
     pub async fn close(&self) -> Result<(), StoreError> {
         self.upkeep.stop().await;
         self.sql.refuse();
-        // First, so that nothing that was acknowledged rests on how long a question takes.
+        // Close the writer first, so that acknowledged requests do not depend on how long queries
+        // take.
         let written = self.writer.close().await;
         self.sql.close().await;
         self.readers.close().await;
@@ -179,7 +183,8 @@ impl DuckDbStore {
     }
 }
 
-/// Size of a file, bytes; 0 when there is none. Asked by its path: to open it would cost the engine its lock.
+/// Size of a file, bytes; 0 if absent. Uses the path: opening the file would release the engine's
+/// lock.
 fn bytes_of(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }
@@ -205,11 +210,14 @@ impl EventStore for DuckDbStore {
         }
     }
 
-    fn obstacles(&self) -> Vec<Obstacle> {
-        let failed = self.fatal.met().map(|reason| Obstacle::Failed { reason });
-        let closed = self.writer.is_closed().then_some(Obstacle::Closed);
+    fn not_ready_reasons(&self) -> Vec<NotReadyReason> {
+        let failed = self
+            .fatal
+            .reason()
+            .map(|reason| NotReadyReason::Failed { reason });
+        let closed = self.writer.is_closed().then_some(NotReadyReason::Closed);
         let shortage = self.volume.shortage();
-        let full = shortage.map(|(available, floor)| Obstacle::Full { available, floor });
+        let full = shortage.map(|(available, floor)| NotReadyReason::Full { available, floor });
         failed.into_iter().chain(closed).chain(full).collect()
     }
 
@@ -218,14 +226,18 @@ impl EventStore for DuckDbStore {
         self.writer.append(batch).await
     }
 
-    fn unnameable(&self, events: &[Event], token: Option<&str>) -> Vec<(usize, Unnameable)> {
-        self.dictionary.unnameable(events, token)
+    fn over_entry_limits(
+        &self,
+        events: &[Event],
+        token: Option<&str>,
+    ) -> Vec<(usize, ExceededLimit)> {
+        self.dictionary.over_entry_limits(events, token)
     }
 
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
         self.readers
-            .ask("reading events", move |reader| {
+            .run("reading events", move |reader| {
                 event_reader::page(reader, &dictionary, &query)
             })
             .await
@@ -242,11 +254,11 @@ impl EventStore for DuckDbStore {
             return Ok(tail);
         }
         let dictionary = Arc::clone(&self.dictionary);
-        // What is committed later is left to the next tail, so that `until` is true.
+        // Events committed later belong to the next tail, so that `until` is exact.
         let committed = *self.committed.borrow();
         let query = event_queries::tail((after, committed), metrics, limit);
         let question = move |reader: &Reader| event_reader::judged(reader, &dictionary, &query);
-        let events = self.follower.ask("reading new events", question).await?;
+        let events = self.follower.run("reading new events", question).await?;
         let until = if events.len() < limit {
             committed.max(after)
         } else {
@@ -257,13 +269,13 @@ impl EventStore for DuckDbStore {
 
     async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError> {
         let question = move |reader: &Reader| detector_output::resume(&reader.connection, warm_up);
-        let doing = "looking where the detector goes on";
-        self.follower.ask(doing, question).await
+        let doing = "reading the detector's position";
+        self.follower.run(doing, question).await
     }
 
-    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+    async fn store_verdicts(&self, conclusions: DetectorOutput) -> Result<(), StoreError> {
         finite::check_conclusions(&conclusions)?;
-        self.writer.conclude(conclusions).await
+        self.writer.store_verdicts(conclusions).await
     }
 
     async fn incidents(
@@ -280,7 +292,7 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(incidents)
         };
-        self.readers.ask("reading incidents", question).await
+        self.readers.run("reading incidents", question).await
     }
 
     async fn lost_time(
@@ -297,7 +309,7 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(lost)
         };
-        self.readers.ask("reading lost time", question).await
+        self.readers.run("reading lost time", question).await
     }
 
     async fn coverage(
@@ -312,7 +324,7 @@ impl EventStore for DuckDbStore {
             let known = (&*dictionary, &*cache);
             coverage::coverage(reader, known, (cluster.as_ref(), window))
         };
-        self.readers.ask("counting who reported", question).await
+        self.readers.run("counting reporters", question).await
     }
 
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
@@ -327,7 +339,7 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(merged(sums))
         };
-        self.readers.ask("adding up host evidence", question).await
+        self.readers.run("summing host evidence", question).await
     }
 
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
@@ -338,14 +350,14 @@ impl EventStore for DuckDbStore {
             events.reverse();
             Ok(events)
         };
-        self.readers.ask("reading events of a job", question).await
+        self.readers.run("reading events of a job", question).await
     }
 
-    async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError> {
+    async fn timeseries(&self, query: TimeseriesQuery) -> Result<Vec<TimeseriesPoint>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
-        let query = event_queries::course(&query);
-        let question = move |reader: &Reader| event_reader::course(reader, &dictionary, &query);
-        self.readers.ask("adding up signals", question).await
+        let query = event_queries::timeseries(&query);
+        let question = move |reader: &Reader| event_reader::timeseries(reader, &dictionary, &query);
+        self.readers.run("summing signals", question).await
     }
 
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {
@@ -368,23 +380,25 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(extent)
         };
-        let doing = "looking for the first and last event";
-        self.readers.ask(doing, question).await
+        let doing = "reading the first and last event";
+        self.readers.run(doing, question).await
     }
 
     async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
         let question = |reader: &Reader| partition::dropped_until(&reader.connection);
-        let doing = "looking for what was deleted";
-        self.readers.ask(doing, question).await
+        let doing = "reading what was deleted";
+        self.readers.run(doing, question).await
     }
 
-    async fn run_sql(&self, question: SqlQuestion) -> Result<SqlTable, SqlError> {
-        self.sql.ask(question).await
+    async fn run_sql(&self, question: SqlQuery) -> Result<SqlTable, SqlError> {
+        self.sql.run_query(question).await
     }
 
     async fn views(&self) -> Result<Vec<ViewDocs>, StoreError> {
         let question = |reader: &Reader| sql::docs::views(&reader.connection);
-        self.readers.ask("reading what views mean", question).await
+        self.readers
+            .run("reading view documentation", question)
+            .await
     }
 
     fn committed(&self) -> watch::Receiver<u64> {

@@ -1,8 +1,8 @@
-//! Why a store could not do what was asked.
+//! Errors of a store.
 
 use echo_core::error::{Code, Coded};
 
-/// Why the store could not do what was asked.
+/// Error of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process holds the lock of the database.
@@ -10,12 +10,12 @@ pub enum StoreError {
     Locked {
         /// Database file.
         path: String,
-        /// Process, node and time as the holder wrote them, or what the engine said of it.
+        /// Process, node and start time as the holder wrote them, or the engine's message.
         holder: String,
     },
     /// The schema was written by a later version of Echo.
     #[error(
-        "{path} has schema version {found}, this build knows up to {known}; it was left untouched, start a newer fleet-echo"
+        "{path} has schema version {found}, this build supports up to {known}; it was not changed; start a newer fleet-echo"
     )]
     Newer {
         /// Database file.
@@ -27,7 +27,7 @@ pub enum StoreError {
     },
     /// A migration that was applied differs from the one in this build.
     #[error(
-        "migration {version} of {path} was applied with another content (checksum {found}); this is not a database of this build; it was left untouched, open it with the build that made it or choose another --db"
+        "migration {version} of {path} was applied with different content (checksum {found}); the database is from another build; it was not changed; open it with the build that made it or choose another --db"
     )]
     Changed {
         /// Database file.
@@ -42,23 +42,23 @@ pub enum StoreError {
     Unreadable {
         /// Database file.
         path: String,
-        /// What the engine said.
+        /// Message of the engine.
         reason: String,
     },
-    /// What the log beside the file holds is damaged.
+    /// The log beside the database file is damaged.
     #[error(
         "cannot open {path}: {reason}; its log is damaged: `fleet-echo repair --drop-wal --db {path}` sets the log aside"
     )]
     DamagedLog {
         /// Database file.
         path: String,
-        /// What the engine said.
+        /// Message of the engine.
         reason: String,
     },
-    /// The store is stopping or its writer has ended.
+    /// The store is closing or its writer has ended.
     #[error("the store is closed")]
     Closed,
-    /// A number is NaN or infinite. Nothing of the batch or the conclusions that it came with was stored.
+    /// A number is NaN or infinite. Nothing of its batch or detector output was stored.
     #[error("{what} of {whose} is {value}, which is not a finite number")]
     NotFinite {
         /// Name of the field.
@@ -68,12 +68,12 @@ pub enum StoreError {
         /// The number.
         value: f64,
     },
-    /// The database cannot lie there.
+    /// The database cannot be kept on this file system.
     #[error("cannot keep a database at {path}: {reason}; choose another --db")]
     Unsuitable {
         /// Database file.
         path: String,
-        /// What is wrong with the place.
+        /// Reason.
         reason: String,
     },
     /// A copy or an export cannot be written.
@@ -81,12 +81,12 @@ pub enum StoreError {
     Unwritable {
         /// File or folder.
         path: String,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// There is too little room on the volume to take more.
+    /// Too little free space on the volume to accept more.
     #[error(
-        "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; send it again later"
+        "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; retry later"
     )]
     Full {
         /// Bytes that are free.
@@ -94,21 +94,21 @@ pub enum StoreError {
         /// Bytes that have to stay free.
         floor: u64,
     },
-    /// The engine has failed for good, or its file is lost; only a new process can go on.
-    #[error("the database failed and can do nothing more until it is opened again: {reason}")]
+    /// The engine failed permanently, or its file is lost; only a new process can recover.
+    #[error("the database failed permanently and must be opened again: {reason}")]
     Fatal {
-        /// What the engine said, or what became of the file.
+        /// Message of the engine, or the fate of the file.
         reason: String,
     },
     /// The queue to the writer is full.
-    #[error("the store is at its limit of queued events")]
+    #[error("the store's queue of events is full")]
     Busy,
     /// The engine failed.
     #[error("the database failed while {doing}: {reason}")]
     Engine {
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
-        /// What the engine said.
+        /// Message of the engine.
         reason: String,
     },
 }

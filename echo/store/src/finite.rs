@@ -1,12 +1,13 @@
-//! Refuses numbers that are NaN or infinite: one of them turns every sum, median and sort that it meets into nonsense.
+//! Rejects NaN and infinite numbers: one of them corrupts every sum, median and sort that includes
+//! it.
 
-use echo_core::model::detector_output::{Conclusions, Finding, Incident};
+use echo_core::model::detector_output::{DetectorOutput, Finding, Incident};
 use echo_core::model::event::{Event, EventBatch, Reading};
 use echo_core::model::inputs::Inputs;
 
 use crate::StoreError;
 
-/// Accepts a batch without such numbers.
+/// Accepts a batch in which all numbers are finite.
 pub(super) fn check_batch(batch: &EventBatch) -> Result<(), StoreError> {
     for event in &batch.events {
         let whose = || format!("metric {}", event.metric);
@@ -15,8 +16,8 @@ pub(super) fn check_batch(batch: &EventBatch) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Accepts conclusions without such numbers.
-pub(super) fn check_conclusions(conclusions: &Conclusions) -> Result<(), StoreError> {
+/// Accepts detector output in which all numbers are finite.
+pub(super) fn check_conclusions(conclusions: &DetectorOutput) -> Result<(), StoreError> {
     for incident in &conclusions.incidents {
         let whose = || format!("incident {}", incident.id);
         incident_fields(incident).try_for_each(|field| finite(field, whose))?;
@@ -106,7 +107,7 @@ fn incident_fields(incident: &Incident) -> impl Iterator<Item = Field> {
     )
 }
 
-/// JSON, which inputs are kept as, has no words for such numbers either.
+/// Inputs are stored as JSON, which cannot represent NaN or infinity either.
 fn input_fields(inputs: &Inputs) -> impl Iterator<Item = Field> {
     let lags = inputs.lags.iter().flat_map(|lag| {
         let own_ms = lag.own_ms.unwrap_or(0.0);

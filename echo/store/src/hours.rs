@@ -1,8 +1,8 @@
-//! Costs by the hour: which hours have to be computed, and those that have been.
+//! Hourly costs: hours that are due to be computed, and closed hours.
 //!
-//! Whatever is stored makes the hours due that it lies in, in the same transaction; closing an hour ends that. So no hour is
-//! forgotten, whenever the process ends. An hour that was closed and becomes due again gets a further revision, if its costs
-//! have changed.
+//! Storing anything in an hour marks it as due in the same transaction; closing the hour clears the
+//! mark. So no hour is missed, whenever the process ends. A closed hour that becomes due again gets
+//! another revision if its costs have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,21 +13,21 @@ use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
 use crate::StoreError;
 
-/// The part of a store that keeps costs by the hour. Computing them is up to others.
+/// Storage of hourly costs. Computing them is up to the caller.
 #[async_trait]
 pub trait CostHours: Send + Sync {
-    /// Hours in which something was stored since they were closed, oldest first.
+    /// Hours that changed since they were closed, oldest first.
     fn due_hours(&self) -> Vec<DueHour> {
         Vec::new()
     }
 
-    /// Stores what an hour came to, durably, unless something was stored in it since it was due as `closing` says.
+    /// Stores the costs of an hour durably, unless the hour has changed since `closing` was read.
     async fn close_hour(&self, _closing: ClosingHour) -> Result<Closed, StoreError> {
         Err(StoreError::Closed)
     }
 
-    /// The latest revisions of hours that begin in the window, in the order of hour, cluster, node and model; no more than
-    /// `limit` rows.
+    /// Latest revisions of hours that begin in the window, in order of hour, cluster, node and
+    /// model; at most `limit` rows.
     async fn cost_hours(
         &self,
         _cluster: Option<&ClusterId>,
@@ -37,12 +37,12 @@ pub trait CostHours: Send + Sync {
         Err(StoreError::Closed)
     }
 
-    /// Clusters that have closed hours in the window.
+    /// Clusters with closed hours in the window.
     async fn cost_clusters(&self, _window: Window) -> Result<BTreeSet<ClusterId>, StoreError> {
         Err(StoreError::Closed)
     }
 
-    /// GPU time that was allocated in the closed hours that begin in the window.
+    /// GPU time allocated in the closed hours that begin in the window.
     async fn closed_allocation(
         &self,
         _cluster: Option<&ClusterId>,
@@ -52,44 +52,45 @@ pub trait CostHours: Send + Sync {
     }
 }
 
-/// An hour that has to be computed.
+/// Hour that is due to be computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueHour {
     /// The hour.
     pub hour: Hour,
     /// Whether it was closed before.
     pub was_closed: bool,
-    /// When something was first stored in it since then, on the clock of Echo; the beginning of time after a restart.
+    /// Time of the first change since then, on Echo's clock; the earliest possible time after a
+    /// restart.
     pub since: Nanos,
-    /// When something was last stored in it.
+    /// Time of the last change.
     pub until: Nanos,
-    /// Number of the last event that was committed by then.
+    /// Number of the last event committed by then.
     pub last_event: u64,
-    /// Changes with everything that is stored in it.
+    /// Change counter: differs after every change to the hour.
     pub turn: u64,
 }
 
-/// What an hour came to.
+/// Costs of an hour to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClosingHour {
-    /// The hour as it was due before anything was read for it.
+    /// The due hour as read before its costs were computed.
     pub due: DueHour,
-    /// All its rows.
+    /// All rows of the hour.
     pub rows: Vec<NodeHour>,
 }
 
-/// What became of closing an hour.
+/// Outcome of closing an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Closed {
-    /// It came to what was stored before; nothing was added.
+    /// The costs equal the stored ones; nothing was added.
     Same,
-    /// A new revision was added for so many clusters.
+    /// Number of clusters that got a new revision.
     Revised(usize),
-    /// Something was stored in it meanwhile; it is still due.
+    /// The hour changed meanwhile and is still due.
     Touched,
 }
 
-/// Which hours are due and which are closed.
+/// Due and closed hours.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
     turn: u64,
@@ -98,7 +99,7 @@ pub(super) struct Hours {
 }
 
 impl Hours {
-    /// Notes that something was stored in these hours.
+    /// Marks hours as changed.
     pub(super) fn touch(
         &mut self,
         hours: impl IntoIterator<Item = Hour>,
@@ -119,13 +120,13 @@ impl Hours {
         }
     }
 
-    /// Whether nothing was stored in the hour since it was due like this.
+    /// Whether the hour is unchanged since `due` was read.
     pub(super) fn is_untouched(&self, due: &DueHour) -> bool {
         let known = self.due.get(&due.hour);
         known.is_some_and(|known| known.turn == due.turn)
     }
 
-    /// Notes that an hour is no longer due, and, if anything is stored of it, closed.
+    /// Clears the due mark of an hour, and marks it as closed if it has rows.
     pub(super) fn close(&mut self, hour: Hour, has_rows: bool) {
         self.due.remove(&hour);
         if has_rows {
@@ -133,13 +134,13 @@ impl Hours {
         }
     }
 
-    /// The hours that are due, oldest first.
+    /// Due hours, oldest first.
     pub(super) fn due(&self) -> Vec<DueHour> {
         self.due.values().copied().collect()
     }
 
-    /// What a database says after a restart, when its last event has the number `last_event`.
-    pub(super) fn of(due: Vec<Hour>, closed: BTreeSet<Hour>, last_event: u64) -> Self {
+    /// State as stored in a database whose last event has the number `last_event`.
+    pub(super) fn load(due: Vec<Hour>, closed: BTreeSet<Hour>, last_event: u64) -> Self {
         let mut hours = Self {
             closed,
             ..Self::default()
@@ -148,25 +149,25 @@ impl Hours {
         hours
     }
 
-    /// Hours of these that are not due yet.
+    /// Those of `hours` that are not due yet.
     pub(super) fn not_due(&self, hours: &BTreeSet<Hour>) -> Vec<Hour> {
         let new = hours.iter().filter(|hour| !self.due.contains_key(hour));
         new.copied().collect()
     }
 
-    /// Forgets closed hours that begin before `cutoff`.
+    /// Drops closed hours that begin before `cutoff`.
     pub(super) fn forget_before(&mut self, cutoff: Nanos) {
         self.closed.retain(|hour| hour.begin() >= cutoff);
     }
 }
 
-/// The hours that instants lie in.
+/// Hours that contain the instants.
 pub(super) fn hours_of(instants: impl Iterator<Item = Nanos>) -> BTreeSet<Hour> {
     let mut hours = BTreeSet::new();
     let mut latest = None;
     for instant in instants {
-        let hour = Hour::of(instant);
-        // Almost always the same as that of the event before.
+        let hour = Hour::containing(instant);
+        // Almost always the hour of the previous event.
         if latest != Some(hour) {
             latest = Some(hour);
             hours.insert(hour);
@@ -175,8 +176,8 @@ pub(super) fn hours_of(instants: impl Iterator<Item = Nanos>) -> BTreeSet<Hour> 
     hours
 }
 
-/// What has to be added so that the latest revisions are `rows`: the rows of the clusters in which something differs, with their
-/// new number.
+/// Rows to add so that `rows` become the latest revisions: all rows of each cluster in which
+/// something differs, with their new revision.
 pub(super) fn revised(known: &[StoredHour], rows: Vec<NodeHour>) -> Vec<(u64, NodeHour)> {
     let mut clusters: BTreeMap<ClusterId, Vec<NodeHour>> = BTreeMap::new();
     for row in rows {

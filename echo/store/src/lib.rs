@@ -1,6 +1,7 @@
-//! Where events and conclusions are kept, behind one trait.
+//! Storage of events and detector output behind one trait.
 //!
-//! Invariant: nothing outside `store` knows SQL or the engine. Windows, names and limits arrive checked.
+//! Invariant: nothing outside `store` knows SQL or the engine. Windows, names and limits are
+//! validated by the caller.
 
 pub mod duckdb;
 pub mod hours;
@@ -23,41 +24,48 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
-use echo_core::model::detector_output::{Conclusions, Incident, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
 use echo_core::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 use fleet_proto::metric;
 use tokio::sync::watch;
 
 pub use crate::failure::StoreError;
 use crate::hours::CostHours;
-use crate::readiness::Obstacle;
+use crate::readiness::NotReadyReason;
 use crate::resume::{Resume, WarmUp};
-use crate::sql::{SqlError, SqlQuestion, SqlTable, ViewDocs};
-use crate::timeseries::{CoursePoint, CourseQuery};
-pub use crate::vitals::{Unnameable, Vitals};
+use crate::sql::{SqlError, SqlQuery, SqlTable, ViewDocs};
+use crate::timeseries::{TimeseriesPoint, TimeseriesQuery};
+pub use crate::vitals::{ExceededLimit, Vitals};
 use echo_core::units::{Nanos, Window};
 
-/// A database of events and conclusions. Shared as `Arc<dyn EventStore>`.
+/// Database of events and detector output. Shared as `Arc<dyn EventStore>`.
 #[async_trait]
 pub trait EventStore: CostHours + std::fmt::Debug {
-    /// Stores the batch durably, or reports that a batch with the same key was stored before. The events of a batch
-    /// get consecutive numbers in their order, and all of them are numbered above every event committed earlier.
+    /// Stores the batch durably, or reports that a batch with the same key was stored before. The
+    /// events of a batch get consecutive numbers in their order, all above every event committed
+    /// earlier.
     async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError>;
 
-    /// Events that must not be appended because there is no room for what is new in their series, origins or clusters, by
-    /// their places; never an event in which nothing is new. They came with the token of this name, which leaves others as much as
-    /// it brings. Requests that are on their way together share the room.
-    fn unnameable(&self, _events: &[Event], _token: Option<&str>) -> Vec<(usize, Unnameable)> {
+    /// Indexes of events that must not be appended because their series, origin or cluster is new
+    /// and would exceed an entry limit. Events without new entries never exceed one. `token` is the
+    /// name of the token that sent the events: one token may add at most as many entries as it
+    /// leaves free for others. Concurrent requests share the free capacity.
+    fn over_entry_limits(
+        &self,
+        _events: &[Event],
+        _token: Option<&str>,
+    ) -> Vec<(usize, ExceededLimit)> {
         Vec::new()
     }
 
-    /// One page of events, newest first.
+    /// Returns one page of events, newest first.
     async fn events(&self, query: EventQuery) -> Result<Page, StoreError>;
 
-    /// Up to `limit` events of the given metrics with a number above `after`, in the order of their numbers,
-    /// without their attributes (an empty object stands for them). Waits, `nccl.collective.wait_ms`, are given only as
-    /// measured by a GPU: those of hosts are judged by nobody. They alone come with samples, because nothing else is judged
-    /// by single operations.
+    /// Returns up to `limit` events of the given metrics with a number above `after`, in order of
+    /// their numbers, without attributes (replaced by an empty object). Waits
+    /// (`nccl.collective.wait_ms`) are returned only if a GPU measured them, because the detector
+    /// ignores host waits. Only they come with samples, because nothing else is judged by single
+    /// operations.
     async fn tail(
         &self,
         after: u64,
@@ -65,16 +73,17 @@ pub trait EventStore: CostHours + std::fmt::Debug {
         limit: usize,
     ) -> Result<Tail, StoreError>;
 
-    /// Stores conclusions durably, all or none.
-    async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError>;
+    /// Stores detector output durably, all or nothing.
+    async fn store_verdicts(&self, conclusions: DetectorOutput) -> Result<(), StoreError>;
 
-    /// Where a detector goes on after a restart, and what it needs for that: events of `warm_up` before what has been judged,
-    /// and the last policy of each cluster, in the order of their names.
+    /// Returns the point at which a detector resumes after a restart and the state it needs:
+    /// `warm_up` limits the events before that point that it reads again; the last policy of each
+    /// cluster is included, in order of cluster name.
     async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError>;
 
-    /// Incidents of the cluster (of all clusters when none is given) that were open at any time in the window,
-    /// oldest first, in their latest state. One that is still open counts as open after it was last seen, too, and
-    /// one that was cleared until it was cleared.
+    /// Incidents of the cluster (of all clusters if `None`) that were open at any time in the
+    /// window, oldest first, in their latest state. An open incident counts as open after it was
+    /// last seen, too; a cleared one until it was cleared.
     async fn incidents(
         &self,
         cluster: Option<&ClusterId>,
@@ -88,77 +97,81 @@ pub trait EventStore: CostHours + std::fmt::Debug {
         window: Window,
     ) -> Result<Vec<LostTime>, StoreError>;
 
-    /// Who reported in the window: one row per job, node and rank (or node without rank), in the order of their
-    /// origins. Where a rank told different things about itself, the row has what it told last.
+    /// Reporters in the window: one row per job, node and rank (or node without rank), in order of
+    /// their origins. If a rank reported different origins, the row has the latest.
     async fn coverage(
         &self,
         cluster: Option<&ClusterId>,
         window: Window,
     ) -> Result<Vec<Coverage>, StoreError>;
 
-    /// What each rank of a cohort reported of each kind of host evidence (metrics named `fleet.host.*`) in blocks that
-    /// lie inside the range of operations, in the order of ranks and kinds. Points without a block are left out.
+    /// Sum of each kind of host evidence (metrics named `fleet.host.*`) per rank of a cohort, over
+    /// blocks that lie inside the range of operations, in order of ranks and kinds. Points without
+    /// a block are left out.
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError>;
 
-    /// Events of a job about blocks, in the order of their numbers, without attributes, with samples as in [`Self::tail`]. Of more
-    /// than the limit the latest are given.
+    /// Events of a job that belong to blocks, in order of their numbers, without attributes, with
+    /// samples as in [`Self::tail`]. If there are more than the limit, the latest are returned.
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError>;
 
-    /// Sums of histogram signals per rank, communicator, operation and stretch of a window, in no particular order. All reports of a
-    /// block lie in the same stretch. A rank that told different things about itself has several sums. Waits are given only as measured by a GPU, as in [`Self::tail`].
-    async fn course(&self, query: CourseQuery) -> Result<Vec<CoursePoint>, StoreError>;
+    /// Sums of histogram signals per rank, communicator, operation and time bucket, in no
+    /// particular order. All reports of a block fall into the same bucket. A rank that reported
+    /// different origins has several sums. Waits are included only if a GPU measured them, as in
+    /// [`Self::tail`].
+    async fn timeseries(&self, query: TimeseriesQuery) -> Result<Vec<TimeseriesPoint>, StoreError>;
 
-    /// Clusters that have sent events, also where all of them were deleted within the last hours.
+    /// Clusters that have sent events, including those whose events were all deleted within the
+    /// last hours.
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError>;
 
-    /// Event times of the first and last event, nothing when there are none.
+    /// Event times of the first and last event; `None` if there are no events.
     async fn extent(
         &self,
         cluster: Option<&ClusterId>,
     ) -> Result<Option<(Nanos, Nanos)>, StoreError>;
 
-    /// How much the store holds and how much waits for it; nothing where that is not bounded.
+    /// Amounts that the store holds and queues; `None` values where there is no limit.
     fn vitals(&self) -> Vitals {
         Vitals::default()
     }
 
-    /// What keeps the store from taking events, gravest first; nothing when it takes them.
-    fn obstacles(&self) -> Vec<Obstacle> {
+    /// Reasons why the store accepts no events, most severe first; empty if it accepts them.
+    fn not_ready_reasons(&self) -> Vec<NotReadyReason> {
         Vec::new()
     }
 
-    /// Up to when what was received has been deleted by retention; nothing when nothing was.
+    /// Received time up to which retention has deleted events; `None` if it has deleted none.
     async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
         Ok(None)
     }
 
-    /// Runs SQL that only reads the published views. A question that is dropped is stopped.
-    async fn run_sql(&self, _question: SqlQuestion) -> Result<SqlTable, SqlError> {
+    /// Runs SQL that only reads the published views. Dropping the future stops the statement.
+    async fn run_sql(&self, _question: SqlQuery) -> Result<SqlTable, SqlError> {
         Err(StoreError::Closed.into())
     }
 
-    /// What SQL can ask about, those views first that most questions are about.
+    /// The published views, most used first.
     async fn views(&self) -> Result<Vec<ViewDocs>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// Number of the last committed event; changes wake whoever follows with [`Self::tail`].
+    /// Number of the last committed event; changes wake readers that follow with [`Self::tail`].
     fn committed(&self) -> watch::Receiver<u64>;
 }
 
-/// What became of a batch.
+/// Outcome of appending a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appended {
-    /// Its events are stored, durably.
+    /// Its events are stored durably.
     Stored {
         /// Number of events.
         events: usize,
     },
-    /// A batch with the same key had been stored before; nothing was added.
+    /// A batch with the same key was stored before; nothing was added.
     Duplicate,
 }
 
-/// Filters of [`EventStore::events`]; an absent filter lets everything pass.
+/// Filters of [`EventStore::events`]; an absent filter matches everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventQuery {
     /// Event time.
@@ -175,11 +188,11 @@ pub struct EventQuery {
     pub metric: Option<MetricName>,
     /// Largest number of events on the page.
     pub limit: usize,
-    /// Where the page before ended.
+    /// End of the previous page.
     pub cursor: Option<Cursor>,
 }
 
-/// Where a page ended: the next one begins with the event before this one in (timestamp, number) order.
+/// End of a page: the next page begins with the event before this one in (timestamp, number) order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     /// Event time of the last event on the page.
@@ -189,7 +202,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The end of a page whose last event this is.
+    /// The cursor for the page after `last`.
     pub const fn after(last: &StoredEvent) -> Self {
         Self {
             timestamp: last.event.timestamp,
@@ -203,48 +216,48 @@ impl Cursor {
 pub struct Page {
     /// The events, newest first.
     pub events: Vec<StoredEvent>,
-    /// Set when there are more.
+    /// Cursor for the next page; `None` on the last page.
     pub next: Option<Cursor>,
 }
 
-/// A stretch of events in the order of their numbers.
+/// Events in the order of their numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tail {
-    /// The events that matched.
+    /// Matching events.
     pub events: Vec<StoredEvent>,
-    /// Everything up to this number has been looked at.
+    /// Number up to which all events were examined.
     pub until: u64,
 }
 
-/// What one rank, or one node without rank, reported in a window.
+/// Reports of one rank, or of one node without rank, in a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coverage {
-    /// Who.
+    /// Origin.
     pub origin: Arc<Origin>,
     /// First event time.
     pub first: Nanos,
     /// Last event time.
     pub last: Nanos,
-    /// Whether it told what its host went through (metrics named `fleet.host.*`).
+    /// Whether it reported host evidence (metrics named `fleet.host.*`).
     pub has_host_evidence: bool,
 }
 
-/// Which evidence is meant by [`EventStore::host_evidence`].
+/// Filters of [`EventStore::host_evidence`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvidenceQuery {
     /// Cluster.
     pub cluster: ClusterId,
-    /// Job; nothing means events that name none.
+    /// Job; `None` selects events without a job.
     pub job: Option<JobId>,
     /// Role of the cohort.
     pub role: RoleId,
     /// Event time on the senders' clocks.
     pub window: Window,
-    /// Operations; a block counts when it lies inside.
+    /// Range of operations; a block counts if it lies inside.
     pub seqs: SeqRange,
 }
 
-/// Evidence of one kind and rank.
+/// Host evidence of one kind and rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvidenceSum {
     /// Rank within the job.
@@ -253,16 +266,16 @@ pub struct EvidenceSum {
     pub metric: MetricName,
     /// Sum of the values, in the unit of the metric.
     pub sum: f64,
-    /// Iterations of the blocks that they came with.
+    /// Iterations of the blocks that the values belong to.
     pub iterations: f64,
 }
 
-/// Which events of blocks are meant by [`EventStore::job_events`]; an absent filter lets everything pass.
+/// Filters of [`EventStore::job_events`]; an absent filter matches everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobQuery {
     /// Cluster.
     pub cluster: ClusterId,
-    /// Job; nothing means events that name none.
+    /// Job; `None` selects events without a job.
     pub job: Option<JobId>,
     /// Rank within the job.
     pub rank: Option<Rank>,
@@ -272,31 +285,33 @@ pub struct JobQuery {
     pub comm: Option<CommId>,
     /// Metrics.
     pub metrics: Vec<MetricName>,
-    /// Where it was measured.
+    /// Clock that measured the events.
     pub source: Option<Source>,
     /// Event time on the senders' clocks.
     pub window: Window,
-    /// Blocks; an event passes when it ends inside one of them.
+    /// Blocks; an event matches if it ends inside one of them.
     pub blocks: Option<Vec<SeqRange>>,
     /// Largest number of events.
     pub limit: usize,
 }
 
-/// Metrics whose attributes the detector reads: what operations took how long, and how long a rank has been blocked.
+/// Metrics whose attributes the detector reads: elapsed times per operation, and how long a rank
+/// has been blocked.
 pub(crate) const WITH_ATTRS: [&str; 2] = [metric::ELAPSED, metric::ISSUED];
 
 /// Whether the detector reads the attributes of an event.
-pub(crate) fn judges_attrs(event: &Event) -> bool {
+pub(crate) fn uses_attrs(event: &Event) -> bool {
     WITH_ATTRS.contains(&event.metric.as_str())
 }
 
 /// Whether the detector reads the samples of the event.
-fn judges_samples(event: &Event) -> bool {
+fn uses_samples(event: &Event) -> bool {
     event.metric.as_str() == metric::WAIT && is_by_gpu(event)
 }
 
-/// Whether the detector leaves the event out although it follows its metric: a wait that no GPU measured.
-fn is_idle_wait(event: &Event) -> bool {
+/// Whether the detector ignores the event although it follows the metric: a wait not measured by a
+/// GPU.
+fn is_host_wait(event: &Event) -> bool {
     event.metric.as_str() == metric::WAIT && !is_by_gpu(event)
 }
 

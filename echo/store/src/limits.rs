@@ -1,4 +1,4 @@
-//! How long and how much is kept, and how much room on the volume is left to others.
+//! Retention limits: age, size, and free space left to others on the volume.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,46 +7,47 @@ use std::time::Duration;
 /// Bytes in one mebibyte.
 const MIB: u64 = 1024 * 1024;
 
-/// Share of its limit that the database may take before retention begins to delete.
-const BEGIN_AT: f64 = 0.8;
+/// Share of the size limit above which retention begins to delete.
+const DELETE_ABOVE: f64 = 0.8;
 
-/// Limits of what is kept. Conclusions are small and stay.
+/// Retention limits. Detector output is small and not deleted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Events received longer ago are deleted; nothing keeps them for ever.
+    /// Maximum age of events by received time; `None` keeps them.
     pub age: Option<Duration>,
-    /// Closed hours of costs that began longer ago are deleted; nothing keeps them for ever.
+    /// Maximum age of closed cost hours by their beginning; `None` keeps them.
     pub cost_age: Option<Duration>,
-    /// Most that the database may take; nothing lets it fill the volume up to the floor.
+    /// Maximum size of the database; `None` allows it to fill the volume up to the floor.
     pub size: Option<Amount>,
-    /// Room on the volume below which nothing is taken any more; [`Self::FLOOR`] when absent.
+    /// Free space on the volume below which no events are accepted; [`Self::FLOOR`] if `None`.
     pub floor: Option<Amount>,
-    /// Size of the file that is given up when the floor is reached, bytes; 0 for none.
+    /// Size of the ballast file, which is deleted when the floor is reached, bytes; 0 for none.
     pub ballast_bytes: u64,
-    /// Series and origins that are kept at most.
+    /// Maximum numbers of series, origins and clusters.
     pub entries: EntryLimits,
 }
 
-/// How many series, origins and clusters are kept at most. They are in memory all the time: some 200 bytes a series, 500 an origin.
+/// Numbers of series, origins and clusters. All entries are kept in memory: about 200 bytes per
+/// series, 500 per origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryLimits {
-    /// Series: a metric with its unit, and of collectives the communicator, operation and role.
+    /// Series: a metric with its unit, and for collectives the communicator, operation and role.
     pub series: usize,
-    /// Senders: what is known of a rank, or of a node.
+    /// Origins: attributes of a rank or of a node.
     pub origins: usize,
-    /// Clusters that the senders belong to.
+    /// Clusters of the origins.
     pub clusters: usize,
 }
 
 impl EntryLimits {
-    /// Nothing of each.
+    /// Zero of each.
     pub const NONE: Self = Self {
         series: 0,
         origins: 0,
         clusters: 0,
     };
 
-    /// One part in `n` of each.
+    /// Each number divided by `n`.
     #[must_use]
     pub const fn part(self, n: usize) -> Self {
         Self {
@@ -66,7 +67,7 @@ impl EntryLimits {
         }
     }
 
-    /// What is left of each.
+    /// The difference, at least 0 for each number.
     #[must_use]
     pub const fn minus(self, less: Self) -> Self {
         Self {
@@ -76,7 +77,7 @@ impl EntryLimits {
         }
     }
 
-    /// Whether there is as much of each.
+    /// Whether no number exceeds that of `room`.
     pub const fn fits(self, room: Self) -> bool {
         self.series <= room.series && self.origins <= room.origins && self.clusters <= room.clusters
     }
@@ -92,12 +93,12 @@ impl Default for EntryLimits {
     }
 }
 
-/// An amount of storage.
+/// Amount of storage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Amount {
     /// Bytes.
     Bytes(u64),
-    /// Share of what there is, 0 to 1.
+    /// Share of a total, 0 to 1.
     Share(f64),
 }
 
@@ -115,35 +116,35 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Floor unless the operator says otherwise: this share of the volume, but no less and no more than that.
+    /// Default floor: share of the volume, minimum bytes, maximum bytes.
     pub const FLOOR: (f64, u64, u64) = (0.02, 256 * MIB, 4 * 1024 * MIB);
 
-    /// Bytes that have to stay free on a volume of `total` bytes.
+    /// Bytes that must stay free on a volume of `total` bytes.
     pub fn floor_bytes(&self, total: u64) -> u64 {
         let usual = || {
             let (share, least, most) = Self::FLOOR;
-            Amount::Share(share).of(total).clamp(least, most)
+            Amount::Share(share).bytes_of(total).clamp(least, most)
         };
-        self.floor.map_or_else(usual, |floor| floor.of(total))
+        self.floor.map_or_else(usual, |floor| floor.bytes_of(total))
     }
 
-    /// Bytes in use from which on retention deletes. `room` is what the database has and could still get on a volume of
-    /// `total` bytes; nothing when there is no limit.
-    pub fn begin_bytes(&self, total: u64, room: u64) -> Option<u64> {
-        let limit = self.size?.of(total).min(room);
-        Some(Amount::Share(BEGIN_AT).of(limit))
+    /// Used bytes above which retention deletes. `room` is the size of the database plus the space
+    /// it could still get on a volume of `total` bytes; `None` without a size limit.
+    pub fn delete_above_bytes(&self, total: u64, room: u64) -> Option<u64> {
+        let limit = self.size?.bytes_of(total).min(room);
+        Some(Amount::Share(DELETE_ABOVE).bytes_of(limit))
     }
 }
 
 impl Amount {
-    /// Bytes, of `total`.
+    /// The amount in bytes, as a share of `total` if it is one.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
         reason = "a share of a size is a size, and its last digits do not matter"
     )]
-    pub fn of(self, total: u64) -> u64 {
+    pub fn bytes_of(self, total: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Share(share) => (total as f64 * share) as u64,
@@ -151,7 +152,7 @@ impl Amount {
     }
 }
 
-/// Reads `50GB`, `512MiB`, `1000000` and `80%`.
+/// Parses `50GB`, `512MiB`, `1000000` and `80%`.
 impl FromStr for Amount {
     type Err = String;
 
@@ -167,7 +168,7 @@ impl FromStr for Amount {
             let is_share = percent > 0.0 && percent <= 100.0;
             return is_share
                 .then_some(Self::Share(percent / 100.0))
-                .ok_or_else(|| format!("{text:?} is not above 0 and up to 100 %"));
+                .ok_or_else(|| format!("{text:?} is not above 0 % and at most 100 %"));
         }
         let factor = match unit.trim() {
             "" | "B" => 1,
@@ -204,7 +205,7 @@ mod tests {
     use super::{Amount, Limits, MIB};
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn sizes_are_parsed_with_units() {
         for (text, amount) in [
             ("50GB", Amount::Bytes(50_000_000_000)),
             ("512 MiB", Amount::Bytes(512 * MIB)),
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_is_the_larger_of_two_unless_it_is_said() {
+    fn the_default_floor_is_a_share_with_a_minimum_and_maximum() {
         let usual = Limits::default();
         assert_eq!(usual.floor_bytes(1_000 * MIB), 256 * MIB);
         assert_eq!(usual.floor_bytes(100_000 * MIB), 2_000 * MIB);
@@ -231,18 +232,18 @@ mod tests {
     }
 
     #[test]
-    fn retention_begins_at_four_fifths_of_what_there_is_room_for() {
+    fn retention_begins_at_four_fifths_of_the_available_space() {
         let half = Limits {
             size: Some(Amount::Share(0.5)),
             ..Limits::default()
         };
-        assert_eq!(half.begin_bytes(1_000, 2_000), Some(400));
+        assert_eq!(half.delete_above_bytes(1_000, 2_000), Some(400));
         assert_eq!(
-            half.begin_bytes(1_000, 100),
+            half.delete_above_bytes(1_000, 100),
             Some(80),
             "others take the rest"
         );
         let without = Limits { size: None, ..half };
-        assert_eq!(without.begin_bytes(1_000, 100), None);
+        assert_eq!(without.delete_above_bytes(1_000, 100), None);
     }
 }

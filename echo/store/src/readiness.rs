@@ -1,18 +1,18 @@
-//! Why a store takes no events at the moment.
+//! Reasons why a store accepts no events at the moment.
 
 use std::fmt;
 
-/// What is in the way.
+/// Reason why a store is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Obstacle {
-    /// The engine has failed for good, or its file is lost; only a new process can go on.
+pub enum NotReadyReason {
+    /// The engine failed permanently, or its file is lost; only a new process can recover.
     Failed {
-        /// What the engine said, or what became of the file.
+        /// Message of the engine, or the fate of the file.
         reason: String,
     },
-    /// The store is stopping.
+    /// The store is closing.
     Closed,
-    /// There is too little room on the volume.
+    /// Too little free space on the volume.
     Full {
         /// Bytes that are free.
         available: u64,
@@ -21,8 +21,8 @@ pub enum Obstacle {
     },
 }
 
-impl Obstacle {
-    /// The word for it that programs go by.
+impl NotReadyReason {
+    /// Machine-readable name of the reason.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Failed { .. } => "store_failed",
@@ -32,12 +32,12 @@ impl Obstacle {
     }
 }
 
-impl fmt::Display for Obstacle {
+impl fmt::Display for NotReadyReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed { reason } => write!(
                 f,
-                "the database failed for good and has to be opened again: {reason}"
+                "the database failed permanently and must be opened again: {reason}"
             ),
             Self::Closed => f.write_str("the store is closed"),
             Self::Full { available, floor } => write!(

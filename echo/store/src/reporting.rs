@@ -1,4 +1,4 @@
-//! Folds who reported, and sums of evidence, into one row per rank.
+//! Merges coverage and evidence sums of several origins into one row per rank.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,29 +10,29 @@ use echo_core::units::Nanos;
 
 use crate::{Coverage, EvidenceSum};
 
-/// What identifies a row: an origin less what a rank may tell or leave out.
+/// Key of a row: the attributes of an origin that always identify a rank.
 type Reporter = (ClusterId, Option<JobId>, NodeId, Option<Rank>);
 
-/// Rows of coverage in the making.
+/// Coverage rows by reporter.
 #[derive(Debug, Default)]
-pub(super) struct Reporting(BTreeMap<Reporter, Coverage>);
+pub(super) struct CoverageRows(BTreeMap<Reporter, Coverage>);
 
-/// When one origin reported.
+/// Coverage of one origin.
 #[derive(Debug, Clone)]
-pub(super) struct Count {
-    /// Who.
+pub(super) struct OriginCoverage {
+    /// Origin.
     pub(super) origin: Arc<Origin>,
     /// First event time.
     pub(super) first: Nanos,
     /// Last event time.
     pub(super) last: Nanos,
-    /// Whether it told what its host went through.
+    /// Whether it reported host evidence.
     pub(super) has_host_evidence: bool,
 }
 
-impl Reporting {
+impl CoverageRows {
     /// Adds an origin.
-    pub(super) fn add(&mut self, count: Count) {
+    pub(super) fn add(&mut self, count: OriginCoverage) {
         let origin = &count.origin;
         let reporter = (
             origin.cluster.clone(),
@@ -49,8 +49,7 @@ impl Reporting {
             }),
             Entry::Occupied(occupied) => occupied.into_mut(),
         };
-        // Two origins that were last seen at the same instant are told apart, so that the answer does not depend on
-        // the order of counting.
+        // Ties are broken by origin, so that the result does not depend on the order of counting.
         if (count.last, origin) > (row.last, &row.origin) {
             row.origin = Arc::clone(origin);
         }
@@ -65,7 +64,7 @@ impl Reporting {
     }
 }
 
-/// One sum per rank and kind: a rank that told different things about itself has several origins.
+/// Merges sums into one per rank and kind: a rank that reported different origins has several.
 pub(super) fn merged(sums: impl IntoIterator<Item = EvidenceSum>) -> Vec<EvidenceSum> {
     let mut merged: BTreeMap<(Rank, MetricName), EvidenceSum> = BTreeMap::new();
     for sum in sums {

@@ -1,34 +1,37 @@
-//! Where a detector goes on after a restart.
+//! State with which a detector resumes after a restart.
 
 use std::time::Duration;
 
 use echo_core::model::detector_output::PolicyRecord;
 use echo_core::units::Nanos;
 
-/// How much of what has been judged a detector reads again, so that it knows what is usual. Both limits hold.
+/// Amount of judged events that a detector reads again to learn what is usual. Both limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarmUp {
-    /// Received time before the last event judged.
+    /// Received time before the last judged event.
     pub span: Duration,
-    /// Numbers of events.
+    /// Number of events.
     pub events: u64,
 }
 
 impl WarmUp {
-    /// How long before its beginning events end the stretch: a clock that was wrong for a while wrote other times.
+    /// Period before the window in which an event ends the search for its beginning: a clock that
+    /// was wrong for a while wrote other times.
     pub const EDGE: Duration = Duration::from_hours(24);
 
-    /// Whether what was received then lies just before the stretch that ends with an event received at `last`.
-    pub fn begins_behind(self, received: Nanos, last: Nanos) -> bool {
+    /// Whether `received` lies just before the warm-up window that ends with an event received at
+    /// `last`.
+    pub fn is_before_window(self, received: Nanos, last: Nanos) -> bool {
         let begin = last.before(self.span);
         received < begin && received >= begin.before(Self::EDGE)
     }
 }
 
-/// Where a detector goes on.
+/// State with which a detector resumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resume {
-    /// Events with a number above this one show what is usual; they have been judged.
+    /// Events with a number above this one are read again to learn what is usual; they have been
+    /// judged.
     pub after: u64,
     /// Events with a number above this one have not been judged.
     pub judged: u64,

@@ -1,4 +1,4 @@
-//! Questions in SQL, and tables as answers.
+//! SQL queries and their result tables.
 
 use std::time::Duration;
 
@@ -8,43 +8,43 @@ use serde_json::Value;
 
 use crate::StoreError;
 
-/// A question in SQL.
+/// SQL query with limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SqlQuestion {
-    /// The statement as it was asked.
+pub struct SqlQuery {
+    /// Statement as received.
     pub text: String,
-    /// Most rows of the answer.
+    /// Maximum number of rows.
     pub max_rows: usize,
-    /// Most bytes of the rows as JSON.
+    /// Maximum size of the rows as JSON, bytes.
     pub max_bytes: usize,
-    /// How long it may run.
+    /// Maximum run time.
     pub deadline: Duration,
 }
 
-/// A table as answer.
+/// Result table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlTable {
-    /// The columns.
+    /// Columns.
     pub columns: Vec<SqlColumn>,
-    /// The rows, each as long as there are columns. Whole numbers beyond 2^53, decimals and numbers of 128 bits are
-    /// texts, instants are RFC 3339, NaN and infinities are texts, too.
+    /// Rows, each with one value per column. Integers beyond 2^53, decimals, 128-bit integers, NaN
+    /// and infinities are strings; timestamps are RFC 3339.
     pub rows: Vec<Vec<Value>>,
-    /// Why there are no more rows although the statement has more; nothing when these are all.
-    pub cut: Option<Cut>,
-    /// How long it took.
+    /// Limit that truncated the table; `None` if the table is complete.
+    pub cut: Option<Truncation>,
+    /// Run time.
     pub elapsed: Duration,
 }
 
-/// What cut a table off.
+/// Limit that truncated a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
-    /// As many rows as were asked for.
+pub enum Truncation {
+    /// Maximum number of rows.
     Rows,
-    /// As many bytes as were asked for.
+    /// Maximum number of bytes.
     Bytes,
 }
 
-/// A column of an answer.
+/// Column of a result table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlColumn {
     /// Name.
@@ -53,57 +53,57 @@ pub struct SqlColumn {
     pub kind: String,
 }
 
-/// A published view with its columns.
+/// Documentation of a published view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewDocs {
     /// Name.
     pub name: String,
-    /// What a row is.
+    /// Meaning of a row.
     pub comment: String,
-    /// Its columns.
+    /// Columns.
     pub columns: Vec<ColumnDocs>,
 }
 
-/// A column of a published view.
+/// Documentation of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnDocs {
     /// Name.
     pub name: String,
     /// Type, as the database names it.
     pub kind: String,
-    /// What it means, with its unit.
+    /// Meaning, with the unit.
     pub comment: String,
 }
 
-/// Why there is no table.
+/// Error of a query.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
-    /// The guard does not let the statement through.
+    /// The guard refused the statement.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The statement is wrong, or meets a value that it cannot work on.
+    /// The statement is invalid, or a value in it cannot be processed.
     #[error("{message}")]
     Wrong {
-        /// What the engine says.
+        /// Message of the engine.
         message: String,
     },
-    /// The statement needs more memory than it may take.
-    #[error("the statement needs more memory than it may take")]
+    /// The statement needs more memory than allowed.
+    #[error("the statement needs more memory than allowed")]
     TooMuchMemory,
-    /// Others are being answered.
-    #[error("{most} statements are running, which is as many as at a time; ask again later")]
-    Crowded {
-        /// Most statements at a time.
+    /// The maximum number of statements is running.
+    #[error("{most} statements are running, which is the limit; retry later")]
+    Overloaded {
+        /// Maximum number of concurrent statements.
         most: usize,
     },
-    /// It took too long.
-    #[error("no answer within {} s", deadline.as_secs_f64())]
+    /// The statement exceeded its deadline.
+    #[error("the statement took longer than {} s", deadline.as_secs_f64())]
     Timeout {
-        /// How long it was given.
+        /// Time limit of the statement.
         deadline: Duration,
     },
     /// The store failed.
-    #[error("the store gave no answer")]
+    #[error("the store failed to run the statement")]
     Store(#[from] StoreError),
 }
 
@@ -112,7 +112,7 @@ impl Coded for SqlError {
         match self {
             Self::Refused(_) | Self::TooMuchMemory => Code::Refused,
             Self::Wrong { .. } => Code::Invalid,
-            Self::Crowded { .. } => Code::Busy,
+            Self::Overloaded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => error.code(),
         }

@@ -1,6 +1,8 @@
-//! The course of signals over time: sums per rank and stretch, which is what a picture of a whole cluster is made of.
+//! Time series of signals: sums per rank and time bucket, which a chart of a whole cluster is made
+//! of.
 //!
-//! All reports of one block come into the same stretch, whatever the senders' clocks say: that of the mean of their times.
+//! All reports of one block fall into the same bucket, that of the mean of their times, whatever
+//! the senders' clocks show.
 
 use std::sync::Arc;
 
@@ -8,87 +10,89 @@ use echo_core::ids::{ClusterId, CommId, MetricName, Op, RoleId};
 use echo_core::model::event::{Origin, Source};
 use echo_core::units::Window;
 
-/// Which sums are meant by [`crate::EventStore::course`].
+/// Query of [`crate::EventStore::timeseries`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CourseQuery {
+pub struct TimeseriesQuery {
     /// Cluster.
     pub cluster: ClusterId,
     /// Histogram signals of blocks.
     pub metrics: Vec<MetricName>,
-    /// Event time on the senders' clocks, cut up into stretches.
-    pub stretches: Stretches,
+    /// Buckets of event time on the senders' clocks.
+    pub stretches: TimeBuckets,
 }
 
-/// A window in pieces of equal length, the last of which may be shorter.
+/// A window divided into buckets of equal length; the last one may be shorter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretches {
+pub struct TimeBuckets {
     window: Window,
     length_nanos: i64,
-    looked_at_nanos: i64,
+    sampled_nanos: i64,
 }
 
-impl Stretches {
-    /// Pieces of that length, of which only the beginning is looked at; nothing when one of them is empty.
-    pub fn new(window: Window, length_nanos: i64, looked_at_nanos: i64) -> Option<Self> {
-        let looked_at_nanos = looked_at_nanos.min(length_nanos);
-        (looked_at_nanos > 0).then_some(Self {
+impl TimeBuckets {
+    /// Divides the window into buckets of `length_nanos`, of which only the first `sampled_nanos`
+    /// are read. Returns `None` if a bucket or its sampled part is empty.
+    pub fn new(window: Window, length_nanos: i64, sampled_nanos: i64) -> Option<Self> {
+        let sampled_nanos = sampled_nanos.min(length_nanos);
+        (sampled_nanos > 0).then_some(Self {
             window,
             length_nanos,
-            looked_at_nanos,
+            sampled_nanos,
         })
     }
 
-    /// The window as a whole.
+    /// The whole window.
     pub const fn window(self) -> Window {
         self.window
     }
 
-    /// Length of a piece, nanoseconds.
+    /// Length of a bucket, nanoseconds.
     pub const fn length_nanos(self) -> i64 {
         self.length_nanos
     }
 
-    /// How much of the beginning of each piece is looked at, nanoseconds.
-    pub const fn looked_at_nanos(self) -> i64 {
-        self.looked_at_nanos
+    /// Sampled part at the beginning of each bucket, nanoseconds.
+    pub const fn sampled_nanos(self) -> i64 {
+        self.sampled_nanos
     }
 
-    /// Number of pieces.
+    /// Number of buckets.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "as many as a caller asks for, which are few"
     )]
     pub const fn n(self) -> usize {
         let span = self.window.to().value() - self.window.from().value();
-        // A window is never empty, and neither is a piece of it.
+        // Neither a window nor a bucket is ever empty.
         ((span + self.length_nanos - 1) / self.length_nanos).unsigned_abs() as usize
     }
 }
 
-/// What one rank reported of one signal and communicator in one stretch.
+/// Sum of one signal of one rank and communicator in one bucket.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CoursePoint {
-    /// Who.
+pub struct TimeseriesPoint {
+    /// Origin.
     pub origin: Arc<Origin>,
-    /// The signal.
+    /// Signal.
     pub metric: MetricName,
-    /// Where it was measured.
+    /// Clock that measured it.
     pub source: Source,
-    /// Role of the rank, when the sender knows it.
+    /// Role of the rank, if the sender knows it.
     pub role: Option<RoleId>,
     /// Communicator.
     pub comm: CommId,
     /// Operation.
     pub op: Option<Op>,
-    /// Place of the stretch in the window, counted from 0.
-    pub place: i64,
+    /// Index of the bucket in the window, from 0.
+    pub bucket: i64,
     /// Number of samples.
     pub count: f64,
     /// Sum of the samples, in the unit of the signal.
     pub sum: f64,
-    /// Iterations of the blocks that they came with.
+    /// Iterations of the blocks that the samples belong to.
     pub iterations: f64,
 }
 
-/// Longest time between reports of one block, nanoseconds. Those that are further apart are of runs of a job that count anew.
+/// Longest time between reports of one block, nanoseconds. Reports that are further apart belong to
+/// different runs of a job.
 pub(super) const MAX_APART_NANOS: i64 = 120_000_000_000;

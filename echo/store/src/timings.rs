@@ -1,27 +1,27 @@
-//! How long the store takes, and what it turned away and deleted.
+//! Durations of store operations, and counters of refused and deleted events.
 
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
-/// Upper bounds of the buckets, seconds: what an acknowledgement may take is 0.25.
+/// Upper bounds of the buckets, seconds; an acknowledgement may take 0.25.
 const BOUNDS: [f64; 14] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
-/// How long the store has taken since it was opened. Cheap to clone; clones are the same.
+/// Metrics since the store was opened. Clones share the same metrics.
 #[derive(Debug, Clone)]
 pub struct Timings {
-    /// Seconds from the beginning of a transaction to its durable end.
+    /// Seconds from the start of a transaction until it is durable.
     pub commits: Histogram,
-    /// Seconds that it takes to write the log to the database file.
+    /// Seconds that a checkpoint takes.
     pub checkpoints: Histogram,
-    /// Checkpoints that failed.
+    /// Failed checkpoints.
     pub failed_checkpoints: Counter,
-    /// Events refused because the volume was nearly full, as often as they were sent.
+    /// Events refused because the volume was nearly full; counted each time they are sent.
     pub refused_events: Counter,
-    /// Events deleted to keep the limits.
+    /// Events deleted by retention.
     pub deleted_events: Counter,
 }
 
@@ -37,12 +37,12 @@ impl Default for Timings {
     }
 }
 
-/// A distribution of times from a millisecond to half a minute, seconds.
+/// Returns a histogram of seconds, from a millisecond to half a minute.
 pub fn seconds() -> Histogram {
     Histogram::new(BOUNDS)
 }
 
-/// Does the work and adds the time that it takes, seconds.
+/// Runs `work` and records its duration, seconds.
 pub fn timed<T>(times: &Histogram, work: impl FnOnce() -> T) -> T {
     let begun = Stopwatch::start();
     let done = work();
@@ -50,12 +50,12 @@ pub fn timed<T>(times: &Histogram, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Measures how long something takes that is not one call.
+/// Measures a duration that spans several calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Begins to measure.
+    /// Starts measuring.
     #[expect(
         clippy::disallowed_methods,
         reason = "no instant that anything is decided by, and a clock that never jumps"
@@ -64,12 +64,12 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
-    /// The time since the start.
+    /// Returns the time since the start.
     pub fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
 
-    /// Adds the time since the start, seconds.
+    /// Records the time since the start, seconds.
     pub fn stop(self, times: &Histogram) {
         times.observe(self.0.elapsed().as_secs_f64());
     }

@@ -1,43 +1,43 @@
-//! How much a store holds, and what it has no room for.
+//! Usage of a store and its limits.
 
 use std::time::Duration;
 
-/// How much a store holds, and how much waits for it.
+/// Usage of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vitals {
-    /// Events that wait to be committed.
+    /// Events in the queue.
     pub queued_events: u64,
-    /// Events that may wait; more are refused.
+    /// Maximum number of queued events.
     pub queue_limit: u64,
     /// Size of the database file, bytes.
     pub database_bytes: u64,
     /// Size of the log beside it, bytes.
     pub log_bytes: u64,
-    /// Different series.
+    /// Number of series.
     pub series: u64,
-    /// Most series; events of more are refused.
+    /// Maximum number of series.
     pub series_limit: u64,
-    /// Different senders.
+    /// Number of origins.
     pub origins: u64,
-    /// Most senders; events of more are refused.
+    /// Maximum number of origins.
     pub origins_limit: u64,
-    /// Different clusters.
+    /// Number of clusters.
     pub clusters: u64,
-    /// Most clusters; events of more are refused.
+    /// Maximum number of clusters.
     pub clusters_limit: u64,
-    /// How long what waits longest for the writer has waited; nothing when nothing waits.
+    /// Waiting time of the oldest request to the writer; `None` if there are none.
     pub oldest_wait: Option<Duration>,
-    /// Statements in SQL that were told to stop and do not, each of which keeps a place.
+    /// SQL statements that were interrupted and have not stopped; each occupies a run slot.
     pub stuck_statements: u64,
 }
 
-/// What of an event there is no room for.
+/// Entry limit that an event would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unnameable {
-    /// Its series would be one too many.
+pub enum ExceededLimit {
+    /// Number of series.
     Series,
-    /// Its sender would be one too many.
+    /// Number of origins.
     Origin,
-    /// Its cluster would be one too many.
+    /// Number of clusters.
     Cluster,
 }

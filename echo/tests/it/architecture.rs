@@ -19,7 +19,7 @@ use circles::circles;
 use rules::{Architecture, sizes_and_names, violations};
 use source::{Source, read_folder};
 
-/// The program. A module imports from lower layers only, so modules of one layer do not know each other.
+/// The program. A module imports from lower layers only.
 const ECHO: Architecture = Architecture {
     layers: &[
         ("feedback", 0),
@@ -160,8 +160,8 @@ const OF_AGENT_LIBRARIES: Architecture = Architecture {
         "agent_sources::instruction",
         "agent_sources::live::assemble",
         "agent_sources::live::evidence",
-        "agent_sources::live::ran",
-        "agent_sources::place",
+        "agent_sources::live::plugin_records",
+        "agent_sources::placement",
         "agent_sources::recorder::header",
         "agent_sources::recorder::line",
         "agent_sources::recorder::windows",

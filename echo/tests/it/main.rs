@@ -63,3 +63,5 @@ mod testbed;
 mod verdicts;
 #[cfg(test)]
 mod volume;
+#[cfg(test)]
+mod words;

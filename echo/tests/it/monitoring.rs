@@ -25,7 +25,7 @@ struct Documented {
 }
 
 fn documented() -> BTreeMap<String, Documented> {
-    let docs = text("echo/docs/metrics.md");
+    let docs = text("echo/docs/operate/metrics.md");
     let rows = docs.lines().filter(|line| line.starts_with("| `echo_"));
     let row = |line: &str| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();

@@ -87,7 +87,7 @@ fn it_says_which_gpus_of_a_fleet_have_which_price_and_which_have_none() {
         text.contains("lab      NVIDIA H200  4      rates[0]  1.5 EUR owned"),
         "{text}"
     );
-    assert!(text.ends_with("\nall have a price\n"), "{text}");
+    assert!(text.ends_with("\nall GPUs have a price\n"), "{text}");
 
     let flags = ["--json", "--server", &server];
     let one_node = check(&table("node: node-1, rate: 2"), &flags);

@@ -63,11 +63,11 @@ fn nobody_else_asks_and_all_of_it_is_written_down() {
             &["cost", "--cluster", "lab"],
             "but not query",
         ),
-        (Some("tenant"), &["sql", "SELECT 1"], "there is no tool"),
+        (Some("tenant"), &["sql", "SELECT 1"], "no such tool"),
         (
             Some("tenant"),
             &["cost", "--cluster", "other"],
-            "no events of a cluster",
+            "no such cluster",
         ),
     ] {
         let output = site.ask(&echo, token, arguments);

@@ -91,5 +91,5 @@ fn an_echo_does_not_send_its_spans_to_itself() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(64), "{said}");
-    assert!(said.contains("is this Echo itself"), "{said}");
+    assert!(said.contains("is a listener of this instance"), "{said}");
 }

@@ -100,7 +100,7 @@ fn what_is_not_run_says_why_and_what_to_write_instead() {
         (
             "DROP TABLE event_rows",
             422,
-            "only SELECT statements are run",
+            "only SELECT statements are allowed",
         ),
         ("SELECT * FROM event_rows", 422, "the views are verdicts, "),
         ("SELECT repeat('x', 10)", 422, "the function repeat"),

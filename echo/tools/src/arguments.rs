@@ -1,7 +1,8 @@
-//! Arguments as callers write them: brought into the form that the schema of a tool asks for, and held against it.
+//! Validation of tool inputs against the schema of the tool, with lenient conversion.
 //!
-//! Taken are also whole numbers with a point, numbers and truth values written as text, and null for what is left out:
-//! models, query strings and typed clients write such things and mean no harm. Nothing else is guessed.
+//! Also accepted are integers written as `300.0`, numbers and booleans written as strings, and null
+//! for an absent field: models, query strings and typed clients send these. Nothing else is
+//! converted.
 
 use std::collections::BTreeMap;
 
@@ -11,61 +12,61 @@ use serde_json::{Number, Value};
 
 use crate::{ToolError, Violation};
 
-/// Longest part of a value that an error repeats, in characters.
-const MAX_SHOWN: usize = 60;
+/// Maximum length of a value quoted in an error, in characters.
+const MAX_EXCERPT: usize = 60;
 
-/// Most violations that an error lists.
+/// Maximum number of violations listed in an error.
 const MAX_VIOLATIONS: usize = 20;
 
-/// What a tool takes.
+/// Validator of the input of a tool.
 #[derive(Debug)]
-pub(super) struct Arguments {
+pub(super) struct InputValidator {
     validator: Validator,
     fields: BTreeMap<String, Field>,
 }
 
 #[derive(Debug)]
 struct Field {
-    plain: Plain,
+    kind: ScalarKind,
     description: String,
 }
 
-/// What a text may stand for.
+/// Type that a string is converted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plain {
+enum ScalarKind {
     Number,
     Bool,
-    /// Itself.
+    /// No conversion.
     Text,
 }
 
-impl Arguments {
-    /// What a schema asks for; nothing if it is no schema.
-    pub(super) fn of(schema: &Value) -> Option<Self> {
+impl InputValidator {
+    /// Builds the validator of a schema; `None` when the schema is invalid.
+    pub(super) fn new(schema: &Value) -> Option<Self> {
         let properties = schema.get("properties").and_then(Value::as_object);
         Some(Self {
             validator: jsonschema::draft202012::new(schema).ok()?,
             fields: properties
                 .into_iter()
                 .flatten()
-                .map(|(name, schema)| (name.clone(), Field::of(schema)))
+                .map(|(name, schema)| (name.clone(), Field::from_schema(schema)))
                 .collect(),
         })
     }
 
-    /// The arguments in the form of the schema, or everything that is wrong with them.
-    pub(super) fn check(&self, input: Value) -> Result<Value, ToolError> {
-        let Value::Object(mut given) = input else {
-            return Err(ToolError::invalid("", "the input is not a JSON object"));
+    /// Returns the input converted to the types of the schema, or all violations.
+    pub(super) fn validate(&self, input: Value) -> Result<Value, ToolError> {
+        let Value::Object(mut fields) = input else {
+            return Err(ToolError::invalid("", "the input must be a JSON object"));
         };
-        given.retain(|name, value| !(value.is_null() && self.fields.contains_key(name)));
-        for (name, value) in &mut given {
+        fields.retain(|name, value| !(value.is_null() && self.fields.contains_key(name)));
+        for (name, value) in &mut fields {
             if let Some(field) = self.fields.get(name) {
-                field.plain.read(value);
+                field.kind.coerce(value);
             }
         }
-        let mut input = Value::Object(given);
-        make_whole(&mut input);
+        let mut input = Value::Object(fields);
+        normalize_integers(&mut input);
         let mut wrong: Vec<Violation> = self
             .validator
             .iter_errors(&input)
@@ -76,7 +77,7 @@ impl Arguments {
             wrong.truncate(MAX_VIOLATIONS);
             wrong.push(Violation {
                 pointer: String::new(),
-                message: "and more is wrong".to_owned(),
+                message: "further violations omitted".to_owned(),
             });
         }
         if wrong.is_empty() {
@@ -95,10 +96,10 @@ impl Arguments {
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected } => {
                 let known: Vec<&str> = self.fields.keys().map(String::as_str).collect();
-                let message = format!("is unknown; known are {}", known.join(", "));
+                let message = format!("unknown field (known: {})", known.join(", "));
                 let unexpected = unexpected.iter().take(MAX_VIOLATIONS + 1);
                 unexpected
-                    .map(|name| named(&shown(name), message.clone()))
+                    .map(|name| named(&excerpt(name), message.clone()))
                     .collect()
             }
             ValidationErrorKind::Required { property } => {
@@ -107,27 +108,28 @@ impl Arguments {
             }
             kind => vec![Violation {
                 pointer: at.to_owned(),
-                message: self.why(at, kind, error),
+                message: self.message(at, kind, error),
             }],
         }
     }
 
-    /// Patterns are for programs; people and models are told in words what was expected.
-    fn why(&self, at: &str, kind: &ValidationErrorKind, error: &ValidationError<'_>) -> String {
-        let value = shown(&error.instance().to_string());
+    /// Message of a violation. A violated pattern is explained by the description of the field,
+    /// because a regular expression helps neither people nor models.
+    fn message(&self, at: &str, kind: &ValidationErrorKind, error: &ValidationError<'_>) -> String {
+        let value = excerpt(&error.instance().to_string());
         let field = self.fields.get(at.trim_start_matches('/'));
         match (kind, field) {
             (
                 ValidationErrorKind::Pattern { .. } | ValidationErrorKind::AnyOf { .. },
                 Some(field),
-            ) => format!("{value} does not fit: {}", field.description),
+            ) => format!("{value} is invalid; expected: {}", field.description),
             _ => error.masked_with(value).to_string(),
         }
     }
 }
 
 impl Field {
-    fn of(schema: &Value) -> Self {
+    fn from_schema(schema: &Value) -> Self {
         let text = |name: &str| schema.get(name).and_then(Value::as_str).unwrap_or_default();
         let variants = schema.get("anyOf").and_then(Value::as_array);
         let is_number = |schema: &Value| {
@@ -137,61 +139,62 @@ impl Field {
         };
         let may_be_number = variants.is_some_and(|variants| variants.iter().any(is_number));
         Self {
-            plain: match text("type") {
-                _ if may_be_number || is_number(schema) => Plain::Number,
-                "boolean" => Plain::Bool,
-                _ => Plain::Text,
+            kind: match text("type") {
+                _ if may_be_number || is_number(schema) => ScalarKind::Number,
+                "boolean" => ScalarKind::Bool,
+                _ => ScalarKind::Text,
             },
             description: text("description").replace('\n', " "),
         }
     }
 }
 
-impl Plain {
-    /// Replaces a text by what it stands for.
-    fn read(self, value: &mut Value) {
+impl ScalarKind {
+    /// Converts a string in place, if it parses.
+    fn coerce(self, value: &mut Value) {
         let Value::String(text) = &*value else {
             return;
         };
-        let meant = match self {
+        let parsed = match self {
             Self::Number => serde_json::from_str::<Number>(text).ok().map(Value::Number),
             Self::Bool => text.parse().ok().map(Value::Bool),
             Self::Text => None,
         };
-        if let Some(meant) = meant {
-            *value = meant;
+        if let Some(parsed) = parsed {
+            *value = parsed;
         }
     }
 }
 
-/// A name as part of a JSON pointer.
+/// Escapes a name for a JSON pointer (RFC 6901).
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// The beginning of a text, without control characters.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown: String = text
+/// Returns the beginning of a text without control characters.
+pub(super) fn excerpt(text: &str) -> String {
+    let mut excerpt: String = text
         .chars()
         .filter(|c| !c.is_control())
-        .take(MAX_SHOWN)
+        .take(MAX_EXCERPT)
         .collect();
-    if shown.len() < text.len() && text.chars().count() > MAX_SHOWN {
-        shown.push_str("...");
+    if excerpt.len() < text.len() && text.chars().count() > MAX_EXCERPT {
+        excerpt.push_str("...");
     }
-    shown
+    excerpt
 }
 
-/// Writes whole numbers such as `300.0` as integers: for JSON Schema they are, for serde they are not.
-fn make_whole(value: &mut Value) {
+/// Converts numbers such as `300.0` to integers: JSON Schema treats them as integers, serde does
+/// not.
+fn normalize_integers(value: &mut Value) {
     match value {
         Value::Number(number) => {
             if let Some(whole) = number.as_f64().filter(|_| number.is_f64()).and_then(whole) {
                 *number = Number::from(whole);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(make_whole),
-        Value::Object(fields) => fields.values_mut().for_each(make_whole),
+        Value::Array(items) => items.iter_mut().for_each(normalize_integers),
+        Value::Object(fields) => fields.values_mut().for_each(normalize_integers),
         Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }

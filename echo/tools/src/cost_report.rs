@@ -1,8 +1,9 @@
-//! The report of a day: what GPUs cost, hour by hour and node by node, and how much of it was lost to stragglers.
+//! Daily cost report: cost of GPUs by hour and node, and the part lost to stragglers.
 //!
-//! It rests on closed hours, which are stored, so the same day gives the same report whenever it is asked for, until late data
-//! gives an hour a new revision. Prices are put on when it is read: those that the rates file has for that hour, so that a
-//! corrected file corrects reports of the past. Every row says which price it was.
+//! The report is built from closed hours, which are stored, so a day yields the same report
+//! whenever it is requested, until late data gives an hour a new revision. Prices are applied on
+//! read: those of the current rates file for that hour, so a corrected file also corrects past
+//! reports. Every row states the price it was computed with.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,85 +26,85 @@ pub mod focus;
 mod json;
 mod summary;
 
-/// Rows of one report at most: a day of two thousand nodes.
+/// Maximum number of rows per report: a day of two thousand nodes.
 const MAX_ROWS: usize = 50_000;
 
-/// Hours of one report at most: a month.
+/// Maximum number of hours per report: a month.
 const MAX_HOURS: usize = 31 * 24;
 
 const NANOS_PER_DAY: i64 = 24 * Hour::NANOS;
 
-/// Which report is meant.
+/// Request for a report.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ReportAsked {
-    /// Cluster; all that the caller may see when absent.
+pub struct ReportRequest {
+    /// Cluster. Default: all clusters that the caller may see.
     pub cluster: Option<String>,
-    /// Day of UTC, such as `2026-11-21`, or `yesterday`, or `today`.
+    /// UTC day, such as `2026-11-21`, or `yesterday`, or `today`.
     pub day: Option<String>,
-    /// Instead of a day: a whole hour, RFC 3339.
+    /// Start, in place of a day: a whole hour, RFC 3339.
     pub from: Option<String>,
-    /// The whole hour at which it ends, exclusive.
+    /// End, exclusive: a whole hour, RFC 3339.
     pub to: Option<String>,
-    /// Whether hours that are not closed are told, too, as far as they are known.
+    /// True to include hours that are not closed, as far as their data is known.
     pub open: bool,
-    /// Whether rows are told beside the sums, where there are sums; they are unless this is false.
+    /// False to omit the rows where the format has sums. Default: true.
     pub rows: Option<bool>,
 }
 
-/// What the GPUs of a window did.
+/// Cost report of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The window, from a whole hour to a whole hour.
+    /// Window, from a whole hour to a whole hour.
     pub window: Window,
     /// Hours that are not closed.
     pub open: Vec<Hour>,
-    /// Hours that were closed and in which something was stored since; their next revision may say something else.
+    /// Closed hours that received data since; their next revision may differ.
     pub revised_soon: Vec<Hour>,
-    /// In the order of hour, cluster, node and GPU model.
+    /// Rows, ordered by hour, cluster, node and GPU model.
     pub rows: Vec<ReportRow>,
-    /// What other Echos have of it; nothing when all of it is here.
+    /// Note about data on other shards; `None` when the report is complete.
     pub note: Option<String>,
 }
 
-/// What the GPUs of one model on one node did in one hour.
+/// Usage of the GPUs of one model on one node in one hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportRow {
-    /// In GPU time.
+    /// Usage as GPU time.
     pub node_hour: NodeHour,
-    /// Its revision; nothing when the hour is not closed.
+    /// Revision; `None` when the hour is not closed.
     pub revision: Option<u64>,
 }
 
-impl ReportAsked {
-    /// Puts the report together.
+impl ReportRequest {
+    /// Builds the report.
     pub async fn report(&self, context: &ToolContext) -> Result<Report, ToolError> {
         let now = context.clock.now();
         let window = self.window(now)?;
-        let (open, revised_soon) = unsettled(context, window);
+        let UnsettledHours { open, revised_soon } = unsettled_hours(context, window);
         if !self.open {
-            refuse_open(context, (window, now), &open)?;
+            refuse_open(context, window, now, &open)?;
         }
         let clusters = self.clusters(context, window).await?;
         let named = clusters.first().filter(|_| self.cluster.is_some());
         let mut rows = Vec::new();
         for cluster in &clusters {
-            let left = MAX_ROWS.saturating_sub(rows.len()) + 1;
+            let limit = MAX_ROWS.saturating_sub(rows.len()) + 1;
             let stored = context
                 .store
-                .cost_hours(Some(cluster), window, left)
+                .cost_hours(Some(cluster), window, limit)
                 .await?;
             rows.extend(stored.into_iter().map(|stored| ReportRow {
                 node_hour: stored.row,
                 revision: Some(stored.revision),
             }));
-            bounded(&rows)?;
+            check_row_limit(&rows)?;
         }
         for hour in open_with_data(context, &open) {
-            rows.extend(so_far(context, hour, &clusters).await?);
-            bounded(&rows)?;
+            rows.extend(open_hour_rows(context, hour, &clusters).await?);
+            check_row_limit(&rows)?;
         }
-        rows.sort_by(|a, b| a.place().cmp(&b.place()));
+        rows.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
         Ok(Report {
             window,
             open,
@@ -115,28 +116,28 @@ impl ReportAsked {
 
     fn window(&self, now: Nanos) -> Result<Window, ToolError> {
         match (&self.day, &self.from, &self.to) {
-            (Some(day), None, None) => of_day(day, now),
+            (Some(day), None, None) => day_window(day, now),
             (None, Some(from), Some(to)) => {
                 let (from, to) = (whole_hour("from", from, now)?, whole_hour("to", to, now)?);
-                let before =
-                    || ToolError::invalid("from", "does not lie before the end of the window");
+                let before = || ToolError::invalid("from", "must be before the end of the window");
                 let window = Window::new(from, to).ok_or_else(before)?;
                 if window.hours().take(MAX_HOURS + 1).count() > MAX_HOURS {
                     return Err(ToolError::invalid(
                         "to",
-                        "lies more than 31 days after from",
+                        "must be at most 31 days after from",
                     ));
                 }
                 Ok(window)
             }
             _ => Err(ToolError::invalid(
                 "day",
-                "is needed, such as 2026-11-21 or yesterday; or instead of it from and to",
+                "is required, such as 2026-11-21 or yesterday; or set from and to",
             )),
         }
     }
 
-    /// The clusters that are told of. One is known that has closed hours, also when all its events were deleted.
+    /// Returns the clusters of the report. A cluster with closed hours is known even when all its
+    /// events were deleted.
     async fn clusters(
         &self,
         context: &ToolContext,
@@ -164,26 +165,26 @@ impl ReportAsked {
 }
 
 impl Report {
-    /// Writes the report where it keeps nobody waiting: a day of a thousand nodes is twenty megabytes.
-    pub async fn written<T: Send + 'static>(
+    /// Renders the report off the async runtime: a day of a thousand nodes is twenty megabytes.
+    pub async fn write_off_thread<T: Send + 'static>(
         self,
         rates: Arc<Rates>,
         write: impl FnOnce(&Self, &Rates) -> T + Send + 'static,
     ) -> Result<T, ToolError> {
         let written = tokio::task::spawn_blocking(move || write(&self, &rates)).await;
-        written.map_err(|ended| ToolError::Untabled(io::Error::other(ended).into()))
+        written.map_err(|ended| ToolError::Csv(io::Error::other(ended).into()))
     }
 }
 
 impl ReportRow {
-    fn place(&self) -> (Hour, &ClusterId, &str, Option<&str>) {
+    fn sort_key(&self) -> (Hour, &ClusterId, &str, Option<&str>) {
         let row = &self.node_hour;
         let (node, model) = (row.node.as_str(), row.gpu_model.as_deref());
         (row.hour, &row.cluster, node, model)
     }
 }
 
-fn of_day(day: &str, now: Nanos) -> Result<Window, ToolError> {
+fn day_window(day: &str, now: Nanos) -> Result<Window, ToolError> {
     let today = now.offset(-now.value().rem_euclid(NANOS_PER_DAY));
     let begin = match day.trim() {
         "today" => Some(today),
@@ -209,7 +210,7 @@ fn whole_hour(field: &str, text: &str, now: Nanos) -> Result<Nanos, ToolError> {
     let time: TimeArg = text
         .parse()
         .map_err(|error: String| ToolError::invalid(field, error))?;
-    let instant = time.on(now);
+    let instant = time.resolve(now);
     if !Hour::begins_at(instant) {
         let message = format!("{instant} is not a whole hour");
         return Err(ToolError::invalid(field, message));
@@ -217,8 +218,16 @@ fn whole_hour(field: &str, text: &str, now: Nanos) -> Result<Nanos, ToolError> {
     Ok(instant)
 }
 
-/// Hours of the window that are not closed, and those that were closed and may change.
-fn unsettled(context: &ToolContext, window: Window) -> (Vec<Hour>, Vec<Hour>) {
+/// Hours whose costs may still change.
+struct UnsettledHours {
+    /// Hours that are not closed.
+    open: Vec<Hour>,
+    /// Closed hours that are due for another revision.
+    revised_soon: Vec<Hour>,
+}
+
+/// Finds the hours of the window that are not closed, and the closed ones that may change.
+fn unsettled_hours(context: &ToolContext, window: Window) -> UnsettledHours {
     let due = context.store.due_hours().into_iter();
     let due: BTreeMap<Hour, bool> = due.map(|due| (due.hour, due.was_closed)).collect();
     let now = context.clock.now();
@@ -231,10 +240,13 @@ fn unsettled(context: &ToolContext, window: Window) -> (Vec<Hour>, Vec<Hour>) {
     let revised_soon = due.iter().filter(|(_, was_closed)| **was_closed);
     let revised_soon = revised_soon.map(|(hour, _)| *hour);
     let revised_soon = revised_soon.filter(|hour| window.contains(hour.begin()));
-    (open, revised_soon.collect())
+    UnsettledHours {
+        open,
+        revised_soon: revised_soon.collect(),
+    }
 }
 
-/// Hours of those that are open in which something is stored.
+/// Filters the open hours to those with data.
 fn open_with_data(context: &ToolContext, open: &[Hour]) -> Vec<Hour> {
     let due = context.store.due_hours().into_iter();
     let never_closed = due.filter(|due| !due.was_closed).map(|due| due.hour);
@@ -243,7 +255,8 @@ fn open_with_data(context: &ToolContext, open: &[Hour]) -> Vec<Hour> {
 
 fn refuse_open(
     context: &ToolContext,
-    (window, now): (Window, Nanos),
+    window: Window,
+    now: Nanos,
     open: &[Hour],
 ) -> Result<(), ToolError> {
     let (Some(first), Some(last)) = (open.first(), open.last()) else {
@@ -252,9 +265,9 @@ fn refuse_open(
     let grace = i64::try_from(context.limits.cost_grace.as_nanos()).unwrap_or(i64::MAX);
     let closed_at = last.end().offset(grace);
     let when = if now < closed_at {
-        format!("ask again after {closed_at}")
+        format!("retry after {closed_at}")
     } else {
-        "they are being computed, ask again in a few minutes".to_owned()
+        "they are being computed; retry in a few minutes".to_owned()
     };
     Err(ToolError::Refused {
         reason: format!(
@@ -264,23 +277,23 @@ fn refuse_open(
             first.begin()
         ),
         hint: format!(
-            "{when}, or ask for what is known so far: open=true over HTTP, --allow-open in the shell"
+            "{when}, or request preliminary data with open=true (HTTP) or --allow-open (command line)"
         ),
     })
 }
 
-fn bounded(rows: &[ReportRow]) -> Result<(), ToolError> {
+fn check_row_limit(rows: &[ReportRow]) -> Result<(), ToolError> {
     if rows.len() <= MAX_ROWS {
         return Ok(());
     }
     Err(ToolError::Refused {
         reason: format!("the report has more than {MAX_ROWS} rows"),
-        hint: "ask for one cluster, or for fewer hours with from and to".to_owned(),
+        hint: "request a single cluster, or fewer hours with from and to".to_owned(),
     })
 }
 
-/// What is known so far of an hour that is not closed.
-async fn so_far(
+/// Rows of an hour that is not closed, from the data stored so far.
+async fn open_hour_rows(
     context: &ToolContext,
     hour: Hour,
     clusters: &[ClusterId],

@@ -1,4 +1,4 @@
-//! The events themselves, filtered and paged.
+//! Lists stored events, filtered and paged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,23 +14,23 @@ use serde_json::Value;
 
 use crate::ToolError;
 use crate::schemas::{ClusterName, Name};
-use crate::scope::{Asked, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
 
 const DEFAULT_LIMIT: usize = 100;
 
-/// Bytes of JSON that an event is given room for; where attributes take more, a page has fewer events.
+/// Budget per event, bytes of JSON; where attributes take more, a page has fewer events.
 const BYTES_PER_EVENT: usize = 960;
 
-/// Which events are meant; an absent filter lets everything pass.
+/// Filters; an absent filter matches every event.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventHistory {
-    /// Cluster; all clusters when absent.
+    /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Node.
+    /// Node name.
     #[schemars(with = "Option<Name>")]
     pub node: Option<String>,
     /// Rank within its job.
@@ -39,19 +39,19 @@ pub struct EventHistory {
     /// Collective operation, such as `AllReduce`.
     #[schemars(with = "Option<Name>")]
     pub op: Option<String>,
-    /// Metric, such as `nccl.collective.wait_ms`.
+    /// Metric name, such as `nccl.collective.wait_ms`.
     #[schemars(with = "Option<Name>")]
     pub metric: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same forms. Default: now.
+    /// End, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
-    /// Largest number of events in the answer, 100 when absent.
+    /// Maximum number of events. Default: 100.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
-    /// `next_cursor` of the page before; leave out `from`, `to` and `window` then.
+    /// `next_cursor` of the previous page; omit `from`, `to` and `window`.
     #[schemars(with = "Option<String>")]
     pub cursor: Option<PageCursor>,
 }
@@ -59,26 +59,26 @@ pub struct EventHistory {
 /// One page of events.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct History {
-    /// Window of event time.
+    /// Window of event time that the answer covers.
     pub window: AnswerWindow,
-    /// The events, newest first.
+    /// Events, newest first.
     pub events: Vec<HistoryEvent>,
-    /// Whether there are more.
+    /// True when there are more events.
     pub truncated: bool,
-    /// Pass it as `cursor` to get the next page; null on the last one.
+    /// Pass as `cursor` to get the next page; null on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// One OTLP data point. What a point does not have is null.
+/// One OTLP data point. Fields that the point does not have are null.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct HistoryEvent {
-    /// Number of the event, growing with every commit.
+    /// Event id; increases with every commit.
     pub event_id: u64,
     /// Event time on the sender's clock, RFC 3339.
     pub timestamp: String,
     /// Event time, Unix nanoseconds.
     pub timestamp_ns: i64,
-    /// When it arrived on Echo's clock, Unix nanoseconds.
+    /// Time of arrival on the clock of Echo, Unix nanoseconds.
     pub received_ns: i64,
     /// Cluster of the sender.
     pub cluster_id: String,
@@ -86,27 +86,27 @@ pub struct HistoryEvent {
     pub node_id: String,
     /// Rank within the job.
     pub rank: Option<u32>,
-    /// Number of ranks of the job.
+    /// World size of the job.
     pub nranks: Option<u32>,
     /// Name of the metric.
     pub metric_name: String,
-    /// The measurement, when it is a single number with fractions.
+    /// Value, when it is a floating-point number.
     pub value_double: Option<f64>,
-    /// The measurement, when it is a single whole number.
+    /// Value, when it is an integer.
     pub value_int: Option<i64>,
-    /// Attributes without a column of their own.
+    /// Attributes that have no field of their own.
     pub attrs: Value,
     /// `double`, `int` or `histogram`.
     pub kind: &'static str,
-    /// Communicator, 16 hexadecimal digits.
+    /// Communicator id, 16 hexadecimal digits.
     pub comm_id: Option<String>,
     /// Collective operation.
     pub op: Option<String>,
-    /// Where a block of collectives was measured: `host` or `device`.
+    /// Source of the measurement of a block of collectives: `host` or `device`.
     pub source: Option<&'static str>,
-    /// First sequence number that the point covers.
+    /// First sequence number that the data point covers.
     pub seq_first: Option<u64>,
-    /// Last sequence number that the point covers.
+    /// Last sequence number that the data point covers.
     pub seq_last: Option<u64>,
     /// Number of samples of a histogram.
     pub count: Option<u64>,
@@ -118,17 +118,17 @@ pub struct HistoryEvent {
     pub max: Option<f64>,
     /// Unit as the sender wrote it.
     pub unit: String,
-    /// Model of the rank's GPU.
+    /// GPU model of the rank.
     pub gpu_model: Option<String>,
     /// Kubernetes namespace.
     pub namespace: Option<String>,
     /// Kubernetes pod.
     pub pod: Option<String>,
-    /// Job.
+    /// Job name.
     pub job: Option<String>,
 }
 
-/// Where a page ended, and the window that it was a page of: relative windows move between two pages.
+/// Position of the next page and the window of the list: relative windows move between two pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageCursor {
     window: Window,
@@ -151,7 +151,7 @@ impl FromStr for PageCursor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let read = || {
+        let parse = || {
             let mut parts = text.split('-');
             let mut instant = || Some(Nanos::new(i64::from_str_radix(parts.next()?, 16).ok()?));
             let (from, to, timestamp) = (instant()?, instant()?, instant()?);
@@ -162,7 +162,7 @@ impl FromStr for PageCursor {
                 end: Cursor { timestamp, id },
             })
         };
-        read().ok_or_else(|| "is not the next_cursor of an answer".to_owned())
+        parse().ok_or_else(|| "is not a next_cursor of an earlier answer".to_owned())
     }
 }
 
@@ -176,26 +176,26 @@ impl<'de> Deserialize<'de> for PageCursor {
 impl Tool for EventHistory {
     const NAME: &'static str = "fleet.cluster.event_history";
     const TITLE: &'static str = "Event history";
-    const DESCRIPTION: &'static str = "Lists the stored measurements (OTLP data points) newest first, filtered by \
-        cluster, node, rank, operation, metric and time, one page at a time: the evidence behind an outlier.";
+    const DESCRIPTION: &'static str = "Lists stored measurements (OTLP data points), newest first, filtered by cluster, \
+        node, rank, operation, metric and time, one page at a time: the raw data behind an outlier.";
     type Answer = History;
 
-    fn asked(&self) -> Asked {
-        Asked {
+    fn scope_request(&self) -> ScopeRequest {
+        ScopeRequest {
             cluster: self.cluster.clone(),
             time: TimeRange {
                 from: self.from,
                 to: self.to,
                 window: self.window,
             },
-            page_of: self.cursor.map(|cursor| cursor.window),
+            page_window: self.cursor.map(|cursor| cursor.window),
         }
     }
 
     async fn call(self, scope: &Scope<'_>) -> Result<History, ToolError> {
         let window = scope.window;
         let page = scope.context.store.events(self.query(scope)?).await?;
-        let events = fitting(&page.events, self.limit() * BYTES_PER_EVENT)?;
+        let events = take_within_size(&page.events, self.limit() * BYTES_PER_EVENT)?;
         let end = match page.events.get(events.len()) {
             Some(_) => page.events.get(events.len() - 1).map(Cursor::after),
             None => page.next,
@@ -218,34 +218,32 @@ impl EventHistory {
         Ok(EventQuery {
             window: scope.window,
             cluster: scope.cluster.clone(),
-            node: checked("node", self.node.as_deref())?,
+            node: parse_filter("node", self.node.as_deref())?,
             rank: self.rank.map(Rank::new),
-            op: checked("op", self.op.as_deref())?,
-            metric: checked("metric", self.metric.as_deref())?,
+            op: parse_filter("op", self.op.as_deref())?,
+            metric: parse_filter("metric", self.metric.as_deref())?,
             limit: self.limit(),
             cursor: self.cursor.map(|cursor| cursor.end),
         })
     }
 }
 
-/// The first events, as many as fit into so many bytes of JSON, and one at least.
-fn fitting(events: &[StoredEvent], bytes: usize) -> Result<Vec<HistoryEvent>, ToolError> {
+/// Returns the first events that fit into `bytes` of JSON, at least one.
+fn take_within_size(events: &[StoredEvent], bytes: usize) -> Result<Vec<HistoryEvent>, ToolError> {
     let mut taken = Vec::new();
-    let mut room = bytes;
+    let mut remaining = bytes;
     for event in events.iter().map(HistoryEvent::from) {
-        let size = serde_json::to_vec(&event)
-            .map_err(ToolError::Unwritable)?
-            .len();
-        if size > room && !taken.is_empty() {
+        let size = serde_json::to_vec(&event).map_err(ToolError::Json)?.len();
+        if size > remaining && !taken.is_empty() {
             break;
         }
-        room = room.saturating_sub(size);
+        remaining = remaining.saturating_sub(size);
         taken.push(event);
     }
     Ok(taken)
 }
 
-fn checked<T: FromStr<Err = IdError>>(
+fn parse_filter<T: FromStr<Err = IdError>>(
     field: &str,
     text: Option<&str>,
 ) -> Result<Option<T>, ToolError> {

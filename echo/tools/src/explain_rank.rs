@@ -1,4 +1,4 @@
-//! Everything that is known of one rank against its peers.
+//! Explains one rank in comparison with its peers.
 
 use echo_core::ids::{ClusterId, JobId, Rank};
 use echo_core::model::detector_output::Incident;
@@ -6,14 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ToolError;
-use crate::host_evidence::{Operations, widened};
+use crate::host_evidence::{Operations, widen_for_clock_skew};
 use crate::outlier::{Condition, Evidence, Outlier, as_of, condition, culprit};
 use crate::picture::Format;
 use crate::quality::DataQuality;
 use crate::schemas::{ClusterName, Name};
-use crate::scope::{Asked, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
-use crate::tool::{Drawing, Tool};
+use crate::tool::{Plot, Tool};
 
 pub mod communicators;
 mod downsample;
@@ -25,78 +25,82 @@ mod plot;
 pub mod subject;
 mod summary;
 
-use judgement::Judged;
-use lag_series::{LagSeries, OwnBlocks};
-use own_verdicts::OwnVerdict;
-use subject::{Subject, Who};
+use judgement::JudgedIncident;
+use lag_series::{LagSeries, RankBlocks};
+use own_verdicts::SelfVerdict;
+use subject::{RankIdentity, Subject};
 
-/// Most incidents of each kind in one answer.
+/// Maximum number of incidents of each kind per answer.
 const MAX_INCIDENTS: usize = 20;
 
-/// Which rank is meant, and when.
+/// Rank and time range.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRank {
-    /// Cluster.
+    /// Cluster name.
     #[schemars(with = "ClusterName")]
     pub cluster: String,
     /// Rank within its job.
     #[schemars(range(max = 4_294_967_295_u32))]
     pub rank: u32,
-    /// Job; needed only when the rank reported in several.
+    /// Job name; required only when the rank reported in several jobs.
     #[serde(default)]
     #[schemars(with = "Option<Name>")]
     pub job: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
     #[serde(default)]
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same forms. Default: now.
+    /// End, exclusive, in the same formats. Default: now.
     #[serde(default)]
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
     #[serde(default)]
     pub window: Option<WindowArg>,
-    /// Adds a picture of its lag over time.
+    /// Adds a plot of the lag over time.
     #[serde(default)]
     #[schemars(with = "Format")]
     pub plot: Option<Format>,
 }
 
-/// A rank, what Echo concluded of it, and what that rests on.
+/// Explanation of a rank: its incidents and the data behind them.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Explanation {
-    /// Cluster that was asked about.
+    /// Requested cluster.
     pub cluster: String,
-    /// Window of event time.
+    /// Window of event time that the answer covers.
     pub window: AnswerWindow,
-    /// The rank.
-    pub who: Who,
-    /// What there is to know, in a few sentences.
+    /// Identity of the rank.
+    pub who: RankIdentity,
+    /// Summary in a few sentences, most important first.
     pub summary: String,
-    /// Incidents in which it holds back the others, gravest first, with what they were judged by.
-    pub incidents: Vec<Judged>,
-    /// Incidents in which it looks late only because it waits for another rank.
+    /// Incidents in which this rank is the culprit, most severe first, with the inputs of the
+    /// judgement.
+    pub incidents: Vec<JudgedIncident>,
+    /// Incidents in which this rank is a victim: late only because it waits for another rank.
     pub victim_of: Vec<Outlier>,
-    /// What is wrong with its whole cohort or job, gravest first.
+    /// Problems of its whole cohort or job, most severe first.
     pub conditions: Vec<Condition>,
-    /// Whether one of these three lists has more than 20, less grave than these; a shorter window shows them.
+    /// True when one of the three lists above was cut to its 20 most severe entries; use a shorter
+    /// window to see the others.
     pub truncated: bool,
-    /// All that its host reported beside its peers' hosts, what differs most first. It explains verdicts and makes none.
+    /// Host metrics compared with those of its peers, largest difference first. They explain
+    /// incidents but do not raise any.
     pub evidence: Vec<Evidence>,
-    /// The operations that the evidence is about; null when there is none.
+    /// Operations over which the evidence was compared; null without evidence.
     pub evidence_basis: Option<EvidenceBasis>,
-    /// How late it was, block by block, by the code that judges.
+    /// Lag over time, block by block, computed by the same code as the incidents.
     pub lag_series: LagSeries,
-    /// What its agent held of it between two policies, latest first.
-    pub self_verdicts: Vec<OwnVerdict>,
-    /// How much of the cluster the answer rests on.
+    /// Verdicts of the agent of this rank on itself between two policies, latest first.
+    pub self_verdicts: Vec<SelfVerdict>,
+    /// Coverage and recency of the data behind the answer.
     pub data_quality: DataQuality,
 }
 
-/// The operations that evidence is about.
+/// Operations over which evidence was compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EvidenceBasis {
-    /// Incident whose judged operations they are; null for all operations of the rank in the window.
+    /// Incident whose judged operations they are; null when they are all operations of the rank in
+    /// the window.
     pub incident_id: Option<String>,
     /// First sequence number, inclusive.
     pub seq_first: u64,
@@ -107,21 +111,21 @@ pub struct EvidenceBasis {
 impl Tool for ExplainRank {
     const NAME: &'static str = "fleet.cluster.explain_rank";
     const TITLE: &'static str = "Explain rank";
-    const DESCRIPTION: &'static str = "Explains one rank (GPU) against its peers: whether it holds them back or only waits \
-        for another, since when and how sure that is, the inputs of each judgement, what its host went through beyond its \
-        peers (preemption, I/O, retransmits), and how late it was block by block. For ranks that find_outlier_nodes names.";
-    const DRAWS: bool = true;
+    const DESCRIPTION: &'static str = "Compares one rank (GPU) with its peers: whether it slows them down or only waits for \
+        another rank, since when, with what confidence and inputs, how its host differs (preemption, I/O, retransmits), and \
+        its lag over time. Use it for ranks that find_outlier_nodes reports.";
+    const SUPPORTS_PLOT: bool = true;
     type Answer = Explanation;
 
-    fn asked(&self) -> Asked {
-        Asked {
+    fn scope_request(&self) -> ScopeRequest {
+        ScopeRequest {
             cluster: Some(self.cluster.clone()),
             time: TimeRange {
                 from: self.from,
                 to: self.to,
                 window: self.window,
             },
-            page_of: None,
+            page_window: None,
         }
     }
 
@@ -131,66 +135,72 @@ impl Tool for ExplainRank {
         explain(scope, &subject).await
     }
 
-    fn drawing(&self) -> Option<Drawing<Explanation>> {
-        Some((self.plot?, plot::of))
+    fn plot(&self) -> Option<Plot<Explanation>> {
+        Some(Plot {
+            format: self.plot?,
+            layout: plot::figure,
+        })
     }
 }
 
 async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, ToolError> {
-    let cluster = scope.one_cluster()?;
+    let cluster = scope.require_cluster()?;
     let presence = scope.presence().await?;
-    let incidents = of_job(scope, subject.job()).await?;
-    let about = |incident: &&Incident| {
+    let incidents = incidents_of_job(scope, subject.job()).await?;
+    let names_rank = |incident: &&Incident| {
         culprit(incident).is_some_and(|culprit| culprit.rank == subject.rank)
     };
-    let own: Vec<&Incident> = incidents.iter().filter(about).collect();
+    let own: Vec<&Incident> = incidents.iter().filter(names_rank).collect();
     let waited_for: Vec<&Incident> = incidents
         .iter()
         .filter(|incident| is_victim(incident, subject.rank))
         .collect();
-    let blocks = OwnBlocks::of(scope, subject).await?;
-    let about = [own.as_slice(), waited_for.as_slice()].concat();
-    let (basis, facts) = match basis(&about, cluster, (subject, &blocks)) {
+    let blocks = RankBlocks::load(scope, subject).await?;
+    let related = [own.as_slice(), waited_for.as_slice()].concat();
+    let (basis, facts) = match basis(&related, cluster, subject, &blocks) {
         Some((basis, operations)) => {
-            let facts = operations.facts(scope.context, subject.rank).await?;
+            let facts = operations.host_facts(scope.context, subject.rank).await?;
             (Some(basis), facts)
         }
         None => (None, Vec::new()),
     };
     let conditions: Vec<&Incident> = incidents
         .iter()
-        .filter(|incident| is_about_all_or(incident, subject.rank))
+        .filter(|incident| affects(incident, subject.rank))
         .collect();
     let mut explanation = Explanation {
         cluster: cluster.to_string(),
         window: scope.window.into(),
-        who: subject.who(blocks.role()),
+        who: subject.identity(blocks.role()),
         summary: String::new(),
         truncated: own.len().max(waited_for.len()).max(conditions.len()) > MAX_INCIDENTS,
-        incidents: gravest(&own, Judged::of),
-        victim_of: gravest(&waited_for, |one| {
+        incidents: most_severe(&own, JudgedIncident::from_incident),
+        victim_of: most_severe(&waited_for, |one| {
             let culprit = culprit(one)?;
-            Some(Outlier::victim(one, (culprit, subject.rank), presence))
+            Some(Outlier::from_victim(one, culprit, subject.rank, presence))
         }),
-        conditions: gravest(&conditions, Condition::of),
+        conditions: most_severe(&conditions, Condition::from_incident),
         evidence: facts.iter().map(Evidence::from).collect(),
         evidence_basis: basis.filter(|_| !facts.is_empty()),
         lag_series: blocks.series(scope, subject).await?,
-        self_verdicts: own_verdicts::of(scope, subject).await?,
+        self_verdicts: own_verdicts::load(scope, subject).await?,
         data_quality: scope.quality().await?,
     };
-    explanation.summary = summary::of(&explanation, &facts);
+    explanation.summary = summary::summarize(&explanation, &facts);
     Ok(explanation)
 }
 
-/// The gravest incidents as an answer shows them.
-fn gravest<T>(incidents: &[&Incident], shown: impl FnMut(&Incident) -> Option<T>) -> Vec<T> {
-    let gravest = incidents.iter().take(MAX_INCIDENTS).copied();
-    gravest.filter_map(shown).collect()
+/// Converts the most severe incidents.
+fn most_severe<T>(incidents: &[&Incident], convert: impl FnMut(&Incident) -> Option<T>) -> Vec<T> {
+    let most_severe = incidents.iter().take(MAX_INCIDENTS).copied();
+    most_severe.filter_map(convert).collect()
 }
 
-/// Incidents of the job as they stood at the end of the window, gravest first.
-async fn of_job(scope: &Scope<'_>, job: Option<&JobId>) -> Result<Vec<Incident>, ToolError> {
+/// Loads the incidents of the job in their state at the end of the window, most severe first.
+async fn incidents_of_job(
+    scope: &Scope<'_>,
+    job: Option<&JobId>,
+) -> Result<Vec<Incident>, ToolError> {
     let (context, window) = (scope.context, scope.window);
     let incidents = context.store.incidents(scope.cluster.as_ref(), window);
     let incidents = incidents.await?;
@@ -207,28 +217,30 @@ fn is_victim(incident: &Incident, rank: Rank) -> bool {
     culprit(incident).is_some_and(|culprit| culprit.victims.contains(&rank))
 }
 
-/// Whether it is a condition of everybody, or of some among whom the rank is.
-fn is_about_all_or(incident: &Incident, rank: Rank) -> bool {
+/// True for a condition of all ranks, or of a group that contains the rank.
+fn affects(incident: &Incident, rank: Rank) -> bool {
     condition(incident)
         .is_some_and(|condition| condition.ranks.is_empty() || condition.ranks.contains(&rank))
 }
 
-/// The operations that the gravest incident was judged by, else those that the rank took part in within the window.
+/// Returns the operations on which the most severe incident was judged, or else all operations of
+/// the rank in the window.
 fn basis(
     incidents: &[&Incident],
     cluster: &ClusterId,
-    (subject, blocks): (&Subject, &OwnBlocks),
+    subject: &Subject,
+    blocks: &RankBlocks,
 ) -> Option<(EvidenceBasis, Operations)> {
     let judged = incidents
         .iter()
-        .find_map(|incident| Some((Some(incident.id), Operations::of(incident)?)));
+        .find_map(|incident| Some((Some(incident.id), Operations::from_incident(incident)?)));
     let all = || {
         let (seqs, from, to) = blocks.span()?;
         let operations = Operations {
             cluster: cluster.clone(),
             job: subject.job().cloned(),
             role: blocks.role()?,
-            window: widened(from, to)?,
+            window: widen_for_clock_skew(from, to)?,
             seqs,
         };
         Some((None, operations))

@@ -1,4 +1,4 @@
-//! A small cluster for tests: ten minutes of a job on two nodes, whose rank 2 is late in the second half.
+//! Fixture for tests: ten minutes of a job on two nodes, whose rank 2 is late in the second half.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use echo_core::model::detector_output::{
-    Baseline, CauseClass, Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
+    Baseline, CauseClass, Condition, ConditionKind, Culprit, DetectorOutput, Finding, Incident,
     IncidentState, LostTime, Severity, Signal,
 };
 use echo_core::model::event::{
@@ -19,17 +19,17 @@ use echo_store::duckdb::DuckDbStore;
 use fleet_proto::metric;
 
 use crate::ToolContext;
-use crate::query_limit::Places;
+use crate::query_limit::QueryLimit;
 use crate::rates::Rates;
 
 pub mod broken;
 
-/// The instant `seconds` after 2026-06-01, when the recording begins.
+/// Instant `seconds` after 2026-06-01T00:00:00Z, the start of the recording.
 pub fn at(seconds: i64) -> Nanos {
     Nanos::new(1_780_272_000_000_000_000).offset(seconds * 1_000_000_000)
 }
 
-/// Rank 0 to 3 of the job `llama` in cluster `prod`, two ranks to a node.
+/// Origin of a rank (0 to 3) of the job `llama` in cluster `prod`, two ranks per node.
 pub fn origin(rank: u32) -> Arc<Origin> {
     Arc::new(Origin {
         cluster: "prod".parse().unwrap(),
@@ -57,7 +57,7 @@ fn period(origin: &Arc<Origin>, seconds: i64) -> Event {
     }
 }
 
-/// An event every five seconds from each of the ranks.
+/// Batch with an event every five seconds from each rank.
 pub fn batch(ranks: std::ops::Range<u32>, seconds: std::ops::RangeInclusive<i64>) -> EventBatch {
     let origins: Vec<Arc<Origin>> = ranks.map(origin).collect();
     let times = seconds.clone().filter(|second| second % 5 == 0);
@@ -98,7 +98,7 @@ fn incident(id: u64, (first, last): (i64, i64), finding: Finding) -> Incident {
     }
 }
 
-/// Rank 2 is late from second 290 on.
+/// Open incident: rank 2 is late from second 290 on.
 pub fn culprit() -> Incident {
     let finding = Finding::Culprit(Culprit {
         rank: Rank::new(2),
@@ -117,7 +117,7 @@ pub fn culprit() -> Incident {
     }
 }
 
-/// What rank 2 was judged by.
+/// Inputs of the judgement of rank 2.
 fn inputs() -> Inputs {
     let lag = |rank, lag_ms: f64| RankLag {
         rank: Rank::new(rank),
@@ -140,7 +140,7 @@ fn inputs() -> Inputs {
     }
 }
 
-/// What the hosts went through meanwhile: rank 2 was preempted three times as long as its peers.
+/// Host evidence: rank 2 was preempted three times as long as its peers.
 pub fn host_evidence() -> EventBatch {
     let point = |rank: u32, name: &str, per_iteration: f64| Event {
         metric: name.parse().unwrap(),
@@ -168,7 +168,7 @@ pub fn host_evidence() -> EventBatch {
     }
 }
 
-/// All ranks were slow from second 100 to 150.
+/// Cleared incident: all ranks were slow from second 100 to 150.
 pub fn uniform() -> Incident {
     Incident {
         state: IncidentState::Cleared,
@@ -178,7 +178,7 @@ pub fn uniform() -> Incident {
         ..incident(
             0x99,
             (100, 150),
-            Finding::Condition(Condition::of(ConditionKind::UniformSlowdown)),
+            Finding::Condition(Condition::new(ConditionKind::UniformSlowdown)),
         )
     }
 }
@@ -199,8 +199,8 @@ pub fn lost(incident: &Incident, node: &str, model: Option<&str>, second: i64) -
     }
 }
 
-/// What the detector would have concluded: two GPU-minutes lost to rank 2, ten GPU-seconds to the uniform slowdown.
-pub fn conclusions() -> Conclusions {
+/// Output of the detector: two GPU-minutes lost to rank 2, ten GPU-seconds to the uniform slowdown.
+pub fn conclusions() -> DetectorOutput {
     let h200 = Some("NVIDIA H200");
     let (late, slow) = (culprit(), uniform());
     let by_late = (290..600)
@@ -209,37 +209,37 @@ pub fn conclusions() -> Conclusions {
     let by_slow = (100..150)
         .step_by(5)
         .map(|second| lost(&slow, "node-0", None, second));
-    Conclusions {
+    DetectorOutput {
         lost: by_late.chain(by_slow).collect(),
         incidents: vec![late.clone(), slow.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     }
 }
 
-/// A context over a store, with H200 at 3.80 USD, at the end of the recording.
-pub fn over(store: Arc<dyn EventStore>) -> ToolContext {
+/// Context over a store, with H200 at 3.80 USD, at the end of the recording.
+pub fn context_over(store: Arc<dyn EventStore>) -> ToolContext {
     let rates = "rates: [{ gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }]\n\
                  aliases: { NVIDIA H200: H200 }";
     let clock = Arc::new(ManualClock::at(at(600)));
     ToolContext::new(store, Rates::parse(rates).unwrap(), clock)
 }
 
-/// A context over an empty database.
+/// Context over an empty database.
 pub fn empty() -> ToolContext {
-    over(Arc::new(DuckDbStore::scratch()))
+    context_over(Arc::new(DuckDbStore::scratch()))
 }
 
-/// The whole recording.
+/// Context with the whole recording.
 pub async fn context() -> ToolContext {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    context.store.conclude(conclusions()).await.unwrap();
+    context.store.store_verdicts(conclusions()).await.unwrap();
     context
 }
 
-/// A crowd that never goes home.
-pub async fn no_place() -> Places {
-    let places = Places::with_wait(1, Duration::ZERO);
-    places.take().await.unwrap().forget();
-    places
+/// Query limit whose only permit is never released.
+pub async fn exhausted_query_limit() -> QueryLimit {
+    let limit = QueryLimit::with_max_wait(1, Duration::ZERO);
+    limit.acquire().await.unwrap().forget();
+    limit
 }

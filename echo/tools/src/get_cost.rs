@@ -1,4 +1,5 @@
-//! What stragglers cost: in a window, and per hour now. Two numbers with two names, never to be mixed.
+//! Cost of stragglers: a total over a window, and a rate per hour at its end. The two numbers have
+//! two names and are never combined.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,14 +13,14 @@ use echo_analysis::cost::{peer_waits, savings};
 use echo_core::ids::{ClusterId, IncidentId};
 use echo_core::model::detector_output::{Finding, Incident, IncidentState, LostTime};
 use echo_core::units::{GpuTime, Nanos, Window};
-use run_rate::{Recent, RunRate};
+use run_rate::{RunRate, RunRateHorizon};
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::rates::Currency;
 use crate::schemas::ClusterName;
-use crate::scope::{Asked, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::time::{TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
@@ -32,20 +33,20 @@ mod run_rate;
 
 const DEFAULT_LIMIT: usize = 50;
 
-/// Whose cost is meant, and when.
+/// Cluster and time range.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GetCost {
-    /// Cluster; all clusters when absent.
+    /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Begin: RFC 3339, Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same forms. Default: now.
+    /// End, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,
-    /// Instead of `from` and `to`: `all`, or a length up to now such as `15m`, `24h`, `7d`.
+    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
     pub window: Option<WindowArg>,
-    /// Most contributors, nodes and clusters listed, 50 when absent.
+    /// Maximum number of contributors, nodes and clusters. Default: 50.
     #[schemars(range(min = 1, max = 2000))]
     pub limit: Option<usize>,
 }
@@ -53,20 +54,20 @@ pub struct GetCost {
 impl Tool for GetCost {
     const NAME: &'static str = "fleet.cluster.get_cost";
     const TITLE: &'static str = "Get cost";
-    const DESCRIPTION: &'static str = "Prices the GPU time that jobs lost to stragglers: window_total is lost in the window, \
-        run_rate_per_hour is being lost at its end. By cluster, node, GPU model, rate class and incident. GPU-hours without a \
-        price are apart, never free.";
+    const DESCRIPTION: &'static str = "Prices the GPU time that jobs lost to stragglers: window_total is the loss in the window, \
+        run_rate_per_hour the loss per hour at its end; by cluster, node, GPU model, rate class and incident. GPU-hours \
+        without a price are in unpriced_gpu_hours, never free.";
     type Answer = Cost;
 
-    fn asked(&self) -> Asked {
-        Asked {
+    fn scope_request(&self) -> ScopeRequest {
+        ScopeRequest {
             cluster: self.cluster.clone(),
             time: TimeRange {
                 from: self.from,
                 to: self.to,
                 window: self.window,
             },
-            page_of: None,
+            page_window: None,
         }
     }
 
@@ -77,50 +78,59 @@ impl Tool for GetCost {
             .lost_time(scope.cluster.as_ref(), scope.window)
             .await?;
         let incidents = incidents_of(scope, &rows).await?;
-        let recent = Recent::of(scope.presence().await?, scope.window, &scope.context.limits);
-        let statement = Statement::of(scope, &rows, recent.as_ref(), incidents);
-        let currency = statement.only_currency(scope.context);
-        let lost = statement.bill.time();
+        let horizon = RunRateHorizon::from_presence(
+            scope.presence().await?,
+            scope.window,
+            &scope.context.limits,
+        );
+        let breakdown = CostBreakdown::new(scope, &rows, horizon.as_ref(), incidents);
+        let currency = breakdown.only_currency(scope.context);
+        let lost = breakdown.bill.time();
         let allocated = allocation::allocated(scope).await?;
-        let (contributors, left_out) = statement.contributors(limit);
-        let (by_cluster, fewer_clusters) = largest(statement.by_cluster(), limit);
-        let (by_node, fewer_nodes) = largest(statement.by_node(), limit);
+        let (contributors, n_omitted) = breakdown.contributors(limit);
+        let (by_cluster, omits_clusters) = truncate_rows(breakdown.by_cluster(), limit);
+        let (by_node, omits_nodes) = truncate_rows(breakdown.by_node(), limit);
         Ok(Cost {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),
-            as_of: recent.as_ref().map(|recent| recent.as_of.to_string()),
+            as_of: horizon.as_ref().map(|horizon| horizon.as_of.to_string()),
             currency: currency.map(|currency| currency.to_string()),
-            window_total: recent
+            window_total: horizon
                 .as_ref()
-                .and_then(|_| statement.window_total(currency)),
-            run_rate_per_hour: statement.run_rate_per_hour(currency),
-            horizon_s: recent.as_ref().map(|recent| recent.horizon.millis() / 1e3),
-            stale: recent
+                .and_then(|_| breakdown.window_total(currency)),
+            run_rate_per_hour: breakdown.run_rate_per_hour(currency),
+            horizon_s: horizon
                 .as_ref()
-                .is_none_or(|recent| recent.is_stale(scope.context, scope.window)),
+                .map(|horizon| horizon.window.millis() / 1e3),
+            stale: horizon
+                .as_ref()
+                .is_none_or(|horizon| horizon.is_stale(scope.context, scope.window)),
             lost_gpu_hours: lost.hours(),
-            lost_gpu_hours_per_hour: statement.run_rate.as_ref().map(RunRate::gpu_hours_per_hour),
-            unpriced_gpu_hours: statement.unpriced().hours(),
-            peer_wait_total: statement.peer_wait_total(currency),
-            peer_wait_gpu_hours: statement.waiting.as_ref().map(|bill| bill.time().hours()),
+            lost_gpu_hours_per_hour: breakdown.run_rate.as_ref().map(RunRate::gpu_hours_per_hour),
+            unpriced_gpu_hours: breakdown.unpriced().hours(),
+            peer_wait_total: breakdown.peer_wait_total(currency),
+            peer_wait_gpu_hours: breakdown
+                .peer_waits
+                .as_ref()
+                .map(|bill| bill.time().hours()),
             allocated_gpu_hours: allocated.hours(),
             lost_ratio: (allocated > GpuTime::ZERO).then(|| lost.hours() / allocated.hours()),
             data_quality: scope.quality().await?,
-            by_currency: statement.by_currency(),
-            by_kind: statement.by_kind(),
+            by_currency: breakdown.by_currency(),
+            by_kind: breakdown.by_kind(),
             by_cluster,
             by_node,
-            by_gpu_model: statement.by_gpu_model(),
-            by_rate_class: statement.by_rate_class(),
+            by_gpu_model: breakdown.by_gpu_model(),
+            by_rate_class: breakdown.by_rate_class(),
             contributors,
-            contributors_left_out: left_out,
-            truncated: left_out > 0 || fewer_clusters || fewer_nodes,
+            contributors_left_out: n_omitted,
+            truncated: n_omitted > 0 || omits_clusters || omits_nodes,
         })
     }
 }
 
-/// The incidents that time was lost to. Time is still booked on an incident between its last affected iteration and its
-/// clearing, so it may have ended, by its own account, before the window.
+/// Loads the incidents to which time was lost. Time is still attributed to an incident between its
+/// last affected iteration and its clearing, so its own times may end before the window.
 async fn incidents_of(
     scope: &Scope<'_>,
     rows: &[LostTime],
@@ -140,38 +150,38 @@ async fn incidents_of(
     }
 }
 
-/// Everything that the answer is made of.
-struct Statement<'a> {
+/// Priced losses from which the answer is built.
+struct CostBreakdown<'a> {
     bill: Bill<'a>,
-    /// What healthy GPUs spent waiting; nothing unless all tell.
-    waiting: Option<Bill<'a>>,
-    /// What fixing one culprit alone would have saved.
-    saving: Bill<'a>,
+    /// Time that healthy GPUs waited; `None` unless every rank reported it.
+    peer_waits: Option<Bill<'a>>,
+    /// Savings had one culprit alone been healthy.
+    savings: Bill<'a>,
     run_rate: Option<RunRate<'a>>,
     incidents: BTreeMap<IncidentId, Incident>,
 }
 
-impl<'a> Statement<'a> {
-    fn of(
+impl<'a> CostBreakdown<'a> {
+    fn new(
         scope: &Scope<'a>,
         rows: &[LostTime],
-        recent: Option<&Recent>,
+        horizon: Option<&RunRateHorizon>,
         incidents: BTreeMap<IncidentId, Incident>,
     ) -> Self {
         let context = scope.context;
-        let bill = |rows: &[LostTime]| Bill::of(rows, scope.window, &context.rates);
+        let bill = |rows: &[LostTime]| Bill::new(rows, scope.window, &context.rates);
         Self {
             bill: bill(rows),
-            waiting: peer_waits(rows).map(|rows| bill(&rows)),
-            saving: bill(&savings(rows)),
-            run_rate: recent.and_then(|recent| recent.run_rate(context, rows)),
+            peer_waits: peer_waits(rows).map(|rows| bill(&rows)),
+            savings: bill(&savings(rows)),
+            run_rate: horizon.and_then(|horizon| horizon.run_rate(context, rows)),
             incidents,
         }
     }
 }
 
-impl Statement<'_> {
-    /// The currency of the losses; of the rates file when nothing with a price was lost.
+impl CostBreakdown<'_> {
+    /// Currency of the losses, or of the rates file when nothing with a price was lost.
     fn only_currency(&self, context: &ToolContext) -> Option<Currency> {
         let mut found = self.bill.by_currency().into_keys().flatten();
         match (found.next(), found.next()) {
@@ -186,7 +196,7 @@ impl Statement<'_> {
     }
 
     fn peer_wait_total(&self, currency: Option<Currency>) -> Option<f64> {
-        total(self.waiting.as_ref()?, currency)
+        total(self.peer_waits.as_ref()?, currency)
     }
 
     fn run_rate_per_hour(&self, currency: Option<Currency>) -> Option<f64> {
@@ -214,8 +224,8 @@ impl Statement<'_> {
     }
 
     fn by_kind(&self) -> Vec<KindCost> {
-        let kind_of = |part: &bill::Part<'_>| self.incidents.get(&part.loss.incident).map(kind);
-        let sums = self.bill.by(kind_of).into_iter();
+        let kind_of = |item: &bill::LineItem<'_>| self.incidents.get(&item.loss.incident).map(kind);
+        let sums = self.bill.sum_by(kind_of).into_iter();
         sums.map(|((kind, currency), sum)| KindCost {
             kind,
             amount: amount(currency, sum),
@@ -224,7 +234,7 @@ impl Statement<'_> {
     }
 
     fn by_cluster(&self) -> Vec<ClusterCost> {
-        let sums = self.bill.by(|part| part.loss.cluster.clone());
+        let sums = self.bill.sum_by(|item| item.loss.cluster.clone());
         largest_first(sums)
             .map(|((cluster, currency), sum)| ClusterCost {
                 cluster: cluster.to_string(),
@@ -234,8 +244,8 @@ impl Statement<'_> {
     }
 
     fn by_node(&self) -> Vec<NodeCost> {
-        let place = |part: &bill::Part<'_>| (part.loss.cluster.clone(), part.loss.node.clone());
-        let sums = self.bill.by(place);
+        let node = |item: &bill::LineItem<'_>| (item.loss.cluster.clone(), item.loss.node.clone());
+        let sums = self.bill.sum_by(node);
         largest_first(sums)
             .map(|(((cluster, node), currency), sum)| NodeCost {
                 cluster: cluster.to_string(),
@@ -246,7 +256,10 @@ impl Statement<'_> {
     }
 
     fn by_gpu_model(&self) -> Vec<ModelCost> {
-        let sums = self.bill.by(|part| part.loss.gpu_model.clone()).into_iter();
+        let sums = self
+            .bill
+            .sum_by(|item| item.loss.gpu_model.clone())
+            .into_iter();
         sums.map(|((gpu_model, currency), sum)| ModelCost {
             gpu_model: gpu_model.as_deref().map(str::to_owned),
             amount: amount(currency, sum),
@@ -255,29 +268,33 @@ impl Statement<'_> {
     }
 
     fn by_rate_class(&self) -> Vec<RateClassCost> {
-        let price = |part: &bill::Part<'_>| part.rate.map(|rate| (rate.class, rate.per_gpu_hour));
-        let mut sums = self.bill.by(price);
-        let recent = self.run_rate.as_ref().map(|run_rate| run_rate.by(price));
+        let price =
+            |item: &bill::LineItem<'_>| item.rate.map(|rate| (rate.class, rate.per_gpu_hour));
+        let mut sums = self.bill.sum_by(price);
+        let recent = self
+            .run_rate
+            .as_ref()
+            .map(|run_rate| run_rate.sum_by(price));
         for price in recent.iter().flat_map(BTreeMap::keys) {
             sums.entry(*price).or_default();
         }
-        let lately = |price| Some(recent.as_ref()?.get(price).copied().unwrap_or_default());
+        let recent_sum = |price| Some(recent.as_ref()?.get(price).copied().unwrap_or_default());
         sums.iter()
             .map(|(price, sum)| RateClassCost {
                 rate_class: price.0.map(|(class, _)| class.name()),
                 rate_per_gpu_hour: price.0.map(|(_, rate)| money(rate)),
-                run_rate_per_hour: price.1.and_then(|_| Some(money(lately(price)?.cost))),
-                lost_gpu_hours_per_hour: lately(price).map(|sum| sum.time.hours()),
+                run_rate_per_hour: price.1.and_then(|_| Some(money(recent_sum(price)?.cost))),
+                lost_gpu_hours_per_hour: recent_sum(price).map(|sum| sum.time.hours()),
                 amount: amount(price.1, *sum),
             })
             .collect()
     }
 
-    /// The contributors, largest first, and how many were left out.
+    /// Contributors, largest first, and the number omitted.
     fn contributors(&self, limit: usize) -> (Vec<Contributor>, u64) {
-        let key = |part: &bill::Part<'_>| (part.loss.incident, part.loss.cluster.clone());
-        let (sums, saved) = (self.bill.by(key), self.saving.by(key));
-        let left_out = u64::try_from(sums.len().saturating_sub(limit)).unwrap_or(u64::MAX);
+        let key = |item: &bill::LineItem<'_>| (item.loss.incident, item.loss.cluster.clone());
+        let (sums, saved) = (self.bill.sum_by(key), self.savings.sum_by(key));
+        let n_omitted = u64::try_from(sums.len().saturating_sub(limit)).unwrap_or(u64::MAX);
         let contributors =
             largest_first(sums)
                 .take(limit)
@@ -290,11 +307,11 @@ impl Statement<'_> {
                         saved.map_or(Decimal::ZERO, |saved| saved.cost),
                     )
                 });
-        (contributors.collect(), left_out)
+        (contributors.collect(), n_omitted)
     }
 }
 
-/// All of a bill in one currency; nothing when it has parts, and none in this one.
+/// Total of a bill in one currency; `None` when the bill has items, but none in this currency.
 fn total(bill: &Bill<'_>, currency: Option<Currency>) -> Option<f64> {
     let sums = bill.by_currency();
     match sums.get(&Some(currency?)) {
@@ -303,15 +320,15 @@ fn total(bill: &Bill<'_>, currency: Option<Currency>) -> Option<f64> {
     }
 }
 
-/// Sums in the order of the time that was lost, and where that is equal in the order of their keys.
+/// Sums by lost time, largest first; ties by key.
 fn largest_first<K: Ord>(sums: BTreeMap<K, Sum>) -> impl Iterator<Item = (K, Sum)> {
     let mut sums: Vec<(K, Sum)> = sums.into_iter().collect();
     sums.sort_by_key(|(_, sum)| Reverse(sum.time));
     sums.into_iter()
 }
 
-/// The first `limit` rows, and whether there were more.
-fn largest<T>(mut rows: Vec<T>, limit: usize) -> (Vec<T>, bool) {
+/// First `limit` rows, and whether rows were omitted.
+fn truncate_rows<T>(mut rows: Vec<T>, limit: usize) -> (Vec<T>, bool) {
     let has_more = rows.len() > limit;
     rows.truncate(limit);
     (rows, has_more)

@@ -1,4 +1,4 @@
-//! Asks the store what the hosts of a cohort went through.
+//! Host evidence of a cohort, loaded from the store.
 
 use echo_analysis::evidence::{HostFact, HostTotal, compare};
 use echo_core::ids::{ClusterId, JobId, Rank, RoleId};
@@ -9,11 +9,11 @@ use echo_store::{EvidenceQuery, EvidenceSum};
 
 use crate::{ToolContext, ToolError};
 
-/// How far clocks of nodes may be apart, nanoseconds: operations are told apart by their numbers, time only narrows down
-/// where they are looked for.
+/// Tolerated clock skew between nodes, nanoseconds. Operations are matched by sequence number; time
+/// only narrows the search.
 pub const CLOCK_TOLERANCE_NANOS: i64 = 60_000_000_000;
 
-/// Operations of a job in which the hosts of its ranks are compared.
+/// Operations of a job over which the hosts of its ranks are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operations {
     /// Cluster.
@@ -22,26 +22,27 @@ pub struct Operations {
     pub job: Option<JobId>,
     /// Role of the ranks.
     pub role: RoleId,
-    /// Event time, widened for clocks that differ.
+    /// Window of event time, widened for clock skew.
     pub window: Window,
-    /// Operations.
+    /// Sequence numbers of the operations.
     pub seqs: SeqRange,
 }
 
 impl Operations {
-    /// What an incident was judged by; nothing when its inputs were not kept.
-    pub fn of(incident: &Incident) -> Option<Self> {
+    /// Returns the operations on which an incident was judged; `None` when its inputs were not
+    /// stored.
+    pub fn from_incident(incident: &Incident) -> Option<Self> {
         Some(Self {
             cluster: incident.cluster.clone(),
             job: incident.job.clone(),
             role: role_of_cohort(&incident.cohort)?,
-            window: widened(incident.first_seen, incident.last_seen)?,
+            window: widen_for_clock_skew(incident.first_seen, incident.last_seen)?,
             seqs: incident.inputs.as_deref()?.seqs,
         })
     }
 
-    /// Every kind of evidence of the rank beside its peers', what differs most first.
-    pub async fn facts(
+    /// Compares the host evidence of a rank with that of its peers, largest difference first.
+    pub async fn host_facts(
         self,
         context: &ToolContext,
         rank: Rank,
@@ -68,15 +69,15 @@ fn total(sum: EvidenceSum) -> HostTotal {
     }
 }
 
-/// The span from `from` to `to`, both inclusive, and what clocks may differ by.
-pub fn widened(from: Nanos, to: Nanos) -> Option<Window> {
+/// Window from `from` to `to`, both inclusive, widened by the tolerated clock skew.
+pub fn widen_for_clock_skew(from: Nanos, to: Nanos) -> Option<Window> {
     Window::new(
         from.offset(-CLOCK_TOLERANCE_NANOS),
         to.offset(CLOCK_TOLERANCE_NANOS),
     )
 }
 
-/// The role that ends the name of a cohort.
+/// Parses the role at the end of a cohort name.
 fn role_of_cohort(cohort: &str) -> Option<RoleId> {
     cohort.rsplit('/').next()?.parse().ok()
 }

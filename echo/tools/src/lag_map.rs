@@ -1,15 +1,15 @@
-//! How late ranks were over time, for a picture of a whole cluster. It has bounds for any number of ranks: the longer the
-//! window and the more ranks there are, the coarser it gets.
+//! Lag of ranks over time, for a heat map of a whole cluster. Its cost is bounded for any number of
+//! ranks: the longer the window and the more ranks there are, the coarser the map.
 //!
-//! The lag of a rank is what it waited less than the median of its peers: whoever comes last waits least. It names nobody;
-//! [`super::find_outlier_nodes`] does.
+//! The lag of a rank is the median wait of its peers minus its own wait: the rank that arrives last
+//! waits least. The map names no culprit; [`super::find_outlier_nodes`] does.
 
 use std::collections::BTreeMap;
 
 use echo_core::ids::ClusterId;
 use echo_core::model::event::Origin;
 use echo_core::units::Window;
-use echo_store::timeseries::{CourseQuery, Stretches};
+use echo_store::timeseries::{TimeBuckets, TimeseriesQuery};
 use fleet_proto::metric;
 
 use crate::ToolError;
@@ -21,76 +21,76 @@ pub mod lags;
 
 use lags::RankLags;
 
-/// Most ranks of a map.
+/// Maximum number of ranks in a map.
 pub const MAX_ROWS: usize = 64;
 
-/// Most stretches, and fewest however many ranks there are.
-const MAX_STRETCHES: usize = 60;
-const MIN_STRETCHES: usize = 24;
+/// Maximum number of time buckets, and minimum however many ranks there are.
+const MAX_BUCKETS: usize = 60;
+const MIN_BUCKETS: usize = 24;
 
-/// Ranks times stretches that are added up, about.
-const MAX_SUMS: usize = 300_000;
+/// Approximate maximum number of cells (ranks times buckets).
+const MAX_CELLS: usize = 300_000;
 
-/// Shortest stretch: agents report once in one to five seconds.
-const MIN_LENGTH_NANOS: i64 = 5_000_000_000;
+/// Minimum length of a bucket: agents report every one to five seconds.
+const MIN_BUCKET_NANOS: i64 = 5_000_000_000;
 
-/// Seconds of single ranks that are looked at, about, and the least of each stretch.
+/// Approximate maximum of rank-seconds read, and minimum time read per bucket.
 const MAX_RANK_SECONDS: f64 = 40e6;
-const MIN_LOOKED_AT_NANOS: i64 = 30_000_000_000;
+const MIN_SAMPLED_NANOS: i64 = 30_000_000_000;
 
-/// Ranks by their job and number.
+/// Job and number of a rank.
 pub type RankKey = (Option<String>, u32);
 
-/// How late ranks were over time.
+/// Lag of ranks over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LagMap {
     /// Window of event time.
     pub window: AnswerWindow,
-    /// Length of a stretch, seconds.
-    pub stretch_s: f64,
-    /// How much of each stretch was looked at, seconds.
-    pub looked_at_s: f64,
-    /// The ranks, in the order of their jobs and numbers; those that were asked for, then those that were latest.
+    /// Length of a bucket, seconds.
+    pub bucket_s: f64,
+    /// Time read of each bucket, from its start, seconds.
+    pub sampled_s: f64,
+    /// Ranks ordered by job and number: the pinned ones, and the latest of the others.
     pub ranks: Vec<RankLags>,
-    /// Ranks that could be compared and are not listed.
-    pub left_out: usize,
-    /// The lag that half of all readings stay below, milliseconds, whatever its sign; nothing without readings.
-    pub usual_ms: Option<f64>,
+    /// Number of comparable ranks that are omitted.
+    pub n_omitted: usize,
+    /// Median of the absolute lags, milliseconds; `None` without readings.
+    pub median_abs_ms: Option<f64>,
 }
 
 impl LagMap {
-    /// Asks the store. `named` are the ranks to be listed in any case, the most important first.
-    pub async fn of(scope: &Scope<'_>, named: &[RankKey]) -> Result<Self, ToolError> {
-        let (cluster, window) = (scope.one_cluster()?, scope.window);
+    /// Loads the map from the store. `pinned` ranks are always listed, the most important first.
+    pub async fn load(scope: &Scope<'_>, pinned: &[RankKey]) -> Result<Self, ToolError> {
+        let (cluster, window) = (scope.require_cluster()?, scope.window);
         let n_ranks = scope.presence().await?.ranks().count().max(1);
-        let Some(stretches) = stretches(window, n_ranks) else {
+        let Some(buckets) = buckets(window, n_ranks) else {
             return Err(ToolError::invalid("window", "is too short"));
         };
         let points = scope
             .context
             .store
-            .course(query(cluster.clone(), stretches)?)
+            .timeseries(query(cluster.clone(), buckets)?)
             .await?;
-        let all = lags::of(&points, stretches.n());
-        let usual_ms = lags::usual_ms(&all);
+        let all = lags::rank_lags(&points, buckets.n());
+        let median_abs_ms = lags::median_abs_ms(&all);
         let n_all = all.len();
-        let ranks = chosen(all, named);
+        let ranks = select_ranks(all, pinned);
         Ok(Self {
             window: window.into(),
-            stretch_s: seconds(stretches.length_nanos()),
-            looked_at_s: seconds(stretches.looked_at_nanos()),
-            left_out: n_all - ranks.len(),
+            bucket_s: seconds(buckets.length_nanos()),
+            sampled_s: seconds(buckets.sampled_nanos()),
+            n_omitted: n_all - ranks.len(),
             ranks,
-            usual_ms,
+            median_abs_ms,
         })
     }
 }
 
-fn query(cluster: ClusterId, stretches: Stretches) -> Result<CourseQuery, ToolError> {
-    Ok(CourseQuery {
+fn query(cluster: ClusterId, buckets: TimeBuckets) -> Result<TimeseriesQuery, ToolError> {
+    Ok(TimeseriesQuery {
         cluster,
         metrics: metrics(&[metric::WAIT, metric::BLOCKED, metric::ARRIVAL])?,
-        stretches,
+        stretches: buckets,
     })
 }
 
@@ -99,13 +99,13 @@ fn query(cluster: ClusterId, stretches: Stretches) -> Result<CourseQuery, ToolEr
     clippy::cast_possible_truncation,
     reason = "lengths of windows in seconds, and numbers of ranks, are small"
 )]
-fn stretches(window: Window, n_ranks: usize) -> Option<Stretches> {
-    let n = (MAX_SUMS / n_ranks).clamp(MIN_STRETCHES, MAX_STRETCHES);
+fn buckets(window: Window, n_ranks: usize) -> Option<TimeBuckets> {
+    let n = (MAX_CELLS / n_ranks).clamp(MIN_BUCKETS, MAX_BUCKETS);
     let span = window.to().value().saturating_sub(window.from().value());
-    let length = (span / i64::try_from(n).ok()?).max(MIN_LENGTH_NANOS);
+    let length = (span / i64::try_from(n).ok()?).max(MIN_BUCKET_NANOS);
     let share = MAX_RANK_SECONDS / (n_ranks as f64 * seconds(span));
-    let looked_at = (length as f64 * share.min(1.0)) as i64;
-    Stretches::new(window, length + 1, looked_at.max(MIN_LOOKED_AT_NANOS))
+    let sampled = (length as f64 * share.min(1.0)) as i64;
+    TimeBuckets::new(window, length + 1, sampled.max(MIN_SAMPLED_NANOS))
 }
 
 #[expect(
@@ -116,22 +116,23 @@ fn seconds(nanos: i64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// The ranks that are named, and of the others the latest, as far as there is room.
-fn chosen(mut all: Vec<RankLags>, named: &[RankKey]) -> Vec<RankLags> {
-    // Who is named twice has the first of the two places.
-    let places = named.iter().enumerate().rev();
-    let places: BTreeMap<&RankKey, usize> = places.map(|(place, key)| (key, place)).collect();
-    let place = |one: &RankLags| places.get(&one.key()).copied().unwrap_or(usize::MAX);
+/// Selects the pinned ranks, then the latest of the others, up to [`MAX_ROWS`].
+fn select_ranks(mut all: Vec<RankLags>, pinned: &[RankKey]) -> Vec<RankLags> {
+    // A rank that is pinned twice keeps the first of its two positions.
+    let positions = pinned.iter().enumerate().rev();
+    let positions: BTreeMap<&RankKey, usize> =
+        positions.map(|(position, key)| (key, position)).collect();
+    let position = |one: &RankLags| positions.get(&one.key()).copied().unwrap_or(usize::MAX);
     all.sort_by(|a, b| {
-        let latest_first = b.weight().total_cmp(&a.weight());
-        place(a).cmp(&place(b)).then(latest_first)
+        let latest_first = b.score().total_cmp(&a.score());
+        position(a).cmp(&position(b)).then(latest_first)
     });
     all.truncate(MAX_ROWS);
     all.sort_by_key(RankLags::key);
     all
 }
 
-/// The rank of an origin.
+/// Rank of an origin.
 fn rank_of(origin: &Origin) -> Option<u32> {
     origin.rank.map(|rank| rank.rank().value())
 }

@@ -1,11 +1,13 @@
-//! The questions that Echo answers, one file each, and the registry that every transport serves them from.
+//! Tools that answer queries about a cluster, one file each, and the registry from which every
+//! transport serves them.
 //!
-//! A tool is its input: a struct that JSON is read into, with `call`. Which cluster and window it is about and who reported
-//! then is found out once for all of them ([`scope`]). HTTP, the Model Context Protocol and the command
-//! line are views of [`registry::Registry`]; none of them knows a tool by name.
+//! A tool is its input: a struct that is deserialized from JSON and has a method `call`. The
+//! cluster, the window and the ranks that reported in it are resolved once for all tools
+//! ([`scope`]). HTTP, the Model Context Protocol and the command line are views of
+//! [`registry::Registry`]; none of them names a tool.
 //!
-//! Answers: times are RFC 3339 in UTC, units are in the names, lists have a stable order, and what is not known is
-//! `null` and never zero.
+//! Answers: times are RFC 3339 in UTC, units are part of the field names, lists have a stable
+//! order, and an unknown value is `null`, never zero.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::picture::DrawError;
-use crate::query_limit::Places;
+use crate::query_limit::QueryLimit;
 use crate::rates::Rates;
 
 mod arguments;
@@ -51,66 +53,66 @@ pub mod views;
 #[expect(
     clippy::missing_panics_doc,
     clippy::unwrap_used,
-    reason = "only tests of this package and others see it"
+    reason = "used by tests only"
 )]
 pub mod fixture;
 
-/// What the tools work with. Clones share it.
+/// Dependencies and settings of the tools. Clones share them.
 #[derive(Debug, Clone)]
 pub struct ToolContext {
-    /// Events and conclusions.
+    /// Stored events and verdicts.
     pub store: Arc<dyn EventStore>,
     /// Prices of GPU-hours.
     pub rates: Arc<Rates>,
-    /// The present.
+    /// Current time.
     pub clock: Arc<dyn Clock>,
-    /// What the operator set.
+    /// Limits set by the operator.
     pub limits: Limits,
-    /// Places for questions that are being answered.
-    pub places: Places,
-    /// Which of several Echos this one is; nothing where it is the only one.
+    /// Limit on concurrent queries.
+    pub query_limit: QueryLimit,
+    /// Shard that this instance serves; absent when it is the only instance.
     pub shard: Option<Arc<Shard>>,
-    /// Who asks.
+    /// Principal that made the request.
     pub caller: Arc<Principal>,
 }
 
-/// Questions that are answered at the same time, where nobody says otherwise.
-const PLACES: u32 = 4;
+/// Default limit on concurrent queries.
+const DEFAULT_QUERY_LIMIT: u32 = 4;
 
 impl ToolContext {
-    /// The usual limits.
+    /// Creates a context with default limits, for the local principal.
     pub fn new(store: Arc<dyn EventStore>, rates: Rates, clock: Arc<dyn Clock>) -> Self {
         Self {
             store,
             rates: Arc::new(rates),
             clock,
             limits: Limits::default(),
-            places: Places::new(PLACES),
+            query_limit: QueryLimit::new(DEFAULT_QUERY_LIMIT),
             shard: None,
             caller: Arc::new(Principal::local()),
         }
     }
 
-    /// Answers when there is a place for one more question, and within the deadline.
-    pub async fn bounded<T>(
+    /// Runs a query under the limit on concurrent queries and within the deadline.
+    pub async fn run_limited<T>(
         &self,
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
-        let _place = self.places.take().await?;
-        self.in_time(answer).await
+        let _permit = self.query_limit.acquire().await?;
+        self.run_with_deadline(answer).await
     }
 
-    /// Answers beside the places, within the deadline.
-    pub async fn beside_places<T>(
+    /// Runs a query within the deadline, outside of the limit on concurrent queries.
+    pub async fn run_unlimited<T>(
         &self,
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
-        let _counted = self.places.beside();
-        self.in_time(answer).await
+        let _count = self.query_limit.count_unlimited();
+        self.run_with_deadline(answer).await
     }
 
-    /// Answers within the deadline.
-    pub async fn in_time<T>(
+    /// Runs a query within the deadline.
+    pub async fn run_with_deadline<T>(
         &self,
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
@@ -121,18 +123,18 @@ impl ToolContext {
     }
 }
 
-/// What the operator can set about answers.
+/// Limits on queries and answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Smallest share of the expected ranks that must report for a quorum and for a run rate.
+    /// Minimum share of the expected ranks that must report for a quorum and for a run rate.
     pub min_coverage: f64,
-    /// Event time that the run rate looks back on.
+    /// Span of event time from which the run rate is computed.
     pub horizon: Duration,
-    /// A run rate of events older than this is stale.
+    /// Age of the last event above which the run rate is stale.
     pub stale_after: Duration,
-    /// Longest time that an answer may take.
+    /// Maximum duration of a query.
     pub deadline: Duration,
-    /// How long after its end an hour of costs is closed.
+    /// Delay between the end of an hour and the closing of its costs.
     pub cost_grace: Duration,
 }
 
@@ -148,87 +150,89 @@ impl Default for Limits {
     }
 }
 
-/// Why a tool gave no answer.
+/// Error of a tool call.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// No tool has this name.
-    #[error("there is no tool {name:?}; the tools are {known}")]
+    #[error("no such tool: {name:?} (known: {known})")]
     UnknownTool {
-        /// The name as it was asked for.
+        /// Requested name.
         name: String,
-        /// Names of the tools.
+        /// Names of the known tools.
         known: String,
     },
-    /// The input cannot be understood: all that is wrong with it.
+    /// The input is invalid; lists every violation.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Violation>),
-    /// No event ever came from this cluster.
-    #[error("no events of a cluster {name:?} are stored; the clusters are {known}")]
+    /// The store has no events of this cluster.
+    #[error("no such cluster: {name:?} (known: {known})")]
     UnknownCluster {
-        /// The name as it was asked for.
+        /// Requested name.
         name: String,
-        /// Names of the clusters.
+        /// Names of the known clusters.
         known: String,
     },
-    /// No event ever came from this cluster, and another Echo takes those that do.
-    #[error("no events of a cluster {name:?} are stored here; it belongs to {other}, ask there")]
+    /// The store has no events of this cluster, and another shard owns it.
+    #[error(
+        "no such cluster on this shard: {name:?} (it belongs to {other}; send the request there)"
+    )]
     OtherShard {
-        /// The name as it was asked for.
+        /// Requested name.
         name: String,
-        /// Who takes them.
+        /// Shard that owns the cluster.
         other: Other,
     },
-    /// The rank did not report.
+    /// The rank did not report in the window.
     #[error("rank {rank} did not report in this window; {known}")]
     UnknownRank {
-        /// The rank that was asked about.
+        /// Requested rank.
         rank: u32,
-        /// Who did.
+        /// Ranks that did report.
         known: String,
     },
-    /// A rule turns the question down.
+    /// A rule refuses the request.
     #[error("{reason}")]
     Refused {
-        /// Which rule.
+        /// Reason of the refusal.
         reason: String,
-        /// What to ask instead.
+        /// What to send instead.
         hint: String,
     },
-    /// Others are being answered.
-    #[error("{most} questions are being answered, which is as many as at a time; ask again later")]
-    Crowded {
-        /// Most questions at a time.
-        most: u32,
+    /// The limit on concurrent queries is reached.
+    #[error("too many concurrent queries (limit {limit}); retry later")]
+    Overloaded {
+        /// Maximum number of concurrent queries.
+        limit: u32,
     },
-    /// The answer took too long.
-    #[error("no answer within {} s; ask for a shorter window", deadline.as_secs_f64())]
+    /// The query exceeded its deadline.
+    #[error("the query exceeded its deadline of {} s; use a shorter window", deadline.as_secs_f64())]
     Timeout {
-        /// How long it was waited for.
+        /// The deadline.
         deadline: Duration,
     },
-    /// The store could not answer.
-    #[error("the store gave no answer")]
+    /// The store failed.
+    #[error("the store failed")]
     Store(#[from] StoreError),
-    /// The schema of the tool cannot be used, so nothing can be held against it.
-    #[error("the schema of the tool's input is not a schema")]
-    Unchecked,
-    /// The answer cannot be written.
-    #[error("the answer cannot be written as JSON")]
-    Unwritable(#[source] serde_json::Error),
-    /// The answer cannot be written as CSV.
-    #[error("the answer cannot be written as CSV")]
-    Untabled(#[from] csv::Error),
-    /// The picture of the answer cannot be drawn.
-    #[error("the picture cannot be drawn")]
-    Undrawn(#[from] DrawError),
+    /// The input schema of the tool is not a valid schema, so inputs cannot be validated.
+    #[error("the input schema of the tool is invalid")]
+    InvalidSchema,
+    /// The answer cannot be serialized as JSON.
+    #[error("the answer cannot be serialized as JSON")]
+    Json(#[source] serde_json::Error),
+    /// The answer cannot be serialized as CSV.
+    #[error("the answer cannot be serialized as CSV")]
+    Csv(#[from] csv::Error),
+    /// The plot of the answer cannot be drawn.
+    #[error("the plot cannot be drawn")]
+    Draw(#[from] DrawError),
 }
 
-/// One thing that is wrong with an input.
+/// One violation of an input schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Where in the input, as a JSON pointer; empty for the input as a whole.
+    /// JSON pointer to the invalid part of the input; empty for the input as a whole.
     pub pointer: String,
-    /// What is wrong there.
+    /// Description of the violation.
     pub message: String,
 }
 
@@ -242,7 +246,7 @@ impl fmt::Display for Violation {
 }
 
 impl ToolError {
-    /// The input is wrong at `field`; at no field in particular when that is empty.
+    /// Error about an invalid `field`; an empty `field` means the input as a whole.
     pub fn invalid(field: &str, message: impl Into<String>) -> Self {
         let pointer = match field {
             "" => String::new(),
@@ -254,7 +258,7 @@ impl ToolError {
         }])
     }
 
-    /// The error as every transport sends it.
+    /// JSON body of the error, identical on every transport.
     pub fn body(&self) -> Value {
         let message = match (self.code(), self) {
             // Internal details belong in the log of the operator, not in the response.
@@ -285,21 +289,19 @@ impl Coded for ToolError {
             | Self::UnknownRank { .. } => Code::NotFound,
             Self::Invalid(_) => Code::Invalid,
             Self::Refused { .. } => Code::Refused,
-            Self::Crowded { .. } => Code::Busy,
+            Self::Overloaded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => match error.code() {
-                // A question cannot be at fault for the state of the file.
+                // A query is not to blame for the state of the database file.
                 Code::Refused => Code::Internal,
                 code => code,
             },
-            Self::Unwritable(_) | Self::Untabled(_) | Self::Unchecked | Self::Undrawn(_) => {
-                Code::Internal
-            }
+            Self::Json(_) | Self::Csv(_) | Self::InvalidSchema | Self::Draw(_) => Code::Internal,
         }
     }
 }
 
-/// The one form of an error.
+/// Builds the JSON body of an error.
 pub fn error_body(code: Code, message: &str) -> Value {
     json!({ "error": { "code": code.name(), "message": message } })
 }

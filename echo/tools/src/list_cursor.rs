@@ -1,4 +1,4 @@
-//! Where a page of a list ended that every answer puts in order anew.
+//! Cursor of a list that is recomputed for every page.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,19 +6,20 @@ use std::str::FromStr;
 use echo_core::units::{Nanos, Window};
 use serde::{Deserialize, Deserializer};
 
-/// The window that the list is of, because relative windows move between two pages, and how many items went before.
+/// Position in a list: the window, because relative windows move between two pages, and the number
+/// of items on previous pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListCursor {
-    /// The window.
+    /// Window of the list.
     pub window: Window,
-    /// Items on the pages before.
-    pub passed: usize,
+    /// Number of items on previous pages.
+    pub offset: usize,
 }
 
 impl fmt::Display for ListCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to) = (self.window.from().value(), self.window.to().value());
-        write!(f, "{from:x}-{to:x}-{:x}", self.passed)
+        write!(f, "{from:x}-{to:x}-{:x}", self.offset)
     }
 }
 
@@ -26,14 +27,14 @@ impl FromStr for ListCursor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let read = || {
+        let parse = || {
             let mut parts = text.split('-');
             let mut instant = || Some(Nanos::new(i64::from_str_radix(parts.next()?, 16).ok()?));
             let window = Window::new(instant()?, instant()?)?;
-            let passed = usize::from_str_radix(parts.next()?, 16).ok()?;
-            parts.next().is_none().then_some(Self { window, passed })
+            let offset = usize::from_str_radix(parts.next()?, 16).ok()?;
+            parts.next().is_none().then_some(Self { window, offset })
         };
-        read().ok_or_else(|| "is not the next_cursor of an answer".to_owned())
+        parse().ok_or_else(|| "is not a next_cursor of an earlier answer".to_owned())
     }
 }
 
@@ -51,10 +52,10 @@ mod tests {
     use super::ListCursor;
 
     #[test]
-    fn a_cursor_is_read_as_it_was_written_and_nothing_else_is() {
+    fn a_cursor_round_trips_and_anything_else_is_rejected() {
         let cursor = ListCursor {
             window: Window::new(Nanos::new(17), Nanos::new(1_780_272_000_000_000_000)).unwrap(),
-            passed: 40,
+            offset: 40,
         };
         assert_eq!(cursor.to_string().parse(), Ok(cursor));
         for text in [

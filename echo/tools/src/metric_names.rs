@@ -1,10 +1,10 @@
-//! Names of metrics for questions to the store.
+//! Metric names for store queries.
 
 use echo_core::ids::{IdError, MetricName};
 
 use crate::ToolError;
 
-/// The names, which have to be well formed.
+/// Parses metric names.
 pub(crate) fn metrics(names: &[&str]) -> Result<Vec<MetricName>, ToolError> {
     let names = names.iter().map(|name| name.parse());
     names

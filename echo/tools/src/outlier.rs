@@ -1,9 +1,9 @@
-//! Incidents as answers show them, in the state that they had at the end of the window.
+//! Incidents as shown in answers, in their state at the end of the window.
 
 use echo_analysis::evidence::HostFact;
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{
-    Condition as Found, Culprit, Finding, Incident, IncidentState, Signal,
+    Condition as DetectedCondition, Culprit, Finding, Incident, IncidentState, Signal,
 };
 use echo_core::model::inputs::RankLag;
 use echo_core::units::Window;
@@ -13,17 +13,17 @@ use serde::Serialize;
 use crate::ToolContext;
 use crate::quality::Presence;
 
-/// Most ranks that are listed beside an incident.
+/// Maximum number of ranks listed per incident.
 const MAX_LISTED: usize = 64;
 
-/// A state and a role as answers name them.
+/// Names of a state and a role in answers.
 const OPEN: &str = "open";
 const CULPRIT: &str = "culprit";
 
-/// A rank that stands out.
+/// A rank that is late: a culprit, or a victim of one.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Outlier {
-    /// Identity of the incident, 16 hexadecimal digits.
+    /// Incident id, 16 hexadecimal digits.
     pub incident_id: String,
     /// Cluster of the node.
     pub cluster: String,
@@ -31,106 +31,116 @@ pub struct Outlier {
     pub node_id: Option<String>,
     /// Rank within the job.
     pub rank: u32,
-    /// Identity of its GPU; null when not known.
+    /// UUID of its GPU; null when unknown.
     pub gpu_uuid: Option<String>,
-    /// `culprit`: it holds back the others. `victim`: it looks late only because it waits for a culprit.
+    /// `culprit`: its lag slows down the other ranks. `victim`: it is late only because it waits
+    /// for a culprit.
     pub role: &'static str,
-    /// Ranks that a victim waits for; empty for a culprit.
+    /// Ranks for which a victim waits; empty for a culprit.
     pub victim_of: Vec<u32>,
-    /// Ranks that look late only because they wait for this one, 64 of them at most; empty for a victim.
+    /// Victims of a culprit, at most 64; empty for a victim.
     pub victims: Vec<u32>,
-    /// Number of ranks that wait for it.
+    /// Number of victims of a culprit.
     pub victim_count: usize,
-    /// What kind of cause: `host`, `device`, `network`, `mixed` or `inconclusive`; null for a victim.
+    /// Class of the cause: `host`, `device`, `network`, `mixed` or `inconclusive`; null for a
+    /// victim.
     pub class: Option<&'static str>,
-    /// Where the lag was measured: `host` or `device`; null for a victim.
+    /// Source of the lag measurement: `host` or `device`; null for a victim.
     pub source: Option<&'static str>,
-    /// The signal that convicted it: `host_gap`, `wait`, `arrival` or `device_wait`; null for a victim.
+    /// Signal by which it was found: `host_gap`, `wait`, `arrival` or `device_wait`; null for a
+    /// victim.
     pub signal: Option<&'static str>,
-    /// How much later than the median of its peers it is, milliseconds per iteration; null when not known.
+    /// Lag behind the median of its peers, milliseconds per iteration; null when unknown.
     pub lag_ms: Option<f64>,
-    /// How much longer an iteration of the cohort takes, as a share of the healthy period; null for a victim, which does
-    /// no damage of its own.
+    /// Slowdown of the cohort: increase of the iteration time as a share of the healthy iteration
+    /// time (0.1 is 10 % slower); null for a victim, which causes no slowdown of its own.
     pub effect_ratio: Option<f64>,
-    /// How sure, 0 to 1; null for a victim.
+    /// Confidence, 0 to 1; null for a victim.
     pub confidence: Option<f64>,
-    /// When it was, and how grave.
+    /// State, severity and times of the incident.
     #[serde(flatten)]
-    pub course: Course,
-    /// Why, in one sentence.
+    pub lifecycle: Lifecycle,
+    /// Reason, in one sentence.
     pub reason: String,
-    /// What convicted it, then what its host went through beyond its peers in the same operations. Empty for a victim.
+    /// Evidence: the signal by which it was found, then host metrics in which it differs from its
+    /// peers during the same operations. Empty for a victim.
     pub evidence: Vec<Evidence>,
 }
 
-/// A measurement that speaks against a rank.
+/// A measurement of a rank compared with its peers.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Evidence {
     /// Name of the signal or metric.
     pub signal: String,
-    /// What it measures.
+    /// Meaning of the signal or metric.
     pub meaning: String,
-    /// The rank's own value, in `unit`; null when not known.
+    /// Value of the rank, in `unit`; null when unknown.
     pub own: Option<f64>,
-    /// Median of its peers, in `unit`; null when not known.
+    /// Median of its peers, in `unit`; null when unknown.
     pub peers: Option<f64>,
-    /// Unit of both.
+    /// Unit of `own` and `peers`.
     pub unit: &'static str,
-    /// How much later than the median of the peers it is, milliseconds per iteration; null for what only explains.
+    /// Lag behind the median of its peers, milliseconds per iteration; null for evidence that
+    /// explains but does not measure the lag.
     pub lag_ms: Option<f64>,
-    /// Distance from the median of the peers in usual deviations (modified z-score); null when there is no scale.
+    /// Modified z-score: distance from the median of the peers in robust standard deviations; null
+    /// when the peers do not vary.
     pub z: Option<f64>,
-    /// The same in words.
+    /// The comparison as a sentence.
     pub sentence: String,
 }
 
-/// What is wrong with a whole cohort or job.
+/// A problem of a whole cohort or job.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Condition {
-    /// Identity of the incident, 16 hexadecimal digits.
+    /// Incident id, 16 hexadecimal digits.
     pub incident_id: String,
     /// Cluster of the cohort.
     pub cluster: String,
-    /// `uniform_slowdown`: every rank is slower and none is late. `stage_imbalance`: the ranks of one role have more to do.
-    /// `data_imbalance`: another rank is last every time. `network`: transfers take longer. `stall`, `hang`: an operation
-    /// has not ended for seconds, or never ends. `identity_conflict`: two nodes report the same rank.
-    /// `inconclusive`: the signals do not say what it is.
+    /// `uniform_slowdown`: all ranks are slower and none is late. `stage_imbalance`: the ranks of
+    /// one role have more work. `data_imbalance`: a different rank is last each time. `network`:
+    /// transfers take longer. `stall`, `hang`: an operation has not ended for seconds, or never
+    /// ends. `identity_conflict`: two nodes report the same rank. `inconclusive`: the signals do
+    /// not identify the cause.
     pub kind: &'static str,
-    /// Ranks that it is about, such as those missing from a hang, 64 of them at most; empty for everybody.
+    /// Affected ranks, such as those missing from a hang, at most 64; empty when all ranks are
+    /// affected.
     pub ranks: Vec<u32>,
-    /// Number of ranks that it is about; 0 for everybody.
+    /// Number of affected ranks; 0 when all are affected.
     pub rank_count: usize,
-    /// What is known beyond the kind; may be empty.
+    /// Details beyond the kind; may be empty.
     pub detail: String,
-    /// How much longer an iteration of the cohort takes, as a share of the healthy period.
+    /// Slowdown of the cohort: increase of the iteration time as a share of the healthy iteration
+    /// time (0.1 is 10 % slower).
     pub effect_ratio: f64,
-    /// How sure, 0 to 1.
+    /// Confidence, 0 to 1.
     pub confidence: f64,
-    /// When it was, and how grave.
+    /// State, severity and times of the incident.
     #[serde(flatten)]
-    pub course: Course,
-    /// Why, in one sentence.
+    pub lifecycle: Lifecycle,
+    /// Reason, in one sentence.
     pub reason: String,
 }
 
-/// When an incident was, and how grave.
+/// State, severity and times of an incident.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Course {
+pub struct Lifecycle {
     /// `open` or `cleared`, at the end of the window.
     pub state: &'static str,
-    /// How grave the damage is: `info`, `warn` or `critical`.
+    /// Severity of the effect: `info`, `warn` or `critical`.
     pub severity: &'static str,
-    /// Raised at once because it was grave, before it had persisted.
+    /// True when the incident was raised at once because it is severe, before it had persisted.
     pub provisional: bool,
-    /// Share of the blocks since the beginning that were affected, 0 to 1: 1 when it is always the same rank.
+    /// Share of the blocks since the start that were affected, 0 to 1; 1 when it is always the same
+    /// rank.
     pub stability: f64,
-    /// Beginning of the first affected iteration, RFC 3339.
+    /// Start of the first affected iteration, RFC 3339.
     pub first_seen: String,
     /// End of the last affected iteration so far, RFC 3339.
     pub last_seen: String,
-    /// When there was enough evidence to say so, RFC 3339.
+    /// Time at which there was enough evidence to raise the incident, RFC 3339.
     pub raised_at: String,
-    /// When it was cleared, RFC 3339; null while it is open, and where it is not known.
+    /// Time at which it was cleared, RFC 3339; null while it is open, or when unknown.
     pub cleared_at: Option<String>,
     /// First affected iteration.
     pub first_iteration: f64,
@@ -138,22 +148,24 @@ pub struct Course {
     pub raised_iteration: f64,
     /// Iteration at which it was cleared; null while it is open.
     pub cleared_iteration: Option<f64>,
-    /// How often it was there: 1 when it never came back.
+    /// Number of times it occurred; 1 when it never recurred.
     pub occurrences: u32,
     /// Cohort of ranks that were compared.
     pub cohort: String,
-    /// Job of the cohort; null when not known.
+    /// Job of the cohort; null when unknown.
     pub job: Option<String>,
-    /// `history` when the healthy period was measured, `none` when it is estimated because none was ever seen.
+    /// `history`: the healthy iteration time was measured. `none`: it is an estimate, because no
+    /// healthy iteration was ever seen.
     pub baseline: &'static str,
-    /// Duration of an iteration during the incident, milliseconds.
+    /// Iteration time during the incident, milliseconds.
     pub period_ms: f64,
-    /// Healthy duration of an iteration, milliseconds.
+    /// Healthy iteration time, milliseconds.
     pub healthy_period_ms: f64,
 }
 
-/// The incident as it stood at the end of the window; nothing when it had not been raised yet. A window that reaches up
-/// to now or beyond shows the latest state: clocks of nodes may run ahead of Echo's.
+/// Returns the incident in its state at the end of the window; `None` when it had not been raised
+/// yet. A window that ends now or later shows the latest state: clocks of nodes may be ahead of the
+/// clock of Echo.
 pub fn as_of(mut incident: Incident, context: &ToolContext, window: Window) -> Option<Incident> {
     let end = window.to();
     if end >= context.clock.now() {
@@ -172,20 +184,20 @@ pub fn as_of(mut incident: Incident, context: &ToolContext, window: Window) -> O
 }
 
 impl Outlier {
-    /// Whether it holds back the others.
+    /// True for a culprit.
     pub fn is_culprit(&self) -> bool {
         self.role == CULPRIT
     }
 
-    /// The rank that an incident is about; nothing when it is about none.
-    pub fn culprit(incident: &Incident) -> Option<Self> {
+    /// Converts the culprit of an incident; `None` when the incident has none.
+    pub fn from_culprit(incident: &Incident) -> Option<Self> {
         let culprit = culprit(incident)?;
         Some(Self {
             node_id: Some(culprit.node.to_string()),
             rank: culprit.rank.value(),
             gpu_uuid: culprit.gpu_uuid.as_deref().map(str::to_owned),
             role: CULPRIT,
-            victims: listed_ranks(&culprit.victims),
+            victims: first_ranks(&culprit.victims),
             victim_count: culprit.victims.len(),
             class: Some(culprit.class.name()),
             source: Some(culprit.source.name()),
@@ -194,47 +206,48 @@ impl Outlier {
             effect_ratio: Some(incident.effect_ratio),
             confidence: Some(incident.confidence),
             reason: incident.reason.clone(),
-            evidence: vec![Evidence::of_signal(incident, culprit)],
-            ..Self::of_incident(incident)
+            evidence: vec![Evidence::from_signal(incident, culprit)],
+            ..Self::shared_fields(incident)
         })
     }
 
-    /// The ranks that wait for the rank that an incident is about.
-    pub fn victims(incident: &Incident, presence: &Presence) -> Vec<Self> {
+    /// Converts the victims of an incident.
+    pub fn from_victims(incident: &Incident, presence: &Presence) -> Vec<Self> {
         let Some(culprit) = culprit(incident) else {
             return Vec::new();
         };
         let victims = culprit.victims.iter().take(MAX_LISTED);
         victims
-            .map(|rank| Self::victim(incident, (culprit, *rank), presence))
+            .map(|rank| Self::from_victim(incident, culprit, *rank, presence))
             .collect()
     }
 
-    /// One of them.
-    pub fn victim(
+    /// Converts one victim of an incident.
+    pub fn from_victim(
         incident: &Incident,
-        (culprit, rank): (&Culprit, Rank),
+        culprit: &Culprit,
+        rank: Rank,
         presence: &Presence,
     ) -> Self {
-        let place = presence.place_of(&incident.cluster, incident.job.as_ref(), rank);
-        let lag = listed(incident, rank);
+        let origin = presence.origin_of(&incident.cluster, incident.job.as_ref(), rank);
+        let lag = judged_lag(incident, rank);
         Self {
-            node_id: place.map(|origin| origin.node.to_string()),
+            node_id: origin.map(|origin| origin.node.to_string()),
             rank: rank.value(),
-            gpu_uuid: place.and_then(|origin| origin.gpu_uuid.as_deref().map(str::to_owned)),
+            gpu_uuid: origin.and_then(|origin| origin.gpu_uuid.as_deref().map(str::to_owned)),
             role: "victim",
             victim_of: vec![culprit.rank.value()],
             lag_ms: lag.map(|lag| lag.lag_ms),
             reason: format!(
-                "rank {rank} looks late only because it waits for rank {}",
+                "rank {rank} is late only because it waits for rank {}",
                 culprit.rank
             ),
-            ..Self::of_incident(incident)
+            ..Self::shared_fields(incident)
         }
     }
 
-    /// What culprit and victims of an incident share.
-    fn of_incident(incident: &Incident) -> Self {
+    /// Fields that the culprit and the victims of an incident share.
+    fn shared_fields(incident: &Incident) -> Self {
         Self {
             incident_id: incident.id.to_string(),
             cluster: incident.cluster.to_string(),
@@ -251,7 +264,7 @@ impl Outlier {
             lag_ms: None,
             effect_ratio: None,
             confidence: None,
-            course: Course::of(incident),
+            lifecycle: Lifecycle::from_incident(incident),
             reason: String::new(),
             evidence: Vec::new(),
         }
@@ -259,15 +272,16 @@ impl Outlier {
 }
 
 impl Evidence {
-    /// The signal that convicted a rank.
-    fn of_signal(incident: &Incident, culprit: &Culprit) -> Self {
+    /// Evidence of the signal by which a culprit was found.
+    fn from_signal(incident: &Incident, culprit: &Culprit) -> Self {
         let signal = culprit.signal;
-        // The middle of waits is not kept beside the rank's own: they stand in for signals that are missing.
+        // The median of waits is not stored with the value of the rank: waits stand in for missing
+        // signals.
         let is_own = matches!(signal, Signal::HostGap | Signal::Arrival);
         let judged = incident
             .inputs
             .as_deref()
-            .zip(listed(incident, culprit.rank))
+            .zip(judged_lag(incident, culprit.rank))
             .filter(|_| is_own);
         Self {
             signal: signal.name().to_owned(),
@@ -301,8 +315,8 @@ impl From<&HostFact> for Evidence {
     }
 }
 
-impl Course {
-    fn of(incident: &Incident) -> Self {
+impl Lifecycle {
+    fn from_incident(incident: &Incident) -> Self {
         Self {
             state: match incident.state {
                 IncidentState::Open => OPEN,
@@ -327,32 +341,32 @@ impl Course {
         }
     }
 
-    /// Whether it went on at the end of the window.
+    /// True when the incident was open at the end of the window.
     pub fn is_open(&self) -> bool {
         self.state == OPEN
     }
 }
 
 impl Condition {
-    /// What an incident says of a whole cohort; nothing when it is about a rank.
-    pub fn of(incident: &Incident) -> Option<Self> {
+    /// Converts the condition of an incident; `None` when the incident has a culprit.
+    pub fn from_incident(incident: &Incident) -> Option<Self> {
         let found = condition(incident)?;
         Some(Self {
             incident_id: incident.id.to_string(),
             cluster: incident.cluster.to_string(),
             kind: found.kind.name(),
-            ranks: listed_ranks(&found.ranks),
+            ranks: first_ranks(&found.ranks),
             rank_count: found.ranks.len(),
             detail: found.detail.clone(),
             effect_ratio: incident.effect_ratio,
             confidence: incident.confidence,
-            course: Course::of(incident),
+            lifecycle: Lifecycle::from_incident(incident),
             reason: incident.reason.clone(),
         })
     }
 }
 
-/// The rank that an incident is about, when it is about one.
+/// Culprit of an incident, if it has one.
 pub const fn culprit(incident: &Incident) -> Option<&Culprit> {
     match &incident.finding {
         Finding::Culprit(culprit) => Some(culprit),
@@ -360,20 +374,20 @@ pub const fn culprit(incident: &Incident) -> Option<&Culprit> {
     }
 }
 
-fn listed_ranks(ranks: &[Rank]) -> Vec<u32> {
-    let listed = ranks.iter().take(MAX_LISTED);
-    listed.map(|rank| rank.value()).collect()
+fn first_ranks(ranks: &[Rank]) -> Vec<u32> {
+    let first = ranks.iter().take(MAX_LISTED);
+    first.map(|rank| rank.value()).collect()
 }
 
-/// What is wrong with a whole cohort, when that is what an incident is about.
-pub const fn condition(incident: &Incident) -> Option<&Found> {
+/// Condition of an incident, if it has one.
+pub const fn condition(incident: &Incident) -> Option<&DetectedCondition> {
     match &incident.finding {
         Finding::Culprit(_) => None,
         Finding::Condition(condition) => Some(condition),
     }
 }
 
-fn listed(incident: &Incident, rank: Rank) -> Option<RankLag> {
+fn judged_lag(incident: &Incident, rank: Rank) -> Option<RankLag> {
     let lags = &incident.inputs.as_deref()?.lags;
     lags.iter().find(|lag| lag.rank == rank).copied()
 }

@@ -1,6 +1,8 @@
-//! Pictures of answers, drawn here and without anything that a machine would have to have: the one font is inside.
+//! Plots of answers, drawn in process and without dependencies on the host: the only font is
+//! embedded.
 //!
-//! What is shown is decided as data ([`figure`], [`ticks`]), and one code draws it on either canvas (`chart`).
+//! The content is decided as data ([`figure`], [`ticks`]), and the same code draws it on either
+//! canvas (`chart`).
 
 use std::borrow::Cow;
 use std::io;
@@ -19,53 +21,53 @@ mod chart;
 pub mod figure;
 pub mod ticks;
 
-/// Pixels that are drawn for each pixel of a PNG, in both directions: their mean is smooth.
-const FINENESS: u32 = 3;
+/// Supersampling factor of a PNG in both directions; the mean of the pixels is smooth.
+const SUPERSAMPLING: u32 = 3;
 
-/// Channels of a pixel.
+/// Channels per pixel.
 const CHANNELS: usize = 3;
 
-/// Form of a picture.
+/// Image format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// Pixels.
+    /// Bitmap.
     Png,
-    /// Lines and text.
+    /// Vector graphics.
     Svg,
 }
 
-/// A picture that has been drawn.
+/// A drawn plot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// Its form.
+    /// Image format.
     pub format: Format,
-    /// The file.
+    /// Content of the image file.
     pub bytes: Vec<u8>,
 }
 
-/// Why a picture could not be drawn, which is always a defect.
+/// Error of drawing, which is always a defect of Echo.
 #[derive(Debug, thiserror::Error)]
 pub enum DrawError {
-    /// The font that is inside is none.
-    #[error("the font cannot be read")]
+    /// The embedded font is invalid.
+    #[error("the embedded font is invalid")]
     Font,
-    /// The canvas did not take something.
+    /// The canvas reported an error.
     #[error("the canvas failed: {0}")]
     Canvas(String),
-    /// The pixels cannot be packed.
-    #[error("the pixels cannot be packed")]
+    /// The pixels cannot be encoded.
+    #[error("the pixels cannot be encoded")]
     Png(#[from] png::EncodingError),
-    /// Drawing ended halfway.
-    #[error("drawing ended halfway")]
-    Ended(#[source] io::Error),
+    /// The drawing task was aborted.
+    #[error("drawing was aborted")]
+    Aborted(#[source] io::Error),
 }
 
 impl Format {
-    /// All forms.
+    /// All formats.
     pub const ALL: [Self; 2] = [Self::Png, Self::Svg];
 
-    /// As callers say it.
+    /// Name in requests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Png => "png",
@@ -124,32 +126,32 @@ fn svg(figure: &Figure) -> Result<String, DrawError> {
         draw(figure, &root, Scale(1))?;
         root.present()?;
     }
-    // What reads a picture aloud looks for these.
-    let (title, description) = (escaped(&figure.title), escaped(&figure.description));
-    let told = format!("\n<title>{title}</title>\n<desc>{description}</desc>\n");
+    // Screen readers look for these elements.
+    let (title, description) = (escape_xml(&figure.title), escape_xml(&figure.description));
+    let metadata = format!("\n<title>{title}</title>\n<desc>{description}</desc>\n");
     let drawn = drawn.replacen("<svg ", "<svg role=\"img\" ", 1);
-    Ok(drawn.replacen(">\n", &format!(">{told}"), 1))
+    Ok(drawn.replacen(">\n", &format!(">{metadata}"), 1))
 }
 
 fn png(figure: &Figure) -> Result<Vec<u8>, DrawError> {
     let (width, height) = SIZE;
-    let fine = (width * FINENESS, height * FINENESS);
-    let mut pixels = vec![0; bytes_of(fine)];
+    let canvas_size = (width * SUPERSAMPLING, height * SUPERSAMPLING);
+    let mut pixels = vec![0; bytes_of(canvas_size)];
     {
-        let root = BitMapBackend::with_buffer(&mut pixels, fine).into_drawing_area();
-        draw(figure, &root, Scale(FINENESS))?;
+        let root = BitMapBackend::with_buffer(&mut pixels, canvas_size).into_drawing_area();
+        draw(figure, &root, Scale(SUPERSAMPLING))?;
         root.present()?;
     }
-    let mut packed = Vec::new();
-    let mut encoder = png::Encoder::new(&mut packed, width, height);
+    let mut encoded = Vec::new();
+    let mut encoder = png::Encoder::new(&mut encoded, width, height);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.add_itxt_chunk("Title".to_owned(), figure.title.clone())?;
     encoder.add_itxt_chunk("Description".to_owned(), figure.description.clone())?;
     let mut writer = encoder.write_header()?;
-    writer.write_image_data(&coarse(&pixels))?;
+    writer.write_image_data(&downsample(&pixels))?;
     writer.finish()?;
-    Ok(packed)
+    Ok(encoded)
 }
 
 fn bytes_of((width, height): (u32, u32)) -> usize {
@@ -160,10 +162,10 @@ fn bytes_of((width, height): (u32, u32)) -> usize {
         * CHANNELS
 }
 
-/// The mean of each square of fine pixels.
-fn coarse(fine: &[u8]) -> Vec<u8> {
+/// Averages each square of supersampled pixels.
+fn downsample(fine: &[u8]) -> Vec<u8> {
     let width = bytes_of((SIZE.0, 1));
-    let n = usize::try_from(FINENESS).unwrap_or(1);
+    let n = usize::try_from(SUPERSAMPLING).unwrap_or(1);
     let mut pixels = Vec::with_capacity(bytes_of(SIZE));
     for rows in fine.chunks_exact(width * n * n) {
         let mut sums = vec![0_u32; width];
@@ -177,14 +179,15 @@ fn coarse(fine: &[u8]) -> Vec<u8> {
                 }
             }
         }
-        let mean = |sum: &u32| u8::try_from(sum / (FINENESS * FINENESS)).unwrap_or(u8::MAX);
+        let mean =
+            |sum: &u32| u8::try_from(sum / (SUPERSAMPLING * SUPERSAMPLING)).unwrap_or(u8::MAX);
         pixels.extend(sums.iter().map(mean));
     }
     pixels
 }
 
-/// Text inside XML.
-fn escaped(text: &str) -> String {
+/// Escapes a text for XML.
+fn escape_xml(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_control()).collect();
     let text = text.replace('&', "&amp;");
     text.replace('<', "&lt;").replace('>', "&gt;")

@@ -1,4 +1,4 @@
-//! How much of the cluster an answer rests on.
+//! Data quality: how much of the cluster an answer covers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,42 +12,53 @@ use serde::Serialize;
 
 use crate::{ToolContext, ToolError};
 
-/// How much of the cluster an answer rests on.
+/// Share of the cluster that the data covers, and how recent it is.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DataQuality {
     /// Ranks that reported in the window.
     pub ranks_reporting: u64,
-    /// Ranks that the reporting jobs have, by the world sizes that they say; a job that does not say counts as complete.
+    /// Ranks that the reporting jobs have according to their world sizes; a job without a reported
+    /// world size counts as complete.
     pub ranks_expected: u64,
-    /// Share of the expected ranks that reported, 0 to 1; null when no rank reported.
+    /// Share of the expected ranks that reported, 0 to 1; null when none reported.
     pub coverage: Option<f64>,
-    /// Seconds from the last event to the end of the window (to now, if that is earlier); null without events.
+    /// Seconds between the last event and the end of the window, or now if that is earlier; null
+    /// without events.
     pub last_event_age_s: Option<f64>,
-    /// Whether enough ranks reported to compare them.
+    /// True when enough ranks reported for a comparison.
     pub quorum_met: bool,
-    /// What to know before trusting the answer, and what to do; null when there is nothing.
+    /// Caveats about the answer and what to do about them; null when there are none.
     pub note: Option<String>,
 }
 
-/// Who reported in a window.
+/// Ranks that reported in a window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {
     rows: Vec<Coverage>,
-    ranks: BTreeMap<Place, (Nanos, Nanos)>,
-    world_sizes: BTreeMap<Job, u32>,
+    ranks: BTreeMap<ReporterKey, (Nanos, Nanos)>,
+    world_sizes: BTreeMap<JobKey, u32>,
     span: Option<(Nanos, Nanos)>,
-    /// Who each rank is, as the row says that was last.
-    origins: BTreeMap<(Job, Rank), (Nanos, Arc<Origin>)>,
+    /// Latest origin of each rank, with the time of its last event.
+    origins: BTreeMap<(JobKey, Rank), (Nanos, Arc<Origin>)>,
     has_host_evidence: bool,
 }
 
-type Job = (ClusterId, Option<JobId>);
+type JobKey = (ClusterId, Option<JobId>);
 
-type Place = (Job, Rank, NodeId);
+type ReporterKey = (JobKey, Rank, NodeId);
+
+/// Numbers of ranks over all jobs of a [`Presence`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RankCounts {
+    /// Ranks that reported.
+    reporting: u64,
+    /// Ranks that the jobs have by their world sizes.
+    expected: u64,
+}
 
 impl Presence {
-    /// Asks the store.
-    pub async fn of(
+    /// Loads the presence from the store.
+    pub async fn load(
         context: &ToolContext,
         cluster: Option<&ClusterId>,
         window: Window,
@@ -56,7 +67,7 @@ impl Presence {
         Ok(Self::from_rows(rows))
     }
 
-    /// Of rows that were read before.
+    /// Builds the presence from coverage rows.
     pub fn from_rows(rows: Vec<Coverage>) -> Self {
         let mut presence = Self::default();
         let wider =
@@ -76,15 +87,16 @@ impl Presence {
                 let known = presence.world_sizes.entry(job.clone()).or_default();
                 *known = size.max(*known);
             }
-            let place = (job, rank.rank(), row.origin.node.clone());
-            let span = presence.ranks.entry(place).or_insert((row.first, row.last));
+            let key = (job, rank.rank(), row.origin.node.clone());
+            let span = presence.ranks.entry(key).or_insert((row.first, row.last));
             *span = wider(*span, row);
         }
         presence.rows = rows;
         presence
     }
 
-    /// Who still reported at `start` or later, and the time from then on.
+    /// Restricts the presence to ranks that reported at `start` or later, and to the time from then
+    /// on.
     #[must_use]
     pub fn since(&self, start: Nanos) -> Self {
         let rows = self.rows.iter().filter(|row| start <= row.last);
@@ -100,8 +112,8 @@ impl Presence {
         self.span
     }
 
-    /// Who a rank is, when it reported.
-    pub fn place_of(
+    /// Latest origin of a rank; `None` when it did not report.
+    pub fn origin_of(
         &self,
         cluster: &ClusterId,
         job: Option<&JobId>,
@@ -111,12 +123,12 @@ impl Presence {
         self.origins.get(&(job, rank)).map(|(_, origin)| origin)
     }
 
-    /// Every rank that reported: who it is.
+    /// Latest origin of every rank that reported.
     pub fn ranks(&self) -> impl Iterator<Item = &Arc<Origin>> {
         self.origins.values().map(|(_, origin)| origin)
     }
 
-    /// Whether anything is known of what hosts went through.
+    /// True when host evidence was reported.
     pub const fn has_host_evidence(&self) -> bool {
         self.has_host_evidence
     }
@@ -128,9 +140,9 @@ impl Presence {
             .sum()
     }
 
-    /// How much longer all ranks together were seen than one of them on average, milliseconds: what clocks that
-    /// differ add to a stretch of time.
-    pub fn stretch_ms(&self) -> f64 {
+    /// Difference between the span of all ranks together and the mean span of one rank,
+    /// milliseconds: the stretch that clock skew adds.
+    pub fn clock_skew_ms(&self) -> f64 {
         let Some((first, last)) = self.span else {
             return 0.0;
         };
@@ -139,35 +151,36 @@ impl Presence {
         last.millis_since(first) - seen_ms
     }
 
-    /// Share of the expected ranks that reported; nothing when none did.
+    /// Share of the expected ranks that reported; `None` when none did.
     #[expect(
         clippy::cast_precision_loss,
         reason = "the number of ranks is far below 2^53"
     )]
     pub fn coverage(&self) -> Option<f64> {
-        let (reporting, expected) = self.counts();
-        (reporting > 0).then(|| (reporting as f64 / expected as f64).min(1.0))
+        let n_ranks = self.rank_counts();
+        (n_ranks.reporting > 0)
+            .then(|| (n_ranks.reporting as f64 / n_ranks.expected as f64).min(1.0))
     }
 
-    /// What answers say about it. `window` is the window that was asked for.
+    /// Data quality as reported in answers; `window` is the requested window.
     pub fn quality(&self, context: &ToolContext, window: Window) -> DataQuality {
-        let (reporting, expected) = self.counts();
+        let n_ranks = self.rank_counts();
         let end = window.to().min(context.clock.now());
         let age_s = |last: Nanos| (end.millis_since(last) / 1e3).max(0.0);
         let coverage = self.coverage();
         DataQuality {
-            ranks_reporting: reporting,
-            ranks_expected: expected,
+            ranks_reporting: n_ranks.reporting,
+            ranks_expected: n_ranks.expected,
             coverage,
             last_event_age_s: self.span.map(|(_, last)| age_s(last)),
-            quorum_met: reporting >= 2
+            quorum_met: n_ranks.reporting >= 2
                 && coverage.is_some_and(|coverage| coverage >= context.limits.min_coverage),
             note: None,
         }
     }
 
-    fn counts(&self) -> (u64, u64) {
-        let mut jobs: BTreeMap<&Job, BTreeSet<Rank>> = BTreeMap::new();
+    fn rank_counts(&self) -> RankCounts {
+        let mut jobs: BTreeMap<&JobKey, BTreeSet<Rank>> = BTreeMap::new();
         for (job, rank, _) in self.ranks.keys() {
             jobs.entry(job).or_default().insert(*rank);
         }
@@ -182,6 +195,9 @@ impl Presence {
                     .max(count(ranks))
             })
             .sum();
-        (reporting, expected)
+        RankCounts {
+            reporting,
+            expected,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! How many questions are answered at the same time, so that they leave something to ingest.
+//! Limit on concurrent queries, which reserves capacity for ingest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -8,80 +8,83 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ToolError;
 
-/// Longest wait for a place. Most answers take milliseconds, so a short crowd is over by then.
-const WAIT: Duration = Duration::from_secs(1);
+/// Maximum wait for a permit. Most queries take milliseconds, so a short burst has passed by then.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// Places for questions that are being answered. Clones are the same.
+/// Limit on concurrent queries. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Places(Arc<Counts>);
+pub struct QueryLimit(Arc<State>);
 
 #[derive(Debug)]
-struct Counts {
-    most: u32,
-    wait: Duration,
-    free: Arc<Semaphore>,
-    beside: AtomicU32,
-    refused: AtomicU64,
+struct State {
+    limit: u32,
+    max_wait: Duration,
+    permits: Arc<Semaphore>,
+    unlimited: AtomicU32,
+    rejected: AtomicU64,
 }
 
-/// A question that is answered without a place, until this is dropped.
+/// Guard of a query that runs without a permit; counts it as in flight until dropped.
 #[derive(Debug)]
-pub(super) struct Beside(Arc<Counts>);
+pub(super) struct UnlimitedQuery(Arc<State>);
 
-impl Drop for Beside {
+impl Drop for UnlimitedQuery {
     fn drop(&mut self) {
-        self.0.beside.fetch_sub(1, Relaxed);
+        self.0.unlimited.fetch_sub(1, Relaxed);
     }
 }
 
-impl Places {
-    /// So many places.
-    pub fn new(most: u32) -> Self {
-        Self::with_wait(most, WAIT)
+impl QueryLimit {
+    /// Creates a limit of `limit` concurrent queries.
+    pub fn new(limit: u32) -> Self {
+        Self::with_max_wait(limit, MAX_WAIT)
     }
 
-    /// The same with another time to wait for one.
-    pub fn with_wait(most: u32, wait: Duration) -> Self {
-        let most = most.max(1);
-        Self(Arc::new(Counts {
-            most,
-            wait,
-            free: Arc::new(Semaphore::new(most as usize)),
-            beside: AtomicU32::new(0),
-            refused: AtomicU64::new(0),
+    /// Creates a limit with another maximum wait for a permit.
+    pub fn with_max_wait(limit: u32, max_wait: Duration) -> Self {
+        let limit = limit.max(1);
+        Self(Arc::new(State {
+            limit,
+            max_wait,
+            permits: Arc::new(Semaphore::new(limit as usize)),
+            unlimited: AtomicU32::new(0),
+            rejected: AtomicU64::new(0),
         }))
     }
 
-    /// How many there are.
-    pub fn most(&self) -> u32 {
-        self.0.most
+    /// Maximum number of concurrent queries.
+    pub fn limit(&self) -> u32 {
+        self.0.limit
     }
 
-    /// Questions that are being answered, those beside the places included.
-    pub fn taken(&self) -> u32 {
-        let free = u32::try_from(self.0.free.available_permits()).unwrap_or(u32::MAX);
-        let taken = self.0.most.saturating_sub(free);
-        taken.saturating_add(self.0.beside.load(Relaxed))
+    /// Number of queries in flight, including those without a permit.
+    pub fn in_flight(&self) -> u32 {
+        let free = u32::try_from(self.0.permits.available_permits()).unwrap_or(u32::MAX);
+        let in_flight = self.0.limit.saturating_sub(free);
+        in_flight.saturating_add(self.0.unlimited.load(Relaxed))
     }
 
-    /// Counts a question that takes no place.
-    pub(super) fn beside(&self) -> Beside {
-        self.0.beside.fetch_add(1, Relaxed);
-        Beside(Arc::clone(&self.0))
+    /// Counts a query that runs without a permit.
+    pub(super) fn count_unlimited(&self) -> UnlimitedQuery {
+        self.0.unlimited.fetch_add(1, Relaxed);
+        UnlimitedQuery(Arc::clone(&self.0))
     }
 
-    /// Questions that were turned away, since the start.
-    pub fn refused(&self) -> u64 {
-        self.0.refused.load(Relaxed)
+    /// Number of queries rejected since the start.
+    pub fn rejected(&self) -> u64 {
+        self.0.rejected.load(Relaxed)
     }
 
-    /// Takes a place until the permit is dropped; waits for it a moment, first come first served.
-    pub(super) async fn take(&self) -> Result<OwnedSemaphorePermit, ToolError> {
-        let free = Arc::clone(&self.0.free).acquire_owned();
-        if let Ok(Ok(place)) = tokio::time::timeout(self.0.wait, free).await {
-            return Ok(place);
+    /// Acquires a permit, which is held until dropped. Waits for a free one up to the maximum wait,
+    /// in order of arrival.
+    pub(super) async fn acquire(&self) -> Result<OwnedSemaphorePermit, ToolError> {
+        let permit = Arc::clone(&self.0.permits).acquire_owned();
+        if let Ok(Ok(permit)) = tokio::time::timeout(self.0.max_wait, permit).await {
+            return Ok(permit);
         }
-        self.0.refused.fetch_add(1, Relaxed);
-        Err(ToolError::Crowded { most: self.0.most })
+        self.0.rejected.fetch_add(1, Relaxed);
+        Err(ToolError::Overloaded {
+            limit: self.0.limit,
+        })
     }
 }

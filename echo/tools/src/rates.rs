@@ -1,12 +1,12 @@
-//! What a GPU-hour costs: the operator's table.
+//! Price table of GPU-hours, maintained by the operator.
 //!
-//! A rate names the GPUs that it is for by node, cluster and model, of which it has one at least, and may narrow that to a
-//! provider and a region of it. The most specific rate in force decides: one that names the node before one that names the
-//! cluster, that before one that names the model, and of those alike in this one with provider and region before one with the
-//! provider before one without. A GPU that no rate matches has no price; nothing here ever takes it for free.
+//! A rate names the GPUs it applies to by node, cluster or model, at least one of them, and may be
+//! restricted to a provider and a region of it. The most specific rate in force wins: node before
+//! cluster before model; among rates alike in this, provider and region before provider before
+//! neither. A GPU without a matching rate has no price; it is never treated as free.
 //!
-//! Events do not carry provider and region: the table says itself where clusters and nodes stand ([`Place`]). Class and
-//! source describe a rate and do not select it.
+//! Events do not carry provider and region: the table itself assigns them to clusters and nodes
+//! ([`Location`]). Class and source describe a rate and do not select it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,47 +24,47 @@ mod iso_4217;
 mod models;
 mod notes;
 
-/// Decimal places of money that is shown: a millionth of the currency's unit.
+/// Decimal places of displayed money: a millionth of the currency unit.
 pub const MONEY_PLACES: u32 = 6;
 
-/// Decimal places of money that is added up. A month of a thousand nodes is a million amounts, which may all be rounded to
-/// the same side.
+/// Decimal places of money in sums. A month of a thousand nodes is a million amounts, which may all
+/// be rounded in the same direction.
 pub const EXACT_PLACES: u32 = 12;
 
-/// The operator's price table.
+/// Price table of the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rates {
     rates: Vec<Rate>,
-    /// Where in the file each of them stands.
-    written_at: Vec<String>,
+    /// Key path of each rate in the file, such as `rates[3]`.
+    key_paths: Vec<String>,
     as_of: Option<String>,
     aliases: BTreeMap<ModelName, ModelName>,
-    places: Vec<Place>,
+    locations: Vec<Location>,
 }
 
-/// Where clusters and nodes stand. The first that is for a node decides.
+/// Provider and region of clusters and nodes. The first matching location wins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Clusters that it is for; all when absent.
+pub struct Location {
+    /// Matching clusters; all when absent.
     pub cluster: Option<Pattern>,
-    /// Nodes that it is for; all when absent.
+    /// Matching nodes; all when absent.
     pub node: Option<Pattern>,
-    /// Who sells the GPUs there.
+    /// Provider of the GPUs.
     pub provider: String,
-    /// Region of the provider, when that matters.
+    /// Region of the provider, when relevant.
     pub region: Option<String>,
 }
 
-/// The price of one GPU for one hour, and the GPUs that it is for.
+/// Price of one GPU for one hour, and the GPUs it applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rate {
-    /// Node that it is for; all when absent.
+    /// Node it applies to; all when absent.
     pub node: Option<NodeId>,
-    /// Cluster that it is for; all when absent.
+    /// Cluster it applies to; all when absent.
     pub cluster: Option<ClusterId>,
-    /// Model that it is for; all when absent.
+    /// GPU model it applies to; all when absent.
     pub gpu_model: Option<ModelName>,
-    /// How the GPUs are paid for.
+    /// Rate class.
     pub class: RateClass,
     /// Price of one GPU for one hour, in `currency`.
     pub per_gpu_hour: Decimal,
@@ -72,56 +72,56 @@ pub struct Rate {
     pub currency: Currency,
     /// First instant in force.
     pub from: Nanos,
-    /// First instant no longer in force, if there is one.
+    /// First instant no longer in force, if any.
     pub to: Option<Nanos>,
-    /// Provider that it is for; all when absent. Case does not matter.
+    /// Provider it applies to; all when absent. Case-insensitive.
     pub provider: Option<String>,
-    /// Region of the provider that it is for; all when absent. Case does not matter.
+    /// Region of the provider it applies to; all when absent. Case-insensitive.
     pub region: Option<String>,
-    /// Where the price was found, for people.
+    /// Source of the price, for people.
     pub source: Option<String>,
 }
 
-/// A GPU model in the one spelling that is compared: lower case, words of letters and digits with single spaces, without
-/// the maker, and the same for all names of one product.
+/// Normalized name of a GPU model: lower case, words of letters and digits with single spaces,
+/// without the manufacturer, and one spelling for all names of a product.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelName(String);
 
-/// How GPUs are paid for.
+/// Rate class: the way in which GPUs are paid for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RateClass {
-    /// By the hour, at list price.
+    /// Hourly, at list price.
     OnDemand,
     /// Committed for a term.
     Reserved,
-    /// By the hour, can be taken away.
+    /// Hourly, preemptible.
     Spot,
-    /// Bought; the rate is what depreciation and operation come to.
+    /// Purchased; the rate covers depreciation and operation.
     Owned,
-    /// A price that departments charge each other.
+    /// Internal price between departments.
     Internal,
 }
 
-/// A currency of ISO 4217, as it writes it: three capital letters.
+/// ISO 4217 currency code: three capital letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Currency([u8; 3]);
 
-/// The GPU that a price is asked for.
+/// GPU whose price is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gpu<'a> {
     /// Its cluster.
     pub cluster: &'a ClusterId,
     /// Its node.
     pub node: &'a NodeId,
-    /// Its model as the sender wrote it, when known.
+    /// Model as reported by the sender, when known.
     pub model: Option<&'a str>,
 }
 
-/// Everything that is wrong with a rates file.
+/// All mistakes in a rates file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the rates file has mistakes: {}", self.mistakes.join("; "))]
+#[error("invalid rates file: {}", self.mistakes.join("; "))]
 pub struct RatesError {
-    /// One sentence per mistake, each with its place.
+    /// One message per mistake, with its key path.
     pub mistakes: Vec<String>,
 }
 
@@ -132,69 +132,71 @@ impl Coded for RatesError {
 }
 
 impl Rates {
-    /// Reads a table in YAML, and reports all mistakes in it together.
+    /// Parses a table in YAML, and reports all mistakes together.
     pub fn parse(text: &str) -> Result<Self, RatesError> {
         file::parse(text)
     }
 
-    /// The whole table, as it was given.
+    /// All rates, in file order.
     pub fn all(&self) -> &[Rate] {
         &self.rates
     }
 
-    /// The day that the operator says the prices are of, such as `2026-01-31`.
+    /// Date of the prices as stated by the operator, such as `2026-01-31`.
     pub fn as_of(&self) -> Option<&str> {
         self.as_of.as_deref()
     }
 
-    /// The rate in force for a GPU at an instant; nothing when the GPU has no price.
+    /// Finds the rate in force for a GPU at an instant; `None` when the GPU has no price.
     pub fn rate(&self, gpu: &Gpu<'_>, at: Nanos) -> Option<&Rate> {
         let model = gpu.model.map(|model| self.canonical(model));
-        let place = self.place(gpu.cluster, gpu.node);
+        let location = self.location(gpu.cluster, gpu.node);
         self.rates
             .iter()
-            .filter(|rate| rate.is_for(gpu, model.as_ref(), place) && rate.is_in_force(at))
+            .filter(|rate| rate.is_for(gpu, model.as_ref(), location) && rate.is_in_force(at))
             .max_by_key(|rate| rate.specificity())
     }
 
-    /// Where a node stands; nothing when the table does not say.
-    pub fn place(&self, cluster: &ClusterId, node: &NodeId) -> Option<&Place> {
-        self.places.iter().find(|place| place.holds(cluster, node))
+    /// Finds the location of a node; `None` when the table has none.
+    pub fn location(&self, cluster: &ClusterId, node: &NodeId) -> Option<&Location> {
+        self.locations
+            .iter()
+            .find(|location| location.contains(cluster, node))
     }
 
-    /// All places, in the order in which they are tried.
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    /// All locations, in matching order.
+    pub fn locations(&self) -> &[Location] {
+        &self.locations
     }
 
-    /// The rates in the order in which they decide, each with where it stands in the file.
-    pub fn in_order(&self) -> Vec<(&str, &Rate)> {
-        let written_at = self.written_at.iter().map(String::as_str);
-        let mut rates: Vec<(&str, &Rate)> = written_at.zip(&self.rates).collect();
+    /// Rates in order of precedence, each with its key path in the file.
+    pub fn by_precedence(&self) -> Vec<(&str, &Rate)> {
+        let key_paths = self.key_paths.iter().map(String::as_str);
+        let mut rates: Vec<(&str, &Rate)> = key_paths.zip(&self.rates).collect();
         rates.sort_by_key(|(_, rate)| Reverse(rate.specificity()));
         rates
     }
 
-    /// Where in the file a rate of this table stands.
-    pub fn written_at(&self, rate: &Rate) -> Option<&str> {
+    /// Key path of a rate of this table in the file.
+    pub fn key_path(&self, rate: &Rate) -> Option<&str> {
         let at = self.rates.iter().position(|one| one == rate)?;
-        self.written_at.get(at).map(String::as_str)
+        self.key_paths.get(at).map(String::as_str)
     }
 
-    /// What is allowed and probably not meant, a sentence each.
+    /// Warnings about entries that are valid but probably unintended.
     pub fn notes(&self) -> Vec<String> {
         notes::notes(self)
     }
 
-    /// How many rates hold at an instant.
-    pub fn in_force(&self, at: Nanos) -> usize {
+    /// Number of rates in force at an instant.
+    pub fn n_in_force(&self, at: Nanos) -> usize {
         let in_force = self.rates.iter().filter(|rate| rate.is_in_force(at));
         in_force.count()
     }
 
-    /// Instants inside the window at which a rate begins or ends, in order. Between two of them prices stand still. All are
-    /// midnights, so a whole hour has one price.
-    pub fn changes(&self, window: Window) -> Vec<Nanos> {
+    /// Instants inside the window at which a rate begins or ends, in order. Prices are constant
+    /// between two of them. All are midnights UTC, so a whole hour has one price.
+    pub fn change_points(&self, window: Window) -> Vec<Nanos> {
         let borders = self
             .rates
             .iter()
@@ -206,7 +208,7 @@ impl Rates {
         inside.into_iter().collect()
     }
 
-    /// The currency of the table, when all rates have the same.
+    /// Currency of the table, when all rates share one.
     pub fn only_currency(&self) -> Option<Currency> {
         let first = self.rates.first()?.currency;
         self.rates
@@ -222,14 +224,20 @@ impl Rates {
 }
 
 impl Rate {
-    /// Price of an amount of GPU time, to [`EXACT_PLACES`]: sums of many stay right to the last place that is shown.
+    /// Cost of an amount of GPU time, to [`EXACT_PLACES`], so that sums of many amounts are exact
+    /// to the displayed digits.
     pub fn cost(&self, time: GpuTime) -> Decimal {
         let hours_times_rate = self.per_gpu_hour * Decimal::from(time.micros());
         (hours_times_rate / Decimal::from(GpuTime::MICROS_PER_HOUR)).round_dp(EXACT_PLACES)
     }
 
-    fn is_for(&self, gpu: &Gpu<'_>, model: Option<&ModelName>, place: Option<&Place>) -> bool {
-        self.is_at(place)
+    fn is_for(
+        &self,
+        gpu: &Gpu<'_>,
+        model: Option<&ModelName>,
+        location: Option<&Location>,
+    ) -> bool {
+        self.is_at(location)
             && self.node.as_ref().is_none_or(|node| node == gpu.node)
             && self
                 .cluster
@@ -238,27 +246,28 @@ impl Rate {
             && (self.gpu_model.is_none() || self.gpu_model.as_ref() == model)
     }
 
-    /// Whether it is for GPUs that stand there.
-    fn is_at(&self, place: Option<&Place>) -> bool {
+    /// True when the rate applies to GPUs at the location.
+    fn is_at(&self, location: Option<&Location>) -> bool {
         let Some(provider) = &self.provider else {
             return true;
         };
-        place.is_some_and(|place| {
+        location.is_some_and(|location| {
             let is_region = |region: &String| {
-                let standing = place.region.as_ref();
-                standing.is_some_and(|standing| standing.eq_ignore_ascii_case(region))
+                let actual = location.region.as_ref();
+                actual.is_some_and(|actual| actual.eq_ignore_ascii_case(region))
             };
-            place.provider.eq_ignore_ascii_case(provider)
+            location.provider.eq_ignore_ascii_case(provider)
                 && self.region.as_ref().is_none_or(is_region)
         })
     }
 
-    /// Whether it is in force at an instant.
+    /// True when the rate is in force at an instant.
     pub fn is_in_force(&self, at: Nanos) -> bool {
         self.from <= at && self.to.is_none_or(|to| at < to)
     }
 
-    /// What it names, the most telling first: of two rates for a GPU the larger decides.
+    /// Selectors that the rate has, most specific first; of two rates for a GPU the larger value
+    /// wins.
     const fn specificity(&self) -> [bool; 5] {
         [
             self.node.is_some(),
@@ -270,8 +279,8 @@ impl Rate {
     }
 }
 
-impl Place {
-    fn holds(&self, cluster: &ClusterId, node: &NodeId) -> bool {
+impl Location {
+    fn contains(&self, cluster: &ClusterId, node: &NodeId) -> bool {
         let is = |pattern: &Option<Pattern>, name: &str| {
             pattern.as_ref().is_none_or(|pattern| pattern.matches(name))
         };
@@ -280,12 +289,13 @@ impl Place {
 }
 
 impl ModelName {
-    /// Brings a model's name into the spelling that is compared.
+    /// Normalizes the name of a model.
     pub fn new(name: &str) -> Self {
-        Self(models::compared(name))
+        Self(models::normalize(name))
     }
 
-    /// The products that share this name, as senders report them, when it is the name of several.
+    /// Products that share this name, as reported by senders; `None` when it names a single
+    /// product.
     pub fn products(&self) -> Option<&'static [&'static str]> {
         models::products(&self.0)
     }
@@ -311,7 +321,7 @@ impl RateClass {
         Self::Internal,
     ];
 
-    /// The name that files and answers carry.
+    /// Name in files and answers.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OnDemand => "on_demand",
@@ -322,7 +332,7 @@ impl RateClass {
         }
     }
 
-    /// The `PricingCategory` of FOCUS.
+    /// `PricingCategory` of FOCUS.
     pub const fn pricing_category(self) -> &'static str {
         match self {
             Self::OnDemand => "Standard",
@@ -340,7 +350,7 @@ impl FromStr for RateClass {
         let found = Self::ALL.into_iter().find(|class| class.name() == text);
         found.ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("{text:?} is none of {names}")
+            format!("{text:?} is not one of {names}")
         })
     }
 }
@@ -353,7 +363,7 @@ impl FromStr for Currency {
         letters
             .filter(|_| iso_4217::is_currency(text))
             .map(Self)
-            .ok_or_else(|| format!("{text:?} is no currency of ISO 4217 such as USD or EUR"))
+            .ok_or_else(|| format!("{text:?} is not an ISO 4217 currency such as USD or EUR"))
     }
 }
 

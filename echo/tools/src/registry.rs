@@ -1,4 +1,4 @@
-//! The list of tools, and the one way to call them.
+//! Registry of tools and the single entry point for tool calls.
 //!
 //! To add a tool, implement [`Tool`] for its input and add one line to [`Registry::standard`].
 
@@ -11,7 +11,7 @@ use echo_core::spans;
 use serde_json::Value;
 use tracing::{Instrument, trace_span};
 
-use crate::arguments::{Arguments, shown};
+use crate::arguments::{InputValidator, excerpt};
 use crate::event_history::EventHistory;
 use crate::explain_rank::ExplainRank;
 use crate::find_outlier_nodes::FindOutlierNodes;
@@ -23,62 +23,63 @@ use crate::schemas::{input_schema, output_schema};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
-/// What a tool answers.
+/// Output of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
-    /// The answer as JSON.
+pub struct ToolOutput {
+    /// Answer as JSON.
     pub text: String,
-    /// The answer as a picture, when one was asked for.
+    /// Plot of the answer, when one was requested.
     pub picture: Option<Picture>,
 }
 
-/// An answer on its way.
-type Pending = Pin<Box<dyn Future<Output = Result<Answered, ToolError>> + Send>>;
+/// Tool call in flight.
+type ToolFuture = Pin<Box<dyn Future<Output = Result<ToolOutput, ToolError>> + Send>>;
 
-/// A tool as transports see it.
-pub struct Registered {
+/// Tool as transports see it.
+pub struct RegisteredTool {
     /// Name, with dots.
     pub name: &'static str,
-    /// Short name for people.
+    /// Display name.
     pub title: &'static str,
-    /// What it answers.
+    /// Description for people and models.
     pub description: &'static str,
     /// JSON schema of the input.
     pub input_schema: Value,
     /// JSON schema of the answer.
     pub output_schema: Value,
-    /// Whether the caller needs to be allowed to ask in SQL.
+    /// True when the caller needs permission to run SQL.
     pub needs_sql: bool,
-    /// Whether it draws its answer for whoever says `plot`.
-    pub draws: bool,
-    /// What holds an input against its schema; absent if that is no schema, so that every call of the tool fails.
-    arguments: Option<Arguments>,
-    run: fn(ToolContext, Value) -> Pending,
+    /// True when the input has a field `plot`.
+    pub supports_plot: bool,
+    /// Validator of inputs; absent when the schema is invalid, in which case every call of the tool
+    /// fails.
+    validator: Option<InputValidator>,
+    run: fn(ToolContext, Value) -> ToolFuture,
 }
 
-impl Registered {
-    /// The name for clients that take no dots in it.
+impl RegisteredTool {
+    /// Name with underscores, for clients that reject dots.
     pub fn alias(&self) -> String {
         self.name.replace('.', "_")
     }
 }
 
-impl fmt::Debug for Registered {
+impl fmt::Debug for RegisteredTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registered")
+        f.debug_struct("RegisteredTool")
             .field("name", &self.name)
             .finish_non_exhaustive()
     }
 }
 
-/// The tools.
+/// All registered tools.
 #[derive(Debug, Default)]
 pub struct Registry {
-    tools: Vec<Registered>,
+    tools: Vec<RegisteredTool>,
 }
 
 impl Registry {
-    /// All tools of Echo.
+    /// Returns the registry of all tools of Echo.
     pub fn standard() -> Self {
         let mut registry = Self::default();
         registry.register::<FindOutlierNodes>();
@@ -92,109 +93,111 @@ impl Registry {
     /// Adds a tool.
     pub fn register<T: Tool>(&mut self) {
         let input_schema = input_schema::<T>();
-        self.tools.push(Registered {
+        self.tools.push(RegisteredTool {
             name: T::NAME,
             title: T::TITLE,
             description: T::DESCRIPTION,
             needs_sql: T::NEEDS_SQL,
-            draws: T::DRAWS,
-            arguments: Arguments::of(&input_schema),
+            supports_plot: T::SUPPORTS_PLOT,
+            validator: InputValidator::new(&input_schema),
             input_schema,
             output_schema: output_schema::<T::Answer>(),
-            run: run::<T>,
+            run: run_tool::<T>,
         });
     }
 
-    /// The tools that a caller may use, in the order of registration.
+    /// Tools that a caller may use, in the order of registration.
     pub fn tools_for<'a, 'b>(
         &'a self,
         caller: &'b Principal,
-    ) -> impl Iterator<Item = &'a Registered> + use<'a, 'b> {
+    ) -> impl Iterator<Item = &'a RegisteredTool> + use<'a, 'b> {
         let ask = caller.ask.as_ref();
         self.tools.iter().filter(move |tool| {
             ask.is_some_and(|ask| ask.tools.allows(tool.name) && (ask.sql || !tool.needs_sql))
         })
     }
 
-    /// The tools, in the order of registration.
-    pub fn tools(&self) -> &[Registered] {
+    /// Tools in the order of registration.
+    pub fn tools(&self) -> &[RegisteredTool] {
         &self.tools
     }
 
-    /// Calls a tool by its name or alias. Its text is the same bytes on every transport.
+    /// Calls a tool by name or alias. The text of the output is byte-identical on every transport.
     pub async fn dispatch(
         &self,
         context: &ToolContext,
         name: &str,
         input: Value,
-    ) -> Result<Answered, ToolError> {
-        let tool = self.find_for(&context.caller, name)?;
-        let arguments = tool.arguments.as_ref().ok_or(ToolError::Unchecked)?;
-        let input = arguments.check(input)?;
+    ) -> Result<ToolOutput, ToolError> {
+        let tool = self.find(&context.caller, name)?;
+        let validator = tool.validator.as_ref().ok_or(ToolError::InvalidSchema)?;
+        let input = validator.validate(input)?;
         let span = trace_span!(target: spans::TARGET, spans::QUERY, tool.name = tool.name);
         let answer = (tool.run)(context.clone(), input).instrument(span);
         if tool.needs_sql {
-            // SQL has places of its own, so that it takes none from other questions.
-            context.beside_places(answer).await
+            // The store limits concurrent SQL by itself, so SQL does not count against other
+            // queries.
+            context.run_unlimited(answer).await
         } else {
-            context.bounded(answer).await
+            context.run_limited(answer).await
         }
     }
 
-    /// Calls a tool as a type, under the same rules; nothing for callers that may not use it.
-    pub async fn ask<T: Tool>(
+    /// Calls a tool by type, with the same permissions and limits; returns `None` when the caller
+    /// may not use it.
+    pub async fn call<T: Tool>(
         &self,
         context: &ToolContext,
         tool: T,
     ) -> Result<Option<T::Answer>, ToolError> {
-        if self.find_for(&context.caller, T::NAME).is_err() {
+        if self.find(&context.caller, T::NAME).is_err() {
             return Ok(None);
         }
         let span = trace_span!(target: spans::TARGET, spans::QUERY, tool.name = T::NAME);
-        let answer = tool.answer(context).instrument(span);
-        context.bounded(answer).await.map(Some)
+        let answer = tool.run(context).instrument(span);
+        context.run_limited(answer).await.map(Some)
     }
 
-    /// The tool with that name or alias, if the caller may use it. One that he may not use is as if it were not there.
-    pub fn find_for(&self, caller: &Principal, name: &str) -> Result<&Registered, ToolError> {
+    /// Finds a tool by name or alias. A tool that the caller may not use is reported as unknown.
+    pub fn find(&self, caller: &Principal, name: &str) -> Result<&RegisteredTool, ToolError> {
         let found = self
             .tools_for(caller)
             .find(|tool| tool.name == name || tool.alias() == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = self.tools_for(caller).map(|tool| tool.name).collect();
             ToolError::UnknownTool {
-                name: shown(name),
+                name: excerpt(name),
                 known: names.join(", "),
             }
         })
     }
 }
 
-fn run<T: Tool>(context: ToolContext, input: Value) -> Pending {
+fn run_tool<T: Tool>(context: ToolContext, input: Value) -> ToolFuture {
     Box::pin(async move {
         let tool: T = serde_path_to_error::deserialize(input).map_err(|error| {
             let path = error.path().to_string();
             let field = if path == "." { "" } else { path.as_str() };
             ToolError::invalid(field, error.into_inner().to_string())
         })?;
-        let drawing = tool.drawing();
-        let answer = tool.answer(&context).await?;
-        let figure = drawing.map(|(format, layout)| (format, layout(&answer)));
-        Ok(Answered {
-            text: serde_json::to_string(&answer).map_err(ToolError::Unwritable)?,
+        let plot = tool.plot();
+        let answer = tool.run(&context).await?;
+        let figure = plot.map(|plot| (plot.format, (plot.layout)(&answer)));
+        Ok(ToolOutput {
+            text: serde_json::to_string(&answer).map_err(ToolError::Json)?,
             picture: match figure {
-                Some((format, figure)) => Some(drawn(figure, format).await?),
+                Some((format, figure)) => Some(draw(figure, format).await?),
                 None => None,
             },
         })
     })
 }
 
-/// Draws where it keeps nobody waiting.
-async fn drawn(figure: Figure, format: Format) -> Result<Picture, DrawError> {
+/// Draws off the async runtime, because drawing blocks.
+async fn draw(figure: Figure, format: Format) -> Result<Picture, DrawError> {
     tokio::task::spawn_blocking(move || render(&figure, format))
         .await
-        .map_err(|error| DrawError::Ended(error.into()))?
+        .map_err(|error| DrawError::Aborted(error.into()))?
 }
 
 #[cfg(test)]

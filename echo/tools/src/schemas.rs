@@ -1,4 +1,4 @@
-//! Schemas of inputs and answers as strict clients take them.
+//! JSON schemas of inputs and answers, in a form that strict clients accept.
 
 use std::borrow::Cow;
 
@@ -7,10 +7,10 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 
-/// Any printable name: no control character, which would corrupt logs and answers.
+/// Pattern of printable names: control characters would corrupt logs and answers.
 const NAME: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]+$";
 
-/// Schema of a name of a node, a job, a metric or an operation.
+/// Schema of the name of a node, job, metric or operation.
 #[derive(Debug)]
 pub struct Name;
 
@@ -28,8 +28,8 @@ impl JsonSchema for Name {
     }
 }
 
-/// Schema of the name of a cluster. Clients of the Model Context Protocol repeat it in a header, by which whoever stands
-/// before several Echos can choose one without reading bodies.
+/// Schema of the name of a cluster. Clients of the Model Context Protocol repeat it in a header, so
+/// that a proxy can route to a shard without reading bodies.
 #[derive(Debug)]
 pub struct ClusterName;
 
@@ -49,17 +49,17 @@ impl JsonSchema for ClusterName {
     }
 }
 
-/// Schema of an input, which says all that is taken without a word: `T or null` is plain `T`, because absent says the
-/// same as null and some clients take one type only.
+/// Returns the schema of an input. `T or null` becomes plain `T`: absent means the same as null,
+/// and some clients support a single type only.
 pub(super) fn input_schema<T: JsonSchema>() -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let mut schema = generator.into_root_schema_for::<T>().to_value();
     simplify(&mut schema);
-    without_null(&mut schema);
+    remove_null_types(&mut schema);
     schema
 }
 
-/// Schema of an answer.
+/// Returns the schema of an answer.
 pub(super) fn output_schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut schema = settings
@@ -70,7 +70,7 @@ pub(super) fn output_schema<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Drops what strict clients refuse: number formats of Rust, and defaults that say nothing.
+/// Removes keywords that strict clients reject: number formats of Rust, and null defaults.
 fn simplify(schema: &mut Value) {
     if let Value::Object(fields) = schema {
         if fields.get("format").is_some_and(Value::is_string) {
@@ -80,10 +80,10 @@ fn simplify(schema: &mut Value) {
             fields.remove("default");
         }
     }
-    each_child(schema, simplify);
+    for_each_child(schema, simplify);
 }
 
-fn without_null(schema: &mut Value) {
+fn remove_null_types(schema: &mut Value) {
     if let Value::Object(fields) = schema {
         if let Some(Value::Array(types)) = fields.get_mut("type") {
             types.retain(|name| name != "null");
@@ -102,10 +102,10 @@ fn without_null(schema: &mut Value) {
             }
         }
     }
-    each_child(schema, without_null);
+    for_each_child(schema, remove_null_types);
 }
 
-fn each_child(schema: &mut Value, change: fn(&mut Value)) {
+fn for_each_child(schema: &mut Value, change: fn(&mut Value)) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(change),
         Value::Object(fields) => fields.values_mut().for_each(change),

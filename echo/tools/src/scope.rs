@@ -1,4 +1,5 @@
-//! What a question is about, found out once for every tool: the cluster, the window, and who reported then.
+//! Scope of a request, resolved once for every tool: the cluster, the window, and the ranks that
+//! reported in it.
 
 use std::collections::BTreeSet;
 
@@ -10,42 +11,45 @@ use crate::quality::{DataQuality, Presence};
 use crate::time::TimeRange;
 use crate::{ToolContext, ToolError, shard_hint};
 
-/// What the input of a tool says of the cluster and of the time.
+/// Cluster and time range as given in the input of a tool.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct ScopeRequest {
     /// Cluster; all clusters when absent.
     pub cluster: Option<String>,
-    /// Time.
+    /// Time range.
     pub time: TimeRange,
-    /// Window of the page before, when a later page of the same answer is asked for.
-    pub page_of: Option<Window>,
+    /// Window of the previous page, when a later page of the same answer is requested.
+    pub page_window: Option<Window>,
 }
 
-/// What a question is about.
+/// Resolved scope of a request.
 #[derive(Debug)]
 pub struct Scope<'a> {
-    /// What the tools work with.
+    /// Dependencies and settings of the tools.
     pub context: &'a ToolContext,
-    /// Cluster; nothing for all.
+    /// Cluster; `None` for all clusters.
     pub cluster: Option<ClusterId>,
     /// Window of event time.
     pub window: Window,
-    /// Whether the caller named the cluster.
+    /// True when the caller named the cluster.
     is_named: bool,
     presence: OnceCell<Presence>,
 }
 
 impl<'a> Scope<'a> {
-    /// Finds out what is asked about. A cluster that never sent an event is an error that names those that did.
-    pub async fn resolve(context: &'a ToolContext, asked: Asked) -> Result<Self, ToolError> {
-        let cluster = match asked.cluster.as_deref() {
-            Some(name) => Some(known_cluster(context, name).await?),
-            None => only_cluster(context).await?,
+    /// Resolves a request. An unknown cluster is an error that lists the known clusters.
+    pub async fn resolve(
+        context: &'a ToolContext,
+        request: ScopeRequest,
+    ) -> Result<Self, ToolError> {
+        let cluster = match request.cluster.as_deref() {
+            Some(name) => Some(find_cluster(context, name).await?),
+            None => default_cluster(context).await?,
         };
-        let time = asked.time;
-        let window = match asked.page_of {
+        let time = request.time;
+        let window = match request.page_window {
             Some(_) if time != TimeRange::default() => {
-                let message = "carries the window already; leave out from, to and window";
+                let message = "already contains the window; omit from, to and window";
                 return Err(ToolError::invalid("cursor", message));
             }
             Some(window) => window,
@@ -55,25 +59,26 @@ impl<'a> Scope<'a> {
             context,
             cluster,
             window,
-            is_named: asked.cluster.is_some(),
+            is_named: request.cluster.is_some(),
             presence: OnceCell::new(),
         })
     }
 
-    /// The cluster, where a question needs one.
-    pub fn one_cluster(&self) -> Result<&ClusterId, ToolError> {
+    /// Returns the cluster, or an error when the request names none and the tool needs one.
+    pub fn require_cluster(&self) -> Result<&ClusterId, ToolError> {
         let cluster = self.cluster.as_ref();
         cluster.ok_or_else(|| ToolError::invalid("cluster", "is missing"))
     }
 
-    /// Who reported in the window. The store is asked at the first call.
+    /// Returns the ranks that reported in the window. The first call queries the store.
     pub async fn presence(&self) -> Result<&Presence, ToolError> {
-        let asked = || Presence::of(self.context, self.cluster.as_ref(), self.window);
-        self.presence.get_or_try_init(asked).await
+        let load = || Presence::load(self.context, self.cluster.as_ref(), self.window);
+        self.presence.get_or_try_init(load).await
     }
 
-    /// How much of the cluster an answer rests on, with what to do about an empty window, which is otherwise easily taken for
-    /// a healthy cluster, with what retention has deleted, and with what other Echos have.
+    /// Returns how much of the cluster the data covers. The note says what to do about an empty
+    /// window (which is easily mistaken for a healthy cluster), what retention has deleted, and
+    /// which data is on other shards.
     pub async fn quality(&self) -> Result<DataQuality, ToolError> {
         let Self {
             context,
@@ -91,23 +96,26 @@ impl<'a> Scope<'a> {
             Some(match context.store.extent(cluster.as_ref()).await? {
                 None => "no events are stored yet".to_owned(),
                 Some((first, last)) => format!(
-                    "no events in this window; they lie between {first} and {last}: ask with window=all"
+                    "no events in this window; stored events range from {first} to {last}: use window=all"
                 ),
             })
         };
-        let dropped = context.store.dropped_until().await?;
-        let dropped = dropped.filter(|until| window.from() < *until).map(|until| {
-            format!("events received before {until} were deleted by retention: the window is not covered as a whole")
+        let dropped_until = context.store.dropped_until().await?;
+        let retention_note = dropped_until.filter(|until| window.from() < *until).map(|until| {
+            format!("events received before {until} were deleted by retention: the window is only partly covered")
         });
-        let elsewhere = shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named));
-        let notes: Vec<String> = [note, dropped, elsewhere].into_iter().flatten().collect();
+        let shard_note = shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named));
+        let notes: Vec<String> = [note, retention_note, shard_note]
+            .into_iter()
+            .flatten()
+            .collect();
         quality.note = (!notes.is_empty()).then(|| notes.join("; "));
         Ok(quality)
     }
 }
 
-/// The cluster of this name.
-async fn known_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, ToolError> {
+/// Finds a visible cluster by name.
+async fn find_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, ToolError> {
     let cluster: ClusterId = name
         .parse()
         .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
@@ -117,15 +125,16 @@ async fn known_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, T
     }
     let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
     let names = if names.is_empty() {
-        "none yet: no agent has sent anything".to_owned()
+        "none; no agent has sent events yet".to_owned()
     } else {
         names.join(", ")
     };
     Err(shard_hint::unknown_cluster(context, &cluster, names))
 }
 
-/// All clusters for callers that may see all; else the only one that the caller may see.
-async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolError> {
+/// Returns `None` (all clusters) for callers that may see all; otherwise the only cluster that the
+/// caller may see.
+async fn default_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolError> {
     if context.caller.sees_everything() {
         return Ok(None);
     }
@@ -134,15 +143,15 @@ async fn only_cluster(context: &ToolContext) -> Result<Option<ClusterId>, ToolEr
     let message = match names.as_slice() {
         [_only] => return Ok(known.first().cloned()),
         [] => {
-            "is needed with this token; no cluster that it may see has sent anything yet".to_owned()
+            "is required with this token; no cluster that it may see has sent events yet".to_owned()
         }
-        several => format!("is needed with this token, one of {}", several.join(", ")),
+        several => format!("is required with this token: one of {}", several.join(", ")),
     };
-    let message = shard_hint::with_others(context, message);
+    let message = shard_hint::append_note(context, message);
     Err(ToolError::invalid("cluster", message))
 }
 
-/// The clusters that sent something and that the caller may see.
+/// Returns the clusters that have events and that the caller may see.
 pub async fn visible_clusters(context: &ToolContext) -> Result<BTreeSet<ClusterId>, ToolError> {
     let mut known = context.store.clusters().await?;
     known.retain(|cluster| context.caller.may_see(cluster));

@@ -1,4 +1,4 @@
-//! What answers say where several Echos share the clusters: which one this is, and where the others are.
+//! Information about shards in answers: which shard this instance serves, and where the others are.
 
 use echo_core::ids::ClusterId;
 use echo_core::shard::Shard;
@@ -6,33 +6,35 @@ use serde_json::{Value, json};
 
 use crate::{ToolContext, ToolError};
 
-/// Adds to an answer what is known of this shard and the others; nothing where it is the only one.
-pub fn tell(context: &ToolContext, answer: &mut Value) {
+/// Adds a field `shard` to an answer; does nothing when this is the only instance.
+pub fn add_shard(context: &ToolContext, answer: &mut Value) {
     if let (Some(shard), Some(answer)) = (context.shard.as_deref(), answer.as_object_mut()) {
-        let told = json!({
+        let fields = json!({
             "ordinal": shard.ordinal(),
             "count": shard.count(),
             "url": shard.url(),
             "note": shard.note(),
         });
-        answer.insert("shard".to_owned(), told);
+        answer.insert("shard".to_owned(), fields);
     }
 }
 
-/// What to know of an answer about a cluster that was named, or about all; nothing when all of it is here.
-pub(super) fn note(context: &ToolContext, named: Option<&ClusterId>) -> Option<String> {
+/// Returns a note about data on other shards for an answer about `cluster`, or about all clusters;
+/// `None` when the answer is complete.
+pub(super) fn note(context: &ToolContext, cluster: Option<&ClusterId>) -> Option<String> {
     let shard = context.shard.as_deref()?;
-    let Some(cluster) = named else {
+    let Some(cluster) = cluster else {
         return shard.note();
     };
     let other = shard.other_of(cluster)?;
     Some(format!(
-        "cluster {cluster} belongs to {other}, and only what was sent here is in this answer"
+        "cluster {cluster} belongs to {other}; this answer covers only the events sent to this shard"
     ))
 }
 
-/// That there is no such cluster among those `known` here; when another shard takes it, which one. That follows from the name
-/// alone, and is said of clusters that the caller may not see as of those that do not exist.
+/// Error about an unknown cluster; names the shard that owns it, if another one does. The owner
+/// follows from the name alone, so it is reported for clusters that the caller may not see exactly
+/// as for clusters that do not exist.
 pub(super) fn unknown_cluster(
     context: &ToolContext,
     cluster: &ClusterId,
@@ -46,8 +48,8 @@ pub(super) fn unknown_cluster(
     }
 }
 
-/// The same sentence with where the others are behind it.
-pub(super) fn with_others(context: &ToolContext, message: String) -> String {
+/// Appends the note about other shards to a message.
+pub(super) fn append_note(context: &ToolContext, message: String) -> String {
     let note = context.shard.as_deref().and_then(Shard::note);
     match note {
         Some(note) => format!("{message} ({note})"),

@@ -1,4 +1,4 @@
-//! Windows as callers write them: RFC 3339, Unix milliseconds, `now-15m`, `all`.
+//! Time arguments: RFC 3339, Unix milliseconds, `now-15m`, and windows such as `15m` or `all`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,45 +16,45 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 const NANOS_PER_MILLISECOND: i64 = 1_000_000;
 
-/// What Unix milliseconds may be: the years from 2020 to 2099.
+/// Accepted range of Unix milliseconds: the years 2020 to 2099.
 const FIRST_EPOCH_MS: i64 = 1_577_836_800_000;
 const LAST_EPOCH_MS: i64 = 4_102_444_799_999;
 
-/// The forms of an instant as text, as far as a pattern can tell: `now` or before it, RFC 3339.
+/// Pattern of an instant as text: `now`, an offset before it, or RFC 3339.
 const TIME: &str = "^(now(-([1-9][0-9]{0,5}[smh]|[1-9][0-9]{0,4}d))?\
     |20[2-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
     ([.][0-9]{1,9})?([Zz]|[+-](0[0-9]|1[0-4]):[0-5][0-9]))$";
 
-/// The forms of a window.
+/// Pattern of a window.
 const WINDOW: &str = "^(all|[1-9][0-9]{0,5}[smh]|[1-9][0-9]{0,4}d)$";
 
-/// Length of a window when the caller gives none.
+/// Default length of a window.
 const DEFAULT_NANOS: i64 = 3_600 * NANOS_PER_SECOND;
 
-/// An instant as a caller writes it.
+/// Instant argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeArg {
-    /// An absolute instant.
+    /// Absolute instant.
     At(Nanos),
-    /// This many nanoseconds before now.
+    /// Nanoseconds before now.
     Ago(i64),
 }
 
-/// A window given as a whole.
+/// Window argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowArg {
-    /// From the first to the last event.
+    /// From the first to the last stored event.
     All,
-    /// The last so many nanoseconds.
+    /// Nanoseconds up to now.
     Last(i64),
 }
 
-/// The window that an answer is about.
+/// Time window of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AnswerWindow {
-    /// First instant inside, RFC 3339.
+    /// Start of the window, inclusive, RFC 3339.
     pub from: String,
-    /// First instant after, RFC 3339.
+    /// End of the window, exclusive, RFC 3339.
     pub to: String,
     /// Length in seconds.
     pub seconds: f64,
@@ -70,20 +70,20 @@ impl From<Window> for AnswerWindow {
     }
 }
 
-/// The three arguments that say which window is meant, as the caller gave them.
+/// Time range arguments as the caller gave them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimeRange {
-    /// First instant inside.
+    /// Start, inclusive.
     pub from: Option<TimeArg>,
-    /// First instant after.
+    /// End, exclusive.
     pub to: Option<TimeArg>,
-    /// Instead of both.
+    /// Window, in place of start and end.
     pub window: Option<WindowArg>,
 }
 
 impl TimeRange {
-    /// The window that is meant: the last hour unless the caller said otherwise. `window=all` needs the events'
-    /// extent; without events it is the last hour, too.
+    /// Resolves the arguments to a window; the default is the last hour. `window=all` spans all
+    /// stored events; without events it falls back to the last hour.
     pub async fn resolve(
         self,
         context: &ToolContext,
@@ -95,7 +95,7 @@ impl TimeRange {
             Some(_) if self.from.is_some() || self.to.is_some() => {
                 return Err(ToolError::invalid(
                     "window",
-                    "cannot stand beside from or to",
+                    "cannot be combined with from or to",
                 ));
             }
             Some(WindowArg::Last(nanos)) => last(nanos),
@@ -104,21 +104,20 @@ impl TimeRange {
                 None => last(DEFAULT_NANOS),
             },
             None => {
-                let to = self.to.map_or(now, |to| to.on(now));
+                let to = self.to.map_or(now, |to| to.resolve(now));
                 let from = self
                     .from
-                    .map_or_else(|| to.offset(-DEFAULT_NANOS), |from| from.on(now));
+                    .map_or_else(|| to.offset(-DEFAULT_NANOS), |from| from.resolve(now));
                 Window::new(from, to)
             }
         };
-        window
-            .ok_or_else(|| ToolError::invalid("from", "does not lie before the end of the window"))
+        window.ok_or_else(|| ToolError::invalid("from", "must be before the end of the window"))
     }
 }
 
 impl TimeArg {
-    /// The instant that is meant at `now`.
-    pub const fn on(self, now: Nanos) -> Nanos {
+    /// Resolves the argument relative to `now`.
+    pub const fn resolve(self, now: Nanos) -> Nanos {
         match self {
             Self::At(instant) => instant,
             Self::Ago(nanos) => now.offset(-nanos),
@@ -130,9 +129,9 @@ impl TimeArg {
         let instant = nanos
             .and_then(|nanos| u64::try_from(nanos).ok())
             .and_then(Nanos::plausible);
-        instant.map(Self::At).ok_or_else(|| {
-            format!("{millis} does not lie between 2020 and 2100 as Unix milliseconds")
-        })
+        instant
+            .map(Self::At)
+            .ok_or_else(|| format!("{millis} is not between 2020 and 2100 as Unix milliseconds"))
     }
 }
 
@@ -146,7 +145,7 @@ impl FromStr for TimeArg {
             return match length.strip_prefix('-') {
                 _ if length.is_empty() => Ok(Self::Ago(0)),
                 Some(length) => Ok(Self::Ago(length_nanos(length)?)),
-                None => Err(format!("{text:?} is not of the form now-15m")),
+                None => Err(format!("{text:?} does not have the form now-15m")),
             };
         }
         if let Ok(millis) = text.parse() {
@@ -170,12 +169,12 @@ impl FromStr for WindowArg {
             "all" => Ok(Self::All),
             length => length_nanos(length)
                 .map(Self::Last)
-                .map_err(|why| format!("{why}, nor all")),
+                .map_err(|why| format!("{why}, or all")),
         }
     }
 }
 
-/// A positive length such as `90s`, `15m`, `24h` or `7d`.
+/// Parses a positive duration such as `90s`, `15m`, `24h` or `7d`.
 fn length_nanos(text: &str) -> Result<i64, String> {
     let length = || {
         let text = text.trim();
@@ -194,7 +193,7 @@ fn length_nanos(text: &str) -> Result<i64, String> {
             .checked_mul(seconds * NANOS_PER_SECOND)?;
         (nanos > 0).then_some(nanos)
     };
-    length().ok_or_else(|| format!("{text:?} is not a length such as 90s, 15m, 24h or 7d"))
+    length().ok_or_else(|| format!("{text:?} is not a duration such as 90s, 15m, 24h or 7d"))
 }
 
 impl<'de> Deserialize<'de> for TimeArg {

@@ -1,4 +1,4 @@
-//! What a tool is: its input, a name and a description for people and models, and an answer.
+//! Trait of a tool: input, name, description and answer.
 
 use std::future::Future;
 
@@ -8,53 +8,60 @@ use serde::de::DeserializeOwned;
 
 use crate::picture::Format;
 use crate::picture::figure::Figure;
-use crate::scope::{Asked, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::{ToolContext, ToolError};
 
-/// A question. The implementing struct is the input; it denies unknown fields.
+/// A tool. The implementing struct is its input; it denies unknown fields.
 pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     /// Name, with dots.
     const NAME: &'static str;
-    /// Short name for people.
+    /// Display name.
     const TITLE: &'static str;
-    /// What it answers, for people and for models that choose a tool by it.
+    /// Description by which people and models choose the tool.
     const DESCRIPTION: &'static str;
-    /// The answer.
+    /// Type of the answer.
     type Answer: Serialize + JsonSchema + Send;
 
-    /// The cluster and the time that the question is about: all of them and the last hour unless the input says so.
-    fn asked(&self) -> Asked {
-        Asked::default()
+    /// Cluster and time range of the request: all clusters and the last hour unless the input says
+    /// otherwise.
+    fn scope_request(&self) -> ScopeRequest {
+        ScopeRequest::default()
     }
 
-    /// Answers, once that is found out.
+    /// Computes the answer within a resolved scope.
     fn call(
         self,
         scope: &Scope<'_>,
     ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send;
 
-    /// Finds out what is asked about, and answers.
-    fn answer(
+    /// Resolves the scope, then computes the answer.
+    fn run(
         self,
         context: &ToolContext,
     ) -> impl Future<Output = Result<Self::Answer, ToolError>> + Send {
         async move {
-            let scope = Scope::resolve(context, self.asked()).await?;
+            let scope = Scope::resolve(context, self.scope_request()).await?;
             self.call(&scope).await
         }
     }
 
-    /// Whether the caller needs to be allowed to ask in SQL.
+    /// True when the caller needs permission to run SQL.
     const NEEDS_SQL: bool = false;
 
-    /// Whether the input has a field `plot`, and [`Tool::drawing`] heeds it.
-    const DRAWS: bool = false;
+    /// True when the input has a field `plot` that [`Tool::plot`] honours.
+    const SUPPORTS_PLOT: bool = false;
 
-    /// How the answer is to be drawn; nothing when no picture is asked for.
-    fn drawing(&self) -> Option<Drawing<Self::Answer>> {
+    /// Plot of the answer; absent when none was requested.
+    fn plot(&self) -> Option<Plot<Self::Answer>> {
         None
     }
 }
 
-/// The form of a picture, and what lays it out from an answer.
-pub type Drawing<A> = (Format, fn(&A) -> Figure);
+/// Plot of an answer.
+#[derive(Debug)]
+pub struct Plot<A> {
+    /// Image format.
+    pub format: Format,
+    /// Lays out the figure from an answer.
+    pub layout: fn(&A) -> Figure,
+}

@@ -1,17 +1,17 @@
-//! The published views, as whoever writes SQL wants to read about them.
+//! Documentation of the published SQL views.
 
 use echo_store::sql::ViewDocs;
 use serde_json::{Value, json};
 
 use crate::{ToolContext, ToolError};
 
-/// The views with their columns, each with what it means.
+/// Returns the views with their columns and comments.
 pub async fn views(context: &ToolContext) -> Result<Vec<Value>, ToolError> {
     let views = context.store.views().await?;
-    Ok(views.iter().map(described).collect())
+    Ok(views.iter().map(describe).collect())
 }
 
-fn described(view: &ViewDocs) -> Value {
+fn describe(view: &ViewDocs) -> Value {
     let columns = view.columns.iter().map(
         |column| json!({ "name": column.name, "type": column.kind, "comment": column.comment }),
     );

@@ -1,4 +1,4 @@
-//! What a block is compared with, and how long a policy may be used for it.
+//! References that blocks are compared with, and the validity of policies.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -8,34 +8,35 @@ use fleet_proto::policy::CohortPolicy;
 
 use crate::verdict::{Measure, Mode};
 
-/// A policy is used until it is so many times as old as it was meant to get, and called stale when past that once.
+/// A policy is used until its age reaches this many times its validity; past its validity it is
+/// stale.
 const STALE_VALIDITIES: i128 = 5;
-/// Validity of a policy that does not tell when it was computed, nanoseconds.
+/// Validity of a policy without a computation time, nanoseconds.
 const USUAL_VALIDITY_NS: i128 = 60_000_000_000;
-/// Policies over which the difference between the clocks is taken.
+/// Number of policies over which the clock offset is estimated.
 const MAX_OFFSETS: usize = 16;
-/// Smallest standard deviation, milliseconds, and as a share of the period, as in the collector: what is measured
-/// exactly alike must not make a verdict out of nothing.
+/// Minimum standard deviation, milliseconds, and as a fraction of the period, as in the collector:
+/// identical measurements must not cause a verdict.
 const FLOOR_MS: f64 = 0.05;
 const FLOOR_SHARE: f64 = 0.0025;
-/// Periods that a policy may tell, milliseconds: a microsecond to eleven days. What lies outside is damaged, and dividing by
-/// it would end in infinity.
+/// Plausible periods of a policy, milliseconds: a microsecond to eleven days. Others are corrupt,
+/// and dividing by them would yield infinity.
 const PERIODS_MS: RangeInclusive<f64> = 1e-3..=1e9;
-/// Centres and standard deviations that a policy may tell lie within this, milliseconds.
-const MOST_MS: f64 = 1e9;
+/// Maximum absolute center and standard deviation of a policy, milliseconds.
+const MAX_MS: f64 = 1e9;
 
-/// How a block reads.
+/// Lateness of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum Lateness {
     /// Significant and large enough to matter.
     Late,
-    /// Less than half of either.
-    Calm,
-    /// Neither.
-    Between,
+    /// Less than half of the significance or of the effect.
+    OnTime,
+    /// Neither late nor on time.
+    Borderline,
 }
 
-/// What counts as late.
+/// Thresholds of lateness.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Gates {
     pub(super) effect: f64,
@@ -43,7 +44,7 @@ pub(super) struct Gates {
 }
 
 impl Default for Gates {
-    /// Stricter than the collector for the effect, because nobody is there to compare with.
+    /// Stricter than the collector for the effect, because there are no peers to compare with.
     fn default() -> Self {
         Self {
             effect: 0.05,
@@ -52,16 +53,16 @@ impl Default for Gates {
     }
 }
 
-/// Centre, scale and gates.
+/// Center, scale and thresholds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Standard {
+pub(super) struct Reference {
     pub(super) center_ms: f64,
     pub(super) sigma_ms: f64,
     pub(super) period_ms: f64,
     pub(super) gates: Gates,
 }
 
-impl Standard {
+impl Reference {
     pub(super) fn measure(&self, gap_ms: f64) -> Measure {
         let lag_ms = gap_ms - self.center_ms;
         let floor_ms = FLOOR_MS.max(FLOOR_SHARE * self.period_ms);
@@ -72,44 +73,56 @@ impl Standard {
         }
     }
 
-    pub(super) fn read(&self, gap_ms: f64) -> Reading {
+    pub(super) fn lateness(&self, gap_ms: f64) -> Lateness {
         let Measure {
             z, effect_ratio, ..
         } = self.measure(gap_ms);
         let Gates { effect, critical_z } = self.gates;
         if effect_ratio >= effect && z >= critical_z {
-            Reading::Late
+            Lateness::Late
         } else if effect_ratio < effect / 2.0 || z < critical_z / 2.0 {
-            Reading::Calm
+            Lateness::OnTime
         } else {
-            Reading::Between
+            Lateness::Borderline
         }
     }
 }
 
-/// The entry of the own cohort in the last policy set that had one.
+/// Entry of a cohort in a policy set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PolicyEntry<'a> {
+    /// Version of the set.
+    pub(super) set_version: u64,
+    /// Time at which the set was computed, Unix nanoseconds; 0 when unknown.
+    pub(super) computed_ns: u64,
+    pub(super) policy: &'a CohortPolicy,
+}
+
+/// Entry of the own cohort in the last policy set that had one.
 ///
-/// `valid_until` is time of the cohort's clock and blocks are stamped by the host's, and hosts' clocks are wrong by
-/// seconds or more. So the difference between the two is taken where both are known, at the arrival of a policy:
-/// own time then, less the time at which the policy was computed. That difference holds the delay of the policy
-/// too, which is never negative, so the smallest of the last few differences is the best one. A host whose clock is
-/// hours wrong ages its policies as well as any other; a clock that is set forward makes them look old for as many
-/// policies as are remembered, which is the safe side.
+/// `valid_until` is a time of the cohort's clock, while blocks are stamped by the host's clock, and
+/// clocks of hosts may be wrong by seconds or more. So the offset between the two is measured where
+/// both are known, at the arrival of a policy: own time minus the time at which the policy was
+/// computed. The offset includes the delay of the policy, which is never negative, so the smallest
+/// of the last few offsets is the best one. A host whose clock is hours wrong ages its policies
+/// correctly; a clock that is set forward makes them look old for as many policies as are kept,
+/// which is the safe side.
 #[derive(Debug)]
-pub(super) struct Adopted {
+pub(super) struct AdoptedPolicy {
     policy: CohortPolicy,
     set_version: u64,
     computed_ns: u64,
     offsets_ns: VecDeque<i128>,
 }
 
-impl Adopted {
-    /// The next entry, after an earlier one: version of its set, when that was computed, and the entry itself.
-    pub(super) fn after(
-        before: Option<Self>,
-        (set_version, computed_ns, policy): (u64, u64, &CohortPolicy),
-        now_ns: u64,
-    ) -> Self {
+impl AdoptedPolicy {
+    /// Returns the state after the next entry, given the state before.
+    pub(super) fn update(before: Option<Self>, entry: PolicyEntry<'_>, now_ns: u64) -> Self {
+        let PolicyEntry {
+            set_version,
+            computed_ns,
+            policy,
+        } = entry;
         let mut offsets_ns = VecDeque::new();
         if let Some(before) = before {
             if (before.set_version, before.computed_ns) == (set_version, computed_ns) {
@@ -131,7 +144,7 @@ impl Adopted {
         }
     }
 
-    pub(super) fn is_of(&self, cohort: Option<&str>) -> bool {
+    pub(super) fn is_for(&self, cohort: Option<&str>) -> bool {
         cohort == Some(self.policy.cohort.as_str())
     }
 
@@ -143,7 +156,8 @@ impl Adopted {
         self.policy.signal == attribute::SIGNAL_HOST_GAP
     }
 
-    /// Whether the entry may be used for a block that ended at `time_ns` of the host's clock, and how it is called.
+    /// Returns the mode in which the entry may be used for a block that ended at `time_ns` of the
+    /// host's clock; `None` if it is too old.
     pub(super) fn mode(&self, time_ns: u64) -> Option<Mode> {
         let offset_ns = self.offsets_ns.iter().min().copied().unwrap_or(0);
         let now_ns = i128::from(time_ns) - offset_ns;
@@ -161,16 +175,16 @@ impl Adopted {
         }
     }
 
-    /// The gates, which hold for the own past too.
+    /// Returns the thresholds, which apply to the own history, too.
     pub(super) fn gates(&self) -> Option<Gates> {
         let (effect, critical_z) = (self.policy.effect_gate, self.policy.critical_z);
         let is_usable = |value: f64| value.is_finite() && value > 0.0;
         (is_usable(effect) && is_usable(critical_z)).then_some(Gates { effect, critical_z })
     }
 
-    /// The cohort as a standard; none without a quorum or with numbers that say nothing. The own period stands in
-    /// for one that the cohort does not know yet.
-    pub(super) fn standard(&self, own_period_ms: Option<f64>) -> Option<Standard> {
+    /// Returns the cohort as a reference; `None` without a quorum or with implausible numbers. The
+    /// own period replaces one that the cohort does not know yet.
+    pub(super) fn reference(&self, own_period_ms: Option<f64>) -> Option<Reference> {
         let CohortPolicy {
             center_ms,
             sigma_ms,
@@ -178,10 +192,10 @@ impl Adopted {
             ..
         } = self.policy;
         let gates = self.gates()?;
-        let is_plausible = |value: f64| value.abs() <= MOST_MS;
+        let is_plausible = |value: f64| value.abs() <= MAX_MS;
         let is_usable = self.policy.quorum_met && is_plausible(center_ms) && is_plausible(sigma_ms);
         let period_ms = Some(period_ms).filter(|ms| PERIODS_MS.contains(ms));
-        is_usable.then_some(Standard {
+        is_usable.then_some(Reference {
             center_ms,
             sigma_ms,
             period_ms: period_ms.or(own_period_ms)?,

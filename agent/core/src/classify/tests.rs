@@ -6,10 +6,10 @@ use crate::signal::{CommId, Role};
 
 const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;
-/// When the policy of [`policy`] was computed, on the cohort's clock.
+/// Time at which the policy of [`policy`] was computed, on the cohort's clock.
 const COMPUTED: u64 = 1000 * SECOND;
 
-/// A cohort whose ranks have gaps of 4 ms in iterations of 50 ms, good for a minute.
+/// Policy of a cohort with gaps of 4 ms in iterations of 50 ms, valid for a minute.
 fn policy() -> CohortPolicy {
     CohortPolicy {
         signal: "host_gap".to_owned(),
@@ -24,7 +24,7 @@ fn policy() -> CohortPolicy {
     }
 }
 
-/// A rank that is judged once each second, with four gaps in four iterations.
+/// Rank that is judged once per second, with four gaps in four iterations.
 struct Rank {
     classifier: Classifier,
     seq: u64,
@@ -42,12 +42,12 @@ impl Rank {
 
     fn with(policy: &CohortPolicy) -> Self {
         let mut rank = Self::new();
-        rank.learn(policy);
+        rank.set_policy(policy);
         rank
     }
 
-    fn learn(&mut self, policy: &CohortPolicy) {
-        self.classifier.learn(7, COMPUTED, policy, self.now_ns);
+    fn set_policy(&mut self, policy: &CohortPolicy) {
+        self.classifier.set_policy(7, COMPUTED, policy, self.now_ns);
     }
 
     fn block(&mut self, gap_ms: f64) -> Option<SelfVerdict> {
@@ -76,7 +76,7 @@ impl Rank {
         for _ in 0..n_gaps {
             gaps.add(gap_ms);
         }
-        self.classifier.period(50.0);
+        self.classifier.record_period(50.0);
         self.classifier.judge(&block, &gaps, self.now_ns)
     }
 
@@ -87,8 +87,8 @@ impl Rank {
             .collect()
     }
 
-    /// Its own healthy past: gaps around 6 ms, which would be late in the cohort.
-    fn learn_past(&mut self) {
+    /// Fills its own healthy history: gaps around 6 ms, which would be late in the cohort.
+    fn fill_history(&mut self) {
         for at in 0..20 {
             self.block(6.0 + f64::from(at % 5) * 0.1);
         }
@@ -96,7 +96,7 @@ impl Rank {
 }
 
 #[test]
-fn two_late_blocks_in_a_row_raise_and_three_calm_ones_clear() {
+fn two_late_blocks_in_a_row_raise_and_three_on_time_clear() {
     let mut rank = Rank::with(&policy());
     assert_eq!(rank.blocks(&[4.0, 12.0, 4.0, 12.0]), []);
     assert_eq!(rank.blocks(&[12.0, 12.0]), [(State::Raised, Mode::Fleet)]);
@@ -105,7 +105,7 @@ fn two_late_blocks_in_a_row_raise_and_three_calm_ones_clear() {
 }
 
 #[test]
-fn a_verdict_says_by_how_much_and_by_which_policy() {
+fn a_verdict_contains_its_measure_and_policy_version() {
     let mut rank = Rank::with(&policy());
     rank.block(12.0);
     let verdict = rank.block(12.0).unwrap();
@@ -119,7 +119,7 @@ fn a_verdict_says_by_how_much_and_by_which_policy() {
 }
 
 #[test]
-fn lateness_must_be_significant_and_matter() {
+fn lateness_must_be_significant_and_large() {
     // 2.4 ms are 12 sigma, but less than 5 % of an iteration.
     let mut rank = Rank::with(&policy());
     assert_eq!(rank.blocks(&[6.4; 10]), []);
@@ -134,7 +134,7 @@ fn lateness_must_be_significant_and_matter() {
 }
 
 #[test]
-fn between_late_and_calm_a_verdict_stays_as_it_is() {
+fn a_borderline_block_does_not_change_the_verdict() {
     let mut rank = Rank::with(&policy());
     rank.blocks(&[12.0, 12.0]);
     // 2 ms: less than the gate of 2.5 ms and more than half of it.
@@ -143,20 +143,20 @@ fn between_late_and_calm_a_verdict_stays_as_it_is() {
 }
 
 #[test]
-fn a_policy_that_has_run_out_is_used_on_as_stale_and_said_so() {
+fn an_expired_policy_is_used_and_reported_as_stale() {
     let mut rank = Rank::with(&policy());
     rank.blocks(&[12.0, 12.0]);
-    let mut told = Vec::new();
+    let mut verdicts = Vec::new();
     while rank.now_ns < COMPUTED + 5 * MINUTE - SECOND {
-        told.extend(rank.blocks(&[12.0]));
+        verdicts.extend(rank.blocks(&[12.0]));
     }
-    assert_eq!(told, [(State::Raised, Mode::Stale)]);
+    assert_eq!(verdicts, [(State::Raised, Mode::Stale)]);
     let stale = rank.classifier.tallies()[&Mode::Stale];
     assert_eq!((stale.raised, stale.blocks), (1, 239));
 }
 
 #[test]
-fn a_policy_that_is_too_old_leaves_only_the_own_past() {
+fn a_policy_that_is_too_old_is_replaced_by_the_own_history() {
     let mut rank = Rank::with(&policy());
     for _ in 0..30 {
         rank.block(4.0);
@@ -166,7 +166,7 @@ fn a_policy_that_is_too_old_leaves_only_the_own_past() {
 }
 
 #[test]
-fn the_own_past_is_a_standard_after_twenty_healthy_blocks() {
+fn the_own_history_is_a_reference_after_twenty_healthy_blocks() {
     let mut rank = Rank::new();
     for _ in 0..19 {
         rank.block(6.0);
@@ -174,7 +174,7 @@ fn the_own_past_is_a_standard_after_twenty_healthy_blocks() {
     assert_eq!(rank.block(20.0), None);
     assert_eq!(rank.classifier.tallies()[&Mode::None].blocks, 20);
     let mut rank = Rank::new();
-    rank.learn_past();
+    rank.fill_history();
     assert_eq!(
         rank.blocks(&[6.2, 14.0, 14.0]),
         [(State::Raised, Mode::Local)]
@@ -183,65 +183,65 @@ fn the_own_past_is_a_standard_after_twenty_healthy_blocks() {
 }
 
 #[test]
-fn what_is_late_does_not_become_the_standard() {
+fn late_blocks_do_not_become_the_reference() {
     let mut rank = Rank::new();
-    rank.learn_past();
+    rank.fill_history();
     assert_eq!(rank.blocks(&[14.0; 300]), [(State::Raised, Mode::Local)]);
     let verdict = rank.blocks(&[6.2; 3]);
     assert_eq!(verdict, [(State::Cleared, Mode::Local)]);
 }
 
 #[test]
-fn without_a_quorum_a_rank_has_only_its_own_past() {
+fn without_a_quorum_a_rank_has_only_its_own_history() {
     let lost = CohortPolicy {
         quorum_met: false,
         ..policy()
     };
     let mut rank = Rank::with(&lost);
-    // 6 ms would be late in the cohort, and are usual for this rank.
-    rank.learn_past();
+    // 6 ms would be late in the cohort, but is usual for this rank.
+    rank.fill_history();
     assert_eq!(rank.blocks(&[6.2; 10]), []);
     let verdicts = rank.blocks(&[14.0, 14.0]);
     assert_eq!(verdicts, [(State::Raised, Mode::Local)]);
 }
 
 #[test]
-fn a_verdict_that_nothing_supports_any_more_is_withdrawn() {
+fn a_verdict_without_a_reference_is_cleared() {
     let mut rank = Rank::with(&policy());
     rank.blocks(&[12.0, 12.0]);
     rank.now_ns += 10 * MINUTE;
-    let told = rank.blocks(&[12.0; 3]);
+    let verdicts = rank.blocks(&[12.0; 3]);
     assert_eq!(
-        told,
+        verdicts,
         [(State::Raised, Mode::None), (State::Cleared, Mode::None)]
     );
     assert_eq!(rank.block(12.0), None);
 }
 
 #[test]
-fn what_another_cohort_was_told_no_longer_holds() {
+fn the_policy_of_another_cohort_is_discarded() {
     let of = |cohort: &str| CohortPolicy {
         cohort: cohort.to_owned(),
         ..policy()
     };
-    // The process begins to do something else, for which the collector has no policy yet.
+    // The process changes its program, for which the collector has no policy yet.
     let mut rank = Rank::with(&of("job/a"));
-    rank.classifier.belong(Some("job/a"));
+    rank.classifier.set_cohort(Some("job/a"));
     assert_eq!(rank.blocks(&[4.0]), []);
     for gone in [Some("job/b"), None] {
-        rank.learn(&of("job/a"));
-        rank.classifier.belong(gone);
+        rank.set_policy(&of("job/a"));
+        rank.classifier.set_cohort(gone);
         assert_eq!(rank.blocks(&[12.0; 5]), []);
     }
     assert_eq!(rank.classifier.tallies()[&Mode::None].blocks, 10);
-    // One set tells of both cohorts.
+    // One set contains both cohorts.
     let lenient = CohortPolicy {
         center_ms: 12.0,
         ..of("job/b")
     };
-    rank.learn(&of("job/a"));
-    rank.classifier.belong(Some("job/b"));
-    rank.learn(&lenient);
+    rank.set_policy(&of("job/a"));
+    rank.classifier.set_cohort(Some("job/b"));
+    rank.set_policy(&lenient);
     assert_eq!(rank.blocks(&[12.0; 5]), []);
     assert_eq!(rank.classifier.tallies()[&Mode::Fleet].blocks, 6);
 }
@@ -253,7 +253,7 @@ fn a_cohort_that_is_judged_by_arrivals_is_not_judged_alone() {
         ..policy()
     };
     let mut rank = Rank::with(&arrivals);
-    rank.learn_past();
+    rank.fill_history();
     assert_eq!(rank.blocks(&[50.0; 10]), []);
     assert_eq!(
         rank.classifier.tallies().keys().collect::<Vec<_>>(),
@@ -265,7 +265,7 @@ fn a_cohort_that_is_judged_by_arrivals_is_not_judged_alone() {
 fn blocks_of_less_than_an_iteration_are_judged_together() {
     let mut rank = Rank::with(&policy());
     let late = |rank: &mut Rank| rank.short_block(1, 12.0, 1.0);
-    // One stall that two blocks share is still one.
+    // A stall shared by two blocks counts once.
     assert_eq!((late(&mut rank), late(&mut rank)), (None, None));
     assert_eq!(late(&mut rank), None);
     let verdict = late(&mut rank).unwrap();
@@ -274,7 +274,7 @@ fn blocks_of_less_than_an_iteration_are_judged_together() {
 }
 
 #[test]
-fn a_job_that_rarely_synchronises_is_not_judged() {
+fn a_job_that_rarely_synchronizes_is_not_judged() {
     let mut rank = Rank::with(&policy());
     for _ in 0..10 {
         assert_eq!(rank.block_of(1, 50.0), None);
@@ -299,41 +299,42 @@ fn one_gap_more_or_less_in_a_block_is_not_lateness() {
 }
 
 #[test]
-fn a_clock_that_is_wrong_changes_nothing() {
+fn a_wrong_clock_does_not_change_verdicts() {
     for wrong_ns in [-(900 * i128::from(SECOND)), 7200 * i128::from(SECOND)] {
         let mut rank = Rank::new();
         rank.now_ns = u64::try_from(i128::from(COMPUTED) + wrong_ns).unwrap();
-        rank.learn(&policy());
+        rank.set_policy(&policy());
         assert_eq!(rank.blocks(&[12.0; 59]), [(State::Raised, Mode::Fleet)]);
         assert_eq!(rank.blocks(&[12.0; 5]), [(State::Raised, Mode::Stale)]);
     }
 }
 
 #[test]
-fn a_policy_that_comes_late_is_as_old_as_it_is() {
+fn the_age_of_a_delayed_policy_includes_its_delay() {
     let mut rank = Rank::with(&policy());
     rank.now_ns += 40 * SECOND;
-    // Computed 10 s after the first one, and underway for 30 s.
+    // Computed 10 s after the first one, and in transit for 30 s.
     let computed_ns = COMPUTED + 10 * SECOND;
     let late = CohortPolicy {
         valid_until_unix_nano: computed_ns + MINUTE,
         ..policy()
     };
-    rank.classifier.learn(8, computed_ns, &late, rank.now_ns);
+    rank.classifier
+        .set_policy(8, computed_ns, &late, rank.now_ns);
     assert_eq!(rank.blocks(&[12.0; 29]), [(State::Raised, Mode::Fleet)]);
     assert_eq!(rank.blocks(&[12.0; 5]), [(State::Raised, Mode::Stale)]);
 }
 
 #[test]
-fn the_same_policy_told_again_gets_no_younger() {
+fn a_repeated_policy_is_not_renewed() {
     let mut rank = Rank::with(&policy());
     rank.blocks(&[12.0; 59]);
-    rank.learn(&policy());
+    rank.set_policy(&policy());
     assert_eq!(rank.blocks(&[12.0; 5]), [(State::Raised, Mode::Stale)]);
 }
 
 #[test]
-fn numbers_that_say_nothing_are_not_used() {
+fn implausible_numbers_are_not_used() {
     for broken in [
         CohortPolicy {
             center_ms: f64::NAN,
@@ -355,7 +356,7 @@ fn numbers_that_say_nothing_are_not_used() {
         let mut rank = Rank::with(&broken);
         assert_eq!(rank.blocks(&[12.0; 5]), []);
     }
-    // No scatter at all, and no period: the floor and the own period stand in.
+    // Without scatter and period, the floor and the own period are used.
     let exact = CohortPolicy {
         sigma_ms: 0.0,
         period_ms: 0.0,

@@ -1,19 +1,19 @@
-//! Blocks that are too short to be judged alone, put together.
+//! Merging of blocks that are too short to be judged alone.
 
 use crate::signal::{Block, Summary};
 
-/// Iterations that are judged at once, at least. Less than that holds a single gap, and one stall fills it.
+/// Minimum number of iterations judged at once. Fewer have a single gap, which one stall dominates.
 const MIN_ITERATIONS: f64 = 1.5;
 
-/// Collects blocks that follow each other.
+/// Collects consecutive blocks.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     open: Option<(Block, Summary)>,
 }
 
 impl Window {
-    /// Takes the next block; everything collected, as one block, once that is enough. A block of which nobody knows
-    /// how many iterations it makes up is left out.
+    /// Adds the next block and returns everything collected, as one block, once that is enough. A
+    /// block with an unknown number of iterations is skipped.
     pub(super) fn add(&mut self, block: &Block, gaps: &Summary) -> Option<(Block, Summary)> {
         let iterations = block.iterations.filter(|n| *n > 0.0);
         let open = self.open.take();

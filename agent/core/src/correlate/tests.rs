@@ -7,7 +7,7 @@ const MS: u64 = 1_000_000;
 fn comms() -> (CommIndex, CommIndex) {
     let mut table = CommTable::default();
     for unique_id in [1, 2] {
-        table.made(
+        table.record_init(
             1,
             CommInit {
                 nranks: 4,
@@ -32,19 +32,19 @@ fn all_reduce() -> Operation {
 }
 
 fn issue(correlator: &mut Correlator, comm: CommIndex, at_ms: u64) -> Issued {
-    match correlator.issued(comm, 4, all_reduce(), at_ms * MS) {
+    match correlator.issue(comm, 4, all_reduce(), at_ms * MS) {
         Observation::Issued(issued) => issued,
         other => panic!("{other:?}"),
     }
 }
 
 fn wait(correlator: &mut Correlator, tid: u32, from_ms: u64, to_ms: u64) -> Waited {
-    correlator.wait_began(tid);
+    correlator.begin_wait(tid);
     end(correlator, tid, from_ms, to_ms)
 }
 
 fn end(correlator: &mut Correlator, tid: u32, from_ms: u64, to_ms: u64) -> Waited {
-    match correlator.wait_ended(tid, from_ms * MS, to_ms * MS) {
+    match correlator.end_wait(tid, from_ms * MS, to_ms * MS) {
         Observation::Waited(waited) => waited,
         other => panic!("{other:?}"),
     }
@@ -73,7 +73,7 @@ fn a_collective_issued_during_a_wait_is_not_covered_by_it() {
     let (a, _) = comms();
     let mut correlator = Correlator::default();
     issue(&mut correlator, a, 1);
-    correlator.wait_began(1);
+    correlator.begin_wait(1);
     issue(&mut correlator, a, 5);
     assert_eq!(end(&mut correlator, 1, 2, 9).covers.unwrap().seq, 0);
     assert_eq!(wait(&mut correlator, 1, 10, 12).covers.unwrap().seq, 1);
@@ -110,22 +110,22 @@ fn waits_before_the_first_collective_open_no_host_gap() {
 #[test]
 fn overlapping_waits_of_two_threads_count_once() {
     let mut correlator = Correlator::default();
-    correlator.wait_began(1);
-    correlator.wait_began(2);
+    correlator.begin_wait(1);
+    correlator.begin_wait(2);
     assert_eq!(end(&mut correlator, 1, 0, 10).blocked_ns, 10 * MS);
     assert_eq!(end(&mut correlator, 2, 4, 14).blocked_ns, 4 * MS);
 }
 
 #[test]
-fn a_completion_names_the_last_operation_issued_before_the_wait_began() {
+fn a_completion_refers_to_the_last_operation_issued_before_the_wait_began() {
     let (a, b) = comms();
     let (mut correlator, mut completions) = (Correlator::default(), Completions::new(a));
     let observations = [
-        correlator.issued(a, 4, all_reduce(), 1),
-        correlator.issued(b, 4, all_reduce(), 2),
-        correlator.wait_began(1),
-        correlator.issued(a, 4, all_reduce(), 3),
-        correlator.wait_ended(1, 2, 9),
+        correlator.issue(a, 4, all_reduce(), 1),
+        correlator.issue(b, 4, all_reduce(), 2),
+        correlator.begin_wait(1),
+        correlator.issue(a, 4, all_reduce(), 3),
+        correlator.end_wait(1, 2, 9),
     ];
     let seen: Vec<_> = observations
         .iter()
@@ -141,24 +141,24 @@ fn a_completion_names_the_last_operation_issued_before_the_wait_began() {
 }
 
 #[test]
-fn the_signature_does_not_know_the_communicator() {
+fn the_signature_is_independent_of_the_communicator() {
     let (a, b) = comms();
     let mut correlator = Correlator::default();
     let first = issue(&mut correlator, a, 1).signature;
     assert_eq!(first, issue(&mut correlator, b, 1).signature);
-    let Observation::Issued(other) = correlator.issued(a, 2, all_reduce(), 1) else {
+    let Observation::Issued(other) = correlator.issue(a, 2, all_reduce(), 1) else {
         panic!()
     };
     assert_ne!(first, other.signature);
 }
 
 #[test]
-fn an_operation_enqueued_before_a_synchronisation_leaves_its_gap_to_the_next_one() {
+fn an_operation_enqueued_before_a_synchronization_leaves_its_gap_to_the_next_one() {
     let mut correlator = Correlator::default();
     let (comm, _) = comms();
     issue(&mut correlator, comm, 0);
     wait(&mut correlator, 1, 2, 10);
-    // Its row came after the synchronisation had returned.
+    // Its row arrived after the return of the synchronization.
     assert_eq!(issue(&mut correlator, comm, 1).host_gap_ns, None);
     assert_eq!(issue(&mut correlator, comm, 13).host_gap_ns, Some(3 * MS));
 }

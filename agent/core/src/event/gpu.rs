@@ -1,65 +1,67 @@
-//! What GPUs did.
+//! Events of GPUs.
 
 use crate::event::Op;
 
-/// One operation on a GPU, by the GPU's own timer.
+/// Operation on a GPU, timed by the GPU's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ran {
-    /// When it was known to have ended, nanoseconds.
+pub struct GpuOperation {
+    /// Time at which its end was observed, nanoseconds.
     pub ts_ns: u64,
-    /// Process that issued it.
+    /// Issuing process.
     pub pid: u32,
-    /// The communicator as NCCL names it: a hash that is equal on all its ranks.
+    /// Hash of the communicator in NCCL, equal on all its ranks.
     pub comm_id: u64,
-    /// The rank in it.
+    /// Rank in the communicator.
     pub rank: u32,
-    /// Its ranks.
+    /// Number of ranks of the communicator.
     pub nranks: u32,
-    /// How many communicators with this rank and size the process had joined before.
+    /// Number of communicators with this rank and size that the process had joined before.
     pub nth: u32,
-    /// Which operation.
+    /// Kind of operation.
     pub op: Op,
-    /// Its number among the communicator's collectives, or transfers.
+    /// Sequence number among the communicator's collectives, or transfers.
     pub seq: u64,
-    /// NCCL's sequence number among operations of the same function. It does not advance while a graph is replayed. `None` if the
-    /// source does not report it.
+    /// Sequence number that NCCL counts per function. It does not advance while a graph is
+    /// replayed. `None` if the source does not report it.
     pub nccl_seq: Option<u64>,
-    /// Size of the operation in elements, or for some functions in bytes, as NCCL reports it; 0 if the source does not report it.
+    /// Size in elements, or for some functions in bytes, as NCCL reports it; 0 if the source does
+    /// not report it.
     pub count: u64,
-    /// When the host enqueued it, nanoseconds.
+    /// Time at which the host enqueued it, nanoseconds.
     pub host_ns: u64,
-    /// When it ran; none for one that has no times.
+    /// Start and stop on the GPU; `None` if not measured.
     pub timer: Option<GpuSpan>,
-    /// How many operations the process's plugin had left out by then; 0 where nobody says.
+    /// Operations that the process's profiler plugin had dropped by then; 0 if the source does not
+    /// report it.
     pub lost: u64,
 }
 
-/// From when to when, nanoseconds of a GPU's timer.
+/// Span of an operation, nanoseconds of the GPU's timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuSpan {
-    /// The first channel started.
+    /// Start of the first channel.
     pub start_ns: u64,
-    /// The last channel stopped.
+    /// Stop of the last channel.
     pub stop_ns: u64,
 }
 
-/// What a communicator older than the agent has in the memory of its process.
+/// State of a communicator older than the agent, read from the memory of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommState {
-    /// When reading began, nanoseconds.
+    /// Start of the read, nanoseconds.
     pub from_ns: u64,
-    /// When reading ended, nanoseconds.
+    /// End of the read, nanoseconds.
     pub ts_ns: u64,
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// The communicator's pointer there.
+    /// Pointer of the communicator in the process.
     pub pointer: u64,
-    /// The communicator as NCCL names it.
+    /// Hash of the communicator in NCCL.
     pub comm_id: u64,
-    /// The rank in it.
+    /// Rank in the communicator.
     pub rank: u32,
-    /// Its ranks.
+    /// Number of ranks of the communicator.
     pub nranks: u32,
-    /// Collectives that were enqueued since it was made.
+    /// Number of collectives enqueued since it was created.
     pub collectives: u64,
 }

@@ -1,16 +1,17 @@
-//! From the clock of a source to wall time.
+//! Conversion from the clock of a source to wall time.
 
-/// Where the monotonic clock of a source lies in wall time.
+/// Mapping from the monotonic clock of a source to wall time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WallClock {
-    /// An instant of the source's clock, nanoseconds.
+    /// Instant of the source's clock, nanoseconds.
     pub origin_ns: u64,
-    /// The same instant on the host's wall clock, Unix nanoseconds.
+    /// Same instant on the host's wall clock, Unix nanoseconds.
     pub unix_ns: i128,
 }
 
 impl WallClock {
-    /// An instant of the source's clock on the wall clock, Unix nanoseconds, never outside of its range.
+    /// Converts an instant of the source's clock to Unix nanoseconds, clamped to the range of
+    /// `u64`.
     pub fn unix_ns(self, ts_ns: u64) -> u64 {
         let unix_ns = self.unix_ns + i128::from(ts_ns) - i128::from(self.origin_ns);
         u64::try_from(unix_ns.max(0)).unwrap_or(u64::MAX)
@@ -22,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wall_clock_moves_with_the_source_and_never_leaves_its_range() {
+    fn a_wall_clock_follows_the_source_and_saturates() {
         let clock = WallClock {
             origin_ns: 100,
             unix_ns: 5000,

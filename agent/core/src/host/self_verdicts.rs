@@ -1,4 +1,4 @@
-//! What the processes of one host hold of themselves.
+//! Self-verdicts of one host's processes.
 
 use std::collections::BTreeMap;
 
@@ -6,43 +6,47 @@ use fleet_proto::metric;
 use fleet_proto::policy::PolicySet;
 
 use crate::classify::Classifier;
-use crate::policy::{cohort_key, own_cohort};
+use crate::policy::{cohort_key, find_cohort};
 use crate::signal::{Point, Summary, Value};
 use crate::verdict::{Mode, SelfVerdict, Tally};
 
-/// The classifiers of one host's processes.
+/// Classifiers of one host's processes.
 #[derive(Debug, Default)]
-pub(super) struct OwnVerdicts {
-    policy: Option<Received>,
+pub(super) struct SelfVerdicts {
+    policy: Option<ReceivedPolicy>,
     classifiers: BTreeMap<u32, Classifier>,
     pending: BTreeMap<u32, Vec<SelfVerdict>>,
 }
 
 #[derive(Debug)]
-struct Received {
+struct ReceivedPolicy {
     set: PolicySet,
     at_ns: u64,
 }
 
-impl OwnVerdicts {
-    /// Takes a policy set, received at `now_ns` of the host's wall clock.
-    pub(super) fn learn(&mut self, set: &PolicySet, now_ns: u64) {
+impl SelfVerdicts {
+    /// Sets the policy set, received at `now_ns` of the host's wall clock.
+    pub(super) fn set_policy(&mut self, set: &PolicySet, now_ns: u64) {
         let known = self.policy.as_ref().map(|received| &received.set);
         if known != Some(set) {
-            self.policy = Some(Received {
+            self.policy = Some(ReceivedPolicy {
                 set: set.clone(),
                 at_ns: now_ns,
             });
         }
     }
 
-    /// Takes the points of one process in order, in wall time, and judges every block of its busiest communicator.
+    /// Evaluates the points of one process in order, in wall time, and judges every block of its
+    /// busiest communicator.
     pub(super) fn observe(&mut self, pid: u32, job: Option<&str>, points: &[Point]) {
         let mut gaps = Summary::default();
         for point in points {
             match (&point.value, point.metric) {
                 (Value::Gauge(period_ms), metric::PERIOD) => {
-                    self.classifiers.entry(pid).or_default().period(*period_ms);
+                    self.classifiers
+                        .entry(pid)
+                        .or_default()
+                        .record_period(*period_ms);
                 }
                 (Value::Summary { summary, .. }, metric::HOST_GAP) => gaps = *summary,
                 (_, metric::ARRIVAL) => {
@@ -54,12 +58,12 @@ impl OwnVerdicts {
         }
     }
 
-    /// The verdicts since the last call, by process.
-    pub(super) fn take(&mut self) -> BTreeMap<u32, Vec<SelfVerdict>> {
+    /// Returns the verdicts since the last call, by process.
+    pub(super) fn take_verdicts(&mut self) -> BTreeMap<u32, Vec<SelfVerdict>> {
         std::mem::take(&mut self.pending)
     }
 
-    /// Forgets a process and adds up how it judged itself.
+    /// Removes a process and adds its verdict counts to `tallies`.
     pub(super) fn forget(&mut self, pid: u32, tallies: &mut BTreeMap<Mode, Tally>) {
         self.pending.remove(&pid);
         let classifier = self.classifiers.remove(&pid);
@@ -71,11 +75,11 @@ impl OwnVerdicts {
     fn judge(&mut self, pid: u32, job: Option<&str>, last: &Point, gaps: &Summary) {
         let classifier = self.classifiers.entry(pid).or_default();
         let key = cohort_key(last.block.role, job);
-        classifier.belong(key.as_deref());
-        if let Some(Received { set, at_ns }) = &self.policy
-            && let Some(cohort) = key.and_then(|key| own_cohort(set, &key))
+        classifier.set_cohort(key.as_deref());
+        if let Some(ReceivedPolicy { set, at_ns }) = &self.policy
+            && let Some(cohort) = key.and_then(|key| find_cohort(set, &key))
         {
-            classifier.learn(set.version, set.computed_unix_nano, cohort, *at_ns);
+            classifier.set_policy(set.version, set.computed_unix_nano, cohort, *at_ns);
         }
         let verdict = classifier.judge(&last.block, gaps, last.time_ns);
         if let Some(verdict) = verdict {
@@ -94,7 +98,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Block `n` of a process that is late by the policy of `train/{role 1}`.
+    /// Block `n` of a process that is late according to the policy of `train/{role 1}`.
     fn late_block(n: u64, role: u64) -> Vec<Point> {
         let block = Block {
             comm: CommId::new(1),
@@ -125,7 +129,7 @@ mod tests {
     }
 
     fn modes(job: &str, roles: &[u64]) -> Vec<Mode> {
-        let mut own = OwnVerdicts::default();
+        let mut self_verdicts = SelfVerdicts::default();
         let policy = CohortPolicy {
             cohort: cohort_key(Some(Role::new(1)), Some("train")).unwrap(),
             signal: "host_gap".to_owned(),
@@ -142,12 +146,12 @@ mod tests {
             cohorts: vec![policy],
             ..PolicySet::default()
         };
-        own.learn(&set, 0);
+        self_verdicts.set_policy(&set, 0);
         for (role, n) in roles.iter().zip(0..) {
-            own.observe(7, Some(job), &late_block(n, *role));
+            self_verdicts.observe(7, Some(job), &late_block(n, *role));
         }
-        let told = own.take().remove(&7).unwrap_or_default();
-        told.iter().map(|verdict| verdict.mode).collect()
+        let verdicts = self_verdicts.take_verdicts().remove(&7).unwrap_or_default();
+        verdicts.iter().map(|verdict| verdict.mode).collect()
     }
 
     #[test]
@@ -155,7 +159,7 @@ mod tests {
         assert_eq!(modes("train", &[1, 1]), [Mode::Fleet]);
         assert_eq!(modes("train-2", &[1; 5]), []);
         assert_eq!(modes("train", &[2; 5]), []);
-        // What was held by the old policy is withdrawn.
+        // The verdict by the old policy is withdrawn.
         assert_eq!(
             modes("train", &[1, 1, 2, 2, 2, 2]),
             [Mode::Fleet, Mode::None, Mode::None]

@@ -1,23 +1,23 @@
-//! What the processes of one host add up to.
+//! Sums over the processes of one host.
 
 use crate::pipeline::Pipeline;
 use crate::vitals::LostOperations;
 
-/// Sums over processes.
+/// Counters summed over processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Blocks closed.
     pub blocks: u64,
-    /// Blocks left out, because something of them was not seen.
+    /// Blocks discarded because a part of them was not seen.
     pub broken_blocks: u64,
-    /// Operations on communicators made before tracing began.
+    /// Operations on communicators created before tracing began.
     pub unknown_comm_ops: u64,
-    /// What is missing of operations on GPUs.
+    /// Losses of operations on GPUs.
     pub gpu_lost: LostOperations,
 }
 
 impl Totals {
-    /// Adds what a process has come to.
+    /// Adds the counters of a process.
     pub(super) fn add(&mut self, pipeline: &Pipeline) {
         self.blocks += pipeline.blocks();
         self.broken_blocks += pipeline.broken_blocks();
@@ -29,7 +29,7 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Ended, Event, GpuSpan, Labels, Op, Process, Ran, Started};
+    use crate::event::{Ended, Event, GpuOperation, GpuSpan, Labels, Op, Process, Started};
     use crate::host::{Host, Identity};
 
     fn host() -> Host {
@@ -54,9 +54,9 @@ mod tests {
         }))
     }
 
-    /// An operation of a communicator that nobody knows.
-    fn ran(ts_ns: u64, pid: u32, lost: u64) -> Event {
-        Event::Ran(Ran {
+    /// Operation of an unknown communicator.
+    fn gpu_operation(ts_ns: u64, pid: u32, lost: u64) -> Event {
+        Event::GpuOperation(GpuOperation {
             ts_ns,
             pid,
             comm_id: 9,
@@ -77,17 +77,17 @@ mod tests {
     }
 
     #[test]
-    fn what_an_ended_process_lost_stays_in_the_sum() {
+    fn losses_of_an_ended_process_stay_in_the_sum() {
         let mut host = host();
         let events = [
             started(1, 7),
             started(1, 8),
-            ran(10, 7, 3),
-            ran(10, 8, 40),
+            gpu_operation(10, 7, 3),
+            gpu_operation(10, 8, 40),
             Event::Ended(Ended { ts_ns: 20, pid: 7 }),
         ];
         for event in &events {
-            host.event(event);
+            host.on_event(event);
         }
         let both = LostOperations {
             plugin: 43,
@@ -97,9 +97,9 @@ mod tests {
         assert_eq!(host.totals().gpu_lost, both);
         host.take_verdicts();
         assert_eq!((host.n_processes(), host.totals().gpu_lost), (1, both));
-        // Another process with the number of one that was followed counts for itself.
-        for event in [started(30, 8), ran(40, 8, 5)] {
-            host.event(&event);
+        // A new process with a reused pid is counted separately.
+        for event in [started(30, 8), gpu_operation(40, 8, 5)] {
+            host.on_event(&event);
         }
         let all = LostOperations {
             plugin: 48,

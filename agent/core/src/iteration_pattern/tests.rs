@@ -3,11 +3,11 @@ use crate::correlate::{Correlator, Observation};
 use crate::discover::CommTable;
 use crate::event::{CommInit, Op, Operation};
 
-/// A process with communicators of the given sizes.
+/// Process with communicators of the given sizes.
 struct Rank {
     table: CommTable,
     correlator: Correlator,
-    rhythm: Rhythm,
+    iteration_pattern: IterationPattern,
     now_ns: u64,
 }
 
@@ -15,7 +15,7 @@ impl Rank {
     fn new(sizes: &[u32]) -> Self {
         let mut table = CommTable::default();
         for (at, nranks) in (1..).zip(sizes) {
-            table.made(
+            table.record_init(
                 1,
                 CommInit {
                     nranks: *nranks,
@@ -29,7 +29,7 @@ impl Rank {
         Self {
             table,
             correlator: Correlator::default(),
-            rhythm: Rhythm::default(),
+            iteration_pattern: IterationPattern::default(),
             now_ns: 0,
         }
     }
@@ -46,16 +46,14 @@ impl Rank {
         let index = self.table.find(1, comm).unwrap();
         let nranks = self.table.comms()[index.position()].nranks;
         self.now_ns += 10;
-        let observed = self
-            .correlator
-            .issued(index, nranks, operation, self.now_ns);
+        let observed = self.correlator.issue(index, nranks, operation, self.now_ns);
         let Observation::Issued(issued) = observed else {
             panic!()
         };
-        self.rhythm.observe(issued, self.table.comms());
+        self.iteration_pattern.observe(issued, self.table.comms());
     }
 
-    /// Iterations of `(communicator, count)` with a pause after each.
+    /// Issues iterations of `(communicator, count)` with a pause after each.
     fn run(&mut self, iteration: &[(u64, u64)], times: usize) {
         for _ in 0..times {
             for (comm, count) in iteration {
@@ -66,7 +64,7 @@ impl Rank {
     }
 
     fn role(&self) -> Role {
-        self.rhythm.profile().unwrap().role
+        self.iteration_pattern.profile().unwrap().role
     }
 }
 
@@ -99,36 +97,36 @@ fn operations_outside_the_iteration_do_not_change_the_role() {
 }
 
 #[test]
-fn the_busiest_communicator_of_an_iteration_is_followed() {
+fn the_busiest_communicator_of_an_iteration_is_tracked() {
     let mut rank = Rank::new(&[8, 2]);
     rank.run(&[(1, 5), (2, 6), (2, 7)], 600);
-    rank.rhythm.reconsider();
+    rank.iteration_pattern.reconsider();
     rank.run(&[(1, 5), (2, 6), (2, 7)], 100);
-    assert_eq!(rank.rhythm.primary(), rank.table.find(1, 2));
+    assert_eq!(rank.iteration_pattern.primary(), rank.table.find(1, 2));
 }
 
 #[test]
-fn equally_busy_communicators_are_told_apart_by_their_size() {
+fn of_equally_busy_communicators_the_largest_is_tracked() {
     let mut rank = Rank::new(&[2, 8]);
     rank.run(&[(1, 5), (2, 6)], 200);
-    assert_eq!(rank.rhythm.primary(), rank.table.find(1, 2));
+    assert_eq!(rank.iteration_pattern.primary(), rank.table.find(1, 2));
 }
 
 #[test]
-fn a_slight_majority_does_not_change_what_is_followed() {
+fn a_slight_majority_does_not_change_the_tracked_communicator() {
     let mut rank = Rank::new(&[4, 4]);
     rank.run(&[(1, 5), (2, 6)], 10);
     rank.issue(2, 6);
-    assert!(!rank.rhythm.reconsider());
+    assert!(!rank.iteration_pattern.reconsider());
 }
 
 #[test]
-fn a_process_that_runs_for_days_is_followed_with_little_memory_and_a_new_program_is_still_found() {
+fn a_long_running_process_is_tracked_with_little_memory_and_a_new_program_is_still_found() {
     let mut rank = Rank::new(&[2, 2]);
     rank.run(&[(1, 5), (1, 6), (2, 7)], 10_000);
     let role = rank.role();
-    assert!(rank.rhythm.history.len() <= RECENT);
-    assert!(rank.rhythm.history.capacity() <= 2 * RECENT);
+    assert!(rank.iteration_pattern.history.len() <= RECENT);
+    assert!(rank.iteration_pattern.history.capacity() <= 2 * RECENT);
     rank.run(&[(1, 8), (1, 9), (1, 10), (2, 7)], 3_000);
     let mut fresh = Rank::new(&[2, 2]);
     fresh.run(&[(1, 8), (1, 9), (1, 10), (2, 7)], 200);
@@ -137,20 +135,20 @@ fn a_process_that_runs_for_days_is_followed_with_little_memory_and_a_new_program
 }
 
 #[test]
-fn an_iteration_that_was_never_counted_whole_is_none() {
+fn an_iteration_that_was_never_counted_completely_is_unknown() {
     let mut rank = Rank::new(&[2]);
     rank.run(&[(1, 5), (1, 6)], 200);
-    assert!(rank.rhythm.pattern().is_some());
-    // Longer than what is remembered of a process with short iterations.
+    assert!(rank.iteration_pattern.pattern().is_some());
+    // Longer than the history that is kept of a process with short iterations.
     let mut long = vec![(1, 7); 1_500];
     long.push((1, 8));
     let mut was_uncounted = false;
     for _ in 0..8 {
         for (comm, count) in &long {
             rank.issue(*comm, *count);
-            let is_counted = rank.rhythm.profile().is_some();
-            was_uncounted |= !is_counted && rank.rhythm.tracker.pattern().is_some();
-            assert_eq!(rank.rhythm.pattern().is_some(), is_counted);
+            let is_counted = rank.iteration_pattern.profile().is_some();
+            was_uncounted |= !is_counted && rank.iteration_pattern.tracker.pattern().is_some();
+            assert_eq!(rank.iteration_pattern.pattern().is_some(), is_counted);
         }
     }
     assert!(was_uncounted);

@@ -1,66 +1,68 @@
-//! Which communicator an operation on the GPU belongs to, also of a process that had made its communicators before the agent came.
+//! Assignment of GPU operations to communicators, including processes that created their
+//! communicators before the agent started.
 
-use crate::discover::{Adopted, CommIndex};
-use crate::event::{CommState, Ran};
+use crate::discover::{AdoptedComm, CommIndex};
+use crate::event::{CommState, GpuOperation};
 use crate::pipeline::Pipeline;
 
 /// Position of a communicator among those of equal rank and size, if it is unknown.
 const UNKNOWN_NTH: u32 = u32::MAX;
 
 impl Pipeline {
-    /// The communicator of an operation that has run; none while it is not known, and of one that was issued before it was known.
-    pub(super) fn comm_of(&mut self, ran: &Ran) -> Option<CommIndex> {
-        if let Some(known) = self.gpu.find(ran, self.table.comms()) {
+    /// Returns the communicator of a completed operation; `None` while it is unknown, and for
+    /// operations issued before it was known.
+    pub(super) fn comm_of(&mut self, operation: &GpuOperation) -> Option<CommIndex> {
+        if let Some(known) = self.gpu.find(operation, self.table.comms()) {
             if self.table.is_adopted(known)
-                && let Some(adopted) = self.table.adopt(ran)
+                && let Some(adopted) = self.table.adopt(operation)
             {
-                self.adopted(adopted, ran.nth);
+                self.register_adopted(adopted, operation.nth);
             }
-            return self.gpu.is_counted(known, ran.seq).then_some(known);
+            return self.gpu.is_counted(known, operation.seq).then_some(known);
         }
-        if let Some(nth) = self.known_comm_of(ran) {
+        if let Some(nth) = self.known_comm_of(operation) {
             return Some(nth);
         }
-        let adopted = match self.table.adopt(ran) {
+        let adopted = match self.table.adopt(operation) {
             Some(adopted) => adopted,
-            // No call issues what a graph replays: its rows alone name the communicator.
-            None if self.gpu.is_replayed(ran) => self.table.adopt_replayed(ran)?,
+            // No call issues what a graph replays: only its rows identify the communicator.
+            None if self.gpu.is_replayed(operation) => self.table.adopt_replayed(operation)?,
             None => return None,
         };
-        self.gpu.keep(ran, adopted.index);
-        self.adopted(adopted, ran.nth);
+        self.gpu.remember(operation, adopted.index);
+        self.register_adopted(adopted, operation.nth);
         self.gpu
-            .is_counted(adopted.index, ran.seq)
+            .is_counted(adopted.index, operation.seq)
             .then_some(adopted.index)
     }
 
-    /// The communicator of an operation that has run, if it was known before.
-    pub(super) fn known_comm_of(&mut self, ran: &Ran) -> Option<CommIndex> {
-        let known = self.gpu.find(ran, self.table.comms());
+    /// Returns the communicator of a completed operation, if it is already known.
+    pub(super) fn known_comm_of(&mut self, operation: &GpuOperation) -> Option<CommIndex> {
+        let known = self.gpu.find(operation, self.table.comms());
         let is_complete = self.table.is_complete();
         known.or_else(|| {
-            let nth = || self.gpu.find_nth(ran, self.table.comms());
+            let nth = || self.gpu.find_nth(operation, self.table.comms());
             is_complete.then(nth).flatten()
         })
     }
 
-    /// Takes what a communicator older than the agent has in memory.
-    pub fn in_memory(&mut self, state: &CommState) {
-        if let Some(adopted) = self.table.adopt_in_memory(state) {
-            self.adopted(adopted, UNKNOWN_NTH);
+    /// Processes the state of a communicator older than the agent.
+    pub fn on_comm_state(&mut self, state: &CommState) {
+        if let Some(adopted) = self.table.adopt_state(state) {
+            self.register_adopted(adopted, UNKNOWN_NTH);
         }
     }
 
-    /// Takes over a communicator older than the agent, the n-th of its rank and size.
-    fn adopted(&mut self, adopted: Adopted, nth: u32) {
+    /// Registers an adopted communicator, the n-th of its rank and size.
+    fn register_adopted(&mut self, adopted: AdoptedComm, nth: u32) {
         let Some(next) = adopted.next else { return };
         self.gpu.count_from(adopted.index, next);
         let comm = self.table.comms().get(adopted.index.position());
         let Some(comm) = comm.filter(|comm| comm.nranks == self.process.world_size) else {
             return;
         };
-        // All ranks have to name the job alike, whichever of its communicators they use first: the oldest names it, and of those
-        // whose age is not known the one with the smallest identity.
+        // All ranks have to name the job alike, whichever of its communicators they use first: the
+        // oldest names it, and among those of unknown age the one with the smallest identity.
         let age = (nth, comm.id.to_bits());
         let is_older = match self.adopted_job {
             Some(known) => age < known,

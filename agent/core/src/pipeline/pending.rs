@@ -1,30 +1,30 @@
-//! What was observed of a process before the size of its blocks is known.
+//! Observations of a process before its block sizes are known.
 
 use std::collections::BTreeMap;
 
 use crate::block_size::{exponent, iteration_ns};
 use crate::correlate::Observation;
 use crate::discover::CommIndex;
-use crate::iteration_pattern::Rhythm;
+use crate::iteration_pattern::IterationPattern;
 use crate::pipeline::BlockRule;
 
-/// Observations after which rolling up begins without knowing what the process repeats.
+/// Number of observations after which the rollup starts without an iteration pattern.
 const MAX_HELD: usize = 16_384;
-/// The same in time of the events: a slow job must not stay unseen, and with so few operations
-/// its blocks are small whatever is measured.
+/// Event time after which the rollup starts without an iteration pattern, nanoseconds: a slow job
+/// must not stay unseen, and with so few operations its blocks are small in any case.
 const MAX_HELD_NS: u64 = 30_000_000_000;
 
-/// Observations from the first collective on.
+/// Buffered observations from the first collective on.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct PendingObservations {
     observations: Vec<Observation>,
     since_ns: Option<u64>,
     now_ns: Option<u64>,
 }
 
-impl Held {
-    /// Takes the next observation. What a process waits for before its first collective is of no interest.
-    pub(super) fn take(&mut self, observation: Observation) {
+impl PendingObservations {
+    /// Adds the next observation. Waits before the first collective are ignored.
+    pub(super) fn push(&mut self, observation: Observation) {
         self.now_ns = instant_ns(&observation);
         if matches!(observation, Observation::Issued(_)) {
             self.since_ns = self.since_ns.or(self.now_ns);
@@ -34,7 +34,7 @@ impl Held {
         }
     }
 
-    /// Whether there is no point in waiting longer.
+    /// Returns whether waiting longer is pointless.
     pub(super) fn is_full(&self) -> bool {
         let waited_ns = self
             .now_ns
@@ -43,35 +43,38 @@ impl Held {
         self.observations.len() >= MAX_HELD || waited_ns > MAX_HELD_NS
     }
 
-    /// The observations, in order.
+    /// Returns the observations in order.
     pub(super) fn into_observations(self) -> Vec<Observation> {
         self.observations
     }
 
-    /// Block sizes of all communicators of the iteration, once its duration is known.
+    /// Returns the block sizes of all communicators of the iteration, once its duration is known.
     pub(super) fn exponents(
         &self,
-        rhythm: &Rhythm,
+        iteration_pattern: &IterationPattern,
         rule: BlockRule,
     ) -> Option<BTreeMap<CommIndex, u32>> {
-        let primary = rhythm.primary()?;
+        let primary = iteration_pattern.primary()?;
         let begins = self.observations.iter().filter_map(|observation| {
             let Observation::Issued(issued) = observation else {
                 return None;
             };
-            let begins = issued.at.comm == primary && rhythm.begins_at(issued.at.seq);
+            let begins = issued.at.comm == primary && iteration_pattern.begins_at(issued.at.seq);
             begins.then_some(issued.entry_ns)
         });
-        let iteration_ns = iteration_ns(&begins.collect::<Vec<u64>>(), rhythm.pattern()?.period)?;
-        let ops = &rhythm.profile()?.ops;
-        // Echo looks back on iterations: of long ones, a block has to hold a good part.
+        let iteration_ns = iteration_ns(
+            &begins.collect::<Vec<u64>>(),
+            iteration_pattern.pattern()?.period,
+        )?;
+        let ops = &iteration_pattern.profile()?.ops;
+        // Echo evaluates iterations: a block has to contain a good part of a long one.
         let target_ns = rule.target_ns.max(iteration_ns / 2.0);
         let size =
             |(comm, ops): (&CommIndex, &f64)| (*comm, exponent(target_ns, iteration_ns / ops));
         Some(ops.iter().map(size).collect())
     }
 
-    /// Block size of the busiest communicator from the rate at which its operations were issued.
+    /// Returns the block size of the busiest communicator from the rate of its operations.
     pub(super) fn fallback_exponents(
         &self,
         primary: CommIndex,
@@ -107,7 +110,7 @@ fn instant_ns(observation: &Observation) -> Option<u64> {
         Observation::Waited(waited) => Some(waited.return_ns),
         Observation::WaitBegan { .. }
         | Observation::Active(_)
-        | Observation::Ran(_)
-        | Observation::Inside { .. } => None,
+        | Observation::Completed(_)
+        | Observation::TransferTime { .. } => None,
     }
 }

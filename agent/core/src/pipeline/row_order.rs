@@ -1,52 +1,55 @@
-//! Rows of the GPU in the order of their operations, and which of them hold the times of another operation. Pure.
+//! Ordering of GPU rows by operation, and detection of rows that contain the times of another
+//! operation. Pure.
 //!
-//! Collectives of one communicator run one after the other. If the next one starts before a row's stop, then that stop belongs to a
-//! later operation: the plugin's thread came too late, and NCCL had used the place of the time again. So each row is held until the
-//! next operation of its communicator is known.
+//! A row is a record of the profiler plugin about one operation. Collectives of one communicator
+//! run one after the other. If the next one starts before a row's stop, that stop belongs to a
+//! later operation: the plugin's thread came too late, and NCCL had reused the slot of the time. So
+//! each row is held until the next operation of its communicator is known.
 //!
-//! NCCL numbers times on the host and on the GPU. Where the two numbers have come apart, every later row of the communicator has the
-//! times of an earlier operation, and most of them begin before they were enqueued.
+//! NCCL numbers times on the host and on the GPU. Once the two numbers diverge, every later row of
+//! the communicator has the times of an earlier operation, and most of them begin before they were
+//! enqueued.
 
 use std::collections::BTreeMap;
 
-use crate::correlate::{OpRef, RanTimes};
-use crate::event::{Op, Ran};
+use crate::correlate::{GpuTiming, OpRef};
+use crate::event::{GpuOperation, Op};
 
-/// Rows of one communicator that are held at most.
+/// Maximum number of held rows per communicator.
 const MAX_HELD: usize = 64;
 
-/// How long a row is held at most, nanoseconds of the events.
+/// Maximum time for which a row is held, nanoseconds of event time.
 const MAX_HELD_NS: u64 = 1_000_000_000;
 
-/// An operation that starts this much before the end of the one before it shows a wrong end, nanoseconds.
+/// Overlap with the previous operation above which the end of that one is wrong, nanoseconds.
 const OVERLAP_NS: u64 = 5_000;
 
-/// Rows of one communicator by which it is judged, and how many wrong ones are most of them.
-const MOST_OF_64: u32 = 32;
+/// Maximum number of wrong rows among the last 64 of a communicator.
+const MAX_WRONG_OF_64: u32 = 32;
 
-/// A row whose communicator is known.
+/// Row of a known communicator.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Row {
-    /// What the plugin reported.
-    pub(super) ran: Ran,
-    /// The operation.
+    /// Operation as reported by the plugin.
+    pub(super) operation: GpuOperation,
+    /// Reference to the operation.
     pub(super) at: OpRef,
-    /// Its times; none where they cannot be its own.
-    pub(super) times: Option<RanTimes>,
+    /// Timing; `None` where it cannot be that of the operation.
+    pub(super) times: Option<GpuTiming>,
 }
 
-/// A row that is not held any longer.
+/// Released row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Released {
-    /// The row.
+    /// Row.
     pub(super) row: Row,
-    /// Its end is that of a later operation.
+    /// Set if its end is that of a later operation.
     pub(super) is_overwritten: bool,
-    /// Rows stand for the calls of its communicator, and this one comes in their order.
+    /// Set if rows stand for the calls of its communicator and this one is in order.
     pub(super) is_call: bool,
 }
 
-/// The rows of one communicator.
+/// Rows of one communicator.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
     held: BTreeMap<u64, Row>,
@@ -55,35 +58,36 @@ pub(super) struct RowOrder {
     /// Number of the last operation of each function, and NCCL's own number of it.
     numbers: BTreeMap<Op, (u64, u64)>,
     is_replayed: bool,
-    /// A bit for each of the last 64 rows: it begins before it was enqueued.
+    /// One bit per row of the last 64, set if it begins before it was enqueued.
     early: u64,
-    /// A bit for each of the last 64 rows: its end is that of a later operation.
+    /// One bit per row of the last 64, set if its end is that of a later operation.
     overwritten: u64,
     is_lost: bool,
 }
 
 impl RowOrder {
-    /// Takes whether an operation with times begins before it was enqueued.
-    pub(super) fn begins_early(&mut self, is_early: bool) {
+    /// Records whether a timed operation begins before it was enqueued.
+    pub(super) fn record_early_start(&mut self, is_early: bool) {
         self.early = self.early << 1 | u64::from(is_early);
-        self.is_lost |= self.early.count_ones() > MOST_OF_64;
+        self.is_lost |= self.early.count_ones() > MAX_WRONG_OF_64;
     }
 
-    /// Whether the times of the communicator are those of earlier operations from now on, until it is made anew.
+    /// Returns whether the times of the communicator are those of earlier operations from now on,
+    /// until it is recreated.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost
     }
 
-    /// Whether most of its last times were wrong in one way or the other.
+    /// Returns whether most of the latest times were wrong in either way.
     pub(super) fn is_doubtful(&self) -> bool {
-        self.is_lost || self.early.count_ones() + self.overwritten.count_ones() > MOST_OF_64
+        self.is_lost || self.early.count_ones() + self.overwritten.count_ones() > MAX_WRONG_OF_64
     }
 
-    /// Takes the next row; the rows that are held no longer.
+    /// Adds the next row and returns the rows that are held no longer.
     pub(super) fn push(&mut self, row: Row) -> Vec<Released> {
-        self.follow_number(&row.ran);
+        self.record_nccl_seq(&row.operation);
         if self.next.is_some_and(|next| row.at.seq < next) {
-            // Its turn is over.
+            // Later operations were released already.
             return vec![Released {
                 row,
                 is_overwritten: false,
@@ -92,13 +96,13 @@ impl RowOrder {
         }
         self.held.insert(row.at.seq, row);
         let mut released = Vec::new();
-        while self.is_next_ready(row.ran.ts_ns) {
+        while self.is_next_ready(row.operation.ts_ns) {
             released.extend(self.release());
         }
         released
     }
 
-    /// The rows that were held too long by then.
+    /// Returns the rows that were held too long by `now_ns`.
     pub(super) fn release_until(&mut self, now_ns: u64) -> Vec<Released> {
         let mut released = Vec::new();
         while self.is_first_old(now_ns) {
@@ -107,17 +111,18 @@ impl RowOrder {
         released
     }
 
-    /// Takes NCCL's own number of an operation: it stands still while a graph is replayed.
-    pub(super) fn follow_number(&mut self, ran: &Ran) {
-        let Some(number) = ran.nccl_seq else {
+    /// Records NCCL's own number of an operation, which does not advance while a graph is replayed.
+    pub(super) fn record_nccl_seq(&mut self, operation: &GpuOperation) {
+        let Some(number) = operation.nccl_seq else {
             return;
         };
-        let before = self.numbers.insert(ran.op, (ran.seq, number));
-        let stands_still = |(seq, before)| before == number && seq != ran.seq;
+        let before = self.numbers.insert(operation.op, (operation.seq, number));
+        let stands_still = |(seq, before)| before == number && seq != operation.seq;
         self.is_replayed |= before.is_some_and(stands_still);
     }
 
-    /// Whether rows stand for the calls of the communicator: a graph replays its operations.
+    /// Returns whether rows stand for the calls of the communicator, because a graph replays its
+    /// operations.
     pub(super) fn is_replayed(&self) -> bool {
         self.is_replayed
     }
@@ -134,14 +139,15 @@ impl RowOrder {
 
     fn is_first_old(&self, now_ns: u64) -> bool {
         let first = self.held.first_key_value();
-        first.is_some_and(|(_, row)| now_ns.saturating_sub(row.ran.ts_ns) > MAX_HELD_NS)
+        first.is_some_and(|(_, row)| now_ns.saturating_sub(row.operation.ts_ns) > MAX_HELD_NS)
     }
 
     fn release(&mut self) -> Option<Released> {
         let (seq, row) = self.held.pop_first()?;
         self.next = seq.checked_add(1);
         let successor = self.held.first_key_value().map(|(_, row)| row);
-        let is_overwritten = row.times.is_some() && successor.is_some_and(|next| next.cuts(&row));
+        let is_overwritten =
+            row.times.is_some() && successor.is_some_and(|next| next.starts_before_end_of(&row));
         if row.times.is_some() {
             self.overwritten = self.overwritten << 1 | u64::from(is_overwritten);
         }
@@ -154,12 +160,13 @@ impl RowOrder {
 }
 
 impl Row {
-    /// Whether it starts before the end of the row before it. One that begins before it was enqueued says nothing.
-    fn cuts(&self, before: &Self) -> bool {
-        let spans = self.ran.timer.zip(before.ran.timer);
-        let cuts = spans
+    /// Returns whether it starts before the end of the previous row. A row that begins before it
+    /// was enqueued does not count.
+    fn starts_before_end_of(&self, before: &Self) -> bool {
+        let spans = self.operation.timer.zip(before.operation.timer);
+        let overlaps = spans
             .is_some_and(|(own, before)| own.start_ns.saturating_add(OVERLAP_NS) < before.stop_ns);
-        cuts && self.times.is_some()
+        overlaps && self.times.is_some()
     }
 }
 

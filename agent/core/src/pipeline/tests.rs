@@ -2,7 +2,7 @@ use fleet_proto::metric;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{CallKind, CommInit, GpuSpan, Op, Operation, Ran};
+use crate::event::{CallKind, CommInit, GpuOperation, GpuSpan, Op, Operation};
 use crate::signal::Value;
 use crate::vitals::LostOperations;
 
@@ -53,15 +53,15 @@ fn init(unique_id: u64, nranks: u32) -> CallKind {
     })
 }
 
-/// Iterations of `ops` operations and one wait on one communicator of the whole job.
+/// Runs iterations of `ops` operations and one wait on one communicator of the whole job.
 fn run(pipeline: &mut Pipeline, iterations: u64, iteration_ms: u64, ops: u64) {
-    pipeline.call(&call(0, 1, init(7, 4)));
+    pipeline.on_call(&call(0, 1, init(7, 4)));
     for iteration in 0..iterations {
         let start_ns = (iteration * iteration_ms + 1) * MS;
         for op in 0..ops {
-            pipeline.call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
+            pipeline.on_call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
         }
-        pipeline.call(&call(start_ns + MS, MS, CallKind::Synchronize));
+        pipeline.on_call(&call(start_ns + MS, MS, CallKind::Synchronize));
     }
 }
 
@@ -75,7 +75,7 @@ fn arrivals(pipeline: &mut Pipeline) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// What a block says of its host gaps: how many, and their mean in milliseconds.
+/// Returns the host gaps of each block: their number, and their mean in milliseconds.
 #[expect(clippy::cast_precision_loss, reason = "few")]
 fn host_gaps(pipeline: &mut Pipeline) -> Vec<(u64, f64)> {
     let points = pipeline.take_points();
@@ -89,38 +89,39 @@ fn host_gaps(pipeline: &mut Pipeline) -> Vec<(u64, f64)> {
     .collect()
 }
 
-/// Iterations of 10 ms with 4 operations and one synchronisation of `wait_ns`.
-fn synchronise(pipeline: &mut Pipeline, iterations: std::ops::Range<u64>, wait_ns: u64) {
+/// Runs iterations of 10 ms with 4 operations and one synchronization of `wait_ns`.
+fn synchronize(pipeline: &mut Pipeline, iterations: std::ops::Range<u64>, wait_ns: u64) {
     for iteration in iterations {
         let start_ns = (iteration * 10 + 1) * MS;
         for op in 0..4 {
-            pipeline.call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
+            pipeline.on_call(&call(start_ns + op, 1, operation(1, Op::AllReduce)));
         }
-        // Before and after it, those of another stream.
-        pipeline.call(&call(start_ns + MS / 2, 20_000, CallKind::Synchronize));
-        pipeline.call(&call(start_ns + MS, wait_ns, CallKind::Synchronize));
-        pipeline.call(&call(start_ns + 4 * MS, 20_000, CallKind::Synchronize));
+        // Before and after it, synchronizations of another stream.
+        pipeline.on_call(&call(start_ns + MS / 2, 20_000, CallKind::Synchronize));
+        pipeline.on_call(&call(start_ns + MS, wait_ns, CallKind::Synchronize));
+        pipeline.on_call(&call(start_ns + 4 * MS, 20_000, CallKind::Synchronize));
     }
 }
 
 #[test]
-fn a_rank_that_never_waits_long_is_known_by_its_short_synchronisations() {
+fn a_rank_without_long_waits_is_judged_by_its_short_synchronizations() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(7, 4)));
-    synchronise(&mut pipeline, 0..1200, 100_000);
+    pipeline.on_call(&call(0, 1, init(7, 4)));
+    synchronize(&mut pipeline, 0..1200, 100_000);
     let gaps = host_gaps(&mut pipeline);
-    // From a synchronisation's return, 1.1 ms after the beginning of an iteration, to the next one.
+    // From the return of a synchronization, 1.1 ms after the start of an iteration, to the next
+    // one.
     let is_whole = |(_, mean): &(u64, f64)| (mean - 8.9).abs() < 1e-3;
     assert!(gaps.iter().any(is_whole), "{gaps:?}");
 }
 
 #[test]
-fn in_a_job_that_waits_now_and_then_short_synchronisations_tell_nothing() {
+fn in_a_job_with_occasional_long_waits_short_synchronizations_do_not_count() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(7, 4)));
+    pipeline.on_call(&call(0, 1, init(7, 4)));
     for hundred in 0..8 {
-        synchronise(&mut pipeline, hundred * 100..hundred * 100 + 99, 100_000);
-        synchronise(
+        synchronize(&mut pipeline, hundred * 100..hundred * 100 + 99, 100_000);
+        synchronize(
             &mut pipeline,
             hundred * 100 + 99..hundred * 100 + 100,
             2 * MS,
@@ -134,12 +135,12 @@ fn in_a_job_that_waits_now_and_then_short_synchronisations_tell_nothing() {
 }
 
 #[test]
-fn a_rank_that_ceases_to_wait_stays_comparable() {
+fn a_rank_that_stops_waiting_stays_comparable() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(7, 4)));
-    synchronise(&mut pipeline, 0..400, 2 * MS);
+    pipeline.on_call(&call(0, 1, init(7, 4)));
+    synchronize(&mut pipeline, 0..400, 2 * MS);
     let waiting = host_gaps(&mut pipeline);
-    synchronise(&mut pipeline, 400..1200, 100_000);
+    synchronize(&mut pipeline, 400..1200, 100_000);
     let not_waiting = host_gaps(&mut pipeline);
     assert_eq!(waiting.last().unwrap().0, not_waiting.last().unwrap().0);
     let means = [waiting, not_waiting].map(|gaps| gaps.last().unwrap().1);
@@ -150,7 +151,7 @@ fn a_rank_that_ceases_to_wait_stays_comparable() {
 }
 
 #[test]
-fn nothing_of_the_start_is_lost_while_the_rhythm_is_learned() {
+fn no_operations_are_lost_before_the_iteration_pattern_is_known() {
     let mut pipeline = pipeline();
     run(&mut pipeline, 100, 125, 4);
     let blocks = arrivals(&mut pipeline);
@@ -159,7 +160,7 @@ fn nothing_of_the_start_is_lost_while_the_rhythm_is_learned() {
 }
 
 #[test]
-fn a_slow_job_is_seen_before_it_has_shown_a_pattern() {
+fn a_slow_job_is_reported_before_its_pattern_is_known() {
     let mut pipeline = pipeline();
     run(&mut pipeline, 6, 10_000, 1);
     let blocks = arrivals(&mut pipeline);
@@ -178,11 +179,11 @@ fn a_short_job_is_reported_at_its_end() {
 #[test]
 fn sends_have_no_sequence_number() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(7, 4)));
+    pipeline.on_call(&call(0, 1, init(7, 4)));
     for at in 1..5 {
-        pipeline.call(&call(at, 1, operation(1, Op::Send)));
+        pipeline.on_call(&call(at, 1, operation(1, Op::Send)));
     }
-    pipeline.call(&call(9, 1, operation(1, Op::AllReduce)));
+    pipeline.on_call(&call(9, 1, operation(1, Op::AllReduce)));
     pipeline.finish(Ending::Complete);
     assert_eq!(arrivals(&mut pipeline), [(0, 0)]);
 }
@@ -190,7 +191,7 @@ fn sends_have_no_sequence_number() {
 #[test]
 fn operations_on_an_unknown_communicator_are_counted() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, operation(1, Op::AllReduce)));
+    pipeline.on_call(&call(0, 1, operation(1, Op::AllReduce)));
     pipeline.finish(Ending::Complete);
     assert_eq!(
         (pipeline.unknown_comm_ops(), pipeline.take_points().len()),
@@ -199,19 +200,19 @@ fn operations_on_an_unknown_communicator_are_counted() {
 }
 
 #[test]
-fn another_busiest_communicator_takes_over() {
+fn the_rollup_follows_a_change_of_the_busiest_communicator() {
     let mut pipeline = pipeline();
     run(&mut pipeline, 100, 125, 4);
     pipeline.take_points();
     let start_ns = 20_000 * MS;
-    pipeline.call(&call(start_ns, 1, init(8, 2)));
+    pipeline.on_call(&call(start_ns, 1, init(8, 2)));
     for at in 1..=3000 {
-        pipeline.call(&call(
+        pipeline.on_call(&call(
             start_ns + at * 10 * MS,
             1,
             operation(2, Op::AllGather),
         ));
-        pipeline.call(&call(
+        pipeline.on_call(&call(
             start_ns + (at * 10 + 2) * MS,
             MS,
             CallKind::Synchronize,
@@ -250,10 +251,10 @@ fn any_call() -> impl Strategy<Value = Call> {
 
 proptest! {
     #[test]
-    fn no_calls_break_it(calls in prop::collection::vec(any_call(), 0..600)) {
+    fn arbitrary_calls_do_not_panic(calls in prop::collection::vec(any_call(), 0..600)) {
         let mut pipeline = pipeline();
         for call in &calls {
-            pipeline.call(call);
+            pipeline.on_call(call);
         }
         pipeline.finish(Ending::Complete);
         for point in pipeline.take_points() {
@@ -282,46 +283,47 @@ fn issued(pipeline: &mut Pipeline) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_process_that_has_fallen_silent_still_tells_how_far_it_came() {
+fn a_silent_process_still_reports_its_progress() {
     let mut pipeline = pipeline();
-    pipeline.beat(1);
+    pipeline.tick(1);
     assert_eq!(issued(&mut pipeline), [], "nothing was issued yet");
     run(&mut pipeline, 3, 10, 4);
     for second in 1..=10 {
-        pipeline.beat(second * 1000 * MS);
+        pipeline.tick(second * 1000 * MS);
     }
     assert_eq!(issued(&mut pipeline), [(1000, 12), (5000, 12), (9000, 12)]);
 }
 
 #[test]
-fn nobody_waits_on_a_communicator_that_is_gone() {
+fn no_progress_is_reported_for_a_destroyed_communicator() {
     let mut pipeline = pipeline();
     run(&mut pipeline, 3, 10, 4);
-    pipeline.call(&call(100 * MS, 1, CallKind::CommDestroy { comm: Some(1) }));
-    assert_eq!(issued(&mut pipeline), [(21, 12)], "how far it came in all");
-    pipeline.beat(200 * MS);
+    pipeline.on_call(&call(100 * MS, 1, CallKind::CommDestroy { comm: Some(1) }));
+    assert_eq!(issued(&mut pipeline), [(21, 12)], "its final progress");
+    pipeline.tick(200 * MS);
     assert_eq!(issued(&mut pipeline), []);
 }
 
 #[test]
-fn progress_is_told_of_the_iterations_communicators_and_the_jobs_alone() {
+fn progress_is_reported_only_for_communicators_of_the_iteration_and_the_job() {
     let mut pipeline = pipeline();
     for (at, (unique_id, nranks)) in [(7, 4), (8, 2), (9, 2)].into_iter().enumerate() {
         let at = at as u64;
-        pipeline.call(&call(at, 0, init(unique_id, nranks)));
-        pipeline.call(&call(at, 0, operation(unique_id, Op::AllReduce)));
+        pipeline.on_call(&call(at, 0, init(unique_id, nranks)));
+        pipeline.on_call(&call(at, 0, operation(unique_id, Op::AllReduce)));
     }
-    // The first communicator spans the job, the second one is the busiest, and the third was used once.
+    // The first communicator spans the job, the second one is the busiest, and the third one was
+    // used once.
     for at in 0..300 {
-        pipeline.call(&call((at + 1) * 10 * MS, 1, operation(8, Op::AllGather)));
+        pipeline.on_call(&call((at + 1) * 10 * MS, 1, operation(8, Op::AllGather)));
     }
-    pipeline.beat(10_000 * MS);
+    pipeline.tick(10_000 * MS);
     assert_eq!(issued(&mut pipeline), [(10_000, 1), (10_000, 301)]);
 }
 
-/// An operation on the GPU, on a communicator of two ranks.
-fn ran(at_ms: u64, op: Op) -> Ran {
-    Ran {
+/// Returns an operation on the GPU, on a communicator of two ranks.
+fn gpu_operation(at_ms: u64, op: Op) -> GpuOperation {
+    GpuOperation {
         ts_ns: (at_ms + 2) * MS,
         pid: 1,
         comm_id: 9,
@@ -342,18 +344,18 @@ fn ran(at_ms: u64, op: Op) -> Ran {
 }
 
 #[test]
-fn what_the_plugin_left_out_is_the_most_that_it_has_told_of() {
+fn plugin_losses_are_the_maximum_reported() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(9, 2)));
-    // It counts for the whole process, whose threads tell out of order.
+    pipeline.on_call(&call(0, 1, init(9, 2)));
+    // The counter is per process, and its threads report it out of order.
     for (at_ms, op, lost) in [
         (10, Op::AllReduce, 2),
         (20, Op::Send, 5),
         (30, Op::AllReduce, 4),
     ] {
-        pipeline.ran(&Ran {
+        pipeline.on_gpu_operation(&GpuOperation {
             lost,
-            ..ran(at_ms, op)
+            ..gpu_operation(at_ms, op)
         });
     }
     let expected = LostOperations {
@@ -364,14 +366,14 @@ fn what_the_plugin_left_out_is_the_most_that_it_has_told_of() {
 }
 
 #[test]
-fn what_ran_on_a_communicator_that_nobody_knows_is_counted() {
+fn gpu_operations_on_an_unknown_communicator_are_counted() {
     let mut pipeline = pipeline();
-    pipeline.ran(&ran(10, Op::AllReduce));
-    // A transfer counts as time inside whatever its communicator is.
-    pipeline.ran(&ran(20, Op::Send));
-    pipeline.ran(&ran(30, Op::AllGather));
-    pipeline.call(&call(40 * MS, 1, init(9, 2)));
-    pipeline.ran(&ran(50, Op::AllReduce));
+    pipeline.on_gpu_operation(&gpu_operation(10, Op::AllReduce));
+    // A transfer counts as kernel time on any communicator.
+    pipeline.on_gpu_operation(&gpu_operation(20, Op::Send));
+    pipeline.on_gpu_operation(&gpu_operation(30, Op::AllGather));
+    pipeline.on_call(&call(40 * MS, 1, init(9, 2)));
+    pipeline.on_gpu_operation(&gpu_operation(50, Op::AllReduce));
     let expected = LostOperations {
         unknown_comm: 2,
         ..LostOperations::default()
@@ -380,16 +382,16 @@ fn what_ran_on_a_communicator_that_nobody_knows_is_counted() {
 }
 
 #[test]
-fn times_of_another_operation_are_counted_of_collectives_and_of_transfers() {
+fn times_of_another_operation_are_counted_for_collectives_and_transfers() {
     let mut pipeline = pipeline();
-    pipeline.call(&call(0, 1, init(9, 2)));
+    pipeline.on_call(&call(0, 1, init(9, 2)));
     for op in [Op::AllReduce, Op::Send] {
-        pipeline.ran(&ran(10, op));
+        pipeline.on_gpu_operation(&gpu_operation(10, op));
         // It would have started nine milliseconds before it was enqueued.
-        pipeline.ran(&Ran {
+        pipeline.on_gpu_operation(&GpuOperation {
             host_ns: 20 * MS,
             ts_ns: 30 * MS,
-            ..ran(10, op)
+            ..gpu_operation(10, op)
         });
     }
     let expected = LostOperations {

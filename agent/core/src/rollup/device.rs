@@ -1,43 +1,47 @@
-//! What GPUs tell of blocks. A block ends with the next one's first call, but its operations may run long after that, so it waits for them.
+//! Device part of the rollup. A block ends with the first call of the next one, but its operations
+//! may run long after that, so it waits for them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fleet_proto::metric;
 
-use crate::correlate::{Completion, RanOp};
+use crate::correlate::{CompletedOp, Completion};
 use crate::discover::CommIndex;
 use crate::exemplar::is_sampled;
-use crate::rollup::block::{Open, Timed};
+use crate::rollup::block::{OpenBlock, TimedCount};
 use crate::rollup::{Rollup, View};
 use crate::signal::{Block, Point, Source, Summary, Value, millis};
 
-/// Blocks of a communicator that wait for their operations to run; beyond that the oldest is told as it is.
+/// Maximum number of blocks per communicator that wait for their operations; the oldest is closed
+/// as it is beyond that.
 const MAX_RUNNING: usize = 8;
 
-/// Blocks whose calls were all issued, and whose operations have not all run.
+/// Blocks whose calls were all issued and whose operations have not all run.
 #[derive(Debug, Default)]
-pub(super) struct Running {
-    blocks: BTreeMap<CommIndex, VecDeque<Open>>,
-    /// Communicators whose operations GPUs tell of.
-    told: BTreeSet<CommIndex>,
-    /// The last operation of each communicator that has run. Their rows come in their order (`pipeline::row_order`).
+pub(super) struct RunningBlocks {
+    blocks: BTreeMap<CommIndex, VecDeque<OpenBlock>>,
+    /// Communicators whose operations are reported by GPUs.
+    reporting: BTreeSet<CommIndex>,
+    /// Last completed operation of each communicator. Rows arrive in the order of operations
+    /// (`pipeline::row_order`).
     reached: BTreeMap<CommIndex, u64>,
-    /// The last operation of the busiest communicator that has run.
+    /// Last completed operation of the busiest communicator.
     last: Option<Completion>,
-    /// What the GPU was inside operations in this iteration so far, nanoseconds.
-    inside_ns: u64,
+    /// Time that the GPU spent in operations of this iteration so far, nanoseconds.
+    kernel_ns: u64,
     /// Operations of this iteration so far.
-    inside: Timed,
+    timed: TimedCount,
 }
 
-impl Running {
-    /// The blocks of a communicator that wait.
-    pub(super) fn of(&mut self, comm: CommIndex) -> impl Iterator<Item = &mut Open> {
+impl RunningBlocks {
+    /// Returns the waiting blocks of a communicator.
+    pub(super) fn blocks_of(&mut self, comm: CommIndex) -> impl Iterator<Item = &mut OpenBlock> {
         self.blocks.get_mut(&comm).into_iter().flatten()
     }
 
-    /// Takes back that operations of a communicator from a number on have run: others have these numbers.
-    pub(super) fn renumbered(&mut self, comm: CommIndex, from_seq: u64) {
+    /// Resets the last completed operation of a communicator to before `from_seq`: later numbers
+    /// are reassigned.
+    pub(super) fn on_renumber(&mut self, comm: CommIndex, from_seq: u64) {
         if let Some(reached) = self.reached.get_mut(&comm) {
             *reached = from_seq.saturating_sub(1).min(*reached);
         }
@@ -45,62 +49,65 @@ impl Running {
 }
 
 impl Rollup {
-    /// Takes an operation that has run.
-    pub(super) fn ran(&mut self, ran: &RanOp, view: View<'_>) {
-        let at = ran.at;
-        self.running.told.insert(at.comm);
+    /// Processes a completed operation.
+    pub(super) fn on_completed(&mut self, completed: &CompletedOp, view: View<'_>) {
+        let at = completed.at;
+        self.running.reporting.insert(at.comm);
         let reached = self.running.reached.entry(at.comm).or_default();
         *reached = at.seq.max(*reached);
         let comm = view.comms.get(at.comm.position());
         let sampled = comm.is_some_and(|comm| is_sampled(comm.id, at.seq, view.sample_mod));
-        let alone_ns = ran.times.map_or(0, |times| times.alone_ns);
+        let exclusive_ns = completed.times.map_or(0, |times| times.exclusive_ns);
         let is_of_primary = at.comm == self.primary;
-        let completion = self.completion(ran, view).filter(|_| is_of_primary);
-        // One sample for each iteration; where none is known, one for each operation.
-        if is_of_primary && view.rhythm.begins_at(at.seq) {
+        let completion = self.completion(completed, view).filter(|_| is_of_primary);
+        // One sample per iteration, or per operation where no iteration is known.
+        if is_of_primary && view.iteration_pattern.begins_at(at.seq) {
             self.end_iteration(at.seq.checked_sub(1));
         }
-        self.inside(alone_ns);
-        self.running.inside.ran(ran);
-        if is_of_primary && view.rhythm.pattern().is_none() && ran.times.is_some() {
+        self.add_kernel_time(exclusive_ns);
+        self.running.timed.record(completed);
+        if is_of_primary && view.iteration_pattern.pattern().is_none() && completed.times.is_some()
+        {
             self.end_iteration(Some(at.seq));
         }
-        if let Some(open) = self.block_of(at.comm, at.seq) {
-            open.ran(ran, sampled);
-            open.ran.completion = completion.max(open.ran.completion);
+        if let Some(open) = self.find_block(at.comm, at.seq) {
+            open.add_completed(completed, sampled);
+            open.device.completion = completion.max(open.device.completion);
         }
-        self.close_run(at.comm, view);
+        self.close_finished(at.comm, view);
     }
 
-    /// What an operation shows to be complete: the iteration before it, if it begins one; itself where iterations are not known.
-    fn completion(&mut self, ran: &RanOp, view: View<'_>) -> Option<Completion> {
-        let own = ran.completion();
-        if view.rhythm.pattern().is_none() || ran.at.comm != self.primary {
+    /// Returns the completion that an operation shows: the iteration before it, if it begins one;
+    /// itself where iterations are not known.
+    fn completion(&mut self, completed: &CompletedOp, view: View<'_>) -> Option<Completion> {
+        let own = completed.completion();
+        if view.iteration_pattern.pattern().is_none() || completed.at.comm != self.primary {
             return own;
         }
         let before = std::mem::replace(&mut self.running.last, own);
-        let is_before = |last: &Completion| last.seq + 1 == ran.at.seq;
-        before.filter(|last| is_before(last) && view.rhythm.begins_at(ran.at.seq))
+        let is_before = |last: &Completion| last.seq + 1 == completed.at.seq;
+        before.filter(|last| is_before(last) && view.iteration_pattern.begins_at(completed.at.seq))
     }
 
-    /// Notes what the GPU was inside operations in the iteration that ended with the operation `last`.
+    /// Records the time that the GPU spent in operations of the iteration that ended with operation
+    /// `last`.
     fn end_iteration(&mut self, last: Option<u64>) {
-        let inside_ns = std::mem::take(&mut self.running.inside_ns);
-        let inside = std::mem::take(&mut self.running.inside);
-        if let Some(open) = last.and_then(|last| self.block_of(self.primary, last)) {
-            open.ran.blocked.add(millis(inside_ns));
-            open.ran.inside.add(inside);
+        let kernel_ns = std::mem::take(&mut self.running.kernel_ns);
+        let timed = std::mem::take(&mut self.running.timed);
+        if let Some(open) = last.and_then(|last| self.find_block(self.primary, last)) {
+            open.device.blocked.add(millis(kernel_ns));
+            open.device.timed.add(timed);
         }
     }
 
-    /// Takes that the GPU was inside an operation, a transfer maybe.
-    pub(super) fn inside(&mut self, inside_ns: u64) {
-        self.running.inside_ns = self.running.inside_ns.saturating_add(inside_ns);
+    /// Adds time that the GPU spent in an operation or a transfer.
+    pub(super) fn add_kernel_time(&mut self, kernel_ns: u64) {
+        self.running.kernel_ns = self.running.kernel_ns.saturating_add(kernel_ns);
     }
 
-    /// Takes a block whose calls were all issued.
-    pub(super) fn retire(&mut self, index: CommIndex, open: Open, view: View<'_>) {
-        if !self.running.told.contains(&index) {
+    /// Retires a block whose calls were all issued.
+    pub(super) fn retire(&mut self, index: CommIndex, open: OpenBlock, view: View<'_>) {
+        if !self.running.reporting.contains(&index) {
             self.close(index, open, view);
             return;
         }
@@ -109,10 +116,10 @@ impl Rollup {
             .entry(index)
             .or_default()
             .push_back(open);
-        self.close_run(index, view);
+        self.close_finished(index, view);
     }
 
-    /// Closes all blocks that wait, as they are.
+    /// Closes all waiting blocks as they are.
     pub(super) fn close_running(&mut self, view: View<'_>) {
         for (index, blocks) in std::mem::take(&mut self.running.blocks) {
             for open in blocks {
@@ -121,20 +128,25 @@ impl Rollup {
         }
     }
 
-    /// Takes over when the block's operations were complete by the GPU, which knows it of each.
-    pub(super) fn settle(open: &mut Open) {
-        open.whole.completion = open.ran.completion.or(open.whole.completion);
+    /// Prefers the completion measured by the GPU, which knows it for each operation.
+    pub(super) fn settle(open: &mut OpenBlock) {
+        open.totals.completion = open.device.completion.or(open.totals.completion);
     }
 
-    /// The points that the GPU told of a block.
-    pub(super) fn close_ran(&mut self, block: &Block, index: CommIndex, open: &mut Open) {
-        let part = std::mem::take(&mut open.ran);
+    /// Pushes the device points of a block.
+    pub(super) fn close_device_part(
+        &mut self,
+        block: &Block,
+        index: CommIndex,
+        open: &mut OpenBlock,
+    ) {
+        let part = std::mem::take(&mut open.device);
         // A rank that lacks times must not look like one that waits less.
-        let own = Timed {
-            told: part.told,
-            without: part.told.saturating_sub(part.queue.count),
+        let counts = TimedCount {
+            reported: part.reported,
+            untimed: part.reported.saturating_sub(part.queue.count),
         };
-        if !own.is_comparable() {
+        if !counts.is_comparable() {
             return;
         }
         let (start_ns, time_ns) = (open.first_entry_ns, part.end_ns.max(open.first_entry_ns));
@@ -162,36 +174,40 @@ impl Rollup {
         let of_whole: [(_, Summary); 2] =
             [(metric::QUEUE, part.queue), (metric::BLOCKED, part.blocked)];
         for (metric, summary) in of_whole {
-            let is_whole = metric != metric::BLOCKED || part.inside.is_comparable();
-            if index == self.primary && is_whole && part.told > 0 && summary.count > 0 {
+            let is_whole = metric != metric::BLOCKED || part.timed.is_comparable();
+            if index == self.primary && is_whole && part.reported > 0 && summary.count > 0 {
                 push(metric, &block, Value::from(summary));
             }
         }
     }
 
-    /// The block of an operation, open or waiting.
-    fn block_of(&mut self, index: CommIndex, seq: u64) -> Option<&mut Open> {
-        let mut all = self.running.of(index).chain(self.open.get_mut(&index));
-        all.find(|open| open.has(seq))
+    /// Returns the block of an operation, open or waiting.
+    fn find_block(&mut self, index: CommIndex, seq: u64) -> Option<&mut OpenBlock> {
+        let mut all = self
+            .running
+            .blocks_of(index)
+            .chain(self.open.get_mut(&index));
+        all.find(|open| open.contains(seq))
     }
 
-    /// Closes the blocks that have run, also those of which some operations were not told: what comes after them has run.
-    fn close_run(&mut self, index: CommIndex, view: View<'_>) {
+    /// Closes the blocks that have run, including those with unreported operations when later
+    /// operations have run.
+    fn close_finished(&mut self, index: CommIndex, view: View<'_>) {
         let reached = self.running.reached.get(&index).copied();
-        // That an iteration is over shows in the first operation of the next one.
-        let awaits_next = index == self.primary && view.rhythm.pattern().is_some();
+        // The end of an iteration shows in the first operation of the next one.
+        let awaits_next = index == self.primary && view.iteration_pattern.pattern().is_some();
         while let Some(blocks) = self.running.blocks.get_mut(&index) {
             let has_run =
-                |open: &Open| reached > Some(open.seq_last) || !awaits_next && open.has_run();
+                |open: &OpenBlock| reached > Some(open.seq_last) || !awaits_next && open.has_run();
             let is_due = blocks.front().is_some_and(has_run) || blocks.len() > MAX_RUNNING;
             let Some(open) = blocks.pop_front_if(|_| is_due) else {
                 return;
             };
-            let is_silent = open.ran.told == 0 && reached <= Some(open.seq_last);
+            let is_silent = open.device.reported == 0 && reached <= Some(open.seq_last);
             self.close(index, open, view);
             if is_silent {
-                // The plugin was switched off, and nothing more is waited for.
-                self.running.told.remove(&index);
+                // The plugin was disabled, and nothing more is awaited.
+                self.running.reporting.remove(&index);
                 let rest = self.running.blocks.remove(&index);
                 for open in rest.into_iter().flatten() {
                     self.close(index, open, view);

@@ -1,14 +1,15 @@
-//! How long operations took, from completion to completion, and what they were.
+//! Time that operations took from completion to completion, and their classes.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::correlate::{Completion, Issued};
 use crate::signal::{Mix, OpClass};
 
-/// Operations that are remembered until something completes; of a process that completes less, the oldest are forgotten.
+/// Maximum number of operations kept until a completion; the oldest are dropped beyond that.
 const MAX_OPS: usize = 65_536;
 
-/// Blocks without a completion after which entries stand for completions: no host runs ahead of its GPU for ever.
+/// Number of blocks without a completion after which entries stand for completions: no host runs
+/// ahead of its GPU forever.
 const MAX_SILENT: u32 = 16;
 
 /// Operations of the busiest communicator since the last completion.
@@ -22,7 +23,7 @@ pub(super) struct Elapsed {
 
 /// Operations between two completions.
 #[derive(Debug, PartialEq)]
-pub(super) struct Stretch {
+pub(super) struct ElapsedInterval {
     pub(super) seq_first: u64,
     pub(super) seq_last: u64,
     pub(super) from_ns: u64,
@@ -32,10 +33,10 @@ pub(super) struct Stretch {
 }
 
 impl Elapsed {
-    /// Takes the next operation.
-    pub(super) fn issued(&mut self, issued: &Issued) {
+    /// Records the next operation.
+    pub(super) fn record(&mut self, issued: &Issued) {
         let n_filled = if issued.is_filled { issued.missed } else { 0 };
-        // Those that are missing pass for what comes after them.
+        // Missing operations are counted like the one after them.
         for seq in issued.at.seq.saturating_sub(n_filled)..=issued.at.seq {
             self.ops.push_back((seq, issued.signature, issued.class));
         }
@@ -44,18 +45,19 @@ impl Elapsed {
         }
     }
 
-    /// Begins anew at a completion: of what lies before it something was not seen.
+    /// Restarts at a completion: a part of the operations before it was not seen.
     pub(super) fn restart(&mut self, from: Option<Completion>) {
         self.from = from;
     }
 
-    /// The operations since the last completion, at the end of a block; nothing while there is none, or where some were not seen.
-    /// `issued` is the block's last operation with its entry.
+    /// Returns the operations since the last completion, at the end of a block; `None` without a
+    /// completion, or if some operations were not seen. `issued` is the block's last operation with
+    /// its entry.
     pub(super) fn advance(
         &mut self,
         completion: Option<Completion>,
         issued: Completion,
-    ) -> Option<Stretch> {
+    ) -> Option<ElapsedInterval> {
         let to = self.end_of_block(completion, issued)?;
         let from = self.from.replace(to);
         let n_done = self.ops.partition_point(|(seq, ..)| *seq <= to.seq);
@@ -68,7 +70,7 @@ impl Elapsed {
             n += 1;
         }
         let is_whole = n > 0 && n == to.seq.saturating_sub(from.seq);
-        (is_whole && to.return_ns > from.return_ns).then_some(Stretch {
+        (is_whole && to.return_ns > from.return_ns).then_some(ElapsedInterval {
             seq_first: from.seq + 1,
             seq_last: to.seq,
             from_ns: from.return_ns,
@@ -78,14 +80,15 @@ impl Elapsed {
         })
     }
 
-    /// Where the stretch ends: at the completion, or at the last entry in a process that never completes anything.
+    /// Returns the end of the interval: the completion, or the last entry in a process that never
+    /// completes anything.
     fn end_of_block(
         &mut self,
         completion: Option<Completion>,
         issued: Completion,
     ) -> Option<Completion> {
         if completion.is_some() {
-            // The two kinds of ends lie too far apart to be mixed.
+            // The two kinds of ends are too far apart to be mixed.
             if std::mem::take(&mut self.by_entry) {
                 self.from = None;
             }

@@ -7,11 +7,11 @@ use crate::signal::Summary;
 
 pub(super) const MS: u64 = 1_000_000;
 
-/// A process of two communicators whose first one is the busiest.
+/// Process with two communicators, of which the first is the busiest.
 pub(super) struct Rank {
     table: CommTable,
     correlator: Correlator,
-    rhythm: Rhythm,
+    iteration_pattern: IterationPattern,
     rollup: Rollup,
 }
 
@@ -19,7 +19,7 @@ impl Rank {
     pub(super) fn new(exponent: u32) -> Self {
         let mut table = CommTable::default();
         for unique_id in [1, 2] {
-            table.made(
+            table.record_init(
                 1,
                 CommInit {
                     nranks: 4,
@@ -35,18 +35,18 @@ impl Rank {
         Self {
             table,
             correlator: Correlator::default(),
-            rhythm: Rhythm::default(),
+            iteration_pattern: IterationPattern::default(),
             rollup,
         }
     }
 
     pub(super) fn feed(&mut self, observation: Observation) {
         if let Observation::Issued(issued) = observation {
-            self.rhythm.observe(issued, self.table.comms());
+            self.iteration_pattern.observe(issued, self.table.comms());
         }
         let view = View {
             comms: self.table.comms(),
-            rhythm: &self.rhythm,
+            iteration_pattern: &self.iteration_pattern,
             sample_mod: DEFAULT_MODULUS,
         };
         self.rollup.observe(&observation, view);
@@ -66,7 +66,7 @@ impl Rank {
             seq: None,
             peer: None,
         };
-        let observation = self.correlator.issued(index, 4, operation, at_ms * MS);
+        let observation = self.correlator.issue(index, 4, operation, at_ms * MS);
         self.feed(observation);
         let Observation::Issued(issued) = observation else {
             panic!()
@@ -75,13 +75,13 @@ impl Rank {
     }
 
     fn wait(&mut self, from_ms: u64, to_ms: u64) {
-        let began = self.correlator.wait_began(1);
+        let began = self.correlator.begin_wait(1);
         self.feed(began);
-        let ended = self.correlator.wait_ended(1, from_ms * MS, to_ms * MS);
+        let ended = self.correlator.end_wait(1, from_ms * MS, to_ms * MS);
         self.feed(ended);
     }
 
-    /// The points since the last time.
+    /// Returns the points since the last call.
     pub(super) fn points(&mut self) -> Vec<Point> {
         self.rollup.take_points()
     }
@@ -89,7 +89,7 @@ impl Rank {
     fn finish(mut self) -> Vec<Point> {
         let view = View {
             comms: self.table.comms(),
-            rhythm: &self.rhythm,
+            iteration_pattern: &self.iteration_pattern,
             sample_mod: DEFAULT_MODULUS,
         };
         self.rollup.finish(view);
@@ -114,7 +114,7 @@ pub(super) fn samples(points: &[Point], metric: &str) -> Vec<(u64, Summary)> {
 }
 
 #[test]
-fn blocks_are_cut_at_multiples_of_their_size_and_the_last_one_where_it_ends() {
+fn blocks_end_at_multiples_of_their_size_and_the_last_one_at_the_end() {
     let mut rank = Rank::new(2);
     for at_ms in 0..10 {
         rank.issue(1, at_ms);
@@ -126,7 +126,7 @@ fn blocks_are_cut_at_multiples_of_their_size_and_the_last_one_where_it_ends() {
 }
 
 #[test]
-fn a_gap_counts_where_its_collective_lies_and_a_wait_where_it_returns() {
+fn a_gap_counts_in_the_block_of_its_collective_and_a_wait_in_the_block_of_its_return() {
     let mut rank = Rank::new(1);
     rank.issue(1, 0);
     rank.issue(1, 1);
@@ -180,7 +180,7 @@ fn arrivals_are_relative_to_the_first_operation_and_anchored_to_the_last_complet
 }
 
 #[test]
-fn waits_are_told_apart_by_communicator_and_operation() {
+fn waits_are_reported_by_communicator_and_operation() {
     let mut rank = Rank::new(3);
     rank.issue(1, 0);
     rank.wait(1, 3);
@@ -210,7 +210,7 @@ fn waits_are_told_apart_by_communicator_and_operation() {
 #[test]
 fn the_period_is_the_mean_between_the_last_completions_of_two_blocks() {
     let mut rank = Rank::new(4);
-    // One operation and one wait per iteration of 7 ms; the pattern is known after 128 of them.
+    // One operation and one wait per iteration of 7 ms; the pattern is known after 128 iterations.
     for at in 0..160 {
         rank.issue(1, at * 7);
         rank.wait(at * 7 + 1, at * 7 + 5);
@@ -234,7 +234,7 @@ fn the_period_is_the_mean_between_the_last_completions_of_two_blocks() {
 }
 
 #[test]
-fn a_block_says_whose_it_is() {
+fn a_block_identifies_its_communicator_and_rank() {
     let mut rank = Rank::new(1);
     rank.issue(1, 5);
     rank.issue(1, 6);

@@ -1,4 +1,4 @@
-//! How often and how long a batch is tried.
+//! Retries of a batch, with backoff and a limit.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use tokio::time::Instant;
 
 use crate::{Ack, ExportError, now};
 
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-const LONGEST_DELAY: Duration = Duration::from_secs(5);
-/// Longest delay that a receiver may ask for.
-const LONGEST_ASKED: Duration = Duration::from_mins(1);
+const MIN_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(5);
+/// Longest delay that is honored when a receiver requests one.
+const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(1);
 
-/// The delays between attempts, without an end.
+/// Exponential backoff between attempts, without a limit on their number.
 pub(crate) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()
-        .with_min_delay(FIRST_DELAY)
-        .with_max_delay(LONGEST_DELAY)
+        .with_min_delay(MIN_DELAY)
+        .with_max_delay(MAX_DELAY)
         .with_jitter()
         .without_max_times()
 }
 
-/// Tries to deliver a batch until it is taken, refused, or not worth trying any more; with the attempts after the first.
-pub(super) async fn attempts<F, T>(
+/// Sends a batch until it is accepted, refused, or the retry limit has passed.
+pub(super) async fn deliver_with_retries<F, T>(
     give_up_after: Duration,
     number: u64,
     attempt: F,
@@ -31,12 +31,12 @@ where
     F: FnMut() -> T,
     T: Future<Output = Result<Ack, ExportError>>,
 {
-    let mut patience = Patience::new(give_up_after);
+    let mut limit = RetryLimit::new(give_up_after);
     let mut retries = 0;
     let delivered = attempt
         .retry(backoff())
         .when(|error| matches!(error, ExportError::Later { .. }))
-        .adjust(|error, delay| Some(patience.cut(delay?)?.max(asked_delay(error))))
+        .adjust(|error, delay| Some(limit.next_delay(delay?)?.max(requested_delay(error))))
         .notify(|error, delay| {
             retries += 1;
             log_retry(number, retries, error, delay);
@@ -45,14 +45,14 @@ where
     (delivered, retries)
 }
 
-/// How long a batch is still worth trying, from its first failure on.
+/// Retry limit of a batch, counted from its first failure.
 #[derive(Debug)]
-struct Patience {
+struct RetryLimit {
     give_up_after: Duration,
     first_failure: Option<Instant>,
 }
 
-impl Patience {
+impl RetryLimit {
     fn new(give_up_after: Duration) -> Self {
         Self {
             give_up_after,
@@ -60,38 +60,38 @@ impl Patience {
         }
     }
 
-    /// The delay before the next attempt, cut so that the last one comes when patience ends; none
-    /// after that.
-    fn cut(&mut self, delay: Duration) -> Option<Duration> {
+    /// Returns the delay before the next attempt, shortened so that the last attempt is at the
+    /// limit; none after that.
+    fn next_delay(&mut self, delay: Duration) -> Option<Duration> {
         let first_failure = *self.first_failure.get_or_insert_with(now);
         let left = self.give_up_after.saturating_sub(first_failure.elapsed());
         (!left.is_zero()).then_some(delay.min(left))
     }
 }
 
-/// What the receiver asks for, within limits.
-pub(crate) fn asked_delay(error: &ExportError) -> Duration {
+/// Delay that the receiver requests, up to a maximum.
+pub(crate) fn requested_delay(error: &ExportError) -> Duration {
     match error {
-        ExportError::Later { after, .. } => after.unwrap_or_default().min(LONGEST_ASKED),
+        ExportError::Later { after, .. } => after.unwrap_or_default().min(MAX_REQUESTED_DELAY),
         ExportError::Refused { .. } => Duration::ZERO,
     }
 }
 
-/// The first failure is news, the following ones are the same news again.
+/// Logs the first failure as a warning and the following ones for debugging.
 pub(crate) fn log_retry(number: u64, retries: u64, error: &ExportError, delay: Duration) {
     let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
     if retries == 1 {
         tracing::warn!(
             batch.number = number,
             delay_ms,
-            "batch was not taken and is sent again: {error}"
+            "batch not accepted, retrying: {error}"
         );
     } else {
         tracing::debug!(
             batch.number = number,
             delay_ms,
             retries,
-            "batch was not taken: {error}"
+            "batch not accepted: {error}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The sending side of a delivery: a queue that is bounded by points, and one for verdicts.
+//! Sending side of a delivery: a queue limited by the number of points, and a queue of verdicts.
 
 use std::sync::Arc;
 
@@ -10,40 +10,43 @@ use tokio::time::Instant;
 use crate::now;
 use crate::vitals::{Amount, Loss, Vitals};
 
-/// Batches of verdicts that may wait. A process changes its verdict every few blocks at most.
+/// Maximum number of queued verdict batches. A process changes its verdict every few blocks at
+/// most.
 pub(crate) const MAX_VERDICTS: usize = 64;
 
-/// What to do with a batch when the queue is full.
+/// Behavior when the queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Let the source wait, as a recording can.
+    /// Block the source, which a recording can.
     Wait,
-    /// Drop and count it, as a live source must.
+    /// Drop and count the batch, as a live source must.
     Drop,
 }
 
 /// A batch in the queue.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedBatch {
     pub(crate) batch: Batch,
-    pub(crate) since: Instant,
+    pub(crate) queued_at: Instant,
+    /// Share of the queue's capacity, released on drop.
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
-/// Where what is put into an outbox comes out, and the way back.
+/// Receiving ends of an outbox, and the policy channel back to it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// The batches, each with its room in the queue.
-    pub(crate) points: mpsc::Receiver<(Waiting, OwnedSemaphorePermit)>,
+    /// Queued batches, each with its permit.
+    pub(crate) points: mpsc::Receiver<QueuedBatch>,
     pub(crate) verdicts: mpsc::Receiver<VerdictBatch>,
     pub(crate) policy: watch::Sender<Option<Arc<PolicySet>>>,
 }
 
-/// The sending side of a delivery.
+/// Sending side of a delivery.
 #[derive(Debug)]
 pub struct Outbox {
-    sender: mpsc::Sender<(Waiting, OwnedSemaphorePermit)>,
+    sender: mpsc::Sender<QueuedBatch>,
     verdicts: mpsc::Sender<VerdictBatch>,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     capacity: usize,
     when_full: WhenFull,
     is_full: bool,
@@ -55,9 +58,10 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// An empty queue of at most `capacity` points.
+    /// Creates an empty queue of at most `capacity` points.
     pub(crate) fn new(capacity: usize, when_full: WhenFull, vitals: &Arc<Vitals>) -> (Self, Inbox) {
-        // Every batch holds at least one permit, so the channel never fills before the semaphore.
+        // Every batch holds at least one permit, so the semaphore is exhausted before the channel
+        // is full.
         let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
         let (sender, points) = mpsc::channel(capacity);
         let (verdict_sender, verdicts) = mpsc::channel(MAX_VERDICTS);
@@ -65,7 +69,7 @@ impl Outbox {
         let outbox = Self {
             sender,
             verdicts: verdict_sender,
-            room: Arc::new(Semaphore::new(capacity)),
+            permits: Arc::new(Semaphore::new(capacity)),
             capacity,
             when_full,
             is_full: false,
@@ -86,73 +90,75 @@ impl Outbox {
     /// Queues a batch; false when the delivery has ended.
     pub async fn send(&mut self, batch: Batch) -> bool {
         let points = batch.n_points();
-        let permits = u32::try_from(points.clamp(1, self.capacity)).unwrap_or(u32::MAX);
-        if let Some(room) = self.room_for(permits).await {
-            self.note_room(true);
-            let waiting = Waiting {
+        let n_permits = u32::try_from(points.clamp(1, self.capacity)).unwrap_or(u32::MAX);
+        if let Some(permit) = self.acquire(n_permits).await {
+            self.log_if_changed(false);
+            let queued = QueuedBatch {
                 batch,
-                since: now(),
+                queued_at: now(),
+                permit,
             };
-            if self.sender.send((waiting, room)).await.is_ok() {
+            if self.sender.send(queued).await.is_ok() {
                 return true;
             }
         }
         let has_ended = self.sender.is_closed();
         if !has_ended {
-            self.note_room(false);
+            self.log_if_changed(true);
         }
         let loss = if has_ended {
             Loss::Unsent
         } else {
             Loss::QueueFull
         };
-        self.vitals.lost(loss, Amount::batch(points as u64));
+        self.vitals.record_loss(loss, Amount::batch(points as u64));
         self.dropped += points as u64;
         self.batches_dropped += 1;
         !has_ended
     }
 
-    /// Queues verdicts, or drops and counts them when too many wait: a verdict never holds up points.
-    pub fn tell(&mut self, batch: VerdictBatch) {
+    /// Queues verdicts, or drops and counts them when the queue is full: verdicts never delay
+    /// points.
+    pub fn send_verdicts(&mut self, batch: VerdictBatch) {
         if let Err(full) = self.verdicts.try_send(batch) {
             let n_verdicts = full.into_inner().n_verdicts() as u64;
-            self.vitals.not_told(n_verdicts);
+            self.vitals.record_lost_verdicts(n_verdicts);
             self.verdicts_dropped += n_verdicts;
         }
     }
 
-    /// Verdicts dropped because too many waited or the delivery had ended.
+    /// Returns the verdicts dropped because the queue was full or the delivery had ended.
     pub fn verdicts_dropped(&self) -> u64 {
         self.verdicts_dropped
     }
 
-    async fn room_for(&self, permits: u32) -> Option<OwnedSemaphorePermit> {
-        let room = Arc::clone(&self.room);
+    async fn acquire(&self, n_permits: u32) -> Option<OwnedSemaphorePermit> {
+        let permits = Arc::clone(&self.permits);
         match self.when_full {
-            WhenFull::Wait => room.acquire_many_owned(permits).await.ok(),
-            WhenFull::Drop => room.try_acquire_many_owned(permits).ok(),
+            WhenFull::Wait => permits.acquire_many_owned(n_permits).await.ok(),
+            WhenFull::Drop => permits.try_acquire_many_owned(n_permits).ok(),
         }
     }
 
-    // One line when points begin to be dropped, one when it is over.
-    fn note_room(&mut self, has_room: bool) {
-        if has_room && self.is_full {
+    // Logs once when points start to be dropped, and once when that ends.
+    fn log_if_changed(&mut self, is_full: bool) {
+        if !is_full && self.is_full {
             let points = self.dropped;
             tracing::info!(
                 points,
-                "points fit into memory again, {points} were dropped"
+                "queue has capacity again; {points} points were dropped"
             );
-        } else if !has_room && !self.is_full {
+        } else if is_full && !self.is_full {
             let capacity = self.capacity;
             tracing::warn!(
                 capacity,
-                "more than {capacity} points wait to be sent: new ones are dropped"
+                "queue is full ({capacity} points): new points are dropped"
             );
         }
-        self.is_full = !has_room;
+        self.is_full = is_full;
     }
 
-    /// The newest policy set, if it came since the last call.
+    /// Returns the newest policy set, if it arrived since the previous call.
     pub fn new_policy(&mut self) -> Option<Arc<PolicySet>> {
         if self.policy.has_changed().unwrap_or(false) {
             self.policy.borrow_and_update().clone()
@@ -161,12 +167,12 @@ impl Outbox {
         }
     }
 
-    /// Points dropped because the queue was full or the delivery had ended.
+    /// Returns the points dropped because the queue was full or the delivery had ended.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The batches that they were in.
+    /// Returns the batches of those points.
     pub fn batches_dropped(&self) -> u64 {
         self.batches_dropped
     }

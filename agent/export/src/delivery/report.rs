@@ -1,42 +1,42 @@
-//! What became of the batches of an agent instance.
+//! Report of the delivery of an agent instance.
 
 use std::collections::BTreeMap;
 
 use crate::delivery::verdicts::VerdictReport;
 use crate::vitals::Amount;
 
-/// Different texts of rejection that are kept; further ones are counted together.
+/// Number of rejection reasons counted separately; further ones are counted together.
 const MAX_REASONS: usize = 16;
 
-/// What became of the batches.
+/// Report of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
-    /// Batches that were acknowledged.
+    /// Batches acknowledged.
     pub batches_acked: u64,
-    /// Batches of them of which the receiver refused a part.
+    /// Batches among them of which the receiver rejected a part.
     pub batches_rejected: u64,
-    /// Batches that were given up, or refused whole.
+    /// Batches dropped, or refused as a whole.
     pub batches_dropped: u64,
-    /// Points in them.
+    /// Points in the acknowledged batches.
     pub points_sent: u64,
-    /// Points of them that the receiver refused.
+    /// Points among them that the receiver rejected.
     pub points_rejected: u64,
-    /// Points that were given up.
+    /// Points dropped.
     pub points_dropped: u64,
-    /// Attempts after the first.
+    /// Retries of batches.
     pub retries: u64,
-    /// Reasons of the receiver, with the number of points each.
+    /// Rejection reasons of the receiver, with the number of points each.
     pub reasons: BTreeMap<String, u64>,
-    /// Why a batch was refused whole, for the first of them.
+    /// Reason of the first batch that was refused as a whole.
     pub refusal: Option<String>,
-    /// Version of the last policy set.
+    /// Version of the latest policy set.
     pub policy_version: Option<u64>,
-    /// What became of the verdicts of the processes.
+    /// Report of the verdicts.
     pub verdicts: VerdictReport,
 }
 
 impl Report {
-    /// Adds another instance's report.
+    /// Adds the report of another instance.
     pub fn add(&mut self, other: &Self) {
         self.batches_acked += other.batches_acked;
         self.batches_rejected += other.batches_rejected;
@@ -55,8 +55,8 @@ impl Report {
         self.verdicts.add(&other.verdicts);
     }
 
-    /// Counts points under the reason that the receiver gave.
-    pub(super) fn refuse(&mut self, reason: &str, points: u64) {
+    /// Counts points under the receiver's rejection reason.
+    pub(super) fn add_rejected(&mut self, reason: &str, points: u64) {
         let reason = match reason {
             "" => "no reason given",
             known if self.reasons.contains_key(known) => known,
@@ -66,8 +66,8 @@ impl Report {
         *self.reasons.entry(reason.to_owned()).or_default() += points;
     }
 
-    /// Counts batches that were given up or refused whole.
-    pub(super) fn gave_up(&mut self, amount: Amount) {
+    /// Counts batches that were dropped or refused as a whole.
+    pub(super) fn add_dropped(&mut self, amount: Amount) {
         self.batches_dropped += amount.batches;
         self.points_dropped += amount.points;
     }

@@ -10,41 +10,41 @@ use fleet_proto::policy::PolicySet;
 use super::*;
 use crate::Ack;
 
-/// Answers from a script, then with success, and keeps the numbers of what it was sent.
+/// Returns scripted responses, then success, and records the batch numbers it receives.
 #[derive(Debug, Clone, Default)]
 struct Scripted {
-    answers: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
-    seen: Arc<Mutex<Vec<u64>>>,
-    verdict_answers: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
-    told: Arc<Mutex<Vec<u64>>>,
+    results: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
+    sent: Arc<Mutex<Vec<u64>>>,
+    verdict_results: Arc<Mutex<VecDeque<Result<Ack, ExportError>>>>,
+    verdicts: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Scripted {
-    fn new(answers: impl IntoIterator<Item = Result<Ack, ExportError>>) -> Self {
+    fn new(results: impl IntoIterator<Item = Result<Ack, ExportError>>) -> Self {
         Self {
-            answers: Arc::new(Mutex::new(answers.into_iter().collect())),
+            results: Arc::new(Mutex::new(results.into_iter().collect())),
             ..Self::default()
         }
     }
 
-    fn seen(&self) -> Vec<u64> {
-        self.seen.lock().unwrap().clone()
+    fn sent(&self) -> Vec<u64> {
+        self.sent.lock().unwrap().clone()
     }
 }
 
 impl Export for Scripted {
     async fn export(&self, batch: &Batch) -> Result<Ack, ExportError> {
-        self.seen.lock().unwrap().push(batch.number);
-        self.answers
+        self.sent.lock().unwrap().push(batch.number);
+        self.results
             .lock()
             .unwrap()
             .pop_front()
             .unwrap_or_else(|| Ok(Ack::default()))
     }
 
-    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
-        self.told.lock().unwrap().push(batch.number);
-        self.verdict_answers
+    async fn export_verdicts(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+        self.verdicts.lock().unwrap().push(batch.number);
+        self.verdict_results
             .lock()
             .unwrap()
             .pop_front()
@@ -97,7 +97,7 @@ fn batch(number: u64, n_points: usize) -> Batch {
             resource,
             points: vec![point; n_points],
         }],
-        own: None,
+        agent_counters: None,
     }
 }
 
@@ -108,7 +108,7 @@ fn delivery(exporter: &Scripted) -> (Outbox, Delivery<Scripted>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn batches_are_sent_again_under_the_same_number_and_in_order() {
+async fn batches_are_retried_in_order_under_the_same_number() {
     let exporter = Scripted::new([later(None), later(None)]);
     let (mut outbox, delivery) = delivery(&exporter);
     for number in 1..=3 {
@@ -116,7 +116,7 @@ async fn batches_are_sent_again_under_the_same_number_and_in_order() {
     }
     drop(outbox);
     let (report, unreachable) = delivery.run().await;
-    assert_eq!(exporter.seen(), [1, 1, 1, 2, 3]);
+    assert_eq!(exporter.sent(), [1, 1, 1, 2, 3]);
     assert_eq!(
         (report.batches_acked, report.points_sent, report.retries),
         (3, 6, 2)
@@ -125,7 +125,7 @@ async fn batches_are_sent_again_under_the_same_number_and_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_receivers_delay_is_kept() {
+async fn the_delay_requested_by_the_receiver_is_honored() {
     let asked = Duration::from_secs(7);
     let exporter = Scripted::new([later(Some(asked))]);
     let (mut outbox, delivery) = delivery(&exporter);
@@ -137,7 +137,7 @@ async fn the_receivers_delay_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_is_not_sent_again() {
+async fn a_refused_batch_is_not_retried() {
     let refused = ExportError::Refused {
         reason: "malformed".to_owned(),
     };
@@ -147,7 +147,7 @@ async fn what_is_refused_is_not_sent_again() {
     outbox.send(batch(2, 1)).await;
     drop(outbox);
     let (report, unreachable) = delivery.run().await;
-    assert_eq!((exporter.seen(), unreachable), (vec![1, 2], None));
+    assert_eq!((exporter.sent(), unreachable), (vec![1, 2], None));
     assert_eq!((report.points_dropped, report.points_sent), (3, 1));
     assert_eq!(
         report.reasons,
@@ -174,7 +174,7 @@ async fn rejected_points_are_counted_by_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_stays_away_is_given_up_and_nothing_is_lost_unnoticed() {
+async fn an_unreachable_receiver_is_given_up_and_all_losses_are_counted() {
     let exporter = Scripted::new(std::iter::repeat_n(later(None), 1000));
     let (mut outbox, delivery) = delivery(&exporter);
     outbox.send(batch(1, 5)).await;
@@ -186,7 +186,7 @@ async fn a_receiver_that_stays_away_is_given_up_and_nothing_is_lost_unnoticed() 
     assert_eq!(outbox.dropped(), 5);
 }
 
-/// Takes its time to answer that it is busy.
+/// Takes its time to respond that it is busy.
 #[derive(Debug)]
 struct Slow(Duration);
 
@@ -196,24 +196,24 @@ impl Export for Slow {
         later(None)
     }
 
-    async fn tell(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
+    async fn export_verdicts(&self, _: &VerdictBatch) -> Result<Ack, ExportError> {
         Ok(Ack::default())
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_the_attempts_counts_towards_giving_up() {
+async fn the_duration_of_attempts_counts_toward_the_retry_limit() {
     let slow = Slow(Duration::from_secs(20));
     let (mut outbox, delivery) = Delivery::new(slow, 100, WhenFull::Wait, MINUTE);
     outbox.send(batch(1, 1)).await;
     drop(outbox);
-    // The first failure, and those about 20, 40 and 60 seconds later.
+    // The first failure, then failures about 20, 40 and 60 seconds later.
     let gave_up = delivery.run().await.1.unwrap();
     assert_eq!(gave_up.retries, 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_batch_is_tried_again_for_as_long() {
+async fn the_retry_limit_applies_to_each_batch() {
     let busy = || later(Some(Duration::from_secs(25)));
     let exporter = Scripted::new([busy(), busy(), Ok(Ack::default()), busy(), busy()]);
     let (mut outbox, delivery) = delivery(&exporter);
@@ -225,7 +225,7 @@ async fn every_batch_is_tried_again_for_as_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_source_drops_what_the_queue_cannot_hold_and_counts_it() {
+async fn a_live_source_drops_and_counts_what_does_not_fit_in_the_queue() {
     let (mut outbox, _delivery) = Delivery::new(Scripted::default(), 10, WhenFull::Drop, MINUTE);
     assert!(outbox.send(batch(1, 8)).await);
     assert!(outbox.send(batch(2, 8)).await);
@@ -233,7 +233,7 @@ async fn a_live_source_drops_what_the_queue_cannot_hold_and_counts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recording_waits_for_room_in_the_queue() {
+async fn a_recording_waits_for_capacity_in_the_queue() {
     let exporter = Scripted::default();
     let (mut outbox, delivery) = Delivery::new(exporter.clone(), 10, WhenFull::Wait, MINUTE);
     let send = async move {
@@ -244,7 +244,7 @@ async fn a_recording_waits_for_room_in_the_queue() {
     };
     let (dropped, (report, _)) = tokio::join!(send, delivery.run());
     assert_eq!((dropped, report.points_sent), (0, 160));
-    assert_eq!(exporter.seen(), (1..=20).collect::<Vec<_>>());
+    assert_eq!(exporter.sent(), (1..=20).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,7 +272,7 @@ async fn the_newest_policy_reaches_the_source_once() {
     assert_eq!(run.await.0.policy_version, Some(3));
 }
 
-/// Lets a task run as far as it can.
+/// Runs a task as far as it can go.
 async fn futures_poll<F: Future + Unpin>(task: &mut F) -> Option<F::Output> {
     tokio::select! {
         biased;
@@ -302,18 +302,18 @@ fn verdicts(number: u64) -> VerdictBatch {
 }
 
 #[tokio::test(start_paused = true)]
-async fn verdicts_that_are_not_taken_hold_up_no_points() {
+async fn verdicts_that_are_not_accepted_do_not_delay_points() {
     let exporter = Scripted::default();
-    let answers = std::iter::repeat_with(|| later(None)).take(1000);
-    exporter.verdict_answers.lock().unwrap().extend(answers);
+    let results = std::iter::repeat_with(|| later(None)).take(1000);
+    exporter.verdict_results.lock().unwrap().extend(results);
     let (mut outbox, delivery) = delivery(&exporter);
-    outbox.tell(verdicts(1));
+    outbox.send_verdicts(verdicts(1));
     let mut run = Box::pin(delivery.run());
     for number in 2..=40 {
         outbox.send(batch(number, 5)).await;
         assert!(futures_poll(&mut run).await.is_none());
     }
-    assert_eq!(exporter.seen(), (2..=40).collect::<Vec<_>>());
+    assert_eq!(exporter.sent(), (2..=40).collect::<Vec<_>>());
     drop(outbox);
     let (report, unreachable) = run.await;
     assert_eq!((report.points_sent, unreachable), (195, None));
@@ -322,42 +322,42 @@ async fn verdicts_that_are_not_taken_hold_up_no_points() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_giving_up_verdicts_have_one_attempt_each_until_one_is_taken() {
+async fn after_giving_up_verdicts_get_one_attempt_each_until_one_is_accepted() {
     let exporter = Scripted::default();
     let busy = || later(Some(Duration::from_secs(50)));
-    let answers = [busy(), busy(), busy(), busy(), Ok(Ack::default()), busy()];
-    exporter.verdict_answers.lock().unwrap().extend(answers);
+    let results = [busy(), busy(), busy(), busy(), Ok(Ack::default()), busy()];
+    exporter.verdict_results.lock().unwrap().extend(results);
     let (mut outbox, delivery) = delivery(&exporter);
     for number in 1..=4 {
-        outbox.tell(verdicts(number));
+        outbox.send_verdicts(verdicts(number));
     }
     drop(outbox);
     let (report, _) = delivery.run().await;
-    assert_eq!(*exporter.told.lock().unwrap(), [1, 1, 1, 2, 3, 4, 4]);
+    assert_eq!(*exporter.verdicts.lock().unwrap(), [1, 1, 1, 2, 3, 4, 4]);
     assert_eq!((report.verdicts.sent, report.verdicts.dropped), (2, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_queue_of_verdicts_is_bounded_and_what_it_cannot_hold_is_counted() {
+async fn the_verdict_queue_is_bounded_and_counts_what_does_not_fit() {
     let (mut outbox, _delivery) = delivery(&Scripted::default());
     for number in 1..=100 {
-        outbox.tell(verdicts(number));
+        outbox.send_verdicts(verdicts(number));
     }
     assert_eq!(outbox.verdicts_dropped(), 100 - outbox::MAX_VERDICTS as u64);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_is_given_up_is_not_waited_for_with_verdicts() {
-    let answers = || std::iter::repeat_with(|| later(None)).take(1000);
-    let exporter = Scripted::new(answers());
-    exporter.verdict_answers.lock().unwrap().extend(answers());
+async fn verdicts_are_not_retried_once_the_receiver_is_given_up() {
+    let results = || std::iter::repeat_with(|| later(None)).take(1000);
+    let exporter = Scripted::new(results());
+    exporter.verdict_results.lock().unwrap().extend(results());
     let (mut outbox, delivery) = delivery(&exporter);
     outbox.send(batch(1, 5)).await;
     let mut run = Box::pin(delivery.run());
     assert!(futures_poll(&mut run).await.is_none());
     tokio::time::sleep(Duration::from_secs(50)).await;
-    outbox.tell(verdicts(2));
-    outbox.tell(verdicts(3));
+    outbox.send_verdicts(verdicts(2));
+    outbox.send_verdicts(verdicts(3));
     let (report, unreachable) = run.await;
     assert!(unreachable.is_some());
     assert_eq!(report.verdicts.dropped, 2);

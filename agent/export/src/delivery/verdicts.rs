@@ -1,4 +1,5 @@
-//! The lane of the verdicts, beside that of the points: it may wait, retry and fail without holding them up.
+//! Delivery of self-verdicts, separate from points: it can wait, retry and fail without delaying
+//! them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,27 +7,27 @@ use std::time::Duration;
 use fleet_agent_core::batch::VerdictBatch;
 use tokio::sync::mpsc;
 
-use crate::delivery::attempts::attempts;
+use crate::delivery::attempts::deliver_with_retries;
 use crate::vitals::Vitals;
 use crate::{Export, ExportError};
 
-/// What became of the verdicts.
+/// Report of the verdicts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerdictReport {
-    /// Verdicts that were acknowledged.
+    /// Verdicts acknowledged.
     pub sent: u64,
-    /// Verdicts of them that the receiver refused.
+    /// Verdicts among them that the receiver rejected.
     pub rejected: u64,
-    /// Verdicts that were given up.
+    /// Verdicts dropped or refused.
     pub dropped: u64,
-    /// Attempts after the first.
+    /// Retries of verdict batches.
     pub retries: u64,
-    /// Why one was refused or given up, for the first of them.
+    /// Reason of the first refusal or drop.
     pub refusal: Option<String>,
 }
 
 impl VerdictReport {
-    /// Adds another instance's report.
+    /// Adds the report of another instance.
     pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.rejected += other.rejected;
@@ -38,14 +39,14 @@ impl VerdictReport {
     }
 }
 
-/// Takes batches of verdicts from their queue and brings them to the exporter.
+/// Takes verdict batches from their queue and sends them with the exporter.
 #[derive(Debug)]
 pub(crate) struct VerdictLane {
     queue: mpsc::Receiver<VerdictBatch>,
     give_up_after: Duration,
-    patience: Duration,
-    has_complained: bool,
-    under_way: u64,
+    retry_for: Duration,
+    is_refusal_logged: bool,
+    in_flight: u64,
     report: VerdictReport,
     vitals: Arc<Vitals>,
 }
@@ -59,73 +60,70 @@ impl VerdictLane {
         Self {
             queue,
             give_up_after,
-            patience: give_up_after,
-            has_complained: false,
-            under_way: 0,
+            retry_for: give_up_after,
+            is_refusal_logged: false,
+            in_flight: 0,
             report: VerdictReport::default(),
             vitals: Arc::clone(vitals),
         }
     }
 
-    /// Delivers until the outbox is gone and the queue is empty. Dropping the future gives up what is under way.
+    /// Delivers until the outbox is dropped and the queue is empty. Dropping the future drops the
+    /// batch in flight.
     pub(crate) async fn run<E: Export>(&mut self, exporter: &E) {
         while let Some(batch) = self.queue.recv().await {
-            self.under_way = batch.n_verdicts() as u64;
+            self.in_flight = batch.n_verdicts() as u64;
             self.deliver(exporter, &batch).await;
-            self.under_way = 0;
+            self.in_flight = 0;
         }
     }
 
-    /// What became of the verdicts; those that still wait count as given up.
-    pub(crate) fn conclude(mut self) -> VerdictReport {
-        self.lost(self.under_way);
-        // What comes from here on is counted where it is dropped.
+    /// Returns the report; verdicts that are still queued count as dropped.
+    pub(crate) fn into_report(mut self) -> VerdictReport {
+        self.record_loss(self.in_flight);
+        // Later verdicts are counted by the outbox, which drops them.
         self.queue.close();
         while let Ok(batch) = self.queue.try_recv() {
-            self.lost(batch.n_verdicts() as u64);
+            self.record_loss(batch.n_verdicts() as u64);
         }
         self.report
     }
 
-    fn lost(&mut self, n_verdicts: u64) {
-        self.vitals.not_told(n_verdicts);
+    fn record_loss(&mut self, n_verdicts: u64) {
+        self.vitals.record_lost_verdicts(n_verdicts);
         self.report.dropped += n_verdicts;
     }
 
     async fn deliver<E: Export>(&mut self, exporter: &E, batch: &VerdictBatch) {
         let n_verdicts = batch.n_verdicts() as u64;
-        let (delivered, retries) =
-            attempts(self.patience, batch.number, || exporter.tell(batch)).await;
+        let (delivered, retries) = deliver_with_retries(self.retry_for, batch.number, || {
+            exporter.export_verdicts(batch)
+        })
+        .await;
         self.report.retries += retries;
         match delivered {
             Ok(ack) => {
-                self.patience = self.give_up_after;
-                self.vitals.told(n_verdicts, ack.rejected);
+                self.retry_for = self.give_up_after;
+                self.vitals.record_verdicts(n_verdicts, ack.rejected);
                 self.report.sent += n_verdicts;
                 self.report.rejected += ack.rejected;
                 if ack.rejected > 0 {
                     self.report.refusal.get_or_insert(ack.reason);
                 }
             }
-            // The log of this agent still has the verdicts, and so has the collector those that it came to itself.
+            // The agent's log still has the verdicts, and the collector computes its own.
             Err(ExportError::Refused { reason }) => {
-                self.lost(n_verdicts);
-                if !std::mem::replace(&mut self.has_complained, true) {
-                    tracing::warn!(
-                        "the collector does not take this agent's own verdicts: {reason}"
-                    );
+                self.record_loss(n_verdicts);
+                if !std::mem::replace(&mut self.is_refusal_logged, true) {
+                    tracing::warn!("collector refuses this agent's self-verdicts: {reason}");
                 }
                 self.report.refusal.get_or_insert(reason);
             }
-            // One attempt for each of the next ones, until the collector is back.
+            // The next batches get one attempt each, until the collector is back.
             Err(ExportError::Later { reason, .. }) => {
-                self.patience = Duration::ZERO;
-                self.lost(n_verdicts);
-                tracing::warn!(
-                    batch.number,
-                    n_verdicts,
-                    "own verdicts were given up: {reason}"
-                );
+                self.retry_for = Duration::ZERO;
+                self.record_loss(n_verdicts);
+                tracing::warn!(batch.number, n_verdicts, "self-verdicts dropped: {reason}");
                 self.report.refusal.get_or_insert(reason);
             }
         }

@@ -1,8 +1,8 @@
-//! Points as OTLP messages.
+//! Encoding of points as OTLP messages.
 
 use std::collections::BTreeMap;
 
-use fleet_agent_core::batch::{Batch, OwnCounts, Resource, ResourcePoints};
+use fleet_agent_core::batch::{AgentCounters, Batch, Resource, ResourcePoints};
 use fleet_agent_core::signal::{Anchor, Block, Exemplar, Point, Source, Value};
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -17,17 +17,17 @@ use opentelemetry_proto::tonic::resource::v1::Resource as OtlpResource;
 
 const SERVICE: &str = "fleet-agent";
 
-/// The request that delivers a batch.
+/// Encodes the request that delivers a batch.
 pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
-    let of_processes = batch.resources.iter().map(resource_metrics);
-    let resource_metrics = of_processes
-        .chain(batch.own.as_ref().map(own_metrics))
+    let processes = batch.resources.iter().map(resource_metrics);
+    let resource_metrics = processes
+        .chain(batch.agent_counters.as_ref().map(self_metrics))
         .collect();
     ExportMetricsServiceRequest { resource_metrics }
 }
 
 fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
-    // Arrivals last: the collector takes one as the sign that the rank has told all of a block.
+    // Arrivals last: the collector takes an arrival as the sign that the block is complete.
     let mut by_metric: BTreeMap<(bool, &str), Vec<&Point>> = BTreeMap::new();
     for point in &points.points {
         let is_arrival = point.metric == metric::ARRIVAL;
@@ -51,12 +51,12 @@ fn resource_metrics(points: &ResourcePoints) -> ResourceMetrics {
     }
 }
 
-fn own_metrics(own: &OwnCounts) -> ResourceMetrics {
+fn self_metrics(counters: &AgentCounters) -> ResourceMetrics {
     let [cluster, ..] = attribute::CLUSTER_ID;
     let [node, ..] = attribute::NODE_ID;
     let attributes = vec![
-        text(cluster, &own.cluster),
-        text(node, &own.node),
+        text(cluster, &counters.cluster),
+        text(node, &counters.node),
         text("service.name", SERVICE),
     ];
     let count = |(name, rise): &(&str, u64)| Metric {
@@ -64,8 +64,8 @@ fn own_metrics(own: &OwnCounts) -> ResourceMetrics {
         unit: "1".to_owned(),
         data: Some(Data::Sum(Sum {
             data_points: vec![NumberDataPoint {
-                start_time_unix_nano: own.start_ns,
-                time_unix_nano: own.time_ns,
+                start_time_unix_nano: counters.start_ns,
+                time_unix_nano: counters.time_ns,
                 value: Some(number_data_point::Value::AsInt(
                     i64::try_from(*rise).unwrap_or(i64::MAX),
                 )),
@@ -83,14 +83,14 @@ fn own_metrics(own: &OwnCounts) -> ResourceMetrics {
         }),
         scope_metrics: vec![ScopeMetrics {
             scope: Some(scope()),
-            metrics: own.counts.iter().map(count).collect(),
+            metrics: counters.counts.iter().map(count).collect(),
             ..ScopeMetrics::default()
         }],
         ..ResourceMetrics::default()
     }
 }
 
-/// What the points and records were made by.
+/// Instrumentation scope of points and records.
 pub(super) fn scope() -> InstrumentationScope {
     InstrumentationScope {
         name: SERVICE.to_owned(),
@@ -99,7 +99,7 @@ pub(super) fn scope() -> InstrumentationScope {
     }
 }
 
-/// The process.
+/// Resource attributes of the process.
 pub(super) fn resource(resource: &Resource) -> OtlpResource {
     let [cluster, ..] = attribute::CLUSTER_ID;
     let [node, ..] = attribute::NODE_ID;
@@ -129,7 +129,7 @@ pub(super) fn resource(resource: &Resource) -> OtlpResource {
     }
 }
 
-/// One metric has one type, that of its first point.
+/// Encodes one metric. All its points have the type of the first one.
 fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
     let numbers = || points.iter().filter_map(|point| number(point)).collect();
     let data = match points.first()?.value {
@@ -159,7 +159,7 @@ fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
     })
 }
 
-/// The unit that a metric's name ends with, in UCUM.
+/// UCUM unit of a metric, from the suffix of its name.
 fn unit(name: &str) -> &'static str {
     if name.ends_with("_ms") {
         "ms"
@@ -211,7 +211,7 @@ fn histogram(point: &Point) -> Option<HistogramDataPoint> {
     };
     let mut attributes = block(&point.block);
     if let Some(Anchor { seq, offset_ms }) = *anchor {
-        attributes.push(seq_of(attribute::ANCHOR_SEQ, seq));
+        attributes.push(seq_attribute(attribute::ANCHOR_SEQ, seq));
         attributes.push(double(attribute::ANCHOR_OFFSET_MS, offset_ms));
     }
     Some(HistogramDataPoint {
@@ -229,7 +229,7 @@ fn histogram(point: &Point) -> Option<HistogramDataPoint> {
 
 fn otlp_exemplar(sample: &Exemplar) -> OtlpExemplar {
     OtlpExemplar {
-        filtered_attributes: vec![seq_of(attribute::SEQ, sample.seq)],
+        filtered_attributes: vec![seq_attribute(attribute::SEQ, sample.seq)],
         time_unix_nano: sample.time_ns,
         value: Some(exemplar::Value::AsDouble(sample.wait_ms)),
         ..OtlpExemplar::default()
@@ -242,8 +242,8 @@ fn block(block: &Block) -> Vec<KeyValue> {
         int(attribute::COMM_RANK, block.comm_rank.into()),
         int(attribute::COMM_SIZE, block.comm_nranks.into()),
         text(attribute::OP, block.op.name()),
-        seq_of(attribute::SEQ_FIRST, block.seq_first),
-        seq_of(attribute::SEQ_LAST, block.seq_last),
+        seq_attribute(attribute::SEQ_FIRST, block.seq_first),
+        seq_attribute(attribute::SEQ_LAST, block.seq_last),
         text(attribute::SOURCE, source(block.source)),
     ];
     attributes.extend(block.iterations.map(|n| double(attribute::ITERATIONS, n)));
@@ -270,7 +270,7 @@ pub(super) fn int(key: &str, value: i64) -> KeyValue {
     key_value(key, Any::IntValue(value))
 }
 
-pub(super) fn seq_of(key: &str, seq: u64) -> KeyValue {
+pub(super) fn seq_attribute(key: &str, seq: u64) -> KeyValue {
     int(key, i64::try_from(seq).unwrap_or(i64::MAX))
 }
 

@@ -1,4 +1,4 @@
-//! The way to a receiver: its address, TLS, and what proves who sends.
+//! Connection settings of a receiver: endpoint, TLS, and credentials.
 
 use std::error::Error;
 use std::io;
@@ -18,95 +18,95 @@ use crate::token::{Token, TokenError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// A connection whose other end has vanished is found by asking it, half way through a request that is not answered.
-const ASK_AFTER: Duration = Duration::from_secs(5);
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// HTTP/2 keepalive: a dead connection is detected halfway through a request that gets no response.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there can be no connection to an endpoint.
+/// Error of the connection settings.
 #[derive(Debug, Error)]
 pub enum EndpointError {
-    /// It is not an address.
-    #[error("endpoint {0} is not an address; give it as http://HOST:4317 or https://HOST:4317")]
+    /// The endpoint is not a valid address.
+    #[error("endpoint {0} is not a valid address; use http://HOST:4317 or https://HOST:4317")]
     Invalid(String),
-    /// Flags of TLS without TLS.
-    #[error("{flag} has no use with endpoint {url}; give the endpoint as https://HOST:4317")]
+    /// TLS flags with an endpoint without TLS.
+    #[error("{flag} requires TLS, but the endpoint is {url}; use https://HOST:4317")]
     NoTls {
-        /// The first of the flags.
+        /// First of the TLS flags.
         flag: &'static str,
         /// The endpoint.
         url: String,
     },
-    /// A file of certificates or a key cannot be read.
-    #[error("{flag} {path} cannot be read: {source}; give a PEM file that the agent may read")]
+    /// A certificate or key file cannot be read.
+    #[error("{flag}: cannot read {path}: {source}; use a PEM file that the agent can read")]
     File {
-        /// The flag.
+        /// Flag of the file.
         flag: &'static str,
         /// The file.
         path: String,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// A file holds something else.
-    #[error("{flag} {path} holds no {expected} in PEM form (-----BEGIN ...); give the right file")]
+    /// A file does not hold the expected PEM block.
+    #[error("{flag}: {path} contains no {expected} in PEM format (-----BEGIN ...)")]
     NoPem {
-        /// The flag.
+        /// Flag of the file.
         flag: &'static str,
         /// The file.
         path: String,
-        /// What it should hold.
+        /// Expected content.
         expected: &'static str,
     },
-    /// Certificates, key or name cannot be used.
+    /// Certificates, key or server name cannot be used.
     #[error(
-        "TLS to {url} cannot be set up: {reason}; check --tls-ca, --tls-cert, --tls-key and --tls-server-name"
+        "cannot configure TLS for {url}: {reason}; check --tls-ca, --tls-cert, --tls-key and --tls-server-name"
     )]
     Tls {
-        /// The endpoint.
+        /// Error of the TLS library.
         url: String,
         /// Why.
         reason: String,
     },
-    /// There is no token.
+    /// The token cannot be read.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// Everybody on the way could read the token.
+    /// The token would be sent without encryption.
     #[error(
-        "the token of --token-file would go to {0} in clear text; give the endpoint as https://HOST:4317, or \
+        "the token of --token-file would be sent to {0} without encryption; use https://HOST:4317, or \
          allow it with --insecure-token"
     )]
-    TokenInClear(String),
-    /// It names one of several receivers, and nobody says of how many.
-    #[error("endpoint {0} has {{shard}} in it; say with --shards N how many Echos there are")]
+    PlaintextToken(String),
+    /// The endpoint has a {shard} placeholder, but --shards is missing.
+    #[error("endpoint {0} contains {{shard}}; set the number of shards with --shards N")]
     NoShards(String),
-    /// It names one receiver, and there are several.
+    /// --shards is given, but the endpoint has no placeholder.
     #[error(
-        "--shards {shards} has no use with endpoint {url}; write {{shard}} where the number of the Echo goes, as in \
+        "--shards {shards} requires {{shard}} in the endpoint, but it is {url}; put {{shard}} where the shard's number goes, as in \
          https://fleet-echo-{{shard}}.example:4317"
     )]
     NoPlaceholder {
-        /// How many there are.
+        /// Number of shards.
         shards: u32,
         /// The endpoint.
         url: String,
     },
-    /// So many receivers there cannot be.
-    #[error("--shards {0} is no number of Echos; give one from 1 to {MAX_SHARDS}")]
+    /// Invalid number of shards.
+    #[error("--shards {0} is out of range; use a number from 1 to {MAX_SHARDS}")]
     ShardCount(u32),
 }
 
-/// What a connection is secured by.
+/// Security settings of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Security {
-    /// Certificates of the authorities that may vouch for the receiver, else those of the host's system.
+    /// CA certificates for the receiver, else those of the system.
     pub ca: Option<PathBuf>,
-    /// Certificate of the agent and its key.
+    /// Client certificate of the agent and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Name in the receiver's certificate, else that of the endpoint.
+    /// Server name in the receiver's certificate, else that of the endpoint.
     pub server_name: Option<String>,
-    /// The file of the bearer token.
+    /// File of the bearer token.
     pub token_file: Option<PathBuf>,
-    /// Whether the token may leave the host in clear text.
-    pub token_in_clear: bool,
+    /// Allows the token to be sent to other hosts without encryption.
+    pub allow_plaintext_token: bool,
 }
 
 impl Security {
@@ -118,7 +118,7 @@ impl Security {
     }
 }
 
-/// Everything that is needed to connect, checked; opens any number of connections.
+/// Validated connection settings; opens any number of connections.
 #[derive(Debug, Clone)]
 pub struct Link {
     endpoint: Endpoint,
@@ -126,7 +126,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Checks the address, and reads certificates, key and token. Without a scheme the endpoint is plain HTTP/2.
+    /// Checks the endpoint, and reads certificates, key and token. Without a scheme the endpoint is
+    /// plain HTTP/2.
     pub fn new(endpoint: &str, security: &Security) -> Result<Self, EndpointError> {
         let url = if endpoint.contains("://") {
             endpoint.to_owned()
@@ -139,11 +140,11 @@ impl Link {
             .ok_or_else(|| EndpointError::Invalid(url.clone()))?
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(REQUEST_TIMEOUT)
-            .http2_keep_alive_interval(ASK_AFTER)
-            .keep_alive_timeout(ANSWER_WITHIN);
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT);
         let endpoint = match endpoint.uri().scheme_str() {
-            Some("https") => secured(endpoint, &url, security)?,
-            Some("http") => in_clear(endpoint, &url, security)?,
+            Some("https") => tls_endpoint(endpoint, &url, security)?,
+            Some("http") => plain_endpoint(endpoint, &url, security)?,
             _ => return Err(EndpointError::Invalid(url)),
         };
         let token = security
@@ -157,14 +158,15 @@ impl Link {
         })
     }
 
-    /// A connection, opened when it is needed and again whenever it is lost, which adds to `connections` each time.
+    /// Returns a connection that is opened on first use and reopened when it is lost; each time is
+    /// added to `connections`.
     pub(super) fn connect(&self, connections: &Arc<AtomicU64>) -> Channel {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        // The scheme is checked above, and TLS is put on top of what this connector opens.
+        // The scheme is checked above, and TLS is added on top of this connector's connections.
         connector.enforce_http(false);
         let opened = Arc::clone(connections);
-        // The connector that tonic makes itself cannot be asked how often it had to connect.
+        // tonic's own connector does not report how often it connected.
         let connector = connector.map_response(move |connection| {
             opened.fetch_add(1, Ordering::Relaxed);
             connection
@@ -172,22 +174,26 @@ impl Link {
         self.endpoint.connect_with_connector_lazy(connector)
     }
 
-    /// Adds what proves who sends.
-    pub(super) fn authorize(&self, keys: &mut MetadataMap) {
+    /// Adds the token to the metadata of a request.
+    pub(super) fn authorize(&self, headers: &mut MetadataMap) {
         if let Some(token) = &self.token {
-            keys.insert("authorization", token.header());
+            headers.insert("authorization", token.header());
         }
     }
 }
 
-fn in_clear(endpoint: Endpoint, url: &str, security: &Security) -> Result<Endpoint, EndpointError> {
+fn plain_endpoint(
+    endpoint: Endpoint,
+    url: &str,
+    security: &Security,
+) -> Result<Endpoint, EndpointError> {
     if let Some(flag) = security.first_tls_flag() {
         let url = url.to_owned();
         return Err(EndpointError::NoTls { flag, url });
     }
-    let stays_here = endpoint.uri().host().is_some_and(is_loopback);
-    if security.token_file.is_some() && !security.token_in_clear && !stays_here {
-        return Err(EndpointError::TokenInClear(url.to_owned()));
+    let is_local = endpoint.uri().host().is_some_and(is_loopback);
+    if security.token_file.is_some() && !security.allow_plaintext_token && !is_local {
+        return Err(EndpointError::PlaintextToken(url.to_owned()));
     }
     Ok(endpoint)
 }
@@ -200,15 +206,19 @@ fn is_loopback(host: &str) -> bool {
     }
 }
 
-fn secured(endpoint: Endpoint, url: &str, security: &Security) -> Result<Endpoint, EndpointError> {
+fn tls_endpoint(
+    endpoint: Endpoint,
+    url: &str,
+    security: &Security,
+) -> Result<Endpoint, EndpointError> {
     let mut tls = ClientTlsConfig::new();
     tls = match &security.ca {
-        Some(path) => tls.ca_certificate(Certificate::from_pem(pem(path, "--tls-ca", CERT)?)),
+        Some(path) => tls.ca_certificate(Certificate::from_pem(read_pem(path, "--tls-ca", CERT)?)),
         None => tls.with_native_roots(),
     };
     if let Some((cert, key)) = &security.identity {
-        let cert = pem(cert, "--tls-cert", CERT)?;
-        tls = tls.identity(Identity::from_pem(cert, pem(key, "--tls-key", KEY)?));
+        let cert = read_pem(cert, "--tls-cert", CERT)?;
+        tls = tls.identity(Identity::from_pem(cert, read_pem(key, "--tls-key", KEY)?));
     }
     if let Some(name) = &security.server_name {
         tls = tls.domain_name(name);
@@ -217,38 +227,45 @@ fn secured(endpoint: Endpoint, url: &str, security: &Security) -> Result<Endpoin
         .tls_config(tls)
         .map_err(|error| EndpointError::Tls {
             url: url.to_owned(),
-            reason: first_cause(&error),
+            reason: root_cause(&error),
         })
 }
 
-/// What a PEM file should hold: the end of its first line, and the word for it.
-type Expected = (&'static str, &'static str);
-const CERT: Expected = ("CERTIFICATE-----", "certificate");
-const KEY: Expected = ("PRIVATE KEY-----", "private key");
+/// Content of a PEM file: the end of its first line, and its name.
+#[derive(Clone, Copy)]
+struct PemKind {
+    end_of_first_line: &'static str,
+    name: &'static str,
+}
 
-// A file without certificates would otherwise be found out by the first handshake only.
-fn pem(
-    path: &Path,
-    flag: &'static str,
-    (label, expected): Expected,
-) -> Result<Vec<u8>, EndpointError> {
+const CERT: PemKind = PemKind {
+    end_of_first_line: "CERTIFICATE-----",
+    name: "certificate",
+};
+const KEY: PemKind = PemKind {
+    end_of_first_line: "PRIVATE KEY-----",
+    name: "private key",
+};
+
+// Without this check a file without certificates would only fail in the first handshake.
+fn read_pem(path: &Path, flag: &'static str, kind: PemKind) -> Result<Vec<u8>, EndpointError> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|source| EndpointError::File {
         flag,
         path: name.clone(),
         source,
     })?;
-    let holds = String::from_utf8_lossy(&bytes)
-        .lines()
-        .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(label));
+    let holds = String::from_utf8_lossy(&bytes).lines().any(|line| {
+        line.starts_with("-----BEGIN ") && line.trim_end().ends_with(kind.end_of_first_line)
+    });
     holds.then_some(bytes).ok_or(EndpointError::NoPem {
         flag,
         path: name,
-        expected,
+        expected: kind.name,
     })
 }
 
-fn first_cause(error: &dyn Error) -> String {
+fn root_cause(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

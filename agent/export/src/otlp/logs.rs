@@ -1,4 +1,4 @@
-//! What processes hold of themselves as OTLP log records.
+//! Encoding of self-verdicts as OTLP log records.
 
 use fleet_agent_core::batch::{ResourceVerdicts, VerdictBatch};
 use fleet_agent_core::printable::printable;
@@ -13,16 +13,16 @@ use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, S
 use tonic::Response;
 
 use crate::Ack;
-use crate::otlp::encode::{double, int, resource, scope, seq_of, text};
+use crate::otlp::encode::{double, int, resource, scope, seq_attribute, text};
 use crate::otlp::status::MAX_REASON;
 
-/// The request that delivers a batch.
+/// Encodes the request that delivers a batch.
 pub(super) fn encode(batch: &VerdictBatch) -> ExportLogsServiceRequest {
     let resource_logs = batch.resources.iter().map(resource_logs).collect();
     ExportLogsServiceRequest { resource_logs }
 }
 
-/// What the response says. A policy in it is left alone: points bring the same one.
+/// Converts the response. A policy in it is ignored: points deliver the same one.
 pub(super) fn ack(response: Response<ExportLogsServiceResponse>) -> Ack {
     let ExportLogsPartialSuccess {
         rejected_log_records,
@@ -72,8 +72,8 @@ fn attributes(verdict: &SelfVerdict) -> Vec<KeyValue> {
         text(attribute::STRAGGLER_MODE, verdict.mode.name()),
         text(attribute::SIGNAL, attribute::SIGNAL_HOST_GAP),
         text(attribute::COMM_ID, &block.comm.to_string()),
-        seq_of(attribute::SEQ_FIRST, block.seq_first),
-        seq_of(attribute::SEQ_LAST, block.seq_last),
+        seq_attribute(attribute::SEQ_FIRST, block.seq_first),
+        seq_attribute(attribute::SEQ_LAST, block.seq_last),
     ];
     if let Some(measure) = verdict.measure {
         let Measure {

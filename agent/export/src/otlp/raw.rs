@@ -1,4 +1,4 @@
-//! Requests that are bytes already: a codec that sends them as they are.
+//! gRPC codec for requests that are encoded already.
 
 use std::marker::PhantomData;
 
@@ -8,24 +8,24 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, EncodeBuf, Encoder};
 use tonic_prost::ProstCodec;
 
-/// Sends bytes and reads a message of type `T`.
+/// Codec that sends bytes and decodes a message of type `T`.
 #[derive(Debug)]
-pub(super) struct Raw<T>(PhantomData<T>);
+pub(super) struct RawCodec<T>(PhantomData<T>);
 
-impl<T> Default for Raw<T> {
+impl<T> Default for RawCodec<T> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T: Message + Default + Send + 'static> Codec for Raw<T> {
+impl<T: Message + Default + Send + 'static> Codec for RawCodec<T> {
     type Encode = Bytes;
     type Decode = T;
-    type Encoder = AsIs;
+    type Encoder = RawEncoder;
     type Decoder = <ProstCodec<T, T> as Codec>::Decoder;
 
     fn encoder(&mut self) -> Self::Encoder {
-        AsIs
+        RawEncoder
     }
 
     fn decoder(&mut self) -> Self::Decoder {
@@ -33,11 +33,11 @@ impl<T: Message + Default + Send + 'static> Codec for Raw<T> {
     }
 }
 
-/// Writes bytes as they are.
+/// Encoder that writes the bytes unchanged.
 #[derive(Debug)]
-pub(super) struct AsIs;
+pub(super) struct RawEncoder;
 
-impl Encoder for AsIs {
+impl Encoder for RawEncoder {
     type Item = Bytes;
     type Error = Status;
 

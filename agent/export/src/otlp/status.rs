@@ -1,4 +1,4 @@
-//! What the status of a request says of its batch.
+//! Classification of gRPC errors: retry or refuse.
 
 use std::error::Error;
 
@@ -8,21 +8,21 @@ use tonic_types::StatusExt;
 
 use crate::ExportError;
 
-/// Characters of a message that are shown.
+/// Maximum length of a message, characters.
 pub(super) const MAX_REASON: usize = 300;
 
-/// Why a batch was not taken, for a sender that will not send it again once it is refused.
-pub(super) fn error(status: &Status) -> ExportError {
+/// Classifies an error for a sender that drops a refused batch.
+pub(super) fn classify(status: &Status) -> ExportError {
     let is_transport = status.source().is_some();
     let retry_info = status.get_details_retry_info();
-    let may_pass = match status.code() {
+    let is_transient = match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled => true,
-        // Without a hint the limit is one that waiting does not lift, such as the size of a message.
+        // Without a retry hint the limit is one that waiting does not lift, such as a message size.
         Code::ResourceExhausted => retry_info.is_some(),
         _ => false,
     };
     let reason = reason(status);
-    if may_pass || is_transport {
+    if is_transient || is_transport {
         let after = retry_info.and_then(|info| info.retry_delay);
         ExportError::Later { after, reason }
     } else {
@@ -30,14 +30,14 @@ pub(super) fn error(status: &Status) -> ExportError {
     }
 }
 
-/// The same for a sender that keeps batches: a token or a permission that is missing now can be given while it runs, and so can a
-/// way to the collector where something else answers, which redirects or knows no such path.
-pub(super) fn patient_error(status: &Status) -> ExportError {
+/// Classifies an error for a sender that spools batches: a missing token or permission can be
+/// granted while it runs, and a proxy that redirects or does not know the path can be fixed.
+pub(super) fn classify_for_spool(status: &Status) -> ExportError {
     let may_change = matches!(
         status.code(),
         Code::Unauthenticated | Code::PermissionDenied | Code::Unknown | Code::Unimplemented
     );
-    match error(status) {
+    match classify(status) {
         ExportError::Refused { reason } if may_change => ExportError::Later {
             after: None,
             reason,
@@ -46,17 +46,18 @@ pub(super) fn patient_error(status: &Status) -> ExportError {
     }
 }
 
-/// Code, message, and the first cause where the message does not name it, such as what is wrong with a certificate.
+/// Code and message, and the root cause if the message does not contain it, such as an invalid
+/// certificate.
 fn reason(status: &Status) -> String {
-    let said = printable(status.message(), MAX_REASON);
+    let message = printable(status.message(), MAX_REASON);
     let mut cause = status.source();
     while let Some(deeper) = cause.and_then(Error::source) {
         cause = Some(deeper);
     }
     let cause = cause.map(|cause| printable(&cause.to_string(), MAX_REASON));
-    match cause.filter(|cause| !cause.is_empty() && !said.contains(cause)) {
-        Some(cause) => format!("{:?}: {said}: {cause}", status.code()),
-        None => format!("{:?}: {said}", status.code()),
+    match cause.filter(|cause| !cause.is_empty() && !message.contains(cause)) {
+        Some(cause) => format!("{:?}: {message}: {cause}", status.code()),
+        None => format!("{:?}: {message}", status.code()),
     }
 }
 
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_is_tried_again() {
+    fn only_transient_errors_are_retried() {
         for code in [
             Code::Unavailable,
             Code::DeadlineExceeded,
@@ -81,50 +82,56 @@ mod tests {
             Code::Cancelled,
         ] {
             assert!(matches!(
-                error(&status(code)),
+                classify(&status(code)),
                 ExportError::Later { after: None, .. }
             ));
         }
         for code in [Code::InvalidArgument, Code::Unauthenticated, Code::Internal] {
-            assert!(matches!(error(&status(code)), ExportError::Refused { .. }));
+            assert!(matches!(
+                classify(&status(code)),
+                ExportError::Refused { .. }
+            ));
         }
     }
 
     #[test]
-    fn who_keeps_batches_waits_for_a_token_that_is_taken() {
+    fn a_spooling_sender_retries_permission_errors() {
         for code in [
             Code::Unauthenticated,
             Code::PermissionDenied,
             Code::Unknown,
             Code::Unimplemented,
         ] {
-            let later = patient_error(&status(code));
+            let later = classify_for_spool(&status(code));
             assert!(matches!(later, ExportError::Later { .. }), "{later:?}");
         }
-        let refused = patient_error(&status(Code::InvalidArgument));
+        let refused = classify_for_spool(&status(Code::InvalidArgument));
         assert!(matches!(refused, ExportError::Refused { .. }));
     }
 
     #[test]
-    fn an_exhausted_resource_is_tried_again_only_when_the_receiver_says_so() {
+    fn an_exhausted_resource_is_retried_only_with_a_retry_hint() {
         let code = Code::ResourceExhausted;
         let reason = "ResourceExhausted: why".to_owned();
         let refused = ExportError::Refused {
             reason: reason.clone(),
         };
-        assert_eq!(error(&status(code)), refused);
+        assert_eq!(classify(&status(code)), refused);
         let hint = ErrorDetails::with_retry_info(None);
         let later = ExportError::Later {
             after: None,
             reason,
         };
-        assert_eq!(error(&Status::with_error_details(code, "why", hint)), later);
+        assert_eq!(
+            classify(&Status::with_error_details(code, "why", hint)),
+            later
+        );
     }
 
     #[test]
-    fn a_long_message_is_cut_and_what_a_terminal_would_obey_is_escaped() {
+    fn long_messages_are_cut_and_terminal_escapes_are_removed() {
         let message = format!("\u{1b}]0;owned\u{7}{}", "x".repeat(3_000_000));
-        let ExportError::Refused { reason } = error(&Status::with_error_details(
+        let ExportError::Refused { reason } = classify(&Status::with_error_details(
             Code::InvalidArgument,
             message,
             ErrorDetails::new(),
@@ -138,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn the_receiver_can_name_the_delay() {
+    fn the_receiver_can_request_a_delay() {
         let delay = Duration::from_millis(1500);
         let details = ErrorDetails::with_retry_info(Some(delay));
         let status = Status::with_error_details(Code::ResourceExhausted, "slow down", details);
         let reason = "ResourceExhausted: slow down".to_owned();
         assert_eq!(
-            error(&status),
+            classify(&status),
             ExportError::Later {
                 after: Some(delay),
                 reason

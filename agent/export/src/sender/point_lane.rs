@@ -1,5 +1,5 @@
-//! The lane of the points: one batch at its head, which is tried until it is answered; behind it the spool, and behind
-//! that the queue in memory.
+//! Delivery of points: sends the oldest batch until it is answered; the spool comes next, then the
+//! queue in memory.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -7,188 +7,193 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until};
 
-use crate::delivery::acknowledgement::Ledger;
-use crate::delivery::outbox::Waiting;
-use crate::encoded::Encoded;
-use crate::sender::retries::{Retries, SPARED_FOR};
-use crate::sender::spool_worker::Keeper;
+use crate::delivery::acknowledgement::AckTracker;
+use crate::delivery::outbox::QueuedBatch;
+use crate::encoded::EncodedBatch;
+use crate::sender::retries::{PROTECTED_FOR, Retries};
+use crate::sender::spool_worker::SpoolWorker;
 use crate::vitals::{Amount, Loss};
 use crate::{Ack, Forward, now};
 
-/// What the lane owns.
+/// State of the delivery of points.
 #[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) queue: mpsc::Receiver<(Waiting, OwnedSemaphorePermit)>,
-    pub(super) ledger: Ledger,
-    pub(super) keeper: Keeper,
+pub(super) struct PointLane {
+    pub(super) queue: mpsc::Receiver<QueuedBatch>,
+    pub(super) acks: AckTracker,
+    pub(super) spool: SpoolWorker,
     pub(super) retries: Retries,
-    pub(super) patience: Duration,
+    pub(super) spool_after: Duration,
 }
 
-/// The batch that is being sent.
+/// Batch that is being sent.
 #[derive(Debug)]
 struct Head {
-    batch: Encoded,
-    /// Its place in the spool, when it has one.
+    batch: EncodedBatch,
+    /// Its sequence number in the spool, if it is spooled.
     sequence: Option<u64>,
-    /// When it stops being worth waiting for in memory.
-    patient_until: Instant,
-    /// Until when a full spool spares it.
-    spared_until: Instant,
-    /// Its room in the queue, given free when it is answered.
-    _room: Option<OwnedSemaphorePermit>,
+    /// Time at which it is spooled.
+    spool_at: Instant,
+    /// Time until which a full spool does not evict it.
+    protected_until: Instant,
+    /// Its permit in the queue, released when it is answered.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// How it went on with a head.
+/// Outcome of sending a batch.
 enum Outcome {
-    /// It was answered.
+    /// It was accepted or refused.
     Answered(Result<Ack, String>),
-    /// It made room in the spool for newer batches.
+    /// It was evicted from the spool for newer batches.
     Evicted,
-    /// There is no more time.
-    Over,
+    /// The deadline has passed.
+    DeadlinePassed,
 }
 
-impl Lane {
-    /// Sends until the queue has ended and everything is sent, or until it is over; what is left then goes to the spool.
-    pub(super) async fn run<E: Forward>(&mut self, exporter: &E, over: impl Future<Output = ()>) {
-        let mut over = pin!(over);
-        while let Some(head) = self.next(exporter, over.as_mut()).await {
-            match self.bring(exporter, &head, over.as_mut()).await {
+impl PointLane {
+    /// Sends until the queue is closed and everything is sent, or until the deadline; what
+    /// is left is then spooled.
+    pub(super) async fn run<E: Forward>(
+        &mut self,
+        exporter: &E,
+        deadline: impl Future<Output = ()>,
+    ) {
+        let mut deadline = pin!(deadline);
+        while let Some(head) = self.next(exporter, deadline.as_mut()).await {
+            match self.send_head(exporter, &head, deadline.as_mut()).await {
                 (Outcome::Answered(answer), sequence) => {
-                    self.settle(&head.batch, sequence, answer).await;
+                    self.record_answer(&head.batch, sequence, answer).await;
                 }
                 (Outcome::Evicted, _) => {}
-                (Outcome::Over, sequence) => {
+                (Outcome::DeadlinePassed, sequence) => {
                     if sequence.is_none() {
-                        self.put_by(head.batch).await;
+                        self.spool_or_drop(head.batch).await;
                     }
                     break;
                 }
             }
         }
         self.queue.close();
-        while let Some((waiting, _room)) = self.queue.recv().await {
-            self.put_by(exporter.encode(&waiting.batch)).await;
+        while let Some(queued) = self.queue.recv().await {
+            self.spool_or_drop(exporter.encode(&queued.batch)).await;
         }
     }
 
-    /// The oldest batch there is; none when there will be no more, or no more time.
+    /// Returns the oldest batch; none when there are no more, or after the deadline.
     async fn next<E: Forward>(
         &mut self,
         exporter: &E,
-        over: Pin<&mut impl Future<Output = ()>>,
+        deadline: Pin<&mut impl Future<Output = ()>>,
     ) -> Option<Head> {
         let now = now();
-        if let Some((sequence, batch)) = self.keeper.front(&mut self.ledger).await {
+        if let Some((sequence, batch)) = self.spool.front(&mut self.acks).await {
             return Some(Head {
                 batch,
                 sequence: Some(sequence),
-                patient_until: now,
-                spared_until: later(now, SPARED_FOR),
-                _room: None,
+                spool_at: now,
+                protected_until: later(now, PROTECTED_FOR),
+                _permit: None,
             });
         }
         tokio::select! {
             biased;
-            () = over => None,
+            () = deadline => None,
             next = self.queue.recv() => {
-                let (waiting, room) = next?;
+                let queued = next?;
                 Some(Head {
-                    batch: exporter.encode(&waiting.batch),
+                    batch: exporter.encode(&queued.batch),
                     sequence: None,
-                    patient_until: later(waiting.since, self.patience),
-                    spared_until: later(now, SPARED_FOR),
-                    _room: Some(room),
+                    spool_at: later(queued.queued_at, self.spool_after),
+                    protected_until: later(now, PROTECTED_FOR),
+                    _permit: Some(queued.permit),
                 })
             }
         }
     }
 
-    /// Sends the head, and meanwhile takes what follows to the spool, once the head has waited too long. With the outcome
-    /// comes the head's place in the spool.
-    async fn bring<E: Forward>(
+    /// Sends the batch, and meanwhile spools those that follow once it has waited too long. Returns
+    /// the outcome and the batch's sequence number in the spool.
+    async fn send_head<E: Forward>(
         &mut self,
         exporter: &E,
         head: &Head,
-        mut over: Pin<&mut impl Future<Output = ()>>,
+        mut deadline: Pin<&mut impl Future<Output = ()>>,
     ) -> (Outcome, Option<u64>) {
         let Self {
             queue,
-            ledger,
-            keeper,
+            acks,
+            spool,
             retries,
             ..
         } = self;
         let mut sequence = head.sequence;
-        let (mut is_late, mut has_ended) = (sequence.is_some(), false);
-        let mut delivering = pin!(retries.deliver(exporter, &head.batch));
-        let mut late = pin!(sleep_until(head.patient_until));
+        let (mut is_spooling, mut has_ended) = (sequence.is_some(), false);
+        let mut sending = pin!(retries.deliver(exporter, &head.batch));
+        let mut spool_time = pin!(sleep_until(head.spool_at));
         let outcome = loop {
             tokio::select! {
                 biased;
-                answer = &mut delivering => break Outcome::Answered(answer),
-                () = &mut over => break Outcome::Over,
-                () = &mut late, if !is_late && keeper.is_there() => {
-                    is_late = true;
-                    sequence = keeper.keep(ledger, head.batch.clone(), None).await.ok();
+                answer = &mut sending => break Outcome::Answered(answer),
+                () = &mut deadline => break Outcome::DeadlinePassed,
+                () = &mut spool_time, if !is_spooling && spool.is_enabled() => {
+                    is_spooling = true;
+                    sequence = spool.push(acks, head.batch.clone(), None).await.ok();
                 }
-                next = queue.recv(), if is_late && !has_ended => match next {
-                    Some((waiting, _room)) => {
+                next = queue.recv(), if is_spooling && !has_ended => match next {
+                    Some(queued) => {
                         if sequence.is_none() {
-                            sequence = keeper.keep(ledger, head.batch.clone(), None).await.ok();
+                            sequence = spool.push(acks, head.batch.clone(), None).await.ok();
                         }
-                        let spared = sequence.filter(|_| now() < head.spared_until);
-                        let batch = exporter.encode(&waiting.batch);
+                        let protected = sequence.filter(|_| now() < head.protected_until);
+                        let batch = exporter.encode(&queued.batch);
                         let points = batch.points;
-                        if let Err(loss) = keeper.keep(ledger, batch, spared).await {
-                            ledger.lost(loss, Amount::batch(points));
+                        if let Err(loss) = spool.push(acks, batch, protected).await {
+                            acks.record_loss(loss, Amount::batch(points));
                         }
                     }
                     None => has_ended = true,
                 },
             }
-            if sequence.is_some_and(|sequence| !keeper.holds(sequence)) {
+            if sequence.is_some_and(|sequence| !spool.contains(sequence)) {
                 break Outcome::Evicted;
             }
         };
         (outcome, sequence)
     }
 
-    /// Writes down the answer to a batch, which need not be kept any more.
-    async fn settle(
+    /// Records the response to a batch and removes it from the spool.
+    async fn record_answer(
         &mut self,
-        batch: &Encoded,
+        batch: &EncodedBatch,
         sequence: Option<u64>,
         answer: Result<Ack, String>,
     ) {
         match answer {
             Ok(ack) => {
-                let is_new = !self.ledger.report.reasons.contains_key(&ack.reason);
+                let is_new = !self.acks.report.reasons.contains_key(&ack.reason);
                 if ack.rejected > 0 && is_new {
                     let points = ack.rejected;
                     let reason = &ack.reason;
-                    tracing::warn!(points, "points are rejected: {reason}");
+                    tracing::warn!(points, "collector rejects points: {reason}");
                 }
-                self.ledger.acknowledged(batch.points, ack);
+                self.acks.record_ack(batch.points, ack);
             }
-            Err(reason) => self.ledger.refused(batch.number, batch.points, reason),
+            Err(reason) => self.acks.record_refusal(batch.number, batch.points, reason),
         }
         if let Some(sequence) = sequence {
-            self.keeper.remove(&mut self.ledger, sequence).await;
+            self.spool.remove(&mut self.acks, sequence).await;
         }
     }
 
-    /// Keeps a batch that is not sent any more, or counts it as lost.
-    async fn put_by(&mut self, batch: Encoded) {
+    /// Spools a batch that is not sent any more, or counts it as lost.
+    async fn spool_or_drop(&mut self, batch: EncodedBatch) {
         let points = batch.points;
-        let kept = if self.keeper.is_there() {
-            self.keeper.keep(&mut self.ledger, batch, None).await
+        let kept = if self.spool.is_enabled() {
+            self.spool.push(&mut self.acks, batch, None).await
         } else {
             Err(Loss::Unsent)
         };
         if let Err(loss) = kept {
-            self.ledger.lost(loss, Amount::batch(points));
+            self.acks.record_loss(loss, Amount::batch(points));
         }
     }
 }

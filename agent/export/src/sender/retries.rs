@@ -1,4 +1,4 @@
-//! Attempts without an end, with longer and longer pauses while they fail.
+//! Unlimited retries with exponential backoff.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBackoff};
 use tokio::time::{Instant, sleep_until};
 
-use crate::delivery::attempts::{asked_delay, backoff, log_retry};
-use crate::encoded::Encoded;
+use crate::delivery::attempts::{backoff, log_retry, requested_delay};
+use crate::encoded::EncodedBatch;
 use crate::vitals::Vitals;
 use crate::{Ack, ExportError, Forward, now};
 
-/// How the attempts have gone so far; it outlives the batches, since it is about the receiver.
+/// State of the retries; it spans batches, since it is about the receiver.
 #[derive(Debug)]
 pub(super) struct Retries {
     delays: ExponentialBackoff,
@@ -30,49 +30,49 @@ impl Retries {
         }
     }
 
-    /// Tries to deliver a batch until it is taken, or refused for the reason that is returned. Dropping the future ends
-    /// the attempt under way.
+    /// Sends a batch until it is accepted, or refused for the returned reason. Dropping the future
+    /// cancels the attempt in flight.
     pub(super) async fn deliver<E: Forward>(
         &mut self,
         exporter: &E,
-        batch: &Encoded,
+        batch: &EncodedBatch,
     ) -> Result<Ack, String> {
         loop {
             if let Some(at) = self.not_before {
                 sleep_until(at).await;
-                self.vitals.retried();
+                self.vitals.record_retry();
             }
             let answer = exporter.forward(batch).await;
             match answer {
                 Ok(ack) => {
-                    self.answered();
+                    self.reset();
                     return Ok(ack);
                 }
                 Err(ExportError::Refused { reason }) => {
-                    self.answered();
+                    self.reset();
                     return Err(reason);
                 }
-                Err(error) => self.failed(batch.number, &error),
+                Err(error) => self.record_failure(batch.number, &error),
             }
         }
     }
 
-    fn failed(&mut self, number: u64, error: &ExportError) {
-        self.vitals.failed();
+    fn record_failure(&mut self, number: u64, error: &ExportError) {
+        self.vitals.set_disconnected();
         self.failures += 1;
         let delay = self.delays.next().unwrap_or_default();
-        let delay = delay.max(asked_delay(error));
+        let delay = delay.max(requested_delay(error));
         log_retry(number, self.failures, error, delay);
         self.not_before = now().checked_add(delay);
     }
 
-    fn answered(&mut self) {
-        self.vitals.answered();
+    fn reset(&mut self) {
+        self.vitals.set_connected();
         if self.failures > 0 {
             let failures = self.failures;
             tracing::info!(
                 failures,
-                "batches are taken again after {failures} failures"
+                "batches are accepted again after {failures} failures"
             );
         }
         self.failures = 0;
@@ -81,6 +81,7 @@ impl Retries {
     }
 }
 
-/// How long the batch that is being sent is spared when the spool is full: long enough for an acknowledgement, and not
-/// so long that a batch which is never answered keeps all others from being sent.
-pub(super) const SPARED_FOR: Duration = Duration::from_mins(1);
+/// Time for which a full spool does not evict the batch that is being sent: long enough for an
+/// acknowledgement, and short enough that a batch which is never answered does not block all
+/// others.
+pub(super) const PROTECTED_FOR: Duration = Duration::from_mins(1);

@@ -1,4 +1,4 @@
-//! When a sender has to end.
+//! Deadline of a sender.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,46 +10,46 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::now;
 
-/// Says when a sender has to end.
+/// Sets the deadline of a sender.
 #[derive(Debug)]
-pub struct Finish(watch::Sender<Option<Instant>>);
+pub struct ShutdownHandle(watch::Sender<Option<Instant>>);
 
-impl Finish {
+impl ShutdownHandle {
     pub(super) fn new(deadline: watch::Sender<Option<Instant>>) -> Self {
         Self(deadline)
     }
 
-    /// From now on what waits is sent for at most `limit`; the rest goes to the spool, or is counted as lost without one.
-    /// Called again it sets a new limit.
-    pub fn within(&self, limit: Duration) {
+    /// Sends what is queued for at most `limit`; the rest is spooled, or counted as lost without a
+    /// spool. A further call replaces the limit.
+    pub fn stop_within(&self, limit: Duration) {
         let now = now();
         let at = now.checked_add(limit).unwrap_or(now);
         self.0.send_replace(Some(at));
     }
 }
 
-/// The moment from which on nothing is sent any more.
+/// Time after which nothing is sent any more.
 #[derive(Debug, Clone)]
-pub(super) struct Ending {
+pub(super) struct ShutdownDeadline {
     pub(super) deadline: watch::Receiver<Option<Instant>>,
-    /// The way back to the source, which closes when the source is gone.
+    /// Policy channel back to the source, which closes when the source is dropped.
     pub(super) policy: watch::Sender<Option<Arc<PolicySet>>>,
-    pub(super) patience: Duration,
+    pub(super) grace: Duration,
 }
 
-impl Ending {
-    /// Completes at the moment that was named, else when the source has been gone for long enough.
-    pub(super) async fn passed(mut self) {
+impl ShutdownDeadline {
+    /// Completes at the deadline, or when the source has been gone for long enough.
+    pub(super) async fn reached(mut self) {
         let mut source_is_gone = pin!(self.policy.closed());
-        let mut unnamed = None;
+        let mut default = None;
         loop {
-            let named = *self.deadline.borrow_and_update();
-            let at = named.or(unnamed);
+            let given = *self.deadline.borrow_and_update();
+            let at = given.or(default);
             tokio::select! {
                 () = sleep_until(at.unwrap_or_else(now)), if at.is_some() => return,
                 Ok(()) = self.deadline.changed() => {}
-                () = &mut source_is_gone, if unnamed.is_none() => {
-                    unnamed = now().checked_add(self.patience);
+                () = &mut source_is_gone, if default.is_none() => {
+                    default = now().checked_add(self.grace);
                 }
             }
         }

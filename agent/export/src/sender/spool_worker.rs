@@ -1,17 +1,17 @@
-//! The spool as the sender sees it: off the runtime's threads, with what it loses counted and said once.
+//! Spool access of the sender: runs on blocking threads, counts losses and logs each problem once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::spawn_blocking;
 
-use crate::delivery::acknowledgement::Ledger;
-use crate::encoded::Encoded;
-use crate::spool::{Losses, NotKept, Spool};
+use crate::delivery::acknowledgement::AckTracker;
+use crate::encoded::EncodedBatch;
+use crate::spool::{Losses, PushError, Spool};
 use crate::vitals::{Loss, Vitals};
 
-/// A spool, or none.
+/// Spool, or none.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct SpoolWorker {
     spool: Option<Arc<Mutex<Spool>>>,
     n_batches: u64,
     vitals: Arc<Vitals>,
@@ -19,16 +19,16 @@ pub(super) struct Keeper {
     is_full: bool,
 }
 
-impl Keeper {
+impl SpoolWorker {
     pub(super) fn new(spool: Option<Spool>, vitals: &Arc<Vitals>) -> Self {
         let n_batches = spool.as_ref().map_or(0, Spool::n_batches);
         if let Some(spool) = &spool {
-            vitals.spool_holds(n_batches, spool.bytes());
+            vitals.set_spooled(n_batches, spool.bytes());
         }
         if n_batches > 0 {
             tracing::info!(
                 batches = n_batches,
-                "the spool holds {n_batches} batches of an agent before this one, which are sent first"
+                "the spool holds {n_batches} batches of an earlier agent, which are sent first"
             );
         }
         Self {
@@ -40,64 +40,65 @@ impl Keeper {
         }
     }
 
-    /// Whether there is a spool at all.
-    pub(super) fn is_there(&self) -> bool {
+    /// Returns whether there is a spool.
+    pub(super) fn is_enabled(&self) -> bool {
         self.spool.is_some()
     }
 
-    /// The oldest batch that is kept, with its sequence number.
-    pub(super) async fn front(&mut self, ledger: &mut Ledger) -> Option<(u64, Encoded)> {
+    /// Returns the oldest spooled batch with its sequence number.
+    pub(super) async fn front(&mut self, acks: &mut AckTracker) -> Option<(u64, EncodedBatch)> {
         if self.n_batches == 0 {
             return None;
         }
-        self.ask(ledger, Spool::front).await.flatten()
+        self.run_blocking(acks, Spool::front).await.flatten()
     }
 
-    /// Keeps a batch behind all others, in the place of the oldest but `spared` when there is no room; its sequence
-    /// number, or why it could not be kept.
-    pub(super) async fn keep(
+    /// Appends a batch, evicting the oldest ones except `protected` when the spool is full; returns
+    /// its sequence number, or why it was not spooled.
+    pub(super) async fn push(
         &mut self,
-        ledger: &mut Ledger,
-        batch: Encoded,
-        spared: Option<u64>,
+        acks: &mut AckTracker,
+        batch: EncodedBatch,
+        protected: Option<u64>,
     ) -> Result<u64, Loss> {
-        let pushed = self.ask(ledger, move |spool| spool.push(&batch, spared));
+        let pushed = self.run_blocking(acks, move |spool| spool.push(&batch, protected));
         match pushed.await {
             Some(Ok(sequence)) => {
                 if std::mem::take(&mut self.is_broken) {
-                    tracing::info!("the spool takes batches again");
+                    tracing::info!("spool is writable again");
                 }
                 Ok(sequence)
             }
-            Some(Err(NotKept::TooLarge { .. })) => Err(Loss::SpoolFull),
-            Some(Err(NotKept::Disk(error))) => {
-                self.complain(&error.to_string());
+            Some(Err(PushError::TooLarge { .. })) => Err(Loss::SpoolFull),
+            Some(Err(PushError::Disk(error))) => {
+                self.log_failure(&error.to_string());
                 Err(Loss::SpoolBroken)
             }
             None => {
-                self.complain("a defect");
+                self.log_failure("internal error");
                 Err(Loss::SpoolBroken)
             }
         }
     }
 
-    /// Removes a batch that need not be kept any more.
-    pub(super) async fn remove(&mut self, ledger: &mut Ledger, sequence: u64) {
-        self.ask(ledger, move |spool| spool.remove(sequence)).await;
+    /// Removes a batch.
+    pub(super) async fn remove(&mut self, acks: &mut AckTracker, sequence: u64) {
+        self.run_blocking(acks, move |spool| spool.remove(sequence))
+            .await;
     }
 
-    /// Whether a batch is still kept.
-    pub(super) fn holds(&self, sequence: u64) -> bool {
+    /// Returns whether a batch is still spooled.
+    pub(super) fn contains(&self, sequence: u64) -> bool {
         self.spool.as_ref().is_some_and(|spool| {
             let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
-            spool.holds(sequence)
+            spool.contains(sequence)
         })
     }
 
-    /// Lets the spool do something; none without one, and after a defect.
-    async fn ask<T: Send + 'static>(
+    /// Runs `work` on the spool; none without a spool, and if it panicked.
+    async fn run_blocking<T: Send + 'static>(
         &mut self,
-        ledger: &mut Ledger,
+        acks: &mut AckTracker,
         work: impl FnOnce(&mut Spool) -> T + Send + 'static,
     ) -> Option<T> {
         let spool = Arc::clone(self.spool.as_ref()?);
@@ -113,27 +114,27 @@ impl Keeper {
         });
         let (answer, losses, n_batches, bytes) = done.await.ok()?;
         self.n_batches = n_batches;
-        self.vitals.spool_holds(n_batches, bytes);
-        self.count(ledger, losses);
+        self.vitals.set_spooled(n_batches, bytes);
+        self.record_losses(acks, losses);
         Some(answer)
     }
 
-    fn count(&mut self, ledger: &mut Ledger, losses: Losses) {
-        self.vitals.damaged(losses.damaged_files);
+    fn record_losses(&mut self, acks: &mut AckTracker, losses: Losses) {
+        self.vitals.record_damaged_files(losses.damaged_files);
         if losses.evicted.batches > 0 {
-            ledger.lost(Loss::SpoolFull, losses.evicted);
+            acks.record_loss(Loss::SpoolFull, losses.evicted);
             if !std::mem::replace(&mut self.is_full, true) {
-                tracing::warn!("the spool is full: the oldest batches make room for new ones");
+                tracing::warn!("spool is full: the oldest batches are dropped");
             }
         } else if self.n_batches == 0 && std::mem::take(&mut self.is_full) {
-            tracing::info!("the spool is empty again");
+            tracing::info!("spool is empty again");
         }
     }
 
-    fn complain(&mut self, reason: &str) {
+    fn log_failure(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.is_broken, true) {
             tracing::error!(
-                "the spool cannot be written: {reason}; what cannot be sent is lost until it can be"
+                "spool cannot be written: {reason}; points that cannot be sent meanwhile are lost"
             );
         }
     }

@@ -8,7 +8,7 @@ use crate::vitals::{Amount, Loss};
 use crate::{ExportError, now};
 
 #[tokio::test(start_paused = true)]
-async fn while_the_receiver_is_there_nothing_touches_the_disk() {
+async fn while_the_receiver_is_reachable_nothing_is_spooled() {
     let (dir, receiver) = (folder(), Receiver::default());
     let mut agent = Agent::spooling(&receiver, dir.path());
     agent.send(1..=5).await;
@@ -22,14 +22,14 @@ async fn while_the_receiver_is_there_nothing_touches_the_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_sent_waits_on_disk_and_is_sent_first_and_in_order() {
+async fn batches_that_cannot_be_sent_are_spooled_and_sent_first_in_order() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut agent = Agent::spooling(&receiver, dir.path());
     agent.send(1..=60).await;
     let away = agent.vitals.read();
     assert_eq!((away.spooled_batches, away.is_connected), (60, false));
     assert_eq!(
-        (away.since_ack, away.lost_in_all()),
+        (away.since_ack, away.total_lost()),
         (None, Amount::default())
     );
     receiver.comes_back();
@@ -45,7 +45,7 @@ async fn what_cannot_be_sent_waits_on_disk_and_is_sent_first_and_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_absence_is_waited_for_in_memory() {
+async fn during_a_short_outage_batches_wait_in_memory() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut agent = Agent::spooling(&receiver, dir.path());
     agent.send(1..=3).await;
@@ -59,7 +59,7 @@ async fn a_short_absence_is_waited_for_in_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_agent_sends_what_its_predecessor_left_under_the_predecessors_instance() {
+async fn spooled_batches_of_an_earlier_agent_keep_its_instance() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut first = Agent::spooling(&receiver.from(0xa), dir.path());
     first.send(1..=8).await;
@@ -81,7 +81,7 @@ async fn a_new_agent_sends_what_its_predecessor_left_under_the_predecessors_inst
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_killed_loses_only_what_waited_in_memory() {
+async fn an_agent_that_is_killed_loses_only_batches_in_memory() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut killed = Agent::spooling(&receiver, dir.path());
     killed.send(1..=20).await;
@@ -96,20 +96,20 @@ async fn an_agent_that_is_killed_loses_only_what_waited_in_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_spool_is_full_the_oldest_batches_are_lost_and_counted() {
+async fn when_the_spool_is_full_the_oldest_batches_are_dropped_and_counted() {
     let (dir, receiver) = (folder(), Receiver::away());
     let spool = Spool::open(dir.path(), 10 * 4096).unwrap();
     let mut agent = Agent::start(&receiver, Some(spool));
     agent.send(1..=200).await;
-    let reading = agent.vitals.read();
-    assert_eq!(reading.spooled_batches, 10);
-    assert_eq!(reading.lost[&Loss::SpoolFull].batches, 190);
+    let snapshot = agent.vitals.read();
+    assert_eq!(snapshot.spooled_batches, 10);
+    assert_eq!(snapshot.lost[&Loss::SpoolFull].batches, 190);
     receiver.comes_back();
     agent
         .wait_until(|vitals| vitals.read().sent.batches == 10)
         .await;
     let stored = receiver.stored();
-    // The one that was being sent may be older: it is spared for a while.
+    // The batch that was being sent can be older: it is not evicted for a while.
     assert_eq!(stored[1..], (192..=200).collect::<Vec<_>>());
     assert_eq!(
         lost(&agent.vitals, Loss::SpoolFull),
@@ -122,7 +122,7 @@ async fn when_the_spool_is_full_the_oldest_batches_are_lost_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_is_never_answered_does_not_stay_in_front_of_a_full_spool() {
+async fn a_batch_that_is_never_answered_is_evicted_from_a_full_spool() {
     let (dir, receiver) = (folder(), Receiver::away());
     let spool = Spool::open(dir.path(), 4 * 4096).unwrap();
     let mut agent = Agent::start(&receiver, Some(spool));
@@ -133,25 +133,25 @@ async fn a_batch_that_is_never_answered_does_not_stay_in_front_of_a_full_spool()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_slower_than_the_source_costs_disk_and_no_points() {
+async fn a_slow_receiver_fills_the_spool_without_losing_points() {
     let (dir, receiver) = (folder(), Receiver::default());
-    receiver.0.lock().unwrap().takes = Some(Duration::from_secs(3));
+    receiver.0.lock().unwrap().response_time = Some(Duration::from_secs(3));
     let mut agent = Agent::spooling(&receiver, dir.path());
     agent.send(1..=60).await;
-    let reading = agent.vitals.read();
-    assert_eq!(reading.lost_in_all(), Amount::default());
-    assert!(reading.spooled_batches > 30, "{reading:?}");
+    let snapshot = agent.vitals.read();
+    assert_eq!(snapshot.total_lost(), Amount::default());
+    assert!(snapshot.spooled_batches > 30, "{snapshot:?}");
     agent.end(Duration::ZERO).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_slower_than_the_source_still_gets_what_a_full_spool_can_spare() {
+async fn a_slow_receiver_with_a_full_spool_still_gets_batches() {
     let (dir, receiver) = (folder(), Receiver::default());
-    receiver.0.lock().unwrap().takes = Some(Duration::from_secs(3));
+    receiver.0.lock().unwrap().response_time = Some(Duration::from_secs(3));
     let spool = Spool::open(dir.path(), 4 * 4096).unwrap();
     let mut agent = Agent::start(&receiver, Some(spool));
     agent.send(1..=90).await;
-    // Every third one, and each tried once: none is driven out while it is being sent.
+    // Every third batch, each with one attempt: none is evicted while it is being sent.
     let (attempts, stored) = (receiver.attempts(), receiver.stored());
     assert!(stored.len() >= 29, "{stored:?}");
     assert!(attempts.len() - stored.len() <= 1, "{attempts:?}");
@@ -160,13 +160,13 @@ async fn a_receiver_slower_than_the_source_still_gets_what_a_full_spool_can_spar
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spool_that_cannot_be_written_costs_points_and_nothing_else() {
+async fn an_unwritable_spool_loses_points_and_nothing_else() {
     let (parent, receiver) = (folder(), Receiver::away());
     let dir = parent.path().join("spool");
     let mut agent = Agent::spooling(&receiver, &dir);
     std::fs::remove_dir(&dir).unwrap();
     agent.send(1..=20).await;
-    // The first one is still being tried from memory.
+    // The first batch is still being sent from memory.
     assert_eq!(lost(&agent.vitals, Loss::SpoolBroken).batches, 19);
     std::fs::create_dir(&dir).unwrap();
     agent.send(21..=25).await;
@@ -194,7 +194,7 @@ async fn without_a_spool_the_newest_points_are_dropped_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_is_counted_and_holds_nobody_up() {
+async fn a_refused_batch_is_counted_and_does_not_block_others() {
     let (dir, receiver) = (folder(), Receiver::default());
     let refused = ExportError::Refused {
         reason: "malformed".to_owned(),
@@ -210,7 +210,7 @@ async fn what_is_refused_is_counted_and_holds_nobody_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finish_sends_what_waits_if_that_is_possible_in_time() {
+async fn queued_batches_are_sent_before_the_deadline_if_possible() {
     let (dir, receiver) = (folder(), Receiver::default());
     let mut agent = Agent::spooling(&receiver, dir.path());
     for number in 1..=10 {
@@ -223,7 +223,7 @@ async fn a_finish_sends_what_waits_if_that_is_possible_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_sent_before_the_finish_goes_to_the_spool() {
+async fn batches_that_cannot_be_sent_before_the_deadline_are_spooled() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut agent = Agent::spooling(&receiver, dir.path());
     for number in 1..=3 {
@@ -239,7 +239,7 @@ async fn what_cannot_be_sent_before_the_finish_goes_to_the_spool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_spool_what_cannot_be_sent_before_the_finish_is_counted() {
+async fn without_a_spool_batches_unsent_at_the_deadline_are_counted() {
     let receiver = Receiver::away();
     let mut agent = Agent::start(&receiver, None);
     for number in 1..=3 {
@@ -252,10 +252,10 @@ async fn without_a_spool_what_cannot_be_sent_before_the_finish_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_source_may_send_until_the_finish_and_is_told_when_it_is_too_late() {
+async fn the_source_can_send_until_the_deadline_and_gets_false_afterwards() {
     let (dir, receiver) = (folder(), Receiver::default());
     let mut agent = Agent::spooling(&receiver, dir.path());
-    agent.finish.within(Duration::from_secs(3));
+    agent.shutdown.stop_within(Duration::from_secs(3));
     agent.send(1..=2).await;
     assert_eq!(receiver.stored(), [1, 2]);
     agent.running.await.unwrap();
@@ -264,18 +264,18 @@ async fn the_source_may_send_until_the_finish_and_is_told_when_it_is_too_late() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_finish_can_cut_the_first_one_short() {
+async fn a_later_deadline_replaces_the_first() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut agent = Agent::spooling(&receiver, dir.path());
     agent.outbox.send(batch(1)).await;
-    agent.finish.within(Duration::from_hours(1));
+    agent.shutdown.stop_within(Duration::from_hours(1));
     let began = now();
     agent.end(Duration::ZERO).await;
     assert!(began.elapsed() < Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_is_gone_without_a_word_ends_the_sender_soon() {
+async fn a_sender_without_a_source_ends_soon() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut agent = Agent::spooling(&receiver, dir.path());
     agent.outbox.send(batch(1)).await;
@@ -287,11 +287,11 @@ async fn a_source_that_is_gone_without_a_word_ends_the_sender_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn own_verdicts_are_never_lost_unnoticed() {
+async fn lost_self_verdicts_are_counted() {
     let (dir, receiver) = (folder(), Receiver::away());
     let mut agent = Agent::spooling(&receiver, dir.path());
     for number in 1..=100 {
-        agent.outbox.tell(verdict(number));
+        agent.outbox.send_verdicts(verdict(number));
     }
     assert_eq!(agent.vitals.read().verdicts_lost, 36);
     let vitals = Arc::clone(&agent.vitals);
@@ -300,19 +300,19 @@ async fn own_verdicts_are_never_lost_unnoticed() {
     assert_eq!(report.verdicts.dropped, 64);
     let mut agent = Agent::spooling(&receiver, dir.path());
     receiver.comes_back();
-    agent.outbox.tell(verdict(101));
+    agent.outbox.send_verdicts(verdict(101));
     agent
         .wait_until(|vitals| vitals.read().verdicts_sent == 1)
         .await;
-    assert_eq!(receiver.0.lock().unwrap().told, 1);
+    assert_eq!(receiver.0.lock().unwrap().verdicts, 1);
     agent.end(Duration::ZERO).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn points_wait_for_no_verdicts_and_verdicts_for_no_points() {
+async fn points_and_verdicts_do_not_delay_each_other() {
     let receiver = Receiver::default();
     let mut agent = Agent::start(&receiver, None);
-    agent.outbox.tell(verdict(1));
+    agent.outbox.send_verdicts(verdict(1));
     agent.send(2..=3).await;
     let report = agent.end(Duration::from_secs(1)).await;
     assert_eq!((report.verdicts.sent, report.batches_acked), (1, 2));

@@ -1,4 +1,4 @@
-//! The folder of a spool: who has it, and what is in it.
+//! Directory of a spool: its lock and its files.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,19 +9,19 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-/// Sequence numbers above it are nobody's, so that there is always a next one.
+/// Largest valid sequence number, so that there is always a next one.
 const LARGEST: u64 = u64::MAX / 2;
 
-/// Name of a file.
+/// Name of a spool file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Name {
-    /// A batch.
+pub(super) enum FileName {
+    /// Complete batch.
     Batch(u64),
-    /// One that is being written, or was when its writer ended.
-    HalfWritten(u64),
+    /// Batch that is being written, or was when its writer ended.
+    Partial(u64),
 }
 
-impl Name {
+impl FileName {
     fn parse(name: &OsStr) -> Option<Self> {
         let (digits, kind) = name.to_str()?.split_once('.')?;
         let is_ours = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -29,40 +29,41 @@ impl Name {
         match kind {
             _ if sequence > LARGEST => None,
             "batch" => Some(Self::Batch(sequence)),
-            "part" => Some(Self::HalfWritten(sequence)),
+            "part" => Some(Self::Partial(sequence)),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Batch(sequence) => write!(f, "{sequence:020}.batch"),
-            Self::HalfWritten(sequence) => write!(f, "{sequence:020}.part"),
+            Self::Partial(sequence) => write!(f, "{sequence:020}.part"),
         }
     }
 }
 
-/// What is in a folder.
+/// Contents of a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
-    /// Sequence numbers and lengths of the batches, oldest first.
+pub(super) struct Scan {
+    /// Sequence numbers and sizes of the batches, oldest first.
     pub(super) files: Vec<(u64, u64)>,
-    /// Number of files that are no whole batches.
-    pub(super) foreign: u64,
+    /// Number of files that are not complete batches.
+    pub(super) n_foreign: u64,
 }
 
-/// Makes the folder, if need be, and takes it into use; none when another process has. A folder of another user is an error: what
-/// its owner puts into it would be sent in the name of this agent.
-pub(super) fn take(dir: &Path) -> io::Result<Option<File>> {
+/// Creates the directory if necessary and locks it; none when another process holds the lock. A
+/// directory of another user is an error: its owner could put batches into it that this agent would
+/// send under its own credentials.
+pub(super) fn lock(dir: &Path) -> io::Result<Option<File>> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    // The folder itself is locked: that needs no file, so a full disk is no obstacle. The kernel takes the lock back
-    // however the process ends.
+    // The lock is on the directory itself: that needs no file, so it works on a full disk. The
+    // kernel releases it however the process ends.
     let folder = File::open(dir)?;
     let (owner, user) = (folder.metadata()?.uid(), geteuid().as_raw());
     if owner != user {
-        let message = format!("it belongs to user {owner}, and this is user {user}");
+        let message = format!("it is owned by user {owner}, but the agent runs as user {user}");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     match folder.try_lock() {
@@ -72,35 +73,37 @@ pub(super) fn take(dir: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Looks through the folder. What was half written is removed; what is somebody else's is left alone.
-pub(super) fn scan(dir: &Path) -> io::Result<Found> {
-    let mut found = Found::default();
-    let mut stranger = None;
+/// Lists the directory. Partial files are removed; unrelated files are kept.
+pub(super) fn scan(dir: &Path) -> io::Result<Scan> {
+    let mut found = Scan::default();
+    let mut foreign_path = None;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let len = entry.metadata().ok().filter(fs::Metadata::is_file);
-        match (Name::parse(&entry.file_name()), len) {
-            (Some(Name::Batch(sequence)), Some(file)) => found.files.push((sequence, file.len())),
-            (Some(Name::HalfWritten(_)), Some(_)) => {
-                found.foreign += 1;
+        match (FileName::parse(&entry.file_name()), len) {
+            (Some(FileName::Batch(sequence)), Some(file)) => {
+                found.files.push((sequence, file.len()));
+            }
+            (Some(FileName::Partial(_)), Some(_)) => {
+                found.n_foreign += 1;
                 let path = entry.path();
                 let removed = fs::remove_file(&path).err();
-                let but = removed.map(|error| format!(", but cannot be: {error}"));
+                let but = removed.map(|error| format!(" failed: {error}"));
                 tracing::warn!(
-                    "{} was not written to its end and is removed{}",
+                    "removing incomplete spool file {}{}",
                     path.display(),
                     but.unwrap_or_default()
                 );
             }
             _ => {
-                found.foreign += 1;
-                stranger.get_or_insert_with(|| entry.path());
+                found.n_foreign += 1;
+                foreign_path.get_or_insert_with(|| entry.path());
             }
         }
     }
-    if let Some(path) = stranger {
+    if let Some(path) = foreign_path {
         tracing::warn!(
-            "{} is no batch of an agent and is left alone, as is all else of that kind there",
+            "ignored {} and other files in the spool that are not batches",
             path.display()
         );
     }
@@ -114,13 +117,13 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for name in [Name::Batch(1), Name::HalfWritten(LARGEST)] {
-            assert_eq!(Name::parse(OsStr::new(&name.to_string())), Some(name));
+        for name in [FileName::Batch(1), FileName::Partial(LARGEST)] {
+            assert_eq!(FileName::parse(OsStr::new(&name.to_string())), Some(name));
         }
     }
 
     #[test]
-    fn other_names_are_none_of_ours() {
+    fn other_names_are_not_spool_files() {
         for name in [
             "",
             "1.batch",
@@ -131,7 +134,7 @@ mod tests {
             "18446744073709551615.batch",
             "+0000000000000000001.batch",
         ] {
-            assert_eq!(Name::parse(OsStr::new(name)), None, "{name}");
+            assert_eq!(FileName::parse(OsStr::new(name)), None, "{name}");
         }
     }
 }

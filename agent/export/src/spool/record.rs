@@ -4,7 +4,8 @@
 //! magic 8 | instance 8 | number 8 | points 8 | length of the request 8 | XXH3 of all other bytes 8 | request
 //! ```
 //!
-//! Integers are little-endian. Another layout gets another magic, and files with an unknown one are left out.
+//! Integers are little-endian. Each layout has its own magic, and files with an unknown one are
+//! rejected.
 
 use std::io::{self, Read};
 
@@ -12,31 +13,31 @@ use bytes::{Buf, BufMut, Bytes};
 use thiserror::Error;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::encoded::Encoded;
+use crate::encoded::EncodedBatch;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fleetsp1");
 
 /// Length of a header.
 pub(super) const HEADER_BYTES: u64 = 48;
 
-/// What is wrong with a file.
+/// Damage of a file.
 #[derive(Debug, Error)]
 pub(super) enum Damage {
-    /// It cannot be read.
-    #[error("it cannot be read: {0}")]
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    /// It begins with something else.
-    #[error("it is no batch of an agent of this version")]
+    /// The file has another magic.
+    #[error("not a batch of this agent version")]
     Foreign,
-    /// It is too short or too long.
-    #[error("it has {found} bytes instead of {expected}")]
+    /// The file is too short or too long.
+    #[error("{found} bytes instead of {expected}")]
     Length { expected: u64, found: u64 },
-    /// Its contents changed.
-    #[error("its checksum does not fit")]
+    /// The contents have changed.
+    #[error("checksum mismatch")]
     Checksum,
 }
 
-/// What stands before the request.
+/// Header of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     instance: u64,
@@ -47,7 +48,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads no more than the header.
+    /// Reads only the header.
     pub(super) fn read(file: impl Read) -> Result<Self, Damage> {
         let mut bytes = Vec::new();
         file.take(HEADER_BYTES).read_to_end(&mut bytes)?;
@@ -73,7 +74,7 @@ impl Header {
         })
     }
 
-    fn sum(&self, request: &[u8]) -> u64 {
+    fn compute_checksum(&self, request: &[u8]) -> u64 {
         let mut sum = Xxh3::new();
         for number in [self.instance, self.number, self.points, self.request_bytes] {
             sum.update(&number.to_le_bytes());
@@ -83,8 +84,8 @@ impl Header {
     }
 }
 
-/// What stands before the request of `batch`.
-pub(super) fn header(batch: &Encoded) -> Vec<u8> {
+/// Encodes the header for `batch`.
+pub(super) fn encode_header(batch: &EncodedBatch) -> Vec<u8> {
     let header = Header {
         instance: batch.instance,
         number: batch.number,
@@ -99,15 +100,15 @@ pub(super) fn header(batch: &Encoded) -> Vec<u8> {
         header.number,
         header.points,
         header.request_bytes,
-        header.sum(&batch.request),
+        header.compute_checksum(&batch.request),
     ] {
         bytes.put_u64_le(number);
     }
     bytes
 }
 
-/// The batch in the bytes of a file.
-pub(super) fn parse(file: &Bytes) -> Result<Encoded, Damage> {
+/// Parses the contents of a file.
+pub(super) fn parse(file: &Bytes) -> Result<EncodedBatch, Damage> {
     let mut request = file.clone();
     let header = Header::parse(&mut request)?;
     if request.len() as u64 != header.request_bytes {
@@ -116,10 +117,10 @@ pub(super) fn parse(file: &Bytes) -> Result<Encoded, Damage> {
             found: file.len() as u64,
         });
     }
-    if header.sum(&request) != header.checksum {
+    if header.compute_checksum(&request) != header.checksum {
         return Err(Damage::Checksum);
     }
-    Ok(Encoded {
+    Ok(EncodedBatch {
         instance: header.instance,
         number: header.number,
         points: header.points,
@@ -133,14 +134,14 @@ mod tests {
 
     use super::*;
 
-    fn file(batch: &Encoded) -> Vec<u8> {
-        let mut bytes = header(batch);
+    fn file(batch: &EncodedBatch) -> Vec<u8> {
+        let mut bytes = encode_header(batch);
         bytes.extend_from_slice(&batch.request);
         bytes
     }
 
-    fn batch() -> Encoded {
-        Encoded {
+    fn batch() -> EncodedBatch {
+        EncodedBatch {
             instance: 7,
             number: 8,
             points: 9,
@@ -149,22 +150,22 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_as_long_as_it_says() {
-        assert_eq!(header(&batch()).len() as u64, HEADER_BYTES);
+    fn a_header_has_the_declared_length() {
+        assert_eq!(encode_header(&batch()).len() as u64, HEADER_BYTES);
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(ids: [u64; 3], request: Vec<u8>) {
+        fn a_batch_survives_a_round_trip(ids: [u64; 3], request: Vec<u8>) {
             let [instance, number, points] = ids;
-            let batch = Encoded { instance, number, points, request: request.into() };
+            let batch = EncodedBatch { instance, number, points, request: request.into() };
             let bytes = file(&batch);
             prop_assert_eq!(Header::read(bytes.as_slice()).unwrap().points, points);
             prop_assert_eq!(parse(&bytes.into()).unwrap(), batch);
         }
 
         #[test]
-        fn no_bytes_are_too_strange(bytes: Vec<u8>, at in 0_usize..55, to: u8) {
+        fn arbitrary_and_corrupted_bytes_are_rejected(bytes: Vec<u8>, at in 0_usize..55, to: u8) {
             prop_assert!(parse(&bytes.into()).is_err());
             let mut changed = file(&batch());
             prop_assume!(changed[at] != to);
@@ -173,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn a_file_that_ends_early_or_late_is_no_batch(kept in 0_usize..55, more in 1_usize..9) {
+        fn truncated_and_extended_files_are_rejected(kept in 0_usize..55, more in 1_usize..9) {
             let whole = file(&batch());
             prop_assert!(parse(&whole[..kept].to_vec().into()).is_err());
             let longer = [whole, vec![0; more]].concat();

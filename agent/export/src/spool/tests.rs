@@ -2,8 +2,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-fn batch(number: u64) -> Encoded {
-    Encoded {
+fn batch(number: u64) -> EncodedBatch {
+    EncodedBatch {
         instance: 0xa,
         number,
         points: number * 10,
@@ -15,7 +15,7 @@ fn open(dir: &Path) -> Spool {
     Spool::open(dir, 1 << 20).unwrap()
 }
 
-/// The numbers of all batches, oldest first; they are gone afterwards.
+/// Removes all batches and returns their numbers, oldest first.
 fn drain(spool: &mut Spool) -> Vec<u64> {
     std::iter::from_fn(|| {
         let (sequence, batch) = spool.front()?;
@@ -34,7 +34,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn batches_come_out_in_the_order_in_which_they_went_in_byte_by_byte() {
+fn batches_are_returned_unchanged_in_the_order_of_insertion() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(dir.path());
     for number in [3, 1, 2] {
@@ -47,7 +47,7 @@ fn batches_come_out_in_the_order_in_which_they_went_in_byte_by_byte() {
 }
 
 #[test]
-fn what_an_agent_left_is_there_for_the_next_one_before_its_own() {
+fn batches_of_an_earlier_agent_come_before_new_ones() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(dir.path());
     spool.push(&batch(7), None).unwrap();
@@ -61,19 +61,19 @@ fn what_an_agent_left_is_there_for_the_next_one_before_its_own() {
 }
 
 #[test]
-fn two_agents_cannot_share_a_folder_and_the_second_one_says_so_in_one_line() {
+fn two_agents_cannot_share_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let first = open(dir.path());
     let error = Spool::open(dir.path(), 1).unwrap_err();
     assert!(matches!(error, SpoolError::InUse(_)), "{error}");
-    assert!(error.to_string().contains("a folder of its own"));
+    assert!(error.to_string().contains("a separate directory per agent"));
     assert!(!error.to_string().contains('\n'));
     drop(first);
     open(dir.path());
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_refused_in_one_line() {
+fn a_directory_that_cannot_be_created_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
@@ -84,19 +84,19 @@ fn a_folder_that_cannot_be_made_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_folder_of_another_user_is_refused_who_could_put_batches_into_it() {
+fn a_directory_of_another_user_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    // Only root can give a folder away.
+    // Only root can change the owner of a directory.
     if std::os::unix::fs::chown(dir.path(), Some(65_534), None).is_ok() {
         let error = Spool::open(dir.path(), 1).unwrap_err();
         assert!(matches!(error, SpoolError::Unusable { .. }), "{error}");
-        let said = error.to_string();
-        assert!(said.contains("belongs to user 65534"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("owned by user 65534"), "{message}");
     }
 }
 
 #[test]
-fn a_folder_is_made_for_this_user_alone() {
+fn the_directory_is_accessible_only_to_its_user() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir.path().join("var/spool");
     open(&deep);
@@ -105,7 +105,7 @@ fn a_folder_is_made_for_this_user_alone() {
 }
 
 #[test]
-fn the_oldest_batches_make_room_and_are_counted() {
+fn the_oldest_batches_are_evicted_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = Spool::open(dir.path(), 3 * BLOCK_BYTES).unwrap();
     for number in 1..=5 {
@@ -122,38 +122,38 @@ fn the_oldest_batches_make_room_and_are_counted() {
 }
 
 #[test]
-fn the_batch_that_is_being_sent_can_be_spared() {
+fn the_batch_that_is_being_sent_can_be_protected_from_eviction() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = Spool::open(dir.path(), 3 * BLOCK_BYTES).unwrap();
     let first = spool.push(&batch(1), None).unwrap();
     for number in 2..=5 {
         spool.push(&batch(number), Some(first)).unwrap();
     }
-    assert!(spool.holds(first));
+    assert!(spool.contains(first));
     assert_eq!(spool.take_losses().evicted.batches, 2);
     assert_eq!(drain(&mut spool), [1, 4, 5]);
-    assert!(!spool.holds(first));
+    assert!(!spool.contains(first));
 }
 
 #[test]
-fn a_batch_larger_than_the_limit_drives_out_no_others() {
+fn a_batch_larger_than_the_limit_evicts_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = Spool::open(dir.path(), 2 * BLOCK_BYTES).unwrap();
     let first = spool.push(&batch(1), None).unwrap();
-    let large = Encoded {
+    let large = EncodedBatch {
         request: Bytes::from(vec![0; 2 * 4096]),
         ..batch(2)
     };
-    for spared in [None, Some(first)] {
-        let error = spool.push(&large, spared).unwrap_err();
-        assert!(matches!(error, NotKept::TooLarge { .. }), "{error}");
+    for protected in [None, Some(first)] {
+        let error = spool.push(&large, protected).unwrap_err();
+        assert!(matches!(error, PushError::TooLarge { .. }), "{error}");
     }
     assert_eq!(spool.take_losses(), Losses::default());
     assert_eq!(drain(&mut spool), [1]);
 }
 
 #[test]
-fn a_smaller_limit_holds_from_the_start() {
+fn a_smaller_limit_applies_from_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(dir.path());
     for number in 1..=5 {
@@ -166,29 +166,32 @@ fn a_smaller_limit_holds_from_the_start() {
 }
 
 #[test]
-fn a_writer_that_was_killed_half_way_leaves_nothing_that_is_taken_for_a_batch() {
+fn a_partial_file_of_a_killed_writer_is_not_read_as_a_batch() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).push(&batch(1), None).unwrap();
-    let half_written = Name::HalfWritten(2).to_string();
-    fs::write(dir.path().join(&half_written), "half a ba").unwrap();
+    let partial = FileName::Partial(2).to_string();
+    fs::write(dir.path().join(&partial), "half a ba").unwrap();
     let mut spool = open(dir.path());
     assert_eq!(spool.take_losses().damaged_files, 1);
-    assert!(!names(dir.path()).contains(&half_written));
+    assert!(!names(dir.path()).contains(&partial));
     assert_eq!(drain(&mut spool), [1]);
 }
 
 #[test]
-fn damaged_files_are_counted_and_removed_and_block_nobody() {
+fn damaged_files_are_counted_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = open(dir.path());
     let sequences: Vec<u64> = (1..=6)
         .map(|number| spool.push(&batch(number), None).unwrap())
         .collect();
-    let path = |index: usize| dir.path().join(Name::Batch(sequences[index]).to_string());
+    let path = |index: usize| {
+        dir.path()
+            .join(FileName::Batch(sequences[index]).to_string())
+    };
     let whole = fs::read(path(0)).unwrap();
     fs::write(path(0), &whole[..whole.len() - 1]).unwrap();
     fs::write(path(1), "").unwrap();
-    fs::write(path(2), "somebody else's").unwrap();
+    fs::write(path(2), "unrelated").unwrap();
     let mut torn = whole;
     torn.splice(60..80, [0; 20]);
     fs::write(path(3), torn).unwrap();
@@ -199,12 +202,12 @@ fn damaged_files_are_counted_and_removed_and_block_nobody() {
 }
 
 #[test]
-fn what_is_somebody_elses_is_counted_and_left_alone() {
+fn unrelated_files_are_counted_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("README"), "do not remove").unwrap();
-    let like_ours = Name::Batch(9).to_string();
+    let like_ours = FileName::Batch(9).to_string();
     fs::create_dir(dir.path().join(&like_ours)).unwrap();
-    std::os::unix::fs::symlink("README", dir.path().join(Name::Batch(10).to_string())).unwrap();
+    std::os::unix::fs::symlink("README", dir.path().join(FileName::Batch(10).to_string())).unwrap();
     let mut spool = open(dir.path());
     assert_eq!(spool.take_losses().damaged_files, 3);
     assert_eq!(spool.n_batches(), 0);
@@ -214,14 +217,14 @@ fn what_is_somebody_elses_is_counted_and_left_alone() {
 }
 
 #[test]
-fn a_folder_that_vanishes_is_an_error_and_one_that_comes_back_is_used_again() {
+fn a_missing_directory_is_an_error_and_is_used_again_when_it_reappears() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("spool");
     let mut spool = open(&dir);
     spool.push(&batch(1), None).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     let error = spool.push(&batch(2), None).unwrap_err();
-    assert!(matches!(error, NotKept::Disk(_)), "{error}");
+    assert!(matches!(error, PushError::Disk(_)), "{error}");
     fs::create_dir(&dir).unwrap();
     spool.push(&batch(3), None).unwrap();
     assert_eq!(drain(&mut spool), [3]);

@@ -1,4 +1,4 @@
-//! Operations that end, that never do, and handles of those that are gone.
+//! Operations that end, operations that never end, and stale handles.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn run(pool: &Pool, parent: u64, channel: u8, (start_ns, stop_ns): (u64, u64)) -
 }
 
 #[test]
-fn an_operation_is_told_when_its_last_channel_has_stopped() {
+fn an_operation_is_complete_when_its_last_channel_has_stopped() {
     static POOL: Pool = Pool::new();
     let pool = &POOL;
     let parent = begin(pool, 1, 3).unwrap();
@@ -33,7 +33,7 @@ fn an_operation_is_told_when_its_last_channel_has_stopped() {
     let record = run(pool, parent, 7, (110, 950)).unwrap();
     let times = (record.gpu_start_ns, record.gpu_stop_ns);
     assert_eq!((times, record.channels, record.seq), ((100, 950), 3, 5));
-    assert_eq!(pool.under_way(), 0);
+    assert_eq!(pool.in_flight(), 0);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_channel_that_stops_twice_counts_once() {
 }
 
 #[test]
-fn handles_of_what_is_over_find_nothing() {
+fn handles_of_ended_operations_find_nothing() {
     static POOL: Pool = Pool::new();
     let pool = &POOL;
     let parent = begin(pool, 1, 1).unwrap();
@@ -60,7 +60,7 @@ fn handles_of_what_is_over_find_nothing() {
 }
 
 #[test]
-fn what_never_ends_gives_its_place_up_after_a_while_and_is_counted() {
+fn an_operation_that_never_ends_is_replaced_after_a_while_and_counted() {
     static POOL: Pool = Pool::new();
     let (pool, losses) = (&POOL, Losses::new());
     let all: Vec<Handle> = (0..SLOTS)
@@ -68,7 +68,7 @@ fn what_never_ends_gives_its_place_up_after_a_while_and_is_counted() {
         .collect();
     assert_eq!(pool.begin(&operation(2, 1), &losses), None);
     assert_eq!(losses.pool_full.load(Ordering::Relaxed), 1);
-    let later = PATIENCE_NS + 2;
+    let later = ABANDONED_AFTER_NS + 2;
     let next = pool.begin(&operation(later, 1), &losses).unwrap();
     assert_eq!(losses.abandoned.load(Ordering::Relaxed), 1);
     let evicted = all.iter().find(|old| old.slot == next.slot).unwrap();
@@ -77,21 +77,21 @@ fn what_never_ends_gives_its_place_up_after_a_while_and_is_counted() {
 }
 
 #[test]
-fn handles_of_another_process_are_not_taken_for_own_ones() {
+fn handles_of_another_process_do_not_match() {
     static ONE: Pool = Pool::new();
     static OTHER: Pool = Pool::new();
     let (one, other) = (&ONE, &OTHER);
-    other.salt(77_000);
+    other.offset_generations(77_000);
     let foreign = begin(one, 1, 1).unwrap();
     begin(other, 1, 1).unwrap();
     assert_eq!(other.started(foreign, 0, 10), None);
 }
 
 #[test]
-fn many_threads_at_once_tell_every_operation_once() {
+fn concurrent_threads_complete_every_operation_once() {
     static POOL: Pool = Pool::new();
     let pool = &POOL;
-    let told = AtomicU64::new(0);
+    let completed = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -99,12 +99,12 @@ fn many_threads_at_once_tell_every_operation_once() {
                     let parent = begin(pool, 1, 2).unwrap();
                     for channel in 0..2 {
                         let done = run(pool, parent, channel, (10, 20));
-                        told.fetch_add(u64::from(done.is_some()), Ordering::Relaxed);
+                        completed.fetch_add(u64::from(done.is_some()), Ordering::Relaxed);
                     }
                 }
             });
         }
     });
-    assert_eq!(told.load(Ordering::Relaxed), 20_000);
-    assert_eq!(pool.under_way(), 0);
+    assert_eq!(completed.load(Ordering::Relaxed), 20_000);
+    assert_eq!(pool.in_flight(), 0);
 }

@@ -1,15 +1,15 @@
-//! What is said of a function: where it is found, when it is probed, what it does.
+//! Properties of a function: library family, probe condition, effect.
 
 use fleet_agent_core::event::Op;
 
-/// Which kind of library a function belongs to.
+/// Library family of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// NCCL or RCCL, in a library of its own or inside another one.
+    /// NCCL or RCCL, as a separate library or embedded in another one.
     Collectives,
-    /// The CUDA or HIP runtime.
+    /// CUDA or HIP runtime.
     Runtime,
-    /// The CUDA driver, for programs that have the runtime built in.
+    /// CUDA driver, for programs with an embedded runtime.
     Driver,
     /// libibverbs, through which NCCL uses the network.
     Verbs,
@@ -17,14 +17,14 @@ pub enum Family {
     Profiler,
 }
 
-/// When a function is probed.
+/// Condition for probing a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ProbeWhen {
     /// Always.
     Always,
-    /// When copies are to be counted.
+    /// If copies are counted.
     Copies,
-    /// When kernel launches are to be counted.
+    /// If kernel launches are counted.
     Launches,
     /// On kernels that turn a long `nop` into a call.
     FastNop,
@@ -32,16 +32,16 @@ pub enum Wanted {
     SlowNop,
 }
 
-/// What a function does.
+/// Effect of a call of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
-    /// Puts an operation on a communicator.
+pub enum Effect {
+    /// Issues an operation on a communicator.
     Operation(Op),
-    /// Makes a communicator.
+    /// Creates a communicator.
     MakesComm,
-    /// Makes a communicator out of another one.
+    /// Creates a communicator out of another one.
     SplitsComm,
-    /// Ends a communicator.
+    /// Destroys a communicator.
     EndsComm,
     /// Ends a group of operations.
     EndsGroup,
@@ -53,8 +53,8 @@ pub enum Does {
     Launches,
     /// Launches a graph of kernels.
     LaunchesGraph,
-    /// Acknowledges what an RDMA device has told of its own accord.
+    /// Acknowledges an asynchronous event of an RDMA device.
     AcknowledgesEvent,
-    /// Tells of an operation that ran on a GPU.
+    /// Passes a record of an operation that ran on a GPU.
     Records,
 }

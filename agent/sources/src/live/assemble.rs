@@ -1,122 +1,123 @@
-//! Puts what the looks of a watch saw into order of time. Pure.
+//! Assembly of poll results into a stream in order of time. Pure.
 //!
-//! A call is told when it returns, but it counts from its entry; so one that lasts is told in two parts. Nothing is told that
-//! a later look could put something before.
+//! A call is recorded when it returns, but takes effect at its entry; so a long call is yielded in
+//! two parts. Nothing is yielded that a later poll could precede.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fleet_agent_bpf::layout::CallRecord;
 
 use crate::functions;
-use crate::watch::Look;
+use crate::watch::PollResult;
 
-/// A call, or a half of one.
+/// Call, or one half of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// It has returned, and nothing was told of it before.
-    Call(CallRecord),
-    /// It has been entered and lasts.
+pub(crate) enum CallEvent {
+    /// Call that has returned and whose entry was not yielded.
+    Complete(CallRecord),
+    /// Call in flight.
     Entered(CallRecord),
-    /// It has returned; its entry was told before.
+    /// Return of a call whose entry was yielded.
     Returned(CallRecord),
 }
 
-impl Seen {
+impl CallEvent {
     pub(crate) fn record(&self) -> &CallRecord {
         match self {
-            Self::Call(record) | Self::Entered(record) | Self::Returned(record) => record,
+            Self::Complete(record) | Self::Entered(record) | Self::Returned(record) => record,
         }
     }
 
-    /// When it counts, nanoseconds.
+    /// Returns the time at which it takes effect, nanoseconds.
     pub(crate) fn at_ns(&self) -> u64 {
         match self {
-            Self::Call(record) | Self::Entered(record) => record.entered_ns,
+            Self::Complete(record) | Self::Entered(record) => record.entered_ns,
             Self::Returned(record) => record.entered_ns.saturating_add(record.duration_ns),
         }
     }
 }
 
-/// One call of one thread: process, thread, entry.
+/// Key of a call: process, thread, entry.
 type Key = (u32, u32, u64);
 
 fn key(record: &CallRecord) -> Key {
     (record.tgid, record.tid, record.entered_ns)
 }
 
-/// What was seen and not told, and what was told and has not returned.
+/// Assembler of poll results.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
-    waiting: BTreeMap<(u64, u64), Seen>,
-    lasting: BTreeSet<Key>,
-    taken: u64,
+    pending: BTreeMap<(u64, u64), CallEvent>,
+    entered: BTreeSet<Key>,
+    pushed: u64,
     until_ns: u64,
     patience_ns: u64,
 }
 
 impl Assembler {
-    /// Tells a call in one part when it lasts no longer than this, nanoseconds; what was entered after it waits that long.
-    pub(crate) fn patient(patience_ns: u64) -> Self {
+    /// Creates an assembler that yields a call in one part when it lasts no longer than this,
+    /// nanoseconds; later calls wait that long.
+    pub(crate) fn with_patience(patience_ns: u64) -> Self {
         Self {
             patience_ns,
             ..Self::default()
         }
     }
 
-    /// Waits for no call to return from now on.
-    pub(crate) fn hurry(&mut self) {
+    /// Stops waiting for calls to return.
+    pub(crate) fn stop_waiting(&mut self) {
         self.patience_ns = 0;
     }
 
-    /// Takes a look; what is certain now, in order.
-    pub(crate) fn take(&mut self, look: &Look) -> Vec<Seen> {
+    /// Adds a poll result and returns all events that are certain now, in order.
+    pub(crate) fn assemble(&mut self, polled: &PollResult) -> Vec<CallEvent> {
         let mut returned = BTreeSet::new();
-        for record in &look.returned {
+        for record in &polled.returned {
             returned.insert(key(record));
-            let seen = if self.lasting.remove(&key(record)) {
-                Seen::Returned(*record)
+            let seen = if self.entered.remove(&key(record)) {
+                CallEvent::Returned(*record)
             } else {
-                Seen::Call(*record)
+                CallEvent::Complete(*record)
             };
-            self.hold(seen);
+            self.push(seen);
         }
-        let is_told = |record: &&CallRecord| functions::call_kind(record).is_some();
-        let in_flight: Vec<&CallRecord> = look.in_flight.iter().filter(is_told).collect();
-        let mut until_ns = look.until_ns;
+        let is_reported = |record: &&CallRecord| functions::call_kind(record).is_some();
+        let in_flight: Vec<&CallRecord> = polled.in_flight.iter().filter(is_reported).collect();
+        let mut until_ns = polled.until_ns;
         for record in &in_flight {
             let is_over = returned.contains(&key(record));
             let due_ns = record.entered_ns.saturating_add(self.patience_ns);
-            if due_ns > look.until_ns && !is_over && !self.lasting.contains(&key(record)) {
+            if due_ns > polled.until_ns && !is_over && !self.entered.contains(&key(record)) {
                 until_ns = until_ns.min(record.entered_ns.saturating_sub(1));
-            } else if !is_over && self.lasting.insert(key(record)) {
-                self.hold(Seen::Entered(**record));
+            } else if !is_over && self.entered.insert(key(record)) {
+                self.push(CallEvent::Entered(**record));
             }
         }
-        // The return of one that is neither here nor there was lost.
+        // The return of a call that is in neither list was lost.
         let here: BTreeSet<Key> = in_flight.into_iter().map(key).collect();
-        self.lasting.retain(|call| here.contains(call));
+        self.entered.retain(|call| here.contains(call));
         self.until_ns = until_ns;
         self.release()
     }
 
-    /// How far everything was told, nanoseconds.
+    /// Returns the time up to which all events were yielded, nanoseconds.
     pub(crate) fn until_ns(&self) -> u64 {
         self.until_ns
     }
 
-    /// Forgets the calls of a process that will never return.
-    pub(crate) fn left(&mut self, pid: u32) {
-        self.lasting.retain(|(tgid, _, _)| *tgid != pid);
+    /// Removes the calls of a process that will never return.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.entered.retain(|(tgid, _, _)| *tgid != pid);
     }
 
-    fn hold(&mut self, seen: Seen) {
-        self.taken += 1;
-        self.waiting.insert((seen.at_ns(), self.taken), seen);
+    fn push(&mut self, seen: CallEvent) {
+        self.pushed += 1;
+        self.pending.insert((seen.at_ns(), self.pushed), seen);
     }
 
-    fn release(&mut self) -> Vec<Seen> {
+    fn release(&mut self) -> Vec<CallEvent> {
         let mut certain = Vec::new();
-        while let Some(first) = self.waiting.first_entry() {
+        while let Some(first) = self.pending.first_entry() {
             if first.key().0 > self.until_ns {
                 break;
             }
@@ -154,104 +155,115 @@ mod tests {
         }
     }
 
-    fn look(until_ns: u64, returned: &[CallRecord], in_flight: &[CallRecord]) -> Look {
-        Look {
+    fn polled(until_ns: u64, returned: &[CallRecord], in_flight: &[CallRecord]) -> PollResult {
+        PollResult {
             now_ns: until_ns,
             until_ns,
             returned: returned.to_vec(),
             in_flight: in_flight.to_vec(),
-            ..Look::default()
+            ..PollResult::default()
         }
     }
 
     #[test]
-    fn calls_are_told_in_the_order_of_their_entry_though_they_come_in_that_of_their_return() {
+    fn calls_are_yielded_in_order_of_entry_though_they_arrive_in_order_of_return() {
         let mut assembler = Assembler::default();
-        let told = assembler.take(&look(1000, &[collective(2, 500), wait(1, 100, 600)], &[]));
+        let events =
+            assembler.assemble(&polled(1000, &[collective(2, 500), wait(1, 100, 600)], &[]));
         assert_eq!(
-            told,
+            events,
             [
-                Seen::Call(wait(1, 100, 600)),
-                Seen::Call(collective(2, 500))
+                CallEvent::Complete(wait(1, 100, 600)),
+                CallEvent::Complete(collective(2, 500))
             ]
         );
     }
 
     #[test]
-    fn a_wait_that_lasts_is_told_in_two_parts_and_holds_nothing_up() {
+    fn a_long_wait_is_yielded_in_two_parts_and_delays_nothing() {
         let mut assembler = Assembler::default();
-        let told = assembler.take(&look(1000, &[collective(2, 500)], &[wait(1, 100, 0)]));
+        let events = assembler.assemble(&polled(1000, &[collective(2, 500)], &[wait(1, 100, 0)]));
         assert_eq!(
-            told,
+            events,
             [
-                Seen::Entered(wait(1, 100, 0)),
-                Seen::Call(collective(2, 500))
+                CallEvent::Entered(wait(1, 100, 0)),
+                CallEvent::Complete(collective(2, 500))
             ]
         );
-        assert_eq!(assembler.take(&look(2000, &[], &[wait(1, 100, 0)])), []);
-        let told = assembler.take(&look(3000, &[collective(2, 2600), wait(1, 100, 2400)], &[]));
         assert_eq!(
-            told,
+            assembler.assemble(&polled(2000, &[], &[wait(1, 100, 0)])),
+            []
+        );
+        let events = assembler.assemble(&polled(
+            3000,
+            &[collective(2, 2600), wait(1, 100, 2400)],
+            &[],
+        ));
+        assert_eq!(
+            events,
             [
-                Seen::Returned(wait(1, 100, 2400)),
-                Seen::Call(collective(2, 2600))
+                CallEvent::Returned(wait(1, 100, 2400)),
+                CallEvent::Complete(collective(2, 2600))
             ]
         );
     }
 
     #[test]
-    fn what_a_later_look_could_put_something_before_waits_for_it() {
+    fn events_that_a_later_poll_could_precede_are_delayed() {
         let mut assembler = Assembler::default();
-        assert_eq!(assembler.take(&look(1000, &[collective(2, 1500)], &[])), []);
-        let told = assembler.take(&look(2000, &[collective(3, 1400)], &[]));
         assert_eq!(
-            told,
+            assembler.assemble(&polled(1000, &[collective(2, 1500)], &[])),
+            []
+        );
+        let events = assembler.assemble(&polled(2000, &[collective(3, 1400)], &[]));
+        assert_eq!(
+            events,
             [
-                Seen::Call(collective(3, 1400)),
-                Seen::Call(collective(2, 1500))
+                CallEvent::Complete(collective(3, 1400)),
+                CallEvent::Complete(collective(2, 1500))
             ]
         );
     }
 
     #[test]
-    fn with_patience_a_call_is_told_in_one_part_and_what_follows_waits_for_it() {
-        let mut assembler = Assembler::patient(5000);
-        let told = assembler.take(&look(1000, &[collective(2, 500)], &[wait(1, 100, 0)]));
-        assert_eq!((told, assembler.until_ns()), (Vec::new(), 99));
-        let told = assembler.take(&look(3000, &[wait(1, 100, 2400)], &[]));
+    fn with_patience_a_call_is_yielded_in_one_part_and_later_calls_wait_for_it() {
+        let mut assembler = Assembler::with_patience(5000);
+        let events = assembler.assemble(&polled(1000, &[collective(2, 500)], &[wait(1, 100, 0)]));
+        assert_eq!((events, assembler.until_ns()), (Vec::new(), 99));
+        let events = assembler.assemble(&polled(3000, &[wait(1, 100, 2400)], &[]));
         assert_eq!(
-            told,
+            events,
             [
-                Seen::Call(wait(1, 100, 2400)),
-                Seen::Call(collective(2, 500))
+                CallEvent::Complete(wait(1, 100, 2400)),
+                CallEvent::Complete(collective(2, 500))
             ]
         );
     }
 
     #[test]
     fn patience_has_an_end() {
-        let mut assembler = Assembler::patient(5000);
-        assembler.take(&look(1000, &[], &[wait(1, 100, 0)]));
-        let told = assembler.take(&look(5100, &[], &[wait(1, 100, 0)]));
-        assert_eq!(told, [Seen::Entered(wait(1, 100, 0))]);
-        assembler.hurry();
+        let mut assembler = Assembler::with_patience(5000);
+        assembler.assemble(&polled(1000, &[], &[wait(1, 100, 0)]));
+        let events = assembler.assemble(&polled(5100, &[], &[wait(1, 100, 0)]));
+        assert_eq!(events, [CallEvent::Entered(wait(1, 100, 0))]);
+        assembler.stop_waiting();
         let in_flight = [wait(1, 100, 0), wait(3, 5500, 0)];
-        let told = assembler.take(&look(6000, &[], &in_flight));
-        assert_eq!(told, [Seen::Entered(wait(3, 5500, 0))]);
+        let events = assembler.assemble(&polled(6000, &[], &in_flight));
+        assert_eq!(events, [CallEvent::Entered(wait(3, 5500, 0))]);
     }
 
     #[test]
-    fn a_call_found_in_flight_and_in_the_ring_is_one_call() {
+    fn a_call_in_flight_and_in_the_ring_is_one_call() {
         let mut assembler = Assembler::default();
-        let told = assembler.take(&look(1000, &[wait(1, 100, 600)], &[wait(1, 100, 0)]));
-        assert_eq!(told, [Seen::Call(wait(1, 100, 600))]);
+        let events = assembler.assemble(&polled(1000, &[wait(1, 100, 600)], &[wait(1, 100, 0)]));
+        assert_eq!(events, [CallEvent::Complete(wait(1, 100, 600))]);
     }
 
     #[test]
     fn a_call_whose_return_was_lost_is_forgotten() {
         let mut assembler = Assembler::default();
-        assembler.take(&look(1000, &[], &[wait(1, 100, 0)]));
-        assembler.take(&look(2000, &[], &[]));
-        assert!(assembler.lasting.is_empty());
+        assembler.assemble(&polled(1000, &[], &[wait(1, 100, 0)]));
+        assembler.assemble(&polled(2000, &[], &[]));
+        assert!(assembler.entered.is_empty());
     }
 }

@@ -1,52 +1,52 @@
-//! The communicators that were told of, compared with what each operation says of its own. Pure.
+//! Known communicators, checked against the identity in each operation. Pure.
 
 use std::collections::BTreeMap;
 
 use fleet_agent_bpf::layout::CallRecord;
 use fleet_agent_core::event::CommInit;
 
-/// What an operation shows that nobody told of.
+/// Change of a communicator that an operation reveals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
-    /// Its communicator was made: the record of that was lost, or comes from an agent before this one.
+pub(super) enum CommChange {
+    /// Unknown communicator: the record of its creation was lost, or comes from an earlier agent.
     Made(CommInit),
-    /// Its communicator is not the one that was at this address: nobody knows how it was made.
+    /// Another communicator than the known one at this address, of unknown origin.
     Unknown,
 }
 
 /// Communicators by process and address.
 #[derive(Debug, Default)]
-pub(super) struct Comms {
-    told: BTreeMap<(u32, u64), CommInit>,
+pub(super) struct KnownComms {
+    known: BTreeMap<(u32, u64), CommInit>,
 }
 
-impl Comms {
-    /// Takes that a process was told to have joined one.
-    pub(super) fn joined(&mut self, pid: u32, init: CommInit) {
+impl KnownComms {
+    /// Adds a communicator that a process has joined.
+    pub(super) fn insert(&mut self, pid: u32, init: CommInit) {
         if let Some(pointer) = init.comm {
-            self.told.insert((pid, pointer), init);
+            self.known.insert((pid, pointer), init);
         }
     }
 
-    /// Takes that one is gone; whether it was told of.
-    pub(super) fn ended(&mut self, pid: u32, pointer: u64) -> bool {
-        self.told.remove(&(pid, pointer)).is_some()
+    /// Removes a communicator and returns whether it was known.
+    pub(super) fn remove(&mut self, pid: u32, pointer: u64) -> bool {
+        self.known.remove(&(pid, pointer)).is_some()
     }
 
-    /// Those of a process.
-    pub(super) fn of(&self, pid: u32) -> impl Iterator<Item = &CommInit> {
+    /// Returns the communicators of a process.
+    pub(super) fn of_process(&self, pid: u32) -> impl Iterator<Item = &CommInit> {
         let range = (pid, 0)..=(pid, u64::MAX);
-        self.told.range(range).map(|(_, init)| init)
+        self.known.range(range).map(|(_, init)| init)
     }
 
-    /// What an operation shows that was not told.
-    pub(super) fn news(&self, record: &CallRecord) -> Option<News> {
-        let told = self.told.get(&(record.tgid, record.comm));
-        match told {
-            Some(_) if record.comm_id == 0 => Some(News::Unknown),
+    /// Returns the change that an operation reveals, if any.
+    pub(super) fn change_in(&self, record: &CallRecord) -> Option<CommChange> {
+        let known = self.known.get(&(record.tgid, record.comm));
+        match known {
+            Some(_) if record.comm_id == 0 => Some(CommChange::Unknown),
             Some(init) if init.unique_id == record.comm_id => None,
             None if record.comm_id == 0 => None,
-            Some(_) | None => Some(News::Made(CommInit {
+            Some(_) | None => Some(CommChange::Made(CommInit {
                 nranks: record.nranks,
                 rank: record.rank,
                 unique_id: record.comm_id,
@@ -55,9 +55,9 @@ impl Comms {
         }
     }
 
-    /// Forgets a process.
-    pub(super) fn left(&mut self, pid: u32) {
-        self.told.retain(|(its, _), _| *its != pid);
+    /// Removes a process.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.known.retain(|(owner, _), _| *owner != pid);
     }
 }
 
@@ -86,31 +86,37 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_makes_up_for_a_lost_record_of_its_communicator() {
-        let mut comms = Comms::default();
-        let news = comms.news(&operation(0x10, 5));
-        assert_eq!(news, Some(News::Made(joined(0x10, 5))));
-        comms.joined(7, joined(0x10, 5));
-        assert_eq!(comms.news(&operation(0x10, 5)), None);
+    fn an_operation_replaces_a_lost_record_of_its_communicator() {
+        let mut comms = KnownComms::default();
+        let change = comms.change_in(&operation(0x10, 5));
+        assert_eq!(change, Some(CommChange::Made(joined(0x10, 5))));
+        comms.insert(7, joined(0x10, 5));
+        assert_eq!(comms.change_in(&operation(0x10, 5)), None);
     }
 
     #[test]
-    fn an_address_that_is_used_again_is_another_communicator() {
-        let mut comms = Comms::default();
-        comms.joined(7, joined(0x10, 5));
-        let news = comms.news(&operation(0x10, 6));
-        assert_eq!(news, Some(News::Made(joined(0x10, 6))));
-        assert_eq!(comms.news(&operation(0x10, 0)), Some(News::Unknown));
-        comms.ended(7, 0x10);
-        assert_eq!(comms.news(&operation(0x10, 0)), None);
+    fn a_reused_address_is_another_communicator() {
+        let mut comms = KnownComms::default();
+        comms.insert(7, joined(0x10, 5));
+        let change = comms.change_in(&operation(0x10, 6));
+        assert_eq!(change, Some(CommChange::Made(joined(0x10, 6))));
+        assert_eq!(
+            comms.change_in(&operation(0x10, 0)),
+            Some(CommChange::Unknown)
+        );
+        comms.remove(7, 0x10);
+        assert_eq!(comms.change_in(&operation(0x10, 0)), None);
     }
 
     #[test]
     fn a_process_that_has_ended_leaves_nothing() {
-        let mut comms = Comms::default();
-        comms.joined(7, joined(0x10, 5));
-        comms.joined(8, joined(0x10, 5));
-        comms.left(7);
-        assert_eq!((comms.of(7).count(), comms.of(8).count()), (0, 1));
+        let mut comms = KnownComms::default();
+        comms.insert(7, joined(0x10, 5));
+        comms.insert(8, joined(0x10, 5));
+        comms.forget(7);
+        assert_eq!(
+            (comms.of_process(7).count(), comms.of_process(8).count()),
+            (0, 1)
+        );
     }
 }

@@ -1,13 +1,15 @@
-//! From what the kernel has summed up to what a process did since the last reading. Pure.
+//! Conversion of the kernel's counters to activity since the last reading. Pure.
 
 use std::collections::BTreeMap;
 
-use fleet_agent_bpf::layout::{CallSum, HostSum};
-use fleet_agent_core::event::{Absence, Activity, CopiedBytes, Direction, KernelWork, Measured};
+use fleet_agent_bpf::layout::{CallSum, FunctionSum, HostSum};
+use fleet_agent_core::event::{
+    Activity, ActivitySample, CopiedBytes, Direction, KernelWork, OffCpuTime,
+};
 
-use crate::functions::{self, Does};
+use crate::functions::{self, Effect};
 
-/// Sums at the last reading.
+/// Counters at the last reading.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     calls: BTreeMap<(u32, u32), CallSum>,
@@ -16,72 +18,75 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Takes the sums of all processes; what each did since the last reading.
+    /// Compares the counters of all processes with the last reading and returns the activity of
+    /// each process since then.
     pub(super) fn measure(
         &mut self,
         ts_ns: u64,
-        calls: &[(u32, u32, CallSum)],
+        calls: &[FunctionSum],
         host: Option<&[(u32, HostSum)]>,
         tcp_retransmits: Option<u64>,
-    ) -> Vec<Measured> {
+    ) -> Vec<ActivitySample> {
         let mut activities: BTreeMap<u32, Activity> = BTreeMap::new();
-        for (pid, op, sum) in calls {
-            let before = self.calls.insert((*pid, *op), *sum).unwrap_or_default();
-            called(activities.entry(*pid).or_default(), *op, sum, &before);
+        for FunctionSum { tgid, op, sum } in calls {
+            let before = self.calls.insert((*tgid, *op), *sum).unwrap_or_default();
+            add_calls(activities.entry(*tgid).or_default(), *op, sum, &before);
         }
         for (pid, sum) in host.unwrap_or_default() {
             let before = self.host.insert(*pid, *sum).unwrap_or_default();
-            worked(activities.entry(*pid).or_default(), sum, &before);
+            add_host(activities.entry(*pid).or_default(), sum, &before);
         }
         if let Some(now) = tcp_retransmits {
-            // The first reading has nothing to be compared with: it counts from the start of the agent.
+            // The first reading has no predecessor: counting starts with the agent.
             let sent_again = now.saturating_sub(self.tcp_retransmits.replace(now).unwrap_or(now));
             for activity in activities.values_mut() {
                 activity.tcp_retransmits = Some(sent_again);
             }
         }
-        let measured = activities.into_iter().map(|(pid, activity)| Measured {
-            ts_ns,
-            pid,
-            activity,
-        });
+        let measured = activities
+            .into_iter()
+            .map(|(pid, activity)| ActivitySample {
+                ts_ns,
+                pid,
+                activity,
+            });
         measured.collect()
     }
 
-    /// Forgets a process.
-    pub(super) fn left(&mut self, pid: u32) {
-        self.calls.retain(|(its, _), _| *its != pid);
+    /// Removes a process.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.calls.retain(|(owner, _), _| *owner != pid);
         self.host.remove(&pid);
     }
 }
 
-/// What a process called: only functions that are counted. `op` has the direction of a copy, or the event of a device, in its
-/// second byte.
-fn called(activity: &mut Activity, op: u32, sum: &CallSum, before: &CallSum) {
+/// Adds the counted calls of a process. The second byte of `op` is the direction of a copy, or the
+/// type of a device event.
+fn add_calls(activity: &mut Activity, op: u32, sum: &CallSum, before: &CallSum) {
     let [number, kind, ..] = op.to_le_bytes();
     let calls = sum.calls.saturating_sub(before.calls);
     let bytes = sum.bytes.saturating_sub(before.bytes);
-    match functions::of(number).map(|function| function.does) {
-        Some(Does::Launches) => *activity.launches.get_or_insert_default() += calls,
-        Some(Does::LaunchesGraph) => *activity.graph_launches.get_or_insert_default() += calls,
-        Some(Does::Copies) => {
+    match functions::by_number(number).map(|function| function.effect) {
+        Some(Effect::Launches) => *activity.launches.get_or_insert_default() += calls,
+        Some(Effect::LaunchesGraph) => *activity.graph_launches.get_or_insert_default() += calls,
+        Some(Effect::Copies) => {
             let copied: &mut CopiedBytes = activity.memcpy_bytes.get_or_insert_default();
-            match Direction::of_kind(kind.into()) {
+            match Direction::from_cuda_kind(kind.into()) {
                 Direction::ToDevice => copied.to_device += bytes,
                 Direction::ToHost => copied.to_host += bytes,
-                Direction::Unnamed => copied.unnamed += bytes,
-                Direction::Within => {}
+                Direction::Unspecified => copied.unspecified += bytes,
+                Direction::WithinDevice => {}
             }
         }
-        Some(Does::AcknowledgesEvent) if functions::is_rdma_error(kind.into()) => {
+        Some(Effect::AcknowledgesEvent) if functions::is_rdma_error(kind.into()) => {
             *activity.rdma_errors.get_or_insert_default() += calls;
         }
         _ => {}
     }
 }
 
-fn worked(activity: &mut Activity, sum: &HostSum, before: &HostSum) {
-    activity.threads = Some(Absence {
+fn add_host(activity: &mut Activity, sum: &HostSum, before: &HostSum) {
+    activity.threads = Some(OffCpuTime {
         off_cpu_ns: sum.off_cpu_ns.saturating_sub(before.off_cpu_ns),
         run_queue_ns: Some(sum.run_queue_ns.saturating_sub(before.run_queue_ns)),
         preempted_ns: sum.preempted_ns.saturating_sub(before.preempted_ns),
@@ -103,22 +108,23 @@ mod tests {
         u32::try_from(at.unwrap()).unwrap() | kind << 8
     }
 
-    fn sum(calls: u64, bytes: u64) -> CallSum {
-        CallSum {
+    fn sum(op: u32, calls: u64, bytes: u64) -> FunctionSum {
+        let sum = CallSum {
             calls,
             bytes,
             ..CallSum::default()
-        }
+        };
+        FunctionSum { tgid: 7, op, sum }
     }
 
     #[test]
-    fn copies_are_told_apart_by_their_direction_and_counted_since_the_last_reading() {
+    fn copies_are_counted_by_direction_since_the_last_reading() {
         let mut evidence = Evidence::default();
         let copies = |to_device, to_host| {
             [
-                (7, op("cudaMemcpyAsync", 1), sum(1, to_device)),
-                (7, op("cudaMemcpyAsync", 2), sum(1, to_host)),
-                (7, op("cudaMemcpyAsync", 3), sum(1, 9999)),
+                sum(op("cudaMemcpyAsync", 1), 1, to_device),
+                sum(op("cudaMemcpyAsync", 2), 1, to_host),
+                sum(op("cudaMemcpyAsync", 3), 1, 9999),
             ]
         };
         evidence.measure(1, &copies(100, 10), None, None);
@@ -131,16 +137,17 @@ mod tests {
     }
 
     #[test]
-    fn of_what_rdma_devices_tell_only_errors_count() {
+    fn only_errors_of_rdma_events_count() {
         let mut evidence = Evidence::default();
-        let told = |kind, calls| (7, op("ibv_ack_async_event", kind), sum(calls, 0));
-        // A port that fails, the same port in order again, and a queue that is empty as it was meant to be.
-        let measured = evidence.measure(1, &[told(10, 2), told(9, 1), told(5, 1)], None, None);
+        let events = |kind, calls| sum(op("ibv_ack_async_event", kind), calls, 0);
+        // A port failure, the recovery of the port, and a queue that was drained as intended.
+        let measured =
+            evidence.measure(1, &[events(10, 2), events(9, 1), events(5, 1)], None, None);
         assert_eq!(measured[0].activity.rdma_errors, Some(2));
     }
 
     #[test]
-    fn what_the_host_did_belongs_to_each_of_its_processes() {
+    fn host_counters_apply_to_each_process() {
         let mut evidence = Evidence::default();
         let host = [
             (
@@ -156,19 +163,18 @@ mod tests {
         assert_eq!(first[0].activity.threads.unwrap().preemptions, 3);
         assert_eq!(first[0].activity.tcp_retransmits, Some(0));
         let second = evidence.measure(2, &[], Some(&host), Some(42));
-        let told: Vec<Option<u64>> = second
+        let retransmits: Vec<Option<u64>> = second
             .iter()
             .map(|measured| measured.activity.tcp_retransmits)
             .collect();
-        assert_eq!(told, [Some(2), Some(2)]);
+        assert_eq!(retransmits, [Some(2), Some(2)]);
         assert_eq!(second[0].activity.threads.unwrap().preemptions, 0);
     }
 
     #[test]
-    fn what_nobody_sees_is_unknown_and_not_zero() {
+    fn unseen_counters_are_unknown_and_not_zero() {
         let mut evidence = Evidence::default();
-        let measured =
-            evidence.measure(1, &[(7, op("cudaLaunchKernel", 0), sum(5, 0))], None, None);
+        let measured = evidence.measure(1, &[sum(op("cudaLaunchKernel", 0), 5, 0)], None, None);
         assert_eq!(
             measured[0].activity,
             Activity {

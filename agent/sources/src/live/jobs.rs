@@ -1,25 +1,25 @@
-//! Which processes are ranks of a job, and which ranks.
+//! Detection of the processes that are ranks of a job.
 
 use std::collections::BTreeMap;
 
 use fleet_agent_bpf::layout::CommRecord;
 use fleet_agent_core::event::{CommInit, Event, Labels, Process, Started};
 
-use crate::placement::Place;
+use crate::placement::Placement;
 use crate::process::Processes;
 
-/// What is known of a process that calls NCCL.
+/// State of a process that calls NCCL.
 #[derive(Debug)]
 enum Known {
-    /// It was told of.
+    /// Announced with its rank.
     Placed,
-    /// It calls NCCL, and nobody knows its rank yet.
-    Unplaced(Box<Place>),
-    /// It has NCCL, and has not called it yet.
-    Idle(Box<Place>),
+    /// Calls NCCL, but its rank is unknown so far.
+    Unplaced(Box<Placement>),
+    /// Has NCCL, but has not called it yet.
+    Idle(Box<Placement>),
 }
 
-/// The processes that call NCCL.
+/// Processes that call NCCL.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     processes: Processes,
@@ -34,26 +34,32 @@ impl Jobs {
         }
     }
 
-    /// Takes a sign of life of a process, maybe of it joining a communicator; the news that it is a rank, if it is news.
-    pub(crate) fn meet(&mut self, pid: u32, init: Option<CommInit>, ts_ns: u64) -> Option<Event> {
-        let place = match self.known.remove(&pid) {
+    /// Records a call of a process, possibly joining a communicator, and returns the start event if
+    /// its rank is newly known.
+    pub(crate) fn observe(
+        &mut self,
+        pid: u32,
+        init: Option<CommInit>,
+        ts_ns: u64,
+    ) -> Option<Event> {
+        let placement = match self.known.remove(&pid) {
             Some(Known::Placed) => {
                 self.known.insert(pid, Known::Placed);
                 return None;
             }
-            Some(Known::Unplaced(place) | Known::Idle(place)) => place,
-            // A process that has ended already is known by what it called.
-            None => Box::new(self.processes.place(pid).unwrap_or_default()),
+            Some(Known::Unplaced(placement) | Known::Idle(placement)) => placement,
+            // A process that has already exited is known by its calls only.
+            None => Box::new(self.processes.placement(pid).unwrap_or_default()),
         };
-        let Some((rank, world_size)) = rank(&place, init) else {
-            self.known.insert(pid, Known::Unplaced(place));
+        let Some((rank, world_size)) = rank(&placement, init) else {
+            self.known.insert(pid, Known::Unplaced(placement));
             return None;
         };
         self.known.insert(pid, Known::Placed);
         let labels = Labels {
-            job: place.job,
-            namespace: place.namespace,
-            pod: place.pod,
+            job: placement.job,
+            namespace: placement.namespace,
+            pod: placement.pod,
             ..Labels::default()
         };
         let process = Process {
@@ -68,21 +74,22 @@ impl Jobs {
         })))
     }
 
-    /// Takes that a process has NCCL: where it belongs is read now, since it may be gone when its first call is heard of.
-    pub(super) fn found(&mut self, pid: u32) {
+    /// Records that a process has NCCL. Its placement is read now, since it may have exited when
+    /// its first call is seen.
+    pub(super) fn record_library(&mut self, pid: u32) {
         if !self.known.contains_key(&pid)
-            && let Ok(place) = self.processes.place(pid)
+            && let Ok(placement) = self.processes.placement(pid)
         {
-            self.known.insert(pid, Known::Idle(Box::new(place)));
+            self.known.insert(pid, Known::Idle(Box::new(placement)));
         }
     }
 
-    /// Whether a process was told of.
-    pub(crate) fn knows(&self, pid: u32) -> bool {
+    /// Returns whether a process was announced.
+    pub(crate) fn is_announced(&self, pid: u32) -> bool {
         matches!(self.known.get(&pid), Some(Known::Placed))
     }
 
-    /// Processes whose rank nobody knows.
+    /// Returns the number of processes with an unknown rank.
     pub(crate) fn unplaced(&self) -> usize {
         self.known
             .values()
@@ -90,30 +97,31 @@ impl Jobs {
             .count()
     }
 
-    /// Forgets a process; whether there was anything to forget.
-    pub(crate) fn left(&mut self, pid: u32) -> bool {
+    /// Removes a process and returns whether it was known.
+    pub(crate) fn forget(&mut self, pid: u32) -> bool {
         self.known.remove(&pid).is_some()
     }
 }
 
-/// Rank and ranks of the job. A launcher's word stands in the environment, unless the process joins a communicator as large as
-/// the job or larger: programs that start their own workers leave them an environment that is not theirs.
-fn rank(place: &Place, init: Option<CommInit>) -> Option<(u32, u32)> {
-    let told = place.rank.zip(place.world_size);
+/// Returns rank and world size of the job. The environment from the launcher is used, unless the
+/// process joins a communicator as large as the job or larger: programs that start their own
+/// workers pass them an environment that is not theirs.
+fn rank(placement: &Placement, init: Option<CommInit>) -> Option<(u32, u32)> {
+    let from_launcher = placement.rank.zip(placement.world_size);
     let joined = init
         .filter(|init| init.nranks > 1 && init.rank < init.nranks)
         .map(|init| (init.rank, init.nranks));
-    match (told, joined) {
+    match (from_launcher, joined) {
         (Some((_, world_size)), Some((rank, nranks))) if nranks >= world_size => {
             Some((rank, nranks))
         }
-        (Some(told), _) => Some(told),
+        (Some(known), _) => Some(known),
         (None, joined) => joined,
     }
 }
 
-/// How a communicator was made that was there before.
-pub(crate) fn init(comm: &CommRecord) -> CommInit {
+/// Converts the record of an existing communicator to its initialization.
+pub(crate) fn comm_init(comm: &CommRecord) -> CommInit {
     CommInit {
         nranks: comm.nranks,
         rank: comm.rank,
@@ -126,11 +134,11 @@ pub(crate) fn init(comm: &CommRecord) -> CommInit {
 mod tests {
     use super::*;
 
-    fn place(rank: u32, world_size: u32) -> Place {
-        Place {
+    fn placement(rank: u32, world_size: u32) -> Placement {
+        Placement {
             rank: Some(rank),
             world_size: Some(world_size),
-            ..Place::default()
+            ..Placement::default()
         }
     }
 
@@ -144,22 +152,25 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_says_which_rank_a_process_is() {
-        assert_eq!(rank(&place(5, 8), None), Some((5, 8)));
-        assert_eq!(rank(&place(5, 8), Some(joined(1, 2))), Some((5, 8)));
+    fn the_launcher_determines_the_rank_of_a_process() {
+        assert_eq!(rank(&placement(5, 8), None), Some((5, 8)));
+        assert_eq!(rank(&placement(5, 8), Some(joined(1, 2))), Some((5, 8)));
     }
 
     #[test]
-    fn a_communicator_as_large_as_the_job_knows_better() {
-        // The workers of a program that was itself started as rank 0 of 1.
-        assert_eq!(rank(&place(0, 1), Some(joined(3, 4))), Some((3, 4)));
-        assert_eq!(rank(&place(0, 4), Some(joined(3, 4))), Some((3, 4)));
+    fn a_communicator_as_large_as_the_job_overrides_the_launcher() {
+        // Workers of a program that was itself started as rank 0 of 1.
+        assert_eq!(rank(&placement(0, 1), Some(joined(3, 4))), Some((3, 4)));
+        assert_eq!(rank(&placement(0, 4), Some(joined(3, 4))), Some((3, 4)));
     }
 
     #[test]
-    fn without_a_launcher_the_first_communicator_of_several_ranks_says_it() {
-        assert_eq!(rank(&Place::default(), None), None);
-        assert_eq!(rank(&Place::default(), Some(joined(0, 1))), None);
-        assert_eq!(rank(&Place::default(), Some(joined(2, 4))), Some((2, 4)));
+    fn without_a_launcher_the_first_communicator_of_several_ranks_determines_the_rank() {
+        assert_eq!(rank(&Placement::default(), None), None);
+        assert_eq!(rank(&Placement::default(), Some(joined(0, 1))), None);
+        assert_eq!(
+            rank(&Placement::default(), Some(joined(2, 4))),
+            Some((2, 4))
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! What plugins tell, until the calls before it are told. Pure.
+//! Queue of plugin records that wait for earlier calls to be yielded. Pure.
 
 use std::collections::BTreeMap;
 
-use fleet_agent_bpf::layout::RanRecord;
-use fleet_agent_core::event::{CommInit, Event, GpuSpan, Op, Ran};
+use fleet_agent_bpf::layout::PluginRecord;
+use fleet_agent_core::event::{CommInit, Event, GpuOperation, GpuSpan, Op};
 
-/// Functions in the order of the plugin.
+/// Functions in the order of the plugin's numbers.
 const FUNCTIONS: [Op; 10] = [
     Op::AllReduce,
     Op::AllGather,
@@ -23,30 +23,30 @@ const JOINED: u32 = 1;
 const COLLECTIVE: u32 = 2;
 const TRANSFER: u32 = 3;
 
-/// Records that wait; the oldest are told early beyond that.
-const MAX_WAITING: usize = 1 << 16;
+/// Maximum number of queued records; the oldest are released early beyond that.
+const MAX_QUEUED: usize = 1 << 16;
 
 /// Records in order of time.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    records: BTreeMap<(u64, u64), RanRecord>,
-    taken: u64,
+pub(super) struct PluginRecordQueue {
+    records: BTreeMap<(u64, u64), PluginRecord>,
+    pushed: u64,
 }
 
-impl Waiting {
-    /// Takes what a look saw.
-    pub(super) fn take(&mut self, records: &[RanRecord]) {
+impl PluginRecordQueue {
+    /// Adds the records of a poll.
+    pub(super) fn extend(&mut self, records: &[PluginRecord]) {
         for record in records {
-            self.taken += 1;
-            self.records.insert((record.seen_ns, self.taken), *record);
+            self.pushed += 1;
+            self.records.insert((record.seen_ns, self.pushed), *record);
         }
     }
 
-    /// The records up to some time, in order.
-    pub(super) fn until(&mut self, until_ns: u64) -> Vec<RanRecord> {
+    /// Takes the records up to `until_ns`, in order.
+    pub(super) fn take_until(&mut self, until_ns: u64) -> Vec<PluginRecord> {
         let mut due = Vec::new();
-        // Their process may have stopped in a call that never returns, which holds up what comes after.
-        while self.records.len() > MAX_WAITING {
+        // A process may be blocked in a call that never returns, which delays later records.
+        while self.records.len() > MAX_QUEUED {
             due.extend(self.records.pop_first().map(|(_, record)| record));
         }
         while let Some(first) = self.records.first_entry() {
@@ -58,14 +58,14 @@ impl Waiting {
         due
     }
 
-    /// Forgets a process.
-    pub(super) fn left(&mut self, pid: u32) {
+    /// Removes a process.
+    pub(super) fn forget(&mut self, pid: u32) {
         self.records.retain(|_, record| record.tgid != pid);
     }
 }
 
-/// What a record says of a communicator that its process joins.
-pub(super) fn joining(record: &RanRecord) -> Option<CommInit> {
+/// Returns the communicator that a record's process joins, if any.
+pub(super) fn comm_init(record: &PluginRecord) -> Option<CommInit> {
     (record.what == JOINED).then_some(CommInit {
         nranks: record.nranks,
         rank: record.rank,
@@ -74,16 +74,16 @@ pub(super) fn joining(record: &RanRecord) -> Option<CommInit> {
     })
 }
 
-/// The operation of a record; none where it tells of none.
-pub(crate) fn operation(record: &RanRecord) -> Option<Op> {
+/// Returns the operation of a record; `None` if it has none.
+pub(crate) fn operation(record: &PluginRecord) -> Option<Op> {
     let is_operation = matches!(record.what, COLLECTIVE | TRANSFER);
     let op = FUNCTIONS.get(usize::try_from(record.function).ok()?);
     op.copied().filter(|_| is_operation)
 }
 
-/// The event of a record; none where it is of no use.
-pub(super) fn event(record: &RanRecord) -> Option<Event> {
-    let RanRecord {
+/// Returns the event of a record; `None` if it has none.
+pub(super) fn event(record: &PluginRecord) -> Option<Event> {
+    let PluginRecord {
         seen_ns: ts_ns,
         tgid: pid,
         comm_id,
@@ -97,7 +97,7 @@ pub(super) fn event(record: &RanRecord) -> Option<Event> {
                 start_ns: record.gpu_start_ns,
                 stop_ns: record.gpu_stop_ns,
             });
-            Some(Event::Ran(Ran {
+            Some(Event::GpuOperation(GpuOperation {
                 ts_ns,
                 pid,
                 comm_id,
@@ -121,48 +121,49 @@ pub(super) fn event(record: &RanRecord) -> Option<Event> {
 mod tests {
     use super::*;
 
-    fn record(seen_ns: u64, function: u32) -> RanRecord {
-        RanRecord {
+    fn record(seen_ns: u64, function: u32) -> PluginRecord {
+        PluginRecord {
             seen_ns,
             tgid: 7,
             what: COLLECTIVE,
             function,
             gpu_start_ns: 10,
             gpu_stop_ns: 20,
-            ..RanRecord::default()
+            ..PluginRecord::default()
         }
     }
 
     #[test]
     fn records_wait_for_the_calls_before_them() {
-        let mut waiting = Waiting::default();
-        waiting.take(&[record(300, 0), record(100, 0), record(200, 0)]);
-        let times =
-            |due: Vec<RanRecord>| -> Vec<u64> { due.iter().map(|record| record.seen_ns).collect() };
-        assert_eq!(times(waiting.until(250)), [100, 200]);
-        assert_eq!(times(waiting.until(250)), [0; 0]);
-        waiting.left(7);
-        assert_eq!(times(waiting.until(u64::MAX)), [0; 0]);
+        let mut queue = PluginRecordQueue::default();
+        queue.extend(&[record(300, 0), record(100, 0), record(200, 0)]);
+        let times = |due: Vec<PluginRecord>| -> Vec<u64> {
+            due.iter().map(|record| record.seen_ns).collect()
+        };
+        assert_eq!(times(queue.take_until(250)), [100, 200]);
+        assert_eq!(times(queue.take_until(250)), [0; 0]);
+        queue.forget(7);
+        assert_eq!(times(queue.take_until(u64::MAX)), [0; 0]);
     }
 
     #[test]
-    fn an_operation_that_nobody_knows_is_left_out() {
+    fn unknown_operations_are_ignored() {
         assert!(matches!(
             event(&record(1, 8)),
-            Some(Event::Ran(Ran { op: Op::Send, .. }))
+            Some(Event::GpuOperation(GpuOperation { op: Op::Send, .. }))
         ));
         assert_eq!(event(&record(1, 255)), None);
     }
 
     #[test]
-    fn an_operation_says_how_many_its_plugin_has_left_out() {
-        let after_three = RanRecord {
+    fn an_operation_reports_how_many_its_plugin_has_dropped() {
+        let after_three = PluginRecord {
             lost: 3,
             ..record(1, 0)
         };
         assert!(matches!(
             event(&after_three),
-            Some(Event::Ran(Ran { lost: 3, .. }))
+            Some(Event::GpuOperation(GpuOperation { lost: 3, .. }))
         ));
     }
 }

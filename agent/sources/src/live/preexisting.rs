@@ -1,60 +1,60 @@
-//! Communicators older than the agent, read in the memory of their processes now and then. Pure.
+//! Communicators older than the agent, read periodically from the memory of their processes. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use fleet_agent_core::event::CommState;
 
-/// Communicators that are read at a time; a process has a handful.
+/// Maximum number of communicators read at a time; a process has a handful.
 const MAX_COMMS: usize = 1024;
-/// Looks at each of which a communicator is read.
-const FIRST_LOOKS: u32 = 40;
-/// Looks from one reading to the next after that: calls that were lost may make it necessary to count anew.
-const LATER_LOOKS: u32 = 100;
+/// Number of initial polls in each of which a communicator is read.
+const FIRST_POLLS: u32 = 40;
+/// Number of polls between reads after that: lost calls may require counting again.
+const LATER_POLLS: u32 = 100;
 
-/// Which communicators are older than the agent, and what was read of them.
+/// Communicators older than the agent, and their states.
 #[derive(Debug, Default)]
-pub(crate) struct Older {
+pub(crate) struct PreexistingComms {
     comms: BTreeMap<(u32, u64), u32>,
     states: VecDeque<CommState>,
 }
 
-impl Older {
-    /// Records that a process uses a communicator that was made before tracing began.
-    pub(crate) fn used(&mut self, pid: u32, pointer: u64) {
+impl PreexistingComms {
+    /// Records that a process uses a communicator that was created before tracing began.
+    pub(crate) fn record_use(&mut self, pid: u32, pointer: u64) {
         if self.comms.len() < MAX_COMMS {
             self.comms.entry((pid, pointer)).or_default();
         }
     }
 
-    /// The communicators that are to be read with this look, by process and pointer.
+    /// Returns the communicators to read in this poll, by process and pointer.
     pub(crate) fn due(&mut self) -> Vec<(u32, u64)> {
         let mut due = Vec::new();
-        for (comm, looks) in &mut self.comms {
-            *looks += 1;
-            if *looks <= FIRST_LOOKS {
+        for (comm, polls) in &mut self.comms {
+            *polls += 1;
+            if *polls <= FIRST_POLLS {
                 due.push(*comm);
-            } else if *looks >= FIRST_LOOKS + LATER_LOOKS {
-                *looks = FIRST_LOOKS;
+            } else if *polls >= FIRST_POLLS + LATER_POLLS {
+                *polls = FIRST_POLLS;
                 due.push(*comm);
             }
         }
         due
     }
 
-    /// Takes that calls may be missing: the communicators are read as often as at first.
-    pub(crate) fn lost(&mut self) {
-        for looks in self.comms.values_mut() {
-            *looks = 0;
+    /// Restarts the initial reads of all communicators, since calls may be missing.
+    pub(crate) fn restart_reads(&mut self) {
+        for polls in self.comms.values_mut() {
+            *polls = 0;
         }
     }
 
-    /// Takes what was read.
-    pub(crate) fn take(&mut self, state: CommState) {
+    /// Adds a state.
+    pub(crate) fn push(&mut self, state: CommState) {
         self.states.push_back(state);
     }
 
-    /// What was read by then: the calls before it are told first.
-    pub(crate) fn until(&mut self, until_ns: u64) -> Vec<CommState> {
+    /// Takes the states read by `until_ns`; earlier calls are yielded first.
+    pub(crate) fn take_until(&mut self, until_ns: u64) -> Vec<CommState> {
         let mut states = Vec::new();
         while let Some(state) = self.states.pop_front_if(|state| state.ts_ns <= until_ns) {
             states.push(state);
@@ -62,14 +62,14 @@ impl Older {
         states
     }
 
-    /// Forgets a communicator that is gone.
-    pub(crate) fn gone(&mut self, pid: u32, pointer: u64) {
+    /// Removes a communicator that was destroyed.
+    pub(crate) fn remove(&mut self, pid: u32, pointer: u64) {
         self.comms.remove(&(pid, pointer));
     }
 
-    /// Forgets a process.
-    pub(crate) fn left(&mut self, pid: u32) {
-        self.comms.retain(|(its, _), _| *its != pid);
+    /// Removes a process.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.comms.retain(|(owner, _), _| *owner != pid);
         self.states.retain(|state| state.pid != pid);
     }
 }
@@ -79,19 +79,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_communicator_is_read_at_first_with_each_look_and_later_now_and_then() {
-        let mut older = Older::default();
-        older.used(7, 0xa);
-        let mut due = |looks: u32| (0..looks).filter(|_| !older.due().is_empty()).count();
-        assert_eq!(due(FIRST_LOOKS), FIRST_LOOKS as usize);
-        assert_eq!(due(10 * LATER_LOOKS), 10);
-        older.lost();
-        assert!((0..FIRST_LOOKS).all(|_| !older.due().is_empty()));
+    fn a_communicator_is_read_at_each_poll_at_first_and_periodically_later() {
+        let mut comms = PreexistingComms::default();
+        comms.record_use(7, 0xa);
+        let mut due = |polls: u32| (0..polls).filter(|_| !comms.due().is_empty()).count();
+        assert_eq!(due(FIRST_POLLS), FIRST_POLLS as usize);
+        assert_eq!(due(10 * LATER_POLLS), 10);
+        comms.restart_reads();
+        assert!((0..FIRST_POLLS).all(|_| !comms.due().is_empty()));
     }
 
     #[test]
-    fn what_was_read_waits_for_the_calls_before_it() {
-        let mut older = Older::default();
+    fn a_state_waits_for_earlier_calls() {
+        let mut comms = PreexistingComms::default();
         let state = |ts_ns| CommState {
             from_ns: ts_ns - 1,
             ts_ns,
@@ -102,19 +102,19 @@ mod tests {
             nranks: 2,
             collectives: 5,
         };
-        older.take(state(100));
-        older.take(state(200));
-        assert_eq!(older.until(150), [state(100)]);
-        older.left(7);
-        assert_eq!(older.until(u64::MAX), []);
+        comms.push(state(100));
+        comms.push(state(200));
+        assert_eq!(comms.take_until(150), [state(100)]);
+        comms.forget(7);
+        assert_eq!(comms.take_until(u64::MAX), []);
     }
 
     #[test]
-    fn one_that_is_gone_is_not_read() {
-        let mut older = Older::default();
-        older.used(7, 0xa);
-        older.used(8, 0xa);
-        older.gone(7, 0xa);
-        assert_eq!(older.due(), [(8, 0xa)]);
+    fn a_destroyed_communicator_is_not_read() {
+        let mut comms = PreexistingComms::default();
+        comms.record_use(7, 0xa);
+        comms.record_use(8, 0xa);
+        comms.remove(7, 0xa);
+        assert_eq!(comms.due(), [(8, 0xa)]);
     }
 }

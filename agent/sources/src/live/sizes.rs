@@ -1,48 +1,64 @@
-//! Rank and size of communicators that were made by splits, which the calls do not say.
+//! Rank and size of communicators created by splits, which the calls do not contain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fleet_agent_core::event::CommInit;
 
-/// Ranks of the largest communicator that is believed.
+use crate::comm_fields::RankAndSize;
+
+/// Maximum plausible number of ranks of a communicator.
 const MAX_RANKS: u32 = 1 << 20;
 
-/// In which processes the memory of a communicator says its rank and size. The library's own code says where they lie, and that is
-/// believed once it was right for a communicator whose rank and size the call has told.
+/// Processes in whose memory rank and size of communicators can be read. The library's code
+/// contains their offsets, which are trusted once they yielded the right values for a communicator
+/// whose rank and size were passed in the call.
 #[derive(Debug, Default)]
-pub(super) struct Sizes {
-    right: BTreeSet<u32>,
-    looks: BTreeMap<u32, u32>,
+pub(super) struct CommSizes {
+    verified: BTreeSet<u32>,
+    checks: BTreeMap<u32, u32>,
 }
 
-/// Looks into the memory of a process after which it is not believed any more to become right.
-const MAX_LOOKS: u32 = 256;
+/// Number of checks of a process after which they are given up.
+const MAX_CHECKS: u32 = 256;
 
-/// Rank and size at an address, if anybody can read them.
-pub(super) type InMemory = Option<(u32, u32)>;
-
-impl Sizes {
-    /// Compares what a process has in memory with what the call has told.
-    pub(super) fn compare(&mut self, pid: u32, told: &CommInit, in_memory: InMemory) {
-        // One that is still being made in the background has no size yet, and one that is gone has anything.
-        if told.nranks > 0 && in_memory == Some((told.rank, told.nranks)) {
-            self.right.insert(pid);
+impl CommSizes {
+    /// Compares the values in memory with those of the call.
+    pub(super) fn compare(
+        &mut self,
+        pid: u32,
+        reported: &CommInit,
+        in_memory: Option<RankAndSize>,
+    ) {
+        // A communicator that is still initialized in the background has no size yet, and the
+        // memory of a destroyed one is undefined.
+        let in_call = RankAndSize {
+            rank: reported.rank,
+            nranks: reported.nranks,
+        };
+        if reported.nranks > 0 && in_memory == Some(in_call) {
+            self.verified.insert(pid);
         }
     }
 
-    /// Whether to compare: until the memory of the process was right, and not for ever.
-    pub(super) fn is_worth_a_look(&mut self, pid: u32) -> bool {
-        let looks = self.looks.entry(pid).or_default();
-        *looks += u32::from(*looks < MAX_LOOKS);
-        *looks < MAX_LOOKS && !self.right.contains(&pid)
+    /// Returns whether to compare: until the values of the process were right once, and for a
+    /// limited number of checks.
+    pub(super) fn needs_check(&mut self, pid: u32) -> bool {
+        let checks = self.checks.entry(pid).or_default();
+        *checks += u32::from(*checks < MAX_CHECKS);
+        *checks < MAX_CHECKS && !self.verified.contains(&pid)
     }
 
-    /// A communicator with rank and size; none while they are unknown.
-    pub(super) fn sized(&self, pid: u32, init: CommInit, in_memory: InMemory) -> Option<CommInit> {
+    /// Returns a communicator with rank and size; `None` while they are unknown.
+    pub(super) fn sized(
+        &self,
+        pid: u32,
+        init: CommInit,
+        in_memory: Option<RankAndSize>,
+    ) -> Option<CommInit> {
         if init.nranks > 0 {
             return Some(init);
         }
-        let (rank, nranks) = in_memory.filter(|_| self.right.contains(&pid))?;
+        let RankAndSize { rank, nranks } = in_memory.filter(|_| self.verified.contains(&pid))?;
         let is_possible = rank < nranks && nranks <= MAX_RANKS;
         is_possible.then_some(CommInit {
             nranks,
@@ -51,10 +67,10 @@ impl Sizes {
         })
     }
 
-    /// Forgets a process.
-    pub(super) fn left(&mut self, pid: u32) {
-        self.right.remove(&pid);
-        self.looks.remove(&pid);
+    /// Removes a process.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.verified.remove(&pid);
+        self.checks.remove(&pid);
     }
 }
 
@@ -75,42 +91,50 @@ mod tests {
         comm: Some(4),
     };
 
+    fn in_memory(rank: u32, nranks: u32) -> RankAndSize {
+        RankAndSize { rank, nranks }
+    }
+
     #[test]
-    fn memory_is_believed_once_it_was_right() {
-        let mut sizes = Sizes::default();
-        assert_eq!(sizes.sized(7, SPLIT, Some((1, 4))), None);
-        sizes.compare(7, &WORLD, Some((9, 3)));
+    fn memory_is_trusted_once_it_was_right() {
+        let mut sizes = CommSizes::default();
+        assert_eq!(sizes.sized(7, SPLIT, Some(in_memory(1, 4))), None);
+        sizes.compare(7, &WORLD, Some(in_memory(9, 3)));
         sizes.compare(7, &WORLD, None);
-        assert_eq!(sizes.sized(7, SPLIT, Some((1, 4))), None);
-        sizes.compare(7, &WORLD, Some((5, 8)));
+        assert_eq!(sizes.sized(7, SPLIT, Some(in_memory(1, 4))), None);
+        sizes.compare(7, &WORLD, Some(in_memory(5, 8)));
         let sized = CommInit {
             nranks: 4,
             rank: 1,
             ..SPLIT
         };
-        assert_eq!(sizes.sized(7, SPLIT, Some((1, 4))), Some(sized));
-        assert_eq!(sizes.sized(8, SPLIT, Some((1, 4))), None);
+        assert_eq!(sizes.sized(7, SPLIT, Some(in_memory(1, 4))), Some(sized));
+        assert_eq!(sizes.sized(8, SPLIT, Some(in_memory(1, 4))), None);
     }
 
     #[test]
-    fn a_process_whose_memory_is_never_right_is_left_alone_in_the_end() {
-        let mut sizes = Sizes::default();
-        let looks = (0..2 * MAX_LOOKS).filter(|_| sizes.is_worth_a_look(7));
-        assert!(looks.count() < MAX_LOOKS as usize);
-        assert!(sizes.is_worth_a_look(8));
+    fn a_process_whose_memory_is_never_right_is_eventually_ignored() {
+        let mut sizes = CommSizes::default();
+        let checks = (0..2 * MAX_CHECKS).filter(|_| sizes.needs_check(7));
+        assert!(checks.count() < MAX_CHECKS as usize);
+        assert!(sizes.needs_check(8));
     }
 
     #[test]
-    fn what_a_call_tells_needs_no_memory() {
-        assert_eq!(Sizes::default().sized(7, WORLD, None), Some(WORLD));
+    fn values_of_a_call_need_no_memory() {
+        assert_eq!(CommSizes::default().sized(7, WORLD, None), Some(WORLD));
     }
 
     #[test]
-    fn only_what_can_be_a_rank_and_a_size_is_believed() {
-        let mut sizes = Sizes::default();
-        sizes.compare(7, &WORLD, Some((5, 8)));
-        for wrong in [(0, 0), (8, 8), (0, MAX_RANKS + 1), (u32::MAX, 4)] {
-            assert_eq!(sizes.sized(7, SPLIT, Some(wrong)), None, "{wrong:?}");
+    fn only_plausible_ranks_and_sizes_are_accepted() {
+        let mut sizes = CommSizes::default();
+        sizes.compare(7, &WORLD, Some(in_memory(5, 8)));
+        for (rank, nranks) in [(0, 0), (8, 8), (0, MAX_RANKS + 1), (u32::MAX, 4)] {
+            assert_eq!(
+                sizes.sized(7, SPLIT, Some(in_memory(rank, nranks))),
+                None,
+                "{rank} of {nranks}"
+            );
         }
     }
 }

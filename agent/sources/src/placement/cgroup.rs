@@ -1,49 +1,49 @@
-//! What the path of a control group says of who runs in it.
+//! Parsing of control group paths.
 
-/// Digits of a container's id.
+/// Number of digits of a container id.
 const CONTAINER_ID: usize = 64;
 
-/// Who runs in a control group.
+/// Owner of a control group.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Cgroup {
-    /// Unique id of the Kubernetes pod.
+    /// UID of the Kubernetes pod.
     pub(super) pod_uid: Option<String>,
     /// Id of the container.
     pub(super) container: Option<String>,
-    /// Number of the Slurm job.
+    /// Slurm job number.
     pub(super) slurm_job: Option<u64>,
-    /// Its step.
+    /// Slurm step.
     pub(super) slurm_step: Option<Step>,
 }
 
-/// A step of a Slurm job.
+/// Kind of a Slurm step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Tasks that srun started.
+    /// Tasks started by srun.
     Tasks,
-    /// The job's script, or something else that has no tasks.
+    /// Script of the job, or another step without tasks.
     Other,
 }
 
 impl Cgroup {
-    /// Reads the text of `/proc/PID/cgroup`: one line `HIERARCHY:CONTROLLERS:PATH` for each hierarchy, so that version 1
-    /// says the same many times over, and version 2 says it once.
-    pub(super) fn of(text: &str) -> Self {
+    /// Parses the text of `/proc/PID/cgroup`: one line `HIERARCHY:CONTROLLERS:PATH` for each
+    /// hierarchy. Version 1 repeats the same paths, version 2 has a single line.
+    pub(super) fn parse(text: &str) -> Self {
         let mut found = Self::default();
         let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
         for path in paths {
-            let own = Self::of_path(path);
-            found.pod_uid = found.pod_uid.or(own.pod_uid);
-            found.container = found.container.or(own.container);
+            let parsed = Self::parse_path(path);
+            found.pod_uid = found.pod_uid.or(parsed.pod_uid);
+            found.container = found.container.or(parsed.container);
             if found.slurm_job.is_none() {
-                (found.slurm_job, found.slurm_step) = (own.slurm_job, own.slurm_step);
+                (found.slurm_job, found.slurm_step) = (parsed.slurm_job, parsed.slurm_step);
             }
         }
         found
     }
 
-    /// The innermost pod and container: hosts may themselves be containers.
-    fn of_path(path: &str) -> Self {
+    /// Parses the innermost pod and container: hosts may themselves be containers.
+    fn parse_path(path: &str) -> Self {
         let mut found = Self::default();
         // Without delegation containerd joins slice, prefix and id by colons.
         for segment in path.split(['/', ':']) {
@@ -61,7 +61,7 @@ impl Cgroup {
                 found.slurm_step = Some(if is_number { Step::Tasks } else { Step::Other });
             }
         }
-        // Others may number their jobs, too; only Slurm has steps in them.
+        // Other systems may number their jobs, too; only Slurm has steps in them.
         if found.slurm_step.is_none() || found.slurm_job.is_none() {
             (found.slurm_job, found.slurm_step) = (None, None);
         }
@@ -69,7 +69,8 @@ impl Cgroup {
     }
 }
 
-/// The uid in `podUID` or `kubepods-burstable-podUID.slice`, where systemd wants underscores for hyphens.
+/// Extracts the UID of `podUID` or `kubepods-burstable-podUID.slice`, where systemd requires
+/// underscores for hyphens.
 fn pod_uid(segment: &str) -> Option<String> {
     let name = segment.strip_suffix(".slice").unwrap_or(segment);
     let (before, uid) = name.rsplit_once("pod")?;
@@ -78,18 +79,18 @@ fn pod_uid(segment: &str) -> Option<String> {
     (is_ours && is_uid(&uid)).then_some(uid)
 }
 
-/// A UUID, or for pods out of a file of the host the 32 digits of that file's hash.
+/// Returns whether this is a UUID, or for static pods the 32-digit hash of their file.
 fn is_uid(uid: &str) -> bool {
     let is_hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let lengths: Vec<usize> = uid.split('-').map(str::len).collect();
     uid.split('-').all(is_hex) && matches!(*lengths, [32] | [8, 4, 4, 4, 12])
 }
 
-/// The id in `ID` or `RUNTIME-ID.scope`.
+/// Extracts the id of `ID` or `RUNTIME-ID.scope`.
 fn container(segment: &str) -> Option<&str> {
     let name = segment.strip_suffix(".scope").unwrap_or(segment);
     let (runtime, id) = name.rsplit_once('-').unwrap_or(("", name));
     let is_id = id.len() == CONTAINER_ID && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // Beside a container CRI-O and Podman run its monitor, which has the same id.
+    // Next to a container, CRI-O and Podman run its monitor, which has the same id.
     (is_id && !runtime.ends_with("conmon")).then_some(id)
 }

@@ -1,13 +1,13 @@
-//! Variables of an environment that nobody vouches for.
+//! Variables of an untrusted environment.
 
 use std::collections::BTreeMap;
 
-/// The variables that somebody asked for, as the bytes that they are set to.
+/// Requested variables with their values as bytes.
 #[derive(Debug)]
 pub(super) struct Environ<'a>(BTreeMap<&'static str, &'a [u8]>);
 
 impl<'a> Environ<'a> {
-    /// Keeps the variables of `names`. Of several with one name the first counts, as for the process itself.
+    /// Keeps the variables of `names`. Of duplicates the first counts, as for the process itself.
     pub(super) fn new(bytes: &'a [u8], names: &[&'static str]) -> Self {
         let mut found = BTreeMap::new();
         for variable in bytes.split(|byte| *byte == 0) {
@@ -22,13 +22,14 @@ impl<'a> Environ<'a> {
         Self(found)
     }
 
-    /// The first of `names` that is set to a number.
+    /// Returns the first of `names` that is set to a number.
     pub(super) fn number(&self, names: &[&str]) -> Option<u32> {
         let value = |name: &&str| self.0.get(name).copied();
         names.iter().filter_map(value).find_map(number)
     }
 
-    /// The first of `names` that is set to something, cut at `max` bytes and without control characters.
+    /// Returns the first of `names` with a non-empty value, truncated to `max` bytes and without
+    /// control characters.
     pub(super) fn text(&self, names: &[&str], max: usize) -> Option<String> {
         let value = |name: &&str| self.0.get(name).copied();
         let mut values = names.iter().filter_map(value);
@@ -36,7 +37,7 @@ impl<'a> Environ<'a> {
     }
 }
 
-/// A number of digits alone: no sign, no blanks inside, nothing behind.
+/// Parses a number that consists of digits only: no sign, no inner blanks, no suffix.
 fn number(value: &[u8]) -> Option<u32> {
     let digits = std::str::from_utf8(value.trim_ascii()).ok()?;
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -44,7 +45,7 @@ fn number(value: &[u8]) -> Option<u32> {
 }
 
 fn text(value: &[u8], max: usize) -> Option<String> {
-    // Nothing behind this matters, unless it is preceded by as many control characters.
+    // Later bytes matter only after as many control characters.
     let value = value.get(..4 * max).unwrap_or(value);
     let mut kept = String::new();
     for letter in String::from_utf8_lossy(value).chars() {

@@ -14,13 +14,13 @@ fn environ(variables: &[&str]) -> Vec<u8> {
     ended.collect::<String>().into_bytes()
 }
 
-fn place(variables: &[&str], cgroup: &str) -> Place {
-    Place::of(&environ(variables), cgroup, Network::Own)
+fn placement(variables: &[&str], cgroup: &str) -> Placement {
+    Placement::parse(&environ(variables), cgroup, Network::Container)
 }
 
 fn ranks(variables: &[&str]) -> (Option<u32>, Option<u32>, Option<u32>) {
-    let place = place(variables, "0::/\n");
-    (place.rank, place.world_size, place.local_rank)
+    let placement = placement(variables, "0::/\n");
+    (placement.rank, placement.world_size, placement.local_rank)
 }
 
 fn pod_cgroup() -> String {
@@ -31,8 +31,8 @@ fn pod_cgroup() -> String {
 }
 
 #[test]
-fn every_launcher_is_understood() {
-    let told = (Some(3), Some(8), Some(1));
+fn every_launcher_is_supported() {
+    let reported = (Some(3), Some(8), Some(1));
     for variables in [
         ["RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1"],
         [
@@ -43,7 +43,7 @@ fn every_launcher_is_understood() {
         ["PMI_RANK=3", "PMI_SIZE=8", "MPI_LOCALRANKID=1"],
         ["SLURM_PROCID=3", "SLURM_NTASKS=8", "SLURM_LOCALID=1"],
     ] {
-        assert_eq!(ranks(&variables), told, "{variables:?}");
+        assert_eq!(ranks(&variables), reported, "{variables:?}");
     }
 }
 
@@ -61,7 +61,7 @@ fn the_innermost_launcher_counts() {
 }
 
 #[test]
-fn a_pair_comes_from_one_launcher_and_makes_sense() {
+fn rank_and_world_size_come_from_one_launcher_and_are_consistent() {
     let other = ["PMI_RANK=1", "PMI_SIZE=2"];
     for first in [
         ["RANK=0", "HOME=/"],
@@ -84,7 +84,7 @@ fn a_pair_comes_from_one_launcher_and_makes_sense() {
 }
 
 #[test]
-fn an_absurd_local_rank_is_left_out() {
+fn an_implausible_local_rank_is_ignored() {
     assert_eq!(
         ranks(&["RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=2"]),
         (Some(1), Some(2), None)
@@ -92,7 +92,7 @@ fn an_absurd_local_rank_is_left_out() {
 }
 
 #[test]
-fn pmix_knows_the_rank_alone() {
+fn pmix_sets_only_the_rank() {
     assert_eq!(ranks(&["PMIX_RANK=4"]), (Some(4), None, None));
     assert_eq!(ranks(&["PMIX_RANK=4294967294"]), (None, None, None));
     assert_eq!(
@@ -102,10 +102,10 @@ fn pmix_knows_the_rank_alone() {
 }
 
 #[test]
-fn the_script_of_a_slurm_job_is_no_rank() {
+fn the_script_of_a_slurm_job_is_not_a_rank() {
     let variables = ["SLURM_JOB_ID=123", "SLURM_PROCID=0", "SLURM_NTASKS=8"];
     let in_step = |step: &str| {
-        place(
+        placement(
             &variables,
             &format!("0::/system.slice/slurmstepd.scope/job_123/{step}/user/task_0\n"),
         )
@@ -117,7 +117,7 @@ fn the_script_of_a_slurm_job_is_no_rank() {
 
 #[test]
 fn the_job_of_the_batch_system_precedes_run_ids() {
-    let job = |variables: &[&str]| place(variables, "0::/\n").job;
+    let job = |variables: &[&str]| placement(variables, "0::/\n").job;
     assert_eq!(
         job(&["TORCHELASTIC_RUN_ID=100", "SLURM_JOB_ID=123"]).as_deref(),
         Some("123")
@@ -138,42 +138,46 @@ fn the_job_of_the_batch_system_precedes_run_ids() {
 }
 
 #[test]
-fn the_cgroup_knows_the_slurm_job_when_the_environment_does_not() {
+fn the_slurm_job_is_taken_from_the_cgroup_without_an_environment_variable() {
     for cgroup in [
         "5:memory:/slurm/uid_1000/job_123/step_0/task_0\n1:name=systemd:/system.slice/slurmd.service\n",
         "0::/system.slice/node1_slurmstepd.scope/job_123/step_0/user/task_0\n",
         "0::/../../job_123/step_extern\n",
     ] {
-        assert_eq!(place(&[], cgroup).job.as_deref(), Some("123"), "{cgroup}");
+        assert_eq!(
+            placement(&[], cgroup).job.as_deref(),
+            Some("123"),
+            "{cgroup}"
+        );
     }
     for cgroup in ["0::/ci/job_123\n", "0::/job_x/step_0\n", "0::/step_0\n"] {
-        assert_eq!(place(&[], cgroup).job, None, "{cgroup}");
+        assert_eq!(placement(&[], cgroup).job, None, "{cgroup}");
     }
 }
 
 #[test]
-fn names_of_pods_count_in_pods_alone() {
+fn pod_variables_count_only_in_pods() {
     let variables = ["HOSTNAME=bert-worker-1", "JOB_NAME=bert"];
-    let outside = place(&variables, "0::/user.slice\n");
+    let outside = placement(&variables, "0::/user.slice\n");
     assert_eq!((outside.pod, outside.job), (None, None));
-    let inside = place(&variables, &pod_cgroup());
+    let inside = placement(&variables, &pod_cgroup());
     assert_eq!(inside.pod.as_deref(), Some("bert-worker-1"));
     assert_eq!(inside.job.as_deref(), Some("bert"));
     assert_eq!(inside.pod_uid.as_deref(), Some(UID));
 }
 
 #[test]
-fn the_name_of_the_host_is_not_taken_for_a_pod() {
+fn the_host_name_is_not_mistaken_for_a_pod() {
     let in_hosts_network =
-        |variables: &[&str]| Place::of(&environ(variables), &pod_cgroup(), Network::Host);
+        |variables: &[&str]| Placement::parse(&environ(variables), &pod_cgroup(), Network::Host);
     assert_eq!(in_hosts_network(&["HOSTNAME=node-7"]).pod, None);
-    let told = in_hosts_network(&["HOSTNAME=node-7", "POD_NAME=bert-1", "POD_NAMESPACE=team"]);
-    assert_eq!(told.pod.as_deref(), Some("bert-1"));
-    assert_eq!(told.namespace.as_deref(), Some("team"));
+    let reported = in_hosts_network(&["HOSTNAME=node-7", "POD_NAME=bert-1", "POD_NAMESPACE=team"]);
+    assert_eq!(reported.pod.as_deref(), Some("bert-1"));
+    assert_eq!(reported.namespace.as_deref(), Some("team"));
 }
 
 #[test]
-fn pods_and_containers_are_found_in_every_form_of_path() {
+fn pods_and_containers_are_found_in_all_path_formats() {
     let id = container_id();
     for path in [
         format!("/kubepods/burstable/pod{UID}/{id}"),
@@ -190,9 +194,9 @@ fn pods_and_containers_are_found_in_every_form_of_path() {
             format!("0::{path}\n"),
             format!("12:pids:/\n4:cpu,cpuacct:{path}\n"),
         ] {
-            let place = place(&[], &line);
-            assert_eq!(place.pod_uid.as_deref(), Some(UID), "{line}");
-            assert_eq!(place.container.as_deref(), Some(id.as_str()), "{line}");
+            let placement = placement(&[], &line);
+            assert_eq!(placement.pod_uid.as_deref(), Some(UID), "{line}");
+            assert_eq!(placement.container.as_deref(), Some(id.as_str()), "{line}");
         }
     }
 }
@@ -205,11 +209,11 @@ fn containers_without_a_pod_are_found() {
         format!("/system.slice/docker-{id}.scope"),
         format!("/machine.slice/libpod-{id}.scope/container"),
     ] {
-        let place = place(&["HOSTNAME=abc"], &format!("0::{path}\n"));
-        assert_eq!(place.container.as_deref(), Some(id.as_str()), "{path}");
-        assert_eq!((place.pod_uid, place.pod), (None, None), "{path}");
+        let placement = placement(&["HOSTNAME=abc"], &format!("0::{path}\n"));
+        assert_eq!(placement.container.as_deref(), Some(id.as_str()), "{path}");
+        assert_eq!((placement.pod_uid, placement.pod), (None, None), "{path}");
     }
-    let monitor = place(
+    let monitor = placement(
         &[],
         &format!("0::/machine.slice/libpod-conmon-{id}.scope\n"),
     );
@@ -217,24 +221,30 @@ fn containers_without_a_pod_are_found() {
 }
 
 #[test]
-fn a_pod_out_of_a_file_has_a_hash_for_its_uid() {
+fn a_static_pod_has_a_hash_as_its_uid() {
     let hash = "0f1e2d3c4b5a69780f1e2d3c4b5a6978";
     assert_eq!(
-        place(&[], &format!("0::/kubepods/pod{hash}/x\n"))
+        placement(&[], &format!("0::/kubepods/pod{hash}/x\n"))
             .pod_uid
             .as_deref(),
         Some(hash)
     );
     assert_eq!(
-        place(&[], "0::/tripod/pod-of-peas/kubepods\n").pod_uid,
+        placement(&[], "0::/tripod/pod-of-peas/kubepods\n").pod_uid,
         None
     );
 }
 
 #[test]
-fn text_is_short_and_clean() {
-    let pod =
-        |value: &[u8]| Place::of(&[b"POD_NAME=", value, b"\0"].concat(), "", Network::Own).pod;
+fn text_is_truncated_and_sanitized() {
+    let pod = |value: &[u8]| {
+        Placement::parse(
+            &[b"POD_NAME=", value, b"\0"].concat(),
+            "",
+            Network::Container,
+        )
+        .pod
+    };
     assert_eq!(pod(b"a\x1b[31mb\nc\td").as_deref(), Some("a[31mbcd"));
     assert_eq!(pod(&vec![b'x'; 1 << 20]).unwrap().len(), MAX_TEXT);
     assert_eq!(
@@ -246,32 +256,32 @@ fn text_is_short_and_clean() {
 }
 
 #[test]
-fn lists_of_devices_may_be_longer() {
+fn device_lists_may_be_longer() {
     let list = vec!["GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"; 16].join(",");
-    let place = place(
+    let placement = placement(
         &[
             &format!("CUDA_VISIBLE_DEVICES={list}"),
             "NVIDIA_VISIBLE_DEVICES=all",
         ],
         "",
     );
-    assert_eq!(place.process_devices, Some(list));
-    assert_eq!(place.container_devices.as_deref(), Some("all"));
+    assert_eq!(placement.process_devices, Some(list));
+    assert_eq!(placement.container_devices.as_deref(), Some("all"));
 }
 
 #[test]
-fn the_first_of_two_variables_counts_and_the_last_needs_no_end() {
-    let place = Place::of(
+fn the_first_of_duplicate_variables_counts_and_the_last_needs_no_terminator() {
+    let placement = Placement::parse(
         b"RANK=1\0RANK=2\0=\0\0X\0RANKS=9\0WORLD_SIZE=4",
         "",
-        Network::Own,
+        Network::Container,
     );
-    assert_eq!((place.rank, place.world_size), (Some(1), Some(4)));
+    assert_eq!((placement.rank, placement.world_size), (Some(1), Some(4)));
 }
 
-/// Bytes that look like variables, and bytes that do not.
+/// Returns bytes that resemble variables, and bytes that do not.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
-    let name = prop::sample::select(asked());
+    let name = prop::sample::select(variable_names());
     let value = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..300),
         any::<i128>().prop_map(|number| number.to_string().into_bytes()),
@@ -302,13 +312,13 @@ proptest! {
         segments in prop::collection::vec(segment(), 0..8),
     ) {
         let cgroup = format!("0::/{}\n", segments.join("/"));
-        let place = Place::of(&environ, &cgroup, Network::Own);
-        if let (Some(rank), Some(world_size)) = (place.rank, place.world_size) {
+        let placement = Placement::parse(&environ, &cgroup, Network::Container);
+        if let (Some(rank), Some(world_size)) = (placement.rank, placement.world_size) {
             prop_assert!(rank < world_size && world_size <= MAX_WORLD_SIZE);
         }
-        prop_assert!(place.world_size.is_none() || place.rank.is_some());
-        prop_assert!(place.local_rank <= place.world_size);
-        let texts = [place.job, place.pod, place.namespace, place.pod_uid, place.container];
+        prop_assert!(placement.world_size.is_none() || placement.rank.is_some());
+        prop_assert!(placement.local_rank <= placement.world_size);
+        let texts = [placement.job, placement.pod, placement.namespace, placement.pod_uid, placement.container];
         for text in texts.into_iter().flatten() {
             prop_assert!(!text.is_empty() && text.len() <= MAX_TEXT);
             prop_assert!(!text.contains(char::is_control));
@@ -323,9 +333,9 @@ proptest! {
     ) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a u32")]
         let rank = (share * f64::from(world_size)) as u32;
-        let told = [format!("RANK={rank}"), format!("WORLD_SIZE={world_size}")];
-        let all: Vec<&str> = noise.iter().chain(&told).map(String::as_str).collect();
-        let place = place(&all, "");
-        prop_assert_eq!((place.rank, place.world_size), (Some(rank), Some(world_size)));
+        let reported = [format!("RANK={rank}"), format!("WORLD_SIZE={world_size}")];
+        let all: Vec<&str> = noise.iter().chain(&reported).map(String::as_str).collect();
+        let placement = placement(&all, "");
+        prop_assert_eq!((placement.rank, placement.world_size), (Some(rank), Some(world_size)));
     }
 }

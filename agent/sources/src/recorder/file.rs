@@ -1,4 +1,5 @@
-//! The file of a recording. Its first line is written in place, so that it is sound at any time, whenever the agent is killed.
+//! File of a recording. Its header line is overwritten in place, so that the file is valid at any
+//! time, even if the agent is killed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -8,7 +9,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// A recording while it is written.
+/// Recording being written.
 #[derive(Debug)]
 pub struct RecordingFile {
     file: File,
@@ -24,7 +25,7 @@ enum Body {
 }
 
 impl RecordingFile {
-    /// Begins a file, compressed by its name, with this first line.
+    /// Creates a file with this header line; its name determines whether it is compressed.
     pub fn create(path: &Path, overwrite: Overwrite, header: &str) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.write(true);
@@ -49,17 +50,17 @@ impl RecordingFile {
         })
     }
 
-    /// Puts another first line, as long as the one before, in its place.
+    /// Replaces the header line by another one of the same length.
     pub fn set_header(&self, header: &str) -> io::Result<()> {
         let first = first_bytes(header, self.is_compressed)?;
         if first.len() != self.header_bytes {
-            let reason = "the first line of the recording has no room for its processes";
+            let reason = "the header line of the recording is too short for its processes";
             return Err(io::Error::new(ErrorKind::InvalidData, reason));
         }
         self.file.write_all_at(&first, 0)
     }
 
-    /// Adds lines.
+    /// Appends lines.
     pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         match &mut self.body {
             Body::Plain(body) => body.write_all(lines),
@@ -67,7 +68,7 @@ impl RecordingFile {
         }
     }
 
-    /// Makes everything so far readable.
+    /// Flushes everything so far.
     pub fn flush(&mut self) -> io::Result<()> {
         match &mut self.body {
             Body::Plain(body) => body.flush(),
@@ -75,12 +76,12 @@ impl RecordingFile {
         }
     }
 
-    /// Bytes of the file so far.
+    /// Returns the size of the file so far, bytes.
     pub fn size(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Ends the file; its bytes.
+    /// Finishes the file and returns its size, bytes.
     pub fn finish(mut self) -> io::Result<u64> {
         self.flush()?;
         if let Body::Gzip(body) = self.body {
@@ -90,16 +91,17 @@ impl RecordingFile {
     }
 }
 
-/// What to do about a file that is there.
+/// Treatment of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overwrite {
-    /// It stays.
+    /// Keep it and fail.
     Never,
-    /// It goes.
+    /// Replace it.
     Existing,
 }
 
-/// The first line as it stands in the file. Compressed it is a stream of its own, stored as it is: its length must not change.
+/// Encodes the header line. In a compressed file it is a stream of its own, stored uncompressed:
+/// its length must not change.
 fn first_bytes(header: &str, is_compressed: bool) -> io::Result<Vec<u8>> {
     if !is_compressed {
         return Ok(header.as_bytes().to_vec());

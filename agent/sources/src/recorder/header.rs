@@ -1,28 +1,29 @@
-//! The first line of a recording. Pure.
+//! Header line of a recording. Pure.
 
 use fleet_agent_core::event::Process;
 use serde_json::json;
 
-/// Room for the first line, which is written anew whenever a process joins. It holds as many as are recorded, and the words.
+/// Size of the header line, bytes. It is rewritten whenever a process joins, and holds the maximum
+/// number of processes and the texts.
 pub(super) const HEADER_BYTES: usize = 20 << 10;
-/// Bytes of a word, so that the words leave the processes their room.
-const MAX_WORD: usize = 512;
+/// Maximum bytes of a text, so that the processes always fit.
+const MAX_TEXT: usize = 512;
 
-/// What the first line says besides the processes.
+/// Header fields besides the processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Header {
-    /// What the recording is called.
+    /// Name of the recording.
     pub name: String,
-    /// The host.
+    /// Hardware of the host.
     pub hardware: String,
-    /// Its kernel, and the libraries.
+    /// Kernel and libraries.
     pub software: String,
-    /// How it was recorded.
+    /// Recording method.
     pub source: String,
 }
 
 impl Header {
-    /// The first line with its end, as long for few processes as for many.
+    /// Returns the header line with its newline, padded to a fixed length.
     pub fn line(&self, processes: &[Process]) -> String {
         let processes: Vec<_> = processes
             .iter()
@@ -38,23 +39,23 @@ impl Header {
         let line = json!({
             "kind": "header",
             "version": 1,
-            "name": word(&self.name),
+            "name": clean_text(&self.name),
             "clock": "CLOCK_MONOTONIC",
-            "source": word(&self.source),
+            "source": clean_text(&self.source),
             "processes": processes,
-            "hardware": word(&self.hardware),
-            "software": word(&self.software),
+            "hardware": clean_text(&self.hardware),
+            "software": clean_text(&self.software),
         });
         format!("{:<width$}\n", line.to_string(), width = HEADER_BYTES - 1)
     }
 }
 
-/// The beginning of a text, without what would take several bytes in the line.
-fn word(text: &str) -> String {
+/// Returns the beginning of a text, without characters that need escaping.
+fn clean_text(text: &str) -> String {
     let plain = text
         .chars()
         .filter(|c| matches!(c, ' '..='~') && !matches!(c, '"' | '\\'));
-    plain.take(MAX_WORD).collect()
+    plain.take(MAX_TEXT).collect()
 }
 
 #[cfg(test)]
@@ -63,7 +64,7 @@ mod tests {
     use crate::recorder::MAX_PROCESSES;
 
     #[test]
-    fn the_first_line_is_always_as_long() {
+    fn the_header_line_has_a_fixed_length() {
         let header = Header {
             name: "\"\\\u{1f980}".repeat(400),
             hardware: "h".repeat(9999),

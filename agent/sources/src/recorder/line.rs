@@ -1,26 +1,26 @@
-//! The lines of a recording as they are written. Pure.
+//! Output lines of a recording. Pure.
 
 mod gpu_operation;
 
-use crate::functions::{Does, Function};
-use fleet_agent_bpf::layout::{CallRecord, RanRecord};
+use crate::functions::{Effect, Function};
+use fleet_agent_bpf::layout::{CallRecord, PluginRecord};
 use fleet_agent_core::event::{CommState, Op};
 use serde::Serialize;
 
-use crate::recorder::line::gpu_operation::RanArguments;
+use crate::recorder::line::gpu_operation::GpuOperationFields;
 
-/// What a line says of a call.
+/// Part of a call on a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// All of it.
+    /// Whole call.
     Whole,
-    /// That it was entered.
+    /// Entry only.
     Entry,
-    /// That it has returned; its entry stands on an earlier line.
+    /// Return only; the entry is on an earlier line.
     Return,
 }
 
-/// One line. What does not belong to its kind is left out.
+/// Line of a recording. Fields that do not belong to its kind are omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Line {
     kind: &'static str,
@@ -46,24 +46,24 @@ pub(super) struct Line {
     #[serde(flatten)]
     call: Option<Arguments>,
     #[serde(flatten)]
-    ran: Option<RanArguments>,
+    operation: Option<GpuOperationFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rc: Option<i32>,
 }
 
-/// Calls of one function by one process.
+/// Counted calls of one function by one process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted {
     pub(super) pid: u32,
     pub(super) function: &'static Function,
     pub(super) calls: u64,
-    /// Of copies.
+    /// Bytes of copies.
     pub(super) bytes: u64,
-    /// Direction of copies or type of events, the library's own number for it.
+    /// Direction of copies or type of events, as numbered by the library.
     pub(super) detail: u8,
 }
 
-/// What a call was called with.
+/// Arguments of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 struct Arguments {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,13 +103,13 @@ struct Arguments {
 }
 
 impl Line {
-    /// Whether it tells of calls that were counted over a window.
+    /// Returns whether it is about calls counted over a window.
     pub(super) fn is_window(&self) -> bool {
-        self.pid.is_some() && self.ran.is_none() && self.call.is_none()
+        self.pid.is_some() && self.operation.is_none() && self.call.is_none()
     }
 
-    /// The line of a communicator older than the recording, as it was in memory.
-    pub(super) fn of_state(state: &CommState) -> Self {
+    /// Returns the line of the state of a communicator older than the recording.
+    pub(super) fn from_state(state: &CommState) -> Self {
         Self {
             kind: "comm_state",
             ts: state.ts_ns,
@@ -127,19 +127,19 @@ impl Line {
         }
     }
 
-    /// The line of an operation on a GPU.
-    pub(super) fn of_ran(record: &RanRecord) -> Option<Self> {
+    /// Returns the line of an operation on a GPU.
+    pub(super) fn from_plugin_record(record: &PluginRecord) -> Option<Self> {
         Some(Self {
             kind: "coll",
             ts: record.seen_ns,
             pid: Some(record.tgid),
-            ran: Some(RanArguments::of(record)?),
+            operation: Some(GpuOperationFields::from_record(record)?),
             ..Self::default()
         })
     }
 
-    /// The line of a call.
-    pub(super) fn of_call(part: Part, record: &CallRecord, function: &Function) -> Self {
+    /// Returns the line of a call.
+    pub(super) fn from_call(part: Part, record: &CallRecord, function: &Function) -> Self {
         let has_returned = part != Part::Entry;
         Self {
             kind: match part {
@@ -152,21 +152,21 @@ impl Line {
             pid: Some(record.tgid),
             tid: Some(record.tid),
             function: Some(function.name),
-            call: arguments(part, record, function.does),
+            call: arguments(part, record, function.effect),
             rc: Some(record.result).filter(|result| has_returned && *result != 0),
             ..Self::default()
         }
     }
 
-    /// The line of calls that were counted over a window that ends at `ts`.
-    pub(super) fn of_window((ts, window_ns): (u64, u64), counted: &Counted) -> Self {
-        let is_copy = counted.function.does == Does::Copies;
-        let is_event = counted.function.does == Does::AcknowledgesEvent;
+    /// Returns the line of calls counted over a window that ends at `ts`.
+    pub(super) fn from_window(ts: u64, window_ns: u64, counted: &Counted) -> Self {
+        let is_copy = counted.function.effect == Effect::Copies;
+        let is_event = counted.function.effect == Effect::AcknowledgesEvent;
         Self {
-            kind: match counted.function.does {
-                Does::Copies => "copies",
-                Does::LaunchesGraph => "graph_launches",
-                Does::AcknowledgesEvent => "rdma_events",
+            kind: match counted.function.effect {
+                Effect::Copies => "copies",
+                Effect::LaunchesGraph => "graph_launches",
+                Effect::AcknowledgesEvent => "rdma_events",
                 _ => "launches",
             },
             ts,
@@ -181,8 +181,8 @@ impl Line {
         }
     }
 
-    /// The line of events that are missing.
-    pub(super) fn of_loss(ts: u64, events: u64) -> Self {
+    /// Returns the line of lost events.
+    pub(super) fn lost(ts: u64, events: u64) -> Self {
         Self {
             kind: "lost",
             ts,
@@ -191,8 +191,8 @@ impl Line {
         }
     }
 
-    /// The line that says that there was nothing to say.
-    pub(super) fn of_quiet(ts: u64) -> Self {
+    /// Returns the line of a quiet period.
+    pub(super) fn quiet(ts: u64) -> Self {
         Self {
             kind: "quiet",
             ts,
@@ -200,7 +200,7 @@ impl Line {
         }
     }
 
-    /// When it stands for something that happened, nanoseconds.
+    /// Returns the time at which it takes effect, nanoseconds.
     pub(super) fn at_ns(&self) -> u64 {
         match self.kind {
             "returned" => self.ts.saturating_add(self.dur.unwrap_or(0)),
@@ -208,39 +208,39 @@ impl Line {
         }
     }
 
-    /// Adds the line as text.
+    /// Appends the line as text.
     pub(super) fn append_to(&self, text: &mut Vec<u8>) {
-        // Numbers and names: nothing in a line can fail to be written to memory.
+        // Lines consist of numbers and names, so writing them to memory cannot fail.
         if serde_json::to_writer(&mut *text, self).is_ok() {
             text.push(b'\n');
         }
     }
 }
 
-fn arguments(part: Part, record: &CallRecord, does: Does) -> Option<Arguments> {
+fn arguments(part: Part, record: &CallRecord, effect: Effect) -> Option<Arguments> {
     let comm = Some(hex(record.comm));
-    Some(match does {
-        Does::Operation(op) => operation(record, op),
-        Does::MakesComm => made(part, record),
-        Does::SplitsComm => Arguments {
+    Some(match effect {
+        Effect::Operation(op) => operation(record, op),
+        Effect::MakesComm => init_arguments(part, record),
+        Effect::SplitsComm => Arguments {
             parent: Some(hex(record.handle)),
             color: Some(record.peer),
-            ..made(part, record)
+            ..init_arguments(part, record)
         },
-        Does::EndsComm => Arguments {
+        Effect::EndsComm => Arguments {
             comm,
             ..Arguments::default()
         },
-        Does::Waits => Arguments {
+        Effect::Waits => Arguments {
             handle: Some(hex(record.handle)),
             ..Arguments::default()
         },
-        Does::EndsGroup
-        | Does::Copies
-        | Does::Launches
-        | Does::LaunchesGraph
-        | Does::AcknowledgesEvent
-        | Does::Records => return None,
+        Effect::EndsGroup
+        | Effect::Copies
+        | Effect::Launches
+        | Effect::LaunchesGraph
+        | Effect::AcknowledgesEvent
+        | Effect::Records => return None,
     })
 }
 
@@ -260,15 +260,16 @@ fn operation(record: &CallRecord, op: Op) -> Arguments {
     }
 }
 
-/// A communicator that was made, or, without one, a call that failed or left this rank out.
-fn made(part: Part, record: &CallRecord) -> Arguments {
+/// Returns the arguments of a created communicator; without a pointer the call failed or excluded
+/// this rank.
+fn init_arguments(part: Part, record: &CallRecord) -> Arguments {
     let is_made = part != Part::Entry && record.comm != 0;
     Arguments {
         nranks: Some(record.nranks),
         rank: Some(record.rank),
         unique_id_splitmix64: is_made.then(|| format!("{:016x}", record.comm_id)),
         comm: is_made.then(|| hex(record.comm)),
-        // Before the return it is where the pointer will be written to.
+        // Before the return it is the address that the pointer will be written to.
         commp: (part == Part::Entry).then(|| hex(record.comm)),
         ..Arguments::default()
     }

@@ -3,13 +3,14 @@ use std::fs;
 use crate::functions::FUNCTIONS;
 use crate::recording::Recording;
 use crate::source::EventSource;
-use fleet_agent_core::event::{Activity, Call, CommInit, Entered, Launches, Measured};
+use fleet_agent_bpf::layout::CallSum;
+use fleet_agent_core::event::{Activity, ActivitySample, Call, CommInit, Entered, Launches};
 use tempfile::TempDir;
 
 use super::*;
 use crate::recorder::header::Header;
 
-/// Two ranks by their environment, and a process without a launcher.
+/// Creates two ranks with an environment, and a process without a launcher.
 fn host() -> (TempDir, Processes) {
     let proc = tempfile::tempdir().unwrap();
     for (pid, environ) in [
@@ -22,7 +23,7 @@ fn host() -> (TempDir, Processes) {
         fs::write(folder.join("environ"), environ).unwrap();
         fs::write(folder.join("cgroup"), "0::/\n").unwrap();
     }
-    let processes = Processes::below(proc.path());
+    let processes = Processes::new(proc.path());
     (proc, processes)
 }
 
@@ -49,17 +50,17 @@ fn call(name: &str, tgid: u32, entered_ns: u64, duration_ns: u64) -> CallRecord 
     }
 }
 
-fn look(until_ns: u64, returned: &[CallRecord], in_flight: &[CallRecord]) -> Look {
-    Look {
+fn polled(until_ns: u64, returned: &[CallRecord], in_flight: &[CallRecord]) -> PollResult {
+    PollResult {
         now_ns: until_ns + 1_000_000,
         until_ns,
         returned: returned.to_vec(),
         in_flight: in_flight.to_vec(),
-        ..Look::default()
+        ..PollResult::default()
     }
 }
 
-/// What a reader makes of it.
+/// Reads the lines back.
 fn read(recorder: &Recorder, lines: &[u8]) -> (Vec<Process>, Vec<Event>) {
     let mut file = Header::default().line(recorder.processes()).into_bytes();
     file.extend_from_slice(lines);
@@ -79,22 +80,22 @@ fn event(record: &CallRecord) -> Event {
 }
 
 #[test]
-fn what_is_recorded_is_read_as_the_same_events() {
+fn recorded_events_are_read_back_unchanged() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let names = FUNCTIONS.iter().filter(|function| function.returns());
-    let told = names.filter(|function| function.does != functions::Does::EndsGroup);
+    let reported = names.filter(|function| function.effect != functions::Effect::EndsGroup);
     let mut calls: Vec<CallRecord> = (1_u64..)
-        .zip(told)
+        .zip(reported)
         .map(|(at, function)| CallRecord {
             seq: (at % 2 == 0).then_some(at),
             ..call(function.name, 8, at * 100, at)
         })
         .collect();
     let expected: Vec<Event> = calls.iter().map(event).collect();
-    // They come in the order of their return.
+    // Calls arrive in order of return.
     calls.reverse();
-    let lines = recorder.take(&look(1_000_000, &calls, &[]), None, 0);
+    let lines = recorder.record(&polled(1_000_000, &calls, &[]), None, 0);
     let (processes, events) = read(&recorder, &lines);
     let rank = Process {
         pid: 8,
@@ -107,17 +108,17 @@ fn what_is_recorded_is_read_as_the_same_events() {
 }
 
 #[test]
-fn a_call_that_does_not_return_stands_there_with_its_entry() {
+fn a_call_that_does_not_return_is_recorded_with_its_entry() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let first = call("ncclAllReduce", 8, 50, 5);
     let hung = call("cudaStreamSynchronize", 8, 100, 0);
-    let mut lines = recorder.take(&look(1000, &[first], &[hung]), None, 0);
+    let mut lines = recorder.record(&polled(1000, &[first], &[hung]), None, 0);
     let later = call("ncclAllReduce", 8, 2000, 5);
-    lines.extend(recorder.take(&look(3000, &[later], &[hung]), None, 0));
+    lines.extend(recorder.record(&polled(3000, &[later], &[hung]), None, 0));
     assert_eq!(read(&recorder, &lines).1, [event(&first)]);
-    recorder.hurry();
-    lines.extend(recorder.take(&look(4000, &[], &[hung]), None, 0));
+    recorder.stop_waiting();
+    lines.extend(recorder.record(&polled(4000, &[], &[hung]), None, 0));
     let entered = Event::Entered(Entered {
         ts_ns: 100,
         pid: 8,
@@ -131,31 +132,35 @@ fn a_call_that_does_not_return_stands_there_with_its_entry() {
 }
 
 #[test]
-fn launches_and_copies_stand_at_the_end_of_their_window() {
+fn launches_and_copies_are_recorded_at_the_end_of_their_window() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
-    let sum = |calls, bytes| CallSum {
-        calls,
-        bytes,
-        ..CallSum::default()
+    let sum = |tgid, op, calls, bytes| FunctionSum {
+        tgid,
+        op,
+        sum: CallSum {
+            calls,
+            bytes,
+            ..CallSum::default()
+        },
     };
     let sums = |calls| {
         [
-            (8, u32::from(op("cudaLaunchKernel")), sum(calls, 0)),
-            (8, u32::from(op("cudaMemcpyAsync")) | 1 << 8, sum(1, 64)),
-            (4711, u32::from(op("cudaLaunchKernel")), sum(calls, 0)),
+            sum(8, u32::from(op("cudaLaunchKernel")), calls, 0),
+            sum(8, u32::from(op("cudaMemcpyAsync")) | 1 << 8, 1, 64),
+            sum(4711, u32::from(op("cudaLaunchKernel")), calls, 0),
         ]
     };
     let before = call("ncclAllReduce", 8, 50, 5);
     let after = call("ncclAllReduce", 8, 1500, 5);
-    let mut lines = recorder.take(&look(1000, &[before], &[]), Some(&sums(5)), 0);
-    lines.extend(recorder.take(&look(2000, &[after], &[]), Some(&sums(7)), 3));
+    let mut lines = recorder.record(&polled(1000, &[before], &[]), Some(&sums(5)), 0);
+    lines.extend(recorder.record(&polled(2000, &[after], &[]), Some(&sums(7)), 3));
     let copied = fleet_agent_core::event::CopiedBytes {
         to_device: 64,
         ..Default::default()
     };
     let launches = |ts_ns, n| Event::Launches(Launches { ts_ns, pid: 8, n });
-    let copies = Event::Activity(Measured {
+    let copies = Event::Activity(ActivitySample {
         ts_ns: 1000,
         pid: 8,
         activity: Activity {
@@ -183,24 +188,24 @@ fn launches_and_copies_stand_at_the_end_of_their_window() {
 }
 
 #[test]
-fn only_the_processes_that_were_asked_for_are_recorded() {
+fn only_the_selected_processes_are_recorded() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[7], processes, 0);
     let calls = [7, 8].map(|pid| call("ncclAllReduce", pid, 100 + u64::from(pid), 5));
-    let lines = recorder.take(&look(1000, &calls, &[]), None, 0);
+    let lines = recorder.record(&polled(1000, &calls, &[]), None, 0);
     assert_eq!(read(&recorder, &lines).1, [event(&calls[0])]);
-    assert!(recorder.has_met(8) && !recorder.has_met(9));
+    assert!(recorder.take_observed(8) && !recorder.take_observed(9));
 }
 
 #[test]
-fn a_process_without_a_launcher_is_known_by_its_communicator() {
+fn a_process_without_a_launcher_is_identified_by_its_communicator() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let early = call("ncclAllReduce", 9, 100, 5);
-    recorder.take(&look(1000, &[early], &[]), None, 0);
+    recorder.record(&polled(1000, &[early], &[]), None, 0);
     assert_eq!(recorder.counts().unplaced, 1);
     let init = call("ncclCommInitRankConfig", 9, 2000, 5);
-    let lines = recorder.take(&look(3000, &[init], &[]), None, 0);
+    let lines = recorder.record(&polled(3000, &[init], &[]), None, 0);
     let (processes, events) = read(&recorder, &lines);
     assert_eq!((processes[0].rank, processes[0].world_size), (1, 2));
     let made = CommInit {
@@ -216,38 +221,38 @@ fn a_process_without_a_launcher_is_known_by_its_communicator() {
 }
 
 #[test]
-fn the_last_words_of_a_process_are_written_after_its_end() {
+fn the_last_calls_of_a_process_are_written_after_its_exit() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let held_up = call("cudaStreamSynchronize", 7, 50, 0);
     let last = call("ncclCommDestroy", 8, 1_000_500, 5);
-    let first = Look {
+    let first = PollResult {
         exited: vec![8],
-        ..look(1_000_000, &[last], &[held_up])
+        ..polled(1_000_000, &[last], &[held_up])
     };
-    assert!(recorder.take(&first, None, 0).is_empty());
+    assert!(recorder.record(&first, None, 0).is_empty());
     let returned = call("cudaStreamSynchronize", 7, 50, 9_000_000);
-    let lines = recorder.take(&look(10_000_000, &[returned], &[]), None, 0);
+    let lines = recorder.record(&polled(10_000_000, &[returned], &[]), None, 0);
     assert_eq!(read(&recorder, &lines).1, [event(&returned), event(&last)]);
-    assert!(!recorder.jobs.knows(8));
+    assert!(!recorder.jobs.is_announced(8));
 }
 
 #[test]
-fn a_process_id_that_is_used_again_by_another_rank_is_left_out() {
+fn a_process_id_reused_by_another_rank_is_omitted() {
     let (proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let first = call("ncclAllReduce", 8, 100, 5);
-    let ended = Look {
+    let ended = PollResult {
         exited: vec![8],
-        ..look(1000, &[first], &[])
+        ..polled(1000, &[first], &[])
     };
-    recorder.take(&ended, None, 0);
-    recorder.take(&look(9_000_000, &[], &[]), None, 0);
+    recorder.record(&ended, None, 0);
+    recorder.record(&polled(9_000_000, &[], &[]), None, 0);
     fs::write(proc.path().join("8/environ"), "RANK=0\0WORLD_SIZE=2\0").unwrap();
     let second = call("ncclAllReduce", 8, 10_000_000, 5);
     assert!(
         recorder
-            .take(&look(11_000_000, &[second], &[]), None, 0)
+            .record(&polled(11_000_000, &[second], &[]), None, 0)
             .is_empty()
     );
     assert_eq!(
@@ -257,7 +262,7 @@ fn a_process_id_that_is_used_again_by_another_rank_is_left_out() {
 }
 
 #[test]
-fn an_hour_without_a_call_is_bridged() {
+fn an_hour_without_a_call_is_bridged_by_quiet_lines() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let mut lines = Vec::new();
@@ -266,19 +271,19 @@ fn an_hour_without_a_call_is_bridged() {
         call("ncclAllReduce", 8, 100, 5),
         call("ncclAllReduce", 8, end_ns, 5),
     );
-    lines.extend(recorder.take(&look(1000, &[first], &[]), None, 0));
+    lines.extend(recorder.record(&polled(1000, &[first], &[]), None, 0));
     for quarter in 1..20 {
-        lines.extend(recorder.take(&look(quarter * end_ns / 20, &[], &[]), None, 0));
+        lines.extend(recorder.record(&polled(quarter * end_ns / 20, &[], &[]), None, 0));
     }
-    lines.extend(recorder.take(&look(end_ns + 1, &[last], &[]), None, 0));
+    lines.extend(recorder.record(&polled(end_ns + 1, &[last], &[]), None, 0));
     assert_eq!(read(&recorder, &lines).1, [event(&first), event(&last)]);
 }
 
 #[test]
-fn what_ran_on_a_gpu_is_written_among_the_calls_and_read_again() {
+fn gpu_operations_are_written_among_the_calls_and_read_back() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
-    let ran = fleet_agent_bpf::layout::RanRecord {
+    let record = fleet_agent_bpf::layout::PluginRecord {
         seen_ns: 500,
         tgid: 8,
         what: 2,
@@ -293,31 +298,39 @@ fn what_ran_on_a_gpu_is_written_among_the_calls_and_read_again() {
         ..Default::default()
     };
     let calls = [100, 900].map(|at| call("ncclAllReduce", 8, at, 5));
-    let seen = Look {
-        ran: vec![ran],
-        ..look(1000, &calls, &[])
+    let seen = PollResult {
+        plugin_records: vec![record],
+        ..polled(1000, &calls, &[])
     };
-    let lines = recorder.take(&seen, None, 0);
+    let lines = recorder.record(&seen, None, 0);
     let events = read(&recorder, &lines).1;
     let times: Vec<u64> = events.iter().map(Event::ts_ns).collect();
     assert_eq!(times, [100, 500, 900]);
-    let Event::Ran(told) = &events[1] else {
+    let Event::GpuOperation(operation) = &events[1] else {
         panic!("{events:?}")
     };
-    assert_eq!((told.pid, told.seq, told.nth, told.host_ns), (8, 9, 1, 110));
-    assert_eq!(told.timer.unwrap().stop_ns, 1_300);
+    assert_eq!(
+        (
+            operation.pid,
+            operation.seq,
+            operation.nth,
+            operation.host_ns
+        ),
+        (8, 9, 1, 110)
+    );
+    assert_eq!(operation.timer.unwrap().stop_ns, 1_300);
     assert_eq!((recorder.counts().calls, recorder.counts().windows), (2, 0));
 }
 
 #[test]
-fn a_communicator_older_than_the_recording_is_written_as_it_was_in_memory() {
+fn the_state_of_a_communicator_older_than_the_recording_is_written() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
-    let older = CallRecord {
+    let preexisting = CallRecord {
         comm_id: 0,
         ..call("ncclAllReduce", 8, 100, 5)
     };
-    recorder.take(&look(200, &[older], &[]), None, 0);
+    recorder.record(&polled(200, &[preexisting], &[]), None, 0);
     assert_eq!(recorder.due_reads(), [(8, 0xabc0)]);
     let state = CommState {
         from_ns: 300,
@@ -329,8 +342,8 @@ fn a_communicator_older_than_the_recording_is_written_as_it_was_in_memory() {
         nranks: 2,
         collectives: 77,
     };
-    recorder.read(state);
-    let lines = recorder.take(&look(1000, &[], &[]), None, 0);
+    recorder.push_state(state);
+    let lines = recorder.record(&polled(1000, &[], &[]), None, 0);
     let events = read(&recorder, &lines).1;
     assert_eq!(events, [Event::CommState(state)]);
     let counts = recorder.counts();

@@ -1,27 +1,28 @@
 //! Rows of operations that ran on GPUs. Pure.
 //!
-//! `fleet-agent record` writes them among the calls, each with its process and the time at which it was told. Older recordings hold nothing
-//! else, name no process and are not in order of time: those are read as a whole (`device_only`). The host's calls follow from the rows then: each says when
-//! it was enqueued.
+//! `fleet-agent record` writes them among the calls, each with its process and the time at which it
+//! was recorded. Older recordings consist of rows only, without processes and not in order of time:
+//! those are read as a whole (`device_only`). The host's calls are then derived from the enqueue
+//! times of the rows.
 
 use std::borrow::Cow;
 
-use fleet_agent_core::event::{Event, GpuSpan, Op, Ran};
+use fleet_agent_core::event::{Event, GpuOperation, GpuSpan, Op};
 use serde::Deserialize;
 
-use crate::functions::{self, Does};
+use crate::functions::{self, Effect};
 
 pub(super) mod device_only;
 
-/// How such a row begins.
-const BEGINS: &[u8] = b"{\"kind\":\"coll\"";
+/// Prefix of a row.
+const ROW_PREFIX: &[u8] = b"{\"kind\":\"coll\"";
 
-/// Whether a line is such a row.
+/// Returns whether a line is such a row.
 pub(super) fn is_row(line: &[u8]) -> bool {
-    line.starts_with(BEGINS)
+    line.starts_with(ROW_PREFIX)
 }
 
-/// One row.
+/// Row as in the file.
 #[derive(Debug, Deserialize)]
 pub(super) struct Row<'a> {
     #[serde(borrow)]
@@ -49,9 +50,9 @@ pub(super) struct Row<'a> {
     comm_nth: u32,
 }
 
-/// A row, read.
+/// Parsed row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ParsedRow {
     op: Op,
     comm_id: u64,
     rank: u32,
@@ -63,48 +64,48 @@ pub(super) struct Told {
 }
 
 impl Row<'_> {
-    /// The event of a row that says of itself where it belongs.
+    /// Returns the event of a row that has a process.
     pub(super) fn event(&self) -> Result<Event, &'static str> {
-        let told = self.told()?;
-        let (pid, ts_ns) = self.pid.zip(self.ts).ok_or("a row without pid and ts")?;
-        let seq = self.comm_seq.ok_or("a row without comm_seq")?;
-        let timer = (told.span.stop_ns > 0).then_some(told.span);
-        Ok(Event::Ran(Ran {
+        let parsed = self.parse()?;
+        let (pid, ts_ns) = self.pid.zip(self.ts).ok_or("row without pid and ts")?;
+        let seq = self.comm_seq.ok_or("row without comm_seq")?;
+        let timer = (parsed.span.stop_ns > 0).then_some(parsed.span);
+        Ok(Event::GpuOperation(GpuOperation {
             ts_ns,
             pid,
-            comm_id: told.comm_id,
-            rank: told.rank,
-            nranks: told.nranks,
+            comm_id: parsed.comm_id,
+            rank: parsed.rank,
+            nranks: parsed.nranks,
             nth: self.comm_nth,
-            op: told.op,
+            op: parsed.op,
             seq,
-            nccl_seq: self.seq.filter(|_| told.op.is_collective()),
-            count: told.count,
-            host_ns: told.host_ns,
+            nccl_seq: self.seq.filter(|_| parsed.op.is_collective()),
+            count: parsed.count,
+            host_ns: parsed.host_ns,
             timer,
             lost: 0,
         }))
     }
 
-    /// Whether it does.
+    /// Returns whether the row has a process.
     pub(super) fn is_placed(&self) -> bool {
         self.pid.is_some()
     }
 
-    pub(super) fn told(&self) -> Result<Told, &'static str> {
+    pub(super) fn parse(&self) -> Result<ParsedRow, &'static str> {
         let name = format!("nccl{}", self.func);
-        let Some(Does::Operation(op)) = functions::named(&name).map(|function| function.does)
+        let Some(Effect::Operation(op)) = functions::by_name(&name).map(|function| function.effect)
         else {
-            return Err("a row of an unknown operation");
+            return Err("row with an unknown operation");
         };
         if self.rank >= self.nranks {
-            return Err("a row of a rank outside its communicator");
+            return Err("row with a rank outside its communicator");
         }
-        Ok(Told {
+        Ok(ParsedRow {
             op,
             comm_id: u64::from_str_radix(&self.comm, 16)
                 .ok()
-                .ok_or("a row with a comm that is no number")?,
+                .ok_or("row with a comm that is not a number")?,
             rank: self.rank,
             nranks: self.nranks,
             datatype: datatype(&self.datatype),
@@ -118,7 +119,7 @@ impl Row<'_> {
     }
 }
 
-/// NCCL's number of an element type.
+/// Returns NCCL's number of an element type.
 fn datatype(name: &str) -> u32 {
     const NAMES: [&str; 12] = [
         "ncclInt8",

@@ -1,14 +1,14 @@
-//! One line of a recording, and the event that it stands for. Pure.
+//! Parsing of a recording line to its event. Pure.
 
 use std::borrow::Cow;
 
 use fleet_agent_core::event::{
-    Activity, Call, CallKind, CommInit, CommState, ContextSwitch, CopiedBytes, Direction, Entered,
-    Event, Launches, Left, Lost, Measured, MemoryCopy, Operation,
+    Activity, ActivitySample, Call, CallKind, CommInit, CommState, ContextSwitch, CopiedBytes,
+    Direction, Entered, Event, Launches, Lost, MemoryCopy, Operation, SwitchReason,
 };
 use serde::Deserialize;
 
-use crate::functions::{self, Does};
+use crate::functions::{self, Effect};
 
 #[derive(Deserialize)]
 pub(super) struct Line<'a> {
@@ -63,9 +63,9 @@ pub(super) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The event, when its kind is known; the reason when the line has no time.
+    /// Returns the event if its kind is known; an error if the line has no time.
     pub(super) fn event(&self) -> Result<Option<Event>, &'static str> {
-        let ts_ns = self.ts.ok_or("an event without ts");
+        let ts_ns = self.ts.ok_or("event without ts");
         Ok(Some(match self.kind.as_ref() {
             "call" => Event::Call(self.call(ts_ns?)),
             "returned" => Event::Returned(self.call(ts_ns?)),
@@ -80,7 +80,7 @@ impl Line<'_> {
                 pid: self.pid,
                 n: self.n,
             }),
-            "graph_launches" | "copies" | "rdma_events" => Event::Activity(Measured {
+            "graph_launches" | "copies" | "rdma_events" => Event::Activity(ActivitySample {
                 ts_ns: ts_ns?,
                 pid: self.pid,
                 activity: self.activity(),
@@ -93,7 +93,7 @@ impl Line<'_> {
             "sched_switch" => Event::ContextSwitch(ContextSwitch {
                 ts_ns: ts_ns?,
                 prev_tid: self.prev_tid,
-                prev: left(&self.prev_state),
+                reason: switch_reason(&self.prev_state),
                 next_tid: self.next_tid,
             }),
             _ => return Ok(None),
@@ -112,9 +112,9 @@ impl Line<'_> {
 
     fn call_kind(&self) -> CallKind {
         let pointer = self.comm.as_deref().and_then(hex);
-        let does = functions::named(&self.function).map(|function| function.does);
-        let kind = match does {
-            Some(Does::Operation(op)) => pointer.map(|comm| {
+        let effect = functions::by_name(&self.function).map(|function| function.effect);
+        let kind = match effect {
+            Some(Effect::Operation(op)) => pointer.map(|comm| {
                 CallKind::Operation(Operation {
                     op,
                     count: self.count,
@@ -124,7 +124,7 @@ impl Line<'_> {
                     peer: self.peer,
                 })
             }),
-            Some(Does::MakesComm | Does::SplitsComm) => {
+            Some(Effect::MakesComm | Effect::SplitsComm) => {
                 let unique_id = self.unique_id_splitmix64.as_deref().and_then(hex);
                 unique_id.map(|unique_id| {
                     CallKind::CommInit(CommInit {
@@ -135,25 +135,26 @@ impl Line<'_> {
                     })
                 })
             }
-            Some(Does::EndsComm) => Some(CallKind::CommDestroy { comm: pointer }),
-            Some(Does::Waits) => Some(CallKind::Synchronize),
-            Some(Does::Copies) => Some(CallKind::MemoryCopy(MemoryCopy {
+            Some(Effect::EndsComm) => Some(CallKind::CommDestroy { comm: pointer }),
+            Some(Effect::Waits) => Some(CallKind::Synchronize),
+            Some(Effect::Copies) => Some(CallKind::MemoryCopy(MemoryCopy {
                 bytes: self.bytes,
-                direction: Direction::of_kind(self.memcpy_kind),
+                direction: Direction::from_cuda_kind(self.memcpy_kind),
             })),
             Some(
-                Does::EndsGroup
-                | Does::Launches
-                | Does::LaunchesGraph
-                | Does::AcknowledgesEvent
-                | Does::Records,
+                Effect::EndsGroup
+                | Effect::Launches
+                | Effect::LaunchesGraph
+                | Effect::AcknowledgesEvent
+                | Effect::Records,
             )
             | None => None,
         };
         kind.unwrap_or(CallKind::Other)
     }
 
-    /// A communicator older than the recording; none where the line does not say which one.
+    /// Returns the state of a communicator older than the recording; `None` if the line lacks its
+    /// pointer or hash.
     fn comm_state(&self, ts_ns: u64) -> Option<CommState> {
         Some(CommState {
             from_ns: ts_ns.saturating_sub(self.window_ns),
@@ -167,7 +168,7 @@ impl Line<'_> {
         })
     }
 
-    /// What was counted over a window.
+    /// Returns the activity counted over a window.
     fn activity(&self) -> Activity {
         if self.kind == "graph_launches" {
             return Activity {
@@ -182,11 +183,11 @@ impl Line<'_> {
             };
         }
         let mut copied = CopiedBytes::default();
-        match Direction::of_kind(self.memcpy_kind) {
+        match Direction::from_cuda_kind(self.memcpy_kind) {
             Direction::ToDevice => copied.to_device = self.bytes,
             Direction::ToHost => copied.to_host = self.bytes,
-            Direction::Unnamed => copied.unnamed = self.bytes,
-            Direction::Within => {}
+            Direction::Unspecified => copied.unspecified = self.bytes,
+            Direction::WithinDevice => {}
         }
         Activity {
             memcpy_bytes: Some(copied),
@@ -195,12 +196,13 @@ impl Line<'_> {
     }
 }
 
-/// The kernel's letters: a task still runnable was preempted, a dead one or a zombie has ended.
-fn left(prev_state: &str) -> Left {
+/// Parses the kernel's task state letter: a runnable task was preempted, a dead task or a zombie
+/// has exited.
+fn switch_reason(prev_state: &str) -> SwitchReason {
     match prev_state.bytes().next() {
-        Some(b'R') => Left::Preempted,
-        Some(b'X' | b'Z') => Left::Gone,
-        _ => Left::Blocked,
+        Some(b'R') => SwitchReason::Preempted,
+        Some(b'X' | b'Z') => SwitchReason::Exited,
+        _ => SwitchReason::Blocked,
     }
 }
 

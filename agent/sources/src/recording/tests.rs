@@ -3,8 +3,8 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use fleet_agent_core::event::{
-    Activity, Call, CallKind, CommInit, ContextSwitch, CopiedBytes, Direction, Entered, Launches,
-    Left, Lost, Measured, Op, Operation,
+    Activity, ActivitySample, Call, CallKind, CommInit, ContextSwitch, CopiedBytes, Direction,
+    Entered, Launches, Lost, Op, Operation, SwitchReason,
 };
 
 use super::*;
@@ -80,7 +80,7 @@ fn truth_and_unknown_kinds_are_dropped() {
 }
 
 #[test]
-fn a_cut_off_gzip_stream_gives_what_came_before_and_the_line() {
+fn a_truncated_gzip_stream_yields_the_lines_before_and_the_line_number() {
     let lines: Vec<String> = (0..20_000)
         .map(|at| ALL_REDUCE.replace("\"ts\":5", &format!("\"ts\":{}", at * 7919 % 10_007)))
         .collect();
@@ -94,7 +94,7 @@ fn a_cut_off_gzip_stream_gives_what_came_before_and_the_line() {
 }
 
 #[test]
-fn a_cut_off_plain_line_is_told_from_a_damaged_one() {
+fn a_truncated_plain_line_is_distinguished_from_a_damaged_one() {
     let (half, _) = ALL_REDUCE.split_at(40);
     let cut = format!("{HEADER}\n{half}");
     let error = read(&mut open(cut.as_bytes()).unwrap()).1;
@@ -111,7 +111,7 @@ fn a_cut_off_plain_line_is_told_from_a_damaged_one() {
 }
 
 #[test]
-fn foreign_files_are_refused_at_their_first_line() {
+fn other_files_are_refused_at_their_first_line() {
     let other_json = br#"{"resourceMetrics":[]}"#;
     for bytes in [
         &b""[..],
@@ -139,7 +139,7 @@ fn an_endless_line_is_refused() {
 }
 
 #[test]
-fn a_rank_outside_its_job_is_refused() {
+fn a_rank_not_below_its_world_size_is_refused() {
     let header = HEADER.replace("\"rank\":1", "\"rank\":4");
     assert!(matches!(
         open(header.as_bytes()),
@@ -162,14 +162,14 @@ fn an_event_without_a_time_is_damaged() {
         let message = error.unwrap().to_string();
         assert_eq!(events.len(), 1);
         assert!(
-            message.starts_with("file: line 3 is damaged (an event without ts)"),
+            message.starts_with("file: line 3 is damaged (event without ts)"),
             "{message}"
         );
     }
 }
 
 #[test]
-fn an_event_far_from_the_one_before_is_damaged() {
+fn an_event_far_from_the_previous_one_is_damaged() {
     let (start, hour) = (10_000 * 1_000_000_000, MAX_STEP_NS);
     for far in [start + hour + 1, start - hour - 1, u64::MAX, 0] {
         let text = all_reduces_at(&[start, far]);
@@ -192,7 +192,7 @@ fn events_may_be_a_little_out_of_order() {
 }
 
 #[test]
-fn what_a_process_does_besides_its_collectives_is_read_too() {
+fn activity_besides_collectives_is_read() {
     let lines = [
         r#"{"kind":"sched_switch","ts":1,"cpu":0,"prev_tid":8,"prev_state":"R+","next_tid":9}"#,
         r#"{"kind":"sched_switch","ts":2,"cpu":0,"prev_tid":9,"prev_state":"D","next_tid":8}"#,
@@ -204,17 +204,17 @@ fn what_a_process_does_besides_its_collectives_is_read_too() {
     let mut recording = open(format!("{HEADER}\n{}\n", lines.join("\n")).as_bytes()).unwrap();
     let (events, error) = read(&mut recording);
     assert!(error.is_none(), "{error:?}");
-    let switch = |ts_ns, prev_tid, prev, next_tid| {
+    let switch = |ts_ns, prev_tid, reason, next_tid| {
         Event::ContextSwitch(ContextSwitch {
             ts_ns,
             prev_tid,
-            prev,
+            reason,
             next_tid,
         })
     };
-    assert_eq!(events[0], switch(1, 8, Left::Preempted, 9));
-    assert_eq!(events[1], switch(2, 9, Left::Blocked, 8));
-    assert_eq!(events[2], switch(3, 8, Left::Gone, 0));
+    assert_eq!(events[0], switch(1, 8, SwitchReason::Preempted, 9));
+    assert_eq!(events[1], switch(2, 9, SwitchReason::Blocked, 8));
+    assert_eq!(events[2], switch(3, 8, SwitchReason::Exited, 0));
     let launches = Launches {
         ts_ns: 4,
         pid: 7,
@@ -230,7 +230,7 @@ fn what_a_process_does_besides_its_collectives_is_read_too() {
     });
     assert_eq!(
         copies.collect::<Vec<_>>(),
-        [(64, Direction::ToHost), (32, Direction::Within)]
+        [(64, Direction::ToHost), (32, Direction::WithinDevice)]
     );
 }
 
@@ -283,9 +283,9 @@ fn a_call_in_two_parts_and_an_exact_communicator_are_read() {
 }
 
 #[test]
-fn what_was_summed_up_and_what_was_lost_is_read() {
+fn counted_calls_and_losses_are_read() {
     let measured = |ts_ns, activity| {
-        Event::Activity(Measured {
+        Event::Activity(ActivitySample {
             ts_ns,
             pid: 7,
             activity,

@@ -1,4 +1,4 @@
-//! Where probes and what they count stay when the agent dies.
+//! Folder of a BPF file system in which probes and counters outlive the agent.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,33 +9,34 @@ use rustix::fs::{FlockOperation, FsWord, flock, fstatfs};
 
 use crate::watch::{WatchError, WatchSettings};
 
-/// Kind of a BPF file system, from `linux/magic.h`.
+/// Magic number of a BPF file system, from `linux/magic.h`.
 const BPF_FS_MAGIC: FsWord = 0xcafe_4a11;
 
-/// A folder of pinned maps and probes, held against other agents.
+/// Folder of pinned maps and probes, locked against other agents.
 #[derive(Debug)]
-pub(super) struct Pins {
+pub(super) struct PinFolder {
     pub(super) folder: PathBuf,
     _lock: fs::File,
 }
 
-impl Pins {
-    /// Takes the folder of these settings below `root`. Probes of other settings or another version go.
-    pub(super) fn take(root: &Path, settings: &WatchSettings) -> Result<Self, WatchError> {
+impl PinFolder {
+    /// Acquires the folder of these settings below `root`. Folders of other settings or versions
+    /// are removed.
+    pub(super) fn acquire(root: &Path, settings: &WatchSettings) -> Result<Self, WatchError> {
         let path = root.display().to_string();
-        let failed = |source| WatchError::Pins {
+        let failed = |source| WatchError::PinFolder {
             path: path.clone(),
             source,
         };
         fs::create_dir_all(root).map_err(failed)?;
         let lock = fs::File::open(root).map_err(failed)?;
         let kind = fstatfs(&lock).map_err(|error| failed(error.into()))?.f_type;
-        // Other folders of pins are removed below: in a file system of another kind that could be anything.
+        // Other pin folders are removed below; on another file system that could be anything.
         if kind != BPF_FS_MAGIC {
-            return Err(failed(io::Error::other("it is in no BPF file system")));
+            return Err(failed(io::Error::other("not on a BPF file system")));
         }
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(WatchError::Taken { path });
+            return Err(WatchError::InUse { path });
         }
         let key = format!("{}{settings:?}", env!("CARGO_PKG_VERSION"));
         let name = format!(
@@ -44,7 +45,7 @@ impl Pins {
             xxhash_rust::xxh64::xxh64(key.as_bytes(), 0)
         );
         for other in fs::read_dir(root).map_err(failed)?.flatten() {
-            if other.file_name() != *name && is_of_an_agent(&other.file_name()) {
+            if other.file_name() != *name && is_agent_folder(&other.file_name()) {
                 remove(&other.path());
             }
         }
@@ -56,25 +57,25 @@ impl Pins {
         })
     }
 
-    /// Leaves nothing there.
+    /// Removes the folder.
     pub(super) fn clear(&self) {
         remove(&self.folder);
     }
 }
 
-/// Whether a folder is called as agents call theirs: two numbers of 16 hex digits.
-fn is_of_an_agent(name: &OsStr) -> bool {
+/// Returns whether a folder name is that of an agent: two numbers of 16 hex digits.
+fn is_agent_folder(name: &OsStr) -> bool {
     let is_number =
         |part: &str| part.len() == 16 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts = name.to_str().and_then(|name| name.split_once('-'));
     parts.is_some_and(|(version, settings)| is_number(version) && is_number(settings))
 }
 
-/// Removes a folder of pins; what is pinned there ends with its last user.
+/// Removes a pin folder; pinned objects end with their last user.
 fn remove(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         tracing::warn!(
-            "{}: probes may have been left there: {error}",
+            "{}: cannot be removed, probes may remain there: {error}",
             folder.display()
         );
     }
@@ -83,11 +84,11 @@ fn remove(folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::Wants;
+    use crate::watch::CountOptions;
 
     #[test]
-    fn only_folders_that_are_called_as_agents_call_theirs_are_removed() {
-        assert!(is_of_an_agent(OsStr::new(
+    fn only_folders_with_names_of_agents_are_removed() {
+        assert!(is_agent_folder(OsStr::new(
             "0123456789abcdef-fedcba9876543210"
         )));
         for other in [
@@ -96,17 +97,17 @@ mod tests {
             "0123456789abcdef-",
             "0123456789abcdef-fedcba987654321g",
         ] {
-            assert!(!is_of_an_agent(OsStr::new(other)), "{other}");
+            assert!(!is_agent_folder(OsStr::new(other)), "{other}");
         }
     }
 
     #[test]
-    fn a_folder_of_another_file_system_is_refused_and_left_as_it_is() {
+    fn a_folder_on_another_file_system_is_refused_and_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let other = dir.path().join("0123456789abcdef-fedcba9876543210");
         fs::create_dir(&other).unwrap();
         let settings = WatchSettings {
-            wants: Wants::default(),
+            count_options: CountOptions::default(),
             min_wait_ns: 0,
             mechanism: None,
             without_host: false,
@@ -114,7 +115,7 @@ mod tests {
             pins: None,
             nccl_socket: None,
         };
-        let taken = Pins::take(dir.path(), &settings);
-        assert!(matches!(taken, Err(WatchError::Pins { .. })) && other.exists());
+        let acquired = PinFolder::acquire(dir.path(), &settings);
+        assert!(matches!(acquired, Err(WatchError::PinFolder { .. })) && other.exists());
     }
 }

@@ -1,42 +1,42 @@
-//! Why a watch cannot begin.
+//! Errors of starting a watch.
 
 use std::io;
 
 use fleet_agent_bpf::programs::LoadError;
 use thiserror::Error;
 
-/// Why nothing can be watched.
+/// Error of starting a watch.
 #[derive(Debug, Error)]
 pub enum WatchError {
-    /// The programs cannot be loaded.
+    /// BPF programs cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Another agent watches.
+    /// Another agent is running.
     #[error(
-        "{path}: another agent of this host uses it; stop that one, or give this one a folder of its own with --pin"
+        "{path}: in use by another agent on this host; stop that agent, or set another folder with --pin"
     )]
-    Taken {
-        /// The folder of its probes.
+    InUse {
+        /// Pin folder.
         path: String,
     },
-    /// The folder for the probes cannot be used.
+    /// Pin folder cannot be used.
     #[error(
-        "{path}: probes cannot be kept there ({source}); mount a BPF file system (mount -t bpf bpf /sys/fs/bpf), or give --pin none"
+        "{path}: probes cannot be pinned there ({source}); mount a BPF file system (mount -t bpf bpf /sys/fs/bpf), or set --pin none"
     )]
-    Pins {
-        /// The folder.
+    PinFolder {
+        /// Pin folder.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The socket for plugins cannot be opened.
+    /// Plugin socket cannot be opened.
     #[error(
-        "{path}: no socket for NCCL profiler plugins ({source}); name a path in a folder that this agent may write to, or leave out --nccl-socket"
+        "{path}: cannot open the socket for NCCL profiler plugins ({source}); set a path in a folder that this agent may write to, or omit --nccl-socket"
     )]
     Socket {
-        /// The socket.
+        /// Socket path.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! Which files of which processes are probed. Probes stand in files, not in processes: one that is probed already is watched in
-//! every process that maps it, from its first call on.
+//! Selection of files to probe. Probes are attached to files, not to processes: a file that is
+//! already probed is watched in every process that maps it, from its first call on.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -11,87 +11,128 @@ use std::path::{Path, PathBuf};
 use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
 
 use crate::comm_fields::CommFields;
-use crate::watch::ignore_cache::Boring;
-use crate::watch::library::{Functions, Library, Version, Wants, families};
+use crate::watch::ignore_cache::IgnoreCache;
+use crate::watch::library::{CountOptions, Functions, Library, Version, families};
 use crate::watch::mapping::{FileId, Mapping, executable};
 use crate::watch::process_access::{has_probe, open};
-use crate::watch::rate_limit::Allowance;
+use crate::watch::rate_limit::RateLimiter;
 use crate::watch::seccomp::Guard;
-use crate::watch::stale_probes::Leftovers;
+use crate::watch::stale_probes::{Owner, StaleProbes};
 
 mod summary;
 
-/// How long a file stays probed that no process maps any more, nanoseconds. A probe holds the file system of its file, so that
-/// a container's could not be taken away; and a job that starts anew gets new probes within a tenth of a second.
+/// Time for which a file stays probed that no process maps any longer, nanoseconds. A probe pins
+/// the file system of its file, so that a container's could not be unmounted; and a restarted job
+/// gets new probes within a tenth of a second.
 const LINGER_NS: u64 = 60_000_000_000;
 
-/// What is known of a file.
+/// State of an inspected file.
 #[derive(Debug)]
 enum Known {
-    /// It has no function of interest.
-    Nothing,
-    /// It is the same file as another one, seen through another mount.
+    /// Without relevant functions.
+    Irrelevant,
+    /// Alias of another file, seen through another mount.
     SameAs(FileId),
-    /// It is probed.
+    /// Probed.
     Probed(Box<Library>),
-    /// It is not probed, and why.
-    Barred(String),
+    /// Not probed, with the reason.
+    Unprobeable(String),
 }
 
-/// All files that were looked at.
+/// All inspected files.
 #[derive(Debug)]
 pub(super) struct Libraries {
     proc: PathBuf,
-    leftovers: Leftovers,
-    wants: Wants,
+    stale_probes: StaleProbes,
+    count_options: CountOptions,
     guard: Guard,
     detached: Vec<u32>,
     known: HashMap<FileId, Known>,
-    boring: Boring,
-    allowance: Allowance,
+    ignore_cache: IgnoreCache,
+    rate_limiter: RateLimiter,
 }
 
-/// Which of a process's files to look at.
+/// Selection of the files of a process to inspect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Files {
     /// Libraries with names of the GPU stack.
     Libraries,
-    /// These and the program itself, which may have it built in: to know that takes longer.
+    /// Libraries, and the program itself, which may contain them; checking that takes longer.
     All,
 }
 
+/// Process to inspect.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inspected {
+    pub(super) pid: u32,
+    /// Set if it was already there at the previous scan.
+    pub(super) has_lasted: bool,
+}
+
+/// Mapped file of a process.
+#[derive(Clone, Copy)]
+struct Mapped<'a> {
+    pid: u32,
+    mapping: &'a Mapping<'a>,
+    /// Set if it is the program itself.
+    is_program: bool,
+}
+
+/// Mapped file of a process, opened.
+#[derive(Clone, Copy)]
+struct MappedFile<'a> {
+    pid: u32,
+    mapping: &'a Mapping<'a>,
+    file: &'a File,
+    version: Version,
+}
+
+/// Probes of a file.
+struct Attached {
+    probes: Probes,
+    /// Set if an earlier agent attached them.
+    is_restored: bool,
+}
+
 impl Libraries {
-    pub(super) fn new(proc: &Path, pins: Option<PathBuf>, wants: Wants, guard: Guard) -> Self {
+    pub(super) fn new(
+        proc: &Path,
+        pins: Option<PathBuf>,
+        count_options: CountOptions,
+        guard: Guard,
+    ) -> Self {
         Self {
             proc: proc.to_owned(),
-            leftovers: Leftovers::found(pins),
+            stale_probes: StaleProbes::load(pins),
             detached: Vec::new(),
-            wants,
+            count_options,
             guard,
             known: HashMap::new(),
-            boring: Boring::default(),
-            allowance: Allowance::default(),
+            ignore_cache: IgnoreCache::default(),
+            rate_limiter: RateLimiter::default(),
         }
     }
 
-    /// Whether a mapping of this path, as the mapping process sees it, is worth a look at the process.
-    pub(super) fn is_worth_a_look(&self, path: &OsStr) -> bool {
-        self.boring.is_worth_a_look(path)
+    /// Returns whether a mapping of this path, as the mapping process sees it, is a reason to
+    /// inspect the process.
+    pub(super) fn should_inspect(&self, path: &OsStr) -> bool {
+        self.ignore_cache.should_inspect(path)
     }
 
-    /// Adds to the files that may be looked into what came in since the last time.
+    /// Refills the rate limit of inspected files.
     pub(super) fn refill(&mut self, now_ns: u64) {
-        self.allowance.refill(now_ns);
+        self.rate_limiter.refill(now_ns);
     }
 
-    /// Looks at what a process has mapped and probes what is new; whether it has NCCL or RCCL. A process that ends meanwhile
-    /// has nothing.
-    pub(super) fn look(
+    /// Inspects the mappings of a process, probes new files and returns whether it has NCCL or
+    /// RCCL. A process that exits meanwhile has nothing.
+    pub(super) fn inspect(
         &mut self,
-        (pid, has_lasted): (u32, bool),
+        process: Inspected,
         files: Files,
         programs: &Programs,
     ) -> bool {
+        let Inspected { pid, has_lasted } = process;
         let folder = self.proc.join(pid.to_string());
         let mut has_collectives = false;
         let Ok(maps) = fs::read(folder.join("maps")) else {
@@ -104,23 +145,28 @@ impl Libraries {
                 continue;
             }
             let is_known = self.known.contains_key(&mapping.file);
-            if !is_known && !self.allowance.take(has_lasted, self.known.len()) {
+            if !is_known && !self.rate_limiter.try_acquire(has_lasted, self.known.len()) {
                 continue;
             }
-            self.consider(pid, &mapping, is_program, programs);
-            self.use_by(pid, mapping.file);
+            let mapped = Mapped {
+                pid,
+                mapping: &mapping,
+                is_program,
+            };
+            self.register(mapped, programs);
+            self.add_user(pid, mapping.file);
             has_collectives |= self
                 .library(mapping.file)
                 .is_some_and(|library| library.functions.has_collectives);
-            if is_program && matches!(self.known.get(&mapping.file), Some(Known::Nothing)) {
-                self.boring.add(mapping.path);
+            if is_program && matches!(self.known.get(&mapping.file), Some(Known::Irrelevant)) {
+                self.ignore_cache.add(mapping.path);
             }
         }
         has_collectives
     }
 
-    /// Forgets that a process maps anything.
-    pub(super) fn left_by(&mut self, pid: u32, now_ns: u64) {
+    /// Removes a process from the users of all files.
+    pub(super) fn remove_user(&mut self, pid: u32, now_ns: u64) {
         for library in self.libraries_mut() {
             if library.users.remove(&pid) && library.users.is_empty() {
                 library.unused_since_ns = Some(now_ns);
@@ -128,35 +174,36 @@ impl Libraries {
         }
     }
 
-    /// Takes out the probes of files that nobody maps any more, and of those that were changed in place; the next look finds
-    /// what they are now.
-    pub(super) fn tidy(&mut self, now_ns: u64) {
-        let news = self.allowance.take_news();
-        if news > 0 {
+    /// Removes the probes of files that are no longer mapped, and of those that were changed in
+    /// place; the next inspection finds their new contents.
+    pub(super) fn remove_unused(&mut self, now_ns: u64) {
+        let newly_deferred = self.rate_limiter.take_newly_deferred();
+        if newly_deferred > 0 {
             tracing::warn!(
-                files = news,
-                "not looked into when they were mapped, because too many were: processes that last are looked at again"
+                files = newly_deferred,
+                "not inspected when they were mapped, because of the rate limit; long-lived processes are inspected again"
             );
         }
         let guard = self.guard;
-        let is_stale = self.boring.expire(now_ns);
+        let is_stale = self.ignore_cache.expire(now_ns);
         self.known.retain(|_, known| {
             let Known::Probed(library) = known else {
                 return match known {
-                    Known::Nothing => !is_stale,
-                    // What stood in the way may be gone, but a process that a probe would kill may be there still.
-                    Known::Barred(_) => !is_stale || guard.is_needed(),
+                    Known::Irrelevant => !is_stale,
+                    // The obstacle may be gone, but a process that a probe would kill may still be
+                    // there.
+                    Known::Unprobeable(_) => !is_stale || guard.is_needed(),
                     Known::SameAs(_) | Known::Probed(_) => true,
                 };
             };
-            let is_changed = Version::of(&library.file).ok() != Some(library.version);
+            let is_changed = Version::from_file(&library.file).ok() != Some(library.version);
             let is_unused = library
                 .unused_since_ns
                 .is_some_and(|since_ns| now_ns.saturating_sub(since_ns) > LINGER_NS);
             if is_changed {
                 tracing::warn!(
                     path = library.path,
-                    "a library was changed in place; its probes are taken out and set anew"
+                    "a library was changed in place; its probes are removed and attached again"
                 );
             }
             if is_changed || is_unused {
@@ -170,8 +217,8 @@ impl Libraries {
             .retain(|_, known| !matches!(known, Known::SameAs(other) if !probed.contains(other)));
     }
 
-    /// Where the library that a process calls keeps rank and size of a communicator.
-    pub(super) fn fields_of(&self, pid: u32) -> Option<CommFields> {
+    /// Returns the offsets of rank and size in communicators of the library that a process calls.
+    pub(super) fn comm_fields_of(&self, pid: u32) -> Option<CommFields> {
         let of_process = |library: &Library| {
             library
                 .users
@@ -182,34 +229,33 @@ impl Libraries {
             .find_map(|(_, library)| of_process(library).flatten())
     }
 
-    /// Processes whose calls were not seen for a while, or are not seen any more, because a library of theirs lost its probes.
+    /// Returns the processes whose calls were not seen for a while, or are no longer seen, because
+    /// a library of theirs lost its probes.
     pub(super) fn take_detached(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.detached)
     }
 
-    /// Takes out the probes of an agent before this one that no process has any use for.
-    pub(super) fn clear_leftovers(&mut self) {
-        self.leftovers.clear();
+    /// Removes the probes of an earlier agent that no process uses.
+    pub(super) fn clear_stale_probes(&mut self) {
+        self.stale_probes.clear();
     }
 
-    /// Whether the calls of a process were seen while no agent was there.
-    pub(super) fn goes_on(&self, pid: u32) -> bool {
+    /// Returns whether the calls of a process were seen while no agent was running.
+    pub(super) fn was_probed_throughout(&self, pid: u32) -> bool {
         self.probed().any(|(_, library)| {
-            library.is_taken_over
-                && library.functions.has_collectives
-                && library.users.contains(&pid)
+            library.is_restored && library.functions.has_collectives && library.users.contains(&pid)
         })
     }
 
-    /// The processes that map a file that is probed.
+    /// Returns the processes that map a probed file.
     pub(super) fn users(&self) -> BTreeSet<u32> {
         let users = self.probed().map(|(_, library)| &library.users);
         users.flatten().copied().collect()
     }
 
-    /// Leaves no probe behind when the agent ends.
+    /// Removes all probes from the BPF file system.
     pub(super) fn unpin(&mut self) {
-        self.leftovers.clear();
+        self.stale_probes.clear();
         for library in self.libraries_mut() {
             library.probes.unpin();
         }
@@ -240,11 +286,11 @@ impl Libraries {
         }
     }
 
-    fn use_by(&mut self, pid: u32, file: FileId) {
-        let is_barred = self.library(file).is_some() && self.guard.bars(&self.proc, pid);
-        if is_barred {
-            // The probe is the danger to this process: it goes at once, for all.
-            let reason = under_filter(pid);
+    fn add_user(&mut self, pid: u32, file: FileId) {
+        let is_forbidden = self.library(file).is_some() && self.guard.forbids(&self.proc, pid);
+        if is_forbidden {
+            // The probe endangers this process: it is removed at once, for all.
+            let reason = seccomp_reason(pid);
             tracing::warn!(pid, "{reason}");
             if let Some(library) = self.library(file) {
                 library.probes.unpin();
@@ -252,9 +298,9 @@ impl Libraries {
                 self.detached.extend(users);
             }
             if let Some(Known::SameAs(other)) =
-                self.known.insert(file, Known::Barred(reason.clone()))
+                self.known.insert(file, Known::Unprobeable(reason.clone()))
             {
-                self.known.insert(other, Known::Barred(reason));
+                self.known.insert(other, Known::Unprobeable(reason));
             }
         } else if let Some(library) = self.library(file) {
             library.users.insert(pid);
@@ -262,59 +308,67 @@ impl Libraries {
         }
     }
 
-    fn consider(&mut self, pid: u32, mapping: &Mapping<'_>, is_program: bool, programs: &Programs) {
+    fn register(&mut self, mapped: Mapped<'_>, programs: &Programs) {
+        let Mapped { pid, mapping, .. } = mapped;
         if self.known.contains_key(&mapping.file) {
             return;
         }
         let known = match open(&self.proc, pid, mapping) {
-            Ok(_) if self.guard.bars(&self.proc, pid) => Known::Barred(under_filter(pid)),
-            Ok(file) => self.probe(pid, mapping, (file, is_program), programs),
+            Ok(_) if self.guard.forbids(&self.proc, pid) => Known::Unprobeable(seccomp_reason(pid)),
+            Ok(file) => self.probe(mapped, file, programs),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => Known::Barred(format!("{}: {error}", mapping.path.display())),
+            Err(error) => Known::Unprobeable(format!("{}: {error}", mapping.path.display())),
         };
-        if let Known::Barred(reason) = &known {
-            tracing::warn!(pid, "a library cannot be watched: {reason}");
+        if let Known::Unprobeable(reason) = &known {
+            tracing::warn!(pid, "a library cannot be probed: {reason}");
         }
         self.known.insert(mapping.file, known);
     }
 
-    fn probe(
-        &mut self,
-        pid: u32,
-        mapping: &Mapping<'_>,
-        (file, is_program): (File, bool),
-        programs: &Programs,
-    ) -> Known {
+    fn probe(&mut self, mapped: Mapped<'_>, file: File, programs: &Programs) -> Known {
+        let (pid, mapping) = (mapped.pid, mapped.mapping);
         let path = mapping.path.to_string_lossy().into_owned();
-        let found = Version::of(&file)
+        let found = Version::from_file(&file)
             .map_err(|error| error.to_string())
             .and_then(|version| {
-                let functions =
-                    Functions::find(&file, families(mapping.path, is_program), self.wants);
+                let functions = Functions::find(
+                    &file,
+                    families(mapping.path, mapped.is_program),
+                    self.count_options,
+                );
                 functions
                     .map(|functions| (version, functions))
                     .map_err(|error| error.to_string())
             });
         let (version, functions) = match found {
             Ok(found) => found,
-            Err(_) if is_program => return Known::Nothing,
-            Err(error) => return Known::Barred(format!("{path}: {error}")),
+            Err(_) if mapped.is_program => return Known::Irrelevant,
+            Err(error) => return Known::Unprobeable(format!("{path}: {error}")),
         };
         if !functions.refused.is_empty() {
             tracing::warn!(
                 path,
                 functions = functions.refused.join(" "),
-                "not watched: their first instruction makes a probe slow"
+                "not probed: their first instruction would make the probe slow"
             );
         }
         if functions.probes.is_empty() {
-            return Known::Nothing;
+            return Known::Irrelevant;
         }
         if let Some(other) = self.probed_elsewhere(pid, mapping, version, &functions) {
             return Known::SameAs(other);
         }
-        match self.attach((pid, mapping), (version, &file), &functions, programs) {
-            Ok((probes, is_taken_over)) => {
+        let mapped = MappedFile {
+            pid,
+            mapping,
+            file: &file,
+            version,
+        };
+        match self.attach(mapped, &functions, programs) {
+            Ok(Attached {
+                probes,
+                is_restored,
+            }) => {
                 tracing::info!(path, functions = functions.probes.len(), "watching");
                 let users = std::iter::once(pid).collect();
                 Known::Probed(Box::new(Library {
@@ -326,14 +380,15 @@ impl Libraries {
                     probes,
                     users,
                     unused_since_ns: None,
-                    is_taken_over,
+                    is_restored,
                 }))
             }
-            Err(error) => Known::Barred(format!("{path}: {error}")),
+            Err(error) => Known::Unprobeable(format!("{path}: {error}")),
         }
     }
 
-    /// The file that this one is seen through another mount, if the process has the probe in its memory already.
+    /// Returns the known file that is the same as this one seen through another mount, if the
+    /// process already has the probe in its memory.
     fn probed_elsewhere(
         &self,
         pid: u32,
@@ -343,39 +398,50 @@ impl Libraries {
     ) -> Option<FileId> {
         let alike = self
             .probed()
-            .find(|(_, library)| library.may_be(mapping.file.inode, version));
+            .find(|(_, library)| library.may_be_same_file(mapping.file.inode, version));
         let (other, _) = alike?;
         has_probe(&self.proc, pid, mapping, &functions.probes).then_some(other)
     }
 
-    /// The probes of a file: those that an agent before this one has left, or new ones. With whether they were left.
+    /// Returns the probes that an earlier agent left in a file; attaches new ones if there are none.
     fn attach(
         &mut self,
-        (pid, mapping): (u32, &Mapping<'_>),
-        (version, file): (Version, &File),
+        mapped: MappedFile<'_>,
         functions: &Functions,
         programs: &Programs,
-    ) -> Result<(Probes, bool), AttachError> {
-        let owner = (mapping.file, version);
+    ) -> Result<Attached, AttachError> {
+        let MappedFile { pid, mapping, .. } = mapped;
+        let owner = Owner {
+            file: mapping.file,
+            version: mapped.version,
+        };
         let links = programs.n_links(&functions.probes);
         let is_probed = || has_probe(&self.proc, pid, mapping, &functions.probes);
-        let left = self.leftovers.take(owner, links);
-        if let Some(probes) = left.or_else(|| self.leftovers.take_alike(owner, links, is_probed)) {
-            return Ok((probes, true));
-        }
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let mut probes = programs.attach(Path::new(&path), &functions.probes)?;
-        if self.leftovers.are_kept()
-            && let Err(error) = probes.pin(|n| self.leftovers.pin(owner, n).unwrap_or_default())
+        let restored = self.stale_probes.take(owner, links);
+        if let Some(probes) =
+            restored.or_else(|| self.stale_probes.take_same_file(owner, links, is_probed))
         {
-            tracing::warn!("probes do not outlive this agent: {error}");
+            return Ok(Attached {
+                probes,
+                is_restored: true,
+            });
         }
-        Ok((probes, false))
+        let path = format!("/proc/self/fd/{}", mapped.file.as_raw_fd());
+        let mut probes = programs.attach(Path::new(&path), &functions.probes)?;
+        if self.stale_probes.is_enabled()
+            && let Err(error) = probes.pin(|n| self.stale_probes.pin(owner, n).unwrap_or_default())
+        {
+            tracing::warn!("probes cannot be pinned and end with this agent: {error}");
+        }
+        Ok(Attached {
+            probes,
+            is_restored: false,
+        })
     }
 }
 
-fn under_filter(pid: u32) -> String {
+fn seccomp_reason(pid: u32) -> String {
     format!(
-        "process {pid} maps it under a seccomp filter that this kernel's return probes do not survive"
+        "process {pid} maps it under a seccomp filter, and a return probe would kill it on this kernel"
     )
 }

@@ -1,4 +1,4 @@
-//! One file that is probed: which of its functions, and how it is told from another one.
+//! Probed file: its functions, and its identity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -10,12 +10,12 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use fleet_agent_bpf::programs::{Probe, Probes};
 
 use crate::comm_fields::CommFields;
-use crate::functions::{FUNCTIONS, Family, Function, Wanted};
+use crate::functions::{FUNCTIONS, Family, Function, ProbeWhen};
 use crate::instruction::probe_point;
-use crate::symbols::{self, Place, SymbolError};
+use crate::symbols::{self, Symbol, SymbolError};
 use crate::watch::Watched;
 
-/// Beginnings of the names of libraries that have NCCL or RCCL, in themselves or built in.
+/// Name prefixes of libraries that contain NCCL or RCCL.
 const COLLECTIVES: [&str; 5] = [
     "libnccl.so",
     "librccl.so",
@@ -26,37 +26,39 @@ const COLLECTIVES: [&str; 5] = [
 const RUNTIMES: [&str; 2] = ["libcudart.so", "libamdhip64.so"];
 const DRIVERS: [&str; 1] = ["libcuda.so"];
 const VERBS: [&str; 1] = ["libibverbs.so"];
-/// Echo's own plugin, under its name or the one that NCCL looks for by itself.
+/// Echo's own plugin, under its name or the one that NCCL searches by default.
 const PROFILERS: [&str; 2] = ["libfleet_nccl_profiler.so", "libnccl-profiler.so"];
 
-/// Functions that are not probed, but read: what they load from a communicator is its rank and its size.
+/// Functions that are not probed, but read: their code contains the offsets of rank and size in a
+/// communicator.
 const USER_RANK: &str = "ncclCommUserRank";
 const COUNT: &str = "ncclCommCount";
-/// Bytes of one of them that are read at most. They have some hundred.
+/// Maximum number of bytes read of one of them. They have some hundred.
 const MAX_CODE: usize = 8192;
 
-/// What is counted besides collectives and waits.
+/// Functions counted besides collectives and waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wants {
+pub struct CountOptions {
     /// Copies between host and device.
     pub copies: bool,
     /// Kernel launches.
     pub launches: bool,
 }
 
-impl Wants {
+impl CountOptions {
     fn includes(self, function: &Function) -> bool {
-        match function.wanted {
-            Wanted::Always => true,
-            Wanted::Copies => self.copies,
-            Wanted::Launches => self.launches,
-            Wanted::FastNop => has_fast_nop(),
-            Wanted::SlowNop => !has_fast_nop(),
+        match function.probe_when {
+            ProbeWhen::Always => true,
+            ProbeWhen::Copies => self.copies,
+            ProbeWhen::Launches => self.launches,
+            ProbeWhen::FastNop => has_fast_nop(),
+            ProbeWhen::SlowNop => !has_fast_nop(),
         }
     }
 }
 
-/// Whether the kernel turns a `nop` of five bytes into a call where a probe stands, rather than to single-step it.
+/// Returns whether the kernel turns a probed `nop` of five bytes into a call instead of
+/// single-stepping it.
 fn has_fast_nop() -> bool {
     let release = rustix::system::uname();
     let release = release.release().to_string_lossy();
@@ -67,7 +69,8 @@ fn has_fast_nop() -> bool {
     matches!(version, (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 18))
 }
 
-/// What a file may have, by its name; the program itself may have everything built in.
+/// Returns the function families that a file may contain, by its name; the program itself may
+/// contain everything.
 pub(super) fn families(path: &OsStr, is_program: bool) -> &'static [Family] {
     let name = path
         .as_bytes()
@@ -92,12 +95,12 @@ pub(super) fn families(path: &OsStr, is_program: bool) -> &'static [Family] {
     }
 }
 
-/// Whether a file's name is that of a library of the GPU stack.
+/// Returns whether a file has the name of a library of the GPU stack.
 pub(super) fn is_of_interest(path: &OsStr) -> bool {
     !families(path, false).is_empty()
 }
 
-/// What tells a file that was changed in place from what it was.
+/// Version of a file, which changes when it is modified in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
     pub(super) bytes: u64,
@@ -105,7 +108,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    pub(super) fn of(file: &File) -> io::Result<Self> {
+    pub(super) fn from_file(file: &File) -> io::Result<Self> {
         let meta = file.metadata()?;
         let modified_ns = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
         Ok(Self {
@@ -115,7 +118,7 @@ impl Version {
     }
 }
 
-/// The functions of a file that can be probed, and those that are better left alone.
+/// Functions of a file that can be probed, and those that are skipped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Functions {
     pub(super) probes: Vec<Probe>,
@@ -125,14 +128,15 @@ pub(super) struct Functions {
 }
 
 impl Functions {
-    /// Looks for the functions of these families.
+    /// Finds the functions of these families.
     pub(super) fn find(
         file: &File,
         families: &[Family],
-        wants: Wants,
+        count_options: CountOptions,
     ) -> Result<Self, SymbolError> {
-        let of_family =
-            |function: &&Function| families.contains(&function.family) && wants.includes(function);
+        let of_family = |function: &&Function| {
+            families.contains(&function.family) && count_options.includes(function)
+        };
         let mut names: Vec<&'static str> = FUNCTIONS
             .iter()
             .filter(of_family)
@@ -145,22 +149,22 @@ impl Functions {
         Ok(chosen)
     }
 
-    fn choose(found: &BTreeMap<&'static str, Place>) -> Self {
+    fn choose(found: &BTreeMap<&'static str, Symbol>) -> Self {
         let mut chosen = Self::default();
-        // Two names may stand for one function, and one probe is enough.
-        let mut taken = BTreeSet::new();
+        // Two names may denote one function, and one probe is enough.
+        let mut used_offsets = BTreeSet::new();
         for (op, function) in (0_u8..).zip(&FUNCTIONS) {
-            let Some(place) = found.get(function.name) else {
+            let Some(symbol) = found.get(function.name) else {
                 continue;
             };
             chosen.has_collectives |= function.family == Family::Collectives;
             let point = if function.is_hot() {
-                probe_point(place)
+                probe_point(symbol)
             } else {
-                Some(place.offset)
+                Some(symbol.offset)
             };
             match point {
-                Some(offset) if taken.insert(offset) => chosen.probes.push(Probe {
+                Some(offset) if used_offsets.insert(offset) => chosen.probes.push(Probe {
                     offset,
                     cookie: function.cookie(op),
                     returns: function.returns(),
@@ -173,22 +177,22 @@ impl Functions {
     }
 }
 
-/// Where the library keeps rank and size of a communicator, as far as its code tells.
-fn fields(file: &File, found: &BTreeMap<&'static str, Place>) -> Option<CommFields> {
+/// Returns the offsets of rank and size in a communicator, as far as the library's code shows them.
+fn fields(file: &File, found: &BTreeMap<&'static str, Symbol>) -> Option<CommFields> {
     let code = |name: &str| {
-        let place = found.get(name)?;
-        let mut code = vec![0; usize::try_from(place.bytes).ok()?.min(MAX_CODE)];
-        file.read_exact_at(&mut code, place.offset).ok()?;
+        let symbol = found.get(name)?;
+        let mut code = vec![0; usize::try_from(symbol.bytes).ok()?.min(MAX_CODE)];
+        file.read_exact_at(&mut code, symbol.offset).ok()?;
         Some(code)
     };
-    CommFields::of(&code(USER_RANK)?, &code(COUNT)?)
+    CommFields::from_code(&code(USER_RANK)?, &code(COUNT)?)
 }
 
-/// A file that is probed.
+/// Probed file.
 #[derive(Debug)]
 pub(super) struct Library {
     pub(super) path: String,
-    /// Kept open, so that it can be seen to change, and to name it without a race.
+    /// Kept open to detect changes, and to name it without a race.
     pub(super) file: File,
     pub(super) inode: u64,
     pub(super) version: Version,
@@ -196,8 +200,8 @@ pub(super) struct Library {
     pub(super) probes: Probes,
     pub(super) users: BTreeSet<u32>,
     pub(super) unused_since_ns: Option<u64>,
-    /// Whether an agent before this one has set its probes, which counted on meanwhile.
-    pub(super) is_taken_over: bool,
+    /// Set if an earlier agent attached its probes, which kept counting meanwhile.
+    pub(super) is_restored: bool,
 }
 
 impl Library {
@@ -211,9 +215,9 @@ impl Library {
         }
     }
 
-    /// Whether a file seen through another mount may be this one: an overlay passes on inode, size and time of the file in its
-    /// layer, under a device of its own.
-    pub(super) fn may_be(&self, inode: u64, version: Version) -> bool {
+    /// Returns whether a file seen through another mount may be this one: an overlay passes on
+    /// inode, size and time of the file in its layer, under a device of its own.
+    pub(super) fn may_be_same_file(&self, inode: u64, version: Version) -> bool {
         self.inode == inode && self.version == version
     }
 }
@@ -222,8 +226,8 @@ impl Library {
 mod tests {
     use super::*;
 
-    fn place(offset: u64, first: u8) -> Place {
-        Place {
+    fn symbol(offset: u64, first: u8) -> Symbol {
+        Symbol {
             offset,
             bytes: 8,
             code: [first, 0, 0, 0, 0, 0, 0, 0],
@@ -231,25 +235,31 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_known_by_their_names_and_programs_may_have_everything() {
-        let of = |path: &str, is_program| families(OsStr::new(path), is_program);
+    fn libraries_are_recognized_by_name_and_programs_may_contain_everything() {
+        let families_of = |path: &str, is_program| families(OsStr::new(path), is_program);
         assert_eq!(
-            of("/opt/venv/lib/libnccl.so.2", false),
+            families_of("/opt/venv/lib/libnccl.so.2", false),
             [Family::Collectives]
         );
         assert_eq!(
-            of("/usr/lib/libcudart.so.13.0.96", false),
+            families_of("/usr/lib/libcudart.so.13.0.96", false),
             [Family::Runtime]
         );
-        assert_eq!(of("/usr/lib/libcuda.so.1", false), [Family::Driver]);
-        assert_eq!(of("/usr/lib/libibverbs.so.1", false), [Family::Verbs]);
         assert_eq!(
-            of("/opt/libfleet_nccl_profiler.so", false),
+            families_of("/usr/lib/libcuda.so.1", false),
+            [Family::Driver]
+        );
+        assert_eq!(
+            families_of("/usr/lib/libibverbs.so.1", false),
+            [Family::Verbs]
+        );
+        assert_eq!(
+            families_of("/opt/libfleet_nccl_profiler.so", false),
             [Family::Profiler]
         );
-        assert!(of("/usr/lib/libc.so.6", false).is_empty());
+        assert!(families_of("/usr/lib/libc.so.6", false).is_empty());
         assert_eq!(
-            of("/usr/bin/train", true),
+            families_of("/usr/bin/train", true),
             [Family::Collectives, Family::Runtime]
         );
     }
@@ -257,9 +267,9 @@ mod tests {
     #[test]
     fn a_hot_function_that_would_be_single_stepped_is_refused_and_a_rare_one_is_not() {
         let found = BTreeMap::from([
-            ("ncclAllReduce", place(0x100, 0x55)),
-            ("ncclAllGather", place(0x200, 0x31)),
-            ("ncclCommInitRankConfig", place(0x300, 0x31)),
+            ("ncclAllReduce", symbol(0x100, 0x55)),
+            ("ncclAllGather", symbol(0x200, 0x31)),
+            ("ncclCommInitRankConfig", symbol(0x300, 0x31)),
         ]);
         let chosen = Functions::choose(&found);
         let offsets: Vec<u64> = chosen.probes.iter().map(|probe| probe.offset).collect();
@@ -272,8 +282,8 @@ mod tests {
     #[test]
     fn two_names_of_one_function_get_one_probe() {
         let found = BTreeMap::from([
-            ("ncclAlltoAll", place(0x100, 0x55)),
-            ("ncclAllToAll", place(0x100, 0x55)),
+            ("ncclAlltoAll", symbol(0x100, 0x55)),
+            ("ncclAllToAll", symbol(0x100, 0x55)),
         ]);
         assert_eq!(Functions::choose(&found).probes.len(), 1);
     }

@@ -1,12 +1,13 @@
-//! The executable mappings of a process, as `/proc/PID/maps` lists them. Pure.
+//! Parsing of the executable mappings in `/proc/PID/maps`. Pure.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// What the kernel appends to the path of a file that is gone.
+/// Suffix of the path of a deleted file.
 const DELETED: &[u8] = b" (deleted)";
 
-/// A file by its device and inode, as mappings name them. In an overlay the device is that of the overlay.
+/// File by device and inode, as mappings list them. In an overlay the device is that of the
+/// overlay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FileId {
     /// Major number of the device.
@@ -17,30 +18,30 @@ pub(super) struct FileId {
     pub(super) inode: u64,
 }
 
-/// An executable mapping of a file.
+/// Executable mapping of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mapping<'a> {
     /// First address.
     pub(super) start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub(super) end: u64,
-    /// Where it begins in the file, bytes.
+    /// Offset in the file, bytes.
     pub(super) offset: u64,
-    /// The file.
+    /// File.
     pub(super) file: FileId,
-    /// Its path as the process sees it.
+    /// Path as the process sees it.
     pub(super) path: &'a OsStr,
 }
 
 impl Mapping<'_> {
-    /// Where a byte of the file lies in the process.
+    /// Returns the address of a file offset in the process.
     pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
         let address = self.start.checked_add(offset.checked_sub(self.offset)?)?;
         (address < self.end).then_some(address)
     }
 }
 
-/// The executable mappings of files. Lines that are none, or that nobody can read, are passed over.
+/// Returns the executable mappings of files. Other lines and malformed ones are ignored.
 pub(super) fn executable(maps: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
     maps.split(|byte| *byte == b'\n').filter_map(mapping)
 }
@@ -71,7 +72,7 @@ fn mapping(line: &[u8]) -> Option<Mapping<'_>> {
     })
 }
 
-/// The first word, and what follows the blanks behind it.
+/// Splits off the first word and the blanks after it.
 fn field(line: &[u8]) -> Option<(&str, &[u8])> {
     let end = line.iter().position(|byte| *byte == b' ')?;
     let (word, rest) = line.split_at_checked(end)?;
@@ -116,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_in_a_path_or_a_line_can_stop_the_reading(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_input_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _count = executable(&bytes).count();
         }
     }

@@ -1,4 +1,4 @@
-//! A communicator in the memory of its process.
+//! Communicator in the memory of its process.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use fleet_agent_core::event::CommState;
 
-use crate::comm_fields::{COUNTERS, CommFields};
+use crate::comm_fields::{COUNTERS, CommFields, RankAndSize};
 use crate::watch::now_ns;
 
-/// Ranks of the largest communicator that is believed.
+/// Maximum plausible number of ranks of a communicator.
 const MAX_RANKS: u32 = 1 << 20;
 
-/// Reads one communicator.
+/// Reader of one communicator.
 #[derive(Debug)]
 pub(super) struct CommMemory {
     memory: File,
@@ -21,7 +21,7 @@ pub(super) struct CommMemory {
 }
 
 impl CommMemory {
-    /// The communicator at `pointer` in the process of a folder of `/proc`.
+    /// Opens the communicator at `pointer` in the process of a folder of `/proc`.
     pub(super) fn open(process: &Path, pointer: u64, fields: CommFields) -> Option<Self> {
         Some(Self {
             memory: File::open(process.join("mem")).ok()?,
@@ -30,17 +30,21 @@ impl CommMemory {
         })
     }
 
-    /// Its rank and its size.
-    pub(super) fn rank_and_size(&self) -> Option<(u32, u32)> {
+    /// Returns its rank and its size.
+    pub(super) fn rank_and_size(&self) -> Option<RankAndSize> {
         let number = |offset| self.read(offset).map(u32::from_ne_bytes);
-        number(self.fields.rank).zip(number(self.fields.nranks))
+        Some(RankAndSize {
+            rank: number(self.fields.rank)?,
+            nranks: number(self.fields.nranks)?,
+        })
     }
 
-    /// Its hash and how many collectives it has seen, of releases whose layout is known, if all that can be one.
+    /// Returns its hash and its number of collectives, for releases with a known layout and if the
+    /// values are plausible.
     pub(super) fn state(&self, pid: u32) -> Option<CommState> {
-        let fields = self.fields.state()?;
+        let fields = self.fields.state_fields()?;
         let from_ns = now_ns();
-        let (rank, nranks) = self.rank_and_size()?;
+        let RankAndSize { rank, nranks } = self.rank_and_size()?;
         let comm_id = u64::from_ne_bytes(self.read(fields.hash)?);
         let counters: [u8; 8 * COUNTERS] = self.read(fields.counters)?;
         let ts_ns = now_ns();

@@ -1,4 +1,4 @@
-//! Opens what a process has mapped, and looks into its memory.
+//! Access to the mapped files and the memory of a process.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,29 +10,29 @@ use fleet_agent_bpf::programs::Probe;
 
 use crate::watch::mapping::Mapping;
 
-/// The instruction that a probe puts in the place of the first one.
+/// Instruction with which a probe replaces the first one.
 const BREAKPOINT: u8 = 0xcc;
 
-/// Opens the very file that is mapped, whatever its path says: in a container, a chroot, or deleted.
+/// Opens exactly the file that is mapped, whatever its path: in a container, a chroot, or deleted.
 pub(super) fn open(proc: &Path, pid: u32, mapping: &Mapping<'_>) -> io::Result<File> {
     let folder = proc.join(pid.to_string());
     let name = format!("{:x}-{:x}", mapping.start, mapping.end);
     if let Ok(file) = File::open(folder.join("map_files").join(name)) {
         return Ok(file);
     }
-    // That takes a right of its own; the path does not, but it may lead elsewhere.
+    // That requires a separate capability; the path does not, but it may lead to another file.
     let path = below_root(mapping.path);
     let file = File::open(folder.join("root").join(path))?;
     if file.metadata()?.ino() == mapping.file.inode {
         Ok(file)
     } else {
         Err(io::Error::other(
-            "its path leads to another file, and CAP_CHECKPOINT_RESTORE to open the mapped one is missing",
+            "its path leads to another file, and opening the mapped one needs CAP_CHECKPOINT_RESTORE",
         ))
     }
 }
 
-/// Whether a probe stands already in what a process has mapped of a file.
+/// Returns whether a process already has a probe in its mapping of a file.
 pub(super) fn has_probe(proc: &Path, pid: u32, mapping: &Mapping<'_>, probes: &[Probe]) -> bool {
     let mut addresses = probes
         .iter()

@@ -1,59 +1,61 @@
-//! What a watch tells: what one look saw, and how the watch is doing.
+//! Results of a watch: events of one poll, and its health.
 
 use std::collections::BTreeMap;
 
-use fleet_agent_bpf::layout::{CallRecord, Losses, RanRecord};
+use fleet_agent_bpf::layout::{CallRecord, Losses, PluginRecord};
 use fleet_agent_bpf::programs::Abilities;
 
-/// What one look saw. All calls that were entered by then are in it or were in an earlier one.
+/// Result of one poll. All calls that were entered by `until_ns` are in it or were in an earlier
+/// one.
 #[derive(Debug, Default)]
-pub struct Look {
-    /// When, nanoseconds of `CLOCK_MONOTONIC`.
+pub struct PollResult {
+    /// Time of the poll, nanoseconds of `CLOCK_MONOTONIC`.
     pub now_ns: u64,
-    /// Until when everything was seen, nanoseconds of the same clock.
+    /// Time until which everything was seen, nanoseconds of the same clock.
     pub until_ns: u64,
     /// Calls that have returned.
     pub returned: Vec<CallRecord>,
-    /// Calls that have not.
+    /// Calls that have not returned.
     pub in_flight: Vec<CallRecord>,
-    /// What plugins told of operations on GPUs.
-    pub ran: Vec<RanRecord>,
-    /// Processes that were found to have NCCL or RCCL.
+    /// Records of profiler plugins.
+    pub plugin_records: Vec<PluginRecord>,
+    /// Processes newly found to have NCCL or RCCL.
     pub found: Vec<u32>,
-    /// Processes that have ended.
+    /// Processes that have exited.
     pub exited: Vec<u32>,
-    /// Processes that go on, but of whose calls some were not seen, or none will be: a library lost its probes.
+    /// Processes that still run, but some of whose calls were not seen or will not be, because a
+    /// library lost its probes.
     pub detached: Vec<u32>,
 }
 
-/// What the watch has to say of itself.
+/// Health of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// What the kernel at hand allows.
+    /// Abilities of the programs on this kernel.
     pub abilities: Abilities,
-    /// Why processes are found by scans alone; none when the kernel tells of them.
+    /// Reason why processes are found by scans only; `None` when kernel events are available.
     pub no_lifecycle: Option<String>,
-    /// Files that are probed.
+    /// Probed files.
     pub probed: Vec<String>,
-    /// Functions left alone because a probe there would be slow, by file.
+    /// Functions skipped because a probe would be slow, by file.
     pub refused: BTreeMap<String, Vec<&'static str>>,
-    /// Files that cannot be probed, and why.
-    pub barred: Vec<String>,
-    /// What the programs could not tell.
+    /// Files that cannot be probed, with the reason.
+    pub unprobeable: Vec<String>,
+    /// Losses of the programs.
     pub losses: Losses,
 }
 
-/// A file that is probed.
+/// Probed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
-    /// Its path as one of its processes sees it.
+    /// Path as one of its processes sees it.
     pub path: String,
-    /// Functions that are probed.
+    /// Number of probed functions.
     pub functions: usize,
-    /// Functions left alone because a probe there would be slow.
+    /// Functions skipped because a probe would be slow.
     pub refused: Vec<&'static str>,
     /// Processes that map it.
     pub users: Vec<u32>,
-    /// Whether it has NCCL or RCCL.
+    /// Set if it contains NCCL or RCCL.
     pub has_collectives: bool,
 }

@@ -1,24 +1,24 @@
-//! Processes that a return probe would kill.
+//! Protection of processes that a return probe would kill.
 //!
-//! From Linux 6.11 on, a probed function returns by the system call `uretprobe`. Until 6.14 let it pass, a seccomp filter that
-//! does not know its number killed the process.
+//! From Linux 6.11 on, a probed function returns through the system call `uretprobe`. Before 6.14
+//! exempted it, a seccomp filter that does not know its number killed the process.
 
 use std::fs;
 use std::path::Path;
 
-/// First release whose return probes are a system call.
+/// First release whose return probes use a system call.
 const FIRST: (u32, u32) = (6, 11);
-/// First release that lets it pass all filters.
+/// First release that exempts it from filters.
 const FIXED: (u32, u32) = (6, 14);
 
-/// Whether processes under a filter have to be spared.
+/// Guard for processes under a seccomp filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guard {
     is_needed: bool,
 }
 
 impl Guard {
-    /// The guard for a kernel release such as `6.12.4-amd64`.
+    /// Returns the guard for a kernel release such as `6.12.4-amd64`.
     pub fn for_release(release: &str) -> Self {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
         let version = (numbers.next(), numbers.next());
@@ -29,20 +29,20 @@ impl Guard {
         Self { is_needed }
     }
 
-    /// Whether it is needed on this kernel.
+    /// Returns whether it is needed on this kernel.
     pub fn is_needed(self) -> bool {
         self.is_needed
     }
 
-    /// Whether a process must not be made to return through a probe.
-    pub(super) fn bars(self, proc: &Path, pid: u32) -> bool {
+    /// Returns whether return probes are forbidden in a process.
+    pub(super) fn forbids(self, proc: &Path, pid: u32) -> bool {
         self.is_needed
             && fs::read_to_string(proc.join(pid.to_string()).join("status"))
                 .is_ok_and(|status| is_filtered(&status))
     }
 }
 
-/// Whether `/proc/PID/status` says that a filter is in force.
+/// Returns whether `/proc/PID/status` shows an active filter.
 fn is_filtered(status: &str) -> bool {
     status
         .lines()

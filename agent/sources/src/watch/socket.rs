@@ -1,5 +1,6 @@
-//! Takes what plugins send where no probe can stand: a socket of datagrams, read by a thread of its own, since the kernel
-//! holds only a few for it. Whose a datagram is says the kernel, not the sender.
+//! Socket for plugin records where plugins cannot be probed: a datagram socket, read by a thread of
+//! its own, since the kernel buffers only a few datagrams. The kernel, not the sender, identifies
+//! the process of a datagram.
 
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::PermissionsExt;
@@ -10,32 +11,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use fleet_agent_bpf::layout::{RECORD_BYTES, RanRecord};
+use fleet_agent_bpf::layout::{PluginRecord, RECORD_BYTES};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
 
-/// Records that wait for the next look; what comes beyond that is dropped, and its number is missing.
+/// Maximum number of records until the next poll; later ones are dropped, and their numbers are
+/// missing.
 const MAX_RECORDS: usize = 1 << 16;
 
-/// How long the thread waits before it looks whether to go on.
+/// Interval at which the thread checks whether to stop.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A socket that plugins send to.
+/// Socket for plugins.
 #[derive(Debug)]
 pub(super) struct Socket {
     path: PathBuf,
-    records: Arc<Mutex<Vec<RanRecord>>>,
+    records: Arc<Mutex<Vec<PluginRecord>>>,
     stop: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Socket {
-    /// Opens the socket in place of one that an agent before this one has left.
+    /// Opens the socket, replacing one that an earlier agent left.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if std::fs::symlink_metadata(path).is_ok() {
             std::fs::remove_file(path)?;
         }
         let socket = UnixDatagram::bind(path)?;
-        // Jobs run as whoever; of whom a record is, the kernel says.
+        // Jobs run as any user; the kernel identifies the process of a record.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         sockopt::set_socket_passcred(&socket, true)?;
         socket.set_read_timeout(Some(PAUSE))?;
@@ -46,7 +48,7 @@ impl Socket {
                 .name("nccl-socket".to_owned())
                 .spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
-                        take(&socket, &records);
+                        receive(&socket, &records);
                     }
                 })?
         };
@@ -58,8 +60,8 @@ impl Socket {
         })
     }
 
-    /// The records since the last time.
-    pub(super) fn read(&self) -> Vec<RanRecord> {
+    /// Returns the records since the last call.
+    pub(super) fn take_records(&self) -> Vec<PluginRecord> {
         std::mem::take(&mut *lock(&self.records))
     }
 }
@@ -68,19 +70,19 @@ impl Drop for Socket {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(reader) = self.reader.take() {
-            // A thread that panicked has said so.
+            // A panic of the thread was already reported.
             let _ended = reader.join();
         }
         let _gone = std::fs::remove_file(&self.path);
     }
 }
 
-fn lock(records: &Mutex<Vec<RanRecord>>) -> MutexGuard<'_, Vec<RanRecord>> {
+fn lock(records: &Mutex<Vec<PluginRecord>>) -> MutexGuard<'_, Vec<PluginRecord>> {
     records.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes one datagram, or returns after a while.
-fn take(socket: &UnixDatagram, records: &Mutex<Vec<RanRecord>>) {
+/// Receives one datagram, or returns after a timeout.
+fn receive(socket: &UnixDatagram, records: &Mutex<Vec<PluginRecord>>) {
     let mut bytes = [0; RECORD_BYTES + 1];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -101,7 +103,7 @@ fn take(socket: &UnixDatagram, records: &Mutex<Vec<RanRecord>>) {
     });
     let record = sender
         .filter(|_| received.bytes == RECORD_BYTES)
-        .and_then(|pid| RanRecord::of_record(pid, &bytes));
+        .and_then(|pid| PluginRecord::from_bytes(pid, &bytes));
     let mut records = lock(records);
     if records.len() < MAX_RECORDS {
         records.extend(record);
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datagram_is_that_of_its_sender_whatever_it_says() {
+    fn a_datagram_is_attributed_to_its_sender_whatever_it_claims() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nccl");
         std::fs::write(&path, "left behind").unwrap();
@@ -122,17 +124,17 @@ mod tests {
         let mut record = [0_u8; RECORD_BYTES];
         record[0] = 1;
         record[4] = 2;
-        // Its own word on who it is.
+        // Process id claimed by the sender.
         record[96] = 77;
         sender.send_to(&record[..50], &path).unwrap();
         sender.send_to(&record, &path).unwrap();
-        let mut told = Vec::new();
-        while told.is_empty() {
-            told.extend(socket.read());
+        let mut received = Vec::new();
+        while received.is_empty() {
+            received.extend(socket.take_records());
             thread::yield_now();
         }
         assert_eq!(
-            (told.len(), told[0].tgid, told[0].what),
+            (received.len(), received[0].tgid, received[0].what),
             (1, std::process::id(), 2)
         );
         drop(socket);

@@ -1,4 +1,4 @@
-//! Probes that an agent before this one has left in place.
+//! Probes that an earlier agent left in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,82 +9,89 @@ use fleet_agent_bpf::programs::Probes;
 use crate::watch::library::Version;
 use crate::watch::mapping::FileId;
 
-/// Whose probes they are, as the names of their pins say.
-type Owner = (FileId, Version);
-
-/// The pins of probes in one folder.
-#[derive(Debug)]
-pub(super) struct Leftovers {
-    folder: Option<PathBuf>,
-    left: BTreeMap<Owner, Probes>,
+/// File of the probes, as encoded in the names of their pins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Owner {
+    pub(super) file: FileId,
+    pub(super) version: Version,
 }
 
-impl Leftovers {
-    /// What lies in a folder of pins.
-    pub(super) fn found(folder: Option<PathBuf>) -> Self {
+/// Pinned probes of one folder.
+#[derive(Debug)]
+pub(super) struct StaleProbes {
+    folder: Option<PathBuf>,
+    probes: BTreeMap<Owner, Probes>,
+}
+
+impl StaleProbes {
+    /// Loads the probes of a pin folder.
+    pub(super) fn load(folder: Option<PathBuf>) -> Self {
         let entries = folder.iter().filter_map(|folder| fs::read_dir(folder).ok());
         let names = entries.flatten().flatten().map(|entry| entry.file_name());
         let mut numbers: BTreeMap<Owner, BTreeSet<usize>> = BTreeMap::new();
         for (owner, n) in names.filter_map(|name| parse(name.to_str()?)) {
             numbers.entry(owner).or_default().insert(n);
         }
-        let mut leftovers = Self {
+        let mut stale_probes = Self {
             folder,
-            left: BTreeMap::new(),
+            probes: BTreeMap::new(),
         };
         for (owner, pins) in numbers {
-            let pins = pins.into_iter().filter_map(|n| leftovers.pin(owner, n));
+            let pins = pins.into_iter().filter_map(|n| stale_probes.pin(owner, n));
             let paths: Vec<PathBuf> = pins.collect();
             match Probes::open(&paths) {
                 Ok(probes) => {
-                    leftovers.left.insert(owner, probes);
+                    stale_probes.probes.insert(owner, probes);
                 }
                 Err(error) => {
-                    tracing::warn!("probes of an agent before this one are given up: {error}");
+                    tracing::warn!(
+                        "probes of an earlier agent cannot be opened and are removed: {error}"
+                    );
                     for path in paths {
-                        // Without its pin a link is gone, whatever it is.
+                        // Without its pin, a link is removed in any case.
                         let _gone = fs::remove_file(path);
                     }
                 }
             }
         }
-        leftovers
+        stale_probes
     }
 
-    /// Where link `n` of a file's probes is kept; none when nothing is.
+    /// Returns the pin path of link `n` of a file's probes; `None` without a pin folder.
     pub(super) fn pin(&self, owner: Owner, n: usize) -> Option<PathBuf> {
         self.folder
             .as_ref()
             .map(|folder| folder.join(name(owner, n)))
     }
 
-    /// Whether probes are kept at all.
-    pub(super) fn are_kept(&self) -> bool {
+    /// Returns whether probes are pinned at all.
+    pub(super) fn is_enabled(&self) -> bool {
         self.folder.is_some()
     }
 
-    /// The probes of a file, if all `links` are there. An agent that was killed while it set them has left a part, which is of
-    /// no use.
+    /// Takes the probes of a file if all `links` are there. An agent that was killed while
+    /// attaching them has left a part, which is useless.
     pub(super) fn take(&mut self, owner: Owner, links: usize) -> Option<Probes> {
-        complete(self.left.remove(&owner)?, links)
+        complete(self.probes.remove(&owner)?, links)
     }
 
-    /// The probes of a file that has another device here and is the same if `is_probed` says that a probe stands in it: an overlay
-    /// shows each container the files of its layers under a device of its own.
-    pub(super) fn take_alike(
+    /// Takes the probes of the same file under another device, if `is_probed` confirms that it has
+    /// a probe: an overlay shows each container the files of its layers under a device of its own.
+    pub(super) fn take_same_file(
         &mut self,
-        (file, version): Owner,
+        owner: Owner,
         links: usize,
         is_probed: impl FnOnce() -> bool,
     ) -> Option<Probes> {
-        let is_alike = |owner: &&Owner| owner.0.inode == file.inode && owner.1 == version;
-        let other = *self.left.keys().find(is_alike)?;
+        let is_alike =
+            |other: &&Owner| other.file.inode == owner.file.inode && other.version == owner.version;
+        let other = *self.probes.keys().find(is_alike)?;
         is_probed().then(|| self.take(other, links)).flatten()
     }
 
-    /// Takes out what nobody has taken.
+    /// Removes the probes that were not taken.
     pub(super) fn clear(&mut self) {
-        for mut probes in std::mem::take(&mut self.left).into_values() {
+        for mut probes in std::mem::take(&mut self.probes).into_values() {
             probes.unpin();
         }
     }
@@ -98,7 +105,7 @@ fn complete(mut probes: Probes, links: usize) -> Option<Probes> {
     None
 }
 
-fn name((file, version): Owner, n: usize) -> String {
+fn name(Owner { file, version }: Owner, n: usize) -> String {
     let FileId {
         major,
         minor,
@@ -121,7 +128,10 @@ fn parse(name: &str) -> Option<(Owner, usize)> {
         modified_ns: hex()?.cast_signed(),
     };
     let n = parts.next()?.parse().ok()?;
-    parts.next().is_none().then_some(((file, version), n))
+    parts
+        .next()
+        .is_none()
+        .then_some((Owner { file, version }, n))
 }
 
 #[cfg(test)]
@@ -129,25 +139,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_whose_probe_it_is() {
+    fn a_pin_name_identifies_the_file_of_a_probe() {
         let file = FileId {
             major: 0xfd,
             minor: 1,
             inode: 0x1234_5678,
         };
-        // A file may be older than 1970.
+        // The modification time may be before 1970.
         for modified_ns in [1_700_000_000_123_456_789, -1] {
             let version = Version {
                 bytes: 0x00ab_cdef,
                 modified_ns,
             };
-            let owner = (file, version);
+            let owner = Owner { file, version };
             assert_eq!(parse(&name(owner, 12)), Some((owner, 12)));
         }
     }
 
     #[test]
-    fn maps_and_other_files_are_no_probes() {
+    fn names_of_maps_and_other_files_are_not_probes() {
         for other in [
             "events",
             "in_flight",

@@ -1,27 +1,27 @@
-//! What is watched of the jobs that run now.
+//! Findings about the jobs that run now.
 
 use fleet_agent_sources::watch::Watched;
 
-use crate::check::facts::{Rank, Watching};
-use crate::check::findings::{degraded, fine};
+use crate::check::facts::{Rank, WatchFacts};
+use crate::check::findings::{degraded, ok};
 use crate::check::report::Finding;
 
-/// One finding for each library and each rank.
-pub(super) fn of(watching: &Watching) -> Vec<Finding> {
+/// Returns one finding per library and per rank.
+pub(super) fn findings(watching: &WatchFacts) -> Vec<Finding> {
     let libraries = watching.libraries.iter().map(library);
-    let barred = watching.health.barred.iter().map(|reason| {
+    let unprobeable = watching.health.unprobeable.iter().map(|reason| {
         degraded(
             "library",
             format!("not watched: {reason}"),
-            "give the agent the capabilities above that it lacks; else it cannot be watched",
+            "grant the missing capabilities above",
         )
     });
     let ranks = watching.ranks.iter().map(rank);
-    let all: Vec<Finding> = libraries.chain(barred).chain(ranks).collect();
+    let all: Vec<Finding> = libraries.chain(unprobeable).chain(ranks).collect();
     if all.is_empty() {
-        return vec![fine(
+        return vec![ok(
             "jobs",
-            "none: no process has NCCL, RCCL, CUDA or HIP mapped now",
+            "none: no process has loaded NCCL, RCCL, CUDA or HIP",
         )];
     }
     all
@@ -37,12 +37,12 @@ fn library(library: &Watched) -> Finding {
     } = library;
     let watched = format!("{path}: {functions} functions, {} processes", users.len());
     if refused.is_empty() {
-        return fine("library", watched);
+        return ok("library", watched);
     }
     degraded(
         "library",
         format!("{watched}; not watched: {}", refused.join(" ")),
-        "a probe would slow every call of these down: take a library built by its vendor",
+        "a probe would slow down every call of these functions: use the vendor's build of the library",
     )
 }
 
@@ -52,17 +52,20 @@ fn rank(process: &Rank) -> Finding {
         command,
         place,
     } = process;
-    let who = format!("{pid} {command}");
+    let process_name = format!("{pid} {command}");
     match place {
-        Ok(Some((rank, world_size))) => fine("rank", format!("{who}: {rank} of {world_size}")),
+        Ok(Some((rank, world_size))) => ok(
+            "rank",
+            format!("{process_name}: rank {rank} of {world_size}"),
+        ),
         Ok(None) => degraded(
             "rank",
-            format!("{who}: unknown until it joins a communicator"),
-            "set RANK and WORLD_SIZE, as torchrun, mpirun and srun do, or start the job after the agent",
+            format!("{process_name}: rank unknown until it joins a communicator"),
+            "set RANK and WORLD_SIZE (torchrun, mpirun and srun do), or start the job after the agent",
         ),
         Err(error) => degraded(
             "rank",
-            format!("{who}: {error}"),
+            format!("{process_name}: {error}"),
             "see the capabilities above",
         ),
     }

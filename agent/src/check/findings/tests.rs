@@ -9,8 +9,8 @@ use crate::check::facts::Rank;
 use crate::gpu::Gpu;
 use crate::rdma::Port;
 
-fn watching(mechanism: Mechanism) -> Watching {
-    Watching {
+fn watching(mechanism: Mechanism) -> WatchFacts {
+    WatchFacts {
         health: Health {
             abilities: Abilities {
                 mechanism,
@@ -19,7 +19,7 @@ fn watching(mechanism: Mechanism) -> Watching {
             no_lifecycle: None,
             probed: Vec::new(),
             refused: BTreeMap::new(),
-            barred: Vec::new(),
+            unprobeable: Vec::new(),
             losses: Losses::default(),
         },
         libraries: Vec::new(),
@@ -27,16 +27,16 @@ fn watching(mechanism: Mechanism) -> Watching {
     }
 }
 
-/// A host that has everything.
+/// A host without any limitation.
 fn host() -> Facts {
     Facts {
         release: "6.8.0-45-generic".to_owned(),
         btf: Ok(()),
         capabilities: Some(0x1ff_ffff_ffff),
         bpf_fs: Ok(()),
-        pid_namespace: Some(HOST_PIDS),
+        pid_namespace: Some(HOST_PID_NAMESPACE),
         lockdown: Some("none".to_owned()),
-        needs_guard: false,
+        needs_seccomp_guard: false,
         gpus: Some(vec![Gpu {
             index: 0,
             uuid: None,
@@ -51,7 +51,7 @@ fn host() -> Facts {
 }
 
 fn found(facts: &Facts, name: &str) -> Finding {
-    let findings = of(facts).findings;
+    let findings = from_facts(facts).findings;
     let found = findings.into_iter().find(|finding| finding.name == name);
     found.unwrap_or_else(|| panic!("no {name}"))
 }
@@ -61,8 +61,8 @@ fn state(facts: &Facts, name: &str) -> State {
 }
 
 #[test]
-fn a_host_that_has_everything_needs_no_advice() {
-    let report = of(&host());
+fn a_host_without_limitations_gets_no_advice() {
+    let report = from_facts(&host());
     let odd: Vec<&Finding> = report
         .findings
         .iter()
@@ -70,18 +70,22 @@ fn a_host_that_has_everything_needs_no_advice() {
         .collect();
     assert!(odd.is_empty(), "{odd:?}");
     assert!(report.can_run());
-    assert!(report.to_string().ends_with("The agent can run here.\n"));
+    assert!(
+        report
+            .to_string()
+            .ends_with("The agent can run on this host.\n")
+    );
     assert_eq!(report.to_json()["state"], "ok");
 }
 
 #[test]
-fn without_programs_the_agent_cannot_run_and_the_rights_that_lack_are_named() {
+fn without_bpf_programs_the_agent_cannot_run_and_the_missing_capabilities_are_named() {
     let facts = Facts {
         capabilities: Some(0),
         watch: Err("the kernel does not let this process load BPF programs".to_owned()),
         ..host()
     };
-    let report = of(&facts);
+    let report = from_facts(&facts);
     assert!(!report.can_run());
     let missing = |finding: &&Finding| finding.state == State::Missing;
     let missing: Vec<&str> = report
@@ -95,11 +99,11 @@ fn without_programs_the_agent_cannot_run_and_the_rights_that_lack_are_named() {
 }
 
 #[test]
-fn whatever_is_not_ok_comes_with_advice() {
+fn every_finding_that_is_not_ok_has_advice() {
     let mut poor = watching(Mechanism::PerfEvent);
     poor.health.abilities.no_host = Some("no BTF".to_owned());
     poor.health.no_lifecycle = Some("forbidden".to_owned());
-    poor.health.barred = vec!["libnccl.so.2: forbidden".to_owned()];
+    poor.health.unprobeable = vec!["libnccl.so.2: forbidden".to_owned()];
     let poor = Facts {
         release: "5.10.0".to_owned(),
         btf: Err("gone".to_owned()),
@@ -107,12 +111,12 @@ fn whatever_is_not_ok_comes_with_advice() {
         bpf_fs: Err("gone".to_owned()),
         pid_namespace: Some(4_026_532_000),
         lockdown: Some("confidentiality".to_owned()),
-        needs_guard: true,
+        needs_seccomp_guard: true,
         gpus: None,
         ports: Vec::new(),
         watch: Ok(poor),
     };
-    let report = of(&poor);
+    let report = from_facts(&poor);
     let is_sound = |finding: &Finding| (finding.state == State::Ok) == finding.advice.is_none();
     assert!(report.findings.iter().all(is_sound), "{report}");
     let degraded = |finding: &&Finding| finding.state == State::Degraded;
@@ -121,7 +125,7 @@ fn whatever_is_not_ok_comes_with_advice() {
 }
 
 #[test]
-fn one_right_may_contain_another() {
+fn one_capability_may_imply_another() {
     let facts = Facts {
         capabilities: Some(1 << SYS_ADMIN),
         ..host()
@@ -131,7 +135,7 @@ fn one_right_may_contain_another() {
 }
 
 #[test]
-fn all_rights_are_needed_only_where_the_kernel_probes_by_perf_events() {
+fn cap_sys_admin_is_needed_only_where_the_kernel_probes_by_perf_events() {
     let few = 1 << 39 | 1 << 38 | 1 << 19 | 1 << 2 | 1 << 40;
     let mut facts = Facts {
         capabilities: Some(few),
@@ -144,17 +148,21 @@ fn all_rights_are_needed_only_where_the_kernel_probes_by_perf_events() {
 }
 
 #[test]
-fn kernels_are_judged_by_their_release() {
-    let of = |release: &str| kernel(release).state;
+fn kernels_are_rated_by_their_release() {
+    let state_of = |release: &str| kernel(release).state;
     assert_eq!(
-        [of("6.6.1"), of("5.15.0-91"), of("5.14.0-503.el9")],
+        [
+            state_of("6.6.1"),
+            state_of("5.15.0-91"),
+            state_of("5.14.0-503.el9")
+        ],
         [State::Ok, State::Ok, State::Degraded]
     );
-    assert_eq!(of(""), State::Degraded);
+    assert_eq!(state_of(""), State::Degraded);
 }
 
 #[test]
-fn jobs_are_told_with_their_ranks_and_what_is_not_watched_of_them() {
+fn jobs_are_listed_with_their_ranks_and_unwatched_functions() {
     let mut watching = watching(Mechanism::UprobeMulti);
     watching.libraries = vec![Watched {
         path: "/opt/libnccl.so.2".to_owned(),
@@ -178,6 +186,10 @@ fn jobs_are_told_with_their_ranks_and_what_is_not_watched_of_them() {
         library.detail,
         "/opt/libnccl.so.2: 14 functions, 2 processes; not watched: ncclGroupEnd"
     );
-    assert_eq!(found(&facts, "rank").detail, "7 python: 3 of 4");
-    assert!(of(&facts).to_string().contains("8 python: unknown"));
+    assert_eq!(found(&facts, "rank").detail, "7 python: rank 3 of 4");
+    assert!(
+        from_facts(&facts)
+            .to_string()
+            .contains("8 python: rank unknown")
+    );
 }

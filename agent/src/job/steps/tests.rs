@@ -1,6 +1,6 @@
 use super::*;
 
-const QUIET: Pace = Pace {
+const QUIET: JobParams = JobParams {
     step_ms: 100.0,
     noise: 0.0,
     seed: 1,
@@ -10,12 +10,12 @@ fn job(mesh: &str, faults: &[&str]) -> Job {
     noisy(mesh, faults, QUIET)
 }
 
-fn noisy(mesh: &str, faults: &[&str], pace: Pace) -> Job {
+fn noisy(mesh: &str, faults: &[&str], params: JobParams) -> Job {
     let mesh: Mesh = mesh.parse().unwrap();
     let n_ranks = mesh.n_ranks().unwrap();
     let layout = Layout::new((n_ranks / 4, 4), Some(mesh), None).unwrap();
     let faults = faults.iter().map(|fault| fault.parse().unwrap());
-    Job::new(layout, pace, faults.collect())
+    Job::new(layout, params, faults.collect())
 }
 
 /// Period, host gap and time blocked of every rank in the next step.
@@ -38,7 +38,7 @@ fn assert_near(value: f64, expected: f64) {
 }
 
 #[test]
-fn a_healthy_step_lasts_as_long_as_asked_in_every_mesh() {
+fn a_healthy_step_has_the_requested_duration_in_every_mesh() {
     for mesh in ["1x1x8", "8x1x1", "4x1x8", "4x4x4", "1x2x8"] {
         let mut job = job(mesh, &[]);
         for _ in 0..3 {
@@ -66,7 +66,7 @@ fn a_late_host_makes_all_others_wait_and_the_period_grow_by_its_lateness() {
 }
 
 #[test]
-fn a_slow_device_shows_in_no_gap() {
+fn a_slow_device_does_not_change_the_host_gap() {
     let mut job = job("4x1x4", &["device:rank=5,severity=30%"]);
     for [period, gap, blocked] in next(&mut job) {
         assert_near(period, 130.0);
@@ -85,7 +85,7 @@ fn a_fault_ends_when_it_is_over() {
 }
 
 #[test]
-fn slow_transfers_hit_one_group_and_everybody_waits_for_it() {
+fn slow_transfers_affect_one_group_and_all_ranks_wait_for_it() {
     let mut job = job("2x1x4", &["network:rank=1,severity=10%"]);
     for [period, ..] in next(&mut job) {
         assert_near(period, 110.0);
@@ -103,7 +103,7 @@ fn a_heavier_stage_costs_more_than_one_rank_of_it() {
 }
 
 #[test]
-fn a_rank_that_hangs_holds_everybody_until_the_fault_is_over() {
+fn a_rank_that_hangs_blocks_all_ranks_until_the_fault_is_over() {
     let mut job = job("2x1x4", &["hang:rank=3,after=50ms,for=10s"]);
     next(&mut job);
     let seen = job.next_step().to_vec();
@@ -114,13 +114,13 @@ fn a_rank_that_hangs_holds_everybody_until_the_fault_is_over() {
 }
 
 #[test]
-fn the_same_seed_makes_the_same_job_and_another_one_does_not() {
-    let pace = Pace {
+fn the_same_seed_generates_the_same_job_and_another_one_does_not() {
+    let params = JobParams {
         noise: 0.05,
         ..QUIET
     };
     let steps = |seed| {
-        let mut job = noisy("2x2x4", &[], Pace { seed, ..pace });
+        let mut job = noisy("2x2x4", &[], JobParams { seed, ..params });
         next(&mut job);
         job.next_step().to_vec()
     };
@@ -129,12 +129,12 @@ fn the_same_seed_makes_the_same_job_and_another_one_does_not() {
 }
 
 #[test]
-fn no_rank_is_done_before_it_has_issued_its_work_and_no_time_goes_back() {
-    let pace = Pace {
+fn no_rank_completes_before_it_has_issued_its_work_and_times_never_decrease() {
+    let params = JobParams {
         noise: 0.3,
         ..QUIET
     };
-    let mut job = noisy("2x2x4", &["hang:rank=1,after=1s,for=2s"], pace);
+    let mut job = noisy("2x2x4", &["hang:rank=1,after=1s,for=2s"], params);
     let mut ends_ms = vec![0.0; 16];
     for _ in 0..50 {
         for (rank, end_ms) in job.next_step().iter().zip(&mut ends_ms) {

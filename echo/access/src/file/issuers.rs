@@ -40,7 +40,7 @@ pub(super) fn read_issuers(
     let mut issuers: Vec<Issuer> = Vec::new();
     let mut files = Vec::new();
     for (place, entry) in entries {
-        let Some(fields) = Fields::of(&place, entry, mistakes) else {
+        let Some(fields) = Fields::from_value(&place, entry, mistakes) else {
             continue;
         };
         let Some((issuer, file)) = read_issuer(fields, read) else {
@@ -69,7 +69,7 @@ fn read_issuer(mut fields: Fields<'_>, read: &ReadFile<'_>) -> Option<(Issuer, O
         let why = "is missing: Kubernetes tokens contain no permissions";
         fields.mistake("subjects", why);
     }
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     let (keys, file) = keys?;
     let issuer = Issuer {
         name: name?,
@@ -219,8 +219,8 @@ fn read_subject(
     default: Rate,
     mistakes: &mut Vec<String>,
 ) -> Option<Permissions> {
-    let mut fields = Fields::of(place, entry, mistakes)?;
+    let mut fields = Fields::from_value(place, entry, mistakes)?;
     let permissions = permissions(&mut fields, default);
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     permissions
 }

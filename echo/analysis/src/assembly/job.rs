@@ -1,4 +1,4 @@
-//! What the ranks of one job have reported.
+//! Reports of the ranks of one job.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,7 +10,7 @@ use fleet_proto::metric;
 use super::CohortBlock;
 use super::open_blocks::OpenBlocks;
 use super::progress::Progress;
-use super::rank_owners::Holders;
+use super::rank_owners::RankOwners;
 use super::transfers::{Host, Transfers};
 
 /// Roles that a job may have at a time; a job with more has none that repeat.
@@ -19,7 +19,8 @@ pub(super) const MAX_ROLES: usize = 256;
 /// Closed blocks of a job that may be held back for the sake of their order.
 pub(super) const MAX_HELD: usize = 1_024;
 
-/// Iterations of different roles are counted from different operations, so they are not equal to a hair.
+/// Iterations of different roles are counted from different operations, so they are not equal to a
+/// hair.
 const HALF_ITERATION: f64 = 0.5;
 
 #[derive(Debug, Default)]
@@ -32,21 +33,21 @@ pub(super) struct Job {
     pub(super) roles: BTreeMap<Rank, RoleId>,
     /// The ranks of each role; no role without ranks.
     pub(super) members: BTreeMap<RoleId, BTreeSet<Rank>>,
-    /// Whether a rank has changed its role lately.
+    /// True if a rank has changed its role lately.
     pub(super) roles_changed: bool,
-    /// Ranks whose operations have no sequence numbers, because their agent came after the communicator: they count
-    /// for coverage and are not waited for.
+    /// Ranks whose operations have no sequence numbers, because their agent came after the
+    /// communicator: they count for coverage and are not waited for.
     pub(super) unnumbered: BTreeSet<Rank>,
     pub(super) cohorts: BTreeMap<RoleId, OpenBlocks>,
     pub(super) ready: BTreeMap<RoleId, VecDeque<CohortBlock>>,
     pub(super) reached: BTreeMap<RoleId, f64>,
     pub(super) transfers: Transfers,
     pub(super) progress: Progress,
-    pub(super) holders: Holders,
+    pub(super) holders: RankOwners,
 }
 
 /// A point that the detector looks at.
-pub(super) struct Judged<'e> {
+pub(super) struct BlockEvent<'e> {
     block: &'e Block,
     rank: Rank,
     role: Option<RoleId>,
@@ -59,12 +60,12 @@ enum Kind {
     Whole,
     /// Time inside collectives, by a GPU.
     Transfer,
-    /// How far the rank has come.
+    /// Progress of the rank.
     Progress,
 }
 
-impl<'e> Judged<'e> {
-    pub(super) fn of(event: &'e Event) -> Option<Self> {
+impl<'e> BlockEvent<'e> {
+    pub(super) fn from_event(event: &'e Event) -> Option<Self> {
         let block = event.block.as_ref()?;
         let kind = match event.metric.as_str() {
             metric::HOST_GAP
@@ -88,19 +89,21 @@ impl<'e> Judged<'e> {
 }
 
 impl Job {
-    /// Files a point; false when its block has been closed already. Points of a node that does not hold the rank are passed over.
-    pub(super) fn add(&mut self, stored: &StoredEvent, judged: &Judged<'_>) -> bool {
-        let (event, block, rank) = (&stored.event, judged.block, judged.rank);
+    /// Files a point; false when its block has been closed already. Points of a node that does not
+    /// hold the rank are passed over.
+    pub(super) fn add(&mut self, stored: &StoredEvent, block_event: &BlockEvent<'_>) -> bool {
+        let (event, block, rank) = (&stored.event, block_event.block, block_event.rank);
         if !self.holders.admit(rank, event, stored.received) {
             return true;
         }
         self.last_received = self.last_received.max(stored.received);
-        self.progress.hear(rank, &event.origin, stored.received);
-        if judged.kind == Kind::Progress {
+        self.progress
+            .record_report(rank, &event.origin, stored.received);
+        if block_event.kind == Kind::Progress {
             self.progress.add(block, rank, event, stored.received);
             return true;
         }
-        let Some(role) = judged.role else {
+        let Some(role) = block_event.role else {
             return true;
         };
         let is_new = !self.cohorts.contains_key(&role);
@@ -110,7 +113,7 @@ impl Job {
                 return false;
             }
         }
-        if judged.kind == Kind::Transfer {
+        if block_event.kind == Kind::Transfer {
             let n_ranks = self.roles.len();
             return self.transfers.add(event, block, rank, n_ranks);
         }
@@ -157,8 +160,8 @@ impl Job {
         self.cohorts = cohorts;
     }
 
-    /// Notes that a rank has spoken of its blocks. That it lives is not enough: which ranks make up a cohort must not
-    /// depend on whose heartbeat was first.
+    /// Notes that a rank has spoken of its blocks. That it lives is not enough: which ranks make up
+    /// a cohort must not depend on whose heartbeat was first.
     fn enrol(&mut self, stored: &StoredEvent, rank: Rank, role: RoleId) {
         self.first_enrolled.get_or_insert(stored.received);
         let before = self.roles.insert(rank, role);
@@ -208,8 +211,8 @@ impl Job {
         self.reached.retain(|role, _| used.contains_key(role));
     }
 
-    /// Whether every rank of the world has spoken, or has had its time to. Before, nothing is closed: which ranks make up a
-    /// cohort must not depend on who spoke first.
+    /// Returns true if every rank of the world has spoken, or has had its time to. Before, nothing
+    /// is closed: which ranks make up a cohort must not depend on who spoke first.
     pub(super) fn is_assembled(&self, silence_ms: f64) -> bool {
         let had_time = || {
             let first = self.first_enrolled;
@@ -218,7 +221,7 @@ impl Job {
         self.roles.len() >= self.world_size || had_time()
     }
 
-    /// Whether blocks wait for the rank: it lives, and its operations are numbered.
+    /// Returns true if blocks wait for the rank: it lives, and its operations are numbered.
     fn is_awaited(&self, rank: Rank, silence_ms: f64) -> bool {
         let heard = self.progress.alive(rank);
         heard.is_some_and(|heard| !self.is_past(heard, silence_ms))

@@ -12,7 +12,8 @@ use super::report::{Report, merged};
 use super::{CohortBlock, MeanArrival, Member, PaceReading, PeriodReading};
 use crate::mix::Mix;
 
-/// Blocks that a cohort may hold open before the oldest is closed with whoever reported it.
+/// Limit of open blocks per cohort; beyond it the oldest is closed with the reports received so
+/// far.
 const MAX_OPEN_BLOCKS: usize = 512;
 
 /// Period readings of one rank that may wait for their block.
@@ -34,7 +35,8 @@ pub(super) struct OpenBlocks {
     /// Iterations of the blocks that were closed.
     iterations: Option<f64>,
     reached: BTreeMap<Rank, u64>,
-    /// A rank that had not passed the oldest block when last asked. While it has not, nobody else need be asked.
+    /// A rank that had not passed the oldest block when last asked. While it has not, nobody else
+    /// need be asked.
     held_up_by: Option<Rank>,
     closed_through: Option<u64>,
 }
@@ -74,7 +76,7 @@ impl OpenBlocks {
             .entry(seqs)
             .or_default()
             .entry(rank)
-            .or_insert_with(|| Report::of(event));
+            .or_insert_with(|| Report::from_event(event));
         report.iterations = block.iterations.or(report.iterations);
         match event.metric.as_str() {
             metric::HOST_GAP => report.gap = Some(summary),
@@ -131,7 +133,7 @@ impl OpenBlocks {
         let Reading::Double(elapsed_ms) = event.reading else {
             return;
         };
-        let Some(mix) = Mix::of_attributes(&event.attrs) else {
+        let Some(mix) = Mix::from_attributes(&event.attrs) else {
             return;
         };
         let paces = self.paces.entry(rank).or_default();
@@ -141,9 +143,10 @@ impl OpenBlocks {
         }
     }
 
-    /// Takes out the oldest block if every one of the members that is awaited has reported it or a later one, together with
-    /// each rank's communicator and its first entry on the rank's own clock. Ranks choose the sizes of their blocks by themselves, so
-    /// blocks that overlap are put together.
+    /// Takes out the oldest block if every one of the members that is awaited has reported it or a
+    /// later one, together with each rank's communicator and its first entry on the rank's own
+    /// clock. Ranks choose the sizes of their blocks by themselves, so blocks that overlap are put
+    /// together.
     pub(super) fn close_next(
         &mut self,
         members: Awaited<'_>,
@@ -204,7 +207,7 @@ impl OpenBlocks {
         merged.collect()
     }
 
-    /// What the ranks said of how long the operations up to the end of the block took.
+    /// Reported durations of the operations up to the end of the block, by rank.
     fn take_paces(&mut self, seqs: SeqRange) -> BTreeMap<Rank, PaceReading> {
         let mut taken = BTreeMap::new();
         for (rank, paces) in &mut self.paces {
@@ -220,7 +223,7 @@ impl OpenBlocks {
         taken
     }
 
-    /// Whether somebody is awaited, and all who are have passed the block.
+    /// Returns true if some ranks are awaited and all of them have passed the block.
     fn is_due(&mut self, seqs: SeqRange, (members, is_awaited): Awaited<'_>) -> bool {
         let reached = &self.reached;
         let has_passed = |rank: Rank| reached.get(&rank).is_some_and(|next| *next > seqs.last());
@@ -231,7 +234,8 @@ impl OpenBlocks {
         {
             return false;
         }
-        // On from there: whoever comes before has mostly passed, in whatever order they report.
+        // Continues from there: the ranks before it have usually passed, in whatever order they
+        // report.
         let last = self.held_up_by.unwrap_or(Rank::new(0));
         let around = members.range(last..).chain(members.range(..last));
         self.held_up_by = around.copied().find(|rank| holds_up(*rank));

@@ -1,4 +1,5 @@
-//! Whether a point can be a measurement at all. Senders may write any finite number; sums of absurd ones would overflow.
+//! Whether a point can be a measurement at all. Senders may write any finite number; sums of absurd
+//! ones would overflow.
 
 use echo_core::model::event::{Event, Reading};
 use fleet_proto::metric;
@@ -12,7 +13,7 @@ const SHORTEST_MS: f64 = 1e-6;
 /// Fewest and most iterations that one block is believed to cover.
 const ITERATIONS: std::ops::RangeInclusive<f64> = 1e-9..=1e12;
 
-/// Whether the durations and the iterations of a point can have been measured.
+/// Returns true if the durations and the iterations of a point can have been measured.
 pub(super) fn is_plausible(event: &Event) -> bool {
     let is_period = [metric::PERIOD, metric::ELAPSED].contains(&event.metric.as_str());
     let is_duration = |ms: f64| ms.abs() <= LONGEST_MS;

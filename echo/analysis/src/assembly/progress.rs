@@ -1,4 +1,5 @@
-//! How far each rank has come on each communicator, so that an operation that never ends can be told from a slow one.
+//! Progress of each rank on each communicator; distinguishes an operation that never ends from a
+//! slow one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub struct Progress {
     alive: BTreeMap<Rank, (Arc<Origin>, Nanos)>,
 }
 
-/// How far one rank has come on one communicator.
+/// Progress of one rank on one communicator.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Position {
     /// Operations issued.
@@ -36,15 +37,15 @@ pub struct Position {
     pub heard: Nanos,
     /// The same by the rank's own clock.
     pub heard_at: Nanos,
-    /// How long it had been blocked in one synchronisation with its GPU by then, milliseconds.
+    /// Time that it had been blocked in one synchronisation with its GPU by then, milliseconds.
     pub waiting_ms: f64,
-    /// Whether its process was stopped then, by a signal or a debugger.
+    /// True if its process was stopped then, by a signal or a debugger.
     pub is_stopped: bool,
 }
 
 impl Progress {
     /// Notes a sign of life of a rank, whatever it is about.
-    pub(super) fn hear(&mut self, rank: Rank, origin: &Arc<Origin>, received: Nanos) {
+    pub(super) fn record_report(&mut self, rank: Rank, origin: &Arc<Origin>, received: Nanos) {
         self.alive.insert(rank, (Arc::clone(origin), received));
     }
 
@@ -53,7 +54,7 @@ impl Progress {
         self.alive.get(&rank).map(|(_, received)| *received)
     }
 
-    /// Who the rank is.
+    /// Identity of the rank.
     pub fn origin(&self, rank: Rank) -> Option<&Arc<Origin>> {
         self.alive.get(&rank).map(|(origin, _)| origin)
     }

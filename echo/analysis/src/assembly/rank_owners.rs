@@ -1,7 +1,8 @@
 //! Which node each rank of a job is on.
 //!
-//! A rank is on one node at a time. The node that was first holds it, and only its points are judged: otherwise an agent that
-//! says it is another rank has that rank accused. A node that stops reporting loses the rank to the next one.
+//! A rank runs on one node at a time. The first node to report it owns it, and only that node's
+//! points are analysed: otherwise an agent that claims another rank's number could have an incident
+//! attributed to that rank. A node that stops reporting loses the rank to the next one.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +10,27 @@ use echo_core::ids::{NodeId, Rank};
 use echo_core::model::event::Event;
 use echo_core::units::Nanos;
 
-/// A node that was silent for this long has lost its ranks to others that report them, milliseconds of arrival time.
+/// A node that was silent for this long has lost its ranks to others that report them, milliseconds
+/// of arrival time.
 const LEASE_MS: f64 = 30_000.0;
 
 /// The node of each rank.
 #[derive(Debug, Default)]
-pub(super) struct Holders(BTreeMap<Rank, Holder>);
+pub(super) struct RankOwners(BTreeMap<Rank, RankOwner>);
 
 #[derive(Debug)]
-struct Holder {
+struct RankOwner {
     node: NodeId,
     /// Event time of its first point.
     since: Nanos,
     /// Arrival time of its latest point.
     heard: Nanos,
-    rival: Option<Rival>,
+    rival: Option<RivalNode>,
 }
 
 /// A node that reports a rank which another node holds.
 #[derive(Debug)]
-struct Rival {
+struct RivalNode {
     node: NodeId,
     /// Event time of its first and of its latest point.
     first: Nanos,
@@ -36,7 +38,7 @@ struct Rival {
     /// Arrival time of its latest point.
     heard: Nanos,
     points: u64,
-    /// Whether the holder has reported as well since it does.
+    /// True if the holder has reported as well since it does.
     is_contested: bool,
 }
 
@@ -45,9 +47,9 @@ struct Rival {
 pub struct Conflict {
     /// Rank within the job.
     pub rank: Rank,
-    /// The node that was first, whose points are judged.
+    /// The first node, whose points are analysed.
     pub holder: NodeId,
-    /// The node whose points are not.
+    /// The node whose points are ignored.
     pub rival: NodeId,
     /// Number of those points.
     pub points: u64,
@@ -55,11 +57,11 @@ pub struct Conflict {
     pub seen: (Nanos, Nanos),
 }
 
-impl Holders {
-    /// Whether the point comes from the node that holds the rank.
+impl RankOwners {
+    /// Returns true if the point comes from the node that holds the rank.
     pub(super) fn admit(&mut self, rank: Rank, event: &Event, received: Nanos) -> bool {
         let node = &event.origin.node;
-        let new = || Holder {
+        let new = || RankOwner {
             node: node.clone(),
             since: event.timestamp,
             heard: received,
@@ -69,7 +71,8 @@ impl Holders {
         if holder.node == *node {
             holder.heard = holder.heard.max(received);
             if let Some(rival) = &mut holder.rival {
-                // What a node kept while Echo was away, of before the other was there, contradicts nobody.
+                // Points that a node buffered while Echo was down, from before the other node
+                // reported, are no conflict.
                 rival.is_contested |= event.timestamp >= rival.first && rival.last >= holder.since;
             }
             return true;
@@ -86,7 +89,7 @@ impl Holders {
             }
             Some(rival) if !is_past(rival.heard, received) => {}
             rival => {
-                *rival = Some(Rival {
+                *rival = Some(RivalNode {
                     node: node.clone(),
                     first: event.timestamp,
                     last: event.timestamp,

@@ -1,4 +1,4 @@
-//! What one rank reported of one block, and how the parts of a block become one.
+//! Report of one rank about one block, and merging of the parts of a block.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use echo_core::units::Nanos;
 
 use super::MeanArrival;
 
-/// What one rank reported of one block.
+/// Report of one rank about one block.
 #[derive(Debug, Clone)]
 pub(super) struct Report {
     pub(super) origin: Arc<Origin>,
@@ -24,7 +24,7 @@ pub(super) struct Report {
 
 impl Report {
     /// A report of which only this point is known to exist.
-    pub(super) fn of(event: &Event) -> Self {
+    pub(super) fn from_event(event: &Event) -> Self {
         Self {
             origin: Arc::clone(&event.origin),
             start: event.start.unwrap_or(event.timestamp),
@@ -39,14 +39,16 @@ impl Report {
         }
     }
 
-    /// Times blocked: what a GPU knows of its waiting is nearer to the truth than what its host knows.
+    /// Times blocked: what a GPU knows of its waiting is nearer to the truth than what its host
+    /// knows.
     pub(super) fn blocked(&self) -> Option<(Source, Summary)> {
         let device = self.device_blocked.map(|summary| (Source::Device, summary));
         device.or_else(|| self.host_blocked.map(|summary| (Source::Host, summary)))
     }
 }
 
-/// The report of all operations `seqs` from those of its parts, in their order; nothing when a part is missing.
+/// The report of all operations `seqs` from those of its parts, in their order; `None` when a part
+/// is missing.
 pub(super) fn merged(seqs: SeqRange, parts: Vec<(SeqRange, Report)>) -> Option<Report> {
     // Parts of a hostile sender may overlap, and be as long as numbers are.
     let length = |seqs: SeqRange| u128::from(seqs.last() - seqs.first()) + 1;

@@ -10,7 +10,7 @@ const SILENCE_MS: f64 = 30_000.0;
 
 #[test]
 fn a_block_waits_for_every_rank_of_the_world() {
-    let events = Job::of(4).events(2, |_, _| Measured::HEALTHY);
+    let events = Job::with_ranks(4).events(2, |_, _| Measured::HEALTHY);
     let (last_rank, others): (Vec<_>, Vec<_>) = events
         .into_iter()
         .partition(|stored| stored.event.origin.rank.unwrap().rank().value() == 3);
@@ -33,7 +33,7 @@ fn a_block_waits_for_every_rank_of_the_world() {
 
 #[test]
 fn a_rank_that_falls_silent_is_given_up_and_missed() {
-    let mut events = Job::of(4).events(8, |_, _| Measured::HEALTHY);
+    let mut events = Job::with_ranks(4).events(8, |_, _| Measured::HEALTHY);
     events.retain(|stored| {
         let seqs = stored
             .event
@@ -61,8 +61,8 @@ fn a_rank_that_falls_silent_is_given_up_and_missed() {
 }
 
 #[test]
-fn a_point_that_comes_after_its_block_was_closed_is_counted_not_judged() {
-    let events = Job::of(2).events(3, |_, _| Measured::HEALTHY);
+fn a_point_that_arrives_after_its_block_was_closed_is_counted_and_not_analysed() {
+    let events = Job::with_ranks(2).events(3, |_, _| Measured::HEALTHY);
     let mut assembly = Assembly::default();
     for event in &events {
         assembly.add(event);
@@ -75,7 +75,7 @@ fn a_point_that_comes_after_its_block_was_closed_is_counted_not_judged() {
 
 #[test]
 fn ranks_with_different_roles_are_never_compared() {
-    let mut events = Job::of(4).events(2, |_, _| Measured::HEALTHY);
+    let mut events = Job::with_ranks(4).events(2, |_, _| Measured::HEALTHY);
     for stored in &mut events {
         let rank = stored.event.origin.rank.unwrap().rank().value();
         if let Some(block) = &mut stored.event.block {
@@ -97,7 +97,7 @@ fn ranks_with_different_roles_are_never_compared() {
 
 #[test]
 fn the_period_belongs_to_the_block_in_which_it_was_completed() {
-    let events = Job::of(2).events(2, |block, _| Measured {
+    let events = Job::with_ranks(2).events(2, |block, _| Measured {
         period_ms: if block == 0 { 50.0 } else { 58.0 },
         ..Measured::HEALTHY
     });

@@ -1,7 +1,9 @@
-//! How long the GPUs of a job spent inside collectives, block by block, until the cohort's own block takes it along.
+//! Time that the GPUs of a job spend inside collectives, kept block by block until the cohort's own
+//! block consumes it.
 //!
-//! Device timestamps come per communicator and operation, each with blocks of its own. A cohort judges them together
-//! with the block of its busiest communicator in which they ended, by each rank's own clock.
+//! Device timestamps come per communicator and operation, each with its own blocks. A cohort
+//! evaluates them together with the block of its busiest communicator in which they ended, by each
+//! rank's own clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +15,8 @@ use super::Transfer;
 use super::open_blocks::Begins;
 use super::report::total;
 
-/// Blocks of one communicator and operation that may wait to be taken; the oldest is dropped beyond that.
+/// Blocks of one communicator and operation that may wait to be taken; the oldest is dropped beyond
+/// that.
 const MAX_WAITING: usize = 256;
 
 /// Pairs of communicator and operation followed per rank of the job, and at least.
@@ -46,14 +49,14 @@ pub(super) struct Host<'a> {
 }
 
 impl Host<'_> {
-    /// Whether the block is one of this communicator.
+    /// Returns true if the block is one of this communicator.
     fn is_of(&self, comm: CommId) -> bool {
         let first = self.ranks.values().next();
         first.is_some_and(|(own, _)| *own == comm)
     }
 }
 
-/// What ranks that cut a block at different operations spent in all of it.
+/// Total time in a block for ranks that split it at different operations.
 fn joined(parts: Vec<Transfer>) -> Option<Transfer> {
     let mut iterations: BTreeMap<Rank, f64> = BTreeMap::new();
     for part in &parts {
@@ -114,8 +117,9 @@ impl Transfers {
         blocks.map(|block| block.ranks.len()).sum()
     }
 
-    /// Takes the blocks that ended with or before the host block and whose ranks are all among `role`. Those of its own
-    /// communicator end with it. Others are taken once they ended before it began: by then every rank has sent them.
+    /// Takes the blocks that ended with or before the host block and whose ranks are all among
+    /// `role`. Those of its own communicator end with it. Others are taken once they ended before
+    /// it began: by then every rank has sent them.
     pub(super) fn take(&mut self, host: Host<'_>, role: &BTreeSet<Rank>) -> Vec<Transfer> {
         let mut taken = Vec::new();
         for ((comm, op), waiting) in &mut self.pairs {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{CauseClass, Signal};
 
-use super::{Clues, Slowness, class_of};
+use super::{CauseEvidence, Slowness, class_of};
 use crate::assembly::{Assembly, CohortBlock};
 use crate::baseline::History;
 use crate::lag::{Lag, Lags, lags};
@@ -46,7 +46,7 @@ fn history(n_blocks: u64) -> History {
 
 fn slowness(inside_ms: impl Fn(u32) -> f64) -> Option<Slowness> {
     let blocks = blocks(4, inside_ms);
-    Slowness::of(&blocks.iter().collect::<Vec<_>>(), &history(6))
+    Slowness::from_blocks(&blocks.iter().collect::<Vec<_>>(), &history(6))
 }
 
 #[test]
@@ -78,7 +78,8 @@ fn transfers_a_little_slower_than_usual_are_no_network_fault() {
 
 #[test]
 fn a_kind_of_operation_counts_by_its_share_of_the_time() {
-    // As recorded under FSDP: a rank is late at gathers by milliseconds, and scatters take a hair longer than usual.
+    // As recorded under FSDP: a rank is late at gathers by milliseconds, and scatters take a hair
+    // longer than usual.
     let (first, usual) = ((2.0, Some(0.1)), (3.0, Some(0.2)));
     let mut history = History::default();
     let healthy = blocks_of_two_kinds(6, |rank| if rank == 0 { first } else { usual });
@@ -87,7 +88,7 @@ fn a_kind_of_operation_counts_by_its_share_of_the_time() {
     }
     let (late, waiting) = ((2.0, Some(0.2)), (11.0, Some(0.2)));
     let blocks = blocks_of_two_kinds(4, |rank| if rank == 0 { late } else { waiting });
-    let slowness = Slowness::of(&blocks.iter().collect::<Vec<_>>(), &history).unwrap();
+    let slowness = Slowness::from_blocks(&blocks.iter().collect::<Vec<_>>(), &history).unwrap();
     assert!(!slowness.is_mixed() && !slowness.is_network());
     assert!(slowness.skew > 0.95, "{slowness:?}");
 }
@@ -96,7 +97,7 @@ fn a_kind_of_operation_counts_by_its_share_of_the_time() {
 fn few_transfers_are_no_history() {
     let blocks = blocks(4, |_| 9.0);
     let window: Vec<&CohortBlock> = blocks.iter().collect();
-    assert_eq!(Slowness::of(&window, &history(3)), None);
+    assert_eq!(Slowness::from_blocks(&window, &history(3)), None);
 }
 
 /// Rank 3 by the signal, late by 10 ms in an iteration.
@@ -121,14 +122,14 @@ fn class_with_gaps(
 ) -> CauseClass {
     let rates = gaps.map(|(_, rate)| (0..8).map(|rank| (Rank::new(rank), rate)).collect());
     let queues: BTreeMap<Rank, f64> = (0..).map(Rank::new).zip(queues.iter().copied()).collect();
-    let clues = Clues {
+    let evidence = CauseEvidence {
         gaps: gaps.map(|(gaps, _)| gaps),
         gap_rates: &rates.unwrap_or_default(),
         queues: &queues,
         slowness,
         damage_ms: Some(10.0),
     };
-    class_of(&late(signal), &clues)
+    class_of(&late(signal), &evidence)
 }
 
 #[test]
@@ -184,11 +185,13 @@ fn a_late_host_that_is_seldom_blocked_shows_in_its_empty_queue() {
         let queues = [peers, peers, peers, own, peers, peers, peers, peers];
         class_with_gaps(Signal::DeviceWait, None, (&queues, Some((&gaps, rate))))
     };
-    // As recorded of a rank that sleeps after each token, and of gradient accumulation: its synchronisations hardly block it.
+    // As recorded of a rank that sleeps after each token, and of gradient accumulation: its
+    // synchronisations hardly block it.
     assert_eq!(class(9.0, 0.1, 0.2), CauseClass::Host);
     assert_eq!(class(0.1, 0.1, 0.2), CauseClass::Host);
     // It was blocked in each iteration, so its gaps would show what its host did.
     assert_eq!(class(0.1, 0.1, 1.0), CauseClass::Device);
-    // As recorded of sequences of random length on a shared GPU: hosts run ahead by more or less, and both queues are long.
+    // As recorded of sequences of random length on a shared GPU: hosts run ahead by more or less,
+    // and both queues are long.
     assert_eq!(class(26.0, 8.0, 0.2), CauseClass::Device);
 }

@@ -1,39 +1,43 @@
-//! From a window of iterations to what is concluded of it.
+//! Evaluation of a window of iterations.
 
-use echo_core::model::detector_output::{Conclusions, Signal};
+use echo_core::model::detector_output::{DetectorOutput, Signal};
 
-use super::{Cohort, JobView, MAX_BLOCKS, Outlook, Standing};
-use crate::finding::Charge;
+use super::{Cohort, CohortState, JobView, MAX_BLOCKS, PolicyInput};
+use crate::finding::Diagnosis;
 use crate::lag::{Lags, lags, rank_order, suited_signal};
 use crate::settings::Settings;
-use crate::window::Stretch;
+use crate::window::BlockWindow;
 
-/// What one window shows.
-pub(super) struct Judged {
+/// Result of evaluating one window.
+pub(super) struct WindowDecision {
     pub(super) signal: Signal,
-    charges: Vec<Charge>,
-    standing: Standing,
-    outlook: Option<Outlook>,
-    /// Blocks of the window and lags, where they may pass for healthy.
+    diagnoses: Vec<Diagnosis>,
+    cohort_state: CohortState,
+    policy_input: Option<PolicyInput>,
+    /// Number of blocks of the window and its lags, where they may count as healthy.
     to_remember: Option<(usize, Option<Lags>)>,
 }
 
-impl Default for Judged {
+impl Default for WindowDecision {
     fn default() -> Self {
         Self {
             signal: Signal::HostGap,
-            charges: Vec::new(),
-            standing: Standing::default(),
-            outlook: None,
+            diagnoses: Vec::new(),
+            cohort_state: CohortState::default(),
+            policy_input: None,
             to_remember: None,
         }
     }
 }
 
 impl Cohort {
-    /// Charges from the latest window, with what there is to remember of it; nothing while the window is not full.
-    pub(super) fn judge_window(&self, view: &JobView, settings: &Settings) -> Option<Judged> {
-        let window = Stretch::latest(&self.blocks, settings.window_iterations, 2);
+    /// Evaluates the latest window; `None` while the window is not full.
+    pub(super) fn evaluate_window(
+        &self,
+        view: &JobView,
+        settings: &Settings,
+    ) -> Option<WindowDecision> {
+        let window = BlockWindow::latest(&self.blocks, settings.window_iterations, 2);
         // Iterations that outlast blocks by far would never fill a window.
         if window.iterations < settings.window_iterations && self.blocks.len() < MAX_BLOCKS {
             return None;
@@ -41,7 +45,8 @@ impl Cohort {
         let signal = suited_signal(&window.blocks);
         let mut lags = lags(signal, &window.blocks);
         if let Some(lags) = &mut lags {
-            // While the usual scatter is unknown, all that was seen may prove a place as well.
+            // While the usual scatter is unknown, all blocks so far may be needed to establish the
+            // rank order.
             let all = f64::INFINITY;
             let spans = if self.history.scatter(signal).is_some() {
                 &[2.0][..]
@@ -49,54 +54,55 @@ impl Cohort {
                 &[2.0, all]
             };
             for windows in spans {
-                let wider = Stretch::latest(&self.blocks, windows * settings.window_iterations, 2);
+                let wider =
+                    BlockWindow::latest(&self.blocks, windows * settings.window_iterations, 2);
                 rank_order::assign(signal, &wider.blocks, &mut lags.ranks);
             }
         }
-        let accused = self.accuse(&window, lags.as_ref(), view, settings);
-        let outlook = self.look_out(&window, lags.as_ref(), settings);
-        Some(Judged {
+        let found = self.diagnose(&window, lags.as_ref(), view, settings);
+        let policy_input = self.compute_policy_input(&window, lags.as_ref(), settings);
+        Some(WindowDecision {
             signal,
-            charges: accused.charges,
-            standing: accused.standing,
-            outlook,
-            to_remember: (!accused.is_damaged || (accused.is_healthy && !view.is_disturbed))
+            diagnoses: found.diagnoses,
+            cohort_state: found.cohort_state,
+            policy_input,
+            to_remember: (!found.is_damaged || (found.is_healthy && !view.is_disturbed))
                 .then_some((window.blocks.len(), lags)),
         })
     }
 
-    /// Lets what was judged become incidents, and remembers what was healthy.
-    pub(super) fn conclude(
+    /// Updates incidents from the evaluation, and records healthy blocks in the history.
+    pub(super) fn update_incidents(
         &mut self,
-        judged: Judged,
+        decision: WindowDecision,
         view: &JobView,
         settings: &Settings,
-    ) -> Conclusions {
-        let mut charges = judged.charges;
-        charges.retain(|charge| self.is_confirmed(charge, view));
-        charges.extend(self.slow.iter().cloned());
-        self.standing = judged.standing;
-        let mut victims = self.standing.victims.clone();
+    ) -> DetectorOutput {
+        let mut diagnoses = decision.diagnoses;
+        diagnoses.retain(|diagnosis| self.is_confirmed(diagnosis, view));
+        diagnoses.extend(self.slow.iter().cloned());
+        self.cohort_state = decision.cohort_state;
+        let mut victims = self.cohort_state.victims.clone();
         victims.extend(view.victims.iter().copied());
-        let suspicion = self.suspicion(view);
-        let rest = (&victims, view.is_explained, suspicion.as_ref());
-        let conclusions = self.decide(judged.signal, &charges, rest, settings);
-        self.standing.explains = self.faults.explains();
-        self.standing.is_disturbed = !self.faults.is_empty();
-        self.standing.shifts = self
+        let shift_evidence = self.shift_evidence(view);
+        let rest = (&victims, view.is_explained, shift_evidence.as_ref());
+        let output = self.decide(decision.signal, &diagnoses, rest, settings);
+        self.cohort_state.explains = self.faults.explains();
+        self.cohort_state.is_disturbed = !self.faults.is_empty();
+        self.cohort_state.shifts = self
             .pace
             .slow()
             .map_or_else(Vec::new, |slow| slow.shifts.clone());
-        // What another cohort suffers from, and what nobody can explain yet, must not pass for healthy.
-        let to_remember = judged.to_remember.filter(|_| self.pace.slow().is_none());
+        // A slowdown caused by another cohort, or not explained yet, must not count as healthy.
+        let to_remember = decision.to_remember.filter(|_| self.pace.slow().is_none());
         if let Some((n_window, lags)) = to_remember {
             self.remember(n_window, lags.as_ref(), settings);
         }
-        let outlook = judged.outlook.or_else(|| self.outlook.take());
-        self.outlook = outlook.map(|outlook| Outlook {
+        let policy_input = decision.policy_input.or_else(|| self.policy_input.take());
+        self.policy_input = policy_input.map(|policy_input| PolicyInput {
             outliers: self.faults.named_ranks(),
-            ..outlook
+            ..policy_input
         });
-        conclusions
+        output
     }
 }

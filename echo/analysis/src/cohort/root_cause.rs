@@ -1,4 +1,4 @@
-//! From a window to charges: who or what is to blame, by a few iterations, by many, and at once.
+//! Root-cause diagnosis of a window: over a few iterations, over many, and immediate.
 
 use std::sync::Arc;
 
@@ -7,45 +7,47 @@ use echo_core::model::event::SeqRange;
 use echo_core::model::inputs::{Inputs, RankLag};
 use echo_core::stats::series::change_point;
 
-use super::{Cohort, JobView, MAX_BLOCKS, Standing, structure};
-use crate::cause::{Clues, Slowness, class_of, is_hidden_from_host};
-use crate::finding::{Charge, Subject};
+use super::{Cohort, CohortState, JobView, MAX_BLOCKS, structure};
+use crate::cause::{CauseEvidence, Slowness, class_of, is_hidden_from_host};
+use crate::finding::{Diagnosis, Subject};
 use crate::lag::rank_order::least_lag_ms;
 use crate::lag::{Lag, Lags, lags, suited_signal};
 use crate::settings::Settings;
-use crate::verdict::{Evidence, Judgement, Scale, Span, Suspect, Verdict, judge};
-use crate::window::Stretch;
+use crate::verdict::{Candidate, Decision, Evidence, Scale, Span, Verdict, decide};
+use crate::window::BlockWindow;
 
-/// Iterations that a charge raised at once rests on, at least.
+/// Minimum number of iterations behind a diagnosis that is raised at once.
 const FAST_ITERATIONS: f64 = 5.0;
 
-/// Smallest z-score for a charge that is raised at once.
+/// Smallest z-score for a diagnosis that is raised at once.
 const FAST_Z: f64 = 8.0;
 
-/// Smallest lag at every single operation of such a charge, as a share of the gate for its mean.
+/// Smallest lag at every single operation of such a diagnosis, as a share of the gate for its mean.
 const ALWAYS_SHARE: f64 = 0.5;
 
-/// Iterations on either side of a change of pace before it is believed (Greyhound's verification: 10 periods).
+/// Iterations on either side of a change of pace before it is believed (Greyhound's verification:
+/// 10 periods).
 const PACE_ITERATIONS: f64 = 10.0;
 
-/// What a late rank is blocked less than its peers, at most, as a share of its lag, if it is late because it waits.
+/// Largest reduction in blocked time compared with its peers, as a share of its lag, of a rank that
+/// is late because it waits.
 const VICTIM_SHARE: f64 = 0.5;
 
 /// Blocks that a window for rare stalls consists of, at least.
 const LONG_BLOCKS: usize = 8;
 
-/// Charges from one window, with what the other cohorts have to know.
-pub(super) struct Accused {
-    pub(super) charges: Vec<Charge>,
-    pub(super) standing: Standing,
-    /// Whether the judgement found nothing and nobody late.
+/// Diagnoses from one window, with the state that the other cohorts need.
+pub(super) struct WindowDiagnosis {
+    pub(super) diagnoses: Vec<Diagnosis>,
+    pub(super) cohort_state: CohortState,
+    /// True if the decision found no fault and no late rank.
     pub(super) is_healthy: bool,
-    /// Whether the window lost something that counts against the past.
+    /// True if the window lost something that counts against the past.
     pub(super) is_damaged: bool,
 }
 
-/// How late the latest rank is that is blocked as long as its peers, milliseconds per iteration; 0 for none: what it is late by has
-/// been done elsewhere.
+/// Lag of the latest rank that is blocked as long as its peers, milliseconds per iteration; 0 for
+/// none: its lag was caused elsewhere.
 fn victim_lag_ms(lags: &Lags) -> f64 {
     let waits = |lag: &&Lag| {
         lag.signal == Signal::DeviceWait
@@ -58,56 +60,61 @@ fn victim_lag_ms(lags: &Lags) -> f64 {
 }
 
 impl Cohort {
-    /// Judges the latest window.
-    pub(super) fn accuse(
+    /// Diagnoses the latest window.
+    pub(super) fn diagnose(
         &self,
-        window: &Stretch<'_>,
+        window: &BlockWindow<'_>,
         lags: Option<&Lags>,
         view: &JobView,
         settings: &Settings,
-    ) -> Accused {
-        let mut standing = Standing {
+    ) -> WindowDiagnosis {
+        let mut cohort_state = CohortState {
             busy_ms: structure::busy_ms(window),
-            ..Standing::default()
+            ..CohortState::default()
         };
         let Some(evidence) = self.evidence(window, lags, view, Span::Short) else {
-            let charges = Vec::new();
-            return Accused {
-                charges,
-                standing,
+            let diagnoses = Vec::new();
+            return WindowDiagnosis {
+                diagnoses,
+                cohort_state,
                 is_healthy: true,
                 is_damaged: false,
             };
         };
         let evidence = self.with_transfers(window, evidence, settings);
-        let judgement = judge(&evidence, settings);
-        standing.root_own_ms = judgement.root_own_ms;
-        standing.victim_lag_ms = lags.map_or(0.0, victim_lag_ms);
-        standing.victims = judgement.victims.iter().copied().collect();
-        let mut charges = self.charges(&judgement, window, &evidence, settings);
-        // A name is better than a riddle: who cannot be told by the window may be told by a shorter or longer one. What
-        // was late in an incident that is still open would count for another one by the long window.
-        if !names_somebody(&charges) {
+        let decision = decide(&evidence, settings);
+        cohort_state.root_own_ms = decision.root_own_ms;
+        cohort_state.victim_lag_ms = lags.map_or(0.0, victim_lag_ms);
+        cohort_state.victims = decision.victims.iter().copied().collect();
+        let mut diagnoses = self.diagnoses(&decision, window, &evidence, settings);
+        // A named rank is better than an unexplained slowdown: a rank that this window cannot
+        // identify may be identified by a shorter or longer one. In the long window, the lag of an
+        // incident that is still open would count towards another one.
+        if !names_somebody(&diagnoses) {
             let at_once = self.at_once(view, settings);
             if names_somebody(&at_once) {
-                charges = at_once;
+                diagnoses = at_once;
             } else if self.faults.is_empty() {
                 let rare = self.rare_stalls(view, settings);
-                charges = if names_somebody(&rare) { rare } else { charges };
+                diagnoses = if names_somebody(&rare) {
+                    rare
+                } else {
+                    diagnoses
+                };
             }
         }
-        charges.extend(self.uneven(&evidence, view, settings));
-        Accused {
-            charges,
-            standing,
-            is_healthy: judgement.verdict == Verdict::Healthy && !judgement.is_doubtful,
+        diagnoses.extend(self.uneven(&evidence, view, settings));
+        WindowDiagnosis {
+            diagnoses,
+            cohort_state,
+            is_healthy: decision.verdict == Verdict::Healthy && !decision.is_doubtful,
             is_damaged: !evidence.is_undamaged(settings),
         }
     }
 
     fn evidence<'e>(
         &self,
-        window: &Stretch<'_>,
+        window: &BlockWindow<'_>,
         lags: Option<&'e Lags>,
         view: &JobView,
         span: Span,
@@ -135,95 +142,99 @@ impl Cohort {
         })
     }
 
-    /// Adds what transfers say, which is only worth its cost where something was lost.
+    /// Adds the evidence of transfers, which is only worth its cost where time was lost.
     fn with_transfers<'e>(
         &self,
-        window: &Stretch<'_>,
+        window: &BlockWindow<'_>,
         evidence: Evidence<'e>,
         settings: &Settings,
     ) -> Evidence<'e> {
-        let is_slow =
-            || Slowness::of(&window.blocks, &self.history).is_some_and(Slowness::is_network);
+        let is_slow = || {
+            Slowness::from_blocks(&window.blocks, &self.history).is_some_and(Slowness::is_network)
+        };
         Evidence {
             transfers_are_slow: !evidence.is_undamaged(settings) && is_slow(),
             ..evidence
         }
     }
 
-    /// Whether a window lost anything that counts: most windows did not, and are not looked at any further.
-    fn is_undamaged(&self, window: &Stretch<'_>, view: &JobView, settings: &Settings) -> bool {
+    /// Returns true if a window lost anything that counts: most windows did not, and are not looked
+    /// at any further.
+    fn is_undamaged(&self, window: &BlockWindow<'_>, view: &JobView, settings: &Settings) -> bool {
         self.evidence(window, None, view, Span::Short)
             .is_none_or(|evidence| evidence.is_undamaged(settings))
     }
 
-    /// The charges of a judgement, gravest first.
-    fn charges(
+    /// Diagnoses of a decision, most severe first.
+    fn diagnoses(
         &self,
-        judgement: &Judgement,
-        window: &Stretch<'_>,
+        decision: &Decision,
+        window: &BlockWindow<'_>,
         evidence: &Evidence<'_>,
         settings: &Settings,
-    ) -> Vec<Charge> {
-        match &judgement.verdict {
+    ) -> Vec<Diagnosis> {
+        match &decision.verdict {
             Verdict::Healthy => Vec::new(),
             Verdict::Uniform => self.slow(window, evidence, settings).into_iter().collect(),
-            Verdict::Inconclusive(doubt) => vec![Charge::unclear(*doubt)],
-            Verdict::Culprits(suspects) => {
+            Verdict::Inconclusive(doubt) => vec![Diagnosis::unclear(*doubt)],
+            Verdict::Culprits(candidates) => {
                 let inputs = inputs(window, evidence, settings).map(Arc::new);
                 let gaps = lags(Signal::HostGap, &window.blocks);
-                let clues = Clues {
+                let cause_evidence = CauseEvidence {
                     gaps: gaps.as_ref(),
                     gap_rates: &window.gap_rates(),
                     queues: &window.queue_ms(),
-                    slowness: Slowness::of(&window.blocks, &self.history),
+                    slowness: Slowness::from_blocks(&window.blocks, &self.history),
                     damage_ms: evidence
                         .healthy_ms
                         .map(|healthy| evidence.period_ms - healthy),
                 };
-                let against = |suspect: &Suspect| {
-                    let class = class_of(&suspect.lag, &clues);
-                    Charge {
+                let against = |candidate: &Candidate| {
+                    let class = class_of(&candidate.lag, &cause_evidence);
+                    Diagnosis {
                         span: evidence.span,
                         disagrees: class != CauseClass::Host
-                            && is_hidden_from_host(&suspect.lag, &clues),
-                        ..Charge::against(suspect, class, inputs.clone())
+                            && is_hidden_from_host(&candidate.lag, &cause_evidence),
+                        ..Diagnosis::for_rank(candidate, class, inputs.clone())
                     }
                 };
-                suspects.iter().map(against).collect()
+                candidates.iter().map(against).collect()
             }
         }
     }
 
-    /// Everybody is slow: by the network, when transfers say so, and only if the pace has really changed.
+    /// Diagnosis that all ranks are slow: because of the network, when transfers show it, and only
+    /// if the pace has really changed.
     fn slow(
         &self,
-        window: &Stretch<'_>,
+        window: &BlockWindow<'_>,
         evidence: &Evidence<'_>,
         settings: &Settings,
-    ) -> Option<Charge> {
+    ) -> Option<Diagnosis> {
         if !self.changed_pace(evidence.pace_gate(settings)) {
             return None;
         }
-        let slowness = Slowness::of(&window.blocks, &self.history);
-        let mut charge = match slowness.filter(|slowness| slowness.is_network()) {
+        let slowness = Slowness::from_blocks(&window.blocks, &self.history);
+        let mut diagnosis = match slowness.filter(|slowness| slowness.is_network()) {
             Some(slowness) => {
                 let detail = format!(
-                    "collectives take {:.1} times as long as usual although nobody is late: the network is slow",
+                    "collectives take {:.1} times as long as usual although no rank is late: the network is slow",
                     slowness.transfer_ratio
                 );
                 let condition = Condition {
                     detail,
-                    ..Condition::of(ConditionKind::Network)
+                    ..Condition::new(ConditionKind::Network)
                 };
-                Charge::of(Subject::Network, condition)
+                Diagnosis::new(Subject::Network, condition)
             }
-            None => Charge::uniform(),
+            None => Diagnosis::uniform(),
         };
-        charge.inputs = inputs(window, evidence, settings).map(Arc::new);
-        Some(charge)
+        diagnosis.inputs = inputs(window, evidence, settings).map(Arc::new);
+        Some(diagnosis)
     }
 
-    /// Whether the period has changed by `gate`, between two levels that each held for several iterations.
+    /// Returns true if the period has changed by `gate`, between two levels that each held for
+    /// several iterations.
     fn changed_pace(&self, gate: f64) -> bool {
         let readings: Vec<_> = self
             .blocks
@@ -257,10 +268,10 @@ impl Cohort {
         })
     }
 
-    /// A rank that is so late that there is no need to wait: by a fifth of the period, and last in everything of late where
-    /// ranks are few enough for places.
-    fn at_once(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
-        let window = Stretch::latest(&self.blocks, FAST_ITERATIONS, 1);
+    /// A rank that is so late that there is no need to wait: by a fifth of the period, and last in
+    /// everything of late where ranks are few enough for places.
+    fn at_once(&self, view: &JobView, settings: &Settings) -> Vec<Diagnosis> {
+        let window = BlockWindow::latest(&self.blocks, FAST_ITERATIONS, 1);
         if self.is_undamaged(&window, view, settings) {
             return Vec::new();
         }
@@ -272,8 +283,8 @@ impl Cohort {
         let Some(healthy) = evidence.healthy_ms else {
             return Vec::new();
         };
-        let judgement = judge(&evidence, settings);
-        let mut charges = self.charges(&judgement, &window, &evidence, settings);
+        let decision = decide(&evidence, settings);
+        let mut diagnoses = self.diagnoses(&decision, &window, &evidence, settings);
         let is_last = |lag: &Lag| {
             lag.place
                 .is_none_or(|place| place.last_share >= 1.0 && place.rounds >= FAST_ITERATIONS)
@@ -283,26 +294,27 @@ impl Cohort {
             let least = least_lag_ms(lag.signal, &window.blocks, lag.rank);
             least.is_none_or(|ms| ms >= gate * ALWAYS_SHARE)
         };
-        let is_grave = |suspect: &Suspect| {
-            suspect.z >= FAST_Z
-                && suspect.lag.steady_ms >= gate
-                && is_last(&suspect.lag)
-                && is_always_late(&suspect.lag)
+        let is_grave = |candidate: &Candidate| {
+            candidate.z >= FAST_Z
+                && candidate.lag.steady_ms >= gate
+                && is_last(&candidate.lag)
+                && is_always_late(&candidate.lag)
         };
-        let Verdict::Culprits(suspects) = &judgement.verdict else {
+        let Verdict::Culprits(candidates) = &decision.verdict else {
             return Vec::new();
         };
-        let mut grave = suspects.iter().map(is_grave);
-        charges.retain(|_| grave.next() == Some(true));
-        for charge in &mut charges {
-            charge.is_provisional = true;
+        let mut grave = candidates.iter().map(is_grave);
+        diagnoses.retain(|_| grave.next() == Some(true));
+        for diagnosis in &mut diagnoses {
+            diagnosis.is_provisional = true;
         }
-        charges
+        diagnoses
     }
 
     /// Stalls that are too rare for a short window but add up over a long one.
-    fn rare_stalls(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
-        let window = Stretch::latest(&self.blocks, settings.long_window_iterations, LONG_BLOCKS);
+    fn rare_stalls(&self, view: &JobView, settings: &Settings) -> Vec<Diagnosis> {
+        let window =
+            BlockWindow::latest(&self.blocks, settings.long_window_iterations, LONG_BLOCKS);
         let is_long = window.iterations >= settings.long_window_iterations
             || window.blocks.len() >= MAX_BLOCKS;
         if !is_long || self.is_undamaged(&window, view, settings) {
@@ -311,22 +323,26 @@ impl Cohort {
         let lags = lags(suited_signal(&window.blocks), &window.blocks);
         let evidence = self.evidence(&window, lags.as_ref(), view, Span::Long);
         evidence.map_or_else(Vec::new, |evidence| {
-            let judgement = judge(&evidence, settings);
-            self.charges(&judgement, &window, &evidence, settings)
+            let decision = decide(&evidence, settings);
+            self.diagnoses(&decision, &window, &evidence, settings)
         })
     }
 }
 
-fn names_somebody(charges: &[Charge]) -> bool {
-    let is_rank = |charge: &Charge| matches!(charge.subject, Subject::Rank(_));
-    charges.iter().any(is_rank)
+fn names_somebody(diagnoses: &[Diagnosis]) -> bool {
+    let is_rank = |diagnosis: &Diagnosis| matches!(diagnosis.subject, Subject::Rank(_));
+    diagnoses.iter().any(is_rank)
 }
 
-/// What a judgement rests on, for the record.
-fn inputs(window: &Stretch<'_>, evidence: &Evidence<'_>, settings: &Settings) -> Option<Inputs> {
+/// Inputs of a decision, stored for audit.
+fn inputs(
+    window: &BlockWindow<'_>,
+    evidence: &Evidence<'_>,
+    settings: &Settings,
+) -> Option<Inputs> {
     let (last, first) = (window.blocks.first()?, window.blocks.last()?);
     let lags = evidence.lags?;
-    let scale = Scale::of(lags, evidence, settings);
+    let scale = Scale::from_lags(lags, evidence, settings);
     let mut latest: Vec<&Lag> = lags.ranks.iter().collect();
     latest.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));
     let rank_lag = |lag: &Lag| RankLag {

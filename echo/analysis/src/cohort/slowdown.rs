@@ -1,4 +1,5 @@
-//! Charges that follow from the pace of the job and from who waits, over time, whether or not the job has iterations.
+//! Diagnoses from the pace of the job and the ranks' waits over time, for jobs with or without
+//! iterations.
 
 use std::sync::Arc;
 
@@ -7,44 +8,47 @@ use echo_core::model::detector_output::{Baseline, CauseClass, Signal};
 
 use super::{Cohort, JobView};
 use crate::assembly::{CohortBlock, PeriodReading};
-use crate::cause::{Clues, Slowness, class_of};
-use crate::finding::{Charge, Subject};
+use crate::cause::{CauseEvidence, Slowness, class_of};
+use crate::finding::{Diagnosis, Subject};
 use crate::lag::rank_order::FEW_RANKS;
 use crate::lag::{Lag, lags};
 use crate::pace::Slow;
-use crate::pace::shift::{Reason, Suspicion};
+use crate::pace::shift::{Reason, ShiftEvidence};
 use crate::settings::Settings;
-use crate::verdict::{Doubt, Span, Suspect};
-use crate::window::Stretch;
+use crate::verdict::{Candidate, Doubt, Span};
+use crate::window::BlockWindow;
 
-/// How long a job must be slow before that is reported without a name, milliseconds.
+/// Duration of a slowdown before it is reported without a rank, milliseconds.
 const NAMELESS_MS: f64 = 10_000.0;
 
 /// Share of the gate for changes of pace that is enough for one that lasts.
 const NAMELESS_SHARE: f64 = 0.5;
 
-/// Standard errors by which it must be slow. They are many, since a slow stretch is taken from where it looks slowest.
+/// Standard errors by which it must be slow. They are many, since a slow stretch is taken from
+/// where it looks slowest.
 const Z_NAMELESS: f64 = 5.0;
 
-/// How sure a rank is that was found by who waits.
+/// Confidence of a rank that was found by waits.
 const CONFIDENCE: f64 = 0.9;
 
 /// The same of two ranks, where either could be at fault.
 const CONFIDENCE_OF_TWO: f64 = 0.7;
 
 impl Cohort {
-    /// Whether the ranks repeat nothing: then an operation stands for an iteration.
+    /// Returns true if the ranks repeat nothing: then an operation stands for an iteration.
     pub(super) fn has_no_iterations(&self) -> bool {
         self.key.role == RoleId::new(u64::MAX)
     }
 
-    /// What the operations of a block took longer than when healthy, milliseconds; nothing while that is not known.
+    /// Excess duration of a block's operations over healthy ones, milliseconds; `None` while
+    /// unknown.
     pub fn excess_ms(&self, block: &CohortBlock) -> Option<f64> {
         let (took_ms, healthy_ms) = self.pace.took_and_healthy_ms(block)?;
         Some(took_ms - healthy_ms)
     }
 
-    /// Adds to a block what its operations took longer than when healthy, and a period where it has none of its own.
+    /// Adds to a block what its operations took longer than when healthy, and a period where it has
+    /// none of its own.
     pub(super) fn measure(&self, block: &mut CohortBlock) {
         let Some((took_ms, healthy_ms)) = self.pace.took_and_healthy_ms(block) else {
             return;
@@ -59,48 +63,56 @@ impl Cohort {
         }
     }
 
-    /// Whether the pace of the job confirms what a window of iterations shows: a late rank of a job that keeps its pace harms nobody,
-    /// and of few ranks one is late for seconds whenever it is its turn.
-    pub(super) fn is_confirmed(&self, charge: &Charge, view: &JobView) -> bool {
-        let is_settled = charge.subject.is_structural() || self.faults.is_open(charge.subject);
+    /// Returns true if the pace of the job confirms what a window of iterations shows: a late rank
+    /// of a job that keeps its pace harms nobody, and of few ranks one is late for seconds whenever
+    /// it is its turn.
+    pub(super) fn is_confirmed(&self, diagnosis: &Diagnosis, view: &JobView) -> bool {
+        let is_settled =
+            diagnosis.subject.is_structural() || self.faults.is_open(diagnosis.subject);
         if is_settled || !self.pace.is_measured() {
             return true;
         }
-        // Which of two is late by chance shows only once their turns are known, and so does whether both are slow.
+        // Which of two is late by chance shows only once their turns are known, and so does whether
+        // both are slow.
         if view.n_ranks <= 2 {
             return false;
         }
-        match charge.subject {
+        match diagnosis.subject {
             Subject::Rank(_) if view.n_ranks > FEW_RANKS => true,
             _ if !self.pace.is_known() => true,
-            Subject::Rank(rank) => self
-                .suspicion(view)
-                .is_some_and(|suspicion| suspicion.n_ranks() < 2 || suspicion.supports(rank)),
+            Subject::Rank(rank) => self.shift_evidence(view).is_some_and(|shift_evidence| {
+                shift_evidence.n_ranks() < 2 || shift_evidence.supports(rank)
+            }),
             _ => self.pace.slow().is_some(),
         }
     }
 
-    /// What the ranks of the job show together while it is slow.
-    pub(super) fn suspicion(&self, view: &JobView) -> Option<Suspicion> {
+    /// Combined shift evidence of the job's ranks while it is slow.
+    pub(super) fn shift_evidence(&self, view: &JobView) -> Option<ShiftEvidence> {
         let slow = self.pace.slow()?;
         let shifts: Vec<_> = slow.shifts.iter().chain(&view.shifts).copied().collect();
-        Some(Suspicion::of(&shifts, (slow.lost_share(), slow.lasted_ms)))
+        Some(ShiftEvidence::from_shifts(
+            &shifts,
+            (slow.lost_share(), slow.lasted_ms),
+        ))
     }
 
-    /// What is charged because the job has been slow for some time: the rank that it waits for, else that it is slow.
-    pub(super) fn slow_charges(&self, view: &JobView, settings: &Settings) -> Vec<Charge> {
-        let Some((slow, suspicion)) = self.pace.slow().zip(self.suspicion(view)) else {
+    /// Diagnosis of a job that has been slow for some time: the rank that it waits for, else the
+    /// slowdown itself.
+    pub(super) fn slow_diagnoses(&self, view: &JobView, settings: &Settings) -> Vec<Diagnosis> {
+        let Some((slow, shift_evidence)) = self.pace.slow().zip(self.shift_evidence(view)) else {
             return Vec::new();
         };
         let is_own = |reason: &Reason| slow.shifts.iter().any(|own| own.rank == reason.rank);
-        if let Some(reason) = suspicion.reason().filter(|_| !slow.is_pause) {
-            let charge = is_own(&reason).then(|| self.held_back_by(&reason, slow, &suspicion));
-            let charge = charge.flatten();
-            let is_known = charge
+        if let Some(reason) = shift_evidence.reason().filter(|_| !slow.is_pause) {
+            let diagnosis =
+                is_own(&reason).then(|| self.held_back_by(&reason, slow, &shift_evidence));
+            let diagnosis = diagnosis.flatten();
+            let is_known = diagnosis
                 .as_ref()
-                .is_some_and(|charge| self.faults.is_open(charge.subject));
+                .is_some_and(|diagnosis| self.faults.is_open(diagnosis.subject));
             return if is_known || !(self.faults.explains() || view.is_explained) {
-                charge.into_iter().collect()
+                diagnosis.into_iter().collect()
             } else {
                 Vec::new()
             };
@@ -110,26 +122,27 @@ impl Cohort {
         if !is_reported || view.is_explained {
             return Vec::new();
         }
-        let charge = if slow.is_pause {
-            Charge::unclear(Doubt::OnePause)
-        } else if suspicion.n_ranks() < 2 {
-            Charge::unclear(Doubt::NoPeers)
-        } else if suspicion.latest().is_some() {
-            Charge::unclear(Doubt::NotSignificant)
+        let diagnosis = if slow.is_pause {
+            Diagnosis::unclear(Doubt::OnePause)
+        } else if shift_evidence.n_ranks() < 2 {
+            Diagnosis::unclear(Doubt::NoPeers)
+        } else if shift_evidence.latest().is_some() {
+            Diagnosis::unclear(Doubt::NotSignificant)
         } else {
-            Charge::uniform()
+            Diagnosis::uniform()
         };
-        vec![Charge {
+        vec![Diagnosis {
             span: Span::Lasting,
             since: Some(slow.since),
             baseline: self
                 .healthy_by_pace_ms()
                 .map(|period_ms| Baseline::History { period_ms }),
-            ..charge
+            ..diagnosis
         }]
     }
 
-    /// What an iteration of the latest block takes when the job is healthy, by its operations, milliseconds.
+    /// Healthy duration of an iteration of the latest block, predicted from its operations,
+    /// milliseconds.
     fn healthy_by_pace_ms(&self) -> Option<f64> {
         self.blocks.iter().rev().find_map(|block| {
             let (took_ms, usual_ms) = self.pace.took_and_healthy_ms(block)?;
@@ -138,8 +151,13 @@ impl Cohort {
         })
     }
 
-    /// The charge against the rank that the job waits for.
-    fn held_back_by(&self, reason: &Reason, slow: &Slow, suspicion: &Suspicion) -> Option<Charge> {
+    /// Diagnosis of the rank that the job waits for.
+    fn held_back_by(
+        &self,
+        reason: &Reason,
+        slow: &Slow,
+        shift_evidence: &ShiftEvidence,
+    ) -> Option<Diagnosis> {
         let members = self.blocks.iter().rev().flat_map(|block| &block.members);
         let member = members
             .into_iter()
@@ -163,9 +181,9 @@ impl Cohort {
             place: None,
             series: Vec::new(),
         };
-        let suspect = Suspect {
+        let candidate = Candidate {
             z: reason.z,
-            confidence: if suspicion.n_ranks() > 2 {
+            confidence: if shift_evidence.n_ranks() > 2 {
                 CONFIDENCE
             } else {
                 CONFIDENCE_OF_TWO
@@ -175,15 +193,15 @@ impl Cohort {
             },
             lag,
         };
-        let class = self.class_of_reason(reason, &suspect.lag, slow, healthy_ms);
-        Some(Charge {
+        let class = self.class_of_reason(reason, &candidate.lag, slow, healthy_ms);
+        Some(Diagnosis {
             span: Span::Lasting,
             since: Some(slow.since),
-            ..Charge::against(&suspect, class, None)
+            ..Diagnosis::for_rank(&candidate, class, None)
         })
     }
 
-    /// Whether the rank is late on its host or on its GPU.
+    /// Returns true if the rank is late on its host or on its GPU.
     fn class_of_reason(
         &self,
         reason: &Reason,
@@ -196,18 +214,18 @@ impl Cohort {
             return CauseClass::Host;
         }
         let lately = |block: &&CohortBlock| block.first_iteration() >= slow.since;
-        let stretch = Stretch {
+        let stretch = BlockWindow {
             blocks: self.blocks.iter().rev().take_while(lately).collect(),
             iterations: 0.0,
         };
         let gaps = lags(Signal::HostGap, &stretch.blocks);
-        let clues = Clues {
+        let cause_evidence = CauseEvidence {
             gaps: gaps.as_ref(),
             gap_rates: &stretch.gap_rates(),
             queues: &stretch.queue_ms(),
-            slowness: Slowness::of(&stretch.blocks, &self.history),
+            slowness: Slowness::from_blocks(&stretch.blocks, &self.history),
             damage_ms: Some((slow.ratio - 1.0) * healthy_ms),
         };
-        class_of(lag, &clues)
+        class_of(lag, &cause_evidence)
     }
 }

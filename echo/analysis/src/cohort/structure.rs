@@ -1,26 +1,27 @@
-//! What is a job's own way and no fault: uneven stages, uneven data.
+//! Structural properties of a job that are no faults: uneven stages, uneven data.
 
 use echo_core::model::detector_output::{Baseline, Condition, ConditionKind};
 
 use super::{Cohort, JobView};
-use crate::finding::{Charge, Subject};
+use crate::finding::{Diagnosis, Subject};
 use crate::imbalance::{Turns, turns};
 use crate::settings::Settings;
 use crate::verdict::Evidence;
-use crate::window::Stretch;
+use crate::window::BlockWindow;
 
 /// Iterations over which the job's own way is looked at.
 const TURN_ITERATIONS: f64 = 32.0;
 
 impl Cohort {
-    /// What is the job's own way: uneven stages, uneven data. What is there already stays until half of its gate.
+    /// Structural diagnoses: uneven stages, uneven data. One that is already open stays until half
+    /// of its gate.
     pub(super) fn uneven(
         &self,
         evidence: &Evidence<'_>,
         view: &JobView,
         settings: &Settings,
-    ) -> Vec<Charge> {
-        let window = Stretch::latest(&self.blocks, TURN_ITERATIONS, 2);
+    ) -> Vec<Diagnosis> {
+        let window = BlockWindow::latest(&self.blocks, TURN_ITERATIONS, 2);
         let period_ms = evidence.period_ms;
         let matters = |subject: Subject, ms: f64, gate: f64| {
             let gate = if self.structure.is_open(subject) {
@@ -30,20 +31,20 @@ impl Cohort {
             };
             window.iterations >= TURN_ITERATIONS && ms >= gate * period_ms
         };
-        let mut charges = Vec::new();
+        let mut diagnoses = Vec::new();
         if matters(Subject::Stage, view.stage_excess_ms, settings.stage_gate) {
-            charges.push(stage_charge(&window, view.stage_excess_ms, period_ms));
+            diagnoses.push(stage_diagnosis(&window, view.stage_excess_ms, period_ms));
         }
         let turns = turns(&window.blocks);
         let data_gate = turns.map_or(0.0, |turns| settings.data_gate * turns.margin());
         if let Some(turns) = turns.filter(|one| matters(Subject::Data, one.skew_ms, data_gate)) {
-            charges.push(data_charge(&turns, period_ms));
+            diagnoses.push(data_diagnosis(&turns, period_ms));
         }
-        charges
+        diagnoses
     }
 }
 
-fn stage_charge(window: &Stretch<'_>, excess_ms: f64, period_ms: f64) -> Charge {
+fn stage_diagnosis(window: &BlockWindow<'_>, excess_ms: f64, period_ms: f64) -> Diagnosis {
     let ranks = window.blocks.first().map_or_else(Vec::new, |block| {
         block.members.iter().map(|member| member.rank).collect()
     });
@@ -54,15 +55,15 @@ fn stage_charge(window: &Stretch<'_>, excess_ms: f64, period_ms: f64) -> Charge 
     let condition = Condition {
         ranks,
         detail,
-        ..Condition::of(ConditionKind::StageImbalance)
+        ..Condition::new(ConditionKind::StageImbalance)
     };
-    Charge {
+    Diagnosis {
         baseline: Some(Baseline::None { period_ms }),
-        ..Charge::of(Subject::Stage, condition)
+        ..Diagnosis::new(Subject::Stage, condition)
     }
 }
 
-fn data_charge(turns: &Turns, period_ms: f64) -> Charge {
+fn data_diagnosis(turns: &Turns, period_ms: f64) -> Diagnosis {
     let detail = format!(
         "the last rank comes {:.1} ms after the typical one ({:.1} % of the period), and it is another one every time (entropy {:.2}): the work is dealt unevenly",
         turns.skew_ms,
@@ -71,16 +72,17 @@ fn data_charge(turns: &Turns, period_ms: f64) -> Charge {
     );
     let condition = Condition {
         detail,
-        ..Condition::of(ConditionKind::DataImbalance)
+        ..Condition::new(ConditionKind::DataImbalance)
     };
-    Charge {
+    Diagnosis {
         baseline: Some(Baseline::None { period_ms }),
-        ..Charge::of(Subject::Data, condition)
+        ..Diagnosis::new(Subject::Data, condition)
     }
 }
 
-/// Time that each rank's GPU computed, milliseconds per iteration in the order of the ranks; empty unless all tell.
-pub(super) fn busy_ms(window: &Stretch<'_>) -> Vec<f64> {
+/// Compute time of each rank's GPU, milliseconds per iteration in the order of the ranks; empty
+/// unless all report it.
+pub(super) fn busy_ms(window: &BlockWindow<'_>) -> Vec<f64> {
     let Some(latest) = window.blocks.first() else {
         return Vec::new();
     };

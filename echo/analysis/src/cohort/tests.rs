@@ -4,7 +4,7 @@
 )]
 
 use echo_core::model::detector_output::{
-    Baseline, Conclusions, ConditionKind, Finding, Incident, IncidentState,
+    Baseline, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
 use echo_core::model::event::StoredEvent;
 
@@ -16,7 +16,8 @@ mod mishaps;
 
 const HEALTHY: Measured = Measured::HEALTHY;
 
-/// Rank 2 sleeps 8 ms in every iteration of blocks 10 to 19: its own gap grows, everybody's period grows.
+/// Rank 2 sleeps 8 ms in every iteration of blocks 10 to 19: its own gap grows, everybody's period
+/// grows.
 fn sleeping(block: u64, rank: u32) -> Measured {
     let faulty = (10..20).contains(&block);
     let wobble = 0.1 * f64::from(u8::try_from((block * 7 + u64::from(rank) * 3) % 5).unwrap());
@@ -28,14 +29,14 @@ fn sleeping(block: u64, rank: u32) -> Measured {
     }
 }
 
-fn conclude(events: &[StoredEvent]) -> Conclusions {
+fn detect(events: &[StoredEvent]) -> DetectorOutput {
     Detector::new(Settings::default()).observe(events)
 }
 
 /// The last state of each incident.
-fn last_states(conclusions: &Conclusions) -> Vec<Incident> {
+fn last_states(output: &DetectorOutput) -> Vec<Incident> {
     let mut last: Vec<Incident> = Vec::new();
-    for incident in &conclusions.incidents {
+    for incident in &output.incidents {
         last.retain(|known| known.id != incident.id);
         last.push(incident.clone());
     }
@@ -58,8 +59,8 @@ fn kind(incident: &Incident) -> Option<ConditionKind> {
 
 #[test]
 fn a_rank_that_sleeps_is_named_alone_soon_and_cleared_soon() {
-    let conclusions = conclude(&Job::of(4).events(40, sleeping));
-    let incidents = last_states(&conclusions);
+    let output = detect(&Job::with_ranks(4).events(40, sleeping));
+    let incidents = last_states(&output);
     assert_eq!(incidents.len(), 1, "{incidents:#?}");
     let incident = &incidents[0];
     assert_eq!(culprit_rank(incident), Some(2));
@@ -81,8 +82,8 @@ fn a_rank_that_sleeps_is_named_alone_soon_and_cleared_soon() {
 
 #[test]
 fn the_lost_time_is_what_every_rank_waited_longer() {
-    let conclusions = conclude(&Job::of(4).events(40, sleeping));
-    let lost: f64 = conclusions.lost.iter().map(|lost| lost.lost_gpu_ms).sum();
+    let output = detect(&Job::with_ranks(4).events(40, sleeping));
+    let lost: f64 = output.lost.iter().map(|lost| lost.lost_gpu_ms).sum();
     let expected = 8.0 * 40.0 * 4.0;
     assert!(
         (lost / expected - 1.0).abs() < 0.05,
@@ -92,7 +93,7 @@ fn the_lost_time_is_what_every_rank_waited_longer() {
 
 #[test]
 fn the_order_in_which_ranks_are_heard_changes_nothing() {
-    let events = Job::of(4).events(40, sleeping);
+    let events = Job::with_ranks(4).events(40, sleeping);
     let mut rank_by_rank = events.clone();
     rank_by_rank.sort_by_key(|stored| stored.event.origin.rank);
     let step_by_step: Vec<_> = {
@@ -100,15 +101,15 @@ fn the_order_in_which_ranks_are_heard_changes_nothing() {
         let parts = rank_by_rank.chunks(7).map(|chunk| detector.observe(chunk));
         parts.flat_map(|part| part.incidents).collect()
     };
-    assert_eq!(conclude(&events).incidents, step_by_step);
+    assert_eq!(detect(&events).incidents, step_by_step);
 }
 
 #[test]
 fn skewed_clocks_change_times_but_no_verdict() {
-    let mut job = Job::of(4);
-    let straight = last_states(&conclude(&job.events(40, sleeping)));
+    let mut job = Job::with_ranks(4);
+    let straight = last_states(&detect(&job.events(40, sleeping)));
     job.clock_skew = |rank| (i64::from(rank) - 1) * 10_000_000_000;
-    let skewed = last_states(&conclude(&job.events(40, sleeping)));
+    let skewed = last_states(&detect(&job.events(40, sleeping)));
     assert_eq!(straight[0].id, skewed[0].id);
     assert_eq!(
         straight[0].confidence.to_bits(),
@@ -129,7 +130,7 @@ fn a_late_rank_that_costs_nobody_anything_is_not_named() {
             slack(block, rank)
         }
     };
-    assert!(conclude(&Job::of(4).events(60, from_block_20)).is_empty());
+    assert!(detect(&Job::with_ranks(4).events(60, from_block_20)).is_empty());
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn one_stall_is_not_a_habit() {
         period_ms: if block == 15 { 70.0 } else { 50.0 },
         ..HEALTHY
     };
-    assert!(conclude(&Job::of(4).events(40, stall)).is_empty());
+    assert!(detect(&Job::with_ranks(4).events(40, stall)).is_empty());
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn when_everybody_slows_down_nobody_is_named() {
         },
         ..HEALTHY
     };
-    let incidents = last_states(&conclude(&Job::of(4).events(40, slow)));
+    let incidents = last_states(&detect(&Job::with_ranks(4).events(40, slow)));
     assert_eq!(incidents.len(), 1, "{incidents:#?}");
     assert_eq!(kind(&incidents[0]), Some(ConditionKind::UniformSlowdown));
     assert_eq!(incidents[0].state, IncidentState::Cleared);
@@ -170,7 +171,7 @@ fn a_fault_from_the_first_iteration_is_named_without_a_baseline() {
         period_ms: 60.0,
         ..HEALTHY
     };
-    let incidents = last_states(&conclude(&Job::of(4).events(20, always)));
+    let incidents = last_states(&detect(&Job::with_ranks(4).events(20, always)));
     assert_eq!(incidents.len(), 1, "{incidents:#?}");
     assert_eq!(culprit_rank(&incidents[0]), Some(3));
     assert!(matches!(incidents[0].baseline, Baseline::None { .. }));
@@ -179,15 +180,16 @@ fn a_fault_from_the_first_iteration_is_named_without_a_baseline() {
 
 #[test]
 fn a_fault_that_comes_and_goes_is_named() {
-    // One iteration in four sleeps 20 ms, and every fifth block is spared: the median of the gaps does not move,
-    // their mean does. It costs less than a tenth, so that the usual scatter must be known first.
+    // One iteration in four sleeps 20 ms, and every fifth block is spared: the median of the gaps
+    // does not move, their mean does. It costs less than a tenth, so that the usual scatter must be
+    // known first.
     let is_hit = |block: u64| block >= 60 && !block.is_multiple_of(5);
     let intermittent = |block, rank| Measured {
         odd_gap_ms: (is_hit(block) && rank == 0).then_some(24.0),
         period_ms: if is_hit(block) { 55.0 } else { 50.0 },
         ..HEALTHY
     };
-    let incidents = last_states(&conclude(&Job::of(4).events(90, intermittent)));
+    let incidents = last_states(&detect(&Job::with_ranks(4).events(90, intermittent)));
     assert_eq!(
         incidents
             .iter()
@@ -204,7 +206,7 @@ fn of_two_ranks_the_later_one_is_named_with_little_confidence() {
         period_ms: if block >= 10 { 58.0 } else { 50.0 },
         ..HEALTHY
     };
-    let incidents = last_states(&conclude(&Job::of(2).events(40, pair)));
+    let incidents = last_states(&detect(&Job::with_ranks(2).events(40, pair)));
     assert_eq!(
         incidents
             .iter()
@@ -232,7 +234,7 @@ fn a_rank_that_never_waits_where_its_peers_do_is_named_by_its_wait() {
             ..HEALTHY
         }
     };
-    let incidents = last_states(&conclude(&Job::of(4).events(40, exhausted)));
+    let incidents = last_states(&detect(&Job::with_ranks(4).events(40, exhausted)));
     assert_eq!(
         incidents
             .iter()
@@ -243,7 +245,7 @@ fn a_rank_that_never_waits_where_its_peers_do_is_named_by_its_wait() {
 }
 
 #[test]
-fn late_arrivals_convict_where_nobody_synchronises_each_iteration() {
+fn late_arrivals_name_a_rank_where_no_rank_synchronises_each_iteration() {
     // Only every fifth block holds a synchronisation, as in a job that logs its loss now and then.
     let rare = |block: u64, rank| {
         let faulty = (20..40).contains(&block);
@@ -258,7 +260,7 @@ fn late_arrivals_convict_where_nobody_synchronises_each_iteration() {
             ..HEALTHY
         }
     };
-    let incidents = last_states(&conclude(&Job::of(4).events(60, rare)));
+    let incidents = last_states(&detect(&Job::with_ranks(4).events(60, rare)));
     assert_eq!(
         incidents
             .iter()
@@ -271,7 +273,7 @@ fn late_arrivals_convict_where_nobody_synchronises_each_iteration() {
 
 #[test]
 fn a_slow_job_with_too_few_reporting_ranks_is_inconclusive() {
-    let job = Job::of(4);
+    let job = Job::with_ranks(4);
     let slow = |block, _| Measured {
         period_ms: if block >= 10 { 60.0 } else { 50.0 },
         ..HEALTHY
@@ -292,7 +294,7 @@ fn a_slow_job_with_too_few_reporting_ranks_is_inconclusive() {
         let n = i64::try_from(index).unwrap();
         stored.received = stored.received.offset(n * 2_000_000_000);
     }
-    let incidents = last_states(&conclude(&events));
+    let incidents = last_states(&detect(&events));
     assert_eq!(incidents.len(), 1, "{incidents:#?}");
     assert!(
         kind(&incidents[0]) == Some(ConditionKind::Inconclusive),
@@ -313,14 +315,15 @@ fn the_same_fault_coming_back_is_the_same_incident() {
             twice(block, rank)
         }
     };
-    let incidents = last_states(&conclude(&Job::of(4).events(70, again)));
+    let incidents = last_states(&detect(&Job::with_ranks(4).events(70, again)));
     assert_eq!(incidents.len(), 1, "{incidents:#?}");
     assert_eq!(incidents[0].occurrences, 2);
 }
 
 #[test]
 fn the_slow_iterations_of_an_incident_that_ended_do_not_count_for_another_one() {
-    // The job synchronises rarely: when the lag has gone, the last measured period is still that of the fault.
+    // The job synchronises rarely: when the lag has gone, the last measured period is still that of
+    // the fault.
     let rare = |block: u64, rank| {
         let faulty = (20..40).contains(&block);
         Measured {
@@ -330,11 +333,6 @@ fn the_slow_iterations_of_an_incident_that_ended_do_not_count_for_another_one() 
             ..HEALTHY
         }
     };
-    let conclusions = conclude(&Job::of(4).events(70, rare));
-    assert_eq!(
-        last_states(&conclusions).len(),
-        1,
-        "{:#?}",
-        last_states(&conclusions)
-    );
+    let output = detect(&Job::with_ranks(4).events(70, rare));
+    assert_eq!(last_states(&output).len(), 1, "{:#?}", last_states(&output));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use echo_core::ids::{ClusterId, CommId, IncidentId, Rank, RoleId};
 use echo_core::model::detector_output::{
-    Baseline, Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState, LostTime,
+    Baseline, Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState, LostTime,
     Severity,
 };
 use echo_core::units::{Nanos, Window};
@@ -15,50 +15,52 @@ use super::JobKey;
 use crate::assembly::CohortKey;
 use crate::assembly::progress::Progress;
 use crate::finding::Subject;
-use crate::hang::{Hang, Patience, hangs};
+use crate::hang::{Hang, HangTimeouts, hangs};
 use crate::incident::{abandoned, incident_id};
 
-/// How sure it is that an operation hangs of which some ranks are missing.
+/// Confidence of a hang with missing ranks.
 const CONFIDENCE: f64 = 0.95;
 
 /// Stretches of time that are remembered of a job.
-const MAX_CHARGED: usize = 16;
+const MAX_ATTRIBUTED: usize = 16;
 
-/// How long they are remembered, milliseconds of arrival time: the block that holds the hang is the next to be closed.
+/// Retention of attributed spans, milliseconds of arrival time: the block that contains the hang is
+/// the next to be closed.
 const KEPT_MS: f64 = 60_000.0;
 
 /// Ranks that a sentence names before it only counts them.
 const NAMED: usize = 8;
 
-/// Hangs that go on.
+/// Open hangs.
 #[derive(Debug, Default)]
-pub(super) struct Stuck {
+pub(super) struct HangTracker {
     open: BTreeMap<(JobKey, CommId), Incident>,
-    /// Up to when the ranks of a job that hangs are charged for, on the clock of who waits longest.
-    charged_until: BTreeMap<JobKey, Nanos>,
-    /// What was charged of each job, the latest stretches of time.
-    charged: BTreeMap<JobKey, VecDeque<Charged>>,
+    /// End of the time attributed for each hanging job, on the clock of the rank that waits
+    /// longest.
+    attributed_until: BTreeMap<JobKey, Nanos>,
+    /// Latest attributed spans of each job.
+    attributed: BTreeMap<JobKey, VecDeque<AttributedSpan>>,
 }
 
-/// A stretch of time that was charged to a hang.
+/// Span of time attributed to a hang.
 #[derive(Debug)]
-struct Charged {
+struct AttributedSpan {
     ms: f64,
     /// Its end, on the clock of a rank that waited.
     until: Nanos,
-    /// When it was charged, arrival time.
+    /// Arrival time at which it was attributed.
     at: Nanos,
-    /// What was charged of it last, of each group of ranks.
+    /// Latest attributed rows, one for each group of ranks.
     rows: Vec<LostTime>,
-    /// What its block lost after `until`, milliseconds, once that has ended.
+    /// Loss of its block after `until`, milliseconds, once the block has ended.
     rest_ms: f64,
     /// The cohorts whose blocks it was left out of.
     left_out_by: BTreeSet<RoleId>,
 }
 
-/// How long the operations of a block took, milliseconds.
+/// Duration of a block's operations, milliseconds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Took {
+pub(super) struct BlockTime {
     /// On the rank where they took longest.
     pub(super) elapsed_ms: f64,
     /// Beyond what they take when the job is healthy, when that is known.
@@ -67,15 +69,15 @@ pub(super) struct Took {
 
 /// The part of a block that belongs to a hang.
 #[derive(Debug, Default)]
-pub(super) struct HeldUp {
+pub(super) struct HangShare {
     /// Its duration, milliseconds.
     pub(super) ms: f64,
-    /// What of it was not charged yet.
+    /// Lost time that has not been attributed yet.
     pub(super) lost: Vec<LostTime>,
 }
 
-impl Charged {
-    /// What the same ranks lost in the rest of the block.
+impl AttributedSpan {
+    /// Loss of the same ranks in the rest of the block.
     fn rest(&self) -> Vec<LostTime> {
         let duration = Duration::try_from_secs_f64(self.rest_ms / 1e3).unwrap_or_default();
         let Some(interval) = Window::new(self.until, self.until.after(duration)) else {
@@ -94,11 +96,12 @@ impl Charged {
     }
 }
 
-impl Stuck {
-    /// Goes on with hangs as they were concluded before, in place of those found in reading their events again.
-    pub(super) fn adopt(&mut self, known: BTreeMap<(JobKey, CommId), Incident>) {
+impl HangTracker {
+    /// Restores hangs from an earlier detector, replacing those found while their events were
+    /// replayed.
+    pub(super) fn restore(&mut self, known: BTreeMap<(JobKey, CommId), Incident>) {
         for ((job, _), incident) in &known {
-            let until = self.charged_until.entry(job.clone());
+            let until = self.attributed_until.entry(job.clone());
             let until = until.or_insert(incident.last_seen);
             *until = (*until).max(incident.last_seen);
         }
@@ -106,44 +109,44 @@ impl Stuck {
     }
 
     /// Hangs of jobs that nothing is known of.
-    pub(super) fn give_up(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
+    pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |(job, _), _| !has_job(job));
         gone.map(|(_, incident)| incident).collect()
     }
 
-    /// Looks at a job's progress at an instant of arrival time.
-    pub(super) fn look(
+    /// Updates hangs from a job's progress at an instant of arrival time.
+    pub(super) fn update(
         &mut self,
         job: &JobKey,
         progress: &Progress,
         now: Nanos,
-        patience: Patience,
-    ) -> Conclusions {
-        let mut conclusions = Conclusions::default();
-        let found = hangs(progress, now, patience);
+        timeouts: HangTimeouts,
+    ) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
+        let found = hangs(progress, now, timeouts);
         for hang in &found {
             let key = (job.clone(), hang.comm);
             let known = self.open.get(&key);
             let incident = incident(job, hang, known);
             if known != Some(&incident) {
-                conclusions.incidents.push(incident.clone());
+                output.incidents.push(incident.clone());
                 self.open.insert(key, incident);
             }
         }
-        conclusions.lost = self.charge(job, progress, &found, now);
+        output.lost = self.account_losses(job, progress, &found, now);
         let hangs_on = |comm: CommId| found.iter().any(|hang| hang.comm == comm);
         let over = self
             .open
             .extract_if(.., |(of, comm), _| of == job && !hangs_on(*comm));
-        conclusions
+        output
             .incidents
             .extend(over.map(|(_, incident)| abandoned(incident)));
-        conclusions
+        output
     }
 
-    /// GPU time lost since the last look. Whoever waits in one communicator keeps others waiting elsewhere, so the hang that was
-    /// first is charged with all ranks, and none of them twice.
-    fn charge(
+    /// Returns the GPU time lost since the last update. Ranks that wait in one communicator delay
+    /// ranks in others, so the loss of all ranks is attributed to the first hang, and counted once.
+    fn account_losses(
         &mut self,
         job: &JobKey,
         progress: &Progress,
@@ -153,7 +156,7 @@ impl Stuck {
         let Some(first) = found.iter().min_by_key(|hang| (hang.since, hang.comm)) else {
             return Vec::new();
         };
-        let until = self.charged_until.entry(job.clone());
+        let until = self.attributed_until.entry(job.clone());
         let until = until.or_insert(first.since);
         let Some(interval) = Window::new((*until).max(first.since), first.last_heard) else {
             return Vec::new();
@@ -164,14 +167,14 @@ impl Stuck {
         let lost = incident.map_or_else(Vec::new, |incident| {
             lost_time((incident, &job.0), interval, (progress, found))
         });
-        self.note(job, (interval, &lost), now);
+        self.record(job, (interval, &lost), now);
         lost
     }
 
-    /// Remembers that an interval was charged. An interval that begins where the last one ended extends it.
-    fn note(&mut self, job: &JobKey, (interval, lost): (Window, &[LostTime]), now: Nanos) {
-        let charged = self.charged.entry(job.clone()).or_default();
-        match charged
+    /// Records an attributed interval. An interval that begins where the last one ended extends it.
+    fn record(&mut self, job: &JobKey, (interval, lost): (Window, &[LostTime]), now: Nanos) {
+        let attributed = self.attributed.entry(job.clone()).or_default();
+        match attributed
             .back_mut()
             .filter(|last| last.until == interval.from())
         {
@@ -180,7 +183,7 @@ impl Stuck {
                 (last.until, last.at) = (interval.to(), now);
                 last.rows = lost.to_vec();
             }
-            None => charged.push_back(Charged {
+            None => attributed.push_back(AttributedSpan {
                 ms: interval.millis(),
                 until: interval.to(),
                 at: now,
@@ -189,31 +192,32 @@ impl Stuck {
                 left_out_by: BTreeSet::new(),
             }),
         }
-        if charged.len() > MAX_CHARGED {
-            charged.pop_front();
+        if attributed.len() > MAX_ATTRIBUTED {
+            attributed.pop_front();
         }
     }
 
-    /// The part of a block that belongs to a hang. A hang lies between two completions, so it is part of one block of each cohort that
-    /// it held up: the first one that took as long. Clocks of ranks are not compared.
+    /// The part of a block that belongs to a hang. A hang lies between two completions, so it is
+    /// part of one block of each cohort that it held up: the first one that took as long. Clocks of
+    /// ranks are not compared.
     ///
-    /// Reports come every few seconds, so a hang is charged up to the last report in which it lasted. The rest of what its block took
-    /// beyond a healthy one is charged here, once.
-    pub(super) fn held_up(
+    /// Reports come every few seconds, so losses are attributed to a hang up to its last report.
+    /// The rest of the excess duration of its block is attributed here, once.
+    pub(super) fn hang_share(
         &mut self,
         (job, role): (&JobKey, RoleId),
-        took: Took,
+        took: BlockTime,
         now: Nanos,
-    ) -> HeldUp {
-        let Some(charged) = self.charged.get_mut(job) else {
-            return HeldUp::default();
+    ) -> HangShare {
+        let Some(attributed) = self.attributed.get_mut(job) else {
+            return HangShare::default();
         };
-        charged.retain(|one| now.millis_since(one.at) <= KEPT_MS);
-        let mut open = charged.iter_mut();
+        attributed.retain(|one| now.millis_since(one.at) <= KEPT_MS);
+        let mut open = attributed.iter_mut();
         let Some(one) =
             open.find(|one| one.ms <= took.elapsed_ms && !one.left_out_by.contains(&role))
         else {
-            return HeldUp::default();
+            return HangShare::default();
         };
         let is_first = one.left_out_by.is_empty();
         one.left_out_by.insert(role);
@@ -225,36 +229,37 @@ impl Stuck {
             lost = one.rest();
         }
         let until = lost.first().map(|row| row.interval.to());
-        if let Some((until, known)) = until.zip(self.charged_until.get_mut(job)) {
+        if let Some((until, known)) = until.zip(self.attributed_until.get_mut(job)) {
             *known = (*known).max(until);
         }
-        HeldUp {
+        HangShare {
             ms: one.ms + one.rest_ms,
             lost,
         }
     }
 
     /// Ends what is open in a job that does not report any more.
-    pub(super) fn end(&mut self, job: &JobKey) -> Conclusions {
-        self.charged_until.remove(job);
-        self.charged.remove(job);
-        let mut conclusions = Conclusions::default();
+    pub(super) fn end(&mut self, job: &JobKey) -> DetectorOutput {
+        self.attributed_until.remove(job);
+        self.attributed.remove(job);
+        let mut output = DetectorOutput::default();
         let over = self.open.extract_if(.., |(of, _), _| of == job);
-        conclusions
+        output
             .incidents
             .extend(over.map(|(_, incident)| abandoned(incident)));
-        conclusions
+        output
     }
 }
 
 fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
-    // A hang is of a communicator, not of a role: its place among the cohorts is taken by the communicator.
+    // A hang is of a communicator, not of a role: its place among the cohorts is taken by the
+    // communicator.
     let cohort = CohortKey {
         cluster: job.0.clone(),
         job: job.1.clone(),
         role: RoleId::new(hang.comm.value()),
     };
-    let detail = told(hang);
+    let detail = describe(hang);
     Incident {
         id: known.map_or_else(
             || incident_id(&cohort, Subject::Hang, hang.seq),
@@ -294,7 +299,8 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
     }
 }
 
-/// What the ranks of a job that hangs lose in an interval: all of it, and those who entered the operation by waiting.
+/// Loss of a hanging job's ranks in an interval: all of it, and the part lost by ranks waiting in
+/// the operation.
 fn lost_time(
     (incident, cluster): (IncidentId, &ClusterId),
     interval: Window,
@@ -332,7 +338,7 @@ fn lost_time(
     groups.into_iter().map(row).collect()
 }
 
-fn told(hang: &Hang) -> String {
+fn describe(hang: &Hang) -> String {
     let n_ranks = hang.entered.len() + hang.missing.len();
     let mut told = if hang.is_standstill {
         standstill(hang, n_ranks)

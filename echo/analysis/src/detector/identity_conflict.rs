@@ -17,26 +17,26 @@ use crate::incident::{abandoned, incident_id};
 /// Ranks that a sentence describes before it only counts them.
 const NAMED: usize = 4;
 
-/// Conflicts that go on.
+/// Open conflicts.
 #[derive(Debug, Default)]
-pub(super) struct Identities {
+pub(super) struct IdentityConflicts {
     open: BTreeMap<JobKey, Incident>,
 }
 
-impl Identities {
-    /// Goes on with conflicts as they were concluded before.
-    pub(super) fn adopt(&mut self, known: BTreeMap<JobKey, Incident>) {
+impl IdentityConflicts {
+    /// Restores conflicts from an earlier detector.
+    pub(super) fn restore(&mut self, known: BTreeMap<JobKey, Incident>) {
         self.open = known;
     }
 
     /// Conflicts of jobs that nothing is known of.
-    pub(super) fn give_up(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
+    pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |job, _| !has_job(job));
         gone.map(|(_, incident)| incident).collect()
     }
 
-    /// Takes the conflicts of a job as they are now, and says what has changed.
-    pub(super) fn look(&mut self, job: &JobKey, conflicts: &[Conflict]) -> Option<Incident> {
+    /// Updates the conflicts of a job and returns the incident if it has changed.
+    pub(super) fn update(&mut self, job: &JobKey, conflicts: &[Conflict]) -> Option<Incident> {
         let known = self.open.get(job);
         let Some(incident) = incident(job, conflicts, known) else {
             return self.open.remove(job).map(abandoned);
@@ -54,7 +54,7 @@ impl Identities {
     }
 }
 
-/// What the conflicts of a job are, in one incident; nothing where there are none.
+/// Incident for the conflicts of a job; `None` if there are none.
 fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> Option<Incident> {
     let first_seen = conflicts.iter().map(|one| one.seen.0).min()?;
     let last_seen = conflicts.iter().map(|one| one.seen.1).max()?;
@@ -65,7 +65,7 @@ fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> O
         role: RoleId::new(0),
     };
     let begun = u64::try_from(first_seen.value()).unwrap_or_default();
-    let detail = told(conflicts);
+    let detail = describe(conflicts);
     Some(Incident {
         id: known.map_or_else(
             || incident_id(&cohort, Subject::Identity, begun),
@@ -100,10 +100,10 @@ fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> O
     })
 }
 
-fn told(conflicts: &[Conflict]) -> String {
+fn describe(conflicts: &[Conflict]) -> String {
     let sentence = |one: &Conflict| {
         format!(
-            "rank {} is reported by {}, which was first, and by {}, whose {} points are not judged",
+            "rank {} is reported by {}, which was first, and by {}, whose {} points are ignored",
             one.rank, one.holder, one.rival, one.points
         )
     };

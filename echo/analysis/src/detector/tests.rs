@@ -1,12 +1,12 @@
 //! What the detector must say, told as stories of whole jobs.
 
-mod charges;
 mod conditions;
 mod devices;
 mod fast;
 mod hangs;
 mod hostile;
 mod identity;
+mod losses;
 mod meshes;
 mod records;
 mod stalls;

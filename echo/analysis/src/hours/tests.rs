@@ -20,7 +20,7 @@ fn window(from: i64, to: i64) -> Window {
 }
 
 fn hour() -> Hour {
-    Hour::of(at(0))
+    Hour::containing(at(0))
 }
 
 /// A rank of a job of eight, two to a node.

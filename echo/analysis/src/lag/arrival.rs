@@ -29,7 +29,8 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
                 .push(mean_ms - middle);
         }
     }
-    // A comparison needs most of the window: the blocks before the first common completion have none.
+    // A comparison needs most of the window: the blocks before the first common completion have
+    // none.
     if center.len() * 2 < blocks.len() {
         return None;
     }

@@ -1,7 +1,8 @@
 //! Lags by the time that GPUs spent inside the same collectives.
 //!
-//! Collectives overlap with computation, and each of an iteration's operations sees the same lateness again: the lag
-//! summed over an iteration tells late ranks from the others, but it is not the loss. The loss is the period's.
+//! Collectives overlap with computation, and each of an iteration's operations shows the same
+//! lateness again: the lag summed over an iteration distinguishes late ranks from the others, but
+//! it is not the loss. The loss is that of the period.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use echo_core::stats::{lower_median, median, standard_error, upper_median};
 use super::{Lag, Lags};
 use crate::assembly::{CohortBlock, Transfer};
 
-/// Whether most of the ranks are measured by their GPUs in most of the blocks.
+/// Returns true if most of the ranks are measured by their GPUs in most of the blocks.
 pub(super) fn is_measured(blocks: &[&CohortBlock]) -> bool {
     let is_measured = |block: &&&CohortBlock| {
         let of_rank = |rank: &Rank| {
@@ -43,14 +44,16 @@ struct Series {
     largest_ms: f64,
     iterations: f64,
     operations: f64,
-    /// By how much the rank was late at that one operation of each block where this is most, milliseconds.
+    /// By how much the rank was late at that one operation of each block where this is most,
+    /// milliseconds.
     largest_at_one_ms: Vec<f64>,
     /// Milliseconds per iteration of each block, latest first.
     blocks: Vec<f64>,
 }
 
-/// Times inside collectives of the window compared. Of several communicators the one counts in which the rank is
-/// latest: a rank is on time in the others only because its group was late together.
+/// Times inside collectives of the window compared. Of several communicators the one counts in
+/// which the rank is latest: a rank is on time in the others only because its group was late
+/// together.
 pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let mut series: BTreeMap<Rank, BTreeMap<Kind<'_>, Series>> = BTreeMap::new();
     let mut centers = Vec::new();
@@ -97,8 +100,9 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     })
 }
 
-/// Lag of a rank in each communicator, milliseconds per iteration. Its kinds of operations take turns in an iteration: who is late
-/// at one of them and early at another is late by the difference.
+/// Lag of a rank in each communicator, milliseconds per iteration. Its kinds of operations take
+/// turns in an iteration: who is late at one of them and early at another is late by the
+/// difference.
 fn in_each_comm(kinds: &BTreeMap<Kind<'_>, Series>) -> BTreeMap<CommId, f64> {
     let mut comms = BTreeMap::new();
     for ((comm, _), own) in kinds {
@@ -163,15 +167,16 @@ pub(super) struct Compared {
     pub(super) lags: Vec<(Rank, f64)>,
 }
 
-/// Compares the ranks of one kind of collective in one block; nothing when there are none to compare. The late spend least
-/// time inside, so the upper median stays with the healthy.
+/// Compares the ranks of one kind of collective in one block; `None` when there are none to
+/// compare. The late spend least time inside, so the upper median stays with the healthy.
 pub(super) fn compared(transfer: &Transfer) -> Option<Compared> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of one block stay far below 2^53"
     )]
     let count = |summary: &Summary| summary.count as f64;
-    // Records get lost: a rank that misses some has not spent less time inside, and one that misses most is not compared.
+    // Records get lost: a rank that misses some has not spent less time inside, and one that misses
+    // most is not compared.
     let counts: Vec<f64> = transfer.ranks.values().map(|(one, _)| count(one)).collect();
     let usual = median(&counts)?;
     let times: Vec<(Rank, f64)> = transfer
@@ -190,8 +195,8 @@ pub(super) fn compared(transfer: &Transfer) -> Option<Compared> {
     })
 }
 
-/// By how much each rank was late at one operation at most: how much less the longest time that it spent inside one is than that of
-/// its peers, milliseconds.
+/// By how much each rank was late at one operation at most: how much less the longest time that it
+/// spent inside one is than that of its peers, milliseconds.
 fn largest_at_one_ms(transfer: &Transfer) -> BTreeMap<Rank, f64> {
     let longest = transfer.ranks.iter();
     let longest = longest.filter_map(|(rank, (summary, _))| Some((*rank, summary.max?)));

@@ -21,8 +21,8 @@ fn centers(means: &BTreeMap<Rank, (f64, f64)>) -> Option<(f64, f64)> {
 /// Host gaps of the window compared.
 pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
-    let gaps = Totals::of(blocks, |member| member.gap);
-    let waits = Totals::of(blocks, |member| member.blocked);
+    let gaps = Totals::from_blocks(blocks, |member| member.gap);
+    let waits = Totals::from_blocks(blocks, |member| member.blocked);
     let gap_means = gaps.means();
     let center = centers(&gap_means)?;
     let usual_wait = median(
@@ -40,9 +40,9 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
         let (signal, mean, steady) = if let Some(own) = gap_means.get(rank) {
             (Signal::HostGap, own.0 - center.0, own.1 - center.1)
         } else {
-            // A rank that is blocked now and then, but hardly where its peers are, comes last and finds nothing left
-            // to wait for. One that is never blocked works in another way and cannot be compared.
-            // One of which reports are missing is not compared either.
+            // A rank that is blocked now and then, but hardly where its peers are, comes last and
+            // finds nothing left to wait for. One that is never blocked works in another way and
+            // cannot be compared. One of which reports are missing is not compared either.
             let own = waits.0.get(rank).filter(|wait| wait.count > 0.0)?;
             if own.n_blocks < n_blocks {
                 return None;

@@ -1,7 +1,8 @@
 //! In which place each rank came: what is left to go by where ranks are too few for a scale.
 //!
-//! A block counts as one round. Where the extremes of its samples prove that one rank was later than every peer in all
-//! of them, it counts as that many rounds: blocks alone must already give right verdicts.
+//! A block counts as one round. Where the extremes of its samples prove that one rank was later
+//! than every peer in all of them, it counts as that many rounds: blocks alone must already give
+//! right verdicts.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +18,10 @@ use crate::lag::Lag;
 /// Ranks up to which places are worth their cost; above it the scatter of the ranks is a scale.
 pub const FEW_RANKS: usize = 8;
 
-/// How one rank came in over a window.
+/// Order of one rank among its peers over a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Place {
-    /// How far its mean place lies behind the middle, in standard deviations (see [`place_z`]).
+pub struct RankPlace {
+    /// Distance of its mean place from the middle, in standard deviations (see [`place_z`]).
     pub z: f64,
     /// Rounds that it is known from.
     pub rounds: f64,
@@ -28,10 +29,10 @@ pub struct Place {
     pub last_share: f64,
 }
 
-/// What ranks are compared by.
+/// Measurement by which ranks are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind<'b> {
-    /// What their hosts showed.
+    /// Measurements of their hosts.
     Host,
     /// Time that their GPUs were inside one kind of operation of one communicator.
     Transfer(CommId, Option<&'b Op>),
@@ -39,9 +40,9 @@ enum Kind<'b> {
     Blocked,
 }
 
-/// What one rank showed in one block: the later, the larger.
+/// Observation of one rank in one block: the later the rank, the larger.
 #[derive(Debug, Clone, Copy)]
-struct Shown {
+struct Observation {
     rank: Rank,
     mean: f64,
     least: f64,
@@ -49,23 +50,25 @@ struct Shown {
     count: f64,
 }
 
-/// Gives every rank of a small cohort its place over the blocks, unless the one that it has says more.
+/// Gives every rank of a small cohort its place over the blocks, unless the one that it has says
+/// more.
 ///
-/// Few blocks cannot prove much about few ranks, and a fault that pauses needs more of them than one that is new: who
-/// looks at two windows asks for twice the certainty.
+/// Few blocks cannot prove much about few ranks, and a fault that pauses needs more of them than
+/// one that is new: who looks at two windows asks for twice the certainty.
 pub fn assign(signal: Signal, blocks: &[&CohortBlock], lags: &mut [Lag]) {
     if lags.len() > FEW_RANKS {
         return;
     }
-    // Of several communicators that one counts in which a rank is latest: it is on time in others only because its group was late together.
-    let mut kinds: BTreeMap<Kind<'_>, BTreeMap<Rank, Place>> = BTreeMap::new();
-    for (kind, shown) in blocks.iter().flat_map(|block| shown(signal, block)) {
-        add(&shown, kinds.entry(kind).or_default());
+    // Of several communicators that one counts in which a rank is latest: it is on time in others
+    // only because its group was late together.
+    let mut kinds: BTreeMap<Kind<'_>, BTreeMap<Rank, RankPlace>> = BTreeMap::new();
+    for (kind, observations) in blocks.iter().flat_map(|block| observations(signal, block)) {
+        add(&observations, kinds.entry(kind).or_default());
     }
-    // A rank that is judged by something else has no place among these.
+    // A rank that is measured by another signal has no place among these.
     for lag in lags.iter_mut().filter(|lag| lag.signal == signal) {
         let sums = kinds.values().filter_map(|sums| sums.get(&lag.rank));
-        let of_kinds = sums.map(|sum| Place {
+        let of_kinds = sums.map(|sum| RankPlace {
             z: sum.z / sum.rounds.sqrt(),
             rounds: sum.rounds,
             last_share: sum.last_share / sum.rounds,
@@ -77,70 +80,75 @@ pub fn assign(signal: Signal, blocks: &[&CohortBlock], lags: &mut [Lag]) {
     }
 }
 
-/// How late a rank was even when it was least late, milliseconds at one operation: pauses now and then leave nothing of it.
-/// Nothing where the signal does not show single operations of the rank.
+/// Lag of a rank when it was least late, milliseconds at one operation: occasional pauses leave
+/// nothing of it. `None` where the signal does not show single operations of the rank.
 pub fn least_lag_ms(signal: Signal, blocks: &[&CohortBlock], rank: Rank) -> Option<f64> {
-    let of_kind = |shown: Vec<Shown>| {
-        let own = shown.iter().find(|one| one.rank == rank)?.least;
-        let means: Vec<f64> = shown.iter().map(|one| one.mean).collect();
+    let count_of_kind = |observations: Vec<Observation>| {
+        let own = observations.iter().find(|one| one.rank == rank)?.least;
+        let means: Vec<f64> = observations.iter().map(|one| one.mean).collect();
         Some(own - lower_median(&means)?)
     };
     let of_block = |block: &&CohortBlock| {
         let of_transfers = |(kind, _): &(Kind<'_>, _)| *kind != Kind::Blocked;
-        let shown = shown(signal, block).into_iter().filter(of_transfers);
-        let kinds = shown.filter_map(|(_, shown)| of_kind(shown));
+        let observations = observations(signal, block).into_iter().filter(of_transfers);
+        let kinds = observations.filter_map(|(_, observations)| count_of_kind(observations));
         kinds.max_by(f64::total_cmp)
     };
     let of_blocks = blocks.iter().filter_map(of_block);
     of_blocks.min_by(f64::total_cmp)
 }
 
-fn add(shown: &[Shown], sums: &mut BTreeMap<Rank, Place>) {
-    if shown.len() < 2 {
+fn add(observations: &[Observation], sums: &mut BTreeMap<Rank, RankPlace>) {
+    if observations.len() < 2 {
         return;
     }
-    let latest = shown.iter().max_by(|a, b| a.mean.total_cmp(&b.mean));
+    let latest = observations.iter().max_by(|a, b| a.mean.total_cmp(&b.mean));
     let rounds = latest.map_or(1.0, |latest| {
-        let others = shown.iter().filter(|other| other.rank != latest.rank);
+        let others = observations
+            .iter()
+            .filter(|other| other.rank != latest.rank);
         let is_apart = others.clone().all(|other| latest.least > other.most);
-        let counts = shown.iter().map(|one| one.count);
+        let counts = observations.iter().map(|one| one.count);
         if is_apart {
             counts.fold(f64::MAX, f64::min).max(1.0)
         } else {
             1.0
         }
     });
-    let means: Vec<f64> = shown.iter().map(|one| one.mean).collect();
-    for (one, place) in shown.iter().zip(places(&means)) {
+    let means: Vec<f64> = observations.iter().map(|one| one.mean).collect();
+    for (one, place) in observations.iter().zip(places(&means)) {
         let is_last = latest.is_some_and(|latest| latest.rank == one.rank);
-        let sum = sums.entry(one.rank).or_insert(Place {
+        let sum = sums.entry(one.rank).or_insert(RankPlace {
             z: 0.0,
             rounds: 0.0,
             last_share: 0.0,
         });
-        sum.z += place_z(place, shown.len(), 1.0).unwrap_or(0.0) * rounds;
+        sum.z += place_z(place, observations.len(), 1.0).unwrap_or(0.0) * rounds;
         sum.rounds += rounds;
         sum.last_share += if is_last { rounds } else { 0.0 };
     }
 }
 
-/// What the ranks showed in a block, by communicator.
-fn shown(signal: Signal, block: &CohortBlock) -> Vec<(Kind<'_>, Vec<Shown>)> {
-    let of_members = |show: fn(&Member) -> Option<Shown>| block.members.iter().filter_map(show);
+/// Observations of the ranks in a block, by communicator.
+fn observations(signal: Signal, block: &CohortBlock) -> Vec<(Kind<'_>, Vec<Observation>)> {
+    let of_members =
+        |show: fn(&Member) -> Option<Observation>| block.members.iter().filter_map(show);
     match signal {
         Signal::HostGap | Signal::Wait => vec![(Kind::Host, of_members(gap).collect())],
         Signal::Arrival => vec![(Kind::Host, of_members(arrival).collect())],
         Signal::DeviceWait => {
             let transfers = block.transfers.iter();
             let by_transfer = transfers.map(|transfer| {
-                // Each of an iteration's operations sees the same lateness again: they are one round.
+                // Each of an iteration's operations sees the same lateness again: they are one
+                // round.
                 let of_rank = |(rank, (summary, _)): (&Rank, &(_, _))| {
                     device(*rank, *summary, transfer.iterations)
                 };
                 let kind = Kind::Transfer(transfer.comm, transfer.op.as_ref());
                 (kind, transfer.ranks.iter().filter_map(of_rank).collect())
             });
-            // Only an iteration as a whole shows who was last in it: most of its operations see nothing of a lateness that the first had.
+            // Only an iteration as a whole shows who was last in it: most of its operations see
+            // nothing of a lateness that the first had.
             let blocked = (Kind::Blocked, of_members(blocked).collect());
             by_transfer.chain([blocked]).collect()
         }
@@ -151,10 +159,10 @@ fn shown(signal: Signal, block: &CohortBlock) -> Vec<(Kind<'_>, Vec<Shown>)> {
     clippy::cast_precision_loss,
     reason = "counts of one block stay far below 2^53"
 )]
-fn gap(member: &Member) -> Option<Shown> {
+fn gap(member: &Member) -> Option<Observation> {
     let gap = member.gap?;
     let mean = gap.mean()?;
-    Some(Shown {
+    Some(Observation {
         rank: member.rank,
         mean,
         least: gap.min.unwrap_or(mean),
@@ -163,9 +171,9 @@ fn gap(member: &Member) -> Option<Shown> {
     })
 }
 
-fn arrival(member: &Member) -> Option<Shown> {
+fn arrival(member: &Member) -> Option<Observation> {
     let mean = member.arrival?.mean_ms;
-    Some(Shown {
+    Some(Observation {
         rank: member.rank,
         mean,
         least: mean,
@@ -178,16 +186,16 @@ fn arrival(member: &Member) -> Option<Shown> {
     clippy::cast_precision_loss,
     reason = "counts of one block stay far below 2^53"
 )]
-fn blocked(member: &Member) -> Option<Shown> {
+fn blocked(member: &Member) -> Option<Observation> {
     let by_gpu = member.blocked_source == Some(Source::Device);
     let blocked = member.blocked.filter(|_| by_gpu)?;
     device(member.rank, blocked, blocked.count as f64)
 }
 
 /// The late spend least time inside, so the signs are turned round.
-fn device(rank: Rank, summary: Summary, iterations: f64) -> Option<Shown> {
+fn device(rank: Rank, summary: Summary, iterations: f64) -> Option<Observation> {
     let mean = summary.mean()?;
-    Some(Shown {
+    Some(Observation {
         rank,
         mean: -mean,
         least: -summary.max.unwrap_or(mean),

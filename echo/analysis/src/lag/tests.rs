@@ -8,7 +8,7 @@ const HEALTHY: Measured = Measured::HEALTHY;
 
 fn blocks(n_ranks: u32, measure: impl Fn(u64, u32) -> Measured) -> Vec<CohortBlock> {
     let mut assembly = Assembly::default();
-    for event in Job::of(n_ranks).events(4, measure) {
+    for event in Job::with_ranks(n_ranks).events(4, measure) {
         assembly.add(&event);
     }
     assembly
@@ -72,7 +72,7 @@ fn one_stall_moves_the_mean_but_not_the_steady_lag() {
 }
 
 #[test]
-fn a_job_that_rarely_synchronises_is_judged_by_arrivals() {
+fn a_job_that_rarely_synchronises_is_compared_by_arrivals() {
     let rare = |block, rank| Measured {
         n_syncs: u64::from(block == 3),
         arrival_ms: if rank == 3 { 120.0 } else { 80.0 },

@@ -1,4 +1,5 @@
-//! How the waiting of each rank has changed since its job became slow, and who is to blame for that.
+//! Changes of each rank's waits since its job became slow, and the rank that they are attributed
+//! to.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,11 +16,13 @@ const EXPLAINED: f64 = 0.4;
 /// Share of what was lost by which the reason itself may wait longer than before.
 const OWN_WAIT: f64 = 0.25;
 
-/// Share of its former waiting that a stage of a pipeline has lost when the others wait for it. How much they wait is seen only in
-/// part: of operations that are sent and received in one group the GPU times only the first.
+/// Share of its former waiting that a stage of a pipeline has lost when the others wait for it. How
+/// much they wait is seen only in part: of operations that are sent and received in one group the
+/// GPU times only the first.
 const RELIEVED: f64 = 0.5;
 
-/// Standard errors beyond what chance alone makes of the largest change, and those of a job that has been slow for long, milliseconds.
+/// Standard errors beyond what chance alone makes of the largest change, and those of a job that
+/// has been slow for long, milliseconds.
 const MARGIN: f64 = 2.0;
 const LONG_MARGIN: f64 = 1.4;
 const LONG_MS: f64 = 10_000.0;
@@ -27,12 +30,12 @@ const LONG_MS: f64 = 10_000.0;
 /// Standard errors of a change that supports what is known already.
 const Z_SUPPORT: f64 = 1.5;
 
-/// How the waiting of one rank has changed, as a share of the time.
+/// Change of one rank's waits, as a share of the time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shift {
     /// Rank.
     pub rank: Rank,
-    /// Whether no other rank of its role reports: a stage of a pipeline.
+    /// True if no other rank of its role reports: a stage of a pipeline.
     pub is_alone: bool,
     /// Inside collectives, by its GPU.
     pub device: Option<Change>,
@@ -60,13 +63,13 @@ pub struct Reason {
     pub rise: f64,
     /// The same in standard errors.
     pub z: f64,
-    /// Whether its GPU shows it.
+    /// True if its GPU shows it.
     pub by_device: bool,
-    /// Whether its host shows it.
+    /// True if its host shows it.
     pub by_host: bool,
 }
 
-/// How the ranks' waiting has changed between the past and now, and how much it usually changes within `window_ms`.
+/// Changes of the ranks' waits between the past and now, and their usual size within `window_ms`.
 pub(super) fn shifts(past: &VecDeque<Tick>, now: &[&Tick], window_ms: f64) -> Vec<Shift> {
     let ranks: BTreeSet<Rank> = now
         .iter()
@@ -100,7 +103,7 @@ pub(super) fn shifts(past: &VecDeque<Tick>, now: &[&Tick], window_ms: f64) -> Ve
     ranks.iter().copied().map(shift).collect()
 }
 
-/// How much the share of a rank usually scatters.
+/// Usual scatter of a rank's share.
 struct Spread<'t> {
     windows: &'t [Vec<&'t Tick>],
     doubt: f64,
@@ -130,7 +133,8 @@ fn share(ticks: &[&Tick], rank: Rank, of: fn(&Waits) -> Option<f64>) -> Option<f
     (elapsed_ms > 0.0).then(|| waited_ms / elapsed_ms)
 }
 
-/// By how much more the peers of each rank wait than it does, against before: the change of the median of the others less its own.
+/// By how much more the peers of each rank wait than it does, against before: the change of the
+/// median of the others less its own.
 fn rises(shifts: &[Shift], of: fn(&Shift) -> Option<Change>) -> BTreeMap<Rank, Rise> {
     let known: Vec<(Rank, Change)> = shifts
         .iter()
@@ -150,7 +154,8 @@ fn rises(shifts: &[Shift], of: fn(&Shift) -> Option<Change>) -> BTreeMap<Rank, R
     known.iter().filter_map(rise).collect()
 }
 
-/// Median of sorted values without one of them, in logarithmic time: a job may have ten thousand ranks.
+/// Median of sorted values without one of them, in logarithmic time: a job may have ten thousand
+/// ranks.
 fn median_without(sorted: &[f64], one: f64) -> Option<f64> {
     let at = sorted.partition_point(|value| value.total_cmp(&one).is_lt());
     let other = |index: usize| sorted.get(index + usize::from(index >= at)).copied();
@@ -158,12 +163,13 @@ fn median_without(sorted: &[f64], one: f64) -> Option<f64> {
     Some(f64::midpoint(other((n - 1) / 2)?, other(n / 2)?))
 }
 
-/// By how much more the peers of a rank wait than it does, as a share of the time, and in standard errors.
+/// By how much more the peers of a rank wait than it does, as a share of the time, and in standard
+/// errors.
 type Rise = (f64, f64);
 
-/// What the ranks of a job show together.
+/// Combined evidence of a job's ranks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Suspicion {
+pub struct ShiftEvidence {
     device: BTreeMap<Rank, Rise>,
     host: BTreeMap<Rank, Rise>,
     own: BTreeMap<Rank, Shift>,
@@ -171,9 +177,9 @@ pub struct Suspicion {
     critical_z: f64,
 }
 
-impl Suspicion {
+impl ShiftEvidence {
     /// Compares the ranks of a job that has lost a share of its time for so long, milliseconds.
-    pub fn of(shifts: &[Shift], (lost, lasted_ms): (f64, f64)) -> Self {
+    pub fn from_shifts(shifts: &[Shift], (lost, lasted_ms): (f64, f64)) -> Self {
         Self {
             device: rises(shifts, |shift| shift.device),
             host: rises(shifts, |shift| shift.host),
@@ -188,7 +194,8 @@ impl Suspicion {
         self.device.len().max(self.host.len())
     }
 
-    /// The rank that the job waits for, beyond what ranks usually take turns; nothing when none or several could be.
+    /// The rank that the job waits for, beyond what ranks usually take turns; `None` when none or
+    /// several could be.
     pub fn reason(&self) -> Option<Reason> {
         let reason = self.latest()?;
         (reason.z >= self.critical_z).then_some(reason)
@@ -223,13 +230,15 @@ impl Suspicion {
         })
     }
 
-    /// Whether the other ranks wait for this one less than before although the job lost time: then it is not the reason.
+    /// Returns true if the other ranks wait for this one less than before although the job lost
+    /// time: then it is not the reason.
     pub fn is_contradicted(&self, rank: Rank) -> bool {
         let device = self.device.get(&rank).map(|(rise, _)| *rise);
         device.is_some_and(|rise| rise <= -OWN_WAIT * self.lost)
     }
 
-    /// Whether a signal shows that the others wait for this rank: not by chance, but by less than it takes to name it.
+    /// Returns true if a signal shows that the others wait for this rank: not by chance, but by
+    /// less than it takes to name it.
     pub fn supports(&self, rank: Rank) -> bool {
         let is_shown = |rises: &BTreeMap<Rank, Rise>, of: fn(&Shift) -> Option<Change>| {
             let rise = rises.get(&rank);
@@ -238,7 +247,8 @@ impl Suspicion {
         is_shown(&self.device, |own| own.device) || is_shown(&self.host, |own| own.host)
     }
 
-    /// The rank with the largest rise, if that explains the loss and the rank does not wait longer itself.
+    /// The rank with the largest rise, if that explains the loss and the rank does not wait longer
+    /// itself.
     fn most(
         &self,
         rises: &BTreeMap<Rank, Rise>,
@@ -250,7 +260,8 @@ impl Suspicion {
         is_reason.then_some((*rank, *most))
     }
 
-    /// Whether it explains the loss that the peers of this rank wait so much more than it does.
+    /// Returns true if it explains the loss that the peers of this rank wait so much more than it
+    /// does.
     fn explains(&self, rank: Rank, (rise, _): Rise, of: fn(&Shift) -> Option<Change>) -> bool {
         if rise >= EXPLAINED * self.lost {
             return true;
@@ -262,7 +273,8 @@ impl Suspicion {
         else {
             return false;
         };
-        // If all stages of a pipeline were slower alike, all would wait for the same share of the time as before.
+        // If all stages of a pipeline were slower alike, all would wait for the same share of the
+        // time as before.
         shift.is_alone
             && own.before > LEAST_SCATTER
             && own.by <= -RELIEVED * own.before
@@ -270,8 +282,8 @@ impl Suspicion {
     }
 }
 
-/// Standard errors that the largest of so many changes has to exceed: what chance alone makes of the largest, and two more; less of a
-/// job that stays slow for long, since turns end.
+/// Standard errors that the largest of so many changes has to exceed: what chance alone makes of
+/// the largest, and two more; less of a job that stays slow for long, since turns end.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"
@@ -291,7 +303,7 @@ mod tests {
     use echo_core::stats::median;
     use proptest::prelude::{prop_assert_eq, proptest};
 
-    use super::{Change, Shift, Suspicion, median_without};
+    use super::{Change, Shift, ShiftEvidence, median_without};
 
     #[test]
     fn one_value_has_no_others() {
@@ -313,8 +325,8 @@ mod tests {
     }
 
     fn reason(shifts: &[Shift]) -> Option<Rank> {
-        let suspicion = Suspicion::of(shifts, (0.4, 12_000.0));
-        suspicion.reason().map(|reason| reason.rank)
+        let shift_evidence = ShiftEvidence::from_shifts(shifts, (0.4, 12_000.0));
+        shift_evidence.reason().map(|reason| reason.rank)
     }
 
     #[test]
@@ -324,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_that_all_wait_as_much_as_before_or_more_are_not_to_blame() {
+    fn stages_that_all_wait_as_much_as_before_or_more_are_not_named() {
         assert_eq!(
             reason(&[stage(0, (0.04, 0.04)), stage(1, (0.10, 0.10))]),
             None
@@ -345,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_with_peers_are_to_blame_only_for_what_was_lost() {
+    fn ranks_with_peers_are_named_only_for_the_time_lost() {
         let alone = [stage(0, (0.04, 0.003)), stage(1, (0.10, 0.145))];
         let peers = alone.map(|shift| Shift {
             is_alone: false,

@@ -23,7 +23,7 @@ pub(super) struct Tick {
     pub(super) waits: BTreeMap<Rank, Waits>,
 }
 
-/// What one rank waited in a stretch, milliseconds.
+/// Wait of one rank in a span, milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Waits {
     pub(super) device: Option<f64>,
@@ -31,7 +31,7 @@ pub(super) struct Waits {
 }
 
 impl Tick {
-    /// What it took against what it takes when the job is healthy.
+    /// Ratio of its duration to the healthy one.
     pub(super) fn ratio(&self, work: &Work) -> f64 {
         self.elapsed_ms / work.predict(&self.mix).max(f64::MIN_POSITIVE)
     }
@@ -54,7 +54,8 @@ impl Waits {
     }
 }
 
-/// Runs of stretches that last as long as a window, each beginning with the next stretch; one of all where they are fewer.
+/// Runs of stretches that last as long as a window, each beginning with the next stretch; one of
+/// all where they are fewer.
 pub(super) fn windows(ticks: &VecDeque<Tick>, window_ms: f64) -> Vec<Vec<&Tick>> {
     let mut windows = Vec::new();
     for first in 0..ticks.len() {
@@ -74,7 +75,8 @@ pub(super) fn windows(ticks: &VecDeque<Tick>, window_ms: f64) -> Vec<Vec<&Tick>>
     windows
 }
 
-/// How many times what few windows show of the usual scatter it may be: they show only a part of it.
+/// Factor from the scatter seen in few windows to the largest plausible one: few windows show only
+/// a part of it.
 #[expect(clippy::cast_precision_loss, reason = "windows are few")]
 pub(super) fn doubt(past: &VecDeque<Tick>, window_ms: f64) -> f64 {
     let windows = windows(past, window_ms);

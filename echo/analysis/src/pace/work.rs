@@ -1,7 +1,8 @@
-//! How long healthy operations take, by what they are.
+//! Duration of healthy operations, by their kinds.
 //!
-//! Least squares over healthy stretches of work, with costs that are never negative: what the iterations of a loop cost, what a log
-//! line adds, and what an evaluation costs follow from stretches that hold more or less of each.
+//! Least squares over healthy stretches of work, with costs that are never negative: what the
+//! iterations of a loop cost, what a log line adds, and what an evaluation costs follow from
+//! stretches that hold more or less of each.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,12 @@ const PASSES: usize = 40;
 /// Keeps the costs of kinds that always come together from running apart.
 const RIDGE: f64 = 1e-3;
 
-/// A stretch that takes this much longer than others, or others than it, was no usual one: compilation, a pause of the machine.
+/// A stretch that takes this much longer than others, or others than it, was no usual one:
+/// compilation, a pause of the machine.
 const UNUSUAL: f64 = 2.0;
 
-/// Share of the operations of a stretch that may be of kinds, or in proportions, that were never seen.
+/// Share of the operations of a stretch that may be of kinds, or in proportions, that were never
+/// seen.
 const UNFAMILIAR: f64 = 0.05;
 
 /// Milliseconds that an operation of each kind costs.
@@ -60,8 +63,8 @@ impl Work {
         mix.kinds().map(|(kind, count)| count * cost(kind)).sum()
     }
 
-    /// Whether stretches like this were learned. How long others take when the job is healthy is not known: the first evaluation or
-    /// checkpoint of a job is not slow.
+    /// Returns true if stretches like this were learned. How long others take when the job is
+    /// healthy is not known: the first evaluation or checkpoint of a job is not slow.
     pub(super) fn is_familiar(&self, mix: &Mix) -> bool {
         let operations = mix.operations();
         let known = |kind| self.shares.get(&kind).copied().unwrap_or(0.0);
@@ -71,7 +74,8 @@ impl Work {
         beyond.sum::<f64>() <= UNFAMILIAR
     }
 
-    /// Whether nearly all operations are of kinds that were learned, in whatever proportions: blocks may be shorter than iterations.
+    /// Returns true if nearly all operations are of kinds that were learned, in whatever
+    /// proportions: blocks may be shorter than iterations.
     pub(super) fn knows(&self, mix: &Mix) -> bool {
         let strange = mix
             .kinds()
@@ -104,7 +108,7 @@ impl Work {
                 let (mut with, mut square) = (0.0, 0.0);
                 for ((mix, ms), rest) in stretches.iter().zip(&rest) {
                     // Relative errors count, not those of long stretches.
-                    let count = mix.of_kind(*kind) / ms;
+                    let count = mix.count_of_kind(*kind) / ms;
                     with += count * rest / ms;
                     square += count * count;
                 }
@@ -114,7 +118,7 @@ impl Work {
                 let step = (with / (square * (1.0 + RIDGE))).max(-*cost);
                 *cost += step;
                 for ((mix, _), rest) in stretches.iter().zip(&mut rest) {
-                    *rest -= step * mix.of_kind(*kind);
+                    *rest -= step * mix.count_of_kind(*kind);
                 }
             }
         }
@@ -144,11 +148,11 @@ mod tests {
     use crate::mix::Mix;
 
     fn mix(text: &str) -> Mix {
-        Mix::of_attributes(&format!(r#"{{"fleet.mix":"{text}"}}"#)).unwrap()
+        Mix::from_attributes(&format!(r#"{{"fleet.mix":"{text}"}}"#)).unwrap()
     }
 
     #[test]
-    fn what_log_lines_add_is_told_from_what_iterations_cost() {
+    fn the_cost_of_log_lines_is_separated_from_the_cost_of_iterations() {
         let stretches: Vec<(Mix, f64)> = (1..20_u32)
             .map(|n| {
                 let logs = n % 3;

@@ -1,4 +1,4 @@
-//! A job made by hand whose GPUs tell what they waited for: several communicators, several roles.
+//! Simulated job whose GPUs report waits: several communicators, several roles.
 
 use echo_core::ids::{CommId, RoleId};
 use echo_core::model::event::{Event, OpSample, Reading, SeqRange, Source, StoredEvent, Summary};
@@ -24,14 +24,16 @@ pub struct Gpus {
     pub rings: Vec<Ring>,
 }
 
-/// What one rank measures in one block of four iterations with ten operations each.
+/// Measurements of one rank in one block of four iterations with ten operations each.
 #[derive(Debug, Clone, Copy)]
 pub struct Gpu {
     /// Time inside each operation of the busiest communicator, milliseconds.
     pub inside_ms: f64,
-    /// Time inside the longest operation of the busiest communicator in each iteration, milliseconds; nothing when all are alike.
+    /// Time inside the longest operation of the busiest communicator in each iteration,
+    /// milliseconds; `None` when all are alike.
     pub longest_ms: Option<f64>,
-    /// Time inside each operation of another kind on the busiest communicator, milliseconds; nothing when there is one kind.
+    /// Time inside each operation of another kind on the busiest communicator, milliseconds; `None`
+    /// when there is one kind.
     pub second_ms: Option<f64>,
     /// Time inside each operation of the other communicators, milliseconds.
     pub elsewhere_ms: f64,
@@ -43,7 +45,8 @@ pub struct Gpu {
     pub queue_ms: Option<f64>,
     /// Time that the GPU computes in each iteration, milliseconds.
     pub busy_ms: Option<f64>,
-    /// Time inside the first operation of an iteration, by the iteration's number; nothing when none is sampled.
+    /// Time inside the first operation of an iteration, by the iteration's number; `None` when none
+    /// is sampled.
     pub sampled_ms: Option<fn(u64, u32) -> f64>,
     /// Duration of an iteration, milliseconds.
     pub period_ms: f64,
@@ -103,7 +106,8 @@ impl Gpus {
         }
     }
 
-    /// Pairs that split each layer between them, and two communicators over the pairs' first and second members.
+    /// Pairs that split each layer between them, and two communicators over the pairs' first and
+    /// second members.
     pub fn pairs(n_pairs: u32) -> Self {
         let across = (0..2).map(|side| Ring {
             comm: 20 + u64::from(side),
@@ -204,7 +208,7 @@ impl Gpus {
         comm: u64,
         source: Source,
     ) -> Event {
-        let job = Job::of(u32::try_from(self.roles.len()).unwrap());
+        let job = Job::with_ranks(u32::try_from(self.roles.len()).unwrap());
         let begin_ms = block as f64 * 200.0;
         let seqs = SeqRange::new(block * OPS_PER_BLOCK, (block + 1) * OPS_PER_BLOCK - 1);
         let mut event = job.event(rank, what, seqs, (begin_ms, begin_ms + 199.0));

@@ -1,22 +1,22 @@
-//! What the detector said in the end.
+//! Final output of the detector.
 
 use echo_core::model::detector_output::{
-    Conclusions, Condition, ConditionKind, Culprit, Finding, Incident,
+    Condition, ConditionKind, Culprit, DetectorOutput, Finding, Incident,
 };
 use echo_core::model::event::StoredEvent;
 
 use crate::detector::Detector;
 use crate::settings::Settings;
 
-/// What follows from the events with the settings of the specification.
-pub fn conclude(events: &[StoredEvent]) -> Conclusions {
+/// Detector output for the events with the settings of the specification.
+pub fn detect(events: &[StoredEvent]) -> DetectorOutput {
     Detector::new(Settings::default()).observe(events)
 }
 
 /// The last state of each incident.
-pub fn last_states(conclusions: &Conclusions) -> Vec<Incident> {
+pub fn last_states(output: &DetectorOutput) -> Vec<Incident> {
     let mut last: Vec<Incident> = Vec::new();
-    for incident in &conclusions.incidents {
+    for incident in &output.incidents {
         last.retain(|known| known.id != incident.id);
         last.push(incident.clone());
     }
@@ -25,7 +25,7 @@ pub fn last_states(conclusions: &Conclusions) -> Vec<Incident> {
 
 /// The last state of each incident that follows from the events.
 pub fn incidents(events: &[StoredEvent]) -> Vec<Incident> {
-    last_states(&conclude(events))
+    last_states(&detect(events))
 }
 
 /// The culprit of the only incident that follows from the events.
@@ -55,7 +55,7 @@ pub fn culprit(incident: &Incident) -> Option<&Culprit> {
     }
 }
 
-/// The condition of an incident that names nobody.
+/// The condition of an incident without a culprit.
 pub fn condition(incident: &Incident) -> Option<&Condition> {
     match &incident.finding {
         Finding::Culprit(_) => None,
@@ -63,8 +63,8 @@ pub fn condition(incident: &Incident) -> Option<&Condition> {
     }
 }
 
-/// The events in another order in which each rank still tells its own story in order: `pick` chooses who is heard next
-/// among those who have something left to say.
+/// Returns the events in another order that keeps the order of each rank: `pick` chooses the next
+/// rank among those with events left.
 pub fn shuffled(events: &[StoredEvent], mut pick: impl FnMut(usize) -> usize) -> Vec<StoredEvent> {
     let mut stories: Vec<(_, std::collections::VecDeque<StoredEvent>)> = Vec::new();
     for stored in events {

@@ -5,7 +5,7 @@ use echo_core::stats::multiplicity::{Tail, discovery_threshold, upper_tail};
 use echo_core::stats::series::{effective_size, lag_one_correlation};
 use echo_core::stats::{late_sigma, lower_median};
 
-use super::{Evidence, Span, Suspect, baseline};
+use super::{Candidate, Evidence, Span, baseline};
 use crate::baseline::Scatter;
 use crate::lag::rank_order::FEW_RANKS;
 use crate::lag::{Lag, Lags};
@@ -17,8 +17,8 @@ const FLOOR_MS: f64 = 0.05;
 /// Smallest scale as a share of the period.
 const FLOOR_SHARE: f64 = 0.0025;
 
-/// Standard deviation that lags are measured against, milliseconds: the cohort's own history, else the scatter of
-/// the ranks in this window.
+/// Standard deviation that lags are measured against, milliseconds: the cohort's own history, else
+/// the scatter of the ranks in this window.
 pub fn sigma_ms(lags: &Lags, period_ms: f64, usual: Option<Scatter>) -> f64 {
     let floor = FLOOR_MS.max(FLOOR_SHARE * period_ms);
     let means: Vec<f64> = lags.ranks.iter().map(|lag| lag.mean_ms).collect();
@@ -27,20 +27,23 @@ pub fn sigma_ms(lags: &Lags, period_ms: f64, usual: Option<Scatter>) -> f64 {
     scale.hypot(floor)
 }
 
-/// Largest p-value of places that counts: always last in six rounds of four ranks, in five of eight.
+/// Largest p-value of places that counts: always last in six rounds of four ranks, in five of
+/// eight.
 const PLACE_P: f64 = 1e-3;
 
-/// The same for two ranks, of which one is always last, and with correlated noise for a while the same one: 23 rounds.
+/// The same for two ranks, of which one is always last, and with correlated noise for a while the
+/// same one: 23 rounds.
 const PLACE_P_OF_TWO: f64 = 1e-6;
 
-/// Rounds that one independent round is worth at most: `(1 + rho) / (1 - rho)` for a correlation of 0.9 from one iteration to
-/// the next, the strongest of the benchmark. Only a history tells how strong it is.
+/// Rounds that one independent round is worth at most: `(1 + rho) / (1 - rho)` for a correlation of
+/// 0.9 from one iteration to the next, the strongest of the benchmark. Only a history shows its
+/// real strength.
 const CORRELATED: f64 = 19.0;
 
 /// Smallest loss, as a share of the period, for which places count in full.
 const BOLD_SHARE: f64 = 0.1;
 
-/// What lags of one window are measured against.
+/// Scale that lags of one window are measured against.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     /// Standard deviation of lags, milliseconds.
@@ -49,13 +52,14 @@ pub struct Scale {
     pub critical_z: f64,
     tail: Tail,
     span: Span,
-    /// Largest p-value that is believed; nothing when none is.
+    /// Largest p-value that is believed; `None` when none is.
     believed_p: Option<f64>,
-    /// Places must agree at this level, because the ranks are too few for a scale and have no history.
+    /// Places must agree at this level, because the ranks are too few for a scale and have no
+    /// history.
     place_p: Option<f64>,
     /// Smallest loss for which places count in full, milliseconds.
     bold_ms: f64,
-    /// What an iteration takes longer than when healthy, milliseconds, when known.
+    /// Excess duration of an iteration over a healthy one, milliseconds, when known.
     damage_ms: Option<f64>,
 }
 
@@ -65,16 +69,16 @@ impl Scale {
         clippy::cast_precision_loss,
         reason = "the number of ranks is far below 2^53"
     )]
-    pub fn of(lags: &Lags, evidence: &Evidence<'_>, settings: &Settings) -> Self {
+    pub fn from_lags(lags: &Lags, evidence: &Evidence<'_>, settings: &Settings) -> Self {
         let sigma = sigma_ms(lags, evidence.period_ms, evidence.usual);
         let n_ranks = lags.ranks.len();
         let n_tests = evidence.n_tests.max(n_ranks);
         // Few ranks without a history have no scale worth its name: there, places decide.
         let by_place = evidence.usual.is_none() && n_ranks <= FEW_RANKS;
         let tail = match evidence.usual {
-            Some(usual) => Tail::of_mad(usual.n_lags),
+            Some(usual) => Tail::from_mad(usual.n_lags),
             None if by_place => Tail::NORMAL,
-            None => Tail::of_mad(n_ranks),
+            None => Tail::from_mad(n_ranks),
         };
         let mut scale = Self {
             sigma_ms: sigma.hypot(usual_error_ms(lags)),
@@ -98,8 +102,8 @@ impl Scale {
         scale
     }
 
-    /// Modified z-score of a lag: of what is typical of it over a few iterations, of its mean over many, where what is
-    /// rare counts too.
+    /// Modified z-score of a lag: of what is typical of it over a few iterations, of its mean over
+    /// many, where what is rare counts too.
     pub fn z(&self, lag: &Lag) -> f64 {
         let ms = match self.span {
             Span::Short if lag.signal != Signal::Wait => lag.mean_ms.min(lag.typical_ms()),
@@ -108,13 +112,13 @@ impl Scale {
         ms / self.sigma_ms
     }
 
-    /// What an iteration certainly loses by a lag, milliseconds.
+    /// Certain loss of an iteration by a lag, milliseconds.
     fn loss_ms(&self, lag: &Lag) -> f64 {
         self.damage_ms
             .map_or_else(|| lag.certain_ms(), |damage| lag.mean_ms.min(damage))
     }
 
-    /// Whether a lag lies beyond what is usual, by all counts.
+    /// Returns true if a lag lies beyond what is usual, by all counts.
     pub fn is_significant(&self, lag: &Lag) -> bool {
         let z = self.z(lag);
         let is_believed = self.believed_p.is_some_and(|p| self.tail.above(z) <= p);
@@ -126,12 +130,12 @@ impl Scale {
         z >= self.critical_z && is_believed && is_last
     }
 
-    /// The rank as a suspect.
-    pub fn suspect(&self, lag: &Lag, evidence: &Evidence<'_>) -> Suspect {
+    /// Returns the rank as a candidate.
+    pub fn candidate(&self, lag: &Lag, evidence: &Evidence<'_>) -> Candidate {
         let baseline = baseline(lag, evidence);
         let n_ranks = evidence.lags.map_or(0, |lags| lags.ranks.len());
         let z = self.z(lag);
-        Suspect {
+        Candidate {
             lag: lag.clone(),
             z,
             confidence: confidence(z / self.critical_z, evidence.coverage, &baseline, n_ranks),
@@ -140,8 +144,8 @@ impl Scale {
     }
 }
 
-/// Standard error of the peers' lags, widened for correlation between neighbouring blocks, milliseconds. That of the
-/// peers, not of the suspect: a fault that comes and goes is irregular by nature.
+/// Standard error of the peers' lags, widened for correlation between neighbouring blocks,
+/// milliseconds. The candidate is left out: an intermittent fault is irregular by nature.
 #[expect(
     clippy::cast_precision_loss,
     reason = "blocks of one window stay far below 2^53"
@@ -157,8 +161,8 @@ fn usual_error_ms(lags: &Lags) -> f64 {
     error * widened.max(1.0).sqrt()
 }
 
-/// From 0.5 at the critical z towards 0.99 at twice of it, less for missing ranks and for a missing history. Of two
-/// ranks either may be at fault, so two never give more than 0.6.
+/// From 0.5 at the critical z towards 0.99 at twice of it, less for missing ranks and for a missing
+/// history. Of two ranks either may be at fault, so two never give more than 0.6.
 fn confidence(z_over_critical: f64, coverage: f64, baseline: &Baseline, n_ranks: usize) -> f64 {
     let significance = (z_over_critical / 2.0).min(0.99);
     let history = if matches!(baseline, Baseline::None { .. }) {

@@ -8,11 +8,11 @@ use crate::baseline::Scatter;
 use crate::lag::{Lag, Lags};
 use crate::settings::Settings;
 use crate::simulated::{Job, Measured};
-use crate::verdict::{Doubt, Evidence, Span, Verdict, judge};
+use crate::verdict::{Doubt, Evidence, Span, Verdict, decide};
 
 /// Lags by host gaps, the same in each of four blocks.
 pub(super) fn lags(means: &[f64]) -> Lags {
-    let events = Job::of(1).events(1, |_, _| Measured::HEALTHY);
+    let events = Job::with_ranks(1).events(1, |_, _| Measured::HEALTHY);
     let origin = &events[0].event.origin;
     let ranks = means.iter().zip(0..).map(|(mean_ms, rank)| Lag {
         rank: Rank::new(rank),
@@ -54,14 +54,14 @@ fn evidence(lags: &Lags, period_ms: f64) -> Evidence<'_> {
 }
 
 fn verdict(evidence: &Evidence<'_>, settings: &Settings) -> Verdict {
-    judge(evidence, settings).verdict
+    decide(evidence, settings).verdict
 }
 
 fn culprits(verdict: &Verdict) -> Vec<u32> {
     match verdict {
-        Verdict::Culprits(suspects) => suspects
+        Verdict::Culprits(candidates) => candidates
             .iter()
-            .map(|suspect| suspect.lag.rank.value())
+            .map(|candidate| candidate.lag.rank.value())
             .collect(),
         Verdict::Healthy | Verdict::Uniform | Verdict::Inconclusive(_) => Vec::new(),
     }
@@ -95,7 +95,7 @@ fn a_small_lag_beside_a_large_one_is_not_named() {
 }
 
 #[test]
-fn a_lag_that_explains_little_of_the_damage_is_not_blamed_for_it() {
+fn a_lag_that_explains_little_of_the_damage_is_not_named() {
     let lags = lags(&[0.0, 3.0, 0.1, -0.1]);
     assert_eq!(
         verdict(&evidence(&lags, 62.0), &Settings::default()),
@@ -159,15 +159,15 @@ proptest! {
         period_ms in 50.0..90.0_f64,
     ) {
         let lags = lags(&means);
-        if let Verdict::Culprits(suspects) = verdict(&evidence(&lags, period_ms), &Settings::default()) {
-            for suspect in suspects {
-                prop_assert!((0.0..=1.0).contains(&suspect.confidence) && suspect.z.is_finite());
+        if let Verdict::Culprits(candidates) = verdict(&evidence(&lags, period_ms), &Settings::default()) {
+            for candidate in candidates {
+                prop_assert!((0.0..=1.0).contains(&candidate.confidence) && candidate.z.is_finite());
             }
         }
     }
 
     #[test]
-    fn without_damage_no_lag_convicts(means in proptest::collection::vec(-30.0..30.0_f64, 2..12)) {
+    fn without_damage_no_rank_is_named(means in proptest::collection::vec(-30.0..30.0_f64, 2..12)) {
         let lags = lags(&means);
         prop_assert_eq!(verdict(&evidence(&lags, 50.5), &Settings::default()), Verdict::Healthy);
     }
@@ -203,9 +203,9 @@ fn a_late_gpu_beside_a_much_later_one_of_another_role_is_its_victim() {
         victim_lag_ms: 0.0,
         ..alone
     };
-    let judgement = judge(&beside, &Settings::default());
-    assert_eq!(judgement.verdict, Verdict::Healthy);
-    assert_eq!(judgement.victims, [Rank::new(2)]);
+    let decision = decide(&beside, &Settings::default());
+    assert_eq!(decision.verdict, Verdict::Healthy);
+    assert_eq!(decision.victims, [Rank::new(2)]);
 }
 
 #[test]

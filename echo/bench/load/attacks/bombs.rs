@@ -1,4 +1,4 @@
-//! Attacks with bodies that are larger than anybody wants.
+//! Attacks with oversized bodies.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tower::{Service, ServiceExt};
 
 use crate::wire::Target;
 
-use super::line::Line;
+use super::line::HttpConnection;
 use super::site::Site;
 use super::{Attackers, Attempts};
 
@@ -45,7 +45,7 @@ pub(super) fn oversized(attackers: &mut Attackers, site: &Arc<Site>) {
             loop {
                 ticks.tick().await;
                 attempts.add();
-                // Being thrown out is the end of one attempt.
+                // Being disconnected ends one attempt.
                 let _thrown_out = endless(&site, &door, &head).await;
             }
         });
@@ -53,7 +53,7 @@ pub(super) fn oversized(attackers: &mut Attackers, site: &Arc<Site>) {
 }
 
 async fn endless(site: &Site, door: &str, head: &str) -> io::Result<()> {
-    let mut line = Line::open(door, site.http1()).await?;
+    let mut line = HttpConnection::open(door, site.http1()).await?;
     line.send(head.as_bytes()).await?;
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x1_0000));
     loop {
@@ -74,16 +74,16 @@ pub(super) fn compressed(attackers: &mut Attackers, site: &Arc<Site>) {
             loop {
                 ticks.tick().await;
                 attempts.add();
-                let _thrown_out = over_http(&by_http, encoding, &bomb).await;
+                let _thrown_out = attack_http(&by_http, encoding, &bomb).await;
             }
         });
         let by_grpc = Arc::clone(site);
-        attackers.spawn(move |attempts| over_grpc(by_grpc, encoding, packed, attempts));
+        attackers.spawn(move |attempts| attack_grpc(by_grpc, encoding, packed, attempts));
     }
 }
 
-async fn over_http(site: &Site, encoding: &str, packed: &[u8]) -> io::Result<()> {
-    let mut line = Line::open(&site.otlp_http, site.http1()).await?;
+async fn attack_http(site: &Site, encoding: &str, packed: &[u8]) -> io::Result<()> {
+    let mut line = HttpConnection::open(&site.otlp_http, site.http1()).await?;
     let head = format!(
         "POST /v1/metrics HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-protobuf\r\ncontent-encoding: {encoding}\r\n\
          authorization: Bearer {}\r\ncontent-length: {}\r\n\r\n",
@@ -92,11 +92,11 @@ async fn over_http(site: &Site, encoding: &str, packed: &[u8]) -> io::Result<()>
     );
     line.send(head.as_bytes()).await?;
     line.send(packed).await?;
-    line.answer().await
+    line.read_response().await
 }
 
-async fn over_grpc(site: Arc<Site>, encoding: &'static str, packed: Bytes, attempts: Attempts) {
-    let target = Target::guarded(&site.otlp, site.http2(), &site.agent_token);
+async fn attack_grpc(site: Arc<Site>, encoding: &'static str, packed: Bytes, attempts: Attempts) {
+    let target = Target::with_token(&site.otlp, site.http2(), &site.agent_token);
     let mut ticks = interval(BOMB_PAUSE);
     let Ok(target) = target else { return };
     loop {

@@ -1,4 +1,4 @@
-//! Attacks that hold on to connections.
+//! Attacks that hold connections open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::Attackers;
-use super::line::Line;
+use super::line::HttpConnection;
 use super::site::Site;
 
 /// Between two pieces of what comes slowly.
@@ -38,16 +38,16 @@ pub(super) fn half_open(attackers: &mut Attackers, site: &Arc<Site>) {
     }
 }
 
-/// Connections on which nothing is said.
+/// Connections without traffic.
 pub(super) fn idle(attackers: &mut Attackers, site: &Arc<Site>) {
     for number in 0..1_000 {
         let site = Arc::clone(site);
         attackers.spawn(move |attempts| async move {
             loop {
                 attempts.add();
-                let line = Line::open(&address(&site, number), site.http1()).await;
+                let line = HttpConnection::open(&address(&site, number), site.http1()).await;
                 if let Ok(mut line) = line {
-                    line.outlast().await;
+                    line.read_to_end().await;
                 }
                 sleep(RETRY_AFTER).await;
             }
@@ -77,16 +77,16 @@ fn drip(attackers: &mut Attackers, site: &Arc<Site>, what: (String, &'static [u8
         attackers.spawn(move |attempts| async move {
             loop {
                 attempts.add();
-                // Being thrown out is the end of one attempt.
-                let _thrown_out = one_drip(&site, &head, more).await;
+                // Being disconnected ends one attempt.
+                let _thrown_out = drip_once(&site, &head, more).await;
                 sleep(RETRY_AFTER).await;
             }
         });
     }
 }
 
-async fn one_drip(site: &Site, head: &str, more: &[u8]) -> std::io::Result<()> {
-    let mut line = Line::open(&site.otlp_http, site.http1()).await?;
+async fn drip_once(site: &Site, head: &str, more: &[u8]) -> std::io::Result<()> {
+    let mut line = HttpConnection::open(&site.otlp_http, site.http1()).await?;
     line.send(head.as_bytes()).await?;
     loop {
         sleep(PAUSE).await;
@@ -94,7 +94,7 @@ async fn one_drip(site: &Site, head: &str, more: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// All three doors in turn.
+/// Address of one of the three listeners, in turn.
 fn address(site: &Site, number: usize) -> String {
     let doors = [&site.otlp, &site.otlp_http, &site.http];
     doors

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: no library sends what an attacker does.
+//! Raw HTTP/1.1 client: HTTP libraries do not send malformed traffic.
 
 use std::io;
 
@@ -14,11 +14,11 @@ const MAX_HEAD: usize = 64 * 1024;
 
 /// An encrypted connection.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct HttpConnection {
     stream: TlsStream<TcpStream>,
 }
 
-impl Line {
+impl HttpConnection {
     /// Opens one.
     pub(super) async fn open(address: &str, tls: TlsConnector) -> io::Result<Self> {
         let stream = encrypted(address, tls).await?;
@@ -32,7 +32,7 @@ impl Line {
     }
 
     /// Reads until the other side ends the connection.
-    pub(super) async fn outlast(&mut self) {
+    pub(super) async fn read_to_end(&mut self) {
         let mut buffer = [0; 4096];
         while self
             .stream
@@ -42,8 +42,8 @@ impl Line {
         {}
     }
 
-    /// Reads one answer, and throws it away.
-    pub(super) async fn answer(&mut self) -> io::Result<()> {
+    /// Reads one response, and discards it.
+    pub(super) async fn read_response(&mut self) -> io::Result<()> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             if head.len() > MAX_HEAD {

@@ -1,4 +1,4 @@
-//! An Echo as it is meant to be run: encrypted, with tokens.
+//! Production-like instance of Echo: with TLS and tokens.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

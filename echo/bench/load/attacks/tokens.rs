@@ -1,4 +1,4 @@
-//! Attacks by somebody who guesses tokens.
+//! Attacks that guess tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::interval;
 
 use super::Attackers;
-use super::line::Line;
+use super::line::HttpConnection;
 use super::site::Site;
 
 /// Connections that guess at once.
@@ -15,7 +15,7 @@ const CONNECTIONS: u64 = 10;
 /// From one guess of a connection to its next.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Questions and measurements with tokens that nobody has.
+/// Queries and metrics with invalid tokens.
 pub(super) fn bad(attackers: &mut Attackers, site: &Arc<Site>) {
     for connection in 0..CONNECTIONS {
         let site = Arc::clone(site);
@@ -33,13 +33,17 @@ pub(super) fn bad(attackers: &mut Attackers, site: &Arc<Site>) {
 }
 
 /// One guess, on a connection that is kept while the other side keeps it.
-async fn one(site: &Site, line: Option<Line>, guess: u64) -> std::io::Result<Line> {
+async fn one(
+    site: &Site,
+    line: Option<HttpConnection>,
+    guess: u64,
+) -> std::io::Result<HttpConnection> {
     let asks = guess.is_multiple_of(2);
     let mut line = if let Some(line) = line {
         line
     } else {
         let door = if asks { &site.http } else { &site.otlp_http };
-        Line::open(door, site.http1()).await?
+        HttpConnection::open(door, site.http1()).await?
     };
     let request = if asks {
         "GET /api/v1/tools/list HTTP/1.1\r\n"
@@ -49,6 +53,6 @@ async fn one(site: &Site, line: Option<Line>, guess: u64) -> std::io::Result<Lin
     let head =
         format!("{request}host: localhost\r\nauthorization: Bearer echo_{guess:043}\r\n\r\n");
     line.send(head.as_bytes()).await?;
-    line.answer().await?;
+    line.read_response().await?;
     Ok(line)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::fault::{Injected, Trouble};
+use super::fault::{LoopFault, LoopFaultKind};
 use super::kind::{Kind, Shape};
 use super::lines::{Attach, Lines, host_ns};
 use super::program::Programs;
@@ -19,11 +19,11 @@ const AFTER_MS: f64 = 10_000.0;
 const REHEARSAL: Range<f64> = 4_000.0..16_000.0;
 
 /// How far a strength is looked for, and how exactly.
-const MOST_DOUBLED: f64 = 1024.0;
+const MAX_STRENGTH_FACTOR: f64 = 1024.0;
 const BISECTIONS: usize = 7;
 
 /// Below this share of the healthy pace a fault costs too little for anybody to have to see it.
-const HARMLESS: f64 = 0.05;
+const MIN_SHARE_LOST: f64 = 0.05;
 
 /// A loop to be judged.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +31,7 @@ pub struct LoopCase {
     /// The loop.
     pub shape: Shape,
     /// What goes wrong, `healthy_ms` after the agent came.
-    pub fault: Option<Injected>,
+    pub fault: Option<LoopFault>,
     /// How the agent came.
     pub attach: Attach,
     /// When it came, milliseconds of the loop.
@@ -84,7 +84,7 @@ impl LoopCase {
             return self;
         };
         fault.when = REHEARSAL;
-        if fault.trouble != Trouble::Pulses {
+        if fault.trouble != LoopFaultKind::Pulses {
             let warm = Shape {
                 warm_up: 0,
                 eval_every: 0,
@@ -121,16 +121,18 @@ impl LoopCase {
         Ok(Generated { bytes, truth })
     }
 
-    fn expected(&self, fault: &Injected, cost: f64) -> Expected {
+    fn expected(&self, fault: &LoopFault, cost: f64) -> Expected {
         let label = usize::try_from(fault.rank)
             .ok()
             .and_then(|rank| self.labels.get(rank));
         let rank = label.copied().unwrap_or(fault.rank);
         match fault.trouble {
-            _ if cost < HARMLESS => Expected::Harmless(rank),
-            Trouble::Loader | Trouble::Core | Trouble::Neighbour => Expected::Rank(rank),
-            Trouble::Pulses => Expected::RankOrCondition(rank),
-            Trouble::Uniform | Trouble::Network => Expected::Condition,
+            _ if cost < MIN_SHARE_LOST => Expected::Harmless(rank),
+            LoopFaultKind::Loader | LoopFaultKind::Core | LoopFaultKind::Neighbour => {
+                Expected::Rank(rank)
+            }
+            LoopFaultKind::Pulses => Expected::RankOrCondition(rank),
+            LoopFaultKind::Uniform | LoopFaultKind::Network => Expected::Condition,
         }
     }
 
@@ -145,7 +147,7 @@ impl LoopCase {
     }
 
     /// Runs the loop until `end`.
-    fn play(&self, fault: Option<&Injected>, end: f64) -> (Clock, Lines) {
+    fn play(&self, fault: Option<&LoopFault>, end: f64) -> (Clock, Lines) {
         let mut timeline = Timeline::new(self.shape.n_ranks, fault.cloned());
         let mut programs = Programs::new(self.shape.clone());
         let mut lines = Lines::new(
@@ -162,7 +164,7 @@ impl LoopCase {
         while now < end {
             now = timeline.step(programs.next_step());
             clock.push(now);
-            let seen = timeline.take_seen();
+            let seen = timeline.take_observations();
             if is_watched {
                 lines.add(seen);
             } else if now >= self.attach_ms {
@@ -175,7 +177,7 @@ impl LoopCase {
 }
 
 /// When the steps of a loop are over until `end`.
-fn steps(shape: &Shape, fault: Option<&Injected>, end: f64) -> Clock {
+fn steps(shape: &Shape, fault: Option<&LoopFault>, end: f64) -> Clock {
     let mut timeline = Timeline::new(shape.n_ranks, fault.cloned());
     let mut programs = Programs::new(shape.clone());
     let mut clock = Clock::new();
@@ -197,31 +199,31 @@ fn twin(shape: &Shape, n_steps: usize) -> Clock {
 }
 
 /// More than this does not happen: a core is shared by ten at most, another process on the GPU takes three quarters of it.
-const fn strongest(trouble: Trouble) -> f64 {
+const fn max_strength(trouble: LoopFaultKind) -> f64 {
     match trouble {
-        Trouble::Core => 9.0,
-        Trouble::Neighbour | Trouble::Uniform => 3.0,
-        Trouble::Network => 50.0,
-        Trouble::Loader | Trouble::Pulses => f64::INFINITY,
+        LoopFaultKind::Core => 9.0,
+        LoopFaultKind::Neighbour | LoopFaultKind::Uniform => 3.0,
+        LoopFaultKind::Network => 50.0,
+        LoopFaultKind::Loader | LoopFaultKind::Pulses => f64::INFINITY,
     }
 }
 
 /// How strong a fault has to be to cost what it is meant to cost: doubled until it costs enough, then by bisection. It costs
 /// nothing at all while the hosts run ahead of it.
-fn strength_that_costs(shape: &Shape, fault: &Injected) -> f64 {
+fn strength_that_costs(shape: &Shape, fault: &LoopFault) -> f64 {
     let healthy = steps(shape, None, REHEARSAL.end);
     let is_enough = |strength: f64| {
-        let fault = Injected {
+        let fault = LoopFault {
             strength,
             ..fault.clone()
         };
         let faulty = steps(shape, Some(&fault), REHEARSAL.end);
         share_lost(&healthy, &faulty) >= fault.severity
     };
-    let strongest = strongest(fault.trouble);
+    let max_strength = max_strength(fault.trouble);
     let (mut low, mut high) = (0.0, fault.strength);
-    while high < strongest && high < MOST_DOUBLED * fault.strength && !is_enough(high) {
-        (low, high) = (high, (2.0 * high).min(strongest));
+    while high < max_strength && high < MAX_STRENGTH_FACTOR * fault.strength && !is_enough(high) {
+        (low, high) = (high, (2.0 * high).min(max_strength));
     }
     for _ in 0..BISECTIONS {
         let middle = f64::midpoint(low, high);

@@ -1,4 +1,4 @@
-//! What goes wrong in a loop, from outside of it.
+//! Faults of a loop, caused from outside.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,7 +8,7 @@ const PULSE_MS: f64 = 1_500.0;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trouble {
+pub enum LoopFaultKind {
     /// One rank's data loader sleeps.
     Loader,
     /// One rank shares its core with others: all that its host does takes longer.
@@ -23,7 +23,7 @@ pub enum Trouble {
     Network,
 }
 
-impl Trouble {
+impl LoopFaultKind {
     /// Every kind.
     pub const ALL: [Self; 6] = [
         Self::Loader,
@@ -49,32 +49,32 @@ impl Trouble {
 
 /// A fault.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Injected {
-    /// What kind.
-    pub trouble: Trouble,
-    /// The rank that it hits, where it hits one.
+pub struct LoopFault {
+    /// Kind.
+    pub trouble: LoopFaultKind,
+    /// Affected rank, if any.
     pub rank: u32,
-    /// What it is meant to cost, as a share of the healthy pace.
+    /// Target cost, as a share of the healthy pace.
     pub severity: f64,
-    /// How strong it is, in the unit of its kind: milliseconds of sleep, or a share of the work.
+    /// Strength in the unit of its kind: milliseconds of sleep, or a share of the work.
     pub strength: f64,
-    /// When it is there, milliseconds of the loop.
+    /// Active span, milliseconds of the loop.
     pub when: Range<f64>,
 }
 
-impl Injected {
+impl LoopFault {
     /// Time that a piece of work of a host takes when it begins at `at`, milliseconds.
     pub fn host_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
         match self.trouble {
-            Trouble::Core if self.hits(rank, at) => work_ms * (1.0 + self.strength),
-            Trouble::Pulses if rank == self.rank => self.resumes(rank, at, work_ms) - at,
+            LoopFaultKind::Core if self.hits(rank, at) => work_ms * (1.0 + self.strength),
+            LoopFaultKind::Pulses if rank == self.rank => self.resumes(rank, at, work_ms) - at,
             _ => work_ms,
         }
     }
 
     /// Time that loading a batch takes, milliseconds.
     pub fn load_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
-        if self.trouble == Trouble::Loader && self.hits(rank, at) {
+        if self.trouble == LoopFaultKind::Loader && self.hits(rank, at) {
             work_ms + self.strength
         } else {
             self.host_ms(rank, at, work_ms)
@@ -84,8 +84,8 @@ impl Injected {
     /// Time that a kernel takes, milliseconds.
     pub fn kernel_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
         let is_hit = match self.trouble {
-            Trouble::Neighbour => self.hits(rank, at),
-            Trouble::Uniform => self.when.contains(&at),
+            LoopFaultKind::Neighbour => self.hits(rank, at),
+            LoopFaultKind::Uniform => self.when.contains(&at),
             _ => false,
         };
         if is_hit {
@@ -97,16 +97,16 @@ impl Injected {
 
     /// Time that a transfer takes, milliseconds.
     pub fn transfer_ms(&self, at: f64, work_ms: f64) -> f64 {
-        if self.trouble == Trouble::Network && self.when.contains(&at) {
+        if self.trouble == LoopFaultKind::Network && self.when.contains(&at) {
             work_ms * (1.0 + self.strength)
         } else {
             work_ms
         }
     }
 
-    /// When work that begins at `at` is over, a stopped process doing nothing.
+    /// End of work that begins at `at`, given that a stopped process does nothing.
     pub fn resumes(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
-        if self.trouble != Trouble::Pulses || rank != self.rank {
+        if self.trouble != LoopFaultKind::Pulses || rank != self.rank {
             return at + work_ms;
         }
         let stop_ms = PULSE_MS * self.strength.min(0.6);
@@ -143,11 +143,11 @@ impl Injected {
     }
 }
 
-impl fmt::Display for Injected {
+impl fmt::Display for LoopFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:.0} %", self.trouble.name(), self.severity * 100.0)?;
         match self.trouble {
-            Trouble::Uniform | Trouble::Network => Ok(()),
+            LoopFaultKind::Uniform | LoopFaultKind::Network => Ok(()),
             _ => write!(f, " at rank {}", self.rank),
         }
     }

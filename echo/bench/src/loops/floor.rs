@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use echo_core::model::detector_output::ConditionKind;
 use echo_core::stats::{mad, median};
-use fleet_agent_core::event::{Event, Ran};
+use fleet_agent_core::event::{Event, GpuOperation};
 
 use super::verdict::seconds;
 use crate::alert::{Alert, Subject};
@@ -43,7 +43,7 @@ struct Window {
 
 /// What the rule remembers.
 #[derive(Debug, Default)]
-struct Memory {
+struct RuleState {
     past: Vec<Window>,
     streak: BTreeMap<u32, u32>,
     named: BTreeSet<u32>,
@@ -55,7 +55,7 @@ impl Rows {
     /// Takes the rows out of a recording.
     pub fn add(&mut self, event: &Event) {
         self.began_ns.get_or_insert_with(|| event.ts_ns());
-        if let Event::Ran(Ran {
+        if let Event::GpuOperation(GpuOperation {
             comm_id,
             seq,
             rank,
@@ -76,7 +76,7 @@ impl Rows {
     pub fn alerts(self) -> Vec<Alert> {
         let began_ns = self.began_ns.unwrap_or(0);
         let (windows, first_ns) = self.windows();
-        let mut memory = Memory::default();
+        let mut memory = RuleState::default();
         let mut alerts = Vec::new();
         let mut end_ns = first_ns;
         for window in windows {
@@ -138,7 +138,7 @@ impl Window {
     }
 }
 
-impl Memory {
+impl RuleState {
     fn judge(&mut self, window: Window) -> Vec<Subject> {
         let mut said = Vec::new();
         let recent = self.past.len().saturating_sub(PAST.0);

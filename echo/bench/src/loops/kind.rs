@@ -105,11 +105,11 @@ impl Shape {
         let is_long = kind == Kind::DdpLogging;
         let logs = !matches!(kind, Kind::Ddp | Kind::Inference | Kind::Graphs);
         let micro_steps = match kind {
-            Kind::Accumulation => one_of(rng, &[(4, 4), (2, 2), (8, 8)]),
+            Kind::Accumulation => choose(rng, &[(4, 4), (2, 2), (8, 8)]),
             Kind::RandomAccumulation => Some((1, rng.random_range(3..=6))),
             _ => None,
         };
-        let log_every = one_of(rng, &[10, 25, 50]).filter(|_| logs);
+        let log_every = choose(rng, &[10, 25, 50]).filter(|_| logs);
         Self {
             kind,
             n_ranks,
@@ -140,7 +140,7 @@ fn size(kind: Kind, rng: &mut ChaCha8Rng) -> (u32, f64, u32) {
     let n_ranks = match kind {
         Kind::HostBoundPair => Some(2),
         Kind::Pipeline => Some(rng.random_range(2..=4)),
-        _ => one_of(rng, &[2, 2, 4, 4, 8]),
+        _ => choose(rng, &[2, 2, 4, 4, 8]),
     };
     let n_ranks = n_ranks.unwrap_or(2);
     let step_ms = match kind {
@@ -161,7 +161,7 @@ fn size(kind: Kind, rng: &mut ChaCha8Rng) -> (u32, f64, u32) {
 }
 
 /// One of the values by chance.
-pub fn one_of<T: Copy>(rng: &mut ChaCha8Rng, values: &[T]) -> Option<T> {
+pub fn choose<T: Copy>(rng: &mut ChaCha8Rng, values: &[T]) -> Option<T> {
     values
         .get(rng.random_range(0..values.len().max(1)))
         .copied()

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use super::step::{Function, Operation};
-use super::timeline::Seen;
+use super::timeline::Observation;
 use crate::tally::nanos;
 
 /// Clock of the host when the loop begins, nanoseconds.
@@ -13,7 +13,7 @@ const HOST_START: i64 = 100_000_000_000;
 const GPU_START: i64 = 1_795_000_000_000_000_000;
 
 /// Time between a GPU's end of an operation and the row that tells of it, milliseconds.
-const TOLD_AFTER_MS: f64 = 0.2;
+const REPORT_DELAY_MS: f64 = 0.2;
 
 /// How the communicator was seen being made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,12 +69,12 @@ impl Lines {
     }
 
     /// Adds what was seen of the simulated ranks.
-    pub fn add(&mut self, seen: Vec<Vec<Seen>>) {
+    pub fn add(&mut self, seen: Vec<Vec<Observation>>) {
         let labels = self.labels.clone();
         for ((rank, seen), skipped) in labels.into_iter().zip(seen).zip(self.skipped.clone()) {
             for one in seen {
                 match one {
-                    Seen::Ran {
+                    Observation::Ran {
                         op,
                         seq,
                         called,
@@ -89,8 +89,8 @@ impl Lines {
                             self.ran(rank, (op, seq), called, gpu);
                         }
                     }
-                    Seen::Waited { host, is_event } => self.waited(rank, host, is_event),
-                    Seen::Launched(at) => self.launched(rank, at),
+                    Observation::Waited { host, is_event } => self.waited(rank, host, is_event),
+                    Observation::Launched(at) => self.launched(rank, at),
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Lines {
         } else {
             op.count
         };
-        let ts = host_ns(gpu.1 + TOLD_AFTER_MS);
+        let ts = host_ns(gpu.1 + REPORT_DELAY_MS);
         let (start, stop) = (gpu_ns(rank, gpu.0), gpu_ns(rank, gpu.1));
         let host = at + 20_000;
         let line = format!(

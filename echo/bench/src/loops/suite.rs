@@ -3,8 +3,8 @@
 use rand::Rng;
 
 use super::case::LoopCase;
-use super::fault::{Injected, Trouble};
-use super::kind::{Kind, Shape, one_of};
+use super::fault::{LoopFault, LoopFaultKind};
+use super::kind::{Kind, Shape, choose};
 use super::lines::Attach;
 use crate::random::{Purpose, stream};
 
@@ -22,8 +22,9 @@ pub fn cases(seed: u64, filter: &str) -> Vec<LoopCase> {
 }
 
 fn of_kind(kind: Kind, seed: u64) -> Vec<LoopCase> {
-    let can_have = |trouble: &Trouble| !(kind == Kind::Graphs && *trouble == Trouble::Core);
-    let troubles = Trouble::ALL.into_iter().filter(can_have).map(Some);
+    let can_have =
+        |trouble: &LoopFaultKind| !(kind == Kind::Graphs && *trouble == LoopFaultKind::Core);
+    let troubles = LoopFaultKind::ALL.into_iter().filter(can_have).map(Some);
     let draw = |(trouble, number)| case(kind, trouble, seed * 1_000 + number);
     [None, None]
         .into_iter()
@@ -34,7 +35,7 @@ fn of_kind(kind: Kind, seed: u64) -> Vec<LoopCase> {
 }
 
 /// A loop of a kind with a fault, everything else drawn.
-pub fn case(kind: Kind, trouble: Option<Trouble>, seed: u64) -> LoopCase {
+pub fn case(kind: Kind, trouble: Option<LoopFaultKind>, seed: u64) -> LoopCase {
     let seed = xxhash_rust::xxh64::xxh64(kind.name().as_bytes(), seed) >> 16;
     let shape = Shape::draw(kind, seed);
     let mut rng = stream(seed, Purpose::Telemetry);
@@ -48,17 +49,17 @@ pub fn case(kind: Kind, trouble: Option<Trouble>, seed: u64) -> LoopCase {
     } else {
         rng.random_range(5_000.0..15_000.0)
     };
-    let block_ms = one_of(&mut rng, &BLOCKS_MS);
-    let severity = one_of(&mut rng, &SEVERITIES).unwrap_or(0.2);
+    let block_ms = choose(&mut rng, &BLOCKS_MS);
+    let severity = choose(&mut rng, &SEVERITIES).unwrap_or(0.2);
     let rank = rng.random_range(0..shape.n_ranks);
     // Only the first stage of a pipeline loads.
-    let is_first = kind == Kind::Pipeline && trouble == Some(Trouble::Loader);
+    let is_first = kind == Kind::Pipeline && trouble == Some(LoopFaultKind::Loader);
     let rank = if is_first { 0 } else { rank };
     let severity = match trouble {
-        Some(Trouble::Pulses) => severity.min(0.4),
+        Some(LoopFaultKind::Pulses) => severity.min(0.4),
         _ => severity,
     };
-    let fault = trouble.map(|trouble| Injected {
+    let fault = trouble.map(|trouble| LoopFault {
         trouble,
         rank,
         severity,
@@ -77,11 +78,11 @@ pub fn case(kind: Kind, trouble: Option<Trouble>, seed: u64) -> LoopCase {
 }
 
 /// A strength to begin the calibration with.
-fn first_guess(trouble: Trouble, severity: f64, step_ms: f64) -> f64 {
+fn first_guess(trouble: LoopFaultKind, severity: f64, step_ms: f64) -> f64 {
     match trouble {
-        Trouble::Loader => severity * step_ms,
-        Trouble::Core => severity * 3.0,
-        Trouble::Neighbour | Trouble::Uniform | Trouble::Pulses => severity,
-        Trouble::Network => severity * 10.0,
+        LoopFaultKind::Loader => severity * step_ms,
+        LoopFaultKind::Core => severity * 3.0,
+        LoopFaultKind::Neighbour | LoopFaultKind::Uniform | LoopFaultKind::Pulses => severity,
+        LoopFaultKind::Network => severity * 10.0,
     }
 }

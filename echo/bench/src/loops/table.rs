@@ -7,7 +7,7 @@ use std::path::Path;
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
 use echo_core::ids::{IncidentId, NodeId};
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::units::Nanos;
 use fleet_agent_sources::recording::Recording;
 
@@ -29,7 +29,7 @@ const HEADER: &str = "| loops | method | with a fault | right | wrong | conditio
 
 /// What the methods said of one loop.
 #[derive(Debug, Clone)]
-pub struct Judged {
+pub struct LoopResult {
     /// Its row in the table.
     pub group: String,
     /// Which loop.
@@ -43,7 +43,7 @@ pub struct Judged {
 }
 
 /// Rows by incident, node and interval: a later one replaces an earlier one.
-type Ledger = BTreeMap<(IncidentId, NodeId, Nanos, Nanos), f64>;
+type LostTimeRows = BTreeMap<(IncidentId, NodeId, Nanos, Nanos), f64>;
 
 /// Runs a recording through the agent's pipeline, the detector and the floor rule.
 pub fn judge(
@@ -62,7 +62,7 @@ pub fn judge(
 fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
     let mut detector = Detector::new(Settings::default());
     let mut incidents = Incidents::default();
-    let mut ledger = Ledger::new();
+    let mut ledger = LostTimeRows::new();
     let mut now_ms = 0;
     for delivery in deliveries {
         let latest = delivery
@@ -73,7 +73,7 @@ fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
             .unwrap_or(EPOCH);
         let since_ms = (latest.value() - EPOCH.value()) / 1_000_000;
         now_ms = now_ms.max(u32::try_from(since_ms).unwrap_or(0));
-        let Conclusions {
+        let DetectorOutput {
             lost,
             incidents: changed,
             ..
@@ -92,9 +92,9 @@ fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
             );
         }
         incidents.observe(
-            &Conclusions {
+            &DetectorOutput {
                 incidents: changed,
-                ..Conclusions::default()
+                ..DetectorOutput::default()
             },
             now_ms,
         );
@@ -110,12 +110,12 @@ fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
 }
 
 /// Runs a generated loop.
-pub fn run(case: &LoopCase) -> anyhow::Result<Judged> {
+pub fn run(case: &LoopCase) -> anyhow::Result<LoopResult> {
     let generated = case.generate()?;
     let name = case.name();
     let recording = Recording::new(&name, Cursor::new(generated.bytes))?;
     let (echo, floor) = judge(recording, case.block_ms, &generated.truth)?;
-    Ok(Judged {
+    Ok(LoopResult {
         group: case.shape.kind.name().to_owned(),
         name,
         echo,
@@ -125,13 +125,13 @@ pub fn run(case: &LoopCase) -> anyhow::Result<Judged> {
 }
 
 /// Runs a recorded loop with blocks of every length.
-pub fn run_recorded(recorded: &RecordedLoop, testdata: &Path) -> anyhow::Result<Vec<Judged>> {
+pub fn run_recorded(recorded: &RecordedLoop, testdata: &Path) -> anyhow::Result<Vec<LoopResult>> {
     let truth = recorded.truth();
-    let run = |block_ms: f64| -> anyhow::Result<Judged> {
+    let run = |block_ms: f64| -> anyhow::Result<LoopResult> {
         let (echo, floor) = judge(recorded.open(testdata)?, block_ms, &truth)?;
         let name = format!("{}, blocks of {block_ms:.0} ms", recorded.name);
         let group = recorded.name.to_owned();
-        Ok(Judged {
+        Ok(LoopResult {
             group,
             name,
             echo,
@@ -143,7 +143,7 @@ pub fn run_recorded(recorded: &RecordedLoop, testdata: &Path) -> anyhow::Result<
 }
 
 /// The four figures over all loops of a sort, and a row for each kind.
-pub fn markdown(title: &str, judged: &[Judged]) -> String {
+pub fn markdown(title: &str, judged: &[LoopResult]) -> String {
     let mut groups: BTreeMap<&str, [Count; 2]> = BTreeMap::new();
     let mut all = [Count::default(), Count::default()];
     for one in judged {
@@ -167,8 +167,8 @@ pub fn markdown(title: &str, judged: &[Judged]) -> String {
 }
 
 /// One line for each loop: what was lost, and what was said of it.
-pub fn details(title: &str, judged: &[Judged]) -> String {
-    let line = |one: &Judged| {
+pub fn details(title: &str, judged: &[LoopResult]) -> String {
+    let line = |one: &LoopResult| {
         let lost = one
             .lost_gpu_s
             .map_or_else(|| "?".to_owned(), |lost| format!("{lost:.1}"));
@@ -183,7 +183,7 @@ pub fn details(title: &str, judged: &[Judged]) -> String {
 }
 
 fn row((group, method): (&str, &str), count: &Count) -> String {
-    let of = |verdict| count.of(verdict).to_string();
+    let of = |verdict| count.with_verdict(verdict).to_string();
     let number =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
     let percent = |value: Option<f64>| {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::fault::Injected;
+use super::fault::LoopFault;
 use super::step::{Action, Function, Operation};
 
 /// Time that a library call takes the host, milliseconds.
@@ -10,7 +10,7 @@ const CALL_MS: f64 = 0.03;
 
 /// Something that an observer sees. Times are milliseconds of the loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Seen {
+pub enum Observation {
     /// An operation was called and ran.
     Ran {
         /// The operation.
@@ -75,7 +75,7 @@ struct Rank {
     seq: u64,
     n_collectives: u64,
     n_sent: BTreeMap<(u32, u32), u64>,
-    seen: Vec<Seen>,
+    seen: Vec<Observation>,
 }
 
 /// All ranks.
@@ -84,12 +84,12 @@ pub struct Timeline {
     ranks: Vec<Rank>,
     n_ranks: usize,
     meetings: BTreeMap<Meeting, Arrivals>,
-    fault: Option<Injected>,
+    fault: Option<LoopFault>,
 }
 
 impl Timeline {
     /// Ranks that have done nothing.
-    pub fn new(n_ranks: u32, fault: Option<Injected>) -> Self {
+    pub fn new(n_ranks: u32, fault: Option<LoopFault>) -> Self {
         let ranks: Vec<Rank> = (0..n_ranks).map(|_| Rank::default()).collect();
         Self {
             n_ranks: ranks.len(),
@@ -130,7 +130,7 @@ impl Timeline {
     }
 
     /// What was seen of each rank since the last time.
-    pub fn take_seen(&mut self) -> Vec<Vec<Seen>> {
+    pub fn take_observations(&mut self) -> Vec<Vec<Observation>> {
         self.ranks
             .iter_mut()
             .map(|rank| std::mem::take(&mut rank.seen))
@@ -173,7 +173,7 @@ impl Timeline {
                     rank.queue.push_back(Queued::Group(group));
                 }
                 Action::Join => rank.queue.push_back(Queued::Join),
-                Action::LaunchGraph => rank.seen.push(Seen::Launched(rank.host)),
+                Action::LaunchGraph => rank.seen.push(Observation::Launched(rank.host)),
                 Action::Synchronize => {
                     if !rank.queue.is_empty() {
                         rank.todo.push_front(Action::Synchronize);
@@ -320,7 +320,7 @@ impl Rank {
         let start = group.started.unwrap_or(end);
         self.comm = end;
         self.seen
-            .extend(group.parts.iter().map(|(op, seq, _)| Seen::Ran {
+            .extend(group.parts.iter().map(|(op, seq, _)| Observation::Ran {
                 op: *op,
                 seq: *seq,
                 called: group.called,
@@ -328,11 +328,11 @@ impl Rank {
             }));
     }
 
-    fn wait(&mut self, until: f64, is_event: bool, fault: Option<(&Injected, u32)>) {
+    fn wait(&mut self, until: f64, is_event: bool, fault: Option<(&LoopFault, u32)>) {
         let from = self.host;
         let back = until.max(from + CALL_MS / 2.0);
         self.host = fault.map_or(back, |(fault, number)| fault.resumes(number, back, 0.0));
-        self.seen.push(Seen::Waited {
+        self.seen.push(Observation::Waited {
             host: (from, self.host),
             is_event,
         });

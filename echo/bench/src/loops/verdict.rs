@@ -1,4 +1,4 @@
-//! Whether a method was right about a loop.
+//! Verdict on a method for a loop.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use echo_core::model::detector_output::ConditionKind;
 
 use crate::alert::{Alert, Subject};
 
-/// How long after its end an alert may still be about a fault, nanoseconds.
+/// Grace period after a fault in which an alert may still be about it, nanoseconds.
 const GRACE_NS: u64 = 10_000_000_000;
 
 /// Largest error of the cost that counts as right, as a share of the truth.
@@ -27,21 +27,21 @@ pub enum Expected {
     Harmless(u32),
 }
 
-/// What was wrong with a loop.
+/// Ground truth of a loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truth {
     /// What has to be said.
     pub expected: Expected,
-    /// When the fault was there, nanoseconds since the recording began.
+    /// Span of the fault, nanoseconds since the start of the recording.
     pub when_ns: Range<u64>,
-    /// What it cost by the job's own clock, GPU-seconds; none where that is not known.
+    /// Cost by the clock of the job, GPU-seconds; `None` when unknown.
     pub lost_gpu_s: Option<f64>,
     /// The work of the ranks is uneven by itself: that it is said counts neither way.
     pub is_uneven: bool,
 }
 
 impl Truth {
-    /// Nothing was.
+    /// Truth of a healthy loop.
     pub const fn healthy() -> Self {
         Self {
             expected: Expected::Nobody,
@@ -52,7 +52,7 @@ impl Truth {
     }
 }
 
-/// What a method was worth.
+/// Verdict on a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// The truth and no innocent rank.
@@ -70,17 +70,17 @@ pub enum Verdict {
 pub struct Judgement {
     /// What it was worth.
     pub verdict: Verdict,
-    /// Whether nothing had to be said.
+    /// True when no report was expected.
     pub is_healthy: bool,
     /// From the beginning of the fault to the truth, seconds.
     pub delay_s: Option<f64>,
     /// Cost by the method, GPU-seconds, where it names one.
     pub lost_gpu_s: Option<f64>,
-    /// Whether the cost is right, where there is one to compare with.
+    /// Correctness of the cost, when there is one to compare with.
     pub is_cost_right: Option<bool>,
     /// Error of the cost as a share of the truth, where the truth is not nothing.
     pub cost_error: Option<f64>,
-    /// What was raised, in its order, with seconds since the recording began.
+    /// Alerts in order, with seconds since the start of the recording.
     pub said: String,
 }
 
@@ -119,20 +119,20 @@ impl Judgement {
             cost_error: pair
                 .filter(|(_, lost)| *lost > 0.0)
                 .map(|(told, lost)| (told - lost).abs() / lost),
-            said: said(&alerts),
+            said: describe_alerts(&alerts),
         }
     }
 }
 
 impl Truth {
-    /// Whether an alert is open while the fault is there.
+    /// True when an alert is open during the fault.
     fn is_during(&self, alert: &Alert) -> bool {
         let end = self.when_ns.end.saturating_add(GRACE_NS);
         let is_over = |cleared: u32| nanos(cleared) <= self.when_ns.start;
         nanos(alert.raised) < end && !alert.cleared.is_some_and(is_over)
     }
 
-    /// Whether it is the truth, raised while the fault is there.
+    /// True when the alert is correct and raised during the fault.
     fn is_true(&self, alert: &Alert) -> bool {
         let is_early = nanos(alert.raised) < self.when_ns.start;
         !is_early && self.is_during(alert) && self.is_right(alert.subject)
@@ -167,7 +167,7 @@ impl Truth {
     }
 }
 
-fn said(alerts: &[&Alert]) -> String {
+fn describe_alerts(alerts: &[&Alert]) -> String {
     let one = |alert: &&Alert| {
         let subject = match alert.subject {
             Subject::Rank(rank) => format!("rank {rank}"),
@@ -233,7 +233,7 @@ impl Count {
     }
 
     /// Loops with a verdict.
-    pub fn of(&self, verdict: Verdict) -> u32 {
+    pub fn with_verdict(&self, verdict: Verdict) -> u32 {
         self.verdicts.get(&verdict).copied().unwrap_or(0)
     }
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::model::event::Reading;
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -15,17 +15,17 @@ use crate::repository;
 use echo_bench::real::{JOBS, RealJob, deliveries};
 
 /// A job with what was concluded of it.
-struct Judged {
+struct JobLosses {
     /// The last account of each interval, as the store keeps it.
     rows: Vec<LostTime>,
     /// GPU time between the first and the last completion, milliseconds.
     measured_gpu_ms: f64,
 }
 
-impl Judged {
-    fn of(job: &RealJob) -> Self {
+impl JobLosses {
+    fn measure(job: &RealJob) -> Self {
         let mut detector = Detector::new(Settings::default());
-        let mut conclusions = Conclusions::default();
+        let mut conclusions = DetectorOutput::default();
         let mut measured_gpu_ms = 0.0;
         for delivery in deliveries(job, &repository("testdata")).unwrap() {
             for stored in &delivery.events {
@@ -107,7 +107,10 @@ fn what_recorded_jobs_lost_is_what_their_own_clocks_say() {
         "device/gpu-extra-rank1",
         "device/mesh-gpu-extra-rank2",
     ] {
-        let (found, truth) = (Judged::of(job(name)).lost_gpu_ms(), truth_gpu_ms(name));
+        let (found, truth) = (
+            JobLosses::measure(job(name)).lost_gpu_ms(),
+            truth_gpu_ms(name),
+        );
         assert!(
             (found / truth - 1.0).abs() < 0.1,
             "{name}: {found} ms, and it was {truth} ms"
@@ -117,14 +120,14 @@ fn what_recorded_jobs_lost_is_what_their_own_clocks_say() {
 
 #[test]
 fn a_healthy_job_has_lost_nothing() {
-    assert!(Judged::of(job("healthy")).rows.is_empty());
+    assert!(JobLosses::measure(job("healthy")).rows.is_empty());
 }
 
 #[test]
 fn a_slow_worker_of_a_production_job_has_cost_what_the_published_what_if_says() {
     // blocking_slowdown of the study's own results for this job.
     let published = 1.0 - 1.0 / 1.973_045;
-    let judged = Judged::of(job("trace-AR"));
+    let judged = JobLosses::measure(job("trace-AR"));
     let found = judged.lost_gpu_ms() / judged.measured_gpu_ms;
     assert!(
         (found / published - 1.0).abs() < 0.1,
@@ -136,7 +139,7 @@ fn a_slow_worker_of_a_production_job_has_cost_what_the_published_what_if_says() 
 fn no_gpu_loses_more_than_the_time_that_there_was() {
     for job in &JOBS {
         let mut intervals: BTreeMap<_, (f64, f64)> = BTreeMap::new();
-        for row in Judged::of(job).rows {
+        for row in JobLosses::measure(job).rows {
             let interval = (row.node.clone(), row.interval.from(), row.interval.to());
             let (lost, there) = intervals.entry(interval).or_default();
             *lost += row.lost_gpu_ms;

@@ -5,7 +5,7 @@ use echo_bench::case::{Case, Sources};
 use echo_bench::fault::{Expected, Fault};
 use echo_bench::mesh::Mesh;
 use echo_bench::noise::NoiseModel;
-use echo_bench::real::{JOBS, Named};
+use echo_bench::real::{JOBS, NamedSubjects};
 use echo_bench::rule::Rule;
 use echo_bench::runner::{ECHO, Outcome};
 use echo_bench::score::Score;
@@ -43,8 +43,8 @@ fn is_small(case: &Case) -> bool {
 
 /// Every fault of the job is one rank's (or node's) and grave.
 fn is_obvious(case: &Case) -> bool {
-    let of_rank = |fault: &Fault| matches!(fault.expected(case.mesh), Expected::Rank(..));
-    let is_grave = |fault: &Fault| fault.severity >= 0.1 && of_rank(fault);
+    let with_culprit = |fault: &Fault| matches!(fault.expected(case.mesh), Expected::Rank(..));
+    let is_grave = |fault: &Fault| fault.severity >= 0.1 && with_culprit(fault);
     is_small(case) && !case.faults.is_empty() && case.faults.iter().all(is_grave)
 }
 
@@ -111,7 +111,7 @@ fn the_same_seed_gives_the_same_job() {
     }
 }
 
-fn named_in(folder: &str) -> Vec<(&'static str, bool, Named)> {
+fn named_in(folder: &str) -> Vec<(&'static str, bool, NamedSubjects)> {
     let jobs = JOBS.iter().filter(|job| job.name.starts_with(folder));
     let named = |job: &real::RealJob| {
         let named = real::run(job, &repository("testdata")).unwrap()[ECHO].clone();

@@ -4,13 +4,13 @@ use std::io::Cursor;
 
 use echo_bench::alert::{Alert, Subject};
 use echo_bench::loops::case::LoopCase;
-use echo_bench::loops::fault::Trouble;
+use echo_bench::loops::fault::LoopFaultKind;
 use echo_bench::loops::floor::{FLOOR, Rows};
 use echo_bench::loops::kind::Kind;
 use echo_bench::loops::lines::Attach;
 use echo_bench::loops::recorded::LOOPS;
 use echo_bench::loops::suite::{self, BLOCKS_MS};
-use echo_bench::loops::table::{self, Judged};
+use echo_bench::loops::table::{self, LoopResult};
 use echo_bench::loops::verdict::{Count, Expected, Judgement, Truth, Verdict};
 use echo_bench::runner::ECHO;
 use fleet_agent_sources::recording::Recording;
@@ -21,9 +21,9 @@ use proptest::test_runner::RngSeed;
 
 use crate::repository;
 
-/// A loop of two ranks with a fault that nobody can miss, short enough for a test without optimisation.
+/// A loop of two ranks with an obvious fault, short enough for a test without optimisation.
 fn clear(kind: Kind, seed: u64) -> LoopCase {
-    let mut case = suite::case(kind, Some(Trouble::Loader), seed);
+    let mut case = suite::case(kind, Some(LoopFaultKind::Loader), seed);
     case.shape.n_ranks = 2;
     case.shape.step_ms = case.shape.step_ms.max(100.0);
     case.shape.n_ops = 3;
@@ -39,7 +39,7 @@ fn clear(kind: Kind, seed: u64) -> LoopCase {
     case.calibrated()
 }
 
-fn judged(case: &LoopCase) -> Judged {
+fn judged(case: &LoopCase) -> LoopResult {
     table::run(case).unwrap()
 }
 
@@ -57,7 +57,7 @@ fn a_seed_has_every_kind_healthy_twice_and_with_every_fault() {
     assert_eq!(healthy.len(), 2 * Kind::ALL.len());
     assert!(healthy.iter().all(|case| case.fault.is_none()));
     let names: Vec<String> = suite::cases(1, "ddp,").iter().map(LoopCase::name).collect();
-    for trouble in Trouble::ALL {
+    for trouble in LoopFaultKind::ALL {
         assert!(
             names.iter().any(|name| name.contains(trouble.name())),
             "{names:?}"
@@ -97,7 +97,7 @@ fn every_kind_becomes_a_recording_whose_operations_all_ranks_ran() {
         let mut recording = Recording::new("loop", Cursor::new(bytes)).unwrap();
         let mut n_ran = [0, 0];
         while let Some(event) = recording.next_event().unwrap() {
-            if let fleet_agent_core::event::Event::Ran(ran) = event {
+            if let fleet_agent_core::event::Event::GpuOperation(ran) = event {
                 n_ran[ran.rank as usize] += 1;
             }
         }
@@ -154,7 +154,7 @@ fn an_innocent_rank_is_wrong_at_any_time_and_silence_is_not_right() {
     count.add(&silent);
     count.add(&wrong);
     assert_eq!(
-        (count.n, count.of(Verdict::Silent), count.costs),
+        (count.n, count.with_verdict(Verdict::Silent), count.costs),
         (2, 1, (2, 1))
     );
 }
@@ -169,7 +169,7 @@ fn the_table_has_a_row_for_each_method_and_kind() {
 }
 
 #[test]
-fn in_each_recorded_loop_the_truth_is_named_and_nobody_else() {
+fn in_each_recorded_loop_exactly_the_expected_rank_is_named() {
     for recorded in &LOOPS {
         for judged in table::run_recorded(recorded, &repository("testdata")).unwrap() {
             assert_eq!(
@@ -184,7 +184,7 @@ fn in_each_recorded_loop_the_truth_is_named_and_nobody_else() {
 }
 
 #[test]
-fn the_first_evaluation_of_a_quiet_job_accuses_nobody() {
+fn the_first_evaluation_of_a_quiet_job_raises_no_alert() {
     let mut case = clear(Kind::DdpLogging, 390);
     case.shape.log_every = 4;
     let judged = judged(&case.calibrated());

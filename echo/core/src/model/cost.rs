@@ -1,4 +1,4 @@
-//! Costs by the hour, in GPU time. Prices are put on them when they are read.
+//! Hourly costs in GPU time. Prices are applied when they are read.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::ids::{ClusterId, NodeId};
 use crate::model::event::Origin;
 use crate::units::{GpuTime, Hour, Nanos};
 
-/// What the GPUs of one model on one node did in one hour.
+/// Use of the GPUs of one model on one node in one hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeHour {
     /// The hour.
@@ -29,21 +29,22 @@ pub struct NodeHour {
     pub ranks_expected: u32,
 }
 
-/// The same as it was stored when the hour was closed.
+/// Node hour as stored when the hour was closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredHour {
-    /// What was computed.
+    /// Computed values.
     pub row: NodeHour,
-    /// How often this hour of this cluster has been computed with another result, counted from 1.
+    /// Number of times that this hour of this cluster was computed with a different result, counted
+    /// from 1.
     pub revision: u64,
-    /// When it was computed, on the clock of Echo.
+    /// Time of computation, on Echo's clock.
     pub computed: Nanos,
 }
 
-/// When a rank reported in a window.
+/// First and last report of a rank in a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Who.
+    /// Identity of the rank.
     pub origin: Arc<Origin>,
     /// First event time.
     pub first: Nanos,

@@ -1,5 +1,5 @@
-//! What Echo itself concluded from the events: incidents, the GPU time they cost, and the policies sent.
-//! All of it is stored, so that history can be audited.
+//! Detector output: incidents, the GPU time they cost, and the published policies. All of it is
+//! stored, so that history can be audited.
 
 use std::sync::Arc;
 
@@ -19,15 +19,15 @@ pub struct Incident {
     pub job: Option<JobId>,
     /// Cohort whose ranks were compared, as the tools print it.
     pub cohort: Arc<str>,
-    /// What was found.
+    /// Finding.
     pub finding: Finding,
-    /// Whether it goes on.
+    /// State: open or cleared.
     pub state: IncidentState,
     /// Beginning of the first affected iteration, event time.
     pub first_seen: Nanos,
     /// End of the last affected iteration so far, event time.
     pub last_seen: Nanos,
-    /// Event time at which there was enough evidence to say so.
+    /// Event time at which there was enough evidence to raise it.
     pub raised_at: Nanos,
     /// First iteration affected, counted from the first operation of the communicator.
     pub first_iteration: f64,
@@ -37,30 +37,33 @@ pub struct Incident {
     pub cleared_iteration: Option<f64>,
     /// Event time at which it was cleared, once it is.
     pub cleared_at: Option<Nanos>,
-    /// Raised at once because it was grave, before it had persisted.
+    /// True if raised at once because of its severity, before it had persisted.
     pub is_provisional: bool,
-    /// How grave the damage is.
+    /// Severity of the damage.
     pub severity: Severity,
-    /// Share of the blocks since the beginning that were affected, 0 to 1: 1 when it is always the same rank.
+    /// Share of the blocks since the beginning that were affected, 0 to 1: 1 when it is always the
+    /// same rank.
     pub stability: f64,
-    /// How often it came back after it had been cleared, plus one.
+    /// Number of occurrences: recurrences after it was cleared, plus one.
     pub occurrences: u32,
-    /// Damage: what the cohort's iteration takes longer than when healthy, as a share of the healthy period.
+    /// Damage: excess duration of the cohort's iteration over a healthy one, as a share of the
+    /// healthy period.
     pub effect_ratio: f64,
     /// Duration of an iteration during the incident, milliseconds.
     pub period_ms: f64,
     /// Healthy duration of an iteration, milliseconds, and how it is known.
     pub baseline: Baseline,
-    /// How sure Echo is, 0 to 1.
+    /// Confidence, 0 to 1.
     pub confidence: f64,
-    /// Why, in one sentence for people.
+    /// Reason in one sentence.
     pub reason: String,
-    /// What the judgement rested on when it was strongest; nothing for incidents stored before inputs were kept.
+    /// Inputs of the strongest decision; `None` for incidents stored before inputs were kept.
     pub inputs: Option<Arc<Inputs>>,
 }
 
 impl Incident {
-    /// Lag of the rank that holds back the cohort, milliseconds per iteration; nothing when no rank is named.
+    /// Lag of the rank that holds back the cohort, milliseconds per iteration; `None` when no rank
+    /// is named.
     pub const fn culprit_lag_ms(&self) -> Option<f64> {
         match &self.finding {
             Finding::Culprit(culprit) => Some(culprit.lag_ms),
@@ -69,7 +72,7 @@ impl Incident {
     }
 }
 
-/// What an incident is about.
+/// Subject of an incident.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Finding {
     /// One rank holds back its cohort.
@@ -78,20 +81,21 @@ pub enum Finding {
     Condition(Condition),
 }
 
-/// Something that no single rank is to blame for.
+/// Problem that is not attributed to a single rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// What kind.
+    /// Kind.
     pub kind: ConditionKind,
-    /// Ranks that it is about: those missing from a hang, those of the overloaded stage. Empty for everybody.
+    /// Affected ranks: those missing from a hang, those of the overloaded stage. Empty if all are
+    /// affected.
     pub ranks: Vec<Rank>,
-    /// What is known beyond the kind, for people; may be empty.
+    /// Details beyond the kind; may be empty.
     pub detail: String,
 }
 
 impl Condition {
-    /// A condition of everybody.
-    pub const fn of(kind: ConditionKind) -> Self {
+    /// Creates a condition that affects all ranks.
+    pub const fn new(kind: ConditionKind) -> Self {
         Self {
             kind,
             ranks: Vec::new(),
@@ -107,9 +111,9 @@ pub enum ConditionKind {
     UniformSlowdown,
     /// The ranks of one role have more to do than those of the others.
     StageImbalance,
-    /// Another rank is last every time: the work is dealt unevenly.
+    /// Different ranks are last in turn: the work is distributed unevenly.
     DataImbalance,
-    /// Transfers take longer although nobody is late.
+    /// Transfers take longer although no rank is late.
     Network,
     /// An operation that some ranks entered and that has not ended for seconds.
     Stall,
@@ -117,7 +121,7 @@ pub enum ConditionKind {
     Hang,
     /// Two nodes report the same rank of a job at the same time.
     IdentityConflict,
-    /// Something is wrong, but the signals do not say what.
+    /// The job is slow, but the signals do not show the cause.
     Inconclusive,
 }
 
@@ -149,14 +153,14 @@ impl ConditionKind {
     }
 }
 
-/// How grave the damage is, by its share of the healthy period.
+/// Severity of the damage by its share of the healthy period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing.
+    /// Informational.
     Info,
-    /// Worth a look.
+    /// Should be looked at.
     Warn,
-    /// Worth getting up for.
+    /// Needs immediate action.
     Critical,
 }
 
@@ -185,13 +189,13 @@ pub struct Culprit {
     pub gpu_uuid: Option<Arc<str>>,
     /// Class of the cause.
     pub class: CauseClass,
-    /// The signal that convicted it.
+    /// Signal that identified it.
     pub signal: Signal,
-    /// How much later than its peers' median it is, milliseconds per iteration.
+    /// Lag behind the median of its peers, milliseconds per iteration.
     pub lag_ms: f64,
     /// Modified z-score of that lag.
     pub z: f64,
-    /// Where the lag was measured.
+    /// Source of the lag measurement.
     pub source: Source,
     /// Ranks that look late only because they wait for this one.
     pub victims: Vec<Rank>,
@@ -208,7 +212,7 @@ pub enum CauseClass {
     Network,
     /// A late rank and slow transfers at once.
     Mixed,
-    /// The signals do not tell host from device.
+    /// The signals do not distinguish host from device.
     Inconclusive,
 }
 
@@ -261,7 +265,7 @@ impl Signal {
         }
     }
 
-    /// What was measured, for people.
+    /// Description of the measurement.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::HostGap => "from its synchronisation to its next collective",
@@ -272,12 +276,12 @@ impl Signal {
     }
 }
 
-/// Whether an incident goes on.
+/// State of an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IncidentState {
-    /// It goes on.
+    /// Open.
     Open,
-    /// It has ended.
+    /// Cleared.
     Cleared,
 }
 
@@ -289,8 +293,9 @@ pub enum Baseline {
         /// The median.
         period_ms: f64,
     },
-    /// No healthy iteration was ever seen: estimated as the period less the culprit's lag, milliseconds. Where the
-    /// lag says nothing about the loss, it is the period itself, and no loss is claimed.
+    /// No healthy iteration was ever seen: estimated as the period less the culprit's lag,
+    /// milliseconds. Where the lag says nothing about the loss, it is the period itself, and no
+    /// loss is claimed.
     None {
         /// The estimate.
         period_ms: f64,
@@ -331,17 +336,19 @@ pub struct LostTime {
     pub n_ranks: u32,
     /// Iterations in the interval; 0 where none ends, as in a hang.
     pub iterations: f64,
-    /// GPU time lost by all of them together because the job was slower, milliseconds: the culprit's own is among it (job
-    /// delay). Noise makes single intervals negative; sums are clipped at zero per incident and hour.
+    /// GPU time lost by all of them together because the job was slower, milliseconds, including
+    /// the culprit's own (job delay). Noise makes single intervals negative; sums are clipped at
+    /// zero per incident and hour.
     pub lost_gpu_ms: f64,
-    /// The part of it that they spent blocked, beyond what is usual, because others were late (peer wait), milliseconds; never
-    /// negative. Nothing when a rank does not tell how long it was blocked.
+    /// Part of it spent blocked, beyond the usual time, because other ranks were late (peer wait),
+    /// milliseconds; never negative. `None` when a rank does not report its blocked time.
     pub peer_wait_gpu_ms: Option<f64>,
-    /// The part of it that would not have been lost had this culprit alone been well, milliseconds; 0 where nobody is named.
+    /// Part of it that fixing this culprit alone would have saved, milliseconds; 0 where no rank is
+    /// named.
     pub saved_gpu_ms: f64,
 }
 
-/// A policy as it was published.
+/// Published policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRecord {
     /// Cluster that it was for.
@@ -354,21 +361,23 @@ pub struct PolicyRecord {
     pub encoded: Vec<u8>,
 }
 
-/// Everything that one step of the detector adds to the store.
+/// Output of one detector step, as stored.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Conclusions {
+pub struct DetectorOutput {
     /// New states of incidents; the latest state of an id replaces the earlier one.
     pub incidents: Vec<Incident>,
-    /// Lost GPU time; a row with the same incident, node, model and interval replaces the earlier one.
+    /// Lost GPU time; a row with the same incident, node, model and interval replaces the earlier
+    /// one.
     pub lost: Vec<LostTime>,
     /// Policies published.
     pub policies: Vec<PolicyRecord>,
-    /// Number of the last event that all of it rests on; a detector goes on behind it after a restart.
+    /// Number of the last event covered by this output; after a restart the detector continues
+    /// after it.
     pub judged: Option<u64>,
 }
 
-impl Conclusions {
-    /// Adds what another step concluded later.
+impl DetectorOutput {
+    /// Appends the output of a later step.
     pub fn append(&mut self, mut later: Self) {
         self.incidents.append(&mut later.incidents);
         self.lost.append(&mut later.lost);
@@ -376,7 +385,7 @@ impl Conclusions {
         self.judged = self.judged.max(later.judged);
     }
 
-    /// Whether there is nothing to store.
+    /// Returns true if there is nothing to store.
     pub fn is_empty(&self) -> bool {
         self.incidents.is_empty()
             && self.lost.is_empty()

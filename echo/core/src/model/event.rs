@@ -1,4 +1,4 @@
-//! What comes in: one event per OTLP data point.
+//! Incoming data: one event per OTLP data point.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub struct Event {
     pub timestamp: Nanos,
     /// Beginning of the span that the point is about, if it has one.
     pub start: Option<Nanos>,
-    /// Whose point it is.
+    /// Sender of the point.
     pub origin: Arc<Origin>,
     /// Name of the metric.
     pub metric: MetricName,
@@ -28,7 +28,7 @@ pub struct Event {
     pub samples: Vec<OpSample>,
 }
 
-/// Who sent a point: the identity that becomes columns.
+/// Sender of a point: the identity that becomes columns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// Cluster of the node.
@@ -49,7 +49,7 @@ pub struct Origin {
     pub pod: Option<Arc<str>>,
 }
 
-/// What was measured.
+/// Measured quantity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reading {
     /// A finite gauge or sum with fractions.
@@ -99,11 +99,11 @@ pub struct Block {
     pub iterations: Option<f64>,
     /// The last completion shared by all ranks before the block (arrival signal only).
     pub anchor: Option<Anchor>,
-    /// Where it was measured.
+    /// Source of the measurement.
     pub source: Source,
 }
 
-/// Where something was measured.
+/// Source of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Source {
     /// Library calls seen on the host.
@@ -131,7 +131,7 @@ pub struct SeqRange {
 }
 
 impl SeqRange {
-    /// The operations `first..=last`; nothing when that is empty.
+    /// The operations `first..=last`; `None` when that is empty.
     pub fn new(first: u64, last: u64) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
@@ -152,7 +152,8 @@ impl SeqRange {
 pub struct Anchor {
     /// Sequence number of the last operation known to be complete on every rank.
     pub seq: u64,
-    /// From that completion to the first operation of the block, milliseconds on the rank's own clock.
+    /// From that completion to the first operation of the block, milliseconds on the rank's own
+    /// clock.
     pub offset_ms: f64,
 }
 

@@ -1,12 +1,12 @@
-//! What a judgement rested on, kept with its verdict.
+//! Inputs of a decision, stored with its verdict.
 
 use crate::ids::Rank;
 use crate::model::event::SeqRange;
 
-/// What a judgement rested on, so that it can be checked afterwards.
+/// Inputs of a decision, stored so that it can be checked afterwards.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inputs {
-    /// Operations of the cohort's busiest communicator that were judged.
+    /// Evaluated operations of the cohort's busiest communicator.
     pub seqs: SeqRange,
     /// Iterations that they make up.
     pub iterations: f64,
@@ -35,7 +35,7 @@ impl Inputs {
     pub const MAX_LAGS: usize = 16;
 }
 
-/// Lag of one rank in one judgement.
+/// Lag of one rank in one decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankLag {
     /// Rank within the job.
@@ -44,6 +44,7 @@ pub struct RankLag {
     pub lag_ms: f64,
     /// The same in scales (modified z-score).
     pub z: f64,
-    /// How much less than the median of its role peers it was blocked, milliseconds per iteration, when known.
+    /// Reduction of its blocked time compared with the median of its role peers, milliseconds per
+    /// iteration, when known.
     pub own_ms: Option<f64>,
 }

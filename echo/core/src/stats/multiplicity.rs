@@ -7,14 +7,15 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 /// Lowest critical z: the usual cut of the modified z-score (Iglewicz & Hoaglin 1993).
 const LOWEST_Z: f64 = 3.5;
 
-/// Share of the information about a normal scale that the median absolute deviation keeps (Rousseeuw & Croux 1993).
+/// Share of the information about a normal scale that the median absolute deviation keeps
+/// (Rousseeuw & Croux 1993).
 const MAD_EFFICIENCY: f64 = 0.37;
 
 /// Degrees of freedom from which on Student's distribution is as good as normal here.
 const AS_GOOD_AS_NORMAL: f64 = 1e4;
 
-/// How well the scale of a z-score is known: a score against a scale that was estimated from few values has heavier
-/// tails than a normal one.
+/// Precision of the scale of a z-score: a score against a scale that was estimated from few values
+/// has heavier tails than a normal one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tail {
     freedom: f64,
@@ -31,7 +32,7 @@ impl Tail {
         clippy::cast_precision_loss,
         reason = "the number of values is far below 2^53"
     )]
-    pub fn of_mad(n: usize) -> Self {
+    pub fn from_mad(n: usize) -> Self {
         Self {
             freedom: (MAD_EFFICIENCY * n.saturating_sub(1) as f64).max(1.0),
         }
@@ -52,8 +53,8 @@ impl Tail {
         }
     }
 
-    /// The score beyond which none of `n_tests` independent ones falls with probability `1 - alpha` (Šidák); never
-    /// below 3.5.
+    /// The score beyond which none of `n_tests` independent ones falls with probability `1 - alpha`
+    /// (Šidák); never below 3.5.
     pub fn critical(self, n_tests: usize, alpha: f64) -> f64 {
         let normal = critical_z(n_tests, alpha);
         let quantile = self
@@ -65,8 +66,8 @@ impl Tail {
     }
 }
 
-/// One-sided z beyond which none of `n_tests` independent normal values falls with probability `1 - alpha`
-/// (Šidák); never below 3.5.
+/// One-sided z beyond which none of `n_tests` independent normal values falls with probability `1 -
+/// alpha` (Šidák); never below 3.5.
 pub fn critical_z(n_tests: usize, alpha: f64) -> f64 {
     let quantile = Normal::standard().inverse_cdf(1.0 - single_alpha(n_tests, alpha));
     if quantile.is_finite() {
@@ -93,8 +94,9 @@ pub fn upper_tail(z: f64) -> f64 {
     Normal::standard().sf(z)
 }
 
-/// Largest p-value that is still believed when the false discovery rate among all of them is held at `q`; nothing
-/// when none is. Not-a-number counts as 1. Holds for tests that are independent or depend on each other positively.
+/// Largest p-value that is still believed when the false discovery rate among all of them is held
+/// at `q`; nothing when none is. Not-a-number counts as 1. Holds for tests that are independent or
+/// depend on each other positively.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"
@@ -141,7 +143,7 @@ mod tests {
     fn a_scale_from_few_values_needs_a_larger_z() {
         let known = Tail::NORMAL.critical(8, 1e-3);
         assert!((known - critical_z(8, 1e-3)).abs() < 1e-12);
-        let criticals = [8, 64, 1_024].map(|n| Tail::of_mad(n).critical(8, 1e-3));
+        let criticals = [8, 64, 1_024].map(|n| Tail::from_mad(n).critical(8, 1e-3));
         assert!(
             criticals.windows(2).all(|pair| pair[0] > pair[1]),
             "{criticals:?}"
@@ -150,8 +152,8 @@ mod tests {
             criticals[0] > 8.0 && criticals[2] < known + 0.1,
             "{criticals:?}"
         );
-        assert!(Tail::of_mad(8).above(4.0) > upper_tail(4.0));
-        assert!((Tail::of_mad(8).above(f64::NAN) - 1.0).abs() < f64::EPSILON);
+        assert!(Tail::from_mad(8).above(4.0) > upper_tail(4.0));
+        assert!((Tail::from_mad(8).above(f64::NAN) - 1.0).abs() < f64::EPSILON);
     }
 
     #[test]

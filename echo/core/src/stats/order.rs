@@ -1,7 +1,7 @@
-//! Statistics of who comes in which place. They hold for any distribution, and for two ranks as for a thousand.
+//! Statistics of rank order. They hold for any distribution, and for two ranks as for a thousand.
 //!
-//! Sources: Friedman (1937) for mean ranks, here one-sided and per rank; the binomial distribution for how often one
-//! is last.
+//! Sources: Friedman (1937) for mean ranks, here one-sided and per rank; the binomial distribution
+//! for how often one is last.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,9 @@ pub fn places(values: &[f64]) -> Vec<f64> {
     places
 }
 
-/// How far the mean place of one of `n` ranks over `rounds` independent rounds lies above the middle, in standard
-/// deviations: `(mean - (n+1)/2) / sqrt((n^2-1) / (12 rounds))`. Nothing for fewer than two ranks or no round.
+/// Distance of the mean place of one of `n` ranks over `rounds` independent rounds from the middle,
+/// in standard deviations: `(mean - (n+1)/2) / sqrt((n^2-1) / (12 rounds))`. `None` for fewer than
+/// two ranks or no round.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"
@@ -57,8 +58,9 @@ pub fn last_probability(last: u64, rounds: u64, n: usize) -> f64 {
     Binomial::new(one_in_n, rounds).map_or(1.0, |binomial| binomial.sf(last - 1))
 }
 
-/// How evenly the last place is shared out: entropy of who was last, `-sum p ln p`, by its largest value
-/// `ln min(n, rounds)`. 0 when it is always the same, 1 when everybody has a turn. Nothing below two ranks or rounds.
+/// Evenness of the last place: entropy of the last rank, `-sum p ln p`, divided by its largest
+/// value `ln min(n, rounds)`. 0 when it is always the same rank, 1 when all take turns. `None`
+/// below two ranks or rounds.
 #[expect(
     clippy::cast_precision_loss,
     reason = "counts of one window stay far below 2^53"
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_place_is_judged_by_how_many_rounds_there_were() {
+    fn the_mean_place_is_weighed_by_the_number_of_rounds() {
         assert!((place_z(2.0, 2, 16.0).unwrap() - 4.0).abs() < 1e-9);
         assert!((place_z(2.5, 4, 8.0).unwrap()).abs() < 1e-9);
         assert_eq!(place_z(1.0, 1, 8.0), None);

@@ -1,25 +1,25 @@
-//! Median polish of a two-way table (Tukey, "Exploratory Data Analysis", 1977): what is common to all cells, what to
-//! a row, what to a column, and what to one cell alone.
+//! Median polish of a two-way table (Tukey, "Exploratory Data Analysis", 1977): what is common to
+//! all cells, what to a row, what to a column, and what to one cell alone.
 
 use crate::stats::median;
 
 /// Sweeps over rows and columns; a handful is enough for the tables of a job.
 const SWEEPS: usize = 10;
 
-/// A table taken apart: `cell = overall + row + column + residual`.
+/// Decomposed table: `cell = overall + row + column + residual`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Polished {
-    /// What all cells have in common.
+    /// Effect common to all cells.
     pub overall: f64,
-    /// What the cells of each row have in common beyond that.
+    /// Effect of each row beyond that.
     pub rows: Vec<f64>,
-    /// The same for columns.
+    /// Effect of each column.
     pub columns: Vec<f64>,
-    /// What is left in each cell, row by row.
+    /// Residual of each cell, row by row.
     pub residuals: Vec<Vec<f64>>,
 }
 
-/// Takes a table apart; nothing when it is empty or its rows differ in length.
+/// Decomposes a table; `None` when it is empty or its rows differ in length.
 pub fn median_polish(table: &[Vec<f64>]) -> Option<Polished> {
     let n_columns = table.first().map(Vec::len).filter(|n| *n > 0)?;
     if table.iter().any(|row| row.len() != n_columns) {

@@ -1,9 +1,9 @@
-//! Statistics of what follows one after another.
+//! Statistics of series.
 
 use crate::stats::mean;
 
-/// Correlation of each value with the one before it, pooled over several series around their own means; 0 when they do
-/// not vary.
+/// Correlation of each value with the one before it, pooled over several series around their own
+/// means; 0 when they do not vary.
 pub fn lag_one_correlation(series: &[&[f64]]) -> f64 {
     let (mut together, mut alone) = (0.0, 0.0);
     for values in series {
@@ -25,7 +25,7 @@ pub fn effective_size(n: f64, rho: f64) -> f64 {
     (n * (1.0 - rho) / (1.0 + rho)).max(2.0).min(n)
 }
 
-/// Where a series changed its level for good, and by how much.
+/// Lasting change in the level of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ChangePoint {
     /// Index of the first value after the change.
@@ -36,10 +36,12 @@ pub struct ChangePoint {
     pub after: f64,
 }
 
-/// The split that explains most of the variation, with at least `least` values on either side; nothing for shorter
-/// series. Maximises `n1 n2 / n (mean1 - mean2)^2`, the between-group sum of squares.
+/// The split that explains most of the variation, with at least `least` values on either side;
+/// nothing for shorter series. Maximises `n1 n2 / n (mean1 - mean2)^2`, the between-group sum of
+/// squares.
 ///
-/// Whether the change matters is for the caller to judge; Greyhound (ATC'25) verifies that the means differ by 10 %.
+/// The caller decides whether the change matters; Greyhound (ATC'25) verifies that the means differ
+/// by 10 %.
 #[expect(
     clippy::cast_precision_loss,
     reason = "series of one window stay far below 2^53"

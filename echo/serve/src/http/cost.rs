@@ -8,7 +8,7 @@ use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use echo_core::error::Code;
-use echo_tools::cost_report::{Report, ReportAsked};
+use echo_tools::cost_report::{Report, ReportRequest};
 use echo_tools::get_cost::GetCost;
 use echo_tools::rates::Rates;
 use echo_tools::tool::Tool;
@@ -23,7 +23,7 @@ use crate::response::{failure, success};
 /// Name of the query in the audit log.
 const NAME: &str = "cost_report";
 
-type CostParams = Result<Query<ReportAsked>, QueryRejection>;
+type CostParams = Result<Query<ReportRequest>, QueryRejection>;
 
 /// Returns the report as CSV.
 pub(super) async fn csv(
@@ -31,7 +31,7 @@ pub(super) async fn csv(
     request_context: RequestContext,
     params: CostParams,
 ) -> Response {
-    let render = |report: &Report, rates: &Rates, _: &ReportAsked| {
+    let render = |report: &Report, rates: &Rates, _: &ReportRequest| {
         let headers = [
             (
                 CONTENT_TYPE,
@@ -50,7 +50,7 @@ pub(super) async fn json(
     request_context: RequestContext,
     params: CostParams,
 ) -> Response {
-    let render = |report: &Report, rates: &Rates, params: &ReportAsked| {
+    let render = |report: &Report, rates: &Rates, params: &ReportRequest| {
         Ok(success(report.json(rates, params.rows.unwrap_or(true))))
     };
     answer((&state, &request_context), params, render).await
@@ -59,7 +59,7 @@ pub(super) async fn json(
 async fn answer(
     (state, request_context): (&HttpState, &RequestContext),
     params: CostParams,
-    render: impl FnOnce(&Report, &Rates, &ReportAsked) -> Result<Response, ToolError> + Send + 'static,
+    render: impl FnOnce(&Report, &Rates, &ReportRequest) -> Result<Response, ToolError> + Send + 'static,
 ) -> Response {
     let params = match params {
         Ok(Query(params)) => params,
@@ -77,14 +77,14 @@ async fn answer(
         // The report requires the same permission as `get_cost`.
         state
             .registry
-            .find_for(&request_context.caller, GetCost::NAME)?;
+            .find(&request_context.caller, GetCost::NAME)?;
         let context = state.contexts.for_caller(&request_context.caller);
         let response = async {
             let (report, rates) = (params.report(&context).await?, Arc::clone(&context.rates));
             let render = move |report: &Report, rates: &Rates| render(report, rates, &params);
-            report.written(rates, render).await?
+            report.write_off_thread(rates, render).await?
         };
-        context.bounded(response).await
+        context.run_limited(response).await
     };
     match request_context.audited((NAME, &input), query).await {
         Ok(response) => response,

@@ -43,7 +43,7 @@ pub(super) async fn health(
         });
     }
     if request_context.caller.ask.is_some() {
-        shard_hint::tell(context, &mut answer);
+        shard_hint::add_shard(context, &mut answer);
     }
     success(answer.to_string())
 }
@@ -73,8 +73,12 @@ pub(super) fn reasons(state: &HttpState) -> Vec<(&'static str, String)> {
         reasons.push(("shutting_down", message.to_owned()));
     }
     let store = &state.contexts.base().store;
-    let obstacles = store.obstacles();
-    reasons.extend(obstacles.iter().map(|one| (one.name(), one.to_string())));
+    let not_ready_reasons = store.not_ready_reasons();
+    reasons.extend(
+        not_ready_reasons
+            .iter()
+            .map(|one| (one.name(), one.to_string())),
+    );
     let waited = store.vitals().oldest_wait;
     if let Some(waited) = waited.filter(|waited| *waited > readiness.append_deadline) {
         let waited_s = waited.as_secs();

@@ -11,7 +11,7 @@ use echo_core::error::Code;
 use echo_store::EventStore;
 use echo_store::timings::Timings;
 use echo_tools::error_body;
-use echo_tools::query_limit::Places;
+use echo_tools::query_limit::QueryLimit;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -63,8 +63,8 @@ pub struct Sources {
     pub judged: watch::Receiver<u64>,
     /// Connection counts by listener name.
     pub listeners: [(&'static str, Connections); 3],
-    /// Limit on concurrent queries.
-    pub query_limit: Places,
+    /// Limit of concurrent queries.
+    pub query_limit: QueryLimit,
     /// Middleware of the API.
     pub middleware: Middleware,
     /// Counts of file reloads.
@@ -208,7 +208,7 @@ impl Sources {
             (
                 "query_refused",
                 "Queries rejected by the limit on concurrent queries",
-                self.query_limit.refused(),
+                self.query_limit.rejected(),
             ),
             (
                 "store_events",
@@ -231,7 +231,7 @@ impl Sources {
 
     /// Writes the metric of misrouted points; only with several shards.
     fn encode_misrouted(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(points) = self.ingest.strays().points() else {
+        let Some(points) = self.ingest.misrouted().points() else {
             return Ok(());
         };
         let help = "Points that were stored although their cluster belongs to another shard";
@@ -317,7 +317,7 @@ impl Sources {
             (
                 "ingest_in_flight_bytes",
                 "Memory of requests between their first byte and their acknowledgement",
-                budget.taken() as f64,
+                budget.used() as f64,
             ),
             (
                 "ingest_in_flight_bytes_limit",
@@ -338,12 +338,12 @@ impl Sources {
             (
                 "query_in_flight",
                 "Queries in flight",
-                f64::from(self.query_limit.taken()),
+                f64::from(self.query_limit.in_flight()),
             ),
             (
                 "query_in_flight_limit",
                 "Limit of concurrent queries",
-                f64::from(self.query_limit.most()),
+                f64::from(self.query_limit.limit()),
             ),
         ];
         gauges(encoder, &values)

@@ -34,9 +34,9 @@ pub(super) async fn views(
         // Requires permission for SQL.
         state
             .registry
-            .find_for(&request_context.caller, RunAnalysis::NAME)?;
+            .find(&request_context.caller, RunAnalysis::NAME)?;
         let context = state.contexts.for_caller(&request_context.caller);
-        context.bounded(views::views(&context)).await
+        context.run_limited(views::views(&context)).await
     };
     let views: Result<_, ToolError> = views.await;
     match views {

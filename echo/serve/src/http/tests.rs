@@ -286,11 +286,11 @@ async fn store_errors_are_internal_except_a_closed_store() {
             (
                 504,
                 "timeout",
-                "no answer within 0 s; ask for a shorter window",
+                "the query exceeded its deadline of 0 s; use a shorter window",
             ),
         ),
     ] {
-        let mut context = fixture::over(Arc::new(store));
+        let mut context = fixture::context_over(Arc::new(store));
         if matches!(store, Broken::Silent) {
             context.limits.deadline = Duration::ZERO;
         }

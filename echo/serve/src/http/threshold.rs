@@ -32,14 +32,19 @@ pub(super) async fn threshold(
         let message = "missing cluster_id: /api/v1/threshold?cluster_id=NAME";
         return failure(Code::Invalid, error_body(Code::Invalid, message));
     };
-    let policy = state.runtime.policies.borrow().of(&cluster).cloned();
+    let policy = state
+        .runtime
+        .policies
+        .borrow()
+        .for_cluster(&cluster)
+        .cloned();
     // A cluster that the caller may not query is treated as missing.
     let policy = policy.filter(|_| request_context.caller.knows(&cluster));
     let Some(policy) = policy else {
         let shard = state.contexts.base().shard.as_deref();
         let other = shard.and_then(|shard| shard.other_of(&cluster));
         let hint =
-            other.map(|other| format!(" here; it belongs to {other}, send the request there"));
+            other.map(|other| format!(" here; it belongs to {other}; send the request there"));
         let hint = hint.unwrap_or_default();
         let message = format!("no node of cluster {cluster} has reported yet{hint}");
         return failure(Code::NotFound, error_body(Code::NotFound, &message));

@@ -115,7 +115,7 @@ fn with_plot(
     name: &str,
     mut pairs: Vec<(String, String)>,
 ) -> Result<Vec<(String, String)>, ToolError> {
-    if !registry.find_for(caller, name)?.draws {
+    if !registry.find(caller, name)?.supports_plot {
         return Ok(pairs);
     }
     let is_given = |name: &str| pairs.iter().any(|(field, _)| field == name);

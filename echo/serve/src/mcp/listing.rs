@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use echo_tools::registry::Registered;
+use echo_tools::registry::RegisteredTool;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use crate::mcp::ToolNames;
 
 /// Returns a tool under its listed name.
-pub(super) fn tool(tool: &Registered, names: ToolNames) -> Tool {
+pub(super) fn tool(tool: &RegisteredTool, names: ToolNames) -> Tool {
     let name = match names {
         ToolNames::Dotted => tool.name.to_owned(),
         ToolNames::Plain => tool.alias(),

@@ -59,10 +59,10 @@ pub(super) async fn read(
 ) -> Result<Option<ReadResourceResult>, ToolError> {
     let (content, ttl_ms) = match uri {
         SCHEMA => (
-            context.bounded(schema(registry, context)).await?,
+            context.run_limited(schema(registry, context)).await?,
             LIST_TTL_MS,
         ),
-        CLUSTERS => (context.bounded(clusters(context)).await?, 0),
+        CLUSTERS => (context.run_limited(clusters(context)).await?, 0),
         RATES => (rates(context), LIST_TTL_MS),
         _ => return Ok(None),
     };
@@ -84,7 +84,7 @@ async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, Too
     let tools = registry.tools_for(&context.caller).map(|tool| {
         json!({ "name": tool.name, "input": tool.input_schema, "answer": tool.output_schema })
     });
-    let views = match registry.find_for(&context.caller, RunAnalysis::NAME) {
+    let views = match registry.find(&context.caller, RunAnalysis::NAME) {
         Ok(_) => views::views(context).await?,
         Err(_) => Vec::new(),
     };
@@ -119,7 +119,7 @@ async fn clusters(context: &ToolContext) -> Result<Value, ToolError> {
         "truncated": names.len() > MAX_CLUSTERS,
         "now": context.clock.now().to_string(),
     });
-    shard_hint::tell(context, &mut answer);
+    shard_hint::add_shard(context, &mut answer);
     Ok(answer)
 }
 

@@ -208,10 +208,10 @@ async fn a_malformed_call_is_rejected_with_the_expected_form() {
 #[tokio::test]
 async fn resources_wait_for_a_query_slot_up_to_the_deadline() {
     let read = |uri: &str| message("resources/read", json!({ "uri": uri }));
-    let mut silent = fixture::over(Arc::new(Broken::Silent));
+    let mut silent = fixture::context_over(Arc::new(Broken::Silent));
     silent.limits.deadline = Duration::ZERO;
     let mut crowded = fixture::context().await;
-    crowded.places = fixture::no_place().await;
+    crowded.query_limit = fixture::exhausted_query_limit().await;
     for (context, code) in [(silent, "timeout"), (crowded, "busy")] {
         for uri in ["echo://clusters", "echo://schema"] {
             let router = speaking(context.clone(), ToolNames::Dotted);
@@ -225,21 +225,21 @@ async fn resources_wait_for_a_query_slot_up_to_the_deadline() {
 
 #[tokio::test]
 async fn a_cancelled_call_frees_its_query_slot() {
-    let mut context = fixture::over(Arc::new(Broken::Silent));
+    let mut context = fixture::context_over(Arc::new(Broken::Silent));
     context.limits.deadline = Duration::from_hours(1);
-    let places = context.places.clone();
+    let query_limit = context.query_limit.clone();
     let router = speaking(context, ToolNames::Dotted);
     let call = json!({ "name": "fleet.cluster.event_history", "arguments": {} });
     {
         let mut answer = pin!(router.oneshot(message("tools/call", call)));
         // The query runs in its own task.
-        while places.taken() == 0 {
+        while query_limit.in_flight() == 0 {
             let pending = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx).is_pending())).await;
             assert!(pending);
             tokio::task::yield_now().await;
         }
     }
-    while places.taken() > 0 {
+    while query_limit.in_flight() > 0 {
         tokio::task::yield_now().await;
     }
 }

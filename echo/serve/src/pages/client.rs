@@ -90,7 +90,7 @@ impl<'a> ToolClient<'a> {
         &self,
         page: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
-        self.context.in_time(page).await
+        self.context.run_with_deadline(page).await
     }
 
     /// Milliseconds after which a page starts no further query.
@@ -112,7 +112,7 @@ impl<'a> ToolClient<'a> {
     pub(super) async fn clusters(&self) -> Result<Vec<String>, ToolError> {
         let visible = self
             .context
-            .bounded(visible_clusters(&self.context))
+            .run_limited(visible_clusters(&self.context))
             .await?;
         Ok(visible.iter().map(ToString::to_string).collect())
     }
@@ -132,7 +132,7 @@ impl<'a> ToolClient<'a> {
             limit: Some(MAX_INCIDENTS),
             cursor: None,
         };
-        self.registry.ask(&self.context, tool).await
+        self.registry.call(&self.context, tool).await
     }
 
     /// Returns the cost of a cluster; `None` if the visitor may not query it.
@@ -149,7 +149,7 @@ impl<'a> ToolClient<'a> {
             window,
             limit: Some(MAX_CONTRIBUTORS),
         };
-        self.registry.ask(&self.context, tool).await
+        self.registry.call(&self.context, tool).await
     }
 
     /// Returns the lags of its ranks; `None` if the visitor may not call `explain_rank`.
@@ -161,22 +161,22 @@ impl<'a> ToolClient<'a> {
         if !self.may_explain() {
             return Ok(None);
         }
-        let request = scope::Asked {
+        let request = scope::ScopeRequest {
             cluster: Some(cluster.to_owned()),
             time: window.time()?,
-            page_of: None,
+            page_window: None,
         };
         let map = async {
             let scope = Scope::resolve(&self.context, request).await?;
-            LagMap::of(&scope, priority_ranks).await
+            LagMap::load(&scope, priority_ranks).await
         };
-        self.context.bounded(map).await.map(Some)
+        self.context.run_limited(map).await.map(Some)
     }
 
     /// Returns whether the visitor may call `explain_rank`.
     pub(super) fn may_explain(&self) -> bool {
         self.registry
-            .find_for(&self.context.caller, ExplainRank::NAME)
+            .find(&self.context.caller, ExplainRank::NAME)
             .is_ok()
     }
 }

@@ -97,7 +97,7 @@ enum Mark {
 fn marks(answer: &Outliers) -> Marks {
     let mut marks = Marks::new();
     for one in &answer.outliers {
-        let mark = match (one.is_culprit(), one.course.is_open()) {
+        let mark = match (one.is_culprit(), one.lifecycle.is_open()) {
             (true, true) => Mark::Culprit,
             (true, false) => Mark::FormerCulprit,
             (false, _) => Mark::Victim(one.victim_of.clone()),
@@ -111,7 +111,7 @@ fn marks(answer: &Outliers) -> Marks {
 }
 
 fn mark_as(marks: &mut Marks, incident: &Outlier, (rank, mark): (u32, Mark)) {
-    let known = marks.entry((incident.course.job.clone(), rank));
+    let known = marks.entry((incident.lifecycle.job.clone(), rank));
     let known = known.or_insert_with(|| mark.clone());
     *known = mark.min(known.clone());
 }
@@ -181,7 +181,7 @@ fn other_window(view: &View<'_>, here: &str) -> Markup {
 
 /// Returns the URL of a rank's explanation, as a picture or as JSON.
 fn explained(view: &View<'_>, one: &Outlier, format: &str) -> String {
-    let job = one.course.job.as_deref();
+    let job = one.lifecycle.job.as_deref();
     let job = job.map(|job| format!("&job={}", encoded(job)));
     format!(
         "/api/v1/tools/{}?cluster={}&rank={}{}{}&format={format}",

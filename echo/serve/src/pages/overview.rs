@@ -129,7 +129,7 @@ fn card_markup(card: &Card) -> Markup {
 
 fn outlier_figures(answer: &Outliers) -> Markup {
     let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
-    let open = culprits.filter(|one| one.course.is_open()).count();
+    let open = culprits.filter(|one| one.lifecycle.is_open()).count();
     html! {
         (figure("Outliers now", &open.to_string()))
         (quality(answer))

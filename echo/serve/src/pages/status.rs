@@ -56,9 +56,9 @@ impl ClusterStatus {
     /// Summarizes an answer, by the incidents open at the end of its window.
     pub(super) fn from_outliers(answer: &Outliers) -> Self {
         let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
-        let n_culprits = culprits.filter(|one| one.course.is_open()).count();
+        let n_culprits = culprits.filter(|one| one.lifecycle.is_open()).count();
         let mut conditions = answer.conditions.iter();
-        let condition = conditions.find(|one| one.course.is_open());
+        let condition = conditions.find(|one| one.lifecycle.is_open());
         let condition = condition.map(|condition| plain(condition.kind));
         Self::new((n_culprits, condition), &answer.data_quality)
     }

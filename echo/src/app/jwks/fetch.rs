@@ -1,4 +1,4 @@
-//! One fetch of a key set: bounded in time and size, encrypted, and never led on to another address.
+//! Fetch of a key set: bounded in time and size, over TLS, without redirects.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use tokio::task::JoinError;
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// How far an issuer is listened to.
+/// Limits of one fetch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Longest time for all of it.
+    /// Maximum total time.
     pub(super) time: Duration,
-    /// Longest answer.
+    /// Maximum response size.
     pub(super) bytes: u64,
 }
 
@@ -31,7 +31,7 @@ impl Default for Limits {
     }
 }
 
-/// Why no keys came.
+/// Reason why no keys were fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     /// A file cannot be read.
@@ -39,39 +39,39 @@ pub(super) enum FetchError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
-    /// A file does not hold what it should.
-    #[error("{} holds no {what}", path.display())]
+    /// A file does not contain what it should.
+    #[error("{} contains no {what}", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// Expected content.
         what: &'static str,
     },
-    /// The issuer cannot be reached, or its answer is too long or takes too long.
+    /// The issuer cannot be reached, or its response is too large or too slow.
     #[error(transparent)]
     Request(#[from] ureq::Error),
-    /// The issuer answers something else.
-    #[error("the answer has the status {0}, and only 200 counts")]
+    /// The response has an unexpected status.
+    #[error("unexpected status {0}; expected 200")]
     Status(u16),
-    /// What it answers are no keys.
-    #[error("the answer {0}")]
+    /// The response is not a usable key set.
+    #[error("the response {0}")]
     Keys(String),
-    /// A defect.
-    #[error("a defect")]
+    /// The fetch panicked.
+    #[error("the fetch panicked")]
     Defect(#[from] JoinError),
 }
 
-/// Asks for the keys. What is named as a file is read each time, because it changes.
+/// Fetches the keys. The CA and token files are read each time, because they may change.
 pub(super) fn fetch(
     source: &KeySource,
-    beside: &Path,
+    base_dir: &Path,
     limits: Limits,
 ) -> Result<KeySet, FetchError> {
     let roots = match &source.ca {
-        Some(path) => authorities(&beside.join(path))?,
+        Some(path) => authorities(&base_dir.join(path))?,
         None if source.url.as_str().starts_with("https://") => {
             rustls_native_certs::load_native_certs().certs
         }
@@ -81,7 +81,7 @@ pub(super) fn fetch(
         .get(source.url.as_str())
         .header("accept", "application/jwk-set+json, application/json");
     if let Some(path) = &source.token {
-        let token = token(&beside.join(path))?;
+        let token = token(&base_dir.join(path))?;
         request = request.header("authorization", format!("Bearer {token}"));
     }
     let mut response = request.call()?;
@@ -103,9 +103,9 @@ fn agent(roots: &[CertificateDer<'static>], limits: Limits) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(limits.time))
-        // Who leads elsewhere is not the one whose keys count.
+        // A redirect would let another host supply the keys.
         .max_redirects(0)
-        // The address is in the access file; nothing in the environment changes who answers.
+        // The access file gives the address; proxy variables must not change the host.
         .proxy(None)
         .tls_config(tls.build());
     Agent::new_with_config(config.build())

@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "the test plays the part of `app`, which owns the tasks"
+    reason = "the test stands in for `app`, which owns the tasks"
 )]
 
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use tower::ServiceExt;
 
 use self::issuer::{Answer, Issuer};
 use super::fetch::{Limits, fetch};
-use super::{Keeper, REFRESH};
+use super::{JwksRefresher, REFRESH};
 use echo_serve::auth::Authenticator;
 use echo_serve::jwks::JwksCache;
 use echo_serve::middleware::Middleware;
 
 mod issuer;
 
-/// Short enough for a test that waits for it.
+/// Short limits for tests.
 const LIMITS: Limits = Limits {
     time: Duration::from_millis(300),
     bytes: 64 * 1024,
 };
 
-/// An issuer, the access file that knows it, and what keeps its keys.
+/// An issuer, an access file that names it, and the refresher of its keys.
 struct Lab {
     issuer: Issuer,
     folder: TempDir,
@@ -62,7 +62,7 @@ fn token(key: &SigningKey, id: &str) -> String {
 }
 
 impl Lab {
-    /// With an issuer that has one key, and these lines more in its entry.
+    /// Creates an issuer with one key, and adds these lines to its entry.
     fn new(more: &str) -> Self {
         let issuer = Issuer::with(&key_set(&[(key(1), "first")]));
         let folder = tempfile::tempdir().unwrap();
@@ -84,20 +84,21 @@ impl Lab {
         }
     }
 
-    fn keep(&self) {
-        let beside = self.folder.path().to_owned();
-        let mut keeper = Keeper::new(self.sets.clone(), self.access.subscribe(), beside);
-        keeper.limits = LIMITS;
-        tokio::spawn(keeper.keep(self.stop.subscribe()));
+    fn start_refresher(&self) {
+        let base_dir = self.folder.path().to_owned();
+        let mut refresher =
+            JwksRefresher::new(self.sets.clone(), self.access.subscribe(), base_dir);
+        refresher.limits = LIMITS;
+        tokio::spawn(refresher.run(self.stop.subscribe()));
     }
 
-    fn told(&self, token: &str) -> Result<(), Rejected> {
+    fn identify(&self, token: &str) -> Result<(), Rejected> {
         let access = Arc::clone(&self.access.borrow());
         let identified = access.identify_with((token, at(0)), &self.sets.published());
         identified.map(|_| ())
     }
 
-    /// Times that keys came, and did not.
+    /// Returns the numbers of successful and failed fetches.
     fn counts(&self) -> (u64, u64) {
         let counts = self.sets.counts();
         let fetches = &counts["https://idp.example"];
@@ -110,8 +111,8 @@ impl Lab {
         }
     }
 
-    /// The error of one fetch; nothing when keys came.
-    fn fetched(&self) -> Option<String> {
+    /// Fetches once and returns the error, if any.
+    fn fetch_error(&self) -> Option<String> {
         let access = Arc::clone(&self.access.borrow());
         let source = access.key_sources().next().unwrap();
         let fetched = fetch(source, self.folder.path(), LIMITS);
@@ -120,35 +121,35 @@ impl Lab {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_are_fetched_at_the_start_and_follow_the_issuer() {
+async fn keys_are_fetched_at_startup_and_refreshed() {
     let lab = Lab::new("");
     let (first, second) = (token(key(1), "first"), token(key(2), "second"));
-    assert_eq!(lab.told(&first), Err(Rejected::NoKeys));
-    lab.keep();
+    assert_eq!(lab.identify(&first), Err(Rejected::NoKeys));
+    lab.start_refresher();
     lab.until(|counts| counts == (1, 0)).await;
-    assert_eq!(lab.told(&first), Ok(()));
-    assert_eq!(lab.told(&second), Err(Rejected::UnknownKey));
+    assert_eq!(lab.identify(&first), Ok(()));
+    assert_eq!(lab.identify(&second), Err(Rejected::UnknownKey));
     lab.issuer.publish(&key_set(&[(key(2), "second")]));
     advance(REFRESH).await;
     lab.until(|counts| counts == (2, 0)).await;
-    assert_eq!(lab.told(&second), Ok(()));
-    assert_eq!(lab.told(&first), Err(Rejected::UnknownKey));
+    assert_eq!(lab.identify(&second), Ok(()));
+    assert_eq!(lab.identify(&first), Err(Rejected::UnknownKey));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_that_is_away_at_the_start_is_asked_again_each_minute() {
+async fn an_issuer_that_is_unavailable_at_startup_is_retried_each_minute() {
     let lab = Lab::new("");
     lab.issuer.answer(Answer::Text("503 Away", String::new()));
-    lab.keep();
+    lab.start_refresher();
     lab.until(|counts| counts == (0, 2)).await;
-    assert_eq!(lab.told(&token(key(1), "first")), Err(Rejected::NoKeys));
+    assert_eq!(lab.identify(&token(key(1), "first")), Err(Rejected::NoKeys));
     lab.issuer.publish(&key_set(&[(key(1), "first")]));
     lab.until(|counts| counts.0 == 1).await;
-    assert_eq!(lab.told(&token(key(1), "first")), Ok(()));
+    assert_eq!(lab.identify(&token(key(1), "first")), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_key_is_refused_at_once_and_asked_for_once_a_minute() {
+async fn an_unknown_key_is_rejected_at_once_and_fetched_at_most_once_a_minute() {
     let lab = Lab::new("");
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(at(0)));
     let auth = Authenticator::new(Some(lab.access.subscribe()), Arc::clone(&clock));
@@ -157,7 +158,7 @@ async fn an_unknown_key_is_refused_at_once_and_asked_for_once_a_minute() {
         ..Middleware::without_auth(clock)
     };
     let service = terms.wrap(Router::new().route("/", get(|| async {})));
-    let asked = async |token: &str| {
+    let status_of = async |token: &str| {
         let request = Request::get("/")
             .header("host", "localhost")
             .header("authorization", format!("Bearer {token}"))
@@ -166,45 +167,45 @@ async fn an_unknown_key_is_refused_at_once_and_asked_for_once_a_minute() {
         let response = service.clone().oneshot(request).await.unwrap();
         response.status().as_u16()
     };
-    lab.keep();
+    lab.start_refresher();
     lab.until(|counts| counts == (1, 0)).await;
     let both = [(key(1), "first"), (key(2), "second")];
     lab.issuer.publish(&key_set(&both));
     let second = token(key(2), "second");
-    assert_eq!(asked(&second).await, 401);
+    assert_eq!(status_of(&second).await, 401);
     lab.until(|counts| counts == (2, 0)).await;
-    assert_eq!(asked(&second).await, 200);
-    // Whoever makes up keys makes Echo ask no more often.
+    assert_eq!(status_of(&second).await, 200);
+    // Invented keys do not cause more fetches.
     for _ in 0..55 {
-        assert_eq!(asked(&token(key(3), "third")).await, 401);
+        assert_eq!(status_of(&token(key(3), "third")).await, 401);
         advance(Duration::from_secs(1)).await;
     }
     assert_eq!(lab.issuer.requests().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_outlive_an_issuer_for_a_day_and_no_longer() {
+async fn keys_stay_valid_for_a_day_without_the_issuer() {
     let lab = Lab::new("");
     let first = token(key(1), "first");
-    lab.keep();
+    lab.start_refresher();
     lab.until(|counts| counts == (1, 0)).await;
     lab.issuer
         .answer(Answer::Text("200 OK", "no keys".to_owned()));
     advance(Duration::from_hours(23)).await;
     lab.until(|counts| counts == (1, 1)).await;
-    assert_eq!(lab.told(&first), Ok(()));
+    assert_eq!(lab.identify(&first), Ok(()));
     advance(Duration::from_hours(1)).await;
     lab.until(|counts| counts == (1, 2)).await;
-    assert_eq!(lab.told(&first), Err(Rejected::NoKeys));
+    assert_eq!(lab.identify(&first), Err(Rejected::NoKeys));
     lab.issuer.publish(&key_set(&[(key(1), "first")]));
     lab.until(|counts| counts.0 == 2).await;
-    assert_eq!(lab.told(&first), Ok(()));
+    assert_eq!(lab.identify(&first), Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_that_leaves_the_file_is_forgotten() {
+async fn an_issuer_removed_from_the_file_is_dropped() {
     let lab = Lab::new("");
-    lab.keep();
+    lab.start_refresher();
     lab.until(|counts| counts == (1, 0)).await;
     let without = "tokens:\n  - { id: x, sha256: ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad, ask: { clusters: ['*'] } }";
     let without = Access::parse(without, &|_| Err(std::io::ErrorKind::NotFound.into()));
@@ -213,72 +214,76 @@ async fn an_issuer_that_leaves_the_file_is_forgotten() {
         sleep(Duration::from_millis(1)).await;
     }
     let first = token(key(1), "first");
-    let told = before.identify_with((&first, at(0)), &lab.sets.published());
-    assert_eq!(told, Err(Rejected::NoKeys));
+    let error = before.identify_with((&first, at(0)), &lab.sets.published());
+    assert_eq!(error, Err(Rejected::NoKeys));
 }
 
 #[test]
-fn what_an_issuer_may_not_answer_is_told_in_one_line() {
+fn an_invalid_response_is_reported_in_one_line() {
     let lab = Lab::new("");
-    assert_eq!(lab.fetched(), None);
+    assert_eq!(lab.fetch_error(), None);
     let elsewhere = format!("302 Found\r\nlocation: https://{}/keys", lab.issuer.address);
     let elsewhere: &'static str = elsewhere.leak();
     let secret = json!({ "keys": [{ "kty": "oct", "alg": "HS256", "kid": "a", "k": "c2VjcmV0" }] });
     let many = json!({ "keys": vec![jwk(key(1), "a"); 101] });
     let text = |text: &str| Answer::Text("200 OK", text.to_owned());
     for (answer, part) in [
-        (Answer::Text("500 Broken", String::new()), "the status 500"),
-        (Answer::Text(elsewhere, String::new()), "the status 302"),
+        (
+            Answer::Text("500 Broken", String::new()),
+            "unexpected status 500",
+        ),
+        (
+            Answer::Text(elsewhere, String::new()),
+            "unexpected status 302",
+        ),
         (text(""), "is not a JSON Web Key Set"),
         (text("<html>"), "is not a JSON Web Key Set"),
-        (
-            text("{\"keys\":[]}"),
-            "has no supported signature key",
-        ),
-        (
-            text(&secret.to_string()),
-            "has no supported signature key",
-        ),
+        (text("{\"keys\":[]}"), "has no supported signature key"),
+        (text(&secret.to_string()), "has no supported signature key"),
         (
             text(&many.to_string()),
             "has 101 keys, more than the limit of 100",
         ),
         (text(&" ".repeat(64 * 1024 + 1)), "limit"),
         (Answer::Endless, "limit"),
-        (Answer::Silence, "timeout"),
+        (Answer::Silent, "timeout"),
     ] {
         lab.issuer.answer(answer.clone());
-        let told = lab.fetched().unwrap();
-        assert!(told.contains(part), "{answer:?}: {told}");
-        assert!(!told.contains('\n'), "{told}");
+        let error = lab.fetch_error().unwrap();
+        assert!(error.contains(part), "{answer:?}: {error}");
+        assert!(!error.contains('\n'), "{error}");
     }
 }
 
 #[test]
-fn who_answers_is_vouched_for_and_the_files_are_read_each_time() {
+fn the_issuer_is_verified_and_its_files_are_read_each_time() {
     let lab = Lab::new("    jwks_token: token\n");
-    assert_eq!(lab.fetched(), None);
+    assert_eq!(lab.fetch_error(), None);
     std::fs::write(lab.folder.path().join("token"), "two").unwrap();
-    assert_eq!(lab.fetched(), None);
-    let shown = lab.issuer.requests();
+    assert_eq!(lab.fetch_error(), None);
+    let requests = lab.issuer.requests();
     assert!(
-        shown[0].contains("authorization: Bearer one\r\n"),
-        "{shown:?}"
+        requests[0].contains("authorization: Bearer one\r\n"),
+        "{requests:?}"
     );
     assert!(
-        shown[1].contains("authorization: Bearer two\r\n"),
-        "{shown:?}"
+        requests[1].contains("authorization: Bearer two\r\n"),
+        "{requests:?}"
     );
-    let stranger = Issuer::with("");
-    std::fs::write(lab.folder.path().join("ca.pem"), &stranger.authority).unwrap();
-    let told = lab.fetched().unwrap();
-    assert!(told.contains("certificate"), "{told}");
-    assert_eq!(lab.issuer.requests().len(), 2, "nothing was shown to it");
+    let other_issuer = Issuer::with("");
+    std::fs::write(lab.folder.path().join("ca.pem"), &other_issuer.authority).unwrap();
+    let error = lab.fetch_error().unwrap();
+    assert!(error.contains("certificate"), "{error}");
+    assert_eq!(
+        lab.issuer.requests().len(),
+        2,
+        "the token was not sent to it"
+    );
     std::fs::write(lab.folder.path().join("ca.pem"), "").unwrap();
-    let told = lab.fetched().unwrap();
-    assert!(told.contains("ca.pem holds no certificate"), "{told}");
+    let error = lab.fetch_error().unwrap();
+    assert!(error.contains("ca.pem contains no certificate"), "{error}");
     std::fs::write(lab.folder.path().join("ca.pem"), &lab.issuer.authority).unwrap();
     std::fs::remove_file(lab.folder.path().join("token")).unwrap();
-    let told = lab.fetched().unwrap();
-    assert!(told.contains("cannot read"), "{told}");
+    let error = lab.fetch_error().unwrap();
+    assert!(error.contains("cannot read"), "{error}");
 }

@@ -1,103 +1,106 @@
-//! Limits of what stragglers cost.
+//! Limits of the cost of stragglers.
 
 use clap::Args;
 use echo_tools::rates::Currency;
 use serde_json::Value;
 
 use crate::cli::assert::case::{Case, Check, percent, plain};
-use crate::cli::assert::{CostArgs, amount, share};
+use crate::cli::assert::{CostArgs, parse_amount, parse_share};
 use crate::cli::view::{list, number, text};
 
-/// The limits, of which one is needed.
+/// The limits, at least one.
 #[derive(Debug, Clone, Default, Args)]
 #[group(required = true, multiple = true)]
 pub struct CostLimitArgs {
-    /// Most money lost per hour lately (`run_rate_per_hour`)
-    #[arg(long, value_name = "AMOUNT", env = "FLEET_ECHO_MAX_COST_PER_HOUR", value_parser = amount)]
+    /// Maximum money lost per hour now (`run_rate_per_hour`)
+    #[arg(long, value_name = "AMOUNT", env = "FLEET_ECHO_MAX_COST_PER_HOUR", value_parser = parse_amount)]
     pub max_cost_per_hour: Option<f64>,
-    /// Most money lost in the window (`window_total`)
-    #[arg(long, value_name = "AMOUNT", env = "FLEET_ECHO_MAX_WINDOW_TOTAL", value_parser = amount)]
+    /// Maximum money lost in the window (`window_total`)
+    #[arg(long, value_name = "AMOUNT", env = "FLEET_ECHO_MAX_WINDOW_TOTAL", value_parser = parse_amount)]
     pub max_window_total: Option<f64>,
-    /// Largest share of the allocated GPU time that was lost (`lost_ratio`): `0.02` or `2%`
-    #[arg(long, value_name = "SHARE", env = "FLEET_ECHO_MAX_LOST_RATIO", value_parser = share)]
+    /// Maximum lost share of the allocated GPU time (`lost_ratio`): `0.02` or `2%`
+    #[arg(long, value_name = "SHARE", env = "FLEET_ECHO_MAX_LOST_RATIO", value_parser = parse_share)]
     pub max_lost_ratio: Option<f64>,
-    /// Most lost GPU-hours that have no price (`unpriced_gpu_hours`)
-    #[arg(long, value_name = "HOURS", env = "FLEET_ECHO_MAX_UNPRICED_GPU_HOURS", value_parser = amount)]
+    /// Maximum lost GPU-hours without a price (`unpriced_gpu_hours`)
+    #[arg(long, value_name = "HOURS", env = "FLEET_ECHO_MAX_UNPRICED_GPU_HOURS", value_parser = parse_amount)]
     pub max_unpriced_gpu_hours: Option<f64>,
 }
 
-/// What is known of an amount of money.
+/// An amount of money, as far as it is known.
 struct Money {
     amount: Option<f64>,
     currency: String,
-    /// Why it is not known, or not all of it.
+    /// Reason why the amount is unknown or incomplete.
     unknown: Option<String>,
 }
 
-/// Holds an answer of `get_cost` against the limits.
-pub(super) fn judge(args: &CostArgs, answer: &Value, case: &mut Case) {
+/// Checks a result of `get_cost` against the limits.
+pub(super) fn check_limits(args: &CostArgs, answer: &Value, case: &mut Case) {
     let (limits, currency) = (&args.limits, args.currency);
     let is_stale = answer.get("stale") != Some(&Value::Bool(false));
     let has_events = number(&case.quality, "last_event_age_s").is_some();
     if is_stale && has_events {
         case.missing.push(format!(
-            "the window goes on after the last event at {}: end it there with --to, or with --window all",
+            "the last event at {} is too long before the end of the window: set --to to the end of the job, or use --window all",
             text(answer, "as_of")
         ));
     }
     if let Some(limit) = limits.max_cost_per_hour {
         let mut money = money(currency, answer, "run_rate_per_hour");
-        // What was lost per hour then says nothing about now.
+        // The run rate at that time does not apply to now.
         money.amount = money.amount.filter(|_| !is_stale);
-        hold(case, ("cost_per_hour", limit), money, " per hour");
+        check_money(case, ("cost_per_hour", limit), money, " per hour");
     }
     if let Some(limit) = limits.max_window_total {
         let money = money(currency, answer, "window_total");
-        hold(case, ("window_total", limit), money, " in the window");
+        check_money(case, ("window_total", limit), money, " in the window");
     }
     if let Some(limit) = limits.max_lost_ratio {
-        let check = Check::of("lost_ratio", number(answer, "lost_ratio"), limit);
+        let check = Check::new("lost_ratio", number(answer, "lost_ratio"), limit);
         let unknown = check.value.is_none();
-        let check = check.told(("share of GPU time lost", ""), percent);
-        case.hold(check, unknown.then(|| "no GPU time is known".to_owned()));
+        let check = check.with_message(("share of GPU time lost", ""), percent);
+        case.add_check(
+            check,
+            unknown.then(|| "allocated GPU time is unknown".to_owned()),
+        );
     }
     if let Some(limit) = limits.max_unpriced_gpu_hours {
         let unpriced = number(answer, "unpriced_gpu_hours");
-        let check = Check::of("unpriced_gpu_hours", unpriced, limit);
+        let check = Check::new("unpriced_gpu_hours", unpriced, limit);
         let unknown = check.value.is_none();
-        let check = check.told(("lost without a price", ""), |hours| {
+        let check = check.with_message(("lost without a price", ""), |hours| {
             format!("{} GPU-hours", plain(hours))
         });
-        case.hold(
+        case.add_check(
             check,
-            unknown.then(|| "nothing is said of GPU-hours without a price".to_owned()),
+            unknown.then(|| "unpriced GPU-hours are unknown".to_owned()),
         );
     }
 }
 
-fn hold(case: &mut Case, (name, limit): (&'static str, f64), money: Money, of: &str) {
+fn check_money(case: &mut Case, (name, limit): (&'static str, f64), money: Money, suffix: &str) {
     let currency = &money.currency;
-    let check = Check::of(name, money.amount, limit);
-    let mut check = check.told(("lost", of), |amount| {
+    let check = Check::new(name, money.amount, limit);
+    let mut check = check.with_message(("lost", suffix), |amount| {
         format!("{} {currency}", plain(amount))
     });
     if money.unknown.is_some() {
-        check = check.at_least();
+        check = check.into_lower_bound();
     }
-    case.hold(check, money.unknown);
+    case.add_check(check, money.unknown);
 }
 
-/// A number of the answer in the one currency that it is in.
-fn money(asked: Option<Currency>, answer: &Value, name: &str) -> Money {
-    let asked = asked.map(|currency| currency.to_string());
+/// Returns an amount of the result, which must be in a single currency.
+fn money(expected: Option<Currency>, answer: &Value, name: &str) -> Money {
+    let expected = expected.map(|currency| currency.to_string());
     let found = answer.get("currency").and_then(Value::as_str);
     let several: Vec<String> = list(answer, "by_currency")
         .iter()
         .map(|row| text(row, "currency"))
         .collect();
     let currency = found
-        .or(asked.as_deref())
-        .unwrap_or("of no currency")
+        .or(expected.as_deref())
+        .unwrap_or("(no currency)")
         .to_owned();
     let unknown = |why: String| Money {
         amount: None,
@@ -106,24 +109,26 @@ fn money(asked: Option<Currency>, answer: &Value, name: &str) -> Money {
     };
     if several.len() > 1 {
         return unknown(format!(
-            "money was lost in {}, which is not added up",
-            several.join(" and ")
+            "the loss is in several currencies ({}), which are not added up",
+            several.join(", ")
         ));
     }
-    if let Some((asked, found)) = asked.as_deref().zip(found).filter(|(a, b)| a != b) {
-        return unknown(format!("the rates are in {found}, the limit is in {asked}"));
+    if let Some((expected, found)) = expected.as_deref().zip(found).filter(|(a, b)| a != b) {
+        return unknown(format!(
+            "the rates are in {found}, but the limit is in {expected}"
+        ));
     }
     let unpriced = number(answer, "unpriced_gpu_hours").filter(|hours| *hours > 0.0);
-    let is_nothing = asked.is_some() && found.is_none() && nothing_was_lost(answer, name);
+    let is_nothing = expected.is_some() && found.is_none() && nothing_was_lost(answer, name);
     let amount = number(answer, name).or_else(|| is_nothing.then_some(0.0));
     Money {
         unknown: match (amount, unpriced) {
             (_, Some(hours)) => Some(format!(
-                "{} GPU-hours were lost that have no price: `fleet-echo rates check` says why",
+                "{} lost GPU-hours have no price: run `fleet-echo rates check`",
                 plain(hours)
             )),
             (None, None) => Some(format!(
-                "{name} is not known: too few ranks report, or the rates have no currency or several (then give --currency)"
+                "{name} is unknown: too few ranks report, or the rates have no single currency (give --currency)"
             )),
             (Some(_), None) => None,
         },
@@ -132,7 +137,7 @@ fn money(asked: Option<Currency>, answer: &Value, name: &str) -> Money {
     }
 }
 
-/// Whether no GPU time was lost: that costs nothing in any currency.
+/// Returns whether no GPU time was lost, which costs nothing in any currency.
 fn nothing_was_lost(answer: &Value, name: &str) -> bool {
     let lost = match name {
         "run_rate_per_hour" => "lost_gpu_hours_per_hour",

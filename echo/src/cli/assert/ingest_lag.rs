@@ -1,28 +1,32 @@
-//! Whether Echo has judged what it has stored: before that no stragglers are not known, which looks like none.
+//! Wait for the detector: until it has processed the stored events, missing stragglers look like
+//! none.
 
 use std::time::Duration;
 
 use echo_core::clock::{Clock, SystemClock};
 use serde_json::Value;
 
-use crate::cli::connection::EchoArgs;
-use crate::cli::{CliError, get};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::{CliError, get_json};
 
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+/// Time between two requests.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits until what was stored at the beginning has been judged, for as long as for an answer. Says so when it has not.
-/// Who may see one cluster only is not told; for them it is a matter of seconds all the same.
+/// Waits until the detector has processed the events that were stored at the time of the call, up
+/// to the request timeout. Returns a reason if it has not. A token for single clusters cannot see
+/// the counts; the wait is skipped then, since the lag is a matter of seconds.
 #[expect(
     clippy::disallowed_methods,
-    reason = "nothing else is done meanwhile, and no signal comes from another process"
+    reason = "nothing else runs in the meantime, and another process sends no signal"
 )]
-pub(super) fn wait(echo: &EchoArgs) -> Result<Option<String>, CliError> {
+pub(super) fn wait_until_processed(
+    connection: &ConnectionArgs,
+) -> Result<Option<String>, CliError> {
     let clock = SystemClock;
     let begin = clock.now();
     let mut stored = None;
     loop {
-        let (_, health) = get(echo, "/api/v1/health")?;
+        let (_, health) = get_json(connection, "/api/v1/health")?;
         let count = |name: &str| health.get(name).and_then(Value::as_u64);
         let (Some(committed), Some(judged)) = (count("events_committed"), count("events_judged"))
         else {
@@ -32,11 +36,11 @@ pub(super) fn wait(echo: &EchoArgs) -> Result<Option<String>, CliError> {
         if judged >= stored {
             return Ok(None);
         }
-        if clock.now().millis_since(begin) > echo.timeout.as_secs_f64() * 1e3 {
+        if clock.now().millis_since(begin) > connection.timeout.as_secs_f64() * 1e3 {
             return Ok(Some(format!(
-                "Echo has judged {judged} of {stored} events that it has stored; ask again, or raise --timeout"
+                "the detector has processed {judged} of {stored} stored events: retry, or raise --timeout"
             )));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

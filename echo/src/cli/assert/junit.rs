@@ -1,4 +1,4 @@
-//! The outcome as JUnit XML, which build pipelines show: one test suite, a test case per cluster.
+//! JUnit XML output for build pipelines: one test suite with a test case per cluster.
 
 use std::fs;
 use std::io;
@@ -37,11 +37,11 @@ fn status(case: &Case) -> TestCaseStatus {
         Outcome::Passed => return TestCaseStatus::success(),
         Outcome::Skipped => TestCaseStatus::skipped(),
         Outcome::Exceeded => TestCaseStatus::non_success(NonSuccessKind::Failure),
-        Outcome::Misused | Outcome::Failed | Outcome::Missing => {
+        Outcome::InvalidRequest | Outcome::Failed | Outcome::Missing => {
             TestCaseStatus::non_success(NonSuccessKind::Error)
         }
     };
     status.set_type(outcome.name());
-    status.set_message(case.told());
+    status.set_message(case.summary());
     status
 }

@@ -1,23 +1,23 @@
-//! A limit of the number of stragglers.
+//! Limit of the number of stragglers.
 
 use clap::{Args, ValueEnum};
 use echo_tools::Limits;
 use serde_json::Value;
 
 use crate::cli::assert::case::{Case, Check};
-use crate::cli::assert::share;
+use crate::cli::assert::parse_share;
 use crate::cli::view::{decimals, number, text};
 
-/// Stragglers that a line names.
+/// Maximum number of stragglers named in a line.
 const MAX_NAMED: usize = 3;
 
-/// How many stragglers of which kind there may be.
+/// Maximum number of stragglers, with filters.
 #[derive(Debug, Clone, Args)]
 pub struct OutlierLimitArgs {
-    /// Most ranks that may hold back others
+    /// Maximum number of ranks that hold back others
     #[arg(long, value_name = "COUNT", env = "FLEET_ECHO_MAX_OUTLIERS")]
     pub max: u32,
-    /// Count only those of this class of cause; may be repeated [default: all]
+    /// Count only this class of cause. Can be repeated [default: all]
     #[arg(
         long,
         value_name = "CLASS",
@@ -25,8 +25,8 @@ pub struct OutlierLimitArgs {
         value_delimiter = ','
     )]
     pub class: Vec<Class>,
-    /// Count only those that Echo is as sure of as this: `0.9` or `90%`
-    #[arg(long, value_name = "SHARE", env = "FLEET_ECHO_MIN_CONFIDENCE", value_parser = share)]
+    /// Count only stragglers with at least this confidence: `0.9` or `90%`
+    #[arg(long, value_name = "SHARE", env = "FLEET_ECHO_MIN_CONFIDENCE", value_parser = parse_share)]
     pub min_confidence: Option<f64>,
 }
 
@@ -41,7 +41,7 @@ pub enum Class {
     Network,
     /// Several of these.
     Mixed,
-    /// None of these for sure.
+    /// The cause is unclear.
     Inconclusive,
 }
 
@@ -57,13 +57,13 @@ impl Class {
     }
 }
 
-/// Holds an answer of `find_outlier_nodes` against the limit.
-pub(super) fn judge(limits: &OutlierLimitArgs, answer: &Value, case: &mut Case) {
+/// Checks a result of `find_outlier_nodes` against the limit.
+pub(super) fn check_limits(limits: &OutlierLimitArgs, answer: &Value, case: &mut Case) {
     let age_s = number(&case.quality, "last_event_age_s");
     let stale_s = Limits::default().stale_after.as_secs_f64();
     if let Some(age_s) = age_s.filter(|age_s| *age_s > stale_s) {
         case.missing.push(format!(
-            "the window goes on for {age_s:.0} s after the last event: end it there with --to, or with --window all"
+            "the last event is {age_s:.0} s before the end of the window: set --to to the end of the job, or use --window all"
         ));
     }
     let counted: Option<Vec<&Value>> = answer
@@ -72,11 +72,11 @@ pub(super) fn judge(limits: &OutlierLimitArgs, answer: &Value, case: &mut Case) 
         .map(|outliers| outliers.iter().filter(|one| limits.counts(one)).collect());
     #[expect(
         clippy::cast_precision_loss,
-        reason = "an answer has a thousand at most"
+        reason = "a result has a thousand at most"
     )]
     let value = counted.as_ref().map(|counted| counted.len() as f64);
-    let check = Check::of("outliers", value, f64::from(limits.max));
-    let mut check = check.told(("outliers:", ""), |count| format!("{count:.0}"));
+    let check = Check::new("outliers", value, f64::from(limits.max));
+    let mut check = check.with_message(("outliers:", ""), |count| format!("{count:.0}"));
     let named: Vec<String> = counted
         .iter()
         .flatten()
@@ -84,16 +84,16 @@ pub(super) fn judge(limits: &OutlierLimitArgs, answer: &Value, case: &mut Case) 
         .map(|one| name(one))
         .collect();
     if !named.is_empty() {
-        check.told = format!("{} ({})", check.told, named.join(", "));
+        check.message = format!("{} ({})", check.message, named.join(", "));
     }
     let unknown = value
         .is_none()
-        .then(|| "the answer lists no outliers".to_owned());
-    case.hold(check, unknown);
+        .then(|| "the result has no list of outliers".to_owned());
+    case.add_check(check, unknown);
 }
 
 impl OutlierLimitArgs {
-    /// Whether an outlier counts. What is not said of it does not help it.
+    /// Returns whether an outlier counts. Missing fields count as a match.
     fn counts(&self, outlier: &Value) -> bool {
         let class = outlier.get("class").and_then(Value::as_str);
         let is_of_class = self.class.is_empty()

@@ -1,4 +1,4 @@
-//! The outcome, for people and for scripts.
+//! Text and JSON output of a check.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::assert::case::{Case, Outcome};
 
-/// A line for each cluster.
+/// Prints a line per cluster.
 pub(super) fn text(cases: &[Case], out: &mut dyn Write) -> io::Result<()> {
     for case in cases {
         writeln!(out, "{}", line(case))?;
@@ -15,18 +15,18 @@ pub(super) fn text(cases: &[Case], out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// A cluster in a line.
+/// Formats the line of a cluster.
 pub(super) fn line(case: &Case) -> String {
     let line = format!(
         "{} {}: {}",
         case.outcome().word(),
         case.cluster,
-        case.told()
+        case.summary()
     );
     visible(&line).into_owned()
 }
 
-/// Everything as one JSON text.
+/// Prints everything as one JSON document.
 pub(super) fn json(
     name: &str,
     cases: &[Case],
@@ -51,7 +51,7 @@ fn cluster(case: &Case) -> Value {
             "value": check.value,
             "limit": check.limit,
             "within": check.within,
-            "message": check.told,
+            "message": check.message,
         })
     });
     json!({
@@ -60,7 +60,7 @@ fn cluster(case: &Case) -> Value {
         "window": case.window,
         "checks": checks.collect::<Vec<_>>(),
         "missing": case.missing,
-        "error": case.broken.as_ref().map(|broken| &broken.message),
+        "error": case.failure.as_ref().map(|failure| &failure.message),
         "data_quality": case.quality,
     })
 }

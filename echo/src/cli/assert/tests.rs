@@ -15,20 +15,20 @@ fn parsed(flags: &str) -> Result<Subject, clap::Error> {
     Program::try_parse_from(words).map(|program| program.assert.subject)
 }
 
-/// What an answer comes to.
+/// Checks a result against the limits in `flags`.
 fn case(flags: &str, answer: &Value) -> Case {
     let subject = parsed(flags).unwrap();
     let gate = subject.gate();
-    let mut case = Case::of("lab", gate.allow_missing);
-    case.rests_on(answer, gate.min_coverage);
+    let mut case = Case::new("lab", gate.allow_missing);
+    case.record_quality(answer, gate.min_coverage);
     match &subject {
-        Subject::Cost(args) => cost::judge(args, answer, &mut case),
-        Subject::Outliers(args) => outliers::judge(&args.limits, answer, &mut case),
+        Subject::Cost(args) => cost::check_limits(args, answer, &mut case),
+        Subject::Outliers(args) => outliers::check_limits(&args.limits, answer, &mut case),
     }
     case
 }
 
-/// An answer of `get_cost` in which nothing is missing.
+/// Returns a complete result of `get_cost`.
 fn cost_answer() -> Value {
     json!({
         "as_of": "2026-11-01T12:00:00Z",
@@ -46,7 +46,7 @@ fn cost_answer() -> Value {
     })
 }
 
-/// An answer of `find_outlier_nodes` with a culprit and its victim.
+/// Returns a result of `find_outlier_nodes` with a culprit and a victim.
 fn outliers_answer() -> Value {
     let outlier = |rank: u32, role: &str| json!({ "rank": rank, "node_id": format!("node-{rank}"), "role": role, "class": "host", "lag_ms": 7.5, "confidence": 0.95 });
     json!({
@@ -56,7 +56,7 @@ fn outliers_answer() -> Value {
     })
 }
 
-/// The answer with something else in one place; nothing takes the field out.
+/// Replaces a field of a result; `None` removes it.
 fn with(mut answer: Value, pointer: &str, value: Option<Value>) -> Value {
     let (place, field) = pointer.rsplit_once('/').unwrap();
     let fields = answer.pointer_mut(place).unwrap().as_object_mut().unwrap();
@@ -67,7 +67,7 @@ fn with(mut answer: Value, pointer: &str, value: Option<Value>) -> Value {
     answer
 }
 
-/// Limits that the answer keeps by far.
+/// Limits far above the numbers of the result.
 const WIDE: &str = "cost --cluster lab --max-cost-per-hour 100 --max-window-total 100 --max-lost-ratio 50% \
     --max-unpriced-gpu-hours 1";
 
@@ -93,7 +93,7 @@ fn a_number_up_to_its_limit_passes_and_one_above_it_does_not() {
         ("--max-window-total 10 --currency USD", Outcome::Passed),
     ] {
         let case = case(&format!("cost --cluster lab {limits}"), &cost_answer());
-        assert_eq!(case.outcome(), expected, "{limits}: {}", case.told());
+        assert_eq!(case.outcome(), expected, "{limits}: {}", case.summary());
     }
     for (limits, expected) in [
         ("--max 1", Outcome::Passed),
@@ -107,12 +107,12 @@ fn a_number_up_to_its_limit_passes_and_one_above_it_does_not() {
             &format!("outliers --cluster lab {limits}"),
             &outliers_answer(),
         );
-        assert_eq!(case.outcome(), expected, "{limits}: {}", case.told());
+        assert_eq!(case.outcome(), expected, "{limits}: {}", case.summary());
     }
 }
 
 #[test]
-fn what_is_not_known_is_never_a_pass() {
+fn unknown_numbers_never_pass() {
     let other = |pointer: &'static str, value: Value| (pointer, Some(value));
     let absent = |pointer: &'static str| [(pointer, None), (pointer, Some(Value::Null))];
     let two = json!([{ "currency": "EUR" }, { "currency": "USD" }]);
@@ -145,7 +145,7 @@ fn what_is_not_known_is_never_a_pass() {
             case.outcome(),
             Outcome::Missing,
             "{pointer} {value:?}: {}",
-            case.told()
+            case.summary()
         );
         assert!(!case.missing.is_empty(), "{pointer}");
     }
@@ -163,7 +163,7 @@ fn what_is_not_known_is_never_a_pass() {
             case.outcome(),
             Outcome::Missing,
             "{pointer}: {}",
-            case.told()
+            case.summary()
         );
     }
 }
@@ -174,15 +174,15 @@ fn a_limit_in_another_currency_is_not_compared() {
     let case = case(&flags, &cost_answer());
     assert_eq!(case.outcome(), Outcome::Missing);
     assert!(
-        case.told()
-            .contains("the rates are in USD, the limit is in EUR"),
+        case.summary()
+            .contains("the rates are in USD, but the limit is in EUR"),
         "{}",
-        case.told()
+        case.summary()
     );
 }
 
 #[test]
-fn who_lost_nothing_paid_nothing_in_any_currency() {
+fn no_loss_costs_nothing_in_any_currency() {
     let mut answer = cost_answer();
     for (field, value) in [
         ("/currency", Value::Null),
@@ -197,7 +197,7 @@ fn who_lost_nothing_paid_nothing_in_any_currency() {
     assert_eq!(
         case(WIDE, &answer).outcome(),
         Outcome::Missing,
-        "of rates nothing is known"
+        "the currency of the rates is unknown"
     );
     assert_eq!(
         case(&format!("{WIDE} --currency EUR"), &answer).outcome(),
@@ -209,26 +209,26 @@ fn who_lost_nothing_paid_nothing_in_any_currency() {
 }
 
 #[test]
-fn what_is_exceeded_on_what_is_known_is_exceeded() {
+fn incomplete_data_above_a_limit_exceeds_it() {
     let answer = with(cost_answer(), "/data_quality/coverage", Some(json!(0.5)));
     let answer = with(answer, "/unpriced_gpu_hours", Some(json!(2.0)));
     let limits = "cost --cluster lab --max-window-total 5 --max-lost-ratio 50%";
     let exceeded = case(limits, &answer);
     assert_eq!(exceeded.outcome(), Outcome::Exceeded);
-    insta::assert_snapshot!(exceeded.told(), @"lost 10 USD in the window, at most 5 USD; share of GPU time lost 3 %, at most 50 %; 50 % of the expected ranks report, at least 90 % have to; 2 GPU-hours were lost that have no price: `fleet-echo rates check` says why");
+    insta::assert_snapshot!(exceeded.summary(), @"lost 10 USD in the window, at most 5 USD; share of GPU time lost 3 %, at most 50 %; 50 % of the expected ranks report, below the minimum of 90 %; 2 lost GPU-hours have no price: run `fleet-echo rates check`");
     let stale = with(cost_answer(), "/stale", Some(json!(true)));
     let limits = "cost --cluster lab --max-cost-per-hour 1";
     let case = case(limits, &stale);
     assert_eq!(
         case.outcome(),
         Outcome::Missing,
-        "a run rate of the past is none"
+        "an old run rate is unknown"
     );
-    insta::assert_snapshot!(case.told(), @"the window goes on after the last event at 2026-11-01T12:00:00Z: end it there with --to, or with --window all; lost unknown per hour, at most 1 USD");
+    insta::assert_snapshot!(case.summary(), @"the last event at 2026-11-01T12:00:00Z is too long before the end of the window: set --to to the end of the job, or use --window all; lost unknown per hour, at most 1 USD");
 }
 
 #[test]
-fn too_little_can_be_allowed_and_too_much_cannot() {
+fn missing_data_can_be_allowed_and_exceeded_limits_cannot() {
     let answer = with(cost_answer(), "/data_quality/coverage", Some(json!(0.5)));
     let flags = format!("{WIDE} --allow-missing");
     assert_eq!(case(&flags, &answer).outcome(), Outcome::Skipped);
@@ -237,7 +237,7 @@ fn too_little_can_be_allowed_and_too_much_cannot() {
 }
 
 #[test]
-fn limits_that_limit_nothing_are_refused() {
+fn flags_without_a_valid_limit_are_rejected() {
     for flags in [
         "cost --cluster lab",
         "cost --cluster lab --currency USD",
@@ -261,9 +261,9 @@ fn limits_that_limit_nothing_are_refused() {
 }
 
 #[test]
-fn the_gravest_outcome_is_that_of_all() {
-    use Outcome::{Exceeded, Failed, Missing, Misused, Passed, Skipped};
-    let mut all = [Passed, Missing, Failed, Skipped, Exceeded, Misused];
+fn the_most_severe_outcome_is_the_overall_outcome() {
+    use Outcome::{Exceeded, Failed, InvalidRequest, Missing, Passed, Skipped};
+    let mut all = [Passed, Missing, Failed, Skipped, Exceeded, InvalidRequest];
     all.sort();
     let codes = all.map(Outcome::exit_code);
     assert_eq!(codes, [1, 2, 3, 4, 0, 0]);

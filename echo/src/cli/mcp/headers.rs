@@ -1,4 +1,4 @@
-//! What revision 2026-07-28 of the protocol repeats of a message in the headers of its request.
+//! HTTP headers in which revision 2026-07-28 of the protocol repeats parts of a message.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,27 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
-/// Header with the revision.
+/// Header with the protocol revision.
 pub(super) const VERSION: &str = "mcp-protocol-version";
 
 /// Arguments of tools that are repeated in headers: by tool, the names of argument and header.
-pub(super) type Repeated = BTreeMap<String, Vec<(String, String)>>;
+pub(super) type HeaderArguments = BTreeMap<String, Vec<(String, String)>>;
 
-/// The revision that a message says it is written in; those before said it once, in the first message.
+/// Returns the protocol revision named in a message; older revisions name it only in the first
+/// message.
 pub(super) fn version(message: &Value) -> Option<&str> {
     let meta = message.get("params")?.get("_meta")?;
     meta.get("io.modelcontextprotocol/protocolVersion")?
         .as_str()
 }
 
-/// Reads which arguments are repeated from a list of tools; nothing if it is no such list.
-pub(super) fn repeated(list: &Value) -> Option<Repeated> {
-    let mut repeated = Repeated::new();
+/// Reads from a tool list which arguments are repeated in headers; `None` if it is not a tool list.
+pub(super) fn header_arguments(list: &Value) -> Option<HeaderArguments> {
+    let mut header_arguments = HeaderArguments::new();
     for tool in list.get("tools")?.as_array()? {
         let fields = tool.pointer("/input_schema/properties");
         let fields = fields.and_then(Value::as_object).into_iter().flatten();
-        let of_tool: Vec<(String, String)> = fields
+        let tool_arguments: Vec<(String, String)> = fields
             .filter_map(|(name, field)| {
                 let header = field.get("x-mcp-header")?.as_str()?;
                 Some((name.clone(), format!("mcp-param-{header}")))
@@ -34,19 +35,19 @@ pub(super) fn repeated(list: &Value) -> Option<Repeated> {
             .collect();
         for name in ["name", "alias"] {
             if let Some(name) = tool.get(name).and_then(Value::as_str) {
-                repeated.insert(name.to_owned(), of_tool.clone());
+                header_arguments.insert(name.to_owned(), tool_arguments.clone());
             }
         }
     }
-    Some(repeated)
+    Some(header_arguments)
 }
 
-/// The headers of a message: its method, what it is about, and arguments of a tool.
-pub(super) fn of_message(message: &Value, repeated: &Repeated) -> HeaderMap {
+/// Returns the headers of a message: method, tool or resource name, and tool arguments.
+pub(super) fn headers_for(message: &Value, header_arguments: &HeaderArguments) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &str, value: &str| {
         let name = HeaderName::from_bytes(name.as_bytes());
-        if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(encoded(value))) {
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(encode(value))) {
             headers.insert(name, value);
         }
     };
@@ -62,10 +63,10 @@ pub(super) fn of_message(message: &Value, repeated: &Repeated) -> HeaderMap {
         put("mcp-name", about);
     }
     let arguments = message.pointer("/params/arguments");
-    let of_tool = about
+    let tool_arguments = about
         .filter(|_| method == "tools/call")
-        .and_then(|name| repeated.get(name));
-    for (argument, header) in of_tool.into_iter().flatten() {
+        .and_then(|name| header_arguments.get(name));
+    for (argument, header) in tool_arguments.into_iter().flatten() {
         match arguments.and_then(|arguments| arguments.get(argument)) {
             Some(Value::String(value)) => put(header, value),
             Some(value @ (Value::Number(_) | Value::Bool(_))) => put(header, &value.to_string()),
@@ -75,8 +76,8 @@ pub(super) fn of_message(message: &Value, repeated: &Repeated) -> HeaderMap {
     headers
 }
 
-/// What a header cannot hold as it is goes in Base64.
-fn encoded(value: &str) -> String {
+/// Encodes a value that is not valid in a header as Base64.
+fn encode(value: &str) -> String {
     let is_plain = value.chars().all(|c| matches!(c, ' '..='~'))
         && value.trim() == value
         && !(value.starts_with("=?base64?") && value.ends_with("?="));
@@ -91,7 +92,7 @@ fn encoded(value: &str) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{Repeated, of_message, repeated, version};
+    use super::{HeaderArguments, header_arguments, headers_for, version};
 
     #[test]
     fn a_call_repeats_its_tool_and_its_cluster() {
@@ -103,7 +104,7 @@ mod tests {
             "method": "tools/call",
             "params": { "name": "a_b", "arguments": { "cluster": "prod", "rank": 2 } },
         });
-        let headers = of_message(&message, &repeated(&list).unwrap());
+        let headers = headers_for(&message, &header_arguments(&list).unwrap());
         assert_eq!(headers.len(), 3);
         assert_eq!(headers["mcp-method"], "tools/call");
         assert_eq!(headers["mcp-name"], "a_b");
@@ -111,17 +112,20 @@ mod tests {
     }
 
     #[test]
-    fn what_lists_no_tools_is_no_list() {
-        assert_eq!(repeated(&json!({ "tools": [] })), Some(Repeated::new()));
+    fn a_response_without_tools_is_not_a_tool_list() {
+        assert_eq!(
+            header_arguments(&json!({ "tools": [] })),
+            Some(HeaderArguments::new())
+        );
         for other in [json!({}), json!({ "tools": {} }), json!([])] {
-            assert_eq!(repeated(&other), None, "{other}");
+            assert_eq!(header_arguments(&other), None, "{other}");
         }
     }
 
     #[test]
-    fn what_no_header_can_hold_is_encoded() {
+    fn values_that_are_invalid_in_headers_are_encoded() {
         let message = json!({ "method": "resources/read", "params": { "uri": "echo://\u{fc}\n" } });
-        let headers = of_message(&message, &Repeated::new());
+        let headers = headers_for(&message, &HeaderArguments::new());
         assert_eq!(headers["mcp-name"], "=?base64?ZWNobzovL8O8Cg==?=");
     }
 

@@ -1,54 +1,57 @@
-//! The lines of an input, whatever bytes they are made of.
+//! Line reader for arbitrary bytes.
 
 use std::io;
 use std::mem;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
-/// Longest line that is kept. Echo itself takes less, and says so.
+/// Maximum line length. The server accepts less and returns its own error.
 pub(super) const MAX_LINE_BYTES: usize = 1024 * 1024;
 
-/// One line, without its end.
+/// One line, without the line feed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// As it came.
+    /// Complete line.
     Whole(Vec<u8>),
-    /// Longer than what is kept.
+    /// Line above [`MAX_LINE_BYTES`].
     TooLong,
 }
 
-/// Reads lines.
+/// Reads lines from an input.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     input: R,
-    /// What has come of the line under way.
-    begun: Line,
+    /// Received part of the current line.
+    partial: Line,
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
     pub(super) const fn new(input: R) -> Self {
         Self {
             input,
-            begun: Line::Whole(Vec::new()),
+            partial: Line::Whole(Vec::new()),
         }
     }
 
-    /// The next line; nothing at the end. Nothing is lost when the future is dropped before it is ready: the next one goes
-    /// on with what has come.
+    /// Returns the next line; `None` at the end of the input. Cancel safe: the received part is
+    /// kept when the future is dropped.
     pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
-            let come = self.input.fill_buf().await?;
-            let part = come.split(|byte| *byte == b'\n').next().unwrap_or(come);
-            let (is_end, is_whole) = (come.is_empty(), part.len() < come.len());
-            self.begun.push(part);
+            let available = self.input.fill_buf().await?;
+            let part = available
+                .split(|byte| *byte == b'\n')
+                .next()
+                .unwrap_or(available);
+            let (is_end, is_whole) = (available.is_empty(), part.len() < available.len());
+            self.partial.push(part);
             let used = part.len() + usize::from(is_whole);
             self.input.consume(used);
-            if is_end && self.begun == Line::Whole(Vec::new()) {
+            if is_end && self.partial == Line::Whole(Vec::new()) {
                 return Ok(None);
             }
             if is_end || is_whole {
                 let next = Line::Whole(Vec::new());
-                return Ok(Some(mem::replace(&mut self.begun, next)));
+                return Ok(Some(mem::replace(&mut self.partial, next)));
             }
         }
     }
@@ -85,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_any_bytes_and_the_last_needs_no_end() {
+    async fn lines_are_arbitrary_bytes_and_the_last_needs_no_line_feed() {
         assert_eq!(read(b"").await, []);
         assert_eq!(read(b"\n").await, [whole(b"")]);
         let expected = [whole(b"a\xff"), whole(b""), whole(b"b")];
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_takes_no_other_with_it() {
+    async fn a_line_that_is_too_long_does_not_affect_others() {
         let longest = vec![b'x'; MAX_LINE_BYTES];
         let input = [&longest[..], b"\n", &longest, b"y\nz\n", &longest, b"y"].concat();
         let expected = [whole(&longest), Line::TooLong, whole(b"z"), Line::TooLong];
@@ -102,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_comes_in_parts_survives_that_something_else_is_done_meanwhile() {
+    async fn a_partial_line_survives_cancellation() {
         let (mut ours, theirs) = duplex(16);
         let mut lines = Lines::new(BufReader::new(theirs));
         for part in [b"a", b"b"] {

@@ -1,4 +1,4 @@
-//! The Echo that messages go to.
+//! Client of the MCP endpoint of a running instance.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,70 +16,72 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use crate::cli::mcp::McpArgs;
-use crate::cli::mcp::headers::{Repeated, VERSION, of_message, repeated, version};
-use crate::cli::{CliError, MAX_ANSWER_BYTES, read};
+use crate::cli::mcp::headers::{HeaderArguments, VERSION, header_arguments, headers_for, version};
+use crate::cli::{CliError, MAX_ANSWER_BYTES, parse_json};
 
-/// Asks one Echo.
+/// Connection to the MCP endpoint.
 #[derive(Debug)]
 pub(super) struct Remote {
     client: Client<HttpsConnector<HttpConnector>, Body>,
     server: String,
-    /// Longest wait for an answer.
+    /// Request timeout.
     timeout: Duration,
     path: &'static str,
     authorization: Option<HeaderValue>,
-    /// The revision that the first message agreed on, in the revisions that have such a message.
-    agreed: Mutex<Option<HeaderValue>>,
-    repeated: OnceCell<Repeated>,
+    /// Protocol revision negotiated by `initialize`, in revisions that have it.
+    negotiated: Mutex<Option<HeaderValue>>,
+    header_arguments: OnceCell<HeaderArguments>,
 }
 
 impl Remote {
     pub(super) fn new(args: &McpArgs) -> Result<Self, CliError> {
-        let authorization = args.echo.authorization()?.map(|shown| {
+        let authorization = args.connection.authorization()?.map(|shown| {
             let mut value = HeaderValue::try_from(shown);
             if let Ok(value) = &mut value {
                 value.set_sensitive(true);
             }
-            value.map_err(|_unprintable| CliError::Usage("the token is no token".to_owned()))
+            value.map_err(|_unprintable| {
+                CliError::Usage("the token is not a valid header value".to_owned())
+            })
         });
         let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(args.echo.connecting()));
+        connector.set_connect_timeout(Some(args.connection.connect_timeout()));
         connector.enforce_http(false);
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(args.echo.tls()?)
+            .with_tls_config(args.connection.tls()?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
         Ok(Self {
             client: Client::builder(TokioExecutor::new()).build(connector),
-            server: args.echo.base()?.to_owned(),
-            timeout: args.echo.timeout,
+            server: args.connection.base()?.to_owned(),
+            timeout: args.connection.timeout,
             path: if args.compat { "/mcp/compat" } else { "/mcp" },
             authorization: authorization.transpose()?,
-            agreed: Mutex::new(None),
-            repeated: OnceCell::new(),
+            negotiated: Mutex::new(None),
+            header_arguments: OnceCell::new(),
         })
     }
 
-    /// The answer to a message as one line; nothing if the message wants none.
-    pub(super) async fn ask(&self, message: Value) -> Option<String> {
+    /// Forwards a message. Returns the response as one line; `None` for a notification.
+    pub(super) async fn forward(&self, message: Value) -> Option<String> {
         let id = message.get("id").cloned();
-        let asked = timeout(self.timeout, self.exchange(&message)).await;
-        let asked = asked.unwrap_or_else(|_late| {
-            Err(CliError::Late {
+        let result = timeout(self.timeout, self.exchange(&message)).await;
+        let result = result.unwrap_or_else(|_late| {
+            Err(CliError::Timeout {
                 server: self.server.clone(),
                 timeout: self.timeout,
             })
         });
         let id = id?;
-        let (status, body) = match asked {
+        let (status, body) = match result {
             Ok(answer) => answer,
             Err(error) => {
-                let told = match &error {
-                    CliError::Answered { body, .. } => serde_json::from_slice(body).ok(),
+                let body = match &error {
+                    CliError::Api { body, .. } => serde_json::from_slice(body).ok(),
                     _ => None,
                 };
-                return Some(failed(&id, &error.to_string(), told));
+                return Some(error_response(&id, &error.to_string(), body));
             }
         };
         match serde_json::from_slice::<Value>(&body) {
@@ -88,19 +90,21 @@ impl Remote {
                     .get("method")
                     .is_some_and(|method| method == "initialize")
                 {
-                    self.agree(&answer);
+                    self.record_version(&answer);
                 }
-                // Without the line feeds that a body may have.
+                // Serialised again, since a body may contain line feeds.
                 Some(answer.to_string())
             }
             Ok(answer) => {
-                let told = answer.pointer("/error/message").and_then(Value::as_str);
-                let told = told.unwrap_or("this is no Echo").to_owned();
-                Some(failed(&id, &told, Some(answer)))
+                let message = answer.pointer("/error/message").and_then(Value::as_str);
+                let message = message
+                    .unwrap_or("the server is not a fleet-echo server")
+                    .to_owned();
+                Some(error_response(&id, &message, Some(answer)))
             }
-            Err(_) => Some(failed(
+            Err(_) => Some(error_response(
                 &id,
-                &format!("status {status} without an answer"),
+                &format!("unexpected response with status {status}"),
                 None,
             )),
         }
@@ -122,19 +126,19 @@ impl Remote {
     async fn headers(&self, message: &Value) -> Result<HeaderMap, CliError> {
         let mut headers = HeaderMap::new();
         if let Some(version) = version(message) {
-            headers = of_message(message, self.repeated(message).await?);
+            headers = headers_for(message, self.header_arguments(message).await?);
             if let Ok(version) = HeaderValue::from_str(version) {
                 headers.insert(VERSION, version);
             }
-        } else if let Some(version) = self.agreed() {
+        } else if let Some(version) = self.negotiated() {
             headers.insert(VERSION, version);
         }
         Ok(headers)
     }
 
-    /// Which arguments are repeated in headers, asked when the first tool is called.
-    async fn repeated(&self, message: &Value) -> Result<&Repeated, CliError> {
-        const NONE: &Repeated = &Repeated::new();
+    /// Returns the arguments that are repeated in headers, fetched at the first tool call.
+    async fn header_arguments(&self, message: &Value) -> Result<&HeaderArguments, CliError> {
+        const NONE: &HeaderArguments = &HeaderArguments::new();
         if message
             .get("method")
             .is_none_or(|method| method != "tools/call")
@@ -147,14 +151,14 @@ impl Remote {
                 .body(Body::empty())
                 .map_err(|error| self.unreachable(error))?;
             let (status, body) = self.send(request).await?;
-            let (_, list) = read(&self.server, (status, body))?;
-            // What is no list must not be remembered: without it no later call would repeat anything.
-            repeated(&list).ok_or_else(|| CliError::Stranger {
+            let (_, list) = parse_json(&self.server, (status, body))?;
+            // An invalid list must not be cached: later calls would lack their headers.
+            header_arguments(&list).ok_or_else(|| CliError::NotEcho {
                 server: self.server.clone(),
                 status,
             })
         };
-        self.repeated.get_or_try_init(list).await
+        self.header_arguments.get_or_try_init(list).await
     }
 
     async fn send(&self, mut request: Request<Body>) -> Result<(u16, Vec<u8>), CliError> {
@@ -181,22 +185,28 @@ impl Remote {
         }
     }
 
-    fn agree(&self, answer: &Value) {
+    fn record_version(&self, answer: &Value) {
         let version = answer
             .pointer("/result/protocolVersion")
             .and_then(Value::as_str);
         let version = version.and_then(|version| HeaderValue::from_str(version).ok());
-        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = version;
+        *self
+            .negotiated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = version;
     }
 
-    fn agreed(&self) -> Option<HeaderValue> {
-        let agreed = self.agreed.lock().unwrap_or_else(PoisonError::into_inner);
-        agreed.clone()
+    fn negotiated(&self) -> Option<HeaderValue> {
+        let negotiated = self
+            .negotiated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        negotiated.clone()
     }
 }
 
-/// An error of the protocol, for what Echo did not answer itself.
-fn failed(id: &Value, message: &str, data: Option<Value>) -> String {
+/// Builds a protocol error for a request that has no response from the server.
+fn error_response(id: &Value, message: &str, data: Option<Value>) -> String {
     let number = Code::Internal.json_rpc();
     let mut error = json!({ "code": number, "message": message });
     if let (Some(data), Some(error)) = (data, error.as_object_mut()) {

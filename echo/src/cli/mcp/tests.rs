@@ -17,18 +17,18 @@ use tokio::task::spawn_blocking;
 
 use super::lines::MAX_LINE_BYTES;
 use super::{McpArgs, run};
-use crate::cli::connection::EchoArgs;
-use crate::cli::tests::waiting::Crowded;
-use crate::cli::tests::{Making, Server, echo_at, routes, usual};
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::tests::waiting::FullBacklog;
+use crate::cli::tests::{ContextFuture, Server, connection_to, default_context, routes};
 use echo_serve::http::startup::{current_router, startup_router};
 use echo_serve::middleware::Middleware;
 
 fn args(server: &str) -> McpArgs {
     McpArgs {
         stdio: true,
-        echo: EchoArgs {
+        connection: ConnectionArgs {
             token: Some("secret".to_owned()),
-            ..echo_at(server)
+            ..connection_to(server)
         },
         compat: false,
     }
@@ -45,7 +45,7 @@ fn call(id: u64, tool: &str, newer: bool) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
 }
 
-/// What comes back for these lines.
+/// Runs the proxy on these lines and returns the responses.
 async fn proxied(server: &str, lines: &[impl AsRef<[u8]> + Sync]) -> Vec<Value> {
     let lines: Vec<&[u8]> = lines.iter().map(AsRef::as_ref).collect();
     let input = lines.join(&b'\n');
@@ -63,7 +63,7 @@ async fn proxied(server: &str, lines: &[impl AsRef<[u8]> + Sync]) -> Vec<Value> 
 }
 
 #[tokio::test]
-async fn messages_of_both_eras_are_passed_on_and_answered() {
+async fn messages_of_both_eras_are_forwarded() {
     let server = spawn_blocking(Server::start).await.unwrap();
     let initialize = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -89,7 +89,7 @@ async fn messages_of_both_eras_are_passed_on_and_answered() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_without_asking_and_those_after_it_are_passed_on() {
+async fn an_invalid_line_is_answered_locally_and_later_lines_are_forwarded() {
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
     let longest = " ".repeat(MAX_LINE_BYTES - message.len());
     for (line, code) in [
@@ -112,8 +112,8 @@ async fn what_is_no_message_is_answered_without_asking_and_those_after_it_are_pa
 }
 
 #[tokio::test]
-async fn a_missing_server_is_an_error_that_says_how_to_start_one() {
-    // The port was free a moment ago, and nobody else is told of it.
+async fn an_unreachable_server_is_an_error_with_the_command_to_start_one() {
+    // The port was free a moment ago, and no other process knows it.
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -124,66 +124,66 @@ async fn a_missing_server_is_an_error_that_says_how_to_start_one() {
 }
 
 #[tokio::test]
-async fn what_takes_too_long_is_told_from_where_nobody_answers() {
+async fn a_timeout_is_distinguished_from_an_unreachable_server() {
     let server = spawn_blocking(Server::silent).await.unwrap();
-    let crowded = Crowded::new();
+    let full_backlog = FullBacklog::new();
     let line = call(1, "fleet.cluster.get_cost", false).to_string();
-    for (address, told) in [
+    for (address, expected) in [
         (server.address, "within 500ms: raise --timeout"),
-        (crowded.address, "no Echo at http://"),
+        (full_backlog.address, "cannot reach http://"),
     ] {
-        let mut asked = args(&format!("http://{address}"));
-        asked.echo.timeout = Duration::from_millis(500);
+        let mut mcp_args = args(&format!("http://{address}"));
+        mcp_args.connection.timeout = Duration::from_millis(500);
         let mut output = Vec::new();
-        run(&asked, line.as_bytes(), &mut output).await.unwrap();
+        run(&mcp_args, line.as_bytes(), &mut output).await.unwrap();
         let answer: Value = serde_json::from_slice(&output).unwrap();
         let message = answer["error"]["message"].as_str().unwrap();
-        assert!(message.contains(told), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 }
 
 #[test]
-fn an_address_of_another_kind_is_refused_at_once() {
+fn an_invalid_address_is_rejected_at_once() {
     let wrong = super::Remote::new(&args("ftp://127.0.0.1:1")).unwrap_err();
     assert_eq!(wrong.exit_code(), 64);
 }
 
-async fn said(input: &mut DuplexStream, message: &Value) {
+async fn send(input: &mut DuplexStream, message: &Value) {
     let line = format!("{message}\n");
     input.write_all(line.as_bytes()).await.unwrap();
 }
 
-async fn heard(answers: &mut Lines<BufReader<DuplexStream>>) -> Value {
+async fn receive(answers: &mut Lines<BufReader<DuplexStream>>) -> Value {
     let line = answers.next_line().await.unwrap().unwrap();
     serde_json::from_str(&line).unwrap()
 }
 
-/// The answers to two calls of which only the second finds an Echo that can answer.
-async fn recovered(before: Router) -> [Value; 2] {
+/// Makes two calls, the first while the server answers with `before`, and returns the responses.
+async fn call_twice(before: Router) -> [Value; 2] {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let server_args = args(&format!("http://{}", listener.local_addr().unwrap()));
     let (current, routed) = watch::channel(before);
     let (mut input, theirs) = duplex(4_096);
     let (answers, output) = duplex(65_536);
-    let asking = async {
+    let client = async {
         let mut answers = BufReader::new(answers).lines();
-        said(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
-        let first = heard(&mut answers).await;
-        let _before = current.send_replace(routes(usual().await));
-        said(&mut input, &call(2, "fleet.cluster.get_cost", true)).await;
-        [first, heard(&mut answers).await]
+        send(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
+        let first = receive(&mut answers).await;
+        let _before = current.send_replace(routes(default_context().await));
+        send(&mut input, &call(2, "fleet.cluster.get_cost", true)).await;
+        [first, receive(&mut answers).await]
     };
     tokio::select! {
-        answers = asking => answers,
+        answers = client => answers,
         passed = run(&server_args, BufReader::new(theirs), output) => panic!("ended: {passed:?}"),
         served = axum::serve(listener, current_router(routed)) => panic!("ended: {served:?}"),
     }
 }
 
 #[tokio::test]
-async fn calls_carry_their_cluster_once_the_tools_can_be_listed() {
+async fn a_call_recovers_once_the_tools_can_be_listed() {
     const REFUSAL: &str = r#"{"error":{"code":"unauthenticated","message":"who is asking?"}}"#;
-    for (before, told) in [
+    for (before, expected) in [
         (
             startup_router(&Middleware::without_auth(Arc::new(SystemClock))),
             "Echo is starting",
@@ -192,56 +192,61 @@ async fn calls_carry_their_cluster_once_the_tools_can_be_listed() {
             Router::new().fallback(async || (StatusCode::UNAUTHORIZED, REFUSAL)),
             "who is asking?",
         ),
-        (Router::new().fallback(async || "{}"), "not as Echo does"),
+        (
+            Router::new().fallback(async || "{}"),
+            "is not a fleet-echo server",
+        ),
     ] {
-        let [first, second] = recovered(before).await;
+        let [first, second] = call_twice(before).await;
         let message = first["error"]["message"].as_str().unwrap();
-        assert!(message.contains(told), "{first}");
+        assert!(message.contains(expected), "{first}");
         assert_eq!(second["result"]["isError"], false, "{second}");
     }
 }
 
 #[tokio::test]
-async fn a_cancelled_call_ends_at_the_server_and_is_not_answered() {
-    let (tell, places) = tokio::sync::oneshot::channel();
-    let silent = move || -> Making {
+async fn a_cancelled_call_ends_at_the_server_without_a_response() {
+    let (send_limit, places) = tokio::sync::oneshot::channel();
+    let silent = move || -> ContextFuture {
         Box::pin(async move {
-            let mut context = fixture::over(Arc::new(Broken::Silent));
+            let mut context = fixture::context_over(Arc::new(Broken::Silent));
             context.limits.deadline = Duration::from_hours(1);
-            tell.send(context.places.clone()).unwrap();
+            send_limit.send(context.query_limit.clone()).unwrap();
             context
         })
     };
-    let server = spawn_blocking(|| Server::over(silent)).await.unwrap();
-    let places = places.await.unwrap();
+    let server = spawn_blocking(|| Server::with_context(silent))
+        .await
+        .unwrap();
+    let query_limit = places.await.unwrap();
     let (mut input, theirs) = duplex(4_096);
     let (answers, output) = duplex(4_096);
     let server_args = args(&format!("http://{}", server.address));
-    let asking = async {
-        said(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
-        while places.taken() == 0 {
+    let client = async {
+        send(&mut input, &call(1, "fleet.cluster.get_cost", true)).await;
+        while query_limit.in_flight() == 0 {
             tokio::task::yield_now().await;
         }
         let params = json!({ "requestId": 1, "reason": "enough" });
         let cancel =
             json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
-        said(&mut input, &cancel).await;
-        while places.taken() > 0 {
+        send(&mut input, &cancel).await;
+        while query_limit.in_flight() > 0 {
             tokio::task::yield_now().await;
         }
         drop(input);
     };
-    let (passed, ()) = tokio::join!(run(&server_args, BufReader::new(theirs), output), asking);
+    let (passed, ()) = tokio::join!(run(&server_args, BufReader::new(theirs), output), client);
     passed.unwrap();
     let mut lines = BufReader::new(answers).lines();
     assert_eq!(lines.next_line().await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn the_token_goes_along_and_a_refusal_comes_back_as_an_error() {
+async fn the_token_is_sent_and_a_rejection_is_returned_as_an_error() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let mut asked = args(&format!("http://{}", listener.local_addr().unwrap()));
-    asked.compat = true;
+    let mut mcp_args = args(&format!("http://{}", listener.local_addr().unwrap()));
+    mcp_args.compat = true;
     let serving = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = Vec::new();
@@ -256,7 +261,7 @@ async fn the_token_goes_along_and_a_refusal_comes_back_as_an_error() {
     };
     let line = json!({ "jsonrpc": "2.0", "id": "a", "method": "tools/list" }).to_string();
     let mut output = Vec::new();
-    let (passed, request) = tokio::join!(run(&asked, line.as_bytes(), &mut output), serving);
+    let (passed, request) = tokio::join!(run(&mcp_args, line.as_bytes(), &mut output), serving);
     passed.unwrap();
     assert!(
         request.starts_with("POST /mcp/compat HTTP/1.1\r\n"),

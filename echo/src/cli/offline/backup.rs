@@ -1,4 +1,4 @@
-//! `fleet-echo backup`: a checked copy of the database.
+//! `fleet-echo backup`: verified copy of the database.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,26 +11,27 @@ use serde_json::json;
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
 
-/// Copy the database of a stopped Echo, log and all, and check the copy.
+/// Copy the database of a stopped instance with its write-ahead log, and verify the copy.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = HELP)]
 pub struct BackupArgs {
-    /// What is copied.
+    /// Database.
     #[command(flatten)]
     pub database: DatabaseArgs,
-    /// File to make; nothing is ever replaced
+    /// File to create; existing files are never replaced
     #[arg(value_name = "DEST")]
     pub target: PathBuf,
 }
 
 const HELP: &str = "\
-The copy needs no log and is opened and counted before it gets its name; the database is only read. While an Echo
-runs on it, this exits 75 and says who. To restore, stop Echo, move the database and its .wal away, and copy the
-backup to the name that --db says.
+The copy needs no write-ahead log, and is opened and counted before it gets its final name. The
+database is only read. Exits with 75 and names the process if an instance has the database open.
+To restore, stop the instance, move the database and its .wal file away, and copy the backup to
+the path of --db.
 
   fleet-echo backup --db fleet.duckdb fleet-monday.duckdb";
 
-/// Copies, and says what.
+/// Runs the command.
 pub fn run(args: &BackupArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let made = backup(&args.database.db, &args.target, &SystemClock)?;
     let contents = made.contents;
@@ -48,7 +49,7 @@ pub fn run(args: &BackupArgs, out: &mut dyn Write) -> Result<(), CliError> {
     } else {
         writeln!(
             out,
-            "{}: {} events, {} bytes, schema {}, checked",
+            "{}: {} events, {} bytes, schema {}, verified",
             args.target.display(),
             contents.events,
             made.bytes,

@@ -1,4 +1,4 @@
-//! `fleet-echo export`: the database as Parquet.
+//! `fleet-echo export`: export of the database as Parquet.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,41 +15,43 @@ use serde_json::json;
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
 
-/// Write events, samples, verdicts and lost time of a stopped Echo as Parquet.
+/// Export events, samples, verdicts and lost time of a stopped instance as Parquet.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = HELP)]
 pub struct ExportArgs {
-    /// What is exported.
+    /// Database.
     #[command(flatten)]
     pub database: DatabaseArgs,
-    /// Folder to fill; it must be empty or absent
+    /// Output directory; must be empty or missing
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// Beginning, event time: RFC 3339, Unix milliseconds or `now-7d`; the first event when absent
+    /// Start, event time: RFC 3339, Unix milliseconds or relative such as `now-7d` [default: first
+    /// event]
     #[arg(long, value_name = "TIME")]
     pub from: Option<TimeArg>,
-    /// End, in the same forms; after the last event when absent
+    /// End, in the same formats [default: after the last event]
     #[arg(long, value_name = "TIME")]
     pub to: Option<TimeArg>,
-    /// Cluster; all clusters when absent
+    /// Cluster [default: all]
     #[arg(long, env = "FLEET_ECHO_CLUSTER")]
     pub cluster: Option<ClusterId>,
 }
 
 const HELP: &str = "\
-One folder per view, cluster and day (UTC): events, op_waits, verdict_history and lost_time, with the columns of the views.
-The database is only read. While an Echo runs on it, this exits 75 and says who.
+Writes one directory per view, cluster and day (UTC): events, op_waits, verdict_history and
+lost_time, with the columns of the views. The database is only read. Exits with 75 and names the
+process if an instance has the database open.
 
   fleet-echo export --db fleet.duckdb --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z november
   duckdb -c \"SELECT cluster, day, count(*) FROM 'november/events/**/*.parquet' GROUP BY ALL\"";
 
-/// Exports, and says what.
+/// Runs the command.
 pub fn run(args: &ExportArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let now = SystemClock.now();
-    let from = args.from.map_or(Nanos::EARLIEST, |from| from.on(now));
-    let to = args.to.map_or(Nanos::LATEST, |to| to.on(now));
+    let from = args.from.map_or(Nanos::EARLIEST, |from| from.resolve(now));
+    let to = args.to.map_or(Nanos::LATEST, |to| to.resolve(now));
     let window = Window::new(from, to)
-        .ok_or_else(|| CliError::Usage("--from does not lie before --to".to_owned()))?;
+        .ok_or_else(|| CliError::Usage("--from must be before --to".to_owned()))?;
     let scope = Scope {
         cluster: args.cluster.clone(),
         window,
@@ -74,7 +76,7 @@ pub fn run(args: &ExportArgs, out: &mut dyn Write) -> Result<(), CliError> {
         writeln!(out, "{dataset}/cluster={cluster}/day={day}  {rows} rows")?;
     }
     if written.is_empty() {
-        writeln!(out, "nothing lies between {from} and {to}")?;
+        writeln!(out, "no data between {from} and {to}")?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `fleet-echo repair`: makes a database usable again whose log is damaged.
+//! `fleet-echo repair`: recovery from a damaged write-ahead log.
 
 use std::io::Write;
 
@@ -11,27 +11,28 @@ use serde_json::json;
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
 
-/// Set a damaged log aside, so that the database can be opened without it.
+/// Set aside a damaged write-ahead log so that the database opens without it.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = HELP)]
 pub struct RepairArgs {
-    /// What is repaired.
+    /// Database.
     #[command(flatten)]
     pub database: DatabaseArgs,
-    /// Set the log (*.wal) aside if the database cannot be opened with it
+    /// Set the write-ahead log (*.wal) aside if the database cannot be opened with it
     #[arg(long, required = true)]
     pub drop_wal: bool,
 }
 
 const HELP: &str = "\
-The log holds what was committed in the last seconds and is not in the database file yet. When a bit of it flips on the
-disk, the engine refuses to open the database, rightly: it cannot tell what else is wrong. This moves the log out of the
-way, under a name that ends with .dropped-TIME, and says what is left; those seconds are lost to Echo. Nothing is
-deleted, and a sound log is left alone. Agents send again only what was not acknowledged.
+The write-ahead log contains the commits of the last seconds that are not in the database file
+yet. If it is corrupted on disk, the engine refuses to open the database. This command renames the
+log to a name that ends with .dropped-TIME and reports what the database contains without it; the
+commits in the log are lost. Nothing is deleted, and an intact log is not touched. Agents only
+resend what was not acknowledged.
 
   fleet-echo repair --drop-wal --db fleet.duckdb";
 
-/// Repairs, and says what was done.
+/// Runs the command.
 pub fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let repaired = drop_wal(&args.database.db, &SystemClock)?;
     if args.database.json {
@@ -44,10 +45,14 @@ pub fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<(), CliError> {
         contents,
     } = repaired
     else {
-        writeln!(out, "the log is sound; nothing was changed")?;
+        writeln!(out, "the write-ahead log is intact; nothing was changed")?;
         return Ok(());
     };
-    writeln!(out, "the log could not be read: {}", first_line(&reason))?;
+    writeln!(
+        out,
+        "the write-ahead log could not be read: {}",
+        first_line(&reason)
+    )?;
     for (file, bytes) in files {
         writeln!(out, "set aside: {} ({bytes} bytes)", file.display())?;
     }
@@ -59,7 +64,7 @@ pub fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let until = last_received.map_or_else(String::new, |at| format!(", received at {at}"));
     writeln!(
         out,
-        "the database has {events} events without it; the last is number {last_event}{until}"
+        "the database contains {events} events without it; the last has id {last_event}{until}"
     )?;
     Ok(())
 }

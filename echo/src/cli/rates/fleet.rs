@@ -1,4 +1,4 @@
-//! The GPUs of a fleet, as they have reported themselves, with their prices.
+//! GPUs of a fleet, as reported by their ranks, with prices.
 
 use std::path::PathBuf;
 
@@ -9,27 +9,27 @@ use echo_core::units::Nanos;
 use echo_tools::rates::{Gpu, Rates};
 use serde_json::{Value, json};
 
-use crate::cli::connection::EchoArgs;
+use crate::cli::connection::ConnectionArgs;
 use crate::cli::rates::price::number;
 use crate::cli::view::list;
-use crate::cli::{CliError, Input, ask};
+use crate::cli::{CliError, ToolInput, call_tool};
 
-/// Which fleet is meant.
+/// Source of the fleet.
 #[derive(Debug, Clone, Args)]
 pub struct FleetArgs {
-    /// Database file of an Echo that does not run, to be asked instead of --server
+    /// Database file of a stopped instance, to read instead of --server
     #[arg(long, value_name = "PATH")]
     pub db: Option<PathBuf>,
-    /// A running Echo.
+    /// Connection to a running instance.
     #[command(flatten)]
-    pub echo: NamedEcho,
+    pub server: NamedServer,
 }
 
-/// The Echo that was named, on the command line or in the environment; unlike elsewhere there is none by default.
+/// Connection given by flag or environment variable; there is no default here.
 #[derive(Debug, Clone)]
-pub struct NamedEcho(Option<EchoArgs>);
+pub struct NamedServer(Option<ConnectionArgs>);
 
-/// The GPUs of one model on a node.
+/// GPUs of one model on a node.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) cluster: ClusterId,
@@ -40,61 +40,61 @@ pub(super) struct Node {
     pub(super) price: Option<Price>,
 }
 
-/// What one of them costs.
+/// Price of one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Price {
-    /// Where in the file it stands.
+    /// Location of the rate in the file.
     pub(super) at: String,
     pub(super) per_gpu_hour: rust_decimal::Decimal,
     pub(super) currency: String,
     pub(super) class: &'static str,
 }
 
-/// A fleet.
+/// GPUs of all nodes.
 #[derive(Debug)]
 pub(super) struct Fleet {
-    /// Who told of it.
+    /// Server address or database file.
     pub(super) source: String,
     pub(super) nodes: Vec<Node>,
-    /// Whether there are more nodes than were told.
+    /// Whether the list of nodes is incomplete.
     pub(super) truncated: bool,
 }
 
-/// Which GPU each rank has; what a rank said before it knew its model does not count.
-const QUESTION: &str = "\
+/// GPU model of each rank; reports from before a rank knew its model are ignored.
+const GPUS_QUERY: &str = "\
     SELECT cluster_id, node_id, gpu_model, count(*)::BIGINT AS n_ranks \
     FROM (SELECT cluster_id, node_id, job, rank, max(gpu_model) AS gpu_model FROM ranks WHERE rank IS NOT NULL \
           GROUP BY cluster_id, node_id, job, rank) AS gpus \
     GROUP BY cluster_id, node_id, gpu_model ORDER BY cluster_id, node_id, gpu_model";
 
-/// As much as an answer may hold.
+/// Limits of the SQL result.
 const MAX_ROWS: u32 = 10_000;
 const MAX_BYTES: u32 = 4 * 1024 * 1024;
 
 impl FleetArgs {
-    /// Asks for the fleet; nothing when none was named.
-    pub(super) fn ask(&self) -> Result<Option<Fleet>, CliError> {
+    /// Loads the fleet; `None` if no source was given.
+    pub(super) fn load(&self) -> Result<Option<Fleet>, CliError> {
         if let Some(db) = &self.db {
-            return stored(db).map(Some);
+            return load_from_database(db).map(Some);
         }
-        let Some(echo) = &self.echo.0 else {
+        let Some(connection) = &self.server.0 else {
             return Ok(None);
         };
-        let input = Input::default()
-            .with("sql", Some(QUESTION))
+        let input = ToolInput::default()
+            .with("sql", Some(GPUS_QUERY))
             .with("max_rows", Some(MAX_ROWS))
             .with("max_bytes", Some(MAX_BYTES));
-        let (_, answer) = ask(echo, "fleet.cluster.run_analysis", input)?;
+        let (_, answer) = call_tool(connection, "fleet.cluster.run_analysis", input)?;
         Ok(Some(Fleet {
-            source: echo.server.clone(),
-            nodes: list(&answer, "rows").iter().filter_map(read).collect(),
+            source: connection.server.clone(),
+            nodes: list(&answer, "rows").iter().filter_map(parse_row).collect(),
             truncated: answer.get("truncated") == Some(&Value::Bool(true)),
         }))
     }
 }
 
-/// A row of the answer.
-fn read(row: &Value) -> Option<Node> {
+/// Parses a row of the result.
+fn parse_row(row: &Value) -> Option<Node> {
     let text = |at: usize| row.get(at).and_then(Value::as_str);
     Some(Node {
         cluster: text(0)?.parse().ok()?,
@@ -106,11 +106,11 @@ fn read(row: &Value) -> Option<Node> {
     })
 }
 
-fn stored(db: &std::path::Path) -> Result<Fleet, CliError> {
+fn load_from_database(db: &std::path::Path) -> Result<Fleet, CliError> {
     use echo_core::clock::SystemClock;
     use echo_store::duckdb::offline::gpus::gpus;
 
-    let of = |row: echo_store::duckdb::inventory::Gpus| Node {
+    let to_node = |row: echo_store::duckdb::inventory::Gpus| Node {
         cluster: row.cluster,
         node: row.node,
         model: row.model,
@@ -120,13 +120,13 @@ fn stored(db: &std::path::Path) -> Result<Fleet, CliError> {
     };
     Ok(Fleet {
         source: db.display().to_string(),
-        nodes: gpus(db, &SystemClock)?.into_iter().map(of).collect(),
+        nodes: gpus(db, &SystemClock)?.into_iter().map(to_node).collect(),
         truncated: false,
     })
 }
 
 impl Fleet {
-    /// With the prices of an instant.
+    /// Adds the prices in force at `now`.
     pub(super) fn priced(mut self, rates: &Rates, now: Nanos) -> Self {
         for node in &mut self.nodes {
             let gpu = Gpu {
@@ -134,10 +134,10 @@ impl Fleet {
                 node: &node.node,
                 model: node.model.as_deref(),
             };
-            let place = rates.place(&node.cluster, &node.node);
+            let place = rates.location(&node.cluster, &node.node);
             node.place = place.map(|place| (place.provider.clone(), place.region.clone()));
             node.price = rates.rate(&gpu, now).map(|rate| Price {
-                at: rates.written_at(rate).unwrap_or_default().to_owned(),
+                at: rates.key_path(rate).unwrap_or_default().to_owned(),
                 per_gpu_hour: rate.per_gpu_hour,
                 currency: rate.currency.to_string(),
                 class: rate.class.name(),
@@ -146,13 +146,13 @@ impl Fleet {
         self
     }
 
-    /// Those without a price.
+    /// Returns the nodes without a price.
     pub(super) fn unpriced(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.price.is_none())
     }
 
-    /// As JSON.
-    pub(super) fn answer(&self) -> Value {
+    /// Converts the fleet to JSON.
+    pub(super) fn to_json(&self) -> Value {
         let row = |node: &Node| {
             let (price, place) = (node.price.as_ref(), node.place.as_ref());
             json!({
@@ -177,11 +177,11 @@ impl Fleet {
     }
 }
 
-impl Args for NamedEcho {
+impl Args for NamedServer {
     fn augment_args(cmd: Command) -> Command {
-        EchoArgs::augment_args(cmd).mut_arg("server", |arg| {
+        ConnectionArgs::augment_args(cmd).mut_arg("server", |arg| {
             arg.hide_default_value(true)
-                .help("Address of a running Echo; its GPUs are listed with their prices")
+                .help("Server address; lists its GPUs with their prices")
         })
     }
 
@@ -190,12 +190,12 @@ impl Args for NamedEcho {
     }
 }
 
-impl FromArgMatches for NamedEcho {
+impl FromArgMatches for NamedServer {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let source = matches.value_source("server");
         let is_named = source.is_some_and(|source| source != ValueSource::DefaultValue);
-        let echo = is_named.then(|| EchoArgs::from_arg_matches(matches));
-        echo.transpose().map(Self)
+        let connection = is_named.then(|| ConnectionArgs::from_arg_matches(matches));
+        connection.transpose().map(Self)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

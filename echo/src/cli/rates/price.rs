@@ -1,9 +1,9 @@
-//! Prices in answers for scripts.
+//! Prices in JSON output.
 
 use rust_decimal::Decimal;
 
-/// A price as a JSON number, the double next to it.
+/// Converts a price to the nearest double.
 pub(super) fn number(price: Decimal) -> f64 {
-    // A decimal prints as digits only, which always parse.
+    // A decimal prints as digits, which always parse.
     price.normalize().to_string().parse().unwrap_or(f64::NAN)
 }

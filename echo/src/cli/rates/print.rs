@@ -1,4 +1,4 @@
-//! A rates file and a fleet, as people read them.
+//! Text output of a rates file and a fleet.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,28 +11,24 @@ use echo_tools::rates::{Rate, Rates};
 use crate::cli::rates::fleet::{Fleet, Node};
 use crate::cli::view;
 
-/// Nodes that are named in a row; of the others only the number is said.
+/// Maximum number of nodes named per row; the rest is counted.
 const MAX_NAMED: usize = 4;
 
-/// The table as it is understood, in the order in which it decides.
+/// Prints the rates in order of precedence.
 pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) -> io::Result<()> {
     let n_rates = rates.all().len();
-    let rows = rates.in_order();
+    let rows = rates.by_precedence();
     writeln!(
         out,
-        "{file} is right: {}\n",
-        counted(
-            n_rates,
-            "rate",
-            "the first of these that is for a GPU is its price"
-        )
+        "{file} is valid: {}\n",
+        count_with(n_rates, "rate", "the first match applies to a GPU")
     )?;
     let header = ["RATE", "FOR", "PRICE", "CLASS", "FROM", "UNTIL", ""];
     let rows: Vec<Vec<String>> = rows.iter().map(|(at, rate)| row(at, rate, now)).collect();
     view::table(out, &header, &rows)?;
-    if !rates.places().is_empty() {
+    if !rates.locations().is_empty() {
         writeln!(out)?;
-        let places = rates.places().iter().map(|place| {
+        let places = rates.locations().iter().map(|place| {
             let name = |pattern: &Option<Pattern>| {
                 pattern
                     .as_ref()
@@ -55,7 +51,7 @@ pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) 
     Ok(())
 }
 
-fn counted(n: usize, one: &str, rest: &str) -> String {
+fn count_with(n: usize, one: &str, rest: &str) -> String {
     match n {
         1 => format!("1 {one}, {rest}"),
         n => format!("{n} {one}s, {rest}"),
@@ -67,7 +63,7 @@ fn row(at: &str, rate: &Rate, now: Nanos) -> Vec<String> {
     let from = Some(rate.from).filter(|from| *from != Nanos::EARLIEST);
     vec![
         at.to_owned(),
-        gpus(rate),
+        scope(rate),
         format!("{} {}", rate.per_gpu_hour.normalize(), rate.currency),
         rate.class.name().to_owned(),
         from.map_or_else(|| "-".to_owned(), date),
@@ -80,8 +76,8 @@ fn row(at: &str, rate: &Rate, now: Nanos) -> Vec<String> {
     ]
 }
 
-/// Which GPUs a rate is for.
-fn gpus(rate: &Rate) -> String {
+/// Describes the GPUs that a rate applies to.
+fn scope(rate: &Rate) -> String {
     let named = [
         ("node", rate.node.as_ref().map(ToString::to_string)),
         ("cluster", rate.cluster.as_ref().map(ToString::to_string)),
@@ -94,13 +90,14 @@ fn gpus(rate: &Rate) -> String {
         .filter_map(|(what, name)| Some(format!("{what} {}", name?)))
         .collect();
     if parts.is_empty() {
-        "every GPU".to_owned()
+        "all GPUs".to_owned()
     } else {
         parts.join(", ")
     }
 }
 
-/// The GPUs of a fleet with their prices: those without one last, and all of them by name.
+/// Prints the GPUs of a fleet with their prices; GPUs without a price come last, with all their
+/// nodes.
 pub(super) fn fleet(fleet: &Fleet, out: &mut dyn Write) -> io::Result<()> {
     let mut groups: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
     for node in &fleet.nodes {
@@ -112,11 +109,7 @@ pub(super) fn fleet(fleet: &Fleet, out: &mut dyn Write) -> io::Result<()> {
         );
         groups.entry(key).or_default().push(node);
     }
-    writeln!(
-        out,
-        "\nGPUs that {} knows, at the prices of today:\n",
-        fleet.source
-    )?;
+    writeln!(out, "\nGPUs of {}, at the prices of today:\n", fleet.source)?;
     let rows = groups.iter().map(|((_, cluster, model, price), nodes)| {
         let n_ranks: u64 = nodes.iter().map(|node| node.n_ranks).sum();
         let (at, price) = price.map_or_else(
@@ -129,7 +122,7 @@ pub(super) fn fleet(fleet: &Fleet, out: &mut dyn Write) -> io::Result<()> {
                 )
             },
         );
-        let model = visible(model.unwrap_or("not known")).into_owned();
+        let model = visible(model.unwrap_or("unknown")).into_owned();
         vec![
             visible(cluster).into_owned(),
             model,
@@ -143,18 +136,15 @@ pub(super) fn fleet(fleet: &Fleet, out: &mut dyn Write) -> io::Result<()> {
     view::table(out, &header, &rows.collect::<Vec<_>>())?;
     let (n_nodes, n_unpriced) = (fleet.nodes.len(), fleet.unpriced().count());
     if n_unpriced == 0 {
-        writeln!(out, "\nall have a price")?;
+        writeln!(out, "\nall GPUs have a price")?;
     } else {
         writeln!(
             out,
-            "\n{n_unpriced} of {n_nodes} have no price: write rates for their models, as they stand here"
+            "\n{n_unpriced} of {n_nodes} have no price: add rates for their models, spelled as above"
         )?;
     }
     if fleet.truncated {
-        writeln!(
-            out,
-            "there are more than these {n_nodes}: --db has no limit"
-        )?;
+        writeln!(out, "list truncated to {n_nodes} entries: use --db for all")?;
     }
     Ok(())
 }

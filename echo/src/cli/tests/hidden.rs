@@ -1,18 +1,18 @@
-//! Names that were stored before they were refused do not reach a terminal as they are.
+//! Names with control characters, stored by older versions, are escaped on the terminal.
 
 use std::sync::Arc;
 
-use echo_core::model::detector_output::{Conclusions, Finding};
+use echo_core::model::detector_output::{DetectorOutput, Finding};
 use echo_core::text::is_hidden;
 use echo_tools::fixture;
 
-use super::{Making, Server};
+use super::{ContextFuture, Server};
 
-/// On a terminal it reads `prod-1-edon`.
+/// Displayed as `prod-1-edon` on a terminal.
 const EVIL: &str = "prod\u{202e}node-1";
 const SHOWN: &str = "prod\\u{202e}node-1";
 
-fn turned_around() -> Making {
+fn turned_around() -> ContextFuture {
     Box::pin(async {
         let context = fixture::empty();
         let mut events = fixture::batch(0..4, 0..=600);
@@ -29,18 +29,18 @@ fn turned_around() -> Making {
         if let Finding::Culprit(culprit) = &mut late.finding {
             culprit.node = EVIL.parse().unwrap();
         }
-        let concluded = Conclusions {
+        let concluded = DetectorOutput {
             incidents: vec![late],
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
-        context.store.conclude(concluded).await.unwrap();
+        context.store.store_verdicts(concluded).await.unwrap();
         context
     })
 }
 
 #[test]
-fn names_are_printed_with_what_nobody_sees_escaped() {
-    let server = Server::over(turned_around);
+fn invisible_characters_in_names_are_escaped() {
+    let server = Server::with_context(turned_around);
     for line in [
         "outliers --from now-10m",
         "outliers --cluster prod\u{202e}node-1 --from now-10m",
@@ -48,12 +48,12 @@ fn names_are_printed_with_what_nobody_sees_escaped() {
         "history --limit 2 --from now-10m",
         "sql SELECT/**/cluster_id/**/FROM/**/events/**/LIMIT/**/1",
     ] {
-        let printed = server.printed(line).unwrap();
+        let printed = server.output(line).unwrap();
         let hidden = printed.find(|c| c != '\n' && is_hidden(c));
         assert_eq!(hidden, None, "{line}: {printed:?}");
         assert!(printed.contains(SHOWN), "{line}: {printed}");
     }
-    let refused = server.printed("cost --cluster other").unwrap_err();
+    let refused = server.output("cost --cluster other").unwrap_err();
     assert!(refused.to_string().contains(SHOWN), "{refused}");
     assert!(!refused.to_string().contains('\u{202e}'), "{refused}");
 }

@@ -1,5 +1,5 @@
-//! One question, asked over HTTP (GET and POST), over both eras of the Model Context Protocol and from the shell, has one
-//! answer and one error.
+//! Parity of transports: a tool call returns the same result or error over HTTP (GET and POST),
+//! over both eras of the Model Context Protocol and from the shell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,28 +7,30 @@ use std::time::Duration;
 use echo_core::error::Code;
 use echo_tools::fixture;
 use echo_tools::fixture::broken::Broken;
-use echo_tools::registry::{Registered, Registry};
+use echo_tools::registry::{RegisteredTool, Registry};
 use serde_json::{Map, Value, json};
 
 use super::Server;
 
-/// A tool and its command. Registering a tool fails this test until its command is named here.
-fn command(tool: &Registered) -> &'static str {
+/// Returns the command of a tool. A newly registered tool fails this test until its command is
+/// added here.
+fn command(tool: &RegisteredTool) -> &'static str {
     match tool.name {
         "fleet.cluster.find_outlier_nodes" => "outliers",
         "fleet.cluster.explain_rank" => "explain",
         "fleet.cluster.get_cost" => "cost",
         "fleet.cluster.event_history" => "history",
         "fleet.cluster.run_analysis" => "sql",
-        name => panic!("no command of the shell asks {name}"),
+        name => panic!("no command calls {name}"),
     }
 }
 
-/// What a tool cannot do without, and what is said beside it.
-fn input(tool: &Registered, said: Value) -> Map<String, Value> {
+/// Returns the required input of a tool plus `extra`.
+fn input(tool: &RegisteredTool, extra: Value) -> Map<String, Value> {
     let required = tool.input_schema.get("required").and_then(Value::as_array);
     let is_required = |name: &&str| required.is_some_and(|names| names.contains(&json!(name)));
-    // Without blanks, which the shell would take for two. An answer says how long it took, and a refusal is the same every time.
+    // The SQL has no blanks, which the shell would split, and is refused: a result would contain
+    // its duration.
     let all = [
         ("cluster", json!("prod")),
         ("rank", json!(2)),
@@ -38,17 +40,17 @@ fn input(tool: &Registered, said: Value) -> Map<String, Value> {
     let mut input: Map<String, Value> = needed
         .map(|(name, value)| (name.to_owned(), value))
         .collect();
-    let Value::Object(said) = said else {
+    let Value::Object(extra) = extra else {
         panic!("not an object")
     };
-    input.extend(said);
+    input.extend(extra);
     input
 }
 
-/// What came back: the kind of error, if it was one, and the body.
+/// Error code, if any, and body of a response.
 pub(super) type Answer = (Option<Code>, Value);
 
-pub(super) fn sent(request: ureq::http::Request<String>) -> (u16, Value) {
+pub(super) fn send(request: ureq::http::Request<String>) -> (u16, Value) {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .build();
@@ -71,7 +73,7 @@ impl Server {
     fn over_post(&self, tool: &str, input: &Map<String, Value>) -> Answer {
         let body = Value::Object(input.clone());
         let request = self.request("POST", &format!("/api/v1/tools/{tool}"));
-        of_http(sent(request.body(body.to_string()).unwrap()))
+        parse_http(send(request.body(body.to_string()).unwrap()))
     }
 
     fn over_get(&self, tool: &str, input: &Map<String, Value>) -> Answer {
@@ -83,7 +85,7 @@ impl Server {
         });
         let query = pairs.collect::<Vec<_>>().join("&");
         let request = self.request("GET", &format!("/api/v1/tools/{tool}?{query}"));
-        of_http(sent(request.body(String::new()).unwrap()))
+        parse_http(send(request.body(String::new()).unwrap()))
     }
 
     fn over_mcp(&self, version: &str, tool: &str, input: &Map<String, Value>) -> Answer {
@@ -108,13 +110,13 @@ impl Server {
                 request = request.header("mcp-param-cluster", cluster);
             }
         }
-        let (_, answer) = sent(request.body(message.to_string()).unwrap());
+        let (_, answer) = send(request.body(message.to_string()).unwrap());
         assert_eq!(answer["id"], 7, "{answer}");
-        of_mcp(&answer)
+        parse_mcp(&answer)
     }
 
-    /// Every way there is, by name.
-    pub(super) fn every_way(
+    /// Calls a tool over every network transport, by name.
+    pub(super) fn over_all_transports(
         &self,
         tool: &str,
         input: &Map<String, Value>,
@@ -138,10 +140,10 @@ impl Server {
             }
         });
         let flags = flags.collect::<Vec<_>>().join(" ");
-        let (printed, outcome) = self.told(&format!("{command} --json {flags}"));
+        let (printed, outcome) = self.run(&format!("{command} --json {flags}"));
         let mut body: Value = serde_json::from_str(&printed).unwrap();
         if let Some(id) = body.pointer_mut("/error/request_id") {
-            // The shell has numbers of its own.
+            // The shell does not set the request ID.
             *id = json!("parity");
         }
         assert_eq!(outcome.is_err(), body.get("error").is_some());
@@ -154,14 +156,14 @@ fn kind(body: &Value) -> Option<Code> {
     Code::ALL.into_iter().find(|code| code.name() == name)
 }
 
-fn of_http((status, body): (u16, Value)) -> Answer {
+fn parse_http((status, body): (u16, Value)) -> Answer {
     let kind = kind(&body);
     assert_eq!(status, kind.map_or(200, Code::http), "{body}");
     (kind, body)
 }
 
-/// Takes a message apart, and looks after what the table of errors says of its form.
-fn of_mcp(message: &Value) -> Answer {
+/// Parses a response message and checks its form against the table of errors.
+fn parse_mcp(message: &Value) -> Answer {
     if let Some(error) = message.get("error") {
         let body = error["data"].clone();
         let kind = kind(&body).unwrap();
@@ -189,26 +191,26 @@ fn of_mcp(message: &Value) -> Answer {
 pub(super) fn assert_same(answers: Vec<(&'static str, Answer)>, expected: Option<Code>) {
     let (_, first) = answers[0].clone();
     assert_eq!(first.0, expected, "{}", first.1);
-    for (way, answer) in answers {
-        assert_eq!(answer, first, "{way}");
+    for (transport, answer) in answers {
+        assert_eq!(answer, first, "{transport}");
     }
 }
 
 #[test]
-fn every_tool_answers_the_same_however_it_is_asked() {
+fn every_tool_returns_the_same_result_over_all_transports() {
     let server = Server::start();
     for tool in Registry::standard().tools() {
-        let (said, expected) = if takes_sql(tool) {
-            let said = vec![json!({}), json!({ "max_rows": 5 })];
-            (said, Some(Code::Refused))
+        let (extra, expected) = if takes_sql(tool) {
+            let extra = vec![json!({}), json!({ "max_rows": 5 })];
+            (extra, Some(Code::Refused))
         } else {
             let window = json!({ "cluster": "prod", "window": "all" });
             (vec![json!({}), window, json!({ "from": "now-3m" })], None)
         };
-        for said in said {
-            let input = input(tool, said);
+        for extra in extra {
+            let input = input(tool, extra);
             for name in [tool.name.to_owned(), tool.alias()] {
-                let mut answers = server.every_way(&name, &input);
+                let mut answers = server.over_all_transports(&name, &input);
                 answers.push(("shell", server.over_shell(command(tool), &input)));
                 assert_same(answers, expected);
             }
@@ -216,69 +218,72 @@ fn every_tool_answers_the_same_however_it_is_asked() {
     }
 }
 
-fn takes_sql(tool: &Registered) -> bool {
+fn takes_sql(tool: &RegisteredTool) -> bool {
     tool.input_schema.pointer("/properties/sql").is_some()
 }
 
 #[test]
-fn every_mistake_is_the_same_error_however_it_is_made() {
+fn every_invalid_request_returns_the_same_error_over_all_transports() {
     let server = Server::start();
     for tool in Registry::standard().tools() {
-        let of_sql = [
+        let sql_mistakes = [
             (json!({ "max_rows": 0 }), Code::Invalid),
             (json!({ "max_bytes": 1 }), Code::Invalid),
         ];
-        let of_others = [
+        let other_mistakes = [
             (json!({ "cluster": "pord" }), Code::NotFound),
             (json!({ "from": "yesterday" }), Code::Invalid),
             (json!({ "from": "now", "to": "now-1h" }), Code::Invalid),
             (json!({ "window": "all", "to": "now" }), Code::Invalid),
         ];
         let mistakes = if takes_sql(tool) {
-            &of_sql[..]
+            &sql_mistakes[..]
         } else {
-            &of_others
+            &other_mistakes
         };
-        for (said, expected) in mistakes.iter().cloned() {
-            let input = input(tool, said);
-            let mut answers = server.every_way(tool.name, &input);
+        for (extra, expected) in mistakes.iter().cloned() {
+            let input = input(tool, extra);
+            let mut answers = server.over_all_transports(tool.name, &input);
             answers.push(("shell", server.over_shell(command(tool), &input)));
             assert_same(answers, Some(expected));
         }
         let input = input(tool, json!({ "clustre": "prod", "limits": true }));
-        assert_same(server.every_way(tool.name, &input), Some(Code::Invalid));
+        assert_same(
+            server.over_all_transports(tool.name, &input),
+            Some(Code::Invalid),
+        );
     }
     let nothing = Map::new();
     assert_same(
-        server.every_way("fleet.cluster.reboot", &nothing),
+        server.over_all_transports("fleet.cluster.reboot", &nothing),
         Some(Code::NotFound),
     );
 }
 
 #[test]
-fn what_is_wrong_with_echo_is_the_same_error_however_it_shows() {
+fn every_server_failure_returns_the_same_error_over_all_transports() {
     for (store, deadline, is_crowded, expected) in [
         (Broken::Defect, 10, false, Code::Internal),
         (Broken::Closed, 10, false, Code::Busy),
         (Broken::Silent, 0, false, Code::Timeout),
         (Broken::Silent, 10, true, Code::Busy),
     ] {
-        let server = Server::over(move || {
+        let server = Server::with_context(move || {
             Box::pin(async move {
-                let mut context = fixture::over(Arc::new(store));
+                let mut context = fixture::context_over(Arc::new(store));
                 context.limits.deadline = Duration::from_secs(deadline);
                 if is_crowded {
-                    context.places = fixture::no_place().await;
+                    context.query_limit = fixture::exhausted_query_limit().await;
                 }
                 context
             })
         });
         let registry = Registry::standard();
-        // SQL has places of its own.
-        let may_be_crowded = |tool: &&Registered| !(is_crowded && tool.needs_sql);
+        // SQL queries have a separate limit.
+        let may_be_crowded = |tool: &&RegisteredTool| !(is_crowded && tool.needs_sql);
         for tool in registry.tools().iter().filter(may_be_crowded) {
             let input = input(tool, json!({}));
-            let mut answers = server.every_way(tool.name, &input);
+            let mut answers = server.over_all_transports(tool.name, &input);
             answers.push(("shell", server.over_shell(command(tool), &input)));
             assert_same(answers, Some(expected));
         }
@@ -286,7 +291,7 @@ fn what_is_wrong_with_echo_is_the_same_error_however_it_shows() {
 }
 
 #[test]
-fn the_usual_answers_fit_into_the_context_of_a_model() {
+fn default_results_fit_into_the_context_of_a_model() {
     const TOKENS: usize = 25_000;
     let server = Server::start();
     for tool in Registry::standard().tools() {

@@ -1,4 +1,4 @@
-//! Pictures over the real transports, and as files.
+//! Plots over the real transports, and as files.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use echo_core::error::Code;
 use serde_json::{Map, Value, json};
 
 use super::Server;
-use super::parity::{assert_same, sent};
+use super::parity::{assert_same, send};
 
 const EXPLAIN: &str = "fleet.cluster.explain_rank";
 
@@ -16,7 +16,7 @@ fn input(plot: &str) -> Map<String, Value> {
 }
 
 impl Server {
-    /// The result of a call of the tool under that path and name.
+    /// Returns the result of a tool call over MCP.
     fn result(&self, path: &str, tool: &str, plot: &str) -> Value {
         let params = json!({ "name": tool, "arguments": input(plot) });
         let message =
@@ -24,14 +24,14 @@ impl Server {
         let request = self
             .request("POST", path)
             .header("mcp-protocol-version", "2025-11-25");
-        let (status, answer) = sent(request.body(message.to_string()).unwrap());
+        let (status, answer) = send(request.body(message.to_string()).unwrap());
         assert_eq!(status, 200, "{answer}");
         answer["result"].clone()
     }
 }
 
 #[test]
-fn a_model_gets_the_picture_beside_the_answer_as_image_content() {
+fn mcp_returns_the_plot_as_image_content_next_to_the_result() {
     let server = Server::start();
     for (path, tool) in [
         ("/mcp", EXPLAIN.to_owned()),
@@ -56,44 +56,44 @@ fn a_model_gets_the_picture_beside_the_answer_as_image_content() {
             assert_eq!(result["structuredContent"], text);
             assert!(
                 text.get("plot").is_none(),
-                "the text does not carry it again"
+                "the text does not contain the image"
             );
         }
     }
 }
 
 #[test]
-fn an_unknown_form_is_the_same_error_however_it_is_asked_for() {
+fn an_unknown_format_is_the_same_error_over_all_transports() {
     let server = Server::start();
-    let answers = server.every_way(EXPLAIN, &input("gif"));
+    let answers = server.over_all_transports(EXPLAIN, &input("gif"));
     let (_, (_, body)) = &answers[0];
     assert_eq!(body["error"]["details"][0]["pointer"], "/plot", "{body}");
     assert_same(answers, Some(Code::Invalid));
 }
 
 #[test]
-fn the_shell_writes_the_picture_to_a_file() {
+fn the_shell_writes_the_plot_to_a_file() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
     let explain = "explain --cluster prod --rank 2 --from now-10m";
-    let without = server.printed(explain).unwrap();
+    let without = server.output(explain).unwrap();
     for (name, beginning) in [
         ("lag.svg", b"<svg role=\"img\" ".as_slice()),
         ("lag.PNG", b"\x89PNG\r\n\x1a\n"),
     ] {
         let file = folder.path().join(name);
         let line = format!("{explain} --plot {}", file.display());
-        assert_eq!(server.printed(&line).unwrap(), without);
+        assert_eq!(server.output(&line).unwrap(), without);
         assert!(std::fs::read(&file).unwrap().starts_with(beginning));
     }
 }
 
 #[test]
-fn a_file_that_is_no_picture_or_cannot_be_written_is_refused() {
+fn an_unknown_extension_or_unwritable_file_is_rejected() {
     let server = Server::start();
     let explain = "explain --cluster prod --rank 2 --plot";
     for (file, exit_code) in [("lag.pdf", 64), ("lag", 64), ("/nowhere/lag.svg", 74)] {
-        let error = server.printed(&format!("{explain} {file}")).unwrap_err();
+        let error = server.output(&format!("{explain} {file}")).unwrap_err();
         assert_eq!(error.exit_code(), exit_code, "{file}");
     }
 }

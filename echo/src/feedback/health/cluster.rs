@@ -1,8 +1,7 @@
-//! The health scores of one cluster.
-//!
-//! Invariants: a score is judged by what its peers had reported before it arrived, so scores that arrive together may be
-//! taken in any order and in any pieces. Only [`Cluster::observe`] moves the average, so that asking changes nothing and
-//! history judged again gives the same.
+//! Health scores of one cluster. Invariants: a score is compared with what its peers had reported
+//! before it arrived, so scores that arrive together can be processed in any order and in any
+//! batches. Only [`Cluster::observe`] moves the average, so queries change nothing, and a replay
+//! gives the same result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,37 +12,37 @@ use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;
 
 use super::HealthConfig;
-use super::case::{Case, Line, identity};
 use super::sender::Sender;
+use super::sender_state::{SenderState, Thresholds, identity};
 use super::threshold::{fresh, smoothed};
 
-/// Arrival time after which a score no longer counts, milliseconds.
+/// Arrival time after which a score expires, milliseconds.
 const VALID_MS: f64 = 60_000.0;
 
-/// Arrival time without a score that could be judged after which a sender's incident is cleared, milliseconds. Nobody
-/// knows any more whether it goes on; it is five times what a score counts for, so that a restart of the agents or of a
-/// part of the network does not clear it.
+/// Arrival time without a comparable score after which the incident of a sender is cleared,
+/// milliseconds. Five times the validity of a score, so that a restart of agents or of a part of
+/// the network does not clear it.
 const UNJUDGED_MS: f64 = 300_000.0;
 
-/// Arrival time after which a node that is silent is forgotten, milliseconds.
-const FORGET_MS: f64 = 600_000.0;
+/// Arrival time after which a silent node is dropped, milliseconds.
+const EXPIRE_MS: f64 = 600_000.0;
 
-/// Least arrival time between two computations, milliseconds: thousands of nodes report on their own, and each
-/// computation looks at all of them.
+/// Minimum arrival time between two computations, milliseconds: thousands of nodes report
+/// independently, and each computation reads all of them.
 const COMPUTE_EVERY_MS: f64 = 250.0;
 
-/// The latest of a sender.
+/// Latest score and state of a sender.
 #[derive(Debug)]
 struct Latest {
     score: f64,
     received: Nanos,
-    /// When a score of it was last compared with others, arrival time.
+    /// Arrival time of the last score that was compared with the peers.
     judged: Option<Nanos>,
-    case: Case,
+    state: SenderState,
 }
 
 impl Latest {
-    /// Ends its case when it has not been judged for too long at `now`.
+    /// Clears the incident if no score has been comparable for too long at `now`.
     fn end_unjudged(&mut self, now: Nanos, quorum: usize) -> Option<Incident> {
         let is_old = |judged: &mut Nanos| now.millis_since(*judged) > UNJUDGED_MS;
         let judged = self.judged.take_if(is_old)?;
@@ -52,22 +51,22 @@ impl Latest {
         } else {
             "the node has not reported since".to_owned()
         };
-        self.case.end(&why)
+        self.state.end(&why)
     }
 }
 
-/// The scores of one cluster.
+/// Health scores of one cluster.
 #[derive(Debug)]
 pub(super) struct Cluster {
     name: ClusterId,
     senders: BTreeMap<Sender, Latest>,
     /// Arrival time of the latest score.
     at: Nanos,
-    /// The average, and the arrival time that it was computed for.
+    /// Moving average of the threshold, computed at arrival time `computed`.
     average: Option<f64>,
     computed: Nanos,
-    /// What the scores that arrive now are judged by; nothing without quorum.
-    line: Option<Line>,
+    /// Thresholds for scores that arrive now; `None` without quorum.
+    thresholds: Option<Thresholds>,
 }
 
 impl Cluster {
@@ -78,11 +77,11 @@ impl Cluster {
             at,
             average: None,
             computed: at,
-            line: None,
+            thresholds: None,
         }
     }
 
-    /// Takes a score and adds the incidents that it changes to `changed`.
+    /// Processes a score and appends changed incidents to `changed`.
     pub(super) fn observe(
         &mut self,
         stored: &StoredEvent,
@@ -92,59 +91,59 @@ impl Cluster {
     ) {
         let received = stored.received.max(self.at);
         if received > self.at {
-            self.arrive(received, config, changed);
+            self.advance(received, config, changed);
         }
-        let sender = Sender::of(&stored.event.origin);
+        let sender = Sender::from_origin(&stored.event.origin);
         let entry = self.senders.entry(sender.clone());
         let latest = entry.or_insert_with(|| Latest {
             score,
             received,
             judged: None,
-            case: Case::default(),
+            state: SenderState::default(),
         });
         (latest.score, latest.received) = (score, received);
-        if let Some(line) = &self.line {
+        if let Some(thresholds) = &self.thresholds {
             latest.judged = Some(received);
-            let told = (&self.name, &sender, stored.event.timestamp);
-            changed.extend(latest.case.judge(told, score, line));
+            let sample = (&self.name, &sender, stored.event.timestamp);
+            changed.extend(latest.state.observe(sample, score, thresholds));
         }
     }
 
-    /// Goes on with incidents of its senders as they were concluded before, and removes them from `known`. Silence counts from
-    /// `since` on.
-    pub(super) fn adopt(&mut self, known: &mut Vec<Incident>, since: Nanos) {
+    /// Restores the incidents of its senders and removes them from `known`. Silence counts from
+    /// `since`.
+    pub(super) fn restore(&mut self, known: &mut Vec<Incident>, since: Nanos) {
         for (sender, latest) in &mut self.senders {
             let is_its = |incident: &mut Incident| {
                 incident.id == identity(&self.name, sender, incident.first_seen)
             };
-            // The latest of several that are still remembered.
+            // The latest, if several are known.
             let its = known
                 .extract_if(.., is_its)
                 .max_by_key(|incident| (incident.state == IncidentState::Open, incident.last_seen));
             if its.is_some() {
                 latest.judged = latest.judged.max(Some(since.max(latest.received)));
             }
-            latest.case.adopt(its);
+            latest.state.restore(its);
         }
     }
 
-    /// Computes what the scores that arrive at `now` are judged by, from those that arrived before.
-    fn arrive(&mut self, now: Nanos, config: &HealthConfig, changed: &mut Vec<Incident>) {
+    /// Computes the thresholds for scores that arrive at `now`, from those that arrived before.
+    fn advance(&mut self, now: Nanos, config: &HealthConfig, changed: &mut Vec<Incident>) {
         self.at = now;
         let elapsed_ms = now.millis_since(self.computed);
         if self.average.is_some() && elapsed_ms < COMPUTE_EVERY_MS {
             return;
         }
-        self.forget_silent(now, config, changed);
-        self.line = self.fresh(now, config).map(|fresh| {
+        self.drop_silent(now, config, changed);
+        self.thresholds = self.fresh(now, config).map(|fresh| {
             let average = smoothed(self.average, fresh, config.ema_alpha, elapsed_ms);
             self.average = Some(average);
-            Line { average, fresh }
+            Thresholds { average, fresh }
         });
         self.computed = now;
     }
 
-    /// The threshold of the scores that are valid at `now`; nothing without quorum.
+    /// Returns the threshold of the scores that are valid at `now`; `None` without quorum.
     fn fresh(&self, now: Nanos, config: &HealthConfig) -> Option<f64> {
         let has_quorum = self.n_nodes(now) >= config.quorum;
         let valid = self.valid(now).map(|(_, latest)| latest.score);
@@ -163,7 +162,7 @@ impl Cluster {
         nodes.len()
     }
 
-    /// What scores are compared with at `now`, the scores of the present arrival included.
+    /// Returns the threshold at `now`, including the scores of the current arrival time.
     pub(super) fn threshold(&self, now: Nanos, config: &HealthConfig) -> HealthThreshold {
         let now = now.max(self.at);
         let elapsed_ms = self.at.millis_since(self.computed);
@@ -181,14 +180,14 @@ impl Cluster {
         }
     }
 
-    /// Whether all senders are forgotten.
+    /// Returns whether no sender is left.
     pub(super) fn is_empty(&self) -> bool {
         self.senders.is_empty()
     }
 
-    /// Clears what is open on senders that could not be judged for long at `now`, and forgets those that are silent. When
-    /// nobody is left, nothing is.
-    pub(super) fn forget_silent(
+    /// Clears open incidents of senders without a comparable score for too long at `now`, and drops
+    /// silent senders. Without senders, the average is reset.
+    pub(super) fn drop_silent(
         &mut self,
         now: Nanos,
         config: &HealthConfig,
@@ -196,13 +195,13 @@ impl Cluster {
     ) {
         self.senders.retain(|_, latest| {
             changed.extend(latest.end_unjudged(now, config.quorum));
-            let heard = latest
+            let last_active = latest
                 .received
                 .max(latest.judged.unwrap_or(latest.received));
-            now.millis_since(heard) <= FORGET_MS
+            now.millis_since(last_active) <= EXPIRE_MS
         });
         if self.senders.is_empty() {
-            (self.average, self.line) = (None, None);
+            (self.average, self.thresholds) = (None, None);
         }
     }
 }

@@ -16,8 +16,8 @@ fn at(seconds: i64) -> Nanos {
     Nanos::EARLIEST.offset(seconds * SECOND)
 }
 
-/// A score that node `node` measured a second before it arrived at `seconds`.
-fn told(node: usize, seconds: i64, reading: Reading) -> StoredEvent {
+/// Returns a score that `node` measured one second before it arrived at `seconds`.
+fn event(node: usize, seconds: i64, reading: Reading) -> StoredEvent {
     let origin = Origin {
         cluster: "prod".parse().unwrap(),
         node: format!("node-{node}").parse().unwrap(),
@@ -45,11 +45,11 @@ fn told(node: usize, seconds: i64, reading: Reading) -> StoredEvent {
     }
 }
 
-/// The scores of nodes 0, 1, ... that all arrive at once.
+/// Returns scores of nodes 0, 1, ... that arrive at the same time.
 fn round(seconds: i64, scores: &[f64]) -> Vec<StoredEvent> {
     let scores = scores.iter().enumerate();
     scores
-        .map(|(node, score)| told(node, seconds, Reading::Double(*score)))
+        .map(|(node, score)| event(node, seconds, Reading::Double(*score)))
         .collect()
 }
 
@@ -64,7 +64,7 @@ fn threshold(health: &Health, seconds: i64) -> HealthThreshold {
 const GOOD: [f64; 6] = [0.95, 0.94, 0.96, 0.95, 0.93, 0.95];
 const BAD_0: [f64; 6] = [0.41, 0.94, 0.96, 0.95, 0.93, 0.95];
 
-/// The incidents of rounds five seconds apart.
+/// Returns the incidents of rounds five seconds apart.
 fn incidents(rounds: &[[f64; 6]]) -> Vec<Incident> {
     let mut health = health();
     let rounds = rounds.iter().zip(0..);
@@ -74,7 +74,7 @@ fn incidents(rounds: &[[f64; 6]]) -> Vec<Incident> {
 }
 
 #[test]
-fn a_node_that_is_low_twice_is_reported_until_it_is_good_three_times() {
+fn two_low_scores_raise_an_incident_and_three_good_ones_clear_it() {
     assert!(incidents(&[GOOD, BAD_0]).is_empty());
     let raised = incidents(&[GOOD, GOOD, BAD_0, BAD_0]);
     let [incident] = &raised[..] else {
@@ -111,19 +111,19 @@ fn a_node_that_is_low_twice_is_reported_until_it_is_good_three_times() {
 }
 
 #[test]
-fn what_comes_back_soon_is_the_same_incident() {
+fn an_incident_that_recurs_soon_is_reopened() {
     let all = incidents(&[GOOD, BAD_0, BAD_0, GOOD, GOOD, GOOD, BAD_0, BAD_0]);
     let last = all.last().unwrap();
     assert_eq!((last.id, last.occurrences), (all[0].id, 2));
 }
 
 #[test]
-fn a_single_low_score_accuses_nobody() {
+fn a_single_low_score_raises_no_incident() {
     assert!(incidents(&[GOOD, BAD_0, GOOD, BAD_0, GOOD]).is_empty());
 }
 
 #[test]
-fn when_everybody_gets_worse_at_once_nobody_is_singled_out() {
+fn no_node_is_reported_when_all_get_worse_together() {
     let worse = [0.70, 0.69, 0.71, 0.70, 0.68, 0.70];
     assert!(incidents(&[GOOD, GOOD, worse, worse, worse, worse]).is_empty());
 }
@@ -138,12 +138,12 @@ fn without_quorum_there_is_neither_threshold_nor_incident() {
     let known = threshold(&health, 20);
     assert_eq!((known.threshold, known.quorum_met), (None, false));
     assert_eq!((known.nodes_reporting, known.nodes_needed), (4, 5));
-    health.observe(&[told(4, 21, Reading::Double(0.9))]);
+    health.observe(&[event(4, 21, Reading::Double(0.9))]);
     assert!(threshold(&health, 21).quorum_met);
 }
 
 #[test]
-fn quorum_k_and_weight_are_as_configured() {
+fn quorum_k_and_weight_are_configurable() {
     let mut health = Health::new(HealthConfig {
         k: 2.0,
         ema_alpha: 0.5,
@@ -159,7 +159,7 @@ fn quorum_k_and_weight_are_as_configured() {
 }
 
 #[test]
-fn old_scores_do_not_count() {
+fn old_scores_expire() {
     let mut health = health();
     health.observe(&round(0, &GOOD));
     assert_eq!(threshold(&health, 60).nodes_reporting, 6);
@@ -168,7 +168,7 @@ fn old_scores_do_not_count() {
 }
 
 #[test]
-fn what_is_no_score_is_counted_and_left_out() {
+fn invalid_scores_are_counted_and_ignored() {
     let mut health = health();
     let odd = [
         Reading::Double(1.01),
@@ -177,15 +177,15 @@ fn what_is_no_score_is_counted_and_left_out() {
         Reading::Int(2),
     ];
     for reading in odd {
-        health.observe(&[told(0, 0, reading)]);
+        health.observe(&[event(0, 0, reading)]);
     }
     assert_eq!((health.ignored(), health.thresholds(at(0)).count()), (4, 0));
-    health.observe(&[told(0, 0, Reading::Int(1))]);
+    health.observe(&[event(0, 0, Reading::Int(1))]);
     assert_eq!(threshold(&health, 0).nodes_reporting, 1);
 }
 
 #[test]
-fn scores_that_arrive_together_may_come_in_any_order_and_in_any_pieces() {
+fn scores_that_arrive_together_can_be_processed_in_any_order_and_batches() {
     let rounds = [GOOD, BAD_0, BAD_0, GOOD, BAD_0];
     let (mut whole, mut pieces) = (health(), health());
     for (scores, n) in rounds.iter().zip(0..) {
@@ -198,13 +198,13 @@ fn scores_that_arrive_together_may_come_in_any_order_and_in_any_pieces() {
         one.sort_by_key(|incident| incident.id);
         other.sort_by_key(|incident| incident.id);
         assert_eq!(one, other);
-        // Asking changes nothing.
+        // Queries change nothing.
         assert_eq!(threshold(&whole, 5 * n), threshold(&pieces, 5 * n));
     }
 }
 
 #[test]
-fn the_incident_of_a_node_that_fell_silent_is_cleared() {
+fn the_incident_of_a_silent_node_is_cleared() {
     let mut health = health();
     for (scores, n) in [GOOD, BAD_0, BAD_0].iter().zip(0..) {
         health.observe(&round(5 * n, scores));
@@ -221,8 +221,8 @@ fn the_incident_of_a_node_that_fell_silent_is_cleared() {
     assert_eq!(health.thresholds(at(611)).count(), 0);
 }
 
-/// Node 0 is low in a cluster that then has no quorum from 10 s to `until`.
-fn without_peers_until(health: &mut Health, until: i64) -> Vec<Incident> {
+/// Raises an incident of node 0 in a cluster that then has no quorum from 10 s to `until`.
+fn lose_quorum_until(health: &mut Health, until: i64) -> Vec<Incident> {
     let with_quorum = [GOOD, BAD_0, BAD_0].iter().zip(0..);
     let raised =
         with_quorum.flat_map(|(scores, n)| health.observe(&round(5 * n, scores)).incidents);
@@ -234,9 +234,9 @@ fn without_peers_until(health: &mut Health, until: i64) -> Vec<Incident> {
 
 #[test]
 fn an_incident_is_cleared_when_the_quorum_has_been_lost_for_five_minutes() {
-    // The peers' last scores count until 70 s: node 0 is judged until then.
+    // The last scores of the peers are valid until 70 s, so node 0 is compared until then.
     let mut health = health();
-    let goes_on = without_peers_until(&mut health, 371);
+    let goes_on = lose_quorum_until(&mut health, 371);
     assert!(goes_on.iter().all(|it| it.state == IncidentState::Open));
     let cleared = health.observe(&round(375, &BAD_0[..2])).incidents;
     let [incident] = &cleared[..] else {
@@ -250,9 +250,9 @@ fn an_incident_is_cleared_when_the_quorum_has_been_lost_for_five_minutes() {
 }
 
 #[test]
-fn a_quorum_that_is_back_in_time_leaves_the_incident_open() {
+fn an_incident_stays_open_if_the_quorum_returns_in_time() {
     let mut health = health();
-    without_peers_until(&mut health, 300);
+    lose_quorum_until(&mut health, 300);
     for n in 60..62 {
         let states: Vec<_> = health.observe(&round(5 * n, &BAD_0)).incidents;
         assert!(states.iter().all(|it| it.state == IncidentState::Open));
@@ -260,9 +260,9 @@ fn a_quorum_that_is_back_in_time_leaves_the_incident_open() {
 }
 
 #[test]
-fn what_was_low_before_the_quorum_was_lost_for_long_does_not_count_afterwards() {
+fn low_scores_from_before_a_long_loss_of_quorum_do_not_count() {
     let mut health = health();
-    without_peers_until(&mut health, 400);
+    lose_quorum_until(&mut health, 400);
     let back = [GOOD, BAD_0].iter().zip(80..);
     let incidents = back.flat_map(|(scores, n)| health.observe(&round(5 * n, scores)).incidents);
     assert_eq!(incidents.count(), 0);
@@ -270,7 +270,8 @@ fn what_was_low_before_the_quorum_was_lost_for_long_does_not_count_afterwards() 
     assert_eq!((again.len(), again[0].first_seen), (1, at(404)));
 }
 
-/// Incidents of a healthy cluster of 64 nodes in 1,000 rounds, each node's score normal around its own level.
+/// Counts incidents of a healthy cluster of 64 nodes in 1,000 rounds with normally distributed
+/// scores.
 fn false_incidents(k: f64) -> usize {
     let mut health = Health::new(HealthConfig {
         k,
@@ -282,7 +283,8 @@ fn false_incidents(k: f64) -> usize {
     for n in 0..1_000 {
         let scores: Vec<f64> = (0..64)
             .map(|_| {
-                // Knuth's linear congruential generator; its upper bits are good enough to draw from.
+                // Knuth's linear congruential generator; its upper bits are good enough to draw
+                // from.
                 state = state
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407);
@@ -300,14 +302,14 @@ fn false_incidents(k: f64) -> usize {
 }
 
 #[test]
-fn a_healthy_cluster_is_left_alone_where_two_deviations_accuse_its_nodes() {
+fn a_healthy_cluster_has_no_incidents_at_the_default_k_and_many_at_two() {
     assert_eq!(false_incidents(HealthConfig::default().k), 0);
-    let accused = false_incidents(2.0);
-    assert!(accused > 20, "{accused}");
+    let raised = false_incidents(2.0);
+    assert!(raised > 20, "{raised}");
 }
 
 #[test]
-fn after_a_restart_the_incident_of_a_node_goes_on_and_ends_as_if_nothing_had_been() {
+fn an_incident_continues_unchanged_over_a_restart() {
     let rounds = [GOOD, GOOD, BAD_0, BAD_0, BAD_0, GOOD, GOOD, GOOD];
     let unbroken = incidents(&rounds);
     let feed = |health: &mut Health, rounds: &[([f64; 6], i64)]| -> Vec<Incident> {
@@ -321,32 +323,37 @@ fn after_a_restart_the_incident_of_a_node_goes_on_and_ends_as_if_nothing_had_bee
         let (before, after) = numbered.split_at(restart);
         let known = feed(&mut health(), before);
         let mut again = health();
-        // What is read again begins in the middle of the incident.
+        // The replay begins in the middle of the incident.
         feed(&mut again, &before[2..]);
-        let ended = again.adopt(known.last().cloned().into_iter().collect(), at(0));
+        let ended = again.restore(known.last().cloned().into_iter().collect(), at(0));
         assert!(ended.is_empty(), "{restart}: {ended:?}");
         let rest = feed(&mut again, after);
-        // The average behind the threshold in the text begins anew.
-        let told = |incidents: &[Incident]| -> Vec<_> {
-            let told = incidents.iter();
-            told.map(|incident| {
-                (
-                    incident.id,
-                    incident.state,
-                    incident.last_seen,
-                    incident.occurrences,
-                )
-            })
-            .collect()
+        // The reason differs, because the average restarts.
+        let outcome = |incidents: &[Incident]| -> Vec<_> {
+            let incidents = incidents.iter();
+            incidents
+                .map(|incident| {
+                    (
+                        incident.id,
+                        incident.state,
+                        incident.last_seen,
+                        incident.occurrences,
+                    )
+                })
+                .collect()
         };
-        assert_eq!(told(&rest), told(&unbroken[known.len()..]), "{restart}");
+        assert_eq!(
+            outcome(&rest),
+            outcome(&unbroken[known.len()..]),
+            "{restart}"
+        );
     }
 }
 
 #[test]
-fn an_incident_of_a_node_that_has_gone_is_ended_after_a_restart() {
+fn the_incident_of_a_missing_node_ends_after_a_restart() {
     let open = incidents(&[GOOD, GOOD, BAD_0, BAD_0]);
-    let ended = health().adopt(open.clone(), at(0)).incidents;
+    let ended = health().restore(open.clone(), at(0)).incidents;
     assert_eq!(ended.len(), 1);
     assert_eq!(
         (ended[0].id, ended[0].state),

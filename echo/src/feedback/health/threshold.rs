@@ -1,20 +1,19 @@
-//! The threshold below which a health score is too low.
+//! Threshold for health scores.
 
 use echo_core::stats::{mad, median};
 
-/// Makes the median absolute deviation of normal values their standard deviation.
+/// Factor from the median absolute deviation to the standard deviation of a normal distribution.
 const MAD_TO_SIGMA: f64 = 1.4826;
 
-/// Least deviation that is taken for real, in scores.
-const LEAST_MAD: f64 = 0.01;
+/// Minimum median absolute deviation, in scores.
+const MIN_MAD: f64 = 0.01;
 
-/// Arrival time after which a fresh threshold has the configured weight, milliseconds.
+/// Arrival time after which a new threshold has the configured weight, milliseconds.
 const STEP_MS: f64 = 5_000.0;
 
-/// The threshold of these scores alone: their median less `k` robust deviations. Nothing for no scores.
-///
-/// Scores below `current` are left out as long as at least half of them remain: they would pull the threshold down to
-/// where they are.
+/// Returns the threshold of these scores alone: median minus `k` robust standard deviations. `None`
+/// for no scores. Scores below `current` are left out while at least half of the scores remain,
+/// because they would pull the threshold down.
 pub(super) fn fresh(scores: &[f64], current: Option<f64>, k: f64) -> Option<f64> {
     let is_good = |score: &f64| current.is_none_or(|current| *score >= current);
     let good: Vec<f64> = scores.iter().copied().filter(is_good).collect();
@@ -23,12 +22,12 @@ pub(super) fn fresh(scores: &[f64], current: Option<f64>, k: f64) -> Option<f64>
     } else {
         scores
     };
-    let deviation = mad(peers)?.max(LEAST_MAD);
+    let deviation = mad(peers)?.max(MIN_MAD);
     Some((-k * MAD_TO_SIGMA).mul_add(deviation, median(peers)?))
 }
 
-/// The threshold `elapsed_ms` after it was `before`, now that it would be `fresh`: an exponential moving average whose
-/// weight does not depend on how often it is computed.
+/// Returns the threshold `elapsed_ms` after it was `before`: an exponential moving average towards
+/// `fresh` whose weight does not depend on how often it is computed.
 pub(super) fn smoothed(before: Option<f64>, fresh: f64, alpha: f64, elapsed_ms: f64) -> f64 {
     let Some(before) = before else {
         return fresh;
@@ -41,7 +40,7 @@ pub(super) fn smoothed(before: Option<f64>, fresh: f64, alpha: f64, elapsed_ms: 
 mod tests {
     use proptest::prelude::{Strategy, prop_assert, proptest};
 
-    use super::{LEAST_MAD, MAD_TO_SIGMA, fresh, smoothed};
+    use super::{MAD_TO_SIGMA, MIN_MAD, fresh, smoothed};
 
     const K: f64 = 3.5;
 
@@ -50,8 +49,8 @@ mod tests {
     }
 
     fn spread() -> impl Strategy<Value = Vec<f64>> {
-        let wide = |scores: &Vec<f64>| echo_core::stats::mad(scores).unwrap() > 2.0 * LEAST_MAD;
-        scores().prop_filter("the deviation lies above its floor", wide)
+        let wide = |scores: &Vec<f64>| echo_core::stats::mad(scores).unwrap() > 2.0 * MIN_MAD;
+        scores().prop_filter("the deviation is above its floor", wide)
     }
 
     #[test]
@@ -62,13 +61,13 @@ mod tests {
     }
 
     #[test]
-    fn equal_scores_leave_room_for_rounding() {
+    fn equal_scores_have_a_tolerance_for_rounding() {
         let threshold = fresh(&[0.9; 8], None, K).unwrap();
-        assert!((threshold - (K * MAD_TO_SIGMA).mul_add(-LEAST_MAD, 0.9)).abs() < 1e-12);
+        assert!((threshold - (K * MAD_TO_SIGMA).mul_add(-MIN_MAD, 0.9)).abs() < 1e-12);
     }
 
     #[test]
-    fn what_is_below_the_threshold_already_does_not_pull_it_down() {
+    fn scores_below_the_threshold_do_not_pull_it_down() {
         let scores = [0.9, 0.92, 0.88, 0.91, 0.2, 0.3];
         let alone = fresh(&scores[..4], None, K);
         assert_eq!(fresh(&scores, Some(0.8), K), alone);
@@ -76,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn when_more_than_half_are_below_all_count() {
+    fn all_scores_count_when_more_than_half_are_below() {
         let scores = [0.9, 0.4, 0.5, 0.45];
         assert_eq!(fresh(&scores, Some(0.8), K), fresh(&scores, None, K));
     }
 
     #[test]
-    fn the_average_has_its_weight_after_five_seconds_however_often_it_is_computed() {
+    fn the_weight_per_five_seconds_does_not_depend_on_the_number_of_updates() {
         let once = smoothed(Some(0.5), 1.0, 0.2, 5_000.0);
         assert!((once - 0.6).abs() < 1e-12);
         let mut often = Some(0.5);
@@ -120,7 +119,7 @@ mod tests {
         }
 
         #[test]
-        fn fewer_than_half_bad_nodes_never_move_it_past_the_good_ones(
+        fn a_minority_of_bad_nodes_never_moves_the_threshold_past_the_good_ones(
             good in proptest::collection::vec(0.6..1.0_f64, 3..20),
             bad in 0.0..1.0_f64,
         ) {
@@ -128,14 +127,14 @@ mod tests {
             all.extend(std::iter::repeat_n(bad, (good.len() - 1) / 2));
             let largest = good.iter().copied().fold(f64::MIN, f64::max);
             let least = good.iter().copied().fold(f64::MAX, f64::min);
-            let reach = K * MAD_TO_SIGMA * (largest - least).max(LEAST_MAD);
+            let reach = K * MAD_TO_SIGMA * (largest - least).max(MIN_MAD);
             let threshold = fresh(&all, None, K).unwrap();
             prop_assert!(threshold < largest);
             prop_assert!(threshold >= least - reach - 1e-9);
         }
 
         #[test]
-        fn the_average_stays_between_what_it_averages(
+        fn the_average_stays_between_old_and_new_threshold(
             (before, fresh) in (0.0..1.0_f64, 0.0..1.0_f64),
             (alpha, elapsed_ms) in (0.01..=1.0_f64, 0.0..1e9_f64),
         ) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{IncidentId, RankOf};
 use echo_core::model::cost::StoredHour;
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
 use echo_core::units::{Hour, Nanos, Window};
 use echo_store::EventStore;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::HourCloser;
 
-/// The instant `minutes` after the first hour begins.
+/// Returns the instant `minutes` after the start of the first hour.
 fn at(minutes: i64) -> Nanos {
     Nanos::EARLIEST.offset(minutes * 60_000_000_000)
 }
@@ -37,7 +37,7 @@ fn origin(rank: i64) -> Arc<Origin> {
     })
 }
 
-/// What a rank reported at these minutes, received in the last of them unless it was later.
+/// Returns the batch of a rank with events at these minutes.
 fn reported(rank: i64, minutes: &[i64], received: Nanos) -> EventBatch {
     let event = |minute: &i64| Event {
         timestamp: at(*minute),
@@ -57,7 +57,7 @@ fn reported(rank: i64, minutes: &[i64], received: Nanos) -> EventBatch {
     }
 }
 
-fn lost(minute: i64, lost_gpu_ms: f64) -> Conclusions {
+fn lost(minute: i64, lost_gpu_ms: f64) -> DetectorOutput {
     let lost = LostTime {
         incident: IncidentId::new(1),
         cluster: "prod".parse().unwrap(),
@@ -70,9 +70,9 @@ fn lost(minute: i64, lost_gpu_ms: f64) -> Conclusions {
         peer_wait_gpu_ms: None,
         saved_gpu_ms: 0.0,
     };
-    Conclusions {
+    DetectorOutput {
         lost: vec![lost],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     }
 }
 
@@ -84,7 +84,7 @@ struct Site {
 }
 
 impl Site {
-    /// Rank 0 reported through the first hour and into the second, and everything has been judged.
+    /// Rank 0 reported through the first hour and into the second, and everything is processed.
     async fn new() -> Self {
         let clock = Arc::new(ManualClock::default());
         let store = DuckDbStore::scratch_with(Arc::<ManualClock>::clone(&clock));
@@ -124,10 +124,10 @@ impl Site {
         self.store.cost_hours(None, window, 100).await.unwrap()
     }
 
-    /// Revision and allocated minutes of the only row of the first hour.
+    /// Returns revision and allocated minutes of the only row of the first hour.
     async fn first_hour(&self) -> (u64, i64) {
         let rows = self.closed().await;
-        assert_eq!(rows[0].row.hour, Hour::of(at(0)));
+        assert_eq!(rows[0].row.hour, Hour::containing(at(0)));
         (
             rows[0].revision,
             rows[0].row.allocated.micros() / 60_000_000,
@@ -136,16 +136,20 @@ impl Site {
 }
 
 #[tokio::test]
-async fn an_hour_is_closed_when_it_has_been_over_for_the_grace() {
+async fn an_hour_is_closed_after_the_grace() {
     let site = Site::new().await;
     assert_eq!(site.close_at(74).await, None);
     assert_eq!(site.close_at(80).await, Some(Closed::Revised(1)));
     assert_eq!(site.first_hour().await, (1, 40));
-    assert_eq!(site.close_at(80).await, None, "the second hour goes on");
+    assert_eq!(
+        site.close_at(80).await,
+        None,
+        "the second hour has not ended"
+    );
 }
 
 #[tokio::test]
-async fn an_hour_that_is_not_judged_yet_is_not_closed() {
+async fn an_hour_with_unprocessed_events_is_not_closed() {
     let site = Site::new().await;
     site.judged.send_replace(3);
     assert_eq!(site.close_at(80).await, None);
@@ -154,16 +158,16 @@ async fn an_hour_that_is_not_judged_yet_is_not_closed() {
 }
 
 #[tokio::test]
-async fn late_data_and_late_conclusions_make_a_revision_and_nothing_else_does() {
+async fn late_data_and_late_verdicts_create_a_revision_and_nothing_else_does() {
     let site = Site::new().await;
     site.close_at(80).await;
     site.report(reported(1, &[0, 30], at(81))).await;
-    assert_eq!(site.close_at(90).await, None, "more may come with it");
+    assert_eq!(site.close_at(90).await, None, "more late data may follow");
     assert_eq!(site.close_at(96).await, Some(Closed::Revised(1)));
     assert_eq!(site.first_hour().await, (2, 70));
     site.report(reported(0, &[10], at(97))).await;
     assert_eq!(site.close_at(112).await, Some(Closed::Same));
-    site.store.conclude(lost(30, 250.0)).await.unwrap();
+    site.store.store_verdicts(lost(30, 250.0)).await.unwrap();
     assert_eq!(site.close_at(126).await, None);
     assert_eq!(site.close_at(127).await, Some(Closed::Revised(1)));
     let rows = site.closed().await;
@@ -171,7 +175,7 @@ async fn late_data_and_late_conclusions_make_a_revision_and_nothing_else_does() 
 }
 
 #[tokio::test]
-async fn an_hour_that_never_rests_is_closed_all_the_same() {
+async fn an_hour_with_continuous_late_data_is_closed_eventually() {
     let site = Site::new().await;
     for minute in 70..125 {
         site.report(reported(1, &[5], at(minute))).await;
@@ -181,7 +185,7 @@ async fn an_hour_that_never_rests_is_closed_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_closed_hour_outlives_its_events_and_late_data_only_adds_to_it() {
+async fn a_closed_hour_survives_its_events_and_late_data_only_adds_to_it() {
     let site = Site::new().await;
     site.close_at(80).await;
     site.store.drop_before(at(66)).await;

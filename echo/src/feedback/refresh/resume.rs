@@ -1,9 +1,7 @@
-//! Going on after a restart.
-//!
-//! What was judged stays judged. Only the last stretch of it is read again, so that the detector knows what is usual and
-//! which blocks are still incomplete; what it finds in that stretch is forgotten in favour of what was concluded when it was
-//! new. So the time that it takes does not grow with what is stored, and an incident keeps its identity, its beginning and
-//! its cost.
+//! Resume after a restart. Processed events stay processed. Only the most recent ones are replayed,
+//! so that the detector learns its baselines and the incomplete blocks; the output of the replay is
+//! discarded in favour of the stored output. The time to resume does not grow with the database,
+//! and an incident keeps its ID, start and cost.
 
 use std::time::Duration;
 
@@ -14,70 +12,71 @@ use echo_store::resume::WarmUp;
 use tokio::sync::watch;
 use tracing::info;
 
-use super::{CHUNK, COME_BACK_MS, Refresh};
+use super::{CHUNK, RECONNECT_MS, Refresh};
 use crate::feedback::health::Health;
 
-/// What is read again: an hour, which holds what the detector remembers of a healthy job with blocks of some seconds, and no
-/// more events than it takes in about ten seconds. Of a job that has been ill for longer, the healthy period comes from its incident.
+/// Replayed events: one hour, which covers the memory of the detector for a healthy job with blocks
+/// of a few seconds, and at most as many events as it processes in about ten seconds. The healthy
+/// period of a job that has been slow for longer comes from its incident.
 pub(super) const WARM_UP: WarmUp = WarmUp {
     span: Duration::from_hours(1),
     events: 5_000_000,
 };
 
-/// Incidents that ended so long before may come back, which makes them the same.
-const MAY_COME_BACK: Duration = Duration::from_mins(10);
+/// Time within which an ended incident may be reopened.
+const REOPEN_WINDOW: Duration = Duration::from_mins(10);
 
 impl Refresh {
-    /// Gets the detector to where it was when Echo stopped. Returns the number of the last event judged, nothing when Echo is
-    /// to stop before.
+    /// Restores the detector to its state before the restart. Returns the ID of the last processed
+    /// event; `None` if `stop` was set first.
     pub(super) async fn resume(
         &mut self,
         stop: &watch::Receiver<bool>,
     ) -> Result<Option<u64>, StoreError> {
-        // It may have failed half way before.
-        self.forget();
+        // An earlier attempt may have failed midway.
+        self.reset();
         let resume = self.store.resume(WARM_UP).await?;
         self.unpublished
             .extend(self.policies.resume(&resume.policies));
         self.publish();
         let open = self.incidents_since(Nanos::LATEST.offset(-1)).await?;
-        self.detector.expect(&open);
-        let (mut taken, mut latest) = (resume.after, None);
-        while taken < resume.judged {
+        self.detector.prepare_restore(&open);
+        let (mut position, mut latest) = (resume.after, None);
+        while position < resume.judged {
             if *stop.borrow() {
                 return Ok(None);
             }
-            let mut tail = self.store.tail(taken, &self.metrics, CHUNK).await?;
-            if tail.until <= taken {
+            let mut tail = self.store.tail(position, &self.metrics, CHUNK).await?;
+            if tail.until <= position {
                 break;
             }
             tail.events.retain(|stored| stored.id <= resume.judged);
             let times = tail.events.iter().map(|stored| stored.event.timestamp);
             latest = latest.max(times.max());
             self.observe(tail.events);
-            taken = tail.until.min(resume.judged);
+            position = tail.until.min(resume.judged);
         }
         let known = match latest {
-            Some(latest) => self.incidents_since(latest.before(MAY_COME_BACK)).await?,
+            Some(latest) => self.incidents_since(latest.before(REOPEN_WINDOW)).await?,
             None => open,
         };
         if resume.judged > 0 {
-            self.come_back_ms = COME_BACK_MS;
+            self.reconnect_ms = RECONNECT_MS;
         }
-        self.adopt(known);
+        self.restore_incidents(known);
         if resume.judged > 0 {
             info!(
                 events = resume.judged - resume.after,
                 incidents = self.open.len(),
-                "the detector goes on behind event {}",
+                "the detector resumes after event {}",
                 resume.judged
             );
         }
-        self.noted = resume.judged;
+        self.recorded = resume.judged;
         Ok(Some(resume.judged))
     }
 
-    /// Incidents that are open, and those that ended later than that.
+    /// Returns open incidents, and those that ended after `since`.
     async fn incidents_since(&self, since: Nanos) -> Result<Vec<Incident>, StoreError> {
         match Window::new(since, Nanos::LATEST) {
             Some(window) => self.store.incidents(None, window).await,
@@ -85,16 +84,16 @@ impl Refresh {
         }
     }
 
-    fn adopt(&mut self, known: Vec<Incident>) {
+    fn restore_incidents(&mut self, known: Vec<Incident>) {
         let open = known.iter();
         let open = open.filter(|incident| incident.state == IncidentState::Open);
         self.open = open.cloned().collect();
         let (scores, signals): (Vec<_>, Vec<_>) = known.into_iter().partition(Health::is_about);
         let mut ended = self
             .detector
-            .adopt(signals, (self.listening_since, self.come_back_ms));
-        ended.append(self.health.adopt(scores, self.listening_since));
-        self.announce(&ended);
+            .restore(signals, (self.listening_since, self.reconnect_ms));
+        ended.append(self.health.restore(scores, self.listening_since));
+        self.log_changes(&ended);
         self.pending.append(ended);
     }
 }

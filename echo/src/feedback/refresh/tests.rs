@@ -22,15 +22,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::feedback::health::HealthConfig;
-use crate::feedback::refresh::{LOOK_EVERY, Refresh};
+use crate::feedback::refresh::{IDLE_CHECK_INTERVAL, Refresh};
 
-/// When the agents of the job report block `number`: each block takes them 200 ms.
+/// Returns the time at which the agents report block `number`; each block takes 200 ms.
 fn reported(number: u64) -> Nanos {
     let nanos = i64::try_from(number * 200_000_000).unwrap();
     Nanos::EARLIEST.offset(nanos)
 }
 
-/// What the agents of a job with a sleeping rank 2 reported of the blocks.
+/// Returns the batches of a job whose rank 2 sleeps.
 fn batches(blocks: Range<u64>) -> impl Iterator<Item = EventBatch> {
     let sleeping = |block, rank| Measured {
         gap_ms: if (10..20).contains(&block) && rank == 2 {
@@ -45,7 +45,7 @@ fn batches(blocks: Range<u64>) -> impl Iterator<Item = EventBatch> {
         },
         ..Measured::HEALTHY
     };
-    let events = Job::of(4).events(blocks.end, sleeping);
+    let events = Job::with_ranks(4).events(blocks.end, sleeping);
     let per_block = events.len() / usize::try_from(blocks.end).unwrap();
     let of_block = move |number: u64| EventBatch {
         key: BatchKey::Content(u128::from(number)),
@@ -60,7 +60,8 @@ fn batches(blocks: Range<u64>) -> impl Iterator<Item = EventBatch> {
     blocks.map(of_block)
 }
 
-/// Stores the batches together, so that they share commits. The runtime begins tasks in the order in which they were spawned.
+/// Stores the batches concurrently, so that they share commits. The runtime starts tasks in spawn
+/// order.
 async fn report(store: &Arc<dyn EventStore>, blocks: Range<u64>) {
     let mut appends = JoinSet::new();
     for batch in batches(blocks) {
@@ -70,24 +71,24 @@ async fn report(store: &Arc<dyn EventStore>, blocks: Range<u64>) {
     appends.join_all().await;
 }
 
-/// A store with what they reported of the first blocks.
+/// Returns a store with the first blocks.
 async fn store_with(n_blocks: u64) -> Arc<dyn EventStore> {
     let store: Arc<dyn EventStore> = Arc::new(DuckDbStore::scratch());
     report(&store, 0..n_blocks).await;
     store
 }
 
-/// Judges all that is stored and returns the policy table.
+/// Processes all stored events and returns the policy table.
 async fn refresh(store: &Arc<dyn EventStore>) -> Arc<PolicyTable> {
     let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
     refresh_until(store, clock, async {}).await
 }
 
-/// The same, and goes on until `over`.
+/// The same, and goes on until `until`.
 async fn refresh_until(
     store: &Arc<dyn EventStore>,
     clock: Arc<ManualClock>,
-    over: impl Future<Output = ()>,
+    until: impl Future<Output = ()>,
 ) -> Arc<PolicyTable> {
     let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
     let (progress, mut judged) = watch::channel(0);
@@ -102,7 +103,7 @@ async fn refresh_until(
     let committed = *store.committed().borrow();
     let stop_when_judged = async {
         judged.wait_for(|id| *id >= committed).await.unwrap();
-        over.await;
+        until.await;
         stop.send_replace(true);
     };
     tokio::join!(refresh.run(stopped), stop_when_judged);
@@ -116,18 +117,18 @@ async fn incidents(store: &Arc<dyn EventStore>) -> Vec<Incident> {
 }
 
 #[tokio::test]
-async fn what_is_committed_is_judged() {
+async fn committed_events_are_processed() {
     let store = store_with(40).await;
     refresh(&store).await;
     assert_eq!(incidents(&store).await.len(), 1);
 }
 
 #[tokio::test]
-async fn while_a_rank_holds_the_others_back_the_policy_names_it() {
+async fn the_policy_names_a_rank_that_holds_back_others() {
     let store = store_with(18).await;
     let table = refresh(&store).await;
     let cluster: ClusterId = "test".parse().unwrap();
-    let set = PolicySet::decode(table.of(&cluster).unwrap().encoded.clone()).unwrap();
+    let set = PolicySet::decode(table.for_cluster(&cluster).unwrap().encoded.clone()).unwrap();
     assert_eq!(set.cohorts[0].outlier_ranks, [2]);
     assert!(set.cohorts[0].quorum_met);
 }
@@ -138,7 +139,7 @@ async fn lost_time(store: &Arc<dyn EventStore>) -> Vec<LostTime> {
 }
 
 #[tokio::test]
-async fn a_restart_changes_nothing_of_what_was_concluded() {
+async fn a_restart_does_not_change_stored_output() {
     let store = store_with(40).await;
     let policies = refresh(&store).await;
     let before = (incidents(&store).await, lost_time(&store).await);
@@ -147,7 +148,7 @@ async fn a_restart_changes_nothing_of_what_was_concluded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wherever_echo_was_restarted_the_incident_is_one_and_costs_the_same() {
+async fn a_restart_at_any_block_keeps_the_incident_and_its_cost() {
     let unbroken = store_with(40).await;
     refresh(&unbroken).await;
     let [expected] = incidents(&unbroken).await.try_into().unwrap();
@@ -159,11 +160,15 @@ async fn wherever_echo_was_restarted_the_incident_is_one_and_costs_the_same() {
         refresh(&store).await;
         let [incident] = incidents(&store).await.try_into().unwrap();
         assert_eq!(incident.id, expected.id, "restart before block {restart}");
-        let told = |incident: &Incident| {
+        let outcome = |incident: &Incident| {
             let spans = (incident.first_seen, incident.last_seen, incident.raised_at);
             (spans, incident.state, incident.occurrences)
         };
-        assert_eq!(told(&incident), told(&expected), "before block {restart}");
+        assert_eq!(
+            outcome(&incident),
+            outcome(&expected),
+            "before block {restart}"
+        );
         let off = (incident.effect_ratio / expected.effect_ratio - 1.0).abs();
         assert!(off < 0.02, "before block {restart}: {off}");
         assert!(lost_time(&store).await == lost, "before block {restart}");
@@ -171,7 +176,7 @@ async fn wherever_echo_was_restarted_the_incident_is_one_and_costs_the_same() {
 }
 
 #[tokio::test]
-async fn an_incident_whose_beginning_was_deleted_goes_on_and_ends() {
+async fn an_incident_whose_first_events_were_deleted_continues_and_ends() {
     let database = Arc::new(DuckDbStore::scratch());
     let store: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&database);
     report(&store, 0..18).await;
@@ -186,26 +191,26 @@ async fn an_incident_whose_beginning_was_deleted_goes_on_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_incident_of_which_nothing_is_left_is_ended_when_nobody_comes_back() {
+async fn an_incident_without_events_ends_when_no_agent_reconnects() {
     let database = Arc::new(DuckDbStore::scratch());
     let store: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&database);
     report(&store, 0..18).await;
     refresh(&store).await;
     database.drop_before(reported(18)).await;
     let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
-    let look_again = async {
+    let check_again = async {
         assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
         clock.set(Nanos::EARLIEST.offset(180_000_000_000));
-        tokio::time::sleep(LOOK_EVERY * 2).await;
+        tokio::time::sleep(IDLE_CHECK_INTERVAL * 2).await;
     };
-    refresh_until(&store, Arc::clone(&clock), look_again).await;
+    refresh_until(&store, Arc::clone(&clock), check_again).await;
     let [ended] = incidents(&store).await.try_into().unwrap();
     assert_eq!(ended.state, IncidentState::Cleared);
     assert_eq!(ended.cleared_at, Some(ended.last_seen.offset(1)));
 }
 
 #[tokio::test]
-async fn an_incident_whose_job_was_not_heard_lately_waits_for_it() {
+async fn an_incident_waits_for_agents_that_reconnect_later() {
     let database = Arc::new(DuckDbStore::scratch());
     let store: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&database);
     report(&store, 0..18).await;
@@ -220,10 +225,10 @@ async fn an_incident_whose_job_was_not_heard_lately_waits_for_it() {
 }
 
 #[tokio::test]
-async fn versions_of_policies_only_grow() {
+async fn policy_versions_only_grow() {
     let version = |table: &PolicyTable| {
         let cluster: ClusterId = "test".parse().unwrap();
-        table.of(&cluster).unwrap().version
+        table.for_cluster(&cluster).unwrap().version
     };
     let store = store_with(18).await;
     let before = version(&*refresh(&store).await);
@@ -233,24 +238,24 @@ async fn versions_of_policies_only_grow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_incident_of_a_job_that_stopped_reporting_is_cleared() {
+async fn the_incident_of_a_silent_job_is_cleared() {
     let store = store_with(18).await;
     let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
-    let look_again = async {
+    let check_again = async {
         assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
         clock.set(Nanos::EARLIEST.offset(700_000_000_000));
-        tokio::time::sleep(LOOK_EVERY * 2).await;
+        tokio::time::sleep(IDLE_CHECK_INTERVAL * 2).await;
     };
-    refresh_until(&store, Arc::clone(&clock), look_again).await;
+    refresh_until(&store, Arc::clone(&clock), check_again).await;
     assert_eq!(incidents(&store).await[0].state, IncidentState::Cleared);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_could_not_report_because_echo_was_away_has_not_stopped() {
+async fn a_job_that_could_not_report_during_a_downtime_is_not_silent() {
     let store = store_with(18).await;
     refresh(&store).await;
     let clock = Arc::new(ManualClock::at(Nanos::EARLIEST.offset(3_600_000_000_000)));
-    let look_again = async { tokio::time::sleep(LOOK_EVERY * 2).await };
-    refresh_until(&store, clock, look_again).await;
+    let check_again = async { tokio::time::sleep(IDLE_CHECK_INTERVAL * 2).await };
+    refresh_until(&store, clock, check_again).await;
     assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
 }

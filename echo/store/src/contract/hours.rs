@@ -1,4 +1,4 @@
-//! The part of the contract about costs by the hour.
+//! Contract tests of hourly costs.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::hours::{Closed, ClosingHour, CostHours, DueHour};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// What a node did in the hour that the times of the samples begin with.
+/// Costs of a node in the hour that contains the sample times.
 fn node_hour(cluster: &str, node: &str, lost_us: i64) -> NodeHour {
     NodeHour {
-        hour: Hour::of(at(0)),
+        hour: Hour::containing(at(0)),
         cluster: cluster.parse().unwrap(),
         node: node.parse().unwrap(),
         gpu_model: Some(Arc::from("H200")),
@@ -53,13 +53,13 @@ async fn closed(store: &DuckDbStore) -> Vec<StoredHour> {
 }
 
 #[tokio::test]
-async fn whatever_is_stored_makes_its_hours_due() {
+async fn storing_anything_makes_its_hours_due() {
     let store = DuckDbStore::scratch();
     assert_eq!(store.due_hours(), []);
     report(&store, 1, 3 * HOUR_MS).await;
     report(&store, 2, HOUR_MS - 1).await;
     let late = lost(1, "prod", "node-1", (HOUR_MS, HOUR_MS + 10));
-    store.conclude(losses([late])).await.unwrap();
+    store.store_verdicts(losses([late])).await.unwrap();
     let due = store.due_hours();
     assert_eq!(hours(&due), [0, 1, 3]);
     assert!(due.iter().all(|due| !due.was_closed));
@@ -74,7 +74,7 @@ async fn whatever_is_stored_makes_its_hours_due() {
 }
 
 #[tokio::test]
-async fn a_closed_hour_comes_back_as_it_went_in() {
+async fn a_closed_hour_is_read_as_it_was_stored() {
     let store = DuckDbStore::scratch();
     report(&store, 1, 10).await;
     let mut unknown = node_hour("prod", "node-1", 0);
@@ -90,7 +90,7 @@ async fn a_closed_hour_comes_back_as_it_went_in() {
     assert!(found.iter().all(|stored| stored.revision == 1));
     let found: Vec<NodeHour> = found.into_iter().map(|stored| stored.row).collect();
     assert_eq!(found, rows);
-    let window = Hour::of(at(0)).window();
+    let window = Hour::containing(at(0)).window();
     let test: ClusterId = "test".parse().unwrap();
     let of_test = store.cost_hours(Some(&test), window, 100).await.unwrap();
     assert_eq!(of_test.len(), 1);
@@ -106,7 +106,7 @@ async fn a_closed_hour_comes_back_as_it_went_in() {
 }
 
 #[tokio::test]
-async fn an_hour_gets_a_revision_when_it_comes_to_something_else() {
+async fn an_hour_gets_a_revision_when_its_costs_change() {
     let store = DuckDbStore::scratch();
     let both = |lost_us| {
         vec![
@@ -137,7 +137,7 @@ async fn an_hour_gets_a_revision_when_it_comes_to_something_else() {
         [("prod".to_owned(), 2, 6), ("test".to_owned(), 1, 3)]
     );
     let allocated = store
-        .closed_allocation(None, Hour::of(at(0)).window())
+        .closed_allocation(None, Hour::containing(at(0)).window())
         .await;
     assert_eq!(
         allocated.unwrap().hours().to_string(),

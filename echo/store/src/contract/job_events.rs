@@ -1,4 +1,4 @@
-//! The part of the contract about the events of one job.
+//! Contract tests of the events of one job.
 
 use std::sync::Arc;
 
@@ -7,10 +7,11 @@ use echo_core::model::event::{Event, Origin, Reading, SeqRange, Source};
 
 use crate::contract::sample::{batch, device_wait, gauge, origin, wait, window};
 use crate::duckdb::DuckDbStore;
-use crate::timeseries::{CoursePoint, CourseQuery, Stretches};
+use crate::timeseries::{TimeBuckets, TimeseriesPoint, TimeseriesQuery};
 use crate::{EventStore, EvidenceQuery, JobQuery};
 
-/// The blocks that the sample events have: operations 64 to 95 of role `ff...`, 1.5 iterations.
+/// Host evidence with the blocks of the sample events: operations 64 to 95 of role `ff...`, 1.5
+/// iterations.
 fn evidence(origin: &Arc<Origin>, metric: &str, millis: i64, reading: Reading) -> Event {
     Event {
         metric: metric.parse().unwrap(),
@@ -45,7 +46,7 @@ fn evidence_query() -> EvidenceQuery {
 }
 
 #[tokio::test]
-async fn host_evidence_is_added_up_over_whole_blocks() {
+async fn host_evidence_is_summed_over_whole_blocks() {
     let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let mut renamed = Origin::clone(&first);
@@ -63,7 +64,8 @@ async fn host_evidence_is_added_up_over_whole_blocks() {
         with_seqs(of(&Arc::new(renamed), 20), 96, 127),
         evidence(&first, launches, 10, Reading::Int(300)),
         of(&second, 99),
-        // None of these counts: other operations, half a block, another role, job, cluster, time or kind, no block.
+        // None of these matches: other operations, half a block, another role, job, cluster, time
+        // or kind, no block.
         with_seqs(of(&first, 20), 32, 63),
         with_seqs(of(&first, 20), 96, 128),
         with_role(of(&first, 20), Some(RoleId::new(1))),
@@ -121,7 +123,7 @@ fn job_query() -> JobQuery {
 }
 
 #[tokio::test]
-async fn the_events_of_a_job_are_its_latest_in_their_order() {
+async fn the_latest_events_of_a_job_are_returned_in_order() {
     let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let mut other_job = Origin::clone(&first);
@@ -180,7 +182,7 @@ async fn the_events_of_a_job_are_its_latest_in_their_order() {
 const WAIT_MS: &str = "nccl.collective.wait_ms";
 const BLOCKED_MS: &str = "fleet.rank.blocked_ms";
 
-/// Signals of two ranks whose clocks differ, and what does not count beside them.
+/// Signals of two ranks with different clocks, and events that must not be counted.
 fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
     let summary = wait(first, 0).reading;
     let blocked = |origin, millis| evidence(origin, BLOCKED_MS, millis, summary);
@@ -189,14 +191,14 @@ fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
         block.iterations = None;
     }
     vec![
-        // The clocks of two ranks may differ: both were in the same block at 20 on average.
+        // The clocks of two ranks may differ: the mean time of both reports of the block is 20.
         with_seqs(blocked(first, 10), 0, 31),
         with_seqs(blocked(second, 30), 0, 31),
         with_seqs(blocked(first, 23), 32, 63),
         with_seqs(blocked(second, 50), 64, 95),
         device_wait(second, 51),
-        // None of these counts: before and behind the window, in the part that is not looked at, another cluster, a wait of a
-        // host, another signal, no distribution, no iterations.
+        // None of these matches: outside of the window, in the part that is not sampled, another
+        // cluster, a host wait, another signal, no distribution, no iterations.
         blocked(first, 9),
         blocked(first, 70),
         with_seqs(blocked(first, 45), 96, 127),
@@ -209,36 +211,36 @@ fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
 }
 
 #[tokio::test]
-async fn signals_are_added_up_per_rank_and_stretch_whatever_clocks_say() {
+async fn signals_are_summed_per_rank_and_bucket_despite_clock_differences() {
     let store = DuckDbStore::scratch();
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let events = signals(&first, &second);
     store.append(batch(1, events)).await.unwrap();
-    let stretches = Stretches::new(window(10, 70), 40 * 1_000_000, 30 * 1_000_000);
-    let query = CourseQuery {
+    let stretches = TimeBuckets::new(window(10, 70), 40 * 1_000_000, 30 * 1_000_000);
+    let query = TimeseriesQuery {
         cluster: "prod".parse().unwrap(),
         metrics: vec![WAIT_MS.parse().unwrap(), BLOCKED_MS.parse().unwrap()],
         stretches: stretches.unwrap(),
     };
-    let mut found = store.course(query).await.unwrap();
+    let mut found = store.timeseries(query).await.unwrap();
     found.sort_by_key(|point| {
         let rank = point.origin.rank.map(RankOf::rank);
-        (rank, point.metric.clone(), point.place)
+        (rank, point.metric.clone(), point.bucket)
     });
     let block = wait(&first, 0).block.unwrap();
-    let point = |origin: &Arc<Origin>, metric: &str, (place, n): (i64, f64)| CoursePoint {
+    let point = |origin: &Arc<Origin>, metric: &str, (bucket, n): (i64, f64)| TimeseriesPoint {
         origin: Arc::clone(origin),
         metric: metric.parse().unwrap(),
         source: Source::Host,
         role: block.role,
         comm: block.comm,
         op: block.op.clone(),
-        place,
+        bucket,
         count: 32.0 * n,
         sum: 176.5 * n,
         iterations: 1.5 * n,
     };
-    let by_gpu = CoursePoint {
+    let by_gpu = TimeseriesPoint {
         source: Source::Device,
         ..point(&second, WAIT_MS, (1, 1.0))
     };

@@ -1,10 +1,11 @@
-//! Events and conclusions for tests of stores: every optional field is set in some of them and absent in others.
+//! Sample events and detector output for store tests: every optional field is set in some of them
+//! and absent in others.
 
 use std::sync::Arc;
 
 use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use echo_core::model::detector_output::{
-    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, LostTime,
+    Baseline, CauseClass, Culprit, DetectorOutput, Finding, Incident, IncidentState, LostTime,
     PolicyRecord, Severity, Signal,
 };
 use echo_core::model::event::{
@@ -16,7 +17,7 @@ use echo_core::units::{Nanos, Window};
 
 use crate::EventQuery;
 
-/// 2025-11-21, the zero of the times below.
+/// 2025-11-21, the origin of the times below.
 pub(crate) const START: i64 = 1_763_683_200_000_000_000;
 
 /// The instant `millis` after [`START`].
@@ -24,12 +25,12 @@ pub(crate) fn at(millis: i64) -> Nanos {
     Nanos::new(START + millis * 1_000_000)
 }
 
-/// The window between two instants after [`START`].
+/// Window between two instants after [`START`].
 pub(crate) fn window(from_millis: i64, to_millis: i64) -> Window {
     Window::new(at(from_millis), at(to_millis)).unwrap()
 }
 
-/// A rank of a job in which everything is known.
+/// Origin with every attribute set.
 pub(crate) fn origin(cluster: &str, node: &str, rank: i64) -> Arc<Origin> {
     Arc::new(Origin {
         cluster: cluster.parse().unwrap(),
@@ -43,7 +44,7 @@ pub(crate) fn origin(cluster: &str, node: &str, rank: i64) -> Arc<Origin> {
     })
 }
 
-/// A node of which nothing but the name is known.
+/// Origin of a node without optional attributes.
 pub(crate) fn bare_origin(cluster: &str, node: &str) -> Arc<Origin> {
     Arc::new(Origin {
         cluster: cluster.parse().unwrap(),
@@ -57,7 +58,7 @@ pub(crate) fn bare_origin(cluster: &str, node: &str) -> Arc<Origin> {
     })
 }
 
-/// A histogram of a block of collectives in which every field is set.
+/// Histogram of a block of collectives with every field set.
 pub(crate) fn wait(origin: &Arc<Origin>, millis: i64) -> Event {
     Event {
         timestamp: at(millis),
@@ -99,7 +100,7 @@ pub(crate) fn wait(origin: &Arc<Origin>, millis: i64) -> Event {
     }
 }
 
-/// The same as a GPU measures it.
+/// The same wait measured by a GPU.
 pub(crate) fn device_wait(origin: &Arc<Origin>, millis: i64) -> Event {
     let mut event = wait(origin, millis);
     if let Some(block) = &mut event.block {
@@ -108,7 +109,7 @@ pub(crate) fn device_wait(origin: &Arc<Origin>, millis: i64) -> Event {
     event
 }
 
-/// A gauge in which only the required fields are set.
+/// Gauge with only the required fields set.
 pub(crate) fn gauge(origin: &Arc<Origin>, metric: &str, millis: i64, reading: Reading) -> Event {
     Event {
         timestamp: at(millis),
@@ -123,7 +124,7 @@ pub(crate) fn gauge(origin: &Arc<Origin>, metric: &str, millis: i64, reading: Re
     }
 }
 
-/// A block that names its communicator and nothing else.
+/// Block with only its communicator set.
 pub(crate) fn sparse_block(origin: &Arc<Origin>, millis: i64) -> Event {
     Event {
         reading: Reading::Histogram(Summary {
@@ -145,7 +146,7 @@ pub(crate) fn sparse_block(origin: &Arc<Origin>, millis: i64) -> Event {
     }
 }
 
-/// A batch of the agent `agent-1`.
+/// Batch of the agent `agent-1`.
 pub(crate) fn batch(number: u64, events: Vec<Event>) -> EventBatch {
     EventBatch {
         key: BatchKey::Numbered {
@@ -157,7 +158,7 @@ pub(crate) fn batch(number: u64, events: Vec<Event>) -> EventBatch {
     }
 }
 
-/// A query without filters for events between two instants after [`START`].
+/// Query without filters for events between two instants after [`START`].
 pub(crate) fn query(from_millis: i64, to_millis: i64) -> EventQuery {
     EventQuery {
         window: window(from_millis, to_millis),
@@ -171,7 +172,7 @@ pub(crate) fn query(from_millis: i64, to_millis: i64) -> EventQuery {
     }
 }
 
-/// An open incident about a rank, in which every field but the end is set.
+/// Open incident about a rank with every field but the end set.
 pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Incident {
     Incident {
         id: IncidentId::new(id),
@@ -210,7 +211,7 @@ pub(crate) fn incident(id: u64, cluster: &str, first: i64, last: i64) -> Inciden
     }
 }
 
-/// Inputs in which every field is set.
+/// Inputs with every field set.
 pub(crate) fn inputs() -> Inputs {
     let lag = |rank, lag_ms, own_ms| RankLag {
         rank: Rank::new(rank),
@@ -233,7 +234,7 @@ pub(crate) fn inputs() -> Inputs {
     }
 }
 
-/// The lost time of one node in the interval between two instants after [`START`].
+/// Lost time of one node between two instants after [`START`].
 pub(crate) fn lost(incident: u64, cluster: &str, node: &str, (from, to): (i64, i64)) -> LostTime {
     LostTime {
         incident: IncidentId::new(incident),
@@ -249,7 +250,7 @@ pub(crate) fn lost(incident: u64, cluster: &str, node: &str, (from, to): (i64, i
     }
 }
 
-/// A policy of the cluster.
+/// Policy of the cluster.
 pub(crate) fn policy(cluster: &str, version: u64) -> PolicyRecord {
     PolicyRecord {
         cluster: cluster.parse().unwrap(),
@@ -259,18 +260,18 @@ pub(crate) fn policy(cluster: &str, version: u64) -> PolicyRecord {
     }
 }
 
-/// Conclusions that are incidents only.
-pub(crate) fn incidents(incidents: impl IntoIterator<Item = Incident>) -> Conclusions {
-    Conclusions {
+/// Detector output with incidents only.
+pub(crate) fn incidents(incidents: impl IntoIterator<Item = Incident>) -> DetectorOutput {
+    DetectorOutput {
         incidents: incidents.into_iter().collect(),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     }
 }
 
-/// Conclusions that are lost time only.
-pub(crate) fn losses(lost: impl IntoIterator<Item = LostTime>) -> Conclusions {
-    Conclusions {
+/// Detector output with lost time only.
+pub(crate) fn losses(lost: impl IntoIterator<Item = LostTime>) -> DetectorOutput {
+    DetectorOutput {
         lost: lost.into_iter().collect(),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     }
 }

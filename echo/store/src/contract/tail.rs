@@ -1,10 +1,10 @@
-//! The part of the contract about following what is committed, also after a restart.
+//! Contract tests of following committed events, including after a restart.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use echo_core::ids::MetricName;
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::{Event, EventBatch};
 
 use crate::EventStore;
@@ -18,7 +18,7 @@ fn metrics(names: &[&str]) -> Vec<MetricName> {
 }
 
 #[tokio::test]
-async fn a_tail_is_in_order_and_says_how_far_it_looked() {
+async fn a_tail_is_in_order_and_reports_how_far_it_was_read() {
     let store = DuckDbStore::scratch();
     let rank = origin("prod", "node-1", 0);
     let events = vec![
@@ -53,7 +53,7 @@ async fn a_tail_is_in_order_and_says_how_far_it_looked() {
 }
 
 #[tokio::test]
-async fn a_tail_brings_the_waits_of_gpus_alone_and_samples_with_them() {
+async fn a_tail_contains_only_gpu_waits_with_samples() {
     let store = DuckDbStore::scratch();
     let rank = origin("prod", "node-1", 0);
     let mut device_gap = device_wait(&rank, 20);
@@ -100,7 +100,7 @@ const WIDE: WarmUp = WarmUp {
     events: 1_000,
 };
 
-/// Ten batches of two events, a second apart.
+/// Stores ten batches of two events, a second apart.
 async fn fill(store: &DuckDbStore) {
     for second in 0..10_i64 {
         let events = vec![wait(&origin("prod", "node-1", 0), second * 1_000); 2];
@@ -113,15 +113,15 @@ async fn fill(store: &DuckDbStore) {
 }
 
 async fn judged(store: &DuckDbStore, event: u64) {
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         judged: Some(event),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    store.conclude(conclusions).await.unwrap();
+    store.store_verdicts(conclusions).await.unwrap();
 }
 
 #[tokio::test]
-async fn where_nothing_was_judged_a_detector_begins_at_the_beginning() {
+async fn a_detector_without_judged_events_begins_at_the_first_event() {
     let store = DuckDbStore::scratch();
     let nothing = Resume {
         after: 0,
@@ -134,7 +134,7 @@ async fn where_nothing_was_judged_a_detector_begins_at_the_beginning() {
 }
 
 #[tokio::test]
-async fn a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it() {
+async fn a_detector_resumes_after_the_last_judged_event_with_a_warm_up() {
     let store = DuckDbStore::scratch();
     fill(&store).await;
     judged(&store, 14).await;
@@ -147,7 +147,7 @@ async fn a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it() {
     let hour = Duration::from_hours(1);
     assert_eq!(after(hour, 1_000).await, 0);
     assert_eq!(after(hour, 5).await, 9);
-    // The last event judged came in second 6; those of second 4 were received just within.
+    // The last judged event was received in second 6; those of second 4 are just within the span.
     assert_eq!(after(Duration::from_secs(2), 1_000).await, 8);
     assert_eq!(after(Duration::from_secs(2), 5).await, 9);
     assert_eq!(after(Duration::ZERO, 1_000).await, 12);
@@ -157,18 +157,18 @@ async fn a_detector_goes_on_behind_what_was_judged_and_warms_up_before_it() {
 async fn the_last_policy_of_each_cluster_is_remembered() {
     let store = DuckDbStore::scratch();
     for (cluster, version) in [("prod", 7), ("dev", 2), ("prod", 8)] {
-        let conclusions = Conclusions {
+        let conclusions = DetectorOutput {
             policies: vec![policy(cluster, version)],
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
-        store.conclude(conclusions).await.unwrap();
+        store.store_verdicts(conclusions).await.unwrap();
     }
     let resume = store.resume(WIDE).await.unwrap();
     assert_eq!(resume.policies, [policy("dev", 2), policy("prod", 8)]);
 }
 
 #[tokio::test]
-async fn a_clock_that_was_wrong_does_not_cut_the_warm_up_short() {
+async fn a_wrong_clock_does_not_shorten_the_warm_up() {
     let store = DuckDbStore::scratch();
     let hour = 3_600_000;
     let year = 365 * 24 * hour;

@@ -1,4 +1,4 @@
-//! The part of the contract about conclusions.
+//! Contract tests of detector output.
 
 use std::sync::Arc;
 
@@ -19,10 +19,13 @@ fn cluster(name: &str) -> ClusterId {
 }
 
 #[tokio::test]
-async fn the_latest_conclusion_counts() {
+async fn the_latest_revision_is_returned() {
     let store = DuckDbStore::scratch();
     let open = incident(1, "prod", 0, 10);
-    store.conclude(incidents([open.clone()])).await.unwrap();
+    store
+        .store_verdicts(incidents([open.clone()]))
+        .await
+        .unwrap();
     let mut cleared = incident(1, "prod", 0, 20);
     cleared.state = IncidentState::Cleared;
     cleared.cleared_iteration = Some(200.25);
@@ -30,11 +33,11 @@ async fn the_latest_conclusion_counts() {
     cleared.job = None;
     cleared.finding = Finding::Condition(Condition {
         detail: "coverage is 40 %".to_owned(),
-        ..Condition::of(ConditionKind::Inconclusive)
+        ..Condition::new(ConditionKind::Inconclusive)
     });
     let between = incident(1, "prod", 0, 15);
     let both = incidents([between, cleared.clone()]);
-    store.conclude(both).await.unwrap();
+    store.store_verdicts(both).await.unwrap();
     let found = store.incidents(None, window(0, 100)).await.unwrap();
     assert_eq!(found, [cleared]);
 
@@ -44,14 +47,17 @@ async fn the_latest_conclusion_counts() {
     let mut unknown_model = first.clone();
     unknown_model.gpu_model = None;
     let before = losses([first, unknown_model.clone()]);
-    store.conclude(before).await.unwrap();
-    store.conclude(losses([better.clone()])).await.unwrap();
+    store.store_verdicts(before).await.unwrap();
+    store
+        .store_verdicts(losses([better.clone()]))
+        .await
+        .unwrap();
     let found = store.lost_time(None, window(0, 100)).await.unwrap();
     assert_eq!(found, [unknown_model, better]);
 }
 
 #[tokio::test]
-async fn an_incident_comes_back_as_it_went_in() {
+async fn an_incident_is_read_as_it_was_stored() {
     let store = DuckDbStore::scratch();
     let with = |id, change: &dyn Fn(&mut Incident)| {
         let mut incident = incident(id, "prod", 0, 10);
@@ -102,7 +108,7 @@ async fn an_incident_comes_back_as_it_went_in() {
             });
         })
     }));
-    store.conclude(incidents(all.clone())).await.unwrap();
+    store.store_verdicts(incidents(all.clone())).await.unwrap();
     let found = store.incidents(None, window(0, 100)).await.unwrap();
     assert_eq!(found, all);
 }
@@ -116,7 +122,7 @@ async fn incidents_are_listed_while_they_were_open() {
     known_end.state = IncidentState::Cleared;
     known_end.cleared_at = Some(at(25));
     let mut open = incident(2, "prod", 5, 12);
-    open.finding = Finding::Condition(Condition::of(ConditionKind::UniformSlowdown));
+    open.finding = Finding::Condition(Condition::new(ConditionKind::UniformSlowdown));
     let mut elsewhere = incident(3, "test", 10, 20);
     if let Finding::Culprit(culprit) = &mut elsewhere.finding {
         culprit.signal = Signal::Arrival;
@@ -128,7 +134,7 @@ async fn incidents_are_listed_while_they_were_open() {
         elsewhere.clone(),
         known_end.clone(),
     ]);
-    store.conclude(all).await.unwrap();
+    store.store_verdicts(all).await.unwrap();
 
     let all = store.incidents(None, window(0, 100)).await.unwrap();
     let expected = [
@@ -163,7 +169,7 @@ async fn lost_time_belongs_to_the_window_it_begins_in() {
         lost(1, "test", "node-1", (0, 10)),
         lost(1, "prod", "node-1", (20, 30)),
     ];
-    store.conclude(losses(rows.clone())).await.unwrap();
+    store.store_verdicts(losses(rows.clone())).await.unwrap();
     let prod = cluster("prod");
     let found = store.lost_time(Some(&prod), window(0, 20)).await.unwrap();
     assert_eq!(found, [rows[1].clone(), rows[0].clone()]);

@@ -1,6 +1,7 @@
-//! Which batches were stored lately, so that one that is sent again is recognised.
+//! Keys of recently stored batches, to recognize batches that are sent again.
 //!
-//! The numbers of an agent come almost in order, so they are kept as ranges: one per agent when nothing is missing.
+//! The batch numbers of an agent arrive almost in order, so they are kept as ranges: one per agent
+//! unless some are missing.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -8,40 +9,41 @@ use echo_core::ids::AgentInstance;
 use echo_core::model::event::BatchKey;
 use echo_core::units::Nanos;
 
-/// Hashes kept at most; the oldest goes first. About 50 MB.
+/// Maximum number of content hashes; the oldest is evicted first. About 50 MB.
 const MAX_CONTENTS: usize = 1_000_000;
 
-/// Agent processes kept at most; those not heard of for longest go first. About 50 MB, and twenty starts of each of ten
-/// thousand agents within a day.
+/// Maximum number of agent processes; the longest idle are evicted first. About 50 MB, enough for
+/// twenty restarts of each of ten thousand agents within a day.
 const MAX_AGENTS: usize = 200_000;
 
-/// Ranges kept at most of one agent; the lowest goes first. Only an agent that leaves gaps has more than one.
+/// Maximum number of ranges per agent; the lowest is evicted first. Only an agent that leaves gaps
+/// has more than one.
 const MAX_RANGES: usize = 1_000;
 
-/// Time without batches that counts, nanoseconds.
+/// Longest idle period that counts towards expiry, nanoseconds.
 const SILENCE: i64 = 3_600 * 1_000_000_000;
 
-/// Batches stored lately.
+/// Recently stored batches.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct BatchDedup {
     agents: HashMap<AgentInstance, Numbers>,
     contents: HashSet<u128>,
     oldest_first: VecDeque<(Nanos, u128)>,
 }
 
-/// A part of the ledger as it is written down.
+/// Record of the deduplication table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entry {
     /// Batches of one agent process.
     Numbers {
-        /// The process.
+        /// Agent process.
         agent: AgentInstance,
         /// First number.
         first: u64,
         /// Last number, inclusive.
         last: u64,
     },
-    /// One batch without number.
+    /// Content hash of one batch without a number.
     Content(u128),
 }
 
@@ -53,8 +55,8 @@ struct Numbers {
 }
 
 impl Entry {
-    /// The entry of one batch.
-    pub(super) fn of(key: &BatchKey) -> Self {
+    /// Entry of one batch.
+    pub(super) fn from_key(key: &BatchKey) -> Self {
         match key {
             BatchKey::Numbered { agent, number } => Self::Numbers {
                 agent: agent.clone(),
@@ -66,7 +68,7 @@ impl Entry {
     }
 }
 
-impl Ledger {
+impl BatchDedup {
     /// Whether a batch with this key was stored.
     pub(super) fn contains(&self, key: &BatchKey) -> bool {
         match key {
@@ -79,12 +81,12 @@ impl Ledger {
         }
     }
 
-    /// Adds what was stored.
+    /// Adds stored batches.
     pub(super) fn insert(&mut self, entry: Entry, received: Nanos) {
         match entry {
             Entry::Numbers { agent, first, last } => {
                 if self.agents.len() >= MAX_AGENTS && !self.agents.contains_key(&agent) {
-                    self.forget_quiet_agents();
+                    self.evict_idle_agents();
                 }
                 let numbers = self.agents.entry(agent).or_insert_with(|| Numbers {
                     ranges: BTreeMap::new(),
@@ -98,13 +100,13 @@ impl Ledger {
                     self.oldest_first.push_back((received, hash));
                 }
                 if self.oldest_first.len() > MAX_CONTENTS {
-                    self.forget_oldest();
+                    self.evict_oldest_content();
                 }
             }
         }
     }
 
-    /// Forgets agents that sent nothing since `cutoff`, and contents received before it.
+    /// Removes agents that sent nothing since `cutoff`, and contents received before it.
     pub(super) fn forget_before(&mut self, cutoff: Nanos) {
         self.agents.retain(|_, numbers| numbers.received >= cutoff);
         let contents = &mut self.contents;
@@ -117,7 +119,8 @@ impl Ledger {
         });
     }
 
-    /// When the oldest content that is kept was received. A clock that goes back makes a later one older.
+    /// Time at which the oldest remembered content was received. If the clock goes back, this may
+    /// be a later one.
     pub(super) fn oldest(&self) -> Option<Nanos> {
         self.oldest_first
             .iter()
@@ -125,16 +128,16 @@ impl Ledger {
             .min()
     }
 
-    /// When the last batch that is kept was received.
+    /// Time at which the last remembered batch was received.
     pub(super) fn newest(&self) -> Option<Nanos> {
         let numbered = self.agents.values().map(|numbers| numbers.received);
         let contents = self.oldest_first.iter().map(|(received, _)| *received);
         numbered.chain(contents).max()
     }
 
-    /// The instant before which nothing is remembered when the clock shows `now`: `remembered` nanoseconds back from the last
-    /// batch before `now`. Of a time without batches an hour counts, so that a clock that leapt ahead, by however much, makes
-    /// nothing old that came just before.
+    /// Time before which entries expire when the clock shows `now`: `remembered` nanoseconds before
+    /// the last batch received before `now`. Idle time counts for at most an hour, so that a clock
+    /// that jumps ahead, by however much, does not expire recent batches.
     pub(super) fn cutoff(&self, now: Nanos, remembered: i64) -> Nanos {
         let numbered = self.agents.values().map(|numbers| numbers.received);
         let contents = self.oldest_first.iter().map(|(received, _)| *received);
@@ -155,7 +158,7 @@ impl Ledger {
         reached.offset(-left)
     }
 
-    /// All ranges of numbers, each with the time at which its agent was last heard of.
+    /// All number ranges, each with the time at which its agent last sent a batch.
     pub(super) fn numbers(&self) -> impl Iterator<Item = (Entry, Nanos)> {
         self.agents.iter().flat_map(|(agent, numbers)| {
             let ranges = numbers.ranges.iter();
@@ -167,8 +170,8 @@ impl Ledger {
         })
     }
 
-    /// Forgets a tenth of the agents, so that it need not be done for each new one.
-    fn forget_quiet_agents(&mut self) {
+    /// Removes a tenth of the agents, to amortize the search.
+    fn evict_idle_agents(&mut self) {
         let mut times: Vec<_> = self.agents.values().map(|agent| agent.received).collect();
         let mut surplus = times.len() / 10 + 1;
         let (_, last, _) = times.select_nth_unstable(surplus - 1);
@@ -179,7 +182,7 @@ impl Ledger {
         });
     }
 
-    fn forget_oldest(&mut self) {
+    fn evict_oldest_content(&mut self) {
         if let Some((_, hash)) = self.oldest_first.pop_front() {
             self.contents.remove(&hash);
         }
@@ -187,7 +190,7 @@ impl Ledger {
 }
 
 impl Numbers {
-    /// Adds `first..=last` and joins it with the ranges that it overlaps or touches.
+    /// Adds `first..=last` and merges it with ranges that it overlaps or touches.
     fn insert(&mut self, mut first: u64, mut last: u64) {
         let reach = last.saturating_add(1);
         while let Some((&lower, &upper)) = self.ranges.range(..=reach).next_back() {
@@ -214,7 +217,7 @@ mod tests {
     use proptest::prelude::{Strategy, proptest};
     use proptest::{collection, prop_assert_eq};
 
-    use super::{Entry, Ledger, MAX_AGENTS};
+    use super::{BatchDedup, Entry, MAX_AGENTS};
 
     fn numbered(number: u64) -> BatchKey {
         BatchKey::Numbered {
@@ -223,7 +226,7 @@ mod tests {
         }
     }
 
-    fn ranges(ledger: &Ledger) -> Vec<(u64, u64)> {
+    fn ranges(ledger: &BatchDedup) -> Vec<(u64, u64)> {
         let ends = ledger.numbers().map(|(entry, _)| match entry {
             Entry::Numbers { first, last, .. } => (first, last),
             Entry::Content(_) => panic!("a content among the numbers"),
@@ -231,30 +234,30 @@ mod tests {
         ends.collect()
     }
 
-    fn near_the_ends() -> impl Strategy<Value = u64> {
+    fn near_the_bounds() -> impl Strategy<Value = u64> {
         (0..40_u64, proptest::bool::ANY)
             .prop_map(|(number, high)| if high { u64::MAX - number } else { number })
     }
 
     #[test]
     fn numbers_in_order_are_one_range() {
-        let mut ledger = Ledger::default();
+        let mut ledger = BatchDedup::default();
         for number in [1, 2, 4, 3, 5] {
-            ledger.insert(Entry::of(&numbered(number)), Nanos::new(0));
+            ledger.insert(Entry::from_key(&numbered(number)), Nanos::new(0));
         }
         assert_eq!(ranges(&ledger), [(1, 5)]);
     }
 
     #[test]
-    fn of_too_many_agents_those_not_heard_of_for_longest_go() {
-        let mut ledger = Ledger::default();
+    fn the_longest_idle_agents_are_evicted_first() {
+        let mut ledger = BatchDedup::default();
         let key = |n: usize| BatchKey::Numbered {
             agent: format!("agent-{n}").parse().unwrap(),
             number: 1,
         };
         for n in 0..=MAX_AGENTS {
             let received = Nanos::new(i64::try_from(n).unwrap());
-            ledger.insert(Entry::of(&key(n)), received);
+            ledger.insert(Entry::from_key(&key(n)), received);
         }
         assert!(ledger.agents.len() <= MAX_AGENTS);
         assert!(!ledger.contains(&key(0)));
@@ -263,9 +266,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_is_forgotten() {
-        let mut ledger = Ledger::default();
-        ledger.insert(Entry::of(&numbered(1)), Nanos::new(10));
+    fn old_entries_expire() {
+        let mut ledger = BatchDedup::default();
+        ledger.insert(Entry::from_key(&numbered(1)), Nanos::new(10));
         ledger.insert(Entry::Content(7), Nanos::new(10));
         ledger.insert(Entry::Content(8), Nanos::new(20));
         ledger.forget_before(Nanos::new(20));
@@ -276,10 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_leaps_ahead_makes_nothing_old_that_came_just_before() {
+    fn a_clock_jump_does_not_expire_recent_batches() {
         const HOUR: i64 = 3_600 * 1_000_000_000;
         let cutoff = |hours: &[i64], now: i64| {
-            let mut ledger = Ledger::default();
+            let mut ledger = BatchDedup::default();
             for hour in hours {
                 let content = Entry::Content(u128::from(hour.unsigned_abs()));
                 ledger.insert(content, Nanos::new(hour * HOUR));
@@ -298,8 +301,8 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_content_is_found_behind_one_that_a_wrong_clock_dated() {
-        let mut ledger = Ledger::default();
+    fn the_oldest_content_is_found_despite_one_dated_by_a_wrong_clock() {
+        let mut ledger = BatchDedup::default();
         ledger.insert(Entry::Content(7), Nanos::new(9_000));
         ledger.insert(Entry::Content(8), Nanos::new(20));
         assert_eq!(ledger.oldest(), Some(Nanos::new(20)));
@@ -311,13 +314,13 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_remember_exactly_what_was_inserted(
-            numbers in collection::vec(near_the_ends(), 0..60)
+            numbers in collection::vec(near_the_bounds(), 0..60)
         ) {
-            let mut ledger = Ledger::default();
+            let mut ledger = BatchDedup::default();
             let mut expected = BTreeSet::new();
             for number in numbers {
                 prop_assert_eq!(ledger.contains(&numbered(number)), !expected.insert(number));
-                ledger.insert(Entry::of(&numbered(number)), Nanos::new(0));
+                ledger.insert(Entry::from_key(&numbered(number)), Nanos::new(0));
             }
             let found: BTreeSet<u64> = ranges(&ledger)
                 .into_iter()

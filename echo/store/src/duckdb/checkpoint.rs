@@ -1,8 +1,8 @@
-//! Writes the log to the database file, so that no commit has to do it.
+//! Checkpoints: write the log to the database file, so that no commit has to.
 //!
-//! A commit that adds to a table waits while the table is written, so little is written at a time. The engine also uses a
-//! checkpoint to merge what was written in small pieces and to give free what was deleted, and lets nobody write
-//! meanwhile: that is left to checkpoints of which there is little to do.
+//! A commit that appends to a table waits while the table is checkpointed, so each checkpoint is
+//! kept small. The engine also uses checkpoints to merge small row groups and to free deleted rows,
+//! and blocks all writes meanwhile: this is left to checkpoints with little to write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,102 +12,106 @@ use duckdb::Connection;
 use echo_core::spans;
 
 use crate::duckdb::engine::EngineResult;
-use crate::duckdb::file_check::Presence;
+use crate::duckdb::file_check::FileCheck;
 use crate::duckdb::rows::{partition, schema};
 use crate::timings::{Timings, timed};
 
-/// What the engine says when it refuses a checkpoint in the middle of a commit.
+/// Error of the engine when a commit is in progress.
 const MID_COMMIT: &str = "other write transactions active";
 
-/// Time until it is asked again, and how often: a second in all, many times what a commit takes.
-const ASK_AGAIN: Duration = Duration::from_millis(2);
-const MOST_REFUSALS: u32 = 500;
+/// Retry interval and maximum number of retries: a second in total, many times the duration of a
+/// commit.
+const RETRY_EVERY: Duration = Duration::from_millis(2);
+const MAX_RETRIES: u32 = 500;
 
-/// Events that are worth a checkpoint before its time: to write them takes some fifty milliseconds.
-const MANY: u64 = 50_000;
+/// Number of events that triggers an early checkpoint: writing them takes about fifty milliseconds.
+const CHECKPOINT_EARLY_EVENTS: u64 = 50_000;
 
-/// Events from which on a checkpoint merges nothing: pieces of that size need not be merged.
-const SOME: u64 = 20_000;
+/// Number of events from which a checkpoint merges nothing: row groups of that size need no
+/// merging.
+const MERGE_BELOW_EVENTS: u64 = 20_000;
 
-/// Checkpoints that try to give free what was deleted. Those cannot that begin while a question reads what was there before.
-const TRIES: u32 = 24;
+/// Maximum number of checkpoints that try to free deleted rows. A checkpoint cannot free them while
+/// a query that started earlier is reading.
+const RECLAIM_ATTEMPTS: u32 = 24;
 
-/// What was committed since the last checkpoint began.
+/// Changes committed since the last checkpoint began.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     dirty: AtomicBool,
     events: AtomicU64,
-    /// Checkpoints that may yet be needed to give free what was deleted.
+    /// Remaining checkpoints that may try to free deleted rows.
     owed: AtomicU32,
 }
 
-/// Writes the log to the file.
+/// Runs checkpoints.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
-    /// A connection that writes nothing but checkpoints.
+    /// Connection used only for checkpoints.
     pub(super) connection: Connection,
-    /// Another, which writes nothing and keeps the engine from merging while it seems to.
+    /// Connection that holds a write transaction without changes, which keeps the engine from
+    /// merging.
     pub(super) holder: Connection,
-    /// What there is to write.
+    /// Changes to be written.
     pub(super) backlog: Arc<Backlog>,
-    /// Whether the file is still there; without it nothing is written.
-    pub(super) presence: Presence,
-    /// Where the time that checkpoints take is added.
+    /// Checks that the file is still there; without it nothing is written.
+    pub(super) presence: FileCheck,
+    /// Metrics.
     pub(super) timings: Timings,
 }
 
 impl Backlog {
-    /// Notes a commit of so many events.
+    /// Records a commit of so many events.
     pub(super) fn add(&self, events: u64) {
         self.events.fetch_add(events, Ordering::AcqRel);
         self.dirty.store(true, Ordering::Release);
     }
 
-    /// Notes that events were deleted whose room should come back.
-    pub(super) fn owe_room(&self) {
-        self.owed.store(TRIES, Ordering::Release);
+    /// Records that events were deleted whose space should be freed.
+    pub(super) fn request_reclaim(&self) {
+        self.owed.store(RECLAIM_ATTEMPTS, Ordering::Release);
         self.add(0);
     }
 
-    fn owes_room(&self) -> bool {
+    fn is_reclaim_requested(&self) -> bool {
         self.owed.load(Ordering::Acquire) > 0
     }
 
-    /// Whether a checkpoint should not wait for its time.
+    /// Whether the backlog warrants an early checkpoint.
     pub(super) fn is_large(&self) -> bool {
-        self.events.load(Ordering::Acquire) >= MANY
+        self.events.load(Ordering::Acquire) >= CHECKPOINT_EARLY_EVENTS
     }
 }
 
 impl Checkpoints {
-    /// Writes what there is to write. Merges and gives room free while that is little and Echo is not busy, or where room is
-    /// owed. False when it failed.
-    pub(super) fn make(&self, is_busy: bool) -> bool {
+    /// Checkpoints the backlog. Merges and frees space if the backlog is small and the store is
+    /// idle, or if space is to be reclaimed. Returns false on failure.
+    pub(super) fn run(&self, is_busy: bool) -> bool {
         let events = self.backlog.events.load(Ordering::Acquire);
-        if (is_busy || events >= SOME) && !self.backlog.owes_room() {
+        if (is_busy || events >= MERGE_BELOW_EVENTS) && !self.backlog.is_reclaim_requested() {
             self.write_if_dirty(|| self.without_merging())
         } else {
-            self.make_whole()
+            self.run_full()
         }
     }
 
-    /// Gives free what was deleted, now or in one of the next rounds.
-    pub(super) fn give_room(&self) {
-        self.backlog.owe_room();
-        let _written = self.make_whole();
+    /// Frees deleted rows, now or in one of the next rounds.
+    pub(super) fn reclaim(&self) {
+        self.backlog.request_reclaim();
+        let _written = self.run_full();
     }
 
-    /// Writes what there is to write, merges, and gives free what was deleted. False when it failed.
-    pub(super) fn make_whole(&self) -> bool {
+    /// Checkpoints the backlog, merges, and frees deleted rows. Returns false on failure.
+    pub(super) fn run_full(&self) -> bool {
         let used = || partition::blocks(&self.connection).map_or(0, |blocks| blocks.used);
         let before = used();
         let written = self.write_if_dirty(|| {
-            if self.backlog.owes_room() {
-                self.move_newest()?;
+            if self.backlog.is_reclaim_requested() {
+                self.rewrite_newest_rows()?;
             }
             self.connection.execute_batch(schema::CHECKPOINT)
         });
-        if self.backlog.owes_room() {
+        if self.backlog.is_reclaim_requested() {
             let is_settled = used() < before;
             let left = |tries: u32| {
                 Some(if is_settled {
@@ -116,34 +120,34 @@ impl Checkpoints {
                     tries.saturating_sub(1)
                 })
             };
-            // Never an error, because there always is a new value.
+            // Never an error, because there is always a new value.
             let _before = self
                 .backlog
                 .owed
                 .fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
-            // To ask again, even if nothing is committed meanwhile.
+            // Schedule a retry even if nothing is committed meanwhile.
             self.backlog.add(0);
         }
         written
     }
 
-    /// Lets the engine look once more at what was deleted.
-    fn move_newest(&self) -> EngineResult<()> {
+    /// Makes the engine consider deleted rows again.
+    fn rewrite_newest_rows(&self) -> EngineResult<()> {
         let moving = self.connection.unchecked_transaction()?;
         moving.execute_batch(schema::MOVE_NEWEST)?;
         moving.commit()
     }
 
-    /// The engine merges only while no transaction writes.
+    /// Checkpoints without merging: the engine merges only while no transaction writes.
     fn without_merging(&self) -> EngineResult<()> {
-        // Rolled back when it is dropped.
+        // Rolled back on drop.
         let seeming = self.holder.unchecked_transaction()?;
         seeming.execute_batch(schema::SEEM_TO_WRITE)?;
         self.connection.execute_batch(schema::CHECKPOINT)
     }
 
     fn write_if_dirty(&self, write: impl Fn() -> EngineResult<()>) -> bool {
-        // The marks go first, so that what is committed meanwhile sets them again.
+        // Clear the counters first, so that commits during the checkpoint are counted again.
         let events = self.backlog.events.swap(0, Ordering::AcqRel);
         if !self.backlog.dirty.swap(false, Ordering::AcqRel) {
             return true;
@@ -151,23 +155,24 @@ impl Checkpoints {
         let span = tracing::trace_span!(target: spans::TARGET, spans::CHECKPOINT);
         let written = || between_commits(write);
         if let Err(error) = span.in_scope(|| timed(&self.timings.checkpoints, written)) {
-            // The log is kept, and there is still something to write in the next round.
+            // The log is kept, so the next round has to write it.
             self.backlog.add(events);
-            self.presence.fatal().note(&error.to_string());
+            self.presence.fatal().record(&error.to_string());
             self.timings.failed_checkpoints.inc();
-            tracing::warn!(%error, "a checkpoint failed");
+            tracing::warn!(%error, "checkpoint failed");
             return false;
         }
         true
     }
 }
 
-/// Asks again while the engine refuses because a commit is going on: it begins a checkpoint only between two.
+/// Retries while the engine refuses because a commit is in progress: it begins a checkpoint only
+/// between two.
 fn between_commits(checkpoint: impl Fn() -> EngineResult<()>) -> EngineResult<()> {
     let mut refused = 0;
     loop {
         match checkpoint() {
-            Err(error) if refused < MOST_REFUSALS && error.to_string().contains(MID_COMMIT) => {
+            Err(error) if refused < MAX_RETRIES && error.to_string().contains(MID_COMMIT) => {
                 refused += 1;
             }
             outcome => return outcome,
@@ -176,7 +181,7 @@ fn between_commits(checkpoint: impl Fn() -> EngineResult<()>) -> EngineResult<()
             clippy::disallowed_methods,
             reason = "a thread of its own, and nothing tells when a commit has ended"
         )]
-        std::thread::sleep(ASK_AGAIN);
+        std::thread::sleep(RETRY_EVERY);
     }
 }
 
@@ -188,9 +193,9 @@ mod tests {
     use duckdb::Connection;
     use tempfile::TempDir;
 
-    use super::{Backlog, Checkpoints, MANY, SOME, partition};
+    use super::{Backlog, CHECKPOINT_EARLY_EVENTS, Checkpoints, MERGE_BELOW_EVENTS, partition};
     use crate::duckdb::fatal::Fatal;
-    use crate::duckdb::file_check::Presence;
+    use crate::duckdb::file_check::FileCheck;
     use crate::timings::Timings;
 
     #[expect(clippy::disallowed_methods, reason = "a database of the test's own")]
@@ -208,7 +213,7 @@ mod tests {
             connection: writer.try_clone().unwrap(),
             holder: writer.try_clone().unwrap(),
             backlog: Arc::new(Backlog::default()),
-            presence: Presence::of(&path, Fatal::default()).unwrap(),
+            presence: FileCheck::new(&path, Fatal::default()).unwrap(),
             timings: Timings::default(),
         };
         (writer, checkpoints, folder)
@@ -220,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_failed_is_tried_again() {
+    fn a_failed_checkpoint_is_retried() {
         let (writer, checkpoints, _folder) = database();
-        // The engine refuses a checkpoint while a transaction changes what a table is.
+        // The engine refuses a checkpoint while a transaction changes the schema of a table.
         writer
             .execute_batch("BEGIN; ALTER TABLE event_rows ADD COLUMN m BIGINT")
             .unwrap();
-        checkpoints.backlog.add(MANY);
-        let ways: [fn(&Checkpoints) -> bool; 2] = [|some| some.make(true), Checkpoints::make_whole];
+        checkpoints.backlog.add(CHECKPOINT_EARLY_EVENTS);
+        let ways: [fn(&Checkpoints) -> bool; 2] = [|some| some.run(true), Checkpoints::run_full];
         for (failed, make) in (1..).zip(ways) {
             assert!(!make(&checkpoints));
             assert!(checkpoints.backlog.dirty.load(Ordering::Acquire));
@@ -235,38 +240,42 @@ mod tests {
             assert_eq!(checkpoints.timings.failed_checkpoints.get(), failed);
         }
         writer.execute_batch("COMMIT").unwrap();
-        assert!(checkpoints.make(false));
+        assert!(checkpoints.run(false));
         assert!(!checkpoints.backlog.dirty.load(Ordering::Acquire));
         assert!(!checkpoints.backlog.is_large());
     }
 
     #[test]
-    fn small_pieces_are_merged_and_large_ones_are_written_without_waiting_for_that() {
+    fn small_row_groups_are_merged_and_large_ones_are_written_without_merging() {
         let (writer, checkpoints, _folder) = database();
         let add = |events: u64, is_busy: bool| {
             let rows = "INSERT INTO event_rows SELECT range, range FROM range(30000)";
             writer.execute_batch(rows).unwrap();
             checkpoints.backlog.add(events);
-            assert!(checkpoints.make(is_busy));
+            assert!(checkpoints.run(is_busy));
             row_groups(&writer)
         };
         assert_eq!(
-            [add(SOME, false), add(SOME, false), add(1, true)],
+            [
+                add(MERGE_BELOW_EVENTS, false),
+                add(MERGE_BELOW_EVENTS, false),
+                add(1, true)
+            ],
             [1, 2, 3]
         );
         assert!(add(1, false) < 4, "little is merged with the others");
     }
 
     #[test]
-    fn room_that_is_owed_comes_back_although_echo_is_busy() {
+    fn requested_space_is_reclaimed_under_load() {
         let (writer, checkpoints, _folder) = database();
         let used = || partition::blocks(&checkpoints.connection).unwrap().used;
         let rows = "INSERT INTO event_rows SELECT range, hash(range) // 2 FROM range(500000)";
         writer.execute_batch(rows).unwrap();
-        checkpoints.backlog.add(MANY);
-        checkpoints.make(true);
+        checkpoints.backlog.add(CHECKPOINT_EARLY_EVENTS);
+        checkpoints.run(true);
         let full = used();
-        // Somebody still reads what is deleted.
+        // A transaction still reads the deleted rows.
         let reading = checkpoints.connection.try_clone().unwrap();
         reading
             .execute_batch("BEGIN; SELECT count(*) FROM event_rows")
@@ -274,14 +283,14 @@ mod tests {
         writer
             .execute_batch("DELETE FROM event_rows WHERE event_id < 490000")
             .unwrap();
-        checkpoints.backlog.owe_room();
-        checkpoints.make(true);
-        assert!(checkpoints.backlog.owes_room());
+        checkpoints.backlog.request_reclaim();
+        checkpoints.run(true);
+        assert!(checkpoints.backlog.is_reclaim_requested());
         assert!(used() >= full, "not while it is read");
         reading.execute_batch("COMMIT").unwrap();
-        // Nothing is committed meanwhile: at the floor no events are taken.
-        checkpoints.make(true);
+        // Nothing is committed meanwhile: at the floor no events are accepted.
+        checkpoints.run(true);
         assert!(used() < full / 2);
-        assert!(!checkpoints.backlog.owes_room());
+        assert!(!checkpoints.backlog.is_reclaim_requested());
     }
 }

@@ -1,30 +1,31 @@
-//! One group, one transaction: events, their samples, series, origins, the ledger and conclusions, all or nothing.
+//! Commits one group in one transaction: events, samples, series, origins, batch keys and detector
+//! output.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use duckdb::Connection;
 use echo_core::clock::Clock;
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::BatchKey;
 use echo_core::units::{Hour, Nanos};
 use tokio::sync::watch;
 
-use crate::duckdb::batch_dedup::Ledger;
+use crate::duckdb::batch_dedup::BatchDedup;
 use crate::duckdb::checkpoint::Backlog;
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::{Dictionary, Entries};
-use crate::duckdb::disk_space::Volume;
+use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::failure::{Failure, failed};
-use crate::duckdb::file_check::Presence;
-use crate::duckdb::group_commit::{Append, Chore, Group};
+use crate::duckdb::file_check::FileCheck;
+use crate::duckdb::group_commit::{Append, Group, MaintenanceTask};
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::rows::dictionary_gc::{self, Unused};
+use crate::duckdb::rows::dictionary_gc::{self, UnusedEntries};
 use crate::duckdb::rows::identity::LedgerRow;
-use crate::duckdb::rows::partition::{self, Cut};
+use crate::duckdb::rows::partition::{self, DeleteRange};
 use crate::duckdb::rows::{detector_output, events, hours, identity, schema};
-use crate::duckdb::tail_cache::Recent;
+use crate::duckdb::tail_cache::TailCache;
 use crate::timings::{Timings, timed};
 use crate::{Appended, StoreError};
 
@@ -33,57 +34,57 @@ mod staged;
 
 use staged::Staged;
 
-/// How long a batch is remembered: longer than any agent goes on trying to send it.
+/// Time for which a batch is remembered: longer than any agent retries.
 const REMEMBER_NANOS: i64 = 24 * 3_600 * 1_000_000_000;
 
-/// Lines added to the ledger after which it is made small again.
+/// Number of batch keys appended after which the table is compacted.
 const COMPACT_AFTER: usize = 50_000;
 
-/// What the writing thread owns.
+/// State of the writer thread.
 #[derive(Debug)]
 pub(super) struct Session {
     connection: Connection,
     shared: Shared,
     stored: Entries,
-    ledger: Ledger,
+    ledger: BatchDedup,
     last_event: u64,
     next_revision: u64,
     since_compaction: usize,
 }
 
-/// What the writing thread shares with readers.
+/// State that the writer thread shares with readers.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Series and origins.
     pub(super) dictionary: Arc<Dictionary>,
     /// Number of the last event committed.
     pub(super) committed: watch::Sender<u64>,
-    /// Where committed events go.
-    pub(super) recent: Arc<Recent>,
-    /// What is kept of who reported when.
+    /// Recently committed events.
+    pub(super) recent: Arc<TailCache>,
+    /// Coverage by time slot.
     pub(super) coverage: Arc<CoverageCache>,
-    /// Which hours have to be computed.
+    /// Due and closed hours.
     pub(super) hours: Arc<HoursCache>,
-    /// What the next checkpoint has to write.
+    /// Changes for the next checkpoint.
     pub(super) backlog: Arc<Backlog>,
-    /// The clock of Echo.
+    /// Clock.
     pub(super) clock: Arc<dyn Clock>,
-    /// The volume that the database lies on.
-    pub(super) volume: Arc<Volume>,
-    /// Whether the file is still where it was opened.
-    pub(super) presence: Presence,
-    /// Where the time that commits take is added.
+    /// Disk space of the database.
+    pub(super) volume: Arc<DiskSpace>,
+    /// Checks that the file is still where it was opened.
+    pub(super) presence: FileCheck,
+    /// Metrics.
     pub(super) timings: Timings,
 }
 
 impl Session {
-    /// Continues where the last session of this database ended.
+    /// Restores the state at the end of the last session of this database.
     pub(super) fn load(connection: Connection, shared: Shared) -> EngineResult<Self> {
         let stored = identity::entries(&connection)?;
         shared.dictionary.extend(&stored);
         let last_event = identity::last_event(&connection)?;
         shared.committed.send_replace(last_event);
-        shared.recent.begin_behind(last_event);
+        shared.recent.start_after(last_event);
         shared.hours.fill(hours::load(&connection, last_event)?);
         let mut session = Self {
             ledger: identity::ledger(&connection)?,
@@ -99,23 +100,25 @@ impl Session {
         Ok(session)
     }
 
-    /// Commits the group and answers everybody in it.
+    /// Commits the group and responds to all its requests.
     pub(super) fn commit(&mut self, group: Group) {
-        let (known, new) = self.sort_out(group.appends);
-        let mut conclusions = Conclusions::default();
+        let (known, new) = self.separate_duplicates(group.appends);
+        let mut conclusions = DetectorOutput::default();
         let mut concluding = Vec::with_capacity(group.concludes.len());
         for conclude in group.concludes {
             conclusions.append(conclude.conclusions);
             concluding.push(conclude.answer);
         }
         let new = self.admit(new);
-        // The engine makes a log by its name, which must not be that of another database.
-        let outcome = self.look().and_then(|()| self.store(&new, conclusions));
+        // The engine creates a log by name, which must not be that of another database.
+        let outcome = self
+            .check_file()
+            .and_then(|()| self.store(&new, conclusions));
         if let Err(failure) = &outcome {
-            self.shared.presence.fatal().note(&failure.reason);
+            self.shared.presence.fatal().record(&failure.reason);
         }
-        // For batches that were stored before, too: they are lost with the file.
-        let outcome = outcome.and_then(|()| self.look());
+        // Batches that were stored before fail, too: they are lost with the file.
+        let outcome = outcome.and_then(|()| self.check_file());
         let mut answers = Vec::with_capacity(known.len() + new.len());
         for append in known {
             answers.push((append.answer, Appended::Duplicate));
@@ -123,14 +126,14 @@ impl Session {
         for (append, appended) in new {
             if outcome.is_ok() && matches!(appended, Appended::Stored { .. }) {
                 let times = append.batch.events.iter().map(|event| event.timestamp);
-                self.shared.coverage.touch(times);
+                self.shared.coverage.invalidate(times);
                 self.shared.recent.add(append.batch);
             }
             answers.push((append.answer, appended));
         }
         self.announce();
         for (answer, appended) in answers {
-            // The answer is for whoever still waits.
+            // The receiver is gone if the caller no longer waits.
             let appended = outcome.clone().map(|()| appended);
             drop(answer.send(appended.map_err(StoreError::from)));
         }
@@ -139,21 +142,21 @@ impl Session {
         }
     }
 
-    /// Looks whether what was committed is where the next process will find it.
-    fn look(&self) -> Result<(), Failure> {
-        let doing = "looking for its file";
+    /// Checks that the next process will find what was committed.
+    fn check_file(&self) -> Result<(), Failure> {
+        let doing = "checking the database file";
         let found = self.shared.presence.check();
         found.map_err(|reason| Failure { doing, reason })
     }
 
-    /// Wakes whoever follows, if something was committed.
+    /// Wakes followers if something was committed.
     fn announce(&self) {
         let last = self.last_event;
         let committed = &self.shared.committed;
         committed.send_if_modified(|committed| std::mem::replace(committed, last) != last);
     }
 
-    /// Refuses what there is no room for. Conclusions are few, and are stored as long as the engine can.
+    /// Refuses batches if there is too little space. Detector output is small and always stored.
     fn admit(&self, new: Vec<(Append, Appended)>) -> Vec<(Append, Appended)> {
         if new.is_empty() {
             return new;
@@ -173,17 +176,17 @@ impl Session {
         Vec::new()
     }
 
-    /// Does a piece of upkeep.
-    pub(super) fn look_after(&mut self, chore: Chore) {
+    /// Runs a maintenance task.
+    pub(super) fn run_task(&mut self, chore: MaintenanceTask) {
         match chore {
-            Chore::Delete { cut, now, answer } => {
+            MaintenanceTask::Delete { cut, now, answer } => {
                 let deleted = self.delete(&cut, now);
                 if let Err(error) = &deleted {
-                    self.shared.presence.fatal().note(&error.to_string());
+                    self.shared.presence.fatal().record(&error.to_string());
                 }
                 drop(answer.send(deleted.map_err(engine("deleting old events"))));
             }
-            Chore::Tidy {
+            MaintenanceTask::Tidy {
                 now,
                 policies,
                 hours,
@@ -196,40 +199,41 @@ impl Session {
                     })
                     .and_then(|()| hours.map_or(Ok(()), |cutoff| self.forget_hours(cutoff)));
                 if let Err(error) = tidied {
-                    tracing::warn!(%error, "old batches, states and hours could not be forgotten");
+                    tracing::warn!(%error, "cannot delete old batches, states and hours");
                 }
                 self.shared.dictionary.settle(&self.stored);
             }
-            Chore::CloseHour { closing, answer } => {
+            MaintenanceTask::CloseHour { closing, answer } => {
                 let closed = self.close_hour(closing);
                 if let Err(error) = &closed {
-                    self.shared.presence.fatal().note(&error.to_string());
+                    self.shared.presence.fatal().record(&error.to_string());
                 }
                 drop(answer.send(closed.map_err(engine("closing an hour"))));
             }
-            Chore::Forget { unused, answer } => {
+            MaintenanceTask::Forget { unused, answer } => {
                 let forgotten = self.forget(&unused);
                 if let Err(error) = &forgotten {
-                    self.shared.presence.fatal().note(&error.to_string());
+                    self.shared.presence.fatal().record(&error.to_string());
                 }
-                drop(answer.send(forgotten.map_err(engine("forgetting series"))));
+                drop(answer.send(forgotten.map_err(engine("deleting unused entries"))));
             }
         }
     }
 
-    fn delete(&mut self, cut: &Cut, now: Nanos) -> EngineResult<u64> {
+    fn delete(&mut self, cut: &DeleteRange, now: Nanos) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
         let times = partition::times(&transaction, cut)?;
         let deleted = partition::delete(&transaction, cut, now)?;
         transaction.commit()?;
-        self.shared.coverage.touch(times.into_iter());
-        self.shared.backlog.owe_room();
+        self.shared.coverage.invalidate(times.into_iter());
+        self.shared.backlog.request_reclaim();
         self.shared.timings.deleted_events.inc_by(deleted);
         Ok(deleted)
     }
 
-    /// Forgets series and origins that no event refers to; between commits, so that no batch in the making refers to one.
-    fn forget(&mut self, unused: &Unused) -> EngineResult<u64> {
+    /// Deletes series and origins that no event refers to; between commits, so that no batch being
+    /// staged refers to one.
+    fn forget(&mut self, unused: &UnusedEntries) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
         let (kind, gone) = dictionary_gc::delete(&transaction, unused)?;
         transaction.commit()?;
@@ -238,16 +242,17 @@ impl Session {
         }
         self.shared.backlog.add(0);
         self.stored.forget(kind, &gone);
-        // Questions that still see the deleted events need them, and so keep them for a while.
+        // Queries that still see the deleted events need the entries, so they are kept for a while.
         self.shared.dictionary.retire();
         self.shared.dictionary.settle(&self.stored);
         Ok(gone.len() as u64)
     }
 
-    /// Writes everything to the database file and closes it.
+    /// Checkpoints and closes the database file.
     pub(super) fn close(self) -> Result<(), StoreError> {
         if let Some(reason) = self.shared.presence.loss() {
-            // Closing would remove the log by its name, which may be that of another database by now.
+            // Closing would remove the log by its name, which may be that of another database by
+            // now.
             Box::leak(Box::new(self.connection));
             return Err(StoreError::Fatal { reason });
         }
@@ -256,8 +261,8 @@ impl Session {
             .map_err(engine("checkpointing before closing"))
     }
 
-    /// Tells batches that were stored before from new ones, each with what becomes of it when the group is committed.
-    fn sort_out(&self, appends: Vec<Append>) -> (Vec<Append>, Vec<(Append, Appended)>) {
+    /// Separates new batches from duplicates, each with its result once the group is committed.
+    fn separate_duplicates(&self, appends: Vec<Append>) -> (Vec<Append>, Vec<(Append, Appended)>) {
         let (known, new): (Vec<_>, Vec<_>) = appends
             .into_iter()
             .partition(|append| self.ledger.contains(&append.batch.key));
@@ -278,7 +283,7 @@ impl Session {
     fn store(
         &mut self,
         new: &[(Append, Appended)],
-        conclusions: Conclusions,
+        conclusions: DetectorOutput,
     ) -> Result<(), Failure> {
         let mut staged = Staged::with(conclusions);
         let mut last_event = self.last_event;
@@ -312,7 +317,7 @@ impl Session {
         if self.since_compaction >= COMPACT_AFTER
             && let Err(error) = self.compact(self.shared.clock.now())
         {
-            tracing::warn!(%error, "the ledger of batches could not be made smaller");
+            tracing::warn!(%error, "cannot compact the table of batches");
         }
         Ok(())
     }
@@ -323,14 +328,14 @@ impl Session {
         identity::append_entries(&transaction, &staged.entries).map_err(failed("adding series"))?;
         events::append(&transaction, &staged.events).map_err(failed("adding events"))?;
         identity::append_ledger(&transaction, &staged.ledger).map_err(failed("adding batches"))?;
-        hours::append_due(&transaction, due).map_err(failed("noting hours"))?;
+        hours::append_due(&transaction, due).map_err(failed("marking hours as due"))?;
         let next_revision = detector_output::append(&transaction, &staged.conclusions, revision)
-            .map_err(failed("adding conclusions"))?;
+            .map_err(failed("adding detector output"))?;
         transaction.commit().map_err(failed("committing"))?;
         Ok(next_revision)
     }
 
-    /// Forgets old batches, and writes what is remembered in as few rows as it takes.
+    /// Removes expired batch keys, and rewrites the others in as few rows as possible.
     fn compact(&mut self, now: Nanos) -> EngineResult<()> {
         self.since_compaction = 0;
         let cutoff = self.ledger.cutoff(now, REMEMBER_NANOS);
@@ -347,7 +352,7 @@ impl Session {
         let oldest = self.ledger.oldest().unwrap_or(cutoff);
         let transaction = self.connection.transaction()?;
         identity::compact_ledger(&transaction, &ranges, oldest)?;
-        // States are thinned out, not lost, so a day is a day here.
+        // States are thinned out, not lost, so a day is measured by the clock alone.
         let newest = self.ledger.newest().map_or(now, |newest| newest.min(now));
         detector_output::compact(&transaction, newest.offset(-REMEMBER_NANOS))?;
         transaction.commit()

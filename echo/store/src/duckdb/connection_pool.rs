@@ -1,4 +1,4 @@
-//! Connections for questions. A question that nobody waits for any more is interrupted.
+//! Pool of connections for queries. A query is interrupted when its caller stops waiting.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,25 +14,25 @@ use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::query::Query;
 
-/// Answers a few questions at a time.
+/// Pool of read-only connections.
 #[derive(Debug)]
-pub(super) struct Readers {
+pub(super) struct ConnectionPool {
     idle: Arc<Mutex<Vec<Reader>>>,
     places: Arc<Semaphore>,
     count: u32,
     fatal: Fatal,
 }
 
-/// A connection that only reads. It keeps the lock of the database while it lives.
+/// Read-only connection. Keeps the lock of the database while it lives.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// The connection.
+    /// Connection.
     pub(super) connection: Connection,
     _lock: Arc<Lock>,
 }
 
 impl Reader {
-    /// Makes batches of rows of the answer, one after the other.
+    /// Passes the batches of rows of the result to `each`, one after the other.
     pub(super) fn each_batch(
         &self,
         query: &Query,
@@ -46,8 +46,8 @@ impl Reader {
     }
 }
 
-impl Readers {
-    /// `count` connections beside the one given.
+impl ConnectionPool {
+    /// Opens `count` connections beside the one given.
     pub(super) fn new(
         connection: &Connection,
         lock: &Arc<Lock>,
@@ -55,11 +55,15 @@ impl Readers {
     ) -> EngineResult<Self> {
         let clone = |_| connection.try_clone();
         let clones = (0..count).map(clone).collect::<EngineResult<_>>()?;
-        Ok(Self::of(clones, lock, fatal))
+        Ok(Self::from_connections(clones, lock, fatal))
     }
 
-    /// These connections.
-    pub(super) fn of(connections: Vec<Connection>, lock: &Arc<Lock>, fatal: &Fatal) -> Self {
+    /// Pool of these connections.
+    pub(super) fn from_connections(
+        connections: Vec<Connection>,
+        lock: &Arc<Lock>,
+        fatal: &Fatal,
+    ) -> Self {
         let reader = |connection| Reader {
             connection,
             _lock: Arc::clone(lock),
@@ -74,23 +78,23 @@ impl Readers {
         }
     }
 
-    /// Answers a question on a thread that may block; `doing` names it in errors.
+    /// Runs a query on a blocking thread; `doing` names it in errors.
     #[expect(
         clippy::significant_drop_tightening,
         reason = "the loan moves to the thread that runs the question"
     )]
-    pub(super) async fn ask<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         doing: &'static str,
         question: impl FnOnce(&Reader) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let loan = self.lend().await?;
-        let waiting = Waiting(Arc::clone(&loan.asked));
+        let loan = self.acquire().await?;
+        let waiting = InterruptOnDrop(Arc::clone(&loan.asked));
         let answer = task::spawn_blocking(move || loan.run(question)).await;
         drop(waiting);
         match answer {
             Ok(answer) => answer.map_err(|error| {
-                self.fatal.note(&error.to_string());
+                self.fatal.record(&error.to_string());
                 engine(doing)(error)
             }),
             Err(failed) => Err(StoreError::Engine {
@@ -100,12 +104,12 @@ impl Readers {
         }
     }
 
-    async fn lend(&self) -> Result<Loan, StoreError> {
+    async fn acquire(&self) -> Result<PooledConnection, StoreError> {
         let places = Arc::clone(&self.places).acquire_owned().await;
         let place = places.map_err(|_closed| StoreError::Closed)?;
         let reader = lock(&self.idle).pop().ok_or(StoreError::Closed)?;
-        Ok(Loan {
-            asked: Arc::new(Asked {
+        Ok(PooledConnection {
+            asked: Arc::new(RunningQuery {
                 running: Mutex::new(true),
                 interrupt: reader.connection.interrupt_handle(),
             }),
@@ -115,7 +119,7 @@ impl Readers {
         })
     }
 
-    /// Waits for the questions that run, and answers none after them.
+    /// Waits for running queries, and accepts none after them.
     pub(super) async fn close(&self) {
         let all = self.places.acquire_many(self.count).await;
         self.places.close();
@@ -124,18 +128,19 @@ impl Readers {
     }
 }
 
-/// A question and whether it still runs.
-struct Asked {
+/// A query and whether it is still running.
+struct RunningQuery {
     running: Mutex<bool>,
     interrupt: Arc<InterruptHandle>,
 }
 
-/// Interrupts the question when it is dropped before the answer.
-struct Waiting(Arc<Asked>);
+/// Interrupts the query when dropped before it has finished.
+struct InterruptOnDrop(Arc<RunningQuery>);
 
-impl Drop for Waiting {
+impl Drop for InterruptOnDrop {
     fn drop(&mut self) {
-        // While the flag is held the connection cannot go on to another question, which this would interrupt instead.
+        // While the flag is locked the connection cannot start another query, which this would
+        // interrupt instead.
         let running = lock(&self.0.running);
         if *running {
             self.0.interrupt.interrupt();
@@ -143,15 +148,15 @@ impl Drop for Waiting {
     }
 }
 
-/// A connection on loan to a question. It is given back when this is dropped, whatever happened.
-struct Loan {
+/// Connection checked out of the pool. Returned on drop, including after a panic.
+struct PooledConnection {
     reader: Option<Reader>,
     idle: Arc<Mutex<Vec<Reader>>>,
-    asked: Arc<Asked>,
+    asked: Arc<RunningQuery>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Loan {
+impl PooledConnection {
     fn run<T>(self, question: impl FnOnce(&Reader) -> EngineResult<T>) -> EngineResult<T> {
         match &self.reader {
             Some(reader) => question(reader),
@@ -160,7 +165,7 @@ impl Loan {
     }
 }
 
-impl Drop for Loan {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
         *lock(&self.asked.running) = false;
         if let Some(reader) = self.reader.take() {
@@ -169,7 +174,7 @@ impl Drop for Loan {
     }
 }
 
-// Nothing that holds one of these locks can panic.
+// No code that holds one of these locks can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,9 @@
-//! Who reported when, kept in slots of time.
+//! Coverage (reporters by time), cached in time slots.
 //!
-//! Every answer says how much of the cluster it rests on, and so asks who reported in its window: an hour of a large fleet is
-//! a hundred million events. What was counted once is kept, slot by slot, until something is stored or deleted in the slot;
-//! then only the present slots and the ends of the window are counted anew. Answers are the same with and without.
+//! Every answer reports its coverage of the cluster, which requires the reporters in its window: an
+//! hour of a large fleet is a hundred million events. Counts are cached per slot until something is
+//! stored or deleted in it; then only changed slots and the ends of the window are counted again.
+//! The results are the same with and without the cache.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,68 +15,69 @@ use crate::Coverage;
 use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::engine::EngineResult;
-use crate::duckdb::rows::coverage::{self, Seen, Stretch};
-use crate::reporting::{Count, Reporting};
+use crate::duckdb::rows::coverage::{self, Seen, SlottedWindow};
+use crate::reporting::{CoverageRows, OriginCoverage};
 
 mod slot;
 
-use slot::{Slot, is_tileable, stretches, tiles};
+use slot::{Slot, is_tileable, tiles, windows_to_count};
 
-/// Rows of all slots that are kept at most, of some 40 bytes each, and that one question may count slot by slot.
+/// Maximum number of cached rows, of about 40 bytes each, and of rows that one query may count by
+/// slot.
 const MAX_ROWS: usize = 3_000_000;
 
-/// Slots that are kept at most, full or empty.
+/// Maximum number of cached slots, full or empty.
 const MAX_SLOTS: usize = 20_000;
 
-/// Who reported in one slot: ids of origins, each once, in order.
-type Sheet = Arc<[(u64, Seen)]>;
+/// Origins that reported in one slot: unique ids, in order.
+type SlotRows = Arc<[(u64, Seen)]>;
 
-/// What is kept of who reported when.
+/// Cache of coverage by slot.
 #[derive(Debug, Default)]
-pub(super) struct CoverageCache(Mutex<Kept>);
+pub(super) struct CoverageCache(Mutex<CacheState>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    sheets: HashMap<Slot, (Sheet, Turn)>,
+struct CacheState {
+    sheets: HashMap<Slot, (SlotRows, QueryNumber)>,
     rows: usize,
-    /// Number of the last question. What was used longest ago goes first.
-    turn: Turn,
-    /// What each question is told that is being answered.
+    /// Number of the last query; the least recently used slots are evicted first.
+    turn: QueryNumber,
+    /// Slots changed during each query in progress.
     changed: Vec<Weak<Changed>>,
 }
 
-/// Number of a question.
-type Turn = u64;
+/// Number of a query.
+type QueryNumber = u64;
 
-/// Finest slots in which something has changed since a question was asked.
+/// Finest slots that have changed since a query began.
 type Changed = Mutex<BTreeSet<Slot>>;
 
-/// What is known of a window, and what has to be counted.
+/// Cached slots of a window, and those that have to be counted.
 #[derive(Debug)]
-struct Asked {
-    turn: Turn,
-    known: Vec<Sheet>,
+struct Lookup {
+    turn: QueryNumber,
+    known: Vec<SlotRows>,
     missing: BTreeSet<Slot>,
     changed: Arc<Changed>,
 }
 
-/// One row per job, node and rank that reported in the window.
+/// Returns one row per job, node and rank that reported in the window.
 pub(super) fn coverage(
     reader: &Reader,
     (dictionary, cache): (&Dictionary, &CoverageCache),
     (cluster, window): (Option<&ClusterId>, Window),
 ) -> EngineResult<Vec<Coverage>> {
-    // Taken before anything is read, so that all that the rows refer to is kept.
+    // Leased before anything is read, so that every entry that the rows refer to is kept.
     let _lease = dictionary.lease();
     let (origins, _) = dictionary.fullness();
     let wanted = cluster.map(|cluster| dictionary.origins_of(cluster));
     let seen = cache.seen(reader, window, (origins.origins, wanted.as_deref()))?;
-    let mut reporting = Reporting::default();
+    let mut reporting = CoverageRows::default();
     for (origin, seen) in seen {
         let origin = dictionary.origin(origin);
         let origin = origin.filter(|origin| cluster.is_none_or(|asked| *asked == origin.cluster));
         if let Some(origin) = origin {
-            reporting.add(Count {
+            reporting.add(OriginCoverage {
                 origin,
                 first: seen.first,
                 last: seen.last,
@@ -87,9 +89,9 @@ pub(super) fn coverage(
 }
 
 impl CoverageCache {
-    /// Forgets the slots that these instants lie in. Called after the commit that changed something there and before
-    /// anybody is told of it.
-    pub(super) fn touch(&self, instants: impl Iterator<Item = Nanos>) {
+    /// Invalidates the slots that contain these instants. Called after the commit that changed them
+    /// and before the commit is acknowledged.
+    pub(super) fn invalidate(&self, instants: impl Iterator<Item = Nanos>) {
         let mut touched: Vec<Slot> = instants.map(Slot::finest).collect();
         touched.sort_unstable();
         touched.dedup();
@@ -104,8 +106,8 @@ impl CoverageCache {
         }
     }
 
-    /// When each origin was seen in the window, by its id. There are about `n_origins`, and those that are wanted are told at
-    /// least.
+    /// Returns the coverage of each origin in the window, by its id. `n_origins` is the approximate
+    /// number of origins; the result includes at least the wanted ones.
     fn seen(
         &self,
         reader: &Reader,
@@ -114,11 +116,12 @@ impl CoverageCache {
     ) -> EngineResult<HashMap<u64, Seen>> {
         let mut seen = HashMap::new();
         let tiled = is_tileable(window).then(|| tiles(window));
-        let asked = tiled.map(|(slots, ends)| (self.ask(&slots), ends));
-        // Too much to be kept is counted as a whole, which takes no more room than the answer.
-        let fits = |asked: &Asked| asked.missing.len().saturating_mul(n_origins) <= MAX_ROWS;
+        let asked = tiled.map(|(slots, ends)| (self.look_up_slots(&slots), ends));
+        // A window that is too large to be cached is counted as a whole, which takes no more memory
+        // than the result.
+        let fits = |asked: &Lookup| asked.missing.len().saturating_mul(n_origins) <= MAX_ROWS;
         let Some((asked, ends)) = asked.filter(|(asked, _)| fits(asked)) else {
-            let whole = Stretch::whole(window);
+            let whole = SlottedWindow::whole(window);
             coverage::count(reader, whole, |_, origin, more| {
                 add(&mut seen, origin, more);
             })?;
@@ -130,22 +133,22 @@ impl CoverageCache {
             });
         }
         let mut counted: BTreeMap<Slot, Vec<(u64, Seen)>> = BTreeMap::new();
-        for stretch in stretches(&asked.missing, &ends) {
+        for stretch in windows_to_count(&asked.missing, &ends) {
             coverage::count(reader, stretch, |begin, origin, more| {
                 add(&mut seen, origin, more);
                 let slot = Slot::at(begin, stretch.slot_nanos);
                 counted.entry(slot).or_default().push((origin, more));
             })?;
         }
-        self.keep(&asked, counted);
+        self.insert_counted(&asked, counted);
         Ok(seen)
     }
 
-    /// What is kept of these slots.
-    fn ask(&self, slots: &[Slot]) -> Asked {
+    /// Looks up the slots in the cache.
+    fn look_up_slots(&self, slots: &[Slot]) -> Lookup {
         let mut kept = lock(&self.0);
         kept.turn += 1;
-        let mut asked = Asked {
+        let mut asked = Lookup {
             turn: kept.turn,
             known: Vec::new(),
             missing: BTreeSet::new(),
@@ -154,16 +157,16 @@ impl CoverageCache {
         for slot in slots {
             kept.look_up(*slot, &mut asked);
         }
-        // Before anything is read: what changes from now on may or may not be counted.
+        // Register before anything is read: later changes may or may not be counted.
         kept.changed.retain(|changed| changed.strong_count() > 0);
         kept.changed.push(Arc::downgrade(&asked.changed));
         asked
     }
 
-    /// Keeps what was counted, but for slots in which something has changed meanwhile.
-    fn keep(&self, asked: &Asked, mut counted: BTreeMap<Slot, Vec<(u64, Seen)>>) {
+    /// Caches counted slots, except those that have changed meanwhile.
+    fn insert_counted(&self, asked: &Lookup, mut counted: BTreeMap<Slot, Vec<(u64, Seen)>>) {
         let sheet = |slot: &Slot| in_order(counted.remove(slot).unwrap_or_default());
-        let sheets: Vec<Sheet> = asked.missing.iter().map(sheet).collect();
+        let sheets: Vec<SlotRows> = asked.missing.iter().map(sheet).collect();
         let mut kept = lock(&self.0);
         let changed = lock(&asked.changed);
         for (slot, sheet) in asked.missing.iter().zip(sheets) {
@@ -171,13 +174,14 @@ impl CoverageCache {
                 kept.insert(*slot, sheet, asked.turn);
             }
         }
-        kept.make_room();
+        kept.evict();
     }
 }
 
-impl Kept {
-    /// Adds what is known of a slot and what is missing. A slot of which parts are known is taken part by part.
-    fn look_up(&mut self, slot: Slot, asked: &mut Asked) {
+impl CacheState {
+    /// Adds the cached and the missing parts of a slot. A slot with cached parts is looked up part
+    /// by part.
+    fn look_up(&mut self, slot: Slot, asked: &mut Lookup) {
         if let Some((sheet, used)) = self.sheets.get_mut(&slot) {
             *used = asked.turn;
             asked.known.push(Arc::clone(sheet));
@@ -199,7 +203,7 @@ impl Kept {
         }
     }
 
-    fn insert(&mut self, slot: Slot, sheet: Sheet, turn: Turn) {
+    fn insert(&mut self, slot: Slot, sheet: SlotRows, turn: QueryNumber) {
         self.remove(slot);
         self.rows += sheet.len();
         self.sheets.insert(slot, (sheet, turn));
@@ -211,12 +215,12 @@ impl Kept {
         }
     }
 
-    /// Lets go of what was used longest ago.
-    fn make_room(&mut self) {
+    /// Evicts the least recently used slots.
+    fn evict(&mut self) {
         if self.rows <= MAX_ROWS && self.sheets.len() <= MAX_SLOTS {
             return;
         }
-        let mut by_use: Vec<(Turn, Slot)> = self
+        let mut by_use: Vec<(QueryNumber, Slot)> = self
             .sheets
             .iter()
             .map(|(slot, (_, used))| (*used, *slot))
@@ -231,12 +235,12 @@ impl Kept {
     }
 }
 
-// Nothing that holds one of these locks can panic.
+// No code that holds one of these locks can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn merged(parts: &[Sheet]) -> Sheet {
+fn merged(parts: &[SlotRows]) -> SlotRows {
     let mut whole = HashMap::new();
     for (origin, seen) in parts.iter().flat_map(|sheet| sheet.iter()) {
         add(&mut whole, *origin, *seen);
@@ -244,13 +248,14 @@ fn merged(parts: &[Sheet]) -> Sheet {
     in_order(whole.into_iter().collect())
 }
 
-fn in_order(mut rows: Vec<(u64, Seen)>) -> Sheet {
+fn in_order(mut rows: Vec<(u64, Seen)>) -> SlotRows {
     rows.sort_unstable_by_key(|(origin, _)| *origin);
     Arc::from(rows)
 }
 
-/// Gives the rows that are wanted: those of a few origins without looking at the others, else all of them. A question about
-/// one of two hundred clusters need not go through the whole fleet slot by slot.
+/// Passes the wanted rows to `each`: if few origins are wanted, by binary search, otherwise all
+/// rows. A query about one of two hundred clusters thus need not scan the whole fleet in every
+/// slot.
 fn for_each_wanted(
     sheet: &[(u64, Seen)],
     wanted: Option<&[u64]>,

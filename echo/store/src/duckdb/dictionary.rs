@@ -1,7 +1,8 @@
-//! Series and origins by the numbers that stand for them in the rows.
+//! Dictionary of series and origins: rows refer to them by id.
 //!
-//! The id of an entry is a hash of all that it consists of. Senders choose names, so they can make two entries meet in one hash: an id
-//! counts only with what it stands for, and an entry whose hash is taken by another has the next free number.
+//! The id of an entry is a hash of all its fields. Senders choose names and can provoke collisions,
+//! so an id is used only after comparing the entries; an entry whose hash is taken by another gets
+//! the next free id.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{
@@ -18,52 +19,52 @@ use crate::limits::EntryLimits;
 mod entry_limits;
 pub(super) mod series;
 
-/// What ids stand for.
+/// Kind of entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// What the points of one kind have in common.
+    /// Fields shared by the points of one series.
     Series,
-    /// An origin.
+    /// Origin.
     Origin,
 }
 
-/// Everything that rows refer to. The writer adds entries before it commits the rows that refer to them, so a reader
-/// that sees a row finds its entries; and it takes entries away only once nobody reads any more who began before the rows
-/// that referred to them were deleted.
+/// All entries that rows refer to. The writer adds entries before it commits rows that refer to
+/// them, so a reader that sees a row finds its entries. It removes entries only after all readers
+/// have finished that began before the referring rows were deleted.
 #[derive(Debug, Default)]
 pub(super) struct Dictionary {
     series: RwLock<HashMap<u64, Arc<Series>>>,
     origins: RwLock<Origins>,
     limits: EntryLimits,
-    /// What came with each token since there has no longer been plenty of room.
+    /// Entries added by each token since usage exceeded the freely available fraction.
     brought: Mutex<HashMap<Arc<str>, EntryLimits>>,
-    /// Whoever begins to read holds the present one.
+    /// Current lease, cloned by each reader.
     lease: RwLock<Lease>,
-    /// Leases given before entries were forgotten that have not been taken away.
+    /// Leases given out before entries were deleted, whose entries have not been removed yet.
     retired: Mutex<Vec<Weak<()>>>,
 }
 
-/// Origins by their ids, and how many of them each cluster has.
+/// Origins by id, and their number per cluster.
 #[derive(Debug, Default)]
 struct Origins {
     by_id: HashMap<u64, Arc<Origin>>,
     clusters: BTreeMap<ClusterId, usize>,
 }
 
-/// Held by whoever reads rows, from before the first question until the last entry is looked up.
+/// Lease of a reader, held from before its first query until its last lookup.
 pub(super) type Lease = Arc<()>;
 
-/// Entries that rows refer to.
+/// Dictionary entries.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Entries {
-    /// Series by their ids.
+    /// Series by id.
     pub(super) series: HashMap<u64, Arc<Series>>,
-    /// Origins by their ids.
+    /// Origins by id.
     pub(super) origins: HashMap<u64, Arc<Origin>>,
 }
 
 impl Dictionary {
-    /// An empty dictionary that is full with so many entries.
+    /// Empty dictionary with these limits.
     pub(super) fn new(limits: EntryLimits) -> Self {
         Self {
             limits,
@@ -71,18 +72,20 @@ impl Dictionary {
         }
     }
 
-    /// Keeps entries from being taken away.
+    /// Returns a lease, which keeps entries from being removed.
     pub(super) fn lease(&self) -> Lease {
         Arc::clone(&read(&self.lease))
     }
 
-    /// Notes that entries were forgotten. Whoever takes a lease from now on sees no row that refers to them.
+    /// Retires the current lease after entries were deleted. Readers with a later lease see no row
+    /// that refers to them.
     pub(super) fn retire(&self) {
         let before = std::mem::take(&mut *write(&self.lease));
         self.retired().push(Arc::downgrade(&before));
     }
 
-    /// Takes away what is not among the entries that are `stored`, unless somebody may still need it; then the next call does.
+    /// Removes entries that are not in `stored`, unless a reader may still need them; then the next
+    /// call does.
     pub(super) fn settle(&self, stored: &Entries) {
         let mut retired = self.retired();
         if retired.is_empty() || retired.iter().any(|lease| lease.strong_count() > 0) {
@@ -101,7 +104,7 @@ impl Dictionary {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many series, origins and clusters there are, and how many there may be.
+    /// Current usage and limits.
     pub(super) fn fullness(&self) -> (EntryLimits, EntryLimits) {
         let held = EntryLimits {
             series: read(&self.series).len(),
@@ -111,7 +114,7 @@ impl Dictionary {
         (held, self.limits)
     }
 
-    /// The series with this id; all callers share one.
+    /// Series with this id; all callers share one allocation.
     pub(super) fn series(&self, id: u64) -> Option<Arc<Series>> {
         read(&self.series).get(&id).cloned()
     }
@@ -123,7 +126,7 @@ impl Dictionary {
         find(series_id(event), known, |known| known.has(event)).is_known
     }
 
-    /// The origin that equals this one; all callers share one.
+    /// Known origin equal to this one; all callers share one allocation.
     pub(super) fn same_origin(&self, origin: &Origin) -> Option<Arc<Origin>> {
         let origins = read(&self.origins);
         let known = |id| origins.by_id.get(&id).map(Arc::as_ref);
@@ -131,12 +134,12 @@ impl Dictionary {
         origins.by_id.get(&place.id).cloned()
     }
 
-    /// The origin with this id; all callers share one.
+    /// Origin with this id; all callers share one allocation.
     pub(super) fn origin(&self, id: u64) -> Option<Arc<Origin>> {
         read(&self.origins).by_id.get(&id).cloned()
     }
 
-    /// The clusters that origins belong to.
+    /// Clusters of the origins.
     pub(super) fn clusters(&self) -> BTreeSet<ClusterId> {
         read(&self.origins).clusters.keys().cloned().collect()
     }
@@ -186,7 +189,7 @@ impl Origins {
 }
 
 impl Entries {
-    /// Takes away those with these ids.
+    /// Removes the entries with these ids.
     pub(super) fn forget(&mut self, kind: Kind, ids: &[u64]) {
         for id in ids {
             match kind {
@@ -211,38 +214,38 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where an entry stands.
+/// Id of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The id of the entry, or the one that is free for it.
+pub(super) struct EntryId {
+    /// Id of the entry, or the free id for it.
     pub(super) id: u64,
-    /// Whether it stands there already.
+    /// Whether the entry is already stored.
     pub(super) is_known: bool,
 }
 
-/// Finds the id of an entry from its hash on.
+/// Finds the id of an entry, probing from its hash.
 pub(super) fn find<'e, T: 'e>(
     hash: u64,
     known: impl Fn(u64) -> Option<&'e T>,
     is_same: impl Fn(&T) -> bool,
-) -> Place {
+) -> EntryId {
     let mut id = hash;
     loop {
         match known(id) {
             Some(entry) if !is_same(entry) => id = id.wrapping_add(1),
             found => {
                 let is_known = found.is_some();
-                return Place { id, is_known };
+                return EntryId { id, is_known };
             }
         }
     }
 }
 
-/// The hash of all that an origin consists of.
+/// Hash of all fields of an origin.
 pub(super) fn origin_id(origin: &Origin) -> u64 {
     let mut hash = Xxh64::new(0);
     let mut text = |part: Option<&str>| {
-        // The length keeps neighbours apart, and no text has the length that stands for none.
+        // The length separates adjacent fields, and no text has the length that represents `None`.
         let length = part.map_or(u64::MAX, |part| part.len() as u64);
         hash.update(&length.to_le_bytes());
         hash.update(part.unwrap_or_default().as_bytes());

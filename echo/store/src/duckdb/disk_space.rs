@@ -1,9 +1,10 @@
-//! The volume that the database lies on: how much of it is free, and when that is too little to go on.
+//! Free space on the volume of the database, and the floor below which no events are accepted.
 //!
-//! A full disk is a dead end: the engine fails for good, and deleting needs room, too. So nothing is taken any more once
-//! the room falls below a floor. Beside the database lies a file without use, the ballast; it is given up at that moment,
-//! so that there is room for deleting. The room that it gave back is for deleting alone: as long as there is no ballast, as
-//! much as it would take does not count as free. Blocks that the database has and does not use count as room.
+//! A full disk is a dead end: the engine fails permanently, and deleting needs space, too. So no
+//! events are accepted once free space falls below a floor. A reserved file beside the database,
+//! the ballast, is removed at that moment to free space for deleting. That space is for deleting
+//! alone: while there is no ballast, its size does not count as free. Unused blocks of the database
+//! file count as free.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,44 +17,44 @@ use crate::duckdb::lock::beside;
 use crate::duckdb::rows::partition::Blocks;
 use crate::limits::Limits;
 
-/// Part of the floor that has to be free on the volume itself, for the log of the engine.
+/// Fraction of the floor that has to be free on the volume itself, for the log of the engine.
 const LOG_PART: u64 = 4;
 
-/// The volume of a database.
+/// Disk space of a database.
 #[derive(Debug)]
-pub(super) struct Volume {
+pub(super) struct DiskSpace {
     folder: PathBuf,
     ballast: PathBuf,
-    /// The ballast while it is made.
+    /// Temporary name of the ballast while it is written.
     part: PathBuf,
     limits: Limits,
-    /// Bytes that the database has and does not use.
+    /// Unused blocks of the database file, bytes.
     reusable: AtomicU64,
-    /// Whether the room was too little when it was last looked at.
+    /// Whether space was too low at the last check.
     is_low: AtomicBool,
 }
 
-/// Room on a volume, in bytes.
+/// Space on a volume, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
-    /// All of it.
+pub(super) struct VolumeSpace {
+    /// Total.
     pub(super) total: u64,
-    /// What a program without privileges can still get.
+    /// Available to unprivileged programs.
     pub(super) available: u64,
 }
 
-/// What has to be free, in bytes.
+/// Required free space, bytes.
 #[derive(Debug, Clone, Copy)]
-struct Needed {
-    /// On the volume and in the file together, a part of it on the volume.
+struct RequiredSpace {
+    /// On the volume and in the file together, a fraction of it on the volume.
     floor: u64,
-    /// On the volume beyond that: the room of a ballast that is not there.
+    /// On the volume in addition: the size of a missing ballast.
     reserved: u64,
 }
 
-impl Volume {
-    /// The volume of the database at `path`.
-    pub(super) fn of(path: &Path, limits: Limits) -> Self {
+impl DiskSpace {
+    /// Disk space of the database at `path`.
+    pub(super) fn new(path: &Path, limits: Limits) -> Self {
         let folder = path.parent().unwrap_or_else(|| Path::new("/"));
         Self {
             folder: folder.to_owned(),
@@ -65,35 +66,35 @@ impl Volume {
         }
     }
 
-    /// The room on it at the moment.
-    pub(super) fn room(&self) -> io::Result<Room> {
+    /// Current space on the volume.
+    pub(super) fn room(&self) -> io::Result<VolumeSpace> {
         let stat = fs2::statvfs(&self.folder)?;
-        Ok(Room {
+        Ok(VolumeSpace {
             total: stat.total_space(),
             available: stat.available_space(),
         })
     }
 
-    /// Whether there is room for more rows. When there is not, the ballast is given up, and the error is what is free and
-    /// what has to be, in bytes.
+    /// Checks that there is space for more rows. If not, removes the ballast and returns the free
+    /// and the required bytes.
     pub(super) fn admit(&self) -> Result<(), (u64, u64)> {
-        // A volume that cannot be asked is left to the engine.
+        // If the volume cannot be queried, the engine reports errors itself.
         let Some((available, floor)) = self.shortage() else {
             if self.is_low.swap(false, Ordering::AcqRel) {
-                tracing::info!("there is room again: events are taken");
+                tracing::info!("the volume has free space again: accepting events");
             }
             return Ok(());
         };
         if !self.is_low.swap(true, Ordering::AcqRel) {
-            let freed = self.give_up_ballast();
+            let freed = self.remove_ballast();
             tracing::error!(
                 volume.available_bytes = available,
                 volume.floor_bytes = floor,
-                "the volume of the database is nearly full: {} bytes are free, the floor is {floor}; no events are taken \
+                "the volume of the database is nearly full: {} bytes are free, the floor is {floor}; no events are accepted \
                  until there is room{}",
                 available,
                 if freed {
-                    ", the ballast was given up"
+                    ", the ballast was removed"
                 } else {
                     ""
                 },
@@ -102,26 +103,28 @@ impl Volume {
         Err((available, floor))
     }
 
-    /// Before the database is opened: where there is too little room, the ballast is given up, since reading the log back
-    /// takes room as well. What a process left behind that was killed while it made one is removed.
+    /// Prepares the volume before the database is opened: removes the ballast if space is low,
+    /// since replaying the log takes space as well, and a partial ballast left behind by a killed
+    /// process.
     pub(super) fn prepare(&self) {
         let _absent = fs::remove_file(&self.part);
-        // An earlier version left half a ballast under its name, and the operator may have chosen another size.
+        // An earlier version left a partial ballast under its final name, and the configured size
+        // may have changed.
         let is_another = |file: fs::Metadata| file.len() != self.limits.ballast_bytes;
         if fs::metadata(&self.ballast).is_ok_and(is_another) {
-            self.give_up_ballast();
+            self.remove_ballast();
         }
         if let Some((available, floor)) = self.shortage()
-            && self.give_up_ballast()
+            && self.remove_ballast()
         {
             tracing::warn!(
                 "the volume of the database is nearly full: {available} bytes are free, the floor is {floor}; the ballast \
-                 was given up"
+                 was removed"
             );
         }
     }
 
-    /// What is free and what has to be, in bytes, when that is too little.
+    /// Free and required bytes, if there is too little space.
     pub(super) fn shortage(&self) -> Option<(u64, u64)> {
         let room = self.room().ok()?;
         let needed = self.needed(room.total);
@@ -130,59 +133,61 @@ impl Volume {
             .then_some((room.available, needed.floor.saturating_add(needed.reserved)))
     }
 
-    /// Whether deleting rows could make the room enough, when all blocks of a file of that size were free.
+    /// Whether deleting rows could free enough space, if all blocks of a file of that size became
+    /// unused.
     pub(super) fn is_cured_by_deleting(&self, file: u64) -> bool {
         let room = self.room();
         room.is_ok_and(|room| self.needed(room.total).is_met_by(room.available, file))
     }
 
-    fn needed(&self, total: u64) -> Needed {
+    fn needed(&self, total: u64) -> RequiredSpace {
         let reserved = if self.ballast.exists() {
             0
         } else {
             self.limits.ballast_bytes
         };
-        Needed {
+        RequiredSpace {
             floor: self.limits.floor_bytes(total),
             reserved,
         }
     }
 
-    /// Notes how the file is used, and makes the ballast where there is room for it.
-    pub(super) fn look(&self, blocks: Blocks) {
+    /// Records the usage of the file, and creates the ballast if there is space for it.
+    pub(super) fn refresh(&self, blocks: Blocks) {
         self.reusable.store(blocks.free, Ordering::Release);
         let Ok(room) = self.room() else {
             return;
         };
         let size = self.limits.ballast_bytes;
-        // Twice, so that it does not come and go.
+        // Twice its size, so that it is not created and removed in turn.
         let needed = self.limits.floor_bytes(room.total).saturating_add(2 * size);
         if size > 0
             && room.available >= needed
             && !self.ballast.exists()
             && let Err(error) = make(&self.part, &self.ballast, size)
         {
-            tracing::warn!(%error, "the ballast {} could not be made", self.ballast.display());
-            // Half a ballast only takes up room.
+            tracing::warn!(%error, "cannot create the ballast {}", self.ballast.display());
+            // A partial ballast only takes up space.
             let _absent = fs::remove_file(&self.part);
         }
     }
 
-    /// Removes the ballast. Says whether there was one.
-    fn give_up_ballast(&self) -> bool {
+    /// Removes the ballast. Returns whether there was one.
+    fn remove_ballast(&self) -> bool {
         fs::remove_file(&self.ballast).is_ok()
     }
 }
 
-impl Needed {
-    /// Whether a volume with so much room takes more rows.
+impl RequiredSpace {
+    /// Whether a volume with so much space accepts more rows.
     const fn is_met_by(self, available: u64, reusable: u64) -> bool {
         let available = available.saturating_sub(self.reserved);
         available.saturating_add(reusable) >= self.floor && available >= self.floor / LOG_PART
     }
 }
 
-/// Makes the file under another name first, so that a ballast is a whole one whenever its maker is killed.
+/// Writes the file under another name first, so that a ballast is always complete even if the
+/// process is killed.
 fn make(part: &Path, ballast: &Path, bytes: u64) -> io::Result<()> {
     let file = File::create(part)?;
     file.allocate(bytes)?;
@@ -194,15 +199,15 @@ fn make(part: &Path, ballast: &Path, bytes: u64) -> io::Result<()> {
 mod tests {
     use std::fs::{self, File};
 
-    use super::{Needed, Volume};
+    use super::{DiskSpace, RequiredSpace};
     use crate::duckdb::rows::partition::Blocks;
     use crate::limits::{Amount, Limits};
 
     const MIB: u64 = 1024 * 1024;
 
     #[test]
-    fn free_blocks_of_the_file_count_as_long_as_there_is_room_for_the_log() {
-        let needed = Needed {
+    fn free_blocks_of_the_file_count_while_there_is_space_for_the_log() {
+        let needed = RequiredSpace {
             floor: 100,
             reserved: 0,
         };
@@ -216,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn the_room_that_the_ballast_gave_back_is_not_for_events() {
-        let needed = Needed {
+    fn space_freed_by_the_ballast_is_not_used_for_events() {
+        let needed = RequiredSpace {
             floor: 100,
             reserved: 50,
         };
@@ -228,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn without_its_ballast_a_volume_needs_as_much_room_more() {
+    fn a_missing_ballast_raises_the_required_space_by_its_size() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("echo.db");
         let available = fs2::available_space(folder.path()).unwrap();
-        let volume = Volume::of(
+        let volume = DiskSpace::new(
             &path,
             Limits {
                 floor: Some(Amount::Bytes(available / 2)),
@@ -240,13 +245,13 @@ mod tests {
                 ..Limits::default()
             },
         );
-        assert!(volume.admit().is_err(), "the ballast was given up");
+        assert!(volume.admit().is_err(), "the ballast was removed");
         File::create(folder.path().join("echo.db.ballast")).unwrap();
         volume.admit().unwrap();
     }
 
     #[test]
-    fn what_a_killed_process_made_of_its_ballast_is_no_ballast() {
+    fn a_partial_ballast_of_a_killed_process_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("echo.db");
         let ballast = folder.path().join("echo.db.ballast");
@@ -257,13 +262,13 @@ mod tests {
             ..Limits::default()
         };
         fs::write(&part, "half").unwrap();
-        // An earlier version grew it under its final name.
+        // An earlier version wrote it under its final name.
         fs::write(&ballast, "half").unwrap();
-        let volume = Volume::of(&path, limits);
+        let volume = DiskSpace::new(&path, limits);
         volume.prepare();
         assert!(!part.exists() && !ballast.exists());
         fs::write(&part, "half").unwrap();
-        volume.look(Blocks::default());
+        volume.refresh(Blocks::default());
         assert_eq!(ballast.metadata().unwrap().len(), MIB);
         assert!(!part.exists());
         volume.prepare();
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ballast_is_made_where_there_is_room_and_given_up_at_the_floor() {
+    fn the_ballast_is_created_when_there_is_space_and_removed_at_the_floor() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("echo.db");
         let ballast = folder.path().join("echo.db.ballast");
@@ -280,19 +285,19 @@ mod tests {
             ballast_bytes: MIB,
             ..Limits::default()
         };
-        let roomy = Volume::of(&path, limits(MIB));
-        roomy.look(Blocks::default());
+        let roomy = DiskSpace::new(&path, limits(MIB));
+        roomy.refresh(Blocks::default());
         assert_eq!(ballast.metadata().unwrap().len(), MIB);
         roomy.admit().unwrap();
         assert_eq!(roomy.shortage(), None);
 
-        let full = Volume::of(&path, limits(u64::MAX));
+        let full = DiskSpace::new(&path, limits(u64::MAX));
         full.prepare();
         assert!(!ballast.exists(), "the next process does the same");
-        roomy.look(Blocks::default());
+        roomy.refresh(Blocks::default());
         assert!(full.admit().is_err() && full.shortage().is_some());
         assert!(!ballast.exists());
-        full.look(Blocks::default());
+        full.refresh(Blocks::default());
         assert!(!ballast.exists(), "there is no room for it");
     }
 }

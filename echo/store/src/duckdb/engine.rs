@@ -1,13 +1,13 @@
-//! Errors of the engine as errors of the store.
+//! Conversion of engine errors to store errors.
 
 use std::path::Path;
 
 use crate::StoreError;
 
-/// What the engine answers.
+/// Result of the engine.
 pub(super) type EngineResult<T> = Result<T, ::duckdb::Error>;
 
-/// Makes an error of the engine one of the store.
+/// Converts an error of the engine to one of the store.
 pub(super) fn engine(doing: &'static str) -> impl Fn(::duckdb::Error) -> StoreError {
     move |error| StoreError::Engine {
         doing,
@@ -15,7 +15,7 @@ pub(super) fn engine(doing: &'static str) -> impl Fn(::duckdb::Error) -> StoreEr
     }
 }
 
-/// The error about a file that is no database of Echo.
+/// Error for a file that is not a database of Echo.
 pub(super) fn unreadable(path: &Path, reason: String) -> StoreError {
     StoreError::Unreadable {
         path: path.display().to_string(),

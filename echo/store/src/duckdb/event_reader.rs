@@ -1,4 +1,4 @@
-//! Events that are read back, with their samples.
+//! Reads events with their samples.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use crate::duckdb::engine::EngineResult;
 use crate::duckdb::query::Query;
 use crate::duckdb::rows::event_queries;
 use crate::duckdb::rows::query_results::{EventReader, add_samples};
-use crate::timeseries::CoursePoint;
-use crate::{Cursor, EventQuery, Page, judges_samples};
+use crate::timeseries::TimeseriesPoint;
+use crate::{Cursor, EventQuery, Page, uses_samples};
 
-/// Events of a page, with all that is known of them.
+/// Returns the events of a page with all fields.
 pub(super) fn page(
     reader: &Reader,
     dictionary: &Dictionary,
@@ -37,7 +37,7 @@ pub(super) fn page(
     Ok(Page { events, next })
 }
 
-/// Events as the detector reads them, with the samples that it judges.
+/// Returns events as the detector reads them, with the samples that it uses.
 pub(super) fn judged(
     reader: &Reader,
     dictionary: &Dictionary,
@@ -46,7 +46,7 @@ pub(super) fn judged(
     let mut events = Vec::new();
     let mut rows = EventReader::new(dictionary);
     reader.each_batch(query, |batch| rows.events(batch, &mut events))?;
-    let judged = events.iter().filter(|stored| judges_samples(&stored.event));
+    let judged = events.iter().filter(|stored| uses_samples(&stored.event));
     let ids = judged.map(|stored| stored.id);
     if let Some(ids) = ids.clone().min().zip(ids.max()) {
         read_samples(reader, &event_queries::device_samples(ids), &mut events)?;
@@ -54,16 +54,16 @@ pub(super) fn judged(
     Ok(events)
 }
 
-/// Sums of signals per rank and stretch.
-pub(super) fn course(
+/// Returns sums of signals per rank and time bucket.
+pub(super) fn timeseries(
     reader: &Reader,
     dictionary: &Dictionary,
     query: &Query,
-) -> EngineResult<Vec<CoursePoint>> {
+) -> EngineResult<Vec<TimeseriesPoint>> {
     let mut points = Vec::new();
     let mut rows = EventReader::new(dictionary);
     reader.each_batch(query, |batch| {
-        points.extend(rows.course(batch)?);
+        points.extend(rows.timeseries(batch)?);
         Ok(())
     })?;
     Ok(points)

@@ -1,13 +1,13 @@
-//! Why a group was not stored.
+//! Error of a group commit.
 
 use crate::StoreError;
 
-/// An engine error that everybody in a group gets.
+/// Engine error that is returned to every request of a group.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
-    /// What was being done.
+    /// Operation that failed.
     pub(super) doing: &'static str,
-    /// What the engine said.
+    /// Message of the engine.
     pub(super) reason: String,
 }
 
@@ -20,7 +20,7 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// Makes an engine error a failure of what was being done.
+/// Converts an engine error to a failure of the operation `doing`.
 pub(super) fn failed(doing: &'static str) -> impl Fn(duckdb::Error) -> Failure {
     move |error| Failure {
         doing,

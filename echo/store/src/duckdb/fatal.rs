@@ -1,7 +1,9 @@
-//! Errors after which nothing can be stored any more: a full or broken disk in the middle of a commit, a file that is lost.
+//! Errors after which nothing can be stored any more: a full or broken disk in the middle of a
+//! commit, a lost file.
 //!
-//! The engine then refuses every statement until it is opened again, or writes where nobody will read, so the process has
-//! to end. Whoever meets such an error reports it here; the application waits for it.
+//! The engine then refuses every statement until it is opened again, or writes to a file that
+//! nobody will read, so the process has to exit. Components report such an error here; the
+//! application waits for it.
 
 use std::sync::Arc;
 
@@ -9,22 +11,22 @@ use tokio::sync::watch;
 
 use crate::StoreError;
 
-/// What the engine says once it is of no use any more.
+/// Messages of the engine after a permanent failure.
 const SIGNS: [&str; 2] = ["FATAL", "database has been invalidated"];
 
-/// What it says when it gets no room on the disk or in memory. A question that needed room for itself survives that; opening
-/// does not.
+/// Messages of the engine when disk or memory is exhausted. A query survives that; opening does
+/// not.
 const NO_ROOM: [&str; 3] = [
     "No space left on device",
     "Disk quota exceeded",
     "Out of Memory Error",
 ];
 
-/// What it says when it refuses a log, whatever the cause.
+/// Text of the engine's messages that mention a log, whatever the cause.
 const LOG_REFUSED: &str = "WAL file";
 
-/// What it says when the system refuses it something, a log that is sound included, and the complaints about the content
-/// of a log that it makes in the same words.
+/// Prefix of system errors, which can affect an intact log, and the messages about the content of a
+/// log that have the same prefix.
 const SYSTEM: &str = "IO Error";
 const OTHER_LOG: [&str; 3] = [
     "Corrupt WAL file",
@@ -32,32 +34,33 @@ const OTHER_LOG: [&str; 3] = [
     "This WAL was created for this database file",
 ];
 
-/// What is to blame that a database cannot be opened.
+/// Cause of a failure to open a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blame {
-    /// The disk is full, or there is too little memory: nothing is damaged.
+pub(super) enum OpenFailure {
+    /// Full disk or too little memory: nothing is damaged.
     Room,
-    /// What the log holds.
+    /// Content of the log.
     Log,
-    /// Something else: the system, or the file.
-    Else,
+    /// Anything else: the system, or the file.
+    Other,
 }
 
-impl Blame {
-    /// Reads an error of opening. The engine names the log in errors that are no fault of the log, too.
-    pub(super) fn of(error: &str) -> Self {
+impl OpenFailure {
+    /// Classifies an error of opening. The engine also mentions the log in errors that it did not
+    /// cause.
+    pub(super) fn from_message(error: &str) -> Self {
         let says = |signs: &[&str]| signs.iter().any(|sign| error.contains(sign));
         if says(&NO_ROOM) {
             Self::Room
         } else if says(&[LOG_REFUSED]) && (!says(&[SYSTEM]) || says(&OTHER_LOG)) {
             Self::Log
         } else {
-            Self::Else
+            Self::Other
         }
     }
 }
 
-/// Remembers the first fatal error. Clones share it.
+/// First fatal error. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Fatal(Arc<watch::Sender<Option<String>>>);
 
@@ -68,16 +71,16 @@ impl Default for Fatal {
 }
 
 impl Fatal {
-    /// Looks at an error of the engine.
-    pub(super) fn note(&self, error: &str) {
+    /// Records an error of the engine if it is fatal.
+    pub(super) fn record(&self, error: &str) {
         if is_fatal(error) {
             let cause = first_line(error);
-            self.meet(format!("{cause}; what was acknowledged is on the disk"));
+            self.set(format!("{cause}; acknowledged data is on the disk"));
         }
     }
 
-    /// Remembers why nothing can be stored any more, unless that is known.
-    pub(super) fn meet(&self, reason: String) {
+    /// Sets the reason why nothing can be stored any more, unless one is set.
+    pub(super) fn set(&self, reason: String) {
         self.0.send_if_modified(|first| {
             let is_first = first.is_none();
             first.get_or_insert(reason);
@@ -85,8 +88,8 @@ impl Fatal {
         });
     }
 
-    /// The first fatal error, if there was one.
-    pub(super) fn met(&self) -> Option<String> {
+    /// Reason of the first fatal error, if any.
+    pub(super) fn reason(&self) -> Option<String> {
         self.0.borrow().clone()
     }
 
@@ -102,11 +105,11 @@ impl Fatal {
     }
 }
 
-/// An error of opening, told from a defect when the disk is at fault.
+/// Converts an error of opening to a fatal one if the disk caused it.
 pub(super) fn or_fatal(error: StoreError) -> StoreError {
     match error {
         StoreError::Engine { reason, .. }
-            if is_fatal(&reason) || Blame::of(&reason) == Blame::Room =>
+            if is_fatal(&reason) || OpenFailure::from_message(&reason) == OpenFailure::Room =>
         {
             StoreError::Fatal {
                 reason: first_line(&reason),
@@ -120,21 +123,22 @@ fn is_fatal(error: &str) -> bool {
     SIGNS.iter().any(|sign| error.contains(sign))
 }
 
-/// Of all that the engine says, the line that names the cause.
+/// Returns the line of an engine message that names the cause.
 pub(super) fn first_line(error: &str) -> String {
     error.lines().next().unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Blame, Fatal};
+    use super::{Fatal, OpenFailure};
 
     #[tokio::test]
-    async fn the_first_fatal_error_is_remembered_and_others_are_not() {
+    async fn only_the_first_fatal_error_is_recorded() {
         let fatal = Fatal::default();
-        fatal.note("Constraint Error: no");
-        fatal.note("FATAL Error: Could not write file: No space left on device\nStack Trace");
-        fatal.note("FATAL Error: database has been invalidated because of a previous fatal error");
+        fatal.record("Constraint Error: no");
+        fatal.record("FATAL Error: Could not write file: No space left on device\nStack Trace");
+        fatal
+            .record("FATAL Error: database has been invalidated because of a previous fatal error");
         let met = fatal.wait().await.to_string();
         assert!(met.contains("No space left"), "{met}");
         assert!(!met.contains("Stack"), "{met}");
@@ -142,44 +146,44 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_blamed_for_what_it_holds_and_not_for_what_the_system_refuses() {
+    fn a_log_is_damaged_by_its_content_and_not_by_system_errors() {
         let replaying = |kind: &str, cause: &str| {
             format!("{kind} Error: Failure while replaying WAL file \"/db/echo.db.wal\": {cause}")
         };
         for (kind, cause, blame) in [
-            ("IO", "Corrupt WAL file: entry at 7", Blame::Log),
-            ("INTERNAL", "Attempted to access index 3", Blame::Log),
+            ("IO", "Corrupt WAL file: entry at 7", OpenFailure::Log),
+            ("INTERNAL", "Attempted to access index 3", OpenFailure::Log),
             (
                 "Catalog",
                 "Table with name names does not exist",
-                Blame::Log,
+                OpenFailure::Log,
             ),
-            ("IO", "WAL does not match database file.", Blame::Log),
+            ("IO", "WAL does not match database file.", OpenFailure::Log),
             (
                 "IO",
                 "Could not write file \"/db/echo.db\": No space left on device",
-                Blame::Room,
+                OpenFailure::Room,
             ),
             (
                 "Out of Memory",
                 "could not allocate block of size 256.0 KiB",
-                Blame::Room,
+                OpenFailure::Room,
             ),
             (
                 "IO",
                 "Could not read from file \"/db/echo.db\": Input/output error",
-                Blame::Else,
+                OpenFailure::Other,
             ),
             (
                 "IO",
                 "Cannot open file \"/db/echo.db.wal\": Permission denied",
-                Blame::Else,
+                OpenFailure::Other,
             ),
         ] {
             let error = replaying(kind, cause);
-            assert_eq!(Blame::of(&error), blame, "{error}");
+            assert_eq!(OpenFailure::from_message(&error), blame, "{error}");
         }
         let elsewhere = "IO Error: Cannot open file \"/db/echo.db.wal\": Permission denied";
-        assert_eq!(Blame::of(elsewhere), Blame::Else);
+        assert_eq!(OpenFailure::from_message(elsewhere), OpenFailure::Other);
     }
 }

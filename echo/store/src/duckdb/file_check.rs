@@ -1,7 +1,7 @@
-//! Whether the database is still where it was opened.
+//! Checks that the database file is still where it was opened.
 //!
-//! A file that is removed, renamed or replaced stays open and can be written as before, but is gone for whoever opens the
-//! path next. So what is committed counts only while the path leads to the file that is open.
+//! A file that is removed, renamed or replaced stays open and writable, but is lost for the next
+//! process that opens the path. So a commit counts only while the path leads to the open file.
 
 use std::fs;
 use std::io;
@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 
-/// Looks for the file of an open database.
+/// Checks the file of an open database.
 #[derive(Debug, Clone)]
-pub(super) struct Presence {
+pub(super) struct FileCheck {
     path: PathBuf,
     file: FileId,
     fatal: Fatal,
 }
 
-/// Device and inode: the file itself, whatever its name.
+/// Device and inode, which identify the file whatever its name.
 type FileId = (u64, u64);
 
-impl Presence {
-    /// Of the database at `path`, which is open. That it is lost is reported as `fatal`.
-    pub(super) fn of(path: &Path, fatal: Fatal) -> io::Result<Self> {
+impl FileCheck {
+    /// Check of the open database at `path`. Its loss is reported to `fatal`.
+    pub(super) fn new(path: &Path, fatal: Fatal) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
             file: file_at(path)?,
@@ -32,45 +32,45 @@ impl Presence {
         })
     }
 
-    /// Where errors go that the engine does not survive.
+    /// Fatal errors of the database.
     pub(super) const fn fatal(&self) -> &Fatal {
         &self.fatal
     }
 
-    /// Whether what is committed is kept. Once it is not, it never is again: the error is the reason.
+    /// Returns the reason if the file is lost. Once lost, it stays lost.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.fatal.met().is_none()
+        if self.fatal.reason().is_none()
             && let Some(reason) = self.loss()
         {
-            self.fatal.meet(reason);
+            self.fatal.set(reason);
         }
-        self.fatal.met().map_or(Ok(()), Err)
+        self.fatal.reason().map_or(Ok(()), Err)
     }
 
-    /// Why the file is lost; nothing while it is there.
+    /// Reason why the file is lost; `None` while it is there.
     pub(super) fn loss(&self) -> Option<String> {
         let what = match file_at(&self.path) {
             Ok(file) if file == self.file => return None,
-            Ok(_other) => "there is another one".to_owned(),
+            Ok(_other) => "another file has its name".to_owned(),
             Err(error) => error.to_string(),
         };
         let path = self.path.display();
         Some(format!(
-            "{path} is no longer the file that was opened ({what}); what was acknowledged is in that file"
+            "{path} is no longer the file that was opened ({what}); acknowledged data is in that file"
         ))
     }
 
-    /// Checks also whether the file system still takes anything. While it does not, commits fail by themselves.
+    /// Checks that the file system accepts writes. While it does not, commits fail by themselves.
     pub(super) fn check_writable(&self, lock: &Lock) {
         if let Err(error) = lock.touch()
             && error.kind() == io::ErrorKind::ReadOnlyFilesystem
         {
-            self.fatal.meet(format!("{}: {error}", self.path.display()));
+            self.fatal.set(format!("{}: {error}", self.path.display()));
         }
     }
 }
 
-// By its path: to open it would cost the engine its lock.
+// Uses the path: opening the file would release the engine's lock.
 fn file_at(path: &Path) -> io::Result<FileId> {
     let file = fs::metadata(path)?;
     Ok((file.dev(), file.ino()))
@@ -80,16 +80,16 @@ fn file_at(path: &Path) -> io::Result<FileId> {
 mod tests {
     use std::fs;
 
-    use super::Presence;
+    use super::FileCheck;
     use crate::duckdb::fatal::Fatal;
 
     #[test]
-    fn a_file_that_was_lost_once_stays_lost() {
+    fn a_lost_file_stays_lost() {
         let folder = tempfile::tempdir().unwrap();
         let [path, aside] = ["echo.db", "aside"].map(|name| folder.path().join(name));
         fs::write(&path, "rows").unwrap();
         let fatal = Fatal::default();
-        let presence = Presence::of(&path, fatal.clone()).unwrap();
+        let presence = FileCheck::new(&path, fatal.clone()).unwrap();
         assert_eq!(presence.check(), Ok(()));
         fs::write(&path, "more rows").unwrap();
         assert_eq!(presence.check(), Ok(()), "it is the same file");
@@ -97,7 +97,7 @@ mod tests {
         fs::rename(&path, &aside).unwrap();
         let reason = presence.check().unwrap_err();
         assert!(reason.contains("No such file"), "{reason}");
-        assert_eq!(fatal.met(), Some(reason.clone()));
+        assert_eq!(fatal.reason(), Some(reason.clone()));
         fs::write(&path, "others").unwrap();
         assert!(presence.loss().unwrap().contains("another"));
         fs::rename(&aside, &path).unwrap();

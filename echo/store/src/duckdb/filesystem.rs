@@ -1,34 +1,34 @@
-//! Which kinds of file systems a database may lie on.
+//! File systems that a database may be kept on.
 //!
-//! Two processes must never write to one file, and what is acknowledged must be on the disk. Both rest on locks and on
-//! `fsync` as a local file system has them. Over a network they are emulated, cached, or left out, as the server and its
-//! mount options please, and none of that can be seen from here.
+//! Two processes must never write to one file, and acknowledged data must be on the disk. Both rely
+//! on locks and `fsync` as local file systems implement them. Network file systems emulate, cache
+//! or omit them depending on the server and its mount options, which cannot be detected from here.
 
 use std::io;
 use std::path::Path;
 
 use crate::StoreError;
 
-/// What a kind of file system is good for.
+/// Suitability of a kind of file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Suitability {
-    /// A local one, or one that is not known to be anything else.
+    /// Local, or not known to be anything else.
     Local,
-    /// It may be local or not; the name of its kind.
+    /// Local or remote; with the name of its kind.
     Unclear(&'static str),
-    /// It is reached over a network; the name of its kind.
+    /// Network file system; with the name of its kind.
     Network(&'static str),
 }
 
-/// Refuses a database on a network, and warns of one that may be there.
+/// Refuses a database on a network file system, and warns about one that may be remote.
 pub(super) fn check(path: &Path) -> Result<(), StoreError> {
-    // The database itself may not be there yet. Where the kernel does not say, nothing speaks against it.
+    // The database may not exist yet. If the kernel reports no kind, it is accepted.
     let kind = kind_of(path.parent().unwrap_or(path));
     match kind.unwrap_or(Suitability::Local) {
         Suitability::Local => Ok(()),
         Suitability::Unclear(kind) => {
             tracing::warn!(
-                "{} lies on {kind}, which may not keep other machines away or lose what was acknowledged: be sure that it is \
+                "{} is on {kind}, which may not exclude other machines and may lose acknowledged data: make sure that it is \
                  local and used by one machine",
                 path.display()
             );
@@ -37,19 +37,19 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
         Suitability::Network(kind) => Err(StoreError::Unsuitable {
             path: path.display().to_string(),
             reason: format!(
-                "it lies on {kind}, a network file system, where neither locks nor durability can be relied on"
+                "it is on {kind}, a network file system without reliable locks and durability"
             ),
         }),
     }
 }
 
-/// The kind of file system that a file or folder lies on, by its magic number (`statfs(2)`, `linux/magic.h`).
+/// Kind of the file system of a file or folder, by its magic number (`statfs(2)`, `linux/magic.h`).
 pub(super) fn kind_of(path: &Path) -> io::Result<Suitability> {
     let stat = rustix::fs::statfs(path)?;
     Ok(suitability(magic(stat.f_type)))
 }
 
-/// The magic number, which has 32 bits and is signed on some machines.
+/// Magic number, which has 32 bits and is signed on some machines.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -59,7 +59,7 @@ const fn magic(f_type: rustix::fs::FsWord) -> u32 {
     f_type as u32
 }
 
-/// What the kind with this magic number is good for.
+/// Suitability of the kind with this magic number.
 pub(super) const fn suitability(magic: u32) -> Suitability {
     match magic {
         0x6969 => Suitability::Network("NFS"),
@@ -73,12 +73,12 @@ pub(super) const fn suitability(magic: u32) -> Suitability {
         0x5346_414F | 0x6B41_4653 => Suitability::Network("AFS"),
         0x7375_7245 => Suitability::Network("Coda"),
         0x564C => Suitability::Network("NCP"),
-        // Volumes shared by several nodes on the block level.
+        // Block-level volumes shared by several nodes.
         0x0116_1970 => Suitability::Unclear("GFS2"),
         0x7461_636F => Suitability::Unclear("OCFS2"),
-        // A folder of the host in a virtual machine or sandbox: gVisor shows every folder so.
+        // A host folder in a virtual machine or sandbox: gVisor reports every folder as one.
         0x0102_1997 => Suitability::Unclear("9p"),
-        // Anything from an encrypted local folder to a bucket at the other end of the world.
+        // FUSE: anything from a local encrypted folder to a remote bucket.
         0x6573_5546 => Suitability::Unclear("FUSE"),
         _ => Suitability::Local,
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::{Suitability, kind_of, suitability};
 
     #[test]
-    fn network_file_systems_are_known_by_their_numbers() {
+    fn network_file_systems_are_recognized_by_magic_number() {
         for (magic, name) in [
             (0x6969, "NFS"),
             (0xFF53_4D42, "CIFS"),

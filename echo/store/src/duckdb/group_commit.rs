@@ -1,113 +1,114 @@
-//! What is committed together.
+//! Group commit: requests that are committed together.
 //!
-//! A commit costs milliseconds before the first row: the engine parses and plans an insert into each table. So commits begin
-//! some time apart, and what comes meanwhile shares the next one.
+//! A commit costs milliseconds before the first row: the engine parses and plans an insert into
+//! each table. So commits start some time apart, and requests that arrive meanwhile share the next
+//! one.
 
 use std::time::Duration;
 
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::EventBatch;
 use echo_core::units::Nanos;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use crate::duckdb::rows::dictionary_gc::Unused;
-use crate::duckdb::rows::partition::Cut;
+use crate::duckdb::rows::dictionary_gc::UnusedEntries;
+use crate::duckdb::rows::partition::DeleteRange;
 use crate::hours::{Closed, ClosingHour};
 use crate::timings::Stopwatch;
 use crate::{Appended, StoreError};
 
-/// Events in one transaction, roughly: a group ends with the batch that reaches it.
+/// Approximate number of events per transaction: a group ends with the batch that reaches it.
 const GROUP_EVENTS: usize = 50_000;
 
-/// A batch that waits for its commit.
+/// Batch in the queue.
 #[derive(Debug)]
 pub(super) struct Append {
     /// The batch.
     pub(super) batch: EventBatch,
-    /// Where the outcome is awaited.
+    /// Receives the result.
     pub(super) answer: oneshot::Sender<Result<Appended, StoreError>>,
-    /// Since when it waits.
+    /// Time since it was queued.
     pub(super) queued: Stopwatch,
-    /// Its place in the queue.
+    /// Capacity of the queue that it occupies.
     pub(super) _place: OwnedSemaphorePermit,
 }
 
-/// Conclusions that wait for their commit.
+/// Detector output in the queue.
 #[derive(Debug)]
-pub(super) struct Conclude {
-    /// The conclusions.
-    pub(super) conclusions: Conclusions,
-    /// Where the outcome is awaited.
+pub(super) struct StoreVerdicts {
+    /// Detector output.
+    pub(super) conclusions: DetectorOutput,
+    /// Receives the result.
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
 }
 
-/// What is committed together.
+/// Group of requests that are committed together.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// Batches, in the order in which they came.
+    /// Batches, in order of arrival.
     pub(super) appends: Vec<Append>,
-    /// Conclusions, in the order in which they came.
-    pub(super) concludes: Vec<Conclude>,
-    /// What is done after the commit.
-    pub(super) chores: Vec<Chore>,
-    /// Events of the batches.
+    /// Detector output, in order of arrival.
+    pub(super) concludes: Vec<StoreVerdicts>,
+    /// Tasks to run after the commit.
+    pub(super) chores: Vec<MaintenanceTask>,
+    /// Number of events of the batches.
     pub(super) events: usize,
 }
 
-/// Upkeep that only the writer may do.
+/// Maintenance task that only the writer may run.
 #[derive(Debug)]
-pub(super) enum Chore {
+pub(super) enum MaintenanceTask {
     /// Delete events.
     Delete {
-        /// Which.
-        cut: Cut,
-        /// The time to note.
+        /// Events to delete.
+        cut: DeleteRange,
+        /// Time of the deletion.
         now: Nanos,
-        /// Where the number of deleted events is awaited.
+        /// Receives the number of deleted events.
         answer: oneshot::Sender<Result<u64, StoreError>>,
     },
-    /// Make small what grows on the side.
+    /// Compact the auxiliary tables.
     Tidy {
-        /// The time to go by.
+        /// Current time.
         now: Nanos,
-        /// Policies computed before are forgotten.
+        /// Policies computed before this time are deleted.
         policies: Option<Nanos>,
-        /// Closed hours that begin before are forgotten.
+        /// Closed hours that begin before this time are deleted.
         hours: Option<Nanos>,
     },
     /// Close an hour.
     CloseHour {
-        /// What it came to.
+        /// Costs of the hour.
         closing: ClosingHour,
-        /// Where the outcome is awaited.
+        /// Receives the result.
         answer: oneshot::Sender<Result<Closed, StoreError>>,
     },
-    /// Forget series or origins that nothing refers to.
+    /// Delete series or origins that nothing refers to.
     Forget {
-        /// Which, unless something refers to them again.
-        unused: Unused,
-        /// Where the number of forgotten ones is awaited.
+        /// Entries to delete, unless an event refers to them again.
+        unused: UnusedEntries,
+        /// Receives the number of deleted entries.
         answer: oneshot::Sender<Result<u64, StoreError>>,
     },
 }
 
-/// Where whoever asked to close the store waits for it.
+/// Receives the result of closing the store.
 pub(super) type Closing = oneshot::Sender<Result<(), StoreError>>;
 
-/// What the thread is asked to do.
+/// Request to the writer thread.
 #[derive(Debug)]
 pub(super) enum Request {
     /// Commit a batch.
     Append(Append),
-    /// Commit conclusions.
-    Conclude(Conclude),
-    /// Do some upkeep.
-    Chore(Chore),
-    /// End.
+    /// Commit detector output.
+    StoreVerdicts(StoreVerdicts),
+    /// Run a maintenance task.
+    MaintenanceTask(MaintenanceTask),
+    /// Close the store.
     Close(Closing),
 }
 
-/// How often commits begin.
+/// Pacing of commits.
 #[derive(Debug)]
 pub(super) struct Pace {
     every: Duration,
@@ -116,8 +117,8 @@ pub(super) struct Pace {
 }
 
 impl Group {
-    /// Waits for a request and takes those that are queued behind it when the pace allows a commit; nothing when the queue
-    /// is closed and empty. Whoever asks to close the store is added to `closing`.
+    /// Waits for a request and takes those queued behind it once another commit may start; `None`
+    /// if the queue is closed and empty. Requests to close the store are added to `closing`.
     pub(super) fn gather(
         queued: &mut mpsc::Receiver<Request>,
         pace: &mut Pace,
@@ -125,7 +126,7 @@ impl Group {
     ) -> Option<Self> {
         let mut group = Self::default();
         let mut next = queued.blocking_recv()?;
-        if matches!(next, Request::Append(_) | Request::Conclude(_)) {
+        if matches!(next, Request::Append(_) | Request::StoreVerdicts(_)) {
             pace.wait(queued);
         }
         loop {
@@ -134,8 +135,8 @@ impl Group {
                     group.events += append.batch.events.len();
                     group.appends.push(append);
                 }
-                Request::Conclude(conclude) => group.concludes.push(conclude),
-                Request::Chore(chore) => group.chores.push(chore),
+                Request::StoreVerdicts(conclude) => group.concludes.push(conclude),
+                Request::MaintenanceTask(chore) => group.chores.push(chore),
                 Request::Close(answer) => closing.push(answer),
             }
             if group.events >= GROUP_EVENTS {
@@ -150,8 +151,9 @@ impl Group {
 }
 
 impl Pace {
-    /// Commits that begin `every` apart while requests arrive, and at once when none has arrived for `quiet`: senders that
-    /// wait for an acknowledgement before they send again have nothing to add.
+    /// Commits start `every` apart while requests arrive, and at once when none has arrived for
+    /// `quiet`: senders that wait for an acknowledgement before they send again have nothing to
+    /// add.
     pub(super) const fn new(every: Duration, quiet: Duration) -> Self {
         Self {
             every,
@@ -160,7 +162,7 @@ impl Pace {
         }
     }
 
-    /// Waits until another commit may begin.
+    /// Waits until another commit may start.
     fn wait(&mut self, queued: &mpsc::Receiver<Request>) {
         while let Some(rest) = self.rest() {
             let seen = queued.len();
@@ -176,7 +178,7 @@ impl Pace {
         self.begun = Some(Stopwatch::start());
     }
 
-    /// The time until the next commit is due; none when it is.
+    /// Time until the next commit is due; `None` if it is due.
     fn rest(&self) -> Option<Duration> {
         let rest = self.every.checked_sub(self.begun?.elapsed())?;
         (!rest.is_zero()).then_some(rest)

@@ -1,4 +1,5 @@
-//! Costs by the hour in the database. Which hours are due and which are closed is in memory, too, because every commit asks.
+//! Hourly costs in the database. Due and closed hours are also kept in memory, because every commit
+//! needs them.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -14,42 +15,42 @@ use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::rows::hours;
 use crate::hours::{Closed, ClosingHour, CostHours, DueHour, Hours};
 
-/// Which hours are due and which are closed, as the writer knows it.
+/// Due and closed hours as known to the writer.
 #[derive(Debug, Default)]
 pub(super) struct HoursCache(Mutex<Hours>);
 
 impl HoursCache {
-    /// Begins with what the database says.
+    /// Sets the hours stored in the database.
     pub(super) fn fill(&self, hours: Hours) {
         self.with(|known| *known = hours);
     }
 
-    /// Hours of these that are not due yet.
+    /// Those of `hours` that are not due yet.
     pub(super) fn not_due(&self, hours: &BTreeSet<Hour>) -> Vec<Hour> {
         self.with(|known| known.not_due(hours))
     }
 
-    /// Notes what was committed, after it was and before anybody is told.
+    /// Marks committed hours as changed, before the commit is acknowledged.
     pub(super) fn touch(&self, hours: BTreeSet<Hour>, when: (Nanos, u64)) {
         self.with(|known| known.touch(hours, when));
     }
 
-    /// Whether nothing was stored in the hour since it was due like this.
+    /// Whether the hour is unchanged since `due` was read.
     pub(super) fn is_untouched(&self, due: &DueHour) -> bool {
         self.with(|known| known.is_untouched(due))
     }
 
-    /// Notes that an hour is no longer due.
+    /// Clears the due mark of an hour.
     pub(super) fn close(&self, hour: Hour, has_rows: bool) {
         self.with(|known| known.close(hour, has_rows));
     }
 
-    /// Forgets closed hours that begin before `cutoff`.
+    /// Drops closed hours that begin before `cutoff`.
     pub(super) fn forget_before(&self, cutoff: Nanos) {
         self.with(|known| known.forget_before(cutoff));
     }
 
-    /// Runs `use_hours` alone. Nothing in it can panic half way.
+    /// Runs `use_hours` under the lock. It must not panic.
     fn with<T>(&self, use_hours: impl FnOnce(&mut Hours) -> T) -> T {
         use_hours(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -80,7 +81,7 @@ impl CostHours for DuckDbStore {
             })?;
             Ok(rows)
         };
-        self.readers.ask("reading closed hours", question).await
+        self.readers.run("reading closed hours", question).await
     }
 
     async fn cost_clusters(&self, window: Window) -> Result<BTreeSet<ClusterId>, StoreError> {
@@ -94,7 +95,7 @@ impl CostHours for DuckDbStore {
             Ok(clusters)
         };
         let doing = "looking for clusters with closed hours";
-        self.readers.ask(doing, question).await
+        self.readers.run(doing, question).await
     }
 
     async fn closed_allocation(
@@ -111,6 +112,6 @@ impl CostHours for DuckDbStore {
             })?;
             Ok(sum)
         };
-        self.readers.ask("adding up closed hours", question).await
+        self.readers.run("summing closed hours", question).await
     }
 }

@@ -1,23 +1,23 @@
-//! What commands for a stopped Echo tell of a database.
+//! Database contents, as reported by commands for a stopped Echo.
 
 use echo_core::ids::{ClusterId, NodeId};
 use echo_core::units::{Nanos, Window};
 
-/// What is in a database.
+/// Contents of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contents {
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Number of the last event that was ever given.
+    /// Highest event number ever assigned.
     pub last_event: u64,
-    /// When the last event was received.
+    /// Time at which the last event was received.
     pub last_received: Option<Nanos>,
 }
 
-/// Which rows are meant.
+/// Selection of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
-    /// Cluster; all when absent.
+    /// Cluster; `None` selects all.
     pub cluster: Option<ClusterId>,
     /// Event time.
     pub window: Window,
@@ -26,7 +26,7 @@ pub struct Scope {
 /// Rows of one folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// What they are: `events`, `op_waits`, `verdict_history` or `lost_time`, as the view that they come from.
+    /// Name of the view: `events`, `op_waits`, `verdict_history` or `lost_time`.
     pub dataset: &'static str,
     /// Cluster.
     pub cluster: String,
@@ -36,15 +36,15 @@ pub struct Partition {
     pub rows: u64,
 }
 
-/// The GPUs of one model on a node.
+/// GPUs of one model on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpus {
     /// Cluster of the node.
     pub cluster: ClusterId,
     /// Node.
     pub node: NodeId,
-    /// Model as the sender wrote it, when it did.
+    /// Model as reported by the sender, if it did.
     pub model: Option<String>,
-    /// How many ranks have one.
+    /// Number of ranks with this model.
     pub n_ranks: u64,
 }

@@ -1,7 +1,7 @@
-//! The lock that keeps a second Echo away from a database.
+//! Lock that keeps a second instance away from a database.
 //!
-//! It is taken on a file of its own, never on the database: the engine holds record locks there, and closing any other
-//! handle of the same file would drop them.
+//! The lock is on a file of its own, never on the database: the engine holds record locks there,
+//! and closing any other handle of the same file would release them.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -16,16 +16,17 @@ use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 use crate::StoreError;
 use crate::duckdb::engine::unreadable;
 
-/// Held while it lives.
+/// Lock, held until dropped.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
 impl Lock {
-    /// Takes the lock of the database at `path` and writes down who holds it; fails at once when somebody else does.
-    pub(super) fn take(path: &Path, now: Nanos) -> Result<Self, StoreError> {
+    /// Acquires the lock of the database at `path` and records the holder; fails at once if another
+    /// process holds it.
+    pub(super) fn acquire(path: &Path, now: Nanos) -> Result<Self, StoreError> {
         let failed = |error: io::Error| StoreError::Unsuitable {
             path: path.display().to_string(),
-            reason: format!("its lock file cannot be written ({error})"),
+            reason: format!("cannot write its lock file ({error})"),
         };
         let mut file = OpenOptions::new()
             .read(true)
@@ -48,13 +49,15 @@ impl Lock {
             .set_len(0)
             .and_then(|()| writeln!(file, "pid {pid} on {} since {now}", node_name()));
         if let Err(error) = written {
-            // It is held all the same: a full disk must not keep anybody from opening the database and making room.
-            tracing::warn!(%error, "the lock file of {} cannot say who holds it", path.display());
+            // The lock is held all the same: a full disk must not keep an operator from opening the
+            // database and freeing space.
+            tracing::warn!(%error, "cannot write the holder to the lock file of {}", path.display());
         }
         Ok(Self(file))
     }
 
-    /// Writes the time to the file's inode: what a file system that failed no longer does, whatever it says of itself.
+    /// Writes the time to the file's inode, which fails on a file system with errors even if it
+    /// reports none.
     pub(super) fn touch(&self) -> io::Result<()> {
         let now = Timespec {
             tv_sec: 0,
@@ -70,21 +73,22 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // The file stays: whoever waits for it holds it open, and a new one under its name would be another lock.
+        // The file stays: a waiting process has it open, and a new file under its name would be
+        // another lock.
         if let Err(error) = self.0.set_len(0) {
-            tracing::debug!(%error, "the lock file keeps the name of its last holder");
+            tracing::debug!(%error, "cannot clear the holder in the lock file");
         }
     }
 }
 
-/// The file beside the database whose name has `ending` more.
+/// Path of the file beside the database whose name is extended by `ending`.
 pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     PathBuf::from(name)
 }
 
-/// The one path that all ways to write the name of a file lead to, so that they lead to one lock.
+/// Canonical path of a file, so that all its names lead to one lock.
 pub(super) fn canonical(path: &Path) -> Result<PathBuf, StoreError> {
     let failed = |error: io::Error| unreadable(path, error.to_string());
     if fs::symlink_metadata(path).is_ok() {
@@ -92,7 +96,7 @@ pub(super) fn canonical(path: &Path) -> Result<PathBuf, StoreError> {
     }
     let name = path
         .file_name()
-        .ok_or_else(|| unreadable(path, "it names no file".to_owned()))?;
+        .ok_or_else(|| unreadable(path, "the path has no file name".to_owned()))?;
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),
@@ -107,7 +111,7 @@ pub(super) fn canonical(path: &Path) -> Result<PathBuf, StoreError> {
 fn holder(file: &mut File) -> String {
     match io::read_to_string(file) {
         Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
-        // Between taking the lock and writing the name there is a moment.
+        // Between acquiring the lock and writing the name there is a moment.
         Ok(_) | Err(_) => "another process".to_owned(),
     }
 }

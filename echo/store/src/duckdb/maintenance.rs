@@ -1,5 +1,6 @@
-//! A thread that looks after the database every few seconds: it writes the log to the file, and sees to it that the
-//! limits are kept. Ten times a second it looks whether the file is still there, and in each round whether it can be written.
+//! Maintenance thread: checkpoints the log and enforces the retention limits every few seconds.
+//! Checks ten times a second that the file is still there, and in each round that it can be
+//! written.
 
 use std::io;
 use std::sync::Arc;
@@ -14,42 +15,46 @@ use crate::duckdb::shutdown::Signal;
 use crate::duckdb::writer::Joined;
 use crate::timings::Stopwatch;
 
-/// Time between two looks at how much there is to write.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval of checks of the checkpoint backlog.
+const BACKLOG_CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs until it is dropped.
+/// Maintenance thread, stopped on drop.
 #[derive(Debug)]
-pub(super) struct Upkeep {
-    // Fields are dropped in this order: the thread is told to stop, then waited for.
+pub(super) struct Maintenance {
+    // Fields are dropped in this order: the thread is signalled to stop, then joined.
     stop: Stop,
     _thread: Joined,
-    /// Closed by the thread once it holds neither the connection nor the lock any more.
+    /// Closed by the thread once it has released the connection and the lock.
     ended: watch::Receiver<()>,
 }
 
-/// What the thread owns.
+/// State of the maintenance thread.
 #[derive(Debug)]
-pub(super) struct Rounds {
-    /// Writes the log to the file.
+pub(super) struct MaintenanceRounds {
+    /// Runs checkpoints.
     pub(super) checkpoints: Checkpoints,
-    /// The limits.
+    /// Enforces the limits.
     pub(super) retention: Retention,
 }
 
 #[derive(Debug)]
 struct Stop(Arc<Signal>);
 
-impl Upkeep {
-    /// Starts the thread; a round begins `every` so often.
-    pub(super) fn start(mut rounds: Rounds, lock: Arc<Lock>, every: Duration) -> io::Result<Self> {
+impl Maintenance {
+    /// Starts the thread; a round begins every `every`.
+    pub(super) fn start(
+        mut rounds: MaintenanceRounds,
+        lock: Arc<Lock>,
+        every: Duration,
+    ) -> io::Result<Self> {
         let signal = Arc::new(Signal::default());
         let stop = Stop(Arc::clone(&signal));
         let (running, ended) = watch::channel(());
         let thread = Joined::start("store-upkeep", move || {
             let mut rested = Stopwatch::start();
             let (mut is_busy, mut can_write) = (false, true);
-            // A checkpoint of a lost file would remove the log of the one that lies in its place.
-            while !signal.stopped_within(every.min(LOOK_EVERY))
+            // A checkpoint of a lost file would remove the log of the file that replaced it.
+            while !signal.stopped_within(every.min(BACKLOG_CHECK_EVERY))
                 && rounds.checkpoints.presence.check().is_ok()
             {
                 if rested.elapsed() >= every {
@@ -58,8 +63,8 @@ impl Upkeep {
                     rested = Stopwatch::start();
                     can_write = true;
                 } else if can_write && rounds.checkpoints.backlog.is_large() {
-                    // After one that failed it waits for the next round.
-                    can_write = rounds.checkpoints.make(true);
+                    // After a failure wait for the next round.
+                    can_write = rounds.checkpoints.run(true);
                     is_busy = true;
                 }
             }
@@ -74,7 +79,7 @@ impl Upkeep {
         })
     }
 
-    /// Stops the thread and waits until it has let go of the database.
+    /// Stops the thread and waits until it has released the database.
     pub(super) async fn stop(&self) {
         self.stop.0.stop();
         // Nothing is ever sent; the channel closes when the thread ends.
@@ -82,16 +87,16 @@ impl Upkeep {
     }
 }
 
-impl Rounds {
-    /// One round, `after` the last one, in which there was a lot to write or not.
+impl MaintenanceRounds {
+    /// Runs one round, `after` the last one. `is_busy` means that the backlog is large.
     pub(super) fn one(&mut self, (signal, after): (&Signal, Duration), is_busy: bool) {
         let Self {
             checkpoints,
             retention,
         } = self;
-        let _written = checkpoints.make(is_busy);
+        let _written = checkpoints.run(is_busy);
         let connection = &checkpoints.connection;
-        retention.round(connection, (signal, after), || checkpoints.give_room());
+        retention.round(connection, (signal, after), || checkpoints.reclaim());
     }
 }
 

@@ -1,14 +1,15 @@
-//! How much memory there is for this process.
+//! Memory available to this process.
 
 use std::fs::read_to_string;
 
-/// Where a control group says how much its processes may take: its second version, and its first.
+/// Memory limit files of control groups: version 2, and version 1.
 const OF_THE_GROUP: [&str; 2] = [
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 ];
 
-/// Bytes of the machine, or of the control group if that is less; nothing where the system does not tell.
+/// Memory of the machine, or of the control group if that is less, bytes; `None` if the system does
+/// not report it.
 pub(super) fn total() -> Option<u64> {
     let group = OF_THE_GROUP.iter().filter_map(|path| {
         let text = read_to_string(path).ok()?;
@@ -32,7 +33,7 @@ mod tests {
     use super::{of_machine, total};
 
     #[test]
-    fn the_machine_says_how_much_memory_it_has() {
+    fn total_memory_is_parsed_from_meminfo() {
         let said = "MemTotal:       24604048 kB\nMemFree:          929292 kB\n";
         assert_eq!(of_machine(said), Some(24_604_048 * 1024));
         assert_eq!(of_machine("MemFree: 1 kB"), None);

@@ -1,4 +1,4 @@
-//! Brings the schema of a database up to the one of this build, and refuses what it does not know.
+//! Migrates the schema of a database to the one of this build, and refuses unknown schemas.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use crate::duckdb::engine::{EngineResult, engine, unreadable};
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::rows::schema;
 
-/// The schema version of the database, 0 when it is empty; an error when it is not one that `known` leads to.
+/// Returns the schema version of the database, 0 if it is empty; an error if it is not a version in
+/// `known`.
 pub(super) fn version(
     connection: &Connection,
     path: &Path,
@@ -29,10 +30,11 @@ pub(super) fn version(
         schema::applied(connection).map_err(failed)?
     };
     let Some((found, _)) = applied.last() else {
-        let reason = "it is a database of another program: there is something in it, but no list of migrations";
+        let reason =
+            "it is a database of another program: it has contents, but no table of migrations";
         return Err(unreadable(path, reason.to_owned()));
     };
-    // A step that differs comes first: a database that went another way is not a newer one.
+    // Check for differing migrations first: a database with another history is not a newer one.
     for (migration, (version, checksum)) in known.iter().zip(&applied) {
         if migration.version != *version || migration.checksum() != *checksum {
             return Err(StoreError::Changed {
@@ -53,7 +55,7 @@ pub(super) fn version(
     Ok(*found)
 }
 
-/// Applies what is missing, one transaction each.
+/// Applies missing migrations, one transaction each.
 pub(super) fn apply(
     connection: &mut Connection,
     path: &Path,
@@ -73,7 +75,7 @@ pub(super) fn apply(
             path.display(),
         );
     }
-    // Schema changes never share a WAL with rows: replaying such a mix has been the engine's weak spot.
+    // Schema changes never share a WAL with rows: the engine has had bugs in replaying such a mix.
     connection
         .execute_batch(schema::CHECKPOINT)
         .map_err(engine("checkpointing the schema"))

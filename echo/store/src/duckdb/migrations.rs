@@ -1,15 +1,15 @@
-//! The steps of the schema.
+//! Schema migrations.
 
 use xxhash_rust::xxh64::xxh64;
 
-/// One step of the schema.
+/// Schema migration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Migration {
-    /// Its number; the first is 1.
+    /// Version, from 1.
     pub(super) version: i64,
-    /// What it brings.
+    /// Name.
     pub(super) name: &'static str,
-    /// Its statements.
+    /// Statements.
     pub(super) sql: &'static str,
 }
 
@@ -27,7 +27,8 @@ macro_rules! migration {
     };
 }
 
-/// All steps, in order. A step that was released is never edited; its checksum is in every database.
+/// All migrations, in order. A released migration is never edited; its checksum is in every
+/// database.
 pub(super) const MIGRATIONS: &[Migration] = &[migration!(1, "schema", "0001_schema.sql")];
 
 impl Migration {

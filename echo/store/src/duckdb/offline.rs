@@ -1,6 +1,8 @@
-//! Work on a database that no Echo has open: a copy of it, its rows as Parquet, and a log that cannot be read.
+//! Operations on a database that no instance has open: backup, export to Parquet, and repair of an
+//! unreadable log.
 //!
-//! Each takes the lock, so that no Echo starts meanwhile, and leaves the database itself as it is.
+//! Each acquires the lock, so that no instance starts meanwhile, and leaves the database itself
+//! unchanged.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,38 +16,39 @@ use crate::StoreError;
 use crate::duckdb::engine::unreadable;
 use crate::duckdb::lock::{Lock, canonical};
 use crate::duckdb::migrations::MIGRATIONS;
-use crate::duckdb::open::{look, read_only};
+use crate::duckdb::open::{inspect, read_only};
 
 pub mod backup;
 pub mod export;
 pub mod gpus;
 pub mod repair;
 
-/// A database under its lock.
+/// Database under its lock.
 #[derive(Debug)]
-struct Held {
+struct LockedDatabase {
     path: PathBuf,
     _lock: Lock,
 }
 
-impl Held {
-    /// Takes the lock of a database that exists.
-    fn take(db: &Path, clock: &dyn Clock) -> Result<Self, StoreError> {
+impl LockedDatabase {
+    /// Acquires the lock of an existing database.
+    fn lock(db: &Path, clock: &dyn Clock) -> Result<Self, StoreError> {
         let path = canonical(db)?;
         if !path.is_file() {
-            return Err(unreadable(&path, "there is no such file".to_owned()));
+            return Err(unreadable(&path, "no such file".to_owned()));
         }
-        let lock = Lock::take(&path, clock.now())?;
+        let lock = Lock::acquire(&path, clock.now())?;
         Ok(Self { path, _lock: lock })
     }
 
-    /// Checks that the database is one of Echo, then opens it for reading. Its log is read, too, and left as it is.
+    /// Checks that the file is a database of Echo, then opens it for reading. Its log is read, too,
+    /// and left unchanged.
     fn read(&self) -> Result<Connection, StoreError> {
-        look(&self.path, MIGRATIONS)?;
+        inspect(&self.path, MIGRATIONS)?;
         read_only(&self.path)
     }
 
-    /// The files of the log: while the engine writes the log to the database there are several.
+    /// Files of the log: while the engine checkpoints there are several.
     fn log(&self) -> Result<Vec<PathBuf>, StoreError> {
         let failed = |error: io::Error| unreadable(&self.path, error.to_string());
         let folder = self.path.parent().unwrap_or(&self.path);
@@ -61,16 +64,16 @@ impl Held {
     }
 }
 
-/// What the names of the log's files have more than the name of the database.
+/// Name suffixes of the log files.
 const LOGS: [&str; 3] = [".wal", ".wal.checkpoint", ".wal.recovery"];
 
-/// What `path` has more than `db`.
+/// Suffix that `path` adds to `db`.
 fn ending(db: &Path, path: &Path) -> Option<String> {
     let ending = path.to_str()?.strip_prefix(db.to_str()?)?;
     Some(ending.to_owned())
 }
 
-/// The path with `ending` more.
+/// Path extended by `ending`.
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);

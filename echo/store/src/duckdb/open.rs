@@ -1,4 +1,5 @@
-//! Opens the engine: looks before it touches, and locks the settings before anybody else gets a connection.
+//! Opens the engine: inspects the file before changing it, and locks the settings before other
+//! connections exist.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -10,7 +11,7 @@ use echo_core::clock::Clock;
 
 use crate::StoreError;
 use crate::duckdb::engine::unreadable;
-use crate::duckdb::fatal::{Blame, first_line};
+use crate::duckdb::fatal::{OpenFailure, first_line};
 use crate::duckdb::lock::beside;
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::rows::schema;
@@ -18,39 +19,41 @@ use crate::duckdb::sql::SqlConnections;
 use crate::duckdb::{DuckDbConfig, memory, migrate};
 use crate::limits::Amount;
 
-/// WAL bytes at which a commit checkpoints by itself; the timer is expected to be there long before.
+/// WAL size at which a commit checkpoints by itself; the timer should always be earlier.
 const CHECKPOINT_THRESHOLD: &str = "256MB";
 
-/// Merges of small pieces in one table that a checkpoint undertakes, at most: nobody can write meanwhile.
+/// Maximum number of merges per table in a checkpoint: writes are blocked meanwhile.
 const MERGES: &str = "1";
 
-/// What the engine says of a file that another process has open.
+/// Error of the engine for a file that another process has open.
 const HELD: &str = "Could not set lock on file";
 
-/// Most that questions may put into files beside the database while they sort and join.
+/// Maximum size of temporary files for sorts and joins.
 const SPILL: &str = "1GB";
 
-/// Instants as text are in UTC wherever the process runs. Only an engine without time zones does not know the setting.
+/// Formats timestamps in UTC wherever the process runs. Only an engine without time zones lacks the
+/// setting.
 const UTC: &str = "SET GLOBAL TimeZone = 'UTC'";
 
-/// An open database.
+/// Open database.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// The connection that the others are clones of.
+    /// Connection that the others are cloned from.
     pub(super) connection: Connection,
-    /// Those for SQL.
+    /// Connections for SQL.
     pub(super) sql: SqlConnections,
 }
 
-/// Opens the database for reading and writing and brings its schema up to date. The caller holds the lock.
+/// Opens the database for reading and writing and migrates its schema. The caller holds the lock.
 pub(super) fn open(
     path: &Path,
     config: &DuckDbConfig,
     migrations: &[Migration],
     clock: &dyn Clock,
 ) -> Result<Opened, StoreError> {
-    // A database of a later version must not be touched, and opening it for writing would replay its WAL into it.
-    look(path, migrations)?;
+    // A database of a later version must not be changed, and opening it for writing would replay
+    // its WAL into it.
+    inspect(path, migrations)?;
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
     let memory = memory(config.memory_limit)?;
     let settings = settings(config, memory).map_err(unreadable)?;
@@ -64,27 +67,27 @@ pub(super) fn open(
     Ok(Opened { connection, sql })
 }
 
-/// Bytes that the engine may take.
+/// Memory limit of the engine, bytes.
 fn memory(limit: Amount) -> Result<u64, StoreError> {
     if let Amount::Bytes(bytes) = limit {
         return Ok(bytes);
     }
     let total = memory::total().ok_or_else(|| StoreError::Engine {
-        doing: "asking how much memory there is",
-        reason: "the system does not tell; write the limit in bytes, such as 2GB".to_owned(),
+        doing: "reading the memory size",
+        reason: "the system does not report it; set the limit in bytes, such as 2GB".to_owned(),
     })?;
-    Ok(limit.of(total))
+    Ok(limit.bytes_of(total))
 }
 
-/// Checks without writing that the database is absent, empty or has a schema that this build can use. Returns the
-/// version of that schema.
-pub(super) fn look(path: &Path, migrations: &[Migration]) -> Result<i64, StoreError> {
+/// Checks without writing that the database is absent, empty or has a supported schema. Returns the
+/// schema version.
+pub(super) fn inspect(path: &Path, migrations: &[Migration]) -> Result<i64, StoreError> {
     if fs::symlink_metadata(path).is_err() {
-        // The engine would delete a WAL without database, and with it what was not checkpointed.
+        // The engine would delete a WAL without database, and with it everything not checkpointed.
         return match fs::symlink_metadata(beside(path, ".wal")) {
             Ok(_) => Err(unreadable(
                 path,
-                "it is missing, but its write-ahead log is there; restore both or remove the log"
+                "it is missing, but its write-ahead log exists; restore both or remove the log"
                     .to_owned(),
             )),
             Err(_absent) => Ok(0),
@@ -94,7 +97,7 @@ pub(super) fn look(path: &Path, migrations: &[Migration]) -> Result<i64, StoreEr
     migrate::version(&connection, path, migrations)
 }
 
-/// Opens the database for reading. Its log is read, too, and left as it is.
+/// Opens the database for reading. Its log is read, too, and left unchanged.
 pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
     let unreadable = |error: duckdb::Error| unreadable(path, error.to_string());
     let settings = offline(Config::default())
@@ -103,7 +106,7 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
     connect(path, settings)
 }
 
-/// Writes the log of a copy into the copy.
+/// Replays the log of a copy into the copy.
 pub(super) fn fold_log(copy: &Path) -> Result<(), StoreError> {
     let failed = |error: duckdb::Error| unreadable(copy, error.to_string());
     let connection = connect(copy, offline(Config::default()).map_err(failed)?)?;
@@ -117,28 +120,29 @@ pub(super) fn fold_log(copy: &Path) -> Result<(), StoreError> {
 fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
     Connection::open_with_flags(path, settings).map_err(|error| {
         let reason = error.to_string();
-        // Other programs do not know Echo's lock, and the engine has no code of its own for this.
+        // Other programs do not use Echo's lock, and the engine has no error code for this.
         if reason.contains(HELD) {
             return StoreError::Locked {
                 path: path.display().to_string(),
                 holder: format!("another program ({})", reason.trim()),
             };
         }
-        match Blame::of(&reason) {
-            Blame::Room => StoreError::Fatal {
+        match OpenFailure::from_message(&reason) {
+            OpenFailure::Room => StoreError::Fatal {
                 reason: first_line(&reason),
             },
-            Blame::Log => StoreError::DamagedLog {
+            OpenFailure::Log => StoreError::DamagedLog {
                 path: path.display().to_string(),
                 reason: first_line(&reason),
             },
-            Blame::Else => unreadable(path, first_line(&reason)),
+            OpenFailure::Other => unreadable(path, first_line(&reason)),
         }
     })
 }
 
 fn settings(config: &DuckDbConfig, memory: u64) -> duckdb::Result<Config> {
-    // One core is left to the writer and to decoding. A second thread on two cores was measured to cost ingest a seventh.
+    // One core is left to the writer and to decoding. A second thread on two cores was measured to
+    // cost ingest a seventh.
     let threads = config.threads.unwrap_or_else(|| {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         cores.saturating_sub(1).max(1)
@@ -149,13 +153,14 @@ fn settings(config: &DuckDbConfig, memory: u64) -> duckdb::Result<Config> {
         .with("threads", threads.to_string())?
         .with("checkpoint_threshold", CHECKPOINT_THRESHOLD)?
         .with("max_vacuum_tasks", MERGES)?
-        // What a question took is given back to the system within seconds: by the allocator, and by idle threads where there are any.
+        // Memory used by a query is returned to the system within seconds: by the allocator, and by
+        // idle threads where there are any.
         .with("allocator_background_threads", "true")?
         .with("allocator_flush_threshold", "1MB")?
         .with("max_temp_directory_size", SPILL)
 }
 
-/// Nothing is ever fetched: the extensions that Echo needs are linked in.
+/// Disables downloads: the extensions that Echo needs are linked in.
 fn offline(settings: Config) -> duckdb::Result<Config> {
     settings.enable_autoload_extension(false)
 }

@@ -1,4 +1,5 @@
-//! Who may read the files of a database: the account that Echo runs as, and a group if the operator says so.
+//! Permissions of database files: readable by the account that Echo runs as, and by a group if the
+//! operator allows it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -6,13 +7,13 @@ use std::path::Path;
 
 use crate::duckdb::lock::beside;
 
-/// Mode of a file that holds rows.
+/// Mode of files with rows.
 pub(super) const PRIVATE: u32 = 0o600;
 
-/// What every account of the machine may do.
+/// Permission bits of other accounts.
 const OTHERS: u32 = 0o007;
 
-/// Makes the files of a database private that every account may use, as they were made before.
+/// Makes database files private that other accounts can access, as earlier versions created them.
 pub(super) fn tighten(path: &Path) {
     for ending in ["", ".wal", ".lock", ".ballast"] {
         let file = beside(path, ending);
@@ -24,11 +25,11 @@ pub(super) fn tighten(path: &Path) {
         let file = file.display();
         match tightened {
             Ok(()) => tracing::warn!(
-                "{file} was open to every account of this machine: its mode is 0600 now"
+                "{file} was accessible to every account of this machine: its mode is now 0600"
             ),
             Err(error) => tracing::warn!(
                 %error,
-                "{file} is open to every account of this machine, and its mode cannot be changed"
+                "{file} is accessible to every account of this machine, and its mode cannot be changed"
             ),
         }
     }

@@ -1,8 +1,9 @@
-//! Keeps the database within its limits: whole slices of received time are deleted, oldest first.
+//! Retention: keeps the database within its limits by deleting whole slices of received time,
+//! oldest first.
 //!
-//! What goes is decided here, on the thread of the upkeep; it is deleted by the writer, in steps between its commits, so
-//! that nobody waits for more than one step. The room comes back with the next checkpoint, for rows to come: the file
-//! itself does not shrink.
+//! The maintenance thread decides what to delete; the writer deletes it in steps between its
+//! commits, so that no request waits for more than one step. The next checkpoint frees the space
+//! for new rows; the file itself does not shrink.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,51 +15,53 @@ use echo_core::clock::Clock;
 use echo_core::units::Nanos;
 
 use crate::StoreError;
-use crate::duckdb::disk_space::Volume;
+use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::rows::dictionary_gc;
-use crate::duckdb::rows::partition::{self, Blocks, Cut};
+use crate::duckdb::rows::partition::{self, Blocks, DeleteRange};
 use crate::duckdb::shutdown::Signal;
-use crate::duckdb::writer::Chores;
+use crate::duckdb::writer::MaintenanceQueue;
 use crate::limits::Limits;
 
 mod steps;
 mod time_slice;
 
 use steps::Steps;
-use time_slice::{Slice, TrustedTime};
+use time_slice::{TimeSlice, TrustedTime};
 
-/// Time between two looks at the age of events.
-const LOOK_EVERY: i64 = 60 * 1_000_000_000;
+/// Interval of checks of the age of events.
+const AGE_CHECK_EVERY: i64 = 60 * 1_000_000_000;
 
-/// Time between two runs of the small chores.
-const TIDY_EVERY: i64 = 3_600 * 1_000_000_000;
+/// Interval of cleanup tasks.
+const CLEANUP_EVERY: i64 = 3_600 * 1_000_000_000;
 
-/// A job whose events are younger still runs.
-const LATELY: i64 = 600 * 1_000_000_000;
+/// A job with events younger than this is running.
+const RUNNING_JOB_WINDOW: i64 = 600 * 1_000_000_000;
 
-/// Rounds to wait for a checkpoint to free what was deleted, before more is deleted for the same reason.
+/// Rounds to wait for a checkpoint to free deleted rows, before more is deleted for the same
+/// reason.
 const PATIENCE_ROUNDS: u32 = 60;
 
-/// Looks after the limits.
+/// Enforces the limits.
 #[derive(Debug)]
 pub(super) struct Retention {
     limits: Limits,
-    volume: Arc<Volume>,
+    volume: Arc<DiskSpace>,
     clock: Arc<dyn Clock>,
-    chores: Chores,
-    /// Number up to which the detector has read.
+    chores: MaintenanceQueue,
+    /// Number of the last event that the detector has read.
     followed: Arc<AtomicU64>,
     time: TrustedTime,
     looked: Option<Nanos>,
     tidied: Option<Nanos>,
-    /// Whether events may have been deleted since names were looked through; before the start, that is not known.
+    /// Whether events may have been deleted since unused entries were last searched for; unknown
+    /// before the start.
     has_deleted: Cell<bool>,
-    /// Blocks in use when a slice was deleted for its size, and rounds since.
+    /// Used blocks when a slice was deleted because of its size, and rounds since.
     waiting: Option<(u64, u32)>,
 }
 
-/// Why a slice goes.
+/// Reason for deleting a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
     Age(Duration),
@@ -67,12 +70,12 @@ enum Reason {
 }
 
 impl Retention {
-    /// Keeps `limits`; `followed` is the number up to which the detector has read.
+    /// Enforces `limits`; `followed` is the number of the last event that the detector has read.
     pub(super) fn new(
         limits: Limits,
-        volume: Arc<Volume>,
+        volume: Arc<DiskSpace>,
         clock: Arc<dyn Clock>,
-        (chores, followed): (Chores, Arc<AtomicU64>),
+        (chores, followed): (MaintenanceQueue, Arc<AtomicU64>),
     ) -> Self {
         Self {
             limits,
@@ -88,7 +91,7 @@ impl Retention {
         }
     }
 
-    /// One round, `after` the last one.
+    /// Runs one round, `after` the last one.
     pub(super) fn round(
         &mut self,
         connection: &Connection,
@@ -99,7 +102,7 @@ impl Retention {
             Ok(()) | Err(StoreError::Closed) => {}
             Err(error) => tracing::warn!(
                 error = echo_core::error::chain(&error),
-                "the limits of the database could not be looked after"
+                "cannot enforce the limits of the database"
             ),
         }
     }
@@ -110,10 +113,11 @@ impl Retention {
         (signal, after): (&Signal, Duration),
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
-        // Without it the clock would be believed, so nothing is done if it fails.
-        self.time.begin(|| ask(partition::minutes(connection)))?;
+        // Without this the clock would be trusted, so nothing is deleted if it fails.
+        self.time
+            .begin(|| store_error(partition::minutes(connection)))?;
         let now = self.time.advance(self.clock.now(), after);
-        // First what the database needs to go on; looking for unused names reads all events.
+        // First free what the database needs; the search for unused entries reads all events.
         self.keep_age(connection, (now, signal), checkpoint)?;
         self.keep_size(connection, (now, signal), checkpoint)?;
         self.tidy(connection, (now, signal))
@@ -124,7 +128,7 @@ impl Retention {
         connection: &Connection,
         (now, signal): (Nanos, &Signal),
     ) -> Result<(), StoreError> {
-        if !passed(self.tidied, now, TIDY_EVERY) {
+        if !passed(self.tidied, now, CLEANUP_EVERY) {
             return Ok(());
         }
         self.tidied = Some(now);
@@ -137,11 +141,11 @@ impl Retention {
         Ok(())
     }
 
-    /// Has names and origins forgotten that no event refers to any more. What is unused is looked for here, where nobody
-    /// waits for it; the writer looks again only at events that came meanwhile.
+    /// Deletes series and origins that no event refers to. The search runs here, where no request
+    /// waits for it; the writer only checks events that arrived meanwhile.
     fn forget_unused(&self, connection: &Connection, signal: &Signal) -> Result<(), StoreError> {
         let mut gone = 0;
-        for step in ask(dictionary_gc::find(connection))? {
+        for step in store_error(dictionary_gc::find(connection))? {
             if signal.stopped() {
                 return Ok(());
             }
@@ -149,7 +153,7 @@ impl Retention {
         }
         self.has_deleted.set(false);
         if gone > 0 {
-            tracing::info!("forgot {gone} names and origins that no event refers to any more");
+            tracing::info!("deleted {gone} series and origins that no event refers to");
         }
         Ok(())
     }
@@ -163,12 +167,12 @@ impl Retention {
         let Some(age) = self.limits.age else {
             return Ok(());
         };
-        if !passed(self.looked, now, LOOK_EVERY) {
+        if !passed(self.looked, now, AGE_CHECK_EVERY) {
             return Ok(());
         }
         let cutoff = now.offset(-nanos(age));
-        while let Some((first, _)) = ask(partition::ends(connection))? {
-            let slice = Slice::for_age(first, age);
+        while let Some((first, _)) = store_error(partition::ends(connection))? {
+            let slice = TimeSlice::for_age(first, age);
             if slice.until > cutoff {
                 break;
             }
@@ -193,14 +197,15 @@ impl Retention {
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         loop {
-            let blocks = ask(partition::blocks(connection))?;
-            self.volume.look(blocks);
+            let blocks = store_error(partition::blocks(connection))?;
+            self.volume.refresh(blocks);
             let used = blocks.used;
             let Some(reason) = self.excess(blocks) else {
                 self.waiting = None;
                 return Ok(());
             };
-            // A question that still reads the old rows keeps them in the file: deleting more would not help.
+            // A query that still reads the old rows keeps them in the file: deleting more would not
+            // help.
             if let Some((before, rounds)) = self.waiting
                 && used >= before
                 && rounds < PATIENCE_ROUNDS
@@ -208,9 +213,9 @@ impl Retention {
                 self.waiting = Some((before, rounds + 1));
                 return Ok(());
             }
-            let ends = ask(partition::ends(connection))?;
-            let Some(slice) = ends.and_then(Slice::for_size) else {
-                // What was deleted before may still take up room.
+            let ends = store_error(partition::ends(connection))?;
+            let Some(slice) = ends.and_then(TimeSlice::for_size) else {
+                // Earlier deletions may not have been freed yet.
                 checkpoint();
                 return Ok(());
             };
@@ -222,49 +227,51 @@ impl Retention {
         }
     }
 
-    /// Why there is too much, if there is.
+    /// Limit that is exceeded, if any.
     fn excess(&self, Blocks { used, free }: Blocks) -> Option<Reason> {
-        let begin = self.begin_bytes(used.saturating_add(free))?;
+        let begin = self.delete_above_bytes(used.saturating_add(free))?;
         if used > begin {
             return Some(Reason::Size { used, begin });
         }
         let (available, floor) = self.volume.shortage()?;
-        // What others take of the volume does not come back by deleting here.
+        // Space used by other programs on the volume is not freed by deleting here.
         self.volume
             .is_cured_by_deleting(used.saturating_add(free))
             .then_some(Reason::Floor { available, floor })
     }
 
-    fn begin_bytes(&self, file: u64) -> Option<u64> {
-        // A volume that cannot be asked is taken for endless: a limit in bytes holds without it.
+    fn delete_above_bytes(&self, file: u64) -> Option<u64> {
+        // If the volume cannot be queried it is assumed to be infinite: a limit in bytes applies
+        // without it.
         let room = self.volume.room().ok();
         let total = room.map_or(u64::MAX, |room| room.total);
         let reach = room.map_or(u64::MAX, |room| file.saturating_add(room.available));
-        self.limits.begin_bytes(total, reach)
+        self.limits.delete_above_bytes(total, reach)
     }
 
-    /// Deletes a slice. Says whether it is gone: one that the detector has not read yet waits, if it can.
+    /// Deletes a slice. Returns whether it is gone: a slice that the detector has not read yet
+    /// waits, if possible.
     fn drop_slice(
         &self,
         connection: &Connection,
-        (slice, now, signal): (Slice, Nanos, &Signal),
+        (slice, now, signal): (TimeSlice, Nanos, &Signal),
         reason: Reason,
         checkpoint: &dyn Fn(),
     ) -> Result<bool, StoreError> {
-        let running = ask(partition::running_jobs(
+        let running = store_error(partition::running_jobs(
             connection,
             slice.until,
-            now.offset(-LATELY),
+            now.offset(-RUNNING_JOB_WINDOW),
         ))?;
-        let rest = |from| ask(partition::events_before(connection, slice.until, from));
+        let rest = |from| store_error(partition::events_before(connection, slice.until, from));
         let mut gone = 0;
-        let mut steps = Steps::of(rest(0)?);
+        let mut steps = Steps::new(rest(0)?);
         while let Some(events) = steps.next() {
             let is_followed = steps.last <= self.followed.load(Ordering::Acquire);
             if signal.stopped() || (!is_followed && matches!(reason, Reason::Age(_))) {
                 return Ok(false);
             }
-            let cut = Cut {
+            let cut = DeleteRange {
                 from: slice.from,
                 until: slice.until,
                 events,
@@ -275,12 +282,12 @@ impl Retention {
             self.has_deleted.set(self.has_deleted.get() || deleted > 0);
             if !is_followed {
                 tracing::warn!(
-                    "the database is full: events were deleted that the detector had not judged yet"
+                    "the database is full: events were deleted before the detector judged them"
                 );
             }
             if deleted == 0 {
                 // Numbers of other slices lie between.
-                steps.go_to(rest(events.last.saturating_add(1))?);
+                steps.set_range(rest(events.last.saturating_add(1))?);
             }
             if steps.is_checkpoint_due() {
                 checkpoint();
@@ -299,12 +306,12 @@ impl Retention {
     }
 }
 
-/// What the detector will miss when it starts again.
+/// Describes the history that the detector will miss after a restart.
 fn after_restart(running: u64, until: Nanos) -> String {
     match running {
         0 => String::new(),
         n => format!(
-            "; {n} jobs of that time still run, and a restart will know them from {until} on only"
+            "; {n} jobs of that time are still running, and after a restart the detector knows them only from {until} on"
         ),
     }
 }
@@ -326,7 +333,7 @@ impl std::fmt::Display for Reason {
             Self::Size { used, begin } => {
                 write!(
                     f,
-                    "the database used {used} bytes, deleting begins at {begin}"
+                    "the database used {used} bytes, deletion begins at {begin}"
                 )
             }
             Self::Floor { available, floor } => {
@@ -339,8 +346,8 @@ impl std::fmt::Display for Reason {
     }
 }
 
-fn ask<T>(answer: EngineResult<T>) -> Result<T, StoreError> {
-    answer.map_err(engine("looking after the limits"))
+fn store_error<T>(answer: EngineResult<T>) -> Result<T, StoreError> {
+    answer.map_err(engine("enforcing the limits"))
 }
 
 /// Whether `every` nanoseconds have passed, or the clock went back.

@@ -1,6 +1,6 @@
-//! Between plain data and rows. Nothing outside this module knows the name of a table or a column.
+//! Conversion between plain data and rows. Only this module knows the names of tables and columns.
 //!
-//! Rows go in and out column by column, as Arrow, which costs a fraction of what single values cost.
+//! Rows are read and written by column, as Arrow, at a fraction of the cost of single values.
 
 mod column;
 pub(super) mod coverage;

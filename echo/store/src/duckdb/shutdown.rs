@@ -1,9 +1,9 @@
-//! Tells a thread to stop.
+//! Shutdown signal for a thread.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Says when to stop.
+/// Shutdown signal.
 #[derive(Debug, Default)]
 pub(super) struct Signal {
     stopped: Mutex<bool>,
@@ -11,18 +11,18 @@ pub(super) struct Signal {
 }
 
 impl Signal {
-    /// Tells it.
+    /// Sends the signal.
     pub(super) fn stop(&self) {
         *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }
 
-    /// Whether it is time to stop.
+    /// Whether the signal was sent.
     pub(super) fn stopped(&self) -> bool {
         self.stopped_within(Duration::ZERO)
     }
 
-    /// Waits for so long at most. Whether it is time to stop.
+    /// Waits for at most `time`. Returns whether the signal was sent.
     pub(super) fn stopped_within(&self, time: Duration) -> bool {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         let (stopped, _) = self

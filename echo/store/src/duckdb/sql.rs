@@ -1,8 +1,9 @@
-//! SQL of people and models, on connections of their own.
+//! SQL of users and models, on separate connections.
 //!
-//! Invariants: what the guard has not let through is parsed, never prepared or run, because preparing a text runs all of
-//! its statements but the last. What runs does so in a transaction that only reads, and is interrupted, again and again,
-//! when its time is over, when nobody waits for it, or when it takes memory that others need.
+//! Invariants: a text that the guard has not accepted is parsed, never prepared or run, because
+//! preparing a text runs all of its statements but the last. An accepted statement runs in a
+//! read-only transaction and is interrupted repeatedly when its deadline has passed, its caller is
+//! gone, or it takes memory that others need.
 
 mod answer;
 pub(super) mod docs;
@@ -27,36 +28,38 @@ use tokio::time::timeout;
 
 use crate::StoreError;
 use crate::duckdb::batches;
-use crate::duckdb::connection_pool::{Reader, Readers};
+use crate::duckdb::connection_pool::{ConnectionPool, Reader};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::sql::answer::Rows;
 use crate::duckdb::sql::memory::Memory;
-use crate::duckdb::sql::problem::Hidden;
-use crate::duckdb::sql::watch::{Abandon, Place, Rules, STUCK_AFTER, Stop, Stuck, Watch};
-use crate::sql::{SqlError, SqlQuestion, SqlTable};
+use crate::duckdb::sql::problem::RedactedPaths;
+use crate::duckdb::sql::watch::{AbandonOnDrop, Rules, RunSlot, STUCK_AFTER, Stop, Stuck, Watch};
+use crate::sql::{SqlError, SqlQuery, SqlTable};
 use crate::timings::Stopwatch;
 
-/// Statements that run at the same time.
-const PLACES: u32 = 2;
+/// Maximum number of concurrent statements.
+const MAX_RUNNING: u32 = 2;
 
-/// Connections beyond that, for the statements that take the places of those which do not stop.
-const SPARE: u32 = 2;
+/// Additional connections, for statements that replace those which do not stop.
+const SPARE_CONNECTIONS: u32 = 2;
 
-/// Longest wait for a place.
-const WAIT: Duration = Duration::from_secs(1);
+/// Longest wait for a run slot.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// Share of the engine's memory that one statement may take.
-const SHARE: u64 = 8;
+/// Denominator of the share of the engine's memory that one statement may use.
+const MEMORY_FRACTION: u64 = 8;
 
-/// What a statement may take that collects values, bytes: what it returns of them is made in one piece, beside them.
+/// Memory limit of a statement that collects values, bytes: the collected values that it returns
+/// are allocated in one piece in addition.
 const COLLECTING_BYTES: u64 = 64 << 20;
 
-/// Longest wait for the statements that run when the store is closed. What has not heard then never may.
-const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+/// Longest wait for running statements when the store is closed. A statement that has not stopped
+/// by then may never stop.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connections for SQL, and what they share.
+/// Connections for SQL, and their shared memory limit.
 #[derive(Debug)]
 pub(super) struct SqlConnections {
     of_statements: Vec<Connection>,
@@ -65,31 +68,31 @@ pub(super) struct SqlConnections {
 }
 
 impl SqlConnections {
-    /// Clones of a connection; `memory` is what the engine may take, bytes.
+    /// Clones of a connection; `memory` is the memory limit of the engine, bytes.
     pub(super) fn beside(connection: &Connection, memory: u64) -> EngineResult<Self> {
         let clone = |_| connection.try_clone();
         Ok(Self {
-            of_statements: (0..PLACES + SPARE)
+            of_statements: (0..MAX_RUNNING + SPARE_CONNECTIONS)
                 .map(clone)
                 .collect::<EngineResult<_>>()?,
             looking: connection.try_clone()?,
-            budget_bytes: memory / SHARE,
+            budget_bytes: memory / MEMORY_FRACTION,
         })
     }
 }
 
-/// Runs SQL that the guard has let through, a little at a time.
+/// Runs a limited number of accepted statements at a time.
 #[derive(Debug)]
 pub(super) struct SqlPool {
-    readers: Readers,
+    readers: ConnectionPool,
     places: Arc<Semaphore>,
     memory: Memory,
     stuck: Stuck,
-    hidden: Arc<Hidden>,
+    hidden: Arc<RedactedPaths>,
 }
 
 impl SqlPool {
-    /// A pool of these connections to the database at `path`.
+    /// Pool of these connections to the database at `path`.
     pub(super) fn new(
         connections: SqlConnections,
         path: &Path,
@@ -101,63 +104,63 @@ impl SqlPool {
             budget_bytes,
         } = connections;
         Self {
-            readers: Readers::of(of_statements, lock, fatal),
-            places: Arc::new(Semaphore::new(PLACES as usize)),
+            readers: ConnectionPool::from_connections(of_statements, lock, fatal),
+            places: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             memory: Memory::new(looking, budget_bytes),
             stuck: Stuck::default(),
-            hidden: Arc::new(Hidden::of(path)),
+            hidden: Arc::new(RedactedPaths::new(path)),
         }
     }
 
-    /// Answers a question. When the future is dropped, the statement is stopped.
-    pub(super) async fn ask(&self, question: SqlQuestion) -> Result<SqlTable, SqlError> {
+    /// Runs a query. Dropping the future stops the statement.
+    pub(super) async fn run_query(&self, question: SqlQuery) -> Result<SqlTable, SqlError> {
         echo_sql_guard::text::check(&question.text)?;
         let place = Arc::clone(&self.places).acquire_owned();
-        let place = match timeout(WAIT, place).await {
+        let place = match timeout(MAX_WAIT, place).await {
             Ok(place) => place.map_err(|_closed| StoreError::Closed)?,
             Err(_elapsed) => {
-                return Err(SqlError::Crowded {
-                    most: PLACES as usize,
+                return Err(SqlError::Overloaded {
+                    most: MAX_RUNNING as usize,
                 });
             }
         };
         let watch = Arc::new(Watch::default());
-        let abandon = Abandon::of(&watch);
+        let abandon = AbandonOnDrop::new(&watch);
         let rules = Rules {
             deadline: question.deadline,
             stuck_after: STUCK_AFTER,
             stuck: self.stuck.clone(),
-            // Whether anybody waits or not, it is taken until the statement has ended.
-            place: Place::of(place),
+            // The slot is occupied until the statement has ended, even if the caller is gone.
+            place: RunSlot::new(place),
             memory: Some(self.memory.clone()),
         };
         let hidden = Arc::clone(&self.hidden);
         let ask = move |reader: &Reader| {
             let answered = answer(reader, &question, (&watch, rules));
-            Ok(answered.map_err(|error| hidden.from(error)))
+            Ok(answered.map_err(|error| hidden.redact(error)))
         };
-        let answered = self.readers.ask("running SQL", ask).await;
+        let answered = self.readers.run("running SQL", ask).await;
         drop(abandon);
         answered?
     }
 
-    /// Statements that were told to stop and do not.
+    /// Number of statements that were interrupted and have not stopped.
     pub(super) fn n_stuck(&self) -> u64 {
         self.stuck.count()
     }
 
-    /// Runs no more statements.
+    /// Refuses further statements.
     pub(super) fn refuse(&self) {
         self.places.close();
     }
 
-    /// Waits for the statements that run, for a while, and runs none after them.
+    /// Waits for running statements up to a time limit, and refuses further ones.
     pub(super) async fn close(&self) {
         self.refuse();
-        if timeout(CLOSED_WITHIN, self.readers.close()).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, self.readers.close()).await.is_err() {
             tracing::warn!(
-                after_s = CLOSED_WITHIN.as_secs(),
-                "a statement does not stop and is left behind"
+                after_s = CLOSE_TIMEOUT.as_secs(),
+                "a statement does not stop and is abandoned"
             );
         }
     }
@@ -165,7 +168,7 @@ impl SqlPool {
 
 fn answer(
     reader: &Reader,
-    question: &SqlQuestion,
+    question: &SqlQuery,
     (watch, mut rules): (&Watch, Rules),
 ) -> Result<SqlTable, SqlError> {
     let begun = Stopwatch::start();
@@ -182,8 +185,9 @@ fn answer(
             ..table
         })
     });
-    // Whatever happened, the next statement begins anew, and nothing that is old is held on to. The engine may have ended
-    // the transaction itself; out of watch, an interrupt that comes late does not hit this.
+    // The next statement always starts a new transaction, and no old snapshot is kept. The engine
+    // may have ended the transaction itself; the watch has ended, so a late interrupt does not hit
+    // this.
     let _ended = reader.connection.execute_batch("ROLLBACK");
     outcome.map_err(|error| match (error, stop) {
         (SqlError::Store(_) | SqlError::TooMuchMemory, Some(Stop::Memory)) => {
@@ -199,40 +203,40 @@ fn answer(
 fn run(
     connection: &Connection,
     sql: &ReadOnlySql,
-    question: &SqlQuestion,
+    question: &SqlQuery,
 ) -> Result<SqlTable, SqlError> {
-    begin(connection).map_err(problem::of)?;
-    rows(connection, sql, question).map_err(problem::of)
+    begin(connection).map_err(problem::from_engine)?;
+    rows(connection, sql, question).map_err(problem::from_engine)
 }
 
-/// The statement, with a limit where it sorts more rows than are wanted.
-fn shortest(connection: &Connection, question: &SqlQuestion) -> Result<ReadOnlySql, SqlError> {
+/// The statement, with a limit if it sorts more rows than requested.
+fn shortest(connection: &Connection, question: &SqlQuery) -> Result<ReadOnlySql, SqlError> {
     let asked = vetted(connection, &question.text)?;
     let shorter = asked.shortened(question.max_rows.saturating_add(1));
     Ok(match shorter.map(|text| vetted(connection, &text)) {
         Some(Ok(shorter)) => shorter,
-        // What cannot be shortened is sorted as a whole.
+        // If it cannot be shortened, all rows are sorted.
         Some(Err(_)) | None => asked,
     })
 }
 
-/// The text, once the guard has let it through.
+/// Checks the text with the guard.
 fn vetted(connection: &Connection, text: &str) -> Result<ReadOnlySql, SqlError> {
     echo_sql_guard::text::check(text)?;
     let tree: String = connection
         .query_row(PARSE, [text], |row| row.get(0))
-        .map_err(problem::of)?;
+        .map_err(problem::from_engine)?;
     if tree.len() > MAX_TREE_BYTES {
         let reason = "the statement has too many parts";
-        return Err(Refusal::new(reason, "ask for less in one statement").into());
+        return Err(Refusal::new(reason, "split the statement").into());
     }
     let tree: Value = serde_json::from_str(&tree).map_err(|_too_deep| {
-        let reason = "the statement is nested too deep";
+        let reason = "the statement is nested too deeply";
         Refusal::new(reason, "name parts of it in WITH")
     })?;
     if let Some((message, position)) = echo_sql_guard::syntax_error(&tree) {
         return Err(SqlError::Wrong {
-            message: problem::at(&message, text, position),
+            message: problem::with_position(&message, text, position),
         });
     }
     Ok(echo_sql_guard::check(text, &tree)?)
@@ -246,11 +250,7 @@ fn begin(connection: &Connection) -> EngineResult<()> {
     })
 }
 
-fn rows(
-    connection: &Connection,
-    sql: &ReadOnlySql,
-    question: &SqlQuestion,
-) -> EngineResult<SqlTable> {
+fn rows(connection: &Connection, sql: &ReadOnlySql, question: &SqlQuery) -> EngineResult<SqlTable> {
     let mut statement = connection.prepare(sql.text())?;
     let mut rows = Rows::new((question.max_rows, question.max_bytes));
     for batch in batches::stream(&mut statement, [])? {

@@ -1,4 +1,4 @@
-//! Puts the parts of the store together.
+//! Assembles the parts of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -9,21 +9,21 @@ use tokio::sync::watch;
 use crate::StoreError;
 use crate::duckdb::checkpoint::{Backlog, Checkpoints};
 use crate::duckdb::commit::{Session, Shared};
-use crate::duckdb::connection_pool::Readers;
+use crate::duckdb::connection_pool::ConnectionPool;
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
-use crate::duckdb::disk_space::Volume;
+use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::engine::{engine, unreadable};
 use crate::duckdb::fatal::{Fatal, or_fatal};
-use crate::duckdb::file_check::Presence;
+use crate::duckdb::file_check::FileCheck;
 use crate::duckdb::hours::HoursCache;
 use crate::duckdb::lock::{Lock, canonical};
-use crate::duckdb::maintenance::{Rounds, Upkeep};
+use crate::duckdb::maintenance::{Maintenance, MaintenanceRounds};
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::open::Opened;
 use crate::duckdb::retention::Retention;
 use crate::duckdb::sql::SqlPool;
-use crate::duckdb::tail_cache::Recent;
+use crate::duckdb::tail_cache::TailCache;
 use crate::duckdb::writer::Writer;
 use crate::duckdb::{DuckDbConfig, DuckDbStore, filesystem, no_thread, open, permissions};
 use crate::timings::Timings;
@@ -36,12 +36,12 @@ impl DuckDbStore {
     ) -> Result<Self, StoreError> {
         let path = canonical(&config.path)?;
         filesystem::check(&path)?;
-        let lock = Arc::new(Lock::take(&path, clock.now())?);
+        let lock = Arc::new(Lock::acquire(&path, clock.now())?);
         permissions::tighten(&path);
-        let volume = Arc::new(Volume::of(&path, config.limits));
+        let volume = Arc::new(DiskSpace::new(&path, config.limits));
         volume.prepare();
         let started = open::open(&path, config, migrations, &*clock).and_then(|opened| {
-            let presence = Presence::of(&path, Fatal::default())
+            let presence = FileCheck::new(&path, Fatal::default())
                 .map_err(|error| unreadable(&path, error.to_string()))?;
             start((opened, presence), lock, (volume, config), clock)
         });
@@ -50,16 +50,16 @@ impl DuckDbStore {
 }
 
 fn start(
-    (Opened { connection, sql }, presence): (Opened, Presence),
+    (Opened { connection, sql }, presence): (Opened, FileCheck),
     lock: Arc<Lock>,
-    (volume, config): (Arc<Volume>, &DuckDbConfig),
+    (volume, config): (Arc<DiskSpace>, &DuckDbConfig),
     clock: Arc<dyn Clock>,
 ) -> Result<DuckDbStore, StoreError> {
     let starting = engine("starting");
     let fatal = presence.fatal().clone();
     let backlog = Arc::new(Backlog::default());
-    let readers = |count| Readers::new(&connection, &lock, (count, &fatal)).map_err(&starting);
-    let (follower, readers) = (readers(1)?, readers(config.readers.max(1))?);
+    let pool = |count| ConnectionPool::new(&connection, &lock, (count, &fatal)).map_err(&starting);
+    let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
     let sql = SqlPool::new(sql, &config.path, (&lock, &fatal));
     let looking_after = connection.try_clone().map_err(&starting)?;
     let holder = connection.try_clone().map_err(&starting)?;
@@ -67,7 +67,7 @@ fn start(
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
     let coverage = Arc::new(CoverageCache::default());
     let hours = Arc::new(HoursCache::default());
-    let recent = Arc::new(Recent::new(Arc::clone(&dictionary)));
+    let recent = Arc::new(TailCache::new(Arc::clone(&dictionary)));
     let timings = Timings::default();
     let shared = Shared {
         dictionary: Arc::clone(&dictionary),
@@ -85,7 +85,7 @@ fn start(
     let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
     let followed = Arc::new(AtomicU64::new(0));
     let chores = (writer.chores(), Arc::clone(&followed));
-    let rounds = Rounds {
+    let rounds = MaintenanceRounds {
         checkpoints: Checkpoints {
             connection: looking_after,
             holder,
@@ -95,7 +95,7 @@ fn start(
         },
         retention: Retention::new(config.limits, Arc::clone(&volume), clock, chores),
     };
-    let upkeep = Upkeep::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
+    let upkeep = Maintenance::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
     Ok(DuckDbStore {
         upkeep,
         readers,

@@ -1,8 +1,8 @@
-//! What was committed last, kept for the detector.
+//! Recently committed events, cached for the detector.
 //!
-//! To read it back would cost the engine a plan for each look, and per event as much time as storing it did. So the events
-//! of a commit are handed on as they are. They are in the database as well: whoever has fallen behind what is kept, or asks
-//! again, reads them there.
+//! Reading them back would cost a query plan per poll, and per event as much time as storing it. So
+//! the events of a commit are handed on directly. They are in the database as well: a reader that
+//! has fallen behind the cache, or reads again, reads them there.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,25 +13,26 @@ use echo_core::model::event::{Event, EventBatch, Origin, StoredEvent};
 use echo_core::units::Nanos;
 
 use crate::duckdb::dictionary::Dictionary;
-use crate::{Tail, is_idle_wait, judges_attrs, judges_samples};
+use crate::{Tail, is_host_wait, uses_attrs, uses_samples};
 
-/// Events that are kept at most, some hundred bytes each without their attributes: seconds of the largest fleet that Echo is made for.
-const KEPT: u64 = 200_000;
+/// Maximum number of cached events, a few hundred bytes each without attributes: seconds of the
+/// largest supported fleet.
+const MAX_EVENTS: u64 = 200_000;
 
-/// Events that were committed and not yet asked for, in the order of their numbers, which have no gaps.
+/// Committed events that have not been read yet, in the order of their numbers, which have no gaps.
 #[derive(Debug)]
-pub(super) struct Recent {
+pub(super) struct TailCache {
     dictionary: Arc<Dictionary>,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedBatches>,
     no_attrs: Arc<str>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// Number of the event before the first that is kept.
+struct CachedBatches {
+    /// Number of the event before the first cached one.
     before: u64,
     batches: VecDeque<Batch>,
-    /// Events of all batches.
+    /// Number of events of all batches.
     events: u64,
 }
 
@@ -43,8 +44,8 @@ struct Batch {
     events: vec::IntoIter<Event>,
 }
 
-impl Recent {
-    /// Keeps nothing yet.
+impl TailCache {
+    /// Empty cache.
     pub(super) fn new(dictionary: Arc<Dictionary>) -> Self {
         Self {
             dictionary,
@@ -53,18 +54,19 @@ impl Recent {
         }
     }
 
-    /// Keeps what comes behind the event with this number, the last that was committed before.
-    pub(super) fn begin_behind(&self, last_event: u64) {
+    /// Starts after the event with this number, the last that was committed before.
+    pub(super) fn start_after(&self, last_event: u64) {
         self.kept().before = last_event;
     }
 
-    /// Keeps the events of a batch that was committed behind all that came before, without what nobody judges.
+    /// Adds the events of a batch committed after all earlier ones, without those that the detector
+    /// ignores.
     pub(super) fn add(&self, mut batch: EventBatch) {
         for event in &mut batch.events {
-            if !judges_attrs(event) {
+            if !uses_attrs(event) {
                 event.attrs = Arc::clone(&self.no_attrs);
             }
-            if !judges_samples(event) {
+            if !uses_samples(event) {
                 event.samples = Vec::new();
             }
         }
@@ -76,16 +78,17 @@ impl Recent {
             received: batch.received,
             events: batch.events.into_iter(),
         });
-        while kept.events > KEPT && kept.pop().is_some() {}
+        while kept.events > MAX_EVENTS && kept.pop().is_some() {}
     }
 
-    /// The tail behind `after`, which is not kept any longer; nothing when it begins before what is kept.
+    /// Removes and returns the tail after `after`; `None` if it begins before the first cached
+    /// event.
     pub(super) fn take(&self, after: u64, metrics: &[MetricName], limit: usize) -> Option<Tail> {
         let mut origins = Origins::new(&self.dictionary);
         let (mut events, mut until) = (Vec::new(), None);
-        // What is taken is looked through while the writer can add more.
+        // The batches are examined without the lock, so that the writer can add more.
         while events.len() < limit {
-            let Some(mut batch) = self.pop_behind(until.unwrap_or(after)) else {
+            let Some(mut batch) = self.pop_after(until.unwrap_or(after)) else {
                 break;
             };
             let mut number = batch.before;
@@ -93,7 +96,7 @@ impl Recent {
                 && let Some(mut event) = batch.events.next()
             {
                 number += 1;
-                if number <= after || !metrics.contains(&event.metric) || is_idle_wait(&event) {
+                if number <= after || !metrics.contains(&event.metric) || is_host_wait(&event) {
                     continue;
                 }
                 event.origin = origins.shared(&event.origin);
@@ -113,14 +116,15 @@ impl Recent {
         Some(Tail { events, until })
     }
 
-    /// The first batch, if nothing is missing between it and that number.
-    fn pop_behind(&self, after: u64) -> Option<Batch> {
+    /// Removes the first batch, if no event is missing between it and `after`.
+    fn pop_after(&self, after: u64) -> Option<Batch> {
         let mut kept = self.kept();
         let is_gone = after < kept.before;
         if is_gone { None } else { kept.pop() }
     }
 
-    /// Keeps the rest of the batch that was taken last, unless what follows it has gone meanwhile.
+    /// Returns the rest of the batch that was removed last, unless its successor has been evicted
+    /// meanwhile.
     fn put_back(&self, rest: Batch) {
         let n_events = rest.events.len() as u64;
         let mut kept = self.kept();
@@ -131,20 +135,20 @@ impl Recent {
         }
     }
 
-    /// Whether nothing was committed behind that number.
+    /// Whether nothing was committed after that number.
     fn is_at_end(&self, number: u64) -> bool {
         let kept = self.kept();
         kept.before == number
     }
 
-    // Nothing that holds it can panic.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    // No code that holds the lock can panic.
+    fn kept(&self) -> MutexGuard<'_, CachedBatches> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    /// Takes out the first batch.
+impl CachedBatches {
+    /// Removes the first batch.
     fn pop(&mut self) -> Option<Batch> {
         let first = self.batches.pop_front()?;
         let n_events = first.events.len() as u64;
@@ -154,10 +158,10 @@ impl Kept {
     }
 }
 
-/// The origins that all readers share, so that what the detector remembers does not keep one for each request.
+/// Shared origins, so that the detector does not keep a copy for each request.
 struct Origins<'d> {
     dictionary: &'d Dictionary,
-    /// The last that was asked for, and what stands for it: neighbours mostly have the same.
+    /// The last origin looked up, and the shared one: neighbours are mostly equal.
     last: Option<(Arc<Origin>, Arc<Origin>)>,
 }
 
@@ -189,13 +193,13 @@ mod tests {
     use echo_core::ids::MetricName;
     use echo_core::model::event::EventBatch;
 
-    use super::{KEPT, Recent};
+    use super::{MAX_EVENTS, TailCache};
     use crate::contract::sample::{batch, device_wait, origin};
     use crate::duckdb::dictionary::{Dictionary, Entries, origin_id};
 
-    fn recent(last_event: u64) -> Recent {
-        let recent = Recent::new(Arc::default());
-        recent.begin_behind(last_event);
+    fn recent(last_event: u64) -> TailCache {
+        let recent = TailCache::new(Arc::default());
+        recent.start_after(last_event);
         recent
     }
 
@@ -206,8 +210,8 @@ mod tests {
         )
     }
 
-    /// The numbers of the events in the tail, and how far it reaches; nothing when it is not kept.
-    fn take(recent: &Recent, after: u64, limit: usize) -> Option<(Vec<u64>, u64)> {
+    /// Numbers of the events in the tail, and its end; `None` if it is not cached.
+    fn take(recent: &TailCache, after: u64, limit: usize) -> Option<(Vec<u64>, u64)> {
         let metric: MetricName = device_wait(&origin("prod", "node-1", 0), 1).metric;
         let tail = recent.take(after, &[metric], limit)?;
         let ids = tail.events.iter().map(|stored| stored.id).collect();
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_numbered_on_across_batches_and_given_once() {
+    fn events_are_numbered_across_batches_and_returned_once() {
         let recent = recent(10);
         recent.add(of_events(1, 2));
         recent.add(of_events(2, 3));
@@ -226,33 +230,37 @@ mod tests {
     }
 
     #[test]
-    fn what_was_committed_before_is_not_kept() {
+    fn earlier_commits_are_not_cached() {
         assert_eq!(take(&recent(10), 9, 3), None);
         assert_eq!(take(&recent(10), 10, 3), Some((vec![], 10)));
         assert_eq!(take(&recent(10), 11, 3), None, "nobody has seen it");
     }
 
     #[test]
-    fn of_more_than_is_kept_the_first_batches_go() {
+    fn the_first_batches_are_evicted_when_the_cache_is_full() {
         let recent = recent(0);
-        let most = usize::try_from(KEPT).unwrap();
+        let most = usize::try_from(MAX_EVENTS).unwrap();
         recent.add(of_events(1, 2));
         recent.add(of_events(2, most));
         assert_eq!(take(&recent, 1, 1), None);
         assert_eq!(take(&recent, 2, 1), Some((vec![3], 3)));
         recent.add(of_events(3, most + 1));
-        assert_eq!(take(&recent, KEPT + 2, 1), None, "one that is too large");
+        assert_eq!(
+            take(&recent, MAX_EVENTS + 2, 1),
+            None,
+            "one that is too large"
+        );
     }
 
     #[test]
-    fn origins_are_those_that_all_readers_share() {
+    fn cached_origins_are_shared_with_readers() {
         let dictionary = Dictionary::default();
         let (shared, mut entries) = (origin("prod", "node-1", 0), Entries::default());
         entries
             .origins
             .insert(origin_id(&shared), Arc::clone(&shared));
         dictionary.extend(&entries);
-        let recent = Recent::new(Arc::new(dictionary));
+        let recent = TailCache::new(Arc::new(dictionary));
         recent.add(of_events(1, 2));
         let metric = device_wait(&shared, 1).metric;
         let tail = recent.take(0, &[metric], 9).unwrap();

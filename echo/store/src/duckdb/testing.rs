@@ -1,4 +1,4 @@
-//! Databases for tests, also for those of other packages.
+//! Databases for tests of this and other packages.
 
 #![expect(
     clippy::missing_panics_doc,
@@ -13,13 +13,13 @@ use echo_core::clock::{Clock, ManualClock};
 use echo_core::units::Nanos;
 
 use crate::duckdb::connection_pool::Reader;
-use crate::duckdb::rows::partition::{self, Cut};
+use crate::duckdb::rows::partition::{self, DeleteRange};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::{Amount, Limits};
 
 impl DuckDbStore {
-    /// An empty database in a folder of its own, which is removed when the store is dropped. Nothing is deleted from it because of
-    /// its age or size. Its clock stands still.
+    /// Empty database in a folder of its own, which is removed with the store. Retention is off.
+    /// The clock stands still.
     pub fn scratch() -> Self {
         Self::scratch_with(Arc::new(ManualClock::at(Nanos::EARLIEST)))
     }
@@ -48,12 +48,12 @@ impl DuckDbStore {
         }
     }
 
-    /// Deletes what was received before `until`, as retention does.
+    /// Deletes events received before `until`, as retention does.
     pub async fn drop_before(&self, until: Nanos) {
         let question =
             move |reader: &Reader| partition::events_before(&reader.connection, until, 0);
-        let events = self.readers.ask("testing", question).await.unwrap();
-        let cut = Cut {
+        let events = self.readers.run("testing", question).await.unwrap();
+        let cut = DeleteRange {
             from: Nanos::EARLIEST,
             until,
             events: events.unwrap(),

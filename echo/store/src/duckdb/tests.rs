@@ -20,7 +20,7 @@ use std::sync::Arc;
 use duckdb::Connection;
 use duckdb::types::FromSql;
 use echo_core::clock::ManualClock;
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::Reading;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use super::connection_pool::Reader;
 use super::lock::canonical;
 use super::migrations::MIGRATIONS;
-use super::open::look;
+use super::open::inspect;
 use super::query::Query;
 use super::{DuckDbConfig, DuckDbStore};
 use crate::contract::sample::{
@@ -55,7 +55,7 @@ fn clock() -> Arc<ManualClock> {
 }
 
 fn schema_version(path: &Path) -> Result<i64, StoreError> {
-    look(&canonical(path)?, MIGRATIONS)
+    inspect(&canonical(path)?, MIGRATIONS)
 }
 
 #[expect(
@@ -66,18 +66,18 @@ fn connect(path: &Path) -> Connection {
     Connection::open(path).unwrap()
 }
 
-/// The first column of the answer.
+/// First column of the result.
 async fn ask<T: FromSql + Send + 'static>(store: &DuckDbStore, sql: &'static str) -> Vec<T> {
     let question = |reader: &Reader| {
         let mut statement = reader.connection.prepare(sql)?;
         statement.query_map([], |row| row.get(0))?.collect()
     };
-    store.readers.ask("testing", question).await.unwrap()
+    store.readers.run("testing", question).await.unwrap()
 }
 
 async fn run(store: &DuckDbStore, sql: &'static str) -> Result<(), StoreError> {
     let question = |reader: &Reader| reader.connection.execute_batch(sql);
-    store.readers.ask("testing", question).await
+    store.readers.run("testing", question).await
 }
 
 #[tokio::test]
@@ -133,8 +133,8 @@ async fn cost_per_hour_is_clipped_per_incident() {
     for row in &mut rows {
         row.lost_gpu_ms = 1_800_000.0;
     }
-    store.conclude(losses(rows)).await.unwrap();
-    store.conclude(losses([noise])).await.unwrap();
+    store.store_verdicts(losses(rows)).await.unwrap();
+    store.store_verdicts(losses([noise])).await.unwrap();
     let hours: Vec<f64> = ask(
         &store,
         "SELECT lost_gpu_hours FROM cost_hours ORDER BY hour_ns",
@@ -148,13 +148,13 @@ async fn every_state_of_an_incident_can_be_audited() {
     let (store, _folder) = store();
     for last_seen in [10, 20] {
         let open = incident(1, "prod", 0, last_seen);
-        store.conclude(incidents([open])).await.unwrap();
+        store.store_verdicts(incidents([open])).await.unwrap();
     }
-    let policies = Conclusions {
+    let policies = DetectorOutput {
         policies: vec![policy("prod", 1)],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    store.conclude(policies).await.unwrap();
+    store.store_verdicts(policies).await.unwrap();
     let count = |sql| ask::<i64>(&store, sql);
     assert_eq!(count("SELECT count(*) FROM verdict_history").await, [2]);
     let latest = "SELECT revision::BIGINT FROM verdicts";
@@ -185,7 +185,7 @@ async fn only_transactions_are_measured_as_commits() {
 }
 
 #[tokio::test]
-async fn a_batch_that_could_not_be_stored_can_be_sent_again() {
+async fn a_failed_batch_can_be_sent_again() {
     let (store, _folder) = store();
     let events = vec![wait(&origin("prod", "node-1", 0), 10)];
     run(&store, "ALTER TABLE sample_rows RENAME TO elsewhere")
@@ -228,8 +228,9 @@ async fn nothing_outside_the_database_can_be_reached() {
     assert!(!out.exists());
 }
 
-/// Not what we want: closing the file again drops the engine's own lock on it. No setting forbids it, so whoever lets
-/// people ask must refuse functions that read files. The lock of Echo is on a file of its own and stays.
+/// Undesirable: closing the file again releases the engine's own lock on it. No setting forbids it,
+/// so the guard must refuse functions that read files. Echo's own lock is on a separate file and is
+/// kept.
 #[tokio::test]
 async fn the_engine_still_reads_its_own_file_when_asked() {
     let (store, folder) = store();
@@ -241,7 +242,7 @@ async fn the_engine_still_reads_its_own_file_when_asked() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_waits_for_is_interrupted() {
+async fn a_query_without_a_caller_is_interrupted() {
     let folder = tempfile::tempdir().unwrap();
     let one_reader = DuckDbConfig {
         readers: 1,
@@ -254,7 +255,7 @@ async fn a_question_that_nobody_waits_for_is_interrupted() {
         sql: "SELECT * FROM range(1_000_000_000_000)".to_owned(),
         values: Vec::new(),
     };
-    let question = store.readers.ask("testing", move |reader| {
+    let question = store.readers.run("testing", move |reader| {
         reader.each_batch(&endless, |_| {
             began.take().map(|began| began.send(()));
             Ok(())
@@ -264,6 +265,6 @@ async fn a_question_that_nobody_waits_for_is_interrupted() {
         answer = question => panic!("the endless question was answered: {answer:?}"),
         _ = begun => {}
     }
-    // The only connection is free again, or this would wait for ever.
+    // The only connection is free again, or this would wait forever.
     assert_eq!(store.extent(None).await.unwrap(), None);
 }

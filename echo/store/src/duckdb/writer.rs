@@ -1,12 +1,13 @@
-//! The one thread that writes. It owns the connection that reads and writes, so nothing ever waits for a lock inside the
-//! engine, and it commits in groups: what came since the last commit began is the next group.
+//! Writer thread. It owns the only read-write connection, so nothing ever waits for a lock inside
+//! the engine, and commits in groups: requests that arrived since the last commit began form the
+//! next group.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::EventBatch;
 use echo_core::spans;
 use echo_core::units::Nanos;
@@ -15,21 +16,22 @@ use tracing::{Span, trace_span};
 
 use crate::duckdb::DuckDbConfig;
 use crate::duckdb::commit::Session;
-use crate::duckdb::group_commit::{Append, Chore, Conclude, Group, Pace, Request};
+use crate::duckdb::group_commit::{Append, Group, MaintenanceTask, Pace, Request, StoreVerdicts};
 use crate::duckdb::lock::Lock;
-use crate::duckdb::rows::dictionary_gc::Unused;
-use crate::duckdb::rows::partition::Cut;
+use crate::duckdb::rows::dictionary_gc::UnusedEntries;
+use crate::duckdb::rows::partition::DeleteRange;
 use crate::hours::{Closed, ClosingHour};
 use crate::timings::Stopwatch;
 use crate::{Appended, StoreError};
 
-/// Requests in the queue at most. Events are what is counted; this bounds requests that bring next to none.
+/// Maximum number of queued requests. Events are the actual limit; this bounds requests with almost
+/// none.
 const QUEUED_REQUESTS: usize = 16_384;
 
-/// The near end of the thread's queue.
+/// Handle of the writer thread.
 #[derive(Debug)]
 pub(super) struct Writer {
-    // Fields are dropped in this order: the queue closes, then the thread is waited for.
+    // Fields are dropped in this order: the queue closes, then the thread is joined.
     requests: mpsc::Sender<Request>,
     queue: Arc<Semaphore>,
     queue_events: u32,
@@ -37,21 +39,21 @@ pub(super) struct Writer {
     _thread: Joined,
 }
 
-/// Since when what the thread works on has waited; nothing while it has nothing to do. What is queued behind has waited
-/// no longer.
+/// Time since which the group in progress has waited; `None` while the thread is idle. Queued
+/// requests have waited no longer.
 #[derive(Debug, Clone, Default)]
 struct AtWork(Arc<Mutex<Option<Stopwatch>>>);
 
-/// The way of upkeep to the writer. It does not keep the writer alive.
+/// Queue of maintenance tasks. Does not keep the writer alive.
 #[derive(Debug)]
-pub(super) struct Chores(mpsc::WeakSender<Request>);
+pub(super) struct MaintenanceQueue(mpsc::WeakSender<Request>);
 
-/// A thread that is waited for when this is dropped.
+/// Thread that is joined on drop.
 #[derive(Debug)]
 pub(super) struct Joined(Option<JoinHandle<()>>);
 
 impl Writer {
-    /// Starts the thread. It lets go of `lock` as the last thing that it does.
+    /// Starts the thread. It releases `lock` as its last action.
     pub(super) fn start(
         session: Session,
         lock: Arc<Lock>,
@@ -73,32 +75,33 @@ impl Writer {
         })
     }
 
-    /// The way of upkeep to this writer.
-    pub(super) fn chores(&self) -> Chores {
-        Chores(self.requests.downgrade())
+    /// Queue of maintenance tasks of this writer.
+    pub(super) fn chores(&self) -> MaintenanceQueue {
+        MaintenanceQueue(self.requests.downgrade())
     }
 
-    /// Events that wait to be committed, and how many may.
+    /// Number of queued events, and its maximum.
     pub(super) fn queued_events(&self) -> (u64, u64) {
         let free = u32::try_from(self.queue.available_permits()).unwrap_or(u32::MAX);
         let waiting = self.queue_events.saturating_sub(free);
         (u64::from(waiting), u64::from(self.queue_events))
     }
 
-    /// How long what waits longest has waited.
+    /// Waiting time of the oldest request.
     pub(super) fn oldest_wait(&self) -> Option<Duration> {
         let since = *self.at_work.lock();
         since.map(Stopwatch::elapsed)
     }
 
-    /// Whether nothing is taken any more.
+    /// Whether the writer accepts no more requests.
     pub(super) fn is_closed(&self) -> bool {
         self.requests.is_closed()
     }
 
     /// Queues a batch and waits until it is committed.
     pub(super) async fn append(&self, batch: EventBatch) -> Result<Appended, StoreError> {
-        // A batch without events takes a place, too; one that is larger than the queue waits for it to be empty.
+        // An empty batch takes one unit of capacity, too; one that is larger than the queue waits
+        // until the queue is empty.
         let events = u32::try_from(batch.events.len()).unwrap_or(u32::MAX);
         let place = Arc::clone(&self.queue)
             .try_acquire_many_owned(events.clamp(1, self.queue_events))
@@ -116,24 +119,30 @@ impl Writer {
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Queues conclusions and waits until they are committed.
-    pub(super) async fn conclude(&self, conclusions: Conclusions) -> Result<(), StoreError> {
+    /// Queues detector output and waits until it is committed.
+    pub(super) async fn store_verdicts(
+        &self,
+        conclusions: DetectorOutput,
+    ) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.request(Request::Conclude(Conclude {
+        self.request(Request::StoreVerdicts(StoreVerdicts {
             conclusions,
             answer,
         }))?;
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Queues what an hour came to and waits until it is committed.
+    /// Queues the costs of an hour and waits until they are committed.
     pub(super) async fn close_hour(&self, closing: ClosingHour) -> Result<Closed, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.request(Request::Chore(Chore::CloseHour { closing, answer }))?;
+        self.request(Request::MaintenanceTask(MaintenanceTask::CloseHour {
+            closing,
+            answer,
+        }))?;
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Commits what is queued, writes everything to the database file and ends the thread.
+    /// Commits the queue, checkpoints and ends the thread.
     pub(super) async fn close(&self) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
         match self.requests.send(Request::Close(answer)).await {
@@ -157,43 +166,46 @@ impl AtWork {
         *self.lock() = since;
     }
 
-    // Nothing that holds it can panic.
+    // No code that holds the lock can panic.
     fn lock(&self) -> MutexGuard<'_, Option<Stopwatch>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Chores {
-    /// Deletes events and waits until that is committed; never called on the runtime. Returns the number of events.
-    pub(super) fn delete(&self, cut: Cut, now: Nanos) -> Result<u64, StoreError> {
+impl MaintenanceQueue {
+    /// Deletes events and waits for the commit; must not be called on the runtime. Returns the
+    /// number of deleted events.
+    pub(super) fn delete(&self, cut: DeleteRange, now: Nanos) -> Result<u64, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Chore::Delete { cut, now, answer })?;
+        self.send(MaintenanceTask::Delete { cut, now, answer })?;
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Has old batches, states, policies (before `policies`) and closed hours (before `hours`) forgotten, some time soon.
+    /// Queues the deletion of expired batch keys, states, policies (before `policies`) and closed
+    /// hours (before `hours`).
     pub(super) fn tidy(
         &self,
         now: Nanos,
         (policies, hours): (Option<Nanos>, Option<Nanos>),
     ) -> Result<(), StoreError> {
-        self.send(Chore::Tidy {
+        self.send(MaintenanceTask::Tidy {
             now,
             policies,
             hours,
         })
     }
 
-    /// Forgets series or origins and waits until that is committed; never called on the runtime. Returns how many went.
-    pub(super) fn forget(&self, unused: Unused) -> Result<u64, StoreError> {
+    /// Deletes series or origins and waits for the commit; must not be called on the runtime.
+    /// Returns the number of deleted entries.
+    pub(super) fn forget(&self, unused: UnusedEntries) -> Result<u64, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Chore::Forget { unused, answer })?;
+        self.send(MaintenanceTask::Forget { unused, answer })?;
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    fn send(&self, chore: Chore) -> Result<(), StoreError> {
+    fn send(&self, chore: MaintenanceTask) -> Result<(), StoreError> {
         let sent = match self.0.upgrade() {
-            Some(requests) => requests.blocking_send(Request::Chore(chore)).ok(),
+            Some(requests) => requests.blocking_send(Request::MaintenanceTask(chore)).ok(),
             None => None,
         };
         sent.ok_or(StoreError::Closed)
@@ -215,7 +227,7 @@ impl Drop for Joined {
     fn drop(&mut self) {
         let panicked = self.0.take().is_some_and(|thread| thread.join().is_err());
         if panicked {
-            tracing::error!("a thread of the store has panicked");
+            tracing::error!("a thread of the store panicked");
         }
     }
 }
@@ -237,10 +249,14 @@ fn write(
         for chore in chores {
             at_work.set(Some(Stopwatch::start()));
             let span = match chore {
-                Chore::Delete { .. } => trace_span!(target: spans::TARGET, spans::RETENTION),
-                Chore::Tidy { .. } | Chore::Forget { .. } | Chore::CloseHour { .. } => Span::none(),
+                MaintenanceTask::Delete { .. } => {
+                    trace_span!(target: spans::TARGET, spans::RETENTION)
+                }
+                MaintenanceTask::Tidy { .. }
+                | MaintenanceTask::Forget { .. }
+                | MaintenanceTask::CloseHour { .. } => Span::none(),
             };
-            span.in_scope(|| session.look_after(chore));
+            span.in_scope(|| session.run_task(chore));
         }
         at_work.set(None);
         if !closing.is_empty() {
@@ -251,7 +267,7 @@ fn write(
     drop(lock);
     for answer in closing {
         let first = std::mem::replace(&mut closed, Ok(()));
-        // Whoever asked may have gone.
+        // The caller may be gone.
         drop(answer.send(first));
     }
 }
@@ -267,7 +283,7 @@ mod tests {
     use crate::contract::sample::{batch, origin, wait};
     use crate::{Appended, StoreError};
 
-    /// A writer whose queue the test empties by hand.
+    /// Writer whose queue the test processes by hand.
     fn idle(queue_events: u32) -> (Writer, mpsc::Receiver<Request>) {
         let (requests, queued) = mpsc::channel(16);
         let writer = Writer {
@@ -309,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_larger_than_the_queue_is_taken_when_it_is_empty() {
+    async fn a_batch_larger_than_the_queue_is_accepted_when_it_is_empty() {
         let (writer, mut queued) = idle(10);
         let large = writer.append(of_events(11));
         let (large, ()) = tokio::join!(large, answer_one(&mut queued));

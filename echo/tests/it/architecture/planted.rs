@@ -150,8 +150,15 @@ fn impurity_is_found_in_every_form() {
 
 #[test]
 fn a_crate_past_its_stop_is_found() {
-    let rule = ["`store::timeseries` names `duckdb`", "stops at store::duckdb"];
-    assert_broken("echo/src/store/timeseries.rs", "use duckdb::Connection;", &rule);
+    let rule = [
+        "`store::timeseries` names `duckdb`",
+        "stops at store::duckdb",
+    ];
+    assert_broken(
+        "echo/src/store/timeseries.rs",
+        "use duckdb::Connection;",
+        &rule,
+    );
     assert_broken(
         "echo/src/store/timeseries.rs",
         "fn f(c: &duckdb::Connection) {}",

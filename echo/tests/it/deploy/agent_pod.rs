@@ -126,7 +126,7 @@ fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
     let job = Job::start();
     let bpf = Bpf::mount(quick.path("bpf"));
     std::fs::create_dir(quick.path("spool")).unwrap();
-    let image = Image::of(&agent());
+    let image = Image::for_program(&agent());
     let pod = quick.overlay.agent();
     let pins = bpf.0.join("fleet-agent");
     std::fs::create_dir(&pins).unwrap();

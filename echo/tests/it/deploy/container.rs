@@ -95,7 +95,7 @@ pub(super) struct Image {
 
 impl Image {
     /// The files of the image of a program.
-    pub(super) fn of(program: &Path) -> Self {
+    pub(super) fn for_program(program: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
         let collected = Command::new(repository("deploy/image/collect"))

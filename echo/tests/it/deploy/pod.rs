@@ -119,7 +119,7 @@ fn the_backup_job_copies_the_database_of_a_pod_that_was_scaled_away() {
     std::fs::create_dir(quick.path("backup")).unwrap();
     quick.belongs_to_group("backup", 0o2770);
     let volumes = ["data", "backup"].map(|name| (name, quick.path(name)));
-    let image = Image::of(Path::new(ECHO));
+    let image = Image::for_program(Path::new(ECHO));
     let backup = quick.start(pod, &image, &volumes, "backup.log");
     assert_eq!(backup.wait(), Some(0), "{}", quick.said("backup.log"));
     let of = |folder: &str| std::fs::metadata(quick.path(folder).join("fleet.duckdb")).unwrap();

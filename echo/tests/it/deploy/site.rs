@@ -170,7 +170,7 @@ impl Site {
 
     /// The pod of Echo, with further volumes that are not made of objects.
     pub(super) fn echo_with(&self, volumes: &[(&str, PathBuf)], log: &str) -> Container {
-        let image = Image::of(Path::new(ECHO));
+        let image = Image::for_program(Path::new(ECHO));
         let data = ("data", self.path("data"));
         let volumes = [volumes, &[data]].concat();
         self.start(self.overlay.echo(), &image, &volumes, log)

@@ -13,7 +13,7 @@ pub(super) struct Network {
 
 impl Network {
     /// With so many Echos, which are to be at `10.77.N.1`; nothing, with a word why, where no network can be made.
-    pub(super) fn of(n_shards: usize) -> Option<Self> {
+    pub(super) fn with_shards(n_shards: usize) -> Option<Self> {
         match Self::make(n_shards) {
             Ok(network) => Some(network),
             Err(why) => {

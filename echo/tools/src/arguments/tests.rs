@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
-use super::{Arguments, MAX_SHOWN, MAX_VIOLATIONS};
+use super::{InputValidator, MAX_EXCERPT, MAX_VIOLATIONS};
 use crate::ToolError;
 
-fn arguments() -> Arguments {
+fn validator() -> InputValidator {
     let schema = json!({
         "type": "object",
         "additionalProperties": false,
@@ -17,11 +17,11 @@ fn arguments() -> Arguments {
             "a/b": { "type": "string" },
         },
     });
-    Arguments::of(&schema).unwrap()
+    InputValidator::new(&schema).unwrap()
 }
 
-fn wrong(input: Value) -> Vec<(String, String)> {
-    match arguments().check(input) {
+fn violations(input: Value) -> Vec<(String, String)> {
+    match validator().validate(input) {
         Err(ToolError::Invalid(violations)) => violations
             .into_iter()
             .map(|one| (one.pointer, one.message))
@@ -31,8 +31,8 @@ fn wrong(input: Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_means_the_same_is_taken_in_other_forms() {
-    for (given, meant) in [
+fn equivalent_values_are_converted() {
+    for (fields, parsed) in [
         (json!({ "count": 3.0 }), json!({ "count": 3 })),
         (json!({ "count": "3" }), json!({ "count": 3 })),
         (json!({ "count": "3.0" }), json!({ "count": 3 })),
@@ -42,57 +42,60 @@ fn what_means_the_same_is_taken_in_other_forms() {
         (json!({ "when": "now" }), json!({ "when": "now" })),
         (json!({ "count": null, "deep": null }), json!({})),
     ] {
-        let (mut given, mut meant) = (given, meant);
-        given["name"] = json!("a");
-        meant["name"] = json!("a");
-        assert_eq!(arguments().check(given).unwrap(), meant);
+        let (mut fields, mut parsed) = (fields, parsed);
+        fields["name"] = json!("a");
+        parsed["name"] = json!("a");
+        assert_eq!(validator().validate(fields).unwrap(), parsed);
     }
 }
 
 #[test]
-fn a_text_that_looks_like_a_number_stays_a_text() {
-    let (pointer, message) = &wrong(json!({ "name": "5" }))[0];
+fn a_string_field_accepts_no_conversion() {
+    let (pointer, message) = &violations(json!({ "name": "5" }))[0];
     assert_eq!(pointer, "/name");
-    assert_eq!(message, "\"5\" does not fit: Small letters.");
+    assert_eq!(message, "\"5\" is invalid; expected: Small letters.");
 }
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once_with_its_place() {
+fn all_violations_are_reported_with_their_pointers() {
     let input = json!({ "count": 10, "share": [], "deep": "perhaps", "nmae": null, "c/d~": 1 });
-    let mut places: Vec<String> = wrong(input).into_iter().map(|(place, _)| place).collect();
-    places.sort();
+    let mut pointers: Vec<String> = violations(input)
+        .into_iter()
+        .map(|(pointer, _)| pointer)
+        .collect();
+    pointers.sort();
     assert_eq!(
-        places,
+        pointers,
         ["/count", "/c~1d~0", "/deep", "/name", "/nmae", "/share"]
     );
 }
 
 #[test]
-fn an_unknown_field_is_told_the_known_ones() {
-    let wrong = wrong(json!({ "name": "a", "nmae": "b" }));
-    let message = "is unknown; known are a/b, count, deep, name, share, when";
-    assert_eq!(wrong, [("/nmae".to_owned(), message.to_owned())]);
+fn an_unknown_field_is_reported_with_the_known_ones() {
+    let found = violations(json!({ "name": "a", "nmae": "b" }));
+    let message = "unknown field (known: a/b, count, deep, name, share, when)";
+    assert_eq!(found, [("/nmae".to_owned(), message.to_owned())]);
 }
 
 #[test]
-fn what_is_no_object_is_refused_as_a_whole() {
+fn an_input_that_is_not_an_object_is_rejected() {
     for input in [json!(null), json!([]), json!("name"), json!(1), json!(true)] {
-        assert_eq!(wrong(input)[0].0, "");
+        assert_eq!(violations(input)[0].0, "");
     }
 }
 
 #[test]
-fn errors_repeat_little_of_what_was_sent() {
+fn errors_quote_only_an_excerpt_of_the_input() {
     let long = format!("\u{1b}[31m{}", "x".repeat(10_000));
     for input in [
         json!({ "name": long }),
         json!({ "name": "a", "count": long }),
         json!({ "name": "a", "share": [long] }),
     ] {
-        for (place, message) in wrong(input) {
+        for (pointer, message) in violations(input) {
             assert!(
-                message.chars().count() < MAX_SHOWN + 80,
-                "{place}: {message}"
+                message.chars().count() < MAX_EXCERPT + 80,
+                "{pointer}: {message}"
             );
             assert!(!message.contains('\u{1b}'));
         }
@@ -100,14 +103,14 @@ fn errors_repeat_little_of_what_was_sent() {
 }
 
 #[test]
-fn what_is_no_schema_is_not_used() {
-    assert!(Arguments::of(&json!({ "type": "nothing" })).is_none());
+fn an_invalid_schema_has_no_validator() {
+    assert!(InputValidator::new(&json!({ "type": "nothing" })).is_none());
 }
 
 #[test]
-fn a_heap_of_mistakes_is_told_in_few_words() {
+fn the_number_of_reported_violations_is_limited() {
     let fields = (0..9_000).map(|number| (format!("x{number}"), json!(0)));
-    let violations = wrong(Value::Object(fields.collect()));
+    let violations = violations(Value::Object(fields.collect()));
     assert_eq!(violations.len(), MAX_VIOLATIONS + 1);
-    assert_eq!(violations.last().unwrap().1, "and more is wrong");
+    assert_eq!(violations.last().unwrap().1, "further violations omitted");
 }

@@ -1,4 +1,4 @@
-//! Values of a report, and how they are written as CSV and as JSON.
+//! Values of a report, and their serialization as CSV and JSON.
 
 use echo_core::units::{GpuTime, Nanos};
 use jiff::Timestamp;
@@ -10,7 +10,7 @@ use crate::rates::EXACT_PLACES;
 /// A value of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Cell {
-    /// Not known, or not applicable.
+    /// Unknown, or not applicable.
     Null,
     /// A text. Names come from senders.
     Text(String),
@@ -22,13 +22,13 @@ pub(super) enum Cell {
     Time(Nanos),
     /// A JSON object.
     Object(Value),
-    /// Whether something holds.
+    /// A boolean.
     Flag(bool),
 }
 
 impl Cell {
-    /// A text; null when there is none.
-    pub(super) fn maybe(text: Option<impl Into<String>>) -> Self {
+    /// A text; null when absent.
+    pub(super) fn optional_text(text: Option<impl Into<String>>) -> Self {
         text.map_or(Self::Null, |text| Self::Text(text.into()))
     }
 
@@ -38,11 +38,11 @@ impl Cell {
         Self::Number(hours.round_dp(EXACT_PLACES))
     }
 
-    /// As a field of CSV, before quoting.
+    /// Serializes the value as a CSV field, before quoting.
     pub(super) fn csv(&self) -> String {
         match self {
             Self::Null => String::new(),
-            Self::Text(text) => harmless(text),
+            Self::Text(text) => escape_formula(text),
             Self::Number(number) => decimal(*number),
             Self::Count(count) => count.to_string(),
             Self::Time(instant) => time(*instant),
@@ -51,7 +51,7 @@ impl Cell {
         }
     }
 
-    /// As JSON.
+    /// Serializes the value as JSON.
     pub(super) fn json(&self) -> Value {
         match self {
             Self::Null => Value::Null,
@@ -68,8 +68,8 @@ impl Cell {
     }
 }
 
-/// A text that no spreadsheet takes for a formula.
-fn harmless(text: &str) -> String {
+/// Escapes a text that a spreadsheet would run as a formula.
+fn escape_formula(text: &str) -> String {
     if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
         format!("'{text}")
     } else {
@@ -77,7 +77,7 @@ fn harmless(text: &str) -> String {
     }
 }
 
-/// Digits with a point, so that nobody takes a column for one of whole numbers.
+/// Formats a decimal with a point, so that no reader takes the column for integers.
 fn decimal(number: Decimal) -> String {
     let digits = number.normalize().to_string();
     if digits.contains('.') {
@@ -87,7 +87,7 @@ fn decimal(number: Decimal) -> String {
     }
 }
 
-/// To the second, as ISO 8601 with `Z`.
+/// Formats an instant to the second, as ISO 8601 with `Z`.
 fn time(instant: Nanos) -> String {
     match Timestamp::from_nanosecond(i128::from(instant.value())) {
         Ok(timestamp) => format!("{timestamp:.0}"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_no_formulas_and_times_are_told_to_the_second() {
+    fn texts_are_escaped_as_formulas_and_times_have_seconds() {
         for text in ["=1+1", "+1", "-1", "@sum", "\tx"] {
             assert_eq!(Cell::Text(text.to_owned()).csv(), format!("'{text}"));
         }
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_a_formula(first in any::<char>(), rest in any::<char>()) {
+        fn no_text_becomes_a_formula(first in any::<char>(), rest in any::<char>()) {
             let csv = Cell::Text(String::from_iter([first, rest])).csv();
             prop_assert!(!csv.starts_with(['=', '+', '-', '@', '\t', '\r']));
         }

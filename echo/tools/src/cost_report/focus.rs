@@ -1,5 +1,5 @@
 //! The columns of a report: those of FOCUS 1.2 (FinOps Open Cost and Usage Specification), those that 1.3 adds beside them, and
-//! Echo's own, which begin with `x_Echo`. What each means is in `echo/docs/focus.md`.
+//! Echo's own, which begin with `x_Echo`. What each means is in `echo/docs/reference/focus.md`.
 //!
 //! A straggler's cost is an estimate inside spend that a provider bills anyway. So rows are GPU usage with `BilledCost` 0, and
 //! the part of it that was lost stands in columns of its own.
@@ -16,68 +16,70 @@ use crate::cost_report::cell::Cell;
 use crate::cost_report::{Report, ReportRow};
 use crate::rates::{Gpu, Rate, RateClass, Rates};
 
-/// The version of FOCUS.
+/// Version of FOCUS.
 pub const VERSION: &str = "1.2";
 
-/// How GPU time and losses are found. Another way gets another name.
+/// Identifier of the method by which GPU time and losses are computed. Another method needs another
+/// identifier.
 const METHOD: &str = "fleet-echo/reported-time/1";
 
 const UNIT: &str = "GPU-Hours";
 
-/// What stands for names that nobody said.
+/// Placeholder for names that were not reported.
 const UNKNOWN: &str = "unknown";
 
-/// The class of what has no price.
+/// Rate class of usage without a price.
 const UNPRICED: &str = "unpriced";
 
-/// The code of ISO 4217 for no currency: where there is no price, a zero must not join the sum of any currency.
+/// ISO 4217 code for no currency: a row without a price must not add a zero to the sum of any
+/// currency.
 const NO_CURRENCY: &str = "XXX";
 
 /// A row with its price.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
-    pub(super) row: &'a ReportRow,
+pub(super) struct PricedRow<'a> {
+    pub(super) usage: &'a ReportRow,
     pub(super) rate: Option<&'a Rate>,
 }
 
-/// A column.
-pub(super) type Column = (&'static str, fn(&Line<'_>) -> Cell);
+/// A column: its name and the function that computes its value.
+pub(super) type Column = (&'static str, fn(&PricedRow<'_>) -> Cell);
 
-/// All columns, in their order.
+/// All columns, in order.
 pub(super) const COLUMNS: [Column; 58] = [
     ("AllocatedMethodDetails", method_details),
     ("AllocatedMethodId", |_| text(METHOD)),
     ("AllocatedResourceId", resource),
-    ("AllocatedResourceName", |line| {
-        text(line.row.node_hour.node.as_str())
+    ("AllocatedResourceName", |row| {
+        text(row.usage.node_hour.node.as_str())
     }),
     ("AllocatedTags", tags),
     ("BilledCost", |_| Cell::Number(Decimal::ZERO)),
     ("BillingAccountId", |_| text("fleet-echo")),
     ("BillingAccountName", |_| {
-        text("Echo, an estimate that nobody bills")
+        text("Echo (estimate, not billed)")
     }),
     ("BillingAccountType", |_| text("Estimate")),
-    ("BillingCurrency", |line| Cell::Text(line.currency())),
-    ("BillingPeriodEnd", |line| Cell::Time(line.month().1)),
-    ("BillingPeriodStart", |line| Cell::Time(line.month().0)),
+    ("BillingCurrency", |row| Cell::Text(row.currency())),
+    ("BillingPeriodEnd", |row| Cell::Time(row.month().1)),
+    ("BillingPeriodStart", |row| Cell::Time(row.month().0)),
     ("ChargeCategory", |_| text("Usage")),
     ("ChargeClass", |_| Cell::Null),
-    ("ChargeDescription", |line| Cell::Text(line.description())),
+    ("ChargeDescription", |row| Cell::Text(row.description())),
     ("ChargeFrequency", |_| text("Usage-Based")),
-    ("ChargePeriodEnd", |line| {
-        Cell::Time(line.row.node_hour.hour.end())
+    ("ChargePeriodEnd", |row| {
+        Cell::Time(row.usage.node_hour.hour.end())
     }),
-    ("ChargePeriodStart", |line| {
-        Cell::Time(line.row.node_hour.hour.begin())
+    ("ChargePeriodStart", |row| {
+        Cell::Time(row.usage.node_hour.hour.begin())
     }),
     ("CommitmentDiscountCategory", |_| Cell::Null),
     ("CommitmentDiscountId", |_| Cell::Null),
     ("CommitmentDiscountName", |_| Cell::Null),
     ("CommitmentDiscountStatus", |_| Cell::Null),
     ("CommitmentDiscountType", |_| Cell::Null),
-    ("ConsumedQuantity", |line| {
-        Cell::hours(line.row.node_hour.allocated)
+    ("ConsumedQuantity", |row| {
+        Cell::hours(row.usage.node_hour.allocated)
     }),
     ("ConsumedUnit", |_| text(UNIT)),
     ("ContractedCost", cost),
@@ -87,9 +89,9 @@ pub(super) const COLUMNS: [Column; 58] = [
     ("InvoiceIssuerName", provider),
     ("ListCost", cost),
     ("ListUnitPrice", unit_price),
-    ("PricingCategory", |line| text(line.pricing())),
-    ("PricingQuantity", |line| {
-        Cell::hours(line.row.node_hour.allocated)
+    ("PricingCategory", |row| text(row.pricing())),
+    ("PricingQuantity", |row| {
+        Cell::hours(row.usage.node_hour.allocated)
     }),
     ("PricingUnit", |_| text(UNIT)),
     ("ProviderName", provider),
@@ -97,47 +99,45 @@ pub(super) const COLUMNS: [Column; 58] = [
     ("RegionId", region),
     ("RegionName", region),
     ("ResourceId", resource),
-    ("ResourceName", |line| {
-        text(line.row.node_hour.node.as_str())
+    ("ResourceName", |row| {
+        text(row.usage.node_hour.node.as_str())
     }),
     ("ResourceType", |_| text("GPU node")),
     ("ServiceCategory", |_| text("AI and Machine Learning")),
     ("ServiceName", |_| text("GPU time")),
     ("ServiceProviderName", provider),
-    ("SkuId", |line| text(line.model())),
+    ("SkuId", |row| text(row.model())),
     ("SkuPriceId", price_id),
-    ("SubAccountId", |line| {
-        text(line.row.node_hour.cluster.as_str())
+    ("SubAccountId", |row| {
+        text(row.usage.node_hour.cluster.as_str())
     }),
-    ("SubAccountName", |line| {
-        text(line.row.node_hour.cluster.as_str())
+    ("SubAccountName", |row| {
+        text(row.usage.node_hour.cluster.as_str())
     }),
     ("Tags", tags),
-    ("x_EchoClosed", |line| {
-        Cell::Flag(line.row.revision.is_some())
+    ("x_EchoClosed", |row| {
+        Cell::Flag(row.usage.revision.is_some())
     }),
     ("x_EchoCoverage", coverage),
-    ("x_EchoGpus", |line| {
-        Cell::Count(u64::from(line.row.node_hour.gpus))
+    ("x_EchoGpus", |row| {
+        Cell::Count(u64::from(row.usage.node_hour.gpus))
     }),
-    ("x_EchoRateClass", |line| text(line.class())),
-    ("x_EchoRevision", |line| {
-        line.row.revision.map_or(Cell::Null, Cell::Count)
+    ("x_EchoRateClass", |row| text(row.class())),
+    ("x_EchoRevision", |row| {
+        row.usage.revision.map_or(Cell::Null, Cell::Count)
     }),
-    ("x_EchoStragglerCost", |line| {
-        line.lost_cost().map_or(Cell::Null, Cell::Number)
+    ("x_EchoStragglerCost", |row| {
+        row.lost_cost().map_or(Cell::Null, Cell::Number)
     }),
-    ("x_EchoStragglerGpuHours", |line| {
-        Cell::hours(line.row.node_hour.lost)
+    ("x_EchoStragglerGpuHours", |row| {
+        Cell::hours(row.usage.node_hour.lost)
     }),
-    ("x_EchoUnpricedGpuHours", |line| {
-        Cell::hours(line.unpriced())
-    }),
+    ("x_EchoUnpricedGpuHours", |row| Cell::hours(row.unpriced())),
 ];
 
-impl<'a> Line<'a> {
-    /// The row with the price that holds for its hour.
-    pub(super) fn of(row: &'a ReportRow, rates: &'a Rates) -> Self {
+impl<'a> PricedRow<'a> {
+    /// Looks up the price in force in the hour of the row.
+    pub(super) fn new(row: &'a ReportRow, rates: &'a Rates) -> Self {
         let node_hour = &row.node_hour;
         let gpu = Gpu {
             cluster: &node_hour.cluster,
@@ -145,28 +145,28 @@ impl<'a> Line<'a> {
             model: node_hour.gpu_model.as_deref(),
         };
         Self {
-            row,
+            usage: row,
             rate: rates.rate(&gpu, node_hour.hour.begin()),
         }
     }
 
-    /// What the GPU time costs; nothing when it has no price.
+    /// Cost of the GPU time; `None` without a price.
     pub(super) fn cost(&self) -> Option<Decimal> {
         self.rate
-            .map(|rate| rate.cost(self.row.node_hour.allocated))
+            .map(|rate| rate.cost(self.usage.node_hour.allocated))
     }
 
-    /// What the part of it costs that was lost.
+    /// Cost of the lost part; `None` without a price.
     pub(super) fn lost_cost(&self) -> Option<Decimal> {
-        self.rate.map(|rate| rate.cost(self.row.node_hour.lost))
+        self.rate.map(|rate| rate.cost(self.usage.node_hour.lost))
     }
 
-    /// How the GPUs are paid for.
+    /// Rate class.
     pub(super) fn class(&self) -> &'static str {
         self.rate.map_or(UNPRICED, |rate| rate.class.name())
     }
 
-    /// The currency of the price.
+    /// Currency of the price.
     pub(super) fn currency(&self) -> String {
         self.rate
             .map_or_else(|| NO_CURRENCY.to_owned(), |rate| rate.currency.to_string())
@@ -175,23 +175,23 @@ impl<'a> Line<'a> {
     fn unpriced(&self) -> GpuTime {
         match self.rate {
             Some(_) => GpuTime::ZERO,
-            None => self.row.node_hour.allocated,
+            None => self.usage.node_hour.allocated,
         }
     }
 
     fn model(&self) -> &str {
-        self.row.node_hour.gpu_model.as_deref().unwrap_or(UNKNOWN)
+        self.usage.node_hour.gpu_model.as_deref().unwrap_or(UNKNOWN)
     }
 
     fn description(&self) -> String {
         let model = self.model();
         match self.rate {
-            Some(_) => format!("GPU time of {model}, estimated from what its ranks reported"),
-            None => format!("GPU time of {model} without a price: its cost is not known, not zero"),
+            Some(_) => format!("GPU time of {model}, estimated from the reports of its ranks"),
+            None => format!("GPU time of {model} without a price: the cost is unknown, not zero"),
         }
     }
 
-    /// `Committed` would ask for the commitment, which the rates file does not name.
+    /// `Committed` would require the commitment, which the rates file does not name.
     fn pricing(&self) -> &'static str {
         match self.rate.map(|rate| rate.class) {
             Some(RateClass::OnDemand | RateClass::Reserved) => "Standard",
@@ -200,9 +200,9 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Beginning and end of the month.
+    /// Start and end of the month.
     fn month(&self) -> (Nanos, Nanos) {
-        let hour = self.row.node_hour.hour.begin();
+        let hour = self.usage.node_hour.hour.begin();
         let utc = Timestamp::from_nanosecond(i128::from(hour.value())).unwrap_or_default();
         let first = utc.to_zoned(TimeZone::UTC).date().first_of_month();
         let next = first.last_of_month().tomorrow().unwrap_or(first);
@@ -210,12 +210,12 @@ impl<'a> Line<'a> {
     }
 }
 
-fn coverage(line: &Line<'_>) -> Cell {
-    let row = &line.row.node_hour;
-    if row.ranks_expected == 0 {
+fn coverage(row: &PricedRow<'_>) -> Cell {
+    let node_hour = &row.usage.node_hour;
+    if node_hour.ranks_expected == 0 {
         return Cell::Null;
     }
-    let share = Decimal::from(row.ranks_reporting) / Decimal::from(row.ranks_expected);
+    let share = Decimal::from(node_hour.ranks_reporting) / Decimal::from(node_hour.ranks_expected);
     Cell::Number(share.round_dp(6))
 }
 
@@ -228,71 +228,72 @@ fn text(text: &str) -> Cell {
     Cell::Text(text.to_owned())
 }
 
-/// FOCUS wants a number where nothing is known, too; the currency of such a row is none, and its class says why.
-fn cost(line: &Line<'_>) -> Cell {
-    Cell::Number(line.cost().unwrap_or_default())
+/// FOCUS requires a number even when the cost is unknown; the currency of such a row is `XXX`, and
+/// its rate class is `unpriced`.
+fn cost(row: &PricedRow<'_>) -> Cell {
+    Cell::Number(row.cost().unwrap_or_default())
 }
 
-fn unit_price(line: &Line<'_>) -> Cell {
-    line.rate
+fn unit_price(row: &PricedRow<'_>) -> Cell {
+    row.rate
         .map_or(Cell::Null, |rate| Cell::Number(rate.per_gpu_hour))
 }
 
-fn provider(line: &Line<'_>) -> Cell {
-    let said = line.rate.and_then(|rate| rate.provider.as_deref());
-    text(said.unwrap_or(UNKNOWN))
+fn provider(row: &PricedRow<'_>) -> Cell {
+    let provider = row.rate.and_then(|rate| rate.provider.as_deref());
+    text(provider.unwrap_or(UNKNOWN))
 }
 
-fn region(line: &Line<'_>) -> Cell {
-    Cell::maybe(line.rate.and_then(|rate| rate.region.as_deref()))
+fn region(row: &PricedRow<'_>) -> Cell {
+    Cell::optional_text(row.rate.and_then(|rate| rate.region.as_deref()))
 }
 
-fn resource(line: &Line<'_>) -> Cell {
-    let row = &line.row.node_hour;
-    Cell::Text(format!("{}/{}", row.cluster, row.node))
+fn resource(row: &PricedRow<'_>) -> Cell {
+    let node_hour = &row.usage.node_hour;
+    Cell::Text(format!("{}/{}", node_hour.cluster, node_hour.node))
 }
 
-fn price_id(line: &Line<'_>) -> Cell {
+fn price_id(row: &PricedRow<'_>) -> Cell {
     let id = |rate: &Rate| {
         let price = rate.per_gpu_hour.normalize();
         format!(
             "{}/{}/{price} {}",
-            line.model(),
+            row.model(),
             rate.class.name(),
             rate.currency
         )
     };
-    Cell::maybe(line.rate.map(id))
+    Cell::optional_text(row.rate.map(id))
 }
 
-fn tags(line: &Line<'_>) -> Cell {
-    let row = &line.row.node_hour;
+fn tags(row: &PricedRow<'_>) -> Cell {
+    let node_hour = &row.usage.node_hour;
     Cell::Object(json!({
-        "fleet-echo/cluster": row.cluster.as_str(),
-        "fleet-echo/gpu_model": row.gpu_model.as_deref(),
-        "fleet-echo/node": row.node.as_str(),
+        "fleet-echo/cluster": node_hour.cluster.as_str(),
+        "fleet-echo/gpu_model": node_hour.gpu_model.as_deref(),
+        "fleet-echo/node": node_hour.node.as_str(),
     }))
 }
 
-fn method_details(line: &Line<'_>) -> Cell {
-    let hours = Cell::hours(line.row.node_hour.allocated).json();
+fn method_details(row: &PricedRow<'_>) -> Cell {
+    let hours = Cell::hours(row.usage.node_hour.allocated).json();
     Cell::Object(json!({
         "Elements": [{ "AllocatedRatio": 1.0, "UsageUnit": UNIT, "UsageQuantity": hours }],
     }))
 }
 
 impl Report {
-    /// The report as CSV (RFC 4180), with a header.
+    /// Serializes the report as CSV (RFC 4180), with a header.
     pub fn csv(&self, rates: &Rates) -> Result<Vec<u8>, ToolError> {
         let mut csv = csv::WriterBuilder::new()
             .terminator(csv::Terminator::CRLF)
             .from_writer(Vec::new());
         csv.write_record(COLUMNS.map(|(name, _)| name))?;
         for row in &self.rows {
-            let line = Line::of(row, rates);
-            csv.write_record(COLUMNS.map(|(_, cell)| cell(&line).csv()))?;
+            let priced = PricedRow::new(row, rates);
+            csv.write_record(COLUMNS.map(|(_, cell)| cell(&priced).csv()))?;
         }
         csv.into_inner()
-            .map_err(|error| ToolError::Untabled(error.into_error().into()))
+            .map_err(|error| ToolError::Csv(error.into_error().into()))
     }
 }

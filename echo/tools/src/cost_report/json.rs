@@ -1,15 +1,15 @@
-//! The report as JSON: what it rests on, sums, and the rows with the same columns as the CSV.
+//! Report as JSON: metadata, sums, and rows with the same columns as the CSV.
 
 use echo_core::units::Hour;
 use serde_json::{Map, Value, json};
 
 use crate::cost_report::Report;
 use crate::cost_report::cell::Cell;
-use crate::cost_report::focus::{COLUMNS, Line, VERSION};
+use crate::cost_report::focus::{COLUMNS, PricedRow, VERSION};
 use crate::rates::Rates;
 
 impl Report {
-    /// The report as JSON, with rows or without.
+    /// Serializes the report as JSON, with or without rows.
     pub fn json(&self, rates: &Rates, with_rows: bool) -> String {
         let mut answer = json!({
             "metadata": self.metadata(rates),
@@ -17,7 +17,7 @@ impl Report {
         });
         if with_rows {
             let rows = self.rows.iter().map(|row| {
-                let line = Line::of(row, rates);
+                let line = PricedRow::new(row, rates);
                 let cells = COLUMNS.map(|(name, cell)| (name.to_owned(), cell(&line).json()));
                 Value::Object(Map::from_iter(cells))
             });
@@ -28,7 +28,7 @@ impl Report {
         answer.to_string()
     }
 
-    /// What has to be known of the rows: by which specification they are, and how final.
+    /// Metadata: version of the specification, and which hours are final.
     fn metadata(&self, rates: &Rates) -> Value {
         let begins = |hours: &[Hour]| -> Vec<Value> {
             hours

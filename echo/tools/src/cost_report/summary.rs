@@ -1,4 +1,4 @@
-//! Sums of a report, for people.
+//! Sums of a report.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cost_report::Report;
 use crate::cost_report::cell::Cell;
-use crate::cost_report::focus::Line;
+use crate::cost_report::focus::PricedRow;
 use crate::rates::Rates;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,25 +17,26 @@ struct Sum {
     lost: GpuTime,
     cost: Option<Decimal>,
     lost_cost: Option<Decimal>,
-    ranks: (u64, u64),
+    ranks_reporting: u64,
+    ranks_expected: u64,
 }
 
 impl Report {
-    /// Sums by cluster, rate class and currency. Currencies never meet in one sum.
+    /// Sums by cluster, rate class and currency. Currencies are never mixed in one sum.
     pub(super) fn summary(&self, rates: &Rates) -> Vec<Value> {
         let mut sums: BTreeMap<(String, &str, String), Sum> = BTreeMap::new();
         for row in &self.rows {
-            let line = Line::of(row, rates);
+            let line = PricedRow::new(row, rates);
             let cluster = row.node_hour.cluster.to_string();
             let sum = sums
                 .entry((cluster, line.class(), line.currency()))
                 .or_default();
             sum.allocated = sum.allocated + row.node_hour.allocated;
             sum.lost = sum.lost + row.node_hour.lost;
-            sum.cost = added(sum.cost, line.cost());
-            sum.lost_cost = added(sum.lost_cost, line.lost_cost());
-            sum.ranks.0 += u64::from(row.node_hour.ranks_reporting);
-            sum.ranks.1 += u64::from(row.node_hour.ranks_expected);
+            sum.cost = add(sum.cost, line.cost());
+            sum.lost_cost = add(sum.lost_cost, line.lost_cost());
+            sum.ranks_reporting += u64::from(row.node_hour.ranks_reporting);
+            sum.ranks_expected += u64::from(row.node_hour.ranks_expected);
         }
         sums.into_iter()
             .map(|((cluster, class, currency), sum)| {
@@ -56,17 +57,15 @@ impl Report {
 
 impl Sum {
     fn coverage(&self) -> Cell {
-        match self.ranks {
-            (_, 0) => Cell::Null,
-            (reporting, expected) => {
-                let share = Decimal::from(reporting) / Decimal::from(expected);
-                Cell::Number(share.round_dp(6))
-            }
+        if self.ranks_expected == 0 {
+            return Cell::Null;
         }
+        let share = Decimal::from(self.ranks_reporting) / Decimal::from(self.ranks_expected);
+        Cell::Number(share.round_dp(6))
     }
 }
 
-fn added(sum: Option<Decimal>, more: Option<Decimal>) -> Option<Decimal> {
+fn add(sum: Option<Decimal>, more: Option<Decimal>) -> Option<Decimal> {
     more.map(|more| sum.unwrap_or_default() + more)
 }
 

@@ -10,15 +10,15 @@ use echo_core::clock::ManualClock;
 use echo_core::error::{Code, Coded};
 use echo_core::ids::IncidentId;
 use echo_core::model::cost::Seen;
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::units::Window;
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
 use echo_store::hours::{ClosingHour, CostHours};
 use rust_decimal::Decimal;
 
-use super::{Report, ReportAsked};
-use crate::fixture::{at, batch, conclusions, over};
+use super::{Report, ReportRequest};
+use crate::fixture::{at, batch, conclusions, context_over};
 use crate::get_cost::GetCost;
 use crate::get_cost::answer::Cost;
 use crate::rates::Rates;
@@ -29,12 +29,13 @@ mod csv;
 
 const DAY_S: i64 = 86_400;
 
-/// The fixture's ten minutes, with as much again two hours later, in a store that can be asked directly.
+/// The ten minutes of the fixture, and the same again two hours later, in a store that the test can
+/// access directly.
 async fn store() -> Arc<DuckDbStore> {
     let store = DuckDbStore::scratch();
     store.append(batch(0..4, 0..=600)).await.unwrap();
     store.append(batch(0..4, 7_200..=7_800)).await.unwrap();
-    store.conclude(conclusions()).await.unwrap();
+    store.store_verdicts(conclusions()).await.unwrap();
     let later = conclusions().lost.into_iter().map(|lost| LostTime {
         interval: Window::new(
             lost.interval.from().offset(7_200_000_000_000),
@@ -49,15 +50,15 @@ async fn store() -> Arc<DuckDbStore> {
         lost_gpu_ms: -5_000.0,
         ..conclusions().lost[0].clone()
     };
-    let later = Conclusions {
+    let later = DetectorOutput {
         lost: later.chain([noise]).collect(),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    store.conclude(later).await.unwrap();
+    store.store_verdicts(later).await.unwrap();
     Arc::new(store)
 }
 
-/// Closes everything that is due, as the loop would that does so.
+/// Closes all due hours, as the background task does.
 async fn close_all(store: &DuckDbStore) {
     for due in store.due_hours() {
         let seen = store.coverage(None, due.hour.window()).await.unwrap();
@@ -77,19 +78,19 @@ fn context(store: &Arc<DuckDbStore>) -> ToolContext {
     let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(store);
     ToolContext {
         clock: Arc::new(ManualClock::at(at(2 * DAY_S))),
-        ..over(shared)
+        ..context_over(shared)
     }
 }
 
-fn of_day() -> ReportAsked {
-    ReportAsked {
+fn day_request() -> ReportRequest {
+    ReportRequest {
         day: Some("2026-06-01".to_owned()),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     }
 }
 
-async fn reported(context: &ToolContext) -> Report {
-    of_day().report(context).await.unwrap()
+async fn report(context: &ToolContext) -> Report {
+    day_request().report(context).await.unwrap()
 }
 
 async fn cost(context: &ToolContext, from: &str, to: &str) -> Cost {
@@ -98,7 +99,7 @@ async fn cost(context: &ToolContext, from: &str, to: &str) -> Cost {
         to: Some(to.parse().unwrap()),
         ..GetCost::default()
     };
-    tool.answer(context).await.unwrap()
+    tool.run(context).await.unwrap()
 }
 
 /// Sums of the columns of a CSV by name.
@@ -125,11 +126,11 @@ fn text(report: &Report, context: &ToolContext) -> String {
 }
 
 #[tokio::test]
-async fn the_rows_add_up_to_what_the_tool_says_of_the_same_day() {
+async fn the_rows_add_up_to_the_answer_of_get_cost_for_the_same_day() {
     let store = store().await;
     close_all(&store).await;
     let context = context(&store);
-    let csv = text(&reported(&context).await, &context);
+    let csv = text(&report(&context).await, &context);
     let tool = cost(&context, "2026-06-01T00:00:00Z", "2026-06-02T00:00:00Z").await;
     let near = |sum: Decimal, number: f64, within: f64| {
         let sum: f64 = sum.to_string().parse().unwrap();
@@ -172,7 +173,7 @@ fn unpriced_lost(csv: &str) -> Decimal {
 }
 
 #[tokio::test]
-async fn windows_that_are_cut_between_hours_add_up_closed_or_not() {
+async fn windows_split_between_hours_add_up_closed_or_open() {
     let store = store().await;
     let context = context(&store);
     let hours = ["00", "01", "02", "03"].map(|hour| format!("2026-06-01T{hour}:00:00Z"));
@@ -194,17 +195,17 @@ async fn windows_that_are_cut_between_hours_add_up_closed_or_not() {
 }
 
 #[tokio::test]
-async fn a_closed_day_is_the_same_to_the_byte_also_when_its_events_are_gone() {
+async fn a_closed_day_stays_byte_identical_after_its_events_are_deleted() {
     let store = store().await;
     close_all(&store).await;
     let context = context(&store);
-    let before = text(&reported(&context).await, &context);
+    let before = text(&report(&context).await, &context);
     store.drop_before(at(DAY_S)).await;
     assert_eq!(store.extent(None).await.unwrap(), None);
-    assert_eq!(text(&reported(&context).await, &context), before);
-    let of_cluster = ReportAsked {
+    assert_eq!(text(&report(&context).await, &context), before);
+    let of_cluster = ReportRequest {
         cluster: Some("prod".to_owned()),
-        ..of_day()
+        ..day_request()
     };
     let report = of_cluster.report(&context).await.unwrap();
     assert_eq!(
@@ -219,24 +220,24 @@ async fn late_data_changes_the_report_with_the_next_revision() {
     let store = store().await;
     close_all(&store).await;
     let context = context(&store);
-    let before = reported(&context).await;
+    let before = report(&context).await;
     store.append(batch(0..4, 900..=1_200)).await.unwrap();
-    let due = reported(&context).await;
+    let due = report(&context).await;
     assert_eq!(
         (due.revised_soon.len(), due.rows.len()),
         (1, before.rows.len())
     );
     close_all(&store).await;
-    let after = reported(&context).await;
+    let after = report(&context).await;
     assert_eq!((after.open.len(), after.revised_soon.len()), (0, 0));
     assert_eq!(after.rows[0].revision, Some(2));
     assert!(after.rows[1].node_hour.allocated > before.rows[1].node_hour.allocated);
     store.append(batch(0..4, 3_600..=3_900)).await.unwrap();
-    let error = of_day().report(&context).await.unwrap_err();
+    let error = day_request().report(&context).await.unwrap_err();
     assert_eq!(
         error.code(),
         Code::Refused,
-        "an hour that nobody knew of is open"
+        "an hour without data until now is open"
     );
 }
 
@@ -244,17 +245,19 @@ async fn late_data_changes_the_report_with_the_next_revision() {
 async fn a_day_that_is_not_closed_is_refused_unless_that_is_allowed() {
     let store = store().await;
     let context = context(&store);
-    let refused = of_day().report(&context).await.unwrap_err();
+    let refused = day_request().report(&context).await.unwrap_err();
     assert_eq!(refused.code(), Code::Refused);
     insta::assert_snapshot!(refused.body().to_string());
-    let open = ReportAsked {
+    let open = ReportRequest {
         open: true,
-        ..of_day()
+        ..day_request()
     };
-    let told = open.report(&context).await.unwrap();
-    assert!(!told.open.is_empty() && told.rows.iter().all(|row| row.revision.is_none()));
+    let preliminary = open.report(&context).await.unwrap();
+    assert!(
+        !preliminary.open.is_empty() && preliminary.rows.iter().all(|row| row.revision.is_none())
+    );
     close_all(&store).await;
-    let closed = reported(&context).await;
+    let closed = report(&context).await;
     let node_hours = |report: &Report| -> Vec<_> {
         report
             .rows
@@ -263,13 +266,13 @@ async fn a_day_that_is_not_closed_is_refused_unless_that_is_allowed() {
             .collect()
     };
     assert_eq!(
-        node_hours(&told),
+        node_hours(&preliminary),
         node_hours(&closed),
         "closing changes no number"
     );
-    let today = ReportAsked {
+    let today = ReportRequest {
         day: Some("today".to_owned()),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     };
     assert_eq!(
         today.report(&context).await.unwrap_err().code(),
@@ -278,14 +281,14 @@ async fn a_day_that_is_not_closed_is_refused_unless_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_day_begins_and_ends_at_midnight_of_utc() {
+async fn a_day_begins_and_ends_at_midnight_utc() {
     let store = Arc::new(DuckDbStore::scratch());
     store.append(batch(0..4, -600..=600)).await.unwrap();
     close_all(&store).await;
     let context = context(&store);
-    let days = ["2026-05-31", "2026-06-01"].map(|day| ReportAsked {
+    let days = ["2026-05-31", "2026-06-01"].map(|day| ReportRequest {
         day: Some(day.to_owned()),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     });
     for (day, minutes) in days.iter().zip([10, 10]) {
         let rows = day.report(&context).await.unwrap().rows;
@@ -300,44 +303,44 @@ async fn a_day_begins_and_ends_at_midnight_of_utc() {
 #[tokio::test]
 async fn what_cannot_be_meant_is_refused_with_what_to_write() {
     let context = context(&store().await);
-    let asked = |day: Option<&str>, from: Option<&str>, to: Option<&str>| ReportAsked {
+    let request = |day: Option<&str>, from: Option<&str>, to: Option<&str>| ReportRequest {
         day: day.map(str::to_owned),
         from: from.map(str::to_owned),
         to: to.map(str::to_owned),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     };
     let wrong = [
-        asked(None, None, None),
-        asked(Some("2026-06-31"), None, None),
-        asked(Some("1999-01-01"), None, None),
-        asked(Some("2026-06-01"), Some("2026-06-01T00:00:00Z"), None),
-        asked(
+        request(None, None, None),
+        request(Some("2026-06-31"), None, None),
+        request(Some("1999-01-01"), None, None),
+        request(Some("2026-06-01"), Some("2026-06-01T00:00:00Z"), None),
+        request(
             None,
             Some("2026-06-01T00:00:00Z"),
             Some("2026-06-01T00:30:00Z"),
         ),
-        asked(
+        request(
             None,
             Some("2026-06-02T00:00:00Z"),
             Some("2026-06-01T00:00:00Z"),
         ),
-        asked(
+        request(
             None,
             Some("2026-01-01T00:00:00Z"),
             Some("2026-06-01T00:00:00Z"),
         ),
     ];
-    let mut said = Vec::new();
-    for asked in wrong {
-        let error = asked.report(&context).await.unwrap_err();
+    let mut messages = Vec::new();
+    for request in wrong {
+        let error = request.report(&context).await.unwrap_err();
         assert!(matches!(error, ToolError::Invalid(_)), "{error}");
-        said.push(error.to_string());
+        messages.push(error.to_string());
     }
-    insta::assert_snapshot!(said.join("\n"));
-    let unknown = ReportAsked {
+    insta::assert_snapshot!(messages.join("\n"));
+    let unknown = ReportRequest {
         cluster: Some("other".to_owned()),
         open: true,
-        ..of_day()
+        ..day_request()
     };
     assert_eq!(
         unknown.report(&context).await.unwrap_err().code(),
@@ -359,10 +362,10 @@ rates:
   - { node: node-1, rate_class: spot, rate: 2, currency: USD, effective_to: 2026-06-01 }
   - { node: node-1, rate_class: spot, rate: 3, currency: USD, effective_from: 2026-06-01, provider: example, region: north }";
     context.rates = Arc::new(Rates::parse(text).unwrap());
-    let both = ReportAsked {
+    let both = ReportRequest {
         from: Some("2026-05-31T00:00:00Z".to_owned()),
         to: Some("2026-06-02T00:00:00Z".to_owned()),
-        ..ReportAsked::default()
+        ..ReportRequest::default()
     };
     let report = both.report(&context).await.unwrap();
     let answer: serde_json::Value =

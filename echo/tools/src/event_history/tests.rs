@@ -9,8 +9,8 @@ use crate::fixture::{at, batch, context};
 use crate::time::TimeArg;
 use crate::tool::Tool;
 
-async fn asked(context: &ToolContext, tool: EventHistory) -> History {
-    tool.answer(context).await.unwrap()
+async fn run_tool(context: &ToolContext, tool: EventHistory) -> History {
+    tool.run(context).await.unwrap()
 }
 
 #[tokio::test]
@@ -19,11 +19,11 @@ async fn an_event_has_the_columns_of_the_events_view() {
         limit: Some(1),
         ..EventHistory::default()
     };
-    insta::assert_json_snapshot!(asked(&context().await, tool).await);
+    insta::assert_json_snapshot!(run_tool(&context().await, tool).await);
 }
 
 #[tokio::test]
-async fn every_filter_narrows() {
+async fn every_filter_narrows_the_list() {
     let context = context().await;
     for (tool, n_events) in [
         (EventHistory::default(), 4 * 121),
@@ -70,7 +70,7 @@ async fn every_filter_narrows() {
             ..tool
         };
         assert_eq!(
-            asked(&context, tool.clone()).await.events.len(),
+            run_tool(&context, tool.clone()).await.events.len(),
             n_events,
             "{tool:?}"
         );
@@ -78,7 +78,7 @@ async fn every_filter_narrows() {
 }
 
 #[tokio::test]
-async fn pages_lead_through_all_events_once() {
+async fn pages_list_all_events_once() {
     let context = context().await;
     let mut tool = EventHistory {
         limit: Some(100),
@@ -86,10 +86,10 @@ async fn pages_lead_through_all_events_once() {
     };
     let mut seen = BTreeSet::new();
     loop {
-        let page = asked(&context, tool.clone()).await;
+        let page = run_tool(&context, tool.clone()).await;
         assert!(
             page.events.iter().all(|event| seen.insert(event.event_id)),
-            "twice"
+            "listed twice"
         );
         let Some(next) = page.next_cursor else { break };
         tool.cursor = Some(next.parse().unwrap());
@@ -97,12 +97,12 @@ async fn pages_lead_through_all_events_once() {
     assert_eq!(
         seen.len(),
         4 * 120,
-        "the last instant lies behind the window"
+        "the last instant is outside of the window"
     );
 }
 
 #[test]
-fn a_cursor_is_read_as_it_is_written() {
+fn a_cursor_round_trips() {
     let cursor = PageCursor {
         window: Window::new(at(0), at(9)).unwrap(),
         end: Cursor {
@@ -117,15 +117,15 @@ fn a_cursor_is_read_as_it_is_written() {
 }
 
 #[tokio::test]
-async fn events_with_long_attributes_come_on_more_pages() {
+async fn events_with_long_attributes_take_more_pages() {
     let context = context().await;
     let long = format!(r#"{{"note":"{}"}}"#, "x".repeat(16 * 1024));
-    let mut fat = batch(0..4, 601..=650);
-    for event in &mut fat.events {
+    let mut large = batch(0..4, 601..=650);
+    for event in &mut large.events {
         event.attrs = long.as_str().into();
     }
-    let n_fat = fat.events.len();
-    context.store.append(fat).await.unwrap();
+    let n_large = large.events.len();
+    context.store.append(large).await.unwrap();
     let mut tool = EventHistory {
         from: Some(TimeArg::At(at(0))),
         to: Some(TimeArg::At(at(700))),
@@ -133,7 +133,7 @@ async fn events_with_long_attributes_come_on_more_pages() {
     };
     let mut seen = BTreeSet::new();
     loop {
-        let page = asked(&context, tool.clone()).await;
+        let page = run_tool(&context, tool.clone()).await;
         let tokens = serde_json::to_string(&page).unwrap().len() / 4;
         assert!(tokens < 25_000, "{tokens} tokens");
         assert_eq!(page.truncated, page.next_cursor.is_some());
@@ -142,5 +142,5 @@ async fn events_with_long_attributes_come_on_more_pages() {
         (tool.from, tool.to) = (None, None);
         tool.cursor = Some(next.parse().unwrap());
     }
-    assert_eq!(seen.len(), 4 * 121 + n_fat);
+    assert_eq!(seen.len(), 4 * 121 + n_large);
 }

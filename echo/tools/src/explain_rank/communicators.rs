@@ -1,7 +1,8 @@
-//! How late the GPU of a rank was on each of its communicators, block by block.
+//! Lag of the GPU of a rank on each of its communicators, block by block.
 //!
-//! Where GPUs are measured, a judgement takes the communicator in which a rank is latest, and that need not be its busiest
-//! one: a rank is on time in the others only because its group was late together.
+//! Where GPUs are measured, a judgement uses the communicator with the largest lag, which need not
+//! be the busiest one: in the others, the rank can be on time because its whole group was late
+//! together.
 
 use std::collections::BTreeMap;
 
@@ -19,38 +20,38 @@ use serde::Serialize;
 use super::downsample::evenly;
 use super::subject::Subject;
 use crate::ToolError;
-use crate::host_evidence::widened;
+use crate::host_evidence::widen_for_clock_skew;
 use crate::metric_names::metrics;
 use crate::scope::Scope;
 
-/// Most waits of the rank that are looked at, latest first.
+/// Maximum number of waits of the rank that are read, latest first.
 const MAX_OWN: usize = 20_000;
 
-/// Most communicators that are looked at, those with the most blocks.
+/// Maximum number of communicators that are read, those with the most blocks.
 const MAX_COMMS: usize = 6;
 
-/// Most series in one answer, those in which the rank is latest.
+/// Maximum number of series per answer, those with the largest lag.
 const MAX_SERIES: usize = 6;
 
-/// Most points of a series, and fewest, however many ranks report.
+/// Maximum number of points per series, and minimum however many ranks report.
 const MAX_POINTS: usize = 40;
 const MIN_POINTS: usize = 4;
 
-/// Most events that the series of a communicator are made of.
+/// Maximum number of events read per communicator.
 const MAX_EVENTS: usize = 50_000;
 
-/// How late a rank was in one kind of collective of one communicator, by the GPUs.
+/// Lag of a rank in one operation of one communicator, measured on the GPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CommunicatorLags {
-    /// Communicator, 16 hexadecimal digits.
+    /// Communicator id, 16 hexadecimal digits.
     pub communicator: String,
-    /// Operation; null when it was not told.
+    /// Collective operation; null when not reported.
     pub op: Option<String>,
     /// Mean lag over the points, milliseconds per iteration.
     pub lag_ms: f64,
-    /// Blocks that the rank reported in the window.
+    /// Number of blocks that the rank reported in the window.
     pub blocks: u64,
-    /// The points, earliest first; at most 40, evenly spaced.
+    /// Points, earliest first; at most 40, evenly spaced.
     pub points: Vec<CommunicatorPoint>,
 }
 
@@ -59,30 +60,32 @@ pub struct CommunicatorLags {
 pub struct CommunicatorPoint {
     /// End of the block on the rank's own clock, RFC 3339.
     pub time: String,
-    /// First operation, its sequence number in the communicator.
+    /// Sequence number of the first operation, within the communicator.
     pub seq_first: u64,
-    /// Last operation.
+    /// Sequence number of the last operation.
     pub seq_last: u64,
-    /// How much less time than its peers' upper median it spent inside, milliseconds per iteration.
+    /// Lag: upper median of the time that its peers spent inside, minus its own, milliseconds per
+    /// iteration.
     pub lag_ms: f64,
-    /// Ranks that were compared.
+    /// Number of ranks compared.
     pub ranks: u64,
 }
 
-/// Blocks of the rank in one kind of collective, with their ends on its own clock.
+/// Blocks of the rank by operation, with their ends on its own clock.
 type Kinds = BTreeMap<Option<Op>, BTreeMap<SeqRange, Nanos>>;
 
-/// The series, that in which the rank is latest first.
-pub(super) async fn of(
+/// Loads the series, largest lag first.
+pub(super) async fn load(
     scope: &Scope<'_>,
-    (subject, role): (&Subject, Option<RoleId>),
+    subject: &Subject,
+    role: Option<RoleId>,
 ) -> Result<Vec<CommunicatorLags>, ToolError> {
     let Some(role) = role else {
         return Ok(Vec::new());
     };
     let (store, window) = (&scope.context.store, scope.window);
     let own = JobQuery {
-        cluster: scope.one_cluster()?.clone(),
+        cluster: scope.require_cluster()?.clone(),
         job: subject.job().cloned(),
         rank: Some(subject.rank),
         role: Some(role),
@@ -97,15 +100,16 @@ pub(super) async fn of(
     let n_blocks = |kinds: &Kinds| kinds.values().map(BTreeMap::len).sum::<usize>();
     comms.sort_by_key(|(comm, kinds)| (std::cmp::Reverse(n_blocks(kinds)), *comm));
     comms.truncate(MAX_COMMS);
-    let mut found = Vec::new();
+    let mut all_series = Vec::new();
     for (comm, kinds) in comms {
-        let chosen = chosen(&kinds, subject.world_size());
+        let chosen = sample_blocks(&kinds, subject.world_size());
         let all = JobQuery {
             rank: None,
-            // A communicator that spans roles is not judged, which shows only with all of its ranks.
+            // A communicator that spans roles is not judged; detecting that requires all of its
+            // ranks.
             role: None,
             comm: Some(comm),
-            window: widened(window.from(), window.to()).unwrap_or(window),
+            window: widen_for_clock_skew(window.from(), window.to()).unwrap_or(window),
             blocks: Some(chosen.values().flat_map(BTreeMap::keys).copied().collect()),
             limit: MAX_EVENTS,
             ..own.clone()
@@ -115,17 +119,17 @@ pub(super) async fn of(
             let points: Vec<CommunicatorPoint> = blocks
                 .iter()
                 .filter_map(|(seqs, end)| {
-                    let transfer = transfer((comm, op.as_ref(), *seqs), role, &events)?;
+                    let transfer = assemble((comm, op.as_ref(), *seqs), role, &events)?;
                     point(&transfer, *end, subject)
                 })
                 .collect();
             let n_blocks = kinds.get(op).map_or(0, BTreeMap::len);
-            found.extend(series((comm, op.as_ref()), n_blocks, points));
+            all_series.extend(series((comm, op.as_ref()), n_blocks, points));
         }
     }
-    found.sort_by(|a, b| b.lag_ms.total_cmp(&a.lag_ms));
-    found.truncate(MAX_SERIES);
-    Ok(found)
+    all_series.sort_by(|a, b| b.lag_ms.total_cmp(&a.lag_ms));
+    all_series.truncate(MAX_SERIES);
+    Ok(all_series)
 }
 
 fn by_comm(events: &[StoredEvent]) -> Vec<(CommId, Kinds)> {
@@ -142,23 +146,24 @@ fn by_comm(events: &[StoredEvent]) -> Vec<(CommId, Kinds)> {
     comms.into_iter().collect()
 }
 
-/// As many blocks of each kind as the events of a communicator allow.
-fn chosen(kinds: &Kinds, world_size: Option<u32>) -> Kinds {
+/// Selects evenly spaced blocks of each operation, as many as the limit on events allows.
+fn sample_blocks(kinds: &Kinds, world_size: Option<u32>) -> Kinds {
     let n_ranks = world_size.and_then(|size| usize::try_from(size).ok());
     let per_block = n_ranks.unwrap_or(1).saturating_mul(kinds.len()).max(1);
     let n = (MAX_EVENTS / per_block).clamp(MIN_POINTS, MAX_POINTS);
-    let thinned = |blocks: &BTreeMap<SeqRange, Nanos>| {
+    let sampled = |blocks: &BTreeMap<SeqRange, Nanos>| {
         let all: Vec<(SeqRange, Nanos)> = blocks.iter().map(|(seqs, end)| (*seqs, *end)).collect();
         evenly(&all, n).into_iter().collect()
     };
     let kinds = kinds.iter();
     kinds
-        .map(|(op, blocks)| (op.clone(), thinned(blocks)))
+        .map(|(op, blocks)| (op.clone(), sampled(blocks)))
         .collect()
 }
 
-/// What all ranks reported about one block; nothing when one of them has another role, as in a judgement.
-fn transfer(
+/// Assembles the reports of all ranks about one block; `None` when one of them has another role, as
+/// in a judgement.
+fn assemble(
     (comm, op, seqs): (CommId, Option<&Op>, SeqRange),
     role: RoleId,
     events: &[StoredEvent],

@@ -1,4 +1,4 @@
-//! Incidents with what they were judged by.
+//! Incidents with the inputs of their judgement.
 
 use echo_core::model::detector_output::Incident;
 use echo_core::model::inputs::Inputs;
@@ -7,42 +7,43 @@ use serde::Serialize;
 
 use crate::outlier::Outlier;
 
-/// An incident of the rank.
+/// An incident in which the rank is the culprit.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Judged {
-    /// The incident as `find_outlier_nodes` shows it.
+pub struct JudgedIncident {
+    /// Incident as in the answer of `find_outlier_nodes`.
     #[serde(flatten)]
     pub outlier: Outlier,
-    /// What the judgement rested on when it was strongest; null for incidents stored before that was kept.
+    /// Inputs of the judgement at its strongest; null for incidents stored before inputs were kept.
     pub inputs: Option<JudgedInputs>,
 }
 
-/// What a judgement rested on.
+/// Inputs of a judgement.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct JudgedInputs {
-    /// First operation judged, its sequence number in the cohort's busiest communicator.
+    /// Sequence number of the first operation judged, within the busiest communicator of the
+    /// cohort.
     pub seq_first: u64,
-    /// Last operation judged.
+    /// Sequence number of the last operation judged.
     pub seq_last: u64,
-    /// Iterations that they make up.
+    /// Number of iterations that these operations make up.
     pub iterations: f64,
-    /// Mean duration of an iteration, milliseconds.
+    /// Mean iteration time, milliseconds.
     pub period_ms: f64,
-    /// Median duration of a healthy iteration, milliseconds; null when none was known.
+    /// Median healthy iteration time, milliseconds; null when unknown.
     pub healthy_ms: Option<f64>,
-    /// Median of the ranks' own signal, milliseconds per iteration.
+    /// Median of the signal over the ranks, milliseconds per iteration.
     pub center_ms: f64,
-    /// Scale that lags were measured against, milliseconds.
+    /// Scale for z-scores (robust standard deviation), milliseconds.
     pub sigma_ms: f64,
-    /// Smallest z-score that counted as late.
+    /// Threshold: minimum z-score of a late rank.
     pub critical_z: f64,
-    /// Smallest effect that counted, as a share of the period.
+    /// Threshold: minimum effect, as a share of the iteration time.
     pub effect_gate: f64,
     /// Share of the expected ranks that reported.
     pub coverage: f64,
     /// Number of ranks compared.
     pub n_ranks: u32,
-    /// The latest ranks, latest first.
+    /// Ranks with the largest lags, largest first.
     pub lags: Vec<JudgedLag>,
 }
 
@@ -51,19 +52,20 @@ pub struct JudgedInputs {
 pub struct JudgedLag {
     /// Rank within the job.
     pub rank: u32,
-    /// Behind the median of its peers, milliseconds per iteration.
+    /// Lag behind the median of its peers, milliseconds per iteration.
     pub lag_ms: f64,
-    /// The same in scales (modified z-score).
+    /// Modified z-score of the lag.
     pub z: f64,
-    /// How much less than the median of its role peers it was blocked, milliseconds per iteration; null when not known.
+    /// Median blocked time of the peers of its role minus its own, milliseconds per iteration; null
+    /// when unknown.
     pub own_ms: Option<f64>,
 }
 
-impl Judged {
-    /// The incident when it names a rank.
-    pub(super) fn of(incident: &Incident) -> Option<Self> {
+impl JudgedIncident {
+    /// Converts an incident; `None` when it has no culprit.
+    pub(super) fn from_incident(incident: &Incident) -> Option<Self> {
         Some(Self {
-            outlier: Outlier::culprit(incident)?,
+            outlier: Outlier::from_culprit(incident)?,
             inputs: incident.inputs.as_deref().map(JudgedInputs::from),
         })
     }

@@ -1,7 +1,8 @@
-//! How late a rank was, block by block, by the code that judges live.
+//! Lag of a rank, block by block, computed by the code that judges live.
 //!
-//! Each block is assembled by itself from the stored events, so a rank that reported late, or not at all, holds up
-//! nothing. Blocks are told apart by the numbers of their operations; times only narrow down where they are looked for.
+//! Each block is assembled separately from the stored events, so a rank that reported late, or not
+//! at all, delays nothing. Blocks are matched by the sequence numbers of their operations; time
+//! only narrows the search.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +19,23 @@ use serde::Serialize;
 
 use super::communicators::{self, CommunicatorLags};
 use super::downsample::evenly;
-use super::last_arrivals::LastPlaces;
+use super::last_arrivals::LastArrivals;
 use super::subject::Subject;
 use crate::ToolError;
-use crate::host_evidence::{CLOCK_TOLERANCE_NANOS, widened};
+use crate::host_evidence::{CLOCK_TOLERANCE_NANOS, widen_for_clock_skew};
 use crate::metric_names::metrics;
 use crate::scope::Scope;
 
-/// Most blocks of a rank that are looked at, latest first.
+/// Maximum number of blocks of a rank that are read, latest first.
 const MAX_BLOCKS: usize = 20_000;
 
-/// Most points of a series.
+/// Maximum number of points in a series.
 const MAX_POINTS: usize = 120;
 
-/// Fewest, however large the cohort.
+/// Minimum number of points, however large the cohort.
 const MIN_POINTS: usize = 4;
 
-/// Most events that a series is made of.
+/// Maximum number of events read for a series.
 const MAX_EVENTS: usize = 200_000;
 
 /// Signals that each rank reports about each block.
@@ -45,21 +46,24 @@ const SIGNALS: [&str; 4] = [
     metric::PERIOD,
 ];
 
-/// How late a rank was, block by block.
+/// Lag of a rank, block by block.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct LagSeries {
-    /// The signal that ranks are compared by: `host_gap`, `arrival` or `device_wait`; null without points.
+    /// Signal by which ranks are compared: `host_gap`, `arrival` or `device_wait`; null without
+    /// points.
     pub signal: Option<&'static str>,
-    /// Blocks that the rank reported in the window.
+    /// Number of blocks that the rank reported in the window.
     pub blocks: u64,
-    /// What to know about the choice of points; null when every block has one.
+    /// Note on how the points were selected; null when every block has a point.
     pub note: Option<String>,
-    /// The points, earliest first; at most 120.
+    /// Points, earliest first; at most 120.
     pub points: Vec<LagPoint>,
-    /// How often it was the latest of all; null where it could not be compared. It explains verdicts and makes none.
-    pub last: Option<LastPlaces>,
-    /// The same by the GPUs alone on each communicator of the rank and by operation, that in which it is latest first: a
-    /// judgement by `device_wait` takes the one in which a rank is latest. At most 6; empty where GPUs are not measured.
+    /// Count of blocks in which the rank was last; null when it could not be compared. Explains
+    /// incidents but does not raise any.
+    pub last: Option<LastArrivals>,
+    /// Lag measured on the GPUs, per communicator and operation, largest lag first: a judgement by
+    /// `device_wait` uses the communicator with the largest lag. At most 6; empty when GPUs are not
+    /// measured.
     pub communicators: Vec<CommunicatorLags>,
 }
 
@@ -68,49 +72,50 @@ pub struct LagSeries {
 pub struct LagPoint {
     /// End of the block, median of the ranks' clocks, RFC 3339.
     pub time: String,
-    /// First operation, its sequence number.
+    /// Sequence number of the first operation.
     pub seq_first: u64,
-    /// Last operation.
+    /// Sequence number of the last operation.
     pub seq_last: u64,
-    /// First iteration, counted from the first operation of the communicator.
+    /// Number of the first iteration, counted from the first operation of the communicator.
     pub first_iteration: f64,
-    /// Behind the median of its peers, milliseconds per iteration (at one operation for arrivals); null when it cannot be
-    /// compared.
+    /// Lag behind the median of its peers, milliseconds per iteration (per operation for
+    /// `arrival`); null when it cannot be compared.
     pub lag_ms: Option<f64>,
-    /// Robust standard deviation of its peers' lags, milliseconds; null below three peers.
+    /// Robust standard deviation of the lags of its peers, milliseconds; null with fewer than three
+    /// peers.
     pub peers_sigma_ms: Option<f64>,
-    /// Duration of an iteration, milliseconds; null when no completion fell into the block.
+    /// Iteration time, milliseconds; null when no iteration ended in the block.
     pub period_ms: Option<f64>,
-    /// Ranks that reported the block.
+    /// Number of ranks that reported the block.
     pub ranks: u64,
 }
 
-/// One block as the rank itself reported it.
+/// A block as reported by the rank itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OwnBlock {
+struct RankBlock {
     seqs: SeqRange,
     from: Nanos,
     to: Nanos,
 }
 
-/// The blocks that a rank reported in a window, earliest first.
+/// Blocks that a rank reported in a window, earliest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct OwnBlocks {
+pub(super) struct RankBlocks {
     role: Option<RoleId>,
-    blocks: Vec<OwnBlock>,
+    blocks: Vec<RankBlock>,
     has_more: bool,
 }
 
-impl OwnBlocks {
-    /// Asks the store.
-    pub(super) async fn of(scope: &Scope<'_>, subject: &Subject) -> Result<Self, ToolError> {
+impl RankBlocks {
+    /// Loads the blocks from the store.
+    pub(super) async fn load(scope: &Scope<'_>, subject: &Subject) -> Result<Self, ToolError> {
         let query = JobQuery {
-            cluster: scope.one_cluster()?.clone(),
+            cluster: scope.require_cluster()?.clone(),
             job: subject.job().cloned(),
             rank: Some(subject.rank),
             role: None,
             comm: None,
-            // Agents send one for every block.
+            // Agents send one arrival per block.
             metrics: metrics(&[metric::ARRIVAL])?,
             source: None,
             window: scope.window,
@@ -120,15 +125,16 @@ impl OwnBlocks {
         let events = scope.context.store.job_events(query).await?;
         Ok(Self {
             has_more: events.len() == MAX_BLOCKS,
-            ..Self::among(&events)
+            ..Self::from_events(&events)
         })
     }
 
-    /// The blocks of the latest role and communicator: before them the job may have been another under the same name.
-    fn among(events: &[StoredEvent]) -> Self {
+    /// Selects the blocks of the latest role and communicator: earlier ones may belong to another
+    /// job of the same name.
+    fn from_events(events: &[StoredEvent]) -> Self {
         let judged = |stored: &StoredEvent| {
             let block = stored.event.block.as_ref()?;
-            let own = OwnBlock {
+            let own = RankBlock {
                 seqs: block.seqs?,
                 from: stored.event.start.unwrap_or(stored.event.timestamp),
                 to: stored.event.timestamp,
@@ -136,10 +142,11 @@ impl OwnBlocks {
             block.iterations?;
             Some(((block.role?, block.comm), own))
         };
-        let judged: Vec<((RoleId, CommId), OwnBlock)> = events.iter().filter_map(judged).collect();
+        let judged: Vec<((RoleId, CommId), RankBlock)> = events.iter().filter_map(judged).collect();
         let latest = judged.last().map(|(key, _)| *key);
         let same = judged.into_iter().filter(|(key, _)| Some(*key) == latest);
-        let by_end: BTreeMap<u64, OwnBlock> = same.map(|(_, own)| (own.seqs.last(), own)).collect();
+        let by_end: BTreeMap<u64, RankBlock> =
+            same.map(|(_, own)| (own.seqs.last(), own)).collect();
         Self {
             role: latest.map(|(role, _)| role),
             blocks: by_end.into_values().collect(),
@@ -147,29 +154,30 @@ impl OwnBlocks {
         }
     }
 
-    /// Role of the rank; nothing when it reported no block.
+    /// Role of the rank; `None` when it reported no block.
     pub(super) const fn role(&self) -> Option<RoleId> {
         self.role
     }
 
-    /// The operations, and the span of time on the rank's own clock; nothing when it reported no block.
+    /// Operations and time span of the blocks, on the clock of the rank; `None` when it reported no
+    /// block.
     pub(super) fn span(&self) -> Option<(SeqRange, Nanos, Nanos)> {
         let (first, last) = self.blocks.first().zip(self.blocks.last())?;
         let seqs = SeqRange::new(first.seqs.first(), last.seqs.last())?;
         Some((seqs, first.from, last.to))
     }
 
-    /// The series of a rank.
+    /// Computes the series of the rank.
     pub(super) async fn series(
         &self,
         scope: &Scope<'_>,
         subject: &Subject,
     ) -> Result<LagSeries, ToolError> {
-        let chosen = evenly(&self.blocks, n_points(subject.world_size()));
-        let events = self.events(scope, (subject, &chosen)).await?;
-        let blocks: Vec<CohortBlock> = chosen
+        let sampled = evenly(&self.blocks, n_points(subject.world_size()));
+        let events = self.load_events(scope, subject, &sampled).await?;
+        let blocks: Vec<CohortBlock> = sampled
             .iter()
-            .filter_map(|own| assembled(own.seqs, &of_block(&events, own)))
+            .filter_map(|own| assemble(own.seqs, &events_of_block(&events, own)))
             .collect();
         let signal = suited_signal(&blocks.iter().collect::<Vec<_>>());
         let compared: Vec<Option<Lags>> =
@@ -184,8 +192,8 @@ impl OwnBlocks {
             blocks: self.blocks.len().try_into().unwrap_or(u64::MAX),
             note: self.note(points.len()),
             points,
-            last: LastPlaces::of(subject.rank, &compared),
-            communicators: communicators::of(scope, (subject, self.role)).await?,
+            last: LastArrivals::count(subject.rank, &compared),
+            communicators: communicators::load(scope, subject, self.role).await?,
         })
     }
 
@@ -193,29 +201,32 @@ impl OwnBlocks {
         let n_blocks = self.blocks.len();
         if self.has_more {
             return Some(format!(
-                "{n_points} of the window's latest {n_blocks} blocks, evenly spaced; ask for a shorter window to see more"
+                "{n_points} of the latest {n_blocks} blocks of the window, evenly spaced; use a shorter window to see more"
             ));
         }
         (n_points < n_blocks).then(|| {
             format!(
-                "{n_points} of {n_blocks} blocks, evenly spaced; ask for a shorter window to see more"
+                "{n_points} of {n_blocks} blocks, evenly spaced; use a shorter window to see more"
             )
         })
     }
 
-    /// What all ranks of the role reported about the chosen blocks.
-    async fn events(
+    /// Loads the reports of all ranks of the role about the sampled blocks.
+    async fn load_events(
         &self,
         scope: &Scope<'_>,
-        (subject, chosen): (&Subject, &[OwnBlock]),
+        subject: &Subject,
+        sampled: &[RankBlock],
     ) -> Result<Vec<StoredEvent>, ToolError> {
-        let window = self.span().and_then(|(_, from, to)| widened(from, to));
+        let window = self
+            .span()
+            .and_then(|(_, from, to)| widen_for_clock_skew(from, to));
         let (Some(window), Some(role)) = (window, self.role) else {
             return Ok(Vec::new());
         };
         let store = &scope.context.store;
         let query = JobQuery {
-            cluster: scope.one_cluster()?.clone(),
+            cluster: scope.require_cluster()?.clone(),
             job: subject.job().cloned(),
             rank: None,
             role: Some(role),
@@ -223,7 +234,7 @@ impl OwnBlocks {
             metrics: metrics(&SIGNALS)?,
             source: None,
             window,
-            blocks: Some(chosen.iter().map(|own| own.seqs).collect()),
+            blocks: Some(sampled.iter().map(|own| own.seqs).collect()),
             limit: MAX_EVENTS,
         };
         let waits = JobQuery {
@@ -237,15 +248,15 @@ impl OwnBlocks {
     }
 }
 
-/// As many as the events of a cohort allow.
+/// Number of points that the limit on events allows.
 fn n_points(world_size: Option<u32>) -> usize {
     let n_ranks = world_size.and_then(|size| usize::try_from(size).ok());
     let per_block = n_ranks.unwrap_or(1).saturating_mul(SIGNALS.len()).max(1);
     (MAX_EVENTS / per_block).clamp(MIN_POINTS, MAX_POINTS)
 }
 
-/// The events that end inside a block, in both numbers and time.
-fn of_block<'e>(events: &'e [StoredEvent], own: &OwnBlock) -> Vec<&'e StoredEvent> {
+/// Events that end inside a block, by sequence number and by time.
+fn events_of_block<'e>(events: &'e [StoredEvent], own: &RankBlock) -> Vec<&'e StoredEvent> {
     let latest = own.to.offset(CLOCK_TOLERANCE_NANOS);
     let earliest = own.from.offset(-CLOCK_TOLERANCE_NANOS);
     let ends_inside = |stored: &&StoredEvent| {
@@ -258,9 +269,9 @@ fn of_block<'e>(events: &'e [StoredEvent], own: &OwnBlock) -> Vec<&'e StoredEven
     events.iter().filter(ends_inside).collect()
 }
 
-/// The block of a cohort, of the ranks that reported all of it.
-fn assembled(seqs: SeqRange, events: &[&StoredEvent]) -> Option<CohortBlock> {
-    // Nobody is waited for: what came at first is long past when the rest comes.
+/// Assembles the block of a cohort from the ranks that reported all of it.
+fn assemble(seqs: SeqRange, events: &[&StoredEvent]) -> Option<CohortBlock> {
+    // No rank is waited for: the first event is long past when the others arrive.
     const LONG_AFTER: Nanos = Nanos::new(3_600_000_000_000);
     let whole = events.iter().filter(|stored| is_whole(&stored.event, seqs));
     let busiest: BTreeMap<Rank, CommId> =

@@ -1,4 +1,4 @@
-//! How often a rank was the latest of all, which is easier to grasp than a z-score.
+//! Count of blocks in which a rank was last, which is easier to grasp than a z-score.
 
 use echo_analysis::lag::Lags;
 use echo_core::ids::Rank;
@@ -6,25 +6,26 @@ use echo_core::stats::order::last_probability;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Probability below which it is said that chance does not explain it.
-const TELLING: f64 = 1e-4;
+/// Probability below which chance is ruled out as the explanation.
+const MAX_CHANCE: f64 = 1e-4;
 
-/// How often a rank was the latest of all in the blocks of a series.
+/// Count of blocks of a series in which a rank was later than all others.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct LastPlaces {
-    /// Blocks in which it was later than every peer.
+pub struct LastArrivals {
+    /// Number of blocks in which it was later than every peer.
     pub last: u64,
-    /// Blocks in which it was compared.
+    /// Number of blocks in which it was compared.
     pub of: u64,
-    /// Fewest ranks that were compared in one of them.
+    /// Minimum number of ranks compared in a block.
     pub ranks: u64,
-    /// Probability that one of as many equal ranks is last at least as often, were the blocks independent of each other.
+    /// Probability that one of as many equal ranks is last at least as often, assuming independent
+    /// blocks.
     pub probability: f64,
 }
 
-impl LastPlaces {
-    /// Counts over blocks; nothing when the rank could be compared in none.
-    pub(super) fn of(rank: Rank, blocks: &[Option<Lags>]) -> Option<Self> {
+impl LastArrivals {
+    /// Counts over blocks; `None` when the rank could not be compared in any.
+    pub(super) fn count(rank: Rank, blocks: &[Option<Lags>]) -> Option<Self> {
         let (mut last, mut of, mut fewest) = (0, 0, usize::MAX);
         for block in blocks.iter().flatten() {
             let Some(own) = block.ranks.iter().find(|lag| lag.rank == rank) else {
@@ -43,11 +44,11 @@ impl LastPlaces {
         })
     }
 
-    /// The same in words, where chance does not explain it.
+    /// Sentence about the count; `None` when chance may explain it.
     pub(super) fn sentence(&self) -> Option<String> {
-        (self.probability < TELLING).then(|| {
+        (self.probability < MAX_CHANCE).then(|| {
             format!(
-                "It came last in {} of {} blocks, by chance with p < {TELLING} among {} equal ranks.",
+                "It was last in {} of {} blocks (p < {MAX_CHANCE} by chance among {} equal ranks).",
                 self.last, self.of, self.ranks
             )
         })
@@ -56,20 +57,20 @@ impl LastPlaces {
 
 #[cfg(test)]
 mod tests {
-    use super::LastPlaces;
+    use super::LastArrivals;
 
     #[test]
-    fn it_is_said_only_where_chance_does_not_explain_it() {
-        let of = |last| LastPlaces {
+    fn the_sentence_is_omitted_when_chance_may_explain_the_count() {
+        let last_in = |last| LastArrivals {
             last,
             of: 32,
             ranks: 2,
             probability: echo_core::stats::order::last_probability(last, 32, 2),
         };
         assert_eq!(
-            of(27).sentence().unwrap(),
-            "It came last in 27 of 32 blocks, by chance with p < 0.0001 among 2 equal ranks."
+            last_in(27).sentence().unwrap(),
+            "It was last in 27 of 32 blocks (p < 0.0001 by chance among 2 equal ranks)."
         );
-        assert_eq!(of(26).sentence(), None);
+        assert_eq!(last_in(26).sentence(), None);
     }
 }

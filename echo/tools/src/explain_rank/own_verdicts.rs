@@ -1,4 +1,4 @@
-//! What the agent of a rank held of it between two policies.
+//! Verdicts of the agent of a rank on itself, issued between two policies.
 
 use echo_core::ids::IdError;
 use echo_core::model::event::{Event, Reading};
@@ -12,26 +12,29 @@ use super::subject::Subject;
 use crate::ToolError;
 use crate::scope::Scope;
 
-/// Most verdicts in one answer, latest first.
+/// Maximum number of verdicts per answer, latest first.
 const MAX_VERDICTS: usize = 100;
 
-/// A rank's verdict on itself.
+/// A verdict of the agent of a rank on that rank.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct OwnVerdict {
-    /// When, on its own clock, RFC 3339.
+pub struct SelfVerdict {
+    /// Time on its own clock, RFC 3339.
     pub time: String,
-    /// `raised` or `cleared`; null when its agent did not say.
+    /// `raised` or `cleared`; null when not reported.
     pub state: Option<String>,
-    /// How it judged itself, such as by a policy in force; null when its agent did not say.
+    /// Mode of the judgement, such as by a policy in force; null when not reported.
     pub mode: Option<String>,
-    /// How much later than the centre of its policy it was, milliseconds per iteration.
+    /// Lag behind the centre of its policy, milliseconds per iteration.
     pub lag_ms: Option<f64>,
-    /// The same in scales of the policy (modified z-score).
+    /// Modified z-score of the lag, by the scale of the policy.
     pub z: Option<f64>,
 }
 
-/// The verdicts in the window.
-pub(super) async fn of(scope: &Scope<'_>, subject: &Subject) -> Result<Vec<OwnVerdict>, ToolError> {
+/// Loads the verdicts in the window.
+pub(super) async fn load(
+    scope: &Scope<'_>,
+    subject: &Subject,
+) -> Result<Vec<SelfVerdict>, ToolError> {
     let metric = metric::STRAGGLER.parse();
     let query = EventQuery {
         window: scope.window,
@@ -47,23 +50,23 @@ pub(super) async fn of(scope: &Scope<'_>, subject: &Subject) -> Result<Vec<OwnVe
     };
     let page = scope.context.store.events(query).await?;
     let events = page.events.iter().map(|stored| &stored.event);
-    let of_job = events.filter(|event| event.origin.job.as_ref() == subject.job());
-    Ok(of_job.map(OwnVerdict::from).collect())
+    let incidents_of_job = events.filter(|event| event.origin.job.as_ref() == subject.job());
+    Ok(incidents_of_job.map(SelfVerdict::from).collect())
 }
 
-impl From<&Event> for OwnVerdict {
+impl From<&Event> for SelfVerdict {
     fn from(event: &Event) -> Self {
-        let said: Value = serde_json::from_str(&event.attrs).unwrap_or_default();
-        let word = |name| said.get(name).and_then(Value::as_str).map(str::to_owned);
+        let attrs: Value = serde_json::from_str(&event.attrs).unwrap_or_default();
+        let text = |name| attrs.get(name).and_then(Value::as_str).map(str::to_owned);
         Self {
             time: event.timestamp.to_string(),
-            state: word(attribute::STRAGGLER_STATE),
-            mode: word(attribute::STRAGGLER_MODE),
+            state: text(attribute::STRAGGLER_STATE),
+            mode: text(attribute::STRAGGLER_MODE),
             lag_ms: match event.reading {
                 Reading::Double(lag_ms) => Some(lag_ms),
                 Reading::Int(_) | Reading::Histogram(_) => None,
             },
-            z: said.get(attribute::Z).and_then(Value::as_f64),
+            z: attrs.get(attribute::Z).and_then(Value::as_f64),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How late a rank was, as a figure, laid out from the answer alone.
+//! Plot of the lag of a rank, laid out from the answer alone.
 
 use echo_core::stats::quantile;
 use jiff::tz::TimeZone;
@@ -13,22 +13,23 @@ use crate::picture::ticks;
 /// Half the width of the band, in robust standard deviations of the peers.
 const BAND_SIGMAS: f64 = 3.0;
 
-/// Share of the band that the picture has room for: one wild block, as while a job starts, would flatten all else.
+/// Quantile of the band that the axis has to show: one outlier block, as during the start of a job,
+/// would flatten everything else.
 const USUAL_SHARE: f64 = 0.9;
 
-/// Most letters of a name in the title.
+/// Maximum length of a name in the title, in characters.
 const MAX_NAME: usize = 24;
 
-/// Shortest time that is shown, in seconds.
+/// Minimum time span of the plot, seconds.
 const MIN_SECONDS: f64 = 1.0;
 
-/// The figure of an answer.
-pub(super) fn of(answer: &Explanation) -> Figure {
+/// Lays out the figure of an answer.
+pub(super) fn figure(answer: &Explanation) -> Figure {
     let series = &answer.lag_series;
-    let clock = Clock::of(answer);
-    let at = |point: &LagPoint| clock.seconds(&point.time);
-    let line = stretches(&series.points, |point| Some((at(point)?, point.lag_ms?)));
-    let band = stretches(&series.points, |point| {
+    let time = TimeScale::from_answer(answer);
+    let at = |point: &LagPoint| time.seconds(&point.time);
+    let line = segments(&series.points, |point| Some((at(point)?, point.lag_ms?)));
+    let band = segments(&series.points, |point| {
         point.lag_ms?;
         Some((at(point)?, point.peers_sigma_ms? * BAND_SIGMAS))
     });
@@ -38,58 +39,61 @@ pub(super) fn of(answer: &Explanation) -> Figure {
     let halves: Vec<f64> = band.iter().flatten().map(|(_, half)| *half).collect();
     let usual = quantile(&halves, USUAL_SHARE).unwrap_or(0.0);
     let unit = match series.signal {
-        Some("arrival") => "lag, ms at one operation",
+        Some("arrival") => "lag, ms per operation",
         _ => "lag, ms per iteration",
     };
     Figure {
         title: title(answer),
         description: description(answer),
         value: ticks::values(unit, shown.chain([-usual, usual])),
-        spans: marked.iter().filter_map(|one| clock.span(one)).collect(),
+        spans: marked.iter().filter_map(|one| time.span(one)).collect(),
         legend: Legend {
-            line: format!("rank {} behind the median of its peers", answer.who.rank),
+            line: format!(
+                "lag of rank {} behind the median of its peers",
+                answer.who.rank
+            ),
             band: "peers: median \u{b1} 3 robust standard deviations",
             spans: marks,
         },
-        message: line.is_empty().then(|| nothing(answer).to_owned()),
-        time: clock.axis(),
+        message: line.is_empty().then(|| no_data_message(answer).to_owned()),
+        time: time.axis(),
         line,
         band,
     }
 }
 
-/// The time that is shown: what the points cover, or the window when there are none.
-struct Clock {
+/// Time axis: the span of the points, or the window when there are none.
+struct TimeScale {
     from: Timestamp,
     seconds: f64,
 }
 
-impl Clock {
-    fn of(answer: &Explanation) -> Self {
+impl TimeScale {
+    fn from_answer(answer: &Explanation) -> Self {
         let points = &answer.lag_series.points;
         let (first, last) = points.first().zip(points.last()).map_or(
             (answer.window.from.as_str(), answer.window.to.as_str()),
             |(first, last)| (first.time.as_str(), last.time.as_str()),
         );
         let from = first.parse().unwrap_or(Timestamp::UNIX_EPOCH);
-        let mut clock = Self { from, seconds: 0.0 };
-        clock.seconds = clock.seconds(last).unwrap_or(0.0).max(MIN_SECONDS);
-        clock
+        let mut scale = Self { from, seconds: 0.0 };
+        scale.seconds = scale.seconds(last).unwrap_or(0.0).max(MIN_SECONDS);
+        scale
     }
 
-    /// Seconds after the beginning.
+    /// Seconds after the start of the axis.
     fn seconds(&self, time: &str) -> Option<f64> {
         let time: Timestamp = time.parse().ok()?;
         Some(time.duration_since(self.from).as_secs_f64())
     }
 
-    /// When an incident was open, as far as that is shown.
+    /// Part of the axis during which an incident was open.
     fn span(&self, incident: &Outlier) -> Option<(f64, f64)> {
-        let from = self.seconds(&incident.course.first_seen)?;
-        let to = match (&incident.course.cleared_at, incident.course.state) {
+        let from = self.seconds(&incident.lifecycle.first_seen)?;
+        let to = match (&incident.lifecycle.cleared_at, incident.lifecycle.state) {
             (Some(cleared), _) => self.seconds(cleared)?,
             (None, "open") => self.seconds,
-            (None, _) => self.seconds(&incident.course.last_seen)?,
+            (None, _) => self.seconds(&incident.lifecycle.last_seen)?,
         };
         let (from, to) = (from.max(0.0), to.min(self.seconds));
         (from < to).then_some((from, to))
@@ -99,9 +103,9 @@ impl Clock {
         let length = SignedDuration::from_secs_f64(self.seconds);
         let to = self.from.checked_add(length).unwrap_or(self.from);
         let (first, last) = (self.from.as_second(), to.as_second());
-        let (places, step) = ticks::times(first, last);
-        let day = written(first, "%Y-%m-%d");
-        let is_one_day = day == written(last, "%Y-%m-%d");
+        let (times, step) = ticks::times(first, last);
+        let day = format_time(first, "%Y-%m-%d");
+        let is_one_day = day == format_time(last, "%Y-%m-%d");
         let form = match step {
             86_400.. => "%Y-%m-%d",
             _ if !is_one_day => "%m-%d %H:%M:%S",
@@ -109,9 +113,9 @@ impl Clock {
             _ => "%H:%M:%S",
         };
         let tick = |second: i64| {
-            let place = Timestamp::from_second(second).ok()?;
-            let place = place.duration_since(self.from).as_secs_f64();
-            (place >= 0.0).then(|| (place, written(second, form)))
+            let time = Timestamp::from_second(second).ok()?;
+            let position = time.duration_since(self.from).as_secs_f64();
+            (position >= 0.0).then(|| (position, format_time(second, form)))
         };
         Axis {
             label: if is_one_day {
@@ -121,25 +125,25 @@ impl Clock {
             },
             from: 0.0,
             to: self.seconds,
-            ticks: places.into_iter().filter_map(tick).collect(),
+            ticks: times.into_iter().filter_map(tick).collect(),
         }
     }
 }
 
-fn written(second: i64, form: &str) -> String {
+fn format_time(second: i64, form: &str) -> String {
     let time = Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH);
     time.to_zoned(TimeZone::UTC).strftime(form).to_string()
 }
 
-/// Neighbours that are known, together.
-fn stretches(points: &[LagPoint], place: impl Fn(&LagPoint) -> Option<(f64, f64)>) -> Series {
-    let places: Vec<Option<(f64, f64)>> = points.iter().map(place).collect();
-    let parts = places.split(Option::is_none);
+/// Splits the points into runs of known values.
+fn segments(points: &[LagPoint], point_of: impl Fn(&LagPoint) -> Option<(f64, f64)>) -> Series {
+    let positions: Vec<Option<(f64, f64)>> = points.iter().map(point_of).collect();
+    let parts = positions.split(Option::is_none);
     let known = parts.map(|part| part.iter().flatten().copied().collect::<Vec<_>>());
     known.filter(|part| !part.is_empty()).collect()
 }
 
-/// The incidents to be marked, and what the marks mean.
+/// Incidents to mark, and the legend of the marks.
 fn incidents(answer: &Explanation) -> (Vec<&Outlier>, &'static str) {
     if answer.incidents.is_empty() {
         let waiting = answer.victim_of.iter().collect();
@@ -149,11 +153,11 @@ fn incidents(answer: &Explanation) -> (Vec<&Outlier>, &'static str) {
     (own.collect(), "incident open")
 }
 
-fn nothing(answer: &Explanation) -> &'static str {
+fn no_data_message(answer: &Explanation) -> &'static str {
     if answer.lag_series.points.is_empty() {
-        "Nothing to draw: it reported no block of collectives in this window."
+        "No data: the rank reported no block of collectives in this window."
     } else {
-        "Nothing to draw: it could not be compared with peers in any block."
+        "No data: the rank could not be compared with peers in any block."
     }
 }
 
@@ -162,18 +166,18 @@ fn title(answer: &Explanation) -> String {
     let job = who
         .job
         .as_deref()
-        .map(|job| format!(", job {}", short(job)));
+        .map(|job| format!(", job {}", shorten(job)));
     format!(
         "Lag of rank {} on {} in cluster {}{}",
         who.rank,
-        short(&who.node_id),
-        short(&answer.cluster),
+        shorten(&who.node_id),
+        shorten(&answer.cluster),
         job.unwrap_or_default()
     )
 }
 
-/// The beginning of a name that is too long for a title.
-fn short(name: &str) -> String {
+/// Shortens a name that is too long for a title.
+fn shorten(name: &str) -> String {
     if name.chars().count() <= MAX_NAME {
         return name.to_owned();
     }
@@ -193,7 +197,7 @@ fn description(answer: &Explanation) -> String {
             known.clone().fold(f64::INFINITY, f64::min),
             known.fold(f64::NEG_INFINITY, f64::max),
         ),
-        _ => nothing(answer).to_owned(),
+        _ => no_data_message(answer).to_owned(),
     };
     format!("{} {drawn}", answer.summary)
 }

@@ -1,4 +1,4 @@
-//! Whom a question is about.
+//! The rank that a request is about.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,23 +19,24 @@ pub(super) struct Subject {
     origin: Arc<Origin>,
 }
 
-/// Who a rank is. What it did not tell is null.
+/// Identity of a rank. Fields that were not reported are null.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Who {
+pub struct RankIdentity {
     /// Rank within its job.
     pub rank: u32,
-    /// Number of ranks of the job.
+    /// World size of the job.
     pub nranks: Option<u32>,
-    /// Its node.
+    /// Node name.
     pub node_id: String,
-    /// Identity of its GPU.
+    /// UUID of its GPU.
     pub gpu_uuid: Option<String>,
     /// Model of its GPU.
     pub gpu_model: Option<String>,
     /// Its job.
     pub job: Option<String>,
-    /// Ranks of this role do the same in every iteration and are compared, 16 hexadecimal digits; null when it reported
-    /// no block of collectives in the window.
+    /// Role, 16 hexadecimal digits: ranks with the same role do the same work in every iteration
+    /// and are compared with one another; null when the rank reported no block of collectives in
+    /// the window.
     pub role: Option<String>,
     /// Kubernetes namespace.
     pub namespace: Option<String>,
@@ -44,7 +45,7 @@ pub struct Who {
 }
 
 impl Subject {
-    /// The rank, when it is clear of which job.
+    /// Finds the rank; an error when several jobs have it and the request names none.
     pub(super) fn find(
         presence: &Presence,
         rank: Rank,
@@ -54,15 +55,15 @@ impl Subject {
             .map(str::parse)
             .transpose()
             .map_err(|error: IdError| ToolError::invalid("job", error.to_string()))?;
-        let meant: Vec<&Arc<Origin>> = presence
+        let matches: Vec<&Arc<Origin>> = presence
             .ranks()
             .filter(|origin| origin.rank.map(RankOf::rank) == Some(rank))
             .filter(|origin| job.is_none() || origin.job == job)
             .collect();
-        match meant.as_slice() {
+        match matches.as_slice() {
             [] => Err(ToolError::UnknownRank {
                 rank: rank.value(),
-                known: reporting(presence),
+                known: reporting_ranks(presence),
             }),
             [origin] => Ok(Self {
                 rank,
@@ -71,9 +72,8 @@ impl Subject {
             several => {
                 let names = several.iter().map(|origin| job_name(origin));
                 let names = names.collect::<Vec<_>>().join(", ");
-                let message = format!(
-                    "rank {rank} reported in several jobs, say which one is meant: {names}"
-                );
+                let message =
+                    format!("rank {rank} reported in several jobs; set job to one of: {names}");
                 Err(ToolError::invalid("job", message))
             }
         }
@@ -84,15 +84,15 @@ impl Subject {
         self.origin.job.as_ref()
     }
 
-    /// Number of ranks of its job, when known.
+    /// World size of its job, when known.
     pub(super) fn world_size(&self) -> Option<u32> {
         self.origin.rank.and_then(RankOf::world_size)
     }
 
-    /// Who it is.
-    pub(super) fn who(&self, role: Option<RoleId>) -> Who {
+    /// Identity of the rank.
+    pub(super) fn identity(&self, role: Option<RoleId>) -> RankIdentity {
         let owned = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
-        Who {
+        RankIdentity {
             rank: self.rank.value(),
             nranks: self.world_size(),
             node_id: self.origin.node.to_string(),
@@ -110,18 +110,15 @@ fn job_name(origin: &Origin) -> &str {
     origin.job.as_ref().map_or("(no job)", JobId::as_str)
 }
 
-/// Who reported, in a few words.
-fn reporting(presence: &Presence) -> String {
+/// Describes the ranks that reported.
+fn reporting_ranks(presence: &Presence) -> String {
     let ranks = || presence.ranks().filter_map(|origin| origin.rank);
     let first = ranks().map(RankOf::rank).min();
     let last = ranks().map(RankOf::rank).max();
     let jobs: BTreeSet<&str> = presence.ranks().map(|origin| job_name(origin)).collect();
     let jobs: Vec<&str> = jobs.into_iter().take(8).collect();
     match first.zip(last) {
-        Some((first, last)) => format!(
-            "ranks between {first} and {last} did, of {}",
-            jobs.join(", ")
-        ),
-        None => "none did: ask with window=all".to_owned(),
+        Some((first, last)) => format!("ranks {first} to {last} did, of job {}", jobs.join(", ")),
+        None => "no rank did; use window=all".to_owned(),
     }
 }

@@ -1,25 +1,25 @@
-//! An explanation in a few sentences.
+//! Summary of an explanation in a few sentences.
 
 use echo_analysis::evidence::HostFact;
 use echo_core::stats::median;
 use fleet_proto::attribute;
 
 use super::Explanation;
-use super::last_arrivals::LastPlaces;
+use super::last_arrivals::LastArrivals;
 
-/// Most kinds of evidence that are told.
-const MAX_TOLD: usize = 3;
+/// Maximum number of kinds of evidence in the summary.
+const MAX_FACTS: usize = 3;
 
-/// What there is to know, most important first.
-pub(super) fn of(explanation: &Explanation, facts: &[HostFact]) -> String {
-    let mut sentences = vec![who(explanation)];
+/// Summarizes the explanation, most important first.
+pub(super) fn summarize(explanation: &Explanation, facts: &[HostFact]) -> String {
+    let mut sentences = vec![identity(explanation)];
     sentences.extend(incidents(explanation));
-    sentences.push(host(facts));
+    sentences.push(host_facts(facts));
     sentences.extend(lags(explanation));
-    // Somebody is always a little later than the others: that alone is no news.
+    // Some rank is always a little later than the others: that alone is not worth reporting.
     if !explanation.incidents.is_empty() {
         let last = explanation.lag_series.last.as_ref();
-        sentences.extend(last.and_then(LastPlaces::sentence));
+        sentences.extend(last.and_then(LastArrivals::sentence));
     }
     sentences.extend(own_verdict(explanation));
     if let Some(note) = &explanation.data_quality.note {
@@ -28,80 +28,83 @@ pub(super) fn of(explanation: &Explanation, facts: &[HostFact]) -> String {
     sentences.join(" ")
 }
 
-fn who(explanation: &Explanation) -> String {
+fn identity(explanation: &Explanation) -> String {
     let who = &explanation.who;
-    let mut said = format!("Rank {}", who.rank);
+    let mut sentence = format!("Rank {}", who.rank);
     if let Some(size) = who.nranks {
-        said = format!("{said} of {size}");
+        sentence = format!("{sentence} of {size}");
     }
     if let Some(job) = &who.job {
-        said = format!("{said} of job {job}");
+        sentence = format!("{sentence} of job {job}");
     }
-    format!("{said} runs on {}.", who.node_id)
+    format!("{sentence} runs on {}.", who.node_id)
 }
 
 fn incidents(explanation: &Explanation) -> Vec<String> {
-    let mut said: Vec<String> = Vec::new();
-    if let Some(gravest) = explanation.incidents.first() {
-        let incident = &gravest.outlier;
-        let span = if incident.course.is_open() {
+    let mut sentences: Vec<String> = Vec::new();
+    if let Some(most_severe) = explanation.incidents.first() {
+        let incident = &most_severe.outlier;
+        let span = if incident.lifecycle.is_open() {
             format!(
                 "has held back its peers since {}",
-                incident.course.first_seen
+                incident.lifecycle.first_seen
             )
         } else {
             format!(
                 "held back its peers from {} to {}",
-                incident.course.first_seen, incident.course.last_seen
+                incident.lifecycle.first_seen, incident.lifecycle.last_seen
             )
         };
-        said.push(format!("It {span}: {}.", incident.reason));
+        sentences.push(format!("It {span}: {}.", incident.reason));
     }
     let others = explanation.incidents.len().saturating_sub(1);
     if others > 0 {
-        said.push(format!("{others} more incidents name it in this window."));
+        sentences.push(format!("{others} more incidents name it in this window."));
     }
     if let Some(waiting) = explanation.victim_of.first() {
-        let verb = if waiting.course.is_open() {
+        let verb = if waiting.lifecycle.is_open() {
             "waits"
         } else {
             "waited"
         };
         let culprits: Vec<String> = waiting.victim_of.iter().map(ToString::to_string).collect();
-        said.push(format!(
-            "It looks late only because it {verb} for rank {} (since {}).",
+        sentences.push(format!(
+            "It is late only because it {verb} for rank {} (since {}).",
             culprits.join(", "),
-            waiting.course.first_seen
+            waiting.lifecycle.first_seen
         ));
     }
-    if said.is_empty() {
-        said.push("No incident names it in this window.".to_owned());
+    if sentences.is_empty() {
+        sentences.push("No incident names it in this window.".to_owned());
     }
     if let Some(condition) = explanation.conditions.first() {
-        let verb = if condition.course.is_open() {
+        let verb = if condition.lifecycle.is_open() {
             "has"
         } else {
             "had"
         };
-        said.push(format!(
-            "Its job as a whole {verb} {}: {}.",
+        sentences.push(format!(
+            "Its whole job {verb} a condition, {}: {}.",
             condition.kind.replace('_', " "),
             condition.reason
         ));
     }
-    said
+    sentences
 }
 
-fn host(facts: &[HostFact]) -> String {
-    let telling = facts.iter().filter(|fact| fact.stands_out());
-    let told: Vec<String> = telling.take(MAX_TOLD).map(HostFact::sentence).collect();
-    if !told.is_empty() {
-        return format!("Its host, compared with its peers': {}.", told.join("; "));
+fn host_facts(facts: &[HostFact]) -> String {
+    let notable = facts.iter().filter(|fact| fact.stands_out());
+    let sentences: Vec<String> = notable.take(MAX_FACTS).map(HostFact::sentence).collect();
+    if !sentences.is_empty() {
+        return format!(
+            "Its host compared with its peers: {}.",
+            sentences.join("; ")
+        );
     }
     if facts.is_empty() {
-        return "Nothing was reported of what its host went through.".to_owned();
+        return "No host metrics were reported.".to_owned();
     }
-    "Nothing that its host reported stands out among its peers.".to_owned()
+    "No metric of its host stands out among its peers.".to_owned()
 }
 
 fn lags(explanation: &Explanation) -> Option<String> {
@@ -114,23 +117,23 @@ fn lags(explanation: &Explanation) -> Option<String> {
     let middle = median(&lags)?;
     let largest = lags.iter().copied().fold(f64::MIN, f64::max);
     let peers = median(&scatter).map_or_else(String::new, |scatter| {
-        format!(", while its peers scattered by {scatter:.2} ms")
+        format!("; the standard deviation of its peers was {scatter:.2} ms")
     });
     let n = lags.len();
     Some(format!(
-        "Over {n} blocks it lagged {middle:.2} ms per iteration in the middle one and {largest:.2} ms at most{peers}."
+        "Over {n} blocks its median lag was {middle:.2} ms per iteration, its maximum {largest:.2} ms{peers}."
     ))
 }
 
 fn own_verdict(explanation: &Explanation) -> Option<String> {
     let latest = explanation.self_verdicts.first()?;
-    let held = if latest.state.as_deref() == Some(attribute::STATE_CLEARED) {
-        "no longer held it to be late"
+    let verdict = if latest.state.as_deref() == Some(attribute::STATE_CLEARED) {
+        "cleared its verdict"
     } else {
-        "held it to be late"
+        "judged it late"
     };
     let lag = latest.lag_ms.map_or_else(String::new, |lag_ms| {
         format!(" with a lag of {lag_ms:.1} ms")
     });
-    Some(format!("Its own agent {held} at {}{lag}.", latest.time))
+    Some(format!("Its own agent {verdict} at {}{lag}.", latest.time))
 }

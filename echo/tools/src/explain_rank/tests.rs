@@ -5,7 +5,7 @@ use echo_analysis::simulated::{Job, Measured, instant};
 use echo_core::clock::ManualClock;
 use echo_core::error::{Code, Coded};
 use echo_core::ids::{CommId, IncidentId, Rank, RoleId};
-use echo_core::model::detector_output::{Baseline, Conclusions, Finding, Incident};
+use echo_core::model::detector_output::{Baseline, DetectorOutput, Finding, Incident};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
 use echo_core::model::inputs::{Inputs, RankLag};
 use fleet_proto::metric;
@@ -33,8 +33,8 @@ fn batch(events: impl IntoIterator<Item = Event>, number: u128) -> EventBatch {
     }
 }
 
-/// A store with the events, at the end of the simulated job.
-pub(super) async fn over(events: Vec<StoredEvent>) -> ToolContext {
+/// A context with the events, at the end of the simulated job.
+pub(super) async fn context_over(events: Vec<StoredEvent>) -> ToolContext {
     let context = fixture::empty();
     let events = events.into_iter().map(|stored| stored.event);
     context.store.append(batch(events, 1)).await.unwrap();
@@ -44,7 +44,7 @@ pub(super) async fn over(events: Vec<StoredEvent>) -> ToolContext {
     }
 }
 
-fn question(rank: u32) -> ExplainRank {
+fn request(rank: u32) -> ExplainRank {
     ExplainRank {
         cluster: "test".to_owned(),
         rank,
@@ -56,8 +56,8 @@ fn question(rank: u32) -> ExplainRank {
     }
 }
 
-pub(super) async fn explained(context: &ToolContext, rank: u32) -> Explanation {
-    question(rank).answer(context).await.unwrap()
+pub(super) async fn explain(context: &ToolContext, rank: u32) -> Explanation {
+    request(rank).run(context).await.unwrap()
 }
 
 /// Host evidence of every block of `0..n_blocks`, four iterations each.
@@ -76,7 +76,7 @@ fn preempted(job: &[StoredEvent], per_iteration: fn(u32) -> f64) -> EventBatch {
     batch(events, 2)
 }
 
-/// What the detector would have concluded of rank 2: blocks 3 to 5 judged.
+/// Incident that the detector would raise for rank 2, judged on blocks 3 to 5.
 pub(super) fn incident() -> Incident {
     let mut incident = fixture::culprit();
     incident.id = IncidentId::new(7);
@@ -116,29 +116,29 @@ pub(super) fn incident() -> Incident {
     incident
 }
 
-pub(super) async fn concluded(incident: Incident) -> ToolContext {
-    let events = Job::of(4).events(6, late);
+pub(super) async fn context_with_incident(incident: Incident) -> ToolContext {
+    let events = Job::with_ranks(4).events(6, late);
     let evidence = preempted(&events, |rank| if rank == 2 { 14.7 } else { 5.0 });
-    let context = over(events).await;
+    let context = context_over(events).await;
     context.store.append(evidence).await.unwrap();
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         incidents: vec![incident],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     context
 }
 
 #[tokio::test]
 async fn a_culprit_is_explained_by_its_judgement_its_host_and_its_lags() {
-    let context = concluded(incident()).await;
-    insta::assert_json_snapshot!(explained(&context, 2).await);
+    let context = context_with_incident(incident()).await;
+    insta::assert_json_snapshot!(explain(&context, 2).await);
 }
 
 #[tokio::test]
-async fn a_victim_is_told_whom_it_waits_for() {
-    let context = concluded(incident()).await;
-    let answer = explained(&context, 3).await;
+async fn a_victim_names_the_rank_for_which_it_waits() {
+    let context = context_with_incident(incident()).await;
+    let answer = explain(&context, 3).await;
     assert_eq!(answer.incidents, []);
     let waits: Vec<_> = answer
         .victim_of
@@ -151,7 +151,7 @@ async fn a_victim_is_told_whom_it_waits_for() {
         "{}",
         answer.summary
     );
-    let innocent = explained(&context, 0).await;
+    let innocent = explain(&context, 0).await;
     assert!(
         innocent.summary.contains("No incident names it"),
         "{}",
@@ -161,12 +161,12 @@ async fn a_victim_is_told_whom_it_waits_for() {
 
 #[tokio::test]
 async fn without_an_incident_the_evidence_is_about_the_whole_window() {
-    let events = Job::of(4).events(6, |_, _| Measured::HEALTHY);
+    let events = Job::with_ranks(4).events(6, |_, _| Measured::HEALTHY);
     let evidence = preempted(&events, |rank| if rank == 1 { 9.0 } else { 5.0 });
-    let context = over(events).await;
-    assert_eq!(explained(&context, 1).await.evidence_basis, None);
+    let context = context_over(events).await;
+    assert_eq!(explain(&context, 1).await.evidence_basis, None);
     context.store.append(evidence).await.unwrap();
-    let answer = explained(&context, 1).await;
+    let answer = explain(&context, 1).await;
     assert_eq!(
         answer.evidence[0].sentence,
         "preempted 9.0 ms per step, peers 5.0"
@@ -174,13 +174,13 @@ async fn without_an_incident_the_evidence_is_about_the_whole_window() {
     let basis = answer.evidence_basis.unwrap();
     assert_eq!(basis.incident_id, None);
     assert_eq!((basis.seq_first, basis.seq_last), (0, 239));
-    assert_eq!(answer.incidents, [], "evidence makes no verdict");
+    assert_eq!(answer.incidents, [], "evidence raises no incident");
 }
 
 #[tokio::test]
-async fn a_long_series_is_thinned_evenly_and_says_so() {
-    let context = over(Job::of(3).events(300, late)).await;
-    let series = explained(&context, 2).await.lag_series;
+async fn a_long_series_is_downsampled_evenly_with_a_note() {
+    let context = context_over(Job::with_ranks(3).events(300, late)).await;
+    let series = explain(&context, 2).await.lag_series;
     assert_eq!((series.blocks, series.points.len()), (300, 120));
     let firsts: Vec<u64> = series
         .points
@@ -199,63 +199,63 @@ async fn a_long_series_is_thinned_evenly_and_says_so() {
 }
 
 #[tokio::test]
-async fn how_often_a_rank_was_last_is_told() {
-    let context = over(Job::of(4).events(20, late)).await;
-    let last = explained(&context, 2).await.lag_series.last.unwrap();
+async fn the_summary_of_a_culprit_counts_how_often_it_was_last() {
+    let context = context_over(Job::with_ranks(4).events(20, late)).await;
+    let last = explain(&context, 2).await.lag_series.last.unwrap();
     assert_eq!((last.last, last.of, last.ranks), (17, 20, 4));
     assert!(last.probability < 1e-4);
-    let told = "It came last in 17 of 20 blocks";
-    let harmless = explained(&context, 2).await.summary;
-    assert!(!harmless.contains(told), "{harmless}");
-    let conclusions = Conclusions {
+    let sentence = "It was last in 17 of 20 blocks";
+    let not_named = explain(&context, 2).await.summary;
+    assert!(!not_named.contains(sentence), "{not_named}");
+    let conclusions = DetectorOutput {
         incidents: vec![incident()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
-    let named = explained(&context, 2).await.summary;
-    assert!(named.contains(told), "{named}");
+    context.store.store_verdicts(conclusions).await.unwrap();
+    let named = explain(&context, 2).await.summary;
+    assert!(named.contains(sentence), "{named}");
     // In the first three blocks rank 3 was a little later than the others.
-    let other = explained(&context, 3).await.lag_series.last.unwrap();
+    let other = explain(&context, 3).await.lag_series.last.unwrap();
     assert_eq!(other.last, 3);
 }
 
 #[tokio::test]
-async fn a_rank_that_fell_silent_holds_up_no_series() {
-    let mut events = Job::of(4).events(6, late);
+async fn a_rank_that_stops_reporting_does_not_delay_the_series() {
+    let mut events = Job::with_ranks(4).events(6, late);
     events.retain(|stored| {
         let block = stored.event.block.as_ref().unwrap().seqs.unwrap().last() / 40;
         stored.event.origin.rank.unwrap().rank() != Rank::new(0) || block < 2
     });
-    let context = over(events).await;
-    let series = explained(&context, 2).await.lag_series;
+    let context = context_over(events).await;
+    let series = explain(&context, 2).await.lag_series;
     let ranks: Vec<u64> = series.points.iter().map(|point| point.ranks).collect();
     assert_eq!(ranks, [4, 4, 3, 3, 3, 3]);
     assert_eq!(series.note, None);
-    let silent = explained(&context, 0).await.lag_series;
+    let silent = explain(&context, 0).await.lag_series;
     assert_eq!(silent.points.len(), 2);
 }
 
 #[tokio::test]
-async fn clocks_that_differ_change_no_series() {
-    let mut skewed = Job::of(4);
+async fn clock_skew_does_not_change_the_series() {
+    let mut skewed = Job::with_ranks(4);
     skewed.clock_skew = |rank| (i64::from(rank) - 2) * 10_000_000_000;
     let lags = async |job: Job| {
-        let context = over(job.events(6, late)).await;
-        let points = explained(&context, 2).await.lag_series.points;
+        let context = context_over(job.events(6, late)).await;
+        let points = explain(&context, 2).await.lag_series.points;
         points.iter().map(|point| point.lag_ms).collect::<Vec<_>>()
     };
-    assert_eq!(lags(skewed).await, lags(Job::of(4)).await);
+    assert_eq!(lags(skewed).await, lags(Job::with_ranks(4)).await);
 }
 
 #[tokio::test]
-async fn lags_by_gpu_are_shown_for_each_communicator_the_latest_first() {
+async fn gpu_lags_are_listed_per_communicator_largest_first() {
     // Rank 2 shares communicator 20 with ranks 0 and 4, and 31 with rank 3, in which alone it is late.
     let gpu = |_, rank| Gpu {
         elsewhere_ms: if rank == 2 { 2.5 } else { 3.0 },
         ..Gpu::HEALTHY
     };
-    let context = over(Gpus::pairs(3).events(50, gpu)).await;
-    let shown = |answer: Explanation| -> Vec<_> {
+    let context = context_over(Gpus::pairs(3).events(50, gpu)).await;
+    let summarize = |answer: Explanation| -> Vec<_> {
         let series = answer.lag_series.communicators.into_iter();
         series
             .map(|one| {
@@ -273,26 +273,26 @@ async fn lags_by_gpu_are_shown_for_each_communicator_the_latest_first() {
     };
     let of = |comm: u64| CommId::new(comm).to_string();
     assert_eq!(
-        shown(explained(&context, 2).await),
+        summarize(explain(&context, 2).await),
         [(of(31), 2, 50, 40, 5.0), (of(20), 3, 50, 40, 0.0)]
     );
-    let host_only = over(Job::of(4).events(6, late)).await;
-    assert_eq!(shown(explained(&host_only, 2).await), []);
+    let host_only = context_over(Job::with_ranks(4).events(6, late)).await;
+    assert_eq!(summarize(explain(&host_only, 2).await), []);
 }
 
 #[tokio::test]
-async fn a_communicator_that_spans_roles_is_not_shown_as_it_is_not_judged() {
+async fn a_communicator_that_spans_roles_is_omitted() {
     let mut job = Gpus::pairs(2);
     job.roles = vec![7, 8, 7, 8];
-    let context = over(job.events(6, |_, _| Gpu::HEALTHY)).await;
-    let series = explained(&context, 2).await.lag_series.communicators;
+    let context = context_over(job.events(6, |_, _| Gpu::HEALTHY)).await;
+    let series = explain(&context, 2).await.lag_series.communicators;
     let shown: Vec<&str> = series.iter().map(|one| one.communicator.as_str()).collect();
     assert_eq!(shown, [CommId::new(20).to_string()]);
 }
 
 #[tokio::test]
-async fn what_its_own_agent_held_of_it_is_told_latest_first() {
-    let events = Job::of(2).events(3, |_, _| Measured::HEALTHY);
+async fn verdicts_of_its_own_agent_are_listed_latest_first() {
+    let events = Job::with_ranks(2).events(3, |_, _| Measured::HEALTHY);
     let verdict = |state: &str, ms: f64| Event {
         timestamp: instant(ms),
         metric: metric::STRAGGLER.parse().unwrap(),
@@ -303,9 +303,9 @@ async fn what_its_own_agent_held_of_it_is_told_latest_first() {
         ..events[0].event.clone()
     };
     let verdicts = [verdict("raised", 100.0), verdict("cleared", 300.0)];
-    let context = over(events).await;
+    let context = context_over(events).await;
     context.store.append(batch(verdicts, 3)).await.unwrap();
-    let told: Vec<_> = explained(&context, 0)
+    let verdicts_found: Vec<_> = explain(&context, 0)
         .await
         .self_verdicts
         .into_iter()
@@ -313,41 +313,41 @@ async fn what_its_own_agent_held_of_it_is_told_latest_first() {
         .collect();
     let expected = ["cleared", "raised"]
         .map(|state| (state.to_owned(), "policy".to_owned(), Some(7.5), Some(9.5)));
-    assert_eq!(told, expected);
-    assert_eq!(explained(&context, 1).await.self_verdicts, []);
+    assert_eq!(verdicts_found, expected);
+    assert_eq!(explain(&context, 1).await.self_verdicts, []);
 }
 
 #[tokio::test]
 async fn a_rank_of_several_jobs_needs_its_job_named() {
-    let mut events = Job::of(2).events(2, |_, _| Measured::HEALTHY);
+    let mut events = Job::with_ranks(2).events(2, |_, _| Measured::HEALTHY);
     let mut other = events[0].clone();
     let mut origin = other.event.origin.as_ref().clone();
     origin.job = Some("other".parse().unwrap());
     other.event.origin = Arc::new(origin);
     events.push(other);
-    let context = over(events).await;
-    let refused = question(0).answer(&context).await.unwrap_err();
+    let context = context_over(events).await;
+    let refused = request(0).run(&context).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "job: rank 0 reported in several jobs, say which one is meant: job, other"
+        "job: rank 0 reported in several jobs; set job to one of: job, other"
     );
     for job in ["job", "other"] {
         let named = ExplainRank {
             job: Some(job.to_owned()),
-            ..question(0)
+            ..request(0)
         };
-        let who = named.answer(&context).await.unwrap().who;
+        let who = named.run(&context).await.unwrap().who;
         assert_eq!(who.job.as_deref(), Some(job));
     }
 }
 
 #[tokio::test]
-async fn a_rank_that_did_not_report_is_an_error_that_says_who_did() {
-    let context = over(Job::of(4).events(2, |_, _| Measured::HEALTHY)).await;
-    let refused: ToolError = question(4).answer(&context).await.unwrap_err();
+async fn a_rank_that_did_not_report_is_an_error_that_lists_those_that_did() {
+    let context = context_over(Job::with_ranks(4).events(2, |_, _| Measured::HEALTHY)).await;
+    let refused: ToolError = request(4).run(&context).await.unwrap_err();
     assert_eq!(refused.code(), Code::NotFound);
     assert_eq!(
         refused.to_string(),
-        "rank 4 did not report in this window; ranks between 0 and 3 did, of job"
+        "rank 4 did not report in this window; ranks 0 to 3 did, of job job"
     );
 }

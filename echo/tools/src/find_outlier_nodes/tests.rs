@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use echo_core::ids::{IncidentId, Rank};
 use echo_core::model::detector_output::{
-    Conclusions, Condition, ConditionKind, Finding, Incident, IncidentState,
+    Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
 
 use super::{FindOutlierNodes, Outliers};
 use crate::ToolContext;
-use crate::fixture::{at, batch, context, culprit, empty, host_evidence, over, uniform};
+use crate::fixture::{at, batch, context, context_over, culprit, empty, host_evidence, uniform};
 use crate::tool::Tool;
 
-async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &str) -> Outliers {
+async fn run_tool(context: &ToolContext, cluster: Option<&str>, from: &str, to: &str) -> Outliers {
     let tool = FindOutlierNodes {
         cluster: cluster.map(str::to_owned),
         from: Some(from.parse().unwrap()),
@@ -26,36 +26,36 @@ async fn asked(context: &ToolContext, cluster: Option<&str>, from: &str, to: &st
         limit: None,
         cursor: None,
     };
-    tool.answer(context).await.unwrap()
+    tool.run(context).await.unwrap()
 }
 
 async fn conclude(context: &ToolContext, incident: Incident) {
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         incidents: vec![incident],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_culprit_and_a_condition_are_told_apart() {
-    let answer = asked(&context().await, Some("prod"), "now-10m", "now").await;
+async fn culprits_and_conditions_are_listed_separately() {
+    let answer = run_tool(&context().await, Some("prod"), "now-10m", "now").await;
     insta::assert_json_snapshot!(answer);
 }
 
 #[tokio::test]
 async fn only_incidents_that_were_open_in_the_window_are_listed() {
-    let answer = asked(&context().await, None, "now-5m", "now").await;
+    let answer = run_tool(&context().await, None, "now-5m", "now").await;
     assert_eq!((answer.outliers.len(), answer.conditions.len()), (1, 0));
-    let answer = asked(&context().await, None, "now-10m", "now-7m").await;
+    let answer = run_tool(&context().await, None, "now-10m", "now-7m").await;
     assert_eq!((answer.outliers.len(), answer.conditions.len()), (0, 1));
 }
 
 #[tokio::test]
-async fn what_the_host_went_through_beyond_its_peers_explains_a_culprit() {
+async fn host_evidence_explains_a_culprit() {
     let context = context().await;
     context.store.append(host_evidence()).await.unwrap();
-    let answer = asked(&context, None, "now-5m", "now").await;
+    let answer = run_tool(&context, None, "now-5m", "now").await;
     let sentences: Vec<_> = answer.outliers[0]
         .evidence
         .iter()
@@ -81,7 +81,7 @@ async fn victims_follow_their_culprit() {
         culprit.victims = vec![Rank::new(3), Rank::new(9)];
     }
     conclude(&context, late).await;
-    let answer = asked(&context, None, "now-5m", "now").await;
+    let answer = run_tool(&context, None, "now-5m", "now").await;
     let rows: Vec<_> = answer
         .outliers
         .iter()
@@ -101,7 +101,7 @@ async fn victims_follow_their_culprit() {
 }
 
 #[tokio::test]
-async fn a_past_window_shows_what_was_held_true_at_its_end() {
+async fn a_past_window_shows_the_state_at_its_end() {
     let context = context().await;
     let mut late = culprit();
     late.state = IncidentState::Cleared;
@@ -111,8 +111,8 @@ async fn a_past_window_shows_what_was_held_true_at_its_end() {
     conclude(&context, late).await;
     // Raised at second 300, cleared at second 500.
     let seen = async |from: &str, to: &str| {
-        let answer = asked(&context, None, from, to).await;
-        let course = answer.outliers.into_iter().next()?.course;
+        let answer = run_tool(&context, None, from, to).await;
+        let course = answer.outliers.into_iter().next()?.lifecycle;
         Some((course.state, course.cleared_iteration, course.last_seen))
     };
     assert_eq!(seen("now-10m", "now-300s").await, None, "not raised yet");
@@ -125,21 +125,21 @@ async fn a_past_window_shows_what_was_held_true_at_its_end() {
         assert_eq!(seen(from, to).await, Some(cleared.clone()), "{from} {to}");
     }
     let latest = seen("now-105s", "now-101s").await.unwrap();
-    assert_eq!(latest.0, "open", "nobody had seen it end by then");
+    assert_eq!(latest.0, "open", "not cleared by then");
     assert_eq!(seen("now-90s", "now").await, None, "long over");
 }
 
 #[tokio::test]
-async fn every_kind_of_condition_says_whom_it_is_about() {
+async fn a_condition_lists_the_affected_ranks() {
     let context = context().await;
     let mut hang = uniform();
     hang.finding = Finding::Condition(Condition {
         ranks: vec![Rank::new(1), Rank::new(3)],
         detail: "operation 17 of communicator 1".to_owned(),
-        ..Condition::of(ConditionKind::Hang)
+        ..Condition::new(ConditionKind::Hang)
     });
     conclude(&context, hang).await;
-    let answer = asked(&context, None, "now-10m", "now").await;
+    let answer = run_tool(&context, None, "now-10m", "now").await;
     let condition = &answer.conditions[0];
     assert_eq!(
         (condition.kind, &condition.ranks[..]),
@@ -152,7 +152,9 @@ async fn every_kind_of_condition_says_whom_it_is_about() {
 async fn a_missing_rank_costs_the_quorum() {
     let context = empty();
     context.store.append(batch(0..3, 0..=600)).await.unwrap();
-    let quality = asked(&context, None, "now-10m", "now").await.data_quality;
+    let quality = run_tool(&context, None, "now-10m", "now")
+        .await
+        .data_quality;
     assert_eq!((quality.ranks_reporting, quality.ranks_expected), (3, 4));
     assert_eq!(quality.coverage, Some(0.75));
     assert!(!quality.quorum_met);
@@ -160,8 +162,8 @@ async fn a_missing_rank_costs_the_quorum() {
 }
 
 #[tokio::test]
-async fn an_empty_window_does_not_pass_for_a_healthy_cluster() {
-    let quality = asked(&context().await, None, "now-50m", "now-40m")
+async fn an_empty_window_is_not_reported_as_a_healthy_cluster() {
+    let quality = run_tool(&context().await, None, "now-50m", "now-40m")
         .await
         .data_quality;
     assert_eq!((quality.coverage, quality.last_event_age_s), (None, None));
@@ -172,7 +174,7 @@ async fn an_empty_window_does_not_pass_for_a_healthy_cluster() {
         "{note}"
     );
     let empty = empty();
-    let note = asked(&empty, None, "now-50m", "now-40m")
+    let note = run_tool(&empty, None, "now-50m", "now-40m")
         .await
         .data_quality
         .note;
@@ -180,18 +182,18 @@ async fn an_empty_window_does_not_pass_for_a_healthy_cluster() {
 }
 
 #[tokio::test]
-async fn a_window_that_begins_before_what_is_kept_says_so() {
+async fn a_window_that_starts_before_the_retention_has_a_note() {
     let store = Arc::new(DuckDbStore::scratch());
     store.append(batch(0..4, 0..=295)).await.unwrap();
     store.append(batch(0..4, 300..=595)).await.unwrap();
-    let context = over(Arc::<DuckDbStore>::clone(&store));
-    let covered = asked(&context, None, "now-10m", "now").await;
+    let context = context_over(Arc::<DuckDbStore>::clone(&store));
+    let covered = run_tool(&context, None, "now-10m", "now").await;
     assert_eq!(covered.data_quality.note, None);
     store.drop_before(at(300)).await;
-    let answer = asked(&context, None, "now-10m", "now").await;
+    let answer = run_tool(&context, None, "now-10m", "now").await;
     let note = answer.data_quality.note.unwrap();
     assert!(note.contains("deleted by retention"), "{note}");
-    let later = asked(&context, None, "now-4m", "now").await;
+    let later = run_tool(&context, None, "now-4m", "now").await;
     assert!(
         !later
             .data_quality
@@ -201,12 +203,12 @@ async fn a_window_that_begins_before_what_is_kept_says_so() {
     );
 }
 
-/// Four bytes of JSON are about a token.
+/// Estimated number of tokens, at four bytes of JSON each.
 fn tokens(answer: &Outliers) -> usize {
     serde_json::to_string(answer).unwrap().len() / 4
 }
 
-/// Two hundred culprits, each graver than the one before.
+/// Context with two hundred culprits, each more severe than the one before.
 async fn many() -> ToolContext {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
@@ -215,16 +217,16 @@ async fn many() -> ToolContext {
         effect_ratio: f64::from(id) / 1_000.0,
         ..culprit()
     });
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         incidents: incidents.collect(),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     context
 }
 
 #[tokio::test]
-async fn pages_lead_through_all_culprits_once_gravest_first() {
+async fn pages_list_all_culprits_once_most_severe_first() {
     let context = many().await;
     let mut tool = FindOutlierNodes {
         limit: Some(90),
@@ -232,7 +234,7 @@ async fn pages_lead_through_all_culprits_once_gravest_first() {
     };
     let mut seen = Vec::new();
     loop {
-        let page = tool.clone().answer(&context).await.unwrap();
+        let page = tool.clone().run(&context).await.unwrap();
         assert_eq!(page.truncated, page.next_cursor.is_some());
         seen.extend(page.outliers.iter().filter_map(|row| row.effect_ratio));
         let Some(next) = page.next_cursor else { break };
@@ -243,15 +245,15 @@ async fn pages_lead_through_all_culprits_once_gravest_first() {
 }
 
 #[tokio::test]
-async fn a_cursor_carries_its_window() {
+async fn a_cursor_cannot_be_combined_with_a_window() {
     let tool = FindOutlierNodes {
         cursor: Some("1-2-0".parse().unwrap()),
         window: Some("15m".parse().unwrap()),
         ..FindOutlierNodes::default()
     };
-    let refused = tool.answer(&context().await).await.unwrap_err();
+    let refused = tool.run(&context().await).await.unwrap_err();
     assert!(
-        refused.to_string().contains("carries the window"),
+        refused.to_string().contains("already contains the window"),
         "{refused}"
     );
 }
@@ -260,16 +262,16 @@ async fn a_cursor_carries_its_window() {
 async fn victims_never_displace_a_culprit() {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    let mut grave = culprit();
-    grave.effect_ratio = 0.9;
-    if let Finding::Culprit(culprit) = &mut grave.finding {
+    let mut severe = culprit();
+    severe.effect_ratio = 0.9;
+    if let Finding::Culprit(culprit) = &mut severe.finding {
         culprit.victims = (100..10_340).map(Rank::new).collect();
     }
     let mut other = culprit();
     other.id = IncidentId::new(0x18);
-    conclude(&context, grave).await;
+    conclude(&context, severe).await;
     conclude(&context, other).await;
-    let answer = asked(&context, None, "now-5m", "now").await;
+    let answer = run_tool(&context, None, "now-5m", "now").await;
     let culprits = answer.outliers.iter().filter(|row| row.role == "culprit");
     assert_eq!((culprits.count(), answer.truncated), (2, false));
     assert_eq!(answer.outliers.len(), 40);
@@ -279,26 +281,26 @@ async fn victims_never_displace_a_culprit() {
 }
 
 #[tokio::test]
-async fn a_condition_of_a_whole_fleet_is_told_in_few_words() {
+async fn a_condition_of_a_whole_fleet_lists_at_most_64_ranks() {
     let context = context().await;
     let missing = Condition {
         ranks: (0..10_240).map(Rank::new).collect(),
-        ..Condition::of(ConditionKind::Hang)
+        ..Condition::new(ConditionKind::Hang)
     };
     let hung = Incident {
         finding: Finding::Condition(missing),
         ..culprit()
     };
     conclude(&context, hung).await;
-    let answer = asked(&context, None, "now-5m", "now").await;
-    let told = &answer.conditions[0];
-    assert_eq!((told.ranks.len(), told.rank_count), (64, 10_240));
+    let answer = run_tool(&context, None, "now-5m", "now").await;
+    let condition = &answer.conditions[0];
+    assert_eq!((condition.ranks.len(), condition.rank_count), (64, 10_240));
 }
 
 #[tokio::test]
-async fn an_answer_names_the_gravest_and_says_that_there_are_more() {
+async fn an_answer_is_limited_to_the_most_severe_and_marked_truncated() {
     let context = many().await;
-    let answer = asked(&context, None, "now-5m", "now").await;
+    let answer = run_tool(&context, None, "now-5m", "now").await;
     assert_eq!((answer.outliers.len(), answer.truncated), (40, true));
     assert_eq!(answer.outliers[0].effect_ratio, Some(0.2));
     assert!(tokens(&answer) < 25_000, "{} tokens", tokens(&answer));
@@ -306,6 +308,6 @@ async fn an_answer_names_the_gravest_and_says_that_there_are_more() {
         limit: Some(1_000),
         ..FindOutlierNodes::default()
     };
-    let answer = all.answer(&context).await.unwrap();
+    let answer = all.run(&context).await.unwrap();
     assert_eq!((answer.outliers.len(), answer.truncated), (200, false));
 }

@@ -1,5 +1,6 @@
-//! GPU time that was there, hour by hour: as closed hours have it, and counted where an hour is not closed or not asked about as
-//! a whole. So answers rest on the numbers of the daily report, and windows that are cut between hours add up.
+//! Allocated GPU time, hour by hour: stored for closed hours, counted from events for hours that
+//! are open or only partly in the window. Answers therefore agree with the daily report, and
+//! windows split between hours add up.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +11,14 @@ use echo_core::units::{GpuTime, Hour, Window};
 use crate::ToolError;
 use crate::scope::Scope;
 
-/// GPU time in which ranks of a cluster (of all when none is named) reported in a window.
+/// Returns the GPU time in which ranks of the cluster (of all clusters when none is named) reported
+/// in the window.
 pub(super) async fn allocated(scope: &Scope<'_>) -> Result<GpuTime, ToolError> {
     let (store, cluster, window) = (&scope.context.store, scope.cluster.as_ref(), scope.window);
-    let ends = [Hour::of(window.from()), Hour::of(window.to().offset(-1))];
+    let ends = [
+        Hour::containing(window.from()),
+        Hour::containing(window.to().offset(-1)),
+    ];
     let is_cut = |hour: &Hour| hour.begin() < window.from() || window.to() < hour.end();
     let due = store.due_hours().into_iter();
     let never_closed = due.filter(|due| !due.was_closed).map(|due| due.hour);
@@ -32,7 +37,7 @@ pub(super) async fn allocated(scope: &Scope<'_>) -> Result<GpuTime, ToolError> {
             sum = sum + hours::allocated(piece, &seen.collect::<Vec<_>>());
         }
     }
-    let last = Hour::of(window.to());
+    let last = Hour::containing(window.to());
     let whole = window
         .hours()
         .next()

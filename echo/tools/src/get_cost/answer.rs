@@ -1,4 +1,4 @@
-//! The answer of `get_cost`: single numbers on top for tiles and scripts, lists below.
+//! Answer of `get_cost`: scalar values first, for dashboards and scripts, then lists.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -6,65 +6,71 @@ use serde::Serialize;
 use crate::quality::DataQuality;
 use crate::time::AnswerWindow;
 
-/// What was lost in the window, and what is being lost now.
+/// Losses in the window, and the current loss per hour.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Cost {
-    /// Cluster that was asked about; null for all.
+    /// Requested cluster; null for all clusters.
     pub cluster: Option<String>,
-    /// Window of event time.
+    /// Window of event time that the answer covers.
     pub window: AnswerWindow,
-    /// Instant of the last event in the window (or its end), RFC 3339; null without events.
+    /// Time of the last event in the window, RFC 3339; null without events.
     pub as_of: Option<String>,
-    /// Currency of the two numbers below; null when the losses have several (see `by_currency`) or none.
+    /// Currency of `window_total`, `run_rate_per_hour` and `peer_wait_total`; null when the losses
+    /// have no currency or several (see `by_currency`).
     pub currency: Option<String>,
-    /// Money lost to all incidents in the window. Windows that follow one another add up. Null when it is not known:
-    /// no events, no price, or several currencies.
+    /// Money lost to all incidents in the window. Totals of adjacent windows add up. Null when
+    /// unknown: no events, no price, or several currencies.
     pub window_total: Option<f64>,
-    /// Money lost per hour lately: the losses of the `horizon_s` seconds before `as_of`. Not to be added over time.
-    /// Null when it is not known: too few ranks report, no price, or several currencies.
+    /// Current loss of money per hour, from the last `horizon_s` seconds before `as_of`. A rate: do
+    /// not sum it over time. Null when unknown: too few ranks report, no price, or several
+    /// currencies.
     pub run_rate_per_hour: Option<f64>,
-    /// Seconds that the run rate looks back on; null without events.
+    /// Span from which the run rate is computed, seconds; null without events.
     pub horizon_s: Option<f64>,
-    /// Whether `as_of` lies so far before the end of the window that the run rate says nothing about it.
+    /// True when `as_of` is so long before the end of the window that the run rate does not
+    /// describe it.
     pub stale: bool,
-    /// GPU-hours lost to all incidents in the window because jobs were slower (job delay), the culprits' own among them.
+    /// GPU-hours lost to all incidents in the window because jobs were slower (job delay),
+    /// including those of the culprits.
     pub lost_gpu_hours: f64,
-    /// GPU-hours lost per hour lately; null when too few ranks report.
+    /// Current loss of GPU-hours per hour; null when too few ranks report.
     pub lost_gpu_hours_per_hour: Option<f64>,
-    /// The part of `lost_gpu_hours` that has no price in the rates file.
+    /// Part of `lost_gpu_hours` that has no price in the rates file.
     pub unpriced_gpu_hours: f64,
-    /// The part of `window_total` that healthy GPUs spent waiting for culprits (peer wait). It is in `window_total` already: never
-    /// add them. Null when it is not known: a rank did not tell how long it was blocked, no price, or several currencies.
+    /// Part of `window_total` that healthy GPUs spent waiting for culprits (peer wait). It is
+    /// included in `window_total`: never add the two. Null when unknown: a rank did not report its
+    /// blocked time, no price, or several currencies.
     pub peer_wait_total: Option<f64>,
-    /// The same in GPU-hours, a part of `lost_gpu_hours`.
+    /// Peer wait in GPU-hours, a part of `lost_gpu_hours`; null when unknown.
     pub peer_wait_gpu_hours: Option<f64>,
-    /// GPU-hours from each rank's first to its last event, hour by hour.
+    /// Allocated GPU-hours: from the first to the last event of each rank, hour by hour.
     pub allocated_gpu_hours: f64,
     /// `lost_gpu_hours` as a share of `allocated_gpu_hours`; null when nothing was allocated.
     pub lost_ratio: Option<f64>,
-    /// How much of the cluster the answer rests on.
+    /// Coverage and recency of the data behind the answer.
     pub data_quality: DataQuality,
-    /// Both numbers for each currency.
+    /// Total and run rate per currency.
     pub by_currency: Vec<CurrencyCost>,
-    /// What kind of incident it was lost to.
+    /// Losses by kind of incident.
     pub by_kind: Vec<KindCost>,
-    /// Where it was lost: cluster, largest first.
+    /// Losses by cluster, largest first.
     pub by_cluster: Vec<ClusterCost>,
-    /// Where it was lost: the nodes that waited, the culprit's among them, largest first.
+    /// Losses by node, largest first: the nodes that waited, and that of the culprit.
     pub by_node: Vec<NodeCost>,
-    /// Where it was lost: model of the GPUs.
+    /// Losses by GPU model.
     pub by_gpu_model: Vec<ModelCost>,
-    /// How the lost GPU-hours were paid for.
+    /// Losses by rate class.
     pub by_rate_class: Vec<RateClassCost>,
-    /// What it was lost to, largest first.
+    /// Losses by incident, largest first.
     pub contributors: Vec<Contributor>,
-    /// Number of contributors that `limit` left out.
+    /// Number of contributors omitted because of `limit`.
     pub contributors_left_out: u64,
-    /// Whether `limit` shortened a list: of contributors, nodes or clusters. The totals are of everything.
+    /// True when `limit` shortened the list of contributors, nodes or clusters. The totals always
+    /// cover everything.
     pub truncated: bool,
 }
 
-/// Lost GPU time and its price. The rows of a list that was not shortened add up to the totals exactly.
+/// Lost GPU time and its cost. The rows of a complete list add up to the totals exactly.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Amount {
     /// GPU-hours lost.
@@ -75,14 +81,14 @@ pub struct Amount {
     pub cost: Option<f64>,
 }
 
-/// Both numbers in one currency.
+/// Total and run rate in one currency.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct CurrencyCost {
-    /// The currency.
+    /// ISO 4217 currency code.
     pub currency: String,
     /// Money lost in the window.
     pub window_total: f64,
-    /// Money lost per hour lately; null when it is not known.
+    /// Current loss of money per hour; null when unknown.
     pub run_rate_per_hour: Option<f64>,
     /// GPU-hours lost that have a price in this currency.
     pub lost_gpu_hours: f64,
@@ -91,9 +97,10 @@ pub struct CurrencyCost {
 /// A row of `by_kind`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct KindCost {
-    /// `culprit`, `uniform_slowdown` or `inconclusive`; null when the incident is no longer stored.
+    /// `culprit`, or the kind of condition such as `uniform_slowdown` or `inconclusive`; null when the
+    /// incident is no longer stored.
     pub kind: Option<&'static str>,
-    /// How much.
+    /// Lost GPU time and its cost.
     #[serde(flatten)]
     pub amount: Amount,
 }
@@ -101,9 +108,9 @@ pub struct KindCost {
 /// A row of `by_cluster`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ClusterCost {
-    /// Cluster.
+    /// Cluster name.
     pub cluster: String,
-    /// How much.
+    /// Lost GPU time and its cost.
     #[serde(flatten)]
     pub amount: Amount,
 }
@@ -113,9 +120,9 @@ pub struct ClusterCost {
 pub struct NodeCost {
     /// Cluster of the node.
     pub cluster: String,
-    /// Node.
+    /// Node name.
     pub node_id: String,
-    /// How much.
+    /// Lost GPU time and its cost.
     #[serde(flatten)]
     pub amount: Amount,
 }
@@ -123,9 +130,9 @@ pub struct NodeCost {
 /// A row of `by_gpu_model`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ModelCost {
-    /// Model as the agents wrote it; null when they did not.
+    /// GPU model as reported by the agents; null when not reported.
     pub gpu_model: Option<String>,
-    /// How much.
+    /// Lost GPU time and its cost.
     #[serde(flatten)]
     pub amount: Amount,
 }
@@ -137,23 +144,24 @@ pub struct RateClassCost {
     pub rate_class: Option<&'static str>,
     /// Price of one GPU for one hour; null without a price.
     pub rate_per_gpu_hour: Option<f64>,
-    /// Money lost per hour lately, as above; null when it is not known.
+    /// Current loss of money per hour; null when unknown.
     pub run_rate_per_hour: Option<f64>,
-    /// GPU-hours lost per hour lately, as above; null when too few ranks report.
+    /// Current loss of GPU-hours per hour; null when too few ranks report.
     pub lost_gpu_hours_per_hour: Option<f64>,
-    /// How much.
+    /// Lost GPU time and its cost.
     #[serde(flatten)]
     pub amount: Amount,
 }
 
-/// An incident with what it cost.
+/// An incident with its cost.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Contributor {
-    /// Identity of the incident, 16 hexadecimal digits.
+    /// Incident id, 16 hexadecimal digits.
     pub incident_id: String,
     /// Cluster of the incident.
     pub cluster: String,
-    /// `culprit`, `uniform_slowdown` or `inconclusive`; null when the incident is no longer stored.
+    /// `culprit`, or the kind of condition such as `uniform_slowdown` or `inconclusive`; null when the
+    /// incident is no longer stored.
     pub kind: Option<&'static str>,
     /// `open` or `cleared`; null when the incident is no longer stored.
     pub state: Option<&'static str>,
@@ -163,16 +171,17 @@ pub struct Contributor {
     pub rank: Option<u32>,
     /// Cohort that lost the time.
     pub cohort: Option<String>,
-    /// `history` when the healthy period was measured, `none` when it is an estimate.
+    /// `history`: the healthy iteration time was measured. `none`: it is an estimate.
     pub baseline: Option<&'static str>,
-    /// Why, in one sentence.
+    /// Reason, in one sentence.
     pub reason: Option<String>,
-    /// How much.
+    /// Lost GPU time and its cost.
     #[serde(flatten)]
     pub amount: Amount,
-    /// How sure it is, 0 to 1; null when the incident is no longer stored.
+    /// Confidence, 0 to 1; null when the incident is no longer stored.
     pub confidence: Option<f64>,
-    /// What would not have been lost had this culprit alone been well; null when there is no culprit or no price. `cost` is its
-    /// share, which adds up with those of the others: where another rank was late as well, fixing one alone saves less.
+    /// Money that would have been saved had this culprit alone been healthy; null without a culprit
+    /// or a price. `cost` is the share of this incident, which adds up with those of the others;
+    /// where another rank was late as well, fixing one alone saves less.
     pub if_fixed: Option<f64>,
 }

@@ -1,7 +1,8 @@
-//! Losses with their prices, and sums over them.
+//! Priced losses, and sums over them.
 //!
-//! A bill is a list of parts, each rounded to a trillionth once. Every total is a sum of parts, so totals agree however
-//! the parts are grouped, and is rounded to a millionth when it is shown. Currencies never meet in one sum.
+//! A bill is a list of items, each rounded once, to a trillionth. Every total is a sum of items, so
+//! totals agree however the items are grouped, and is rounded to a millionth for display.
+//! Currencies are never mixed in one sum.
 
 use std::collections::BTreeMap;
 
@@ -14,34 +15,34 @@ use crate::rates::{Currency, Gpu, MONEY_PLACES, Rate, Rates};
 
 /// Lost time with its price.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part<'a> {
-    /// What was lost.
+pub(super) struct LineItem<'a> {
+    /// Lost time.
     pub(super) loss: Loss,
-    /// Its rate; nothing when the GPU has no price.
+    /// Rate; `None` when the GPU has no price.
     pub(super) rate: Option<&'a Rate>,
     cost: Decimal,
 }
 
-/// A sum of parts in one currency, or of parts without a price.
+/// Sum of items in one currency, or of items without a price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sum {
     /// GPU time lost.
     pub(super) time: GpuTime,
-    /// Money; zero for parts without a price, whose currency is absent.
+    /// Money; zero for items without a price, whose currency is absent.
     pub(super) cost: Decimal,
 }
 
-/// All that was lost in a window.
+/// Priced losses of a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bill<'a> {
-    parts: Vec<Part<'a>>,
+    items: Vec<LineItem<'a>>,
 }
 
 impl<'a> Bill<'a> {
     /// Prices the lost time of a window.
-    pub(super) fn of(rows: &[LostTime], window: Window, rates: &'a Rates) -> Self {
+    pub(super) fn new(rows: &[LostTime], window: Window, rates: &'a Rates) -> Self {
         let mut prices_from: Vec<Nanos> = vec![window.from()];
-        prices_from.extend(rates.changes(window));
+        prices_from.extend(rates.change_points(window));
         let priced = losses(rows, &prices_from).into_iter().map(|loss| {
             let gpu = Gpu {
                 cluster: &loss.cluster,
@@ -50,41 +51,41 @@ impl<'a> Bill<'a> {
             };
             let rate = rates.rate(&gpu, loss.priced_at);
             let cost = rate.map_or(Decimal::ZERO, |rate| rate.cost(loss.time));
-            Part { loss, rate, cost }
+            LineItem { loss, rate, cost }
         });
         Self {
-            parts: priced.collect(),
+            items: priced.collect(),
         }
     }
 
-    /// GPU time of all parts.
+    /// GPU time of all items.
     pub(super) fn time(&self) -> GpuTime {
-        self.parts.iter().map(|part| part.loss.time).sum()
+        self.items.iter().map(|item| item.loss.time).sum()
     }
 
-    /// Sums by currency; without a currency, the GPU time that has no price.
+    /// Sums by currency; the key `None` holds the GPU time without a price.
     pub(super) fn by_currency(&self) -> BTreeMap<Option<Currency>, Sum> {
-        let sums = self.by(|_| ()).into_iter();
+        let sums = self.sum_by(|_| ()).into_iter();
         sums.map(|(((), currency), sum)| (currency, sum)).collect()
     }
 
     /// Sums by any key and currency.
-    pub(super) fn by<K: Ord>(
+    pub(super) fn sum_by<K: Ord>(
         &self,
-        key: impl Fn(&Part<'a>) -> K,
+        key: impl Fn(&LineItem<'a>) -> K,
     ) -> BTreeMap<(K, Option<Currency>), Sum> {
         let mut sums: BTreeMap<(K, Option<Currency>), Sum> = BTreeMap::new();
-        for part in &self.parts {
-            let currency = part.rate.map(|rate| rate.currency);
-            let sum = sums.entry((key(part), currency)).or_default();
-            sum.time = sum.time + part.loss.time;
-            sum.cost += part.cost;
+        for item in &self.items {
+            let currency = item.rate.map(|rate| rate.currency);
+            let sum = sums.entry((key(item), currency)).or_default();
+            sum.time = sum.time + item.loss.time;
+            sum.cost += item.cost;
         }
         sums
     }
 }
 
-/// Money as a JSON number, the double next to the decimal.
+/// Rounds money and converts it to the nearest double.
 pub(super) fn money(amount: Decimal) -> f64 {
     let shown = amount.round_dp(MONEY_PLACES).normalize();
     // A decimal prints as digits only, which always parse.

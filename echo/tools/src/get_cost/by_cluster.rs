@@ -1,4 +1,5 @@
-//! What every cluster loses, of rows that are read once for all of them: the numbers of `get_cost` without its lists.
+//! Losses of every cluster, from rows that are read once for all of them: the scalar values of
+//! `get_cost` without its lists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,42 +11,42 @@ use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Window};
 use echo_store::Coverage;
 
-use super::bill::{Bill, Part, Sum, money};
-use super::run_rate::{Recent, RunRate};
+use super::bill::{Bill, LineItem, Sum, money};
+use super::run_rate::{RunRate, RunRateHorizon};
 use crate::quality::{DataQuality, Presence};
 use crate::rates::{Currency, RateClass};
 use crate::{ToolContext, ToolError};
 
-/// Money by how the GPUs are paid for.
+/// Money by rate class and currency.
 pub type Money = BTreeMap<(RateClass, Currency), f64>;
 
-/// What one cluster lost in a window, and loses at its end.
+/// Losses of one cluster in a window, and per hour at its end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterLoss {
-    /// Who reported.
+    /// Quality of the data.
     pub quality: DataQuality,
-    /// GPU time from each rank's first to its last event, one GPU per rank.
+    /// Allocated GPU time: from the first to the last event of each rank, one GPU per rank.
     pub allocated: GpuTime,
     /// GPU time lost, with a price and without.
     pub lost: GpuTime,
-    /// The price of it.
+    /// Cost of the lost GPU time.
     pub money: Money,
-    /// What is lost per hour at the end of the window; nothing when too few ranks report, or none lately.
+    /// Loss per hour at the end of the window; `None` when too few ranks report, or none recently.
     pub per_hour: Option<HourlyLoss>,
 }
 
-/// What an hour costs that goes on like the last minutes.
+/// Loss per hour if the last minutes continue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HourlyLoss {
     /// GPU-hours, with a price and without.
     pub gpu_hours: f64,
-    /// The part of them that has no price.
+    /// Part of the GPU-hours that has no price.
     pub unpriced_gpu_hours: f64,
-    /// The price of the others.
+    /// Cost of the priced GPU-hours.
     pub money: Money,
 }
 
-/// What each cluster lost in a window, of those that reported or lost time in it.
+/// Returns the losses of each cluster that reported or lost time in the window.
 pub async fn losses_by_cluster(
     context: &ToolContext,
     window: Window,
@@ -60,12 +61,12 @@ pub async fn losses_by_cluster(
     }
     let losses = clusters
         .into_iter()
-        .map(|(name, (seen, lost))| (name, ClusterLoss::of(context, window, seen, &lost)));
+        .map(|(name, (seen, lost))| (name, ClusterLoss::new(context, window, seen, &lost)));
     Ok(losses.collect())
 }
 
 impl ClusterLoss {
-    fn of(context: &ToolContext, window: Window, rows: Vec<Coverage>, lost: &[LostTime]) -> Self {
+    fn new(context: &ToolContext, window: Window, rows: Vec<Coverage>, lost: &[LostTime]) -> Self {
         let seen = rows.iter().map(|row| Seen {
             origin: Arc::clone(&row.origin),
             first: row.first,
@@ -73,23 +74,23 @@ impl ClusterLoss {
         });
         let allocated = hours::allocated(window, &seen.collect::<Vec<_>>());
         let presence = Presence::from_rows(rows);
-        let bill = Bill::of(lost, window, &context.rates);
-        let recent = Recent::of(&presence, window, &context.limits);
-        let recent = recent.filter(|recent| !recent.is_stale(context, window));
-        let run_rate = recent.and_then(|recent| recent.run_rate(context, lost));
+        let bill = Bill::new(lost, window, &context.rates);
+        let horizon = RunRateHorizon::from_presence(&presence, window, &context.limits);
+        let horizon = horizon.filter(|horizon| !horizon.is_stale(context, window));
+        let run_rate = horizon.and_then(|horizon| horizon.run_rate(context, lost));
         Self {
             allocated,
             lost: bill.time(),
-            money: priced(bill.by(class)),
-            per_hour: run_rate.as_ref().map(HourlyLoss::of),
+            money: priced(bill.sum_by(class)),
+            per_hour: run_rate.as_ref().map(HourlyLoss::from_run_rate),
             quality: presence.quality(context, window),
         }
     }
 }
 
 impl HourlyLoss {
-    fn of(run_rate: &RunRate<'_>) -> Self {
-        let sums = run_rate.by(class);
+    fn from_run_rate(run_rate: &RunRate<'_>) -> Self {
+        let sums = run_rate.sum_by(class);
         Self {
             gpu_hours: run_rate.gpu_hours_per_hour(),
             unpriced_gpu_hours: sums.get(&(None, None)).map_or(0.0, |sum| sum.time.hours()),
@@ -98,8 +99,8 @@ impl HourlyLoss {
     }
 }
 
-fn class(part: &Part<'_>) -> Option<RateClass> {
-    part.rate.map(|rate| rate.class)
+fn class(item: &LineItem<'_>) -> Option<RateClass> {
+    item.rate.map(|rate| rate.class)
 }
 
 fn priced(sums: BTreeMap<(Option<RateClass>, Option<Currency>), Sum>) -> Money {

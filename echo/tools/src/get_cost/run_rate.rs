@@ -1,4 +1,4 @@
-//! What is being lost per hour, as far as the last reports tell.
+//! Run rate: the loss per hour, from the most recent events.
 
 use std::collections::BTreeMap;
 
@@ -6,78 +6,83 @@ use echo_analysis::cost::within;
 use echo_core::model::detector_output::LostTime;
 use echo_core::units::{MILLIS_PER_HOUR, Nanos, Window};
 
-use super::bill::{Bill, Part, Sum, money};
+use super::bill::{Bill, LineItem, Sum, money};
 use crate::quality::Presence;
 use crate::rates::Currency;
 use crate::{Limits, ToolContext};
 
-/// The end of what was reported in a window.
-pub(super) struct Recent {
-    /// Instant of the last event.
+/// Most recent part of a window that has events.
+pub(super) struct RunRateHorizon {
+    /// Time of the last event.
     pub(super) as_of: Nanos,
-    /// What the run rate looks back on.
-    pub(super) horizon: Window,
+    /// Span from which the run rate is computed.
+    pub(super) window: Window,
     seen_ms: f64,
     is_covered: bool,
 }
 
-impl Recent {
-    /// Nothing when no event lies in the window. The horizon ends with the last event, so a rank reported in it exactly when
-    /// its last event lies in it.
-    pub(super) fn of(presence: &Presence, window: Window, limits: &Limits) -> Option<Self> {
+impl RunRateHorizon {
+    /// Finds the horizon of a window; `None` without events. The horizon ends with the last event,
+    /// so a rank reported in it exactly when its last event lies in it.
+    pub(super) fn from_presence(
+        presence: &Presence,
+        window: Window,
+        limits: &Limits,
+    ) -> Option<Self> {
         let (first, last) = presence.span()?;
         let back = i64::try_from(limits.horizon.as_nanos()).unwrap_or(i64::MAX);
-        // The instant after the last event is the first that nothing is known of.
+        // The instant after the last event is the first without data.
         let end = window.to().min(last.offset(1));
         let start = end.offset(-back).max(first).max(window.from());
         let horizon = Window::new(start, end)?;
         let recent = presence.since(start);
         let coverage = recent.coverage();
-        let seen_ms = horizon.millis() - recent.stretch_ms();
+        let seen_ms = horizon.millis() - recent.clock_skew_ms();
         let has_length = seen_ms >= 1.0;
         Some(Self {
             as_of: last,
-            horizon,
+            window: horizon,
             seen_ms,
             is_covered: has_length && coverage.is_some_and(|share| share >= limits.min_coverage),
         })
     }
 
-    /// Whether the last event lies too far before the end of the window (before now, if that is earlier).
+    /// True when the last event is too long before the end of the window, or before now if that is
+    /// earlier.
     pub(super) fn is_stale(&self, context: &ToolContext, window: Window) -> bool {
         let end = window.to().min(context.clock.now());
         end.millis_since(self.as_of) > context.limits.stale_after.as_secs_f64() * 1e3
     }
 
-    /// What was lost within the horizon, per hour; nothing when too few ranks reported in it.
+    /// Computes the loss per hour within the horizon; `None` when too few ranks reported in it.
     pub(super) fn run_rate<'a>(
         &self,
         context: &'a ToolContext,
         rows: &[LostTime],
     ) -> Option<RunRate<'a>> {
-        let mut lost = within(rows, self.horizon);
-        // Scaled before it is priced, so that rounding to a millionth is not scaled with it.
+        let mut lost = within(rows, self.window);
+        // Scale before pricing, so that rounding to a millionth is not scaled with it.
         for row in &mut lost {
             row.lost_gpu_ms *= MILLIS_PER_HOUR / self.seen_ms;
         }
         self.is_covered.then(|| RunRate {
-            per_hour: Bill::of(&lost, self.horizon, &context.rates),
+            per_hour: Bill::new(&lost, self.window, &context.rates),
         })
     }
 }
 
-/// What an hour costs that goes on like the horizon.
+/// Loss per hour if the horizon continues.
 pub(super) struct RunRate<'a> {
     per_hour: Bill<'a>,
 }
 
 impl<'a> RunRate<'a> {
-    /// What is lost per hour by any key and currency.
-    pub(super) fn by<K: Ord>(
+    /// Loss per hour by any key and currency.
+    pub(super) fn sum_by<K: Ord>(
         &self,
-        key: impl Fn(&Part<'a>) -> K,
+        key: impl Fn(&LineItem<'a>) -> K,
     ) -> BTreeMap<(K, Option<Currency>), Sum> {
-        self.per_hour.by(key)
+        self.per_hour.sum_by(key)
     }
 
     /// GPU-hours lost per hour.
@@ -85,7 +90,7 @@ impl<'a> RunRate<'a> {
         self.per_hour.time().hours()
     }
 
-    /// Money lost per hour; nothing when all that was lost has no price.
+    /// Money lost per hour; `None` when none of the losses has a price.
     pub(super) fn per_hour(&self, currency: Currency) -> Option<f64> {
         let sums = self.per_hour.by_currency();
         match sums.get(&Some(currency)) {

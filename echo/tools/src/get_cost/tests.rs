@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 
 use super::GetCost;
 use super::answer::Cost;
@@ -9,13 +9,13 @@ use crate::fixture::{batch, conclusions, context, culprit, empty, lost};
 use crate::rates::Rates;
 use crate::tool::Tool;
 
-async fn asked(context: &ToolContext, from: &str, to: &str) -> Cost {
+async fn run_tool(context: &ToolContext, from: &str, to: &str) -> Cost {
     let tool = GetCost {
         from: Some(from.parse().unwrap()),
         to: Some(to.parse().unwrap()),
         ..GetCost::default()
     };
-    tool.answer(context).await.unwrap()
+    tool.run(context).await.unwrap()
 }
 
 fn near(found: Option<f64>, expected: f64) -> bool {
@@ -23,8 +23,8 @@ fn near(found: Option<f64>, expected: f64) -> bool {
 }
 
 #[tokio::test]
-async fn the_answer_has_every_number_under_its_own_name() {
-    let answer = asked(&context().await, "now-10m", "now").await;
+async fn the_answer_has_every_field() {
+    let answer = run_tool(&context().await, "now-10m", "now").await;
     insta::assert_json_snapshot!(answer);
 }
 
@@ -32,7 +32,7 @@ async fn the_answer_has_every_number_under_its_own_name() {
 async fn the_run_rate_does_not_depend_on_the_length_of_the_window() {
     let context = context().await;
     for from in ["now-10m", "now-5m", "now-1h"] {
-        let answer = asked(&context, from, "now").await;
+        let answer = run_tool(&context, from, "now").await;
         // Four GPUs lose a tenth of their time, at 3.80 an hour.
         assert!(
             near(answer.run_rate_per_hour, 4.0 * 0.1 * 3.8),
@@ -44,17 +44,20 @@ async fn the_run_rate_does_not_depend_on_the_length_of_the_window() {
 }
 
 #[tokio::test]
-async fn windows_that_follow_one_another_add_up() {
+async fn adjacent_windows_add_up() {
     let context = context().await;
-    let total = asked(&context, "now-10m", "now")
+    let total = run_tool(&context, "now-10m", "now")
         .await
         .window_total
         .unwrap();
-    let first = asked(&context, "now-10m", "now-3m")
+    let first = run_tool(&context, "now-10m", "now-3m")
         .await
         .window_total
         .unwrap();
-    let second = asked(&context, "now-3m", "now").await.window_total.unwrap();
+    let second = run_tool(&context, "now-3m", "now")
+        .await
+        .window_total
+        .unwrap();
     assert!(first > 0.0 && second > 0.0);
     assert!(
         (first + second - total).abs() < 2e-6,
@@ -63,8 +66,8 @@ async fn windows_that_follow_one_another_add_up() {
 }
 
 #[tokio::test]
-async fn a_healthy_stretch_costs_nothing_and_says_so() {
-    let answer = asked(&context().await, "now-10m", "now-9m").await;
+async fn a_healthy_window_costs_zero() {
+    let answer = run_tool(&context().await, "now-10m", "now-9m").await;
     assert_eq!(answer.window_total, Some(0.0));
     assert_eq!(answer.run_rate_per_hour, Some(0.0));
     assert_eq!(answer.currency.as_deref(), Some("USD"));
@@ -72,8 +75,8 @@ async fn a_healthy_stretch_costs_nothing_and_says_so() {
 }
 
 #[tokio::test]
-async fn without_events_nothing_is_known_which_is_not_zero() {
-    let answer = asked(&context().await, "now-50m", "now-40m").await;
+async fn without_events_costs_are_unknown_rather_than_zero() {
+    let answer = run_tool(&context().await, "now-50m", "now-40m").await;
     assert_eq!(
         (answer.window_total, answer.run_rate_per_hour),
         (None, None)
@@ -86,20 +89,23 @@ async fn without_events_nothing_is_known_which_is_not_zero() {
 async fn too_few_ranks_leave_the_run_rate_unknown() {
     let context = empty();
     context.store.append(batch(0..3, 0..=600)).await.unwrap();
-    context.store.conclude(conclusions()).await.unwrap();
-    let answer = asked(&context, "now-10m", "now").await;
+    context.store.store_verdicts(conclusions()).await.unwrap();
+    let answer = run_tool(&context, "now-10m", "now").await;
     assert_eq!(
         (answer.run_rate_per_hour, answer.lost_gpu_hours_per_hour),
         (None, None)
     );
-    assert!(answer.window_total.is_some(), "what was lost was lost");
+    assert!(
+        answer.window_total.is_some(),
+        "losses in the window are known"
+    );
 }
 
 #[tokio::test]
 async fn gpus_without_a_price_are_never_free() {
     let mut context = context().await;
     context.rates = Arc::new(Rates::default());
-    let answer = asked(&context, "now-10m", "now").await;
+    let answer = run_tool(&context, "now-10m", "now").await;
     assert_eq!(
         (answer.window_total, answer.run_rate_per_hour),
         (None, None)
@@ -111,12 +117,12 @@ async fn gpus_without_a_price_are_never_free() {
 }
 
 #[tokio::test]
-async fn two_currencies_are_two_rows_and_no_total() {
+async fn two_currencies_have_two_rows_and_no_total() {
     let mut context = context().await;
     let text = "rates: [{ node: node-0, rate_class: owned, rate: 1, currency: EUR },
                         { node: node-1, rate_class: owned, rate: 2, currency: USD }]";
     context.rates = Arc::new(Rates::parse(text).unwrap());
-    let answer = asked(&context, "now-5m", "now").await;
+    let answer = run_tool(&context, "now-5m", "now").await;
     assert_eq!(
         (
             answer.currency,
@@ -135,28 +141,28 @@ async fn two_currencies_are_two_rows_and_no_total() {
 }
 
 #[tokio::test]
-async fn a_long_silence_makes_the_run_rate_stale() {
+async fn a_long_gap_without_events_makes_the_run_rate_stale() {
     let context = empty();
     context.store.append(batch(0..4, 0..=500)).await.unwrap();
-    let answer = asked(&context, "now-10m", "now").await;
+    let answer = run_tool(&context, "now-10m", "now").await;
     assert!(answer.stale);
     assert_eq!(answer.as_of.as_deref(), Some("2026-06-01T00:08:20.000Z"));
 }
 
 #[tokio::test]
-async fn time_booked_after_the_last_affected_iteration_still_has_its_incident() {
+async fn time_lost_after_the_last_affected_iteration_is_attributed_to_its_incident() {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let mut ended = culprit();
     ended.state = echo_core::model::detector_output::IncidentState::Cleared;
     ended.last_seen = crate::fixture::at(400);
-    let tail = Conclusions {
+    let tail = DetectorOutput {
         lost: vec![lost(&ended, "node-0", Some("NVIDIA H200"), 420)],
         incidents: vec![ended],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(tail).await.unwrap();
-    let answer = asked(&context, "now-190s", "now").await;
+    context.store.store_verdicts(tail).await.unwrap();
+    let answer = run_tool(&context, "now-190s", "now").await;
     assert_eq!(answer.contributors[0].rank, Some(2));
     assert_eq!(answer.by_kind[0].kind, Some("culprit"));
 }
@@ -167,7 +173,7 @@ async fn contributors_beyond_the_limit_are_counted() {
         limit: Some(1),
         ..GetCost::default()
     };
-    let answer = tool.answer(&context().await).await.unwrap();
+    let answer = tool.run(&context().await).await.unwrap();
     assert_eq!(
         (answer.contributors.len(), answer.contributors_left_out),
         (1, 1)
@@ -176,7 +182,7 @@ async fn contributors_beyond_the_limit_are_counted() {
 }
 
 #[tokio::test]
-async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
+async fn a_large_cluster_lists_the_nodes_with_the_largest_losses() {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let late = culprit();
@@ -184,13 +190,13 @@ async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
         lost_gpu_ms: f64::from(node + 1),
         ..lost(&late, &format!("node-{node:04}"), Some("NVIDIA H200"), 400)
     });
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         lost: losses.collect(),
         incidents: vec![late.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
-    let answer = asked(&context, "now-5m", "now").await;
+    context.store.store_verdicts(conclusions).await.unwrap();
+    let answer = run_tool(&context, "now-5m", "now").await;
     assert_eq!((answer.by_node.len(), answer.truncated), (50, true));
     assert_eq!(answer.by_node[0].node_id, "node-1279");
     let tokens = serde_json::to_string(&answer).unwrap().len() / 4;
@@ -199,12 +205,12 @@ async fn of_a_large_cluster_the_nodes_that_lost_most_are_listed() {
         limit: Some(2_000),
         ..GetCost::default()
     };
-    let answer = all.answer(&context).await.unwrap();
+    let answer = all.run(&context).await.unwrap();
     assert_eq!((answer.by_node.len(), answer.truncated), (1_280, false));
 }
 
 #[tokio::test]
-async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
+async fn one_late_rank_of_64_costs_as_much_as_in_the_worked_example() {
     // 64 GPUs at 2.35 an hour, steps of a second, one rank 80 ms late in each of an hour.
     let mut context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
@@ -215,15 +221,15 @@ async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
         peer_wait_gpu_ms: Some(if node == 2 { 0.0 } else { 0.08 * hour_ms }),
         ..lost(&late, &format!("node-{node}"), Some("NVIDIA H200"), 400)
     });
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         lost: losses.collect(),
         incidents: vec![late.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
+    context.store.store_verdicts(conclusions).await.unwrap();
     let rates = "rates: [{ gpu_model: H200, rate_class: reserved, rate: 2.35, currency: USD }]";
     context.rates = Arc::new(Rates::parse(rates).unwrap());
-    let answer = asked(&context, "now-10m", "now").await;
+    let answer = run_tool(&context, "now-10m", "now").await;
     assert!(near(Some(answer.lost_gpu_hours), 5.12), "{answer:?}");
     assert!(near(answer.window_total, 12.032));
     assert!(near(answer.peer_wait_gpu_hours, 5.04));
@@ -231,7 +237,7 @@ async fn one_late_rank_of_64_costs_what_the_worked_example_says() {
 }
 
 #[tokio::test]
-async fn what_fixing_one_rank_saves_is_less_than_its_share_where_another_is_late() {
+async fn fixing_one_of_two_late_ranks_saves_less_than_its_share() {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let late = culprit();
@@ -240,13 +246,13 @@ async fn what_fixing_one_rank_saves_is_less_than_its_share_where_another_is_late
         saved_gpu_ms: 500_000.0,
         ..lost(&late, "node-2", Some("NVIDIA H200"), 400)
     };
-    let conclusions = Conclusions {
+    let conclusions = DetectorOutput {
         lost: vec![shared],
         incidents: vec![late.clone()],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(conclusions).await.unwrap();
-    let answer = asked(&context, "now-10m", "now").await;
+    context.store.store_verdicts(conclusions).await.unwrap();
+    let answer = run_tool(&context, "now-10m", "now").await;
     let contributor = &answer.contributors[0];
     assert!(near(contributor.amount.cost, 750.0 / 3_600.0 * 3.8));
     assert!(near(contributor.if_fixed, 500.0 / 3_600.0 * 3.8));

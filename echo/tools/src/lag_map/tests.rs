@@ -8,7 +8,7 @@ use fleet_proto::metric;
 
 use super::{LagMap, MAX_ROWS, RankKey};
 use crate::fixture::{at, empty, origin};
-use crate::scope::{Asked, Scope};
+use crate::scope::{Scope, ScopeRequest};
 use crate::time::{TimeRange, WindowArg};
 use crate::{ToolContext, ToolError};
 
@@ -68,25 +68,25 @@ async fn context(events: Vec<Event>) -> ToolContext {
     context
 }
 
-/// The last so many seconds of a cluster.
+/// Scope of the last `seconds` of a cluster.
 async fn scope<'a>(
     context: &'a ToolContext,
     (cluster, seconds): (&str, i64),
 ) -> Result<Scope<'a>, ToolError> {
-    let asked = Asked {
+    let request = ScopeRequest {
         cluster: Some(cluster.to_owned()),
         time: TimeRange {
             window: Some(WindowArg::Last(seconds * 1_000_000_000)),
             ..TimeRange::default()
         },
-        page_of: None,
+        page_window: None,
     };
-    Scope::resolve(context, asked).await
+    Scope::resolve(context, request).await
 }
 
-async fn map(context: &ToolContext, named: &[RankKey]) -> LagMap {
+async fn map(context: &ToolContext, pinned: &[RankKey]) -> LagMap {
     let scope = scope(context, ("prod", 600)).await.unwrap();
-    LagMap::of(&scope, named).await.unwrap()
+    LagMap::load(&scope, pinned).await.unwrap()
 }
 
 fn known(map: &LagMap, rank: u32) -> Vec<(usize, f64)> {
@@ -96,7 +96,7 @@ fn known(map: &LagMap, rank: u32) -> Vec<(usize, f64)> {
 }
 
 #[tokio::test]
-async fn whoever_waits_less_than_its_peers_is_late_in_that_stretch_alone() {
+async fn a_rank_that_waits_less_than_its_peers_is_late_in_that_bucket_only() {
     let mut events = Vec::new();
     for rank in 0..4 {
         let late = if rank == 2 { 1.0 } else { 6.0 };
@@ -107,12 +107,12 @@ async fn whoever_waits_less_than_its_peers_is_late_in_that_stretch_alone() {
     assert_eq!(map.ranks.len(), 4);
     assert_eq!(known(&map, 2), [(0, 0.0), (30, 5.0)]);
     assert_eq!(known(&map, 1), [(0, 0.0), (30, 0.0)]);
-    assert_eq!(map.ranks[2].most_ms(), Some((30, 5.0)));
+    assert_eq!(map.ranks[2].peak_ms(), Some((30, 5.0)));
     assert_eq!(map.ranks[2].mean_ms(), Some(2.5));
 }
 
 #[tokio::test]
-async fn a_rank_that_found_nothing_left_to_wait_for_is_late_by_all_that_its_peers_waited() {
+async fn a_rank_that_was_not_blocked_lags_by_the_wait_of_its_peers() {
     let mut events = Vec::new();
     for rank in 0..4 {
         events.extend(blocked(&origin(rank), 5, 6.0));
@@ -137,7 +137,7 @@ async fn a_rank_that_is_never_blocked_cannot_be_compared() {
 }
 
 #[tokio::test]
-async fn gpus_are_believed_before_hosts_and_the_communicator_counts_in_which_a_rank_is_latest() {
+async fn gpu_waits_take_precedence_and_the_communicator_with_the_largest_lag_counts() {
     let mut events = Vec::new();
     for rank in 0..4 {
         events.extend(blocked(&origin(rank), 30, 6.0));
@@ -151,33 +151,33 @@ async fn gpus_are_believed_before_hosts_and_the_communicator_counts_in_which_a_r
 }
 
 #[tokio::test]
-async fn of_many_ranks_those_named_and_those_latest_are_listed_and_the_others_counted() {
-    let nobody_else = |rank: u32| {
+async fn of_many_ranks_the_pinned_and_the_latest_are_listed_and_the_others_counted() {
+    let origin_of = |rank: u32| {
         let mut origin = (*origin(0)).clone();
         origin.rank = Some(RankOf::new(i64::from(rank), Some(10_240)).unwrap());
         Arc::new(origin)
     };
     let late = |rank| if rank == 9_000 { 1.0 } else { 6.0 };
-    let events = (0..10_240).flat_map(|rank| blocked(&nobody_else(rank), 305, late(rank)));
-    let named = (Some("llama".to_owned()), 8_000);
-    let map = map(&context(events.collect()).await, &[named]).await;
+    let events = (0..10_240).flat_map(|rank| blocked(&origin_of(rank), 305, late(rank)));
+    let pinned = (Some("llama".to_owned()), 8_000);
+    let map = map(&context(events.collect()).await, &[pinned]).await;
     assert_eq!(
-        (map.ranks.len(), map.left_out),
+        (map.ranks.len(), map.n_omitted),
         (MAX_ROWS, 10_240 - MAX_ROWS)
     );
     let cells = map.ranks.iter().map(|one| one.lags_ms.len());
     assert_eq!(cells.max(), Some(29));
     assert_eq!(known(&map, 9_000), [(14, 5.0)]);
     assert_eq!(known(&map, 8_000), [(14, 0.0)]);
-    assert_eq!(map.usual_ms, Some(0.0));
+    assert_eq!(map.median_abs_ms, Some(0.0));
 }
 
 #[tokio::test]
 async fn an_empty_window_is_an_empty_map_and_an_unknown_cluster_an_error() {
     let context = context(blocked(&origin(0), 5, 6.0)).await;
     let second = scope(&context, ("prod", 1)).await.unwrap();
-    let empty = LagMap::of(&second, &[]).await.unwrap();
+    let empty = LagMap::load(&second, &[]).await.unwrap();
     assert!(empty.ranks.is_empty());
     let unknown = scope(&context, ("pord", 1)).await.unwrap_err();
-    assert!(unknown.to_string().contains("the clusters are prod"));
+    assert!(unknown.to_string().contains("(known: prod)"));
 }

@@ -1,4 +1,4 @@
-//! Draws a figure, on whatever takes lines, areas and text.
+//! Draws a figure on any canvas that supports lines, areas and text.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ use plotters::style::{Color, IntoFont, RGBAColor, RGBColor, TextStyle};
 
 use super::figure::{Axis, Figure};
 
-/// Name under which text is drawn; who shows an SVG has a font of that kind.
+/// Font family of the text; viewers of an SVG substitute their own font.
 pub(super) const FONT: &str = "sans-serif";
 
-const PAPER: RGBColor = RGBColor(255, 255, 255);
-const INK: RGBColor = RGBColor(33, 37, 41);
+const BACKGROUND: RGBColor = RGBColor(255, 255, 255);
+const TEXT: RGBColor = RGBColor(33, 37, 41);
 const GREY: RGBColor = RGBColor(90, 98, 104);
 const GRID: RGBColor = RGBColor(226, 229, 233);
 const LINE: RGBColor = RGBColor(13, 71, 161);
@@ -30,9 +30,9 @@ const SPAN_OPACITY: f64 = 0.14;
 
 type Area<'a, DB> = DrawingArea<DB, Shift>;
 type Chart<'a, DB> = ChartContext<'a, DB, Cartesian2d<Axis, Axis>>;
-type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
+type DrawResult<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
-/// Lengths of a drawing that is enlarged by a whole number.
+/// Integer scale factor of a drawing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale(pub(super) u32);
 
@@ -46,7 +46,7 @@ impl Scale {
     }
 
     fn text(self, size: u32, color: RGBColor) -> TextStyle<'static> {
-        // The canvases ask for the height of a line.
+        // The canvases expect the height of a line.
         let line_height = f64::from(self.px(size)) * 1.24;
         TextStyle {
             color: color.to_backend_color(),
@@ -55,18 +55,18 @@ impl Scale {
     }
 }
 
-/// Draws it.
+/// Draws the figure.
 pub(super) fn draw<DB: DrawingBackend>(
     figure: &Figure,
     root: &DrawingArea<DB, Shift>,
     scale: Scale,
-) -> Drawn<DB> {
-    root.fill(&PAPER)?;
+) -> DrawResult<DB> {
+    root.fill(&BACKGROUND)?;
     let (head, body) = root.split_vertically(scale.px(58));
     head.draw(&Text::new(
         figure.title.clone(),
         (scale.at(16), scale.at(10)),
-        scale.text(16, INK),
+        scale.text(16, TEXT),
     ))?;
     legend(figure, &head, scale)?;
     let mut chart = ChartBuilder::on(&body)
@@ -81,7 +81,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     band(figure, &mut chart)?;
     line(figure, &mut chart, scale)?;
     match &figure.message {
-        Some(message) => say(message, &body, scale),
+        Some(message) => draw_message(message, &body, scale),
         None => Ok(()),
     }
 }
@@ -92,7 +92,7 @@ impl Ranged for Axis {
 
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "a picture is not that wide"
+        reason = "a plot is far narrower than that"
     )]
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
         let share = (value - self.from) / (self.to - self.from);
@@ -118,8 +118,12 @@ impl ValueFormatter<f64> for Axis {
     }
 }
 
-/// One entry for each kind of mark that the figure has.
-fn legend<DB: DrawingBackend>(figure: &Figure, head: &Area<'_, DB>, scale: Scale) -> Drawn<DB> {
+/// Draws one legend entry for each kind of mark in the figure.
+fn legend<DB: DrawingBackend>(
+    figure: &Figure,
+    head: &Area<'_, DB>,
+    scale: Scale,
+) -> DrawResult<DB> {
     let style = scale.text(14, GREY);
     let entries = [
         (
@@ -156,25 +160,29 @@ fn legend<DB: DrawingBackend>(figure: &Figure, head: &Area<'_, DB>, scale: Scale
     Ok(())
 }
 
-fn axes<DB: DrawingBackend>(figure: &Figure, chart: &mut Chart<'_, DB>, scale: Scale) -> Drawn<DB> {
+fn axes<DB: DrawingBackend>(
+    figure: &Figure,
+    chart: &mut Chart<'_, DB>,
+    scale: Scale,
+) -> DrawResult<DB> {
     chart
         .configure_mesh()
         .set_all_tick_mark_size(scale.px(4))
         .bold_line_style(GRID.stroke_width(scale.px(1)))
         .axis_style(GREY.stroke_width(scale.px(1)))
         .label_style(scale.text(14, GREY))
-        .axis_desc_style(scale.text(14, INK))
+        .axis_desc_style(scale.text(14, TEXT))
         .x_desc(figure.time.label.as_str())
         .y_desc(figure.value.label.as_str())
         .draw()?;
-    // Where the median of the others is.
+    // Zero line: the median of the peers.
     let zero = vec![(figure.time.from, 0.0), (figure.time.to, 0.0)];
     let style = GREY.stroke_width(scale.px(1));
     chart.draw_series([PathElement::new(zero, style)])?;
     Ok(())
 }
 
-fn spans<DB: DrawingBackend>(figure: &Figure, chart: &mut Chart<'_, DB>) -> Drawn<DB> {
+fn spans<DB: DrawingBackend>(figure: &Figure, chart: &mut Chart<'_, DB>) -> DrawResult<DB> {
     let (bottom, top) = (figure.value.from, figure.value.to);
     let spans = figure.spans.iter().map(|(from, to)| {
         let corners = [(*from, top), (*to, bottom)];
@@ -184,33 +192,41 @@ fn spans<DB: DrawingBackend>(figure: &Figure, chart: &mut Chart<'_, DB>) -> Draw
     Ok(())
 }
 
-fn band<DB: DrawingBackend>(figure: &Figure, chart: &mut Chart<'_, DB>) -> Drawn<DB> {
+fn band<DB: DrawingBackend>(figure: &Figure, chart: &mut Chart<'_, DB>) -> DrawResult<DB> {
     let color: RGBAColor = BAND.mix(BAND_OPACITY);
     let (bottom, top) = (figure.value.from, figure.value.to);
-    let stretches = figure.band.iter().map(|stretch| {
-        let above = stretch.iter().map(|(at, half)| (*at, half.min(top)));
-        let below = stretch.iter().rev();
+    let segments = figure.band.iter().map(|segment| {
+        let above = segment.iter().map(|(at, half)| (*at, half.min(top)));
+        let below = segment.iter().rev();
         let below = below.map(|(at, half)| (*at, (-half).max(bottom)));
         Polygon::new(above.chain(below).collect::<Vec<_>>(), color.filled())
     });
-    chart.draw_series(stretches)?;
+    chart.draw_series(segments)?;
     Ok(())
 }
 
-fn line<DB: DrawingBackend>(figure: &Figure, chart: &mut Chart<'_, DB>, scale: Scale) -> Drawn<DB> {
+fn line<DB: DrawingBackend>(
+    figure: &Figure,
+    chart: &mut Chart<'_, DB>,
+    scale: Scale,
+) -> DrawResult<DB> {
     let style = LINE.stroke_width(scale.px(2));
-    let stretches = figure.line.iter();
-    chart.draw_series(stretches.map(|stretch| PathElement::new(stretch.clone(), style)))?;
+    let segments = figure.line.iter();
+    chart.draw_series(segments.map(|segment| PathElement::new(segment.clone(), style)))?;
     let points = figure.line.iter().flatten();
     chart.draw_series(points.map(|point| Circle::new(*point, scale.px(3), LINE.filled())))?;
     Ok(())
 }
 
-fn say<DB: DrawingBackend>(message: &str, body: &Area<'_, DB>, scale: Scale) -> Drawn<DB> {
+fn draw_message<DB: DrawingBackend>(
+    message: &str,
+    body: &Area<'_, DB>,
+    scale: Scale,
+) -> DrawResult<DB> {
     let (width, height) = body.dim_in_pixel();
     let middle = |length: u32| i32::try_from(length / 2).unwrap_or(0);
     let style = scale
-        .text(16, INK)
+        .text(16, TEXT)
         .pos(Pos::new(HPos::Center, VPos::Center));
     let place = (middle(width), middle(height) - scale.at(24));
     body.draw(&Text::new(message.to_owned(), place, style))

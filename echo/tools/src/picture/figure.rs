@@ -1,65 +1,65 @@
-//! What a picture shows, as data: everything that is drawn is decided before anything is drawn.
+//! Content of a plot as data: everything is decided before anything is drawn.
 
-/// Size of every picture, in pixels.
+/// Size of every plot, pixels.
 pub const SIZE: (u32, u32) = (900, 400);
 
-/// Quantities over time.
+/// A quantity over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// What is shown and of whom.
+    /// Title.
     pub title: String,
-    /// The same in words, for whoever cannot see it.
+    /// Description for readers who cannot see the plot.
     pub description: String,
-    /// Time, in seconds after the first instant.
+    /// Time axis, seconds after the first instant.
     pub time: Axis,
-    /// The quantity.
+    /// Value axis.
     pub value: Axis,
-    /// A band around zero: instants with half its width. It is cut where the axis ends.
+    /// Band around zero: instants with half its width. Clipped to the axis.
     pub band: Series,
-    /// The quantity itself.
+    /// Line of the quantity.
     pub line: Series,
-    /// Stretches of time that are marked.
+    /// Marked spans of time.
     pub spans: Vec<(f64, f64)>,
-    /// What the marks mean.
+    /// Legend.
     pub legend: Legend,
-    /// Said across the picture when there is no line.
+    /// Message shown in place of the line when there is none.
     pub message: Option<String>,
 }
 
-/// Points, in stretches: what lies between two of them is not known.
+/// Segments of points; the values between two segments are unknown.
 pub type Series = Vec<Vec<(f64, f64)>>;
 
-/// What is said beside the title about each kind of mark.
+/// Labels of the marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Legend {
-    /// The line.
+    /// Label of the line.
     pub line: String,
-    /// The band.
+    /// Label of the band.
     pub band: &'static str,
-    /// The spans.
+    /// Label of the spans.
     pub spans: &'static str,
 }
 
-/// One axis.
+/// An axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
-    /// What is measured, with its unit.
+    /// Label with unit.
     pub label: String,
-    /// Where it begins.
+    /// Lower end.
     pub from: f64,
-    /// Where it ends, above its beginning.
+    /// Upper end, above the lower one.
     pub to: f64,
-    /// Where there is a number, and which.
+    /// Ticks: position and text.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// The text of a tick.
+    /// Returns the text of a tick.
     pub(super) fn text(&self, at: f64) -> String {
         let tick = self
             .ticks
             .iter()
-            .find(|(place, _)| (place - at).abs() < 1e-9);
+            .find(|(position, _)| (position - at).abs() < 1e-9);
         tick.map_or_else(String::new, |(_, text)| text.clone())
     }
 }

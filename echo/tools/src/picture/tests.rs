@@ -27,7 +27,7 @@ fn figure(values: &[f64]) -> Figure {
 }
 
 /// Width, height and pixels of a PNG.
-fn decoded(picture: &Picture) -> (u32, u32, Vec<u8>) {
+fn decode(picture: &Picture) -> (u32, u32, Vec<u8>) {
     assert!(picture.bytes.starts_with(b"\x89PNG\r\n\x1a\n"));
     let decoder = png::Decoder::new(std::io::Cursor::new(&picture.bytes));
     let mut reader = decoder.read_info().unwrap();
@@ -37,9 +37,9 @@ fn decoded(picture: &Picture) -> (u32, u32, Vec<u8>) {
 }
 
 #[test]
-fn a_png_decodes_to_the_size_of_every_picture_on_white_paper() {
+fn a_png_has_the_fixed_size_and_a_white_background() {
     let picture = render(&figure(&[0.0, 1.0, 8.0, 8.5]), Format::Png).unwrap();
-    let (width, height, pixels) = decoded(&picture);
+    let (width, height, pixels) = decode(&picture);
     assert_eq!((width, height), SIZE);
     let n_white = pixels
         .chunks_exact(3)
@@ -52,25 +52,25 @@ fn a_png_decodes_to_the_size_of_every_picture_on_white_paper() {
 }
 
 #[test]
-fn a_png_has_text_though_no_font_is_installed() {
+fn a_png_has_text_without_an_installed_font() {
     let mut named = figure(&[0.0, 1.0]);
-    let with = decoded(&render(&named, Format::Png).unwrap());
+    let with = decode(&render(&named, Format::Png).unwrap());
     named.title = String::new();
-    assert_ne!(decoded(&render(&named, Format::Png).unwrap()), with);
+    assert_ne!(decode(&render(&named, Format::Png).unwrap()), with);
 }
 
 #[test]
-fn an_svg_is_an_image_that_can_be_read_aloud() {
+fn an_svg_has_a_title_and_a_description_for_screen_readers() {
     let picture = render(&figure(&[0.0, 1.0]), Format::Svg).unwrap();
     let drawn = String::from_utf8(picture.bytes).unwrap();
     assert!(drawn.starts_with("<svg role=\"img\" "), "{drawn}");
-    let told = "<title>Lag of rank 2 on node-1</title>\n<desc>It comes 8 ms late.</desc>";
-    assert!(drawn.contains(told), "{drawn}");
+    let metadata = "<title>Lag of rank 2 on node-1</title>\n<desc>It comes 8 ms late.</desc>";
+    assert!(drawn.contains(metadata), "{drawn}");
     assert!(drawn.ends_with("</svg>\n"));
 }
 
 #[test]
-fn the_same_figure_is_the_same_bytes() {
+fn drawing_is_deterministic() {
     for format in Format::ALL {
         let figure = figure(&[0.0, 1.0, 0.5]);
         assert_eq!(
@@ -81,7 +81,7 @@ fn the_same_figure_is_the_same_bytes() {
 }
 
 #[test]
-fn whatever_the_values_there_are_a_few_round_numbers() {
+fn value_ticks_are_few_and_round_for_any_values() {
     for (values, expected) in [
         (vec![], "-1.0 -0.5 0.0 0.5 1.0"),
         (vec![0.0, 8.0], "0 2 4 6 8"),
@@ -98,7 +98,7 @@ fn whatever_the_values_there_are_a_few_round_numbers() {
 }
 
 #[test]
-fn whatever_the_span_there_are_at_most_eight_round_times() {
+fn time_ticks_are_at_most_eight_and_round_for_any_span() {
     let from = 1_780_272_003;
     for (length, step) in [
         (1, 1),
@@ -117,7 +117,7 @@ fn whatever_the_span_there_are_at_most_eight_round_times() {
 }
 
 #[test]
-fn extreme_values_are_drawn_all_the_same() {
+fn extreme_values_can_be_drawn() {
     for values in [[1e300, -1e300], [1e-300, 0.0], [5e-324, 0.0], [1e15, 1e15]] {
         for format in Format::ALL {
             render(&figure(&values), format).unwrap();

@@ -1,9 +1,9 @@
-//! The rates file: YAML with `rates`, a list, `places`, a list, and `aliases`, a mapping of model names. In place of
-//! `rates` there may be what a published catalogue has.
+//! Rates file: YAML with a list `rates`, a list `places` and a mapping `aliases` of model names. A
+//! published catalogue may take the place of `rates`.
 
 use std::collections::BTreeMap;
 
-use catalogue::Head;
+use catalogue::CatalogueHeader;
 use echo_core::fields::Fields;
 use echo_core::units::Nanos;
 use jiff::civil::Date;
@@ -16,30 +16,31 @@ mod aliases;
 mod catalogue;
 mod regions;
 
-/// Highest price of a GPU-hour, in any currency; above it a mistake is more likely, and sums could overflow.
+/// Maximum price of a GPU-hour, in any currency; a higher one is more likely a mistake, and sums
+/// could overflow.
 const MAX_PER_GPU_HOUR: u32 = 1_000_000;
 
-/// What is wrong with a model's name of which nothing is left in the spelling that is compared.
-const NAMELESS: &str = "is a name without a letter or a digit";
+/// Mistake: a model name that is empty once normalized.
+const NAMELESS: &str = "has neither a letter nor a digit";
 
-/// What is wrong with a text that should be a date.
+/// Mistake: a text that is not a date.
 const NO_DATE: &str = "is not a date such as 2026-01-31";
 
-/// Reads the file.
+/// Parses the file.
 pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
-    // The parser's own message names line and column.
+    // The message of the parser includes line and column.
     let document: Value = serde_norway::from_str(text).map_err(|error| RatesError {
         mistakes: vec![error.to_string()],
     })?;
     let mut mistakes = Vec::new();
-    let Some(mut top) = Fields::of("", document, &mut mistakes) else {
+    let Some(mut top) = Fields::from_value("", document, &mut mistakes) else {
         return Err(RatesError { mistakes });
     };
     let listed = top.take("rates");
     let providers = top.take("providers");
-    let catalogue = providers.map(|providers| Head::take(&mut top, providers));
+    let catalogue = providers.map(|providers| CatalogueHeader::parse(&mut top, providers));
     let aliases = top.take("aliases");
-    let places = top.take("places");
+    let locations = top.take("places");
     let as_of = top.text("as_of");
     if as_of
         .as_deref()
@@ -47,41 +48,39 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
     {
         top.mistake("as_of", NO_DATE);
     }
-    top.refuse_the_rest();
+    top.report_unknown_fields();
     let is_catalogue = catalogue.is_some();
     let rates = match catalogue {
         Some(_) if listed.is_some() => {
             mistakes
-                .push("providers: cannot stand beside rates: write one or the other".to_owned());
+                .push("providers: cannot be combined with rates; use one or the other".to_owned());
             Vec::new()
         }
         Some(head) => head.rates(&mut mistakes),
-        None => read_rates(listed, &mut mistakes),
+        None => parse_rates(listed, &mut mistakes),
     };
-    let aliases = aliases::read(aliases, &mut mistakes);
-    let places = regions::read(places, &mut mistakes);
+    let aliases = aliases::parse(aliases, &mut mistakes);
+    let locations = regions::parse(locations, &mut mistakes);
     refuse_ambiguous(&rates, &aliases, &mut mistakes);
-    if places.is_empty() && !is_catalogue && mistakes.is_empty() {
-        refuse_unplaced(&rates, &mut mistakes);
+    if locations.is_empty() && !is_catalogue && mistakes.is_empty() {
+        refuse_without_locations(&rates, &mut mistakes);
     }
     if !mistakes.is_empty() {
         return Err(RatesError { mistakes });
     }
-    let (written_at, rates): (_, Vec<Rate>) = rates.into_iter().unzip();
+    let (key_paths, rates): (_, Vec<Rate>) = rates.into_iter().unzip();
     let rates = rates.into_iter();
     Ok(Rates {
-        rates: rates
-            .map(|rate| aliases::resolved(rate, &aliases))
-            .collect(),
-        written_at,
+        rates: rates.map(|rate| aliases::resolve(rate, &aliases)).collect(),
+        key_paths,
         as_of,
         aliases,
-        places,
+        locations,
     })
 }
 
-/// The rates that can be read, each with its place in the list.
-fn read_rates(listed: Option<Value>, mistakes: &mut Vec<String>) -> Vec<(String, Rate)> {
+/// Parses the list of rates; returns the valid ones, each with its key path.
+fn parse_rates(listed: Option<Value>, mistakes: &mut Vec<String>) -> Vec<(String, Rate)> {
     let entries = match listed {
         Some(Value::Sequence(entries)) => entries,
         None => {
@@ -97,23 +96,23 @@ fn read_rates(listed: Option<Value>, mistakes: &mut Vec<String>) -> Vec<(String,
     numbered
         .map(|(index, entry)| (format!("rates[{index}]"), entry))
         .filter_map(|(at, entry)| {
-            let rate = read_rate(&at, entry, mistakes)?;
+            let rate = parse_rate(&at, entry, mistakes)?;
             Some((at, rate))
         })
         .collect()
 }
 
-fn read_rate(at: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate> {
-    let mut fields = Fields::of(at, entry, mistakes)?;
+fn parse_rate(at: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate> {
+    let mut fields = Fields::from_value(at, entry, mistakes)?;
     let node = fields.parsed("node");
     let cluster = fields.parsed("cluster");
-    let gpu_model = model(&mut fields, "gpu_model");
+    let gpu_model = parse_model(&mut fields, "gpu_model");
     let class = fields.parsed("rate_class");
-    let per_gpu_hour = price(&mut fields, "rate");
+    let per_gpu_hour = parse_price(&mut fields, "rate");
     let currency = fields.parsed("currency");
-    let from = midnight(&mut fields, "effective_from");
-    // An end that no event can reach is none: 9999-12-31 says the same.
-    let to = midnight(&mut fields, "effective_to").filter(|to| *to < Nanos::LATEST);
+    let from = parse_midnight(&mut fields, "effective_from");
+    // An end after the last representable instant is no end: 9999-12-31 means the same.
+    let to = parse_midnight(&mut fields, "effective_to").filter(|to| *to < Nanos::LATEST);
     let provider = fields.text("provider");
     let region = fields.text("region");
     let source = fields.text("source");
@@ -136,11 +135,11 @@ fn read_rate(at: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate>
         let after = if from == Some(begin) {
             "effective_from"
         } else {
-            "2020-01-01, when time begins here"
+            "2020-01-01, the earliest supported date"
         };
         fields.mistake("effective_to", &format!("is not after {after}"));
     }
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     Some(Rate {
         node,
         cluster,
@@ -156,7 +155,7 @@ fn read_rate(at: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate>
     })
 }
 
-/// Two rates for the same GPUs at the same time: nobody could say which one decides.
+/// Rejects two rates for the same GPUs at the same time, between which precedence cannot decide.
 fn refuse_ambiguous(
     rates: &[(String, Rate)],
     aliases: &BTreeMap<ModelName, ModelName>,
@@ -168,7 +167,7 @@ fn refuse_ambiguous(
     };
     let overlaps =
         |a: &Rate, b: &Rate| a.to.is_none_or(|to| b.from < to) && b.to.is_none_or(|to| a.from < to);
-    let is_one = |a: &Option<String>, b: &Option<String>| match (a, b) {
+    let is_same = |a: &Option<String>, b: &Option<String>| match (a, b) {
         (Some(a), Some(b)) => a.eq_ignore_ascii_case(b),
         (a, b) => a == b,
     };
@@ -177,8 +176,8 @@ fn refuse_ambiguous(
             earlier.node == rate.node
                 && earlier.cluster == rate.cluster
                 && model(earlier) == model(rate)
-                && is_one(&earlier.provider, &rate.provider)
-                && is_one(&earlier.region, &rate.region)
+                && is_same(&earlier.provider, &rate.provider)
+                && is_same(&earlier.region, &rate.region)
                 && overlaps(earlier, rate)
         });
         if let Some((earlier, _)) = clash {
@@ -189,18 +188,19 @@ fn refuse_ambiguous(
     }
 }
 
-/// A rate of a provider where nothing stands at any: it would price nothing without a word.
-fn refuse_unplaced(rates: &[(String, Rate)], mistakes: &mut Vec<String>) {
+/// Rejects rates of a provider in a table without locations, because they would silently price
+/// nothing.
+fn refuse_without_locations(rates: &[(String, Rate)], mistakes: &mut Vec<String>) {
     let of_provider = |(at, rate): &(String, Rate)| Some((at.clone(), rate.provider.clone()?));
     if let Some((at, provider)) = rates.iter().find_map(of_provider) {
         mistakes.push(format!(
-            "places: is missing, and {at} is only for GPUs of {provider}: say what stands there, such as \
+            "places: is missing, but {at} applies only to GPUs of {provider}: assign clusters or nodes to it, such as \
              `places: [{{ cluster: \"*\", provider: {provider} }}]`"
         ));
     }
 }
 
-fn model(fields: &mut Fields<'_>, field: &str) -> Option<ModelName> {
+fn parse_model(fields: &mut Fields<'_>, field: &str) -> Option<ModelName> {
     let model = ModelName::new(&fields.text(field)?);
     if model.is_empty() {
         fields.mistake(field, NAMELESS);
@@ -209,7 +209,7 @@ fn model(fields: &mut Fields<'_>, field: &str) -> Option<ModelName> {
     Some(model)
 }
 
-fn price(fields: &mut Fields<'_>, field: &str) -> Option<Decimal> {
+fn parse_price(fields: &mut Fields<'_>, field: &str) -> Option<Decimal> {
     let written = match fields.take(field)? {
         Value::Number(number) => number.to_string(),
         Value::String(text) => text,
@@ -229,7 +229,7 @@ fn price(fields: &mut Fields<'_>, field: &str) -> Option<Decimal> {
     price
 }
 
-fn midnight(fields: &mut Fields<'_>, field: &str) -> Option<Nanos> {
+fn parse_midnight(fields: &mut Fields<'_>, field: &str) -> Option<Nanos> {
     let text = fields.text(field)?;
     let midnight = text.parse::<Date>();
     if midnight.is_err() {

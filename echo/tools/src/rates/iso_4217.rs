@@ -1,8 +1,9 @@
-//! The currencies of ISO 4217 that prices can be in.
+//! ISO 4217 currencies in which prices can be given.
 //!
-//! Left out of the standard's list: precious metals, units of account, funds, and the codes for tests and for no currency.
+//! Excluded from the list of the standard: precious metals, units of account, funds, and the codes
+//! for tests and for no currency.
 
-/// The codes, in their order.
+/// Codes, sorted.
 const CODES: [&str; 155] = [
     "AED", "AFN", "ALL", "AMD", "AOA", "ARS", "AUD", "AWG", "AZN", "BAM", "BBD", "BDT", "BHD",
     "BIF", "BMD", "BND", "BOB", "BRL", "BSD", "BTN", "BWP", "BYN", "BZD", "CAD", "CDF", "CHF",
@@ -18,7 +19,7 @@ const CODES: [&str; 155] = [
     "VND", "VUV", "WST", "XAF", "XCD", "XCG", "XOF", "XPF", "YER", "ZAR", "ZMW", "ZWG",
 ];
 
-/// Whether there is a currency of this code.
+/// True for a known currency code.
 pub(super) fn is_currency(code: &str) -> bool {
     CODES.binary_search(&code).is_ok()
 }
@@ -28,7 +29,7 @@ mod tests {
     use super::{CODES, is_currency};
 
     #[test]
-    fn the_codes_are_in_order_and_well_formed() {
+    fn the_codes_are_sorted_and_well_formed() {
         assert!(CODES.is_sorted_by(|before, after| before < after));
         for code in CODES {
             let is_well_formed = code.len() == 3 && code.bytes().all(|b| b.is_ascii_uppercase());
@@ -37,13 +38,14 @@ mod tests {
     }
 
     #[test]
-    fn currencies_that_are_paid_in_are_known_and_others_are_not() {
+    fn currencies_in_circulation_are_known_and_others_are_not() {
         for code in [
             "USD", "EUR", "GBP", "JPY", "CNY", "INR", "XOF", "XCG", "ZWG",
         ] {
             assert!(is_currency(code), "{code}");
         }
-        // Dollars by another name, one that the euro replaced, gold, a fund, tests, none.
+        // A fund code, a typo, a currency replaced by the euro, gold, a unit of account, tests,
+        // none.
         for code in ["USX", "UDS", "HRK", "XAU", "CLF", "XTS", "XXX", "usd", ""] {
             assert!(!is_currency(code), "{code}");
         }

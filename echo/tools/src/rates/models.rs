@@ -1,13 +1,14 @@
 //! Names of GPU models, as senders report them and as price lists write them.
 //!
-//! Only names of one and the same product are taken for each other. `H100` alone is sold as three products at different
-//! prices, so it stands for none of them: who means one says which, and who means all says so by aliases.
+//! Only names of one and the same product are treated as equal. `H100` alone is sold as three
+//! products at different prices, so it matches none of them: the operator names one, or maps all of
+//! them with aliases.
 
-/// Who made it, and under which brand, as names begin.
-const MAKERS: [&str; 5] = ["amd", "instinct", "nvidia", "radeon", "tesla"];
+/// Manufacturers and brands at the start of names.
+const MANUFACTURERS: [&str; 5] = ["amd", "instinct", "nvidia", "radeon", "tesla"];
 
-/// Other spellings of products, in their order, each with the name that the driver reports (NVML for NVIDIA, `amd-smi`
-/// for AMD), both in the compared spelling.
+/// Alternative spellings of products, sorted, each with the name that the driver reports (NVML for
+/// NVIDIA, `amd-smi` for AMD), both normalized.
 const SPELLINGS: [(&str, &str); 67] = [
     ("a10 24gb", "a10"),
     ("a100 40gb pcie", "a100 pcie 40gb"),
@@ -78,7 +79,7 @@ const SPELLINGS: [(&str, &str); 67] = [
     ("v100s 32gb", "v100s pcie 32gb"),
 ];
 
-/// Names that several products share, each with these products as they are reported.
+/// Names that several products share, each with these products as reported.
 const FAMILIES: [(&str, &[&str]); 16] = [
     (
         "a100",
@@ -148,17 +149,17 @@ const FAMILIES: [(&str, &[&str]); 16] = [
     ),
 ];
 
-/// A name in the spelling that is compared: lower case, words of letters and digits with single spaces, without the maker,
-/// and of the spellings of one product the one that is reported.
-pub(super) fn compared(name: &str) -> String {
+/// Normalizes a name: lower case, words of letters and digits with single spaces, without the
+/// manufacturer, and the reported spelling of a product.
+pub(super) fn normalize(name: &str) -> String {
     let lower = name.to_lowercase();
     let mut words: Vec<&str> = lower
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .collect();
-    let makers = words.iter().take_while(|word| MAKERS.contains(word));
-    let makers = makers.count().min(words.len().saturating_sub(1));
-    words.drain(..makers);
+    let manufacturers = words.iter().take_while(|word| MANUFACTURERS.contains(word));
+    let manufacturers = manufacturers.count().min(words.len().saturating_sub(1));
+    words.drain(..manufacturers);
     let spelled = words.join(" ");
     let known = SPELLINGS.binary_search_by(|(spelling, _)| (*spelling).cmp(spelled.as_str()));
     match known.ok().and_then(|at| SPELLINGS.get(at)) {
@@ -167,19 +168,19 @@ pub(super) fn compared(name: &str) -> String {
     }
 }
 
-/// The products that share a name, when it is the name of several.
-pub(super) fn products(compared: &str) -> Option<&'static [&'static str]> {
+/// Products that share a normalized name; `None` when it names a single product.
+pub(super) fn products(name: &str) -> Option<&'static [&'static str]> {
     let mut families = FAMILIES.iter();
-    let (_, products) = families.find(|(family, _)| *family == compared)?;
+    let (_, products) = families.find(|(family, _)| *family == name)?;
     Some(products)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FAMILIES, SPELLINGS, compared, products};
+    use super::{FAMILIES, SPELLINGS, normalize, products};
 
     #[test]
-    fn names_of_one_product_are_one_name() {
+    fn names_of_one_product_are_equal() {
         for (reported, others) in [
             (
                 "NVIDIA H100 80GB HBM3",
@@ -214,13 +215,13 @@ mod tests {
             ),
         ] {
             for other in others {
-                assert_eq!(compared(other), compared(reported), "{other}");
+                assert_eq!(normalize(other), normalize(reported), "{other}");
             }
         }
     }
 
     #[test]
-    fn products_of_different_prices_stay_apart() {
+    fn products_with_different_prices_are_distinct() {
         let mut names: Vec<String> = FAMILIES
             .iter()
             .flat_map(|(family, products)| products.iter().chain([family]))
@@ -238,43 +239,43 @@ mod tests {
         names.sort();
         names.dedup();
         let n_names = names.len();
-        let mut all: Vec<String> = names.iter().map(|name| compared(name)).collect();
+        let mut all: Vec<String> = names.iter().map(|name| normalize(name)).collect();
         all.sort();
         all.dedup();
         assert_eq!(all.len(), n_names, "{all:?}");
     }
 
     #[test]
-    fn a_name_of_several_products_is_known_as_one() {
+    fn a_name_shared_by_several_products_lists_them() {
         let expected: &[&str] = &[
             "NVIDIA H100 80GB HBM3",
             "NVIDIA H100 PCIe",
             "NVIDIA H100 NVL",
         ];
         for name in ["H100", "NVIDIA H100", "nvidia-h100"] {
-            assert_eq!(products(&compared(name)), Some(expected), "{name}");
+            assert_eq!(products(&normalize(name)), Some(expected), "{name}");
         }
         for (family, members) in FAMILIES {
-            assert_eq!(compared(family), family);
+            assert_eq!(normalize(family), family);
             for member in members {
-                assert_eq!(products(&compared(member)), None, "{member}");
+                assert_eq!(products(&normalize(member)), None, "{member}");
             }
         }
     }
 
     #[test]
-    fn the_table_can_be_searched_and_leads_to_names_that_are_final() {
+    fn the_table_is_sorted_and_maps_to_normalized_names() {
         assert!(SPELLINGS.is_sorted_by(|before, after| before.0 < after.0));
         for (spelling, reported) in SPELLINGS {
-            assert_eq!(compared(spelling), reported);
-            assert_eq!(compared(reported), reported, "{spelling}");
+            assert_eq!(normalize(spelling), reported);
+            assert_eq!(normalize(reported), reported, "{spelling}");
         }
     }
 
     #[test]
-    fn a_maker_alone_is_a_name() {
-        assert_eq!(compared("NVIDIA"), "nvidia");
-        assert_eq!(compared("NVIDIA Tesla"), "tesla");
-        assert_eq!(compared(" -- "), "");
+    fn a_manufacturer_alone_is_a_name() {
+        assert_eq!(normalize("NVIDIA"), "nvidia");
+        assert_eq!(normalize("NVIDIA Tesla"), "tesla");
+        assert_eq!(normalize(" -- "), "");
     }
 }

@@ -1,60 +1,64 @@
-//! What a table allows and its author probably did not mean: rates that can price nothing.
+//! Warnings about a valid table: rates that can price nothing.
 
 use std::collections::BTreeSet;
 
 use crate::rates::{ModelName, Rate, Rates};
 
-/// The notes, a sentence each.
+/// Returns the warnings, a sentence each.
 pub(super) fn notes(rates: &Rates) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(provider) = unplaced(rates) {
+    if let Some(provider) = provider_without_locations(rates) {
         notes.push(format!(
-            "nothing says where GPUs stand, so no rate of a provider is used: add places, such as \
+            "rates of providers are not used, because no location of GPUs is defined: add places, such as \
              `places: [{{ cluster: \"*\", provider: {provider} }}]`"
         ));
     }
-    let rows = || rates.written_at.iter().zip(&rates.rates);
-    if !rates.places.is_empty() {
+    let rows = || rates.key_paths.iter().zip(&rates.rates);
+    if !rates.locations.is_empty() {
         for (at, rate) in rows() {
-            notes.extend(nowhere(rates, rate).map(|what| format!("{at}: {what}")));
+            notes.extend(no_location(rates, rate).map(|what| format!("{at}: {what}")));
         }
     }
-    let mut told = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (at, rate) in rows() {
-        let shared = rate.gpu_model.as_ref().filter(|model| told.insert(*model));
-        notes.extend(shared.and_then(|model| several(rates, (at, model))));
+        let shared = rate.gpu_model.as_ref().filter(|model| seen.insert(*model));
+        notes.extend(shared.and_then(|model| ambiguous_model(rates, at, model)));
     }
     notes
 }
 
-/// A provider that a rate names, where no place names any.
-fn unplaced(rates: &Rates) -> Option<&str> {
+/// First provider named by a rate, when the table has no locations.
+fn provider_without_locations(rates: &Rates) -> Option<&str> {
     let mut providers = rates
         .rates
         .iter()
         .filter_map(|rate| rate.provider.as_deref());
-    providers.next().filter(|_| rates.places.is_empty())
+    providers.next().filter(|_| rates.locations.is_empty())
 }
 
-/// That nothing stands where a rate is for.
-fn nowhere(rates: &Rates, rate: &Rate) -> Option<String> {
+/// Warning about a rate that matches no location.
+fn no_location(rates: &Rates, rate: &Rate) -> Option<String> {
     let provider = rate.provider.as_deref()?;
-    if rates.places.iter().any(|place| rate.is_at(Some(place))) {
+    if rates
+        .locations
+        .iter()
+        .any(|location| rate.is_at(Some(location)))
+    {
         return None;
     }
     Some(match &rate.region {
-        Some(region) => format!("no place is region {region} of provider {provider}"),
-        None => format!("no place names the provider {provider}"),
+        Some(region) => format!("no entry of places has region {region} of provider {provider}"),
+        None => format!("no entry of places has provider {provider}"),
     })
 }
 
-/// That a model's name is that of several products, which report themselves by other names.
-fn several(rates: &Rates, (at, model): (&str, &ModelName)) -> Option<String> {
+/// Warning about a model name that several products share, which report other names.
+fn ambiguous_model(rates: &Rates, at: &str, model: &ModelName) -> Option<String> {
     let is_meant = rates.aliases.values().any(|target| target == model);
     let products = model.products().filter(|_| !is_meant)?;
     Some(format!(
-        "{at}: {model} is sold as {}, at different prices, and GPUs report one of these: write which one is meant, or list \
-         those that cost the same under `aliases`",
+        "{at}: {model} is ambiguous: GPUs report one of {}, which have different prices; name one of them, or map those \
+         that cost the same with `aliases`",
         products.join(", ")
     ))
 }

@@ -18,10 +18,10 @@ fn midnight(date: &str) -> Nanos {
     Nanos::new(i64::try_from(zoned.timestamp().as_nanosecond()).unwrap())
 }
 
-fn looked_up<'a>(rates: &'a Rates, place: (&str, &str), model: Option<&str>) -> Option<&'a Rate> {
+fn look_up<'a>(rates: &'a Rates, origin: (&str, &str), model: Option<&str>) -> Option<&'a Rate> {
     let (cluster, node) = (
-        ClusterId::from_str(place.0).unwrap(),
-        NodeId::from_str(place.1).unwrap(),
+        ClusterId::from_str(origin.0).unwrap(),
+        NodeId::from_str(origin.1).unwrap(),
     );
     let gpu = Gpu {
         cluster: &cluster,
@@ -31,8 +31,8 @@ fn looked_up<'a>(rates: &'a Rates, place: (&str, &str), model: Option<&str>) -> 
     rates.rate(&gpu, midnight("2026-06-01"))
 }
 
-fn price(rates: &Rates, place: (&str, &str), model: Option<&str>) -> Option<String> {
-    looked_up(rates, place, model).map(|rate| rate.per_gpu_hour.to_string())
+fn price(rates: &Rates, origin: (&str, &str), model: Option<&str>) -> Option<String> {
+    look_up(rates, origin, model).map(|rate| rate.per_gpu_hour.to_string())
 }
 
 const LAYERED: &str = "
@@ -45,7 +45,7 @@ aliases: { our GPU: NVIDIA H200 }
 ";
 
 #[test]
-fn the_most_specific_rate_decides() {
+fn the_most_specific_rate_wins() {
     let rates = Rates::parse(LAYERED).unwrap();
     let h200 = Some("NVIDIA H200");
     assert_eq!(price(&rates, ("b", "n1"), h200).unwrap(), "3.8");
@@ -58,16 +58,13 @@ fn the_most_specific_rate_decides() {
 #[test]
 fn an_unknown_model_has_no_price() {
     let rates = Rates::parse(LAYERED).unwrap();
-    assert_eq!(looked_up(&rates, ("b", "n1"), Some("NVIDIA H300")), None);
-    assert_eq!(looked_up(&rates, ("b", "n1"), None), None);
-    assert_eq!(
-        looked_up(&Rates::default(), ("b", "n1"), Some("H200")),
-        None
-    );
+    assert_eq!(look_up(&rates, ("b", "n1"), Some("NVIDIA H300")), None);
+    assert_eq!(look_up(&rates, ("b", "n1"), None), None);
+    assert_eq!(look_up(&Rates::default(), ("b", "n1"), Some("H200")), None);
 }
 
 #[test]
-fn spelling_and_aliases_do_not_matter() {
+fn spellings_and_aliases_are_equivalent() {
     let rates = Rates::parse(LAYERED).unwrap();
     for model in [
         "nvidia h200",
@@ -85,7 +82,7 @@ fn spelling_and_aliases_do_not_matter() {
 }
 
 #[test]
-fn a_rate_is_in_force_from_its_first_day_to_before_its_last() {
+fn a_rate_is_in_force_from_its_first_day_until_before_its_end() {
     let text = "
 rates:
   - { gpu_model: X, rate_class: spot, rate: 1, currency: USD, effective_from: 2026-01-01, effective_to: 2026-02-01 }
@@ -108,12 +105,12 @@ rates:
     assert_eq!(at(change.offset(-1)).unwrap(), "1");
     assert_eq!(at(change).unwrap(), "2");
     let window = Window::new(change.offset(-DAY), change.offset(DAY)).unwrap();
-    assert_eq!(rates.changes(window), [change]);
+    assert_eq!(rates.change_points(window), [change]);
     assert!(Hour::begins_at(change), "no hour has two prices");
 }
 
 #[test]
-fn the_operator_says_of_which_day_the_prices_are() {
+fn the_date_of_the_prices_is_parsed() {
     let rates = |as_of: &str| Rates::parse(&format!("as_of: {as_of}\nrates: []\n"));
     assert_eq!(rates("2026-01-31").unwrap().as_of(), Some("2026-01-31"));
     assert!(rates("lately").is_err());
@@ -122,7 +119,7 @@ fn the_operator_says_of_which_day_the_prices_are() {
 #[test]
 fn money_is_exact_to_a_trillionth() {
     let rates = Rates::parse(LAYERED).unwrap();
-    let rate = looked_up(&rates, ("b", "n1"), Some("h200")).unwrap();
+    let rate = look_up(&rates, ("b", "n1"), Some("h200")).unwrap();
     assert_eq!(rate.class, RateClass::OnDemand);
     assert_eq!(
         rate.cost(GpuTime::new(GpuTime::MICROS_PER_HOUR)),
@@ -150,9 +147,9 @@ prices: {}
     let error = Rates::parse(text).unwrap_err();
     insta::assert_snapshot!(error.mistakes.join("\n"), @r#"
     prices: is not a known field
-    rates[1].rate_class: "cheap" is none of on_demand, reserved, spot, owned, internal
+    rates[1].rate_class: "cheap" is not one of on_demand, reserved, spot, owned, internal
     rates[1].rate: is not a price per GPU-hour from 0 to 1000000 with at most 6 decimals
-    rates[1].currency: "dollar" is no currency of ISO 4217 such as USD or EUR
+    rates[1].currency: "dollar" is not an ISO 4217 currency such as USD or EUR
     rates[1].colour: is not a known field
     rates[2].rate: is not a price per GPU-hour from 0 to 1000000 with at most 6 decimals
     rates[2].effective_from: is not a date such as 2026-01-31
@@ -165,7 +162,7 @@ prices: {}
 }
 
 #[test]
-fn dates_before_2020_and_from_2100_on_are_as_good_as_none_where_they_make_sense() {
+fn dates_before_2020_or_from_2100_on_are_open_ended() {
     let rate = |dates: &str| {
         let rate = "gpu_model: X, rate_class: spot, rate: 1, currency: USD";
         Rates::parse(&format!("rates:\n  - {{ {rate}, {dates} }}\n"))
@@ -176,20 +173,20 @@ fn dates_before_2020_and_from_2100_on_are_as_good_as_none_where_they_make_sense(
     let always = rate("effective_from: 1999-01-01, effective_to: 2200-01-01");
     assert_eq!(always.unwrap(), rate("effective_from: 2020-01-01").unwrap());
     let mistakes = |dates| rate(dates).unwrap_err().mistakes.join("; ");
-    insta::assert_snapshot!(mistakes("effective_to: 2016-01-01"), @"rates[0].effective_to: is not after 2020-01-01, when time begins here");
-    insta::assert_snapshot!(mistakes("effective_from: 2015-01-01, effective_to: 2016-01-01"), @"rates[0].effective_to: is not after 2020-01-01, when time begins here");
+    insta::assert_snapshot!(mistakes("effective_to: 2016-01-01"), @"rates[0].effective_to: is not after 2020-01-01, the earliest supported date");
+    insta::assert_snapshot!(mistakes("effective_from: 2015-01-01, effective_to: 2016-01-01"), @"rates[0].effective_to: is not after 2020-01-01, the earliest supported date");
     insta::assert_snapshot!(mistakes("effective_from: 2100-01-01"), @"rates[0].effective_from: is not before 2100-01-01");
 }
 
 #[test]
-fn a_file_that_is_no_yaml_is_refused_with_its_line() {
+fn invalid_yaml_is_rejected_with_its_line() {
     let error = Rates::parse("rates:\n  - { a: 1\n").unwrap_err();
     assert!(error.to_string().contains("line"), "{error}");
     assert!(Rates::parse("").is_err());
 }
 
 #[test]
-fn the_example_table_can_be_read() {
+fn the_example_table_is_valid() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/rates.yaml");
     let rates = Rates::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
     assert_eq!(price(&rates, ("any", "n"), Some("H200")).unwrap(), "3.8");
@@ -206,7 +203,7 @@ fn the_example_table_can_be_read() {
 }
 
 #[test]
-fn a_name_of_several_products_prices_none_of_them_and_says_so() {
+fn an_ambiguous_model_prices_nothing_and_has_a_note() {
     let rate = "rates: [{ gpu_model: H100, rate_class: spot, rate: 2, currency: USD }]";
     let rates = Rates::parse(rate).unwrap();
     for model in [
@@ -216,8 +213,8 @@ fn a_name_of_several_products_prices_none_of_them_and_says_so() {
     ] {
         assert_eq!(price(&rates, ("c", "n"), Some(model)), None, "{model}");
     }
-    insta::assert_snapshot!(rates.notes().join("\n"), @"rates[0]: h100 is sold as NVIDIA H100 80GB HBM3, NVIDIA H100 PCIe, NVIDIA H100 NVL, at different prices, and GPUs report one of these: write which one is meant, or list those that cost the same under `aliases`");
-    // Who says what is meant is believed.
+    insta::assert_snapshot!(rates.notes().join("\n"), @"rates[0]: h100 is ambiguous: GPUs report one of NVIDIA H100 80GB HBM3, NVIDIA H100 PCIe, NVIDIA H100 NVL, which have different prices; name one of them, or map those that cost the same with `aliases`");
+    // Aliases resolve the ambiguity.
     let one = format!("{rate}\naliases: {{ H100: H100 PCIe }}");
     let all = format!("{rate}\naliases: {{ H100 PCIe: H100, H100 SXM: H100, H100 NVL: H100 }}");
     for (table, n_priced) in [(one, 1), (all, 3)] {

@@ -5,12 +5,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Registered, Registry, Tool};
+use super::{RegisteredTool, Registry, Tool};
 use crate::fixture;
 use crate::scope::Scope;
 use crate::{ToolContext, ToolError};
 
-/// Waits for what never comes.
+/// A tool that never returns.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Endless {}
 
@@ -25,12 +25,12 @@ impl Tool for Endless {
     }
 }
 
-/// What a tool cannot do without.
-fn needed(tool: &Registered) -> Value {
+/// Input with the required fields of a tool.
+fn required_input(tool: &RegisteredTool) -> Value {
     let all = [
         ("cluster", json!("prod")),
         ("rank", json!(2)),
-        // An answer says how long it took, and a refusal is the same every time.
+        // Answers contain the execution time; a refusal is always the same.
         ("sql", json!("DELETE FROM events")),
     ];
     let required = tool.input_schema.get("required").and_then(Value::as_array);
@@ -42,13 +42,13 @@ fn needed(tool: &Registered) -> Value {
     Value::Object(needed)
 }
 
-async fn refused(context: &ToolContext, name: &str, input: Value) -> ToolError {
+async fn call_error(context: &ToolContext, name: &str, input: Value) -> ToolError {
     let answer = Registry::standard().dispatch(context, name, input).await;
     answer.unwrap_err()
 }
 
 #[test]
-fn the_schemas_are_what_clients_were_told() {
+fn the_schemas_match_the_snapshots() {
     let registry = Registry::standard();
     for tool in registry.tools() {
         insta::assert_json_snapshot!(
@@ -65,7 +65,7 @@ fn the_schemas_are_what_clients_were_told() {
 }
 
 #[test]
-fn names_are_short_enough_and_plain_for_every_client() {
+fn names_are_short_and_plain_enough_for_every_client() {
     for tool in Registry::standard().tools() {
         let alias = tool.alias();
         assert!(alias.len() <= 50, "{alias}");
@@ -77,10 +77,10 @@ fn names_are_short_enough_and_plain_for_every_client() {
 }
 
 #[tokio::test]
-async fn a_name_with_underscores_is_the_same_tool() {
+async fn an_alias_calls_the_same_tool() {
     let (context, registry) = (fixture::context().await, Registry::standard());
     for tool in registry.tools() {
-        let input = needed(tool);
+        let input = required_input(tool);
         let dotted = registry.dispatch(&context, tool.name, input.clone()).await;
         let alias = registry.dispatch(&context, &tool.alias(), input).await;
         assert_eq!(
@@ -91,9 +91,9 @@ async fn a_name_with_underscores_is_the_same_tool() {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_is_not_found_and_the_known_ones_are_named() {
+async fn an_unknown_tool_is_not_found_and_the_error_lists_the_known_ones() {
     let context = fixture::empty();
-    let error = refused(&context, "fleet.cluster.reboot", json!({})).await;
+    let error = call_error(&context, "fleet.cluster.reboot", json!({})).await;
     assert_eq!(error.code(), Code::NotFound);
     assert!(
         error.to_string().contains("fleet.cluster.get_cost"),
@@ -102,7 +102,7 @@ async fn an_unknown_tool_is_not_found_and_the_known_ones_are_named() {
 }
 
 #[tokio::test]
-async fn every_mistake_in_the_input_is_invalid_and_names_its_field() {
+async fn every_invalid_input_is_rejected_with_its_field() {
     let (context, history) = (fixture::context().await, "fleet.cluster.event_history");
     for (input, field) in [
         (json!({ "clustre": "prod" }), "/clustre"),
@@ -122,7 +122,7 @@ async fn every_mistake_in_the_input_is_invalid_and_names_its_field() {
         (json!({ "node": "a\nb" }), "/node"),
         (json!([]), ""),
     ] {
-        let error = refused(&context, history, input.clone()).await;
+        let error = call_error(&context, history, input.clone()).await;
         assert_eq!(error.code(), Code::Invalid, "{input}: {error}");
         let body = error.body();
         assert_eq!(
@@ -134,26 +134,23 @@ async fn every_mistake_in_the_input_is_invalid_and_names_its_field() {
 }
 
 #[tokio::test]
-async fn an_unknown_cluster_is_not_found_and_the_known_ones_are_named() {
+async fn an_unknown_cluster_is_not_found_and_the_error_lists_the_known_ones() {
     let (context, registry) = (fixture::context().await, Registry::standard());
     let about_clusters = registry
         .tools()
         .iter()
         .filter(|tool| tool.input_schema.pointer("/properties/cluster").is_some());
     for tool in about_clusters {
-        let mut input = needed(tool);
+        let mut input = required_input(tool);
         input["cluster"] = json!("pord");
-        let error = refused(&context, tool.name, input).await;
+        let error = call_error(&context, tool.name, input).await;
         assert_eq!(error.code(), Code::NotFound);
-        assert!(
-            error.to_string().ends_with("the clusters are prod"),
-            "{error}"
-        );
+        assert!(error.to_string().ends_with("(known: prod)"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn whole_numbers_may_be_written_with_a_point() {
+async fn integers_may_be_written_with_a_decimal_point() {
     let (context, registry) = (fixture::context().await, Registry::standard());
     let name = "fleet.cluster.event_history";
     let plain = registry
@@ -166,7 +163,7 @@ async fn whole_numbers_may_be_written_with_a_point() {
 }
 
 #[tokio::test]
-async fn an_answer_has_a_deadline() {
+async fn a_tool_call_has_a_deadline() {
     let mut registry = Registry::default();
     registry.register::<Endless>();
     let mut context = fixture::empty();

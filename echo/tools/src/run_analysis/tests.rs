@@ -4,15 +4,15 @@ use echo_core::error::{Code, Coded};
 use echo_sql_guard::refusal::Refusal;
 use echo_sql_guard::views::PUBLISHED;
 use echo_store::StoreError;
-use echo_store::sql::{Cut, SqlColumn, SqlError, SqlTable};
+use echo_store::sql::{SqlColumn, SqlError, SqlTable, Truncation};
 use serde_json::{Value, json};
 
-use super::{Analysis, RunAnalysis};
+use super::{Analysis, RowLimits, RunAnalysis};
 use crate::registry::Registry;
 use crate::tool::Tool;
 use crate::{ToolError, fixture};
 
-fn table(cut: Option<Cut>) -> SqlTable {
+fn table(cut: Option<Truncation>) -> SqlTable {
     SqlTable {
         columns: vec![SqlColumn {
             name: "rank".to_owned(),
@@ -24,9 +24,16 @@ fn table(cut: Option<Cut>) -> SqlTable {
     }
 }
 
+fn limits(max_rows: usize, max_bytes: usize) -> RowLimits {
+    RowLimits {
+        max_rows,
+        max_bytes,
+    }
+}
+
 #[test]
-fn an_answer_says_whether_there_is_more_and_how_to_get_it() {
-    let whole = Analysis::of(table(None), (200, 1024));
+fn a_truncated_answer_has_a_note_on_how_to_get_the_rest() {
+    let whole = Analysis::from_table(table(None), limits(200, 1024));
     assert_eq!(
         serde_json::to_value(&whole).unwrap(),
         json!({
@@ -39,12 +46,20 @@ fn an_answer_says_whether_there_is_more_and_how_to_get_it() {
         })
     );
     for (cut, limits, part) in [
-        (Cut::Rows, (2, 1024), "raise max_rows"),
-        (Cut::Rows, (10_000, 1024), "WHERE key > the last one"),
-        (Cut::Bytes, (2, 1024), "raise max_bytes"),
-        (Cut::Bytes, (2, 4 << 20), "name fewer columns"),
+        (Truncation::Rows, limits(2, 1024), "raise max_rows"),
+        (
+            Truncation::Rows,
+            limits(10_000, 1024),
+            "WHERE key > the last key",
+        ),
+        (Truncation::Bytes, limits(2, 1024), "raise max_bytes"),
+        (
+            Truncation::Bytes,
+            limits(2, 4 << 20),
+            "select fewer columns",
+        ),
     ] {
-        let answer = Analysis::of(table(Some(cut)), limits);
+        let answer = Analysis::from_table(table(Some(cut)), limits);
         let note = answer.note.unwrap();
         assert!(answer.truncated && note.contains(part), "{note}");
     }
@@ -62,7 +77,7 @@ fn every_published_view_is_named_in_the_description() {
 }
 
 #[tokio::test]
-async fn limits_outside_of_their_ranges_are_invalid() {
+async fn limits_outside_of_their_range_are_invalid() {
     let context = fixture::context().await;
     for (name, value) in [
         ("max_rows", 0),
@@ -82,7 +97,7 @@ async fn limits_outside_of_their_ranges_are_invalid() {
 }
 
 #[test]
-fn every_failure_has_its_kind() {
+fn every_sql_error_maps_to_its_code() {
     let deadline = Duration::from_secs(10);
     let failed = StoreError::Engine {
         doing: "running SQL",
@@ -97,7 +112,7 @@ fn every_failure_has_its_kind() {
             },
             Code::Invalid,
         ),
-        (SqlError::Crowded { most: 2 }, Code::Busy),
+        (SqlError::Overloaded { most: 2 }, Code::Busy),
         (SqlError::Timeout { deadline }, Code::Timeout),
         (SqlError::Store(failed), Code::Internal),
     ] {

@@ -5,8 +5,8 @@ use super::{TimeArg, TimeRange, WindowArg};
 use crate::ToolContext;
 use crate::fixture::{at, context, empty};
 
-async fn resolved(context: &ToolContext, asked: TimeRange) -> Window {
-    asked.resolve(context, None).await.unwrap()
+async fn resolve(context: &ToolContext, range: TimeRange) -> Window {
+    range.resolve(context, None).await.unwrap()
 }
 
 fn time(text: &str) -> TimeArg {
@@ -14,7 +14,7 @@ fn time(text: &str) -> TimeArg {
 }
 
 #[test]
-fn an_instant_is_read_in_every_form() {
+fn an_instant_is_parsed_in_every_format() {
     let instant = TimeArg::At(at(90));
     for text in [
         "2026-06-01T00:01:30Z",
@@ -31,7 +31,7 @@ fn an_instant_is_read_in_every_form() {
 }
 
 #[test]
-fn what_is_no_plausible_instant_is_refused() {
+fn implausible_instants_and_windows_are_rejected() {
     for text in [
         "",
         "now+5m",
@@ -53,16 +53,16 @@ fn what_is_no_plausible_instant_is_refused() {
 }
 
 #[tokio::test]
-async fn the_last_hour_is_meant_unless_said_otherwise() {
+async fn the_default_window_is_the_last_hour() {
     let context = context().await;
     let hour = Window::new(at(-3_000), at(600)).unwrap();
-    assert_eq!(resolved(&context, TimeRange::default()).await, hour);
+    assert_eq!(resolve(&context, TimeRange::default()).await, hour);
     let only_to = TimeRange {
         to: Some(time("now-5m")),
         ..TimeRange::default()
     };
     assert_eq!(
-        resolved(&context, only_to).await,
+        resolve(&context, only_to).await,
         Window::new(at(-3_300), at(300)).unwrap()
     );
     let only_from = TimeRange {
@@ -70,22 +70,22 @@ async fn the_last_hour_is_meant_unless_said_otherwise() {
         ..TimeRange::default()
     };
     assert_eq!(
-        resolved(&context, only_from).await,
+        resolve(&context, only_from).await,
         Window::new(at(300), at(600)).unwrap()
     );
 }
 
 #[tokio::test]
-async fn all_reaches_from_the_first_event_to_behind_the_last() {
+async fn window_all_spans_all_stored_events() {
     let all = TimeRange {
         window: Some(WindowArg::All),
         ..TimeRange::default()
     };
-    let window = resolved(&context().await, all).await;
+    let window = resolve(&context().await, all).await;
     assert_eq!((window.from(), window.to()), (at(0), at(600).offset(1)));
     let empty = empty();
     assert_eq!(
-        resolved(&empty, all).await.to(),
+        resolve(&empty, all).await.to(),
         at(600),
         "the last hour without events"
     );

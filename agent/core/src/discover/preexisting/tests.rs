@@ -13,8 +13,8 @@ fn operation(pointer: u64, count: u64) -> Operation {
     }
 }
 
-fn row(comm_id: u64, seq: u64, host_ns: u64, count: u64) -> Ran {
-    Ran {
+fn row(comm_id: u64, seq: u64, host_ns: u64, count: u64) -> GpuOperation {
+    GpuOperation {
         ts_ns: host_ns + 1000,
         pid: 1,
         comm_id,
@@ -31,100 +31,105 @@ fn row(comm_id: u64, seq: u64, host_ns: u64, count: u64) -> Ran {
     }
 }
 
-/// One that is looking already, because of a row of a communicator that does nothing else.
-fn looking() -> Adopter {
-    let mut adopter = Adopter::default();
-    assert_eq!(adopter.row(&row(99, 5, 1, 1)), None);
-    adopter
+/// Matcher that already records calls, because of a row of an unrelated communicator.
+fn recording_matcher() -> CommMatcher {
+    let mut matcher = CommMatcher::default();
+    assert_eq!(matcher.observe_row(&row(99, 5, 1, 1)), None);
+    matcher
 }
 
-/// A call from `at_ns` for 10 ns.
-fn call(adopter: &mut Adopter, at_ns: u64, pointer: u64, count: u64) {
-    adopter.called(1, (at_ns, Some(at_ns + 10)), &operation(pointer, count));
-}
-
-#[test]
-fn no_call_is_remembered_before_a_row_asks_for_one() {
-    let mut adopter = Adopter::default();
-    call(&mut adopter, 100, 0xa, 8);
-    assert!(adopter.calls.is_empty() && adopter.issued.is_empty());
+/// Records a call from `at_ns` for 10 ns.
+fn call(matcher: &mut CommMatcher, at_ns: u64, pointer: u64, count: u64) {
+    matcher.record_call(1, at_ns, Some(at_ns + 10), &operation(pointer, count));
 }
 
 #[test]
-fn rows_inside_the_calls_say_which_pointer_and_which_number() {
-    let mut adopter = looking();
+fn no_call_is_recorded_before_the_first_unmatched_row() {
+    let mut matcher = CommMatcher::default();
+    call(&mut matcher, 100, 0xa, 8);
+    assert!(matcher.calls.is_empty() && matcher.issued.is_empty());
+}
+
+#[test]
+fn rows_within_calls_determine_pointer_and_number() {
+    let mut matcher = recording_matcher();
     for at in 0..4 {
-        call(&mut adopter, 100 * at, 0xa, 8);
+        call(&mut matcher, 100 * at, 0xa, 8);
     }
     assert_eq!(
-        adopter.row(&row(7, 500, 105, 8)),
+        matcher.observe_row(&row(7, 500, 105, 8)),
         None,
         "one row is not enough"
     );
-    let found = adopter.row(&row(7, 501, 205, 16)).unwrap();
-    // The call at 100 ns is number 500, so the next one, after that at 300 ns, is number 503.
+    let found = matcher.observe_row(&row(7, 501, 205, 16)).unwrap();
+    // The call at 100 ns has number 500, so the next one, after that at 300 ns, has number 503.
     let expected = Match {
         pointer: 0xa,
         next: 503,
     };
     assert_eq!(found, expected);
-    call(&mut adopter, 400, 0xa, 8);
-    assert_eq!(adopter.number(&operation(0xa, 8)), Some(503));
-    assert_eq!(adopter.row(&row(7, 502, 305, 8)), None, "that is no news");
+    call(&mut matcher, 400, 0xa, 8);
+    assert_eq!(matcher.number(&operation(0xa, 8)), Some(503));
+    assert_eq!(
+        matcher.observe_row(&row(7, 502, 305, 8)),
+        None,
+        "already known"
+    );
 }
 
 #[test]
-fn a_call_that_has_not_returned_is_one_inside() {
-    let mut adopter = looking();
-    call(&mut adopter, 100, 0xa, 8);
-    assert_eq!(adopter.row(&row(7, 40, 105, 8)), None);
-    adopter.called(1, (200, None), &operation(0xa, 8));
-    adopter.returned(1, 200, 90_000);
-    call(&mut adopter, 100_000, 0xa, 8);
-    let found = adopter.row(&row(7, 41, 80_000, 8));
+fn a_call_in_flight_matches_a_row() {
+    let mut matcher = recording_matcher();
+    call(&mut matcher, 100, 0xa, 8);
+    assert_eq!(matcher.observe_row(&row(7, 40, 105, 8)), None);
+    matcher.record_call(1, 200, None, &operation(0xa, 8));
+    matcher.record_return(1, 200, 90_000);
+    call(&mut matcher, 100_000, 0xa, 8);
+    let found = matcher.observe_row(&row(7, 41, 80_000, 8));
     assert_eq!(found.map(|found| found.next), Some(43));
 }
 
 #[test]
-fn calls_of_two_communicators_at_once_decide_nothing() {
-    let mut adopter = looking();
+fn concurrent_calls_of_two_communicators_match_nothing() {
+    let mut matcher = recording_matcher();
     for at in [100, 200, 300] {
-        adopter.called(1, (at, Some(at + 50)), &operation(0xa, 8));
-        adopter.called(2, (at + 1, Some(at + 50)), &operation(0xb, 8));
+        matcher.record_call(1, at, Some(at + 50), &operation(0xa, 8));
+        matcher.record_call(2, at + 1, Some(at + 50), &operation(0xb, 8));
     }
     for (seq, host_ns) in [(10, 120), (11, 220), (12, 320)] {
-        assert_eq!(adopter.row(&row(7, seq, host_ns, 8)), None);
+        assert_eq!(matcher.observe_row(&row(7, seq, host_ns, 8)), None);
     }
 }
 
 #[test]
-fn calls_at_once_are_told_apart_by_what_they_do() {
-    let mut adopter = looking();
+fn concurrent_calls_are_distinguished_by_their_operation() {
+    let mut matcher = recording_matcher();
     for at in [100, 200] {
-        adopter.called(1, (at, Some(at + 50)), &operation(0xa, 8));
-        adopter.called(2, (at + 1, Some(at + 50)), &operation(0xb, 48));
+        matcher.record_call(1, at, Some(at + 50), &operation(0xa, 8));
+        matcher.record_call(2, at + 1, Some(at + 50), &operation(0xb, 48));
     }
-    assert_eq!(adopter.row(&row(7, 10, 120, 16)), None);
-    let found = adopter.row(&row(7, 11, 220, 16));
+    assert_eq!(matcher.observe_row(&row(7, 10, 120, 16)), None);
+    let found = matcher.observe_row(&row(7, 11, 220, 16));
     assert_eq!(found.map(|found| found.pointer), Some(0xa));
 }
 
 #[test]
 fn operations_of_a_group_are_numbered_from_its_first_call() {
-    let mut adopter = looking();
+    let mut matcher = recording_matcher();
     let mut found = Vec::new();
     for group in 0..4_u64 {
         let at = 1000 * group;
         for call_of_group in 0..3 {
-            call(&mut adopter, at + 100 * call_of_group, 0xa, 8);
+            call(&mut matcher, at + 100 * call_of_group, 0xa, 8);
         }
         // NCCL enqueues all of them when the group ends.
         for of_group in 0..3 {
             let row = row(7, 60 + 3 * group + of_group, at + 500 + of_group, 8);
-            found.extend(adopter.row(&row));
+            found.extend(matcher.observe_row(&row));
         }
     }
-    // The second group begins with number 63, and the third one agrees: nine calls were issued by then.
+    // The second group begins with number 63, and the third one agrees: nine calls were issued by
+    // then.
     let expected = Match {
         pointer: 0xa,
         next: 69,
@@ -133,63 +138,63 @@ fn operations_of_a_group_are_numbered_from_its_first_call() {
 }
 
 #[test]
-fn rows_that_disagree_are_not_believed() {
-    let mut adopter = looking();
+fn inconsistent_rows_are_not_matched() {
+    let mut matcher = recording_matcher();
     for at in 0..6 {
-        call(&mut adopter, 100 * at, 0xa, 8);
+        call(&mut matcher, 100 * at, 0xa, 8);
     }
     for (seq, host_ns) in [(10, 105), (20, 205), (40, 305), (80, 405)] {
-        assert_eq!(adopter.row(&row(7, seq, host_ns, 8)), None);
+        assert_eq!(matcher.observe_row(&row(7, seq, host_ns, 8)), None);
     }
 }
 
 #[test]
-fn a_call_that_was_not_seen_moves_the_number() {
-    let mut adopter = looking();
+fn an_unseen_call_shifts_the_number() {
+    let mut matcher = recording_matcher();
     for at in 0..4 {
-        call(&mut adopter, 100 * at, 0xa, 8);
+        call(&mut matcher, 100 * at, 0xa, 8);
     }
-    adopter.row(&row(7, 10, 5, 8));
-    adopter.row(&row(7, 11, 105, 8)).unwrap();
-    // Between the second call and the third one was not seen.
-    assert_eq!(adopter.row(&row(7, 13, 205, 8)), None);
-    let moved = adopter.row(&row(7, 14, 305, 8));
+    matcher.observe_row(&row(7, 10, 5, 8));
+    matcher.observe_row(&row(7, 11, 105, 8)).unwrap();
+    // A call between the second and the third one was not seen.
+    assert_eq!(matcher.observe_row(&row(7, 13, 205, 8)), None);
+    let moved = matcher.observe_row(&row(7, 14, 305, 8));
     assert_eq!(moved.map(|found| found.next), Some(15));
 }
 
 #[test]
-fn after_a_loss_rows_have_to_say_it_again() {
-    let mut adopter = looking();
+fn after_a_loss_rows_have_to_agree_again() {
+    let mut matcher = recording_matcher();
     for at in 0..3 {
-        call(&mut adopter, 100 * at, 0xa, 8);
+        call(&mut matcher, 100 * at, 0xa, 8);
     }
-    adopter.row(&row(7, 10, 5, 8));
-    adopter.row(&row(7, 11, 105, 8)).unwrap();
-    assert_eq!(adopter.lost(), [0xa]);
-    assert_eq!(adopter.number(&operation(0xa, 8)), None);
+    matcher.observe_row(&row(7, 10, 5, 8));
+    matcher.observe_row(&row(7, 11, 105, 8)).unwrap();
+    assert_eq!(matcher.invalidate(), [0xa]);
+    assert_eq!(matcher.number(&operation(0xa, 8)), None);
     for at in 5..7 {
-        call(&mut adopter, 100 * at, 0xa, 8);
+        call(&mut matcher, 100 * at, 0xa, 8);
     }
     // The rows of calls before the loss arrive after it.
-    assert_eq!(adopter.row(&row(7, 12, 205, 8)), None);
-    assert_eq!(adopter.row(&row(7, 20, 505, 8)), None);
-    let found = adopter.row(&row(7, 21, 605, 8));
+    assert_eq!(matcher.observe_row(&row(7, 12, 205, 8)), None);
+    assert_eq!(matcher.observe_row(&row(7, 20, 505, 8)), None);
+    let found = matcher.observe_row(&row(7, 21, 605, 8));
     assert_eq!(found.map(|found| found.next), Some(22));
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
-    let mut adopter = looking();
+fn recorded_state_is_bounded() {
+    let mut matcher = recording_matcher();
     for at in 0..2 * MAX_CALLS as u64 {
-        call(&mut adopter, 100 * at, at, 8);
-        adopter.row(&row(at, 1, 100 * at + 1, 8));
+        call(&mut matcher, 100 * at, at, 8);
+        matcher.observe_row(&row(at, 1, 100 * at + 1, 8));
     }
-    assert!(adopter.calls.len() <= MAX_CALLS);
-    assert!(adopter.issued.len() <= MAX_MEMBERS);
-    assert!(adopter.rows.len() <= MAX_MEMBERS && adopter.claims.len() <= MAX_MEMBERS);
+    assert!(matcher.calls.len() <= MAX_CALLS);
+    assert!(matcher.issued.len() <= MAX_MEMBERS);
+    assert!(matcher.rows.len() <= MAX_MEMBERS && matcher.candidates.len() <= MAX_MEMBERS);
 }
 
-/// What the communicator at 0xa has in memory, read at a time.
+/// State in memory of the communicator at 0xa, read at `at_ns`.
 fn state(at_ns: u64, collectives: u64) -> CommState {
     CommState {
         from_ns: at_ns,
@@ -204,49 +209,56 @@ fn state(at_ns: u64, collectives: u64) -> CommState {
 }
 
 #[test]
-fn counts_in_memory_that_advance_with_the_calls_are_believed() {
-    let mut adopter = Adopter::default();
+fn counts_in_memory_that_advance_with_the_calls_are_accepted() {
+    let mut matcher = CommMatcher::default();
     assert_eq!(
-        adopter.state(&state(10, 900)),
+        matcher.observe_state(&state(10, 900)),
         None,
         "earlier calls were not seen"
     );
-    call(&mut adopter, 100, 0xa, 8);
-    assert_eq!(adopter.state(&state(150, 901)), None);
-    assert_eq!(adopter.state(&state(160, 901)), None, "nothing was issued");
-    call(&mut adopter, 200, 0xa, 8);
-    assert_eq!(adopter.state(&state(250, 902)), None);
-    call(&mut adopter, 300, 0xa, 8);
-    // While the call at 300 ns is inside, it may be counted or not.
-    assert_eq!(adopter.state(&state(305, 903)), None);
-    let found = adopter.state(&state(350, 903));
+    call(&mut matcher, 100, 0xa, 8);
+    assert_eq!(matcher.observe_state(&state(150, 901)), None);
+    assert_eq!(
+        matcher.observe_state(&state(160, 901)),
+        None,
+        "nothing was issued"
+    );
+    call(&mut matcher, 200, 0xa, 8);
+    assert_eq!(matcher.observe_state(&state(250, 902)), None);
+    call(&mut matcher, 300, 0xa, 8);
+    // While the call at 300 ns is in flight, it may or may not be counted.
+    assert_eq!(matcher.observe_state(&state(305, 903)), None);
+    let found = matcher.observe_state(&state(350, 903));
     assert_eq!(found.map(|found| found.next), Some(903));
-    call(&mut adopter, 400, 0xa, 8);
-    assert_eq!(adopter.number(&operation(0xa, 8)), Some(903));
+    call(&mut matcher, 400, 0xa, 8);
+    assert_eq!(matcher.number(&operation(0xa, 8)), Some(903));
 }
 
 #[test]
 fn counts_in_memory_that_do_not_advance_with_the_calls_are_refused() {
-    let mut adopter = Adopter::default();
+    let mut matcher = CommMatcher::default();
     for at in 1..20 {
-        call(&mut adopter, 100 * at, 0xa, 8);
-        assert_eq!(adopter.state(&state(100 * at + 50, 900 + 2 * at)), None);
+        call(&mut matcher, 100 * at, 0xa, 8);
+        assert_eq!(
+            matcher.observe_state(&state(100 * at + 50, 900 + 2 * at)),
+            None
+        );
     }
 }
 
 #[test]
-fn operations_that_nccl_makes_of_transfers_have_no_number() {
-    let mut adopter = looking();
+fn operations_that_nccl_builds_from_transfers_have_no_number() {
+    let mut matcher = recording_matcher();
     for at in 0..3 {
-        call(&mut adopter, 100 * at, 0xa, 8);
-        adopter.row(&row(7, 500 + at, 100 * at + 5, 8));
+        call(&mut matcher, 100 * at, 0xa, 8);
+        matcher.observe_row(&row(7, 500 + at, 100 * at + 5, 8));
     }
     let all_to_all = Operation {
         op: Op::AllToAll,
         ..operation(0xa, 8)
     };
-    adopter.called(1, (400, Some(410)), &all_to_all);
-    assert_eq!(adopter.number(&all_to_all), None);
-    call(&mut adopter, 500, 0xa, 8);
-    assert_eq!(adopter.number(&operation(0xa, 8)), Some(503));
+    matcher.record_call(1, 400, Some(410), &all_to_all);
+    assert_eq!(matcher.number(&all_to_all), None);
+    call(&mut matcher, 500, 0xa, 8);
+    assert_eq!(matcher.number(&operation(0xa, 8)), Some(503));
 }

@@ -1,28 +1,28 @@
-//! Operations of graphs beside those that are called.
+//! Operations of graphs in combination with called ones.
 
 use fleet_proto::metric;
 
-use crate::event::{Call, CallKind, CommInit, GpuSpan, Op, Operation, Process, Ran};
+use crate::event::{Call, CallKind, CommInit, GpuOperation, GpuSpan, Op, Operation, Process};
 use crate::pipeline::{BlockRule, Ending, Pipeline};
 use crate::signal::{Source, Value};
 
 const US: u64 = 1_000;
 
-/// Operations of the graph.
+/// Number of operations of the graph.
 const GRAPH: u64 = 16;
 
-/// A process that issues operations, captures them and replays them.
+/// Process that issues operations, captures them and replays them.
 struct Job {
     pipeline: Pipeline,
     now_ns: u64,
-    /// Operations that ran.
+    /// Number of operations that ran.
     n_ran: u64,
-    /// Operations that ran and were called.
+    /// Number of operations that ran and were called.
     n_eager: u64,
 }
 
 impl Job {
-    /// A job whose communicator was seen being made.
+    /// Creates a job whose communicator creation was seen.
     fn new() -> Self {
         let mut job = Self::late();
         job.call(CallKind::CommInit(CommInit {
@@ -34,7 +34,8 @@ impl Job {
         job
     }
 
-    /// A job that has made its communicator and captured its graphs before the agent comes.
+    /// Creates a job that has created its communicator and captured its graphs before the agent
+    /// starts.
     fn late() -> Self {
         let process = Process {
             pid: 1,
@@ -55,7 +56,7 @@ impl Job {
 
     fn call(&mut self, kind: CallKind) {
         self.now_ns += 10 * US;
-        self.pipeline.call(&Call {
+        self.pipeline.on_call(&Call {
             ts_ns: self.now_ns,
             dur_ns: US,
             pid: 1,
@@ -75,11 +76,11 @@ impl Job {
         }));
     }
 
-    /// The row of the next operation, which NCCL gives the number that it has come to by calls.
+    /// Reports the row of the next operation, with the number that NCCL has reached by calls.
     fn row(&mut self) {
         let host_ns = self.now_ns;
         self.now_ns += 10 * US;
-        self.pipeline.ran(&Ran {
+        self.pipeline.on_gpu_operation(&GpuOperation {
             ts_ns: self.now_ns,
             pid: 1,
             comm_id: 77,
@@ -100,7 +101,7 @@ impl Job {
         self.n_ran += 1;
     }
 
-    /// An operation of which the plugin told nothing.
+    /// Skips an operation that the plugin did not report.
     fn skip_row(&mut self) {
         self.n_ran += 1;
     }
@@ -121,7 +122,8 @@ impl Job {
         (0..times * GRAPH).for_each(|_| self.row());
     }
 
-    /// Blocks of some source, from the first to the last operation, with how many operations were counted in each.
+    /// Returns the blocks of a source: first and last operation, and the number of counted
+    /// operations.
     fn blocks(&mut self, metric: &str, source: Source) -> Vec<(u64, u64, u64)> {
         self.pipeline.finish(Ending::Complete);
         let points = self.pipeline.take_points();
@@ -138,14 +140,14 @@ impl Job {
     }
 }
 
-/// Whole blocks from one operation to another.
+/// Returns the complete blocks from one operation to another.
 fn whole(from: u64, to: u64) -> Vec<(u64, u64, u64)> {
     let firsts = (from..to).step_by(16);
     firsts.map(|first| (first, first + 15, 16)).collect()
 }
 
 #[test]
-fn replayed_operations_are_counted_from_the_last_one_that_ran() {
+fn replayed_operations_are_numbered_from_the_last_completed_one() {
     let mut job = Job::new();
     job.eager(32);
     // The second graph is captured before the first one runs.
@@ -180,7 +182,7 @@ fn calls_after_a_replay_continue_its_numbers() {
 }
 
 #[test]
-fn a_row_that_is_missing_among_replayed_operations_spoils_no_block() {
+fn a_missing_row_among_replayed_operations_breaks_no_block() {
     let mut job = Job::new();
     job.capture();
     job.replay(4);
@@ -195,12 +197,13 @@ fn a_row_that_is_missing_among_replayed_operations_spoils_no_block() {
 }
 
 #[test]
-fn operations_of_a_graph_that_was_captured_before_the_agent_came_are_followed_by_their_rows() {
+fn operations_of_a_graph_captured_before_the_agent_started_are_tracked_by_their_rows() {
     let mut job = Job::late();
     job.n_ran = 1_000 * GRAPH;
     job.replay(20);
     let blocks = job.blocks(metric::ARRIVAL, Source::Host);
-    // The first row shows nothing yet: the second one does, by the number that stands still. Its block is not whole.
+    // The first row is inconclusive; the second one shows the replay, since its number did not
+    // advance. Its block is incomplete.
     let from = 1_001 * GRAPH;
     let seen: Vec<_> = blocks
         .into_iter()

@@ -1,4 +1,4 @@
-//! Which rows are released, in which order, and which of them hold the times of another operation.
+//! Release order of rows, and detection of rows that contain the times of another operation.
 
 use super::*;
 use crate::discover::{Comm, CommIndex};
@@ -14,16 +14,17 @@ fn comm() -> CommIndex {
         nranks: 2,
         parent: None,
     }];
-    CommIndex::numbered(&comms).next().unwrap().0
+    CommIndex::enumerate(&comms).next().unwrap().0
 }
 
-/// The row of an operation that ran from the tenth microsecond after its enqueue on, each enqueued 100 us after the one before.
-fn row(seq: u64, inside_us: u64) -> Row {
+/// Returns the row of an operation that started 10 us after its enqueue; operations are enqueued
+/// every 100 us.
+fn row(seq: u64, kernel_us: u64) -> Row {
     let host_ns = seq * 100 * US;
-    let (start_ns, stop_ns) = (host_ns + 10 * US, host_ns + (10 + inside_us) * US);
+    let (start_ns, stop_ns) = (host_ns + 10 * US, host_ns + (10 + kernel_us) * US);
     let op = Op::AllReduce;
     Row {
-        ran: Ran {
+        operation: GpuOperation {
             ts_ns: stop_ns,
             pid: 1,
             comm_id: 7,
@@ -43,16 +44,16 @@ fn row(seq: u64, inside_us: u64) -> Row {
             seq,
             op,
         },
-        times: Some(RanTimes {
+        times: Some(GpuTiming {
             queue_ns: 10 * US,
-            inside_ns: inside_us * US,
-            alone_ns: inside_us * US,
+            kernel_ns: kernel_us * US,
+            exclusive_ns: kernel_us * US,
             end_ns: stop_ns,
         }),
     }
 }
 
-/// The numbers of the rows, and whether their ends are those of later operations.
+/// Returns the numbers of the rows, and whether their ends are those of later operations.
 fn released(rows: &[Released]) -> Vec<(u64, bool)> {
     let of = |released: &Released| (released.row.at.seq, released.is_overwritten);
     rows.iter().map(of).collect()
@@ -71,14 +72,15 @@ fn a_row_is_held_until_the_next_operation_is_known() {
 fn an_end_after_the_start_of_the_next_operation_is_that_of_a_later_one() {
     let mut order = RowOrder::default();
     order.push(row(0, 95));
-    // It ended 5 us after the start of the next one at most: the timer of the GPU is no finer.
+    // It ended at most 5 us after the start of the next one, which is the resolution of the GPU's
+    // timer.
     assert_eq!(released(&order.push(row(1, 106))), [(0, false)]);
     assert_eq!(released(&order.push(row(2, 50))), [(1, true)]);
     assert_eq!(released(&order.push(row(3, 50))), [(2, false)]);
 }
 
 #[test]
-fn rows_that_come_out_of_order_are_released_in_the_order_of_their_operations() {
+fn rows_that_arrive_out_of_order_are_released_in_order_of_operations() {
     let mut order = RowOrder::default();
     order.push(row(0, 50));
     order.push(row(1, 50));
@@ -87,7 +89,7 @@ fn rows_that_come_out_of_order_are_released_in_the_order_of_their_operations() {
 }
 
 #[test]
-fn a_row_that_is_missing_holds_the_others_up_for_a_bounded_number_and_time() {
+fn a_missing_row_delays_the_others_by_a_bounded_number_and_time() {
     let mut by_number = RowOrder::default();
     by_number.push(row(0, 50));
     let mut n_released = 0;
@@ -99,7 +101,7 @@ fn a_row_that_is_missing_holds_the_others_up_for_a_bounded_number_and_time() {
     let mut by_time = RowOrder::default();
     by_time.push(row(0, 50));
     by_time.push(row(2, 50));
-    let last_ns = row(2, 50).ran.ts_ns;
+    let last_ns = row(2, 50).operation.ts_ns;
     assert_eq!(
         released(&by_time.release_until(last_ns + MAX_HELD_NS)),
         [(0, false)]
@@ -111,7 +113,7 @@ fn a_row_that_is_missing_holds_the_others_up_for_a_bounded_number_and_time() {
 }
 
 #[test]
-fn a_row_whose_turn_is_over_is_released_at_once() {
+fn a_row_that_arrives_after_its_successor_was_released_is_released_at_once() {
     let mut order = RowOrder::default();
     order.push(row(4, 50));
     order.push(row(5, 50));
@@ -119,21 +121,21 @@ fn a_row_whose_turn_is_over_is_released_at_once() {
 }
 
 #[test]
-fn a_communicator_of_which_most_rows_begin_before_their_enqueue_is_lost_for_good() {
+fn a_communicator_with_most_rows_before_their_enqueue_is_lost_permanently() {
     let mut order = RowOrder::default();
     for _ in 0..32 {
-        order.begins_early(true);
+        order.record_early_start(true);
     }
     assert!(!order.is_lost());
-    order.begins_early(true);
+    order.record_early_start(true);
     for _ in 0..1000 {
         assert!(order.is_lost() && order.is_doubtful());
-        order.begins_early(false);
+        order.record_early_start(false);
     }
 }
 
 #[test]
-fn a_communicator_of_which_most_ends_were_wrong_is_doubtful_until_they_are_right_again() {
+fn a_communicator_with_mostly_wrong_ends_is_doubtful_until_they_are_right_again() {
     let mut order = RowOrder::default();
     for seq in 0..64 {
         order.push(row(seq, 500));
@@ -146,11 +148,11 @@ fn a_communicator_of_which_most_ends_were_wrong_is_doubtful_until_they_are_right
 }
 
 #[test]
-fn rows_stand_for_calls_once_the_number_of_a_function_stands_still() {
+fn rows_stand_for_calls_once_the_number_of_a_function_does_not_advance() {
     let mut order = RowOrder::default();
     let replayed = |seq: u64| {
         let mut row = row(seq, 50);
-        row.ran.nccl_seq = Some(seq.min(2));
+        row.operation.nccl_seq = Some(seq.min(2));
         row
     };
     let rows: Vec<Released> = (0..5).flat_map(|seq| order.push(replayed(seq))).collect();

@@ -50,7 +50,7 @@ fn encoded(points: Vec<Point>) -> ResourceMetrics {
     let batch = Batch {
         number: 1,
         resources: vec![ResourcePoints { resource, points }],
-        own: None,
+        agent_counters: None,
     };
     encode(&batch).resource_metrics.remove(0)
 }
@@ -84,7 +84,7 @@ fn the_resource_names_the_process() {
 }
 
 #[test]
-fn gpu_and_pod_are_named_where_they_are_known() {
+fn gpu_and_pod_are_included_if_known() {
     let placed = Resource {
         gpu_model: Some("H100".to_owned()),
         gpu_uuid: Some("GPU-1".to_owned()),
@@ -152,7 +152,7 @@ fn a_summary_is_a_delta_histogram_without_buckets() {
 }
 
 #[test]
-fn a_point_names_its_operations_and_what_it_is_relative_to() {
+fn a_point_names_its_operations_and_its_anchor() {
     let anchor = Some(Anchor {
         seq: 31,
         offset_ms: 2.5,
@@ -238,7 +238,7 @@ fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
 }
 
 #[test]
-fn units_follow_from_the_names() {
+fn units_follow_from_the_metric_names() {
     for (name, unit) in [
         (metric::OFF_CPU, "ms"),
         (metric::MEMCPY, "By"),
@@ -251,7 +251,7 @@ fn units_follow_from_the_names() {
 }
 
 #[test]
-fn a_rank_has_told_all_of_a_block_before_its_arrival() {
+fn the_arrival_is_the_last_metric_of_a_block() {
     let metrics = encoded(vec![
         point(metric::ARRIVAL, Value::from(Summary::default())),
         point(metric::WAIT, Value::from(Summary::default())),

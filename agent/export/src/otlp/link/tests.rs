@@ -16,7 +16,7 @@ fn refusal(endpoint: &str, security: &Security) -> String {
     error
 }
 
-/// A folder with a certificate, its key, another key, a token, and a file of none of these.
+/// Directory with a certificate, its key, another key, a token, and an unrelated file.
 fn files() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let key = KeyPair::generate().unwrap();
@@ -41,13 +41,13 @@ fn an_endpoint_needs_a_host_and_one_of_two_schemes() {
         assert!(Link::new(good, &none).is_ok(), "{good}");
     }
     for bad in ["not an address", "ftp://echo:4317", "http://"] {
-        let said = refusal(bad, &none);
-        assert!(said.contains("https://HOST:4317"), "{said}");
+        let message = refusal(bad, &none);
+        assert!(message.contains("https://HOST:4317"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn tls_takes_an_authority_an_identity_and_a_name() {
+async fn tls_accepts_a_ca_an_identity_and_a_server_name() {
     let dir = files();
     let path = |name| dir.path().join(name);
     let all = security(|security| {
@@ -57,16 +57,16 @@ async fn tls_takes_an_authority_an_identity_and_a_name() {
         security.token_file = Some(path("token"));
     });
     let link = Link::new("https://10.0.0.1:4317", &all).unwrap();
-    let mut keys = MetadataMap::new();
-    link.authorize(&mut keys);
-    assert_eq!(keys.get("authorization").unwrap(), "Bearer secret");
+    let mut headers = MetadataMap::new();
+    link.authorize(&mut headers);
+    assert_eq!(headers.get("authorization").unwrap(), "Bearer secret");
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_with_their_flag() {
+fn unusable_files_are_named_with_their_flag() {
     let dir = files();
     let path = |name| dir.path().join(name);
-    for (broken, said) in [
+    for (broken, expected) in [
         (security(|s| s.ca = Some(path("none"))), "--tls-ca"),
         (security(|s| s.ca = Some(path("notes"))), "no certificate"),
         (security(|s| s.ca = Some(path("key.pem"))), "no certificate"),
@@ -76,7 +76,7 @@ fn files_that_cannot_be_used_are_named_with_their_flag() {
         ),
         (
             security(|s| s.identity = Some((path("cert.pem"), path("other.pem")))),
-            "cannot be set up",
+            "cannot configure TLS",
         ),
         (
             security(|s| {
@@ -93,25 +93,28 @@ fn files_that_cannot_be_used_are_named_with_their_flag() {
             "--token-file",
         ),
     ] {
-        // Without an authority of its own the identity would need those of the host.
+        // Without a CA file the identity would require the system's certificates.
         let broken = Security {
             ca: broken.ca.clone().or_else(|| Some(path("cert.pem"))),
             ..broken
         };
         let error = refusal("https://echo:4317", &broken);
-        assert!(error.contains(said), "{said}: {error}");
+        assert!(error.contains(expected), "{expected}: {error}");
     }
 }
 
 #[test]
-fn flags_of_tls_without_tls_are_refused_rather_than_ignored() {
+fn tls_flags_without_tls_are_refused_rather_than_ignored() {
     let named = security(|security| security.server_name = Some("echo".to_owned()));
     let error = refusal("http://echo:4317", &named);
-    assert!(error.starts_with("--tls-server-name has no use"), "{error}");
+    assert!(
+        error.starts_with("--tls-server-name requires TLS"),
+        "{error}"
+    );
 }
 
 #[test]
-fn a_token_leaves_the_host_in_clear_text_only_when_that_is_asked_for() {
+fn a_token_is_sent_without_encryption_only_if_allowed() {
     let dir = files();
     let with_token = security(|security| security.token_file = Some(dir.path().join("token")));
     for here in ["localhost:4317", "127.0.0.1:4317", "http://[::1]:4317"] {
@@ -122,7 +125,7 @@ fn a_token_leaves_the_host_in_clear_text_only_when_that_is_asked_for() {
         assert!(error.contains("--insecure-token"), "{error}");
         assert!(!error.contains("secret"), "{error}");
         let allowed = Security {
-            token_in_clear: true,
+            allow_plaintext_token: true,
             ..with_token.clone()
         };
         assert!(Link::new(away, &allowed).is_ok(), "{away}");

@@ -1,4 +1,4 @@
-//! A sender at work, with a receiver that can go away.
+//! Running sender, with a receiver that can be unreachable.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -14,25 +14,25 @@ use tokio::task::JoinHandle;
 
 use crate::delivery::Outbox;
 use crate::delivery::report::Report;
-use crate::encoded::Encoded;
-use crate::sender::{Finish, Sender, Settings};
+use crate::encoded::EncodedBatch;
+use crate::sender::{Sender, Settings, ShutdownHandle};
 use crate::spool::Spool;
 use crate::vitals::{Amount, Loss, Vitals};
 use crate::{Ack, Export, ExportError, Forward};
 
-/// How a receiver answers.
+/// Responses of a receiver.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     pub(super) is_away: bool,
     pub(super) answers: VecDeque<ExportError>,
     pub(super) attempts: Vec<(u64, u64)>,
     pub(super) stored: Vec<(u64, u64)>,
-    pub(super) told: u64,
-    /// Time to an answer, else 20 ms.
-    pub(super) takes: Option<Duration>,
+    pub(super) verdicts: u64,
+    /// Response time, else 20 ms.
+    pub(super) response_time: Option<Duration>,
 }
 
-/// A receiver that can go away.
+/// Receiver that can be unreachable.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Receiver(pub(super) Arc<Mutex<Answers>>, u64);
 
@@ -43,7 +43,7 @@ impl Receiver {
         receiver
     }
 
-    /// The same receiver, as another agent instance sends to it.
+    /// Returns the same receiver, as another agent instance sends to it.
     pub(super) fn from(&self, instance: u64) -> Self {
         Self(Arc::clone(&self.0), instance)
     }
@@ -86,16 +86,16 @@ impl Export for Receiver {
         self.forward(&self.encode(batch)).await
     }
 
-    async fn tell(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
+    async fn export_verdicts(&self, batch: &VerdictBatch) -> Result<Ack, ExportError> {
         let ack = self.answer()?;
-        self.0.lock().unwrap().told += batch.n_verdicts() as u64;
+        self.0.lock().unwrap().verdicts += batch.n_verdicts() as u64;
         Ok(ack)
     }
 }
 
 impl Forward for Receiver {
-    fn encode(&self, batch: &Batch) -> Encoded {
-        Encoded {
+    fn encode(&self, batch: &Batch) -> EncodedBatch {
+        EncodedBatch {
             instance: self.1,
             number: batch.number,
             points: batch.n_points() as u64,
@@ -103,15 +103,15 @@ impl Forward for Receiver {
         }
     }
 
-    async fn forward(&self, batch: &Encoded) -> Result<Ack, ExportError> {
+    async fn forward(&self, batch: &EncodedBatch) -> Result<Ack, ExportError> {
         assert_eq!(batch.request, batch.number.to_string());
         let key = (batch.instance, batch.number);
-        let takes = {
+        let response_time = {
             let mut state = self.0.lock().unwrap();
             state.attempts.push(key);
-            state.takes.unwrap_or(Duration::from_millis(20))
+            state.response_time.unwrap_or(Duration::from_millis(20))
         };
-        tokio::time::sleep(takes).await;
+        tokio::time::sleep(response_time).await;
         let ack = self.answer()?;
         self.0.lock().unwrap().stored.push(key);
         Ok(ack)
@@ -147,7 +147,7 @@ pub(super) fn resource() -> Resource {
     }
 }
 
-/// A batch of ten points.
+/// Batch of ten points.
 pub(super) fn batch(number: u64) -> Batch {
     let point = Point {
         metric: fleet_proto::metric::PERIOD,
@@ -162,7 +162,7 @@ pub(super) fn batch(number: u64) -> Batch {
             resource: resource(),
             points: vec![point; 10],
         }],
-        own: None,
+        agent_counters: None,
     }
 }
 
@@ -186,13 +186,13 @@ pub(super) fn verdict(number: u64) -> VerdictBatch {
 
 pub(super) const SETTINGS: Settings = Settings {
     queue_points: 100,
-    patience: Duration::from_secs(5),
+    spool_after: Duration::from_secs(5),
 };
 
-/// A sender at work.
+/// Running sender.
 pub(super) struct Agent {
     pub(super) outbox: Outbox,
-    pub(super) finish: Finish,
+    pub(super) shutdown: ShutdownHandle,
     pub(super) vitals: Arc<Vitals>,
     pub(super) running: JoinHandle<Report>,
 }
@@ -200,10 +200,10 @@ pub(super) struct Agent {
 impl Agent {
     #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
     pub(super) fn start(receiver: &Receiver, spool: Option<Spool>) -> Self {
-        let (outbox, finish, sender) = Sender::new(receiver.clone(), SETTINGS, spool);
+        let (outbox, shutdown, sender) = Sender::new(receiver.clone(), SETTINGS, spool);
         Self {
             outbox,
-            finish,
+            shutdown,
             vitals: sender.vitals(),
             running: tokio::spawn(sender.run()),
         }
@@ -213,7 +213,7 @@ impl Agent {
         Self::start(receiver, Some(Spool::open(dir, 1 << 20).unwrap()))
     }
 
-    /// A batch a second, with the numbers of `range`.
+    /// Sends one batch per second, with the numbers of `range`.
     pub(super) async fn send(&mut self, range: std::ops::RangeInclusive<u64>) {
         for number in range {
             assert!(self.outbox.send(batch(number)).await);
@@ -233,7 +233,7 @@ impl Agent {
     }
 
     pub(super) async fn end(self, limit: Duration) -> Report {
-        self.finish.within(limit);
+        self.shutdown.stop_within(limit);
         drop(self.outbox);
         self.running.await.unwrap()
     }

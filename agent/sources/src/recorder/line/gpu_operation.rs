@@ -1,12 +1,12 @@
-//! What a line says of an operation on a GPU.
+//! Line fields of an operation on a GPU.
 
 use crate::live::plugin_records;
-use fleet_agent_bpf::layout::RanRecord;
+use fleet_agent_bpf::layout::PluginRecord;
 use serde::Serialize;
 
-/// The fields behind `kind`, `ts` and `pid`.
+/// Fields after `kind`, `ts` and `pid`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(super) struct RanArguments {
+pub(super) struct GpuOperationFields {
     comm: String,
     seq: u64,
     comm_seq: u64,
@@ -21,9 +21,9 @@ pub(super) struct RanArguments {
     channels: u32,
 }
 
-impl RanArguments {
-    /// None of a record that tells of no operation.
-    pub(super) fn of(record: &RanRecord) -> Option<Self> {
+impl GpuOperationFields {
+    /// Returns the fields of a record; `None` if it has no operation.
+    pub(super) fn from_record(record: &PluginRecord) -> Option<Self> {
         Some(Self {
             comm: format!("{:016x}", record.comm_id),
             seq: record.nccl_seq,

@@ -1,8 +1,8 @@
-//! Recordings of what GPUs did.
+//! Recordings of GPU operations.
 
 use std::io::Cursor;
 
-use fleet_agent_core::event::{CallKind, Event, Ran};
+use fleet_agent_core::event::{CallKind, Event, GpuOperation};
 
 use crate::recording::Recording;
 use crate::source::{EventSource, SourceError};
@@ -19,7 +19,7 @@ fn read(rows: &[String]) -> Result<Vec<Event>, SourceError> {
     Ok(events)
 }
 
-/// A row of a communicator whose members are those of the job, or not.
+/// Returns a row of a communicator.
 fn row(comm: &str, (rank, nranks): (u32, u32), host_ns: u64, gpu_ns: (u64, u64)) -> String {
     let (start, stop) = gpu_ns;
     format!(
@@ -27,17 +27,17 @@ fn row(comm: &str, (rank, nranks): (u32, u32), host_ns: u64, gpu_ns: (u64, u64))
     )
 }
 
-fn ran(events: &[Event]) -> Vec<Ran> {
-    let ran = events.iter().filter_map(|event| match event {
-        Event::Ran(ran) => Some(*ran),
+fn gpu_operations(events: &[Event]) -> Vec<GpuOperation> {
+    let operations = events.iter().filter_map(|event| match event {
+        Event::GpuOperation(operation) => Some(*operation),
         _ => None,
     });
-    ran.collect()
+    operations.collect()
 }
 
 #[test]
-fn rows_become_calls_and_what_ran_in_order_of_time() {
-    // The GPU of rank 0 is 1 s ahead of the host's clock, that of rank 1 2 s.
+fn rows_become_calls_and_gpu_operations_in_order_of_time() {
+    // The GPU of rank 0 is 1 s ahead of the host's clock, that of rank 1 is 2 s ahead.
     let rows = [
         row("a1", (1, 2), 3_000, (2_000_003_500, 2_000_004_000)),
         row("a1", (0, 2), 1_000, (1_000_001_000, 1_000_004_000)),
@@ -46,9 +46,9 @@ fn rows_become_calls_and_what_ran_in_order_of_time() {
     let events = read(&rows).unwrap();
     let times: Vec<u64> = events.iter().map(Event::ts_ns).collect();
     assert!(times.is_sorted(), "{times:?}");
-    let seen: Vec<(u32, u64, u64)> = ran(&events)
+    let seen: Vec<(u32, u64, u64)> = gpu_operations(&events)
         .iter()
-        .map(|ran| (ran.pid, ran.seq, ran.ts_ns))
+        .map(|operation| (operation.pid, operation.seq, operation.ts_ns))
         .collect();
     assert_eq!(seen, [(71, 0, 900), (70, 0, 4_000), (71, 1, 4_000)]);
     let calls = events.iter().filter(
@@ -58,39 +58,45 @@ fn rows_become_calls_and_what_ran_in_order_of_time() {
 }
 
 #[test]
-fn rows_of_a_part_of_the_job_belong_to_the_process_whose_gpu_is_ahead_by_as_much() {
+fn rows_of_other_communicators_belong_to_the_process_with_the_same_gpu_offset() {
     let rows = [
         row("a1", (0, 2), 1_000, (1_000_001_000, 1_000_004_000)),
         row("a1", (1, 2), 1_000, (2_000_001_000, 2_000_004_000)),
         row("b2", (0, 1), 5_000, (2_000_005_100, 2_000_006_000)),
     ];
     let events = read(&rows).unwrap();
-    let of_part = ran(&events);
-    let part = of_part.iter().find(|ran| ran.comm_id == 0xb2).unwrap();
+    let of_part = gpu_operations(&events);
+    let part = of_part
+        .iter()
+        .find(|operation| operation.comm_id == 0xb2)
+        .unwrap();
     assert_eq!(part.pid, 71);
 }
 
 #[test]
-fn rows_that_may_belong_to_several_processes_are_a_defect() {
+fn ambiguous_rows_are_an_error() {
     let rows = [
         row("a1", (0, 2), 1_000, (1_000_001_000, 1_000_004_000)),
         row("a1", (1, 2), 1_000, (1_000_001_400, 1_000_004_000)),
         row("b2", (0, 1), 5_000, (1_000_005_200, 1_000_006_000)),
     ];
     let error = read(&rows).unwrap_err().to_string();
-    assert!(error.contains("nobody knows which process"), "{error}");
+    assert!(error.contains("cannot determine which process"), "{error}");
 }
 
 #[test]
-fn a_row_that_says_where_it_belongs_is_read_as_it_comes() {
+fn a_row_with_a_process_is_read_in_place() {
     let row = r#"{"kind":"coll","ts":900,"pid":71,"comm":"b2","seq":3,"comm_seq":9,"comm_nth":1,"func":"Send","count":8,"rank":0,"nranks":2,"host_ns":500,"gpu_start_ns":0,"gpu_stop_ns":0,"channels":0}"#;
     let events = read(&[row.to_owned()]).unwrap();
-    let [ran] = ran(&events).try_into().unwrap();
-    assert_eq!((ran.pid, ran.seq, ran.nth, ran.timer), (71, 9, 1, None));
+    let [operation] = gpu_operations(&events).try_into().unwrap();
+    assert_eq!(
+        (operation.pid, operation.seq, operation.nth, operation.timer),
+        (71, 9, 1, None)
+    );
 }
 
 #[test]
-fn a_row_that_makes_no_sense_is_a_defect() {
+fn an_inconsistent_row_is_an_error() {
     let known = row("a1", (0, 2), 1, (2, 3));
     for (from, to) in [
         ("AllReduce", "Sort"),

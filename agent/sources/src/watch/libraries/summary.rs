@@ -1,4 +1,4 @@
-//! What there is to say of the files that were looked at.
+//! Summary of the inspected files.
 
 use std::collections::BTreeMap;
 
@@ -7,35 +7,36 @@ use crate::watch::libraries::{Known, Libraries};
 use crate::watch::library::Library;
 
 impl Libraries {
-    /// Files that were not looked into when they were mapped, because too many were.
-    pub(in crate::watch) const fn put_off(&self) -> u64 {
-        self.allowance.put_off()
+    /// Returns the number of files that were not inspected when they were mapped, because of the
+    /// rate limit.
+    pub(in crate::watch) const fn deferred_files(&self) -> u64 {
+        self.rate_limiter.deferred_files()
     }
 
-    /// Paths of the files that are probed, as one of their processes sees them.
+    /// Returns the paths of the probed files, as one of their processes sees them.
     pub(in crate::watch) fn paths(&self) -> Vec<String> {
         self.probed()
             .map(|(_, library)| library.path.clone())
             .collect()
     }
 
-    /// The files that are probed.
+    /// Returns the probed files.
     pub(in crate::watch) fn watched(&self) -> Vec<Watched> {
         let watched = self.probed().map(|(_, library)| library.watched());
         watched.collect()
     }
 
-    /// Functions that are left alone because a probe there would be slow, by file.
+    /// Returns the functions that were skipped because a probe would be slow, by file.
     pub(in crate::watch) fn refused(&self) -> BTreeMap<String, Vec<&'static str>> {
         let refused = |library: &Library| (library.path.clone(), library.functions.refused.clone());
         let all = self.probed().map(|(_, library)| refused(library));
         all.filter(|(_, names)| !names.is_empty()).collect()
     }
 
-    /// Files that cannot be probed, and why.
-    pub(in crate::watch) fn barred(&self) -> Vec<&str> {
+    /// Returns the files that cannot be probed, with the reason.
+    pub(in crate::watch) fn unprobeable(&self) -> Vec<&str> {
         let reasons = self.known.values().filter_map(|known| match known {
-            Known::Barred(reason) => Some(reason.as_str()),
+            Known::Unprobeable(reason) => Some(reason.as_str()),
             _ => None,
         });
         reasons.collect()

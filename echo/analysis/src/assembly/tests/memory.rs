@@ -13,10 +13,12 @@ use crate::simulated::{Job, Measured, OPS_PER_BLOCK};
 const N_RANKS: u32 = 4;
 const N_BLOCKS: u64 = 5_000;
 
-/// Blocks, reports and periods that one role may hold open (see `open_blocks`), for all of its ranks.
+/// Blocks, reports and periods that one role may hold open (see `open_blocks`), for all of its
+/// ranks.
 const MOST_OF_A_ROLE: usize = N_RANKS as usize * (513 + 1_024);
 
-/// Measurements of GPUs that may wait: pairs of communicator and operation, blocks of each, and samples of each rank.
+/// Measurements of GPUs that may wait: pairs of communicator and operation, blocks of each, and
+/// samples of each rank.
 const MOST_TRANSFERS: usize = 64 * 256 * N_RANKS as usize;
 
 fn next(state: &mut u64) -> u64 {
@@ -26,7 +28,8 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
-/// Feeds the events as they would come, so that blocks are closed in between; what is held at the worst.
+/// Feeds the events as they would come, so that blocks are closed in between; what is held at the
+/// worst.
 fn most_held(events: &[StoredEvent], held: fn(&Assembled) -> usize) -> usize {
     let mut assembly = Assembly::default();
     let mut most = 0;
@@ -46,7 +49,7 @@ fn open(job: &Assembled) -> usize {
 
 fn events(mut alter: impl FnMut(&mut StoredEvent, u64)) -> Vec<StoredEvent> {
     let mut state = 0x9E37_79B9_7F4A_7C15;
-    let mut events = Job::of(N_RANKS).events(N_BLOCKS, |_, _| Measured::HEALTHY);
+    let mut events = Job::with_ranks(N_RANKS).events(N_BLOCKS, |_, _| Measured::HEALTHY);
     for stored in &mut events {
         alter(stored, next(&mut state));
     }
@@ -111,7 +114,8 @@ fn waits_of_gpus_that_nobody_takes_are_dropped() {
 
 #[test]
 fn closed_blocks_that_wait_for_another_role_are_bounded() {
-    // Ranks 2 and 3 have a role of their own, in which they never come further than the first block.
+    // Ranks 2 and 3 have a role of their own, in which they never come further than the first
+    // block.
     let mut told = events(|stored, _| {
         let rank = stored.event.origin.rank.unwrap().rank().value();
         stored.event.block.as_mut().unwrap().role = Some(RoleId::new(u64::from(rank / 2)));
@@ -133,7 +137,7 @@ fn closed_blocks_that_wait_for_another_role_are_bounded() {
 #[test]
 fn a_job_that_has_ended_holds_nothing() {
     let mut assembly = Assembly::default();
-    for event in &Job::of(N_RANKS).events(4, |_, _| Measured::HEALTHY) {
+    for event in &Job::with_ranks(N_RANKS).events(4, |_, _| Measured::HEALTHY) {
         assembly.add(event);
     }
     let ended = assembly.take_ended(crate::simulated::instant(1e6), 600_000.0);

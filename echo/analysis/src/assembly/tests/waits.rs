@@ -109,7 +109,7 @@ fn what_a_gpu_knows_of_its_waiting_is_preferred_to_what_its_host_knows() {
 
 #[test]
 fn progress_tells_when_a_rank_moved_from_when_it_was_heard() {
-    let job = Job::of(2);
+    let job = Job::with_ranks(2);
     let mut assembly = Assembly::default();
     for (n, at_ms) in [(5, 0.0), (6, 1_000.0), (6, 2_000.0), (6, 3_000.0)] {
         assembly.add(&job.issued(1, n, at_ms));
@@ -124,7 +124,7 @@ fn progress_tells_when_a_rank_moved_from_when_it_was_heard() {
 
 #[test]
 fn a_process_that_starts_anew_has_moved() {
-    let job = Job::of(2);
+    let job = Job::with_ranks(2);
     let mut assembly = Assembly::default();
     assembly.add(&job.issued(0, 500, 0.0));
     assembly.add(&job.issued(0, 3, 9_000.0));

@@ -4,7 +4,7 @@ use echo_core::model::detector_output::{ConditionKind, IncidentState};
 use echo_core::model::event::StoredEvent;
 
 use crate::simulated::device::{Gpu, Gpus};
-use crate::simulated::outcome::{conclude, incidents, kinds, last_states, named};
+use crate::simulated::outcome::{detect, incidents, kinds, last_states, named};
 
 fn slow_transfers() -> Vec<StoredEvent> {
     Gpus::alike(8).events(40, |block, rank| {
@@ -63,11 +63,11 @@ fn when_another_rank_is_last_every_time_the_data_are_uneven() {
 
 #[test]
 fn uneven_data_cost_nothing_against_a_past_that_had_them() {
-    assert!(conclude(&uneven_data()).lost.is_empty());
+    assert!(detect(&uneven_data()).lost.is_empty());
 }
 
 #[test]
-fn when_the_same_rank_is_last_every_time_the_data_are_not_to_blame() {
+fn a_rank_that_is_last_every_time_is_no_data_imbalance() {
     fn inside(_: u64, rank: u32) -> f64 {
         if rank == 3 { 2.0 } else { 6.0 }
     }
@@ -80,7 +80,8 @@ fn when_the_same_rank_is_last_every_time_the_data_are_not_to_blame() {
 
 #[test]
 fn who_is_last_by_a_hair_does_not_count_beside_a_rank_that_is_late() {
-    // As recorded: a GPU is late at every other operation that is sampled. At the rest somebody is last by as good as nothing.
+    // As recorded: a GPU is late at every other operation that is sampled. At the rest somebody is
+    // last by as good as nothing.
     fn inside(iteration: u64, rank: u32) -> f64 {
         let is_late = iteration.is_multiple_of(2) || iteration % 16 == 1;
         match (rank, is_late) {
@@ -119,6 +120,6 @@ fn uneven_data_hide_no_late_rank() {
             gpu
         }
     });
-    let found = last_states(&conclude(&events));
+    let found = last_states(&detect(&events));
     assert_eq!(named(&found), [3], "{found:#?}");
 }

@@ -6,7 +6,8 @@ use echo_core::model::event::{Source, StoredEvent};
 use crate::simulated::device::{Gpu, Gpus};
 use crate::simulated::outcome::{culprit, incidents, named, only_culprit};
 
-/// Rank 3 of eight is late by 8 ms in each iteration from block 10 on; `also` says what else its block shows.
+/// Rank 3 of eight is late by 8 ms in each iteration from block 10 on; `also` says what else its
+/// block shows.
 fn late(also: impl Fn(Gpu, bool) -> Gpu) -> Vec<StoredEvent> {
     Gpus::alike(8).events(30, |block, rank| {
         let (slow, is_culprit) = (block >= 10, rank == 3);
@@ -70,7 +71,7 @@ fn that_only_the_gpu_shows_a_late_rank_is_said_where_its_host_was_seen() {
 }
 
 #[test]
-fn a_late_host_whose_gpu_had_enough_to_do_is_not_charged() {
+fn a_late_host_whose_gpu_had_enough_work_is_not_named() {
     let events = Gpus::alike(8).events(30, |block, rank| Gpu {
         gap_ms: Some(if block >= 10 && rank == 3 { 12.0 } else { 4.0 }),
         period_ms: if block >= 10 { 58.0 } else { 50.0 },
@@ -133,7 +134,8 @@ fn lateness_that_each_operation_sees_again_is_not_counted_again() {
     );
 }
 
-/// What an iteration of 60 ms would take without rank 5, which is late from the first one on, as far as that is certain, milliseconds.
+/// What an iteration of 60 ms would take without rank 5, which is late from the first one on, as
+/// far as that is certain, milliseconds.
 fn healthy_ms_without_a_past(late: impl Fn(Gpu) -> Gpu) -> f64 {
     // It takes some hundred iterations: nothing tells yet how long one rank is late by chance.
     let events = Gpus::alike(8).events(30, |_, rank| {
@@ -162,7 +164,8 @@ fn a_gpu_that_is_slow_from_the_first_iteration_has_cost_what_it_was_late_at_one_
     };
     let period_ms = healthy_ms_without_a_past(at_one);
     assert!((period_ms - 50.0).abs() < 0.1, "{period_ms}");
-    // As recorded under DDP: other operations, which overlap with computation, see the same lateness again.
+    // As recorded under DDP: other operations, which overlap with computation, see the same
+    // lateness again.
     let again = |gpu: Gpu| Gpu {
         inside_ms: 1.0,
         longest_ms: Some(3.0),
@@ -214,7 +217,8 @@ fn two_late_gpus_are_both_named() {
 
 #[test]
 fn who_is_late_at_one_kind_of_operation_and_waits_a_little_at_another_is_named() {
-    // As recorded under FSDP: rank 3 comes late to gathers, and waits at scatters for a GPU that was always a little slower.
+    // As recorded under FSDP: rank 3 comes late to gathers, and waits at scatters for a GPU that
+    // was always a little slower.
     let events = Gpus::alike(8).events(60, |block, rank| {
         let slow = block >= 50;
         let gpu = Gpu {
@@ -233,7 +237,8 @@ fn who_is_late_at_one_kind_of_operation_and_waits_a_little_at_another_is_named()
 
 #[test]
 fn of_two_the_one_that_waits_less_does_so_by_the_whole_difference() {
-    // Half of it would be less than a tenth of the period, which is what two ranks must be apart by until they are familiar.
+    // Half of it would be less than a tenth of the period, which is what two ranks must be apart by
+    // until they are familiar.
     let events = Gpus::alike(2).events(80, |block, rank| {
         let slow = block >= 50;
         let gpu = Gpu {
@@ -255,7 +260,8 @@ fn a_late_gpu_has_no_victims_in_a_job_of_one_role() {
     assert!(culprit(&found[0]).unwrap().victims.is_empty());
 }
 
-/// Rank 3 of four has a GPU that is always a little slower, and from block 50 on one that is late by 16 ms.
+/// Rank 3 of four has a GPU that is always a little slower, and from block 50 on one that is late
+/// by 16 ms.
 fn always_a_little_slower(usual_ms: f64) -> Vec<StoredEvent> {
     Gpus::alike(4).events(100, |block, rank| {
         let slow = block >= 50;

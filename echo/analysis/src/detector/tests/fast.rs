@@ -1,4 +1,5 @@
-//! How soon something is said: at once when it is grave, late when it is rare, and never when it was chance.
+//! How soon something is said: at once when it is grave, late when it is rare, and never when it
+//! was chance.
 
 #![expect(
     clippy::suboptimal_flops,
@@ -18,7 +19,7 @@ const FAULT: u64 = 12;
 
 /// Rank 2 of eight is late by `lag_ms` in every iteration of the blocks `FAULT..to`.
 fn late(lag_ms: f64, to: u64, n_blocks: u64) -> Vec<StoredEvent> {
-    Job::of(8).events(n_blocks, |block, rank| {
+    Job::with_ranks(8).events(n_blocks, |block, rank| {
         let lost = if (FAULT..to).contains(&block) {
             lag_ms
         } else {
@@ -82,12 +83,12 @@ fn two_pauses_in_one_window_name_nobody() {
             ..HEALTHY
         }
     };
-    assert!(named(&incidents(&Job::of(8).events(60, pauses))).is_empty());
+    assert!(named(&incidents(&Job::with_ranks(8).events(60, pauses))).is_empty());
 }
 
 /// Once in 32 iterations rank 1 stalls for 96 ms, from block 16 on.
 fn rare_stalls(n_blocks: u64) -> Vec<StoredEvent> {
-    Job::of(8).events(n_blocks, |block, rank| {
+    Job::with_ranks(8).events(n_blocks, |block, rank| {
         let stalls = block >= 16 && block % 8 == 0;
         let wobble = f64::from(u32::try_from(block).unwrap() * 7 % 5 + rank % 3);
         Measured {

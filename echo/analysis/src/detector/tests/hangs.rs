@@ -14,8 +14,9 @@ use crate::simulated::{Job, Measured, instant};
 
 pub(super) const N_RANKS: u32 = 8;
 
-/// Reports of all ranks every second from `from_s` to `to_s`: six have entered operation 99, ranks 2 and 5 have not.
-fn stuck(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
+/// Reports of all ranks every second from `from_s` to `to_s`: six have entered operation 99, ranks
+/// 2 and 5 have not.
+fn hang_tracker(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
     reports(
         from_s,
         to_s,
@@ -26,7 +27,7 @@ fn stuck(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
 }
 
 pub(super) fn reports(from_s: u32, to_s: u32, issued: impl Fn(u32) -> u64) -> Vec<StoredEvent> {
-    let job = Job::of(N_RANKS);
+    let job = Job::with_ranks(N_RANKS);
     let all = (from_s..to_s).flat_map(|second| (0..N_RANKS).map(move |rank| (second, rank)));
     all.map(|(second, rank)| job.issued(rank, issued(rank), f64::from(second) * 1e3))
         .collect()
@@ -42,7 +43,7 @@ fn last(detector: &mut Detector, events: &[StoredEvent]) -> Option<Incident> {
 
 #[test]
 fn the_ranks_missing_from_an_operation_that_does_not_end_are_listed() {
-    let incident = last(&mut detector(), &stuck(0, 40)).unwrap();
+    let incident = last(&mut detector(), &hang_tracker(0, 40)).unwrap();
     let found = condition(&incident).unwrap();
     let missing: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
     assert_eq!((found.kind, missing), (ConditionKind::Hang, vec![2, 5]));
@@ -52,7 +53,7 @@ fn the_ranks_missing_from_an_operation_that_does_not_end_are_listed() {
 
 #[test]
 fn it_is_one_incident_however_often_it_is_looked_at() {
-    let found = detector().observe(&stuck(0, 60)).incidents;
+    let found = detector().observe(&hang_tracker(0, 60)).incidents;
     assert!(found.windows(2).all(|pair| pair[0].id == pair[1].id));
     assert!(found.iter().all(|incident| incident.occurrences == 1));
 }
@@ -60,7 +61,7 @@ fn it_is_one_incident_however_often_it_is_looked_at() {
 #[test]
 fn it_clears_when_the_missing_ranks_move() {
     let mut detector = detector();
-    let raised = last(&mut detector, &stuck(0, 40)).unwrap();
+    let raised = last(&mut detector, &hang_tracker(0, 40)).unwrap();
     let cleared = last(&mut detector, &reports(40, 42, |_| 110)).unwrap();
     assert_eq!(cleared.id, raised.id);
     assert_eq!(cleared.state, IncidentState::Cleared);
@@ -69,22 +70,22 @@ fn it_clears_when_the_missing_ranks_move() {
 
 #[test]
 fn nothing_hangs_before_thirty_seconds() {
-    assert!(detector().observe(&stuck(0, 30)).is_empty());
+    assert!(detector().observe(&hang_tracker(0, 30)).is_empty());
 }
 
 #[test]
 fn nothing_hangs_before_twenty_periods() {
     // Iterations of 3 s: an operation may take a minute.
-    let mut healthy = Job::of(N_RANKS).events(14, |_, _| Measured {
+    let mut healthy = Job::with_ranks(N_RANKS).events(14, |_, _| Measured {
         period_ms: 3_000.0,
         ..Measured::HEALTHY
     });
     let mut detector = detector();
     assert!(detector.observe(&healthy).is_empty());
     healthy.clear();
-    assert!(detector.observe(&stuck(0, 58)).is_empty());
+    assert!(detector.observe(&hang_tracker(0, 58)).is_empty());
     assert_eq!(
-        kinds(&detector.observe(&stuck(58, 70)).incidents)[0],
+        kinds(&detector.observe(&hang_tracker(58, 70)).incidents)[0],
         ConditionKind::Hang
     );
 }
@@ -92,7 +93,7 @@ fn nothing_hangs_before_twenty_periods() {
 #[test]
 fn a_job_that_is_silent_altogether_has_ended_and_does_not_hang() {
     let mut detector = detector();
-    detector.observe(&stuck(0, 2));
+    detector.observe(&hang_tracker(0, 2));
     assert!(detector.end_silent_jobs(instant(50_000.0)).is_empty());
     assert!(detector.end_silent_jobs(instant(700_000.0)).is_empty());
 }
@@ -116,9 +117,9 @@ fn a_rank_whose_agent_died_is_not_missing_from_a_pause_of_the_job() {
 }
 
 #[test]
-fn a_rank_that_does_not_report_is_told_apart_from_those_that_are_missing() {
+fn a_rank_that_does_not_report_is_distinguished_from_missing_ranks() {
     let mut events = reports(0, 20, |_| 50);
-    events.extend(stuck(20, 60));
+    events.extend(hang_tracker(20, 60));
     let incident = last(&mut detector(), &without(2, 5, events)).unwrap();
     let found = condition(&incident).unwrap();
     let missing: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
@@ -131,7 +132,7 @@ fn a_rank_that_does_not_report_is_told_apart_from_those_that_are_missing() {
 #[test]
 fn a_rank_that_fell_silent_when_everybody_stopped_is_missing_and_silent() {
     let mut events = reports(0, 20, |_| 50);
-    events.extend(stuck(20, 60));
+    events.extend(hang_tracker(20, 60));
     let incident = last(&mut detector(), &without(2, 19, events)).unwrap();
     let found = condition(&incident).unwrap();
     assert_eq!(found.ranks.len(), 2);
@@ -143,12 +144,12 @@ fn a_rank_that_fell_silent_when_everybody_stopped_is_missing_and_silent() {
 fn a_sign_of_life_by_any_signal_keeps_a_rank_among_the_missing() {
     let mut events = without(2, 5, reports(0, 20, |_| 50));
     // Blocks of rank 2 that closed meanwhile, and no heartbeat.
-    let mut blocks = Job::of(N_RANKS).events(4, |_, _| Measured::HEALTHY);
+    let mut blocks = Job::with_ranks(N_RANKS).events(4, |_, _| Measured::HEALTHY);
     for block in &mut blocks {
         block.received = instant(15_000.0);
     }
     events.extend(blocks);
-    events.extend(without(2, 0, stuck(20, 60)));
+    events.extend(without(2, 0, hang_tracker(20, 60)));
     events.sort_by_key(|event| event.received);
     let found = detector().observe(&events).incidents;
     let hang = found.iter().find_map(condition).unwrap();
@@ -158,7 +159,7 @@ fn a_sign_of_life_by_any_signal_keeps_a_rank_among_the_missing() {
 #[test]
 fn a_hang_ends_with_its_job() {
     let mut detector = detector();
-    assert!(last(&mut detector, &stuck(0, 40)).is_some());
+    assert!(last(&mut detector, &hang_tracker(0, 40)).is_some());
     let mut ended = detector.end_silent_jobs(instant(700_000.0)).incidents;
     let last = ended.pop().unwrap();
     assert_eq!(last.state, IncidentState::Cleared);
@@ -186,8 +187,9 @@ fn everybody_at_the_same_operation_does_not_hang_unless_they_wait_for_their_gpus
     assert!(detector().observe(&reports(0, 90, |_| 100)).is_empty());
 }
 
-/// Reports of ranks that have all issued operation 99 and then stand still from `since_s` on, all but rank 3 blocked.
-fn standing(since_s: u32, to_s: u32) -> Vec<StoredEvent> {
+/// Reports of ranks that have all issued operation 99 and then stand still from `since_s` on, all
+/// but rank 3 blocked.
+fn cohort_state(since_s: u32, to_s: u32) -> Vec<StoredEvent> {
     let mut events = reports(0, since_s, |_| 50);
     events.extend(blocked(since_s, reports(since_s, to_s, |_| 100)));
     events
@@ -210,7 +212,7 @@ pub(super) fn blocked(since_s: u32, mut events: Vec<StoredEvent>) -> Vec<StoredE
 
 #[test]
 fn ranks_that_all_entered_an_operation_and_wait_for_their_gpus_hang() {
-    let incident = last(&mut detector(), &standing(5, 45)).unwrap();
+    let incident = last(&mut detector(), &cohort_state(5, 45)).unwrap();
     let found = condition(&incident).unwrap();
     let ranks: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
     assert_eq!((found.kind, ranks), (ConditionKind::Hang, vec![3]));
@@ -221,7 +223,7 @@ fn ranks_that_all_entered_an_operation_and_wait_for_their_gpus_hang() {
 #[test]
 fn a_standstill_is_a_stall_before_it_is_a_hang() {
     let mut detector = detector();
-    detector.observe(&Job::of(N_RANKS).events(14, |_, _| Measured::HEALTHY));
+    detector.observe(&Job::with_ranks(N_RANKS).events(14, |_, _| Measured::HEALTHY));
     let begin_s = 100;
     let moved = reports(begin_s, begin_s + 1, |_| 99);
     detector.observe(&moved);
@@ -237,7 +239,7 @@ fn a_standstill_is_a_stall_before_it_is_a_hang() {
 
 #[test]
 fn a_stopped_process_does_not_wait_although_it_was_stopped_while_it_waited() {
-    let mut events = standing(5, 45);
+    let mut events = cohort_state(5, 45);
     for stored in &mut events {
         if stored.event.origin.rank.unwrap().rank().value() == 5 {
             let of = (attribute::WAITING_MS, attribute::STOPPED);
@@ -251,14 +253,14 @@ fn a_stopped_process_does_not_wait_although_it_was_stopped_while_it_waited() {
 
 #[test]
 fn a_rank_that_fell_silent_in_a_standstill_is_named_as_silent() {
-    let incident = last(&mut detector(), &without(3, 6, standing(5, 60))).unwrap();
+    let incident = last(&mut detector(), &without(3, 6, cohort_state(5, 60))).unwrap();
     let why = "no sign of life since then of rank 3";
     assert!(incident.reason.ends_with(why), "{}", incident.reason);
 }
 
 #[test]
 fn ranks_that_wait_while_another_communicator_goes_on_stand_not_still() {
-    let job = Job::of(N_RANKS);
+    let job = Job::with_ranks(N_RANKS);
     let events = (0..60_u32).flat_map(|second| {
         let at_ms = f64::from(second) * 1e3;
         let n = 100 + u64::from(second);
@@ -280,7 +282,7 @@ fn ranks_that_wait_while_another_communicator_goes_on_stand_not_still() {
 
 #[test]
 fn ranks_of_which_most_do_other_things_stand_not_still() {
-    let mut events = standing(5, 60);
+    let mut events = cohort_state(5, 60);
     for stored in &mut events {
         if stored.event.origin.rank.unwrap().rank().value() < 5 {
             stored.event.attrs = Arc::from("{}");
@@ -291,7 +293,7 @@ fn ranks_of_which_most_do_other_things_stand_not_still() {
 
 #[test]
 fn a_long_list_of_missing_ranks_is_counted_not_spelt_out() {
-    let job = Job::of(32);
+    let job = Job::with_ranks(32);
     let all = (0..40_u32).flat_map(|second| (0..32).map(move |rank| (second, rank)));
     let events: Vec<_> = all
         .map(|(second, rank)| job.issued(rank, 99 + u64::from(rank >= 12), f64::from(second) * 1e3))
@@ -306,22 +308,22 @@ fn a_long_list_of_missing_ranks_is_counted_not_spelt_out() {
 
 #[test]
 fn a_hang_goes_on_after_a_restart_and_one_that_ended_meanwhile_is_cleared() {
-    let raised = last(&mut detector(), &stuck(0, 40)).unwrap();
+    let raised = last(&mut detector(), &hang_tracker(0, 40)).unwrap();
     let known = || vec![raised.clone()];
 
     let mut again = detector();
-    again.observe(&stuck(5, 40));
+    again.observe(&hang_tracker(5, 40));
     assert!(
         again
-            .adopt(known(), (instant(40_000.0), 1_000.0))
+            .restore(known(), (instant(40_000.0), 1_000.0))
             .is_empty()
     );
-    let later = last(&mut again, &stuck(40, 90)).unwrap();
+    let later = last(&mut again, &hang_tracker(40, 90)).unwrap();
     assert_eq!((later.id, later.raised_at), (raised.id, raised.raised_at));
 
     let mut moved = detector();
-    moved.observe(&stuck(5, 40));
-    moved.adopt(known(), (instant(40_000.0), 1_000.0));
+    moved.observe(&hang_tracker(5, 40));
+    moved.restore(known(), (instant(40_000.0), 1_000.0));
     let cleared = last(&mut moved, &reports(40, 42, |_| 110)).unwrap();
     assert_eq!(
         (cleared.id, cleared.state),
@@ -331,24 +333,24 @@ fn a_hang_goes_on_after_a_restart_and_one_that_ended_meanwhile_is_cleared() {
 
 #[test]
 fn a_hang_is_not_ended_by_the_first_report_after_a_long_absence_of_echo() {
-    let raised = last(&mut detector(), &stuck(0, 40)).unwrap();
+    let raised = last(&mut detector(), &hang_tracker(0, 40)).unwrap();
     let mut again = detector();
-    again.observe(&stuck(5, 40));
-    again.adopt(vec![raised.clone()], (instant(600_000.0), 120_000.0));
-    let first = again.observe(&stuck(600, 601));
+    again.observe(&hang_tracker(5, 40));
+    again.restore(vec![raised.clone()], (instant(600_000.0), 120_000.0));
+    let first = again.observe(&hang_tracker(600, 601));
     assert!(first.is_empty(), "{first:?}");
-    let later = last(&mut again, &stuck(601, 760)).unwrap();
+    let later = last(&mut again, &hang_tracker(601, 760)).unwrap();
     assert_eq!((later.id, later.state), (raised.id, IncidentState::Open));
     assert_eq!(later.raised_at, raised.raised_at);
 }
 
 #[test]
 fn a_hang_of_a_job_that_has_gone_is_ended() {
-    let raised = last(&mut detector(), &stuck(0, 40)).unwrap();
+    let raised = last(&mut detector(), &hang_tracker(0, 40)).unwrap();
     let mut empty = detector();
     assert!(
         empty
-            .adopt(vec![raised.clone()], (instant(0.0), 0.0))
+            .restore(vec![raised.clone()], (instant(0.0), 0.0))
             .is_empty()
     );
     let gone = empty.end_silent_jobs(instant(120_000.0)).incidents;
@@ -361,7 +363,7 @@ fn a_hang_of_a_job_that_has_gone_is_ended() {
 #[test]
 fn a_hang_costs_every_rank_all_the_time_that_it_lasts_and_no_moment_twice() {
     let mut detector = detector();
-    let seconds = (0..60).map(|second| detector.observe(&stuck(second, second + 1)).lost);
+    let seconds = (0..60).map(|second| detector.observe(&hang_tracker(second, second + 1)).lost);
     let lost: Vec<LostTime> = seconds.flatten().collect();
     let total: f64 = lost.iter().map(|row| row.lost_gpu_ms).sum();
     let waited: f64 = lost.iter().filter_map(|row| row.peer_wait_gpu_ms).sum();

@@ -1,7 +1,7 @@
 //! Senders that say anything: no number may break, and no memory may grow without bound.
 
 use echo_core::ids::{CommId, RankOf, RoleId};
-use echo_core::model::detector_output::{Conclusions, Finding, Incident};
+use echo_core::model::detector_output::{DetectorOutput, Finding, Incident};
 use echo_core::model::event::{OpSample, Reading, SeqRange, Source, StoredEvent, Summary};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_oneof, proptest};
@@ -14,12 +14,12 @@ use crate::simulated::device::{Gpu, Gpus};
 use crate::simulated::{Job, Measured, instant};
 
 /// Every number of the conclusions.
-fn numbers(conclusions: &Conclusions) -> Vec<f64> {
-    let lost = conclusions
+fn numbers(output: &DetectorOutput) -> Vec<f64> {
+    let lost = output
         .lost
         .iter()
         .flat_map(|lost| [lost.lost_gpu_ms, lost.iterations]);
-    let incidents = conclusions.incidents.iter().flat_map(of_incident);
+    let incidents = output.incidents.iter().flat_map(of_incident);
     lost.chain(incidents).collect()
 }
 
@@ -55,8 +55,8 @@ fn of_incident(incident: &Incident) -> Vec<f64> {
     all
 }
 
-/// What a sender may do to one of its points. Numbers are finite and durations not below zero: anything else is turned
-/// away at the door.
+/// What a sender may do to one of its points. Numbers are finite and durations not below zero:
+/// anything else is turned away at the door.
 #[derive(Debug, Clone)]
 enum Lie {
     Histogram(u64, f64),
@@ -102,12 +102,13 @@ fn lie() -> impl Strategy<Value = Lie> {
     ]
 }
 
-/// Points of the story that are told otherwise, from the one at the index on as many as the count says.
+/// Points of the story that are told otherwise, from the one at the index on as many as the count
+/// says.
 fn lies() -> impl Strategy<Value = Vec<(Index, usize, Lie)>> {
     vec((any::<Index>(), 1..60_usize, lie()), 0..30)
 }
 
-fn tell(mut events: Vec<StoredEvent>, lies: &[(Index, usize, Lie)]) -> Vec<StoredEvent> {
+fn falsify(mut events: Vec<StoredEvent>, lies: &[(Index, usize, Lie)]) -> Vec<StoredEvent> {
     for (at, count, lie) in lies {
         let at = at.index(events.len());
         if matches!(lie, Lie::Twice) {
@@ -160,7 +161,7 @@ fn apply(stored: &mut StoredEvent, lie: &Lie) {
 }
 
 fn by_hosts() -> Vec<StoredEvent> {
-    Job::of(6).events(26, |block, rank| {
+    Job::with_ranks(6).events(26, |block, rank| {
         let slow = block >= 10;
         Measured {
             gap_ms: if slow && rank == 2 { 16.0 } else { 4.0 },
@@ -195,10 +196,10 @@ proptest! {
     fn no_sender_makes_a_conclusion_that_is_not_a_number(lies in lies()) {
         for story in [by_hosts(), by_gpus()] {
             let mut detector = Detector::new(Settings::default());
-            let mut conclusions = detector.observe(&tell(story, &lies));
-            conclusions.append(detector.end_silent_jobs(instant(1e10)));
-            let wrong: Vec<f64> = numbers(&conclusions).into_iter().filter(|n| !n.is_finite()).collect();
-            prop_assert!(wrong.is_empty(), "{wrong:?}: {:#?}", conclusions.incidents.last());
+            let mut output = detector.observe(&falsify(story, &lies));
+            output.append(detector.end_silent_jobs(instant(1e10)));
+            let wrong: Vec<f64> = numbers(&output).into_iter().filter(|n| !n.is_finite()).collect();
+            prop_assert!(wrong.is_empty(), "{wrong:?}: {:#?}", output.incidents.last());
         }
     }
 }

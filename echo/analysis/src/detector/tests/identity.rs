@@ -16,7 +16,7 @@ const BLOCK_MS: f64 = 200.0;
 
 /// A healthy job of four ranks, each on a node of its own. Points arrive when their block ends.
 fn healthy(n_blocks: u64) -> Vec<StoredEvent> {
-    let mut events = Job::of(4).events(n_blocks, |_, _| Measured::HEALTHY);
+    let mut events = Job::with_ranks(4).events(n_blocks, |_, _| Measured::HEALTHY);
     for stored in &mut events {
         stored.received = stored.event.timestamp;
     }
@@ -59,7 +59,7 @@ fn conflict(found: &[Incident]) -> &Incident {
 }
 
 #[test]
-fn a_node_that_reports_a_rank_of_another_has_nobody_accused_and_both_are_named() {
+fn a_node_that_reports_a_rank_of_another_causes_no_culprit_and_both_are_named() {
     let own = healthy(60);
     let liar = claimed(&own, 2, "node-3");
     let found = incidents(&together(own, liar));
@@ -68,7 +68,7 @@ fn a_node_that_reports_a_rank_of_another_has_nobody_accused_and_both_are_named()
     assert_eq!(condition(conflict).unwrap().ranks.len(), 1);
     assert_eq!(
         conflict.reason,
-        "rank 2 is reported by node-2, which was first, and by node-3, whose 224 points are not judged"
+        "rank 2 is reported by node-2, which was first, and by node-3, whose 224 points are ignored"
     );
     assert_eq!(conflict.state, IncidentState::Open);
 }
@@ -83,11 +83,12 @@ fn a_conflict_is_over_when_the_second_node_has_been_silent_for_as_long_as_ranks_
 }
 
 #[test]
-fn a_rank_that_moved_to_another_node_is_judged_there() {
+fn a_rank_that_moved_to_another_node_is_analysed_there() {
     let own = healthy(60);
     let gone_ms = 60.0 * BLOCK_MS;
     let mut moved = healthy(300);
-    // The old node has stopped after a fifth, and the new one begins when it has been silent for long.
+    // The old node has stopped after a fifth, and the new one begins when it has been silent for
+    // long.
     moved.retain(|stored| stored.received.millis_since(instant(gone_ms)) > 31_000.0);
     for stored in &mut moved {
         let mut origin = (*stored.event.origin).clone();
@@ -97,7 +98,7 @@ fn a_rank_that_moved_to_another_node_is_judged_there() {
     let mut detector = Detector::new(Settings::default());
     let found = last_states(&detector.observe(&together(own, moved)));
     assert!(!kinds(&found).contains(&ConditionKind::IdentityConflict));
-    assert_eq!(detector.outlooks().count(), 1);
+    assert_eq!(detector.policy_inputs().count(), 1);
 }
 
 #[test]

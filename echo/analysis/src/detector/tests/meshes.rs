@@ -13,8 +13,8 @@ use crate::simulated::outcome::{culprit, incidents, kinds, last_states, named, s
 const N_STAGES: u32 = 4;
 const N_REPLICAS: u32 = 4;
 
-/// From block 10 on rank 1, of stage 0 and replica 1, computes 12 ms longer. Its replica is late in every stage, but in
-/// the others because it waits: it is blocked as long as its peers.
+/// From block 10 on rank 1, of stage 0 and replica 1, computes 12 ms longer. Its replica is late in
+/// every stage, but in the others because it waits: it is blocked as long as its peers.
 fn slow_worker() -> Vec<StoredEvent> {
     Gpus::pipeline(N_STAGES, N_REPLICAS).events(30, |block, rank| {
         let slow = block >= 10;
@@ -66,7 +66,7 @@ proptest! {
             usize::try_from(state % 1_000_003).unwrap() % n
         });
         let mut detector = Detector::new(Settings::default());
-        let mut all = echo_core::model::detector_output::Conclusions::default();
+        let mut all = echo_core::model::detector_output::DetectorOutput::default();
         for part in told.chunks(batch) {
             all.append(detector.observe(part));
         }
@@ -74,8 +74,8 @@ proptest! {
     }
 }
 
-/// From block 10 on rank 0 is late, and with it its partner, rank 1, at the communicators across the pairs. Nothing is
-/// known of the time blocked.
+/// From block 10 on rank 0 is late, and with it its partner, rank 1, at the communicators across
+/// the pairs. Nothing is known of the time blocked.
 fn slow_partner() -> Vec<StoredEvent> {
     Gpus::pairs(4).events(30, |block, rank| {
         let slow = block >= 10;

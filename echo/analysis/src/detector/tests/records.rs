@@ -9,14 +9,14 @@ use echo_core::model::detector_output::{ConditionKind, Incident, IncidentState, 
 use echo_core::model::event::StoredEvent;
 use echo_core::model::inputs::Inputs;
 
-use crate::simulated::outcome::{conclude, incidents, kinds, named};
+use crate::simulated::outcome::{detect, incidents, kinds, named};
 use crate::simulated::{Job, Measured};
 
 const HEALTHY: Measured = Measured::HEALTHY;
 
 /// Rank 1 is late by `lag_ms` in every iteration of those blocks from 10 on that `hits` picks.
 fn late(n_ranks: u32, lag_ms: f64, hits: fn(u64) -> bool) -> Vec<StoredEvent> {
-    Job::of(n_ranks).events(60, |block, rank| {
+    Job::with_ranks(n_ranks).events(60, |block, rank| {
         let lost = if block >= 10 && hits(block) {
             lag_ms
         } else {
@@ -96,7 +96,8 @@ fn an_incident_keeps_what_it_was_concluded_from() {
     assert!((inputs.coverage - 1.0).abs() < 1e-9);
 }
 
-/// The events with the operations of the highest `n` ranks unnumbered: their agents came when the job was running.
+/// The events with the operations of the highest `n` ranks unnumbered: their agents came when the
+/// job was running.
 fn attached_late(mut events: Vec<StoredEvent>, first: u32) -> Vec<StoredEvent> {
     for stored in &mut events {
         let rank = stored.event.origin.rank.unwrap().rank().value();
@@ -134,7 +135,7 @@ fn a_rank_that_is_numbered_after_all_is_compared() {
 
 #[test]
 fn every_late_iteration_is_lost_on_every_rank() {
-    let lost: f64 = conclude(&late(8, 8.0, |block| block < 25))
+    let lost: f64 = detect(&late(8, 8.0, |block| block < 25))
         .lost
         .iter()
         .map(|lost| lost.lost_gpu_ms)
@@ -143,10 +144,10 @@ fn every_late_iteration_is_lost_on_every_rank() {
     assert!((lost / expected - 1.0).abs() < 0.05, "{lost} of {expected}");
 }
 
-/// Few ranks that were never healthy: rank 0 is late by `lag_ms` from the first iteration on, in all blocks or every
-/// other one.
+/// Few ranks that were never healthy: rank 0 is late by `lag_ms` from the first iteration on, in
+/// all blocks or every other one.
 fn few(n_ranks: u32, always: bool) -> Vec<StoredEvent> {
-    Job::of(n_ranks).events(16, move |block, rank| {
+    Job::with_ranks(n_ranks).events(16, move |block, rank| {
         let is_late = if always || block % 2 == 0 {
             rank == 0
         } else {
@@ -179,9 +180,10 @@ fn of_few_ranks_that_are_last_in_turn_none_is_named() {
 
 #[test]
 fn a_lag_within_what_the_ranks_are_used_to_names_nobody() {
-    // Lags of 6 ms in either direction are daily business here; then one rank is late by 8 ms and the job by as much.
+    // Lags of 6 ms in either direction are daily business here; then one rank is late by 8 ms and
+    // the job by as much.
     let used_to = |spread: f64| {
-        Job::of(8).events(60, move |block, rank| {
+        Job::with_ranks(8).events(60, move |block, rank| {
             let faulty = block >= 40;
             let turn = (block / 4 * 3 + u64::from(rank) * 5) % 8;
             let usual = spread * (f64::from(u32::try_from(turn).unwrap()) - 3.5) / 3.5;

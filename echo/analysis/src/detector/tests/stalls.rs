@@ -8,9 +8,10 @@ use fleet_proto::{attribute, metric};
 use super::hangs::{N_RANKS, blocked, detector, reports};
 use crate::simulated::{Job, Measured, OPS_PER_BLOCK, instant};
 
-/// Blocks of all ranks, each as long as it says, milliseconds: a block is sent when it ends. Returns the end of the last one as well.
+/// Blocks of all ranks, each as long as it says, milliseconds: a block is sent when it ends.
+/// Returns the end of the last one as well.
 fn paced(first: u64, begin_ms: f64, lengths_ms: &[f64]) -> (Vec<StoredEvent>, f64) {
-    let job = Job::of(N_RANKS);
+    let job = Job::with_ranks(N_RANKS);
     let n_blocks = first + lengths_ms.len() as u64;
     let mut ends = Vec::new();
     let mut now_ms = begin_ms;
@@ -43,7 +44,7 @@ fn paced(first: u64, begin_ms: f64, lengths_ms: &[f64]) -> (Vec<StoredEvent>, f6
 }
 
 #[test]
-fn what_a_stall_took_after_its_last_report_is_charged_when_its_block_ends() {
+fn the_time_of_a_stall_after_its_last_report_is_attributed_when_its_block_ends() {
     let mut detector = detector();
     let (healthy, stopped_ms) = paced(0, 0.0, &[200.0; 200]);
     detector.observe(&healthy);

@@ -1,4 +1,5 @@
-//! What must not matter: how ranks are numbered, where the zero of a signal lies, in which unit it is measured.
+//! What must not matter: how ranks are numbered, where the zero of a signal lies, in which unit it
+//! is measured.
 
 use echo_core::model::event::StoredEvent;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
@@ -13,7 +14,8 @@ use crate::simulated::{Job, Measured};
 
 const N_RANKS: u32 = 8;
 
-/// Offsets of the ranks from the usual, milliseconds: noise, and one rank that may be late from block 10 on.
+/// Offsets of the ranks from the usual, milliseconds: noise, and one rank that may be late from
+/// block 10 on.
 #[derive(Debug, Clone)]
 struct Offsets {
     noise: Vec<f64>,
@@ -31,7 +33,7 @@ impl Offsets {
         })
     }
 
-    fn of(&self, block: u64, rank: u32) -> f64 {
+    fn offset_ms(&self, block: u64, rank: u32) -> f64 {
         let own = self.noise[rank as usize];
         own + if block >= 10 && rank == self.late {
             self.lag_ms
@@ -44,10 +46,11 @@ impl Offsets {
         50.0 + if block >= 10 { self.lag_ms } else { 0.0 }
     }
 
-    /// Reports by hosts, with the ranks renumbered, all gaps moved by `shift_ms`, and all durations in another unit.
+    /// Reports by hosts, with the ranks renumbered, all gaps moved by `shift_ms`, and all durations
+    /// in another unit.
     fn by_gap(&self, number: impl Fn(u32) -> u32, shift_ms: f64, unit: f64) -> Vec<StoredEvent> {
-        Job::of(N_RANKS).events(24, |block, rank| Measured {
-            gap_ms: unit * (4.0 + shift_ms + self.of(block, number(rank))),
+        Job::with_ranks(N_RANKS).events(24, |block, rank| Measured {
+            gap_ms: unit * (4.0 + shift_ms + self.offset_ms(block, number(rank))),
             period_ms: unit * self.period_ms(block),
             ..Measured::HEALTHY
         })
@@ -56,7 +59,7 @@ impl Offsets {
     /// The same by GPUs, where the late spend least.
     fn by_device(&self, number: impl Fn(u32) -> u32, shift_ms: f64, unit: f64) -> Vec<StoredEvent> {
         Gpus::alike(N_RANKS).events(24, |block, rank| {
-            let late_ms = self.of(block, number(rank));
+            let late_ms = self.offset_ms(block, number(rank));
             Gpu {
                 inside_ms: unit * (3.0 + shift_ms / 10.0 - late_ms / 10.0),
                 blocked_ms: Some(unit * (30.0 + shift_ms - late_ms)),
@@ -109,8 +112,8 @@ proptest! {
         first in 0..N_RANKS,
     ) {
         let number = |rank: u32| (rank * step + first) % N_RANKS;
-        for tell in [Tell::Gap, Tell::Device] {
-            let (straight, renumbered) = (tell.of(&offsets, same, 0.0, 1.0), tell.of(&offsets, number, 0.0, 1.0));
+        for signals in [Signals::Gap, Signals::Device] {
+            let (straight, renumbered) = (signals.events(&offsets, same, 0.0, 1.0), signals.events(&offsets, number, 0.0, 1.0));
             let known = mean_lags(&straight);
             let expected: Vec<f64> = (0..N_RANKS).map(|rank| known[number(rank) as usize]).collect();
             prop_assert!(are_close(&mean_lags(&renumbered), &expected));
@@ -120,8 +123,8 @@ proptest! {
 
     #[test]
     fn what_all_ranks_have_in_common_is_no_lag(offsets in Offsets::any(), shift_ms in 0.0..30.0_f64) {
-        for tell in [Tell::Gap, Tell::Device] {
-            let (straight, shifted) = (tell.of(&offsets, same, 0.0, 1.0), tell.of(&offsets, same, shift_ms, 1.0));
+        for signals in [Signals::Gap, Signals::Device] {
+            let (straight, shifted) = (signals.events(&offsets, same, 0.0, 1.0), signals.events(&offsets, same, shift_ms, 1.0));
             prop_assert!(are_close(&mean_lags(&straight), &mean_lags(&shifted)));
             prop_assert_eq!(names(&straight, same), names(&shifted, same));
         }
@@ -129,8 +132,8 @@ proptest! {
 
     #[test]
     fn a_job_that_is_ten_times_as_slow_has_ten_times_the_lags_and_the_same_names(offsets in Offsets::any()) {
-        for tell in [Tell::Gap, Tell::Device] {
-            let (straight, slow) = (tell.of(&offsets, same, 0.0, 1.0), tell.of(&offsets, same, 0.0, 10.0));
+        for signals in [Signals::Gap, Signals::Device] {
+            let (straight, slow) = (signals.events(&offsets, same, 0.0, 1.0), signals.events(&offsets, same, 0.0, 10.0));
             let tenfold: Vec<f64> = mean_lags(&straight).iter().map(|lag| lag * 10.0).collect();
             prop_assert!(are_close(&mean_lags(&slow), &tenfold));
             prop_assert_eq!(names(&straight, same), names(&slow, same));
@@ -142,8 +145,8 @@ proptest! {
         offsets in Offsets::any(),
         picks in proptest::collection::vec(any::<Index>(), 64),
     ) {
-        for tell in [Tell::Gap, Tell::Device] {
-            let events = tell.of(&offsets, same, 0.0, 1.0);
+        for signals in [Signals::Gap, Signals::Device] {
+            let events = signals.events(&offsets, same, 0.0, 1.0);
             let mut pick = picks.iter().cycle();
             let told = shuffled(&events, |n| pick.next().unwrap().index(n));
             prop_assert_eq!(incidents(&events), incidents(&told));
@@ -152,13 +155,13 @@ proptest! {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Tell {
+enum Signals {
     Gap,
     Device,
 }
 
-impl Tell {
-    fn of(
+impl Signals {
+    fn events(
         self,
         offsets: &Offsets,
         number: impl Fn(u32) -> u32,

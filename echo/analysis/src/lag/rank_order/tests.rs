@@ -7,7 +7,7 @@ use crate::lag::{Lag, lags};
 use crate::simulated::device::{Gpu, Gpus};
 use crate::simulated::{Job, Measured};
 
-fn of(signal: Signal, events: &[StoredEvent]) -> Vec<Lag> {
+fn lags_of(signal: Signal, events: &[StoredEvent]) -> Vec<Lag> {
     let mut assembly = Assembly::default();
     for event in events {
         assembly.add(event);
@@ -23,7 +23,10 @@ fn of(signal: Signal, events: &[StoredEvent]) -> Vec<Lag> {
 }
 
 fn by_gap(n_ranks: u32, measure: impl Fn(u64, u32) -> Measured) -> Vec<Lag> {
-    of(Signal::HostGap, &Job::of(n_ranks).events(4, measure))
+    lags_of(
+        Signal::HostGap,
+        &Job::with_ranks(n_ranks).events(4, measure),
+    )
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn a_gpu_that_spends_least_inside_is_last() {
         inside_ms: if rank == 1 { 2.0 } else { 3.0 },
         ..Gpu::HEALTHY
     });
-    let found = of(Signal::DeviceWait, &events);
+    let found = lags_of(Signal::DeviceWait, &events);
     assert!((found[1].place.unwrap().last_share - 1.0).abs() < 1e-9);
 }
 

@@ -2,7 +2,7 @@ use echo_core::model::detector_output::Baseline;
 
 use super::{Scale, confidence};
 use crate::baseline::Scatter;
-use crate::lag::rank_order::Place;
+use crate::lag::rank_order::RankPlace;
 use crate::lag::{Lag, Lags};
 use crate::settings::Settings;
 use crate::verdict::{Evidence, Span, tests};
@@ -38,7 +38,7 @@ fn evidence(lags: &Lags, n_usual: Option<usize>) -> Evidence<'_> {
 
 fn significant(means: &[f64], settings: &Settings) -> Vec<usize> {
     let lags = lags(means);
-    let scale = Scale::of(&lags, &evidence(&lags, Some(100_000)), settings);
+    let scale = Scale::from_lags(&lags, &evidence(&lags, Some(100_000)), settings);
     let late = (0..means.len()).filter(|index| scale.is_significant(&lags.ranks[*index]));
     late.collect()
 }
@@ -51,7 +51,8 @@ const NOISE: [f64; 16] = [
 #[test]
 fn a_scale_known_from_few_lags_asks_for_more() {
     let lags = lags(&NOISE);
-    let critical = |n| Scale::of(&lags, &evidence(&lags, Some(n)), &Settings::default()).critical_z;
+    let critical =
+        |n| Scale::from_lags(&lags, &evidence(&lags, Some(n)), &Settings::default()).critical_z;
     assert!(critical(20) > 2.0 * critical(100_000));
     assert!(critical(100) > critical(1_000) && critical(1_000) > critical(100_000));
 }
@@ -59,7 +60,8 @@ fn a_scale_known_from_few_lags_asks_for_more() {
 #[test]
 fn a_cold_start_asks_for_more_than_a_history_does() {
     let lags = lags(&NOISE);
-    let critical = |n| Scale::of(&lags, &evidence(&lags, n), &Settings::default()).critical_z;
+    let critical =
+        |n| Scale::from_lags(&lags, &evidence(&lags, n), &Settings::default()).critical_z;
     assert!(critical(None) > 1.5 * critical(Some(1_000)));
 }
 
@@ -71,7 +73,7 @@ fn more_ranks_in_the_job_ask_for_more() {
             n_tests,
             ..evidence(&lags, Some(100_000))
         };
-        Scale::of(&lags, &evidence, &Settings::default()).critical_z
+        Scale::from_lags(&lags, &evidence, &Settings::default()).critical_z
     };
     assert!((critical(16) - 4.37).abs() < 0.02, "{}", critical(16));
     assert!(
@@ -84,7 +86,7 @@ fn more_ranks_in_the_job_ask_for_more() {
 #[test]
 fn the_history_of_a_cohort_is_its_scale() {
     let lags = lags(&[0.0; 16]);
-    let scale = |n| Scale::of(&lags, &evidence(&lags, n), &Settings::default()).sigma_ms;
+    let scale = |n| Scale::from_lags(&lags, &evidence(&lags, n), &Settings::default()).sigma_ms;
     assert!((scale(Some(1_000)) - 1.0).abs() < 0.02);
     assert!(scale(None) < 0.2);
 }
@@ -107,16 +109,16 @@ fn several_late_ranks_are_believed_together_where_one_alone_is_not() {
 }
 
 #[test]
-fn few_ranks_without_a_past_are_told_by_their_places() {
+fn few_ranks_without_a_history_are_distinguished_by_their_places() {
     let means = [0.0, 0.1, 8.0];
     let found = |z: Option<f64>| {
         let mut lags = lags(&means);
-        lags.ranks[2].place = z.map(|z| Place {
+        lags.ranks[2].place = z.map(|z| RankPlace {
             z,
             rounds: 9.0,
             last_share: 1.0,
         });
-        let scale = Scale::of(&lags, &evidence(&lags, None), &Settings::default());
+        let scale = Scale::from_lags(&lags, &evidence(&lags, None), &Settings::default());
         scale.is_significant(&lags.ranks[2])
     };
     assert!(!found(Some(2.9)) && found(Some(3.2)));
@@ -125,24 +127,24 @@ fn few_ranks_without_a_past_are_told_by_their_places() {
 #[test]
 fn places_do_not_matter_where_there_is_a_past() {
     let mut lags = lags(&[0.0, 0.1, 8.0]);
-    lags.ranks[2].place = Some(Place {
+    lags.ranks[2].place = Some(RankPlace {
         z: 0.0,
         rounds: 9.0,
         last_share: 0.3,
     });
-    let scale = Scale::of(&lags, &evidence(&lags, Some(1_000)), &Settings::default());
+    let scale = Scale::from_lags(&lags, &evidence(&lags, Some(1_000)), &Settings::default());
     assert!(scale.is_significant(&lags.ranks[2]));
 }
 
 #[test]
-fn irregular_peers_widen_the_scale_and_an_irregular_suspect_does_not() {
-    let sigma = |suspect: f64, peers: f64| {
+fn irregular_peers_widen_the_scale_and_an_irregular_candidate_does_not() {
+    let sigma = |candidate: f64, peers: f64| {
         let mut lags = lags(&NOISE);
         for lag in &mut lags.ranks {
             lag.error_ms = Some(peers);
         }
-        lags.ranks[3].error_ms = Some(suspect);
-        Scale::of(&lags, &evidence(&lags, Some(1_000)), &Settings::default()).sigma_ms
+        lags.ranks[3].error_ms = Some(candidate);
+        Scale::from_lags(&lags, &evidence(&lags, Some(1_000)), &Settings::default()).sigma_ms
     };
     assert!((sigma(9.0, 0.0) - sigma(0.0, 0.0)).abs() < 1e-9);
     assert!(sigma(0.0, 3.0) > 2.0 * sigma(0.0, 0.0));
@@ -177,7 +179,7 @@ fn two_pauses_in_four_blocks_weigh_nothing_in_a_short_window_and_their_mean_in_a
             span,
             ..evidence(&lags, Some(1_000))
         };
-        Scale::of(&lags, &evidence, &Settings::default()).z(&paused)
+        Scale::from_lags(&lags, &evidence, &Settings::default()).z(&paused)
     };
     assert!(z(Span::Short).abs() < 1e-9);
     assert!(z(Span::Long) > 9.0);
@@ -188,6 +190,6 @@ fn a_hair_among_exact_ties_is_not_significant() {
     let mut means = [0.0; 16];
     means[3] = 0.1;
     let lags = lags(&means);
-    let scale = Scale::of(&lags, &evidence(&lags, None), &Settings::default());
+    let scale = Scale::from_lags(&lags, &evidence(&lags, None), &Settings::default());
     assert!(!scale.is_significant(&lags.ranks[3]));
 }

@@ -110,7 +110,7 @@ impl VerdictCache {
             state.open_from
         };
         let read = Snapshot::read(context, open_from, now);
-        let snapshot = context.bounded(read).await?;
+        let snapshot = context.run_limited(read).await?;
         self.state().update(snapshot, &context.rates);
         Ok(())
     }
@@ -136,7 +136,7 @@ impl State {
             self.clusters.insert(name, cluster);
         }
         self.update_rate_classes(&snapshot, rates);
-        self.rates_in_force = rates.in_force(snapshot.at);
+        self.rates_in_force = rates.n_in_force(snapshot.at);
         self.open_from = snapshot.intervals.open.map(Window::from);
         self.read_at = Some(snapshot.at);
         self.incidents = snapshot.incidents;

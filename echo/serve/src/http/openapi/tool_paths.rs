@@ -2,7 +2,7 @@
 
 use echo_core::error::Code;
 use echo_tools::picture::Format;
-use echo_tools::registry::Registered;
+use echo_tools::registry::RegisteredTool;
 use serde_json::{Map, Value, json};
 
 use crate::http::openapi::{in_json, responses};
@@ -24,13 +24,13 @@ const ERRORS: [Code; 9] = [
 const BODY_ERRORS: [Code; 2] = [Code::TooLarge, Code::WrongType];
 
 /// Returns GET and POST of a tool. Adds its schemas to `schemas`.
-pub(super) fn path(tool: &Registered, schemas: &mut Map<String, Value>) -> Value {
+pub(super) fn path(tool: &RegisteredTool, schemas: &mut Map<String, Value>) -> Value {
     let name = type_name(tool);
     let input = hoist(&tool.input_schema, &format!("{name}Input"), schemas);
     let answer = hoist(&tool.output_schema, &format!("{name}Answer"), schemas);
     let mut parameters = parameters(&tool.input_schema);
     let mut answer = in_json("The answer.", answer);
-    if tool.draws {
+    if tool.supports_plot {
         // `plot` and `format` are equivalent in a query, so only one is documented.
         parameters.retain(|parameter| parameter.get("name") != Some(&json!("plot")));
         parameters.push(format_parameter());
@@ -80,7 +80,7 @@ fn format_parameter() -> Value {
 }
 
 /// Converts `fleet.cluster.get_cost` to `GetCost`.
-fn type_name(tool: &Registered) -> String {
+fn type_name(tool: &RegisteredTool) -> String {
     let last = tool.name.rsplit('.').next().unwrap_or(tool.name);
     let words = last.split('_').map(|word| {
         let mut letters = word.chars();

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use echo_tools::fixture;
 use echo_tools::fixture::broken::Broken;
-use echo_tools::query_limit::Places;
+use echo_tools::query_limit::QueryLimit;
 use tower::ServiceExt;
 
 use super::service;
@@ -32,38 +32,38 @@ async fn is_pending(answer: &mut Answer) -> bool {
 
 #[tokio::test]
 async fn a_query_over_the_limit_is_rejected_with_retry_after() {
-    let mut context = fixture::over(Arc::new(Broken::Silent));
+    let mut context = fixture::context_over(Arc::new(Broken::Silent));
     context.limits.deadline = Duration::from_hours(1);
-    context.places = Places::with_wait(2, Duration::ZERO);
-    let places = context.places.clone();
+    context.query_limit = QueryLimit::with_max_wait(2, Duration::ZERO);
+    let query_limit = context.query_limit.clone();
     let service = service(context);
     let (mut first, mut second) = (start_query(&service), start_query(&service));
     assert!(is_pending(&mut first).await && is_pending(&mut second).await);
-    assert_eq!(places.taken(), 2);
+    assert_eq!(query_limit.in_flight(), 2);
 
     let refused = start_query(&service).await;
     assert_eq!(refused.status(), 503);
     assert_eq!(refused.headers()["retry-after"], "1");
-    assert_eq!(places.refused(), 1);
+    assert_eq!(query_limit.rejected(), 1);
 
     // A cancelled request frees its slot.
     drop(first);
     let mut third = start_query(&service);
     assert!(is_pending(&mut third).await);
-    assert_eq!((places.taken(), places.refused()), (2, 1));
+    assert_eq!((query_limit.in_flight(), query_limit.rejected()), (2, 1));
 }
 
 #[tokio::test]
 async fn a_query_waits_briefly_for_a_slot() {
-    let mut context = fixture::over(Arc::new(Broken::Silent));
+    let mut context = fixture::context_over(Arc::new(Broken::Silent));
     context.limits.deadline = Duration::from_hours(1);
-    context.places = Places::with_wait(1, Duration::from_hours(1));
-    let places = context.places.clone();
+    context.query_limit = QueryLimit::with_max_wait(1, Duration::from_hours(1));
+    let query_limit = context.query_limit.clone();
     let service = service(context);
     let (mut first, mut second) = (start_query(&service), start_query(&service));
     assert!(is_pending(&mut first).await && is_pending(&mut second).await);
     drop(first);
-    assert_eq!(places.taken(), 1, "it is the turn of the second");
+    assert_eq!(query_limit.in_flight(), 1, "it is the turn of the second");
     assert!(is_pending(&mut second).await);
-    assert_eq!(places.refused(), 0);
+    assert_eq!(query_limit.rejected(), 0);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
-use echo_core::model::detector_output::{Conclusions, Finding};
+use echo_core::model::detector_output::{DetectorOutput, Finding};
 use echo_core::model::event::BatchKey;
 use echo_tools::ToolContext;
 use echo_tools::fixture::{self, batch, culprit, empty};
@@ -194,11 +194,11 @@ async fn names_in_pages_are_escaped() {
     if let Finding::Culprit(culprit) = &mut late.finding {
         culprit.node = evil.parse().unwrap();
     }
-    let concluded = Conclusions {
+    let concluded = DetectorOutput {
         incidents: vec![late],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(concluded).await.unwrap();
+    context.store.store_verdicts(concluded).await.unwrap();
     let echo = service(context);
     let Page(_, _, front) = get_json(&echo, "/").await;
     let link = front

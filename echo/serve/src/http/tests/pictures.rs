@@ -69,7 +69,7 @@ async fn an_unknown_format_is_rejected_with_the_known_ones() {
         ("format=pdf", "/format", "json, png, svg"),
         ("format=", "/format", "json, png, svg"),
         ("plot=json", "/plot", "\"png\" or \"svg\""),
-        ("format=svg&plot=svg", "/format", "give one of them"),
+        ("format=svg&plot=svg", "/format", "give only one of them"),
     ] {
         let (status, body) = get_json(&format!("{EXPLAIN}?{RANK}&{query}")).await;
         assert_eq!((status, code(&body)), (400, "invalid"), "{query}");

@@ -44,7 +44,7 @@ async fn readiness_names_what_prevents_events_from_being_accepted() {
         (Broken::Defect, "store_failed"),
         (Broken::Silent, "writer_silent"),
     ] {
-        let service = service(fixture::over(Arc::new(store)));
+        let service = service(fixture::context_over(Arc::new(store)));
         assert_eq!(reasons(&service).await, [reason]);
         assert_eq!(probed(&service, "/healthz").await.0, 200);
     }
@@ -53,7 +53,7 @@ async fn readiness_names_what_prevents_events_from_being_accepted() {
 #[tokio::test]
 async fn readiness_lists_all_reasons_with_shutdown_first() {
     let (stop, stopping) = watch::channel(false);
-    let service = service_that_stops(fixture::over(Arc::new(Broken::Closed)), stopping);
+    let service = service_that_stops(fixture::context_over(Arc::new(Broken::Closed)), stopping);
     assert_eq!(reasons(&service).await, ["store_closed"]);
     stop.send_replace(true);
     assert_eq!(reasons(&service).await, ["shutting_down", "store_closed"]);

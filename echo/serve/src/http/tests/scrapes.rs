@@ -8,10 +8,12 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{IncidentId, Rank};
-use echo_core::model::detector_output::{Conclusions, Finding, Incident, IncidentState, LostTime};
+use echo_core::model::detector_output::{
+    DetectorOutput, Finding, Incident, IncidentState, LostTime,
+};
 use echo_tools::ToolContext;
 use echo_tools::fixture::broken::Broken;
-use echo_tools::fixture::{at, batch, conclusions, culprit, empty, lost, over};
+use echo_tools::fixture::{at, batch, conclusions, context_over, culprit, empty, lost};
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
 use echo_tools::registry::Registry;
@@ -49,7 +51,11 @@ impl Lab {
             .append(batch(0..4, 0..=600))
             .await
             .unwrap();
-        lab.context.store.conclude(conclusions()).await.unwrap();
+        lab.context
+            .store
+            .store_verdicts(conclusions())
+            .await
+            .unwrap();
         lab
     }
 
@@ -79,7 +85,7 @@ impl Lab {
             to: Some(at(to).to_string().parse().unwrap()),
             ..GetCost::default()
         };
-        question.answer(&self.context).await.unwrap()
+        question.run(&self.context).await.unwrap()
     }
 
     /// Continues for half a minute with rank 2 late as before.
@@ -101,19 +107,19 @@ impl Lab {
     }
 
     async fn lose(&self, lost: Vec<LostTime>) {
-        let concluded = Conclusions {
+        let concluded = DetectorOutput {
             lost,
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
-        self.context.store.conclude(concluded).await.unwrap();
+        self.context.store.store_verdicts(concluded).await.unwrap();
     }
 
     async fn find(&self, incidents: Vec<Incident>) {
-        let concluded = Conclusions {
+        let concluded = DetectorOutput {
             incidents,
-            ..Conclusions::default()
+            ..DetectorOutput::default()
         };
-        self.context.store.conclude(concluded).await.unwrap();
+        self.context.store.store_verdicts(concluded).await.unwrap();
     }
 }
 
@@ -387,7 +393,7 @@ async fn metrics_are_limited_to_permitted_clusters_and_tools() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scrape_does_not_wait_for_a_blocked_store() {
-    let context = over(Arc::new(Broken::Silent));
+    let context = context_over(Arc::new(Broken::Silent));
     let site = Site::with_tokens(&[OWNER]);
     let now = samples(&scraped(&echo(&context, &site), &site.tokens[0]).await);
     assert_near(now["echo_conclusions_failed_total"], 1.0);

@@ -60,7 +60,7 @@ async fn a_cluster_of_another_shard_is_not_found_with_a_hint() {
         if tool.needs_sql {
             continue;
         }
-        for (cluster, hint) in [("lab", LAB), ("cluster-7", "the clusters are prod")] {
+        for (cluster, hint) in [("lab", LAB), ("cluster-7", "(known: prod)")] {
             let mut input = json!({ "cluster": cluster });
             if tool.name.ends_with("explain_rank") {
                 input["rank"] = json!(2);
@@ -128,7 +128,7 @@ async fn history_from_before_resharding_is_returned_with_a_hint() {
     let (status, answer) = send_json(&echo, &site.tokens[1], ("POST", path, input)).await;
     assert_eq!(status, 200, "{answer}");
     let note = answer["data_quality"]["note"].as_str().unwrap();
-    let message = "cluster prod belongs to shard 0 at https://echo-0.lab:8081, and only what was sent here is in this answer";
+    let message = "cluster prod belongs to shard 0 at https://echo-0.lab:8081; this answer covers only the events sent to this shard";
     assert_eq!(note, message);
 }
 
@@ -195,6 +195,6 @@ async fn a_token_for_clusters_of_other_shards_gets_a_hint() {
 #[tokio::test]
 async fn a_single_instance_gives_no_shard_hints() {
     let mut answer = json!({ "status": "ok" });
-    shard_hint::tell(&fixture::context().await, &mut answer);
+    shard_hint::add_shard(&fixture::context().await, &mut answer);
     assert_eq!(answer, json!({ "status": "ok" }));
 }

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use echo_core::ids::IncidentId;
-use echo_core::model::detector_output::{Conclusions, Finding};
+use echo_core::model::detector_output::{DetectorOutput, Finding};
 use echo_core::model::event::BatchKey;
 use echo_tools::ToolContext;
 use echo_tools::fixture::{batch, conclusions, culprit, empty, lost};
@@ -33,7 +33,7 @@ pub(super) const OWNER: &str =
 pub(super) async fn two_clusters() -> ToolContext {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    context.store.conclude(conclusions()).await.unwrap();
+    context.store.store_verdicts(conclusions()).await.unwrap();
     let mut other = batch(0..4, 0..=600);
     other.key = BatchKey::Content(77);
     for event in &mut other.events {
@@ -53,12 +53,12 @@ pub(super) async fn two_clusters() -> ToolContext {
     }
     let mut loss = lost(&late, "secret-node", Some("NVIDIA H200"), 400);
     loss.cluster = "hidden-fleet".parse().unwrap();
-    let concluded = Conclusions {
+    let concluded = DetectorOutput {
         lost: vec![loss],
         incidents: vec![late],
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    context.store.conclude(concluded).await.unwrap();
+    context.store.store_verdicts(concluded).await.unwrap();
     let rates = "rates:\n\
         - { gpu_model: H200, rate_class: on_demand, rate: 3.80, currency: USD }\n\
         - { cluster: hidden-fleet, rate_class: reserved, rate: 7.77, currency: USD }\n\

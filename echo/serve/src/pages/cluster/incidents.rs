@@ -2,7 +2,7 @@
 
 use echo_tools::find_outlier_nodes::Outliers;
 use echo_tools::get_cost::answer::Contributor;
-use echo_tools::outlier::{Condition, Course, Outlier};
+use echo_tools::outlier::{Condition, Lifecycle, Outlier};
 use maud::{Markup, html};
 
 use super::{View, explained};
@@ -16,9 +16,9 @@ const MAX_LISTED: usize = 16;
 /// Renders the open incidents.
 pub(super) fn current(view: &View<'_>, answer: &Outliers) -> Markup {
     let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
-    let culprits: Vec<&Outlier> = culprits.filter(|one| one.course.is_open()).collect();
+    let culprits: Vec<&Outlier> = culprits.filter(|one| one.lifecycle.is_open()).collect();
     let conditions = answer.conditions.iter();
-    let conditions: Vec<&Condition> = conditions.filter(|one| one.course.is_open()).collect();
+    let conditions: Vec<&Condition> = conditions.filter(|one| one.lifecycle.is_open()).collect();
     html! {
         section aria-labelledby="current" {
             h2 id="current" { "Now" }
@@ -42,7 +42,7 @@ fn nothing(answer: &Outliers) -> &'static str {
 }
 
 fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
-    let course = &one.course;
+    let course = &one.lifecycle;
     html! {
         article class={ "incident " (Tone::from_severity(course.severity).name()) } {
             h3 {
@@ -77,7 +77,7 @@ fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
 }
 
 fn condition(view: &View<'_>, one: &Condition) -> Markup {
-    let course = &one.course;
+    let course = &one.lifecycle;
     html! {
         article class={ "incident " (Tone::from_severity(course.severity).name()) } {
             h3 { (kind(one)) @if let Some(job) = &course.job { " in " span.name { (job) } } }
@@ -102,7 +102,7 @@ fn kind(one: &Condition) -> String {
     first.into_iter().chain(letters).collect()
 }
 
-fn tags(course: &Course, class: Option<&str>) -> Markup {
+fn tags(course: &Lifecycle, class: Option<&str>) -> Markup {
     html! {
         ul.tags {
             li { (course.severity) }
@@ -114,7 +114,7 @@ fn tags(course: &Course, class: Option<&str>) -> Markup {
     }
 }
 
-fn effect(ratio: Option<f64>, course: &Course) -> Markup {
+fn effect(ratio: Option<f64>, course: &Lifecycle) -> Markup {
     let ratio = ratio.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
     let periods = format!(
         "{ratio} longer: {} instead of {}",
@@ -124,7 +124,7 @@ fn effect(ratio: Option<f64>, course: &Course) -> Markup {
     figure("Iteration", &periods)
 }
 
-fn since(course: &Course) -> Markup {
+fn since(course: &Lifecycle) -> Markup {
     html! { div { dt { "Since" } dd { (format::instant(&course.first_seen)) } } }
 }
 
@@ -156,9 +156,9 @@ fn listed(ranks: &[u32], count: usize) -> String {
 /// Renders the cleared incidents.
 pub(super) fn past(view: &View<'_>, answer: &Outliers) -> Markup {
     let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
-    let culprits: Vec<&Outlier> = culprits.filter(|one| !one.course.is_open()).collect();
+    let culprits: Vec<&Outlier> = culprits.filter(|one| !one.lifecycle.is_open()).collect();
     let conditions = answer.conditions.iter();
-    let conditions: Vec<&Condition> = conditions.filter(|one| !one.course.is_open()).collect();
+    let conditions: Vec<&Condition> = conditions.filter(|one| !one.lifecycle.is_open()).collect();
     html! {
         section aria-labelledby="past" {
             h2 id="past" { "Past incidents" }
@@ -206,7 +206,7 @@ fn past_culprit(view: &View<'_>, one: &Outlier) -> Markup {
                     @if view.may_explain { p { a href=(explained(view, one, "svg")) { "Lag over time (picture)" } } }
                 }
             }
-            (times(&one.course))
+            (times(&one.lifecycle))
             td.number { (format::maybe_millis(one.lag_ms)) }
             td.number { (one.effect_ratio.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)) }
             td.number { (one.confidence.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)) }
@@ -222,7 +222,7 @@ fn past_condition(view: &View<'_>, one: &Condition) -> Markup {
                 (kind(one))
                 details { summary { "Why" } p { (one.reason) } @if !one.detail.is_empty() { p { (one.detail) } } }
             }
-            (times(&one.course))
+            (times(&one.lifecycle))
             td.number { (format::UNKNOWN) }
             td.number { (format::percent(one.effect_ratio)) }
             td.number { (format::percent(one.confidence)) }
@@ -231,7 +231,7 @@ fn past_condition(view: &View<'_>, one: &Condition) -> Markup {
     }
 }
 
-fn times(course: &Course) -> Markup {
+fn times(course: &Lifecycle) -> Markup {
     let cleared = course.cleared_at.as_deref().unwrap_or(&course.last_seen);
     html! {
         td { (format::instant(&course.first_seen)) }

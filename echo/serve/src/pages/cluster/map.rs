@@ -42,7 +42,7 @@ pub(super) fn from_lags(
     marks: &Marks,
 ) -> Result<Option<MapView>, ToolError> {
     let map = match map {
-        Err(error @ (ToolError::Timeout { .. } | ToolError::Crowded { .. })) => {
+        Err(error @ (ToolError::Timeout { .. } | ToolError::Overloaded { .. })) => {
             return Ok(Some(MapView::Unavailable(error.to_string())));
         }
         map => map?,
@@ -54,9 +54,9 @@ fn lay_out(mut map: LagMap, marks: &Marks) -> MapView {
     if map.ranks.is_empty() {
         return MapView::Empty;
     }
-    let most = map.ranks.iter().filter_map(RankLags::most_ms);
+    let most = map.ranks.iter().filter_map(RankLags::peak_ms);
     let most = most.map(|(_, ms)| ms).fold(LEAST_SCALE_MS, f64::max);
-    let scale_ms = most.max(map.usual_ms.unwrap_or(0.0) * SCALE_PER_USUAL);
+    let scale_ms = most.max(map.median_abs_ms.unwrap_or(0.0) * SCALE_PER_USUAL);
     let ranks = std::mem::take(&mut map.ranks).into_iter();
     let row = |lags: RankLags| Row {
         mark: marks.get(&lags.key()).cloned(),
@@ -120,7 +120,7 @@ fn between(cells: &[Option<f64>]) -> String {
 fn begins(map: &LagMap, index: usize) -> String {
     let from: Option<jiff::Timestamp> = map.window.from.parse().ok();
     let from = from.and_then(|from| i64::try_from(from.as_nanosecond()).ok());
-    let after = map.stretch_s * index as f64 * 1e9;
+    let after = map.bucket_s * index as f64 * 1e9;
     Nanos::new(from.unwrap_or_default())
         .offset(after as i64)
         .to_string()
@@ -167,7 +167,7 @@ fn table(map: &LagMap, rows: &[Row], scale_ms: f64) -> Markup {
         div.scroll role="region" aria-labelledby="lag-table" tabindex="0" {
             table.map {
                 caption id="lag-table" {
-                    "Lag of " (rows.len()) @if map.left_out > 0 { " of " (rows.len() + map.left_out) } " ranks"
+                    "Lag of " (rows.len()) @if map.n_omitted > 0 { " of " (rows.len() + map.n_omitted) } " ranks"
                 }
                 thead {
                     tr {
@@ -196,7 +196,7 @@ fn axis(map: &LagMap) -> Markup {
 fn row((map, several_jobs): (&LagMap, bool), one: &Row) -> Markup {
     let lags = &one.lags;
     let mean = format::maybe_millis(lags.mean_ms());
-    let most = lags.most_ms();
+    let most = lags.peak_ms();
     let label = most.map_or_else(
         || format!("Rank {}: no data", lags.rank),
         |(index, ms)| {
@@ -259,14 +259,14 @@ fn legend(scale_ms: f64) -> Markup {
 }
 
 fn notes(map: &LagMap) -> Markup {
-    let is_partial = map.looked_at_s < map.stretch_s * 0.99;
+    let is_partial = map.sampled_s < map.bucket_s * 0.99;
     html! {
         p.quiet {
-            "Each step is " (format::length(map.stretch_s)) "."
-            @if is_partial { " Only the first " (format::length(map.looked_at_s)) " of each are sampled; a shorter window covers all." }
-            @if map.left_out > 0 {
+            "Each step is " (format::length(map.bucket_s)) "."
+            @if is_partial { " Only the first " (format::length(map.sampled_s)) " of each are sampled; a shorter window covers all." }
+            @if map.n_omitted > 0 {
                 " Listed are the ranks named above and those with the most conspicuous lag; "
-                (map.left_out) " others are omitted."
+                (map.n_omitted) " others are omitted."
             }
         }
     }

@@ -1,4 +1,4 @@
-//! An issuer on this machine, behind real TLS, that answers as it is told.
+//! A local issuer with real TLS and configurable responses.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,28 +11,28 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use echo_serve::tls::authority::Authority;
 
-/// What it answers.
+/// Response of the issuer.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    /// A status with its headers, and a body.
+    /// Status line with headers, and body.
     Text(&'static str, String),
-    /// More than anybody wants.
+    /// An endless body.
     Endless,
-    /// Nothing, while the connection stays open.
-    Silence,
+    /// No response, while the connection stays open.
+    Silent,
 }
 
 /// An issuer that runs as long as the test.
 pub(super) struct Issuer {
     pub(super) address: SocketAddr,
-    /// Who vouches for it, in PEM.
+    /// CA certificate in PEM.
     pub(super) authority: String,
     answer: Arc<Mutex<Answer>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Issuer {
-    /// One that answers with these keys.
+    /// Starts an issuer that responds with these keys.
     pub(super) fn with(keys: &str) -> Self {
         let authority = Authority::new();
         let (cert, key) = authority.certify(&["127.0.0.1"]);
@@ -49,7 +49,7 @@ impl Issuer {
         let issuer = Self {
             address: listener.local_addr().unwrap(),
             authority: authority.pem(),
-            answer: Arc::new(Mutex::new(Answer::Silence)),
+            answer: Arc::new(Mutex::new(Answer::Silent)),
             requests: Arc::default(),
         };
         issuer.publish(keys);
@@ -63,8 +63,8 @@ impl Issuer {
                 };
                 requests.lock().unwrap().push(request);
                 let answer = answer.lock().unwrap().clone();
-                // Whoever has heard enough hangs up.
-                let _hung_up = said(&mut stream, &answer);
+                // The client may hang up early.
+                let _hung_up = respond(&mut stream, &answer);
             }
         });
         issuer
@@ -86,7 +86,7 @@ impl Issuer {
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
 
-/// The head of a request; nothing when the handshake fails.
+/// Reads the head of a request; `None` if the handshake fails.
 fn request(stream: &mut Stream) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -97,9 +97,9 @@ fn request(stream: &mut Stream) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
-fn said(stream: &mut Stream, answer: &Answer) -> std::io::Result<()> {
+fn respond(stream: &mut Stream, answer: &Answer) -> std::io::Result<()> {
     match answer {
-        Answer::Silence => {
+        Answer::Silent => {
             let _heard = stream.read(&mut [0])?;
         }
         Answer::Text(status, body) => {

@@ -1,4 +1,5 @@
-//! Costs of closed hours: added by the one thread that writes, so that nothing can be stored in an hour while it is closed.
+//! Closing hours: costs are added by the writer thread, so that nothing can be stored in an hour
+//! while it is closed.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use crate::duckdb::rows::hours;
 use crate::hours::{Closed, ClosingHour, revised};
 
 impl Session {
-    /// Adds what an hour came to, unless something was stored in it meanwhile or nothing is new.
+    /// Adds the costs of an hour, unless the hour has changed meanwhile or its costs are unchanged.
     pub(super) fn close_hour(&mut self, closing: ClosingHour) -> EngineResult<Closed> {
         let due = closing.due;
         if !self.shared.hours.is_untouched(&due) {
@@ -33,7 +34,7 @@ impl Session {
         Ok(Closed::Revised(clusters.len()))
     }
 
-    /// Forgets closed hours that begin before `cutoff`.
+    /// Deletes closed hours that begin before `cutoff`.
     pub(super) fn forget_hours(&self, cutoff: Nanos) -> EngineResult<()> {
         hours::forget_before(&self.connection, cutoff)?;
         self.shared.hours.forget_before(cutoff);

@@ -1,10 +1,10 @@
-//! The rows of one group in the making.
+//! Rows of one group before they are committed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ptr;
 use std::sync::Arc;
 
-use echo_core::model::detector_output::Conclusions;
+use echo_core::model::detector_output::DetectorOutput;
 use echo_core::model::event::{Event, EventBatch, Origin};
 use echo_core::units::Hour;
 
@@ -15,27 +15,28 @@ use crate::duckdb::rows::events::EventRow;
 use crate::duckdb::rows::identity::LedgerRow;
 use crate::hours::hours_of;
 
-/// The rows of one group.
+/// Rows of one group.
 #[derive(Debug, Default)]
 pub(super) struct Staged<'g> {
     pub(super) events: Vec<EventRow<'g>>,
     pub(super) entries: Entries,
     pub(super) ledger: Vec<LedgerRow>,
-    pub(super) conclusions: Conclusions,
+    pub(super) conclusions: DetectorOutput,
     /// Ids of origins by address: the events of a batch share a few.
     origin_ids: HashMap<*const Origin, u64>,
 }
 
 impl<'g> Staged<'g> {
-    /// A group of these conclusions, and no batch yet.
-    pub(super) fn with(conclusions: Conclusions) -> Self {
+    /// Stages detector output without batches.
+    pub(super) fn with(conclusions: DetectorOutput) -> Self {
         Self {
             conclusions,
             ..Self::default()
         }
     }
 
-    /// Adds a batch whose events are numbered from `last_event` on. Returns the number of the last.
+    /// Adds a batch whose events are numbered after `last_event`. Returns the number of its last
+    /// event.
     pub(super) fn add(
         &mut self,
         batch: &'g EventBatch,
@@ -55,14 +56,14 @@ impl<'g> Staged<'g> {
             self.events.push(row);
         }
         self.ledger.push(LedgerRow {
-            entry: Entry::of(&batch.key),
+            entry: Entry::from_key(&batch.key),
             received: batch.received,
             last_event,
         });
         last_event
     }
 
-    /// The hours that costs change in.
+    /// Hours in which costs change.
     pub(super) fn touched(&self) -> BTreeSet<Hour> {
         let events = self.events.iter().map(|row| row.event.timestamp);
         let lost = self.conclusions.lost.iter();
@@ -74,7 +75,7 @@ impl<'g> Staged<'g> {
         let known = |id| stored.series.get(&id).or_else(|| new.get(&id));
         let place = find(series_id(event), known, |known| known.has(event));
         if !place.is_known {
-            let series = Arc::new(Series::of(event));
+            let series = Arc::new(Series::from_event(event));
             self.entries.series.insert(place.id, series);
         }
         place.id

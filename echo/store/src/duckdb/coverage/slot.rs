@@ -1,22 +1,23 @@
-//! Slots of time, and how windows are laid out with them.
+//! Time slots, and the tiling of windows with them.
 
 use std::collections::BTreeSet;
 
 use echo_core::units::{Nanos, Window};
 
-use crate::duckdb::rows::coverage::Stretch;
+use crate::duckdb::rows::coverage::SlottedWindow;
 
-/// Lengths of slots, nanoseconds; each is a multiple of the next. The finest bound what is counted anew with every question.
+/// Lengths of slots, nanoseconds; each is a multiple of the next. The finest limits what every
+/// query counts again.
 const LENGTHS: [i64; 4] = [DAY, 3_600_000_000_000, 60_000_000_000, FINEST];
 
 const DAY: i64 = 86_400_000_000_000;
 
 const FINEST: i64 = 10_000_000_000;
 
-/// Longest window that is laid out with slots, days: ten years. Longer ones go from one wrong clock to another.
+/// Longest window that is tiled, days: ten years. Longer ones result from wrong clocks.
 const LONGEST_DAYS: i64 = 3_660;
 
-/// A stretch of time of one of some lengths, which begins at a multiple of it.
+/// Time slot of one of [`LENGTHS`], which begins at a multiple of its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Slot {
     begin: i64,
@@ -24,7 +25,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// The slot of that length that begins there.
+    /// Slot of length `nanos` that begins at `begin`.
     pub(super) const fn at(begin: Nanos, nanos: i64) -> Self {
         Self {
             begin: begin.value(),
@@ -32,7 +33,7 @@ impl Slot {
         }
     }
 
-    /// The finest slot around an instant.
+    /// Finest slot that contains an instant.
     pub(super) const fn finest(instant: Nanos) -> Self {
         Self::around(instant.value(), FINEST)
     }
@@ -48,19 +49,19 @@ impl Slot {
         self.begin + self.nanos
     }
 
-    /// Whether the other lies inside.
+    /// Whether `inner` lies inside this slot.
     pub(super) const fn contains(self, inner: Self) -> bool {
         self.begin <= inner.begin && inner.end() <= self.end()
     }
 
-    /// The slots of all lengths around the beginning of this one.
+    /// Slots of all lengths that contain the beginning of this one.
     pub(super) fn with_outer(self) -> impl Iterator<Item = Self> {
         LENGTHS
             .into_iter()
             .map(move |nanos| Self::around(self.begin, nanos))
     }
 
-    /// The slots of the next length that it consists of; none when it is one of the finest.
+    /// Slots of the next finer length that this one consists of; none if it is one of the finest.
     pub(super) fn parts(self) -> impl Iterator<Item = Self> {
         let finer = LENGTHS.into_iter().find(|nanos| *nanos < self.nanos);
         let n_parts = finer.map_or(0, |nanos| self.nanos / nanos);
@@ -72,13 +73,13 @@ impl Slot {
     }
 }
 
-/// Whether the window can be laid out with slots.
+/// Whether the window can be tiled.
 pub(super) fn is_tileable(window: Window) -> bool {
     let plausible = Nanos::EARLIEST <= window.from() && window.to() <= Nanos::LATEST;
     plausible && (window.to().value() - window.from().value()) / DAY <= LONGEST_DAYS
 }
 
-/// The largest slots that lie inside the window, and what is left of it at its ends.
+/// Returns the largest slots that fit into the window, and the remaining windows at its ends.
 pub(super) fn tiles(window: Window) -> (Vec<Slot>, Vec<Window>) {
     let (from, to) = (window.from().value(), window.to().value());
     let last = to - to.rem_euclid(FINEST);
@@ -98,8 +99,8 @@ pub(super) fn tiles(window: Window) -> (Vec<Slot>, Vec<Window>) {
     (slots, ends.into_iter().flatten().collect())
 }
 
-/// What has to be counted, in as few stretches as there are gaps.
-pub(super) fn stretches(missing: &BTreeSet<Slot>, ends: &[Window]) -> Vec<Stretch> {
+/// Returns the windows to be counted; adjacent slots of one length are merged.
+pub(super) fn windows_to_count(missing: &BTreeSet<Slot>, ends: &[Window]) -> Vec<SlottedWindow> {
     let missing = missing
         .iter()
         .map(|slot| (slot.begin, slot.end(), slot.nanos));
@@ -117,7 +118,7 @@ pub(super) fn stretches(missing: &BTreeSet<Slot>, ends: &[Window]) -> Vec<Stretc
     }
     let stretch = |(from, to, slot_nanos)| {
         let window = Window::new(Nanos::new(from), Nanos::new(to))?;
-        Some(Stretch { window, slot_nanos })
+        Some(SlottedWindow { window, slot_nanos })
     };
     joined.into_iter().filter_map(stretch).collect()
 }
@@ -129,7 +130,7 @@ mod tests {
     use echo_core::units::{Nanos, Window};
     use proptest::prelude::*;
 
-    use super::{DAY, FINEST, LENGTHS, Slot, is_tileable, stretches, tiles};
+    use super::{DAY, FINEST, LENGTHS, Slot, is_tileable, tiles, windows_to_count};
 
     fn window(from_s: i64, to_s: i64) -> Window {
         let at = |seconds: i64| Nanos::new(seconds * 1_000_000_000);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_laid_out_with_the_largest_slots_that_fit() {
+    fn a_window_is_tiled_with_the_largest_slots_that_fit() {
         let (slots, ends) = tiles(window(3_535, 7_275));
         assert_eq!(
             seconds(&slots),
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_from_one_wrong_clock_to_another_is_not_laid_out() {
+    fn a_window_between_wrong_clocks_is_not_tiled() {
         assert!(!is_tileable(
             Window::new(Nanos::EARLIEST, Nanos::LATEST).unwrap()
         ));
@@ -169,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_one_length_are_counted_together() {
+    fn adjacent_slots_of_one_length_are_counted_together() {
         let (slots, ends) = tiles(window(3_535, 7_275));
-        let all: Vec<_> = stretches(&slots.into_iter().collect(), &ends);
+        let all: Vec<_> = windows_to_count(&slots.into_iter().collect(), &ends);
         let seconds = all
             .iter()
             .map(|stretch| (stretch.window, stretch.slot_nanos / FINEST));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_slot_are_what_it_contains() {
+    fn the_parts_of_a_slot_cover_it() {
         let hour = Slot::at(Nanos::new(LENGTHS[1]), LENGTHS[1]);
         let minutes: Vec<_> = hour.parts().collect();
         assert_eq!(minutes.len(), 60);
@@ -212,7 +213,7 @@ mod tests {
             prop_assert_eq!(pieces[pieces.len() - 1].1, whole.to().value());
             prop_assert!(pieces.windows(2).all(|pair| pair[0].1 == pair[1].0), "no gap, no overlap");
             let missing: BTreeSet<_> = tiles(whole).0.into_iter().collect();
-            let stretches = stretches(&missing, &tiles(whole).1);
+            let stretches = windows_to_count(&missing, &tiles(whole).1);
             let counted: i64 = stretches.iter().map(|stretch| stretch.window.to().value() - stretch.window.from().value()).sum();
             prop_assert_eq!(counted, length * 1_000_000_000);
         }

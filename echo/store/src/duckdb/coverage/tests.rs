@@ -16,7 +16,7 @@ use super::{CoverageCache, MAX_ROWS};
 use crate::contract::sample::{at, batch, gauge, origin, window};
 use crate::duckdb::DuckDbStore;
 use crate::duckdb::rows::coverage::Seen;
-use crate::reporting::{Count, Reporting};
+use crate::reporting::{CoverageRows, OriginCoverage};
 use crate::{Coverage, EventStore};
 
 fn seen(millis: i64) -> Seen {
@@ -27,45 +27,46 @@ fn seen(millis: i64) -> Seen {
     }
 }
 
-/// Counts the slots that are missing, as one origin that was seen at the beginning of each. Returns how many those were.
+/// Counts the missing slots, as one origin that was seen at the beginning of each. Returns their
+/// number.
 fn count(cache: &CoverageCache, window: Window, meanwhile: impl FnOnce()) -> usize {
-    let asked = cache.ask(&tiles(window).0);
+    let asked = cache.look_up_slots(&tiles(window).0);
     let missing = asked.missing.clone();
     meanwhile();
     let sheets: BTreeMap<Slot, _> = missing
         .iter()
         .map(|slot| (*slot, vec![(1, seen(0))]))
         .collect();
-    cache.keep(&asked, sheets);
+    cache.insert_counted(&asked, sheets);
     missing.len()
 }
 
 #[test]
-fn what_was_counted_is_not_counted_again_until_something_changes_there() {
+fn a_slot_is_not_counted_again_until_it_changes() {
     let cache = CoverageCache::default();
     // Five finest slots, and nothing at the ends.
     let whole = window(0, 50_000);
     assert_eq!(count(&cache, whole, || {}), 5);
     assert_eq!(count(&cache, whole, || {}), 0);
-    cache.touch([at(10_000), at(19_999), at(49_000)].into_iter());
+    cache.invalidate([at(10_000), at(19_999), at(49_000)].into_iter());
     assert_eq!(count(&cache, whole, || {}), 2);
     assert_eq!(count(&cache, whole, || {}), 0);
 }
 
 #[test]
-fn what_changes_while_it_is_counted_is_counted_again() {
+fn a_slot_that_changes_while_it_is_counted_is_counted_again() {
     let cache = CoverageCache::default();
     let whole = window(0, 50_000);
-    let change = || cache.touch([at(10_000)].into_iter());
+    let change = || cache.invalidate([at(10_000)].into_iter());
     assert_eq!(count(&cache, whole, change), 5);
     assert_eq!(count(&cache, whole, || {}), 1);
 }
 
 #[test]
-fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
+fn minutes_are_merged_into_an_hour_and_a_change_invalidates_one_minute() {
     let cache = CoverageCache::default();
     let hour = 3_600_000;
-    // The zero of the tests is the beginning of an hour.
+    // The origin of the test times is the beginning of an hour.
     for minute in 0..60 {
         count(
             &cache,
@@ -74,42 +75,42 @@ fn minutes_become_an_hour_and_a_change_takes_one_minute_from_it() {
         );
     }
     assert_eq!(count(&cache, window(0, hour), || {}), 0);
-    cache.touch([at(61_000)].into_iter());
+    cache.invalidate([at(61_000)].into_iter());
     assert_eq!(count(&cache, window(0, hour), || {}), 1, "that minute");
     assert_eq!(count(&cache, window(0, hour), || {}), 0);
 }
 
 #[test]
-fn a_question_that_is_given_up_leaves_nothing_behind() {
+fn a_cancelled_query_leaves_nothing_in_the_cache() {
     let cache = CoverageCache::default();
     for _ in 0..100 {
-        drop(cache.ask(&tiles(window(0, 50_000)).0));
+        drop(cache.look_up_slots(&tiles(window(0, 50_000)).0));
     }
     assert_eq!(super::lock(&cache.0).changed.len(), 1);
 }
 
 #[test]
-fn there_is_room_for_what_was_used_last() {
+fn the_least_recently_used_slots_are_evicted() {
     let cache = CoverageCache::default();
     let rows = MAX_ROWS / 4;
     for slot in 0..9 {
-        let asked = cache.ask(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
+        let asked = cache.look_up_slots(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
         let sheet = vec![(1, seen(0)); rows];
         let sheets = asked.missing.iter().map(|slot| (*slot, sheet.clone()));
         let sheets: BTreeMap<Slot, _> = sheets.collect();
-        cache.keep(&asked, sheets);
+        cache.insert_counted(&asked, sheets);
         assert!(super::lock(&cache.0).rows <= MAX_ROWS);
     }
     assert_eq!(count(&cache, window(80_000, 90_000), || {}), 0, "the last");
     assert_eq!(count(&cache, window(0, 10_000), || {}), 1, "the first");
 }
 
-/// Counts anew, from the events themselves.
+/// Coverage computed from the events themselves.
 fn counted(events: &[Event], window: Window) -> Vec<Coverage> {
-    let mut reporting = Reporting::default();
+    let mut reporting = CoverageRows::default();
     let events = events.iter();
     for event in events.filter(|event| window.contains(event.timestamp)) {
-        reporting.add(Count {
+        reporting.add(OriginCoverage {
             origin: Arc::clone(&event.origin),
             first: event.timestamp,
             last: event.timestamp,
@@ -147,7 +148,7 @@ fn windows() -> impl Strategy<Value = Window> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
     #[test]
-    fn answers_are_what_counting_anew_comes_to(steps in prop::collection::vec((events(), prop::collection::vec(windows(), 1..4)), 1..8)) {
+    fn cached_coverage_equals_a_fresh_count(steps in prop::collection::vec((events(), prop::collection::vec(windows(), 1..4)), 1..8)) {
         let store = DuckDbStore::scratch();
         let mut stored = Vec::new();
         let runtime = Runtime::new().unwrap();
@@ -166,7 +167,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn what_is_stored_while_questions_are_answered_is_in_the_answers_after_it() {
+async fn events_stored_during_queries_are_in_later_results() {
     let store = DuckDbStore::scratch();
     let whole = window(0, 100_000);
     let one = |number: u64| {
@@ -206,7 +207,7 @@ async fn what_is_stored_while_questions_are_answered_is_in_the_answers_after_it(
 }
 
 #[tokio::test]
-async fn one_cluster_of_many_is_counted_as_when_counted_anew() {
+async fn coverage_of_one_cluster_of_many_equals_a_fresh_count() {
     let store = DuckDbStore::scratch();
     let mut stored = Vec::new();
     let cluster = |number: i64| format!("cluster-{number}");
@@ -219,7 +220,7 @@ async fn one_cluster_of_many_is_counted_as_when_counted_anew() {
         store.append(batch).await.unwrap();
         stored.push(events);
     }
-    // The first question about the window counts, the others take what is kept.
+    // The first query about the window counts, the others use the cache.
     for (number, events) in (0..).zip(&stored) {
         let one = cluster(number).parse().unwrap();
         for window in [window(0, 120_000), window(10_500, 70_000)] {

@@ -1,5 +1,5 @@
-//! What the points of one kind have in common, whoever sends them: metric, unit, and of blocks of collectives the communicator,
-//! the operation, the role and where it was measured.
+//! Series: the fields that points have in common regardless of their sender. Metric, unit, and for
+//! blocks of collectives the communicator, operation, role and clock.
 
 use std::sync::Arc;
 
@@ -7,33 +7,33 @@ use echo_core::ids::{CommId, MetricName, Op, RoleId};
 use echo_core::model::event::{Event, Source};
 use xxhash_rust::xxh64::xxh64;
 
-/// A series. Ranks that do the same share it.
+/// Series. Ranks that run the same operations share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::duckdb) struct Series {
-    /// Name of the metric.
+    /// Metric.
     pub(in crate::duckdb) metric: MetricName,
-    /// Unit, empty when the sender wrote none.
+    /// Unit, empty if the sender gave none.
     pub(in crate::duckdb) unit: Arc<str>,
-    /// Which collectives, if the points are about collectives.
+    /// Collectives that the points describe, if any.
     pub(in crate::duckdb) collectives: Option<Collectives>,
 }
 
-/// Which collectives the points of a series are about.
+/// Collectives of a series.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::duckdb) struct Collectives {
     /// Communicator.
     pub(in crate::duckdb) comm: CommId,
     /// Operation.
     pub(in crate::duckdb) op: Option<Op>,
-    /// Role of the ranks, when the sender knows it.
+    /// Role of the ranks, if the sender knows it.
     pub(in crate::duckdb) role: Option<RoleId>,
-    /// Where they were measured.
+    /// Clock that measured them.
     pub(in crate::duckdb) source: Source,
 }
 
 impl Series {
-    /// The series that an event belongs to.
-    pub(in crate::duckdb) fn of(event: &Event) -> Self {
+    /// Series of an event.
+    pub(in crate::duckdb) fn from_event(event: &Event) -> Self {
         Self {
             metric: event.metric.clone(),
             unit: Arc::clone(&event.unit),
@@ -46,7 +46,7 @@ impl Series {
         }
     }
 
-    /// Whether an event belongs to it.
+    /// Whether an event belongs to the series.
     pub(in crate::duckdb) fn has(&self, event: &Event) -> bool {
         let has_block = match (&self.collectives, &event.block) {
             (Some(known), Some(block)) => {
@@ -61,7 +61,7 @@ impl Series {
     }
 }
 
-/// The hash of all that the series of an event consists of, each part seeded by those before.
+/// Hash of all fields of the event's series, each seeded by those before.
 pub(in crate::duckdb) fn series_id(event: &Event) -> u64 {
     let named = xxh64(
         event.unit.as_bytes(),
@@ -127,7 +127,7 @@ mod tests {
         let ids: BTreeSet<_> = all.iter().map(series_id).collect();
         assert_eq!(ids.len(), all.len());
         for (number, event) in all.iter().enumerate() {
-            let series = Series::of(event);
+            let series = Series::from_event(event);
             let members = all.iter().enumerate();
             let members = members.filter(|(_, event)| series.has(event));
             assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
     fn ranks_that_do_the_same_share_a_series() {
         let [first, second] = [0, 1].map(|rank| wait(&origin("prod", "node-1", rank), 10));
         assert_eq!(series_id(&first), series_id(&second));
-        assert_eq!(Series::of(&first), Series::of(&second));
+        assert_eq!(Series::from_event(&first), Series::from_event(&second));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use echo_core::model::event::{Event, Reading};
 use super::Kind;
 use super::series::{Series, series_id};
 use super::{Dictionary, Entries, origin_id};
-use crate::Unnameable;
+use crate::ExceededLimit;
 use crate::contract::sample::{bare_origin, gauge, origin};
 use crate::limits::EntryLimits;
 
@@ -53,14 +53,14 @@ fn series(metrics: &[&str]) -> Entries {
     let events = metrics.iter().map(|name| metric(name));
     Entries {
         series: events
-            .map(|event| (series_id(&event), Arc::new(Series::of(&event))))
+            .map(|event| (series_id(&event), Arc::new(Series::from_event(&event))))
             .collect(),
         ..Entries::default()
     }
 }
 
 #[test]
-fn a_forgotten_series_stays_as_long_as_somebody_reads_who_began_before() {
+fn a_deleted_series_stays_until_earlier_readers_have_finished() {
     let dictionary = Dictionary::default();
     let mut stored = series(&["kept", "gone"]);
     let [kept, gone] = ["kept", "gone"].map(|name| series_id(&metric(name)));
@@ -79,7 +79,7 @@ fn a_forgotten_series_stays_as_long_as_somebody_reads_who_began_before() {
 }
 
 #[test]
-fn events_of_new_series_are_refused_when_it_is_full_and_known_ones_never() {
+fn a_full_dictionary_refuses_only_events_with_new_entries() {
     let dictionary = Dictionary::new(EntryLimits {
         series: 2,
         origins: 2,
@@ -98,23 +98,23 @@ fn events_of_new_series_are_refused_when_it_is_full_and_known_ones_never() {
     dictionary.extend(&known);
     let batch = events(&[("n-1", "a"), ("n-1", "b"), ("n-1", "c"), ("n-1", "b")]);
     assert_eq!(
-        dictionary.unnameable(&batch, None),
-        [(2, Unnameable::Series)]
+        dictionary.over_entry_limits(&batch, None),
+        [(2, ExceededLimit::Series)]
     );
     let batch = events(&[("n-3", "c"), ("n-3", "a"), ("n-4", "a"), ("n-1", "a")]);
     assert_eq!(
-        dictionary.unnameable(&batch, None),
-        [(2, Unnameable::Origin)]
+        dictionary.over_entry_limits(&batch, None),
+        [(2, ExceededLimit::Origin)]
     );
-    // An event that is refused for its series takes no place of an origin.
+    // An event that is refused for its series adds no origin.
     let batch = events(&[("n-1", "b"), ("n-2", "c"), ("n-3", "a")]);
     assert_eq!(
-        dictionary.unnameable(&batch, None),
-        [(1, Unnameable::Series)]
+        dictionary.over_entry_limits(&batch, None),
+        [(1, ExceededLimit::Series)]
     );
 }
 
-/// Events of one node of each of these clusters.
+/// Events of one node in each of these clusters.
 fn of_clusters(clusters: std::ops::Range<usize>) -> Vec<Event> {
     let event = |n| {
         let origin = bare_origin(Box::leak(format!("c-{n}").into_boxed_str()), "n");
@@ -134,14 +134,14 @@ fn stored(events: &[Event]) -> Entries {
 }
 
 #[test]
-fn one_token_leaves_others_as_much_as_it_brings() {
+fn one_token_leaves_at_least_as_much_capacity_as_it_uses() {
     let dictionary = Dictionary::new(EntryLimits {
         series: 1_000,
         origins: 100,
         clusters: 1_000,
     });
     let take = |events: Vec<Event>, token| {
-        let refused = dictionary.unnameable(&events, token);
+        let refused = dictionary.over_entry_limits(&events, token);
         let is_taken = |place: &usize| refused.iter().all(|(refused, _)| refused != place);
         let taken: Vec<Event> = (0..events.len())
             .filter(is_taken)
@@ -150,7 +150,8 @@ fn one_token_leaves_others_as_much_as_it_brings() {
         dictionary.extend(&stored(&taken));
         taken.len()
     };
-    // A quarter is plenty; of the rest one token gets half, and the next one half of what is left.
+    // A quarter is not attributed; of the rest one token gets half, and the next one half of the
+    // remainder.
     assert_eq!(take(of_clusters(0..20), Some("greedy")), 20);
     assert_eq!(take(of_clusters(20..120), Some("greedy")), 40);
     assert_eq!(take(of_clusters(120..220), Some("greedy")), 0);
@@ -159,7 +160,7 @@ fn one_token_leaves_others_as_much_as_it_brings() {
 }
 
 #[test]
-fn one_cluster_leaves_others_as_many_senders_as_it_has() {
+fn one_cluster_leaves_at_least_as_many_origins_as_it_has() {
     let dictionary = Dictionary::new(EntryLimits {
         series: 1_000,
         origins: 8,
@@ -168,12 +169,12 @@ fn one_cluster_leaves_others_as_many_senders_as_it_has() {
     let nodes = ["a", "b", "c", "d", "e"];
     let of_one = nodes.map(|node| gauge(&bare_origin("one", node), "m", 0, Reading::Int(1)));
     dictionary.extend(&stored(&of_one[..3]));
-    let fourth = dictionary.unnameable(&of_one[3..], Some("agents"));
-    assert_eq!(fourth, [(1, Unnameable::Origin)]);
+    let fourth = dictionary.over_entry_limits(&of_one[3..], Some("agents"));
+    assert_eq!(fourth, [(1, ExceededLimit::Origin)]);
 }
 
 #[test]
-fn clusters_are_limited_and_counted_anew_when_origins_are_forgotten() {
+fn clusters_are_limited_and_recounted_when_origins_are_deleted() {
     let dictionary = Dictionary::new(EntryLimits {
         clusters: 2,
         ..EntryLimits::default()
@@ -181,11 +182,11 @@ fn clusters_are_limited_and_counted_anew_when_origins_are_forgotten() {
     let all = of_clusters(0..3);
     dictionary.extend(&stored(&all[..2]));
     assert_eq!(
-        dictionary.unnameable(&all, None),
-        [(2, Unnameable::Cluster)]
+        dictionary.over_entry_limits(&all, None),
+        [(2, ExceededLimit::Cluster)]
     );
     dictionary.retire();
     dictionary.settle(&stored(&all[..1]));
     assert_eq!(dictionary.clusters().len(), 1);
-    assert_eq!(dictionary.unnameable(&all[2..], None), []);
+    assert_eq!(dictionary.over_entry_limits(&all[2..], None), []);
 }

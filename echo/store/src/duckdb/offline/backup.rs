@@ -1,4 +1,4 @@
-//! A copy of a database that is complete, checked, and needs no log.
+//! Backup: a complete, verified copy of a database without a log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,47 +11,48 @@ use crate::StoreError;
 use crate::duckdb::engine::engine;
 use crate::duckdb::inventory::Contents;
 use crate::duckdb::migrations::MIGRATIONS;
-use crate::duckdb::offline::{Held, cannot_write, ending, with_ending};
-use crate::duckdb::open::{fold_log, look, read_only};
+use crate::duckdb::offline::{LockedDatabase, cannot_write, ending, with_ending};
+use crate::duckdb::open::{fold_log, inspect, read_only};
 use crate::duckdb::permissions::PRIVATE;
 use crate::duckdb::rows::identity;
 
-/// A copy that was made.
+/// Result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
-    /// The database that was copied.
+    /// Database that was copied.
     pub source: PathBuf,
     /// Size of the copy, bytes.
     pub bytes: u64,
-    /// What is in it.
+    /// Contents.
     pub contents: Contents,
-    /// Version of its schema.
+    /// Schema version.
     pub schema_version: i64,
 }
 
-/// Copies the database at `db` to `target`, which must not exist. The log is read into the copy, and the copy is opened
-/// and counted before it gets its name. The source is only read.
+/// Copies the database at `db` to `target`, which must not exist. The log is replayed into the
+/// copy, and the copy is opened and compared before it gets its name. The source is only read.
 pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, StoreError> {
-    let held = Held::take(db, clock)?;
+    let held = LockedDatabase::lock(db, clock)?;
     if fs::symlink_metadata(target).is_ok() {
         return Err(StoreError::Unwritable {
             path: target.display().to_string(),
-            reason: "it exists already, and a backup replaces nothing".to_owned(),
+            reason: "it already exists, and a backup does not overwrite files".to_owned(),
         });
     }
-    // Opened and closed before the file is copied: the engine's own lock would go with any other handle of the file.
+    // Opened and closed before the file is copied: the engine's own lock would be released by
+    // closing any other handle of the file.
     let contents = contents_of(&held)?;
     let partial = Partial::new(target);
     let copied = partial.copy(&held)?;
     fold_log(&copied)?;
-    let schema_version = look(&copied, MIGRATIONS)?;
+    let schema_version = inspect(&copied, MIGRATIONS)?;
     let copy = read_only(&copied)?;
     let found = identity::contents(&copy).map_err(engine("reading the copy"))?;
     drop(copy);
     if found != contents {
         return Err(StoreError::Unwritable {
             path: target.display().to_string(),
-            reason: format!("the copy has {found:?} where the database has {contents:?}"),
+            reason: format!("the copy contains {found:?}, but the database {contents:?}"),
         });
     }
     let bytes = partial.finish(target)?;
@@ -63,21 +64,21 @@ pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, Sto
     })
 }
 
-/// Copies a file for its owner alone, whoever may read the source.
+/// Copies a file with access for its owner alone, whatever the mode of the source.
 fn copy_private(source: &Path, target: &Path) -> io::Result<u64> {
-    // Of a backup that was killed, with the mode that it had.
+    // Remove the remains of a killed backup, which keep their mode.
     let _absent = fs::remove_file(target);
     let mut options = OpenOptions::new();
     let options = options.write(true).create_new(true).mode(PRIVATE);
     io::copy(&mut File::open(source)?, &mut options.open(target)?)
 }
 
-fn contents_of(held: &Held) -> Result<Contents, StoreError> {
+fn contents_of(held: &LockedDatabase) -> Result<Contents, StoreError> {
     let connection = held.read()?;
     identity::contents(&connection).map_err(engine("reading the database"))
 }
 
-/// A copy in the making. What is left of it goes when this is dropped.
+/// Incomplete copy, removed on drop.
 #[derive(Debug)]
 struct Partial(PathBuf);
 
@@ -86,7 +87,7 @@ impl Partial {
         Self(with_ending(target, ".partial"))
     }
 
-    fn copy(&self, held: &Held) -> Result<PathBuf, StoreError> {
+    fn copy(&self, held: &LockedDatabase) -> Result<PathBuf, StoreError> {
         let files = [vec![held.path.clone()], held.log()?].concat();
         for file in files {
             let more = ending(&held.path, &file).unwrap_or_default();
@@ -96,7 +97,7 @@ impl Partial {
         Ok(self.0.clone())
     }
 
-    /// Gives the copy its name, durably. Returns its size.
+    /// Renames the copy to `target`, durably. Returns its size.
     fn finish(&self, target: &Path) -> Result<u64, StoreError> {
         let failed = cannot_write(target);
         let copy = File::open(&self.0).map_err(&failed)?;
@@ -116,7 +117,7 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         for more in ["", ".wal", ".wal.checkpoint", ".wal.recovery"] {
-            // Most of them are not there.
+            // Most of them do not exist.
             let _absent = fs::remove_file(with_ending(&self.0, more));
         }
     }

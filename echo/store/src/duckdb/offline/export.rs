@@ -1,4 +1,4 @@
-//! The rows of a database as Parquet files, in a folder per cluster and day.
+//! Export of rows to Parquet files, in a folder per cluster and day.
 
 use std::fs;
 use std::path::Path;
@@ -8,17 +8,18 @@ use echo_core::clock::Clock;
 use crate::StoreError;
 use crate::duckdb::engine::engine;
 use crate::duckdb::inventory::{Partition, Scope};
-use crate::duckdb::offline::{Held, cannot_write};
+use crate::duckdb::offline::{LockedDatabase, cannot_write};
 use crate::duckdb::rows::parquet;
 
-/// Writes the rows in the scope below `folder`, which must be empty or absent. Returns what was written, in order.
+/// Exports the rows in the scope to `folder`, which must be empty or absent. Returns the partitions
+/// written, in order.
 pub fn export(
     db: &Path,
     folder: &Path,
     scope: &Scope,
     clock: &dyn Clock,
 ) -> Result<Vec<Partition>, StoreError> {
-    let held = Held::take(db, clock)?;
+    let held = LockedDatabase::lock(db, clock)?;
     fs::create_dir_all(folder).map_err(cannot_write(folder))?;
     let mut entries = fs::read_dir(folder).map_err(cannot_write(folder))?;
     if entries.next().is_some() {
@@ -31,7 +32,7 @@ pub fn export(
     let mut written = Vec::new();
     for dataset in parquet::DATASETS {
         let rows = parquet::partitions(&connection, dataset, scope)
-            .map_err(engine("counting what is exported"))?;
+            .map_err(engine("counting the rows to export"))?;
         if !rows.is_empty() {
             parquet::write(&connection, dataset, scope, &folder.join(dataset.name))
                 .map_err(engine("writing Parquet"))?;

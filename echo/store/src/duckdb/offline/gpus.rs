@@ -1,4 +1,4 @@
-//! Which GPUs have reported to a stopped Echo.
+//! GPUs that have reported to a stopped instance.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use echo_core::clock::Clock;
 use crate::StoreError;
 use crate::duckdb::engine::engine;
 use crate::duckdb::inventory::Gpus;
-use crate::duckdb::offline::Held;
+use crate::duckdb::offline::LockedDatabase;
 use crate::duckdb::rows::gpus;
 
-/// The GPUs, by cluster, node and model.
+/// Returns the GPUs, ordered by cluster, node and model.
 pub fn gpus(db: &Path, clock: &dyn Clock) -> Result<Vec<Gpus>, StoreError> {
-    let held = Held::take(db, clock)?;
+    let held = LockedDatabase::lock(db, clock)?;
     let connection = held.read()?;
-    gpus::read(&connection).map_err(engine("reading which GPUs there are"))
+    gpus::read(&connection).map_err(engine("reading the GPUs"))
 }

@@ -1,4 +1,4 @@
-//! A log that the engine refuses to read is set aside, so that what was in the database file can be used again.
+//! Repair: renames an unreadable log, so that the database file can be used again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,30 +9,31 @@ use crate::StoreError;
 use crate::duckdb::engine::engine;
 use crate::duckdb::inventory::Contents;
 use crate::duckdb::migrations::MIGRATIONS;
-use crate::duckdb::offline::{Held, cannot_write, with_ending};
-use crate::duckdb::open::{look, read_only};
+use crate::duckdb::offline::{LockedDatabase, cannot_write, with_ending};
+use crate::duckdb::open::{inspect, read_only};
 use crate::duckdb::rows::identity;
 
-/// What was done.
+/// Result of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repaired {
     /// The database can be opened with its log; nothing was changed.
     Sound,
     /// The log was set aside.
     SetAside {
-        /// Where the files of the log are now, and their sizes in bytes.
+        /// New names of the log files, and their sizes in bytes.
         files: Vec<(PathBuf, u64)>,
-        /// What was wrong with it.
+        /// Error that the log caused.
         reason: String,
-        /// What the database has without it.
+        /// Contents of the database without the log.
         contents: Contents,
     },
 }
 
-/// Sets the log of the database at `db` aside if that makes it readable again. Nothing is deleted.
+/// Renames the log of the database at `db` if that makes the database readable again. Nothing is
+/// deleted.
 pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
-    let held = Held::take(db, clock)?;
-    let Err(broken) = look(&held.path, MIGRATIONS) else {
+    let held = LockedDatabase::lock(db, clock)?;
+    let Err(broken) = inspect(&held.path, MIGRATIONS) else {
         return Ok(Repaired::Sound);
     };
     let StoreError::DamagedLog { reason, .. } = &broken else {
@@ -57,14 +58,14 @@ pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
             contents,
         }),
         Err(still_broken) => {
-            // It was not the log's fault: everything goes back to where it was.
+            // The log was not the cause: restore all names.
             put_back(&moves)?;
             Err(still_broken)
         }
     }
 }
 
-/// Renames all or none. Returns the new names, and their sizes in bytes.
+/// Renames all files or none. Returns the new names, and their sizes in bytes.
 fn set_aside(moves: &[(PathBuf, PathBuf)]) -> Result<Vec<(PathBuf, u64)>, StoreError> {
     let mut files = Vec::with_capacity(moves.len());
     for (index, (file, aside)) in moves.iter().enumerate() {
@@ -75,7 +76,7 @@ fn set_aside(moves: &[(PathBuf, PathBuf)]) -> Result<Vec<(PathBuf, u64)>, StoreE
         match moved {
             Ok(bytes) => files.push((aside.clone(), bytes)),
             Err(error) => {
-                // A part of a log is worse than none.
+                // A partial log is worse than none.
                 put_back(moves.get(..index).unwrap_or_default())?;
                 return Err(cannot_write(aside)(error));
             }
@@ -84,14 +85,14 @@ fn set_aside(moves: &[(PathBuf, PathBuf)]) -> Result<Vec<(PathBuf, u64)>, StoreE
     Ok(files)
 }
 
-/// Gives the files their names back, all that can be.
+/// Restores the names of the files, as many as possible.
 fn put_back(moves: &[(PathBuf, PathBuf)]) -> Result<(), StoreError> {
     let mut outcome = Ok(());
     for (file, aside) in moves {
         let moved = fs::rename(aside, file).map_err(|error| StoreError::Unwritable {
             path: file.display().to_string(),
             reason: format!(
-                "{error}; the log lies at {}: rename it before anything else opens the database",
+                "{error}; the log is at {}: rename it before anything else opens the database",
                 aside.display()
             ),
         });
@@ -100,11 +101,11 @@ fn put_back(moves: &[(PathBuf, PathBuf)]) -> Result<(), StoreError> {
     outcome
 }
 
-/// The error of opening with what to do, when setting the log aside would only lose what is in it.
+/// Adds a hint to an error that renaming the log would not fix.
 fn not_the_log(broken: StoreError) -> StoreError {
     let hint = |reason: &str| {
         format!(
-            "{reason}; the log is not what is damaged and was left alone: mend that, then try again"
+            "{reason}; the log is not the cause and was left unchanged: fix that, then try again"
         )
     };
     match broken {
@@ -119,8 +120,8 @@ fn not_the_log(broken: StoreError) -> StoreError {
     }
 }
 
-fn contents(held: &Held) -> Result<Contents, StoreError> {
-    look(&held.path, MIGRATIONS)?;
+fn contents(held: &LockedDatabase) -> Result<Contents, StoreError> {
+    inspect(&held.path, MIGRATIONS)?;
     let connection = read_only(&held.path)?;
     identity::contents(&connection).map_err(engine("reading the database"))
 }
@@ -136,7 +137,7 @@ mod tests {
     use crate::StoreError;
 
     #[test]
-    fn a_log_is_set_aside_as_a_whole_or_not_at_all() {
+    fn all_log_files_are_renamed_or_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let moves = [
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_left_alone_when_it_is_the_file_that_cannot_be_read() {
+    fn the_log_is_not_renamed_when_the_database_file_is_unreadable() {
         let folder = tempfile::tempdir().unwrap();
         let db = folder.path().join("echo.db");
         let log = folder.path().join("echo.db.wal");
@@ -174,7 +175,7 @@ mod tests {
             matches!(refused, StoreError::Unreadable { .. }),
             "{refused:?}"
         );
-        assert!(refused.to_string().contains("left alone"), "{refused}");
+        assert!(refused.to_string().contains("left unchanged"), "{refused}");
         assert_eq!(fs::read(&log).unwrap(), b"log");
     }
 }

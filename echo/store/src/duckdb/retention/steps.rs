@@ -1,25 +1,25 @@
-//! The events of a slice in steps that the writer takes between its commits.
+//! Deletion of a slice in steps, between the writer's commits.
 
 use crate::duckdb::rows::partition::Events;
 
-/// Numbers of events that one step looks at: what the writer deletes in some ten milliseconds.
+/// Event numbers per step: the writer deletes them in about ten milliseconds.
 const STEP_EVENTS: u64 = 100_000;
 
-/// Steps after which the log is written to the file: an hour can hold more than the log should.
+/// Steps between checkpoints: an hour can hold more than the log should.
 const CHECKPOINT_AFTER: u32 = 10;
 
-/// Ranges of numbers, lowest first.
+/// Ranges of event numbers, lowest first.
 #[derive(Debug)]
 pub(super) struct Steps {
     next: Option<u64>,
-    /// Highest number of all.
+    /// Highest number.
     pub(super) last: u64,
     since_checkpoint: u32,
 }
 
 impl Steps {
-    /// The steps through a range, if there is one.
-    pub(super) fn of(events: Option<Events>) -> Self {
+    /// Steps of a range, if there is one.
+    pub(super) fn new(events: Option<Events>) -> Self {
         Self {
             next: events.map(|events| events.first),
             last: events.map_or(0, |events| events.last),
@@ -27,15 +27,15 @@ impl Steps {
         }
     }
 
-    /// Goes on with another range.
-    pub(super) fn go_to(&mut self, events: Option<Events>) {
+    /// Continues with another range.
+    pub(super) fn set_range(&mut self, events: Option<Events>) {
         *self = Self {
             since_checkpoint: self.since_checkpoint,
-            ..Self::of(events)
+            ..Self::new(events)
         };
     }
 
-    /// The numbers of the next step.
+    /// Returns the numbers of the next step.
     pub(super) fn next(&mut self) -> Option<Events> {
         let first = self.next.filter(|first| *first <= self.last)?;
         let last = first.saturating_add(STEP_EVENTS - 1).min(self.last);
@@ -43,7 +43,7 @@ impl Steps {
         Some(Events { first, last })
     }
 
-    /// Counts a step that was taken. Says whether it is time for a checkpoint.
+    /// Counts a step. Returns whether a checkpoint is due.
     pub(super) const fn is_checkpoint_due(&mut self) -> bool {
         self.since_checkpoint += 1;
         let is_due = self.since_checkpoint >= CHECKPOINT_AFTER;
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn steps_cover_a_range_once_and_end() {
-        let mut steps = Steps::of(Some(range(7, 7 + 2 * STEP_EVENTS)));
+        let mut steps = Steps::new(Some(range(7, 7 + 2 * STEP_EVENTS)));
         assert_eq!(steps.next(), Some(range(7, 6 + STEP_EVENTS)));
         assert_eq!(
             steps.next(),
@@ -74,20 +74,20 @@ mod tests {
         let last = 7 + 2 * STEP_EVENTS;
         assert_eq!(steps.next(), Some(range(last, last)));
         assert_eq!(steps.next(), None);
-        assert_eq!(Steps::of(None).next(), None);
-        let mut highest = Steps::of(Some(range(u64::MAX, u64::MAX)));
+        assert_eq!(Steps::new(None).next(), None);
+        let mut highest = Steps::new(Some(range(u64::MAX, u64::MAX)));
         assert_eq!(highest.next(), Some(range(u64::MAX, u64::MAX)));
         assert_eq!(highest.next(), None);
     }
 
     #[test]
     fn a_large_slice_is_checkpointed_on_the_way() {
-        let mut steps = Steps::of(Some(range(1, 25 * STEP_EVENTS)));
+        let mut steps = Steps::new(Some(range(1, 25 * STEP_EVENTS)));
         let mut checkpoints = 0;
         while let Some(events) = steps.next() {
             checkpoints += u32::from(steps.is_checkpoint_due());
-            // Skipping numbers does not put it off.
-            steps.go_to(Some(range(events.last + 1, 25 * STEP_EVENTS)));
+            // Skipping numbers does not delay it.
+            steps.set_range(Some(range(events.last + 1, 25 * STEP_EVENTS)));
         }
         assert_eq!(checkpoints, 25 / CHECKPOINT_AFTER);
     }

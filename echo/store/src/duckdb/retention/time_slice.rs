@@ -1,4 +1,4 @@
-//! Slices of received time, and the time that they are compared with.
+//! Slices of received time, and the trusted time that their age is measured by.
 
 use std::time::Duration;
 
@@ -11,37 +11,38 @@ const HOUR: i64 = 60 * MINUTE;
 /// Age from which on slices are whole hours.
 const HOURS_FROM: Duration = Duration::from_hours(24);
 
-/// Time without events that can have passed. A longer one may as well be a clock that leapt ahead.
-const BELIEVED: i64 = 24 * HOUR;
+/// Longest plausible gap without events. A longer one may be a clock that jumped ahead.
+const MAX_TRUSTED_GAP: i64 = 24 * HOUR;
 
-/// Lead of the machine's clock that is worth a line in the log.
-const LEAD: i64 = HOUR;
+/// Lead of the machine's clock that is logged.
+const LOGGED_LEAD: i64 = HOUR;
 
-/// A slice of received time, `[from, until)`.
+/// Slice of received time, `[from, until)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Slice {
+pub(super) struct TimeSlice {
     /// Beginning.
     pub(super) from: Nanos,
     /// End.
     pub(super) until: Nanos,
 }
 
-/// The time as retention believes it: a clock that leaps ahead is followed at twice the speed of real time, so that one
-/// wrong reading does not delete everything.
+/// Clock of retention: a jump of the system clock is followed at twice the speed of real time, so
+/// that one wrong reading does not delete everything.
 #[derive(Debug, Default)]
 pub(super) struct TrustedTime {
     at: Option<Nanos>,
     is_behind: bool,
 }
 
-impl Slice {
-    /// The slice that events received at `first` lie in, when they go because of their age.
+impl TimeSlice {
+    /// Slice of events received at `first` when it exceeds the age limit.
     pub(super) fn for_age(first: Nanos, age: Duration) -> Self {
         Self::at(first, if age < HOURS_FROM { MINUTE } else { HOUR })
     }
 
-    /// The same when room is needed: an hour, of the latest hour a minute, and nothing of the latest minute. What is
-    /// latest is said by the events, since a clock can be wrong.
+    /// Slice to delete when space is needed: an hour; within the latest hour a minute; nothing
+    /// within the latest minute. The latest time is that of the events, since the clock can be
+    /// wrong.
     pub(super) fn for_size((first, last): (Nanos, Nanos)) -> Option<Self> {
         let slices = [HOUR, MINUTE].map(|length| Self::at(first, length));
         slices.into_iter().find(|slice| slice.until <= last)
@@ -57,9 +58,10 @@ impl Slice {
 }
 
 impl TrustedTime {
-    /// Begins, unless it has begun, with what it would show if it had run all along: it is taken through the `minutes` in
-    /// which events were received. A machine that starts with a wrong clock is not believed, nor is what such a clock wrote on
-    /// events before. After a long rest retention by age lags behind for as long again.
+    /// Starts the clock, unless it is running, as if it had always run: it is advanced through the
+    /// `minutes` in which events were received. Neither a wrong clock at startup nor timestamps
+    /// written by one are trusted. After a long downtime, retention by age lags behind for the same
+    /// time.
     pub(super) fn begin<E>(
         &mut self,
         minutes: impl FnOnce() -> Result<Vec<Nanos>, E>,
@@ -69,7 +71,11 @@ impl TrustedTime {
             self.at = minutes.next().map(|first| {
                 let through = |(at, before): (Nanos, Nanos), minute: Nanos| {
                     let passed = minute.value().saturating_sub(before.value());
-                    let believed = if passed > BELIEVED { MINUTE } else { passed };
+                    let believed = if passed > MAX_TRUSTED_GAP {
+                        MINUTE
+                    } else {
+                        passed
+                    };
                     (minute.min(at.offset(2 * believed)), minute)
                 };
                 minutes.fold((first, first), through).0
@@ -78,7 +84,7 @@ impl TrustedTime {
         Ok(())
     }
 
-    /// The time to go by when the clock shows `now`, `after` the last reading.
+    /// Advances the trusted time when the system clock shows `now`, `after` the last reading.
     pub(super) fn advance(&mut self, now: Nanos, after: Duration) -> Nanos {
         let step = i64::try_from(after.as_nanos()).unwrap_or(i64::MAX);
         let at = match self.at {
@@ -86,10 +92,10 @@ impl TrustedTime {
             None => now,
         };
         self.at = Some(at);
-        let is_behind = now.value().saturating_sub(at.value()) > LEAD;
+        let is_behind = now.value().saturating_sub(at.value()) > LOGGED_LEAD;
         if is_behind && !self.is_behind {
             tracing::warn!(
-                "the clock leapt ahead from {at} to {now}; retention by age follows it slowly"
+                "the clock jumped ahead from {at} to {now}; retention by age follows it slowly"
             );
         }
         self.is_behind = is_behind;
@@ -104,10 +110,10 @@ mod tests {
 
     use echo_core::units::Nanos;
 
-    use super::{HOUR, MINUTE, Slice, TrustedTime};
+    use super::{HOUR, MINUTE, TimeSlice, TrustedTime};
 
-    fn slice(from: i64, until: i64) -> Slice {
-        Slice {
+    fn slice(from: i64, until: i64) -> TimeSlice {
+        TimeSlice {
             from: Nanos::new(from),
             until: Nanos::new(until),
         }
@@ -120,18 +126,18 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_whole_hours_unless_little_is_kept() {
+    fn slices_are_whole_hours_unless_retention_is_short() {
         let first = Nanos::new(5 * HOUR + 7 * MINUTE + 1);
         let month = Duration::from_hours(720);
-        assert_eq!(Slice::for_age(first, month), slice(5 * HOUR, 6 * HOUR));
+        assert_eq!(TimeSlice::for_age(first, month), slice(5 * HOUR, 6 * HOUR));
         let minutes = slice(5 * HOUR + 7 * MINUTE, 5 * HOUR + 8 * MINUTE);
-        assert_eq!(Slice::for_age(first, Duration::from_mins(10)), minutes);
+        assert_eq!(TimeSlice::for_age(first, Duration::from_mins(10)), minutes);
     }
 
     #[test]
-    fn the_latest_hour_goes_by_minutes_and_the_latest_minute_stays() {
+    fn the_latest_hour_is_deleted_by_minutes_and_the_latest_minute_is_kept() {
         let first = Nanos::new(5 * HOUR + 1);
-        let at = |last: i64| Slice::for_size((first, Nanos::new(last)));
+        let at = |last: i64| TimeSlice::for_size((first, Nanos::new(last)));
         assert_eq!(at(6 * HOUR), Some(slice(5 * HOUR, 6 * HOUR)));
         assert_eq!(at(6 * HOUR - 1), Some(slice(5 * HOUR, 5 * HOUR + MINUTE)));
         assert_eq!(at(5 * HOUR + MINUTE - 1), None);
@@ -150,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_wrong_clock_wrote_on_events_is_not_believed_after_a_restart() {
+    fn timestamps_of_a_wrong_clock_are_not_trusted_after_a_restart() {
         let begun = |hours: &[i64]| {
             let mut time = TrustedTime::default();
             begin(&mut time, hours);
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_leaps_ahead_is_followed_slowly_and_one_that_goes_back_at_once() {
+    fn a_clock_jump_ahead_is_followed_slowly_and_one_back_at_once() {
         let mut time = TrustedTime::default();
         let tick = Duration::from_secs(5);
         let mut read = |now: i64| time.advance(Nanos::new(now), tick).value();

@@ -1,4 +1,4 @@
-//! Columns of Arrow in both directions.
+//! Arrow columns in both directions.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use duckdb::Connection;
 
 use crate::duckdb::engine::EngineResult;
 
-/// Rows that are appended at a time: what the engine takes as one vector, and little enough to stay in the cache while
-/// the columns are made one after the other.
+/// Rows per append: one vector of the engine, and few enough to stay in the CPU cache while the
+/// columns are built one after the other.
 const CHUNK: usize = 2048;
 
-/// The columns of some rows in the making.
+/// Columns under construction.
 #[derive(Debug)]
 pub(super) struct Columns<'r, R> {
     rows: &'r [R],
     made: Vec<(&'static str, ArrayRef)>,
 }
 
-/// Declares how to add a column of one type.
+/// Declares a method that adds a column of one type.
 macro_rules! add_column {
     ($name:ident, $optional:ident, $array:ty, $value:ty) => {
         /// Adds a column.
@@ -33,7 +33,7 @@ macro_rules! add_column {
             self.with(name, Arc::new(column))
         }
 
-        /// Adds a column in which values may be absent.
+        /// Adds a nullable column.
         pub(super) fn $optional(
             self,
             name: &'static str,
@@ -46,8 +46,8 @@ macro_rules! add_column {
 }
 
 impl<'r, R> Columns<'r, R> {
-    /// No columns yet.
-    pub(super) const fn of(rows: &'r [R]) -> Self {
+    /// Starts without columns.
+    pub(super) const fn new(rows: &'r [R]) -> Self {
         Self {
             rows,
             made: Vec::new(),
@@ -66,13 +66,13 @@ impl<'r, R> Columns<'r, R> {
         self.with(name, Arc::new(column))
     }
 
-    /// Adds a column of truth values.
+    /// Adds a column of booleans.
     pub(super) fn bool(self, name: &'static str, value: impl Fn(&'r R) -> bool) -> Self {
         let column: BooleanArray = self.rows.iter().map(|row| Some(value(row))).collect();
         self.with(name, Arc::new(column))
     }
 
-    /// Adds a column of lists, which may be absent.
+    /// Adds a nullable column of lists.
     pub(super) fn maybe_list<I: IntoIterator<Item = Option<u32>>>(
         self,
         name: &'static str,
@@ -89,8 +89,8 @@ impl<'r, R> Columns<'r, R> {
     }
 }
 
-/// Appends the rows to the table, in the transaction that the connection is in. `columns` makes every column of the
-/// table, in its order: naming them to the appender would cost several milliseconds each time.
+/// Appends the rows to the table, in the current transaction. `columns` builds all columns of the
+/// table in order: passing names to the appender would cost several milliseconds each time.
 pub(super) fn append<R>(
     connection: &Connection,
     table: &'static str,
@@ -99,7 +99,7 @@ pub(super) fn append<R>(
 ) -> EngineResult<()> {
     let mut appender = None;
     for chunk in rows.chunks(CHUNK) {
-        let made = columns(Columns::of(chunk)).made;
+        let made = columns(Columns::new(chunk)).made;
         let appender = match &mut appender {
             Some(appender) => appender,
             none => {
@@ -112,7 +112,7 @@ pub(super) fn append<R>(
         let batch = RecordBatch::try_from_iter(made).map_err(malformed)?;
         appender.append_record_batch(batch)?;
     }
-    // Dropping an appender flushes it, too, but keeps the error to itself.
+    // Dropping an appender flushes it, too, but discards the error.
     appender.map_or(Ok(()), |mut appender| appender.flush())
 }
 
@@ -143,29 +143,29 @@ pub(super) fn column<'b, A: Array + 'static>(
     column.ok_or_else(|| malformed(Unexpected(name)))
 }
 
-/// A value that rows refer to or hold is not one that was ever written.
+/// A stored value that was never written by Echo.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} does not hold what was written")]
+#[error("{0} holds an unexpected value")]
 pub(super) struct Unexpected(pub(super) &'static str);
 
-/// Hands an error of this module through the engine's, which is what callers report.
+/// Wraps an error of this module as an engine error, which is what callers report.
 pub(super) fn malformed(error: impl Into<Malformed>) -> duckdb::Error {
     duckdb::Error::ToSqlConversionFailure(Box::new(error.into()))
 }
 
-/// Why rows could not be made or understood.
+/// Error of building or reading rows.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(super) enum Malformed {
-    /// Arrow refused the columns.
+    /// Arrow rejected the columns.
     Arrow(#[from] ArrowError),
-    /// The rows hold something else.
+    /// The rows hold unexpected values.
     Unexpected(#[from] Unexpected),
-    /// A value cannot be written as JSON.
+    /// A value cannot be encoded as JSON.
     Json(#[from] serde_json::Error),
 }
 
-/// The value in a row of a column of numbers, if there is one.
+/// Value of a nullable numeric column in a row.
 macro_rules! maybe {
     ($column:expr, $row:expr) => {
         $column.is_valid($row).then(|| $column.value($row))

@@ -1,4 +1,4 @@
-//! Who reported in slots of time, counted.
+//! Coverage queries, counted by time slot.
 
 use arrow::array::{Array, BooleanArray, Int64Array, UInt64Array};
 use echo_core::units::{Nanos, Window};
@@ -10,19 +10,19 @@ use crate::duckdb::query::Query;
 use crate::duckdb::rows::column::{column, maybe};
 use crate::duckdb::rows::event_queries::in_window;
 
-/// When an origin reported in a stretch of time.
+/// Period in which an origin reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::duckdb) struct Seen {
     /// First event time.
     pub(in crate::duckdb) first: Nanos,
     /// Last event time.
     pub(in crate::duckdb) last: Nanos,
-    /// Whether it told what its host went through.
+    /// Whether it reported host evidence.
     pub(in crate::duckdb) has_host_evidence: bool,
 }
 
 impl Seen {
-    /// The same over both stretches.
+    /// Union of both periods.
     pub(in crate::duckdb) fn with(self, other: Self) -> Self {
         Self {
             first: self.first.min(other.first),
@@ -32,17 +32,17 @@ impl Seen {
     }
 }
 
-/// A window that is counted slot by slot.
+/// Window that is counted slot by slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::duckdb) struct Stretch {
-    /// The window.
+pub(in crate::duckdb) struct SlottedWindow {
+    /// Window.
     pub(in crate::duckdb) window: Window,
     /// Length of a slot, nanoseconds.
     pub(in crate::duckdb) slot_nanos: i64,
 }
 
-impl Stretch {
-    /// A window that is one slot.
+impl SlottedWindow {
+    /// Window with a single slot.
     pub(in crate::duckdb) const fn whole(window: Window) -> Self {
         Self {
             window,
@@ -51,10 +51,11 @@ impl Stretch {
     }
 }
 
-/// Gives the beginning of the slot, the id of the origin and when it was seen, for each origin in each slot.
+/// Passes the beginning of the slot, the id of the origin and its coverage to `each`, for each
+/// origin in each slot.
 pub(in crate::duckdb) fn count(
     reader: &Reader,
-    stretch: Stretch,
+    stretch: SlottedWindow,
     mut each: impl FnMut(Nanos, u64, Seen),
 ) -> EngineResult<()> {
     let query = Query::new("SELECT origin, timestamp_ns -")

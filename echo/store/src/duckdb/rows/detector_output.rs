@@ -1,11 +1,11 @@
-//! Conclusions as a whole, lost time and policies.
+//! Detector output as a whole, lost time and policies.
 
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use duckdb::{Connection, params};
 use echo_core::ids::{ClusterId, IncidentId};
-use echo_core::model::detector_output::{Conclusions, LostTime, PolicyRecord};
+use echo_core::model::detector_output::{DetectorOutput, LostTime, PolicyRecord};
 use echo_core::units::{Nanos, Window};
 
 use crate::duckdb::engine::EngineResult;
@@ -15,10 +15,11 @@ use crate::duckdb::rows::row::Row;
 use crate::duckdb::rows::verdicts;
 use crate::resume::{Resume, WarmUp};
 
-/// Appends conclusions; their rows are numbered from `revision` on. Returns the number after the last.
+/// Appends detector output; its rows are numbered from `revision` on. Returns the number after the
+/// last.
 pub(in crate::duckdb) fn append(
     connection: &Connection,
-    conclusions: &Conclusions,
+    conclusions: &DetectorOutput,
     (revision, now): (u64, Nanos),
 ) -> EngineResult<u64> {
     verdicts::append(connection, &conclusions.incidents, (revision, now))?;
@@ -58,7 +59,7 @@ pub(in crate::duckdb) fn append(
     Ok(revision + conclusions.policies.len() as u64)
 }
 
-/// The first number that no revision has.
+/// Returns the first unused revision number.
 pub(in crate::duckdb) fn next_revision(connection: &Connection) -> EngineResult<u64> {
     connection.query_row(
         "SELECT 1 + greatest(
@@ -70,8 +71,8 @@ pub(in crate::duckdb) fn next_revision(connection: &Connection) -> EngineResult<
     )
 }
 
-/// Drops states of incidents from before `cutoff`, except the first, those that changed what is said of the incident, and
-/// the last of each hour and state; and lost time that was corrected later.
+/// Deletes states of incidents before `cutoff`, except the first, those that changed the finding,
+/// and the last of each hour and state; and lost time that was corrected later.
 pub(in crate::duckdb) fn compact(connection: &Connection, cutoff: Nanos) -> EngineResult<()> {
     connection.execute(
         "DELETE FROM verdict_rows
@@ -98,12 +99,13 @@ pub(in crate::duckdb) fn compact(connection: &Connection, cutoff: Nanos) -> Engi
     Ok(())
 }
 
-/// Where a detector goes on, and the last policies.
+/// Reads the point at which a detector resumes, and the last policies.
 pub(in crate::duckdb) fn resume(connection: &Connection, warm_up: WarmUp) -> EngineResult<Resume> {
     let judged: u64 = connection.query_row("SELECT max(event_id) FROM judged_rows", [], |row| {
         row.get(0)
     })?;
-    // By the last one alone: a clock that once ran ahead must not make all others look old.
+    // Measured from the last event alone: a clock that once ran ahead must not make all others look
+    // old.
     let last: Option<i64> = connection.query_row(
         "SELECT arg_max(received_ns, event_id) FROM event_rows WHERE event_id <= ?",
         params![judged],
@@ -112,7 +114,8 @@ pub(in crate::duckdb) fn resume(connection: &Connection, warm_up: WarmUp) -> Eng
     let begin = last.map_or(Nanos::EARLIEST, |last| {
         Nanos::new(last).before(warm_up.span)
     });
-    // Nor does one that once stood still in the past end the stretch: only what came just before its beginning does.
+    // An event with a much older time, from a clock that was once behind, does not end the window
+    // either: only events just before its beginning do.
     let old: u64 = connection.query_row(
         "SELECT coalesce(max(event_id), 0) FROM event_rows
          WHERE event_id <= ? AND received_ns < ? AND received_ns >= ?",
@@ -141,12 +144,12 @@ pub(in crate::duckdb) fn resume(connection: &Connection, warm_up: WarmUp) -> Eng
     })
 }
 
-/// The latest account of each interval of lost time that begins in the window.
+/// Latest revision of each interval of lost time that begins in the window.
 pub(in crate::duckdb) fn lost_time(cluster: Option<&ClusterId>, window: Window) -> Query {
     Query::new("SELECT * FROM lost_rows WHERE TRUE")
         .bind("AND from_ns >= ?", window.from().value())
         .bind("AND from_ns < ?", window.to().value())
-        .maybe(
+        .bind_some(
             "AND cluster = ?",
             cluster.map(|cluster| cluster.as_str().to_owned()),
         )
@@ -157,7 +160,7 @@ pub(in crate::duckdb) fn lost_time(cluster: Option<&ClusterId>, window: Window) 
         )
 }
 
-/// The lost time in a batch of rows.
+/// Lost time in a batch of rows.
 pub(in crate::duckdb) fn read_lost_time(batch: &RecordBatch) -> EngineResult<Vec<LostTime>> {
     (0..batch.num_rows())
         .map(|row| Row::new(batch, row).lost_time())

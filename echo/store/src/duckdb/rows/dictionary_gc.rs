@@ -1,24 +1,24 @@
-//! Series and origins that no event refers to any more.
+//! Garbage collection of series and origins that no event refers to.
 
 use duckdb::{Connection, params};
 
 use crate::duckdb::dictionary::Kind;
 use crate::duckdb::engine::EngineResult;
 
-/// Ids that are forgotten in one transaction: some sixty milliseconds of the writer's time.
+/// Ids deleted per transaction: about sixty milliseconds of the writer's time.
 const STEP: usize = 20_000;
 
-/// Some ids that nothing referred to at one moment, all of one kind.
+/// Ids of one kind that nothing referred to when they were searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::duckdb) struct Unused {
+pub(in crate::duckdb) struct UnusedEntries {
     kind: Kind,
     ids: Vec<u64>,
-    /// Number of the last event that was there when they were looked for.
+    /// Number of the last event at that time.
     seen: u64,
 }
 
 impl Kind {
-    /// The table of the kind, and the column of events that refers to it.
+    /// Table of the kind, and the column of events that refers to it.
     const fn place(self) -> (&'static str, &'static str) {
         match self {
             Self::Series => ("series", "series"),
@@ -27,9 +27,9 @@ impl Kind {
     }
 }
 
-/// Looks through all events. Returns what nothing refers to, in steps for the writer.
-pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<Unused>> {
-    // Asked first: events that are added from here on are looked at again.
+/// Scans all events. Returns the unreferenced ids, in steps for the writer.
+pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<UnusedEntries>> {
+    // Read first: events that are added from here on are checked again.
     let seen: u64 = connection.query_row(
         "SELECT coalesce(max(event_id), 0)::UBIGINT FROM event_rows",
         [],
@@ -44,7 +44,7 @@ pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<Unuse
         let ids: Vec<u64> = statement
             .query_map([], |row| row.get(0))?
             .collect::<EngineResult<_>>()?;
-        steps.extend(ids.chunks(STEP).map(|ids| Unused {
+        steps.extend(ids.chunks(STEP).map(|ids| UnusedEntries {
             kind,
             ids: ids.to_vec(),
             seen,
@@ -53,13 +53,14 @@ pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<Unuse
     Ok(steps)
 }
 
-/// Deletes those that nothing refers to even now; called between commits. Returns what they are and which went.
+/// Deletes the entries that are still unreferenced; called between commits. Returns their kind and
+/// the deleted ids.
 pub(in crate::duckdb) fn delete(
     connection: &Connection,
-    Unused { kind, ids, seen }: &Unused,
+    UnusedEntries { kind, ids, seen }: &UnusedEntries,
 ) -> EngineResult<(Kind, Vec<u64>)> {
     let (table, column) = kind.place();
-    // One text: the engine takes a second to read as many numbers in a statement.
+    // One text: the engine takes a second to parse as many numbers in a statement.
     let list: Vec<String> = ids.iter().map(u64::to_string).collect();
     let mut statement = connection.prepare(&format!(
         "DELETE FROM {table}

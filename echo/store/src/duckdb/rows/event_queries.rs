@@ -1,4 +1,4 @@
-//! Statements that ask about events.
+//! Queries of events.
 
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, Rank, RoleId};
 use echo_core::model::event::Source;
@@ -6,18 +6,18 @@ use echo_core::units::Window;
 use fleet_proto::metric;
 
 use crate::duckdb::query::Query;
-use crate::timeseries::{CourseQuery, MAX_APART_NANOS};
+use crate::timeseries::{MAX_APART_NANOS, TimeseriesQuery};
 use crate::{EventQuery, EvidenceQuery, JobQuery, WITH_ATTRS};
 
-/// Events of a page, and one more when there are more.
+/// Events of a page, plus one if there are more.
 pub(in crate::duckdb) fn page(query: &EventQuery) -> Query {
     let found = Query::new("SELECT * FROM event_rows WHERE TRUE");
     let found = in_window(found, query.window)
-        .maybe(
+        .bind_some(
             "AND series IN (SELECT id FROM series WHERE metric = ?)",
             query.metric.as_ref().map(ToString::to_string),
         )
-        .maybe(
+        .bind_some(
             "AND series IN (SELECT id FROM series WHERE op = ?)",
             query.op.as_ref().map(ToString::to_string),
         );
@@ -34,12 +34,12 @@ pub(in crate::duckdb) fn page(query: &EventQuery) -> Query {
         let cluster = query.cluster.as_ref();
         found
             .then("AND origin IN (SELECT id FROM origins WHERE TRUE")
-            .maybe(
+            .bind_some(
                 "AND cluster = ?",
                 cluster.map(|cluster| cluster.as_str().to_owned()),
             )
-            .maybe("AND node = ?", node)
-            .maybe("AND rank = ?", query.rank.map(Rank::value))
+            .bind_some("AND node = ?", node)
+            .bind_some("AND rank = ?", query.rank.map(Rank::value))
             .then(")")
     } else {
         found
@@ -52,15 +52,15 @@ pub(in crate::duckdb) fn page(query: &EventQuery) -> Query {
 
 /// Samples of the events with these numbers.
 pub(in crate::duckdb) fn samples(ids: &[u64]) -> Query {
-    // The range is what zone maps understand.
+    // The engine's zone maps use the range.
     Query::new("SELECT * FROM sample_rows WHERE TRUE")
-        .maybe("AND event_id >= ?", ids.iter().min().copied())
-        .maybe("AND event_id <= ?", ids.iter().max().copied())
+        .bind_some("AND event_id >= ?", ids.iter().min().copied())
+        .bind_some("AND event_id <= ?", ids.iter().max().copied())
         .one_of("AND event_id", ids.iter().copied())
         .then("ORDER BY event_id, ordinal")
 }
 
-/// Samples of what GPUs measured of waits, in the events with numbers from `first` to `last`.
+/// Samples of GPU waits, in the events numbered `first` to `last`.
 pub(in crate::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
     Query::new("SELECT * FROM sample_rows WHERE TRUE")
         .bind("AND event_id >= ?", first)
@@ -77,8 +77,8 @@ pub(in crate::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
         .then("ORDER BY event_id, ordinal")
 }
 
-/// Events of the metrics with numbers above `after` and up to `until`, without attributes but those that the detector reads,
-/// and without waits of hosts.
+/// Events of the metrics with numbers above `after` and up to `until`, with only the attributes
+/// that the detector reads, without host waits.
 pub(in crate::duckdb) fn tail(
     (after, until): (u64, u64),
     metrics: &[MetricName],
@@ -120,10 +120,10 @@ pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
     .then("GROUP BY origin, metric")
 }
 
-/// Sums of signals per origin, series and stretch: that of the mean time of the block.
-pub(in crate::duckdb) fn course(query: &CourseQuery) -> Query {
+/// Sums of signals per origin, series and bucket of the block's mean time.
+pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
     let (stretches, from) = (query.stretches, query.stretches.window().from().value());
-    // What is no number counts as one, so that equal keys join.
+    // NULL counts as one value, so that equal keys join.
     let keys = "coalesce(job, ''), is_wait, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
     let told = Query::new("WITH told AS (SELECT event_rows.*, job, role, comm,")
         .bind("metric = ? AS is_wait", metric::WAIT.to_owned())
@@ -152,21 +152,21 @@ pub(in crate::duckdb) fn course(query: &CourseQuery) -> Query {
             sum(iterations) AS covered,",
         )
         .bind(
-            "(after // ?)::BIGINT AS place FROM placed",
+            "(after // ?)::BIGINT AS bucket FROM placed",
             stretches.length_nanos(),
         )
         .bind("WHERE after % ?", stretches.length_nanos())
-        .bind("< ? GROUP BY ALL", stretches.looked_at_nanos())
+        .bind("< ? GROUP BY ALL", stretches.sampled_nanos())
 }
 
-/// Events of a job, without attributes, latest number first.
+/// Events of a job, without attributes, highest number first.
 pub(in crate::duckdb) fn job_events(query: &JobQuery) -> Query {
     let events = Query::new("SELECT * EXCLUDE (attrs) FROM event_rows WHERE series IN (")
         .then("SELECT id FROM series WHERE comm IS NOT NULL")
         .one_of("AND metric", query.metrics.iter().map(ToString::to_string))
-        .maybe("AND role = ?", query.role.map(RoleId::value))
-        .maybe("AND comm = ?", query.comm.map(CommId::value))
-        .maybe(
+        .bind_some("AND role = ?", query.role.map(RoleId::value))
+        .bind_some("AND comm = ?", query.comm.map(CommId::value))
+        .bind_some(
             "AND on_device = ?",
             query.source.map(|source| source == Source::Device),
         )
@@ -194,7 +194,9 @@ fn of_job(query: Query, (cluster, job, rank): (&ClusterId, Option<&JobId>, Optio
         Some(job) => query.bind("AND job = ?", job.as_str().to_owned()),
         None => query.then("AND job IS NULL"),
     };
-    query.maybe("AND rank = ?", rank.map(Rank::value)).then(")")
+    query
+        .bind_some("AND rank = ?", rank.map(Rank::value))
+        .then(")")
 }
 
 /// First and last event time.
@@ -211,7 +213,7 @@ pub(super) fn in_window(query: Query, window: Window) -> Query {
 }
 
 fn of_cluster(query: Query, cluster: Option<&ClusterId>) -> Query {
-    query.maybe(
+    query.bind_some(
         "AND origin IN (SELECT id FROM origins WHERE cluster = ?)",
         cluster.map(|cluster| cluster.as_str().to_owned()),
     )

@@ -1,4 +1,4 @@
-//! Rows of events and samples, made of events.
+//! Conversion of events and samples to rows.
 
 use duckdb::Connection;
 use echo_core::model::event::{Anchor, Block, Event, Reading, SeqRange, Summary};
@@ -7,18 +7,18 @@ use echo_core::units::Nanos;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column;
 
-/// An event with the ids that stand for its origin and its series.
+/// Event with the ids of its origin and series.
 #[derive(Debug)]
 pub(in crate::duckdb) struct EventRow<'e> {
     /// Number of the event.
     pub(in crate::duckdb) id: u64,
-    /// When its batch was received.
+    /// Time at which its batch was received.
     pub(in crate::duckdb) received: Nanos,
     /// Id of its origin.
     pub(in crate::duckdb) origin: u64,
     /// Id of its series.
     pub(in crate::duckdb) series: u64,
-    /// The event.
+    /// Event.
     pub(in crate::duckdb) event: &'e Event,
 }
 
@@ -58,7 +58,7 @@ pub(in crate::duckdb) fn append(
             .u64("series", |row| row.series)
             .maybe_i64("number", |row| match row.event.reading {
                 Reading::Int(number) => Some(number),
-                // Nobody counts as far as where it ends.
+                // No counter reaches the upper bound.
                 Reading::Histogram(summary) => Some(summary.count.try_into().unwrap_or(i64::MAX)),
                 Reading::Double(_) => None,
             })

@@ -1,4 +1,4 @@
-//! Costs by the hour: which hours are due, and the revisions of those that were closed.
+//! Hourly costs: due hours, and revisions of closed hours.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,32 +16,33 @@ use crate::duckdb::rows::column;
 use crate::duckdb::rows::row::Row;
 use crate::hours::Hours;
 
-/// Revisions that count.
+/// Selects the latest revisions.
 const LATEST: &str = "QUALIFY revision = max(revision) OVER (PARTITION BY hour_ns, cluster)";
 
-/// More rows than there can be.
+/// Upper bound of the number of rows.
 const MOST_ROWS: i64 = 1 << 40;
 
-/// What is due and what is closed in a database whose last event has the number `last_event`.
+/// Due and closed hours of a database whose last event has the number `last_event`.
 pub(in crate::duckdb) fn load(connection: &Connection, last_event: u64) -> EngineResult<Hours> {
     let hours = |sql: &str| -> EngineResult<Vec<Hour>> {
         let mut statement = connection.prepare(sql)?;
-        let hours = statement.query_map([], |row| row.get(0).map(Nanos::new).map(Hour::of))?;
+        let hours =
+            statement.query_map([], |row| row.get(0).map(Nanos::new).map(Hour::containing))?;
         hours.collect()
     };
     let due = hours("SELECT DISTINCT hour_ns FROM due_hour_rows")?;
     let closed = hours("SELECT DISTINCT hour_ns FROM cost_hour_rows")?;
-    Ok(Hours::of(due, BTreeSet::from_iter(closed), last_event))
+    Ok(Hours::load(due, BTreeSet::from_iter(closed), last_event))
 }
 
-/// Adds hours that have become due.
+/// Adds due hours.
 pub(in crate::duckdb) fn append_due(connection: &Connection, hours: &[Hour]) -> EngineResult<()> {
     column::append(connection, "due_hour_rows", hours, |columns| {
         columns.i64("hour_ns", |hour| hour.begin().value())
     })
 }
 
-/// Notes that an hour is no longer due.
+/// Clears the due mark of an hour.
 pub(in crate::duckdb) fn forget_due(connection: &Connection, hour: Hour) -> EngineResult<()> {
     connection.execute(
         "DELETE FROM due_hour_rows WHERE hour_ns = ?",
@@ -76,15 +77,15 @@ fn of_window(head: &'static str, (cluster, window): (Option<&ClusterId>, Window)
     Query::new(head)
         .bind("WHERE hour_ns >= ?", window.from().value())
         .bind("AND hour_ns < ?", window.to().value())
-        .maybe(
+        .bind_some(
             "AND cluster = ?",
             cluster.map(|cluster| cluster.as_str().to_owned()),
         )
 }
 
-/// The latest revisions of hours that begin in the window.
+/// Latest revisions of hours that begin in the window.
 pub(in crate::duckdb) fn in_window(asked: (Option<&ClusterId>, Window), limit: usize) -> Query {
-    // The engine takes no limit beyond 2^62.
+    // The engine accepts no limit beyond 2^62.
     let limit = i64::try_from(limit).map_or(MOST_ROWS, |limit| limit.min(MOST_ROWS));
     of_window("SELECT * FROM cost_hour_rows", asked)
         .then(LATEST)
@@ -92,7 +93,7 @@ pub(in crate::duckdb) fn in_window(asked: (Option<&ClusterId>, Window), limit: u
         .bind("LIMIT ?", limit)
 }
 
-/// The latest revision of one hour.
+/// Latest revision of one hour.
 pub(in crate::duckdb) fn latest(
     connection: &Connection,
     hour: Hour,
@@ -106,7 +107,7 @@ pub(in crate::duckdb) fn latest(
     Ok(rows)
 }
 
-/// The rows in a batch.
+/// Rows in a batch.
 pub(in crate::duckdb) fn read(batch: &RecordBatch) -> EngineResult<Vec<StoredHour>> {
     let stored = |row| {
         let row = Row::new(batch, row);
@@ -114,7 +115,7 @@ pub(in crate::duckdb) fn read(batch: &RecordBatch) -> EngineResult<Vec<StoredHou
             revision: row.u64("revision")?,
             computed: Nanos::new(row.i64("computed_ns")?),
             row: NodeHour {
-                hour: Hour::of(Nanos::new(row.i64("hour_ns")?)),
+                hour: Hour::containing(Nanos::new(row.i64("hour_ns")?)),
                 cluster: row.id("cluster")?,
                 node: row.id("node")?,
                 gpu_model: row.maybe_text("gpu_model")?.map(Arc::from),
@@ -129,7 +130,7 @@ pub(in crate::duckdb) fn read(batch: &RecordBatch) -> EngineResult<Vec<StoredHou
     (0..batch.num_rows()).map(stored).collect()
 }
 
-/// Clusters that have closed hours in the window.
+/// Clusters with closed hours in the window.
 pub(in crate::duckdb) fn clusters(window: Window) -> Query {
     of_window(
         "SELECT DISTINCT cluster FROM cost_hour_rows",
@@ -137,7 +138,7 @@ pub(in crate::duckdb) fn clusters(window: Window) -> Query {
     )
 }
 
-/// The clusters in a batch of rows.
+/// Clusters in a batch of rows.
 pub(in crate::duckdb) fn read_clusters(batch: &RecordBatch) -> EngineResult<Vec<ClusterId>> {
     (0..batch.num_rows())
         .map(|row| Row::new(batch, row).id("cluster"))
@@ -153,13 +154,13 @@ pub(in crate::duckdb) fn allocation(cluster: Option<&ClusterId>, window: Window)
     latest.then(LATEST).then(")")
 }
 
-/// The sum in a batch of one row.
+/// Sum in a batch of one row.
 pub(in crate::duckdb) fn read_allocation(batch: &RecordBatch) -> EngineResult<GpuTime> {
     let sum = Row::new(batch, 0).maybe_i64("allocated_us")?;
     Ok(GpuTime::new(sum.unwrap_or(0)))
 }
 
-/// Forgets closed hours that begin before `cutoff`.
+/// Deletes closed hours that begin before `cutoff`.
 pub(in crate::duckdb) fn forget_before(connection: &Connection, cutoff: Nanos) -> EngineResult<()> {
     connection.execute(
         "DELETE FROM cost_hour_rows WHERE hour_ns < ?",

@@ -1,4 +1,4 @@
-//! Series, origins and the ledger of batches.
+//! Series, origins and batch keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use echo_core::ids::{CommId, JobId, MetricName, Op, RankOf, RoleId};
 use echo_core::model::event::{Origin, Source};
 use echo_core::units::Nanos;
 
-use crate::duckdb::batch_dedup::{Entry, Ledger};
+use crate::duckdb::batch_dedup::{BatchDedup, Entry};
 use crate::duckdb::batches;
 use crate::duckdb::dictionary::Entries;
 use crate::duckdb::dictionary::series::{Collectives, Series};
@@ -18,14 +18,14 @@ use crate::duckdb::inventory::Contents;
 use crate::duckdb::rows::column::{self, Unexpected, column, malformed};
 use crate::duckdb::rows::row::Row;
 
-/// A line of the ledger.
+/// Row of the table of batch keys.
 #[derive(Debug)]
 pub(in crate::duckdb) struct LedgerRow {
-    /// What was stored.
+    /// Batch key.
     pub(in crate::duckdb) entry: Entry,
-    /// When it was received.
+    /// Time at which it was received.
     pub(in crate::duckdb) received: Nanos,
-    /// Last event number given by then.
+    /// Highest event number assigned by then.
     pub(in crate::duckdb) last_event: u64,
 }
 
@@ -75,7 +75,7 @@ pub(in crate::duckdb) fn append_entries(
     })
 }
 
-/// All series and origins.
+/// Reads all series and origins.
 pub(in crate::duckdb) fn entries(connection: &Connection) -> EngineResult<Entries> {
     let mut entries = Entries::default();
     let mut series = connection.prepare("SELECT * FROM series")?;
@@ -100,7 +100,7 @@ pub(in crate::duckdb) fn entries(connection: &Connection) -> EngineResult<Entrie
     Ok(entries)
 }
 
-/// Names that series have in common: there are many more series than names.
+/// Interned names: there are many more series than names.
 #[derive(Debug, Default)]
 struct Names {
     metrics: HashMap<Box<str>, MetricName>,
@@ -169,7 +169,7 @@ fn origin(row: Row<'_>) -> EngineResult<Origin> {
     })
 }
 
-/// Appends lines to the ledger.
+/// Appends batch keys.
 pub(in crate::duckdb) fn append_ledger(
     connection: &Connection,
     rows: &[LedgerRow],
@@ -208,9 +208,9 @@ const fn halves(entry: &Entry) -> Option<(u64, u64)> {
     }
 }
 
-/// The whole ledger.
-pub(in crate::duckdb) fn ledger(connection: &Connection) -> EngineResult<Ledger> {
-    let mut ledger = Ledger::default();
+/// Reads all batch keys.
+pub(in crate::duckdb) fn ledger(connection: &Connection) -> EngineResult<BatchDedup> {
+    let mut ledger = BatchDedup::default();
     let mut statement =
         connection.prepare("SELECT * FROM ingested_batches ORDER BY received_ns")?;
     for batch in batches::stream(&mut statement, [])? {
@@ -232,7 +232,7 @@ pub(in crate::duckdb) fn ledger(connection: &Connection) -> EngineResult<Ledger>
     Ok(ledger)
 }
 
-/// Replaces all lines about numbers by `ranges`, and forgets contents received before `oldest`.
+/// Replaces all number ranges by `ranges`, and deletes contents received before `oldest`.
 pub(in crate::duckdb) fn compact_ledger(
     connection: &Connection,
     ranges: &[LedgerRow],
@@ -245,7 +245,7 @@ pub(in crate::duckdb) fn compact_ledger(
     append_ledger(connection, ranges)
 }
 
-/// What is in the database.
+/// Reads a summary of the database.
 pub(in crate::duckdb) fn contents(connection: &Connection) -> EngineResult<Contents> {
     let last_event = last_event(connection)?;
     connection.query_row(
@@ -261,7 +261,7 @@ pub(in crate::duckdb) fn contents(connection: &Connection) -> EngineResult<Conte
     )
 }
 
-/// The highest event number that was ever given.
+/// Returns the highest event number ever assigned.
 pub(in crate::duckdb) fn last_event(connection: &Connection) -> EngineResult<u64> {
     connection.query_row(
         "SELECT greatest(

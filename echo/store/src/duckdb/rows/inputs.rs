@@ -1,12 +1,11 @@
-//! The inputs of a judgement as the JSON that is kept of them. Fields may join; what an older build wrote stays
-//! readable.
+//! Inputs of a judgement as JSON. Fields may be added; rows of older builds stay readable.
 
 use echo_core::ids::Rank;
 use echo_core::model::event::SeqRange;
 use echo_core::model::inputs::{Inputs, RankLag};
 use serde::{Deserialize, Serialize};
 
-/// Mirrors [`Inputs`], which knows nothing about how it is kept.
+/// Mirrors [`Inputs`], which is independent of the storage format.
 #[derive(Debug, Serialize, Deserialize)]
 struct KeptInputs {
     seq_first: u64,
@@ -32,7 +31,7 @@ struct KeptLag {
     own_ms: Option<f64>,
 }
 
-/// The inputs as JSON.
+/// Encodes the inputs as JSON.
 pub(super) fn write(inputs: &Inputs) -> serde_json::Result<String> {
     let lags = inputs.lags.iter().map(|lag| KeptLag {
         rank: lag.rank.value(),
@@ -56,7 +55,7 @@ pub(super) fn write(inputs: &Inputs) -> serde_json::Result<String> {
     })
 }
 
-/// The inputs in a JSON text; nothing when it holds something else.
+/// Decodes inputs from JSON; `None` if the text holds something else.
 pub(super) fn read(text: &str) -> Option<Inputs> {
     let kept: KeptInputs = serde_json::from_str(text).ok()?;
     let lags = kept.lags.iter().map(|lag| RankLag {

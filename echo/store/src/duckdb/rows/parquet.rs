@@ -1,4 +1,5 @@
-//! Views as Parquet files, partitioned by cluster and day as other programs expect it: `cluster=NAME/day=2026-11-21/`.
+//! Export of views to Parquet files, with Hive partitions by cluster and day:
+//! `cluster=NAME/day=2026-11-21/`.
 
 use std::path::Path;
 
@@ -8,16 +9,16 @@ use crate::duckdb::engine::EngineResult;
 use crate::duckdb::inventory::{Partition, Scope};
 use crate::duckdb::query::Query;
 
-/// A view that is exported.
+/// View that is exported.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::duckdb) struct Dataset {
-    /// Its name, and that of its folder.
+    /// Name of the view and of its folder.
     pub(in crate::duckdb) name: &'static str,
     /// Statement up to the filter, with cluster and day.
     select: &'static str,
-    /// The same, counting.
+    /// The same statement, counting rows.
     count: &'static str,
-    /// The window's ends.
+    /// Conditions of the window.
     ends: [&'static str; 2],
 }
 
@@ -45,7 +46,7 @@ macro_rules! dataset {
     };
 }
 
-/// All of them.
+/// All exported views.
 pub(in crate::duckdb) const DATASETS: [Dataset; 4] = [
     dataset!("events", "timestamp_ns"),
     dataset!("op_waits", "timestamp_ns"),
@@ -59,13 +60,13 @@ fn filtered(head: &'static str, dataset: Dataset, scope: &Scope) -> Query {
     Query::new(head)
         .bind(from, scope.window.from().value())
         .bind(to, scope.window.to().value())
-        .maybe(
+        .bind_some(
             "AND cluster_id = ?",
             cluster.map(|cluster| cluster.as_str().to_owned()),
         )
 }
 
-/// What is in each folder, in order.
+/// Counts the rows of each partition, in order.
 pub(in crate::duckdb) fn partitions(
     connection: &Connection,
     dataset: Dataset,
@@ -92,7 +93,7 @@ pub(in crate::duckdb) fn write(
     folder: &Path,
 ) -> EngineResult<()> {
     let query = filtered(dataset.select, dataset, scope);
-    // A path cannot be bound; it is the operator's own, and its quotes are doubled.
+    // A path cannot be bound; it is the operator's own, and quotes in it are doubled.
     let folder = folder.display().to_string().replace('\'', "''");
     let sql = format!(
         "COPY ({}) TO '{folder}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (cluster, day))",

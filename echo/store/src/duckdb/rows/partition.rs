@@ -1,4 +1,4 @@
-//! Slices of received time: what is in them, how much room they take, and how they are deleted.
+//! Slices of received time: contents, size and deletion.
 
 use duckdb::{Connection, OptionalExt, params};
 use echo_core::units::Nanos;
@@ -10,7 +10,7 @@ use crate::duckdb::engine::EngineResult;
 pub(in crate::duckdb) struct Blocks {
     /// In use.
     pub(in crate::duckdb) used: u64,
-    /// In the file and free to be used again.
+    /// Free for reuse.
     pub(in crate::duckdb) free: u64,
 }
 
@@ -23,20 +23,20 @@ pub(in crate::duckdb) struct Events {
     pub(in crate::duckdb) last: u64,
 }
 
-/// A part of a slice that is deleted in one transaction.
+/// Part of a slice that is deleted in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::duckdb) struct Cut {
+pub(in crate::duckdb) struct DeleteRange {
     /// Beginning of the slice.
     pub(in crate::duckdb) from: Nanos,
-    /// End of the slice; everything in the range of numbers that was received before goes.
+    /// End of the slice; events in the range of numbers that were received before it are deleted.
     pub(in crate::duckdb) until: Nanos,
-    /// Range of numbers.
+    /// Range of event numbers.
     pub(in crate::duckdb) events: Events,
-    /// Which limit asked for it.
+    /// Name of the limit that caused the deletion.
     pub(in crate::duckdb) reason: &'static str,
 }
 
-/// When the first and the last of the events that are kept were received.
+/// Received times of the first and the last stored event.
 pub(in crate::duckdb) fn ends(connection: &Connection) -> EngineResult<Option<(Nanos, Nanos)>> {
     let (first, last): (Option<i64>, Option<i64>) = connection.query_row(
         "SELECT min(received_ns), max(received_ns) FROM event_rows",
@@ -46,7 +46,7 @@ pub(in crate::duckdb) fn ends(connection: &Connection) -> EngineResult<Option<(N
     Ok(first.map(Nanos::new).zip(last.map(Nanos::new)))
 }
 
-/// The minutes in which the events that are kept were received, in order: their beginnings.
+/// Beginnings of the minutes in which the stored events were received, in order.
 pub(in crate::duckdb) fn minutes(connection: &Connection) -> EngineResult<Vec<Nanos>> {
     let mut statement = connection.prepare(
         "SELECT DISTINCT received_ns - received_ns % 60000000000 AS minute FROM event_rows ORDER BY minute",
@@ -56,7 +56,7 @@ pub(in crate::duckdb) fn minutes(connection: &Connection) -> EngineResult<Vec<Na
         .collect()
 }
 
-/// The events numbered from `from` on that were received before `until`, if there are any.
+/// Events numbered from `from` on that were received before `until`, if any.
 pub(in crate::duckdb) fn events_before(
     connection: &Connection,
     until: Nanos,
@@ -70,7 +70,7 @@ pub(in crate::duckdb) fn events_before(
     Ok(first.zip(last).map(|(first, last)| Events { first, last }))
 }
 
-/// Jobs that have events received before `until` and others received since `lately`.
+/// Number of jobs with events received before `until` and others received since `lately`.
 pub(in crate::duckdb) fn running_jobs(
     connection: &Connection,
     until: Nanos,
@@ -86,7 +86,7 @@ pub(in crate::duckdb) fn running_jobs(
     )
 }
 
-/// How the file is used.
+/// Usage of the file.
 pub(in crate::duckdb) fn blocks(connection: &Connection) -> EngineResult<Blocks> {
     connection.query_row(
         "SELECT (block_size * used_blocks)::UBIGINT, (block_size * free_blocks)::UBIGINT
@@ -101,8 +101,11 @@ pub(in crate::duckdb) fn blocks(connection: &Connection) -> EngineResult<Blocks>
     )
 }
 
-/// Event times in the part of a slice, to ten seconds.
-pub(in crate::duckdb) fn times(connection: &Connection, cut: &Cut) -> EngineResult<Vec<Nanos>> {
+/// Event times in the part of a slice, rounded down to ten seconds.
+pub(in crate::duckdb) fn times(
+    connection: &Connection,
+    cut: &DeleteRange,
+) -> EngineResult<Vec<Nanos>> {
     let mut statement = connection.prepare(
         "SELECT DISTINCT timestamp_ns - timestamp_ns % 10000000000 FROM event_rows
          WHERE event_id BETWEEN ? AND ? AND received_ns < ?",
@@ -113,10 +116,10 @@ pub(in crate::duckdb) fn times(connection: &Connection, cut: &Cut) -> EngineResu
     times.collect()
 }
 
-/// Deletes a part of a slice and notes it. Returns the number of events that went.
+/// Deletes a part of a slice and records it. Returns the number of deleted events.
 pub(in crate::duckdb) fn delete(
     connection: &Connection,
-    cut: &Cut,
+    cut: &DeleteRange,
     now: Nanos,
 ) -> EngineResult<u64> {
     let Events { first, last } = cut.events;
@@ -148,7 +151,7 @@ pub(in crate::duckdb) fn delete(
     Ok(gone)
 }
 
-/// Up to when events were deleted, if any were.
+/// Received time up to which events were deleted, if any were.
 pub(in crate::duckdb) fn dropped_until(connection: &Connection) -> EngineResult<Option<Nanos>> {
     let until: Option<i64> =
         connection.query_row("SELECT max(until_ns) FROM dropped_rows", [], |row| {
@@ -157,7 +160,7 @@ pub(in crate::duckdb) fn dropped_until(connection: &Connection) -> EngineResult<
     Ok(until.map(Nanos::new))
 }
 
-/// Forgets policies computed before `cutoff`, except the last of each cluster.
+/// Deletes policies computed before `cutoff`, except the last of each cluster.
 pub(in crate::duckdb) fn forget_policies(
     connection: &Connection,
     cutoff: Nanos,

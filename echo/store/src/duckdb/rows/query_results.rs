@@ -1,4 +1,4 @@
-//! Events and sums, made of rows.
+//! Conversion of rows to events and sums.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -18,9 +18,10 @@ use crate::duckdb::dictionary::{Dictionary, Lease};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 use crate::duckdb::rows::row::Row;
-use crate::timeseries::CoursePoint;
+use crate::timeseries::TimeseriesPoint;
 
-/// Makes events of rows. Series and origins are looked up once per reader, which is as long as one answer.
+/// Builds events from rows. Looks up each series and origin once per reader, which serves one
+/// query.
 #[derive(Debug)]
 pub(in crate::duckdb) struct EventReader<'d> {
     dictionary: &'d Dictionary,
@@ -31,7 +32,8 @@ pub(in crate::duckdb) struct EventReader<'d> {
 }
 
 impl<'d> EventReader<'d> {
-    /// A reader that has looked up nothing yet. Made before the rows are asked for, so that all that they refer to is kept.
+    /// Reader with empty caches. Created before the query, so that every entry that the rows refer
+    /// to is kept.
     pub(in crate::duckdb) fn new(dictionary: &'d Dictionary) -> Self {
         Self {
             dictionary,
@@ -42,7 +44,7 @@ impl<'d> EventReader<'d> {
         }
     }
 
-    /// The events of a batch of rows, without their samples.
+    /// Events in a batch of rows, without samples.
     pub(in crate::duckdb) fn events(
         &mut self,
         batch: &RecordBatch,
@@ -77,7 +79,7 @@ impl<'d> EventReader<'d> {
         })
     }
 
-    /// The sums of host evidence in a batch of rows.
+    /// Sums of host evidence in a batch of rows.
     pub(in crate::duckdb) fn evidence(
         &mut self,
         batch: &RecordBatch,
@@ -99,29 +101,29 @@ impl<'d> EventReader<'d> {
         (0..batch.num_rows()).map(sum).collect()
     }
 
-    /// The sums of signals in a batch of rows.
-    pub(in crate::duckdb) fn course(
+    /// Sums of signals in a batch of rows.
+    pub(in crate::duckdb) fn timeseries(
         &mut self,
         batch: &RecordBatch,
-    ) -> EngineResult<Vec<CoursePoint>> {
+    ) -> EngineResult<Vec<TimeseriesPoint>> {
         let (origin, series): (&UInt64Array, &UInt64Array) =
             (column(batch, "origin")?, column(batch, "series")?);
         let (count, sum): (&Float64Array, &Float64Array) =
             (column(batch, "samples")?, column(batch, "total")?);
         let iterations: &Float64Array = column(batch, "covered")?;
-        let place: &Int64Array = column(batch, "place")?;
+        let bucket: &Int64Array = column(batch, "bucket")?;
         let point = |row| {
             let series = self.series(series.value(row))?;
             let of = series.collectives.as_ref();
             let of = of.ok_or_else(|| malformed(Unexpected("comm")))?;
-            Ok(CoursePoint {
+            Ok(TimeseriesPoint {
                 origin: self.origin(origin.value(row))?,
                 metric: series.metric.clone(),
                 source: of.source,
                 role: of.role,
                 comm: of.comm,
                 op: of.op.clone(),
-                place: place.value(row),
+                bucket: bucket.value(row),
                 count: count.value(row),
                 sum: sum.value(row),
                 iterations: iterations.value(row),
@@ -262,7 +264,7 @@ pub(in crate::duckdb) fn add_samples(
     Ok(())
 }
 
-/// The first and last event time in a batch of one row.
+/// First and last event time in a batch of one row.
 pub(in crate::duckdb) fn read_extent(batch: &RecordBatch) -> EngineResult<Option<(Nanos, Nanos)>> {
     let row = Row::new(batch, 0);
     let ends = row.maybe_i64("first")?.zip(row.maybe_i64("last")?);

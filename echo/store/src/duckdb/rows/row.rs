@@ -1,4 +1,4 @@
-//! One row of an answer, value by value: for answers that are short.
+//! Row of a result, read value by value: for short results.
 
 use std::str::FromStr;
 
@@ -11,7 +11,8 @@ use echo_core::ids::IdError;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 
-/// A row of a batch. A value that is absent or of another type is an error unless its method says `maybe`.
+/// Row of a batch. A value that is NULL or of another type is an error unless the method is named
+/// `maybe_*`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'b> {
     batch: &'b RecordBatch,
@@ -33,7 +34,7 @@ macro_rules! value {
 }
 
 impl<'b> Row<'b> {
-    /// Row `row` of the batch, counted from 0.
+    /// Row `row` of the batch, from 0.
     pub(super) const fn new(batch: &'b RecordBatch, row: usize) -> Self {
         Self { batch, row }
     }
@@ -45,7 +46,7 @@ impl<'b> Row<'b> {
     value!(text, maybe_text, StringArray, &'b str);
     value!(bool, maybe_bool, BooleanArray, bool);
 
-    /// The numbers in a list; none when it is absent.
+    /// Numbers of a list; empty if the list is NULL.
     pub(super) fn list(&self, name: &'static str) -> EngineResult<Vec<u32>> {
         let column: &ListArray = column(self.batch, name)?;
         let Some(list) = maybe!(column, self.row) else {
@@ -56,7 +57,7 @@ impl<'b> Row<'b> {
         Ok(numbers.iter().flatten().collect())
     }
 
-    /// The one of `all` whose name stands in the column.
+    /// The element of `all` with the name in the column.
     pub(super) fn named<T>(
         &self,
         name: &'static str,

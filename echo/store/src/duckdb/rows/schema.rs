@@ -6,8 +6,8 @@ use echo_core::units::Nanos;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::migrations::Migration;
 
-/// Number of things that somebody made in the database, and how many of them are the list of migrations. A database
-/// of another program may have no table at all.
+/// Number of user-created objects in the database, and how many of them are the table of
+/// migrations. A database of another program may have no table at all.
 pub(in crate::duckdb) const MADE: &str = "
     SELECT count(*), count(*) FILTER (name = 'schema_version' AND kind = 'table') FROM (
         SELECT 'table' AS kind, table_name AS name FROM duckdb_tables() WHERE NOT internal
@@ -17,13 +17,15 @@ pub(in crate::duckdb) const MADE: &str = "
         UNION ALL SELECT 'macro', function_name FROM duckdb_functions()
             WHERE NOT internal AND function_type IN ('macro', 'table_macro'))";
 
-/// Makes a transaction one that writes, and changes nothing.
+/// Makes a transaction a writing one, without changes.
 pub(in crate::duckdb) const SEEM_TO_WRITE: &str = "DELETE FROM judged_rows WHERE FALSE";
 
-/// Puts the newest rows in the place behind them, in the tables that slices are deleted from; within one transaction nobody
-/// sees a difference.
+/// Reinserts the newest rows of the tables that slices are deleted from, without a visible change
+/// for other transactions.
 ///
-/// A checkpoint gives the room of deleted rows free only in tables that rows were added to or deleted from since the last
+/// A checkpoint frees the space of deleted rows only in tables that were changed since the last
+/// one, even if that one could not free it. Rows added by the transaction itself are numbered from
+/// 2^55 on.
 /// one, even if that one could not give it free. Rows that the transaction itself has added are numbered from 2^55 on.
 pub(in crate::duckdb) const MOVE_NEWEST: &str = "
     INSERT INTO event_rows
@@ -35,10 +37,10 @@ pub(in crate::duckdb) const MOVE_NEWEST: &str = "
     DELETE FROM sample_rows
         WHERE event_id = (SELECT max(event_id) FROM sample_rows) AND rowid < 36028797018960000";
 
-/// Writes what the log holds to the database.
+/// Checkpoints the log.
 pub(in crate::duckdb) const CHECKPOINT: &str = "CHECKPOINT";
 
-/// Versions and checksums of the migrations that were applied, in order.
+/// Versions and checksums of the applied migrations, in order.
 pub(in crate::duckdb) fn applied(connection: &Connection) -> EngineResult<Vec<(i64, String)>> {
     let mut statement = connection
         .prepare("SELECT version::BIGINT, checksum FROM schema_version ORDER BY version")?;
@@ -47,7 +49,7 @@ pub(in crate::duckdb) fn applied(connection: &Connection) -> EngineResult<Vec<(i
         .collect()
 }
 
-/// Notes that a migration was applied.
+/// Records an applied migration.
 pub(in crate::duckdb) fn record(
     connection: &Connection,
     migration: &Migration,

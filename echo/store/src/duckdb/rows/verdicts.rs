@@ -23,7 +23,7 @@ const OPEN: &str = "open";
 const CLEARED: &str = "cleared";
 const NONE: &str = "none";
 
-/// A state of an incident in the making of its row.
+/// State of an incident with its encoded inputs.
 #[derive(Debug)]
 struct VerdictRow<'c> {
     revision: u64,
@@ -151,7 +151,7 @@ fn judgement_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r
         .maybe_text("inputs", |row| row.inputs.as_deref())
 }
 
-/// The latest state of each incident that was open at any time in the window.
+/// Latest state of each incident that was open at any time in the window.
 pub(in crate::duckdb) fn incidents(cluster: Option<&ClusterId>, window: Window) -> Query {
     Query::new(
         "SELECT * FROM (
@@ -165,14 +165,14 @@ pub(in crate::duckdb) fn incidents(cluster: Option<&ClusterId>, window: Window) 
         "OR coalesce(cleared_ns, last_seen_ns) >= ?)",
         window.from().value(),
     )
-    .maybe(
+    .bind_some(
         "AND cluster = ?",
         cluster.map(|cluster| cluster.as_str().to_owned()),
     )
     .then("ORDER BY first_seen_ns, incident")
 }
 
-/// The incidents in a batch of rows.
+/// Incidents in a batch of rows.
 pub(in crate::duckdb) fn read_incidents(batch: &RecordBatch) -> EngineResult<Vec<Incident>> {
     (0..batch.num_rows())
         .map(|row| Row::new(batch, row).incident())

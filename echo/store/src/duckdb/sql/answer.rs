@@ -13,23 +13,23 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
-use crate::sql::{Cut, SqlColumn, SqlTable};
+use crate::sql::{SqlColumn, SqlTable, Truncation};
 
-/// Largest whole number that every reader of JSON keeps as it is.
+/// Largest integer that every JSON reader represents exactly.
 const EXACT: u64 = 1 << 53;
 
-/// Rows in the making.
+/// Rows under construction.
 #[derive(Debug)]
 pub(super) struct Rows {
     rows: Vec<Vec<Value>>,
     max_rows: usize,
     max_bytes: usize,
     bytes: usize,
-    cut: Option<Cut>,
+    cut: Option<Truncation>,
 }
 
 impl Rows {
-    /// No rows yet, and so many rows and bytes at most.
+    /// Empty, with limits on rows and bytes.
     pub(super) const fn new((max_rows, max_bytes): (usize, usize)) -> Self {
         Self {
             rows: Vec::new(),
@@ -40,23 +40,23 @@ impl Rows {
         }
     }
 
-    /// Adds rows. True when there is no room for more.
+    /// Adds rows. Returns true if the limit is reached.
     pub(super) fn add(&mut self, batch: &RecordBatch) -> bool {
         for row in 0..batch.num_rows() {
             if self.rows.len() == self.max_rows {
-                self.cut = Some(Cut::Rows);
+                self.cut = Some(Truncation::Rows);
                 break;
             }
-            let mut room = Room(self.max_bytes);
+            let mut budget = ByteBudget(self.max_bytes);
             let columns = batch.columns().iter();
             let cells: Vec<Value> = columns
-                .map(|column| value(column, row, &mut room))
+                .map(|column| value(column, row, &mut budget))
                 .collect();
             // A comma and two brackets each.
             let length = |cell: &Value| cell.to_string().len() + 1;
             let bytes = cells.iter().map(length).sum::<usize>() + 2;
-            if room.0 == 0 || self.bytes.saturating_add(bytes) > self.max_bytes {
-                self.cut = Some(Cut::Bytes);
+            if budget.0 == 0 || self.bytes.saturating_add(bytes) > self.max_bytes {
+                self.cut = Some(Truncation::Bytes);
                 break;
             }
             self.bytes += bytes;
@@ -65,7 +65,7 @@ impl Rows {
         self.cut.is_some()
     }
 
-    /// The table.
+    /// Returns the table.
     pub(super) fn table(self, columns: Vec<SqlColumn>) -> SqlTable {
         SqlTable {
             columns,
@@ -76,19 +76,20 @@ impl Rows {
     }
 }
 
-/// Bytes that a row may yet have: a list can have millions of items, and who makes them all cannot be interrupted.
-struct Room(usize);
+/// Remaining bytes of a row: a list can have millions of items, and building them cannot be
+/// interrupted.
+struct ByteBudget(usize);
 
-impl Room {
-    /// Takes room; false when there is too little.
+impl ByteBudget {
+    /// Takes bytes from the budget; false if too few remain.
     const fn take(&mut self, bytes: usize) -> bool {
         self.0 = self.0.saturating_sub(bytes);
         self.0 > 0
     }
 }
 
-fn value(column: &ArrayRef, row: usize, room: &mut Room) -> Value {
-    if !room.take(1) || column.is_null(row) {
+fn value(column: &ArrayRef, row: usize, budget: &mut ByteBudget) -> Value {
+    if !budget.take(1) || column.is_null(row) {
         return Value::Null;
     }
     match column.data_type() {
@@ -104,12 +105,12 @@ fn value(column: &ArrayRef, row: usize, room: &mut Room) -> Value {
         DataType::UInt64 => unsigned(column.as_primitive::<UInt64Type>().value(row)),
         DataType::Float32 => shortest(column.as_primitive::<Float32Type>().value(row)),
         DataType::Float64 => real(column.as_primitive::<Float64Type>().value(row)),
-        DataType::Utf8 => string(column.as_string::<i32>().value(row), room),
-        DataType::LargeUtf8 => string(column.as_string::<i64>().value(row), room),
-        DataType::Utf8View => string(column.as_string_view().value(row), room),
+        DataType::Utf8 => string(column.as_string::<i32>().value(row), budget),
+        DataType::LargeUtf8 => string(column.as_string::<i64>().value(row), budget),
+        DataType::Utf8View => string(column.as_string_view().value(row), budget),
         DataType::Decimal128(precision, scale) => {
             let number = column.as_primitive::<Decimal128Type>().value(row);
-            // Arrow cuts off what is longer than the precision, and HUGEINT has one digit more.
+            // Arrow truncates values longer than the precision, and HUGEINT has one digit more.
             if *scale == 0 {
                 number.to_string().into()
             } else {
@@ -118,17 +119,17 @@ fn value(column: &ArrayRef, row: usize, room: &mut Room) -> Value {
         }
         DataType::Timestamp(unit, _) => instant(column, row, *unit),
         DataType::Date32 => date(column, row),
-        DataType::List(_) => list(&column.as_list::<i32>().value(row), room),
-        DataType::LargeList(_) => list(&column.as_list::<i64>().value(row), room),
-        DataType::FixedSizeList(_, _) => list(&column.as_fixed_size_list().value(row), room),
-        DataType::Struct(_) => structure(column, row, room),
+        DataType::List(_) => list(&column.as_list::<i32>().value(row), budget),
+        DataType::LargeList(_) => list(&column.as_list::<i64>().value(row), budget),
+        DataType::FixedSizeList(_, _) => list(&column.as_fixed_size_list().value(row), budget),
+        DataType::Struct(_) => structure(column, row, budget),
         DataType::Dictionary(_, _) => {
             let dictionary = column.as_any_dictionary();
             let key = dictionary.normalized_keys().get(row).copied();
-            key.map_or(Value::Null, |key| value(dictionary.values(), key, room))
+            key.map_or(Value::Null, |key| value(dictionary.values(), key, budget))
         }
-        DataType::Binary => hexadecimal(column.as_binary::<i32>().value(row), room),
-        DataType::LargeBinary => hexadecimal(column.as_binary::<i64>().value(row), room),
+        DataType::Binary => hexadecimal(column.as_binary::<i32>().value(row), budget),
+        DataType::LargeBinary => hexadecimal(column.as_binary::<i64>().value(row), budget),
         _ => text(column, row),
     }
 }
@@ -153,42 +154,43 @@ fn real(number: f64) -> Value {
     Number::from_f64(number).map_or_else(|| Value::String(number.to_string()), Value::Number)
 }
 
-/// A number of 32 bits with the digits that it needs.
+/// 32-bit float with the shortest exact digits.
 fn shortest(number: f32) -> Value {
     let text = number.to_string();
     real(text.parse().unwrap_or_else(|_none| f64::from(number)))
 }
 
-fn string(text: &str, room: &mut Room) -> Value {
-    if room.take(text.len()) {
+fn string(text: &str, budget: &mut ByteBudget) -> Value {
+    if budget.take(text.len()) {
         Value::String(text.to_owned())
     } else {
         Value::Null
     }
 }
 
-fn list(items: &ArrayRef, room: &mut Room) -> Value {
+fn list(items: &ArrayRef, budget: &mut ByteBudget) -> Value {
     let mut values = Vec::new();
     for place in 0..items.len() {
-        values.push(value(items, place, room));
-        if room.0 == 0 {
+        values.push(value(items, place, budget));
+        if budget.0 == 0 {
             break;
         }
     }
     Value::Array(values)
 }
 
-fn structure(column: &ArrayRef, row: usize, room: &mut Room) -> Value {
+fn structure(column: &ArrayRef, row: usize, budget: &mut ByteBudget) -> Value {
     let structure = column.as_struct();
     let names = structure.column_names().into_iter().map(str::to_owned);
     let cells = structure
         .columns()
         .iter()
-        .map(|cell| value(cell, row, room));
+        .map(|cell| value(cell, row, budget));
     Value::Object(names.zip(cells).collect::<Map<_, _>>())
 }
 
-/// RFC 3339; what lies outside of the years that it has is a text of another form, or the number of units since 1970.
+/// RFC 3339; a timestamp outside of its years is the engine's text, or the number of units since
+/// 1970.
 fn instant(column: &ArrayRef, row: usize, unit: TimeUnit) -> Value {
     let (number, nanos) = match unit {
         TimeUnit::Second => {
@@ -208,7 +210,7 @@ fn instant(column: &ArrayRef, row: usize, unit: TimeUnit) -> Value {
             (number, 1)
         }
     };
-    if let Some(text) = endless(number, i64::MAX) {
+    if let Some(text) = infinity(number, i64::MAX) {
         return text.into();
     }
     Timestamp::from_nanosecond(i128::from(number) * nanos).map_or_else(
@@ -219,11 +221,12 @@ fn instant(column: &ArrayRef, row: usize, unit: TimeUnit) -> Value {
 
 fn date(column: &ArrayRef, row: usize) -> Value {
     let days = column.as_primitive::<Date32Type>().value(row).into();
-    endless(days, i32::MAX.into()).map_or_else(|| text_or(column, row, days), Value::from)
+    infinity(days, i32::MAX.into()).map_or_else(|| text_or(column, row, days), Value::from)
 }
 
-/// The name of a day or an instant that never comes: the engine keeps the largest number for it, with either sign.
-fn endless(number: i64, last: i64) -> Option<&'static str> {
+/// Name of an infinite date or timestamp: the engine represents it by the largest number, with
+/// either sign.
+fn infinity(number: i64, last: i64) -> Option<&'static str> {
     match number {
         number if number == last => Some("infinity"),
         number if number == -last => Some("-infinity"),
@@ -231,8 +234,8 @@ fn endless(number: i64, last: i64) -> Option<&'static str> {
     }
 }
 
-fn hexadecimal(bytes: &[u8], room: &mut Room) -> Value {
-    if !room.take(bytes.len().saturating_mul(2)) {
+fn hexadecimal(bytes: &[u8], budget: &mut ByteBudget) -> Value {
+    if !budget.take(bytes.len().saturating_mul(2)) {
         return Value::Null;
     }
     let mut text = String::with_capacity(bytes.len().saturating_mul(2));
@@ -243,12 +246,12 @@ fn hexadecimal(bytes: &[u8], room: &mut Room) -> Value {
     Value::String(text)
 }
 
-/// Dates, times, intervals and whatever else there is, as text.
+/// Dates, times, intervals and other types as text.
 fn text(column: &ArrayRef, row: usize) -> Value {
     formatted(column, row).map_or(Value::Null, Value::String)
 }
 
-/// The same, or the number behind it where that has no text.
+/// The same, or the underlying number if it has no text.
 fn text_or(column: &ArrayRef, row: usize, number: i64) -> Value {
     Value::String(formatted(column, row).unwrap_or_else(|| number.to_string()))
 }
@@ -266,7 +269,7 @@ mod tests {
     use super::{real, shortest, signed, unsigned};
 
     #[test]
-    fn numbers_that_json_would_change_are_texts() {
+    fn numbers_that_json_would_change_are_strings() {
         assert_eq!(signed(-(1 << 53)), json!(-9_007_199_254_740_992_i64));
         assert_eq!(signed(i64::MIN), json!("-9223372036854775808"));
         assert_eq!(unsigned(u64::MAX), json!("18446744073709551615"));

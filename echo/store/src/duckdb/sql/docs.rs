@@ -1,4 +1,4 @@
-//! What the published views mean: the comments that the migrations gave them.
+//! Documentation of the published views: the comments of the migrations.
 
 use duckdb::Connection;
 use echo_sql_guard::views::PUBLISHED;
@@ -9,7 +9,7 @@ use crate::sql::{ColumnDocs, ViewDocs};
 const VIEWS: &str =
     "SELECT coalesce(comment, '') FROM duckdb_views() WHERE NOT internal AND view_name = ?";
 
-// Columns of the history mean what they mean in the view of the latest state, where alone they are documented.
+// History columns mean the same as in the view of the latest state, where they are documented.
 const COLUMNS: &str = "
     SELECT own.column_name, own.data_type, coalesce(own.comment, same.comment, '')
     FROM duckdb_columns() AS own
@@ -18,7 +18,7 @@ const COLUMNS: &str = "
     WHERE NOT own.internal AND own.table_name = ?
     ORDER BY own.column_index";
 
-/// The published views, in the order of their list.
+/// Returns the published views, in the order of their list.
 pub(in crate::duckdb) fn views(connection: &Connection) -> EngineResult<Vec<ViewDocs>> {
     let mut views = Vec::with_capacity(PUBLISHED.len());
     for view in PUBLISHED {

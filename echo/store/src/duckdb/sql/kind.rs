@@ -4,13 +4,13 @@ use duckdb::core::{LogicalTypeHandle, LogicalTypeId};
 
 use crate::sql::SqlColumn;
 
-/// Columns of these names and types.
+/// Columns with these names and types.
 pub(super) fn columns(names: Vec<String>, kinds: impl Iterator<Item = String>) -> Vec<SqlColumn> {
     let both = names.into_iter().zip(kinds);
     both.map(|(name, kind)| SqlColumn { name, kind }).collect()
 }
 
-/// The name of a type.
+/// Name of a type.
 pub(super) fn name(kind: &LogicalTypeHandle) -> String {
     if let Some(alias) = kind.get_alias().filter(|alias| !alias.is_empty()) {
         return alias;

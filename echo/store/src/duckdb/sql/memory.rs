@@ -1,8 +1,9 @@
-//! How much memory the statements that run may take, all together.
+//! Memory limits of running statements.
 //!
-//! The engine does not count all that it takes: neither the values that expressions make nor the states of some aggregates.
-//! So what counts is the memory of the whole process, but for cached pages of the database file. It says what is in use,
-//! not who uses it: the statements share their budgets, and the one that began last goes first when these are spent.
+//! The engine does not count all memory: neither values of expressions nor states of some
+//! aggregates. So the limit applies to the memory of the whole process, without cached pages of the
+//! database file. The total does not tell which statement uses the memory: statements share their
+//! budgets, and the newest is stopped first when these are exhausted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,20 +15,20 @@ use duckdb::Connection;
 
 use crate::timings::Stopwatch;
 
-/// Memory that only keeps the database file at hand and is given up at once.
+/// Memory of cached pages of the database file, which is freed on demand.
 const CACHED: &str = "SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT FROM duckdb_memory() WHERE tag = 'BASE_TABLE'";
 
-/// How long after the last statement the allocator has given back what it took, and how much more may be in use in each
-/// second before that, bytes: Echo itself grows, too.
+/// Time after which the allocator has returned the memory of the last statement, and growth per
+/// second that is allowed before that, bytes: Echo itself grows, too.
 const SETTLED_AFTER: Duration = Duration::from_secs(3);
 const GROWTH_PER_S: f64 = 1_048_576.0;
 
-/// Longest wait for what earlier statements took, and the time between two looks: threads of the engine give memory back
-/// when they have been idle for half a second, and a look wakes them.
-const WAIT: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(700);
+/// Longest wait for the memory of earlier statements, and the interval of checks: threads of the
+/// engine return memory when they have been idle for half a second, and a check wakes them.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+const POLL_EVERY: Duration = Duration::from_millis(700);
 
-/// Looks how much memory is in use.
+/// Measures the memory in use.
 #[derive(Debug, Clone)]
 pub(super) struct Memory {
     looking: Arc<Mutex<Connection>>,
@@ -35,19 +36,19 @@ pub(super) struct Memory {
     budget_bytes: u64,
 }
 
-/// The statements that run.
+/// Running statements.
 #[derive(Debug, Default)]
 struct Running {
-    /// Their budgets, bytes, by their numbers, which grow.
+    /// Budgets by statement number, bytes; numbers increase.
     budgets: BTreeMap<u64, u64>,
     latest: u64,
-    /// What was in use before the first of them began, bytes.
+    /// Memory in use before the first of them began, bytes.
     before: u64,
-    /// Since when there are none.
+    /// Time since which none is running.
     idle: Option<Stopwatch>,
 }
 
-/// A statement that takes memory, until this is dropped.
+/// Share of a running statement, returned on drop.
 #[derive(Debug)]
 pub(super) struct Share<'a> {
     memory: &'a Memory,
@@ -55,7 +56,7 @@ pub(super) struct Share<'a> {
 }
 
 impl Memory {
-    /// Looks through a connection whether the statements take more than so many bytes each.
+    /// Measures memory through `looking`, with a budget per statement.
     pub(super) fn new(looking: Connection, budget_bytes: u64) -> Self {
         Self {
             looking: Arc::new(Mutex::new(looking)),
@@ -64,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// The same for a statement that may take no more than so many bytes.
+    /// The same with a budget of at most `bytes`.
     pub(super) fn limited_to(self, bytes: u64) -> Self {
         let budget_bytes = self.budget_bytes.min(bytes);
         Self {
@@ -73,9 +74,10 @@ impl Memory {
         }
     }
 
-    /// A statement begins that may run for so long. It waits for what earlier ones took, in its own time.
+    /// Registers a statement with its deadline. Waits for the memory of earlier statements; the
+    /// wait counts as run time.
     pub(super) fn share(&self, deadline: Duration) -> Share<'_> {
-        // Before it takes anything.
+        // Measured before the statement allocates.
         let in_use = self.in_use().unwrap_or(0);
         let number = lock(&self.running).begin(self.budget_bytes, in_use);
         let share = Share {
@@ -95,7 +97,7 @@ impl Memory {
         share
     }
 
-    /// Bytes in use; nothing when that cannot be said.
+    /// Memory in use, bytes; `None` if unknown.
     fn in_use(&self) -> Option<u64> {
         let asked = lock(&self.looking).query_row(CACHED, [], |row| row.get::<_, i64>(0));
         let cached = asked.ok().and_then(|bytes| u64::try_from(bytes).ok())?;
@@ -114,7 +116,7 @@ impl Running {
         self.latest
     }
 
-    /// What was in use without statements, of which there have been none for `idle`.
+    /// Memory in use without statements, if none has run for `idle`.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -128,8 +130,8 @@ impl Running {
         in_use.min(self.before.saturating_add(growth))
     }
 
-    /// Bytes that the statements have taken, and that they may take.
-    fn taken_of(&self, in_use: u64) -> (u64, u64) {
+    /// Memory used by the statements, and their total budget, bytes.
+    fn used_and_budget(&self, in_use: u64) -> (u64, u64) {
         (
             in_use.saturating_sub(self.before),
             self.budgets.values().sum(),
@@ -143,9 +145,9 @@ impl Running {
         }
     }
 
-    /// Whether the statement has to end with so many bytes in use.
-    fn has_to_end(&self, number: u64, in_use: u64) -> bool {
-        let (taken, budget) = self.taken_of(in_use);
+    /// Whether the statement must end when `in_use` bytes are in use.
+    fn must_end(&self, number: u64, in_use: u64) -> bool {
+        let (taken, budget) = self.used_and_budget(in_use);
         let last = self.budgets.last_key_value().map(|(last, _)| *last);
         last == Some(number) && taken > budget
     }
@@ -154,16 +156,16 @@ impl Running {
 impl Share<'_> {
     fn is_half_spent(&self) -> bool {
         let in_use = self.memory.in_use().unwrap_or(0);
-        let (taken, budget) = lock(&self.memory.running).taken_of(in_use);
+        let (taken, budget) = lock(&self.memory.running).used_and_budget(in_use);
         taken > budget / 2
     }
 
-    /// Whether the statement has to end because too much memory is in use.
+    /// Whether the statement must end because too much memory is in use.
     pub(super) fn is_spent(&self) -> bool {
         let Some(in_use) = self.memory.in_use() else {
             return false;
         };
-        lock(&self.memory.running).has_to_end(self.number, in_use)
+        lock(&self.memory.running).must_end(self.number, in_use)
     }
 }
 
@@ -173,13 +175,13 @@ impl Drop for Share<'_> {
     }
 }
 
-/// Time to the next look at what earlier statements hold; nothing when it has been waited for long enough.
+/// Time until the next check of the memory of earlier statements; `None` if the wait is over.
 fn pause(waited: Duration, deadline: Duration) -> Option<Duration> {
-    let left = WAIT.min(deadline).saturating_sub(waited);
-    (!left.is_zero()).then(|| LOOK.min(left))
+    let left = MAX_WAIT.min(deadline).saturating_sub(waited);
+    (!left.is_zero()).then(|| POLL_EVERY.min(left))
 }
 
-/// Bytes of memory that the process holds, without mapped files.
+/// Resident memory of the process without mapped files, bytes.
 fn resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status
@@ -189,7 +191,7 @@ fn resident() -> Option<u64> {
     Some(kib << 10)
 }
 
-// Nothing that holds one of these locks can panic.
+// No code that holds one of these locks can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -198,17 +200,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::time::Duration;
 
-    use super::{LOOK, Running, WAIT, pause, resident};
+    use super::{MAX_WAIT, POLL_EVERY, Running, pause, resident};
 
     #[test]
-    fn a_statement_waits_for_earlier_ones_no_longer_than_it_may_run() {
-        let (short, long) = (LOOK / 2, WAIT * 5);
+    fn a_statement_waits_for_memory_no_longer_than_its_deadline() {
+        let (short, long) = (POLL_EVERY / 2, MAX_WAIT * 5);
         assert_eq!(pause(Duration::ZERO, short), Some(short));
         assert_eq!(pause(short, short), None);
-        assert_eq!(pause(Duration::ZERO, long), Some(LOOK));
-        let late = WAIT.saturating_sub(short);
+        assert_eq!(pause(Duration::ZERO, long), Some(POLL_EVERY));
+        let late = MAX_WAIT.saturating_sub(short);
         assert_eq!(pause(late, long), Some(short));
-        assert_eq!(pause(WAIT, long), None);
+        assert_eq!(pause(MAX_WAIT, long), None);
     }
 
     #[test]
@@ -216,21 +218,21 @@ mod tests {
         let mut running = Running::default();
         let first = running.begin(512, 100);
         let second = running.begin(256, 400);
-        assert!(!running.has_to_end(first, 850) && !running.has_to_end(second, 850));
-        assert!(running.has_to_end(second, 900));
-        assert!(!running.has_to_end(first, 900), "the other ends first");
+        assert!(!running.must_end(first, 850) && !running.must_end(second, 850));
+        assert!(running.must_end(second, 900));
+        assert!(!running.must_end(first, 900), "the other ends first");
         running.end(second);
-        assert!(running.has_to_end(first, 700));
-        assert!(!running.has_to_end(first, 600));
+        assert!(running.must_end(first, 700));
+        assert!(!running.must_end(first, 600));
     }
 
     #[test]
-    fn what_a_statement_has_not_given_back_yet_counts_for_the_next_one() {
+    fn unreturned_memory_of_a_statement_counts_for_the_next_one() {
         let mut running = Running::default();
         let first = running.begin(512, 100);
         running.end(first);
         let second = running.begin(512, 600);
-        assert!(running.has_to_end(second, 700_000));
+        assert!(running.must_end(second, 700_000));
         running.end(second);
         let before = |in_use, idle_s| running.before(in_use, Duration::from_secs(idle_s));
         assert_eq!(before(50, 1), 50, "it gave back more");
@@ -246,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_knows_how_much_memory_it_holds() {
+    fn resident_memory_is_measured() {
         let before = resident().unwrap();
         let held = vec![1_u8; 64 << 20];
         assert!(resident().unwrap() >= before + held.len() as u64 / 2);

@@ -1,4 +1,4 @@
-//! What went wrong, as whoever asked can use it.
+//! Error messages for authors of statements.
 
 use std::cmp::Reverse;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::StoreError;
 use crate::sql::SqlError;
 
-/// Mistakes of the statement, or values that it cannot work on. What the engine says of them tells what to write instead.
+/// Errors caused by the statement or its values. The engine's messages explain how to fix them.
 const MISTAKES: [&str; 12] = [
     "Binder Error",
     "Catalog Error",
@@ -22,28 +22,28 @@ const MISTAKES: [&str; 12] = [
     "Syntax Error",
 ];
 
-/// What the engine goes on with where an extension would help. There are none to install.
-const ADVICE: &str = "Please try installing";
+/// Beginning of the engine's advice to install an extension. None can be installed.
+const INSTALL_ADVICE: &str = "Please try installing";
 
-/// The error of a statement.
-pub(super) fn of(error: duckdb::Error) -> SqlError {
-    let said = error.to_string();
-    if MISTAKES.iter().any(|kind| said.starts_with(kind)) {
+/// Converts an engine error of a statement.
+pub(super) fn from_engine(error: duckdb::Error) -> SqlError {
+    let message = error.to_string();
+    if MISTAKES.iter().any(|kind| message.starts_with(kind)) {
         return SqlError::Wrong {
-            message: without_paths(&said),
+            message: without_paths(&message),
         };
     }
-    if said.starts_with("Out of Memory Error") {
+    if message.starts_with("Out of Memory Error") {
         return SqlError::TooMuchMemory;
     }
     SqlError::Store(StoreError::Engine {
         doing: "running SQL",
-        reason: said,
+        reason: message,
     })
 }
 
-/// A message of the parser, with what stands at the place that it means.
-pub(super) fn at(message: &str, text: &str, position: Option<usize>) -> String {
+/// Message of the parser, with the text at its position.
+pub(super) fn with_position(message: &str, text: &str, position: Option<usize>) -> String {
     let rest = position.and_then(|position| text.get(position..));
     let near: Option<String> = rest.map(|rest| rest.chars().take(40).collect());
     match near.filter(|near| !near.is_empty()) {
@@ -52,18 +52,18 @@ pub(super) fn at(message: &str, text: &str, position: Option<usize>) -> String {
     }
 }
 
-/// What no message says: where the database lies.
+/// Texts that no message may contain: the location of the database.
 #[derive(Debug)]
-pub(super) struct Hidden(Vec<String>);
+pub(super) struct RedactedPaths(Vec<String>);
 
-impl Hidden {
-    /// This file, its folder and what both are called in full.
-    pub(super) fn of(path: &Path) -> Self {
+impl RedactedPaths {
+    /// Redacts the path of this file, its folder and their canonical forms.
+    pub(super) fn new(path: &Path) -> Self {
         let full = path.canonicalize().ok();
         let files = [Some(path), full.as_deref()].into_iter().flatten();
         let both = files.flat_map(|file| [Some(file), file.parent()]);
         let texts = both.flatten().map(|path| path.display().to_string());
-        // A short one is a part of much else.
+        // A short path may be part of other words.
         let mut texts: Vec<String> = texts
             .filter(|text| text.contains('/') && text.len() > 1)
             .collect();
@@ -71,29 +71,29 @@ impl Hidden {
         Self(texts)
     }
 
-    /// The error without it.
-    pub(super) fn from(&self, error: SqlError) -> SqlError {
+    /// Returns the error with redacted paths.
+    pub(super) fn redact(&self, error: SqlError) -> SqlError {
         match error {
             SqlError::Wrong { message } => SqlError::Wrong {
                 message: self
                     .0
                     .iter()
-                    .fold(message, |said, text| said.replace(text, "(path)")),
+                    .fold(message, |message, text| message.replace(text, "(path)")),
             },
             other => other,
         }
     }
 }
 
-/// The message with every word that has a slash at its beginning left out: where files lie is nobody's business.
-fn without_paths(said: &str) -> String {
+/// Redacts every word that begins with a slash: file locations are not disclosed.
+fn without_paths(message: &str) -> String {
     let is_path = |word: &str| {
         let bare = word.trim_end().trim_start_matches(['"', '\'', '(']);
         bare.len() > 1 && bare.starts_with('/') && !bare.starts_with("//")
     };
-    let mut kept = String::with_capacity(said.len());
-    let said = said.split(ADVICE).next().unwrap_or(said);
-    for word in said.trim().split_inclusive([' ', '\n']) {
+    let mut kept = String::with_capacity(message.len());
+    let message = message.split(INSTALL_ADVICE).next().unwrap_or(message);
+    for word in message.trim().split_inclusive([' ', '\n']) {
         if is_path(word) {
             kept.push_str("(path) ");
         } else {
@@ -107,32 +107,32 @@ fn without_paths(said: &str) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{Hidden, SqlError, at, without_paths};
+    use super::{RedactedPaths, SqlError, with_position, without_paths};
 
     #[test]
-    fn paths_are_left_out_and_everything_else_is_kept() {
-        let said =
+    fn paths_are_redacted_and_other_text_is_kept() {
+        let message =
             "Binder Error: no \"/var/lib/echo/fleet.duckdb\" here\nLINE 1: SELECT a / b, c // d";
         let kept = "Binder Error: no (path) here\nLINE 1: SELECT a / b, c // d";
-        assert_eq!(without_paths(said), kept);
+        assert_eq!(without_paths(message), kept);
     }
 
     #[test]
-    fn where_the_database_lies_is_left_out_also_in_the_middle_of_a_word() {
-        let hidden = Hidden::of(Path::new("/var/lib/my data/fleet.duckdb"));
-        let said = "no a=/var/lib/my data/fleet.duckdb.wal,b=/var/lib/my data/x or c/d";
-        let message = said.to_owned();
-        let error = hidden.from(SqlError::Wrong { message });
+    fn the_database_path_is_redacted_inside_words() {
+        let hidden = RedactedPaths::new(Path::new("/var/lib/my data/fleet.duckdb"));
+        let message = "no a=/var/lib/my data/fleet.duckdb.wal,b=/var/lib/my data/x or c/d";
+        let message = message.to_owned();
+        let error = hidden.redact(SqlError::Wrong { message });
         assert_eq!(error.to_string(), "no a=(path).wal,b=(path)/x or c/d");
     }
 
     #[test]
-    fn a_mistake_of_grammar_is_shown_where_it_is() {
+    fn syntax_errors_show_their_position() {
         assert_eq!(
-            at("syntax error", "select ä from", Some(7)),
+            with_position("syntax error", "select ä from", Some(7)),
             "syntax error, at byte 7: ä from"
         );
-        assert_eq!(at("syntax error", "ä", Some(1)), "syntax error");
-        assert_eq!(at("syntax error", "", None), "syntax error");
+        assert_eq!(with_position("syntax error", "ä", Some(1)), "syntax error");
+        assert_eq!(with_position("syntax error", "", None), "syntax error");
     }
 }

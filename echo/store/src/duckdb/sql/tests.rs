@@ -27,21 +27,21 @@ use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::Amount;
-use crate::sql::{SqlError, SqlQuestion, SqlTable};
+use crate::sql::{SqlError, SqlQuery, SqlTable};
 
-/// How long a statement may run here.
+/// Deadline of statements in these tests.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// A store with something of everything in it, and a file beside it that nobody may read.
+/// Store with rows in every table, and a file beside it that statements must not read.
 pub(super) struct Lab {
-    /// The store.
+    /// Store.
     pub(super) store: DuckDbStore,
-    /// Its folder.
+    /// Folder of the store.
     pub(super) folder: TempDir,
 }
 
 impl Lab {
-    /// A new one.
+    /// Creates the store.
     pub(super) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("canary")).unwrap();
@@ -63,14 +63,14 @@ impl Lab {
         });
         store.append(batch(1, events.collect())).await.unwrap();
         let found = incidents([incident(1, "prod", 1_000, 2_000)]);
-        store.conclude(found).await.unwrap();
+        store.store_verdicts(found).await.unwrap();
         let lost = losses([lost(1, "prod", "node-1", (1_000, 2_000))]);
-        store.conclude(lost).await.unwrap();
-        let policies = echo_core::model::detector_output::Conclusions {
+        store.store_verdicts(lost).await.unwrap();
+        let policies = echo_core::model::detector_output::DetectorOutput {
             policies: vec![policy("prod", 1)],
             ..Default::default()
         };
-        store.conclude(policies).await.unwrap();
+        store.store_verdicts(policies).await.unwrap();
         Self { store, folder }
     }
 
@@ -79,18 +79,18 @@ impl Lab {
         self.store.run_sql(question(text)).await
     }
 
-    /// What is in every table, what there is in the catalogue, and what lies in the folder.
+    /// Contents of every table, the catalog, and the folder.
     pub(super) async fn state(&self) -> Vec<String> {
-        let looking = self.store.readers.ask("testing", contents).await;
+        let looking = self.store.readers.run("testing", contents).await;
         let mut state = looking.unwrap();
         state.extend(files(self.folder.path()));
         state
     }
 }
 
-/// A question with the limits of these tests.
-pub(super) fn question(text: &str) -> SqlQuestion {
-    SqlQuestion {
+/// Query with the limits of these tests.
+pub(super) fn question(text: &str) -> SqlQuery {
+    SqlQuery {
         text: text.to_owned(),
         max_rows: 200,
         max_bytes: 48 * 1024,
@@ -123,21 +123,21 @@ fn contents(reader: &Reader) -> EngineResult<Vec<String>> {
     Ok(state)
 }
 
-/// Names and contents of what lies in a folder; of the database itself only the name.
+/// Names and contents of files in a folder; for the database only the name.
 fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.display().to_string();
         if path.is_dir() {
-            // What does not fit into memory is put there, and gone when the statement is.
+            // Temporary files of the engine disappear with the statement.
             if path.extension() != Some("tmp".as_ref()) {
                 found.extend(files(&path));
             }
         } else if name.contains("canary") {
             found.push(format!("{name} {}", fs::read_to_string(&path).unwrap()));
         } else if !name.ends_with(".ballast") {
-            // The ballast goes when the disk is nearly full, whoever fills it.
+            // The ballast is removed when the disk is nearly full, whatever fills it.
             found.push(name);
         }
     }
@@ -146,16 +146,16 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 impl Lab {
-    /// The first column of what nobody but these tests may ask.
+    /// First column of the result of a query that the guard would refuse.
     pub(super) async fn names(&self, sql: &'static str) -> Vec<String> {
         let question = move |reader: &Reader| {
             let mut statement = reader.connection.prepare(sql)?;
             statement.query_map([], |row| row.get(0))?.collect()
         };
-        self.store.readers.ask("testing", question).await.unwrap()
+        self.store.readers.run("testing", question).await.unwrap()
     }
 
-    /// What the engine's parser makes of a text.
+    /// Tree that the engine's parser builds from a text.
     pub(super) async fn tree(&self, text: &str) -> Value {
         let text = text.to_owned();
         let question = move |reader: &Reader| {
@@ -164,6 +164,6 @@ impl Lab {
                 .query_row(PARSE, [&text], |row| row.get(0));
             tree.map(|tree: String| serde_json::from_str(&tree).unwrap())
         };
-        self.store.readers.ask("testing", question).await.unwrap()
+        self.store.readers.run("testing", question).await.unwrap()
     }
 }

@@ -1,4 +1,4 @@
-//! Watches over a statement, on a thread of its own, and stops it when it has to end.
+//! Watches a statement from a separate thread, and stops it when it must end.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,50 +7,51 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::duckdb::sql::SPARE;
+use crate::duckdb::sql::SPARE_CONNECTIONS;
 use crate::duckdb::sql::memory::{Memory, Share};
 use crate::timings::Stopwatch;
 
-/// Time between two looks at the memory, and between two interrupts: one can come while nothing runs that hears it.
-const LOOK: Duration = Duration::from_millis(10);
-const AGAIN: Duration = Duration::from_millis(250);
+/// Interval of memory checks, and of interrupts: an interrupt has no effect if nothing is running
+/// at that moment.
+const POLL_EVERY: Duration = Duration::from_millis(10);
+const INTERRUPT_EVERY: Duration = Duration::from_millis(250);
 
-/// How long after its deadline a statement may take to stop, before its place is given to the next.
+/// Time after its deadline at which a statement counts as stuck and gives its run slot to the next.
 pub(super) const STUCK_AFTER: Duration = Duration::from_secs(1);
 
-/// Why a statement was stopped.
+/// Reason for stopping a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Its time was over.
+    /// Its deadline has passed.
     Deadline,
-    /// Nobody waits for it any more.
+    /// Its caller is gone.
     Abandoned,
-    /// It took too much memory.
+    /// It used too much memory.
     Memory,
 }
 
-/// When a statement is stopped.
+/// Conditions for stopping a statement.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// How long it may run.
+    /// Maximum run time.
     pub(super) deadline: Duration,
-    /// How long after that it counts as stuck.
+    /// Time after that at which it counts as stuck.
     pub(super) stuck_after: Duration,
-    /// Where it is counted then.
+    /// Counter of stuck statements.
     pub(super) stuck: Stuck,
-    /// What it gives up then.
-    pub(super) place: Place,
-    /// The memory that it takes a share of; nothing when that is not watched.
+    /// Run slot that it gives up when stuck.
+    pub(super) place: RunSlot,
+    /// Share of the memory budget; `None` if memory is not watched.
     pub(super) memory: Option<Memory>,
 }
 
-/// The place of a statement among those that may run at the same time; given up when this is dropped.
+/// Run slot of a statement; released on drop.
 #[derive(Debug, Default)]
-pub(super) struct Place(Mutex<Option<OwnedSemaphorePermit>>);
+pub(super) struct RunSlot(Mutex<Option<OwnedSemaphorePermit>>);
 
-impl Place {
-    /// This one.
-    pub(super) const fn of(permit: OwnedSemaphorePermit) -> Self {
+impl RunSlot {
+    /// Run slot with this permit.
+    pub(super) const fn new(permit: OwnedSemaphorePermit) -> Self {
         Self(Mutex::new(Some(permit)))
     }
 
@@ -59,65 +60,65 @@ impl Place {
     }
 }
 
-/// Statements that do not hear. Clones are the same.
+/// Number of stuck statements. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stuck(Arc<AtomicU64>);
 
-/// One of them, until it is dropped.
+/// Counts a stuck statement until dropped.
 #[derive(Debug)]
-struct One<'a>(&'a Stuck);
+struct StuckGuard<'a>(&'a Stuck);
 
 impl Stuck {
-    /// How many there are.
+    /// Returns the number of stuck statements.
     pub(super) fn count(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    fn one(&self) -> One<'_> {
+    fn one(&self) -> StuckGuard<'_> {
         self.0.fetch_add(1, Relaxed);
-        One(self)
+        StuckGuard(self)
     }
 }
 
-impl Drop for One<'_> {
+impl Drop for StuckGuard<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Relaxed);
     }
 }
 
-/// What is known of a statement.
+/// State of a watched statement.
 #[derive(Debug, Default)]
 struct State {
     is_done: bool,
     is_abandoned: bool,
 }
 
-/// A statement that is watched.
+/// Watched statement.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// Says that nobody waits any more, when it is dropped.
+/// Marks the statement as abandoned when dropped.
 #[derive(Debug)]
-pub(super) struct Abandon(Arc<Watch>);
+pub(super) struct AbandonOnDrop(Arc<Watch>);
 
-impl Abandon {
+impl AbandonOnDrop {
     /// For this statement.
-    pub(super) fn of(watch: &Arc<Watch>) -> Self {
+    pub(super) fn new(watch: &Arc<Watch>) -> Self {
         Self(Arc::clone(watch))
     }
 }
 
-impl Drop for Abandon {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         lock(&self.0.state).is_abandoned = true;
         self.0.changed.notify_all();
     }
 }
 
-/// Ends the watch when it is dropped, also by a panic.
+/// Ends the watch when dropped, including by a panic.
 struct Done<'a>(&'a Watch);
 
 impl Drop for Done<'_> {
@@ -128,7 +129,7 @@ impl Drop for Done<'_> {
 }
 
 impl Watch {
-    /// Does the work under watch. Returns what it came to, and why it was stopped, if it was.
+    /// Runs `work` under watch. Returns its result, and the reason if it was stopped.
     pub(super) fn during<T>(
         &self,
         rules: &Rules,
@@ -157,8 +158,8 @@ impl Watch {
         let mut stuck = None;
         loop {
             let pause = match stop {
-                Some(_) => AGAIN,
-                None => LOOK.min(rules.deadline.saturating_sub(begun.elapsed())),
+                Some(_) => INTERRUPT_EVERY,
+                None => POLL_EVERY.min(rules.deadline.saturating_sub(begun.elapsed())),
             };
             let (is_done, is_abandoned) = self.wait(pause, stop.is_some());
             if is_done {
@@ -178,8 +179,9 @@ impl Watch {
             }
             if begun.elapsed() > rules.deadline + rules.stuck_after && stuck.is_none() {
                 stuck = Some(rules.stuck.one());
-                // Beyond that there are no connections for those that would take the places.
-                let is_replaced = rules.stuck.count() <= u64::from(SPARE);
+                // Beyond that there are no connections for statements that would take over the
+                // slots.
+                let is_replaced = rules.stuck.count() <= u64::from(SPARE_CONNECTIONS);
                 if is_replaced {
                     rules.place.give_up();
                 }
@@ -192,8 +194,8 @@ impl Watch {
         }
     }
 
-    /// Waits until something changes, for a while at most. Whether it is done, and whether it is abandoned, which says
-    /// nothing new of a statement that is stopped.
+    /// Waits for a change or for `pause`. Returns whether the statement is done, and whether it was
+    /// abandoned, which is ignored if it is already stopped.
     fn wait(&self, pause: Duration, is_stopped: bool) -> (bool, bool) {
         let is_as_before = |state: &mut State| {
             let State {
@@ -210,7 +212,7 @@ impl Watch {
     }
 }
 
-// Nothing that holds one of these locks can panic.
+// No code that holds one of these locks can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -223,26 +225,28 @@ mod tests {
 
     use tokio::sync::Semaphore;
 
-    use super::{AGAIN, Abandon, Place, Rules, SPARE, Stop, Stuck, Watch};
+    use super::{
+        AbandonOnDrop, INTERRUPT_EVERY, Rules, RunSlot, SPARE_CONNECTIONS, Stop, Stuck, Watch,
+    };
 
-    /// Of a statement whose time is over, and which counts as stuck after this.
+    /// Rules with a passed deadline, and this delay until it counts as stuck.
     fn over(stuck_after: Duration) -> Rules {
         Rules {
             deadline: Duration::ZERO,
             stuck_after,
             stuck: Stuck::default(),
-            place: Place::default(),
+            place: RunSlot::default(),
             memory: None,
         }
     }
 
     #[test]
-    fn a_statement_that_does_not_stop_is_counted_until_it_does() {
+    fn a_stuck_statement_is_counted_until_it_stops() {
         let rules = over(Duration::ZERO);
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
         let (counted, _) = Watch::default().during(&rules, &interrupt, || {
-            // It is told again and again, and counted after the first time at the latest.
+            // It is interrupted repeatedly, and counted after the first interrupt at the latest.
             interrupts.recv().unwrap();
             interrupts.recv().unwrap();
             rules.stuck.count()
@@ -252,37 +256,37 @@ mod tests {
         assert_eq!((counted, left), (1, 0));
     }
 
-    /// Of a statement that takes the only place.
+    /// Rules of a statement that occupies the only slot.
     fn over_with_a_place(stuck: &Stuck, places: &Arc<Semaphore>) -> Rules {
         let permit = Arc::clone(places).try_acquire_owned().unwrap();
         Rules {
             stuck: stuck.clone(),
-            place: Place::of(permit),
+            place: RunSlot::new(permit),
             ..over(Duration::ZERO)
         }
     }
 
     #[test]
-    fn a_statement_that_does_not_stop_gives_its_place_to_the_next() {
+    fn a_stuck_statement_gives_its_run_slot_to_the_next() {
         let places = Arc::new(Semaphore::new(1));
         let rules = over_with_a_place(&Stuck::default(), &places);
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
+        assert_eq!(places.available_permits(), 0);
         let (free, _) = Watch::default().during(&rules, &interrupt, || {
-            let taken = places.available_permits();
             interrupts.recv().unwrap();
             interrupts.recv().unwrap();
-            (taken, places.available_permits())
+            places.available_permits()
         });
-        assert_eq!(free, (0, 1));
+        assert_eq!(free, 1);
     }
 
     #[test]
-    fn more_statements_that_do_not_stop_than_there_are_connections_to_spare_keep_their_places() {
+    fn stuck_statements_beyond_the_spare_connections_keep_their_run_slots() {
         let places = Arc::new(Semaphore::new(1));
         let stuck = Stuck::default();
         let _others = [stuck.one(), stuck.one()];
-        assert_eq!(stuck.count(), u64::from(SPARE));
+        assert_eq!(stuck.count(), u64::from(SPARE_CONNECTIONS));
         let rules = over_with_a_place(&stuck, &places);
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
@@ -297,16 +301,16 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_statement_that_is_abandoned_too_is_not_interrupted_without_a_pause() {
+    fn a_stopped_and_abandoned_statement_is_interrupted_with_pauses() {
         let rules = over(Duration::from_secs(5));
         let watch = Arc::new(Watch::default());
-        let abandon = Abandon::of(&watch);
+        let abandon = AbandonOnDrop::new(&watch);
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
         let (next, stop) = watch.during(&rules, &interrupt, || {
             interrupts.recv().unwrap();
             drop(abandon);
-            interrupts.recv_timeout(AGAIN / 2)
+            interrupts.recv_timeout(INTERRUPT_EVERY / 2)
         });
         assert_eq!(next, Err(RecvTimeoutError::Timeout));
         assert_eq!(stop, Some(Stop::Deadline));

@@ -1,4 +1,4 @@
-//! Questions that take long beside batches that come in.
+//! Long queries concurrent with incoming batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::duckdb::query::Query;
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::{Appended, EventStore};
 
-/// As many rows as anybody could want, one batch after the other.
+/// Endless rows, one batch after the other.
 const ENDLESS: &str = "SELECT hash(range) FROM range(1000000000000)";
 
 const READERS: u32 = 4;
@@ -35,7 +35,7 @@ async fn batches_are_acknowledged_while_every_reader_is_busy() {
         let enough = Arc::clone(&enough);
         questions.spawn(async move {
             let question = move |reader: &Reader| read(reader, &begun, &enough);
-            store.readers.ask("testing", question).await
+            store.readers.run("testing", question).await
         });
     }
     for _ in 0..READERS {
@@ -55,7 +55,7 @@ async fn batches_are_acknowledged_while_every_reader_is_busy() {
     store.close().await.unwrap();
 }
 
-/// Reads until it is told that it is enough; says when it has read something.
+/// Reads until `enough` is set; reports when it has read something.
 fn read(reader: &Reader, begun: &mpsc::Sender<()>, enough: &AtomicBool) -> EngineResult<()> {
     let mut begun = Some(begun);
     let query = Query {

@@ -12,7 +12,7 @@ use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::{Appended, EventStore, StoreError};
 
 #[tokio::test]
-async fn a_database_that_is_opened_again_goes_on_where_it_was() {
+async fn a_reopened_database_continues_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     let (rank, other) = (origin("prod", "node-1", 0), origin("prod", "node-2", 1));
@@ -27,8 +27,11 @@ async fn a_database_that_is_opened_again_goes_on_where_it_was() {
     let events = vec![wait(&rank, 10), wait(&rank, 20)];
     store.append(batch(1, events.clone())).await.unwrap();
     store.append(content()).await.unwrap();
-    store.conclude(incidents([found.clone()])).await.unwrap();
-    store.conclude(losses([cost.clone()])).await.unwrap();
+    store
+        .store_verdicts(incidents([found.clone()]))
+        .await
+        .unwrap();
+    store.store_verdicts(losses([cost.clone()])).await.unwrap();
     store.close().await.unwrap();
     drop(store);
 
@@ -44,14 +47,17 @@ async fn a_database_that_is_opened_again_goes_on_where_it_was() {
     assert_eq!(page.events[2].event, events[0]);
     let mut later = found.clone();
     later.last_seen = at(50);
-    store.conclude(incidents([later.clone()])).await.unwrap();
+    store
+        .store_verdicts(incidents([later.clone()]))
+        .await
+        .unwrap();
     let all = window(0, 100);
     assert_eq!(store.incidents(None, all).await.unwrap(), [later]);
     assert_eq!(store.lost_time(None, all).await.unwrap(), [cost]);
 }
 
 #[tokio::test]
-async fn numbers_go_on_after_all_events_were_deleted() {
+async fn event_numbers_continue_after_all_events_were_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     let store = open(&config);
@@ -67,11 +73,11 @@ async fn numbers_go_on_after_all_events_were_deleted() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_without_closing() {
+async fn acknowledged_events_survive_a_kill() {
     let (store, folder) = store();
     let events = vec![wait(&origin("prod", "node-1", 0), 10)];
     store.append(batch(1, events.clone())).await.unwrap();
-    // What a killed process leaves behind.
+    // The files that a killed process leaves behind.
     let copy = tempfile::tempdir().unwrap();
     for name in ["echo.db", "echo.db.wal"] {
         fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
@@ -84,7 +90,7 @@ async fn what_was_acknowledged_survives_without_closing() {
 }
 
 #[tokio::test]
-async fn a_closed_store_refuses_and_leaves_no_log_behind() {
+async fn a_closed_store_refuses_requests_and_leaves_no_log() {
     let (store, folder) = store();
     let events = vec![wait(&origin("prod", "node-1", 0), 10)];
     store.append(batch(1, events.clone())).await.unwrap();
@@ -100,11 +106,11 @@ async fn a_closed_store_refuses_and_leaves_no_log_behind() {
 }
 
 #[tokio::test]
-async fn what_is_queued_when_the_store_closes_is_stored() {
+async fn queued_batches_are_stored_when_the_store_closes() {
     let (store, folder) = store();
     let rank = origin("prod", "node-1", 0);
     let waiting = (1..=50).map(|number| store.append(batch(number, vec![wait(&rank, 10)])));
-    // Polled in order, so that the last to be queued is the request to close.
+    // Polled in order, so that the request to close is queued last.
     let (appended, closed) = tokio::join!(join_all(waiting), store.close());
     closed.unwrap();
     assert!(
@@ -143,7 +149,7 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 }
 
 #[tokio::test]
-async fn a_second_opener_is_refused_and_told_who_holds_the_database() {
+async fn a_second_process_is_refused_with_the_holder_of_the_lock() {
     let (store, folder) = store();
     let refused = DuckDbStore::open(&config(&folder), clock()).unwrap_err();
     let StoreError::Locked { path, holder } = &refused else {
@@ -175,7 +181,7 @@ async fn another_name_of_the_file_leads_to_the_same_lock() {
 }
 
 #[tokio::test]
-async fn the_ledger_is_kept_small() {
+async fn the_table_of_batches_is_compacted() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(&folder);
     let store = open(&config);

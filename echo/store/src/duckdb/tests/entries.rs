@@ -1,4 +1,4 @@
-//! Series and origins go when no event refers to them any more, and not before.
+//! Series and origins are deleted once no event refers to them, and not before.
 
 use echo_core::clock::ManualClock;
 use echo_core::model::event::{BatchKey, EventBatch, Reading};
@@ -38,7 +38,7 @@ async fn until_kept(store: &DuckDbStore, series: u64, origins: u64) {
 }
 
 #[tokio::test]
-async fn series_and_origins_of_deleted_events_are_forgotten_and_can_come_back() {
+async fn series_and_origins_of_deleted_events_are_deleted_and_can_be_added_again() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(26 * HOUR));
     let store = open(&limited(&folder, by_age(1)), &clock);
@@ -51,11 +51,11 @@ async fn series_and_origins_of_deleted_events_are_forgotten_and_can_come_back() 
     }
     assert_eq!((store.vitals().series, store.vitals().origins), (2, 2));
     drop(store);
-    // The events say that the clock is right.
+    // The event times show that the clock is right.
     let store = open(&limited(&folder, by_age(1)), &clock);
     follow(&store).await;
     until_dropped(&store, at(HOUR)).await;
-    // The chores of an hour are done at once when the clock goes back.
+    // Hourly tasks run at once when the clock goes back.
     clock.set(at(25 * HOUR - 1));
     until_kept(&store, 1, 1).await;
     assert_eq!(series(&store).await, ["kept"]);
@@ -75,16 +75,16 @@ async fn series_and_origins_of_deleted_events_are_forgotten_and_can_come_back() 
 }
 
 #[tokio::test]
-async fn series_are_not_looked_through_again_unless_something_was_deleted() {
+async fn unused_series_are_searched_for_only_after_deletions() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(26 * HOUR));
     let stray = "INSERT INTO series (id, metric, unit, on_device) VALUES (7, 'stray', '', FALSE)";
-    // There before the first round looks.
+    // Inserted before the first round searches.
     let before = tests::open(&tests::config(&folder));
     tests::run(&before, stray).await.unwrap();
     drop(before);
     let store = open(&limited(&folder, by_age(1)), &clock);
-    // What was deleted before the start is not known.
+    // Deletions before the start are unknown.
     while series(&store).await == ["stray"] {}
     tests::run(&store, stray).await.unwrap();
     store.append(received(25, "kept", "new")).await.unwrap();
@@ -94,7 +94,7 @@ async fn series_are_not_looked_through_again_unless_something_was_deleted() {
 }
 
 #[tokio::test]
-async fn a_series_that_is_used_again_before_it_is_forgotten_stays() {
+async fn a_series_that_is_used_again_before_its_deletion_is_kept() {
     let (store, _folder) = tests::store();
     tests::run(
         &store,
@@ -103,7 +103,7 @@ async fn a_series_that_is_used_again_before_it_is_forgotten_stays() {
     )
     .await
     .unwrap();
-    let found = store.readers.ask("testing", |reader: &Reader| {
+    let found = store.readers.run("testing", |reader: &Reader| {
         dictionary_gc::find(&reader.connection)
     });
     let found = found.await.unwrap();
@@ -111,7 +111,7 @@ async fn a_series_that_is_used_again_before_it_is_forgotten_stays() {
     tests::run(&store, "UPDATE event_rows SET series = 7")
         .await
         .unwrap();
-    let gone = store.readers.ask("testing", move |reader: &Reader| {
+    let gone = store.readers.run("testing", move |reader: &Reader| {
         let gone = found
             .iter()
             .map(|some| dictionary_gc::delete(&reader.connection, some));

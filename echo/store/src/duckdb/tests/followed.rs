@@ -1,4 +1,4 @@
-//! What the detector is handed right after a commit, and what it reads of it later.
+//! Events that the detector receives right after a commit, and those that it reads later.
 
 use echo_core::ids::MetricName;
 use echo_core::model::event::{Event, Reading};
@@ -8,7 +8,7 @@ use crate::contract::sample::{batch, device_wait, gauge, origin, wait};
 use crate::duckdb::DuckDbStore;
 use crate::{EventStore, Tail};
 
-/// Events of every kind that the detector reads, and of those that it leaves out.
+/// Events of every kind that the detector reads, and of those that it ignores.
 fn events() -> Vec<Event> {
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let mut device_gap = device_wait(&second, 20);
@@ -35,7 +35,7 @@ async fn follow(store: &DuckDbStore, after: u64) -> Tail {
 }
 
 #[tokio::test]
-async fn the_detector_is_handed_what_it_would_read() {
+async fn cached_events_equal_those_read_from_the_database() {
     let (store, _folder) = store();
     store.append(batch(1, events())).await.unwrap();
     let handed = follow(&store, 0).await;
@@ -52,7 +52,7 @@ async fn the_detector_is_handed_what_it_would_read() {
 }
 
 #[tokio::test]
-async fn a_detector_that_fell_behind_reads_what_it_missed_and_is_handed_the_rest() {
+async fn a_detector_that_fell_behind_reads_missed_events_and_gets_the_rest_from_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let before = open(&config(&folder));
     before.append(batch(1, events())).await.unwrap();

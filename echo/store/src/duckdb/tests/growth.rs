@@ -1,4 +1,4 @@
-//! What an open incident adds to the database.
+//! Growth of the database caused by an open incident.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::{config, open};
 use crate::EventStore;
 use crate::contract::sample::{at, incident, incidents, inputs};
 
-/// Numbers between 0 and 1 that do not repeat, so that nothing is compressed but what really is alike.
+/// Non-repeating numbers between 0 and 1, so that only equal values are compressed.
 #[expect(clippy::cast_precision_loss, reason = "31 bits are exact")]
 fn noise(n: u64) -> f64 {
     (n.wrapping_mul(6_364_136_223_846_793_005) >> 33) as f64 / f64::from(1_u32 << 31)
 }
 
-/// Inputs of the usual size, which differ with `n`.
+/// Inputs of typical size, which differ with `n`.
 fn judged(n: u64) -> Inputs {
     let lag = |rank: u32| {
         let n = n * 100 + u64::from(rank);
@@ -35,8 +35,8 @@ fn judged(n: u64) -> Inputs {
     }
 }
 
-/// The state of an open incident after `n` judgements. Inputs are replaced when a case gets stronger than it ever was,
-/// the more rarely the longer it goes on.
+/// State of an open incident after `n` judgements. Inputs are replaced when the evidence is
+/// stronger than ever before, which becomes rarer the longer it is open.
 fn state(n: u64) -> Incident {
     let period_ms = 131.0 + noise(n);
     Incident {
@@ -49,14 +49,14 @@ fn state(n: u64) -> Incident {
     }
 }
 
-/// Bytes of a database with so many judgements of one open incident.
+/// Size of a database with `n_judgements` of one open incident, bytes.
 async fn grown(n_judgements: u64) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&config(&folder));
     let all: Vec<u64> = (0..n_judgements).collect();
     for some in all.chunks(100) {
         let states = some.iter().map(|n| state(*n));
-        store.conclude(incidents(states)).await.unwrap();
+        store.store_verdicts(incidents(states)).await.unwrap();
     }
     store.close().await.unwrap();
     drop(store);
@@ -65,8 +65,8 @@ async fn grown(n_judgements: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn an_incident_that_is_open_for_an_hour_adds_less_than_a_megabyte() {
-    // A judgement for each block, and blocks last a second.
+async fn an_incident_open_for_an_hour_adds_less_than_a_megabyte() {
+    // One judgement per block, and blocks last a second.
     let added = grown(3_600).await - grown(0).await;
     assert!(added < 1_000_000, "{added}");
 }

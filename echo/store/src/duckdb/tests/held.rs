@@ -1,4 +1,4 @@
-//! A database that another program holds without the lock of Echo, as the engine's own shell does.
+//! Database opened by another program without Echo's lock, such as the engine's own shell.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read, stdin};
@@ -9,16 +9,16 @@ use super::{clock, config, connect};
 use crate::StoreError;
 use crate::duckdb::DuckDbStore;
 
-/// The database that the other process is to hold.
+/// Environment variable with the database that the other process opens.
 const HELD: &str = "FLEET_ECHO_TEST_HELD_DATABASE";
 
-/// The engine's locks are those of a process, so the test runs itself once more as the other program.
+/// The engine's locks belong to a process, so the test runs itself once more as the other program.
 #[test]
 #[expect(
     clippy::disallowed_methods,
     reason = "the other process learns from its environment that it is the other one"
 )]
-fn a_database_that_another_program_holds_is_locked_by_it() {
+fn a_database_opened_by_another_program_is_reported_as_locked() {
     if let Some(path) = env::var_os(HELD) {
         return hold(Path::new(&path));
     }
@@ -26,7 +26,7 @@ fn a_database_that_another_program_holds_is_locked_by_it() {
     let path = config(&folder).path;
     let mut other = Command::new(env::current_exe().unwrap())
         .args(["--nocapture", "--exact"])
-        .arg("duckdb::tests::held::a_database_that_another_program_holds_is_locked_by_it")
+        .arg("duckdb::tests::held::a_database_opened_by_another_program_is_reported_as_locked")
         .env(HELD, &path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -48,7 +48,7 @@ fn a_database_that_another_program_holds_is_locked_by_it() {
 fn hold(path: &Path) {
     let held = connect(path);
     println!("held");
-    // Until the other side lets go of the pipe.
+    // Wait until the parent closes the pipe.
     stdin().read_to_end(&mut Vec::new()).unwrap();
     drop(held);
 }

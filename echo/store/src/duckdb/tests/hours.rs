@@ -17,7 +17,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 fn node_hour(lost_us: i64) -> NodeHour {
     NodeHour {
-        hour: Hour::of(at(0)),
+        hour: Hour::containing(at(0)),
         cluster: "prod".parse().unwrap(),
         node: "node-1".parse().unwrap(),
         gpu_model: Some(Arc::from("H200")),
@@ -44,7 +44,7 @@ async fn close(store: &DuckDbStore, rows: Vec<NodeHour>) -> Closed {
     store.close_hour(ClosingHour { due, rows }).await.unwrap()
 }
 
-/// What is left of the database if the process is killed now.
+/// Copy of the database as a killed process would leave it.
 fn killed(config: &DuckDbConfig) -> (TempDir, DuckDbConfig) {
     let copy = tempfile::tempdir().unwrap();
     for ending in ["", ".wal"] {
@@ -56,9 +56,9 @@ fn killed(config: &DuckDbConfig) -> (TempDir, DuckDbConfig) {
 }
 
 #[tokio::test]
-async fn what_is_due_and_what_is_closed_survives_a_kill_at_any_point() {
+async fn due_and_closed_hours_survive_a_kill_at_any_point() {
     let folder = tempfile::tempdir().unwrap();
-    // No checkpoint comes between the copies of the two files.
+    // No checkpoint runs between the copies of the two files.
     let config = DuckDbConfig {
         checkpoint_every: Duration::from_hours(1),
         ..config(&folder)
@@ -89,11 +89,11 @@ async fn what_is_due_and_what_is_closed_survives_a_kill_at_any_point() {
 }
 
 #[tokio::test]
-async fn the_view_shows_the_latest_revision_and_what_is_known_of_open_hours() {
+async fn the_view_shows_the_latest_revision_and_open_hours() {
     let (store, _folder) = store();
     let mut open_hour = lost(1, "prod", "node-1", (HOUR_MS, HOUR_MS + 10));
     open_hour.lost_gpu_ms = 1_800_000.0;
-    store.conclude(losses([open_hour])).await.unwrap();
+    store.store_verdicts(losses([open_hour])).await.unwrap();
     report(&store, 1, 10).await;
     close(&store, vec![node_hour(5)]).await;
     report(&store, 2, 20).await;
@@ -114,18 +114,18 @@ async fn the_view_shows_the_latest_revision_and_what_is_known_of_open_hours() {
 }
 
 #[tokio::test]
-async fn closed_hours_are_forgotten_by_an_age_of_their_own() {
+async fn closed_hours_have_their_own_maximum_age() {
     let (store, _folder) = store();
     report(&store, 1, 10).await;
     close(&store, vec![node_hour(5)]).await;
-    let window = Hour::of(at(0)).window();
+    let window = Hour::containing(at(0)).window();
     for (cutoff, left) in [(at(0), 1), (at(HOUR_MS), 0)] {
         let chores = store.writer.chores();
         let tidy = move || chores.tidy(at(0), (None, Some(cutoff)));
         tokio::task::spawn_blocking(tidy).await.unwrap().unwrap();
-        // What is asked next is answered after it.
+        // Requests are handled in order, so the next one is answered after the task.
         let due = DueHour {
-            hour: Hour::of(at(0)),
+            hour: Hour::containing(at(0)),
             was_closed: true,
             since: at(0),
             until: at(0),

@@ -1,4 +1,4 @@
-//! How batches share commits.
+//! Sharing of commits by batches.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use crate::contract::sample::{batch, origin, wait};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::{Appended, EventStore};
 
-/// A store whose commits never become due while a test runs; they begin when nothing has arrived for `quiet`.
+/// Store whose commits never become due during a test; they start when nothing has arrived for
+/// `quiet`.
 fn slow(folder: &tempfile::TempDir, quiet: Duration) -> DuckDbStore {
     open(&DuckDbConfig {
         commit_every: Duration::from_hours(1),
@@ -17,7 +18,7 @@ fn slow(folder: &tempfile::TempDir, quiet: Duration) -> DuckDbStore {
 }
 
 #[tokio::test]
-async fn what_comes_between_two_commits_shares_the_next_one() {
+async fn batches_between_two_commits_share_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let store = slow(&folder, Duration::from_secs(1));
     let mut committed = store.committed();
@@ -41,7 +42,7 @@ async fn what_comes_between_two_commits_shares_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_sender_that_waits_for_each_acknowledgement_does_not_wait_until_the_next_commit_is_due() {
+async fn a_sender_that_waits_for_each_acknowledgement_is_not_delayed_by_the_commit_interval() {
     let folder = tempfile::tempdir().unwrap();
     let store = slow(&folder, Duration::from_millis(1));
     for number in 1..=20 {
@@ -52,7 +53,7 @@ async fn a_sender_that_waits_for_each_acknowledgement_does_not_wait_until_the_ne
 }
 
 #[tokio::test]
-async fn a_store_that_closes_commits_what_waits_for_the_next_commit() {
+async fn a_closing_store_commits_the_queue() {
     let folder = tempfile::tempdir().unwrap();
     let store = slow(&folder, Duration::from_secs(1));
     let one = |number| store.append(batch(number, vec![wait(&origin("prod", "node-1", 0), 10)]));

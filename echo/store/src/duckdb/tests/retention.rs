@@ -1,4 +1,4 @@
-//! Old slices go, oldest first, and nothing else does.
+//! Old slices are deleted, oldest first, and nothing else is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn received(millis: i64, number: u64, n_events: usize) -> EventBatch {
     }
 }
 
-/// The detector has read everything.
+/// Marks everything as read by the detector.
 pub(super) async fn follow(store: &DuckDbStore) {
     let committed = *store.committed().borrow();
     store.tail(committed, &[], 1).await.unwrap();
@@ -64,7 +64,7 @@ pub(super) async fn some_rounds(store: &DuckDbStore) {
     }
 }
 
-/// Waits until the blocks in use are at most so many bytes.
+/// Waits until at most `bytes` are in use.
 async fn until_used(store: &DuckDbStore, bytes: i64) {
     let used = "SELECT (block_size * used_blocks)::BIGINT FROM pragma_database_size()";
     while ask::<i64>(store, used).await > vec![bytes] {
@@ -79,18 +79,18 @@ pub(super) async fn until_dropped(store: &DuckDbStore, until: Nanos) {
 }
 
 #[tokio::test]
-async fn hours_that_are_too_old_go_with_their_samples_and_are_noted() {
+async fn hours_that_are_too_old_are_deleted_with_their_samples_and_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(3 * DAY + 2 * HOUR));
     let store = open(&limited(&folder, by_age(3)), &clock);
-    // The events say that the clock is right.
+    // The event times show that the clock is right.
     for (number, hours) in [(1, 0), (2, 1), (3, 2), (4, 26), (5, 50), (6, 74)] {
         let batch = received(hours * HOUR + 1, number, 5);
         store.append(batch).await.unwrap();
     }
     drop(store);
     let store = open(&limited(&folder, by_age(3)), &clock);
-    // The detector has not read them yet, so they stay however old they are.
+    // The detector has not read them yet, so they stay whatever their age.
     some_rounds(&store).await;
     assert_eq!(store.dropped_until().await.unwrap(), None);
     let reporting = async || {
@@ -100,7 +100,7 @@ async fn hours_that_are_too_old_go_with_their_samples_and_are_noted() {
     assert_eq!(reporting().await, 1);
     follow(&store).await;
     until_dropped(&store, at(2 * HOUR)).await;
-    // Who reported then goes as well, if a moment later.
+    // Coverage is deleted as well, a moment later.
     while reporting().await > 0 {
         tokio::task::yield_now().await;
     }
@@ -121,7 +121,7 @@ async fn hours_that_are_too_old_go_with_their_samples_and_are_noted() {
 }
 
 #[tokio::test]
-async fn a_clock_that_leaps_a_year_ahead_deletes_nothing_and_one_that_goes_back_neither() {
+async fn clock_jumps_ahead_or_back_delete_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(HOUR));
     let store = open(&limited(&folder, by_age(1)), &clock);
@@ -129,7 +129,7 @@ async fn a_clock_that_leaps_a_year_ahead_deletes_nothing_and_one_that_goes_back_
     follow(&store).await;
     for (number, now) in [(2, 365 * DAY), (3, -365 * DAY), (4, 2 * HOUR)] {
         clock.set(at(now));
-        // What is received by the wrong clock is stored, too, and many rounds pass.
+        // Events received with the wrong clock are stored, too, and many rounds pass.
         store.append(received(now, number, 1)).await.unwrap();
         follow(&store).await;
         some_rounds(&store).await;
@@ -139,7 +139,7 @@ async fn a_clock_that_leaps_a_year_ahead_deletes_nothing_and_one_that_goes_back_
 }
 
 #[tokio::test]
-async fn a_database_over_its_size_loses_its_oldest_slices_and_stops_growing() {
+async fn a_database_over_its_size_limit_loses_its_oldest_slices_and_stops_growing() {
     let folder = tempfile::tempdir().unwrap();
     let limits = Limits {
         size: Some(Amount::Bytes(8_000_000)),
@@ -167,14 +167,15 @@ async fn a_database_over_its_size_loses_its_oldest_slices_and_stops_growing() {
     }
     let dropped = store.dropped_until().await.unwrap();
     assert!(dropped > Some(at(HOUR)), "{dropped:?} {sizes:?}");
-    // Blocks come back when all rows of a row group are gone, so a database this small goes past its limit for a while.
+    // Blocks are freed when all rows of a row group are gone, so a database this small exceeds its
+    // limit for a while.
     assert!(sizes.iter().all(|size| *size <= 16_000_000), "{sizes:?}");
     let newest = store.events(query(0, 30 * 1_200_000 + 1)).await.unwrap();
     assert_eq!(newest.events[0].event.timestamp, at(30 * 1_200_000));
 }
 
 #[tokio::test]
-async fn numbers_are_not_given_twice_after_everything_was_deleted() {
+async fn event_numbers_are_not_reused_after_everything_was_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(DAY));
     let store = open(&limited(&folder, by_age(1)), &clock);
@@ -188,7 +189,7 @@ async fn numbers_are_not_given_twice_after_everything_was_deleted() {
     follow(&store).await;
     until_dropped(&store, at(HOUR)).await;
     drop(store);
-    // From outside, where no upkeep deletes at the same time.
+    // Changed from outside, where no maintenance deletes at the same time.
     let outside = connect(&config(&folder).path);
     outside
         .execute_batch("DELETE FROM ingested_batches; DELETE FROM event_rows")
@@ -199,7 +200,7 @@ async fn numbers_are_not_given_twice_after_everything_was_deleted() {
 }
 
 #[tokio::test]
-async fn a_wrong_clock_that_outlives_a_restart_deletes_nothing_and_forgets_no_batch() {
+async fn a_wrong_clock_across_a_restart_deletes_no_events_and_no_batch_keys() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(at(HOUR));
     let mut store = open(&limited(&folder, by_age(1)), &clock);
@@ -240,7 +241,7 @@ async fn after_a_day_an_incident_keeps_its_first_state_its_changes_and_the_last_
         if (30..40).contains(&minute) {
             state.severity = Severity::Critical;
         }
-        store.conclude(incidents([state])).await.unwrap();
+        store.store_verdicts(incidents([state])).await.unwrap();
     }
     drop(store);
     clock.set(at(3 * DAY));

@@ -9,15 +9,15 @@ use crate::duckdb::migrate;
 use crate::duckdb::migrations::{MIGRATIONS, Migration};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 
-/// A step that this build does not have.
+/// Migration that this build does not have.
 const LATER: Migration = Migration {
     version: 2,
     name: "later",
     sql: "CREATE TABLE later (n BIGINT)",
 };
 
-/// Runs `sql` on a database of this build and returns a folder with what is left of it when the process is killed
-/// then: the statement is in the log only.
+/// Runs `sql` on a database of this build and returns a folder with the files that a process killed
+/// then would leave: the statement is in the log only.
 fn killed_after(sql: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = config(&folder).path;
@@ -66,7 +66,7 @@ fn migrations_are_numbered_without_gap_and_all_registered() {
 }
 
 #[test]
-fn a_later_step_is_applied_to_a_database_of_an_earlier_build_and_once_only() {
+fn a_later_migration_is_applied_once_to_a_database_of_an_earlier_build() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(&config(&folder)));
     let path = config(&folder).path;
@@ -112,7 +112,7 @@ fn every_public_column_is_commented() {
 }
 
 #[test]
-fn a_newer_database_is_refused_and_left_byte_for_byte() {
+fn a_newer_database_is_refused_and_unchanged() {
     let folder = killed_after("INSERT INTO schema_version VALUES (99, 'later', 'ffff', 0)");
     let before = bytes(&folder);
     assert_eq!(before.len(), 2, "a database and its log");
@@ -183,7 +183,7 @@ fn a_database_without_tables_may_be_of_another_program_too() {
 }
 
 #[test]
-fn a_database_without_anything_is_taken() {
+fn an_empty_database_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let empty = connect(&config(&folder).path);
     empty.execute_batch("CHECKPOINT").unwrap();
@@ -194,7 +194,7 @@ fn a_database_without_anything_is_taken() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_left() {
+fn a_file_that_is_not_a_database_is_refused_and_unchanged() {
     for garbage in [Vec::new(), vec![7; 20_000], b"SQLite format 3".to_vec()] {
         let folder = tempfile::tempdir().unwrap();
         fs::write(config(&folder).path, garbage).unwrap();
@@ -205,9 +205,9 @@ fn a_file_that_is_no_database_is_refused_and_left() {
     }
 }
 
-/// The version of the storage stands behind four letters, under a checksum that xors all words of eight bytes.
+/// The storage version follows four letters, under a checksum that xors all 8-byte words.
 #[test]
-fn a_database_of_a_later_engine_is_refused_in_one_line_and_left() {
+fn a_database_of_a_later_engine_is_refused_in_one_line_and_unchanged() {
     const FACTOR: u64 = 0xbf58_476d_1ce4_e5b9;
     let folder = tempfile::tempdir().unwrap();
     let path = config(&folder).path;
@@ -228,7 +228,7 @@ fn a_database_of_a_later_engine_is_refused_in_one_line_and_left() {
 }
 
 #[test]
-fn a_log_without_its_database_is_refused_and_left() {
+fn a_log_without_its_database_is_refused_and_unchanged() {
     let folder =
         killed_after("INSERT INTO series (id, metric, unit, on_device) VALUES (1, 'x', '', FALSE)");
     fs::remove_file(config(&folder).path).unwrap();
@@ -239,7 +239,7 @@ fn a_log_without_its_database_is_refused_and_left() {
 }
 
 #[test]
-fn a_damaged_log_is_refused_and_left() {
+fn a_damaged_log_is_refused_and_unchanged() {
     let folder = killed_after(
         "INSERT INTO series (id, metric, unit, on_device) VALUES (1, 'a name long enough to be hit', '', FALSE)",
     );
@@ -255,7 +255,7 @@ fn a_damaged_log_is_refused_and_left() {
 }
 
 #[test]
-fn a_folder_that_does_not_exist_is_named() {
+fn a_missing_folder_is_named_in_the_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("absent/echo.db");
     let error = DuckDbStore::open(&DuckDbConfig::new(path), clock());

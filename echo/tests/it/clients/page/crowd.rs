@@ -6,7 +6,8 @@ use std::sync::Arc;
 use echo_core::clock::ManualClock;
 use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
 use echo_core::model::detector_output::{
-    Baseline, CauseClass, Conclusions, Culprit, Finding, Incident, IncidentState, Severity, Signal,
+    Baseline, CauseClass, Culprit, DetectorOutput, Finding, Incident, IncidentState, Severity,
+    Signal,
 };
 use echo_core::model::event::{
     BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
@@ -153,12 +154,12 @@ async fn filled(db: &Path) {
     for block in 0..BLOCKS {
         store.append(batch(block, &origins)).await.unwrap();
     }
-    let concluded = Conclusions {
+    let concluded = DetectorOutput {
         incidents: vec![incident()],
         judged: Some(*store.committed().borrow()),
-        ..Conclusions::default()
+        ..DetectorOutput::default()
     };
-    store.conclude(concluded).await.unwrap();
+    store.store_verdicts(concluded).await.unwrap();
     store.close().await.unwrap();
 }
 

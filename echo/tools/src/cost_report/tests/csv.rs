@@ -1,4 +1,4 @@
-//! What the CSV looks like.
+//! Format of the CSV.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use echo_core::model::event::{EventBatch, Origin};
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
 
-use super::{close_all, context, reported, store, text};
+use super::{close_all, context, report, store, text};
 use crate::cost_report::focus::COLUMNS;
 use crate::fixture::batch;
 use crate::rates::Rates;
 
 #[tokio::test]
-async fn every_row_has_every_column_and_quotes_what_needs_it() {
+async fn every_row_has_every_column_and_is_quoted_where_needed() {
     let store = store().await;
     close_all(&store).await;
     let context = context(&store);
-    insta::assert_snapshot!(text(&reported(&context).await, &context).replace("\r\n", "\n"));
+    insta::assert_snapshot!(text(&report(&context).await, &context).replace("\r\n", "\n"));
 }
 
 #[tokio::test]
-async fn names_of_senders_are_no_formulas_and_break_no_line() {
+async fn names_from_senders_become_no_formulas_and_break_no_lines() {
     let store = Arc::new(DuckDbStore::scratch());
     let sent = batch(0..2, 0..=600);
     let named = |cluster: &str, node: &str| {
@@ -46,7 +46,7 @@ async fn names_of_senders_are_no_formulas_and_break_no_line() {
     close_all(&store).await;
     let mut context = context(&store);
     context.rates = Arc::new(Rates::default());
-    let csv = text(&reported(&context).await, &context);
+    let csv = text(&report(&context).await, &context);
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
     let n_columns = reader.headers().unwrap().len();
     let mut rows = 0;
@@ -62,12 +62,12 @@ async fn names_of_senders_are_no_formulas_and_break_no_line() {
 }
 
 #[tokio::test]
-async fn gpus_without_a_price_have_no_currency_and_say_so() {
+async fn gpus_without_a_price_have_no_currency_and_are_marked_unpriced() {
     let store = store().await;
     close_all(&store).await;
     let mut context = context(&store);
     context.rates = Arc::new(Rates::default());
-    let csv = text(&reported(&context).await, &context);
+    let csv = text(&report(&context).await, &context);
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
     let header = reader.headers().unwrap().clone();
     for record in reader.records() {
@@ -87,7 +87,7 @@ async fn gpus_without_a_price_have_no_currency_and_say_so() {
 
 #[test]
 fn every_column_is_documented() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/focus.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/focus.md");
     let docs = std::fs::read_to_string(path).unwrap();
     for (name, _) in COLUMNS {
         assert!(

@@ -1,15 +1,15 @@
 use echo_analysis::simulated::{Job, instant};
 
-use super::super::tests::{concluded, explained, incident, late, over};
-use super::{Explanation, of};
+use super::super::tests::{context_over, context_with_incident, explain, incident, late};
+use super::{Explanation, figure};
 use crate::picture::{Format, render};
 
 async fn culprit() -> Explanation {
-    explained(&concluded(incident()).await, 2).await
+    explain(&context_with_incident(incident()).await, 2).await
 }
 
 fn svg(answer: &Explanation) -> String {
-    let picture = render(&of(answer), Format::Svg).unwrap();
+    let picture = render(&figure(answer), Format::Svg).unwrap();
     String::from_utf8(picture.bytes).unwrap()
 }
 
@@ -19,9 +19,9 @@ async fn a_late_rank_is_drawn_with_its_peers_and_its_incident() {
 }
 
 #[tokio::test]
-async fn points_lie_where_and_when_the_answer_says() {
+async fn points_match_the_answer() {
     let answer = culprit().await;
-    let figure = of(&answer);
+    let figure = figure(&answer);
     let [line] = figure.line.as_slice() else {
         panic!("{:?}", figure.line)
     };
@@ -42,51 +42,51 @@ async fn points_lie_where_and_when_the_answer_says() {
 }
 
 #[tokio::test]
-async fn one_wild_block_does_not_flatten_the_others() {
-    let mut answer = explained(&over(Job::of(4).events(20, late)).await, 2).await;
+async fn one_outlier_block_does_not_flatten_the_others() {
+    let mut answer = explain(&context_over(Job::with_ranks(4).events(20, late)).await, 2).await;
     answer.lag_series.points[0].peers_sigma_ms = Some(500.0);
-    let figure = of(&answer);
+    let figure = figure(&answer);
     assert!(figure.value.to < 20.0, "{:?}", figure.value);
     assert!(figure.value.from > -20.0);
 }
 
 #[tokio::test]
-async fn an_open_incident_is_marked_to_the_end_and_a_cleared_one_to_its_end() {
+async fn an_open_incident_is_marked_to_the_end_of_the_axis_and_a_cleared_one_until_cleared() {
     let mut answer = culprit().await;
-    let end = of(&answer).time.to;
-    let (from, to) = of(&answer).spans[0];
+    let end = figure(&answer).time.to;
+    let (from, to) = figure(&answer).spans[0];
     assert!(from > 0.0 && (to - end).abs() < 1e-9);
-    let cleared = &mut answer.incidents[0].outlier.course;
+    let cleared = &mut answer.incidents[0].outlier.lifecycle;
     cleared.state = "cleared";
     cleared.cleared_at = Some(instant(800.0).to_string());
-    let (_, to) = of(&answer).spans[0];
+    let (_, to) = figure(&answer).spans[0];
     assert!(from < to && to < end);
-    let cleared = &mut answer.incidents[0].outlier.course;
+    let cleared = &mut answer.incidents[0].outlier.lifecycle;
     cleared.first_seen = "2020-01-01T00:00:00Z".to_owned();
     cleared.cleared_at = Some("2020-01-02T00:00:00Z".to_owned());
-    assert_eq!(of(&answer).spans, [], "long before what is shown");
+    assert_eq!(figure(&answer).spans, [], "long before the axis");
 }
 
 #[tokio::test]
-async fn a_victim_is_marked_where_it_only_waits() {
-    let answer = explained(&concluded(incident()).await, 3).await;
-    let figure = of(&answer);
+async fn the_time_during_which_a_victim_waits_is_marked() {
+    let answer = explain(&context_with_incident(incident()).await, 3).await;
+    let figure = figure(&answer);
     assert_eq!(figure.spans.len(), 1);
     assert!(figure.legend.spans.contains("only waits"));
 }
 
 #[tokio::test]
-async fn what_could_not_be_compared_interrupts_the_line() {
-    let mut answer = explained(&over(Job::of(4).events(9, late)).await, 2).await;
+async fn a_block_without_a_comparison_interrupts_the_line() {
+    let mut answer = explain(&context_over(Job::with_ranks(4).events(9, late)).await, 2).await;
     answer.lag_series.points[4].lag_ms = None;
-    let figure = of(&answer);
+    let figure = figure(&answer);
     let lengths: Vec<usize> = figure.line.iter().map(Vec::len).collect();
     assert_eq!(lengths, [4, 4]);
     assert_eq!(figure.band.len(), 2);
 }
 
 #[tokio::test]
-async fn without_points_the_plot_says_so() {
+async fn a_plot_without_points_has_a_message() {
     let mut answer = culprit().await;
     for point in &mut answer.lag_series.points {
         point.lag_ms = None;
@@ -103,11 +103,11 @@ async fn without_points_the_plot_says_so() {
         "{drawn}"
     );
     assert!(!drawn.contains("<polyline fill=\"none\" opacity=\"1\" stroke=\"#0D47A1\""));
-    render(&of(&answer), Format::Png).unwrap();
+    render(&figure(&answer), Format::Png).unwrap();
 }
 
 #[tokio::test]
-async fn names_are_text_and_long_ones_are_cut_in_the_title_only() {
+async fn names_are_escaped_and_long_ones_are_shortened_in_the_title_only() {
     let mut answer = culprit().await;
     answer.cluster = "<script>alert(1)</script>&\u{1}".to_owned();
     answer.who.node_id = "n".repeat(200);
@@ -116,6 +116,9 @@ async fn names_are_text_and_long_ones_are_cut_in_the_title_only() {
     assert!(!drawn.contains("<script"), "{drawn}");
     assert!(drawn.contains("&lt;script&gt;"), "{drawn}");
     assert!(!drawn.contains('\u{1}'));
-    assert!(of(&answer).title.chars().count() < 110);
-    assert!(drawn.contains(&"n".repeat(200)), "the description has it");
+    assert!(figure(&answer).title.chars().count() < 110);
+    assert!(
+        drawn.contains(&"n".repeat(200)),
+        "the description has the full name"
+    );
 }

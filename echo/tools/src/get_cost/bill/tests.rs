@@ -32,13 +32,13 @@ fn window() -> Window {
     .unwrap()
 }
 
-fn row(incident: u64, place: (usize, usize), hour: i64, lost_gpu_ms: f64) -> LostTime {
+fn row(incident: u64, indexes: (usize, usize), hour: i64, lost_gpu_ms: f64) -> LostTime {
     let from = window().from().offset(hour * 3_600_000_000_000);
     LostTime {
         incident: IncidentId::new(incident),
         cluster: "c".parse().unwrap(),
-        node: ["a", "b", "c"][place.0].parse().unwrap(),
-        gpu_model: [Some("H200"), Some("H100"), Some("Z"), None][place.1].map(Arc::from),
+        node: ["a", "b", "c"][indexes.0].parse().unwrap(),
+        gpu_model: [Some("H200"), Some("H100"), Some("Z"), None][indexes.1].map(Arc::from),
         interval: Window::new(from, from.offset(5_000_000_000)).unwrap(),
         n_ranks: 8,
         iterations: 10.0,
@@ -49,7 +49,7 @@ fn row(incident: u64, place: (usize, usize), hour: i64, lost_gpu_ms: f64) -> Los
 }
 
 #[test]
-fn currencies_and_unpriced_time_stay_apart() {
+fn currencies_and_unpriced_time_are_summed_separately() {
     let hour = 3.6e6;
     let rows = [
         row(1, (0, 0), 0, hour),
@@ -59,7 +59,7 @@ fn currencies_and_unpriced_time_stay_apart() {
         row(2, (2, 3), 0, hour),
     ];
     let rates = rates();
-    let sums: Vec<(String, f64, f64)> = Bill::of(&rows, window(), &rates)
+    let sums: Vec<(String, f64, f64)> = Bill::new(&rows, window(), &rates)
         .by_currency()
         .into_iter()
         .map(|(currency, sum)| {
@@ -76,7 +76,7 @@ fn currencies_and_unpriced_time_stay_apart() {
 }
 
 #[test]
-fn money_is_written_as_the_double_next_to_it() {
+fn money_converts_to_the_nearest_double() {
     assert_eq!(
         money(Decimal::from_str("35.530000").unwrap()).to_string(),
         "35.53"
@@ -95,22 +95,22 @@ proptest! {
         )
     ) {
         let rates = rates();
-        let bill = Bill::of(&rows, window(), &rates);
+        let bill = Bill::new(&rows, window(), &rates);
         let totals = bill.by_currency();
         let time: GpuTime = totals.values().map(|sum| sum.time).sum();
         prop_assert_eq!(time, bill.time());
-        let by_incident = bill.by(|part| part.loss.incident);
-        let by_node = bill.by(|part| part.loss.node.clone());
-        let by_price = bill.by(|part| part.rate.map(|rate| rate.per_gpu_hour));
+        let by_incident = bill.sum_by(|item| item.loss.incident);
+        let by_node = bill.sum_by(|item| item.loss.node.clone());
+        let by_price = bill.sum_by(|item| item.rate.map(|rate| rate.per_gpu_hour));
         for (currency, total) in &totals {
             let sums = [
                 by_incident.iter().filter(|(key, _)| key.1 == *currency).map(|(_, sum)| *sum).collect::<Vec<_>>(),
                 by_node.iter().filter(|(key, _)| key.1 == *currency).map(|(_, sum)| *sum).collect(),
                 by_price.iter().filter(|(key, _)| key.1 == *currency).map(|(_, sum)| *sum).collect(),
             ];
-            for parts in sums {
-                prop_assert_eq!(parts.iter().map(|sum| sum.cost).sum::<Decimal>(), total.cost);
-                prop_assert_eq!(parts.iter().map(|sum| sum.time).sum::<GpuTime>(), total.time);
+            for items in sums {
+                prop_assert_eq!(items.iter().map(|sum| sum.cost).sum::<Decimal>(), total.cost);
+                prop_assert_eq!(items.iter().map(|sum| sum.time).sum::<GpuTime>(), total.time);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Other names of models.
+//! Aliases of model names.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use serde_norway::Value;
 use crate::rates::file::NAMELESS;
 use crate::rates::{ModelName, Rate};
 
-/// Reads the aliases. What only says again that two names are one product is no alias.
-pub(super) fn read(
+/// Parses the aliases. An alias equal to its target once normalized is dropped.
+pub(super) fn parse(
     value: Option<Value>,
     mistakes: &mut Vec<String>,
 ) -> BTreeMap<ModelName, ModelName> {
@@ -34,26 +34,26 @@ pub(super) fn read(
                 .insert(name, model.clone())
                 .is_some_and(|before| before != model)
         {
-            mistakes.push(format!("aliases.{alias}: the same name is there twice"));
+            mistakes.push(format!("aliases.{alias}: is defined twice"));
         }
     }
     refuse_chains(&aliases, mistakes);
     aliases
 }
 
-/// A name is looked up once, so the GPUs of an alias of an alias would have no price.
+/// Rejects aliases of aliases: a name is resolved once, so such GPUs would have no price.
 fn refuse_chains(aliases: &BTreeMap<ModelName, ModelName>, mistakes: &mut Vec<String>) {
     for (alias, model) in aliases {
         if let Some(further) = aliases.get(model) {
             mistakes.push(format!(
-                "aliases.{alias}: stands for {model}, which is an alias itself; write what that stands for, {further}"
+                "aliases.{alias}: refers to {model}, which is an alias itself; use its target {further}"
             ));
         }
     }
 }
 
-/// The rate with its model by the one name that is looked up.
-pub(super) fn resolved(mut rate: Rate, aliases: &BTreeMap<ModelName, ModelName>) -> Rate {
+/// Replaces an alias in the model of a rate by its target.
+pub(super) fn resolve(mut rate: Rate, aliases: &BTreeMap<ModelName, ModelName>) -> Rate {
     if let Some(target) = rate.gpu_model.as_ref().and_then(|model| aliases.get(model)) {
         rate.gpu_model = Some(target.clone());
     }

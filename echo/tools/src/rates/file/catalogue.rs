@@ -1,43 +1,44 @@
-//! The form of `gpu_rates.yaml` that Ingero publishes: one currency, list prices by provider and by the model's name as the
-//! driver reports it, and a price for what is not listed.
+//! Format of the `gpu_rates.yaml` that Ingero publishes: one currency, list prices by provider and
+//! by model name as the driver reports it, and a fallback price for unlisted models.
 //!
-//! That price is mostly 0, which says there that the price is not known; here it leaves such GPUs without a price.
+//! The fallback is usually 0, which means there that the price is unknown; here it leaves such GPUs
+//! without a price.
 
 use echo_core::fields::Fields;
 use echo_core::units::Nanos;
 use rust_decimal::Decimal;
 use serde_norway::{Mapping, Value};
 
-use super::{NAMELESS, price};
+use super::{NAMELESS, parse_price};
 use crate::rates::{Currency, ModelName, Rate, RateClass};
 
-/// What rates are said to come from.
+/// Source of the rates.
 const SOURCE: &str = "gpu_rates.yaml";
 
-/// What is said once for all rates.
-pub(super) struct Head {
+/// Settings that apply to all rates of the catalogue.
+pub(super) struct CatalogueHeader {
     providers: Value,
     currency: Option<Currency>,
     class: Option<RateClass>,
     fallback: Option<Decimal>,
 }
 
-impl Head {
-    /// Takes it from the top of the file.
-    pub(super) fn take(top: &mut Fields<'_>, providers: Value) -> Self {
+impl CatalogueHeader {
+    /// Parses the settings from the top level of the file.
+    pub(super) fn parse(top: &mut Fields<'_>, providers: Value) -> Self {
         let currency = top.parsed("currency_name");
         top.require("currency_name", currency.is_none());
-        // For dashboards of others.
+        // Used by dashboards of other tools only.
         let _symbol = top.text("currency_symbol");
         Self {
             providers,
             currency,
             class: top.parsed("rate_class"),
-            fallback: price(top, "fallback_rate"),
+            fallback: parse_price(top, "fallback_rate"),
         }
     }
 
-    /// The rates, each with its place in the file.
+    /// Converts the catalogue to rates, each with its key path.
     pub(super) fn rates(self, mistakes: &mut Vec<String>) -> Vec<(String, Rate)> {
         let list_price = Rate {
             node: None,
@@ -45,7 +46,7 @@ impl Head {
             gpu_model: None,
             class: self.class.unwrap_or(RateClass::OnDemand),
             per_gpu_hour: Decimal::ZERO,
-            // Without one the file is refused, but not before all that is wrong with it is known.
+            // Without a currency the file is rejected, but only after all mistakes are collected.
             currency: self.currency.unwrap_or(Currency(*b"XXX")),
             from: Nanos::EARLIEST,
             to: None,
@@ -60,14 +61,14 @@ impl Head {
         let mut rates = Vec::new();
         for (provider, models) in providers {
             let Some(provider) = provider.as_str().filter(|name| !name.trim().is_empty()) else {
-                mistakes.push("providers: a name of a provider is no text".to_owned());
+                mistakes.push("providers: the name of a provider is not a text".to_owned());
                 continue;
             };
             let of_provider = Rate {
                 provider: Some(provider.to_owned()),
                 ..list_price.clone()
             };
-            rates.extend(of(&of_provider, (provider, models), mistakes));
+            rates.extend(provider_rates(&of_provider, provider, models, mistakes));
         }
         if let Some(per_gpu_hour) = self.fallback.filter(|price| !price.is_zero()) {
             let rate = Rate {
@@ -80,16 +81,17 @@ impl Head {
     }
 }
 
-/// The rates of one provider. A price that is there twice under two names of a model is one.
-fn of(
+/// Parses the rates of one provider. A price listed twice under two names of a model counts once.
+fn provider_rates(
     rate: &Rate,
-    (provider, models): (&str, Value),
+    provider: &str,
+    models: Value,
     mistakes: &mut Vec<String>,
 ) -> Vec<(String, Rate)> {
-    let place = format!("providers.{provider}");
+    let key_path = format!("providers.{provider}");
     let keys = models.as_mapping().into_iter().flat_map(Mapping::keys);
     let names: Vec<String> = keys.filter_map(Value::as_str).map(str::to_owned).collect();
-    let Some(mut fields) = Fields::of(&place, models, mistakes) else {
+    let Some(mut fields) = Fields::from_value(&key_path, models, mistakes) else {
         return Vec::new();
     };
     let mut rates: Vec<(String, Rate)> = Vec::new();
@@ -98,7 +100,7 @@ fn of(
         if model.is_empty() {
             fields.mistake(&name, NAMELESS);
         }
-        let Some(per_gpu_hour) = price(&mut fields, &name) else {
+        let Some(per_gpu_hour) = parse_price(&mut fields, &name) else {
             continue;
         };
         let rate = Rate {
@@ -110,6 +112,6 @@ fn of(
             rates.push((fields.place(&name), rate));
         }
     }
-    fields.refuse_the_rest();
+    fields.report_unknown_fields();
     rates
 }

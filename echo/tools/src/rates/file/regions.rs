@@ -1,12 +1,12 @@
-//! Where clusters and nodes stand.
+//! Locations: provider and region of clusters and nodes.
 
 use echo_core::fields::Fields;
 use serde_norway::Value;
 
-use crate::rates::Place;
+use crate::rates::Location;
 
-/// Reads the places, in their order.
-pub(super) fn read(value: Option<Value>, mistakes: &mut Vec<String>) -> Vec<Place> {
+/// Parses the list `places`, in order.
+pub(super) fn parse(value: Option<Value>, mistakes: &mut Vec<String>) -> Vec<Location> {
     let entries = match value {
         None => return Vec::new(),
         Some(Value::Sequence(entries)) => entries,
@@ -17,20 +17,20 @@ pub(super) fn read(value: Option<Value>, mistakes: &mut Vec<String>) -> Vec<Plac
     };
     let numbered = entries.into_iter().enumerate();
     numbered
-        .filter_map(|(index, entry)| read_place(index, entry, mistakes))
+        .filter_map(|(index, entry)| parse_location(index, entry, mistakes))
         .collect()
 }
 
-fn read_place(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<Place> {
-    let mut fields = Fields::of(&format!("places[{index}]"), entry, mistakes)?;
+fn parse_location(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<Location> {
+    let mut fields = Fields::from_value(&format!("places[{index}]"), entry, mistakes)?;
     let cluster = fields.parsed("cluster");
     let node = fields.parsed("node");
     let provider = fields.text("provider");
     let region = fields.text("region");
     fields.require("provider", provider.is_none());
     fields.require("cluster", cluster.is_none() && node.is_none());
-    fields.refuse_the_rest();
-    Some(Place {
+    fields.report_unknown_fields();
+    Some(Location {
         cluster,
         node,
         provider: provider?,

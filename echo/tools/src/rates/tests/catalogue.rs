@@ -1,6 +1,6 @@
-//! The form of `gpu_rates.yaml` that Ingero publishes.
+//! Format of the `gpu_rates.yaml` that Ingero publishes.
 
-use super::{looked_up, price};
+use super::{look_up, price};
 use crate::rates::{RateClass, Rates};
 
 const PUBLISHED: &str = "
@@ -35,22 +35,22 @@ fn list_prices_apply_where_the_provider_is_known() {
         let found = price(&rates, (cluster, "n"), Some(model));
         assert_eq!(found.as_deref(), expected, "{model} in {cluster}");
     }
-    let rate = looked_up(&rates, ("a", "n"), Some("h100 sxm")).unwrap();
+    let rate = look_up(&rates, ("a", "n"), Some("h100 sxm")).unwrap();
     assert_eq!(rate.class, RateClass::OnDemand);
     assert_eq!(rate.currency.to_string(), "EUR");
     assert_eq!(rate.source.as_deref(), Some("gpu_rates.yaml"));
     assert_eq!(
-        rates.written_at(rate),
+        rates.key_path(rate),
         Some("providers.ec2.NVIDIA H100 80GB HBM3")
     );
 }
 
 #[test]
-fn as_published_it_is_read_and_says_what_is_missing() {
+fn the_published_file_is_valid_and_has_a_note_about_missing_places() {
     let rates = Rates::parse(PUBLISHED).unwrap();
     assert_eq!(rates.all().len(), 3);
-    assert_eq!(looked_up(&rates, ("a", "n"), Some("NVIDIA L4")), None);
-    insta::assert_snapshot!(rates.notes().join("\n"), @r#"nothing says where GPUs stand, so no rate of a provider is used: add places, such as `places: [{ cluster: "*", provider: ec2 }]`"#);
+    assert_eq!(look_up(&rates, ("a", "n"), Some("NVIDIA L4")), None);
+    insta::assert_snapshot!(rates.notes().join("\n"), @r#"rates of providers are not used, because no location of GPUs is defined: add places, such as `places: [{ cluster: "*", provider: ec2 }]`"#);
 }
 
 #[test]
@@ -63,13 +63,13 @@ fn a_fallback_of_zero_leaves_gpus_without_a_price_and_any_other_prices_them() {
         "0.75"
     );
     assert_eq!(price(&rates, ("b", "n"), Some("other")).unwrap(), "1.5");
-    let rate = looked_up(&rates, ("b", "n"), None).unwrap();
+    let rate = look_up(&rates, ("b", "n"), None).unwrap();
     assert_eq!(rate.class, RateClass::Internal);
-    assert_eq!(rates.written_at(rate), Some("fallback_rate"));
+    assert_eq!(rates.key_path(rate), Some("fallback_rate"));
 }
 
 #[test]
-fn mistakes_in_it_are_told_with_their_places() {
+fn mistakes_in_a_catalogue_are_reported_with_their_key_paths() {
     let text = "
 currency_name: dollars
 providers:
@@ -78,15 +78,15 @@ providers:
 fallback_rate: -1
 per: hour
 ";
-    let told = |text: &str| Rates::parse(text).unwrap_err().mistakes.join("\n");
-    insta::assert_snapshot!(told(text), @r#"
-    currency_name: "dollars" is no currency of ISO 4217 such as USD or EUR
+    let mistakes = |text: &str| Rates::parse(text).unwrap_err().mistakes.join("\n");
+    insta::assert_snapshot!(mistakes(text), @r#"
+    currency_name: "dollars" is not an ISO 4217 currency such as USD or EUR
     fallback_rate: is not a price per GPU-hour from 0 to 1000000 with at most 6 decimals
     per: is not a known field
     providers.ec2.NVIDIA L4: is not a price per GPU-hour from 0 to 1000000 with at most 6 decimals
-    providers.ec2.--: is a name without a letter or a digit
+    providers.ec2.--: has neither a letter nor a digit
     providers.gcp: is not a mapping of fields
     providers.ec2.A10 24GB: prices the same GPUs at the same time as providers.ec2.NVIDIA A10
     "#);
-    insta::assert_snapshot!(told("providers: 7\ncurrency_name: USD\nrates: []"), @"providers: cannot stand beside rates: write one or the other");
+    insta::assert_snapshot!(mistakes("providers: 7\ncurrency_name: USD\nrates: []"), @"providers: cannot be combined with rates; use one or the other");
 }

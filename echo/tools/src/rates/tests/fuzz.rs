@@ -1,4 +1,4 @@
-//! Any text as a rates file: accepted rates can be charged by, and mean the same when they are written out again.
+//! Fuzz test of the rates file: accepted rates can price usage, and survive a round trip.
 
 use std::env;
 use std::fmt::Write;
@@ -15,10 +15,10 @@ use rust_decimal::Decimal;
 
 use crate::rates::{Rate, Rates};
 
-/// Most memory that a run may ever take, kB: files are some kB, and nothing may grow out of proportion to them.
-const MOST_KB: u64 = 512 * 1024;
+/// Maximum peak memory of a run, kB: files are some kB, and memory must stay in proportion.
+const MAX_PEAK_KB: u64 = 512 * 1024;
 
-/// What YAML and the table are sensitive to.
+/// Tokens to which YAML and the table are sensitive.
 const PIECES: [&str; 38] = [
     "\n",
     "\n  - ",
@@ -60,7 +60,7 @@ const PIECES: [&str; 38] = [
     "\u{130}",
 ];
 
-/// Checks a file; says whether it is accepted.
+/// Checks a file; returns true when it is accepted.
 fn check(text: &str) -> bool {
     let rates = match Rates::parse(text) {
         Ok(rates) => rates,
@@ -77,16 +77,16 @@ fn check(text: &str) -> bool {
         check_price(rate);
     }
     assert!(rates.notes().iter().all(|note| !note.is_empty()));
-    // A catalogue has a form of its own; what it means is written down in another test.
+    // A catalogue has a format of its own, which another test covers.
     if text.contains("providers") {
         return true;
     }
-    let again = Rates::parse(&written(&rates));
+    let again = Rates::parse(&serialize(&rates));
     assert_eq!(
         again.as_ref(),
         Ok(&rates),
         "{text:?} as {}",
-        written(&rates)
+        serialize(&rates)
     );
     true
 }
@@ -109,8 +109,8 @@ fn check_price(rate: &Rate) {
     );
 }
 
-/// The table as a file.
-fn written(rates: &Rates) -> String {
+/// Serializes the table as a file.
+fn serialize(rates: &Rates) -> String {
     let mut text = "rates:\n".to_owned();
     if rates.rates.is_empty() {
         text = "rates: []\n".to_owned();
@@ -140,10 +140,10 @@ fn written(rates: &Rates) -> String {
         text.push_str("}\n");
     }
     text.push_str("places:\n");
-    if rates.places.is_empty() {
+    if rates.locations.is_empty() {
         text.push_str("  []\n");
     }
-    for place in &rates.places {
+    for place in &rates.locations {
         let mut fields = vec![("provider", place.provider.as_str())];
         fields.extend(
             place
@@ -175,8 +175,8 @@ fn date(midnight: Nanos) -> String {
     midnight.to_string().split('T').next().unwrap().to_owned()
 }
 
-/// The text with one change.
-fn mutated(text: &str, rng: &mut ChaCha8Rng) -> String {
+/// Applies one mutation to the text.
+fn mutate(text: &str, rng: &mut ChaCha8Rng) -> String {
     let mut chars: Vec<char> = text.chars().collect();
     let place = rng.random_range(0..=chars.len());
     let end = (place + rng.random_range(0..30)).min(chars.len());
@@ -199,7 +199,7 @@ fn mutated(text: &str, rng: &mut ChaCha8Rng) -> String {
         }
         _ => {
             let piece = PIECES.choose(rng).unwrap();
-            // In place of something, or between two things.
+            // Replaces something, or inserts.
             let end = if rng.random() { place } else { end };
             drop(chars.splice(place..end, piece.chars()));
         }
@@ -219,7 +219,7 @@ fn corpus() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn the_corpus_of_rates_files_is_accepted_as_its_names_say() {
+fn files_of_the_corpus_are_accepted_exactly_when_named_sound() {
     let corpus = corpus();
     assert!(!corpus.is_empty());
     for (path, text) in corpus {
@@ -228,16 +228,16 @@ fn the_corpus_of_rates_files_is_accepted_as_its_names_say() {
     }
 }
 
-/// Runs for `FLEET_FUZZ_SECONDS` (10 unless said): `cargo test --lib -- --ignored fuzz_the_rates`.
+/// Runs for `FLEET_FUZZ_SECONDS` (default 10): `cargo test --lib -- --ignored fuzz_the_rates`.
 #[test]
-#[ignore = "runs for as long as it is told to"]
+#[ignore = "runs for a configured time"]
 #[expect(
     clippy::disallowed_methods,
     reason = "it runs for a time, not for a number of cases"
 )]
 fn fuzz_the_rates_file() {
-    let asked = env::var("FLEET_FUZZ_SECONDS").ok();
-    let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);
+    let seconds = env::var("FLEET_FUZZ_SECONDS").ok();
+    let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(10);
     let (corpus, mut rng) = (corpus(), ChaCha8Rng::from_os_rng());
     let (start, mut files, mut accepted) = (Instant::now(), 0_u64, 0_u64);
     let mut slowest = (Duration::ZERO, String::new());
@@ -252,20 +252,20 @@ fn fuzz_the_rates_file() {
             }
             accepted += u64::from(is_accepted);
             files += 1;
-            // Most changes break a file for good, so that one begins again.
+            // Most mutations break a file for good, so that it starts over.
             if !is_accepted {
                 text.clone_from(sound);
             }
-            text = mutated(&text, &mut rng);
+            text = mutate(&text, &mut rng);
         }
     }
-    assert!(peak_kb() < MOST_KB, "{} kB", peak_kb());
+    assert!(peak_kb() < MAX_PEAK_KB, "{} kB", peak_kb());
     println!(
         "{files} files in {seconds} s, {accepted} of them accepted, the slowest in {slowest:?}"
     );
 }
 
-/// The most memory that this process ever took; 0 where the system does not tell.
+/// Peak memory of this process, kB; 0 where the system does not report it.
 fn peak_kb() -> u64 {
     let status = read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,6 +1,6 @@
 //! Prices by provider and region.
 
-use super::{looked_up, price};
+use super::{look_up, price};
 use crate::rates::Rates;
 
 const LAYERED: &str = "
@@ -18,7 +18,7 @@ places:
 ";
 
 #[test]
-fn node_decides_over_cluster_over_region_over_provider_over_model() {
+fn precedence_is_node_cluster_model_region_provider() {
     let rates = Rates::parse(LAYERED).unwrap();
     let h200 = Some("NVIDIA H200");
     for (place, expected) in [
@@ -27,7 +27,7 @@ fn node_decides_over_cluster_over_region_over_provider_over_model() {
         (("b-eu", "n"), "3"),
         (("contract-eu", "n"), "5"),
         (("contract-eu", "owned-1"), "6"),
-        // It stands elsewhere than its cluster.
+        // Its provider differs from that of its cluster.
         (("b-eu", "owned-2"), "1"),
     ] {
         let found = price(&rates, place, h200);
@@ -35,7 +35,7 @@ fn node_decides_over_cluster_over_region_over_provider_over_model() {
     }
     assert_eq!(price(&rates, ("contract-eu", "n"), None).unwrap(), "4");
     let order: Vec<String> = rates
-        .in_order()
+        .by_precedence()
         .into_iter()
         .map(|(at, rate)| format!("{at} {}", rate.per_gpu_hour))
         .collect();
@@ -53,10 +53,10 @@ fn node_decides_over_cluster_over_region_over_provider_over_model() {
 }
 
 #[test]
-fn the_first_place_that_fits_decides() {
+fn the_first_matching_location_wins() {
     let rates = Rates::parse(LAYERED).unwrap();
     let place = |cluster: &str, node: &str| {
-        let place = rates.place(&cluster.parse().unwrap(), &node.parse().unwrap())?;
+        let place = rates.location(&cluster.parse().unwrap(), &node.parse().unwrap())?;
         Some((place.provider.as_str(), place.region.as_deref()))
     };
     assert_eq!(place("a-eu", "owned-9"), Some(("ourselves", None)));
@@ -66,35 +66,35 @@ fn the_first_place_that_fits_decides() {
 }
 
 #[test]
-fn a_rate_of_a_provider_prices_nothing_that_stands_elsewhere_or_nowhere() {
+fn a_rate_of_a_provider_does_not_price_gpus_of_other_or_unknown_providers() {
     let text = "
 rates: [{ provider: aws, gpu_model: H200, rate_class: on_demand, rate: 2, currency: USD }]
 places: [{ cluster: a, provider: aws }, { cluster: g, provider: gcp }]
 ";
     let rates = Rates::parse(text).unwrap();
-    assert!(looked_up(&rates, ("a", "n"), Some("H200")).is_some());
+    assert!(look_up(&rates, ("a", "n"), Some("H200")).is_some());
     for cluster in ["g", "nowhere"] {
-        assert_eq!(looked_up(&rates, (cluster, "n"), Some("H200")), None);
+        assert_eq!(look_up(&rates, (cluster, "n"), Some("H200")), None);
     }
 }
 
 #[test]
-fn a_provider_without_places_is_refused_and_one_that_no_place_names_is_noted() {
+fn a_provider_without_places_is_rejected_and_an_unmatched_one_has_a_note() {
     let rate = "provider: aws, gpu_model: H200, rate_class: spot, rate: 2, currency: USD";
     let refused = Rates::parse(&format!("rates: [{{ {rate} }}]")).unwrap_err();
-    insta::assert_snapshot!(refused.mistakes.join("\n"), @r#"places: is missing, and rates[0] is only for GPUs of aws: say what stands there, such as `places: [{ cluster: "*", provider: aws }]`"#);
+    insta::assert_snapshot!(refused.mistakes.join("\n"), @r#"places: is missing, but rates[0] applies only to GPUs of aws: assign clusters or nodes to it, such as `places: [{ cluster: "*", provider: aws }]`"#);
     let region = format!("region: eu-1, {rate}");
     let rates = format!(
         "rates: [{{ {rate} }}, {{ {region} }}]\nplaces: [{{ cluster: '*', provider: gcp }}]"
     );
     insta::assert_snapshot!(Rates::parse(&rates).unwrap().notes().join("\n"), @r"
-    rates[0]: no place names the provider aws
-    rates[1]: no place is region eu-1 of provider aws
+    rates[0]: no entry of places has provider aws
+    rates[1]: no entry of places has region eu-1 of provider aws
     ");
 }
 
 #[test]
-fn what_is_wrong_with_places_is_said() {
+fn mistakes_in_places_are_reported() {
     let text = "
 rates:
   - { region: eu-1, gpu_model: H200, rate_class: spot, rate: 2, currency: USD }

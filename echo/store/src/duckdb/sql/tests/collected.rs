@@ -1,4 +1,4 @@
-//! Collected values: a list or string out of a whole group is as long as the group.
+//! Collected values: a list or string of a whole group is as long as the group.
 
 use super::Lab;
 
@@ -6,7 +6,7 @@ use super::Lab;
 const LONG: &str =
     "(SELECT list(i) AS l, string_agg(i, ',') AS s FROM range(1000000) t(i)) AS long";
 
-/// Expressions that make something for each row, or compare, out of a collected value.
+/// Expressions that process or compare a collected value in each row.
 const PER_ROW: [&str; 34] = [
     "substr(s, 2, 100000000)",
     "left(s, 100000000)",
@@ -44,7 +44,7 @@ const PER_ROW: [&str; 34] = [
     "greatest(s, s)",
 ];
 
-/// Statements that copy or compare collected values by their form.
+/// Statements whose form copies or compares collected values.
 const FORMS: [&str; 37] = [
     "SELECT max(length(substr(s, j, 100000000))) FROM LONG, range(2048) r(j)",
     "SELECT l FROM LONG, range(2048)",
@@ -101,11 +101,11 @@ fn attacks() -> impl Iterator<Item = String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_is_made_of_collected_values_is_refused() {
+async fn expressions_of_collected_values_are_refused() {
     let lab = Lab::new().await;
     let mut taken = Vec::new();
     for text in attacks() {
-        // They are never run: the memory of the machine would be spent where the guard fails.
+        // These are never run: if the guard failed, they would exhaust the memory of the machine.
         let tree = lab.tree(&text).await;
         assert_eq!(tree["error"], false, "{text}");
         if echo_sql_guard::check(&text, &tree).is_ok() {

@@ -1,4 +1,4 @@
-//! Statements that have to be answered, and statements that must not be run.
+//! Statements that must be answered, and statements that must be refused.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use super::{DEADLINE, Lab, long};
 use crate::EventStore;
 use crate::sql::SqlError;
 
-/// The statements of a file, each with its family.
+/// Statements of a file, each with its family.
 pub(super) fn statements(file: &str) -> Vec<(String, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/sql");
     let text = fs::read_to_string(path.join(file)).unwrap();
@@ -33,7 +33,7 @@ pub(super) fn statements(file: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn questions_of_analysts_are_answered() {
+async fn queries_of_analysts_are_answered() {
     let lab = Lab::new().await;
     let mut unanswered = Vec::new();
     for (_, text) in statements("questions.sql") {
@@ -80,14 +80,14 @@ async fn attacks_are_refused_and_change_nothing() {
                     "{start}"
                 );
             }
-            // What is no SQL at all is told to be so.
+            // A text that is not SQL is reported as such.
             SqlError::Wrong { message } => assert!(!message.is_empty(), "{start}"),
-            // What is not too much to ask but too much to do is stopped.
+            // A valid statement that takes too much is stopped.
             SqlError::TooMuchMemory | SqlError::Timeout { .. } => {}
             other => panic!("{family}: {other:?} {start}"),
         }
         lately.push(start);
-        // To look at everything takes longer than to refuse.
+        // Comparing everything takes longer than refusing.
         if lately.len() >= 25 {
             assert_eq!(lab.state().await, before, "one of {lately:#?}");
             lately.clear();
@@ -98,7 +98,8 @@ async fn attacks_are_refused_and_change_nothing() {
     assert!(peak_kb() < MOST_KB, "{} kB", peak_kb());
 }
 
-/// Puts something unknown into every object of a tree, one at a time, and says what the guard thinks of it.
+/// Adds an unknown field to every object of a tree, one at a time, and returns those that the guard
+/// accepts.
 fn let_through(
     text: &str,
     tree: &Value,
@@ -130,7 +131,7 @@ fn let_through(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_later_parser_might_bring_is_refused() {
+async fn unknown_fields_of_a_later_parser_are_refused() {
     let lab = Lab::new().await;
     let mut taken = Vec::new();
     for (_, text) in statements("questions.sql") {
@@ -154,14 +155,14 @@ async fn what_a_later_parser_might_bring_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn mistakes_are_told_so_that_they_can_be_corrected() {
+async fn errors_explain_how_to_correct_the_statement() {
     let lab = Lab::new().await;
     for (text, code, part) in [
         ("SELECT lag FROM verdicts", Code::Invalid, "lag_ms"),
         (
             "SELECT rank FROM verdict",
             Code::Refused,
-            "verdict is not among",
+            "verdict is not a published view",
         ),
         ("SELECT rank FORM verdicts", Code::Invalid, "at byte"),
         (
@@ -205,7 +206,7 @@ async fn every_column_of_every_published_view_is_documented() {
 }
 
 #[tokio::test]
-async fn everything_in_the_database_is_published_or_private() {
+async fn all_objects_in_the_database_are_published_or_private() {
     let lab = Lab::new().await;
     let names: Vec<String> = lab
         .names("SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views() WHERE NOT internal")
@@ -227,10 +228,10 @@ async fn everything_in_the_database_is_published_or_private() {
     }
 }
 
-/// A later version of the engine has other functions. Whoever accepts the new list has looked at what is new in it:
-/// nothing of it may be called unless it is added to the guard's own list.
+/// A later version of the engine has other functions. Before accepting a new list, review the added
+/// functions: none of them may be called unless it is added to the guard's own list.
 #[tokio::test]
-async fn the_functions_of_the_engine_are_those_that_were_looked_at() {
+async fn the_functions_of_the_engine_match_the_reviewed_list() {
     let lab = Lab::new().await;
     let functions = lab
         .names("SELECT DISTINCT concat(function_type, ' ', function_name) FROM duckdb_functions() ORDER BY 1")
@@ -241,7 +242,7 @@ async fn the_functions_of_the_engine_are_those_that_were_looked_at() {
         .filter_map(|function| function.split_once(' '))
         .map(|(_, name)| name)
         .collect();
-    // The binder makes a function of some operators, and of windows the grammar does.
+    // Some operators become functions in the binder, and windows in the grammar.
     let without: Vec<&str> = functions::names()
         .filter(|name| !known.contains(name))
         .collect();

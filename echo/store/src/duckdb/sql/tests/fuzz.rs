@@ -1,4 +1,5 @@
-//! Any text as SQL: it is refused, or running it changes nothing, comes back in time and takes no memory for good.
+//! Arbitrary text as SQL: it is refused, or it changes nothing, returns in time and leaks no
+//! memory.
 
 use std::env;
 use std::fs::read_to_string;
@@ -13,18 +14,18 @@ use rand_chacha::rand_core::SeedableRng;
 use super::corpus::statements;
 use super::{Lab, made, question};
 use crate::EventStore;
-use crate::sql::{SqlError, SqlQuestion};
+use crate::sql::{SqlError, SqlQuery};
 
-/// How long a statement may run here.
+/// Deadline of statements in these tests.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// Most memory that this process may ever take, kB.
+/// Maximum memory of this process, kB.
 pub(super) const MOST_KB: u64 = 768 * 1024;
 
-/// Statements between two looks at what is stored: a look reads everything.
+/// Statements between two checks of the stored data: a check reads everything.
 const BETWEEN_LOOKS: u64 = 50;
 
-/// What SQL and the guard are sensitive to.
+/// Tokens that SQL and the guard are sensitive to.
 const PIECES: [&str; 56] = [
     "(",
     ")",
@@ -84,7 +85,7 @@ const PIECES: [&str; 56] = [
     "\u{feff}",
 ];
 
-/// What became of some statements.
+/// Outcomes of statements.
 #[derive(Debug, Default)]
 struct Tally {
     statements: u64,
@@ -96,14 +97,14 @@ struct Tally {
 }
 
 impl Tally {
-    /// Runs a statement and checks what comes of it. Whether it was SQL at all.
+    /// Runs a statement and checks its outcome. Returns whether it was SQL.
     #[expect(
         clippy::disallowed_methods,
         reason = "it is promised that an answer is there a second after the deadline"
     )]
     async fn check(&mut self, lab: &Lab, text: &str) -> bool {
         let begun = Instant::now();
-        let question = SqlQuestion {
+        let question = SqlQuery {
             deadline: DEADLINE,
             ..question(text)
         };
@@ -130,7 +131,7 @@ impl Tally {
     }
 }
 
-/// The words of a text, with what stands between them.
+/// Words of a text, with the separators between them.
 fn words(text: &str) -> Vec<&str> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let mut words = Vec::new();
@@ -148,7 +149,7 @@ fn words(text: &str) -> Vec<&str> {
     words
 }
 
-/// A text with one change.
+/// Text with one mutation.
 fn mutated(text: &str, corpus: &[String], rng: &mut ChaCha8Rng) -> String {
     let mut own: Vec<String> = words(text).into_iter().map(str::to_owned).collect();
     let place = rng.random_range(0..=own.len());
@@ -201,7 +202,7 @@ fn corpus() -> Vec<String> {
     all.map(|(_, text)| text).collect()
 }
 
-/// Runs for `FLEET_FUZZ_SECONDS` (10 unless said): `cargo test --lib -- --ignored fuzz_sql`.
+/// Runs for `FLEET_FUZZ_SECONDS` (default 10): `cargo test --lib -- --ignored fuzz_sql`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "runs for as long as it is told to"]
 #[expect(
@@ -224,7 +225,7 @@ async fn fuzz_sql() {
         };
         for _ in 0..rng.random_range(1..8) {
             lately.push(text.clone());
-            // What is no SQL any more leads nowhere.
+            // A text that is no longer SQL is not mutated further.
             if !tally.check(&lab, &text).await {
                 break;
             }
@@ -240,7 +241,7 @@ async fn fuzz_sql() {
     println!("in {seconds} s {tally:?}, at most {} kB", peak_kb());
 }
 
-/// Columns, most often, and values at the ends of what there is.
+/// Columns, most often, and extreme values.
 const EXTREMES: [&str; 24] = [
     "i",
     "i",
@@ -268,7 +269,8 @@ const EXTREMES: [&str; 24] = [
     "[1, NULL]",
 ];
 
-/// Rows with a number, a text of 1 kB and one of 10 kB: what has no column in it is worked out once.
+/// Rows with a number, a text of 1 kB and one of 10 kB: expressions without columns are evaluated
+/// only once.
 fn rows() -> String {
     let (a, b) = ("a".repeat(100), "b".repeat(100));
     format!(
@@ -277,9 +279,9 @@ fn rows() -> String {
     )
 }
 
-/// Every function that may be called, with values at the ends of what there is, alone and many at a time.
+/// Calls every allowed function with extreme values, alone and many at a time.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_function_that_may_be_called_takes_much_of_anything() {
+async fn no_allowed_function_takes_much_time_or_memory() {
     let lab = Lab::new().await;
     let before = lab.state().await;
     let mut rng = ChaCha8Rng::seed_from_u64(6);
@@ -317,7 +319,7 @@ async fn no_function_that_may_be_called_takes_much_of_anything() {
     println!("{tally:?}, at most {} kB", peak_kb());
 }
 
-/// The most memory that this process ever took.
+/// Peak memory of this process, kB.
 pub(super) fn peak_kb() -> u64 {
     let status = read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

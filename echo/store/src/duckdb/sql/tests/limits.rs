@@ -1,4 +1,4 @@
-//! How much of a table is given, how long it is waited for, and what values look like.
+//! Limits of results, deadlines, and JSON values.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{Lab, question};
 use crate::EventStore;
-use crate::sql::{Cut, SqlError, SqlQuestion};
+use crate::sql::{SqlError, SqlQuery, Truncation};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_are_json_that_loses_nothing() {
+async fn values_are_lossless_json() {
     let lab = Lab::new().await;
     for (sql, kind, value) in [
         ("1::TINYINT", "TINYINT", json!(1)),
@@ -69,7 +69,7 @@ async fn values_are_json_that_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instants_that_have_no_calendar_are_texts_all_the_same() {
+async fn timestamps_outside_of_the_calendar_are_strings() {
     let lab = Lab::new().await;
     for (sql, kind, value) in [
         ("'infinity'::TIMESTAMP", "TIMESTAMP", json!("infinity")),
@@ -92,9 +92,9 @@ async fn instants_that_have_no_calendar_are_texts_all_the_same() {
     }
 }
 
-/// Holds in any time zone of the process.
+/// Independent of the time zone of the process.
 #[tokio::test(flavor = "multi_thread")]
-async fn instants_as_text_are_in_utc() {
+async fn timestamps_as_text_are_in_utc() {
     let lab = Lab::new().await;
     let noon = "SELECT '2026-11-01 12:00:00+00'::TIMESTAMPTZ::VARCHAR AS v";
     let table = lab.ask(noon).await.unwrap();
@@ -102,7 +102,7 @@ async fn instants_as_text_are_in_utc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_that_a_function_cannot_work_on_are_mistakes_of_the_statement() {
+async fn invalid_argument_values_are_errors_of_the_statement() {
     let lab = Lab::new().await;
     for sql in [
         "'a' LIKE '%' ESCAPE '%'",
@@ -142,10 +142,10 @@ async fn columns_keep_their_names_and_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_is_cut_off_by_rows_and_by_bytes() {
+async fn a_table_is_truncated_by_rows_and_by_bytes() {
     let lab = Lab::new().await;
     let ask = |text: &str, max_rows, max_bytes| {
-        let question = SqlQuestion {
+        let question = SqlQuery {
             max_rows,
             max_bytes,
             ..question(text)
@@ -156,19 +156,22 @@ async fn a_table_is_cut_off_by_rows_and_by_bytes() {
     let whole = ask(numbers, 1000, 1 << 20).await.unwrap();
     assert_eq!((whole.rows.len(), whole.cut), (1000, None));
     let rows = ask(numbers, 10, 1 << 20).await.unwrap();
-    assert_eq!((rows.rows.len(), rows.cut), (10, Some(Cut::Rows)));
+    assert_eq!((rows.rows.len(), rows.cut), (10, Some(Truncation::Rows)));
     let bytes = ask(numbers, 1000, 40).await.unwrap();
-    assert_eq!((bytes.rows.len(), bytes.cut), (10, Some(Cut::Bytes)));
+    assert_eq!((bytes.rows.len(), bytes.cut), (10, Some(Truncation::Bytes)));
     let none = ask("SELECT 'a longer text'", 10, 4).await.unwrap();
-    assert_eq!((none.rows.len(), none.cut), (0, Some(Cut::Bytes)));
-    // The last rows of a long table are never made.
+    assert_eq!((none.rows.len(), none.cut), (0, Some(Truncation::Bytes)));
+    // The last rows of a long table are never computed.
     let endless = "SELECT a.i FROM range(1000000) a(i), range(1000000) b, range(1000000) c";
     let endless = ask(endless, 3, 1 << 20).await.unwrap();
-    assert_eq!((endless.rows.len(), endless.cut), (3, Some(Cut::Rows)));
+    assert_eq!(
+        (endless.rows.len(), endless.cut),
+        (3, Some(Truncation::Rows))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sorted_table_is_sorted_also_where_it_is_cut_off() {
+async fn a_truncated_table_has_the_first_rows_in_sort_order() {
     let lab = Lab::new().await;
     for text in [
         "SELECT i FROM range(100000) AS t(i) ORDER BY i DESC",
@@ -180,7 +183,7 @@ async fn a_sorted_table_is_sorted_also_where_it_is_cut_off() {
         assert_eq!(table.rows.first(), Some(&vec![json!(99_999)]), "{text}");
         assert_eq!(
             (table.rows.len(), table.cut),
-            (200, Some(Cut::Rows)),
+            (200, Some(Truncation::Rows)),
             "{text}"
         );
     }
@@ -192,7 +195,7 @@ const LONG: &str = "SELECT count(*) FROM range(1000000) a, range(1000000) b, ran
 async fn a_statement_is_stopped_at_its_deadline() {
     let lab = Lab::new().await;
     let deadline = Duration::from_millis(100);
-    let question = SqlQuestion {
+    let question = SqlQuery {
         deadline,
         ..question(LONG)
     };
@@ -202,10 +205,10 @@ async fn a_statement_is_stopped_at_its_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_that_nobody_waits_for_is_stopped() {
+async fn a_statement_without_a_caller_is_stopped() {
     let lab = Lab::new().await;
     let long = || {
-        let question = SqlQuestion {
+        let question = SqlQuery {
             deadline: Duration::from_hours(1),
             ..question(LONG)
         };
@@ -214,16 +217,16 @@ async fn a_statement_that_nobody_waits_for_is_stopped() {
     let short = Duration::from_millis(50);
     let both = async { tokio::join!(long(), long()) };
     assert!(tokio::time::timeout(short, both).await.is_err());
-    // Both places are free again, or this would be too many.
+    // Both run slots are free again, or this would be refused.
     let (one, other) = tokio::join!(lab.ask("SELECT 1"), lab.ask("SELECT 1"));
     assert_eq!(one.unwrap().rows, other.unwrap().rows);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_statements_run_at_the_same_time_and_a_third_is_told_so() {
+async fn two_statements_run_concurrently_and_a_third_is_refused() {
     let lab = Lab::new().await;
     let long = || {
-        let question = SqlQuestion {
+        let question = SqlQuery {
             deadline: Duration::from_hours(1),
             ..question(LONG)
         };
@@ -234,16 +237,16 @@ async fn two_statements_run_at_the_same_time_and_a_third_is_told_so() {
         answer = long() => panic!("it was answered: {answer:?}"),
         answer = long() => panic!("it was answered: {answer:?}"),
         third = lab.ask("SELECT 1") => {
-            assert!(matches!(third, Err(SqlError::Crowded { most: 2 })), "{third:?}");
+            assert!(matches!(third, Err(SqlError::Overloaded { most: 2 })), "{third:?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_that_takes_much_memory_is_stopped_and_the_others_go_on() {
+async fn a_statement_that_takes_too_much_memory_is_stopped_and_others_continue() {
     let lab = Lab::new().await;
     let greedy = "SELECT length(list(a.i)) FROM range(1000000) a(i), range(1000000) b";
-    let question = SqlQuestion {
+    let question = SqlQuery {
         deadline: Duration::from_mins(1),
         ..question(greedy)
     };
@@ -257,7 +260,7 @@ async fn a_statement_that_does_not_stop_does_not_keep_the_store_open() {
     let lab = Lab::new().await;
     let (release, held) = std::sync::mpsc::channel::<()>();
     let (begin, begun) = tokio::sync::oneshot::channel();
-    let stuck = lab.store.sql.readers.ask("testing", move |_| {
+    let stuck = lab.store.sql.readers.run("testing", move |_| {
         begin.send(()).unwrap();
         Ok(held.recv().is_err())
     });
@@ -272,7 +275,7 @@ async fn a_statement_that_does_not_stop_does_not_keep_the_store_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_closed_runs_nothing() {
+async fn a_closed_store_runs_no_statements() {
     let lab = Lab::new().await;
     lab.store.close().await.unwrap();
     let error = lab.ask("SELECT 1").await.unwrap_err();

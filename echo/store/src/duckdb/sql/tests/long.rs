@@ -1,6 +1,6 @@
-//! Attacks that are long or nested.
+//! Long and deeply nested attacks.
 
-/// Each with what it is about.
+/// Attacks with their topics.
 pub(super) fn attacks() -> Vec<(String, String)> {
     let all = deep().into_iter().chain(wide()).chain(grown());
     let all = all.chain(copied()).chain(alive());
@@ -15,7 +15,7 @@ fn nested(times: usize, before: &str, inner: &str, after: &str) -> String {
     format!("{}{inner}{}", before.repeat(times), after.repeat(times))
 }
 
-/// What the parser and the binder walk down.
+/// Deep nesting for the parser and the binder.
 fn deep() -> Vec<Attack> {
     let select = |times, before, after| format!("SELECT {}", nested(times, before, "1", after));
     vec![
@@ -48,7 +48,7 @@ fn deep() -> Vec<Attack> {
     ]
 }
 
-/// What is long without being deep.
+/// Long texts without nesting.
 fn wide() -> Vec<Attack> {
     let many = |item: &str, times: usize| vec![item; times].join(", ");
     let windows = many("sum(rank) OVER (PARTITION BY op ORDER BY event_id)", 300);
@@ -78,7 +78,7 @@ fn wide() -> Vec<Attack> {
     ]
 }
 
-/// Little text of which much is made.
+/// Short texts that expand.
 fn grown() -> Vec<Attack> {
     let levels = |item: &str, times: usize| {
         let inner = "SELECT rank AS a FROM ranks".to_owned();
@@ -141,7 +141,7 @@ fn grown() -> Vec<Attack> {
     ]
 }
 
-/// Filters that move down to where values are made, with all that these are made of.
+/// Filters that are moved down to the computation of values, with everything that these consist of.
 fn copied() -> Vec<Attack> {
     let levels = |item: &str, times: usize| {
         let inner = "SELECT rank AS a FROM ranks".to_owned();
@@ -240,7 +240,7 @@ fn alive() -> Vec<Attack> {
     texts.map(|text| ("values at a time", text)).into()
 }
 
-/// What is searched for long.
+/// Slow searches.
 fn searched() -> Vec<Attack> {
     let long = "a".repeat(8_000);
     let dots = ".".repeat(110);

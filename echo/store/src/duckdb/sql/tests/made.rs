@@ -1,4 +1,4 @@
-//! Statements that are put together by a grammar, so that most of them reach the engine.
+//! Statements generated from a grammar, so that most of them reach the engine.
 
 use echo_sql_guard::functions;
 use rand::Rng;
@@ -79,7 +79,7 @@ const FORMS: [&str; 44] = [
     "unnest(E)",
 ];
 
-/// What a query is asked from.
+/// FROM clauses.
 const TABLES: [&str; 16] = [
     "(SELECT E AS rank, node_id, cluster_id FROM (SELECT coalesce(rank, E) AS rank, node_id, cluster_id FROM ranks WHERE E) WHERE E)",
     "(SELECT ifnull(rank, rank) AS rank, node_id || node_id AS node_id, cluster_id FROM (SELECT nullif(rank, E) AS rank, node_id, cluster_id \
@@ -100,7 +100,7 @@ const TABLES: [&str; 16] = [
     "(SELECT unnest(string_split(E::VARCHAR, 'n')) AS rank, node_id, cluster_id FROM ranks)",
 ];
 
-/// What a function looks at besides its row.
+/// OVER clauses.
 const WINDOWS: [&str; 7] = [
     " OVER ()",
     " OVER (PARTITION BY cluster_id)",
@@ -111,7 +111,7 @@ const WINDOWS: [&str; 7] = [
     " OVER (ORDER BY rank RANGE BETWEEN 1000 PRECEDING AND 1000 FOLLOWING)",
 ];
 
-/// How two tables are put together.
+/// Join operators.
 const JOINS: [&str; 8] = [
     ", ",
     " CROSS JOIN ",
@@ -123,7 +123,7 @@ const JOINS: [&str; 8] = [
     " FULL JOIN ",
 ];
 
-/// A statement.
+/// Generates a statement.
 pub(super) fn statement(rng: &mut ChaCha8Rng) -> String {
     let body = query(rng, 3);
     match rng.random_range(0..5) {
@@ -171,7 +171,7 @@ fn from(rng: &mut ChaCha8Rng, depth: u32) -> String {
     format!("{first}{join}{second}{on}")
 }
 
-/// A call of a function that may be called, or something else.
+/// Call of an allowed function, or another expression.
 fn call(rng: &mut ChaCha8Rng, depth: u32) -> String {
     if depth == 0 || rng.random_range(0..4) == 0 {
         return expression(rng, depth);
@@ -202,7 +202,7 @@ fn expression(rng: &mut ChaCha8Rng, depth: u32) -> String {
     filled(FORMS.choose(rng).unwrap(), rng, depth - 1)
 }
 
-/// A form with its letters replaced.
+/// Form with its letters replaced.
 fn filled(form: &str, rng: &mut ChaCha8Rng, depth: u32) -> String {
     let letters: Vec<char> = form.chars().collect();
     let mut text = String::new();

@@ -8,14 +8,14 @@
 use std::collections::BTreeMap;
 
 use echo_core::ids::{CommId, IncidentId, NodeId};
-use echo_core::model::detector_output::{Conclusions, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::model::event::StoredEvent;
 use echo_core::units::Nanos;
 use proptest::prelude::{prop_assert, proptest};
 use proptest::test_runner::Config;
 
 use crate::simulated::device::{Gpu, Gpus};
-use crate::simulated::outcome::{conclude, culprit, last_states, named};
+use crate::simulated::outcome::{culprit, detect, last_states, named};
 use crate::simulated::{Job, Measured};
 
 const HEALTHY: Measured = Measured::HEALTHY;
@@ -24,9 +24,9 @@ const HEALTHY: Measured = Measured::HEALTHY;
 const PER_BLOCK: f64 = 4.0;
 
 /// The last account of each interval, as the store keeps it.
-fn booked(conclusions: &Conclusions) -> Vec<LostTime> {
+fn booked(output: &DetectorOutput) -> Vec<LostTime> {
     let mut rows: BTreeMap<(IncidentId, NodeId, Nanos), LostTime> = BTreeMap::new();
-    for row in &conclusions.lost {
+    for row in &output.lost {
         let key = (row.incident, row.node.clone(), row.interval.from());
         rows.insert(key, row.clone());
     }
@@ -50,9 +50,10 @@ fn assert_near(found: f64, expected: f64) {
     );
 }
 
-/// Rank 1 is late by `lag_ms` from block 10 on; its peers are blocked longer for it, and the job loses `damage_ms`.
+/// Rank 1 is late by `lag_ms` from block 10 on; its peers are blocked longer for it, and the job
+/// loses `damage_ms`.
 fn late(n_ranks: u32, lag_ms: f64, damage_ms: f64) -> Vec<StoredEvent> {
-    Job::of(n_ranks).events(40, |block, rank| match (block >= 10, rank) {
+    Job::with_ranks(n_ranks).events(40, |block, rank| match (block >= 10, rank) {
         (false, _) => HEALTHY,
         (true, 1) => Measured {
             gap_ms: 4.0 + lag_ms,
@@ -69,7 +70,7 @@ fn late(n_ranks: u32, lag_ms: f64, damage_ms: f64) -> Vec<StoredEvent> {
 
 #[test]
 fn healthy_ranks_wait_and_the_culprit_only_takes_longer() {
-    let rows = booked(&conclude(&late(8, 8.0, 8.0)));
+    let rows = booked(&detect(&late(8, 8.0, 8.0)));
     let iterations = 30.0 * PER_BLOCK;
     assert_near(total(&rows), 8.0 * 8.0 * iterations);
     assert_near(waited(&rows), 7.0 * 8.0 * iterations);
@@ -78,15 +79,51 @@ fn healthy_ranks_wait_and_the_culprit_only_takes_longer() {
 #[test]
 fn what_is_hidden_behind_work_costs_nobody_anything() {
     // Of 8 ms of lateness the queues hide 3.
-    let rows = booked(&conclude(&late(8, 8.0, 5.0)));
+    let rows = booked(&detect(&late(8, 8.0, 5.0)));
     let iterations = 30.0 * PER_BLOCK;
     assert_near(total(&rows), 8.0 * 5.0 * iterations);
     assert_near(waited(&rows), 7.0 * 5.0 * iterations);
 }
 
+/// Rank 1 is late by `lag_ms(block)`, which the job loses, in blocks 10 to 29; before and after them iterations take 50 ms and
+/// `after_ms`.
+fn late_for_a_while(lag_ms: impl Fn(u64) -> f64, after_ms: f64) -> Vec<StoredEvent> {
+    Job::with_ranks(8).events(60, |block, rank| match (block, rank) {
+        (..10, _) => HEALTHY,
+        (30.., _) => Measured {
+            period_ms: after_ms,
+            ..HEALTHY
+        },
+        (_, 1) => Measured {
+            gap_ms: 4.0 + lag_ms(block).max(0.0),
+            period_ms: 50.0 + lag_ms(block),
+            ..HEALTHY
+        },
+        _ => Measured {
+            blocked_ms: 30.0 + lag_ms(block).max(0.0),
+            period_ms: 50.0 + lag_ms(block),
+            ..HEALTHY
+        },
+    })
+}
+
+#[test]
+fn a_job_that_is_faster_after_the_fault_gets_nothing_back() {
+    let rows = booked(&detect(&late_for_a_while(|_| 8.0, 45.0)));
+    assert_near(total(&rows), 8.0 * 8.0 * 20.0 * PER_BLOCK);
+}
+
+#[test]
+fn iterations_that_are_faster_between_slow_ones_are_set_off_against_them() {
+    let lag_ms = |block: u64| if block % 4 == 1 { -4.0 } else { 12.0 };
+    let rows = booked(&detect(&late_for_a_while(lag_ms, 46.0)));
+    // Block 29 is a fast one: nothing shows that it still belongs to the fault.
+    assert_near(total(&rows), 8.0 * (15.0 * 12.0 - 4.0 * 4.0) * PER_BLOCK);
+}
+
 #[test]
 fn many_small_waits_cost_what_a_large_one_costs() {
-    let small = Job::of(8).events(40, |block, rank| match (block >= 10, rank) {
+    let small = Job::with_ranks(8).events(40, |block, rank| match (block >= 10, rank) {
         (false, _) => Measured {
             blocked_ms: 3.0,
             gap_ms: 0.4,
@@ -108,15 +145,13 @@ fn many_small_waits_cost_what_a_large_one_costs() {
             ..HEALTHY
         },
     });
-    let (small, large) = (
-        booked(&conclude(&small)),
-        booked(&conclude(&late(8, 8.0, 8.0))),
-    );
+    let (small, large) = (booked(&detect(&small)), booked(&detect(&late(8, 8.0, 8.0))));
     assert_near(total(&small), total(&large));
     assert_near(waited(&small), waited(&large));
 }
 
-/// From block 10 on rank 1, of stage 0, computes 12 ms longer, and its replica is late in every stage.
+/// From block 10 on rank 1, of stage 0, computes 12 ms longer, and its replica is late in every
+/// stage.
 fn slow_worker() -> Vec<StoredEvent> {
     Gpus::pipeline(4, 4).events(40, |block, rank| {
         let slow = block >= 10;
@@ -136,10 +171,10 @@ fn slow_worker() -> Vec<StoredEvent> {
 }
 
 #[test]
-fn a_slow_worker_is_charged_with_what_all_stages_lose() {
-    let conclusions = conclude(&slow_worker());
-    assert_eq!(named(&last_states(&conclusions)), [1]);
-    assert_near(total(&booked(&conclusions)), 16.0 * 12.0 * 30.0 * PER_BLOCK);
+fn the_loss_of_all_stages_is_attributed_to_a_slow_worker() {
+    let output = detect(&slow_worker());
+    assert_eq!(named(&last_states(&output)), [1]);
+    assert_near(total(&booked(&output)), 16.0 * 12.0 * 30.0 * PER_BLOCK);
 }
 
 #[test]
@@ -154,7 +189,7 @@ fn one_more_communicator_costs_nothing() {
     });
     let mut both: Vec<StoredEvent> = events.iter().cloned().chain(elsewhere).collect();
     both.sort_by_key(|stored| stored.event.timestamp);
-    let (one, two) = (booked(&conclude(&events)), booked(&conclude(&both)));
+    let (one, two) = (booked(&detect(&events)), booked(&detect(&both)));
     assert!(
         (total(&one) - total(&two)).abs() < 1e-6,
         "{} became {}",
@@ -164,8 +199,8 @@ fn one_more_communicator_costs_nothing() {
 }
 
 /// From block 10 on rank 1 is late by 12 ms, and from block 20 on rank 5 by 9 ms.
-fn two_late_ranks() -> Conclusions {
-    conclude(&Job::of(8).events(60, |block, rank| {
+fn two_late_ranks() -> DetectorOutput {
+    detect(&Job::with_ranks(8).events(60, |block, rank| {
         let period_ms = if block >= 10 { 62.0 } else { 50.0 };
         let lag_ms = match rank {
             1 if block >= 10 => 12.0,
@@ -182,10 +217,10 @@ fn two_late_ranks() -> Conclusions {
 
 #[test]
 fn two_late_ranks_share_what_both_of_them_cost() {
-    let conclusions = two_late_ranks();
-    let rows = booked(&conclusions);
+    let output = two_late_ranks();
+    let rows = booked(&output);
     assert_near(total(&rows), 8.0 * 12.0 * 50.0 * PER_BLOCK);
-    let states = last_states(&conclusions);
+    let states = last_states(&output);
     let of = |rank: u32| -> Vec<LostTime> {
         let is_of = |incident: IncidentId| {
             let mut known = states.iter().filter(|state| state.id == incident);
@@ -194,7 +229,8 @@ fn two_late_ranks_share_what_both_of_them_cost() {
         let rows = rows.iter().filter(|row| is_of(row.incident));
         rows.cloned().collect()
     };
-    // Alone for 10 blocks; of the 40 that follow a quarter is its own doing, and of the rest a half.
+    // Alone for 10 blocks; of the 40 that follow a quarter is its own doing, and of the rest a
+    // half.
     let (first, second) = (of(1), of(5));
     let block = 8.0 * 12.0 * PER_BLOCK;
     assert_near(total(&first), (10.0 + 0.625 * 40.0) * block);
@@ -205,8 +241,8 @@ fn two_late_ranks_share_what_both_of_them_cost() {
 }
 
 /// From block 10 on all are slower and nobody is late; from block 25 on it shows that rank 1 is.
-fn riddle_with_an_answer() -> Conclusions {
-    conclude(&Job::of(8).events(60, |block, rank| Measured {
+fn riddle_with_an_answer() -> DetectorOutput {
+    detect(&Job::with_ranks(8).events(60, |block, rank| Measured {
         period_ms: if block >= 10 { 58.0 } else { 50.0 },
         gap_ms: if rank == 1 && block >= 25 { 12.0 } else { 4.0 },
         ..HEALTHY
@@ -214,11 +250,11 @@ fn riddle_with_an_answer() -> Conclusions {
 }
 
 #[test]
-fn an_iteration_is_charged_once_whoever_is_found_to_be_the_reason() {
-    let conclusions = riddle_with_an_answer();
-    let states = last_states(&conclusions);
+fn the_loss_of_an_iteration_is_attributed_once_even_if_its_cause_changes() {
+    let output = riddle_with_an_answer();
+    let states = last_states(&output);
     assert_eq!(states.len(), 2, "{states:#?}");
-    assert_near(total(&booked(&conclusions)), 8.0 * 8.0 * 50.0 * PER_BLOCK);
+    assert_near(total(&booked(&output)), 8.0 * 8.0 * 50.0 * PER_BLOCK);
 }
 
 proptest! {
@@ -226,7 +262,7 @@ proptest! {
 
     #[test]
     fn who_is_later_costs_more(lag_ms in 5.0..40.0_f64) {
-        let cost = |lag_ms| total(&booked(&conclude(&late(4, lag_ms, lag_ms))));
+        let cost = |lag_ms| total(&booked(&detect(&late(4, lag_ms, lag_ms))));
         prop_assert!(cost(lag_ms) < cost(lag_ms + 1.0));
     }
 
@@ -235,7 +271,7 @@ proptest! {
         lag_ms in 5.0..40.0_f64,
         share in 0.3..1.0_f64,
     ) {
-        let rows = booked(&conclude(&late(4, lag_ms, lag_ms * share)));
+        let rows = booked(&detect(&late(4, lag_ms, lag_ms * share)));
         prop_assert!(waited(&rows) <= total(&rows) + 1e-6);
     }
 }

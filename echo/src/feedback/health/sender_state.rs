@@ -1,4 +1,4 @@
-//! What is held against one sender of health scores.
+//! State of one sender of health scores.
 
 use std::sync::Arc;
 
@@ -10,52 +10,52 @@ use echo_core::units::Nanos;
 
 use super::sender::Sender;
 
-/// Low scores in a row that raise an incident.
+/// Number of consecutive low scores that raise an incident.
 const RAISE_AFTER: u32 = 2;
 
-/// Good scores in a row that clear it.
+/// Number of consecutive good scores that clear it.
 const CLEAR_AFTER: u32 = 3;
 
-/// An incident that comes back within this event time is the same one, milliseconds.
+/// Event time within which a cleared incident is reopened, milliseconds.
 const REOPEN_WITHIN_MS: f64 = 60_000.0;
 
-/// How sure it is that a low score means something: it is the sender's own, and says neither what nor how much.
+/// Confidence of an incident: a score is self-reported, and gives neither cause nor effect.
 const CONFIDENCE: f64 = 0.5;
 
-/// What a score is judged by.
+/// Thresholds for a score.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Line {
-    /// The threshold as the agents know it.
+pub(super) struct Thresholds {
+    /// Moving average, as sent to the agents.
     pub(super) average: f64,
-    /// The threshold of the peers' latest scores alone. Where everybody gets worse at once it falls at once, and nobody
-    /// is singled out while the average follows.
+    /// Threshold of the latest scores of the peers alone. It falls at once when all nodes get worse
+    /// together, so that no node is singled out while the average follows.
     pub(super) fresh: f64,
 }
 
-impl Line {
+impl Thresholds {
     fn is_below(self, score: f64) -> bool {
         score < self.average.min(self.fresh)
     }
 }
 
-/// The scores of one sender in a row, and the incident that they make.
+/// Run of scores of one sender, and its incident.
 #[derive(Debug, Default)]
-pub(super) struct Case {
+pub(super) struct SenderState {
     n_low: u32,
     n_good: u32,
     first_low: Option<Nanos>,
     incident: Option<Incident>,
 }
 
-impl Case {
-    /// Judges a score of the sender at the given event time; returns the incident if that changes it.
-    pub(super) fn judge(
+impl SenderState {
+    /// Processes a score of the sender at the given event time. Returns the incident if it changed.
+    pub(super) fn observe(
         &mut self,
         (cluster, sender, at): (&ClusterId, &Sender, Nanos),
         score: f64,
-        line: &Line,
+        thresholds: &Thresholds,
     ) -> Option<Incident> {
-        if !line.is_below(score) {
+        if !thresholds.is_below(score) {
             return self.good(at);
         }
         self.n_good = 0;
@@ -68,20 +68,20 @@ impl Case {
             .take_known(at)
             .unwrap_or_else(|| raise(cluster, sender, (first_low, at)));
         incident.last_seen = incident.last_seen.max(at);
-        let told = told(sender, score, line.average);
-        incident.reason.clone_from(&told);
+        let reason = describe(sender, score, thresholds.average);
+        incident.reason.clone_from(&reason);
         incident.finding = Finding::Condition(Condition {
             kind: ConditionKind::Inconclusive,
             ranks: sender.rank.into_iter().collect(),
-            detail: told,
+            detail: reason,
         });
         self.incident = Some(incident.clone());
         Some(incident)
     }
 
-    /// Goes on with an incident of this sender as it was concluded before, in place of what was found in judging its
-    /// scores again.
-    pub(super) fn adopt(&mut self, known: Option<Incident>) {
+    /// Restores the incident known from before a restart, in place of the one found by replaying
+    /// scores.
+    pub(super) fn restore(&mut self, known: Option<Incident>) {
         self.incident = known;
     }
 
@@ -94,8 +94,8 @@ impl Case {
         self.clear(at)
     }
 
-    /// Begins anew after scores that could not be judged: clears what is open for the given reason, as of the last
-    /// score that spoke for it.
+    /// Resets the run after a gap without comparable scores, and clears an open incident for the
+    /// given reason as of its last low score.
     pub(super) fn end(&mut self, why: &str) -> Option<Incident> {
         (self.n_low, self.n_good, self.first_low) = (0, 0, None);
         if !self.is_open() {
@@ -126,7 +126,7 @@ impl Case {
         state == Some(IncidentState::Open)
     }
 
-    /// The incident that is open, or one that was cleared only just and is opened again.
+    /// Takes the open incident, or reopens one that was cleared recently.
     fn take_known(&mut self, at: Nanos) -> Option<Incident> {
         let mut incident = self.incident.take()?;
         if incident.state == IncidentState::Open {
@@ -143,7 +143,7 @@ impl Case {
     }
 }
 
-fn told(sender: &Sender, score: f64, threshold: f64) -> String {
+fn describe(sender: &Sender, score: f64, threshold: f64) -> String {
     let rank = sender.rank.map(|rank| format!(" (rank {rank})"));
     format!(
         "node {}{} reports health score {score:.2}, below the threshold {threshold:.2} of its peers",
@@ -152,25 +152,25 @@ fn told(sender: &Sender, score: f64, threshold: f64) -> String {
     )
 }
 
-/// Identity of the incident of a sender that began with the low score of that event time.
+/// Returns the ID of the incident of a sender that began with the low score at that event time.
 pub(super) fn identity(cluster: &ClusterId, sender: &Sender, first: Nanos) -> IncidentId {
     let text = format!("health|{cluster}|{sender:?}|{}", first.value());
-    IncidentId::of(&text)
+    IncidentId::from_description(&text)
 }
 
-/// The cohort that incidents of health scores name.
+/// Returns the cohort name of health score incidents.
 pub(super) fn cohort(cluster: &ClusterId) -> Arc<str> {
     Arc::from(format!("health/{cluster}"))
 }
 
-/// A new incident. Scores know no iterations and no periods: those numbers are zero.
+/// Creates an incident. Iterations and periods are zero, since scores have none.
 fn raise(cluster: &ClusterId, sender: &Sender, (first, now): (Nanos, Nanos)) -> Incident {
     Incident {
         id: identity(cluster, sender, first),
         cluster: cluster.clone(),
         job: sender.job.clone(),
         cohort: cohort(cluster),
-        finding: Finding::Condition(Condition::of(ConditionKind::Inconclusive)),
+        finding: Finding::Condition(Condition::new(ConditionKind::Inconclusive)),
         state: IncidentState::Open,
         first_seen: first,
         last_seen: now,

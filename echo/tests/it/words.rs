@@ -1,0 +1,132 @@
+//! One word per thing: schemas, help texts and documents keep to the terms of the glossary.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::testbed::{ECHO, agent, repository};
+
+const GLOSSARY: &str = "echo/docs/glossary.md";
+
+/// A word that is not used, and the term that is used in its place.
+struct Synonym {
+    word: String,
+    term: String,
+}
+
+/// The rows of the glossary's last table, `term | ... | instead of`.
+fn synonyms(glossary: &str) -> Vec<Synonym> {
+    let (_, table) = glossary.split_once("| instead of |\n").unwrap();
+    let rows = table
+        .lines()
+        .skip(1)
+        .take_while(|line| line.starts_with('|'));
+    let of_row = |row: &str| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let term = cells.first().unwrap().replace('*', "");
+        let words = cells.last().unwrap().split(", ").map(str::to_owned);
+        let synonym = |word| Synonym {
+            word,
+            term: term.clone(),
+        };
+        words
+            .filter(|word: &String| !word.is_empty())
+            .map(synonym)
+            .collect::<Vec<_>>()
+    };
+    rows.flat_map(of_row).collect()
+}
+
+/// The lines of a text that contain a synonym as whole words, in singular or plural.
+fn misnamed(place: &str, text: &str, synonyms: &[Synonym]) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let words = line.split(|c: char| !c.is_alphanumeric() && c != '-');
+        let words = words.filter(|word| !word.is_empty()).collect::<Vec<_>>();
+        let words = format!(" {} ", words.join(" ").to_lowercase());
+        for Synonym { word, term } in synonyms {
+            if words.contains(&format!(" {word} ")) || words.contains(&format!(" {word}s ")) {
+                found.push(format!(
+                    "{place}: write {term:?}, not {word:?}: {}",
+                    line.trim()
+                ));
+            }
+        }
+    }
+    found
+}
+
+fn help(program: &Path, command: &[String]) -> String {
+    let output = Command::new(program).args(command).arg("--help").output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
+}
+
+/// The help of a program and of all its commands, each with its name.
+fn helps(program: &Path) -> Vec<(String, String)> {
+    let name = program.file_name().unwrap().to_str().unwrap();
+    let mut helps = Vec::new();
+    let mut commands = vec![Vec::<String>::new()];
+    while let Some(command) = commands.pop() {
+        let text = help(program, &command);
+        let listed = text
+            .split_once("\nCommands:\n")
+            .map_or("", |(_, rest)| rest);
+        let listed = listed.lines().take_while(|line| !line.is_empty());
+        let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+        for sub in names.filter(|sub| !sub.is_empty() && *sub != "help") {
+            let mut deeper = command.clone();
+            deeper.push(sub.to_owned());
+            commands.push(deeper);
+        }
+        helps.push((format!("{name} {} --help", command.join(" ")), text));
+    }
+    helps
+}
+
+/// The files of a folder with an extension, each with its text; folders below as well.
+fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![repository(folder)];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((path.display().to_string(), text));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_thing_has_one_name_in_schemas_help_and_guide() {
+    let glossary = std::fs::read_to_string(repository(GLOSSARY)).unwrap();
+    let synonyms = synonyms(&glossary);
+    assert!(synonyms.len() > 20, "{}", synonyms.len());
+    let schemas = files("echo/tools/src/registry/snapshots", "snap");
+    let mcp = files("echo/serve/src/mcp/snapshots", "snap");
+    let openapi = files("echo/serve/src/http/openapi/snapshots", "snap");
+    let guide = files("echo/docs/guide", "md");
+    let helps = [helps(Path::new(ECHO)), helps(&agent())].concat();
+    assert!(helps.len() > 20, "{}", helps.len());
+    let texts = [schemas, mcp, openapi, guide, helps].concat();
+    let mut found = Vec::new();
+    for (place, text) in &texts {
+        found.extend(misnamed(place, text, &synonyms));
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_synonym_is_found_with_its_place() {
+    let glossary = "| term | instead of |\n|---|---|\n| **rank** | worker, process group |\n\nEnd";
+    let synonyms = synonyms(glossary);
+    assert_eq!(
+        misnamed("page", "Every Worker waits", &synonyms),
+        ["page: write \"rank\", not \"worker\": Every Worker waits"]
+    );
+    assert_eq!(misnamed("page", "of process groups.", &synonyms).len(), 1);
+    assert!(misnamed("page", "networkers process a group", &synonyms).is_empty());
+}
