@@ -83,7 +83,7 @@ mod tests {
     use super::{hash, is_well_formed, new_token, short, unhex};
 
     #[test]
-    fn a_new_token_has_the_form_and_its_hash_is_read_again() {
+    fn a_new_token_is_well_formed_and_its_hash_parses() {
         let (token, hex) = new_token().unwrap();
         assert!(is_well_formed(&token), "{token}");
         assert_eq!(token.len(), 48);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_the_one_of_every_other_program() {
+    fn tokens_are_hashed_with_plain_sha256() {
         let (abc, text) = (
             hash("abc"),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",

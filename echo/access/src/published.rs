@@ -108,7 +108,7 @@ mod tests {
     use super::{KeyUrl, is_insecure_url};
 
     #[test]
-    fn keys_come_from_where_nobody_else_can_answer() {
+    fn keys_are_fetched_only_over_tls_or_from_the_local_host() {
         for good in [
             "https://idp.example/keys",
             "https://idp.example:8443/keys?v=2",
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_an_at_sign_is_no_host() {
+    fn user_information_in_a_url_is_not_its_host() {
         assert!(is_insecure_url("http://localhost:1@echo.example:8081"));
         assert!(!is_insecure_url("http://localhost:8081"));
     }

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_everything_only_when_a_star_stands_alone() {
+    fn a_scope_is_everything_only_with_the_pattern_star() {
         let scope = |patterns: &[&str]| {
             let patterns = patterns.iter().map(|pattern| pattern.parse().unwrap());
             Scope::from_patterns(patterns.collect()).unwrap()

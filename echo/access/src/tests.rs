@@ -47,7 +47,7 @@ fn describe(principal: &Principal) -> String {
 }
 
 #[test]
-fn whoever_needs_no_token_may_do_everything() {
+fn callers_of_an_unauthenticated_listener_have_all_permissions() {
     let local = Principal::local();
     assert_eq!(
         describe(&local),
@@ -57,7 +57,7 @@ fn whoever_needs_no_token_may_do_everything() {
 }
 
 #[test]
-fn the_files_of_keys_are_named_as_the_file_names_them() {
+fn key_file_paths_are_kept_as_written() {
     let idps = signed::every_form();
     for idp in &idps {
         let named = idp.access("").files().to_vec();

@@ -71,7 +71,7 @@ pub(super) async fn serve(
 /// Serves one connection until it closes or the server stops.
 #[expect(
     clippy::significant_drop_tightening,
-    reason = "the connection is what the function is about, to its end"
+    reason = "the function holds the connection until its end"
 )]
 async fn serve_connection(
     connection: Connection,

@@ -38,7 +38,7 @@ use self::health::Readiness;
 use self::metrics::Metrics;
 use crate::connections::{self, ConnectionOptions, DefaultProtocol};
 use crate::listener::Listener;
-use crate::mcp::{self, Names};
+use crate::mcp::{self, ToolNames};
 use crate::middleware::Middleware;
 use crate::pages::{self, Pages};
 use crate::request::MAX_BODY_BYTES;
@@ -86,7 +86,10 @@ pub fn router(
     let contexts = contexts.into();
     let registry = Arc::new(registry);
     let mcp_service = |names| mcp::service(Arc::clone(&registry), contexts.clone(), names);
-    let (mcp, mcp_compat) = (mcp_service(Names::Dotted), mcp_service(Names::Plain));
+    let (mcp, mcp_compat) = (
+        mcp_service(ToolNames::Dotted),
+        mcp_service(ToolNames::Plain),
+    );
     let pages = pages::routes(Pages {
         registry: Arc::clone(&registry),
         contexts: contexts.clone(),

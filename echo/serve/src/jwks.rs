@@ -48,7 +48,7 @@ impl FetchStatus {
 
 #[expect(
     clippy::significant_drop_tightening,
-    reason = "what is looked at and changed lies behind the lock"
+    reason = "the state that is read and changed is behind the lock"
 )]
 impl JwksCache {
     /// Returns the keys.
@@ -102,7 +102,7 @@ impl JwksCache {
         was_failing
     }
 
-    /// Counts a failed fetch. Returns whether the previous one had succeeded.
+    /// Counts a failed fetch. Returns whether it is the first failure since a success.
     pub fn failed(&self, source: &KeySource) -> bool {
         let mut state = self.state();
         let Some(fetches) = state.sources.get_mut(source) else {

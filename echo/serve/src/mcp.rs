@@ -54,7 +54,7 @@ Times are UTC; windows default to the last hour.";
 
 /// Form of the tool names in lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Names {
+pub enum ToolNames {
     /// With dots.
     Dotted,
     /// With underscores, for clients that reject dots.
@@ -66,14 +66,14 @@ pub enum Names {
 pub struct Handler {
     registry: Arc<Registry>,
     contexts: ToolContexts,
-    names: Names,
+    names: ToolNames,
 }
 
 /// Builds the service of a path.
 pub(super) fn service(
     registry: Arc<Registry>,
     contexts: ToolContexts,
-    names: Names,
+    names: ToolNames,
 ) -> StreamableHttpService<Handler, NeverSessionManager> {
     let handler = Handler {
         registry,

@@ -200,29 +200,29 @@ mod tests {
 
     use super::{OriginPolicy, check_host_and_origin, check_origin};
 
-    fn callers() -> OriginPolicy {
+    fn origins() -> OriginPolicy {
         let origin = "https://app.example:3000".to_owned();
         OriginPolicy::new(vec!["echo.example.com".to_owned()], vec![origin])
     }
 
-    fn questions() -> Router {
+    fn api_routes() -> Router {
         let routes = Router::new().route("/", post(|| async {}).get(|| async {}));
-        let routes = routes.layer(callers().cors().unwrap());
-        routes.layer(from_fn_with_state(callers(), check_host_and_origin))
+        let routes = routes.layer(origins().cors().unwrap());
+        routes.layer(from_fn_with_state(origins(), check_host_and_origin))
     }
 
-    fn measurements() -> Router {
+    fn ingest_routes() -> Router {
         let routes = Router::new().route("/", post(|| async {}));
-        routes.layer(from_fn_with_state(callers(), check_origin))
+        routes.layer(from_fn_with_state(origins(), check_origin))
     }
 
     /// Sends a request with these headers, one per line. Returns status and headers of the
     /// response.
-    async fn sent(service: Router, method: &str, headers: &str) -> (u16, HeaderMap) {
-        sent_to(service, (method, "/"), headers).await
+    async fn send(service: Router, method: &str, headers: &str) -> (u16, HeaderMap) {
+        send_to(service, (method, "/"), headers).await
     }
 
-    async fn sent_to(
+    async fn send_to(
         service: Router,
         (method, address): (&str, &str),
         headers: &str,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn questions_come_by_names_that_no_page_can_have() {
+    async fn queries_need_a_host_name_that_pages_cannot_rebind() {
         for (host, expected) in [
             ("127.0.0.1:8081", 200),
             ("[::1]:8081", 200),
@@ -258,7 +258,7 @@ mod tests {
         ] {
             let headers = format!("host: {host}");
             assert_eq!(
-                sent(questions(), "POST", &headers).await.0,
+                send(api_routes(), "POST", &headers).await.0,
                 expected,
                 "{host}"
             );
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_in_the_address_counts_like_one_in_a_header_and_both_are_the_same() {
+    async fn host_names_in_uri_and_header_must_match() {
         for (address, headers, expected) in [
             ("https://127.0.0.1:8081/", "", 200),
             ("https://attacker.example/", "", 403),
@@ -277,13 +277,13 @@ mod tests {
             ("https://localhost/", "host: a b", 403),
             ("/", "host: localhost\nhost: attacker.example", 403),
         ] {
-            let (status, _) = sent_to(questions(), ("GET", address), headers).await;
+            let (status, _) = send_to(api_routes(), ("GET", address), headers).await;
             assert_eq!(status, expected, "{address} {headers}");
         }
     }
 
     #[tokio::test]
-    async fn a_page_from_elsewhere_cannot_make_a_browser_ask() {
+    async fn cross_site_requests_are_rejected() {
         for (headers, expected) in [
             ("sec-fetch-site: cross-site\nsec-fetch-dest: image", 403),
             ("sec-fetch-site: cross-site\nsec-fetch-dest: iframe", 403),
@@ -299,7 +299,7 @@ mod tests {
         ] {
             let headers = format!("host: 127.0.0.1:8081\n{headers}");
             assert_eq!(
-                sent(questions(), "GET", &headers).await.0,
+                send(api_routes(), "GET", &headers).await.0,
                 expected,
                 "{headers}"
             );
@@ -307,9 +307,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_allowed_page_may_read_what_it_is_answered() {
+    async fn pages_of_allowed_origins_can_read_responses() {
         let page = "host: 127.0.0.1:8081\norigin: https://app.example:3000";
-        let (status, headers) = sent(questions(), "GET", page).await;
+        let (status, headers) = send(api_routes(), "GET", page).await;
         assert_eq!(status, 200);
         assert_eq!(
             headers["access-control-allow-origin"],
@@ -318,20 +318,20 @@ mod tests {
         let before = format!(
             "{page}\naccess-control-request-method: POST\naccess-control-request-headers: content-type,mcp-method"
         );
-        let (status, headers) = sent(questions(), "OPTIONS", &before).await;
+        let (status, headers) = send(api_routes(), "OPTIONS", &before).await;
         assert_eq!(status, 200);
         assert_eq!(
             headers["access-control-allow-headers"],
             "content-type,mcp-method"
         );
         let other = "host: 127.0.0.1:8081\norigin: https://attacker.example";
-        let (status, headers) = sent(questions(), "OPTIONS", other).await;
+        let (status, headers) = send(api_routes(), "OPTIONS", other).await;
         assert_eq!(status, 403);
         assert!(!headers.contains_key("access-control-allow-origin"));
     }
 
     #[tokio::test]
-    async fn measurements_come_by_any_name_but_not_from_pages() {
+    async fn ingest_accepts_any_host_name_but_no_pages() {
         for (headers, expected) in [
             ("host: echo.site.example:4318", 200),
             (
@@ -349,7 +349,7 @@ mod tests {
             ("host: 127.0.0.1:4318\norigin: null", 403),
         ] {
             assert_eq!(
-                sent(measurements(), "POST", headers).await.0,
+                send(ingest_routes(), "POST", headers).await.0,
                 expected,
                 "{headers}"
             );

@@ -85,11 +85,11 @@ async fn overview(State(pages): State<Pages>, request_context: RequestContext) -
 async fn cluster(
     State(pages): State<Pages>,
     Path(name): Path<String>,
-    Query(asked): Query<WindowQuery>,
+    Query(window): Query<WindowQuery>,
     request_context: RequestContext,
 ) -> Response {
     let client = ToolClient::new(&pages, &request_context);
-    let page = Box::pin(cluster::page(&client, &name, &asked));
+    let page = Box::pin(cluster::page(&client, &name, &window));
     let page = client.with_deadline(page).await;
     render(&name, (page, &pages), &request_context)
 }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handler_that_panics_is_answered_and_its_connection_goes_on() {
+    async fn a_panicking_handler_gets_an_error_response_and_its_connection_stays_open() {
         let (clock, log) = (Arc::new(SystemClock), AuditLog::memory());
         let middleware = Middleware {
             audit: AuditContext {
@@ -109,7 +109,7 @@ mod tests {
             .unwrap();
         let listener = Listener::new(listener, ListenConfig::default(), Connections::default());
         tokio::spawn(http::serve(listener, routes, Encryption::None, pending()));
-        let mut asked = async |path: &str| {
+        let mut get_path = async |path: &str| {
             let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
             connection.write_all(request.as_bytes()).await.unwrap();
             let mut answer = Vec::new();
@@ -118,7 +118,7 @@ mod tests {
             }
             String::from_utf8(answer).unwrap()
         };
-        let answer = asked("/broken").await;
+        let answer = get_path("/broken").await;
         assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
@@ -128,7 +128,7 @@ mod tests {
             (Some("internal"), Some(super::MESSAGE))
         );
         assert!(error["request_id"].is_string(), "{body}");
-        assert!(asked("/sound").await.ends_with("\r\n\r\nsound\n"));
+        assert!(get_path("/sound").await.ends_with("\r\n\r\nsound\n"));
         assert_eq!(middleware.panics.caught(), 1);
         let lines = log.lines();
         let outcomes = lines.iter().map(|line| (&line["path"], &line["outcome"]));

@@ -11,7 +11,7 @@ use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 
 /// Most principals tracked; an issuer may have any number of subjects. Those with a full burst are
-/// removed first, which changes nothing for them.
+/// removed first; if none has one, all are removed.
 const MAX_PRINCIPALS: usize = 10_000;
 
 /// Most addresses tracked.
@@ -37,14 +37,14 @@ impl Rates {
     /// Counts a request. Returns the time to wait if it is over the limit.
     #[expect(
         clippy::significant_drop_tightening,
-        reason = "the limiter lies behind the lock"
+        reason = "the limiter is behind the lock"
     )]
     pub(super) fn check(&self, principal: &Principal) -> Result<(), Duration> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A subject of an issuer may have the same name as an entry of the file.
         let key = (principal.kind, Arc::clone(&principal.id));
         if entries.len() >= MAX_PRINCIPALS && !entries.contains_key(&key) {
-            entries.retain(|_, entries| entries.has_spent());
+            entries.retain(|_, entry| entry.has_spent());
             if entries.len() >= MAX_PRINCIPALS {
                 entries.clear();
             }

@@ -24,10 +24,10 @@ fn allowed(access: &Access, idp: &Idp, members: &Value) -> String {
 }
 
 #[test]
-fn a_token_may_claim_what_its_bearer_may_do() {
+fn a_token_can_claim_permissions() {
     let idp = ed25519();
     let access = idp.access("");
-    for (from_claims, expected) in [
+    for (claim, expected) in [
         (
             json!({ "clusters": ["*"] }),
             "grafana jwt: ask(prod+lab-1, 2 tools)",
@@ -64,13 +64,13 @@ fn a_token_may_claim_what_its_bearer_may_do() {
         (json!(["prod"]), "no_permission"),
         (json!("prod"), "no_permission"),
     ] {
-        let describe = allowed(&access, &idp, &json!({ "echo": from_claims }));
-        assert_eq!(describe, expected, "{from_claims}");
+        let permissions = allowed(&access, &idp, &json!({ "echo": claim }));
+        assert_eq!(permissions, expected, "{claim}");
     }
 }
 
 #[test]
-fn scopes_say_the_same_with_one_list_of_clusters() {
+fn oauth_scopes_grant_permissions_with_one_list_of_clusters() {
     let idp = ed25519();
     let access = idp.access("");
     for (scope, expected) in [
@@ -99,8 +99,8 @@ fn scopes_say_the_same_with_one_list_of_clusters() {
         ("fleet:read cluster:", "no_permission"),
         ("", "no_permission"),
     ] {
-        let describe = allowed(&access, &idp, &json!({ "scope": scope }));
-        assert_eq!(describe, expected, "{scope}");
+        let permissions = allowed(&access, &idp, &json!({ "scope": scope }));
+        assert_eq!(permissions, expected, "{scope}");
     }
     let list = json!({ "scope": ["fleet:read", "cluster:*"] });
     assert_eq!(allowed(&access, &idp, &list), "no_permission");
@@ -119,7 +119,7 @@ const SUBJECTS: &str = "    subjects:
 ";
 
 #[test]
-fn what_the_file_says_of_a_subject_counts_instead_of_claims() {
+fn permissions_of_a_subject_in_the_file_override_claims() {
     let idp = ed25519();
     let access = idp.access(SUBJECTS);
     let everything = json!({ "clusters": ["*"], "write": ["*"], "sql": true });
@@ -132,12 +132,12 @@ fn what_the_file_says_of_a_subject_counts_instead_of_claims() {
             "somebody jwt: ask(prod+lab-1, 2 tools sql) write(prod+lab-1)",
         ),
     ] {
-        let describe = allowed(
+        let permissions = allowed(
             &access,
             &idp,
             &json!({ "sub": subject, "echo": everything }),
         );
-        assert_eq!(describe, expected);
+        assert_eq!(permissions, expected);
     }
     assert_eq!(
         allowed(&access, &idp, &json!({ "sub": "somebody" })),
@@ -151,7 +151,7 @@ fn what_the_file_says_of_a_subject_counts_instead_of_claims() {
 }
 
 #[test]
-fn tokens_of_an_issuer_call_as_often_as_its_entry_says() {
+fn tokens_of_an_issuer_have_the_rate_limit_of_its_entry() {
     let idp = ed25519();
     let access = idp.access(
         "    rate: { per_second: 50, burst: 200 }
@@ -183,7 +183,7 @@ const SERVICE_ACCOUNTS: &str = "    kind: service_account
 ";
 
 #[test]
-fn a_service_account_may_do_what_the_file_says_and_writes_for_its_own_node() {
+fn a_service_account_has_the_permissions_in_the_file_and_writes_only_for_its_node() {
     let idp = ed25519();
     let access = idp.access(SERVICE_ACCOUNTS);
     let grafana = "system:serviceaccount:monitoring:grafana";
@@ -226,32 +226,32 @@ fn a_service_account_may_do_what_the_file_says_and_writes_for_its_own_node() {
             "no_permission".to_owned(),
         ),
     ] {
-        let describe = allowed(
+        let permissions = allowed(
             &access,
             &idp,
             &json!({ "sub": subject, "kubernetes.io": kubernetes, "echo": { "clusters": ["*"] } }),
         );
-        assert_eq!(describe, expected, "{subject}");
+        assert_eq!(permissions, expected, "{subject}");
     }
 }
 
 #[test]
-fn tokens_of_other_issuers_are_held_to_no_node() {
+fn tokens_of_other_issuers_are_not_restricted_to_a_node() {
     let idp = ed25519();
     let access = idp.access("");
     let node = json!({ "node": { "name": "gpu-7" } });
-    let describe = allowed(
+    let permissions = allowed(
         &access,
         &idp,
         &json!({ "kubernetes.io": node, "echo": { "write": ["prod"] } }),
     );
-    assert_eq!(describe, "grafana jwt: write(prod)");
+    assert_eq!(permissions, "grafana jwt: write(prod)");
     let principal = access.identify(&idp.token(&claims()), at(0)).unwrap();
     assert_eq!((principal.kind, principal.rate), (Kind::Jwt, Rate::DEFAULT));
 }
 
 #[test]
-fn reasons_have_names_of_their_own() {
+fn rejection_reasons_have_distinct_names() {
     use std::collections::BTreeSet;
     let all = [
         Rejected::Unknown,

@@ -17,12 +17,12 @@ fn mistakes(yaml: &str, keys: &[u8]) -> String {
         Some("keys") => Ok(keys.to_vec()),
         _ => Err(io::Error::from(io::ErrorKind::NotFound)),
     };
-    let told = Access::parse(yaml, &read).map(|_| ());
-    told.map_or_else(|error| error.mistakes.join("\n"), |()| "none".to_owned())
+    let parsed = Access::parse(yaml, &read).map(|_| ());
+    parsed.map_or_else(|error| error.mistakes.join("\n"), |()| "none".to_owned())
 }
 
 #[test]
-fn all_mistakes_of_tokens_are_reported_together() {
+fn all_errors_of_tokens_are_reported_together() {
     let yaml = format!(
         "
 tokens:
@@ -66,7 +66,7 @@ people: []
 }
 
 #[test]
-fn all_mistakes_of_issuers_are_reported_together() {
+fn all_errors_of_issuers_are_reported_together() {
     let yaml = "
 issuers:
   - {}
@@ -111,7 +111,7 @@ issuers:
 }
 
 #[test]
-fn a_file_that_names_nobody_is_refused() {
+fn a_file_without_tokens_and_issuers_is_rejected() {
     for (yaml, expected) in [
         (
             "{}",
@@ -143,7 +143,7 @@ const SUPPORTED_KEY: &str =
     "supported signature key (RSA of 2048 to 8192 bits, P-256, P-384 or Ed25519)";
 
 #[test]
-fn a_secret_has_at_least_32_bytes_without_the_end_of_its_line() {
+fn a_secret_needs_32_bytes_without_its_line_break() {
     for (file, bytes) in [
         (b"short".to_vec(), 5),
         (b"\n".repeat(40), 0),
@@ -155,7 +155,7 @@ fn a_secret_has_at_least_32_bytes_without_the_end_of_its_line() {
 }
 
 #[test]
-fn a_public_key_is_one_and_in_pem() {
+fn a_public_key_must_be_public_and_in_pem() {
     let forms = every_form();
     let (secret, rsa) = (&forms[0], &forms[1]);
     let (other, private) = (
@@ -176,7 +176,7 @@ fn a_public_key_is_one_and_in_pem() {
 }
 
 #[test]
-fn a_set_of_keys_has_one_that_could_check_a_signature() {
+fn a_key_set_needs_a_supported_signature_key() {
     let rsa = &every_form()[1];
     let unusable = format!("has no {SUPPORTED_KEY}");
     for (name, value) in [
@@ -213,7 +213,7 @@ fn a_set_of_keys_has_one_that_could_check_a_signature() {
 }
 
 #[test]
-fn each_of_several_keys_has_a_name_of_its_own() {
+fn several_keys_need_distinct_ids() {
     let forms = every_form();
     let (rsa, ecdsa) = (jwk(forms[1].key, "a"), jwk(forms[2].key, "a"));
     let mut nameless = rsa.clone();
@@ -228,7 +228,7 @@ fn each_of_several_keys_has_a_name_of_its_own() {
 }
 
 #[test]
-fn the_example_can_be_read() {
+fn the_example_file_parses() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/access.yaml");
     let yaml = std::fs::read_to_string(path).unwrap();
     let keys = json!({ "keys": [jwk(every_form()[3].key, "a")] }).to_string();

@@ -199,7 +199,7 @@ fn broken(good: &str) -> Vec<(&'static str, String, Rejected)> {
 }
 
 #[test]
-fn good_tokens_are_known_whatever_signed_them() {
+fn valid_tokens_of_every_key_type_are_accepted() {
     for idp in every_form() {
         let access = idp.access("");
         let principal = access.identify(&idp.token(&claims()), at(0)).unwrap();
@@ -220,7 +220,7 @@ fn good_tokens_are_known_whatever_signed_them() {
 }
 
 #[test]
-fn claims_that_are_wrong_are_refused_for_what_is_wrong() {
+fn invalid_claims_are_rejected_with_their_reason() {
     for idp in every_form() {
         let access = idp.access("");
         for (why, claim, value) in wrong_claims() {
@@ -232,7 +232,7 @@ fn claims_that_are_wrong_are_refused_for_what_is_wrong() {
 }
 
 #[test]
-fn every_defect_of_every_kind_of_token_is_refused_for_what_it_is() {
+fn forged_tokens_are_rejected_with_their_reason() {
     for idp in every_form() {
         let access = idp.access("");
         let good = idp.token(&claims());
@@ -245,23 +245,23 @@ fn every_defect_of_every_kind_of_token_is_refused_for_what_it_is() {
         let other = by_another_algorithm(&idp);
         defects.push(("another algorithm", other, Rejected::WrongAlgorithm));
         for (defect, token, why) in defects {
-            let describe = access.identify(&token, at(0));
-            assert_eq!(describe, Err(why), "{}: {defect}", idp.name);
+            let identified = access.identify(&token, at(0));
+            assert_eq!(identified, Err(why), "{}: {defect}", idp.name);
         }
     }
 }
 
 #[test]
-fn no_beginning_of_a_token_is_one() {
+fn truncated_tokens_are_rejected() {
     for idp in every_form() {
         let access = idp.access("");
         let good = idp.token(&claims());
         for length in 0..good.len() {
             let (beginning, _) = good.split_at(length);
-            let describe = access.identify(beginning, at(0));
+            let identified = access.identify(beginning, at(0));
             assert!(
-                matches!(describe, Err(Rejected::Malformed | Rejected::WrongKey)),
-                "{}, {length} bytes: {describe:?}",
+                matches!(identified, Err(Rejected::Malformed | Rejected::WrongKey)),
+                "{}, {length} bytes: {identified:?}",
                 idp.name
             );
         }
@@ -269,10 +269,10 @@ fn no_beginning_of_a_token_is_one() {
 }
 
 #[test]
-fn of_several_keys_the_token_names_one() {
+fn the_key_id_selects_one_of_several_keys() {
     for idp in every_form() {
         let access = idp.access("");
-        let describe = |token: String| access.identify(&token, at(0)).map(|_| ());
+        let identified = |token: String| access.identify(&token, at(0)).map(|_| ());
         let mut nameless = idp.header();
         nameless.as_object_mut().unwrap().remove("kid");
         let nameless = signed(&nameless, &claims(), idp.key);
@@ -282,13 +282,18 @@ fn of_several_keys_the_token_names_one() {
             Some(_) => Err(Rejected::UnknownKey),
             None => Ok(()),
         };
-        assert_eq!(describe(nameless), expected, "{}", idp.name);
-        assert_eq!(describe(unknown), expected, "{}", idp.name);
+        assert_eq!(identified(nameless), expected, "{}", idp.name);
+        assert_eq!(identified(unknown), expected, "{}", idp.name);
         if idp.key_id.is_some() {
             let lattice = with_header(&idp, "kid", json!("lattice"));
-            assert_eq!(describe(lattice), Err(Rejected::UnknownKey), "{}", idp.name);
+            assert_eq!(
+                identified(lattice),
+                Err(Rejected::UnknownKey),
+                "{}",
+                idp.name
+            );
             for other in ["rsa", "ecdsa", "ed25519"] {
-                let crossed = describe(with_header(&idp, "kid", json!(other)));
+                let crossed = identified(with_header(&idp, "kid", json!(other)));
                 let own = idp.key_id == Some(other);
                 let expected = if own {
                     Ok(())
@@ -302,36 +307,36 @@ fn of_several_keys_the_token_names_one() {
 }
 
 #[test]
-fn clocks_may_be_thirty_seconds_apart() {
+fn clock_skew_of_thirty_seconds_is_tolerated() {
     let idp = &every_form()[3];
     let access = idp.access("");
-    let describe = |name: &str, seconds: i64| {
+    let identified = |name: &str, seconds: i64| {
         let token = idp.token(&with(name, json!(NOW_SECONDS + seconds)));
         access.identify(&token, at(0)).map(|_| ())
     };
-    assert_eq!(describe("exp", -29), Ok(()));
-    assert_eq!(describe("exp", -30), Err(Rejected::Expired));
-    assert_eq!(describe("nbf", 30), Ok(()));
-    assert_eq!(describe("iat", 30), Ok(()));
+    assert_eq!(identified("exp", -29), Ok(()));
+    assert_eq!(identified("exp", -30), Err(Rejected::Expired));
+    assert_eq!(identified("nbf", 30), Ok(()));
+    assert_eq!(identified("iat", 30), Ok(()));
     let fraction = idp.token(&with("exp", json!(1_780_272_000.5)));
     let principal = access.identify(&fraction, at(0)).unwrap();
     assert!(principal.not_after > Some(at(0)) && principal.not_after < Some(at(1)));
 }
 
 #[test]
-fn the_file_says_how_long_tokens_may_live() {
+fn the_file_limits_the_lifetime_of_tokens() {
     let idp = &every_form()[3];
     let token = idp.token(&claims());
-    let describe = |max_age: &str| {
+    let identified = |max_age: &str| {
         let access = idp.access(&format!("    max_age: {max_age}\n"));
         access.identify(&token, at(0)).map(|_| ())
     };
-    assert_eq!(describe("61m"), Ok(()));
-    assert_eq!(describe("1h"), Err(Rejected::LivesTooLong));
+    assert_eq!(identified("61m"), Ok(()));
+    assert_eq!(identified("1h"), Err(Rejected::LivesTooLong));
 }
 
 #[test]
-fn a_token_without_an_id_of_its_own_is_told_by_its_hash() {
+fn a_token_without_jti_is_logged_by_its_hash() {
     let idp = &every_form()[3];
     let access = idp.access("");
     for jti in [

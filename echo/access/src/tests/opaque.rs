@@ -25,7 +25,7 @@ fn nanos(timestamp: &str) -> Nanos {
 }
 
 #[test]
-fn a_token_may_do_what_the_file_says() {
+fn a_token_has_the_permissions_in_the_file() {
     let (token, access) = one("ask: { clusters: ['*'], sql: true }");
     let principal = access.identify(&token, at(0)).unwrap();
     assert_eq!(
@@ -52,7 +52,7 @@ fn a_token_may_do_what_the_file_says() {
 }
 
 #[test]
-fn whatever_is_no_token_of_the_file_is_nobodys() {
+fn unknown_and_malformed_tokens_are_rejected() {
     let (token, access) = one("ask: { clusters: ['*'] }");
     let (stranger, hash) = new_token().unwrap();
     let flipped = if token.ends_with('A') { 'E' } else { 'A' };
@@ -104,27 +104,36 @@ fn whatever_is_no_token_of_the_file_is_nobodys() {
 }
 
 #[test]
-fn a_day_that_a_token_is_limited_to_belongs_to_its_time() {
+fn validity_dates_include_the_whole_day() {
     let more = "ask: { clusters: ['*'] }, not_before: 2026-01-31, not_after: 2026-02-28";
     let (token, access) = one(more);
-    let describe = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
-    assert_eq!(describe("2026-01-30T23:59:59Z"), Err(Rejected::NotYetValid));
-    assert_eq!(describe("2026-01-31T00:00:00Z"), Ok(()));
-    assert_eq!(describe("2026-02-28T23:59:59Z"), Ok(()));
-    assert_eq!(describe("2026-03-01T00:00:00Z"), Err(Rejected::Expired));
+    let identified_at = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
+    assert_eq!(
+        identified_at("2026-01-30T23:59:59Z"),
+        Err(Rejected::NotYetValid)
+    );
+    assert_eq!(identified_at("2026-01-31T00:00:00Z"), Ok(()));
+    assert_eq!(identified_at("2026-02-28T23:59:59Z"), Ok(()));
+    assert_eq!(
+        identified_at("2026-03-01T00:00:00Z"),
+        Err(Rejected::Expired)
+    );
 }
 
 #[test]
-fn a_time_that_a_token_is_limited_to_is_exact() {
+fn validity_times_are_exact() {
     let more = "ask: { clusters: ['*'] }, not_after: '2026-02-28T12:00:00+02:00'";
     let (token, access) = one(more);
-    let describe = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
-    assert_eq!(describe("2026-02-28T09:59:59Z"), Ok(()));
-    assert_eq!(describe("2026-02-28T10:00:00Z"), Err(Rejected::Expired));
+    let identified_at = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
+    assert_eq!(identified_at("2026-02-28T09:59:59Z"), Ok(()));
+    assert_eq!(
+        identified_at("2026-02-28T10:00:00Z"),
+        Err(Rejected::Expired)
+    );
 }
 
 #[test]
-fn two_tokens_of_one_caller_overlap_while_one_takes_the_others_place() {
+fn two_tokens_of_one_caller_can_overlap_during_rotation() {
     let (old, old_hash) = new_token().unwrap();
     let (new, new_hash) = new_token().unwrap();
     let may = "ask: { clusters: ['*'] }";
@@ -148,7 +157,7 @@ fn two_tokens_of_one_caller_overlap_while_one_takes_the_others_place() {
 
 proptest! {
     #[test]
-    fn no_token_of_one_entry_is_another_callers(count in 1_usize..12, asked in 0_usize..12) {
+    fn no_token_identifies_another_caller(count in 1_usize..12, asked in 0_usize..12) {
         let asked = asked % count;
         let tokens: Vec<(String, String)> = (0..count).map(|_| new_token().unwrap()).collect();
         let entries = tokens.iter().enumerate().map(|(index, (_, hash))| {
@@ -173,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_somebodys(text in "(echo_)?[ -~é]{0,80}(\\.[A-Za-z0-9_-]{0,40}){0,3}") {
+    fn arbitrary_text_is_never_a_valid_token(text in "(echo_)?[ -~é]{0,80}(\\.[A-Za-z0-9_-]{0,40}){0,3}") {
         let (_, access) = one("ask: { clusters: ['*'] }");
         prop_assert!(access.identify(&text, at(0)).is_err());
     }

@@ -180,7 +180,7 @@ mod tests {
     use super::{AuditLog, MAX_ROTATED};
 
     #[test]
-    fn a_file_that_has_grown_is_set_aside_and_the_oldest_goes() {
+    fn a_full_file_is_rotated_and_the_oldest_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let log = AuditLog::file(&path, 10).unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn new_files_are_for_their_owner_alone() {
+    fn new_files_are_readable_by_their_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         let mode = |path: &Path| metadata(path).unwrap().permissions().mode() & 0o777;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_gone_on_with() {
+    fn an_existing_file_is_appended_to() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         for line in ["one", "two"] {

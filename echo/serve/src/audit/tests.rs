@@ -49,7 +49,7 @@ fn post(site: &Site, path: &str, body: &Value) -> Request<Body> {
 }
 
 #[tokio::test]
-async fn a_line_says_who_asked_what_and_what_came_of_it_on_either_transport() {
+async fn every_query_is_logged_with_caller_input_and_outcome() {
     let (echo, site) = echo().await;
     let call = |name: &str, input: Value| {
         json!({
@@ -82,7 +82,7 @@ async fn a_line_says_who_asked_what_and_what_came_of_it_on_either_transport() {
 }
 
 #[tokio::test]
-async fn sql_is_written_down_with_its_hash_and_cut_off_where_it_is_long() {
+async fn sql_is_logged_with_its_hash_and_truncated() {
     let (echo, site) = echo().await;
     let sql = format!("SELECT 1 -- {}", "x".repeat(9_000));
     let request = post(&site, "/api/v1/sql", &json!({ "sql": sql }));
@@ -94,7 +94,7 @@ async fn sql_is_written_down_with_its_hash_and_cut_off_where_it_is_long() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_is_turned_down_anywhere_has_a_line() {
+async fn rejected_requests_are_logged() {
     let (echo, site) = echo().await;
     let large = post(
         &site,
@@ -118,7 +118,7 @@ async fn an_attempt_that_is_turned_down_anywhere_has_a_line() {
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_leaves_exactly_one_line() {
+async fn a_cancelled_request_is_logged_once() {
     let site = Site::with_tokens(&[ALL]);
     let routes = Router::new().route("/slow", get(pending::<()>));
     let service = site.middleware.wrap(routes);

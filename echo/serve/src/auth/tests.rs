@@ -75,7 +75,7 @@ fn questions(middleware: &Middleware) -> Router {
     middleware.wrap(routes)
 }
 
-async fn sent(
+async fn send(
     service: &Router,
     path: &str,
     authorization: Option<&str>,
@@ -97,7 +97,7 @@ async fn sent(
 }
 
 #[tokio::test]
-async fn whoever_shows_no_good_token_learns_only_that() {
+async fn rejections_do_not_reveal_their_reason() {
     let site = Site::with_tokens(&[READER, WRITER]);
     let service = questions(&site.middleware);
     let (reader, writer) = (&site.tokens[0], &site.tokens[1]);
@@ -137,7 +137,7 @@ async fn whoever_shows_no_good_token_learns_only_that() {
         ),
     ] {
         let shown = authorization.as_deref();
-        let (found, headers, body) = sent(&service, "/api/v1/tools/list", shown).await;
+        let (found, headers, body) = send(&service, "/api/v1/tools/list", shown).await;
         assert_eq!(found, status, "{shown:?}");
         let header = headers["www-authenticate"].to_str().unwrap();
         assert!(header.contains(challenge), "{shown:?}: {header}");
@@ -155,12 +155,12 @@ async fn whoever_shows_no_good_token_learns_only_that() {
 }
 
 #[tokio::test]
-async fn whoever_shows_a_good_token_is_written_down_by_name() {
+async fn authenticated_callers_are_logged_by_name() {
     let site = Site::with_tokens(&[READER]);
     let service = questions(&site.middleware);
     let good = format!("bearer {}", site.tokens[0]);
     assert_eq!(
-        sent(&service, "/api/v1/tools/list", Some(&good)).await.0,
+        send(&service, "/api/v1/tools/list", Some(&good)).await.0,
         200
     );
     let line = site.log.lines().pop().unwrap();
@@ -171,12 +171,12 @@ async fn whoever_shows_a_good_token_is_written_down_by_name() {
 }
 
 #[tokio::test]
-async fn probes_and_whoever_looks_for_an_echo_need_no_token() {
+async fn public_paths_need_no_token() {
     let site = Site::with_tokens(&[READER]);
     let service = questions(&site.middleware);
     for shown in [None, Some("Bearer nonsense")] {
-        assert_eq!(sent(&service, "/healthz", shown).await.0, 200);
-        assert_eq!(sent(&service, "/api/versions", shown).await.0, 200);
+        assert_eq!(send(&service, "/healthz", shown).await.0, 200);
+        assert_eq!(send(&service, "/api/versions", shown).await.0, 200);
     }
     assert!(
         site.log
@@ -187,30 +187,30 @@ async fn probes_and_whoever_looks_for_an_echo_need_no_token() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_taken_out_of_the_file_is_refused_at_once() {
+async fn a_token_removed_from_the_file_is_rejected_at_once() {
     let site = Site::with_tokens(&[READER]);
     let service = questions(&site.middleware);
     let shown = format!("Bearer {}", site.tokens[0]);
     assert_eq!(
-        sent(&service, "/api/v1/tools/list", Some(&shown)).await.0,
+        send(&service, "/api/v1/tools/list", Some(&shown)).await.0,
         200
     );
     site.access.send_replace(Arc::new(access(&[READER]).0));
     assert_eq!(
-        sent(&service, "/api/v1/tools/list", Some(&shown)).await.0,
+        send(&service, "/api/v1/tools/list", Some(&shown)).await.0,
         401
     );
 }
 
 #[tokio::test]
-async fn who_asks_too_often_is_told_when_to_come_back_and_it_is_written_down() {
+async fn rate_limited_requests_get_retry_after_and_are_logged() {
     let entry = "id: cron, ask: { clusters: [\"*\"] }, rate: { per_second: 1, burst: 2 }";
     let site = Site::with_tokens(&[entry]);
     let service = questions(&site.middleware);
     let shown = format!("Bearer {}", site.tokens[0]);
     let mut statuses = Vec::new();
     for _ in 0..3 {
-        let (status, headers, _) = sent(&service, "/api/v1/tools/list", Some(&shown)).await;
+        let (status, headers, _) = send(&service, "/api/v1/tools/list", Some(&shown)).await;
         assert_eq!(status == 429, headers.contains_key("retry-after"));
         statuses.push(status);
     }
@@ -224,38 +224,38 @@ async fn who_asks_too_often_is_told_when_to_come_back_and_it_is_written_down() {
 }
 
 #[tokio::test]
-async fn an_address_that_guesses_is_slowed_down_and_its_neighbours_token_still_works() {
+async fn failures_of_an_address_are_limited_and_valid_tokens_still_work() {
     let site = Site::with_tokens(&[READER]);
     let service = questions(&site.middleware);
     let mut statuses = Vec::new();
     for _ in 0..60 {
         let guess = format!("Bearer {}", mint::new_token().unwrap().0);
-        statuses.push(sent(&service, "/api/v1/tools/list", Some(&guess)).await.0);
+        statuses.push(send(&service, "/api/v1/tools/list", Some(&guess)).await.0);
     }
     assert_eq!(statuses[0], 401);
     assert!(statuses.ends_with(&[429]), "{statuses:?}");
     let shown = format!("Bearer {}", site.tokens[0]);
     assert_eq!(
-        sent(&service, "/api/v1/tools/list", Some(&shown)).await.0,
+        send(&service, "/api/v1/tools/list", Some(&shown)).await.0,
         200
     );
 }
 
 #[tokio::test]
-async fn whoever_sends_may_ask_for_the_threshold_that_he_is_judged_by() {
+async fn write_only_tokens_can_read_the_threshold() {
     let site = Site::with_tokens(&[WRITER]);
     let routes = Router::new().route("/api/v1/threshold", get(|| async {}));
     let service = site.middleware.wrap(routes);
     let shown = format!("Bearer {}", site.tokens[0]);
     assert_eq!(
-        sent(&service, "/api/v1/threshold", Some(&shown)).await.0,
+        send(&service, "/api/v1/threshold", Some(&shown)).await.0,
         200
     );
-    assert_eq!(sent(&service, "/api/v1/threshold", None).await.0, 401);
+    assert_eq!(send(&service, "/api/v1/threshold", None).await.0, 401);
 }
 
 #[tokio::test]
-async fn measurements_need_a_token_for_sending_and_refusals_are_written_down() {
+async fn ingest_needs_a_write_token_and_rejections_are_logged() {
     let site = Site::with_tokens(&[READER, WRITER]);
     let service = Router::new()
         .route("/v1/metrics", post(|| async {}).get(|| async {}))
@@ -275,7 +275,7 @@ async fn measurements_need_a_token_for_sending_and_refusals_are_written_down() {
         (Some(format!("Bearer {writer}")), 200),
     ] {
         assert_eq!(
-            sent(&service, "/v1/metrics", shown.as_deref()).await.0,
+            send(&service, "/v1/metrics", shown.as_deref()).await.0,
             status
         );
     }

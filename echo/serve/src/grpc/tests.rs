@@ -102,7 +102,7 @@ fn only_grpc_with_protobuf_is_served() {
 }
 
 #[tokio::test]
-async fn plain_http_is_told_that_it_has_the_wrong_port() {
+async fn plain_http_gets_an_error_naming_the_right_port() {
     let collector = Collector::start(Arc::default()).await;
     let answer = collector
         .send_bare(
@@ -115,7 +115,7 @@ async fn plain_http_is_told_that_it_has_the_wrong_port() {
 }
 
 #[tokio::test]
-async fn noise_on_the_port_ends_its_own_connection_only() {
+async fn garbage_closes_only_its_own_connection() {
     let collector = Collector::start(Arc::default()).await;
     let answer = collector.send_bare(b"\x16\x03\x01 hello\r\n\r\n").await;
     assert!(answer.is_empty() || answer.contains("400"), "{answer}");
@@ -128,7 +128,7 @@ async fn noise_on_the_port_ends_its_own_connection_only() {
 }
 
 #[tokio::test]
-async fn what_is_open_at_shutdown_is_finished() {
+async fn shutdown_finishes_open_requests() {
     let (store, auth) = RecordingStore::gated();
     let store = Arc::new(store);
     let collector = Collector::start(Arc::clone(&store)).await;

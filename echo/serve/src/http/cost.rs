@@ -23,13 +23,13 @@ use crate::response::{failure, success};
 /// Name of the query in the audit log.
 const NAME: &str = "cost_report";
 
-type Asked = Result<Query<ReportRequest>, QueryRejection>;
+type CostParams = Result<Query<ReportRequest>, QueryRejection>;
 
 /// Returns the report as CSV.
 pub(super) async fn csv(
     State(state): State<HttpState>,
     request_context: RequestContext,
-    asked: Asked,
+    params: CostParams,
 ) -> Response {
     let render = |report: &Report, rates: &Rates, _: &ReportRequest| {
         let headers = [
@@ -41,28 +41,28 @@ pub(super) async fn csv(
         ];
         Ok((headers, report.csv(rates)?).into_response())
     };
-    answer((&state, &request_context), asked, render).await
+    answer((&state, &request_context), params, render).await
 }
 
 /// Returns the report as JSON.
 pub(super) async fn json(
     State(state): State<HttpState>,
     request_context: RequestContext,
-    asked: Asked,
+    params: CostParams,
 ) -> Response {
-    let render = |report: &Report, rates: &Rates, asked: &ReportRequest| {
-        Ok(success(report.json(rates, asked.rows.unwrap_or(true))))
+    let render = |report: &Report, rates: &Rates, params: &ReportRequest| {
+        Ok(success(report.json(rates, params.rows.unwrap_or(true))))
     };
-    answer((&state, &request_context), asked, render).await
+    answer((&state, &request_context), params, render).await
 }
 
 async fn answer(
     (state, request_context): (&HttpState, &RequestContext),
-    asked: Asked,
+    params: CostParams,
     render: impl FnOnce(&Report, &Rates, &ReportRequest) -> Result<Response, ToolError> + Send + 'static,
 ) -> Response {
-    let asked = match asked {
-        Ok(Query(asked)) => asked,
+    let params = match params {
+        Ok(Query(params)) => params,
         Err(rejection) => {
             return failure(
                 Code::Invalid,
@@ -71,7 +71,7 @@ async fn answer(
         }
     };
     let input = json!({
-        "cluster": asked.cluster, "day": asked.day, "from": asked.from, "to": asked.to, "open": asked.open,
+        "cluster": params.cluster, "day": params.day, "from": params.from, "to": params.to, "open": params.open,
     });
     let query = async {
         // The report requires the same permission as `get_cost`.
@@ -80,8 +80,8 @@ async fn answer(
             .find(&request_context.caller, GetCost::NAME)?;
         let context = state.contexts.for_caller(&request_context.caller);
         let response = async {
-            let (report, rates) = (asked.report(&context).await?, Arc::clone(&context.rates));
-            let render = move |report: &Report, rates: &Rates| render(report, rates, &asked);
+            let (report, rates) = (params.report(&context).await?, Arc::clone(&context.rates));
+            let render = move |report: &Report, rates: &Rates| render(report, rates, &params);
             report.write_off_thread(rates, render).await?
         };
         context.run_limited(response).await

@@ -313,7 +313,7 @@ impl Sources {
     fn encode_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let budget = self.ingest.budget();
         let age_s = self.ingest.stats().event_age_nanos() as f64 / 1e9;
-        let measured = [
+        let values = [
             (
                 "ingest_in_flight_bytes",
                 "Memory of requests between their first byte and their acknowledgement",
@@ -330,11 +330,11 @@ impl Sources {
                 age_s,
             ),
         ];
-        gauges(encoder, &measured)
+        gauges(encoder, &values)
     }
 
     fn encode_queries(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let measured = [
+        let values = [
             (
                 "query_in_flight",
                 "Queries in flight",
@@ -346,16 +346,16 @@ impl Sources {
                 f64::from(self.query_limit.limit()),
             ),
         ];
-        gauges(encoder, &measured)
+        gauges(encoder, &values)
     }
 }
 
 /// Writes gauges, each with name, help and value.
 fn gauges(
     encoder: &mut DescriptorEncoder<'_>,
-    measured: &[(&str, &str, f64)],
+    values: &[(&str, &str, f64)],
 ) -> Result<(), fmt::Error> {
-    for (name, help, value) in measured {
+    for (name, help, value) in values {
         let gauge = ConstGauge::new(*value);
         let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
         gauge.encode(metric)?;

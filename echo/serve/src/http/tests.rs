@@ -71,7 +71,7 @@ fn service_that_stops(context: ToolContext, stopping: watch::Receiver<bool>) -> 
     router(Registry::standard(), context, feeds, &middleware)
 }
 
-async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {
+async fn send(service: Router, request: Request<Body>) -> (u16, Value) {
     let response = service.oneshot(request).await.unwrap();
     assert_eq!(response.headers()["content-type"], JSON);
     let status = response.status().as_u16();
@@ -80,12 +80,12 @@ async fn sent(service: Router, request: Request<Body>) -> (u16, Value) {
     (status, serde_json::from_slice(&body).unwrap())
 }
 
-async fn asked(method: &str, path: &str, content_type: &str, body: &str) -> (u16, Value) {
+async fn request_json(method: &str, path: &str, content_type: &str, body: &str) -> (u16, Value) {
     let echo = service(fixture::context().await);
-    asked_of(&echo, (method, path), content_type, body).await
+    request_from(&echo, (method, path), content_type, body).await
 }
 
-async fn asked_of(
+async fn request_from(
     echo: &Router,
     (method, path): (&str, &str),
     content_type: &str,
@@ -97,11 +97,11 @@ async fn asked_of(
         .header("content-type", content_type)
         .header("host", "127.0.0.1:8081")
         .body(Body::from(body.to_owned()));
-    sent(echo.clone(), request.unwrap()).await
+    send(echo.clone(), request.unwrap()).await
 }
 
-async fn got(path: &str) -> (u16, Value) {
-    asked("GET", path, JSON, "").await
+async fn get_json(path: &str) -> (u16, Value) {
+    request_json("GET", path, JSON, "").await
 }
 
 fn code(body: &Value) -> &str {
@@ -111,7 +111,7 @@ fn code(body: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn every_tool_answers_over_http_what_the_registry_answers() {
+async fn every_tool_returns_the_registrys_answer_over_http() {
     let (context, registry) = (fixture::context().await, Registry::standard());
     let echo = service(context.clone());
     for tool in registry.tools() {
@@ -135,7 +135,7 @@ async fn every_tool_answers_over_http_what_the_registry_answers() {
             for name in [tool.name.to_owned(), tool.alias()] {
                 let path = format!("/api/v1/tools/{name}");
                 let (status, mut body) =
-                    asked_of(&echo, ("POST", &path), JSON, &input.to_string()).await;
+                    request_from(&echo, ("POST", &path), JSON, &input.to_string()).await;
                 if let Some(Value::Object(error)) = body.get_mut("error") {
                     // Request ids differ between requests.
                     error.remove("request_id");
@@ -147,7 +147,7 @@ async fn every_tool_answers_over_http_what_the_registry_answers() {
 }
 
 #[tokio::test]
-async fn every_mistake_has_its_status_and_says_what_to_do() {
+async fn every_error_has_its_status_and_a_remedy() {
     let cost = "/api/v1/tools/fleet.cluster.get_cost";
     let form = "application/x-www-form-urlencoded";
     let long = format!("{{\"cluster\":\"{}\"}}", "x".repeat(MAX_BODY_BYTES));
@@ -171,7 +171,7 @@ async fn every_mistake_has_its_status_and_says_what_to_do() {
         ("GET", "/nowhere", JSON, ""),
         ("DELETE", "/api/v1/tools/list", JSON, ""),
     ] {
-        let (status, body) = asked_of(&echo, (method, path), content_type, body).await;
+        let (status, body) = request_from(&echo, (method, path), content_type, body).await;
         let message = body["error"]["message"].as_str().unwrap_or_default();
         writeln!(table, "{status} {} {message}", code(&body)).unwrap();
     }
@@ -181,11 +181,11 @@ async fn every_mistake_has_its_status_and_says_what_to_do() {
 #[tokio::test]
 async fn an_empty_body_is_the_empty_input() {
     let path = "/api/v1/tools/fleet.cluster.get_cost";
-    let (status, answer) = asked("POST", path, "text/plain", "").await;
+    let (status, answer) = request_json("POST", path, "text/plain", "").await;
     assert_eq!(status, 200);
     assert_eq!(
         answer,
-        asked("POST", path, "application/json; charset=utf-8", "{}")
+        request_json("POST", path, "application/json; charset=utf-8", "{}")
             .await
             .1
     );
@@ -193,8 +193,8 @@ async fn an_empty_body_is_the_empty_input() {
 
 #[tokio::test]
 async fn the_list_and_the_versions_come_from_the_registry() {
-    let (_, list) = got("/api/v1/tools/list").await;
-    let (_, versions) = got("/api/versions").await;
+    let (_, list) = get_json("/api/v1/tools/list").await;
+    let (_, versions) = get_json("/api/versions").await;
     let names: Vec<&Value> = list["tools"]
         .as_array()
         .unwrap()
@@ -207,12 +207,12 @@ async fn the_list_and_the_versions_come_from_the_registry() {
 }
 
 #[tokio::test]
-async fn probes_are_answered() {
+async fn probes_respond() {
     for path in ["/healthz", "/api/v1/health"] {
-        let (status, body) = got(path).await;
+        let (status, body) = get_json(path).await;
         assert_eq!((status, &body["status"]), (200, &json!("ok")), "{path}");
     }
-    let health = got("/api/v1/health").await.1;
+    let health = get_json("/api/v1/health").await.1;
     assert_eq!(
         (&health["events_committed"], &health["events_judged"]),
         (&json!(484), &json!(480))
@@ -220,8 +220,8 @@ async fn probes_are_answered() {
 }
 
 #[tokio::test]
-async fn the_health_threshold_is_answered_per_cluster() {
-    let (status, known) = got("/api/v1/threshold?cluster_id=prod").await;
+async fn the_health_threshold_is_returned_per_cluster() {
+    let (status, known) = get_json("/api/v1/threshold?cluster_id=prod").await;
     assert_eq!(status, 200);
     assert_eq!(
         known,
@@ -241,13 +241,13 @@ async fn the_health_threshold_is_answered_per_cluster() {
         ("/api/v1/threshold", 400),
         ("/api/v1/threshold?cluster_id=", 400),
     ] {
-        let (status, body) = got(path).await;
+        let (status, body) = get_json(path).await;
         assert_eq!(status, expected, "{path}: {body}");
     }
 }
 
 #[tokio::test]
-async fn a_foreign_name_is_refused() {
+async fn an_unknown_host_name_is_rejected() {
     let echo = service(fixture::empty());
     for (host, expected) in [
         ("localhost:8081", 200),
@@ -264,13 +264,13 @@ async fn a_foreign_name_is_refused() {
             .uri("/healthz")
             .header("host", host)
             .body(Body::empty());
-        let (status, _) = sent(echo.clone(), request.unwrap()).await;
+        let (status, _) = send(echo.clone(), request.unwrap()).await;
         assert_eq!(status, expected, "{host}");
     }
 }
 
 #[tokio::test]
-async fn a_broken_store_is_no_news_to_the_caller_but_a_closed_one_is() {
+async fn store_errors_are_internal_except_a_closed_store() {
     for (store, expected) in [
         (
             Broken::Defect,
@@ -302,17 +302,17 @@ async fn a_broken_store_is_no_news_to_the_caller_but_a_closed_one_is() {
                 .unwrap()
         };
         let call = request("POST", "/api/v1/tools/fleet.cluster.event_history");
-        let (status, body) = sent(service(context.clone()), call).await;
+        let (status, body) = send(service(context.clone()), call).await;
         let message = body["error"]["message"].as_str().unwrap();
         assert_eq!((status, code(&body), message), expected);
         assert_eq!(
-            sent(service(context.clone()), request("GET", "/readyz"))
+            send(service(context.clone()), request("GET", "/readyz"))
                 .await
                 .0,
             503
         );
         assert_eq!(
-            sent(service(context), request("GET", "/healthz")).await.0,
+            send(service(context), request("GET", "/healthz")).await.0,
             200
         );
     }

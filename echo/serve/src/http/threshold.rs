@@ -16,7 +16,7 @@ use crate::response::{failure, success};
 
 /// Cluster to return.
 #[derive(Debug, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct ThresholdQuery {
     cluster_id: Option<String>,
 }
 
@@ -25,9 +25,9 @@ pub(super) struct Asked {
 pub(super) async fn threshold(
     State(state): State<HttpState>,
     request_context: RequestContext,
-    Query(asked): Query<Asked>,
+    Query(query): Query<ThresholdQuery>,
 ) -> Response {
-    let cluster = asked.cluster_id.as_deref().unwrap_or_default();
+    let cluster = query.cluster_id.as_deref().unwrap_or_default();
     let Ok(cluster) = cluster.parse::<ClusterId>() else {
         let message = "missing cluster_id: /api/v1/threshold?cluster_id=NAME";
         return failure(Code::Invalid, error_body(Code::Invalid, message));
@@ -43,10 +43,10 @@ pub(super) async fn threshold(
     let Some(policy) = policy else {
         let shard = state.contexts.base().shard.as_deref();
         let other = shard.and_then(|shard| shard.other_of(&cluster));
-        let elsewhere =
+        let hint =
             other.map(|other| format!(" here; it belongs to {other}; send the request there"));
-        let elsewhere = elsewhere.unwrap_or_default();
-        let message = format!("no node of cluster {cluster} has reported yet{elsewhere}");
+        let hint = hint.unwrap_or_default();
+        let message = format!("no node of cluster {cluster} has reported yet{hint}");
         return failure(Code::NotFound, error_body(Code::NotFound, &message));
     };
     let (threshold, has_quorum) = (policy.threshold(), policy.has_quorum());

@@ -55,7 +55,7 @@ impl Server {
 }
 
 /// Sends one request on a connection and returns the response; `None` if the server closes it.
-async fn asked(connection: &mut TcpStream) -> String {
+async fn send_request(connection: &mut TcpStream) -> String {
     // Writing may fail already if the connection was closed at once.
     let _refused = connection.write_all(REQUEST).await;
     let mut answer = Vec::new();
@@ -69,28 +69,28 @@ async fn asked(connection: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn a_connection_over_the_bound_is_closed_and_counted_and_the_others_go_on() {
+async fn a_connection_over_the_limit_is_closed_and_counted() {
     let config = ListenConfig {
         max_connections: 2,
         ..ListenConfig::default()
     };
     let server = Server::start(config).await;
     let (mut one, mut two) = (server.connect().await, server.connect().await);
-    assert!(asked(&mut one).await.starts_with("HTTP/1.1 200"));
-    assert!(asked(&mut two).await.starts_with("HTTP/1.1 200"));
+    assert!(send_request(&mut one).await.starts_with("HTTP/1.1 200"));
+    assert!(send_request(&mut two).await.starts_with("HTTP/1.1 200"));
     assert_eq!((server.seen.open(), server.seen.refused()), (2, 0));
     let mut three = server.connect().await;
-    assert_eq!(asked(&mut three).await, "");
+    assert_eq!(send_request(&mut three).await, "");
     assert_eq!((server.seen.accepted(), server.seen.refused()), (2, 1));
-    assert!(asked(&mut one).await.starts_with("HTTP/1.1 200"));
+    assert!(send_request(&mut one).await.starts_with("HTTP/1.1 200"));
     drop(two);
     // Waits until the server notices a closed connection.
-    while asked(&mut server.connect().await).await.is_empty() {}
+    while send_request(&mut server.connect().await).await.is_empty() {}
     assert_eq!(server.seen.accepted(), 3);
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_happens_is_closed() {
+async fn an_idle_connection_is_closed() {
     let config = ListenConfig {
         idle: Duration::from_millis(50),
         headers: Duration::from_hours(1),
@@ -101,11 +101,11 @@ async fn a_connection_on_which_nothing_happens_is_closed() {
     assert_eq!(silent.read_to_end(&mut Vec::new()).await.unwrap(), 0);
     assert_eq!(server.seen.idle(), 1);
     let mut asks = server.connect().await;
-    assert!(asked(&mut asks).await.starts_with("HTTP/1.1 200"));
+    assert!(send_request(&mut asks).await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]
-async fn headers_that_do_not_end_are_not_waited_for() {
+async fn unfinished_headers_time_out() {
     let config = ListenConfig {
         idle: Duration::from_hours(1),
         headers: Duration::from_millis(50),
@@ -122,10 +122,10 @@ async fn headers_that_do_not_end_are_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_lets_go_of_connections_that_ask_nothing() {
+async fn shutdown_closes_idle_connections() {
     let server = Server::start(ListenConfig::default()).await;
     let mut open = server.connect().await;
-    assert!(asked(&mut open).await.starts_with("HTTP/1.1 200"));
+    assert!(send_request(&mut open).await.starts_with("HTTP/1.1 200"));
     server.stop.send(()).unwrap();
     server.task.await.unwrap();
     assert_eq!(open.read_to_end(&mut Vec::new()).await.unwrap(), 0);

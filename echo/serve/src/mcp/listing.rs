@@ -10,13 +10,13 @@ use echo_tools::registry::RegisteredTool;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-use crate::mcp::Names;
+use crate::mcp::ToolNames;
 
 /// Returns a tool under its listed name.
-pub(super) fn tool(tool: &RegisteredTool, names: Names) -> Tool {
+pub(super) fn tool(tool: &RegisteredTool, names: ToolNames) -> Tool {
     let name = match names {
-        Names::Dotted => tool.name.to_owned(),
-        Names::Plain => tool.alias(),
+        ToolNames::Dotted => tool.name.to_owned(),
+        ToolNames::Plain => tool.alias(),
     };
     let mut listed = Tool::default();
     listed.name = name.into();

@@ -19,7 +19,7 @@ struct Argument {
     name: &'static str,
     description: &'static str,
     /// Default value; an argument without one is required.
-    usual: Option<&'static str>,
+    default: Option<&'static str>,
 }
 
 const TEMPLATES: [Template; 2] = [
@@ -31,12 +31,12 @@ const TEMPLATES: [Template; 2] = [
             Argument {
                 name: "cluster",
                 description: "Cluster to examine.",
-                usual: None,
+                default: None,
             },
             Argument {
                 name: "window",
                 description: "Window up to now, such as 15m, 24h or 7d; 1h if omitted.",
-                usual: Some("1h"),
+                default: Some("1h"),
             },
         ],
         text: "\
@@ -60,12 +60,12 @@ nothing is done, and what a person should check on that host.",
             Argument {
                 name: "window",
                 description: "Window of the report, such as 24h or 7d; 24h if omitted.",
-                usual: Some("24h"),
+                default: Some("24h"),
             },
             Argument {
                 name: "cluster",
                 description: "One cluster; all of them if omitted.",
-                usual: Some("(all clusters)"),
+                default: Some("(all clusters)"),
             },
         ],
         text: "\
@@ -88,7 +88,7 @@ pub(super) fn list() -> Vec<Prompt> {
         let arguments = template.arguments.iter().map(|argument| {
             PromptArgument::new(argument.name)
                 .with_description(argument.description)
-                .with_required(argument.usual.is_none())
+                .with_required(argument.default.is_none())
         });
         let (description, arguments) = (Some(template.description), Some(arguments.collect()));
         Prompt::new(template.name, description, arguments).with_title(template.title)
@@ -107,7 +107,7 @@ pub(super) fn get(name: &str, given: &JsonObject) -> Result<GetPromptResult, Err
     let mut text = template.text.to_owned();
     for argument in template.arguments {
         let value = match given.get(argument.name) {
-            None | Some(Value::Null) => argument.usual,
+            None | Some(Value::Null) => argument.default,
             Some(value) => value.as_str().filter(|value| !value.trim().is_empty()),
         };
         let value = value.ok_or_else(|| {

@@ -14,7 +14,7 @@ use echo_tools::registry::Registry;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::{Names, service};
+use super::{ToolNames, service};
 use crate::middleware::Middleware;
 
 /// Estimates tokens of JSON, at four bytes each.
@@ -22,7 +22,7 @@ const fn tokens(bytes: usize) -> usize {
     bytes / 4
 }
 
-fn speaking(context: ToolContext, names: Names) -> Router {
+fn speaking(context: ToolContext, names: ToolNames) -> Router {
     let middleware = Middleware::without_auth(Arc::clone(&context.clock));
     let service = service(Arc::new(Registry::standard()), context.into(), names);
     middleware.wrap(Router::new().route_service("/mcp", service))
@@ -38,7 +38,7 @@ fn message(method: &str, params: Value) -> Request<Body> {
         .unwrap()
 }
 
-async fn asked(names: Names, method: &str, params: Value) -> Value {
+async fn call(names: ToolNames, method: &str, params: Value) -> Value {
     let router = speaking(fixture::context().await, names);
     let response = router.oneshot(message(method, params)).await.unwrap();
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
@@ -46,22 +46,22 @@ async fn asked(names: Names, method: &str, params: Value) -> Value {
 }
 
 async fn result(method: &str, params: Value) -> Value {
-    let answer = asked(Names::Dotted, method, params).await;
+    let answer = call(ToolNames::Dotted, method, params).await;
     assert!(answer.get("error").is_none(), "{answer}");
     answer["result"].clone()
 }
 
 #[tokio::test]
-async fn the_list_of_tools_is_short_and_says_that_nothing_is_changed() {
-    for names in [Names::Dotted, Names::Plain] {
-        let answer = asked(names, "tools/list", json!({})).await;
+async fn the_list_of_tools_is_short_and_marks_them_read_only() {
+    for names in [ToolNames::Dotted, ToolNames::Plain] {
+        let answer = call(names, "tools/list", json!({})).await;
         let listed = answer["result"]["tools"].as_array().unwrap();
         let size = tokens(answer["result"].to_string().len());
         assert!(size < 2_000, "{size} tokens");
         for (tool, registered) in listed.iter().zip(Registry::standard().tools()) {
             let name = match names {
-                Names::Dotted => registered.name.to_owned(),
-                Names::Plain => registered.alias(),
+                ToolNames::Dotted => registered.name.to_owned(),
+                ToolNames::Plain => registered.alias(),
             };
             assert_eq!(tool["name"], json!(name));
             assert_eq!(tool["annotations"]["readOnlyHint"], true);
@@ -70,7 +70,7 @@ async fn the_list_of_tools_is_short_and_says_that_nothing_is_changed() {
 }
 
 #[tokio::test]
-async fn the_list_of_tools_is_what_clients_were_told() {
+async fn the_list_of_tools_matches_its_snapshot() {
     let listed = result("tools/list", json!({})).await;
     insta::assert_json_snapshot!("tools_list", listed);
 }
@@ -99,8 +99,8 @@ async fn resources_are_listed_and_can_be_read() {
             ),
         }
     }
-    let missing = asked(
-        Names::Dotted,
+    let missing = call(
+        ToolNames::Dotted,
         "resources/read",
         json!({ "uri": "echo://x" }),
     )
@@ -130,7 +130,7 @@ async fn prompts_are_filled_in_and_names_in_them_are_data() {
         json!({ "name": "investigate_stragglers", "arguments": { "cluster": 5 } }),
         json!({ "name": "dance" }),
     ] {
-        let answer = asked(Names::Dotted, "prompts/get", params).await;
+        let answer = call(ToolNames::Dotted, "prompts/get", params).await;
         assert_eq!(answer["error"]["code"], -32_602, "{answer}");
     }
 }
@@ -188,25 +188,25 @@ async fn prompts_and_instructions_name_what_exists() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_malformed_is_told_what_a_call_is() {
+async fn a_malformed_call_is_rejected_with_the_expected_form() {
     for params in [
         json!({ "name": "fleet.cluster.get_cost", "arguments": [] }),
         json!({ "name": "fleet.cluster.get_cost", "arguments": "{\"cluster\":\"prod\"}" }),
         json!({ "name": 5 }),
     ] {
-        let answer = asked(Names::Dotted, "tools/call", params).await;
+        let answer = call(ToolNames::Dotted, "tools/call", params).await;
         assert_eq!(answer["error"]["code"], -32_602, "{answer}");
         assert_eq!(
             answer["error"]["data"]["error"]["code"], "invalid",
             "{answer}"
         );
     }
-    let answer = asked(Names::Dotted, "tools/dance", json!({})).await;
+    let answer = call(ToolNames::Dotted, "tools/dance", json!({})).await;
     assert_eq!(answer["error"]["code"], -32_601, "{answer}");
 }
 
 #[tokio::test]
-async fn resources_wait_for_a_place_and_not_for_ever() {
+async fn resources_wait_for_a_query_slot_up_to_the_deadline() {
     let read = |uri: &str| message("resources/read", json!({ "uri": uri }));
     let mut silent = fixture::context_over(Arc::new(Broken::Silent));
     silent.limits.deadline = Duration::ZERO;
@@ -214,7 +214,7 @@ async fn resources_wait_for_a_place_and_not_for_ever() {
     crowded.query_limit = fixture::exhausted_query_limit().await;
     for (context, code) in [(silent, "timeout"), (crowded, "busy")] {
         for uri in ["echo://clusters", "echo://schema"] {
-            let router = speaking(context.clone(), Names::Dotted);
+            let router = speaking(context.clone(), ToolNames::Dotted);
             let response = router.oneshot(read(uri)).await.unwrap();
             let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
             let answer: Value = serde_json::from_slice(&body).unwrap();
@@ -224,11 +224,11 @@ async fn resources_wait_for_a_place_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_leaves_no_question_behind() {
+async fn a_cancelled_call_frees_its_query_slot() {
     let mut context = fixture::context_over(Arc::new(Broken::Silent));
     context.limits.deadline = Duration::from_hours(1);
     let query_limit = context.query_limit.clone();
-    let router = speaking(context, Names::Dotted);
+    let router = speaking(context, ToolNames::Dotted);
     let call = json!({ "name": "fleet.cluster.event_history", "arguments": {} });
     {
         let mut answer = pin!(router.oneshot(message("tools/call", call)));

@@ -121,9 +121,9 @@ impl<'a> ToolClient<'a> {
     pub(super) async fn outliers(
         &self,
         cluster: &str,
-        asked: &WindowQuery,
+        window: &WindowQuery,
     ) -> Result<Option<Outliers>, ToolError> {
-        let TimeRange { from, to, window } = asked.time()?;
+        let TimeRange { from, to, window } = window.time()?;
         let tool = FindOutlierNodes {
             cluster: Some(cluster.to_owned()),
             from,
@@ -139,9 +139,9 @@ impl<'a> ToolClient<'a> {
     pub(super) async fn cost(
         &self,
         cluster: &str,
-        asked: &WindowQuery,
+        window: &WindowQuery,
     ) -> Result<Option<Cost>, ToolError> {
-        let TimeRange { from, to, window } = asked.time()?;
+        let TimeRange { from, to, window } = window.time()?;
         let tool = GetCost {
             cluster: Some(cluster.to_owned()),
             from,
@@ -156,19 +156,19 @@ impl<'a> ToolClient<'a> {
     pub(super) async fn map(
         &self,
         cluster: &str,
-        (asked, named): (&WindowQuery, &[RankKey]),
+        (window, priority_ranks): (&WindowQuery, &[RankKey]),
     ) -> Result<Option<LagMap>, ToolError> {
         if !self.may_explain() {
             return Ok(None);
         }
-        let asked = scope::ScopeRequest {
+        let request = scope::ScopeRequest {
             cluster: Some(cluster.to_owned()),
-            time: asked.time()?,
+            time: window.time()?,
             page_window: None,
         };
         let map = async {
-            let scope = Scope::resolve(&self.context, asked).await?;
-            LagMap::load(&scope, named).await
+            let scope = Scope::resolve(&self.context, request).await?;
+            LagMap::load(&scope, priority_ranks).await
         };
         self.context.run_limited(map).await.map(Some)
     }

@@ -34,7 +34,7 @@ const WINDOWS: [(&str, &str); 5] = [
 /// Data shared by the sections of the page.
 struct View<'a> {
     cluster: &'a str,
-    asked: &'a WindowQuery,
+    window: &'a WindowQuery,
     outliers: Option<Outliers>,
     cost: Option<Cost>,
     may_explain: bool,
@@ -43,7 +43,7 @@ struct View<'a> {
 impl View<'_> {
     /// Returns the window as the end of a query string.
     fn window_query(&self) -> String {
-        let given = self.asked.given();
+        let given = self.window.given();
         let given: Vec<String> = given
             .map(|(name, value)| format!("&{name}={}", encoded(value)))
             .collect();
@@ -55,23 +55,23 @@ impl View<'_> {
 pub(super) async fn page(
     client: &ToolClient<'_>,
     cluster: &str,
-    asked: &WindowQuery,
+    window: &WindowQuery,
 ) -> Result<Markup, ToolError> {
-    let usual = WindowQuery::last_hour();
-    let asked = if asked.given().next().is_some() {
-        asked
+    let default = WindowQuery::last_hour();
+    let window = if window.given().next().is_some() {
+        window
     } else {
-        &usual
+        &default
     };
     let view = View {
         cluster,
-        asked,
-        outliers: client.outliers(cluster, asked).await?,
-        cost: client.cost(cluster, asked).await?,
+        window,
+        outliers: client.outliers(cluster, window).await?,
+        cost: client.cost(cluster, window).await?,
         may_explain: client.may_explain(),
     };
     let marks = view.outliers.as_ref().map(marks).unwrap_or_default();
-    let map = client.map(cluster, (asked, &marked_ranks(&marks))).await;
+    let map = client.map(cluster, (window, &marked_ranks(&marks))).await;
     let map = map::from_lags(map, &marks)?;
     let days = Days::fetch(client, cluster).await?;
     Ok(html! {
@@ -150,7 +150,7 @@ fn windows(view: &View<'_>) -> Markup {
             ul.tabs {
                 @for (length, words) in WINDOWS {
                     li {
-                        a href={ (here) "?window=" (length) } aria-current=[(view.asked.window == length).then_some("true")] { (words) }
+                        a href={ (here) "?window=" (length) } aria-current=[(view.window.window == length).then_some("true")] { (words) }
                     }
                 }
             }
@@ -163,15 +163,15 @@ fn windows(view: &View<'_>) -> Markup {
 }
 
 fn other_window(view: &View<'_>, here: &str) -> Markup {
-    let is_used = !view.asked.from.is_empty() || !view.asked.to.is_empty();
+    let is_used = !view.window.from.is_empty() || !view.window.to.is_empty();
     html! {
         details open[is_used] {
             summary { "Another window" }
             form.row method="get" action=(here) {
                 label for="from" { "From" }
-                input id="from" name="from" value=(view.asked.from) placeholder="now-2h" aria-describedby="forms";
+                input id="from" name="from" value=(view.window.from) placeholder="now-2h" aria-describedby="forms";
                 label for="to" { "to" }
-                input id="to" name="to" value=(view.asked.to) placeholder="now" aria-describedby="forms";
+                input id="to" name="to" value=(view.window.to) placeholder="now" aria-describedby="forms";
                 button type="submit" { "Show" }
                 p.quiet id="forms" { "As " code { "2026-11-22T08:00:00Z" } ", or back from now: " code { "now-15m" } "." }
             }

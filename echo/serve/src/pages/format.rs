@@ -120,7 +120,7 @@ mod tests {
     use super::{gpu_hours, instant, length, millis, money, percent};
 
     #[test]
-    fn numbers_have_their_units_and_as_many_digits_as_they_are_worth() {
+    fn numbers_have_units_and_significant_digits() {
         for (text, expected) in [
             (millis(5.234), "5.23 ms"),
             (millis(52.34), "52.3 ms"),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_written_for_programs_and_for_people() {
+    fn a_time_has_a_machine_readable_and_a_short_form() {
         assert_eq!(
             instant("2026-06-01T00:04:50.000Z").into_string(),
             "<time datetime=\"2026-06-01T00:04:50.000Z\">2026-06-01 00:04:50\u{a0}UTC</time>"

@@ -160,7 +160,7 @@ mod tests {
     use super::own_path;
 
     #[test]
-    fn nobody_is_sent_elsewhere_after_signing_in() {
+    fn login_redirects_only_to_own_paths() {
         for own in ["/", "/clusters/lab?window=24h", "/clusters/a%2Fb"] {
             assert_eq!(own_path(own), own);
         }

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_cluster_of_which_enough_is_known_is_called_healthy() {
+    fn a_cluster_with_insufficient_data_is_not_healthy() {
         assert_eq!(status(0, Some(1.0), true).tone, Tone::Good);
         for unknown in [
             status(0, None, false),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_culprit_is_named_also_where_the_data_is_old() {
+    fn a_culprit_is_reported_even_if_the_data_is_stale() {
         let stale = status(2, Some(300.0), true);
         assert_eq!(stale.tone, Tone::Bad);
         assert_eq!(stale.summary, "2 ranks hold back their peers");

@@ -19,7 +19,7 @@ fn principal(id: &str, burst: u32) -> Principal {
 }
 
 #[test]
-fn a_burst_is_answered_and_what_comes_after_it_waits() {
+fn a_burst_is_allowed_and_further_requests_wait() {
     let (rates, grafana) = (Rates::default(), principal("grafana", 3));
     assert!((0..3).all(|_| rates.check(&grafana).is_ok()));
     let wait = rates.check(&grafana).unwrap_err();
@@ -28,7 +28,7 @@ fn a_burst_is_answered_and_what_comes_after_it_waits() {
 }
 
 #[test]
-fn another_rate_holds_from_the_next_question_on() {
+fn a_changed_rate_applies_from_the_next_request() {
     let rates = Rates::default();
     assert!(rates.check(&principal("grafana", 1)).is_ok());
     assert!(rates.check(&principal("grafana", 1)).is_err());
@@ -36,7 +36,7 @@ fn another_rate_holds_from_the_next_question_on() {
 }
 
 #[test]
-fn any_number_of_principals_takes_no_more_than_so_much_memory() {
+fn the_number_of_tracked_principals_is_limited() {
     let rates = Rates::default();
     for number in 0..2 * MAX_PRINCIPALS + 10 {
         assert!(rates.check(&principal(&format!("job-{number}"), 5)).is_ok());
@@ -45,7 +45,7 @@ fn any_number_of_principals_takes_no_more_than_so_much_memory() {
 }
 
 #[test]
-fn an_address_that_fails_again_and_again_has_to_wait() {
+fn repeated_failures_of_an_address_are_limited() {
     let failures = Failures::default();
     let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
     let taken = (0..FAILURES_AT_ONCE.get()).all(|_| failures.record(address).is_ok());
@@ -54,7 +54,7 @@ fn an_address_that_fails_again_and_again_has_to_wait() {
 }
 
 #[test]
-fn the_addresses_of_one_host_count_as_one() {
+fn addresses_of_one_ipv6_network_count_as_one() {
     let failures = Failures::default();
     let address = |last: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 1, 2, 9, 9, 9, last));
     let failed = (0..100).filter(|last| failures.record(address(*last)).is_err());
@@ -64,7 +64,7 @@ fn the_addresses_of_one_host_count_as_one() {
 }
 
 #[test]
-fn any_number_of_addresses_takes_no_more_than_so_much_memory() {
+fn the_number_of_tracked_addresses_is_limited() {
     let failures = Failures::default();
     for number in 0..u32::try_from(MAX_ADDRESSES + 1_000).unwrap() {
         let _taken = failures.record(Ipv4Addr::from_bits(number).into());

@@ -14,7 +14,7 @@ fn request(method: &str, headers: &str) -> Request {
 }
 
 #[test]
-fn a_cookie_counts_for_reading_alone_and_never_for_a_page_from_elsewhere() {
+fn a_cookie_authorizes_only_reads_from_own_pages() {
     let cookie = "host: echo.svc:8081\ncookie: a=b; fleet-echo=kept";
     for (method, more, expected) in [
         ("GET", "", Some("kept")),
@@ -39,7 +39,7 @@ fn a_cookie_counts_for_reading_alone_and_never_for_a_page_from_elsewhere() {
 }
 
 #[test]
-fn the_cookie_that_only_an_encrypted_connection_can_set_comes_first() {
+fn the_host_prefixed_cookie_takes_precedence() {
     let both = request("GET", "cookie: fleet-echo=plain; __Host-fleet-echo=secure");
     assert_eq!(token(&both), Some("secure"));
 }
@@ -56,14 +56,14 @@ fn scripts_and_other_sites_never_see_the_cookie() {
 }
 
 #[test]
-fn a_token_that_a_cookie_cannot_hold_is_not_put_into_one() {
+fn a_token_that_does_not_fit_a_cookie_is_rejected() {
     for token in ["a;b", "a b", "a,b", "a\"b", "a\\b", "ü", &"x".repeat(4_096)] {
         assert_eq!(session_cookie(token, false), None, "{token}");
     }
 }
 
 #[test]
-fn a_page_is_for_browsers() {
+fn pages_are_served_to_browsers_only() {
     for (method, headers, expected) in [
         (
             "GET",

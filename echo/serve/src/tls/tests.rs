@@ -53,7 +53,10 @@ impl Server {
         let seen = Connections::default();
         let listener = Listener::new(listener, ListenConfig::default(), seen.clone());
         let who = |certificate: Option<Extension<ClientCertificate>>| async move {
-            certificate.map_or_else(|| "nobody".to_owned(), |Extension(shown)| shown.0.join(","))
+            certificate.map_or_else(
+                || "nobody".to_owned(),
+                |Extension(certificate)| certificate.0.join(","),
+            )
         };
         let router = Router::new().route("/", get(who));
         let (stop, stopped) = oneshot::channel();
@@ -69,7 +72,7 @@ impl Server {
     }
 
     /// Returns the body of an HTTP/1.1 response, or the error.
-    async fn asked(&self, client: Arc<ClientConfig>) -> Result<String, std::io::Error> {
+    async fn get_body(&self, client: Arc<ClientConfig>) -> Result<String, std::io::Error> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
         let name = ServerName::try_from("echo.test").unwrap();
         let mut stream = TlsConnector::from(client).connect(name, stream).await?;
@@ -88,7 +91,7 @@ impl Server {
 }
 
 /// Builds a client that trusts an authority, with a certificate if it has one.
-fn client(trusted: &Authority, shown: Option<&(String, String)>) -> Arc<ClientConfig> {
+fn client(trusted: &Authority, certificate: Option<&(String, String)>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(trusted.pem().as_bytes()).unwrap())
@@ -97,7 +100,7 @@ fn client(trusted: &Authority, shown: Option<&(String, String)>) -> Arc<ClientCo
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
-    Arc::new(match shown {
+    Arc::new(match certificate {
         None => builder.with_no_client_auth(),
         Some((cert, key)) => builder
             .with_client_auth_cert(
@@ -109,7 +112,7 @@ fn client(trusted: &Authority, shown: Option<&(String, String)>) -> Arc<ClientCo
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_replaced_is_shown_to_the_next_connection() {
+async fn a_replaced_certificate_is_used_for_the_next_connection() {
     let (before, after) = (Authority::new(), Authority::new());
     let folder = tempfile::tempdir().unwrap();
     let load = |authority: &Authority| {
@@ -118,16 +121,22 @@ async fn a_certificate_that_is_replaced_is_shown_to_the_next_connection() {
     };
     let (replace, identity) = watch::channel(load(&before));
     let server = Server::start(Encryption::Api(identity)).await;
-    assert_eq!(server.asked(client(&before, None)).await.unwrap(), "nobody");
+    assert_eq!(
+        server.get_body(client(&before, None)).await.unwrap(),
+        "nobody"
+    );
     replace.send_replace(load(&after));
-    assert!(server.asked(client(&before, None)).await.is_err());
-    assert_eq!(server.asked(client(&after, None)).await.unwrap(), "nobody");
+    assert!(server.get_body(client(&before, None)).await.is_err());
+    assert_eq!(
+        server.get_body(client(&after, None)).await.unwrap(),
+        "nobody"
+    );
     assert_eq!(server.seen.failed_handshakes(), 1);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn agents_show_a_certificate_of_the_authority_that_was_named() {
+async fn agents_must_present_a_certificate_of_the_client_ca() {
     let (own, of_agents, other) = (Authority::new(), Authority::new(), Authority::new());
     let folder = tempfile::tempdir().unwrap();
     let files = files(
@@ -138,19 +147,19 @@ async fn agents_show_a_certificate_of_the_authority_that_was_named() {
     let (_keep, identity) = watch::channel(Arc::new(files.load().unwrap()));
     let server = Server::start(Encryption::Otlp(identity.clone())).await;
     let known = of_agents.certify(&["gpu-17", "gpu-17.example"]);
-    let asked = server.asked(client(&own, Some(&known))).await;
-    assert_eq!(asked.unwrap(), "gpu-17,gpu-17.example");
+    let body = server.get_body(client(&own, Some(&known))).await;
+    assert_eq!(body.unwrap(), "gpu-17,gpu-17.example");
     let foreign = other.certify(&["gpu-17"]);
-    assert!(server.asked(client(&own, Some(&foreign))).await.is_err());
-    assert!(server.asked(client(&own, None)).await.is_err());
+    assert!(server.get_body(client(&own, Some(&foreign))).await.is_err());
+    assert!(server.get_body(client(&own, None)).await.is_err());
     server.stop().await;
     let server = Server::start(Encryption::Api(identity)).await;
-    assert_eq!(server.asked(client(&own, None)).await.unwrap(), "nobody");
+    assert_eq!(server.get_body(client(&own, None)).await.unwrap(), "nobody");
     server.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_does_not_go_on_is_given_up() {
+async fn a_stalled_handshake_times_out() {
     let own = Authority::new();
     let folder = tempfile::tempdir().unwrap();
     let files = files(folder.path(), &own.certify(&["echo.test"]), None);
@@ -167,7 +176,7 @@ async fn a_handshake_that_does_not_go_on_is_given_up() {
 }
 
 #[test]
-fn files_that_make_no_identity_say_which_and_why() {
+fn errors_of_tls_files_name_the_file_and_the_cause() {
     let own = Authority::new();
     let (good, other) = (own.certify(&["echo.test"]), own.certify(&["echo.test"]));
     let loaded = |own: (&str, &str), ca: Option<&str>| -> String {
@@ -176,7 +185,7 @@ fn files_that_make_no_identity_say_which_and_why() {
         let error: TlsError = files(folder.path(), &own, ca).load().unwrap_err();
         echo_core::error::chain(&error)
     };
-    for (said, parts) in [
+    for (message, parts) in [
         (
             loaded(("", &good.1), None),
             ["cert.pem", "no CERTIFICATE block"],
@@ -195,12 +204,12 @@ fn files_that_make_no_identity_say_which_and_why() {
             ["ca.pem", "no CERTIFICATE block"],
         ),
     ] {
-        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     }
 }
 
 #[test]
-fn a_certificate_stands_for_its_names_and_a_star_for_one_label() {
+fn a_certificate_matches_its_names_and_a_wildcard_one_label() {
     let own = Authority::new();
     let folder = tempfile::tempdir().unwrap();
     let files = files(

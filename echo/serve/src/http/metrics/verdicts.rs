@@ -128,10 +128,10 @@ impl State {
 
     fn update(&mut self, snapshot: Snapshot, rates: &Rates) {
         self.left_out = snapshot.clusters.len().saturating_sub(MAX_CLUSTERS);
-        let mut state = std::mem::take(&mut self.clusters);
+        let mut previous = std::mem::take(&mut self.clusters);
         let shown = by_importance(&snapshot).into_iter().take(MAX_CLUSTERS);
         for name in shown {
-            let before = state.remove(&name);
+            let before = previous.remove(&name);
             let cluster = Cluster::after(before, &snapshot, &name);
             self.clusters.insert(name, cluster);
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::document;
 
 #[test]
-fn the_document_is_what_clients_were_told() {
+fn the_document_matches_its_snapshot() {
     insta::assert_json_snapshot!(
         "openapi",
         document(&Registry::standard(), &Principal::local())
@@ -13,7 +13,7 @@ fn the_document_is_what_clients_were_told() {
 }
 
 #[test]
-fn every_reference_leads_somewhere_and_every_operation_has_a_name_of_its_own() {
+fn references_resolve_and_operation_ids_are_unique() {
     fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| references(item, found)),
@@ -44,7 +44,7 @@ fn every_reference_leads_somewhere_and_every_operation_has_a_name_of_its_own() {
 }
 
 #[test]
-fn whoever_came_with_a_token_is_told_that_one_is_wanted() {
+fn the_document_requires_a_token_where_authentication_is_enabled() {
     let registry = Registry::standard();
     let known = Principal {
         kind: Kind::Opaque,

@@ -18,7 +18,7 @@ use super::service;
 
 type Answer = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
-fn asked(service: &Router) -> Answer {
+fn start_query(service: &Router) -> Answer {
     let request = Request::post("/api/v1/tools/fleet.cluster.event_history");
     let request = request.body(Body::empty()).unwrap();
     let answer = service.clone().oneshot(request);
@@ -31,36 +31,36 @@ async fn is_pending(answer: &mut Answer) -> bool {
 }
 
 #[tokio::test]
-async fn a_question_that_finds_no_place_is_told_when_to_come_back() {
+async fn a_query_over_the_limit_is_rejected_with_retry_after() {
     let mut context = fixture::context_over(Arc::new(Broken::Silent));
     context.limits.deadline = Duration::from_hours(1);
     context.query_limit = QueryLimit::with_max_wait(2, Duration::ZERO);
     let query_limit = context.query_limit.clone();
     let service = service(context);
-    let (mut first, mut second) = (asked(&service), asked(&service));
+    let (mut first, mut second) = (start_query(&service), start_query(&service));
     assert!(is_pending(&mut first).await && is_pending(&mut second).await);
     assert_eq!(query_limit.in_flight(), 2);
 
-    let refused = asked(&service).await;
+    let refused = start_query(&service).await;
     assert_eq!(refused.status(), 503);
     assert_eq!(refused.headers()["retry-after"], "1");
     assert_eq!(query_limit.rejected(), 1);
 
     // A cancelled request frees its slot.
     drop(first);
-    let mut third = asked(&service);
+    let mut third = start_query(&service);
     assert!(is_pending(&mut third).await);
     assert_eq!((query_limit.in_flight(), query_limit.rejected()), (2, 1));
 }
 
 #[tokio::test]
-async fn a_question_waits_a_moment_for_a_place() {
+async fn a_query_waits_briefly_for_a_slot() {
     let mut context = fixture::context_over(Arc::new(Broken::Silent));
     context.limits.deadline = Duration::from_hours(1);
     context.query_limit = QueryLimit::with_max_wait(1, Duration::from_hours(1));
     let query_limit = context.query_limit.clone();
     let service = service(context);
-    let (mut first, mut second) = (asked(&service), asked(&service));
+    let (mut first, mut second) = (start_query(&service), start_query(&service));
     assert!(is_pending(&mut first).await && is_pending(&mut second).await);
     drop(first);
     assert_eq!(query_limit.in_flight(), 1, "it is the turn of the second");

@@ -28,7 +28,7 @@ const FORM: &str = "content-type: application/x-www-form-urlencoded";
 struct Page(u16, HeaderMap, String);
 
 /// Sends a request with these headers, one per line, to a router at `127.0.0.1:8081`.
-async fn sent(echo: &Router, (method, path): (&str, &str), headers: &str, body: &str) -> Page {
+async fn send(echo: &Router, (method, path): (&str, &str), headers: &str, body: &str) -> Page {
     let mut request = Request::builder().method(method).uri(path);
     request = request.header("host", "127.0.0.1:8081");
     for line in headers.lines().filter(|line| !line.is_empty()) {
@@ -42,8 +42,8 @@ async fn sent(echo: &Router, (method, path): (&str, &str), headers: &str, body: 
     Page(status, headers, String::from_utf8(body.to_vec()).unwrap())
 }
 
-async fn got(echo: &Router, path: &str) -> Page {
-    sent(echo, ("GET", path), BROWSER, "").await
+async fn get_json(echo: &Router, path: &str) -> Page {
+    send(echo, ("GET", path), BROWSER, "").await
 }
 
 /// Returns a router with two clusters and a token for each entry.
@@ -62,9 +62,9 @@ async fn guarded(entries: &[&str]) -> (Router, Site) {
 const TENANT: &str = "id: tenant, ask: { clusters: [prod], sql: false }";
 
 #[tokio::test]
-async fn the_front_page_says_how_each_cluster_stands_and_what_it_costs() {
+async fn the_overview_shows_status_and_cost_of_each_cluster() {
     let echo = service(fixture::context().await);
-    let Page(status, headers, page) = got(&echo, "/").await;
+    let Page(status, headers, page) = get_json(&echo, "/").await;
     assert_eq!(status, 200, "{page}");
     assert_eq!(headers["content-type"], "text/html; charset=utf-8");
     for part in [
@@ -96,25 +96,25 @@ async fn of_many_clusters(n: usize) -> ToolContext {
 }
 
 #[tokio::test]
-async fn the_front_page_shows_as_many_clusters_as_it_has_time_for_and_links_the_others() {
+async fn the_overview_links_clusters_that_it_has_no_time_to_query() {
     let context = of_many_clusters(60).await;
-    let Page(status, _, page) = got(&service(context.clone()), "/").await;
+    let Page(status, _, page) = get_json(&service(context.clone()), "/").await;
     assert_eq!(status, 200, "{page}");
     assert_eq!(page.matches("class=\"card\"").count(), 50);
     assert!(page.contains(">other-059</a>"), "{page}");
 
     let mut hurried = context;
     hurried.limits.deadline = Duration::ZERO;
-    let Page(status, _, page) = got(&service(hurried), "/").await;
+    let Page(status, _, page) = get_json(&service(hurried), "/").await;
     assert_eq!(status, 200, "{page}");
     assert_eq!(page.matches("class=\"card\"").count(), 0);
     assert!(page.contains(">other-000</a>"), "{page}");
 }
 
 #[tokio::test]
-async fn the_page_of_a_cluster_names_the_rank_with_its_evidence_and_what_is_over() {
+async fn a_cluster_page_shows_culprits_with_evidence_and_past_incidents() {
     let echo = service(fixture::context().await);
-    let Page(status, _, page) = got(&echo, "/clusters/prod?window=15m").await;
+    let Page(status, _, page) = get_json(&echo, "/clusters/prod?window=15m").await;
     assert_eq!(status, 200, "{page}");
     for part in [
         "Rank 2 on <span class=\"name\">node-1</span> holds back its peers",
@@ -135,7 +135,7 @@ async fn the_page_of_a_cluster_names_the_rank_with_its_evidence_and_what_is_over
 async fn every_page_has_headings_in_order_one_main_landmark_and_tables_with_captions() {
     let echo = service(fixture::context().await);
     for path in ["/", "/clusters/prod?window=15m", "/clusters/nowhere"] {
-        let Page(_, _, page) = got(&echo, path).await;
+        let Page(_, _, page) = get_json(&echo, path).await;
         assert_eq!(page.matches("<main").count(), 1, "{path}");
         assert_eq!(page.matches("<h1").count(), 1, "{path}");
         assert_eq!(
@@ -153,29 +153,29 @@ async fn every_page_has_headings_in_order_one_main_landmark_and_tables_with_capt
 #[tokio::test]
 async fn an_empty_database_says_what_to_do_next() {
     let echo = service(empty());
-    let Page(status, _, page) = got(&echo, "/").await;
+    let Page(status, _, page) = get_json(&echo, "/").await;
     assert_eq!(status, 200);
     assert!(page.contains("No events are stored yet"), "{page}");
     assert!(page.contains("fleet-agent run --cluster"), "{page}");
-    assert_eq!(got(&echo, "/clusters/prod").await.0, 404);
+    assert_eq!(get_json(&echo, "/clusters/prod").await.0, 404);
 }
 
 #[tokio::test]
-async fn a_window_without_events_is_not_called_healthy() {
+async fn a_window_without_events_is_not_healthy() {
     let echo = service(fixture::context().await);
     let path = "/clusters/prod?from=2026-05-01T00:00:00Z&to=2026-05-02T00:00:00Z";
-    let Page(status, _, page) = got(&echo, path).await;
+    let Page(status, _, page) = get_json(&echo, path).await;
     assert_eq!(status, 200, "{page}");
     assert!(page.contains("Unknown"), "{page}");
     assert!(page.contains("no events in this window"), "{page}");
     assert!(!page.contains("Healthy"), "{page}");
-    let Page(status, _, page) = got(&echo, "/clusters/prod?window=soon").await;
+    let Page(status, _, page) = get_json(&echo, "/clusters/prod?window=soon").await;
     assert_eq!(status, 400);
     assert!(page.contains("<h1>Bad Request</h1>"), "{page}");
 }
 
 #[tokio::test]
-async fn names_from_outside_are_text_and_never_markup() {
+async fn names_in_pages_are_escaped() {
     let evil = "<script>alert('&\"1')</script>";
     let context = empty();
     let mut events = batch(0..4, 0..=600);
@@ -200,14 +200,14 @@ async fn names_from_outside_are_text_and_never_markup() {
     };
     context.store.store_verdicts(concluded).await.unwrap();
     let echo = service(context);
-    let Page(_, _, front) = got(&echo, "/").await;
+    let Page(_, _, front) = get_json(&echo, "/").await;
     let link = front
         .split("href=\"")
         .find(|part| part.starts_with("/clusters/"));
     let path = link.unwrap().split('"').next().unwrap().to_owned();
-    let Page(status, _, page) = got(&echo, &format!("{path}?window=15m")).await;
+    let Page(status, _, page) = get_json(&echo, &format!("{path}?window=15m")).await;
     assert_eq!(status, 200, "{page}");
-    let Page(_, _, unknown) = got(&echo, "/clusters/%3Cscript%3E").await;
+    let Page(_, _, unknown) = get_json(&echo, "/clusters/%3Cscript%3E").await;
     for page in [&front, &page, &unknown] {
         assert!(page.contains("&lt;script&gt;"), "{page}");
         assert!(!page.contains("<script"), "{page}");
@@ -215,11 +215,11 @@ async fn names_from_outside_are_text_and_never_markup() {
 }
 
 #[tokio::test]
-async fn a_page_lets_nothing_be_loaded_run_or_framed() {
+async fn pages_forbid_loading_scripts_and_framing() {
     let (echo, _door) = guarded(&[TENANT]).await;
     let open = service(fixture::context().await);
     for (echo, path) in [(&echo, "/login"), (&open, "/"), (&open, "/nowhere")] {
-        let Page(_, headers, page) = got(echo, path).await;
+        let Page(_, headers, page) = get_json(echo, path).await;
         let policy = headers["content-security-policy"].to_str().unwrap();
         assert!(
             policy.starts_with("default-src 'none'; style-src 'sha256-"),

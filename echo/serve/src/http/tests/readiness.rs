@@ -11,13 +11,13 @@ use echo_tools::fixture::broken::Broken;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{sent, service, service_that_stops};
+use super::{send, service, service_that_stops};
 use crate::http::startup::{current_router, startup_router};
 use crate::middleware::Middleware;
 
 async fn probed(service: &Router, path: &str) -> (u16, Value) {
     let request = Request::get(path).header("host", "127.0.0.1:8081");
-    sent(service.clone(), request.body(Body::empty()).unwrap()).await
+    send(service.clone(), request.body(Body::empty()).unwrap()).await
 }
 
 /// Returns the names of the reasons, and checks that the probe failed.
@@ -31,14 +31,14 @@ async fn reasons(service: &Router) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_echo_that_takes_events_is_ready() {
+async fn an_instance_that_accepts_events_is_ready() {
     let service = service(fixture::context().await);
     let ready = json!({ "ready": true, "reasons": [] });
     assert_eq!(probed(&service, "/readyz").await, (200, ready));
 }
 
 #[tokio::test]
-async fn what_keeps_echo_from_taking_events_is_named_while_the_process_lives() {
+async fn readiness_names_what_prevents_events_from_being_accepted() {
     for (store, reason) in [
         (Broken::Closed, "store_closed"),
         (Broken::Defect, "store_failed"),
@@ -51,7 +51,7 @@ async fn what_keeps_echo_from_taking_events_is_named_while_the_process_lives() {
 }
 
 #[tokio::test]
-async fn all_reasons_are_said_and_stopping_is_the_first() {
+async fn readiness_lists_all_reasons_with_shutdown_first() {
     let (stop, stopping) = watch::channel(false);
     let service = service_that_stops(fixture::context_over(Arc::new(Broken::Closed)), stopping);
     assert_eq!(reasons(&service).await, ["store_closed"]);
@@ -60,7 +60,7 @@ async fn all_reasons_are_said_and_stopping_is_the_first() {
 }
 
 #[tokio::test]
-async fn an_echo_that_starts_lives_is_not_ready_and_answers_nothing_else() {
+async fn a_starting_instance_is_alive_but_not_ready() {
     let (routes, current) = watch::channel(startup_router(&Middleware::without_auth(Arc::new(
         SystemClock,
     ))));

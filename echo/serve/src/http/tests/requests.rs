@@ -8,11 +8,11 @@ use echo_tools::registry::Registry;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::{JSON, asked, code, got, sent, service};
+use super::{JSON, code, get_json, request_json, send, service};
 
 const HISTORY: &str = "/api/v1/tools/fleet.cluster.event_history";
 
-async fn answered(echo: &Router, request: Request<Body>) -> (u16, HeaderMap, Value) {
+async fn send_json(echo: &Router, request: Request<Body>) -> (u16, HeaderMap, Value) {
     let response = echo.clone().oneshot(request).await;
     let (parts, body) = response.unwrap().into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
@@ -21,17 +21,17 @@ async fn answered(echo: &Router, request: Request<Body>) -> (u16, HeaderMap, Val
 }
 
 #[tokio::test]
-async fn a_query_is_read_by_the_schema() {
+async fn query_parameters_are_parsed_by_the_schema() {
     let input = json!({ "cluster": "prod", "rank": 2, "limit": 3, "from": "now-3m" });
-    let posted = asked("POST", HISTORY, JSON, &input.to_string()).await;
+    let posted = request_json("POST", HISTORY, JSON, &input.to_string()).await;
     let query = "cluster=prod&rank=2&limit=3.0&from=now-3m";
-    assert_eq!(got(&format!("{HISTORY}?{query}")).await, posted);
+    assert_eq!(get_json(&format!("{HISTORY}?{query}")).await, posted);
     assert_eq!(posted.0, 200);
 }
 
 #[tokio::test]
-async fn a_query_that_says_something_twice_is_refused() {
-    let (status, body) = got(&format!("{HISTORY}?cluster=a&cluster=b&rank=x")).await;
+async fn repeated_query_parameters_are_rejected() {
+    let (status, body) = get_json(&format!("{HISTORY}?cluster=a&cluster=b&rank=x")).await;
     assert_eq!((status, code(&body)), (400, "invalid"));
     let details = body["error"]["details"].as_array().unwrap();
     let pointers: Vec<&str> = details
@@ -42,7 +42,7 @@ async fn a_query_that_says_something_twice_is_refused() {
 }
 
 #[tokio::test]
-async fn a_method_that_a_path_does_not_know_is_told_which_it_knows() {
+async fn unsupported_methods_are_rejected_with_allow() {
     let echo = service(fixture::context().await);
     for (method, path, allowed) in [
         ("DELETE", HISTORY, "GET,HEAD,POST"),
@@ -55,7 +55,7 @@ async fn a_method_that_a_path_does_not_know_is_told_which_it_knows() {
             .method(method)
             .uri(path)
             .header("host", "localhost");
-        let (status, headers, body) = answered(&echo, request.body(Body::empty()).unwrap()).await;
+        let (status, headers, body) = send_json(&echo, request.body(Body::empty()).unwrap()).await;
         assert_eq!((status, code(&body)), (405, "wrong_method"), "{path}");
         let listed = headers["allow"].to_str().unwrap().replace(' ', "");
         assert_eq!(listed, allowed, "{path}");
@@ -63,7 +63,7 @@ async fn a_method_that_a_path_does_not_know_is_told_which_it_knows() {
 }
 
 #[tokio::test]
-async fn every_answer_has_a_number_and_every_error_repeats_it() {
+async fn every_response_has_a_request_id_and_errors_repeat_it() {
     let echo = service(fixture::context().await);
     let request = |given: &str| {
         Request::get("/api/v1/tools/nothing")
@@ -71,22 +71,22 @@ async fn every_answer_has_a_number_and_every_error_repeats_it() {
             .body(Body::empty())
             .unwrap()
     };
-    let (_, headers, body) = answered(&echo, request("job-7.a_b")).await;
+    let (_, headers, body) = send_json(&echo, request("job-7.a_b")).await;
     assert_eq!(headers["x-request-id"], "job-7.a_b");
     assert_eq!(body["error"]["request_id"], "job-7.a_b");
     for given in ["", "a b", "<script>", &"x".repeat(65)] {
-        let (_, headers, body) = answered(&echo, request(given)).await;
+        let (_, headers, body) = send_json(&echo, request(given)).await;
         let id = headers["x-request-id"].to_str().unwrap().to_owned();
         assert_ne!(id, given);
         assert_eq!(body["error"]["request_id"], json!(id));
     }
     let (_, headers, _) =
-        answered(&echo, Request::get("/healthz").body(Body::empty()).unwrap()).await;
+        send_json(&echo, Request::get("/healthz").body(Body::empty()).unwrap()).await;
     assert_eq!(headers["x-request-id"].len(), 16);
 }
 
 #[tokio::test]
-async fn a_page_from_elsewhere_is_refused_and_an_own_or_allowed_one_is_not() {
+async fn pages_of_other_origins_are_rejected_unless_allowed() {
     let echo = service(fixture::context().await);
     for (origin, expected) in [
         ("http://127.0.0.1:8081", 200),
@@ -101,14 +101,14 @@ async fn a_page_from_elsewhere_is_refused_and_an_own_or_allowed_one_is_not() {
                 .header("host", "127.0.0.1:8081")
                 .header("origin", origin)
                 .body(Body::empty());
-            let (status, _) = sent(echo.clone(), request.unwrap()).await;
+            let (status, _) = send(echo.clone(), request.unwrap()).await;
             assert_eq!(status, expected, "{origin}");
         }
     }
 }
 
 #[tokio::test]
-async fn refusals_of_the_protocol_have_the_one_body_too() {
+async fn protocol_errors_have_the_standard_error_body() {
     let echo = service(fixture::context().await);
     for (kind, accept, body, expected) in [
         (
@@ -130,15 +130,15 @@ async fn refusals_of_the_protocol_have_the_one_body_too() {
             .header("content-type", kind)
             .header("accept", accept)
             .body(Body::from(body));
-        let (status, _, body) = answered(&echo, request.unwrap()).await;
+        let (status, _, body) = send_json(&echo, request.unwrap()).await;
         assert_eq!((status, code(&body)), expected, "{body}");
     }
 }
 
 #[tokio::test]
-async fn everything_that_the_document_describes_is_answered() {
+async fn every_documented_operation_is_served() {
     let echo = service(fixture::context().await);
-    let document = got("/api/v1/openapi.json").await.1;
+    let document = get_json("/api/v1/openapi.json").await.1;
     let paths = document["paths"].as_object().unwrap();
     let mut seen = 0;
     for (path, operations) in paths {
@@ -148,7 +148,7 @@ async fn everything_that_the_document_describes_is_answered() {
                 .method(method.as_str())
                 .uri(path)
                 .header("host", "localhost");
-            let (status, _, _) = answered(&echo, request.body(Body::empty()).unwrap()).await;
+            let (status, _, _) = send_json(&echo, request.body(Body::empty()).unwrap()).await;
             // An input is optional, the path is not.
             assert!(matches!(status, 200 | 400), "{method} {path}: {status}");
             seen += 1;

@@ -168,7 +168,7 @@ fn assert_near(found: f64, expected: f64) {
 }
 
 #[tokio::test]
-async fn a_scrape_tells_what_the_tools_answer_at_the_same_instant() {
+async fn metrics_match_the_answers_of_the_tools() {
     let lab = Lab::new().await;
     let (now, cost) = (lab.scrape().await, lab.cost(-3_000, 600).await);
     assert_near(now[PER_HOUR], cost.run_rate_per_hour.unwrap());
@@ -196,7 +196,7 @@ async fn a_scrape_tells_what_the_tools_answer_at_the_same_instant() {
 }
 
 #[tokio::test]
-async fn counters_begin_at_zero_and_add_up_to_what_get_cost_answers_for_the_time_since() {
+async fn counters_start_at_zero_and_sum_up_to_get_cost() {
     let lab = Lab::new().await;
     assert_near(lab.scrape().await[MONEY], 0.0);
     // Longer than an interval stays open, so that intervals are closed on the way.
@@ -216,7 +216,7 @@ async fn counters_begin_at_zero_and_add_up_to_what_get_cost_answers_for_the_time
 }
 
 #[tokio::test]
-async fn a_counter_takes_late_losses_and_never_falls() {
+async fn counters_include_late_losses_and_never_decrease() {
     let lab = Lab::new().await;
     lab.scrape().await;
     lab.goes_on(600).await;
@@ -235,7 +235,7 @@ async fn a_counter_takes_late_losses_and_never_falls() {
 }
 
 #[tokio::test]
-async fn a_second_scrape_within_seconds_asks_nothing_again() {
+async fn a_second_scrape_within_seconds_reuses_the_result() {
     let lab = Lab::new().await;
     assert_near(lab.scrape().await[OPEN], 1.0);
     let cleared = Incident {
@@ -258,7 +258,7 @@ async fn a_second_scrape_within_seconds_asks_nothing_again() {
 }
 
 #[tokio::test]
-async fn what_is_not_known_is_left_out() {
+async fn unknown_values_are_omitted() {
     let lab = Lab::empty();
     assert!(
         !lab.scrape()
@@ -287,7 +287,7 @@ async fn what_is_not_known_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_healthy_cluster_loses_zero_by_the_class_of_its_gpus() {
+async fn a_healthy_cluster_reports_zero_cost_by_rate_class() {
     let lab = Lab::empty();
     lab.context
         .store
@@ -300,7 +300,7 @@ async fn a_healthy_cluster_loses_zero_by_the_class_of_its_gpus() {
 }
 
 #[tokio::test]
-async fn the_lag_of_the_fifty_gravest_is_told_and_the_count_of_all() {
+async fn lags_are_limited_to_fifty_ranks_and_counts_are_not() {
     let lab = Lab::new().await;
     let late = |rank: u32| {
         let mut incident = Incident {
@@ -332,7 +332,7 @@ async fn the_lag_of_the_fifty_gravest_is_told_and_the_count_of_all() {
 }
 
 #[tokio::test]
-async fn a_cohort_more_is_no_second_sample_of_a_rank() {
+async fn a_rank_in_several_cohorts_has_one_sample() {
     let lab = Lab::new().await;
     let other = Incident {
         id: IncidentId::new(7),
@@ -350,7 +350,7 @@ async fn a_cohort_more_is_no_second_sample_of_a_rank() {
 }
 
 #[tokio::test]
-async fn names_that_senders_choose_stay_inside_their_label() {
+async fn names_in_labels_are_escaped() {
     let lab = Lab::empty();
     let mut events = batch(0..4, 0..=600);
     for event in &mut events.events {
@@ -367,7 +367,7 @@ async fn names_that_senders_choose_stay_inside_their_label() {
 }
 
 #[tokio::test]
-async fn a_token_sees_its_clusters_and_its_tools() {
+async fn metrics_are_limited_to_permitted_clusters_and_tools() {
     let site = Site::with_tokens(&[
         "id: owner, ask: { clusters: [\"*\"] }",
         "id: tenant, ask: { clusters: [prod] }",
@@ -392,7 +392,7 @@ async fn a_token_sees_its_clusters_and_its_tools() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_answer_holds_no_scrape_up() {
+async fn a_scrape_does_not_wait_for_a_blocked_store() {
     let context = context_over(Arc::new(Broken::Silent));
     let site = Site::with_tokens(&[OWNER]);
     let now = samples(&scraped(&echo(&context, &site), &site.tokens[0]).await);

@@ -10,7 +10,7 @@ use echo_tools::registry::Registry;
 use echo_tools::{ToolContext, shard_hint};
 use serde_json::{Value, json};
 
-use super::tenants::{OWNER, TENANT, rpc, sent, two_clusters};
+use super::tenants::{OWNER, TENANT, rpc, send, two_clusters};
 use super::{feeds, router};
 use crate::auth::tests::Site;
 use crate::http::metrics::Metrics;
@@ -46,61 +46,60 @@ async fn first() -> (Router, String) {
 }
 
 /// Returns the response as JSON, or as the text of a page.
-async fn answered(echo: &Router, token: &str, request: (&str, &str, Value)) -> (u16, Value) {
-    let (status, text) = sent(echo, token, request).await;
+async fn send_json(echo: &Router, token: &str, request: (&str, &str, Value)) -> (u16, Value) {
+    let (status, text) = send(echo, token, request).await;
     let (_headers, body) = text.split_once('\n').unwrap();
     let body = serde_json::from_str(body).unwrap_or_else(|_| json!(body));
     (status, body)
 }
 
 #[tokio::test]
-async fn a_cluster_of_another_shard_is_not_found_and_said_to_be_there() {
+async fn a_cluster_of_another_shard_is_not_found_with_a_hint() {
     let (echo, token) = first().await;
     for tool in Registry::standard().tools() {
         if tool.needs_sql {
             continue;
         }
-        for (cluster, said) in [("lab", LAB), ("cluster-7", "(known: prod)")] {
+        for (cluster, hint) in [("lab", LAB), ("cluster-7", "(known: prod)")] {
             let mut input = json!({ "cluster": cluster });
             if tool.name.ends_with("explain_rank") {
                 input["rank"] = json!(2);
             }
             let path = format!("/api/v1/tools/{}", tool.name);
-            let (status, body) = answered(&echo, &token, ("POST", &path, input.clone())).await;
+            let (status, body) = send_json(&echo, &token, ("POST", &path, input.clone())).await;
             let message = body["error"]["message"].as_str().unwrap();
             assert_eq!((status, &body["error"]["code"]), (404, &json!("not_found")));
-            assert!(message.contains(said), "{message}");
+            assert!(message.contains(hint), "{message}");
             assert_eq!(message.contains("shard"), cluster == "lab", "{message}");
             let call = rpc(
                 "tools/call",
                 json!({ "name": tool.name, "arguments": input }),
             );
-            let (_, body) = answered(&echo, &token, ("POST", "/mcp", call)).await;
-            assert!(body["result"].to_string().contains(said), "{body}");
+            let (_, body) = send_json(&echo, &token, ("POST", "/mcp", call)).await;
+            assert!(body["result"].to_string().contains(hint), "{body}");
         }
     }
     for path in [
         "/api/v1/threshold?cluster_id=lab",
         "/api/v1/cost.csv?day=2026-06-01&open=true&cluster=lab",
     ] {
-        let (status, body) = answered(&echo, &token, ("GET", path, Value::Null)).await;
+        let (status, body) = send_json(&echo, &token, ("GET", path, Value::Null)).await;
         let message = body["error"]["message"].as_str().unwrap();
         assert!(status == 404 && message.contains(LAB), "{message}");
     }
     let threshold = "/api/v1/threshold?cluster_id=cluster-7";
-    let (_, body) = answered(&echo, &token, ("GET", threshold, Value::Null)).await;
+    let (_, body) = send_json(&echo, &token, ("GET", threshold, Value::Null)).await;
     let usual = "no node of cluster cluster-7 has reported yet";
     assert_eq!(body["error"]["message"], usual);
 }
 
 #[tokio::test]
-async fn an_answer_about_all_clusters_says_where_the_others_are_beside_what_else_there_is_to_know()
-{
+async fn answers_about_all_clusters_name_the_other_shards_and_keep_their_notes() {
     let (echo, token) = first().await;
     for tool in ["find_outlier_nodes", "get_cost"] {
         let path = format!("/api/v1/tools/fleet.cluster.{tool}");
         let note_of = async |input: Value| {
-            let (status, answer) = answered(&echo, &token, ("POST", &path, input)).await;
+            let (status, answer) = send_json(&echo, &token, ("POST", &path, input)).await;
             assert_eq!(status, 200, "{answer}");
             answer["data_quality"]["note"].clone()
         };
@@ -114,29 +113,29 @@ async fn an_answer_about_all_clusters_says_where_the_others_are_beside_what_else
         assert!(both.ends_with(&format!("; {OTHERS}")), "{both}");
     }
     let report = "/api/v1/cost.json?day=2026-06-01&open=true";
-    let (_, body) = answered(&echo, &token, ("GET", report, Value::Null)).await;
+    let (_, body) = send_json(&echo, &token, ("GET", report, Value::Null)).await;
     assert_eq!(body["metadata"]["note"], OTHERS);
     let report = format!("{report}&cluster=prod");
-    let (_, body) = answered(&echo, &token, ("GET", &report, Value::Null)).await;
+    let (_, body) = send_json(&echo, &token, ("GET", &report, Value::Null)).await;
     assert_eq!(body["metadata"].get("note"), None);
 }
 
 #[tokio::test]
-async fn history_that_stayed_behind_is_answered_and_said_to_go_on_elsewhere() {
+async fn history_from_before_resharding_is_returned_with_a_hint() {
     let (echo, site) = echo(of_shard(1, fixture::context().await));
     let path = "/api/v1/tools/fleet.cluster.get_cost";
     let input = json!({ "window": "all", "cluster": "prod" });
-    let (status, answer) = answered(&echo, &site.tokens[1], ("POST", path, input)).await;
+    let (status, answer) = send_json(&echo, &site.tokens[1], ("POST", path, input)).await;
     assert_eq!(status, 200, "{answer}");
     let note = answer["data_quality"]["note"].as_str().unwrap();
-    let said = "cluster prod belongs to shard 0 at https://echo-0.lab:8081; this answer covers only the events sent to this shard";
-    assert_eq!(note, said);
+    let message = "cluster prod belongs to shard 0 at https://echo-0.lab:8081; this answer covers only the events sent to this shard";
+    assert_eq!(note, message);
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_cluster_does_not_tell_whether_there_is_one() {
+async fn shard_hints_do_not_reveal_whether_a_cluster_exists() {
     for ordinal in 0..3 {
-        let mut said = Vec::new();
+        let mut message = Vec::new();
         for context in [two_clusters().await, fixture::context().await] {
             let (echo, site) = echo(of_shard(ordinal, context));
             for path in [
@@ -145,30 +144,33 @@ async fn what_is_said_of_a_cluster_does_not_tell_whether_there_is_one() {
                 "/api/v1/cost.csv?day=2026-06-01&open=true&cluster=hidden-fleet",
             ] {
                 let asked = ("GET", path, Value::Null);
-                let (status, body) = answered(&echo, &site.tokens[0], asked).await;
-                said.push((status, body["error"]["message"].clone()));
+                let (status, body) = send_json(&echo, &site.tokens[0], asked).await;
+                message.push((status, body["error"]["message"].clone()));
             }
         }
-        assert_eq!(said[..3], said[3..]);
-        assert!(said.iter().all(|(status, _)| *status == 404), "{said:?}");
+        assert_eq!(message[..3], message[3..]);
+        assert!(
+            message.iter().all(|(status, _)| *status == 404),
+            "{message:?}"
+        );
     }
 }
 
 #[tokio::test]
-async fn health_clusters_and_page_say_which_shard_it_is() {
+async fn health_clusters_and_pages_name_the_shard() {
     let (echo, site) = echo(of_shard(0, two_clusters().await));
     let shard =
         json!({ "ordinal": 0, "count": 3, "url": "https://echo-{shard}.lab:8081", "note": OTHERS });
     let read = rpc("resources/read", json!({ "uri": "echo://clusters" }));
     for token in &site.tokens {
         let health = ("GET", "/api/v1/health", Value::Null);
-        let (_, health) = answered(&echo, token, health).await;
+        let (_, health) = send_json(&echo, token, health).await;
         assert_eq!(health["shard"], shard);
-        let (_, body) = answered(&echo, token, ("POST", "/mcp", read.clone())).await;
+        let (_, body) = send_json(&echo, token, ("POST", "/mcp", read.clone())).await;
         let text = body["result"]["contents"][0]["text"].as_str().unwrap();
         let clusters: Value = serde_json::from_str(text).unwrap();
         assert_eq!(clusters["shard"], shard);
-        let (status, page) = sent(&echo, token, ("GET", "/", Value::Null)).await;
+        let (status, page) = send(&echo, token, ("GET", "/", Value::Null)).await;
         assert_eq!(status, 200);
         assert!(page.contains("This is shard 0 of 3."), "{page}");
         assert!(
@@ -176,22 +178,22 @@ async fn health_clusters_and_page_say_which_shard_it_is() {
             "{page}"
         );
     }
-    let (_, health) = answered(&echo, "echo_nobody", ("GET", "/api/v1/health", Value::Null)).await;
+    let (_, health) = send_json(&echo, "echo_nobody", ("GET", "/api/v1/health", Value::Null)).await;
     assert_eq!(health.get("shard"), None, "{health}");
 }
 
 #[tokio::test]
-async fn a_token_of_some_clusters_that_are_all_elsewhere_is_told_where_to_ask() {
+async fn a_token_for_clusters_of_other_shards_gets_a_hint() {
     let (echo, site) = echo(of_shard(0, fixture::empty()));
     let path = "/api/v1/tools/fleet.cluster.get_cost";
-    let (status, body) = answered(&echo, &site.tokens[0], ("POST", path, json!({}))).await;
+    let (status, body) = send_json(&echo, &site.tokens[0], ("POST", path, json!({}))).await;
     let message = body["error"]["message"].as_str().unwrap();
     assert_eq!(status, 400);
     assert!(message.contains(OTHERS), "{message}");
 }
 
 #[tokio::test]
-async fn where_there_is_one_echo_nothing_is_said_of_others() {
+async fn a_single_instance_gives_no_shard_hints() {
     let mut answer = json!({ "status": "ok" });
     shard_hint::add_shard(&fixture::context().await, &mut answer);
     assert_eq!(answer, json!({ "status": "ok" }));

@@ -81,7 +81,7 @@ async fn echo() -> (Router, Site) {
     )
 }
 
-pub(super) async fn sent(
+pub(super) async fn send(
     echo: &Router,
     token: &str,
     request: (&str, &str, Value),
@@ -207,15 +207,15 @@ fn beside_the_tools() -> Vec<(&'static str, String, Value)> {
 }
 
 #[tokio::test]
-async fn a_token_of_one_cluster_learns_nothing_of_another_by_any_way_of_asking() {
+async fn no_query_reveals_another_tenants_cluster() {
     let (echo, site) = echo().await;
-    let mut told = 0;
+    let mut n_visible = 0;
     for (method, path, body) in everything() {
         let asks_for_it = path.contains("hidden") || body.to_string().contains("hidden");
-        let (status, answer) = sent(&echo, &site.tokens[0], (method, &path, body.clone())).await;
+        let (status, answer) = send(&echo, &site.tokens[0], (method, &path, body.clone())).await;
         assert_ne!(
             status, 429,
-            "a question that is not answered tells nothing of what answers tell"
+            "a rejected query does not test what answers reveal"
         );
         // The response may repeat the caller's input; the rest must match the response for a
         // missing cluster.
@@ -230,14 +230,14 @@ async fn a_token_of_one_cluster_learns_nothing_of_another_by_any_way_of_asking()
                 "{method} {path} {body}: {status} {answer}"
             );
         }
-        let (_, answer) = sent(&echo, &site.tokens[1], (method, &path, body)).await;
-        told += u32::from(HIDDEN.iter().any(|part| answer.contains(part)));
+        let (_, answer) = send(&echo, &site.tokens[1], (method, &path, body)).await;
+        n_visible += u32::from(HIDDEN.iter().any(|part| answer.contains(part)));
     }
-    assert!(told > 10, "the owner sees it: {told}");
+    assert!(n_visible > 10, "visible to the owner: {n_visible}");
 }
 
 #[tokio::test]
-async fn a_cluster_that_may_not_be_seen_is_as_one_that_is_not_there() {
+async fn a_forbidden_cluster_is_treated_as_missing() {
     let (echo, site) = echo().await;
     for tool in Registry::standard()
         .tools()
@@ -251,7 +251,7 @@ async fn a_cluster_that_may_not_be_seen_is_as_one_that_is_not_there() {
             if tool.name.ends_with("explain_rank") {
                 input["rank"] = json!(2);
             }
-            let (status, answer) = sent(&echo, &site.tokens[0], ("POST", &path, input)).await;
+            let (status, answer) = send(&echo, &site.tokens[0], ("POST", &path, input)).await;
             let body = answer.lines().last().unwrap().replace(cluster, "CLUSTER");
             let mut body: Value = serde_json::from_str(&body).unwrap();
             body["error"]["request_id"] = Value::Null;
@@ -263,11 +263,11 @@ async fn a_cluster_that_may_not_be_seen_is_as_one_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn without_a_name_a_token_of_one_cluster_asks_about_that() {
+async fn the_default_cluster_of_a_token_for_one_cluster_is_that_one() {
     let (echo, site) = echo().await;
     let path = "/api/v1/tools/fleet.cluster.get_cost";
     let of = async |token: &str, input: Value| {
-        let (status, answer) = sent(&echo, token, ("POST", path, input)).await;
+        let (status, answer) = send(&echo, token, ("POST", path, input)).await;
         let body: Value = serde_json::from_str(answer.lines().last().unwrap()).unwrap();
         assert_eq!(status, 200, "{body}");
         body
@@ -285,7 +285,7 @@ async fn without_a_name_a_token_of_one_cluster_asks_about_that() {
 }
 
 #[tokio::test]
-async fn a_token_of_several_clusters_has_to_name_one() {
+async fn a_token_for_several_clusters_must_name_one() {
     let site = Site::with_tokens(&["id: tenant, ask: { clusters: [prod, \"hidden-*\"] }"]);
     let feeds = (feeds(), Metrics::default());
     let echo = router(
@@ -295,18 +295,18 @@ async fn a_token_of_several_clusters_has_to_name_one() {
         &site.middleware,
     );
     let path = "/api/v1/tools/fleet.cluster.get_cost";
-    let (status, answer) = sent(&echo, &site.tokens[0], ("POST", path, json!({}))).await;
+    let (status, answer) = send(&echo, &site.tokens[0], ("POST", path, json!({}))).await;
     assert_eq!(status, 400);
     assert!(answer.contains("one of hidden-fleet, prod"), "{answer}");
     let input = json!({ "cluster": "hidden-fleet" });
     assert_eq!(
-        sent(&echo, &site.tokens[0], ("POST", path, input)).await.0,
+        send(&echo, &site.tokens[0], ("POST", path, input)).await.0,
         200
     );
 }
 
 #[tokio::test]
-async fn tools_that_a_token_is_not_for_are_not_there() {
+async fn forbidden_tools_are_treated_as_missing() {
     let entry = "id: cost, ask: { clusters: [\"*\"], tools: [\"fleet.cluster.get_*\"] }";
     let site = Site::with_tokens(&[entry]);
     let feeds = (feeds(), Metrics::default());
@@ -317,10 +317,10 @@ async fn tools_that_a_token_is_not_for_are_not_there() {
         &site.middleware,
     );
     let token = &site.tokens[0];
-    let (_, listed) = sent(&echo, token, ("GET", "/api/v1/tools/list", Value::Null)).await;
-    let (_, document) = sent(&echo, token, ("GET", "/api/v1/openapi.json", Value::Null)).await;
+    let (_, listed) = send(&echo, token, ("GET", "/api/v1/tools/list", Value::Null)).await;
+    let (_, document) = send(&echo, token, ("GET", "/api/v1/openapi.json", Value::Null)).await;
     let listing = rpc("tools/list", json!({}));
-    let (_, model) = sent(&echo, token, ("POST", "/mcp", listing)).await;
+    let (_, model) = send(&echo, token, ("POST", "/mcp", listing)).await;
     for text in [&listed, &document, &model] {
         assert!(text.contains("fleet.cluster.get_cost"), "{text}");
         for other in ["find_outlier_nodes", "run_analysis"] {
@@ -331,5 +331,5 @@ async fn tools_that_a_token_is_not_for_are_not_there() {
         }
     }
     let path = "/api/v1/tools/fleet.cluster.find_outlier_nodes";
-    assert_eq!(sent(&echo, token, ("POST", path, json!({}))).await.0, 404);
+    assert_eq!(send(&echo, token, ("POST", path, json!({}))).await.0, 404);
 }

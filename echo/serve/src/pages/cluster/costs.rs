@@ -23,12 +23,12 @@ impl Days {
         for back in 0..N_DAYS {
             let from = today.offset(-back * DAY_NANOS);
             let to = (back > 0).then(|| from.offset(DAY_NANOS).to_string());
-            let asked = WindowQuery {
+            let window = WindowQuery {
                 from: from.to_string(),
                 to: to.unwrap_or_default(),
                 ..WindowQuery::default()
             };
-            let Some(cost) = client.cost(cluster, &asked).await? else {
+            let Some(cost) = client.cost(cluster, &window).await? else {
                 break;
             };
             days.push((from.to_string(), cost));

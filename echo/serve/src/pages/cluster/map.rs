@@ -117,18 +117,18 @@ fn between(cells: &[Option<f64>]) -> String {
     clippy::cast_possible_truncation,
     reason = "stretches are few, and lengths of windows in nanoseconds fit"
 )]
-fn begins(map: &LagMap, place: usize) -> String {
+fn begins(map: &LagMap, index: usize) -> String {
     let from: Option<jiff::Timestamp> = map.window.from.parse().ok();
     let from = from.and_then(|from| i64::try_from(from.as_nanosecond()).ok());
-    let after = map.bucket_s * place as f64 * 1e9;
+    let after = map.bucket_s * index as f64 * 1e9;
     Nanos::new(from.unwrap_or_default())
         .offset(after as i64)
         .to_string()
 }
 
 fn when(map: &LagMap, from: usize, to: usize) -> String {
-    let plain = |place| {
-        let time = begins(map, place);
+    let plain = |index| {
+        let time = begins(map, index);
         time.split(['T', '.'])
             .take(2)
             .collect::<Vec<&str>>()
@@ -146,7 +146,7 @@ pub(super) fn section(view: &View<'_>, map_view: &MapView) -> Markup {
                 MapView::Rows(map, rows, scale_ms) => { (table(map, rows, *scale_ms)) }
                 MapView::Empty => {
                     p { "Nothing to compare: no two ranks of one role reported waits in this window." }
-                    @if view.asked.window != "all" {
+                    @if view.window.window != "all" {
                         p { a href="?window=all" { "Show all that is stored" } }
                     }
                 }
@@ -199,8 +199,8 @@ fn row((map, several_jobs): (&LagMap, bool), one: &Row) -> Markup {
     let most = lags.peak_ms();
     let label = most.map_or_else(
         || format!("Rank {}: no data", lags.rank),
-        |(place, ms)| {
-            let time = begins(map, place);
+        |(index, ms)| {
+            let time = begins(map, index);
             format!(
                 "Rank {}: {mean} on average, at most {} from {time}",
                 lags.rank,

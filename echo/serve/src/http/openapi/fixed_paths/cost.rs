@@ -36,7 +36,7 @@ pub(super) fn paths() -> [(String, Value); 2] {
         }),
     );
     let rows = in_json("The rows of the CSV, with sums.", rows);
-    let asked = parameters();
+    let params = parameters();
     [
         ("/api/v1/cost.csv", "cost_csv", "GPU costs as CSV", csv),
         ("/api/v1/cost.json", "cost_json", "GPU costs as JSON", rows),
@@ -44,7 +44,7 @@ pub(super) fn paths() -> [(String, Value); 2] {
     .map(|(path, id, summary, answer)| {
         let mut operation = get(id, summary, answer, &ERRORS);
         if let Some(operation) = operation.get_mut("get").and_then(Value::as_object_mut) {
-            operation.insert("parameters".to_owned(), Value::Array(asked.clone()));
+            operation.insert("parameters".to_owned(), Value::Array(params.clone()));
         }
         (path.to_owned(), operation)
     })
