@@ -33,7 +33,7 @@ use crate::config::{ConfigError, ServeArgs};
 use crate::feedback::hours::HourCloser;
 use crate::feedback::refresh::Refresh;
 use echo_ingest::accept::{Ingest, IngestConfig};
-use echo_ingest::misrouted::Strays;
+use echo_ingest::misrouted::Misrouted;
 use echo_serve::http::Feeds;
 use echo_serve::http::health::Readiness;
 use echo_serve::middleware::Terms;
@@ -162,7 +162,7 @@ impl App {
             IngestConfig::default(),
             (Arc::clone(&shared), Arc::clone(&clock)),
             policies.clone(),
-            Strays::of(args.shard.shard().map(Arc::new)),
+            Misrouted::new(args.shard.shard().map(Arc::new)),
         );
         api.set_routes(routes(
             args,

@@ -1,8 +1,7 @@
-//! The wire contract between agents and Echo: standard OTLP plus the names in this crate.
-//!
-//! Both sides depend on this crate and neither on the other. It holds names and generated messages: what a
-//! name means is documented here, what is done with it is not. The exception is [`shard`], rules that
-//! agents and Echo have to follow alike, whatever their versions.
+//! The wire contract between agents and Echo: standard OTLP plus the names in this crate. Both
+//! sides depend on this crate, and neither on the other. It contains names, with their meaning, and
+//! generated messages, but no logic. The exception is [`shard`]: rules that agents and Echo must
+//! apply identically, in all versions.
 
 pub mod attribute;
 pub mod metadata;

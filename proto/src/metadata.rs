@@ -6,14 +6,16 @@ pub const POLICY: &str = "fleet-policy-bin";
 /// Largest encoded policy that Echo sends, in bytes.
 pub const POLICY_MAX_BYTES: usize = 8 * 1024;
 
-/// Response, read by Ingero agents: the health score below which a node counts as a straggler, as a decimal number. Absent
-/// without quorum, and for clusters whose nodes send no health scores.
+/// Response, read by Ingero agents: the health score below which a node counts as a straggler, as a
+/// decimal number. Absent without quorum, and for clusters whose nodes send no health scores.
 pub const INGERO_THRESHOLD: &str = "ingero-threshold";
 
-/// Response, read by Ingero agents: `true` or `false`, whether enough nodes report for the threshold to count.
+/// Response, read by Ingero agents: `true` or `false`, whether enough nodes report for the
+/// threshold to count.
 pub const INGERO_QUORUM_MET: &str = "ingero-quorum-met";
 
-/// Request: identity of one agent process, new at every start (any string of 1 to 64 printable ASCII characters).
+/// Request: identity of one agent process, new at every start (any string of 1 to 64 printable
+/// ASCII characters).
 pub const AGENT_INSTANCE: &str = "fleet-agent-instance";
 
 /// Request: number of the batch within the agent instance, decimal, growing by one per batch.

@@ -1,28 +1,28 @@
-//! Which of several Echos a cluster belongs to.
+//! Assignment of clusters to shards.
 
 use std::num::NonZeroU32;
 
 use xxhash_rust::xxh64::Xxh64;
 
-/// What stands for the ordinal of a shard in an address.
+/// Placeholder for the ordinal of a shard in an address.
 pub const PLACEHOLDER: &str = "{shard}";
 
-/// Most shards that agents and Echo take: finding the one of a cluster costs a hash for each of them.
+/// Maximum number of shards: finding the shard of a cluster costs one hash per shard.
 pub const MAX_SHARDS: u32 = 1024;
 
-/// The ordinal, from 0 to `shards` - 1, of the shard that a cluster belongs to, by rendezvous hashing.
+/// Returns the ordinal, from 0 to `shards` - 1, of the shard of a cluster, by rendezvous hashing.
 ///
-/// For each ordinal the hash is XXH64 with seed 0 over the bytes of the cluster's id in UTF-8, as agents send it,
-/// followed by the ordinal as four bytes, the lowest first. The ordinal with the largest hash wins; of equal ones
-/// the lowest does. Agents and Echo of different versions have to agree, so this never changes.
-///
-/// With one shard more, about one cluster in `shards` + 1 moves, and all that move go to the new shard.
+/// For each ordinal the hash is XXH64 with seed 0 over the bytes of the cluster's id in UTF-8, as
+/// agents send it, followed by the ordinal as four bytes, the lowest first. The ordinal with the
+/// largest hash wins; of equal ones the lowest does. Agents and Echo of different versions have to
+/// agree, so this never changes. Adding one shard moves about one cluster in `shards` + 1, always
+/// to the new shard.
 #[must_use]
-pub fn of(cluster: &str, shards: NonZeroU32) -> u32 {
-    let mut beginning = Xxh64::new(0);
-    beginning.update(cluster.as_bytes());
+pub fn for_cluster(cluster: &str, shards: NonZeroU32) -> u32 {
+    let mut prefix = Xxh64::new(0);
+    prefix.update(cluster.as_bytes());
     let weight = |ordinal: u32| {
-        let mut hash = beginning.clone();
+        let mut hash = prefix.clone();
         hash.update(&ordinal.to_le_bytes());
         hash.digest()
     };
@@ -36,7 +36,7 @@ pub fn of(cluster: &str, shards: NonZeroU32) -> u32 {
     best.1
 }
 
-/// The address of a shard: every [`PLACEHOLDER`] replaced by its ordinal.
+/// Returns the address of a shard: the template with every [`PLACEHOLDER`] replaced by the ordinal.
 #[must_use]
 pub fn address(template: &str, ordinal: u32) -> String {
     template.replace(PLACEHOLDER, &ordinal.to_string())
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     fn shard(cluster: &str, shards: u32) -> u32 {
-        of(cluster, NonZeroU32::new(shards).unwrap())
+        for_cluster(cluster, NonZeroU32::new(shards).unwrap())
     }
 
     fn clusters() -> impl Iterator<Item = String> {

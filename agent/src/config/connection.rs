@@ -76,7 +76,7 @@ impl ConnectionArgs {
         };
         let count = NonZeroU32::new(shards).filter(|_| shards <= MAX_SHARDS);
         let count = count.ok_or(EndpointError::ShardCount(shards))?;
-        let ordinal = shard::of(cluster, count);
+        let ordinal = shard::for_cluster(cluster, count);
         let endpoint = shard::address(endpoint, ordinal);
         Ok(Some(Shard {
             ordinal,

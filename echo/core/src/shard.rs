@@ -7,7 +7,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use fleet_proto::shard::{PLACEHOLDER, address, of};
+use fleet_proto::shard::{PLACEHOLDER, address, for_cluster};
 
 use crate::ids::ClusterId;
 
@@ -66,7 +66,7 @@ impl Shard {
 
     /// The other one that takes this cluster; nothing when this one does.
     pub fn other_of(&self, cluster: &ClusterId) -> Option<Other> {
-        let ordinal = of(cluster.as_str(), self.count);
+        let ordinal = for_cluster(cluster.as_str(), self.count);
         (ordinal != self.ordinal).then(|| self.other(ordinal))
     }
 

@@ -1,4 +1,4 @@
-//! One request's way from its bytes to the acknowledgement, whatever transport it came on.
+//! Processing of a request, from its bytes to the acknowledgement, for all transports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,30 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{Instrument, Span, trace_span};
 
-use super::batch_key::{BatchKeyError, of_content};
-use super::budget::{Budget, Held, OverBudget};
+use super::batch_key::{BatchKeyError, key_from_content};
+use super::budget::{Budget, OverBudget, Reservation};
 use super::counters::IngestStats;
-use super::decode::memory_estimate::{kept_bytes, unfolded_bytes};
+use super::decode::memory_estimate::{decoded_bytes, estimate_decoded_bytes};
 use super::decode::reject::{RejectReason, Rejections};
 use super::decode::{Decoded, Malformed, Payload, decode_body};
-use super::misrouted::Strays;
-use super::sender_auth::{Foreign, Writer};
+use super::misrouted::Misrouted;
+use super::sender_auth::{Forbidden, SenderAuth};
 
-/// Longest body that is translated or decoded on the spot, in bytes: longer ones would hold up the other requests of the thread.
+/// Maximum size of a body that is decoded on the async thread, in bytes; longer bodies would delay
+/// other requests of the thread.
 pub(super) const MAX_INLINE_BYTES: usize = 64 * 1024;
 
 /// Settings of the ingest path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IngestConfig {
-    /// Most memory that requests take up between their first byte and their acknowledgement, bytes. The requests of one
-    /// sender may take half.
+    /// Memory budget of all requests between their first byte and their acknowledgement, bytes. The
+    /// requests of one sender may use half.
     pub max_bytes: usize,
-    /// Largest request after decompression, in bytes.
+    /// Maximum request size after decompression, in bytes.
     pub max_message_bytes: usize,
-    /// Longest time for a body to arrive as a whole: whoever does not end it holds on to memory.
+    /// Timeout for a body to arrive completely; an incomplete body holds memory.
     pub arrival_deadline: Duration,
-    /// Longest wait for the store to make a batch durable.
+    /// Timeout for the store to make a batch durable.
     pub append_deadline: Duration,
 }
 
@@ -54,59 +55,60 @@ impl Default for IngestConfig {
     }
 }
 
-/// Why a request as a whole is answered with an error.
+/// Error that fails a request as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
-    /// The transport or the body cannot be understood.
+    /// The transport framing or the body is invalid.
     #[error("cannot read the request: {0}")]
     Unreadable(String),
-    /// The body is no OTLP request.
+    /// The body is not an OTLP request.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The metadata number the batch in a way that cannot be understood.
+    /// The batch number in the metadata is invalid.
     #[error(transparent)]
     BatchKey(#[from] BatchKeyError),
-    /// The body is of a type or compressed in a way that this listener does not read.
+    /// The content type or compression is not supported.
     #[error("{0}")]
     Unsupported(String),
-    /// The message is larger than the service takes.
+    /// The message exceeds the size limit.
     #[error("the request is larger than {limit} bytes; send smaller requests")]
     TooLarge {
-        /// The largest message, after decompression.
+        /// Maximum size after decompression, bytes.
         limit: usize,
     },
-    /// The sender took too long.
-    #[error("the request had not arrived as a whole after {} ms, send it again", .after.as_millis())]
-    Slow {
-        /// How long it may take.
+    /// The body did not arrive in time.
+    #[error("the request body was incomplete after {} ms; retry", .after.as_millis())]
+    ArrivalTimeout {
+        /// Timeout.
         after: Duration,
     },
-    /// It is sent for somebody else.
+    /// The sender may not send for this cluster or node.
     #[error(transparent)]
-    Foreign(#[from] Foreign),
-    /// There is no memory for it.
+    Forbidden(#[from] Forbidden),
+    /// The memory budget is exhausted.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
-    /// The store took too long; the batch may or may not be stored, and is stored once when sent again.
-    #[error("the batch was not durable after {} ms, send it again", .after.as_millis())]
+    /// The store took too long; the batch may or may not be stored, and a retry stores it once.
+    #[error("the batch was not durable after {} ms; retry", .after.as_millis())]
     NotDurable {
         /// The deadline.
         after: Duration,
     },
-    /// The engine failed, as it does on a full disk. The batch itself is sound, so it has to be kept and sent again.
-    #[error("the collector cannot store at the moment, send it again")]
+    /// The engine failed, for example on a full disk. The batch itself is valid and must be
+    /// retried.
+    #[error("the collector cannot store at the moment; retry")]
     CannotStore(#[source] StoreError),
-    /// The store refused.
+    /// The store rejected the batch.
     #[error(transparent)]
     Store(StoreError),
-    /// The decoder did not come back.
+    /// The decoder panicked.
     #[error("decoding was aborted")]
     Aborted,
 }
 
 impl IngestError {
-    /// Whether it is the collector that is at fault, so that the error belongs into its log.
-    pub const fn is_ours(&self) -> bool {
+    /// Returns whether the collector is at fault, so that the error must be logged.
+    pub const fn is_internal(&self) -> bool {
         matches!(self, Self::Aborted | Self::CannotStore(_))
     }
 }
@@ -126,8 +128,8 @@ impl Coded for IngestError {
             Self::Unreadable(_) | Self::Malformed(_) | Self::Unsupported(_) => Code::Invalid,
             Self::BatchKey(error) => error.code(),
             Self::TooLarge { .. } => Code::TooLarge,
-            Self::Slow { .. } | Self::NotDurable { .. } => Code::Timeout,
-            Self::Foreign(error) => error.code(),
+            Self::ArrivalTimeout { .. } | Self::NotDurable { .. } => Code::Timeout,
+            Self::Forbidden(error) => error.code(),
             Self::OverBudget(error) => error.code(),
             Self::CannotStore(_) => Code::Busy,
             Self::Store(error) => error.code(),
@@ -136,31 +138,31 @@ impl Coded for IngestError {
     }
 }
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Debug)]
-pub struct Sent {
-    /// What it carries.
+pub struct IngestRequest {
+    /// Kind of payload.
     pub payload: Payload,
-    /// Its message.
+    /// Protobuf message.
     pub body: Bytes,
-    /// The memory that it takes up.
-    pub held: Held,
-    /// The number of the batch, if it has one.
+    /// Memory reserved for the request.
+    pub memory: Reservation,
+    /// Key of the batch, if it is numbered.
     pub key: Option<BatchKey>,
-    /// For whom it may send.
-    pub writer: Writer,
+    /// Permissions of the sender.
+    pub auth: SenderAuth,
 }
 
-/// What the sender of a request that was taken gets to know.
+/// Result of an accepted request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accepted {
-    /// The points that were not stored. All others are, durably.
+    /// Rejected points. All others are stored durably.
     pub rejections: Rejections,
     /// The policy of the first cluster named in the request.
     pub policy: Option<ClusterPolicy>,
 }
 
-/// The ingest path. Cheap to clone.
+/// Ingest path. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Ingest(Arc<Parts>);
 
@@ -172,16 +174,16 @@ struct Parts {
     clock: Arc<dyn Clock>,
     policies: watch::Receiver<Arc<PolicyTable>>,
     stats: Arc<IngestStats>,
-    strays: Strays,
+    misrouted: Misrouted,
 }
 
 impl Ingest {
-    /// Puts the path together.
+    /// Creates the ingest path.
     pub fn new(
         config: IngestConfig,
         (store, clock): (Arc<dyn EventStore>, Arc<dyn Clock>),
         policies: watch::Receiver<Arc<PolicyTable>>,
-        strays: Strays,
+        misrouted: Misrouted,
     ) -> Self {
         Self(Arc::new(Parts {
             config,
@@ -190,67 +192,69 @@ impl Ingest {
             clock,
             policies,
             stats: Arc::default(),
-            strays,
+            misrouted,
         }))
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn config(&self) -> &IngestConfig {
         &self.0.config
     }
 
-    /// The memory that requests may take up, and do.
+    /// Returns the memory budget.
     pub fn budget(&self) -> &Budget {
         &self.0.budget
     }
 
-    /// What the path has done since the start.
+    /// Returns the counters.
     pub fn stats(&self) -> &Arc<IngestStats> {
         &self.0.stats
     }
 
-    /// What was stored of clusters that belong to another Echo.
-    pub fn strays(&self) -> &Strays {
-        &self.0.strays
+    /// Returns the counter of misrouted points.
+    pub fn misrouted(&self) -> &Misrouted {
+        &self.0.misrouted
     }
 
-    /// Stores the points or records of a request and returns once they are durable. Without a key the batch is known
-    /// by its content.
-    pub async fn accept(&self, sent: Sent) -> Result<Accepted, IngestError> {
-        let span = match sent.payload {
+    /// Stores the points, records or spans of a request and returns once they are durable. A batch
+    /// without a key is identified by its content.
+    pub async fn accept(&self, request: IngestRequest) -> Result<Accepted, IngestError> {
+        let span = match request.payload {
             Payload::Traces => Span::none(),
             Payload::Metrics | Payload::Logs => {
-                trace_span!(target: spans::TARGET, spans::INGEST, bytes = sent.body.len())
+                trace_span!(target: spans::TARGET, spans::INGEST, bytes = request.body.len())
             }
         };
-        self.accept_one(sent).instrument(span).await
+        self.process(request).instrument(span).await
     }
 
-    async fn accept_one(&self, sent: Sent) -> Result<Accepted, IngestError> {
-        let Parts { stats, strays, .. } = &*self.0;
-        stats.saw_bytes(sent.body.len());
+    async fn process(&self, request: IngestRequest) -> Result<Accepted, IngestError> {
+        let Parts {
+            stats, misrouted, ..
+        } = &*self.0;
+        stats.count_bytes(request.body.len());
         let received = self.0.clock.now();
-        let arrived = Stopwatch::start();
-        let Sent {
+        let stopwatch = Stopwatch::start();
+        let IngestRequest {
             payload,
             body,
-            held,
+            memory,
             key,
-            writer,
-        } = sent;
-        let decoding = trace_span!(target: spans::TARGET, spans::DECODE);
-        let read = read((payload, body), held, (key, received));
-        let Read {
+            auth,
+        } = request;
+        let span = trace_span!(target: spans::TARGET, spans::DECODE);
+        let decoding = decode((payload, body), memory, (key, received));
+        let DecodedRequest {
             mut decoded,
             key,
-            held: _held,
-        } = read.instrument(decoding).await?;
-        writer.check(&decoded.events)?;
-        self.refuse_unnameable(&mut decoded, &writer);
+            memory: _held,
+        } = decoding.instrument(span).await?;
+        auth.check(&decoded.events)?;
+        self.reject_over_limit(&mut decoded, &auth);
         let policy = self.policy(&decoded);
         if !decoded.events.is_empty() {
-            stats.saw_events(&decoded.events, received);
-            let stray = strays.among(&decoded.events);
+            stats.count_events(&decoded.events, received);
+            let misrouted_in_batch = misrouted.find(&decoded.events);
             let batch = EventBatch {
                 key,
                 received,
@@ -260,37 +264,37 @@ impl Ingest {
             let waiting = trace_span!(target: spans::TARGET, spans::APPEND, events);
             match self.append(batch).instrument(waiting).await? {
                 Appended::Stored { events } => {
-                    stats.saw_stored(events);
-                    strays.stored(stray);
+                    stats.count_stored(events);
+                    misrouted.record(misrouted_in_batch);
                 }
-                Appended::Duplicate => stats.saw_duplicate(),
+                Appended::Duplicate => stats.count_duplicate(),
             }
         }
-        stats.saw_rejections(&decoded.rejections);
-        arrived.stop(stats.acknowledgements());
+        stats.count_rejections(&decoded.rejections);
+        stopwatch.stop(stats.acknowledgements());
         Ok(Accepted {
             rejections: decoded.rejections,
             policy,
         })
     }
 
-    /// Stores the batch, or gives up at the deadline.
+    /// Appends the batch to the store, within the deadline.
     async fn append(&self, batch: EventBatch) -> Result<Appended, IngestError> {
         let after = self.0.config.append_deadline;
         let appended = timeout(after, self.0.store.append(batch)).await;
         Ok(appended.map_err(|_elapsed| IngestError::NotDurable { after })??)
     }
 
-    /// Turns away what brings more names and senders than are kept.
-    fn refuse_unnameable(&self, decoded: &mut Decoded, writer: &Writer) {
-        let unnameable = self.0.store.unnameable(&decoded.events, writer.token());
-        decoded.refuse(unnameable.into_iter().map(|(place, why)| {
+    /// Rejects events that exceed the limits of series, senders or clusters.
+    fn reject_over_limit(&self, decoded: &mut Decoded, auth: &SenderAuth) {
+        let over_limit = self.0.store.unnameable(&decoded.events, auth.token());
+        decoded.reject_at(over_limit.into_iter().map(|(index, why)| {
             let reason = match why {
                 Unnameable::Series => RejectReason::TooManySeries,
                 Unnameable::Origin => RejectReason::TooManySenders,
                 Unnameable::Cluster => RejectReason::TooManyClusters,
             };
-            (place, reason)
+            (index, reason)
         }));
     }
 
@@ -301,34 +305,39 @@ impl Ingest {
     }
 }
 
-/// A request that was decoded.
-struct Read {
+/// A decoded request.
+struct DecodedRequest {
     decoded: Decoded,
     key: BatchKey,
-    held: Held,
+    memory: Reservation,
 }
 
-/// Decodes a body. It is known what it unfolds to before it is, unless it is small.
-async fn read(
+/// Decodes a body. Unless the body is small, the memory of its events is estimated and reserved
+/// first.
+async fn decode(
     (payload, body): (Payload, Bytes),
-    mut held: Held,
+    mut memory: Reservation,
     (key, received): (Option<BatchKey>, Nanos),
-) -> Result<Read, IngestError> {
+) -> Result<DecodedRequest, IngestError> {
     let is_small = body.len() <= MAX_INLINE_BYTES;
-    let read = move || {
+    let work = move || {
         if !is_small {
-            held.resize(unfolded_bytes(payload, &body))?;
+            memory.resize(estimate_decoded_bytes(payload, &body))?;
         }
-        let key = key.unwrap_or_else(|| of_content(&body));
+        let key = key.unwrap_or_else(|| key_from_content(&body));
         let decoded = decode_body(payload, &body, received)?;
-        held.resize(kept_bytes(&decoded, body.len()))?;
-        Ok(Read { decoded, key, held })
+        memory.resize(decoded_bytes(&decoded, body.len()))?;
+        Ok(DecodedRequest {
+            decoded,
+            key,
+            memory,
+        })
     };
     if is_small {
-        return read();
+        return work();
     }
-    let aside = spawn_blocking(read);
-    aside.await.map_err(|_panicked| IngestError::Aborted)?
+    let task = spawn_blocking(work);
+    task.await.map_err(|_panicked| IngestError::Aborted)?
 }
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! The identity of a batch, by which one that is sent again is stored once.
+//! Deduplication key of a batch.
 
 use bytes::Bytes;
 use echo_core::error::{Code, Coded};
 use echo_core::model::event::BatchKey;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Longest name of an agent instance, in characters.
+/// Maximum length of an agent instance, in characters.
 const MAX_INSTANCE_CHARS: usize = 64;
 
-/// Why the metadata do not number the batch.
+/// Error in the batch number metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BatchKeyError {
-    /// One half of the number is missing.
-    #[error("fleet-agent-instance and fleet-batch-number belong together, one of them is missing")]
-    Half,
+    /// Instance or number is missing.
+    #[error("fleet-agent-instance and fleet-batch-number must be sent together; one is missing")]
+    Incomplete,
     /// The instance is not 1 to 64 printable ASCII characters.
-    #[error("fleet-agent-instance is not 1 to 64 printable ASCII characters")]
+    #[error("fleet-agent-instance must be 1 to 64 printable ASCII characters")]
     Instance,
     /// The number is not a decimal number that fits 64 bits.
-    #[error("fleet-batch-number is not a decimal number from 0 to 2^64 - 1")]
+    #[error("fleet-batch-number must be a decimal number from 0 to 2^64 - 1")]
     Number,
 }
 
@@ -28,35 +28,35 @@ impl Coded for BatchKeyError {
     }
 }
 
-/// Key of a batch whose agent numbers its batches; nothing when neither half is there.
-pub fn numbered(
+/// Returns the key of a numbered batch; `None` if instance and number are both absent.
+pub fn key_from_headers(
     instance: Option<&[u8]>,
     number: Option<&[u8]>,
 ) -> Result<Option<BatchKey>, BatchKeyError> {
     let (instance, number) = match (instance, number) {
         (None, None) => return Ok(None),
         (Some(instance), Some(number)) => (instance, number),
-        _ => return Err(BatchKeyError::Half),
+        _ => return Err(BatchKeyError::Incomplete),
     };
-    let agent = printable(instance)
+    let agent = parse_printable(instance)
         .and_then(|instance| instance.parse().ok())
         .ok_or(BatchKeyError::Instance)?;
-    let number = decimal(number).ok_or(BatchKeyError::Number)?;
+    let number = parse_decimal(number).ok_or(BatchKeyError::Number)?;
     Ok(Some(BatchKey::Numbered { agent, number }))
 }
 
-/// Key of a batch that is not numbered: a hash of its bytes.
-pub fn of_content(body: &Bytes) -> BatchKey {
+/// Returns the key of an unnumbered batch: a hash of its bytes.
+pub fn key_from_content(body: &Bytes) -> BatchKey {
     BatchKey::Content(xxh3_128(body))
 }
 
-fn printable(text: &[u8]) -> Option<&str> {
+fn parse_printable(text: &[u8]) -> Option<&str> {
     let is_printable = text.iter().all(|byte| matches!(byte, b' '..=b'~'));
     let text = std::str::from_utf8(text).ok()?;
     (is_printable && text.len() <= MAX_INSTANCE_CHARS).then_some(text)
 }
 
-fn decimal(text: &[u8]) -> Option<u64> {
+fn parse_decimal(text: &[u8]) -> Option<u64> {
     let is_decimal = text.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(text).ok()?;
     is_decimal.then(|| text.parse().ok()).flatten()
@@ -67,41 +67,47 @@ mod tests {
     use bytes::Bytes;
     use echo_core::model::event::BatchKey;
 
-    use super::{BatchKeyError, numbered, of_content};
+    use super::{BatchKeyError, key_from_content, key_from_headers};
 
     #[test]
-    fn both_halves_number_a_batch_and_none_leaves_it_unnumbered() {
-        let key = numbered(Some(b"node-1/17/abc"), Some(b"42")).unwrap();
+    fn instance_and_number_make_a_key_and_neither_makes_none() {
+        let key = key_from_headers(Some(b"node-1/17/abc"), Some(b"42")).unwrap();
         let agent = "node-1/17/abc".parse().unwrap();
         assert_eq!(key, Some(BatchKey::Numbered { agent, number: 42 }));
-        assert_eq!(numbered(None, None), Ok(None));
+        assert_eq!(key_from_headers(None, None), Ok(None));
     }
 
     #[test]
-    fn one_half_is_refused() {
-        assert_eq!(numbered(Some(b"a"), None), Err(BatchKeyError::Half));
-        assert_eq!(numbered(None, Some(b"1")), Err(BatchKeyError::Half));
+    fn instance_or_number_alone_is_rejected() {
+        assert_eq!(
+            key_from_headers(Some(b"a"), None),
+            Err(BatchKeyError::Incomplete)
+        );
+        assert_eq!(
+            key_from_headers(None, Some(b"1")),
+            Err(BatchKeyError::Incomplete)
+        );
     }
 
     #[test]
-    fn unprintable_or_overlong_instances_are_refused() {
+    fn unprintable_or_overlong_instances_are_rejected() {
         for instance in [&b""[..], b"a\x01", "n\u{f6}de".as_bytes(), &[b'x'; 65]] {
-            let key = numbered(Some(instance), Some(b"1"));
+            let key = key_from_headers(Some(instance), Some(b"1"));
             assert_eq!(key, Err(BatchKeyError::Instance), "{instance:?}");
         }
     }
 
     #[test]
-    fn only_plain_decimal_numbers_are_taken() {
+    fn only_plain_decimal_numbers_are_accepted() {
         for number in [&b""[..], b"+1", b"-1", b"1.0", b"18446744073709551616"] {
-            let key = numbered(Some(b"a"), Some(number));
+            let key = key_from_headers(Some(b"a"), Some(number));
             assert_eq!(key, Err(BatchKeyError::Number), "{number:?}");
         }
     }
 
     #[test]
     fn equal_bytes_have_equal_keys() {
-        let key = |bytes: &'static [u8]| of_content(&Bytes::from_static(bytes));
+        let key = |bytes: &'static [u8]| key_from_content(&Bytes::from_static(bytes));
         assert_eq!(key(b"abc"), key(b"abc"));
         assert_ne!(key(b"abc"), key(b"abd"));
     }

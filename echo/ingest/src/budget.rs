@@ -1,49 +1,49 @@
-//! Memory that requests may take up between their first byte and their acknowledgement, shared by senders.
-//!
-//! Each sender may hold at most as much as it leaves free to the others. This is the rule of dynamic thresholds (Choudhury
-//! and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998). One sender alone gets half of the
-//! budget; as requests are answered, `k` senders that want all of it come to a `k + 1`th part each, and as much stays free
-//! for whoever comes next. Nothing is remembered of a sender that holds nothing.
+//! Memory budget of requests between their first byte and their acknowledgement, shared by senders.
+//! Each sender may hold at most as much as remains free. This is the rule of dynamic thresholds
+//! (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches",
+//! 1998). A single sender gets half of the budget; with `k` senders that request all of it, each
+//! converges to a share of `1 / (k + 1)`, and the same share stays free for the next sender. No
+//! state is kept for a sender without reservations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use echo_core::error::{Code, Coded};
 
-use super::memory_account::Sender;
+use super::memory_account::MemoryAccount;
 
-/// A number of bytes, and who has how many of them. Clones are the same budget.
+/// Budget in bytes, with the usage by account. Clones share the budget.
 #[derive(Debug, Clone)]
 pub struct Budget {
     size: usize,
-    taken: Arc<Mutex<Taken>>,
+    usage: Arc<Mutex<Usage>>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
-    all: usize,
-    by: HashMap<Sender, usize>,
+struct Usage {
+    total: usize,
+    by_account: HashMap<MemoryAccount, usize>,
 }
 
-/// Why a request gets no memory.
+/// Error from reserving memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OverBudget {
-    /// Others have it.
-    #[error("other requests take up the collector's memory at the moment, try again")]
+    /// Other senders use the budget.
+    #[error("the memory of the collector is used by other requests; retry")]
     Busy,
-    /// The sender has its share, with requests that are not answered yet.
+    /// The sender uses its share, with requests in flight.
     #[error(
-        "requests of this sender that are not answered yet take up its share of the collector's memory, try again when they are"
+        "the requests of this sender in flight use its share of the memory of the collector; retry when they are answered"
     )]
     Share,
-    /// Even alone, the request could not have as much.
+    /// The request exceeds the maximum share of one sender.
     #[error(
-        "the request takes {bytes} bytes of memory, at most {limit} are given to one; send smaller requests"
+        "the request needs {bytes} bytes of memory, above the limit of {limit} per sender; send smaller requests"
     )]
     TooLarge {
-        /// What it takes.
+        /// Needed memory, bytes.
         bytes: usize,
-        /// The most that one sender can have.
+        /// Maximum per sender, bytes.
         limit: usize,
     },
 }
@@ -58,95 +58,95 @@ impl Coded for OverBudget {
     }
 }
 
-/// What one request holds of a budget, given back when this is dropped.
+/// Memory reserved by one request; released on drop.
 #[derive(Debug)]
-pub struct Held {
+pub struct Reservation {
     budget: Budget,
-    sender: Sender,
+    account: MemoryAccount,
     bytes: usize,
 }
 
 impl Budget {
-    /// Nobody has any of it yet.
+    /// Creates an unused budget of `size` bytes.
     pub fn new(size: usize) -> Self {
         Self {
             size,
-            taken: Arc::default(),
+            usage: Arc::default(),
         }
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// Bytes that are held.
-    pub fn taken(&self) -> usize {
-        self.lock().all
+    /// Returns the reserved bytes.
+    pub fn used(&self) -> usize {
+        self.lock().total
     }
 
-    /// The most that one sender can hold, bytes.
-    pub const fn most(&self) -> usize {
+    /// Returns the maximum that one sender can reserve, bytes.
+    pub const fn max_per_account(&self) -> usize {
         self.size / 2
     }
 
-    /// What a request of this sender holds: nothing yet.
-    pub fn hold(&self, sender: &Sender) -> Held {
-        Held {
+    /// Returns an empty reservation for a request of this account.
+    pub fn reserve(&self, account: &MemoryAccount) -> Reservation {
+        Reservation {
             budget: self.clone(),
-            sender: sender.clone(),
+            account: account.clone(),
             bytes: 0,
         }
     }
 
-    // No change of the numbers can panic half way.
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    // Updates cannot panic midway, so a poisoned lock is consistent.
+    fn lock(&self) -> MutexGuard<'_, Usage> {
+        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
-    /// Takes so many bytes more.
+impl Reservation {
+    /// Reserves `bytes` more.
     pub fn grow(&mut self, bytes: usize) -> Result<(), OverBudget> {
         self.resize(self.bytes.saturating_add(bytes))
     }
 
-    /// Holds so many bytes from now on. What cannot be had leaves it as it is.
+    /// Changes the reservation to `bytes`. An error leaves it unchanged.
     pub fn resize(&mut self, bytes: usize) -> Result<(), OverBudget> {
-        let limit = self.budget.most();
-        // What comes in pieces is refused for good where it could never fit as a whole.
+        let limit = self.budget.max_per_account();
+        // Not retryable: a request that arrives in pieces could never fit as a whole.
         if bytes > limit {
             return Err(OverBudget::TooLarge { bytes, limit });
         }
-        let mut taken = self.budget.lock();
-        let others = taken.all - self.bytes;
-        let held = taken.by.get(&self.sender).copied().unwrap_or(0);
+        let mut usage = self.budget.lock();
+        let others = usage.total - self.bytes;
+        let held = usage.by_account.get(&self.account).copied().unwrap_or(0);
         let own_others = held - self.bytes;
         if bytes > self.bytes
             && own_others + bytes > self.budget.size.saturating_sub(others + bytes)
         {
-            // With nothing else of its own in flight, it is the others that are in the way.
+            // Without other requests of this sender in flight, other senders use the budget.
             return Err(if own_others == 0 {
                 OverBudget::Busy
             } else {
                 OverBudget::Share
             });
         }
-        taken.all = others + bytes;
-        match (own_others + bytes, taken.by.get_mut(&self.sender)) {
-            (0, _) => drop(taken.by.remove(&self.sender)),
+        usage.total = others + bytes;
+        match (own_others + bytes, usage.by_account.get_mut(&self.account)) {
+            (0, _) => drop(usage.by_account.remove(&self.account)),
             (held, Some(known)) => *known = held,
-            (held, None) => drop(taken.by.insert(self.sender.clone(), held)),
+            (held, None) => drop(usage.by_account.insert(self.account.clone(), held)),
         }
-        drop(taken);
+        drop(usage);
         self.bytes = bytes;
         Ok(())
     }
 }
 
-impl Drop for Held {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        // Less can always be had.
+        // Shrinking always succeeds.
         let _nothing = self.resize(0);
     }
 }
@@ -157,92 +157,92 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Budget, Held, OverBudget};
-    use crate::memory_account::Sender;
+    use super::{Budget, OverBudget, Reservation};
+    use crate::memory_account::MemoryAccount;
 
-    fn agent(number: usize) -> Sender {
-        Sender::Agent(format!("agent-{number}").parse().unwrap())
+    fn agent(number: usize) -> MemoryAccount {
+        MemoryAccount::Agent(format!("agent-{number}").parse().unwrap())
     }
 
-    fn hold(budget: &Budget, who: usize, bytes: usize) -> Result<Held, OverBudget> {
-        let mut held = budget.hold(&agent(who));
+    fn reserve(budget: &Budget, who: usize, bytes: usize) -> Result<Reservation, OverBudget> {
+        let mut held = budget.reserve(&agent(who));
         held.grow(bytes).map(|()| held)
     }
 
     #[test]
-    fn one_sender_gets_half_and_the_next_one_gets_in() {
+    fn one_sender_gets_half_and_the_next_sender_is_admitted() {
         let budget = Budget::new(100);
         let mut held = Vec::new();
-        while let Ok(more) = hold(&budget, 0, 10) {
+        while let Ok(more) = reserve(&budget, 0, 10) {
             held.push(more);
         }
-        assert_eq!((budget.taken(), held.len()), (50, 5));
-        assert_eq!(hold(&budget, 0, 1).unwrap_err(), OverBudget::Share);
-        assert!(hold(&budget, 1, 25).is_ok());
-        assert_eq!(hold(&budget, 1, 26).unwrap_err(), OverBudget::Busy);
+        assert_eq!((budget.used(), held.len()), (50, 5));
+        assert_eq!(reserve(&budget, 0, 1).unwrap_err(), OverBudget::Share);
+        assert!(reserve(&budget, 1, 25).is_ok());
+        assert_eq!(reserve(&budget, 1, 26).unwrap_err(), OverBudget::Busy);
     }
 
     #[test]
-    fn a_request_that_never_fits_is_not_told_to_try_again_not_even_when_it_comes_in_pieces() {
+    fn a_request_that_can_never_fit_is_not_retryable_even_if_it_arrives_in_pieces() {
         let budget = Budget::new(100);
         let too_large = OverBudget::TooLarge {
             bytes: 51,
             limit: 50,
         };
-        assert_eq!(hold(&budget, 1, 51).unwrap_err(), too_large);
-        let mut held = hold(&budget, 0, 30).unwrap();
+        assert_eq!(reserve(&budget, 1, 51).unwrap_err(), too_large);
+        let mut held = reserve(&budget, 0, 30).unwrap();
         held.grow(20).unwrap();
         assert_eq!(held.grow(1), Err(too_large));
         drop(held);
-        assert_eq!(budget.taken(), 0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]
-    fn a_sender_whose_only_request_does_not_fit_is_not_blamed_for_its_own_beginning() {
+    fn the_first_part_of_a_request_does_not_count_as_another_request_in_flight() {
         let budget = Budget::new(100);
-        let _others = hold(&budget, 1, 50).unwrap();
-        let mut first = hold(&budget, 0, 20).unwrap();
+        let _others = reserve(&budget, 1, 50).unwrap();
+        let mut first = reserve(&budget, 0, 20).unwrap();
         assert_eq!(first.grow(20), Err(OverBudget::Busy));
-        let _second = hold(&budget, 0, 2).unwrap();
+        let _second = reserve(&budget, 0, 2).unwrap();
         assert_eq!(first.grow(20), Err(OverBudget::Share));
     }
 
     #[test]
-    fn a_request_that_needs_less_gives_the_rest_back() {
+    fn shrinking_a_reservation_releases_memory() {
         let budget = Budget::new(100);
-        let mut held = hold(&budget, 0, 50).unwrap();
+        let mut held = reserve(&budget, 0, 50).unwrap();
         held.resize(10).unwrap();
-        assert_eq!(budget.taken(), 10);
-        assert!(hold(&budget, 0, 40).is_ok());
+        assert_eq!(budget.used(), 10);
+        assert!(reserve(&budget, 0, 40).is_ok());
     }
 
     #[test]
-    fn a_storm_of_several_leaves_each_the_same_part_and_one_for_the_next() {
+    fn several_greedy_senders_get_equal_shares_and_leave_one_free() {
         const GREEDY: usize = 4;
         let budget = Budget::new(1_000);
-        let mut held: VecDeque<Held> = VecDeque::new();
+        let mut held: VecDeque<Reservation> = VecDeque::new();
         for turn in 0..20_000 {
-            // Each tries again at once whenever anything is answered, the first of them most often.
+            // Each sender retries at once after every response, the first one most often.
             for who in 0..=turn % GREEDY {
-                held.extend(hold(&budget, who, 10));
+                held.extend(reserve(&budget, who, 10));
             }
             drop(held.pop_front());
         }
-        assert!(budget.taken() <= 800, "{}", budget.taken());
-        assert!(hold(&budget, GREEDY, 100).is_ok());
+        assert!(budget.used() <= 800, "{}", budget.used());
+        assert!(reserve(&budget, GREEDY, 100).is_ok());
     }
 
     proptest! {
         #[test]
-        fn one_greedy_sender_never_keeps_a_modest_one_out(
+        fn one_greedy_sender_never_blocks_a_modest_one(
             sizes in prop::collection::vec((1_usize..2_000, any::<bool>()), 1..200),
         ) {
             let budget = Budget::new(10_000);
             let mut held = VecDeque::new();
             for (size, is_answered) in sizes {
-                held.extend(hold(&budget, 0, size));
-                // Half is left in the worst case, and half of that leaves as much free as is taken.
-                prop_assert!(hold(&budget, 1, 2_500).is_ok(), "{} taken", budget.taken());
+                held.extend(reserve(&budget, 0, size));
+                // At least half is free, and a sender may reserve half of that.
+                prop_assert!(reserve(&budget, 1, 2_500).is_ok(), "{} used", budget.used());
                 if is_answered {
                     drop(held.pop_front());
                 }
@@ -250,25 +250,25 @@ mod tests {
         }
 
         #[test]
-        fn nobody_holds_more_than_is_left_and_all_is_given_back(
+        fn reservations_stay_within_the_budget_and_are_released(
             steps in prop::collection::vec((0_usize..8, 0_usize..400, 0_u8..4), 1..300),
         ) {
             let budget = Budget::new(1_000);
-            let mut held: VecDeque<Held> = VecDeque::new();
+            let mut held: VecDeque<Reservation> = VecDeque::new();
             for (who, bytes, step) in steps {
                 match (step, held.back_mut()) {
                     (0, _) => drop(held.pop_front()),
                     (1, Some(one)) => drop(one.grow(bytes)),
                     (2, Some(one)) => drop(one.resize(bytes)),
-                    _ => held.extend(hold(&budget, who, bytes)),
+                    _ => held.extend(reserve(&budget, who, bytes)),
                 }
                 let sum: usize = held.iter().map(|held| held.bytes).sum();
-                prop_assert_eq!(budget.taken(), sum);
+                prop_assert_eq!(budget.used(), sum);
                 prop_assert!(sum <= 1_000);
             }
             held.clear();
-            prop_assert_eq!(budget.taken(), 0);
-            prop_assert!(budget.lock().by.is_empty(), "nobody is remembered");
+            prop_assert_eq!(budget.used(), 0);
+            prop_assert!(budget.lock().by_account.is_empty(), "no account is kept");
         }
     }
 }

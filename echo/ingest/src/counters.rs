@@ -1,4 +1,4 @@
-//! What the ingest path has done since the start, for whoever reports it.
+//! Counters of the ingest path.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use super::decode::reject::{RejectReason, Rejections};
 
-/// Counters of the ingest path. They only grow, all but the age of events.
+/// Counters of the ingest path since the start. All only grow, except the event age.
 #[derive(Debug)]
 pub struct IngestStats {
     requests: AtomicU64,
@@ -39,49 +39,51 @@ impl Default for IngestStats {
 }
 
 impl IngestStats {
-    /// Requests that arrived, whatever became of them.
+    /// Returns the number of received requests.
     pub fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
     }
 
-    /// Bytes of request bodies after decompression.
+    /// Returns the size of request bodies after decompression, bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Points that are stored.
+    /// Returns the number of stored points.
     pub fn points_accepted(&self) -> u64 {
         self.accepted.load(Relaxed)
     }
 
-    /// Batches that had been stored before.
+    /// Returns the number of duplicate batches.
     pub fn duplicates(&self) -> u64 {
         self.duplicates.load(Relaxed)
     }
 
-    /// Points turned away for this reason.
+    /// Returns the number of points rejected for this reason.
     pub fn rejected(&self, reason: RejectReason) -> u64 {
         let place = reason as usize;
         self.rejected.get(place).map_or(0, |n| n.load(Relaxed))
     }
 
-    /// Requests that were answered with an error of this kind.
+    /// Returns the number of requests that failed with this code.
     pub fn failed(&self, code: Code) -> u64 {
         let place = code as usize;
         self.failed.get(place).map_or(0, |n| n.load(Relaxed))
     }
 
-    /// Seconds from the arrival of a request as a whole to its acknowledgement.
+    /// Returns the histogram of seconds from the complete arrival of a request to its
+    /// acknowledgement.
     pub const fn acknowledgements(&self) -> &Histogram {
         &self.acknowledgements
     }
 
-    /// How old the newest event of the last batch was when it arrived, by the clocks of its sender and of Echo, nanoseconds.
+    /// Returns the age of the newest event of the last batch on arrival, by the clocks of sender
+    /// and collector, nanoseconds.
     pub fn event_age_nanos(&self) -> i64 {
         self.event_age.load(Relaxed)
     }
 
-    pub(super) fn saw_events(&self, events: &[Event], received: Nanos) {
+    pub(super) fn count_events(&self, events: &[Event], received: Nanos) {
         let newest = events.iter().map(|event| event.timestamp).max();
         if let Some(newest) = newest {
             let age = received.value().saturating_sub(newest.value());
@@ -90,25 +92,25 @@ impl IngestStats {
     }
 
     /// Counts a request and returns its number since the start.
-    pub(super) fn saw_request(&self) -> u64 {
+    pub(super) fn count_request(&self) -> u64 {
         self.requests.fetch_add(1, Relaxed) + 1
     }
 
-    pub(super) fn saw_bytes(&self, bytes: usize) {
+    pub(super) fn count_bytes(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(super) fn saw_stored(&self, points: usize) {
+    pub(super) fn count_stored(&self, points: usize) {
         let points = u64::try_from(points).unwrap_or(u64::MAX);
         self.accepted.fetch_add(points, Relaxed);
     }
 
-    pub(super) fn saw_duplicate(&self) {
+    pub(super) fn count_duplicate(&self) {
         self.duplicates.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn saw_rejections(&self, rejections: &Rejections) {
+    pub(super) fn count_rejections(&self, rejections: &Rejections) {
         for (reason, count) in rejections.iter() {
             if let Some(counter) = self.rejected.get(reason as usize) {
                 counter.fetch_add(count, Relaxed);
@@ -116,7 +118,7 @@ impl IngestStats {
         }
     }
 
-    pub(super) fn saw_failure(&self, code: Code) {
+    pub(super) fn count_failure(&self, code: Code) {
         if let Some(counter) = self.failed.get(code as usize) {
             counter.fetch_add(1, Relaxed);
         }
@@ -133,9 +135,9 @@ mod tests {
     fn failures_are_counted_by_kind() {
         let stats = IngestStats::default();
         for code in Code::ALL {
-            stats.saw_failure(code);
+            stats.count_failure(code);
         }
-        stats.saw_failure(Code::Busy);
+        stats.count_failure(Code::Busy);
         assert_eq!(stats.failed(Code::Busy), 2);
         assert_eq!(stats.failed(Code::Internal), 1);
     }

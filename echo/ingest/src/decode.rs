@@ -1,12 +1,11 @@
-//! From an OTLP request of metrics, log records or spans to events. Pure: no clock, no task, no log line.
-//!
-//! Every data point, record or span becomes one [`Event`] or one counted rejection, and never fails its neighbours. Identity and
-//! the collectives that a point covers are lifted out of the attributes (names in [`fleet_proto::attribute`]):
-//! the resource wins over the point, and within one list the name that is listed first. What became a column is
-//! removed; everything else is kept as JSON.
-//!
-//! Invariant: accepted events hold finite, consistent values and plausible times, so that no later layer checks
-//! again. Work and memory are bounded by the size of the request even if it was made to hurt.
+//! Decoder from OTLP requests of metrics, log records or spans to events. Pure: no clock, no task,
+//! no log line. Every data point, record or span becomes one [`Event`] or one counted rejection,
+//! and never affects its neighbours. Identity and the collectives that a point covers are extracted
+//! from the attributes (names in [`fleet_proto::attribute`]): the resource takes precedence over
+//! the point, and within one list the name that is listed first. Extracted attributes are removed;
+//! all others are kept as JSON. Invariant: accepted events have finite, consistent values and
+//! plausible times, so that no later layer checks again. Work and memory are bounded by the size of
+//! the request, even for a hostile one.
 
 use std::sync::Arc;
 
@@ -14,16 +13,16 @@ use echo_core::ids::MetricName;
 use echo_core::model::event::{Event, Origin};
 use echo_core::units::Nanos;
 
-use self::attributes::{Classes, Columns, Picked, Taken, list};
-use self::extra_attributes::Rest;
-use self::interner::Names;
+use self::attributes::{ColumnCache, ColumnReader, Columns, UsedColumns, empty_list};
+use self::extra_attributes::ExtraAttributes;
+use self::interner::Interner;
 use self::point::{Quantity, Temporality};
 use self::reject::{RejectReason, Rejections};
 use self::wire::attributes::Attributes;
 use self::wire::metrics::{Metric, Scope, contents, resources, scopes};
 use self::wire::point::{Exemplar, Kind, Lists, Point};
 use self::wire::value::Value;
-use self::wire::{Broken, Fields, metrics};
+use self::wire::{Fields, WireError, metrics};
 
 mod attributes;
 mod block;
@@ -41,39 +40,39 @@ mod tests;
 mod traces;
 mod wire;
 
-/// What became of the points of a request.
+/// Result of decoding a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
-    /// The points that are fit to be stored, in the order of the request.
+    /// Valid points, in the order of the request.
     pub events: Vec<Event>,
-    /// The others.
+    /// Rejected points.
     pub rejections: Rejections,
 }
 
 impl Decoded {
-    /// Events and the operations sampled in them.
-    pub fn weight(&self) -> usize {
+    /// Returns the number of events plus the operations sampled in them.
+    pub fn n_events_and_samples(&self) -> usize {
         let samples: usize = self.events.iter().map(|event| event.samples.len()).sum();
         self.events.len() + samples
     }
 
-    /// Turns away after all the events at these places, which are in order.
-    pub fn refuse(&mut self, places: impl IntoIterator<Item = (usize, RejectReason)>) {
-        let mut places = places.into_iter().peekable();
-        let mut place = 0..;
+    /// Turns away after all the events at these rejected, which are in order.
+    pub fn reject_at(&mut self, rejected: impl IntoIterator<Item = (usize, RejectReason)>) {
+        let mut rejected = rejected.into_iter().peekable();
+        let mut index = 0..;
         let rejections = &mut self.rejections;
         self.events.retain(|_| {
-            let here = place.next();
-            let refused = places.next_if(|(place, _)| Some(*place) == here);
-            if let Some((_, reason)) = refused {
+            let current = index.next();
+            let rejected_here = rejected.next_if(|(index, _)| Some(*index) == current);
+            if let Some((_, reason)) = rejected_here {
                 rejections.reject(reason);
             }
-            refused.is_none()
+            rejected_here.is_none()
         });
     }
 }
 
-/// What a request carries.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Payload {
     /// Data points: an `ExportMetricsServiceRequest`.
@@ -85,7 +84,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Name of the message that such a request is.
+    /// Returns the name of the protobuf message.
     pub const fn message(self) -> &'static str {
         match self {
             Self::Metrics => "ExportMetricsServiceRequest",
@@ -95,18 +94,18 @@ impl Payload {
     }
 }
 
-/// The bytes are no OTLP request of that kind.
+/// Error for a body that is not an OTLP request of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the body is not an OTLP {}: {reason}", .payload.message())]
 pub struct Malformed {
     payload: Payload,
-    reason: Broken,
+    reason: WireError,
 }
 
 /// Decodes the body of a request that arrived at `received`.
 pub fn decode_body(payload: Payload, body: &[u8], received: Nanos) -> Result<Decoded, Malformed> {
     let decoder = Decoder::new(received);
-    let request = Fields::of(body);
+    let request = Fields::new(body);
     let decoded = match payload {
         Payload::Metrics => decoder.decode(request, Decoder::scope),
         Payload::Logs => decoder.decode(request, Decoder::records),
@@ -117,19 +116,19 @@ pub fn decode_body(payload: Payload, body: &[u8], received: Nanos) -> Result<Dec
 
 struct Decoder<'a> {
     received: Nanos,
-    names: Names<'a>,
+    interner: Interner<'a>,
     events: Vec<Event>,
     rejections: Rejections,
 }
 
-/// The lists of the point, record or span that is being read.
-struct Sheet<'a> {
+/// Reused buffers for the lists of a point, record or span.
+struct Scratch<'a> {
     attributes: Attributes<'a>,
-    classes: Classes<'a>,
+    cache: ColumnCache<'a>,
     exemplars: Vec<Exemplar<'a>>,
 }
 
-/// What all points of one metric have in common.
+/// Properties that all points of a metric share.
 struct Series {
     metric: MetricName,
     unit: Arc<str>,
@@ -138,16 +137,16 @@ struct Series {
     temporality: Temporality,
 }
 
-/// The points of one resource, with the identity of the point before: neighbours mostly share it.
+/// Sender of one resource, with the identity of the previous point, which most neighbours share.
 struct Sender<'r, 'a> {
     columns: &'r Columns<'r, 'a>,
     last: Option<Identity<'a>>,
 }
 
 struct Identity<'a> {
-    /// Absent when the point says nothing on identity.
-    of_point: Option<[Option<Value<'a>>; identity::COLUMNS.len()]>,
-    found: Result<(Arc<Origin>, Taken), RejectReason>,
+    /// Identity attributes of the point; `None` if it has none.
+    point_columns: Option<[Option<Value<'a>>; identity::COLUMNS.len()]>,
+    found: Result<(Arc<Origin>, UsedColumns), RejectReason>,
 }
 
 impl<'r, 'a> Sender<'r, 'a> {
@@ -161,32 +160,32 @@ impl<'r, 'a> Sender<'r, 'a> {
     fn identity(
         &mut self,
         point: &Columns<'_, 'a>,
-        names: &mut Names<'a>,
-    ) -> Result<(Arc<Origin>, Taken), RejectReason> {
-        let of_point = point
+        interner: &mut Interner<'a>,
+    ) -> Result<(Arc<Origin>, UsedColumns), RejectReason> {
+        let point_columns = point
             .fills(identity::SET)
             .then(|| identity::COLUMNS.map(|column| point.value(column)));
         if let Some(last) = &self.last
-            && last.of_point == of_point
+            && last.point_columns == point_columns
         {
             return last.found.clone();
         }
-        let mut picked = Picked::new(self.columns, point, Taken::default());
-        let found = identity::origin(&mut picked, names)
-            .map(|origin| (names.origin(origin), picked.taken()));
+        let mut reader = ColumnReader::new(self.columns, point, UsedColumns::default());
+        let found = identity::origin(&mut reader, interner)
+            .map(|origin| (interner.origin(origin), reader.used()));
         self.last = Some(Identity {
-            of_point,
+            point_columns,
             found: found.clone(),
         });
         found
     }
 }
 
-impl Sheet<'_> {
+impl Scratch<'_> {
     fn new() -> Self {
         Self {
-            attributes: list(),
-            classes: Classes::default(),
+            attributes: empty_list(),
+            cache: ColumnCache::default(),
             exemplars: Vec::new(),
         }
     }
@@ -196,7 +195,7 @@ impl<'a> Decoder<'a> {
     fn new(received: Nanos) -> Self {
         Self {
             received,
-            names: Names::default(),
+            interner: Interner::default(),
             events: Vec::new(),
             rejections: Rejections::default(),
         }
@@ -213,15 +212,20 @@ impl<'a> Decoder<'a> {
     fn decode(
         mut self,
         request: Fields<'a>,
-        each: impl Fn(&mut Self, Fields<'a>, &mut Sender<'_, 'a>, &mut Sheet<'a>) -> Result<(), Broken>,
-    ) -> Result<Decoded, Broken> {
-        let (mut attributes, mut classes) = (list(), Classes::default());
-        let mut sheet = Sheet::new();
+        each: impl Fn(
+            &mut Self,
+            Fields<'a>,
+            &mut Sender<'_, 'a>,
+            &mut Scratch<'a>,
+        ) -> Result<(), WireError>,
+    ) -> Result<Decoded, WireError> {
+        let (mut attributes, mut cache) = (empty_list(), ColumnCache::default());
+        let mut scratch = Scratch::new();
         resources(request, |resource| {
             metrics::attributes(resource, &mut attributes)?;
-            let columns = Columns::of(attributes.present(), &mut classes);
+            let columns = Columns::new(attributes.present(), &mut cache);
             let mut sender = Sender::new(&columns);
-            scopes(resource).try_for_each(|scope| each(&mut self, scope, &mut sender, &mut sheet))
+            scopes(resource).try_for_each(|scope| each(&mut self, scope, &mut sender, &mut scratch))
         })?;
         Ok(self.finish())
     }
@@ -230,12 +234,12 @@ impl<'a> Decoder<'a> {
         &mut self,
         scope_metrics: Fields<'a>,
         sender: &mut Sender<'_, 'a>,
-        sheet: &mut Sheet<'a>,
-    ) -> Result<(), Broken> {
-        let scope = Scope::read(scope_metrics, list())?;
-        let mut rest = Rest::new(sender.columns, &scope);
+        scratch: &mut Scratch<'a>,
+    ) -> Result<(), WireError> {
+        let scope = Scope::read(scope_metrics, empty_list())?;
+        let mut extra = ExtraAttributes::new(sender.columns, &scope);
         for metric in contents(scope_metrics) {
-            self.metric(&Metric::read(metric)?, sender, &mut rest, sheet)?;
+            self.metric(&Metric::read(metric)?, sender, &mut extra, scratch)?;
         }
         Ok(())
     }
@@ -244,29 +248,30 @@ impl<'a> Decoder<'a> {
         &mut self,
         metric: &Metric<'a>,
         sender: &mut Sender<'_, 'a>,
-        rest: &mut Rest<'_, 'a>,
-        sheet: &mut Sheet<'a>,
-    ) -> Result<(), Broken> {
+        extra: &mut ExtraAttributes<'_, 'a>,
+        scratch: &mut Scratch<'a>,
+    ) -> Result<(), WireError> {
         let Some(data) = &metric.data else {
-            // A kind that this build does not know hides its points; it counts as one, so that the sender hears of it.
-            self.rejections.saw_point();
+            // The points of an unknown kind cannot be read; it counts as one point, so that the
+            // sender gets a rejection.
+            self.rejections.count_point();
             self.rejections.reject(RejectReason::UnsupportedKind);
             return Ok(());
         };
         let series = self.series(metric, data.kind, point::temporality(data));
         let lists = Lists {
-            attributes: &mut sheet.attributes,
-            exemplars: &mut sheet.exemplars,
+            attributes: &mut scratch.attributes,
+            exemplars: &mut scratch.exemplars,
         };
-        let classes = &mut sheet.classes;
+        let cache = &mut scratch.cache;
         metric.points(lists, |point, lists| {
-            self.rejections.saw_point();
+            self.rejections.count_point();
             let event = series
                 .as_ref()
                 .map_err(|reason| *reason)
                 .and_then(|series| {
-                    let columns = Columns::of(lists.attributes.present(), classes);
-                    self.event((point, lists.exemplars), &columns, series, (sender, rest))
+                    let columns = Columns::new(lists.attributes.present(), cache);
+                    self.event((point, lists.exemplars), &columns, series, (sender, extra))
                 });
             match event {
                 Ok(event) => self.events.push(event),
@@ -281,7 +286,7 @@ impl<'a> Decoder<'a> {
         kind: Kind,
         temporality: Temporality,
     ) -> Result<Series, RejectReason> {
-        let (name, unit, quantity) = self.names.series(metric)?;
+        let (name, unit, quantity) = self.interner.series(metric)?;
         Ok(Series {
             metric: name,
             unit,
@@ -296,19 +301,24 @@ impl<'a> Decoder<'a> {
         (point, exemplars): (&Point, &[Exemplar<'a>]),
         columns: &Columns<'_, 'a>,
         series: &Series,
-        (sender, rest): (&mut Sender<'_, 'a>, &mut Rest<'_, 'a>),
+        (sender, extra): (&mut Sender<'_, 'a>, &mut ExtraAttributes<'_, 'a>),
     ) -> Result<Event, RejectReason> {
-        let (origin, taken) = sender.identity(columns, &mut self.names)?;
+        let (origin, used) = sender.identity(columns, &mut self.interner)?;
         let (start, timestamp) = point::times(point, self.received)?;
         let reading = point::reading(point, series.kind, series.quantity)?;
-        let mut picked = Picked::new(sender.columns, columns, taken);
-        let block = block::block(&mut picked, &mut self.names)?;
+        let mut reader = ColumnReader::new(sender.columns, columns, used);
+        let block = block::block(&mut reader, &mut self.interner)?;
         let samples = match &block {
             Some(_) => point::samples(exemplars, series.quantity, self.received)?,
-            // Sequence numbers mean nothing without their communicator.
+            // Sequence numbers have no meaning without a communicator.
             None => Vec::new(),
         };
-        let attrs = rest.text(columns, picked.taken(), series.temporality, &mut self.names)?;
+        let attrs = extra.text(
+            columns,
+            reader.used(),
+            series.temporality,
+            &mut self.interner,
+        )?;
         Ok(Event {
             timestamp,
             start,

@@ -1,14 +1,13 @@
-//! How measurements come in: OTLP requests are decoded, admitted, stored, and only then acknowledged.
-//!
-//! `otlp` takes a request over gRPC or HTTP and unpacks its body; `accept` decodes it (`decode`, pure) and appends it to the
-//! store; `respond` says what was rejected. Success means durable: what was acknowledged survives a crash, and a batch
-//! that is sent twice is stored once (`batch_key`). The answer carries the policy of the sender's cluster, which is
-//! borrowed and never waited for.
-//!
-//! Invariant: one sender's bad or huge request costs the others nothing. A bad point is counted and left out, a bad
-//! request gets a status that OTLP clients do not repeat, a full collector one that they do. From its first byte to its
-//! acknowledgement a request takes what memory it needs from one budget (`budget`), of which a sender may hold at most
-//! as much as it leaves free.
+//! Ingest path: OTLP requests are decoded, admitted, stored, and only then acknowledged. `otlp`
+//! receives a request over gRPC or HTTP and decompresses its body; `accept` decodes it (`decode`,
+//! pure) and appends it to the store; `respond` builds the response with the rejections. Success
+//! means durable: acknowledged points survive a crash, and a batch that is sent twice is stored
+//! once (`batch_key`). The response carries the current policy of the sender's cluster, without
+//! waiting for it. Invariant: an invalid or huge request of one sender does not affect others. An
+//! invalid point is counted and dropped; an invalid request gets a status that OTLP clients do not
+//! retry, an overloaded collector returns one that they do. From its first byte to its
+//! acknowledgement, a request reserves its memory from one budget (`budget`), of which a sender may
+//! hold at most as much as remains free.
 
 pub mod accept;
 pub mod batch_key;

@@ -1,5 +1,6 @@
-//! Points of clusters that belong to another Echo. They are stored like all others: an Echo that has them is better than none.
-//! But their sender was told another number of Echos, and who asks where they belong does not find them.
+//! Points of clusters that belong to another shard. They are stored, since any shard is better than
+//! none. But their sender uses another number of shards, and queries to the right shard do not find
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,64 +11,64 @@ use echo_core::model::event::Event;
 use echo_core::shard::{Other, Shard};
 use tracing::warn;
 
-/// Most clusters that are warned of by name.
+/// Maximum number of clusters that are logged by name.
 const MAX_NAMED: usize = 1000;
 
-/// Points of clusters that belong elsewhere.
+/// Counter of points of clusters that belong to another shard.
 #[derive(Debug, Default)]
-pub struct Strays {
+pub struct Misrouted {
     shard: Option<Arc<Shard>>,
     named: Mutex<BTreeSet<ClusterId>>,
     points: AtomicU64,
 }
 
-/// The clusters of one batch that belong elsewhere, each with the number of its points.
+/// Misrouted clusters of one batch, with their numbers of points.
 #[derive(Debug)]
-pub(super) struct Stray(BTreeMap<ClusterId, (Other, u64)>);
+pub(super) struct MisroutedBatch(BTreeMap<ClusterId, (Other, u64)>);
 
-impl Strays {
-    /// Of what comes to this shard; there are none where it is the only one.
-    pub fn of(shard: Option<Arc<Shard>>) -> Self {
+impl Misrouted {
+    /// Creates the counter for this shard; `None` if unsharded, so that no point is misrouted.
+    pub fn new(shard: Option<Arc<Shard>>) -> Self {
         Self {
             shard,
             ..Self::default()
         }
     }
 
-    /// Points that were stored although their clusters belong elsewhere; nothing where there is no elsewhere.
+    /// Returns the number of misrouted points that were stored; `None` if unsharded.
     pub fn points(&self) -> Option<u64> {
         self.shard.as_ref().map(|_| self.points.load(Relaxed))
     }
 
-    /// Looks for them in a batch: once for all points in a row that are of one sender.
-    pub(super) fn among(&self, events: &[Event]) -> Stray {
+    /// Finds misrouted clusters in a batch, with one lookup per run of events of one sender.
+    pub(super) fn find(&self, events: &[Event]) -> MisroutedBatch {
         let Some(shard) = self.shard.as_deref() else {
-            return Stray(BTreeMap::new());
+            return MisroutedBatch(BTreeMap::new());
         };
         let mut found: BTreeMap<ClusterId, (Other, u64)> = BTreeMap::new();
-        let mut last_at_home = None;
-        for of_one in events.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
-            let Some(cluster) = of_one.first().map(|event| &event.origin.cluster) else {
+        let mut last_local = None;
+        for run in events.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
+            let Some(cluster) = run.first().map(|event| &event.origin.cluster) else {
                 continue;
             };
-            if last_at_home == Some(cluster) {
+            if last_local == Some(cluster) {
                 continue;
             }
-            let n = u64::try_from(of_one.len()).unwrap_or(u64::MAX);
+            let n = u64::try_from(run.len()).unwrap_or(u64::MAX);
             if let Some((_, points)) = found.get_mut(cluster) {
                 *points += n;
             } else if let Some(other) = shard.other_of(cluster) {
                 found.insert(cluster.clone(), (other, n));
             } else {
-                last_at_home = Some(cluster);
+                last_local = Some(cluster);
             }
         }
-        Stray(found)
+        MisroutedBatch(found)
     }
 
-    /// Counts those of a batch that was stored, and names clusters that were not named yet.
-    pub(super) fn stored(&self, stray: Stray) {
-        for (cluster, (other, points)) in stray.0 {
+    /// Counts the misrouted points of a stored batch, and logs clusters not logged before.
+    pub(super) fn record(&self, batch: MisroutedBatch) {
+        for (cluster, (other, points)) in batch.0 {
             self.points.fetch_add(points, Relaxed);
             let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
             let is_new = named.len() < MAX_NAMED && named.insert(cluster.clone());
@@ -75,8 +76,7 @@ impl Strays {
             if is_new {
                 warn!(
                     cluster.id = cluster.as_str(),
-                    "cluster {cluster} belongs to {other}, and reports here: its events are stored all the same, but its agents \
-                     should be told the --shards that this Echo has"
+                    "cluster {cluster} belongs to {other} but reports here: its events are stored; set --shards of its agents to the value of this instance"
                 );
             }
         }
@@ -93,16 +93,17 @@ mod tests {
     use echo_core::shard::Shard;
     use echo_tools::fixture::batch;
 
-    use super::Strays;
+    use super::Misrouted;
 
-    /// The second of three: `prod` belongs to the first, `lab` to the last, `eu` here.
-    fn strays() -> Strays {
+    /// Returns the counter of the second of three shards: `prod` belongs to the first, `lab` to the
+    /// last, `eu` to this one.
+    fn misrouted() -> Misrouted {
         let three = NonZeroU32::new(3).unwrap();
         let shard = Shard::new(1, three, "http://echo-{shard}").unwrap();
-        Strays::of(Some(Arc::new(shard)))
+        Misrouted::new(Some(Arc::new(shard)))
     }
 
-    /// So many points of four ranks in turn, the clusters one after the other.
+    /// Returns points of four ranks in turn, one cluster after the other.
     fn events(clusters: &[&str]) -> Vec<Event> {
         let of = |cluster: &&str| {
             let cluster: ClusterId = cluster.parse().unwrap();
@@ -119,32 +120,37 @@ mod tests {
 
     #[test]
     fn points_of_foreign_clusters_are_counted_when_they_are_stored() {
-        let strays = strays();
-        let home = (0..).map(|n| format!("eu-{n}"));
-        let mut home = home.filter(|name| {
+        let misrouted = misrouted();
+        let local = (0..).map(|n| format!("eu-{n}"));
+        let mut local = local.filter(|name| {
             let cluster = name.parse().unwrap();
-            strays.shard.as_ref().unwrap().other_of(&cluster).is_none()
+            misrouted
+                .shard
+                .as_ref()
+                .unwrap()
+                .other_of(&cluster)
+                .is_none()
         });
-        let home = home.next().unwrap();
-        let found = strays.among(&events(&["prod", &home, "lab", "prod"]));
-        let told: Vec<(&str, u32, u64)> = found
+        let local = local.next().unwrap();
+        let found = misrouted.find(&events(&["prod", &local, "lab", "prod"]));
+        let counts: Vec<(&str, u32, u64)> = found
             .0
             .iter()
             .map(|(cluster, (other, points))| (cluster.as_str(), other.ordinal, *points))
             .collect();
-        assert_eq!(told, [("lab", 2, 40), ("prod", 0, 80)]);
-        assert_eq!(strays.points(), Some(0));
-        strays.stored(found);
-        assert_eq!(strays.points(), Some(120));
-        strays.stored(strays.among(&events(&["lab"])));
-        assert_eq!(strays.points(), Some(160));
-        assert_eq!(strays.named.lock().unwrap().len(), 2);
+        assert_eq!(counts, [("lab", 2, 40), ("prod", 0, 80)]);
+        assert_eq!(misrouted.points(), Some(0));
+        misrouted.record(found);
+        assert_eq!(misrouted.points(), Some(120));
+        misrouted.record(misrouted.find(&events(&["lab"])));
+        assert_eq!(misrouted.points(), Some(160));
+        assert_eq!(misrouted.named.lock().unwrap().len(), 2);
     }
 
     #[test]
-    fn where_there_is_one_echo_nothing_belongs_elsewhere() {
-        let strays = Strays::default();
-        assert!(strays.among(&events(&["prod"])).0.is_empty());
-        assert_eq!(strays.points(), None);
+    fn an_unsharded_instance_has_no_misrouted_points() {
+        let misrouted = Misrouted::default();
+        assert!(misrouted.find(&events(&["prod"])).0.is_empty());
+        assert_eq!(misrouted.points(), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Answers: what was rejected in the body, the policy in the metadata (over HTTP: headers), and errors as one status.
+//! Responses: rejections in the body, the policy in the metadata (over HTTP: headers), and errors
+//! as a status.
 
 use std::time::Duration;
 
@@ -24,19 +25,19 @@ use super::accept::{Accepted, IngestError};
 use super::decode::Payload;
 use super::decode::reject::Rejections;
 
-/// When a sender that met a full collector should come back.
+/// Retry delay sent by an overloaded collector.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The response on gRPC to a request that was taken, its body already encoded.
+/// Returns the gRPC response to an accepted request, with its encoded body.
 pub fn grpc(payload: Payload, accepted: &Accepted) -> tonic::Response<Bytes> {
     let mut response = tonic::Response::new(body(payload, &accepted.rejections));
     if let Some(policy) = &accepted.policy {
-        announce(policy, response.metadata_mut());
+        insert_policy(policy, response.metadata_mut());
     }
     response
 }
 
-/// The encoded body of the response to a request that was taken.
+/// Returns the encoded body of the response to an accepted request.
 pub fn body(payload: Payload, rejections: &Rejections) -> Bytes {
     let rejected = i64::try_from(rejections.total()).unwrap_or(i64::MAX);
     let error_message = || rejections.to_string();
@@ -66,7 +67,7 @@ pub fn body(payload: Payload, rejections: &Rejections) -> Bytes {
     Bytes::from(encoded)
 }
 
-/// The same body in JSON, where 64-bit numbers are texts.
+/// Returns the body in JSON, where 64-bit numbers are strings.
 pub fn json(payload: Payload, rejections: &Rejections) -> Bytes {
     let rejected = match payload {
         Payload::Metrics => "rejectedDataPoints",
@@ -84,8 +85,9 @@ pub fn json(payload: Payload, rejections: &Rejections) -> Bytes {
     Bytes::from(body.to_string())
 }
 
-/// The two scalars that Ingero agents read: the threshold, if there is one, and whether there is quorum.
-pub fn scalars(policy: &ClusterPolicy) -> (Option<String>, &'static str) {
+/// Returns the two scalars that Ingero agents read: the threshold, if there is one, and the quorum
+/// flag.
+pub fn ingero_scalars(policy: &ClusterPolicy) -> (Option<String>, &'static str) {
     let threshold = policy
         .threshold()
         .filter(|threshold| threshold.is_finite())
@@ -94,14 +96,14 @@ pub fn scalars(policy: &ClusterPolicy) -> (Option<String>, &'static str) {
     (threshold, quorum_met)
 }
 
-/// Puts the policy into the metadata. A set over the agreed size is left out, since it would break the sender's
-/// limit for headers and with it the acknowledgement.
-fn announce(policy: &ClusterPolicy, metadata: &mut MetadataMap) {
+/// Adds the policy to the metadata. A policy over the agreed size is left out, since it would
+/// exceed the header limit of the sender and fail the acknowledgement.
+fn insert_policy(policy: &ClusterPolicy, metadata: &mut MetadataMap) {
     if (1..=metadata::POLICY_MAX_BYTES).contains(&policy.encoded.len()) {
         let set = BinaryMetadataValue::from_bytes(&policy.encoded);
         metadata.insert_bin(metadata::POLICY, set);
     }
-    let (threshold, quorum_met) = scalars(policy);
+    let (threshold, quorum_met) = ingero_scalars(policy);
     if let Some(threshold) = threshold.and_then(|text| AsciiMetadataValue::try_from(text).ok()) {
         metadata.insert(metadata::INGERO_THRESHOLD, threshold);
     }
@@ -111,30 +113,30 @@ fn announce(policy: &ClusterPolicy, metadata: &mut MetadataMap) {
     );
 }
 
-/// The status of a request for another method.
+/// Returns the status for an unknown method.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a matter of the protocol, not an error of ours"
+    reason = "a protocol status without an error code of the collector"
 )]
 pub fn no_such_method() -> tonic::Status {
     tonic::Status::new(tonic::Code::Unimplemented, "no such method")
 }
 
-/// The status of a request that is turned down before anything of it is read.
+/// Returns the status of a request that is rejected before its body is read.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the table of `error` becomes a status here, too"
+    reason = "maps the table of `error` to a status"
 )]
-pub fn refusal(code: Code, message: &str) -> tonic::Status {
+pub fn rejection(code: Code, message: &str) -> tonic::Status {
     tonic::Status::new(tonic::Code::from_i32(code.grpc()), message)
 }
 
-/// The status of a request that failed. Senders of a busy collector, or of one that cannot store, learn when to come
-/// back: without that they would drop the data. Of what is wrong inside they get only the number under which it was
-/// logged.
+/// Returns the status of a failed request. If the collector is busy or cannot store, the status has
+/// a retry delay, without which senders would drop the data. Internal errors contain only the
+/// number under which they were logged.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the one place where the table of `error` becomes a status"
+    reason = "maps the table of `error` to a status"
 )]
 pub fn status(error: &IngestError, request: u64) -> tonic::Status {
     let code = error.code();
@@ -153,11 +155,11 @@ pub fn status(error: &IngestError, request: u64) -> tonic::Status {
     tonic::Status::new(grpc, message)
 }
 
-/// What the sender of a request that failed is told.
+/// Returns the error message for the sender.
 pub fn message(error: &IngestError, request: u64) -> String {
     match error.code() {
         Code::Internal => format!("internal error, logged by the collector as request {request}"),
-        Code::Busy if error.is_ours() => {
+        Code::Busy if error.is_internal() => {
             format!("{error}; logged by the collector as request {request}")
         }
         _ => error.to_string(),
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_over_the_agreed_size_is_left_out() {
+    fn a_policy_over_the_size_limit_is_left_out() {
         let policy = |bytes| {
             let response = grpc(
                 Payload::Metrics,
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_defect_is_not_sent_again() {
+    fn an_internal_error_is_not_retryable() {
         let status = status(&IngestError::Aborted, 17);
         assert_eq!(status.code(), tonic::Code::Internal);
         assert!(status.message().contains("17"));
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_engine_is_not_described_but_the_batch_is_asked_for_again() {
+    fn an_engine_error_is_retryable_and_reveals_no_details() {
         let engine = StoreError::Engine {
             doing: "append",
             reason: "secret path".to_owned(),
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_be_sent_again_is_told_to_be_sent_again() {
+    fn only_retryable_errors_have_a_retry_delay() {
         let busy = IngestError::from(OverBudget::Busy);
         let retry = status(&busy, 1).get_details_retry_info().unwrap();
         assert_eq!(retry.retry_delay.unwrap().as_secs(), 1);

@@ -255,7 +255,7 @@ pub(crate) async fn only_writers(
     }
     gate.count(refusal);
     if request.version() == Version::HTTP_2 {
-        return respond::refusal(refusal.code(), refusal.message()).into_http();
+        return respond::rejection(refusal.code(), refusal.message()).into_http();
     }
     refusal.for_people()
 }

@@ -20,7 +20,7 @@ use crate::listener::Listener;
 use crate::middleware::Terms;
 use crate::tls::Encryption;
 use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
-use echo_ingest::respond::refusal;
+use echo_ingest::respond::rejection;
 
 /// Longest time for one request, from its first header to its answer. Cuts off senders that trickle.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
@@ -55,7 +55,7 @@ async fn in_time(request: Request, next: Next) -> Response {
         .unwrap_or_else(|_late| {
             let after_s = REQUEST_TIMEOUT.as_secs();
             let message = format!("the request had not ended after {after_s} s");
-            refusal(Code::Timeout, &message).into_http()
+            rejection(Code::Timeout, &message).into_http()
         })
 }
 

@@ -60,7 +60,7 @@ impl ResponseForPanic for InPlace {
         tracing::error!("a request met a defect of Echo, which says: {said}");
         match form {
             Form::Http => failure(Code::Internal, error_body(Code::Internal, MESSAGE)),
-            Form::Grpc => respond::refusal(Code::Internal, MESSAGE).into_http(),
+            Form::Grpc => respond::rejection(Code::Internal, MESSAGE).into_http(),
         }
     }
 }

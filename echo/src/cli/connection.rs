@@ -89,7 +89,7 @@ impl ConnectionArgs {
             (_, Some(count), Some(cluster)) => (count, cluster),
         };
         Ok(Self {
-            server: shard::address(server, shard::of(cluster, count)),
+            server: shard::address(server, shard::for_cluster(cluster, count)),
             ..self.clone()
         })
     }

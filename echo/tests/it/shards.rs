@@ -189,7 +189,7 @@ fn what_agents_with_another_number_of_shards_send_is_stored_counted_and_warned_o
     let agent = fleet.report(&cluster, 2);
     let summary = summary(&agent.wait_with_output().unwrap());
     let sent = summary["points_sent"].as_u64().unwrap();
-    let of_two = fleet_proto::shard::of(&cluster, 2.try_into().unwrap());
+    let of_two = fleet_proto::shard::for_cluster(&cluster, 2.try_into().unwrap());
     let stored = fleet.stored(of_two);
     assert_eq!(stored[&cluster], (sent, sent));
     // The agents' own verdicts are stored and counted, too.

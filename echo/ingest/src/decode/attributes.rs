@@ -1,4 +1,4 @@
-//! Attributes of a point and of its resource: which of them become columns, and the values in them.
+//! Attributes of a point and of its resource: extraction of columns and parsing of values.
 
 use super::reject::RejectReason;
 use super::wire::attributes::{Attribute, Attributes};
@@ -9,12 +9,12 @@ use fleet_proto::attribute;
 pub(super) const MAX_ATTRS_BYTES: usize = 16 * 1024;
 
 /// What an attribute adds to the text beside its key: two quotes, a colon and one digit.
-pub(super) const LEAST_ATTRIBUTE_BYTES: usize = 4;
+pub(super) const MIN_ATTRIBUTE_BYTES: usize = 4;
 
 /// One more than the text can hold.
-pub(super) const MAX_ATTRIBUTES: usize = MAX_ATTRS_BYTES / LEAST_ATTRIBUTE_BYTES + 1;
+pub(super) const MAX_ATTRIBUTES: usize = MAX_ATTRS_BYTES / MIN_ATTRIBUTE_BYTES + 1;
 
-/// What an attribute can be lifted into.
+/// Column that an attribute can be extracted into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     Cluster,
@@ -74,42 +74,43 @@ fn column(key: &str) -> Option<(Column, usize)> {
     })
 }
 
-/// Names that are looked for beside those of the columns.
-const LOOKED_FOR: [&str; 1] = [EVENT_NAME];
+/// Interner that are looked for beside those of the columns.
+const OTHER_KEYS: [&str; 1] = [EVENT_NAME];
 
-/// An empty list. Behind as many attributes as no text can hold only those with a meaning are kept: the point is
-/// turned away in any case, and has to be for the right reason.
-pub(super) const fn list<'a>() -> Attributes<'a> {
+/// An empty list. Behind as many attributes as no text can hold only those with a meaning are kept:
+/// the point is turned away in any case, and has to be for the right reason.
+pub(super) const fn empty_list<'a>() -> Attributes<'a> {
     Attributes::new(MAX_ATTRIBUTES + COLUMNS, |key| {
-        column(key).is_some() || LOOKED_FOR.contains(&key)
+        column(key).is_some() || OTHER_KEYS.contains(&key)
     })
 }
 
-/// What the attribute at some place can be lifted into.
+/// Cached column of the attribute at an index.
 #[derive(Debug, Clone, Copy)]
-struct Class<'a> {
+struct CachedColumn<'a> {
     key: &'a str,
     column: Option<(Column, usize)>,
 }
 
-/// The columns of the attributes at each place of the list before: neighbours mostly name the same in the same order.
+/// Columns of the attributes at each index of the previous list; most neighbours have the same keys
+/// in the same order.
 #[derive(Debug, Default)]
-pub(super) struct Classes<'a>(Vec<Class<'a>>);
+pub(super) struct ColumnCache<'a>(Vec<CachedColumn<'a>>);
 
-impl<'a> Classes<'a> {
+impl<'a> ColumnCache<'a> {
     #[inline]
-    fn column(&mut self, place: usize, key: &'a str) -> Option<(Column, usize)> {
-        match self.0.get(place) {
+    fn column(&mut self, index: usize, key: &'a str) -> Option<(Column, usize)> {
+        match self.0.get(index) {
             // The list keeps the slice as long as the key does not change.
             Some(class) if std::ptr::eq(class.key, key) => class.column,
-            _ => self.learn(place, key),
+            _ => self.insert(index, key),
         }
     }
 
-    fn learn(&mut self, place: usize, key: &'a str) -> Option<(Column, usize)> {
+    fn insert(&mut self, index: usize, key: &'a str) -> Option<(Column, usize)> {
         let column = column(key);
-        let class = Class { key, column };
-        match self.0.get_mut(place) {
+        let class = CachedColumn { key, column };
+        match self.0.get_mut(index) {
             Some(known) => *known = class,
             None => self.0.push(class),
         }
@@ -121,29 +122,29 @@ impl<'a> Classes<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Hit {
     /// Index in the list that it comes from.
-    place: usize,
+    index: usize,
     preference: usize,
 }
 
-/// The preferred attribute of each column in one list. Empty texts count as absent: they come from environment
-/// variables that were never set.
+/// The preferred attribute of each column in one list. Empty texts count as absent: they come from
+/// environment variables that were never set.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Columns<'s, 'a> {
     attributes: &'s [Attribute<'a>],
-    classes: &'s [Class<'a>],
+    cache: &'s [CachedColumn<'a>],
     hits: [Hit; COLUMNS],
     filled: ColumnSet,
 }
 
 impl<'s, 'a> Columns<'s, 'a> {
-    pub(super) fn of(attributes: &'s [Attribute<'a>], classes: &'s mut Classes<'a>) -> Self {
+    pub(super) fn new(attributes: &'s [Attribute<'a>], cache: &'s mut ColumnCache<'a>) -> Self {
         let mut hits = [Hit {
-            place: 0,
+            index: 0,
             preference: 0,
         }; COLUMNS];
         let mut filled = ColumnSet::default();
-        for (place, attribute) in attributes.iter().enumerate() {
-            let Some((column, preference)) = classes.column(place, attribute.key) else {
+        for (index, attribute) in attributes.iter().enumerate() {
+            let Some((column, preference)) = cache.column(index, attribute.key) else {
                 continue;
             };
             if !is_present(attribute) {
@@ -153,13 +154,13 @@ impl<'s, 'a> Columns<'s, 'a> {
                 continue;
             };
             if !filled.has(column) || preference < hit.preference {
-                *hit = Hit { place, preference };
+                *hit = Hit { index, preference };
                 filled.insert(column);
             }
         }
         Self {
             attributes,
-            classes: &classes.0,
+            cache: &cache.0,
             hits,
             filled,
         }
@@ -170,7 +171,7 @@ impl<'s, 'a> Columns<'s, 'a> {
         if !self.filled.has(column) {
             return None;
         }
-        self.attributes.get(self.place(column)?)?.value
+        self.attributes.get(self.index(column)?)?.value
     }
 
     /// Whether one of the columns can be filled.
@@ -178,19 +179,20 @@ impl<'s, 'a> Columns<'s, 'a> {
         self.filled.0 & columns.0 != 0
     }
 
-    fn place(&self, column: Column) -> Option<usize> {
-        self.hits.get(column as usize).map(|hit| hit.place)
+    fn index(&self, column: Column) -> Option<usize> {
+        self.hits.get(column as usize).map(|hit| hit.index)
     }
 
-    /// The attributes that did not become one of the columns in `taken`.
-    pub(super) fn rest(&self, taken: ColumnSet) -> impl Iterator<Item = Attribute<'a>> {
-        let classes = self.classes.iter();
-        let all = self.attributes.iter().zip(classes).enumerate();
-        all.filter(move |(place, (_, class))| {
-            let was_taken = |(column, _)| taken.has(column) && self.place(column) == Some(*place);
-            !class.column.is_some_and(was_taken)
-        })
-        .map(|(_, (attribute, _))| *attribute)
+    /// The attributes that did not become one of the columns in `used`.
+    pub(super) fn unused(&self, used: ColumnSet) -> impl Iterator<Item = Attribute<'a>> {
+        let cache = self.cache.iter();
+        let attributes = self.attributes.iter().zip(cache).enumerate();
+        attributes
+            .filter(move |(index, (_, class))| {
+                let is_used = |(column, _)| used.has(column) && self.index(column) == Some(*index);
+                !class.column.is_some_and(is_used)
+            })
+            .map(|(_, (attribute, _))| *attribute)
     }
 }
 
@@ -208,7 +210,7 @@ pub(super) struct ColumnSet(u32);
 
 impl ColumnSet {
     /// The set of these columns.
-    pub(super) const fn of(columns: &[Column]) -> Self {
+    pub(super) const fn new(columns: &[Column]) -> Self {
         let mut set = Self(0);
         let mut rest = columns;
         while let [column, others @ ..] = rest {
@@ -229,34 +231,34 @@ impl ColumnSet {
 
 /// The columns of a resource and of one of its points, and which of both have been used up.
 #[derive(Debug)]
-pub(super) struct Picked<'c, 'a> {
+pub(super) struct ColumnReader<'c, 'a> {
     resource: &'c Columns<'c, 'a>,
     point: &'c Columns<'c, 'a>,
-    taken: Taken,
+    used: UsedColumns,
 }
 
 /// Which attributes became columns, by the list that they come from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct UsedColumns {
     pub(super) resource: ColumnSet,
     pub(super) point: ColumnSet,
 }
 
-impl<'c, 'a> Picked<'c, 'a> {
+impl<'c, 'a> ColumnReader<'c, 'a> {
     pub(super) const fn new(
         resource: &'c Columns<'c, 'a>,
         point: &'c Columns<'c, 'a>,
-        taken: Taken,
+        used: UsedColumns,
     ) -> Self {
         Self {
             resource,
             point,
-            taken,
+            used,
         }
     }
 
-    pub(super) const fn taken(&self) -> Taken {
-        self.taken
+    pub(super) const fn used(&self) -> UsedColumns {
+        self.used
     }
 
     /// Whether the column can be filled.
@@ -267,7 +269,7 @@ impl<'c, 'a> Picked<'c, 'a> {
     /// Fills the column from the resource only.
     pub(super) fn take_from_resource(&mut self, column: Column) -> Option<Value<'a>> {
         let value = self.resource.value(column)?;
-        self.taken.resource.insert(column);
+        self.used.resource.insert(column);
         Some(value)
     }
 
@@ -277,7 +279,7 @@ impl<'c, 'a> Picked<'c, 'a> {
             return Some(value);
         }
         let value = self.point.value(column)?;
-        self.taken.point.insert(column);
+        self.used.point.insert(column);
         Some(value)
     }
 }
@@ -345,8 +347,8 @@ mod tests {
 
     #[test]
     fn every_column_is_listed_at_its_own_place() {
-        for (place, (column, names)) in NAMES.iter().enumerate() {
-            assert_eq!(*column as usize, place);
+        for (index, (column, names)) in NAMES.iter().enumerate() {
+            assert_eq!(*column as usize, index);
             assert!(!names.is_empty());
         }
         assert_eq!(NAMES.len(), COLUMNS);

@@ -1,44 +1,47 @@
-//! Which collectives a point covers.
+//! Decoder of the collectives that a point covers.
 
 use echo_core::ids::{Op, RoleId};
 use echo_core::model::event::{Anchor, Block, SeqRange, Source};
 use fleet_proto::attribute;
 
-use super::attributes::{Column, Picked, number, sequence, text};
-use super::interner::Names;
+use super::attributes::{Column, ColumnReader, number, sequence, text};
+use super::interner::Interner;
 use super::reject::RejectReason;
 
-/// Takes the block out of the attributes; nothing, and nothing taken, when they name no communicator.
+/// Extracts the block from the attributes; `None` without a communicator.
 pub(super) fn block<'a>(
-    picked: &mut Picked<'_, 'a>,
-    names: &mut Names<'a>,
+    reader: &mut ColumnReader<'_, 'a>,
+    interner: &mut Interner<'a>,
 ) -> Result<Option<Block>, RejectReason> {
-    let Some(comm) = picked.take(Column::Comm) else {
+    let Some(comm) = reader.take(Column::Comm) else {
         return Ok(None);
     };
     Ok(Some(Block {
         comm: text(comm)
-            .and_then(|text| names.comm(text))
+            .and_then(|text| interner.comm(text))
             .ok_or(RejectReason::InvalidComm)?,
-        op: op(picked, names)?,
-        seqs: seqs(picked)?,
-        role: role(picked, names)?,
-        iterations: iterations(picked)?,
-        anchor: anchor(picked)?,
-        source: source(picked)?,
+        op: op(reader, interner)?,
+        seqs: seqs(reader)?,
+        role: role(reader, interner)?,
+        iterations: iterations(reader)?,
+        anchor: anchor(reader)?,
+        source: source(reader)?,
     }))
 }
 
-fn op<'a>(picked: &mut Picked<'_, 'a>, names: &mut Names<'a>) -> Result<Option<Op>, RejectReason> {
-    let Some(value) = picked.take(Column::Op) else {
+fn op<'a>(
+    reader: &mut ColumnReader<'_, 'a>,
+    interner: &mut Interner<'a>,
+) -> Result<Option<Op>, RejectReason> {
+    let Some(value) = reader.take(Column::Op) else {
         return Ok(None);
     };
-    let op = text(value).and_then(|text| names.op(text));
+    let op = text(value).and_then(|text| interner.op(text));
     op.ok_or(RejectReason::InvalidName).map(Some)
 }
 
-fn seqs(picked: &mut Picked<'_, '_>) -> Result<Option<SeqRange>, RejectReason> {
-    match (picked.take(Column::SeqFirst), picked.take(Column::SeqLast)) {
+fn seqs(reader: &mut ColumnReader<'_, '_>) -> Result<Option<SeqRange>, RejectReason> {
+    match (reader.take(Column::SeqFirst), reader.take(Column::SeqLast)) {
         (None, None) => Ok(None),
         (Some(first), Some(last)) => SeqRange::new(sequence(first)?, sequence(last)?)
             .ok_or(RejectReason::InvalidSequence)
@@ -48,18 +51,18 @@ fn seqs(picked: &mut Picked<'_, '_>) -> Result<Option<SeqRange>, RejectReason> {
 }
 
 fn role<'a>(
-    picked: &mut Picked<'_, 'a>,
-    names: &mut Names<'a>,
+    reader: &mut ColumnReader<'_, 'a>,
+    interner: &mut Interner<'a>,
 ) -> Result<Option<RoleId>, RejectReason> {
-    let Some(value) = picked.take(Column::Role) else {
+    let Some(value) = reader.take(Column::Role) else {
         return Ok(None);
     };
-    let role = text(value).and_then(|text| names.role(text));
+    let role = text(value).and_then(|text| interner.role(text));
     role.ok_or(RejectReason::InvalidRole).map(Some)
 }
 
-fn iterations(picked: &mut Picked<'_, '_>) -> Result<Option<f64>, RejectReason> {
-    let Some(value) = picked.take(Column::Iterations) else {
+fn iterations(reader: &mut ColumnReader<'_, '_>) -> Result<Option<f64>, RejectReason> {
+    let Some(value) = reader.take(Column::Iterations) else {
         return Ok(None);
     };
     let iterations = number(value).ok_or(RejectReason::InvalidIterations)??;
@@ -69,9 +72,9 @@ fn iterations(picked: &mut Picked<'_, '_>) -> Result<Option<f64>, RejectReason> 
     Ok(Some(iterations))
 }
 
-/// Whoever says nothing means the host.
-fn source(picked: &mut Picked<'_, '_>) -> Result<Source, RejectReason> {
-    let Some(value) = picked.take(Column::Source) else {
+/// Extracts the source; the default is the host.
+fn source(reader: &mut ColumnReader<'_, '_>) -> Result<Source, RejectReason> {
+    let Some(value) = reader.take(Column::Source) else {
         return Ok(Source::Host);
     };
     match text(value) {
@@ -82,13 +85,13 @@ fn source(picked: &mut Picked<'_, '_>) -> Result<Source, RejectReason> {
 }
 
 /// An anchor needs both its halves; one alone stays among the attributes.
-fn anchor(picked: &mut Picked<'_, '_>) -> Result<Option<Anchor>, RejectReason> {
-    if !(picked.has(Column::AnchorSeq) && picked.has(Column::AnchorOffset)) {
+fn anchor(reader: &mut ColumnReader<'_, '_>) -> Result<Option<Anchor>, RejectReason> {
+    if !(reader.has(Column::AnchorSeq) && reader.has(Column::AnchorOffset)) {
         return Ok(None);
     }
     let (Some(seq), Some(offset)) = (
-        picked.take(Column::AnchorSeq),
-        picked.take(Column::AnchorOffset),
+        reader.take(Column::AnchorSeq),
+        reader.take(Column::AnchorOffset),
     ) else {
         return Ok(None);
     };

@@ -1,6 +1,5 @@
-//! The attributes that have no column, as one compact JSON object with sorted keys.
-//!
-//! An attribute of the point hides one of the scope or the resource with the same name.
+//! Attributes without a column, as one compact JSON object with sorted keys.
+//! An attribute of the point overrides one of the scope or the resource with the same name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,9 +9,9 @@ use std::sync::Arc;
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 
 use super::attributes::{
-    ColumnSet, Columns, LEAST_ATTRIBUTE_BYTES, MAX_ATTRIBUTES, MAX_ATTRS_BYTES, Taken,
+    ColumnSet, Columns, MAX_ATTRIBUTES, MAX_ATTRS_BYTES, MIN_ATTRIBUTE_BYTES, UsedColumns,
 };
-use super::interner::Names;
+use super::interner::Interner;
 use super::point::Temporality;
 use super::reject::RejectReason;
 use super::wire::attributes::Attribute;
@@ -23,7 +22,7 @@ use super::wire::value::{Member, Nested, Value};
 const MAX_WRITTEN_BYTES: usize = 4 * MAX_ATTRS_BYTES;
 
 /// Longest text that most points have, in bytes.
-const USUAL_ATTRS_BYTES: usize = 256;
+const TYPICAL_ATTRS_BYTES: usize = 256;
 
 /// Key under which the name of the instrumentation scope is kept.
 const SCOPE_NAME: &str = "otel.scope.name";
@@ -31,10 +30,11 @@ const SCOPE_NAME: &str = "otel.scope.name";
 /// Key under which a cumulative temporality is kept.
 const TEMPORALITY: &str = "otel.temporality";
 
-/// Writes the attributes of the points of one scope. Neighbours mostly differ only in what became columns, so the
-/// text of the point before is used again when it fits, and what they have in common is written once.
+/// Serialises the attributes of the points of one scope. Most neighbours differ only in extracted
+/// attributes, so the text of the previous point is reused if it matches, and common members are
+/// serialised once.
 #[derive(Debug)]
-pub(super) struct Rest<'r, 'a> {
+pub(super) struct ExtraAttributes<'r, 'a> {
     resource: &'r Columns<'r, 'a>,
     scope: &'r Scope<'a>,
     common: Option<(ColumnSet, Result<Members<'a>, RejectReason>)>,
@@ -43,13 +43,13 @@ pub(super) struct Rest<'r, 'a> {
 
 #[derive(Debug)]
 struct Last<'a> {
-    taken_of_resource: ColumnSet,
+    used_resource: ColumnSet,
     temporality: Temporality,
     point: Vec<Attribute<'a>>,
     text: Result<Arc<str>, RejectReason>,
 }
 
-impl<'r, 'a> Rest<'r, 'a> {
+impl<'r, 'a> ExtraAttributes<'r, 'a> {
     pub(super) const fn new(resource: &'r Columns<'r, 'a>, scope: &'r Scope<'a>) -> Self {
         Self {
             resource,
@@ -59,28 +59,28 @@ impl<'r, 'a> Rest<'r, 'a> {
         }
     }
 
-    /// The text for a point whose attributes `taken` became columns.
+    /// The text for a point whose attributes `used` became columns.
     pub(super) fn text(
         &mut self,
         point: &Columns<'_, 'a>,
-        taken: Taken,
+        used: UsedColumns,
         temporality: Temporality,
-        names: &mut Names<'a>,
+        interner: &mut Interner<'a>,
     ) -> Result<Arc<str>, RejectReason> {
         if let Some(last) = &self.last
-            && last.taken_of_resource == taken.resource
+            && last.used_resource == used.resource
             && last.temporality == temporality
-            && last.point.iter().copied().eq(point.rest(taken.point))
+            && last.point.iter().copied().eq(point.unused(used.point))
         {
             return last.text.clone();
         }
-        let point: Vec<_> = point.rest(taken.point).collect();
+        let point: Vec<_> = point.unused(used.point).collect();
         let cumulative = (temporality == Temporality::Cumulative)
             .then_some((TEMPORALITY, Some(Value::Text("cumulative"))));
         let own = point.iter().map(|own| (own.key, own.value));
-        let text = self.write(taken.resource, cumulative.into_iter().chain(own), names);
+        let text = self.write(used.resource, cumulative.into_iter().chain(own), interner);
         self.last = Some(Last {
-            taken_of_resource: taken.resource,
+            used_resource: used.resource,
             temporality,
             point,
             text: text.clone(),
@@ -88,38 +88,41 @@ impl<'r, 'a> Rest<'r, 'a> {
         text
     }
 
-    /// The text for a span, with what it tells beside its attributes. It has an identity, so that no text serves twice.
-    pub(super) fn text_of_span(
+    /// The text for a span, with what it tells beside its attributes. It has an identity, so that
+    /// no text serves twice.
+    pub(super) fn text_for_span(
         &mut self,
         span: &Columns<'_, 'a>,
-        taken: Taken,
-        told: &[(&'static str, Value<'a>)],
-        names: &mut Names<'a>,
+        used: UsedColumns,
+        span_fields: &[(&'static str, Value<'a>)],
+        interner: &mut Interner<'a>,
     ) -> Result<Arc<str>, RejectReason> {
-        let own = span.rest(taken.point).map(|own| (own.key, own.value));
+        let own = span.unused(used.point).map(|own| (own.key, own.value));
         // Last, so that no attribute takes the place of an identity.
-        let told = told.iter().map(|(name, value)| (*name, Some(*value)));
-        self.write(taken.resource, own.chain(told), names)
+        let span_fields = span_fields
+            .iter()
+            .map(|(name, value)| (*name, Some(*value)));
+        self.write(used.resource, own.chain(span_fields), interner)
     }
 
     fn write(
         &mut self,
-        taken: ColumnSet,
+        used: ColumnSet,
         own: impl Iterator<Item = (&'a str, Option<Value<'a>>)>,
-        names: &mut Names<'a>,
+        interner: &mut Interner<'a>,
     ) -> Result<Arc<str>, RejectReason> {
         let common = match &mut self.common {
-            Some((of, common)) if *of == taken => common,
+            Some((columns, common)) if *columns == used => common,
             other => {
-                let common = common(self.resource, self.scope, taken);
-                &mut other.insert((taken, common)).1
+                let common = common(self.resource, self.scope, used);
+                &mut other.insert((used, common)).1
             }
         };
         let text = match common {
-            Ok(common) => Members::of(own).and_then(|own| common.hidden_by(&own)),
+            Ok(common) => Members::from_pairs(own).and_then(|own| common.merge(&own)),
             Err(reason) => Err(*reason),
         };
-        names.spend_attrs(text.as_ref().map_or(MAX_ATTRS_BYTES, |text| text.len()))?;
+        interner.reserve_attrs(text.as_ref().map_or(MAX_ATTRS_BYTES, |text| text.len()))?;
         text
     }
 }
@@ -128,12 +131,12 @@ impl<'r, 'a> Rest<'r, 'a> {
 fn common<'a>(
     resource: &Columns<'_, 'a>,
     scope: &Scope<'a>,
-    taken: ColumnSet,
+    used: ColumnSet,
 ) -> Result<Members<'a>, RejectReason> {
-    let resource = resource.rest(taken);
+    let resource = resource.unused(used);
     let attributes = resource.chain(scope.attributes.present().iter().copied());
     let name = (!scope.name.is_empty()).then_some((SCOPE_NAME, Some(Value::Text(scope.name))));
-    Members::of(
+    Members::from_pairs(
         attributes
             .map(|attribute| (attribute.key, attribute.value))
             .chain(name),
@@ -145,22 +148,23 @@ fn common<'a>(
 struct Members<'a> {
     /// One after the other, without anything between.
     text: Vec<u8>,
-    /// The keys, and where the text of each member ends; nothing for one that is too long, which matters only if it is not hidden.
+    /// The keys, and where the text of each member ends; nothing for one that is too long, which
+    /// matters only if it is not hidden.
     ends: Vec<(&'a str, Option<usize>)>,
     /// Least length of all that was given, with what was hidden.
-    at_least: usize,
+    min_len: usize,
 }
 
 impl<'a> Members<'a> {
     /// Of two members with one key the later hides the earlier.
-    fn of(
+    fn from_pairs(
         members: impl Iterator<Item = (&'a str, Option<Value<'a>>)>,
     ) -> Result<Self, RejectReason> {
-        let mut at_least = 0;
+        let mut min_len = 0;
         let mut sorted = Vec::new();
         for member in members {
-            at_least += member.0.len() + LEAST_ATTRIBUTE_BYTES;
-            if at_least > MAX_ATTRS_BYTES {
+            min_len += member.0.len() + MIN_ATTRIBUTE_BYTES;
+            if min_len > MAX_ATTRS_BYTES {
                 return Err(RejectReason::AttributesTooLarge);
             }
             sorted.push(member);
@@ -173,8 +177,8 @@ impl<'a> Members<'a> {
             }
             hides
         });
-        let mut text = Capped::default();
-        text.written.reserve(USUAL_ATTRS_BYTES);
+        let mut text = CappedWriter::default();
+        text.written.reserve(TYPICAL_ATTRS_BYTES);
         let ends = sorted
             .into_iter()
             .map(|(key, value)| (key, text.member(key, value)))
@@ -182,7 +186,7 @@ impl<'a> Members<'a> {
         Ok(Self {
             text: text.written,
             ends,
-            at_least,
+            min_len,
         })
     }
 
@@ -197,8 +201,8 @@ impl<'a> Members<'a> {
     }
 
     /// The object of both; what has a key of `own` is hidden.
-    fn hidden_by(&self, own: &Self) -> Result<Arc<str>, RejectReason> {
-        if self.at_least + own.at_least > MAX_ATTRS_BYTES {
+    fn merge(&self, own: &Self) -> Result<Arc<str>, RejectReason> {
+        if self.min_len + own.min_len > MAX_ATTRS_BYTES {
             return Err(RejectReason::AttributesTooLarge);
         }
         let most = self.text.len() + self.ends.len() + own.text.len() + own.ends.len() + 2;
@@ -230,14 +234,15 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Takes [`MAX_ATTRS_BYTES`] a member and a few times as much in all, so that an attribute of megabytes costs nothing.
+/// Takes [`MAX_ATTRS_BYTES`] a member and a few times as much in all, so that an attribute of
+/// megabytes costs nothing.
 #[derive(Debug, Default)]
-struct Capped {
+struct CappedWriter {
     written: Vec<u8>,
     most: usize,
 }
 
-impl Capped {
+impl CappedWriter {
     /// Writes a member. Returns where it ends, nothing when it is too long.
     fn member(&mut self, key: &str, value: Option<Value<'_>>) -> Option<usize> {
         let begin = self.written.len();
@@ -256,7 +261,7 @@ impl Capped {
     }
 }
 
-impl io::Write for Capped {
+impl io::Write for CappedWriter {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         if self.written.len() + buf.len() > self.most {
             return Err(io::ErrorKind::WriteZero.into());
@@ -270,7 +275,8 @@ impl io::Write for Capped {
     }
 }
 
-/// An attribute's value on its way into JSON. Bytes become hexadecimal digits; what JSON cannot say becomes null.
+/// An attribute's value on its way into JSON. Bytes become hexadecimal digits; what JSON cannot say
+/// becomes null.
 #[derive(Debug, Clone, Copy)]
 struct Json<'a>(Option<Value<'a>>);
 

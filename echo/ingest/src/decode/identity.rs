@@ -1,10 +1,10 @@
-//! Who sent a point: names and rank from the resource, else from the point.
+//! Decoder of the identity of a sender: names and rank from the resource, else from the point.
 
 use echo_core::ids::RankOf;
 use echo_core::model::event::Origin;
 
-use super::attributes::{Column, ColumnSet, Picked, integer, text};
-use super::interner::Names;
+use super::attributes::{Column, ColumnReader, ColumnSet, integer, text};
+use super::interner::Interner;
 use super::label::label;
 use super::reject::RejectReason;
 use super::wire::value::Value;
@@ -23,29 +23,31 @@ pub(super) const COLUMNS: [Column; 9] = [
 ];
 
 /// The same as a set.
-pub(super) const SET: ColumnSet = ColumnSet::of(&COLUMNS);
+pub(super) const SET: ColumnSet = ColumnSet::new(&COLUMNS);
 
 /// Takes the identity out of the attributes.
 pub(super) fn origin<'a>(
-    picked: &mut Picked<'_, 'a>,
-    names: &mut Names<'a>,
+    reader: &mut ColumnReader<'_, 'a>,
+    interner: &mut Interner<'a>,
 ) -> Result<Origin, RejectReason> {
-    let cluster = named(picked.take(Column::Cluster), |text| names.cluster(text))?;
+    let cluster = named(reader.take(Column::Cluster), |text| interner.cluster(text))?;
     let cluster = cluster.ok_or(RejectReason::MissingCluster)?;
-    let node = named(picked.take(Column::Node), |text| names.node(text))?;
+    let node = named(reader.take(Column::Node), |text| interner.node(text))?;
     Ok(Origin {
         cluster,
         node: node.ok_or(RejectReason::MissingNode)?,
-        rank: rank(picked)?,
-        job: named(picked.take(Column::Job), |text| names.job(text))?,
-        gpu_model: named(picked.take(Column::GpuModel), |text| names.gpu_model(text))?,
-        gpu_uuid: named(picked.take(Column::GpuUuid), label)?,
-        namespace: named(picked.take(Column::Namespace), label)?,
-        pod: named(picked.take(Column::Pod), label)?,
+        rank: rank(reader)?,
+        job: named(reader.take(Column::Job), |text| interner.job(text))?,
+        gpu_model: named(reader.take(Column::GpuModel), |text| {
+            interner.gpu_model(text)
+        })?,
+        gpu_uuid: named(reader.take(Column::GpuUuid), label)?,
+        namespace: named(reader.take(Column::Namespace), label)?,
+        pod: named(reader.take(Column::Pod), label)?,
     })
 }
 
-/// What the value names, if there is one; it has to be a text that `parse` takes.
+/// Parses a value, if present; it must be a string that `parse` accepts.
 fn named<'a, T>(
     value: Option<Value<'a>>,
     parse: impl FnOnce(&'a str) -> Option<T>,
@@ -57,13 +59,13 @@ fn named<'a, T>(
     name.map(Some).ok_or(RejectReason::InvalidName)
 }
 
-/// The rank with the world size of the same list: a rank of the resource is one of the job, and the world size
-/// beside a rank of the point may be that of a communicator.
-fn rank(picked: &mut Picked<'_, '_>) -> Result<Option<RankOf>, RejectReason> {
-    let (rank, world_size) = match picked.take_from_resource(Column::Rank) {
-        Some(rank) => (rank, picked.take_from_resource(Column::WorldSize)),
-        None => match picked.take(Column::Rank) {
-            Some(rank) => (rank, picked.take(Column::WorldSize)),
+/// The rank with the world size of the same list: a rank of the resource is one of the job, and the
+/// world size beside a rank of the point may be that of a communicator.
+fn rank(reader: &mut ColumnReader<'_, '_>) -> Result<Option<RankOf>, RejectReason> {
+    let (rank, world_size) = match reader.take_from_resource(Column::Rank) {
+        Some(rank) => (rank, reader.take_from_resource(Column::WorldSize)),
+        None => match reader.take(Column::Rank) {
+            Some(rank) => (rank, reader.take(Column::WorldSize)),
             None => return Ok(None),
         },
     };

@@ -1,4 +1,5 @@
-//! What the points of one request share, so that a name is kept once and not once per point.
+//! Interner for the strings and origins of one request, so that a name is stored once and not once
+//! per point.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use super::point::Quantity;
 use super::reject::RejectReason;
 use super::wire::metrics::Metric;
 
-/// Most text of attributes that one request may unfold into, in bytes: attributes of a resource are repeated for
-/// each of its points, which must not turn a small request into a huge one.
+/// Most text of attributes that one request may unfold into, in bytes: attributes of a resource are
+/// repeated for each of its points, which must not turn a small request into a huge one.
 const MAX_ATTRS_BYTES_PER_REQUEST: usize = 32 * 1024 * 1024;
 
 /// Most metrics that are remembered by name and unit: they are searched one by one.
@@ -33,7 +34,7 @@ impl<T> Default for Last<'_, T> {
 
 impl<'a, T: Clone> Last<'a, T> {
     #[inline]
-    fn of(&mut self, text: &'a str, parse: impl FnOnce(&'a str) -> T) -> T {
+    fn get_or_parse(&mut self, text: &'a str, parse: impl FnOnce(&'a str) -> T) -> T {
         if let Some((last, parsed)) = &self.0
             && *last == text
         {
@@ -47,7 +48,7 @@ impl<'a, T: Clone> Last<'a, T> {
 
 /// Texts and identities of one request.
 #[derive(Debug)]
-pub(super) struct Names<'a> {
+pub(super) struct Interner<'a> {
     origins: HashSet<Arc<Origin>>,
     recent: Vec<((&'a str, &'a str), Series)>,
     metrics: HashMap<&'a str, MetricName>,
@@ -60,10 +61,10 @@ pub(super) struct Names<'a> {
     last_node: Last<'a, Option<NodeId>>,
     last_job: Last<'a, Option<JobId>>,
     last_gpu_model: Last<'a, Option<Arc<str>>>,
-    attrs_left: usize,
+    attrs_budget: usize,
 }
 
-impl Default for Names<'_> {
+impl Default for Interner<'_> {
     fn default() -> Self {
         Self {
             origins: HashSet::new(),
@@ -78,12 +79,12 @@ impl Default for Names<'_> {
             last_node: Last::default(),
             last_job: Last::default(),
             last_gpu_model: Last::default(),
-            attrs_left: MAX_ATTRS_BYTES_PER_REQUEST,
+            attrs_budget: MAX_ATTRS_BYTES_PER_REQUEST,
         }
     }
 }
 
-impl<'a> Names<'a> {
+impl<'a> Interner<'a> {
     pub(super) fn origin(&mut self, origin: Origin) -> Arc<Origin> {
         if let Some(known) = self.origins.get(&origin) {
             return Arc::clone(known);
@@ -93,7 +94,8 @@ impl<'a> Names<'a> {
         origin
     }
 
-    /// Name and unit of a metric, and which values make sense for it. Every resource mostly sends the same metrics.
+    /// Name and unit of a metric, and which values make sense for it. Every resource mostly sends
+    /// the same metrics.
     pub(super) fn series(&mut self, metric: &Metric<'a>) -> Result<Series, RejectReason> {
         let key = (metric.name, metric.unit);
         if let Some((_, known)) = self.recent.iter().find(|(recent, _)| *recent == key) {
@@ -102,7 +104,7 @@ impl<'a> Names<'a> {
         let series = (
             self.metric(metric.name)?,
             self.unit(metric.unit)?,
-            Quantity::of(metric),
+            Quantity::from_metric(metric),
         );
         if self.recent.len() == MAX_RECENT {
             self.recent.clear();
@@ -131,7 +133,7 @@ impl<'a> Names<'a> {
 
     pub(super) fn op(&mut self, op: &'a str) -> Option<Op> {
         let ops = &mut self.ops;
-        self.last_op.of(op, |op| {
+        self.last_op.get_or_parse(op, |op| {
             if let Some(known) = ops.get(op) {
                 return Some(known.clone());
             }
@@ -142,33 +144,33 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn comm(&mut self, comm: &'a str) -> Option<CommId> {
-        self.last_comm.of(comm, |comm| comm.parse().ok())
+        self.last_comm.get_or_parse(comm, |comm| comm.parse().ok())
     }
 
     pub(super) fn role(&mut self, role: &'a str) -> Option<RoleId> {
-        self.last_role.of(role, |role| role.parse().ok())
+        self.last_role.get_or_parse(role, |role| role.parse().ok())
     }
 
     pub(super) fn cluster(&mut self, cluster: &'a str) -> Option<ClusterId> {
-        self.last_cluster.of(cluster, identity)
+        self.last_cluster.get_or_parse(cluster, identity)
     }
 
     pub(super) fn node(&mut self, node: &'a str) -> Option<NodeId> {
-        self.last_node.of(node, identity)
+        self.last_node.get_or_parse(node, identity)
     }
 
     pub(super) fn job(&mut self, job: &'a str) -> Option<JobId> {
-        self.last_job.of(job, identity)
+        self.last_job.get_or_parse(job, identity)
     }
 
     pub(super) fn gpu_model(&mut self, model: &'a str) -> Option<Arc<str>> {
-        self.last_gpu_model.of(model, label)
+        self.last_gpu_model.get_or_parse(model, label)
     }
 
     /// Sets aside `bytes` of attribute text, unless the request has used up its share.
-    pub(super) fn spend_attrs(&mut self, bytes: usize) -> Result<(), RejectReason> {
-        self.attrs_left = self
-            .attrs_left
+    pub(super) fn reserve_attrs(&mut self, bytes: usize) -> Result<(), RejectReason> {
+        self.attrs_budget = self
+            .attrs_budget
             .checked_sub(bytes)
             .ok_or(RejectReason::AttributesTooLarge)?;
         Ok(())

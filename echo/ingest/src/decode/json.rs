@@ -1,8 +1,7 @@
-//! OTLP in JSON, read by `opentelemetry-proto` and written as the protobuf that the decoder reads.
-//!
-//! The library is stricter than the mapping of protobuf: it refuses null where it expects a list or a number, and lists
-//! whose values are left out because there are none. A body that it refuses is read once more with those amended
-//! ([`relax`]), which also finds the place of an error that remains.
+//! Transcoder from OTLP/JSON, parsed by `opentelemetry-proto`, to the protobuf that the decoder
+//! reads. The library is stricter than the JSON mapping of protobuf: it rejects null in place of a
+//! list or a number, and empty lists whose values are omitted. A body that it rejects is fixed up
+//! and parsed again ([`relax`]), which also gives the path of a remaining error.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -17,21 +16,23 @@ mod metric;
 #[cfg(test)]
 mod tests;
 
-/// By how much a body grows at most when it is translated: `0,` becomes eight bytes.
-pub const MOST_GROWTH: usize = 4;
+/// By how much a body grows at most when it is transcoded: `0,` becomes eight bytes.
+pub const MAX_GROWTH: usize = 4;
 
 /// Longest path and longest reason of an error, in characters: both may quote the body.
 const MAX_REASON_CHARS: usize = 200;
 
-/// Most memory that an object takes while it is read, in bytes: the node of its members, and the largest message.
+/// Most memory that an object takes while it is read, in bytes: the node of its members, and the
+/// largest message.
 const OBJECT_BYTES: usize = 1_000;
 
-/// Most memory that any other value takes while it is read, in bytes, beside the characters of its text.
+/// Most memory that any other value takes while it is read, in bytes, beside the characters of its
+/// text.
 const VALUE_BYTES: usize = 128;
 
-/// Why a body was not translated.
+/// Error of transcoding a body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Untranslatable {
+pub enum JsonError {
     /// It is not JSON, or not an OTLP request in JSON.
     #[error("the body is not an OTLP {} in JSON: {reason}", .payload.message())]
     Malformed {
@@ -48,9 +49,9 @@ pub enum Untranslatable {
     },
 }
 
-/// Most memory that reading the body takes, in bytes, found without reading it: an empty object of three bytes becomes
-/// a message of two hundred.
-pub fn memory(body: &[u8]) -> usize {
+/// Most memory that reading the body takes, in bytes, found without reading it: an empty object of
+/// three bytes becomes a message of two hundred.
+pub fn memory_estimate(body: &[u8]) -> usize {
     let cost = |byte: &u8| match byte {
         b'{' => OBJECT_BYTES,
         b'[' | b',' => VALUE_BYTES,
@@ -60,29 +61,30 @@ pub fn memory(body: &[u8]) -> usize {
 }
 
 /// The request in protobuf, unless that is longer than `limit` bytes.
-pub fn to_protobuf(payload: Payload, body: &[u8], limit: usize) -> Result<Vec<u8>, Untranslatable> {
-    let translated = match payload {
-        Payload::Metrics => translate::<MetricsRequest>(body, limit),
-        Payload::Logs => translate::<ExportLogsServiceRequest>(body, limit),
-        Payload::Traces => translate::<ExportTraceServiceRequest>(body, limit),
+pub fn to_protobuf(payload: Payload, body: &[u8], limit: usize) -> Result<Vec<u8>, JsonError> {
+    let transcoded = match payload {
+        Payload::Metrics => transcode::<MetricsRequest>(body, limit),
+        Payload::Logs => transcode::<ExportLogsServiceRequest>(body, limit),
+        Payload::Traces => transcode::<ExportTraceServiceRequest>(body, limit),
     };
-    let translated = translated.map_err(|reason| Untranslatable::Malformed { payload, reason })?;
-    translated.ok_or(Untranslatable::TooLarge { limit })
+    let transcoded = transcoded.map_err(|reason| JsonError::Malformed { payload, reason })?;
+    transcoded.ok_or(JsonError::TooLarge { limit })
 }
 
-fn translate<M>(body: &[u8], limit: usize) -> Result<Option<Vec<u8>>, String>
+fn transcode<M>(body: &[u8], limit: usize) -> Result<Option<Vec<u8>>, String>
 where
     M: Message + DeserializeOwned,
 {
     let message = match serde_json::from_slice::<M>(body) {
         Ok(message) => message,
-        Err(_too_strict) => read_again(body)?,
+        Err(_too_strict) => parse_relaxed(body)?,
     };
     Ok((message.encoded_len() <= limit).then(|| message.encode_to_vec()))
 }
 
-/// Reads what the library refuses although the mapping allows it; an error has the path of the member.
-fn read_again<M: DeserializeOwned>(body: &[u8]) -> Result<M, String> {
+/// Reads what the library refuses although the mapping allows it; an error has the path of the
+/// member.
+fn parse_relaxed<M: DeserializeOwned>(body: &[u8]) -> Result<M, String> {
     let short = |text: &dyn ToString| text.to_string().chars().take(MAX_REASON_CHARS).collect();
     let mut value: Value = serde_json::from_slice(body).map_err(|error| short(&error))?;
     relax(&mut value);
@@ -92,8 +94,9 @@ fn read_again<M: DeserializeOwned>(body: &[u8]) -> Result<M, String> {
     })
 }
 
-/// Leaves out what is null, what JSON has no number for, and references to entities, which the decoder does not read;
-/// adds empty keys and the values of empty lists. Names of members are those of messages: attributes are pairs.
+/// Leaves out what is null, what JSON has no number for, and references to entities, which the
+/// decoder does not read; adds empty keys and the values of empty lists. Interner of members are
+/// those of messages: attributes are pairs.
 fn relax(value: &mut Value) {
     match value {
         Value::Array(values) => values.iter_mut().for_each(relax),

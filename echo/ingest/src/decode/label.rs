@@ -16,7 +16,8 @@ pub(super) fn printable(text: &str) -> Option<&str> {
     (text.len() <= MAX_NAME_BYTES && !text.contains(is_hidden)).then_some(text)
 }
 
-/// The identity that the text names, if it is a name that can be seen. Stored ones may be older than this rule.
+/// The identity that the text names, if it is a name that can be seen. Stored ones may be older
+/// than this rule.
 pub(super) fn identity<T: FromStr>(text: &str) -> Option<T> {
     let name = printable(text).filter(|text| !text.trim().is_empty())?;
     name.parse().ok()

@@ -1,21 +1,21 @@
-//! Log records: of these Echo keeps a rank's own verdicts ([`fleet_proto::metric::STRAGGLER`]).
-//!
-//! A verdict is stored as an event whose metric is its event name and whose reading is the lag. What it says beside
-//! that stays among the attributes; the body, which is for people, is not kept.
+//! Decoder of log records. Only the own verdicts of ranks are kept
+//! ([`fleet_proto::metric::STRAGGLER`]). A verdict is stored as an event whose metric is its event
+//! name and whose reading is the lag. Other attributes are kept; the body, which is text for
+//! people, is dropped.
 
 use echo_core::model::event::{Event, Reading};
 use fleet_proto::metric;
 
-use super::attributes::{Column, Columns, EVENT_NAME, Picked, list, number, text};
-use super::extra_attributes::Rest;
+use super::attributes::{Column, ColumnReader, Columns, EVENT_NAME, empty_list, number, text};
+use super::extra_attributes::ExtraAttributes;
 use super::point::Temporality;
 use super::point::instant;
 use super::reject::RejectReason;
 use super::wire::attributes::Attribute;
 use super::wire::logs::Record;
 use super::wire::metrics::{Scope, contents};
-use super::wire::{Broken, Fields};
-use super::{Decoder, Sender, Sheet, block};
+use super::wire::{Fields, WireError};
+use super::{Decoder, Scratch, Sender, block};
 
 /// Unit of the lag.
 const UNIT: &str = "ms";
@@ -26,14 +26,14 @@ impl<'a> Decoder<'a> {
         &mut self,
         scope_logs: Fields<'a>,
         sender: &mut Sender<'_, 'a>,
-        sheet: &mut Sheet<'a>,
-    ) -> Result<(), Broken> {
-        let scope = Scope::read(scope_logs, list())?;
-        let mut rest = Rest::new(sender.columns, &scope);
+        scratch: &mut Scratch<'a>,
+    ) -> Result<(), WireError> {
+        let scope = Scope::read(scope_logs, empty_list())?;
+        let mut extra = ExtraAttributes::new(sender.columns, &scope);
         for record in contents(scope_logs) {
-            let record = Record::read(record, &mut sheet.attributes)?;
-            self.rejections.saw_point();
-            match self.record(&record, sheet, sender, &mut rest) {
+            let record = Record::read(record, &mut scratch.attributes)?;
+            self.rejections.count_point();
+            match self.record(&record, scratch, sender, &mut extra) {
                 Ok(event) => self.events.push(event),
                 Err(reason) => self.rejections.reject(reason),
             }
@@ -44,33 +44,33 @@ impl<'a> Decoder<'a> {
     fn record(
         &mut self,
         record: &Record<'a>,
-        sheet: &mut Sheet<'a>,
+        scratch: &mut Scratch<'a>,
         sender: &mut Sender<'_, 'a>,
-        rest: &mut Rest<'_, 'a>,
+        extra: &mut ExtraAttributes<'_, 'a>,
     ) -> Result<Event, RejectReason> {
-        let attributes = sheet.attributes.present();
+        let attributes = scratch.attributes.present();
         if !is_verdict(record, attributes) {
             return Err(RejectReason::UnsupportedRecord);
         }
-        let columns = Columns::of(attributes, &mut sheet.classes);
-        let (origin, taken) = sender.identity(&columns, &mut self.names)?;
+        let columns = Columns::new(attributes, &mut scratch.cache);
+        let (origin, used) = sender.identity(&columns, &mut self.interner)?;
         let timestamp = instant(time(record), self.received)?;
-        let mut picked = Picked::new(sender.columns, &columns, taken);
-        let block = block::block(&mut picked, &mut self.names)?;
-        let lag = picked.take(Column::Lag).and_then(number);
+        let mut reader = ColumnReader::new(sender.columns, &columns, used);
+        let block = block::block(&mut reader, &mut self.interner)?;
+        let lag = reader.take(Column::Lag).and_then(number);
         let lag_ms = lag.ok_or(RejectReason::MissingLag)??;
-        let attrs = rest.text(
+        let attrs = extra.text(
             &columns,
-            picked.taken(),
+            reader.used(),
             Temporality::Delta,
-            &mut self.names,
+            &mut self.interner,
         )?;
         Ok(Event {
             timestamp,
             start: None,
             origin,
-            metric: self.names.metric(metric::STRAGGLER)?,
-            unit: self.names.unit(UNIT)?,
+            metric: self.interner.metric(metric::STRAGGLER)?,
+            unit: self.interner.unit(UNIT)?,
             reading: Reading::Double(lag_ms),
             block,
             attrs,

@@ -1,9 +1,8 @@
-//! How much memory the events of a body take, found out before they are made.
-//!
-//! A data point of a few bytes becomes an event of some three hundred, so that a body of a few megabytes can unfold
-//! into half a gigabyte. This counts the points without reading them; it stops where the body is malformed, as the
-//! decoder will. What the decoder holds beside the events is small: it reads texts and lists where they lie, keeps the
-//! attributes of one resource and of one point at a time, and not more of them than a text can hold.
+//! Estimate of the memory that the events of a body need, before it is decoded. A data point of a
+//! few bytes becomes an event of about 300 bytes, so a body of a few megabytes can expand to half a
+//! gigabyte. The estimate counts points without reading them, and stops where the body is
+//! malformed, as the decoder does. Other memory of the decoder is small: it reads strings and lists
+//! in place, and keeps a bounded list of attributes of one resource and one point at a time.
 
 use echo_core::model::event::Event;
 
@@ -11,15 +10,16 @@ use super::wire::Fields;
 use super::wire::metrics::{contents, n_points, scopes};
 use super::{Decoded, Payload};
 
-/// Memory that an event or a sampled operation takes until it is stored, beside its texts, in bytes: in a list that grows by
-/// doubling, then in the columns that are appended, then in the engine's transaction.
+/// Memory that an event or a sampled operation takes until it is stored, beside its texts, in
+/// bytes: in a list that grows by doubling, then in the columns that are appended, then in the
+/// engine's transaction.
 pub const EVENT_BYTES: usize = 1024;
 
 const _: () = assert!(EVENT_BYTES >= 2 * size_of::<Event>());
 
-/// Memory that the body takes once it is decoded, in bytes. Texts take as much as in the body.
-pub fn unfolded_bytes(payload: Payload, body: &[u8]) -> usize {
-    let contents = Fields::of(body).all(1).flat_map(scopes).flat_map(contents);
+/// Estimates the memory of the decoded body, in bytes. Strings need as much as in the body.
+pub fn estimate_decoded_bytes(payload: Payload, body: &[u8]) -> usize {
+    let contents = Fields::new(body).all(1).flat_map(scopes).flat_map(contents);
     let events: usize = match payload {
         Payload::Metrics => contents.map(n_points).sum(),
         Payload::Logs | Payload::Traces => contents.count(),
@@ -27,9 +27,9 @@ pub fn unfolded_bytes(payload: Payload, body: &[u8]) -> usize {
     body.len() + events * EVENT_BYTES
 }
 
-/// Memory that a decoded body of so many bytes takes until it is stored, in bytes.
-pub fn kept_bytes(decoded: &Decoded, body: usize) -> usize {
-    body + decoded.weight() * EVENT_BYTES
+/// Returns the memory of a decoded body of `body` bytes until it is stored, in bytes.
+pub fn decoded_bytes(decoded: &Decoded, body: usize) -> usize {
+    body + decoded.n_events_and_samples() * EVENT_BYTES
 }
 
 #[cfg(test)]
@@ -38,15 +38,15 @@ mod tests {
     use opentelemetry_proto::tonic::metrics::v1::HistogramDataPoint;
     use prost::Message;
 
-    use super::{EVENT_BYTES, Payload, unfolded_bytes};
+    use super::{EVENT_BYTES, Payload, estimate_decoded_bytes};
     use crate::fixture::{rank_2, records, request, span, spans, straggler, wait, waits};
 
     #[test]
     fn empty_records_count_as_events() {
         let body = records(Vec::new(), vec![LogRecord::default(); 1_000]).encode_to_vec();
         assert!(body.len() < 3_000);
-        let unfolded = unfolded_bytes(Payload::Logs, &body);
-        assert_eq!(unfolded, body.len() + 1_000 * EVENT_BYTES);
+        let estimate = estimate_decoded_bytes(Payload::Logs, &body);
+        assert_eq!(estimate, body.len() + 1_000 * EVENT_BYTES);
     }
 
     #[test]
@@ -54,12 +54,12 @@ mod tests {
         let points = vec![HistogramDataPoint::default(); 1_000];
         let body = request(Vec::new(), vec![waits(points)]).encode_to_vec();
         assert!(body.len() < 3_000);
-        let unfolded = unfolded_bytes(Payload::Metrics, &body);
-        assert_eq!(unfolded, body.len() + 1_000 * EVENT_BYTES);
+        let estimate = estimate_decoded_bytes(Payload::Metrics, &body);
+        assert_eq!(estimate, body.len() + 1_000 * EVENT_BYTES);
     }
 
     #[test]
-    fn an_ordinary_request_unfolds_to_several_times_its_size() {
+    fn an_ordinary_request_expands_to_several_times_its_size() {
         let metrics = request(rank_2(), vec![waits(vec![wait(); 1_000])]).encode_to_vec();
         let logs = records(rank_2(), vec![straggler(); 1_000]).encode_to_vec();
         let traces = spans(rank_2(), vec![span(); 1_000]).encode_to_vec();
@@ -68,7 +68,7 @@ mod tests {
             (Payload::Logs, logs),
             (Payload::Traces, traces),
         ] {
-            let times = unfolded_bytes(payload, &body) / body.len();
+            let times = estimate_decoded_bytes(payload, &body) / body.len();
             assert!((2..20).contains(&times), "{times}");
         }
     }
@@ -76,9 +76,9 @@ mod tests {
     #[test]
     fn a_cut_off_body_ends_the_count() {
         let body = request(rank_2(), vec![waits(vec![wait(); 10])]).encode_to_vec();
-        let whole = unfolded_bytes(Payload::Metrics, &body);
+        let whole = estimate_decoded_bytes(Payload::Metrics, &body);
         for end in 0..body.len() {
-            assert!(unfolded_bytes(Payload::Metrics, &body[..end]) <= whole);
+            assert!(estimate_decoded_bytes(Payload::Metrics, &body[..end]) <= whole);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One data point, whatever its kind: when it was, what it measured, what it sampled.
+//! Decoder of data points of all kinds: times, reading and samples.
 
 use echo_core::model::event::{OpSample, Reading, Summary};
 use echo_core::units::Nanos;
@@ -25,7 +25,8 @@ const MAX_AHEAD_NANOS: i64 = 86_400_000_000_000;
 /// Most samples that a distribution may claim: beyond it doubles no longer count them.
 const MAX_COUNT: u64 = 1 << 53;
 
-/// By how much a sum may miss its bounds, as a share of the larger of both: adding in single precision drifts.
+/// By how much a sum may miss its bounds, as a share of the larger of both: adding in single
+/// precision drifts.
 const SUM_TOLERANCE: f64 = 1e-6;
 
 /// Which values make sense.
@@ -40,9 +41,9 @@ pub(super) enum Quantity {
 }
 
 impl Quantity {
-    /// Durations are Echo's own signals and whatever is counted in a unit of time, by its unit or by its name. What is
-    /// named a difference or a rate is left out: it has a sign.
-    pub(super) fn of(metric: &Metric<'_>) -> Self {
+    /// Durations are Echo's own signals and whatever is counted in a unit of time, by its unit or
+    /// by its name. What is named a difference or a rate is left out: it has a sign.
+    pub(super) fn from_metric(metric: &Metric<'_>) -> Self {
         const SIGNALS: [&str; 6] = [
             metric::WAIT,
             metric::HOST_GAP,
@@ -157,8 +158,8 @@ fn number(value: Option<Number>, quantity: Quantity) -> Result<Reading, RejectRe
     }
 }
 
-/// Count, sum and extremes, if they can be those of one distribution. Extremes of no samples mean nothing and are
-/// left out: some senders write infinities there.
+/// Count, sum and extremes, if they can be those of one distribution. Extremes of no samples mean
+/// nothing and are left out: some senders write infinities there.
 #[expect(
     clippy::cast_precision_loss,
     reason = "counts are at most 2^53, which doubles hold exactly"

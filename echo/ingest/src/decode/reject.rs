@@ -1,12 +1,12 @@
-//! Why a data point is turned away, and how many were.
+//! Reasons and counts of rejected data points.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Declares the reasons once: variant, name on the wire, and the sentence that the sender reads.
+/// Declares the reasons: variant, name on the wire, and message to the sender.
 macro_rules! reasons {
     ($($variant:ident, $name:literal, $sentence:literal;)+) => {
-        /// Why a data point is not stored. Closed: every rejection of the ingest path is one of these.
+        /// Reason why a data point is rejected.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[expect(clippy::doc_markdown, reason = "the sentences are plain text for senders too")]
         pub enum RejectReason {
@@ -17,14 +17,14 @@ macro_rules! reasons {
             /// All reasons, in the order in which they are reported.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// The name that answers and counters carry.
+            /// Returns the name in responses and counters.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
                 }
             }
 
-            /// What is wrong, for the person who set up the sender.
+            /// Returns the message for the operator of the sender.
             pub const fn sentence(self) -> &'static str {
                 match self {
                     $(Self::$variant => $sentence,)+
@@ -37,29 +37,29 @@ macro_rules! reasons {
 reasons! {
     MissingCluster, "missing_cluster", "no fleet.cluster.id, ingero.cluster.id or k8s.cluster.name";
     MissingNode, "missing_node", "no fleet.node.id, ingero.node.id, k8s.node.name or host.name";
-    InvalidName, "invalid_name", "a name is no text, is blank, is longer than 256 bytes, or holds a control or format character";
-    RankOutsideWorld, "rank_outside_world", "the rank is not a whole number from 0 to below the world size";
+    InvalidName, "invalid_name", "a name is not a string, is blank, is longer than 256 bytes, or contains a control or format character";
+    RankOutsideWorld, "rank_outside_world", "the rank is not an integer from 0 to below the world size";
     EmptyMetricName, "empty_metric_name", "the metric has no name";
-    UnsupportedKind, "unsupported_kind", "the metric is no gauge, sum, histogram, exponential histogram or summary";
+    UnsupportedKind, "unsupported_kind", "the metric is not a gauge, sum, histogram, exponential histogram or summary";
     UnsupportedRecord, "unsupported_record", "the event name of the log record is not fleet.straggler";
-    ReservedName, "reserved_name", "the name of the span begins with fleet., ingero. or nccl.collective., as those of metrics do";
-    MissingLag, "missing_lag", "the log record carries no number fleet.lag_ms";
-    NoValue, "no_value", "the point or one of its exemplars carries no value";
+    ReservedName, "reserved_name", "the name of the span begins with fleet., ingero. or nccl.collective., which are reserved for metrics";
+    MissingLag, "missing_lag", "the log record has no numeric attribute fleet.lag_ms";
+    NoValue, "no_value", "the point or one of its exemplars has no value";
     NotFinite, "not_finite", "a value is NaN or infinite";
     NegativeDuration, "negative_duration", "a duration is below zero";
     ScoreOutOfRange, "score_out_of_range", "a health score is not between 0 and 1";
-    HistogramWithoutSum, "histogram_without_sum", "the histogram has samples and no sum";
+    HistogramWithoutSum, "histogram_without_sum", "the histogram has samples but no sum";
     InconsistentHistogram, "inconsistent_histogram", "count, sum, min and max of the distribution contradict each other";
-    ImplausibleTime, "implausible_time", "a time is missing, before 2020 or from 2100 on, or the start lies after the end";
-    TimeInFuture, "time_in_future", "the time lies more than one day ahead of the clock of the collector";
-    InvalidComm, "invalid_comm", "nccl.comm_id_hash is not a text of up to 16 hexadecimal digits";
-    InvalidSequence, "invalid_sequence", "a sequence number is negative or no whole number, or the range has no end or is empty";
-    InvalidRole, "invalid_role", "fleet.role is not a text of up to 16 hexadecimal digits";
+    ImplausibleTime, "implausible_time", "a time is missing, before 2020 or after 2099, or the start is after the end";
+    TimeInFuture, "time_in_future", "the time is more than one day ahead of the clock of the collector";
+    InvalidComm, "invalid_comm", "nccl.comm_id_hash is not a string of up to 16 hexadecimal digits";
+    InvalidSequence, "invalid_sequence", "a sequence number is negative or not an integer, or the range is incomplete or empty";
+    InvalidRole, "invalid_role", "fleet.role is not a string of up to 16 hexadecimal digits";
     InvalidIterations, "invalid_iterations", "fleet.iterations is not a number above zero";
     InvalidSource, "invalid_source", "fleet.source is neither host nor device";
-    TooManySeries, "too_many_series", "the series (metric, unit, communicator, operation, role) is new, and the collector or the token has as many as it may (--max-series)";
-    TooManySenders, "too_many_senders", "the rank or node is new, and the collector, the token or the cluster has as many senders as it may (--max-senders)";
-    TooManyClusters, "too_many_clusters", "the cluster is new, and the collector or the token has as many clusters as it may (--max-clusters)";
+    TooManySeries, "too_many_series", "the series (metric, unit, communicator, operation, role) is new, and the limit of the collector or the token is reached (--max-series)";
+    TooManySenders, "too_many_senders", "the rank or node is new, and the sender limit of the collector, the token or the cluster is reached (--max-senders)";
+    TooManyClusters, "too_many_clusters", "the cluster is new, and the cluster limit of the collector or the token is reached (--max-clusters)";
     AttributesTooLarge, "attributes_too_large", "the attributes are larger than 16 KiB for one point or 32 MiB for one request";
 }
 
@@ -69,8 +69,8 @@ impl fmt::Display for RejectReason {
     }
 }
 
-/// How many points a request had and how many of them were turned away, by reason. Prints as the message that
-/// the sender gets.
+/// Number of points of a request, and of rejected points by reason. Displays as the message to the
+/// sender.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rejections {
     points: u64,
@@ -78,27 +78,27 @@ pub struct Rejections {
 }
 
 impl Rejections {
-    /// Number of points in the request, accepted or not.
+    /// Returns the number of points in the request, accepted or not.
     pub const fn points(&self) -> u64 {
         self.points
     }
 
-    /// Number of points turned away.
+    /// Returns the number of rejected points.
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// Number of points turned away for this reason.
+    /// Returns the number of points rejected for this reason.
     pub fn count(&self, reason: RejectReason) -> u64 {
         self.counts.get(&reason).copied().unwrap_or_default()
     }
 
-    /// The reasons that occurred, with their numbers of points.
+    /// Returns the reasons that occurred, with their numbers of points.
     pub fn iter(&self) -> impl Iterator<Item = (RejectReason, u64)> {
         self.counts.iter().map(|(&reason, &count)| (reason, count))
     }
 
-    pub(super) fn saw_point(&mut self) {
+    pub(super) fn count_point(&mut self) {
         self.points += 1;
     }
 
@@ -135,7 +135,7 @@ mod tests {
     fn the_message_counts_points_by_reason() {
         let mut rejections = Rejections::default();
         for _ in 0..10 {
-            rejections.saw_point();
+            rejections.count_point();
         }
         rejections.reject(RejectReason::NotFinite);
         rejections.reject(RejectReason::MissingCluster);

@@ -1,22 +1,22 @@
-//! Spans. One is stored as an event whose metric is its name and whose reading is its duration.
-//!
-//! Its identity, kind and status stay among the attributes; its events and links are not kept. It covers no collectives,
-//! whatever its attributes say, and may not be named like a signal: what ranks are judged by are data points.
+//! Decoder of spans. A span is stored as an event whose metric is its name and whose reading is its
+//! duration. Its identity, kind and status are kept as attributes; its events and links are
+//! dropped. It covers no collectives, whatever its attributes, and may not have the name of a
+//! signal, because only data points are analysed.
 
 use echo_core::model::event::{Event, Reading};
 use echo_core::units::Nanos;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
-use super::attributes::{Columns, list};
-use super::extra_attributes::Rest;
+use super::attributes::{Columns, empty_list};
+use super::extra_attributes::ExtraAttributes;
 use super::point::instant;
 use super::reject::RejectReason;
 use super::wire::metrics::{Scope, contents};
 use super::wire::spans::Span;
 use super::wire::value::Value;
-use super::wire::{Broken, Fields};
-use super::{Decoder, Sender, Sheet};
+use super::wire::{Fields, WireError};
+use super::{Decoder, Scratch, Sender};
 
 /// Unit of the duration.
 const UNIT: &str = "ms";
@@ -32,14 +32,14 @@ impl<'a> Decoder<'a> {
         &mut self,
         scope_spans: Fields<'a>,
         sender: &mut Sender<'_, 'a>,
-        sheet: &mut Sheet<'a>,
-    ) -> Result<(), Broken> {
-        let scope = Scope::read(scope_spans, list())?;
-        let mut rest = Rest::new(sender.columns, &scope);
+        scratch: &mut Scratch<'a>,
+    ) -> Result<(), WireError> {
+        let scope = Scope::read(scope_spans, empty_list())?;
+        let mut extra = ExtraAttributes::new(sender.columns, &scope);
         for span in contents(scope_spans) {
-            let span = Span::read(span, &mut sheet.attributes)?;
-            self.rejections.saw_point();
-            match self.span(&span, sheet, sender, &mut rest) {
+            let span = Span::read(span, &mut scratch.attributes)?;
+            self.rejections.count_point();
+            match self.span(&span, scratch, sender, &mut extra) {
                 Ok(event) => self.events.push(event),
                 Err(reason) => self.rejections.reject(reason),
             }
@@ -50,9 +50,9 @@ impl<'a> Decoder<'a> {
     fn span(
         &mut self,
         span: &Span<'a>,
-        sheet: &mut Sheet<'a>,
+        scratch: &mut Scratch<'a>,
         sender: &mut Sender<'_, 'a>,
-        rest: &mut Rest<'_, 'a>,
+        extra: &mut ExtraAttributes<'_, 'a>,
     ) -> Result<Event, RejectReason> {
         if RESERVED
             .iter()
@@ -60,18 +60,18 @@ impl<'a> Decoder<'a> {
         {
             return Err(RejectReason::ReservedName);
         }
-        let columns = Columns::of(sheet.attributes.present(), &mut sheet.classes);
-        let (origin, taken) = sender.identity(&columns, &mut self.names)?;
+        let columns = Columns::new(scratch.attributes.present(), &mut scratch.cache);
+        let (origin, used) = sender.identity(&columns, &mut self.interner)?;
         let end = instant(span.end, self.received)?;
         let start = Nanos::plausible(span.start).filter(|start| *start <= end);
         let start = start.ok_or(RejectReason::ImplausibleTime)?;
-        let attrs = rest.text_of_span(&columns, taken, &told(span), &mut self.names)?;
+        let attrs = extra.text_for_span(&columns, used, &span_fields(span), &mut self.interner)?;
         Ok(Event {
             timestamp: end,
             start: Some(start),
             origin,
-            metric: self.names.metric(span.name)?,
-            unit: self.names.unit(UNIT)?,
+            metric: self.interner.metric(span.name)?,
+            unit: self.interner.unit(UNIT)?,
             reading: Reading::Double(duration_ms(start, end)),
             block: None,
             attrs,
@@ -89,23 +89,23 @@ fn duration_ms(start: Nanos, end: Nanos) -> f64 {
 }
 
 /// What a span tells beside its attributes.
-fn told<'a>(span: &Span<'a>) -> Vec<(&'static str, Value<'a>)> {
-    let mut told = vec![("otel.kind", Value::Text("span"))];
+fn span_fields<'a>(span: &Span<'a>) -> Vec<(&'static str, Value<'a>)> {
+    let mut fields = vec![("otel.kind", Value::Text("span"))];
     let ids = [
         ("otel.trace_id", span.trace_id),
         ("otel.span_id", span.span_id),
         ("otel.parent_span_id", span.parent_span_id),
     ];
     let ids = ids.into_iter().filter(|(_, id)| !id.is_empty());
-    told.extend(ids.map(|(name, id)| (name, Value::Bytes(id))));
+    fields.extend(ids.map(|(name, id)| (name, Value::Bytes(id))));
     let texts = [
         ("otel.span_kind", kind(span.kind)),
         ("otel.status_code", status(span.status.code)),
         ("otel.status_description", span.status.message),
     ];
     let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
-    told.extend(texts.map(|(name, text)| (name, Value::Text(text))));
-    told
+    fields.extend(texts.map(|(name, text)| (name, Value::Text(text))));
+    fields
 }
 
 /// Empty for what says nothing.

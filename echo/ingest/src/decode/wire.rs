@@ -1,11 +1,8 @@
-//! Reads OTLP from the bytes of a request, without copying them.
-//!
-//! It takes and refuses what `prost` with the messages of OTLP takes and refuses, and understands the same by it
-//! (`tests/differential.rs` compares both): fields in any order, the last one of several wins, messages that come in
-//! pieces are put together, unknown fields and groups are passed over, texts are UTF-8, messages nest a hundred deep.
-//!
-//! Invariant: no input makes it panic, and what it keeps in memory is bounded by the longest list of attributes that
-//! it still follows, not by the number of messages.
+//! Zero-copy reader of OTLP protobuf. It accepts, rejects and interprets the same bytes as `prost`
+//! with the OTLP messages (`tests/differential.rs` compares both): fields in any order, the last of
+//! several wins, split messages are merged, unknown fields and groups are skipped, strings are
+//! UTF-8, messages nest at most 100 levels deep. Invariant: no input makes it panic, and its memory
+//! is bounded by the longest list of attributes that it accepts, not by the number of messages.
 
 use std::iter;
 use std::str;
@@ -23,9 +20,9 @@ const MAX_DEPTH: u32 = 100;
 /// Largest key of a field: its number has 29 bits.
 const MAX_KEY: u64 = 0xffff_ffff;
 
-/// Why bytes are no message.
+/// Error in the encoding of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum WireError {
     /// A number of variable length does not end in time.
     #[error("a number is too long or cut off")]
     Varint,
@@ -59,12 +56,12 @@ enum Type {
     Fixed32,
 }
 
-/// One field of a message. Flat, because an enumeration with a payload is copied around in pieces, which costs more
-/// than reading the field.
+/// One field of a message. Flat, because an enumeration with a payload is copied parent in pieces,
+/// which costs more than reading the field.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field<'a> {
     pub(super) number: u32,
-    of: Type,
+    kind: Type,
     value: u64,
     bytes: &'a [u8],
 }
@@ -79,7 +76,7 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The fields of the outermost message.
-    pub(super) const fn of(message: &'a [u8]) -> Self {
+    pub(super) const fn new(message: &'a [u8]) -> Self {
         Self {
             rest: message,
             levels: MAX_DEPTH,
@@ -103,61 +100,62 @@ impl<'a> Fields<'a> {
         reason = "all of decoding goes through here, and only inlined the field stays in registers"
     )]
     #[inline(always)]
-    pub(super) fn next(&mut self) -> Result<Option<Field<'a>>, Broken> {
+    pub(super) fn next(&mut self) -> Result<Option<Field<'a>>, WireError> {
         if self.rest.is_empty() {
             return Ok(None);
         }
-        let (number, kind) = key(&mut self.rest)?;
+        let (number, wire_type) = key(&mut self.rest)?;
         let mut field = Field {
             number,
-            of: Type::Varint,
+            kind: Type::Varint,
             value: 0,
             bytes: &[],
         };
-        match kind {
+        match wire_type {
             0 => field.value = varint(&mut self.rest)?,
             1 => {
-                field.of = Type::Fixed64;
+                field.kind = Type::Fixed64;
                 field.value = u64::from_le_bytes(fixed(&mut self.rest)?);
             }
             2 => {
-                field.of = Type::Bytes;
+                field.kind = Type::Bytes;
                 field.bytes = delimited(&mut self.rest)?;
             }
             3 => {
-                field.of = Type::Group;
-                self.rest = after_group(self.rest, number, self.levels)?;
+                field.kind = Type::Group;
+                self.rest = skip_group(self.rest, number, self.levels)?;
             }
-            4 => return Err(Broken::Group),
+            4 => return Err(WireError::Group),
             5 => {
-                field.of = Type::Fixed32;
+                field.kind = Type::Fixed32;
                 fixed::<4>(&mut self.rest)?;
             }
-            _ => return Err(Broken::Key),
+            _ => return Err(WireError::Key),
         }
         Ok(Some(field))
     }
 
     /// The message in a field of this one.
     #[inline]
-    pub(super) fn enter(&self, field: Field<'a>) -> Result<Self, Broken> {
+    pub(super) fn enter(&self, field: Field<'a>) -> Result<Self, WireError> {
         Ok(Self {
             rest: field.bytes()?,
-            levels: self.levels.checked_sub(1).ok_or(Broken::Depth)?,
+            levels: self.levels.checked_sub(1).ok_or(WireError::Depth)?,
         })
     }
 
     /// Passes over a field that the message does not know.
     #[inline]
-    pub(super) const fn unknown(&self) -> Result<(), Broken> {
+    pub(super) const fn unknown(&self) -> Result<(), WireError> {
         // Not of use, but `prost` counts a field that it skips as a level.
         if self.levels == 0 {
-            return Err(Broken::Depth);
+            return Err(WireError::Depth);
         }
         Ok(())
     }
 
-    /// The messages with that number, as far as the bytes can be read. For messages that have been checked.
+    /// The messages with that number, as far as the bytes can be read. For messages that have been
+    /// checked.
     pub(super) fn all(mut self, number: u32) -> impl Iterator<Item = Self> {
         iter::from_fn(move || {
             loop {
@@ -172,10 +170,10 @@ impl<'a> Fields<'a> {
 
 impl<'a> Field<'a> {
     #[inline]
-    pub(super) const fn varint(self) -> Result<u64, Broken> {
-        match self.of {
+    pub(super) const fn varint(self) -> Result<u64, WireError> {
+        match self.kind {
             Type::Varint => Ok(self.value),
-            _ => Err(Broken::Type),
+            _ => Err(WireError::Type),
         }
     }
 
@@ -185,60 +183,60 @@ impl<'a> Field<'a> {
         reason = "protobuf drops the upper bits of a number that is too large"
     )]
     #[inline]
-    pub(super) fn uint32(self) -> Result<u32, Broken> {
+    pub(super) fn uint32(self) -> Result<u32, WireError> {
         self.varint().map(|value| value as u32)
     }
 
     #[inline]
-    pub(super) const fn fixed64(self) -> Result<u64, Broken> {
-        match self.of {
+    pub(super) const fn fixed64(self) -> Result<u64, WireError> {
+        match self.kind {
             Type::Fixed64 => Ok(self.value),
-            _ => Err(Broken::Type),
+            _ => Err(WireError::Type),
         }
     }
 
     #[inline]
-    pub(super) fn double(self) -> Result<f64, Broken> {
+    pub(super) fn double(self) -> Result<f64, WireError> {
         self.fixed64().map(f64::from_bits)
     }
 
     #[inline]
-    pub(super) const fn bytes(self) -> Result<&'a [u8], Broken> {
-        match self.of {
+    pub(super) const fn bytes(self) -> Result<&'a [u8], WireError> {
+        match self.kind {
             Type::Bytes => Ok(self.bytes),
-            _ => Err(Broken::Type),
+            _ => Err(WireError::Type),
         }
     }
 
     #[inline]
-    pub(super) fn text(self) -> Result<&'a str, Broken> {
-        str::from_utf8(self.bytes()?).map_err(|_invalid| Broken::Text)
+    pub(super) fn text(self) -> Result<&'a str, WireError> {
+        str::from_utf8(self.bytes()?).map_err(|_invalid| WireError::Text)
     }
 
     /// A 32-bit number of fixed length, which nobody asks for.
-    pub(super) const fn fixed32(self) -> Result<(), Broken> {
-        match self.of {
+    pub(super) const fn fixed32(self) -> Result<(), WireError> {
+        match self.kind {
             Type::Fixed32 => Ok(()),
-            _ => Err(Broken::Type),
+            _ => Err(WireError::Type),
         }
     }
 
     /// One or more 64-bit numbers of fixed length.
-    pub(super) const fn fixed64s(self) -> Result<(), Broken> {
-        match self.of {
+    pub(super) const fn fixed64s(self) -> Result<(), WireError> {
+        match self.kind {
             Type::Fixed64 => Ok(()),
             Type::Bytes if self.bytes.len().is_multiple_of(8) => Ok(()),
-            Type::Bytes => Err(Broken::CutOff),
-            _ => Err(Broken::Type),
+            Type::Bytes => Err(WireError::CutOff),
+            _ => Err(WireError::Type),
         }
     }
 
     /// One or more numbers of variable length.
-    pub(super) fn varints(self) -> Result<(), Broken> {
-        let mut packed = match self.of {
+    pub(super) fn varints(self) -> Result<(), WireError> {
+        let mut packed = match self.kind {
             Type::Varint => return Ok(()),
             Type::Bytes => self.bytes,
-            _ => return Err(Broken::Type),
+            _ => return Err(WireError::Type),
         };
         while !packed.is_empty() {
             varint(&mut packed)?;
@@ -248,22 +246,22 @@ impl<'a> Field<'a> {
 }
 
 #[inline]
-fn key(rest: &mut &[u8]) -> Result<(u32, u64), Broken> {
+fn key(rest: &mut &[u8]) -> Result<(u32, u64), WireError> {
     let key = varint(rest)?;
     if key > MAX_KEY {
-        return Err(Broken::Key);
+        return Err(WireError::Key);
     }
     #[expect(clippy::cast_possible_truncation, reason = "checked above")]
     let number = key as u32 >> 3;
     if number == 0 {
-        return Err(Broken::Key);
+        return Err(WireError::Key);
     }
     Ok((number, key & 7))
 }
 
 #[inline]
-fn varint(rest: &mut &[u8]) -> Result<u64, Broken> {
-    let (&first, after) = rest.split_first().ok_or(Broken::Varint)?;
+fn varint(rest: &mut &[u8]) -> Result<u64, WireError> {
+    let (&first, after) = rest.split_first().ok_or(WireError::Varint)?;
     if first < 0x80 {
         *rest = after;
         return Ok(u64::from(first));
@@ -271,47 +269,47 @@ fn varint(rest: &mut &[u8]) -> Result<u64, Broken> {
     long_varint(rest)
 }
 
-fn long_varint(rest: &mut &[u8]) -> Result<u64, Broken> {
+fn long_varint(rest: &mut &[u8]) -> Result<u64, WireError> {
     let mut value = 0;
-    for (place, &byte) in rest.iter().take(10).enumerate() {
+    for (index, &byte) in rest.iter().take(10).enumerate() {
         // The tenth byte holds the last of 64 bits.
-        if place == 9 && byte > 1 {
+        if index == 9 && byte > 1 {
             break;
         }
-        value |= u64::from(byte & 0x7f) << (7 * place);
+        value |= u64::from(byte & 0x7f) << (7 * index);
         if byte < 0x80 {
-            *rest = rest.get(place + 1..).ok_or(Broken::Varint)?;
+            *rest = rest.get(index + 1..).ok_or(WireError::Varint)?;
             return Ok(value);
         }
     }
-    Err(Broken::Varint)
+    Err(WireError::Varint)
 }
 
 #[inline]
-fn fixed<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Broken> {
-    let (bytes, after) = rest.split_first_chunk().ok_or(Broken::CutOff)?;
+fn fixed<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], WireError> {
+    let (bytes, after) = rest.split_first_chunk().ok_or(WireError::CutOff)?;
     *rest = after;
     Ok(*bytes)
 }
 
 #[inline]
-fn delimited<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Broken> {
-    let length = usize::try_from(varint(rest)?).map_err(|_huge| Broken::CutOff)?;
-    let (bytes, after) = rest.split_at_checked(length).ok_or(Broken::CutOff)?;
+fn delimited<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], WireError> {
+    let length = usize::try_from(varint(rest)?).map_err(|_huge| WireError::CutOff)?;
+    let (bytes, after) = rest.split_at_checked(length).ok_or(WireError::CutOff)?;
     *rest = after;
     Ok(bytes)
 }
 
 /// What follows the group that has just begun.
 #[cold]
-fn after_group(rest: &[u8], number: u32, levels: u32) -> Result<&[u8], Broken> {
-    let mut levels = levels.checked_sub(1).ok_or(Broken::Depth)?;
+fn skip_group(rest: &[u8], number: u32, levels: u32) -> Result<&[u8], WireError> {
+    let mut levels = levels.checked_sub(1).ok_or(WireError::Depth)?;
     let mut rest = rest;
     let mut open = vec![number];
     while let Some(&innermost) = open.last() {
         let (number, kind) = key(&mut rest)?;
         if kind != 4 && levels == 0 {
-            return Err(Broken::Depth);
+            return Err(WireError::Depth);
         }
         match kind {
             0 => {
@@ -331,11 +329,11 @@ fn after_group(rest: &[u8], number: u32, levels: u32) -> Result<&[u8], Broken> {
                 open.pop();
                 levels += 1;
             }
-            4 => return Err(Broken::Group),
+            4 => return Err(WireError::Group),
             5 => {
                 fixed::<4>(&mut rest)?;
             }
-            _ => return Err(Broken::Key),
+            _ => return Err(WireError::Key),
         }
     }
     Ok(rest)

@@ -1,7 +1,5 @@
-//! The body of a request, until it is the protobuf that the decoder reads.
-//!
-//! It takes up memory as it arrives, as it is unpacked and as it is translated. What takes long is done where it holds up
-//! nobody.
+//! Request body: received, decompressed and transcoded to protobuf. Memory is reserved while the
+//! body arrives, is decompressed and is transcoded. Long work runs on a blocking thread.
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -11,85 +9,93 @@ use tokio_stream::StreamExt;
 
 use super::decompress::Compression;
 use crate::accept::{Ingest, IngestError, MAX_INLINE_BYTES};
-use crate::budget::Held;
+use crate::budget::Reservation;
 use crate::decode::Payload;
-use crate::decode::json::{MOST_GROWTH, Untranslatable, memory, to_protobuf};
+use crate::decode::json::{JsonError, MAX_GROWTH, memory_estimate, to_protobuf};
 
-/// Longest compressed body that is unpacked on the spot, in bytes: most unpack to a few times as much.
-const MAX_INLINE_PACKED: usize = MAX_INLINE_BYTES / 8;
+/// Maximum size of a compressed body that is decompressed on the async thread, in bytes; most
+/// expand to a few times their size.
+const MAX_INLINE_COMPRESSED: usize = MAX_INLINE_BYTES / 8;
 
-/// The language of a body.
+/// Format of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Language {
+pub(super) enum Format {
     Protobuf,
     Json,
 }
 
-/// How a body says what it says.
+/// Payload, format and compression of a body.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
+pub(super) struct Encoding {
     pub(super) payload: Payload,
-    pub(super) language: Language,
+    pub(super) format: Format,
     pub(super) compression: Option<Compression>,
 }
 
-/// A body and the memory that it takes up.
+/// A body and its reserved memory.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct ReceivedBody {
     pub(super) body: Bytes,
-    pub(super) held: Held,
+    pub(super) memory: Reservation,
 }
 
-impl From<Untranslatable> for IngestError {
-    fn from(error: Untranslatable) -> Self {
+impl From<JsonError> for IngestError {
+    fn from(error: JsonError) -> Self {
         match error {
-            Untranslatable::TooLarge { limit } => Self::TooLarge { limit },
-            Untranslatable::Malformed { .. } => Self::Unreadable(error.to_string()),
+            JsonError::TooLarge { limit } => Self::TooLarge { limit },
+            JsonError::Malformed { .. } => Self::Unreadable(error.to_string()),
         }
     }
 }
 
-impl Form {
-    /// The request in protobuf, if that is no more than `limit` bytes.
-    pub(super) async fn read(self, taken: Taken, limit: usize) -> Result<Taken, IngestError> {
-        let is_short = match (self.compression, self.language) {
-            (None, Language::Protobuf) => return Ok(taken),
-            (None, Language::Json) => taken.body.len() <= MAX_INLINE_BYTES,
-            (Some(_), _) => taken.body.len() <= MAX_INLINE_PACKED,
+impl Encoding {
+    /// Decodes the body to protobuf of at most `limit` bytes.
+    pub(super) async fn decode(
+        self,
+        received: ReceivedBody,
+        limit: usize,
+    ) -> Result<ReceivedBody, IngestError> {
+        let is_short = match (self.compression, self.format) {
+            (None, Format::Protobuf) => return Ok(received),
+            (None, Format::Json) => received.body.len() <= MAX_INLINE_BYTES,
+            (Some(_), _) => received.body.len() <= MAX_INLINE_COMPRESSED,
         };
         if is_short {
-            return self.plain(taken, limit);
+            return self.decode_now(received, limit);
         }
-        let plain = spawn_blocking(move || self.plain(taken, limit)).await;
+        let plain = spawn_blocking(move || self.decode_now(received, limit)).await;
         plain.map_err(|_panicked| IngestError::Aborted)?
     }
 
-    fn plain(self, taken: Taken, limit: usize) -> Result<Taken, IngestError> {
-        let Taken { mut body, mut held } = taken;
+    fn decode_now(self, received: ReceivedBody, limit: usize) -> Result<ReceivedBody, IngestError> {
+        let ReceivedBody {
+            mut body,
+            mut memory,
+        } = received;
         if let Some(compression) = self.compression {
-            body = compression.unpack(&body, limit, &mut held)?;
+            body = compression.decompress(&body, limit, &mut memory)?;
         }
-        if self.language == Language::Json {
-            let most = body.len().saturating_mul(MOST_GROWTH).min(limit);
-            held.resize(
+        if self.format == Format::Json {
+            let most = body.len().saturating_mul(MAX_GROWTH).min(limit);
+            memory.resize(
                 body.len()
-                    .saturating_add(memory(&body))
+                    .saturating_add(memory_estimate(&body))
                     .saturating_add(most),
             )?;
             body = to_protobuf(self.payload, &body, limit)?.into();
         }
-        held.resize(body.len())?;
-        Ok(Taken { body, held })
+        memory.resize(body.len())?;
+        Ok(ReceivedBody { body, memory })
     }
 }
 
-/// The body once it has arrived as a whole; cut off when it is longer than `limit` bytes, when there is no memory for more of
-/// it, or when it takes too long.
-pub(super) async fn arrived(
+/// Receives the body. Fails if it is longer than `limit` bytes, exceeds the memory budget, or takes
+/// too long.
+pub(super) async fn receive(
     ingest: &Ingest,
-    mut held: Held,
+    mut memory: Reservation,
     (body, limit): (Body, usize),
-) -> Result<Taken, IngestError> {
+) -> Result<ReceivedBody, IngestError> {
     let mut pieces = body.into_data_stream();
     let collect = async {
         let mut whole = BytesMut::new();
@@ -99,13 +105,13 @@ pub(super) async fn arrived(
                 let limit = ingest.config().max_message_bytes;
                 return Err(IngestError::TooLarge { limit });
             }
-            held.grow(piece.len())?;
+            memory.grow(piece.len())?;
             whole.extend_from_slice(&piece);
         }
         Ok(whole.freeze())
     };
     let after = ingest.config().arrival_deadline;
     let body = timeout(after, collect).await;
-    let body = body.map_err(|_elapsed| IngestError::Slow { after })??;
-    Ok(Taken { body, held })
+    let body = body.map_err(|_elapsed| IngestError::ArrivalTimeout { after })??;
+    Ok(ReceivedBody { body, memory })
 }

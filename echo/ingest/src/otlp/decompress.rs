@@ -1,4 +1,4 @@
-//! Compressed bodies: which kinds are taken, and how they are unpacked.
+//! Decompression of bodies.
 
 use std::io::{self, Read};
 
@@ -6,12 +6,12 @@ use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
 
 use crate::accept::IngestError;
-use crate::budget::Held;
+use crate::budget::Reservation;
 
-/// What is unpacked before more memory is taken, bytes.
+/// Number of bytes decompressed per memory reservation.
 const STEP: usize = 64 * 1024;
 
-/// How a body is compressed.
+/// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Compression {
     Gzip,
@@ -19,10 +19,10 @@ pub(super) enum Compression {
 }
 
 impl Compression {
-    /// Every kind.
+    /// All kinds.
     pub(super) const ALL: [Self; 2] = [Self::Gzip, Self::Zstd];
 
-    /// The name that both transports have for it.
+    /// Returns the name on both transports.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -30,8 +30,8 @@ impl Compression {
         }
     }
 
-    /// Memory that a byte takes while it is unpacked, in bytes: in a buffer that grows by doubling; zstd keeps beside it
-    /// what the following may refer to, up to 128 MiB, where gzip goes back 32 KiB.
+    /// Memory per decompressed byte, in bytes: the buffer grows by doubling, and zstd also keeps a
+    /// window of up to 128 MiB (gzip: 32 KiB).
     const fn growth(self) -> usize {
         match self {
             Self::Gzip => 2,
@@ -39,47 +39,51 @@ impl Compression {
         }
     }
 
-    /// What a body holds, unless that is more than `limit` bytes. Memory is taken as it is unpacked, because before that
-    /// nobody knows how much it is.
-    pub(super) fn unpack(
+    /// Decompresses a body to at most `limit` bytes. Memory is reserved on the way, because the
+    /// size is not known before.
+    pub(super) fn decompress(
         self,
-        packed: &[u8],
+        compressed: &[u8],
         limit: usize,
-        held: &mut Held,
+        memory: &mut Reservation,
     ) -> Result<Bytes, IngestError> {
         match self {
-            Self::Gzip => self.read(MultiGzDecoder::new(packed), limit, held),
+            Self::Gzip => self.read_all(MultiGzDecoder::new(compressed), limit, memory),
             Self::Zstd => {
-                let decoder = zstd::Decoder::with_buffer(packed);
-                self.read(decoder.map_err(|error| self.broken(&error))?, limit, held)
+                let decoder = zstd::Decoder::with_buffer(compressed);
+                self.read_all(
+                    decoder.map_err(|error| self.stream_error(&error))?,
+                    limit,
+                    memory,
+                )
             }
         }
     }
 
-    fn read(
+    fn read_all(
         self,
-        mut unpacker: impl Read,
+        mut decoder: impl Read,
         limit: usize,
-        held: &mut Held,
+        memory: &mut Reservation,
     ) -> Result<Bytes, IngestError> {
-        let mut unpacked = Vec::new();
+        let mut decompressed = Vec::new();
         loop {
-            held.grow(STEP * self.growth())?;
-            let mut step = unpacker.by_ref().take(STEP as u64);
-            let read = step.read_to_end(&mut unpacked);
-            let read = read.map_err(|error| self.broken(&error))?;
-            if unpacked.len() > limit {
+            memory.grow(STEP * self.growth())?;
+            let mut step = decoder.by_ref().take(STEP as u64);
+            let read = step.read_to_end(&mut decompressed);
+            let read = read.map_err(|error| self.stream_error(&error))?;
+            if decompressed.len() > limit {
                 return Err(IngestError::TooLarge { limit });
             }
             if read < STEP {
-                return Ok(Bytes::from(unpacked));
+                return Ok(Bytes::from(decompressed));
             }
         }
     }
 
-    fn broken(self, error: &io::Error) -> IngestError {
+    fn stream_error(self, error: &io::Error) -> IngestError {
         let name = self.name();
-        IngestError::Unreadable(format!("the {name} stream is broken: {error}"))
+        IngestError::Unreadable(format!("invalid {name} stream: {error}"))
     }
 }
 
@@ -94,31 +98,38 @@ pub(super) mod tests {
     use super::{Compression, STEP};
     use crate::accept::IngestError;
     use crate::budget::{Budget, OverBudget};
-    use crate::memory_account::Sender;
+    use crate::memory_account::MemoryAccount;
 
     /// The bytes, compressed.
-    pub(in crate::otlp) fn pack(compression: Compression, bytes: &[u8]) -> Vec<u8> {
+    pub(in crate::otlp) fn compress(compression: Compression, bytes: &[u8]) -> Vec<u8> {
         match compression {
             Compression::Gzip => {
-                let mut packed = GzEncoder::new(Vec::new(), flate2::Compression::fast());
-                packed.write_all(bytes).unwrap();
-                packed.finish().unwrap()
+                let mut compressed = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                compressed.write_all(bytes).unwrap();
+                compressed.finish().unwrap()
             }
             Compression::Zstd => zstd::encode_all(bytes, 1).unwrap(),
         }
     }
 
-    fn unpack(compression: Compression, packed: &[u8], limit: usize) -> Result<Bytes, IngestError> {
-        let mut held = Budget::new(usize::MAX).hold(&Sender::Unknown);
-        compression.unpack(packed, limit, &mut held)
+    fn decompress(
+        compression: Compression,
+        compressed: &[u8],
+        limit: usize,
+    ) -> Result<Bytes, IngestError> {
+        let mut memory = Budget::new(usize::MAX).reserve(&MemoryAccount::Unknown);
+        compression.decompress(compressed, limit, &mut memory)
     }
 
     #[test]
     fn what_is_at_the_limit_is_unpacked_and_what_is_over_it_is_not() {
         for compression in Compression::ALL {
-            let packed = pack(compression, &[7; 1_000]);
-            assert_eq!(unpack(compression, &packed, 1_000).unwrap().len(), 1_000);
-            let over = unpack(compression, &packed, 999).unwrap_err();
+            let compressed = compress(compression, &[7; 1_000]);
+            assert_eq!(
+                decompress(compression, &compressed, 1_000).unwrap().len(),
+                1_000
+            );
+            let over = decompress(compression, &compressed, 999).unwrap_err();
             assert_eq!(over.code(), Code::TooLarge);
         }
     }
@@ -126,20 +137,23 @@ pub(super) mod tests {
     #[test]
     fn bodies_in_several_parts_are_put_together() {
         for compression in Compression::ALL {
-            let mut packed = pack(compression, b"one ");
-            packed.extend(pack(compression, b"two"));
-            assert_eq!(&*unpack(compression, &packed, 100).unwrap(), b"one two");
+            let mut compressed = compress(compression, b"one ");
+            compressed.extend(compress(compression, b"two"));
+            assert_eq!(
+                &*decompress(compression, &compressed, 100).unwrap(),
+                b"one two"
+            );
         }
     }
 
     #[test]
     fn a_stream_that_is_cut_off_or_damaged_is_refused() {
         for compression in Compression::ALL {
-            let mut packed = pack(compression, &[7; 1_000]);
-            let cut = unpack(compression, &packed[..packed.len() - 1], 10_000);
+            let mut compressed = compress(compression, &[7; 1_000]);
+            let cut = decompress(compression, &compressed[..compressed.len() - 1], 10_000);
             assert_eq!(cut.unwrap_err().code(), Code::Invalid);
-            packed[0] ^= 1;
-            let damaged = unpack(compression, &packed, 10_000);
+            compressed[0] ^= 1;
+            let damaged = decompress(compression, &compressed, 10_000);
             assert_eq!(damaged.unwrap_err().code(), Code::Invalid);
         }
     }
@@ -148,9 +162,9 @@ pub(super) mod tests {
     fn a_bomb_costs_no_more_than_the_limit() {
         for compression in Compression::ALL {
             // 64 MiB of nothing in a few kilobytes.
-            let bomb = pack(compression, &vec![0; 64 << 20]);
+            let bomb = compress(compression, &vec![0; 64 << 20]);
             assert!(bomb.len() < 400_000);
-            let refused = unpack(compression, &bomb, 10_000).unwrap_err();
+            let refused = decompress(compression, &bomb, 10_000).unwrap_err();
             assert_eq!(refused.code(), Code::TooLarge);
         }
     }
@@ -158,16 +172,18 @@ pub(super) mod tests {
     #[test]
     fn a_bomb_gets_no_memory_beyond_the_budget() {
         for compression in Compression::ALL {
-            let bomb = pack(compression, &vec![0; 64 << 20]);
+            let bomb = compress(compression, &vec![0; 64 << 20]);
             let budget = Budget::new(20 * STEP);
-            let mut held = budget.hold(&Sender::Unknown);
-            let refused = compression.unpack(&bomb, 32 << 20, &mut held).unwrap_err();
+            let mut memory = budget.reserve(&MemoryAccount::Unknown);
+            let refused = compression
+                .decompress(&bomb, 32 << 20, &mut memory)
+                .unwrap_err();
             let is_too_large = matches!(
                 refused,
                 IngestError::OverBudget(OverBudget::TooLarge { .. })
             );
             assert!(is_too_large, "{refused:?}");
-            assert!(budget.taken() <= 10 * STEP);
+            assert!(budget.used() <= 10 * STEP);
         }
     }
 
@@ -175,7 +191,7 @@ pub(super) mod tests {
     fn a_window_that_no_sender_needs_is_refused() {
         // Magic number, no flags, a window of 2^31 bytes, one last raw block without content.
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 21 << 3, 0x01, 0x00, 0x00];
-        let refused = unpack(Compression::Zstd, &frame, 10_000).unwrap_err();
+        let refused = decompress(Compression::Zstd, &frame, 10_000).unwrap_err();
         assert_eq!(refused.code(), Code::Invalid);
     }
 }

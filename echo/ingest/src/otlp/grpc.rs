@@ -1,8 +1,7 @@
-//! The OTLP services on gRPC.
-//!
-//! The body of a request is one message behind a prefix. It is read here and not by the transport's codec: so a body that is
-//! no OTLP request, or too large, gets a status that tells the sender not to repeat it (the codec would answer `INTERNAL` and
-//! `OUT_OF_RANGE`; OTLP clients send the latter again), and memory is taken as it arrives and as it is unpacked.
+//! OTLP services over gRPC. The body of a request is one message with a prefix. It is read here and
+//! not by the codec of tonic: an invalid or too large body then gets a status that OTLP clients do
+//! not retry (the codec would return `INTERNAL` or `OUT_OF_RANGE`, which clients retry), and memory
+//! is reserved as the body arrives and is decompressed.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -19,10 +18,10 @@ use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Context, Poll, Service};
 use tonic::server::NamedService;
 
-use super::body::{Form, Language, Taken, arrived};
+use super::body::{Encoding, Format, ReceivedBody, receive};
 use super::decompress::Compression;
-use super::{note, sender, writer};
-use crate::accept::{Accepted, Ingest, IngestError, Sent};
+use super::{account_and_key, record_failure, sender_auth};
+use crate::accept::{Accepted, Ingest, IngestError, IngestRequest};
 use crate::decode::Payload;
 use crate::respond;
 
@@ -33,10 +32,10 @@ pub(super) const EXPORT_LOGS: &str = "/opentelemetry.proto.collector.logs.v1.Log
 pub(super) const EXPORT_TRACES: &str =
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Header that says how messages are compressed.
+/// Header with the compression of messages.
 const ENCODING: &str = "grpc-encoding";
 
-/// What stands before a message: whether it is compressed, and its length in four bytes.
+/// Length of the message prefix: compression flag and four bytes of length.
 const PREFIX: usize = 5;
 
 /// Serves `MetricsService/Export`. Cheap to clone.
@@ -44,7 +43,7 @@ const PREFIX: usize = 5;
 pub struct MetricsService(Exporter);
 
 impl MetricsService {
-    /// The service in front of an ingest path.
+    /// Creates the service for an ingest path.
     pub const fn new(ingest: Ingest) -> Self {
         Self(Exporter {
             ingest,
@@ -59,7 +58,7 @@ impl MetricsService {
 pub struct LogsService(Exporter);
 
 impl LogsService {
-    /// The service in front of an ingest path.
+    /// Creates the service for an ingest path.
     pub const fn new(ingest: Ingest) -> Self {
         Self(Exporter {
             ingest,
@@ -74,7 +73,7 @@ impl LogsService {
 pub struct TracesService(Exporter);
 
 impl TracesService {
-    /// The service in front of an ingest path.
+    /// Creates the service for an ingest path.
     pub const fn new(ingest: Ingest) -> Self {
         Self(Exporter {
             ingest,
@@ -84,7 +83,7 @@ impl TracesService {
     }
 }
 
-/// A service with the one method `Export`.
+/// Service with the method `Export`.
 #[derive(Debug, Clone)]
 struct Exporter {
     ingest: Ingest,
@@ -97,11 +96,11 @@ impl Exporter {
         if request.uri().path() != self.path {
             return respond::no_such_method().into_http();
         }
-        let number = self.ingest.stats().saw_request();
+        let number = self.ingest.stats().count_request();
         match self.export(request).await {
             Ok(accepted) => success(self.payload, &accepted),
             Err(error) => {
-                note(&self.ingest, &error, number);
+                record_failure(&self.ingest, &error, number);
                 respond::status(&error, number).into_http()
             }
         }
@@ -110,35 +109,37 @@ impl Exporter {
     async fn export(&self, request: Request<Body>) -> Result<Accepted, IngestError> {
         let (parts, body) = request.into_parts();
         let compression = compression(&parts.headers)?;
-        let (sender, key) = sender(&parts.headers, &parts.extensions)?;
-        let held = self.ingest.budget().hold(&sender);
+        let (account, key) = account_and_key(&parts.headers, &parts.extensions)?;
+        let memory = self.ingest.budget().reserve(&account);
         let limit = self.ingest.config().max_message_bytes;
         let body = (AnyBody::new(body), limit + PREFIX);
-        let Taken { body, held } = arrived(&self.ingest, held, body).await?;
+        let ReceivedBody { body, memory } = receive(&self.ingest, memory, body).await?;
         let (is_compressed, body) = message(&body)?;
         let compression = compression.filter(|_| is_compressed);
         if is_compressed && compression.is_none() {
-            let reason = format!("the message is compressed, but there is no header {ENCODING}");
+            let reason = format!("the message is compressed, but the header {ENCODING} is missing");
             return Err(IngestError::Unreadable(reason));
         }
-        let form = Form {
+        let encoding = Encoding {
             payload: self.payload,
-            language: Language::Protobuf,
+            format: Format::Protobuf,
             compression,
         };
-        let Taken { body, held } = form.read(Taken { body, held }, limit).await?;
-        let sent = Sent {
+        let ReceivedBody { body, memory } = encoding
+            .decode(ReceivedBody { body, memory }, limit)
+            .await?;
+        let request = IngestRequest {
             payload: self.payload,
             body,
-            held,
+            memory,
             key,
-            writer: writer(&parts.extensions),
+            auth: sender_auth(&parts.extensions),
         };
-        self.ingest.accept(sent).await
+        self.ingest.accept(request).await
     }
 }
 
-/// How messages that are compressed are.
+/// Returns the declared compression.
 fn compression(headers: &HeaderMap) -> Result<Option<Compression>, IngestError> {
     let Some(declared) = headers.get(ENCODING).filter(|name| *name != "identity") else {
         return Ok(None);
@@ -147,30 +148,30 @@ fn compression(headers: &HeaderMap) -> Result<Option<Compression>, IngestError> 
     let mut found = known.filter(|one| declared == one.name());
     found.next().map(Some).ok_or_else(|| {
         IngestError::Unsupported(format!(
-            "messages compressed with {declared:?} are not read: send them with gzip, zstd or as they are"
+            "unsupported message compression {declared:?}: use gzip, zstd or no compression"
         ))
     })
 }
 
-/// The one message of a request, and whether it is compressed.
+/// Splits the body into compression flag and message.
 fn message(body: &Bytes) -> Result<(bool, Bytes), IngestError> {
     let unreadable = |reason: &str| IngestError::Unreadable(reason.to_owned());
     let Some((&[flag, a, b, c, d], message)) = body.split_first_chunk::<PREFIX>() else {
-        return Err(unreadable("the request holds no message"));
+        return Err(unreadable("the request contains no message"));
     };
     let length = u32::from_be_bytes([a, b, c, d]);
     if u32::try_from(message.len()) != Ok(length) {
         return Err(unreadable(
-            "the request is not one message of the length that it states",
+            "the request is not exactly one message of the stated length",
         ));
     }
     match flag {
         0 | 1 => Ok((flag == 1, body.slice_ref(message))),
-        _ => Err(unreadable("the message is neither compressed nor not")),
+        _ => Err(unreadable("invalid compression flag")),
     }
 }
 
-/// The answer to a request that was taken.
+/// Returns the response to an accepted request.
 fn success(payload: Payload, accepted: &Accepted) -> Response<Body> {
     let (metadata, message, _) = respond::grpc(payload, accepted).into_parts();
     let mut frame = BytesMut::with_capacity(PREFIX + message.len());
@@ -187,7 +188,7 @@ fn success(payload: Payload, accepted: &Accepted) -> Response<Body> {
     response
 }
 
-/// Makes a service of gRPC out of a wrapped [`Exporter`].
+/// Implements a gRPC service for a wrapped [`Exporter`].
 macro_rules! service {
     ($type:ty, $name:path) => {
         impl NamedService for $type {

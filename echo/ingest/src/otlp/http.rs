@@ -1,13 +1,12 @@
-//! OTLP over plain HTTP, with bodies in protobuf or JSON.
+//! OTLP over HTTP, with bodies in protobuf or JSON.
 //!
 //! | path | body |
 //! |---|---|
 //! | `POST /v1/metrics` | `ExportMetricsServiceRequest` |
 //! | `POST /v1/logs` | `ExportLogsServiceRequest` |
 //! | `POST /v1/traces` | `ExportTraceServiceRequest` |
-//!
-//! The way from the bytes to the acknowledgement is that of gRPC: the same limits, the same numbering of batches (the
-//! metadata are headers), the same answers. Errors carry a `google.rpc.Status`, as the protocol asks, in the language of
+//! Processing is the same as over gRPC: the same limits, batch numbers (metadata are headers) and
+//! responses. Errors have a `google.rpc.Status` body, as the protocol requires, in the format of
 //! the request.
 
 use axum::Router;
@@ -22,17 +21,17 @@ use fleet_proto::metadata;
 use prost::Message;
 use serde_json::json;
 
-use super::body::{Form, Language, Taken, arrived};
+use super::body::{Encoding, Format, ReceivedBody, receive};
 use super::decompress::Compression;
-use super::{note, sender, writer};
-use crate::accept::{Accepted, Ingest, IngestError, Sent};
+use super::{account_and_key, record_failure, sender_auth};
+use crate::accept::{Accepted, Ingest, IngestError, IngestRequest};
 use crate::decode::Payload;
 use crate::respond;
 
 #[cfg(test)]
 mod tests;
 
-/// The routes in front of an ingest path.
+/// Returns the routes for an ingest path.
 pub fn router(ingest: Ingest) -> Router {
     Router::new()
         .route("/v1/metrics", post(metrics))
@@ -54,48 +53,48 @@ async fn traces(State(ingest): State<Ingest>, request: Request) -> Response {
 }
 
 async fn export(ingest: &Ingest, payload: Payload, request: Request) -> Response {
-    let number = ingest.stats().saw_request();
-    let refused = |language, error: &IngestError| {
-        note(ingest, error, number);
-        failure(language, error, number)
+    let number = ingest.stats().count_request();
+    let reject = |format, error: &IngestError| {
+        record_failure(ingest, error, number);
+        failure(format, error, number)
     };
-    let language = match language(request.headers()) {
-        Ok(language) => language,
-        Err(unknown) => return refused(Language::Protobuf, &unknown),
+    let format = match format(request.headers()) {
+        Ok(format) => format,
+        Err(unknown) => return reject(Format::Protobuf, &unknown),
     };
-    match handle(ingest, (payload, language), request).await {
-        Ok(accepted) => success((payload, language), &accepted),
-        Err(error) => refused(language, &error),
+    match handle(ingest, (payload, format), request).await {
+        Ok(accepted) => success((payload, format), &accepted),
+        Err(error) => reject(format, &error),
     }
 }
 
 async fn handle(
     ingest: &Ingest,
-    (payload, language): (Payload, Language),
+    (payload, format): (Payload, Format),
     request: Request,
 ) -> Result<Accepted, IngestError> {
     let (parts, body) = request.into_parts();
-    let form = Form {
+    let encoding = Encoding {
         payload,
-        language,
+        format,
         compression: compression(&parts.headers)?,
     };
-    let (sender, key) = sender(&parts.headers, &parts.extensions)?;
+    let (account, key) = account_and_key(&parts.headers, &parts.extensions)?;
     let limit = ingest.config().max_message_bytes;
-    let taken = arrived(ingest, ingest.budget().hold(&sender), (body, limit)).await?;
-    let Taken { body, held } = form.read(taken, limit).await?;
-    let sent = Sent {
+    let received = receive(ingest, ingest.budget().reserve(&account), (body, limit)).await?;
+    let ReceivedBody { body, memory } = encoding.decode(received, limit).await?;
+    let request = IngestRequest {
         payload,
         body,
-        held,
+        memory,
         key,
-        writer: writer(&parts.extensions),
+        auth: sender_auth(&parts.extensions),
     };
-    ingest.accept(sent).await
+    ingest.accept(request).await
 }
 
-impl Language {
-    /// Its type, in requests and in answers.
+impl Format {
+    /// Returns the media type.
     const fn media_type(self) -> &'static str {
         match self {
             Self::Protobuf => "application/x-protobuf",
@@ -104,31 +103,29 @@ impl Language {
     }
 }
 
-/// The language that the request declares, whatever its parameters.
-fn language(headers: &HeaderMap) -> Result<Language, IngestError> {
+/// Returns the format of the declared content type, ignoring parameters.
+fn format(headers: &HeaderMap) -> Result<Format, IngestError> {
     let declared = text(headers, CONTENT_TYPE);
     let kind = declared.split(';').next().unwrap_or_default().trim();
-    let known = [Language::Protobuf, Language::Json];
-    let found = known
-        .into_iter()
-        .find(|language| language.media_type() == kind);
+    let known = [Format::Protobuf, Format::Json];
+    let found = known.into_iter().find(|format| format.media_type() == kind);
     found.ok_or_else(|| {
-        let [protobuf, json] = known.map(Language::media_type);
+        let [protobuf, json] = known.map(Format::media_type);
         IngestError::Unsupported(format!(
-            "bodies of type {kind:?} are not read: send Content-Type: {protobuf} \
+            "unsupported content type {kind:?}: send Content-Type: {protobuf} \
              (OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf) or {json} (http/json)"
         ))
     })
 }
 
-/// How the body is compressed, if it is in a way that this listener reads.
+/// Returns the declared compression.
 fn compression(headers: &HeaderMap) -> Result<Option<Compression>, IngestError> {
     match text(headers, CONTENT_ENCODING).trim() {
         "" | "identity" => Ok(None),
         "gzip" => Ok(Some(Compression::Gzip)),
         "zstd" => Ok(Some(Compression::Zstd)),
         other => Err(IngestError::Unsupported(format!(
-            "bodies compressed with {other:?} are not read: send them with gzip, zstd or as they are"
+            "unsupported body compression {other:?}: use gzip, zstd or no compression"
         ))),
     }
 }
@@ -138,14 +135,14 @@ fn text(headers: &HeaderMap, name: HeaderName) -> String {
     String::from_utf8_lossy(value.unwrap_or_default()).to_ascii_lowercase()
 }
 
-fn success((payload, language): (Payload, Language), accepted: &Accepted) -> Response {
-    let body = match language {
-        Language::Protobuf => respond::body(payload, &accepted.rejections),
-        Language::Json => respond::json(payload, &accepted.rejections),
+fn success((payload, format): (Payload, Format), accepted: &Accepted) -> Response {
+    let body = match format {
+        Format::Protobuf => respond::body(payload, &accepted.rejections),
+        Format::Json => respond::json(payload, &accepted.rejections),
     };
-    let mut response = answer(language, StatusCode::OK, body);
+    let mut response = answer(format, StatusCode::OK, body);
     if let Some(policy) = &accepted.policy {
-        let (threshold, quorum_met) = respond::scalars(policy);
+        let (threshold, quorum_met) = respond::ingero_scalars(policy);
         let headers = response.headers_mut();
         if let Some(threshold) = threshold.and_then(|text| HeaderValue::try_from(text).ok()) {
             let name = HeaderName::from_static(metadata::HTTP_INGERO_THRESHOLD);
@@ -157,16 +154,16 @@ fn success((payload, language): (Payload, Language), accepted: &Accepted) -> Res
     response
 }
 
-fn failure(language: Language, error: &IngestError, number: u64) -> Response {
+fn failure(format: Format, error: &IngestError, number: u64) -> Response {
     let code = error.code();
     let message = respond::message(error, number);
     if matches!(error, IngestError::Unsupported(_)) {
-        // In plain text: whoever sends the wrong type will not read ours.
+        // Plain text: a sender with another content type would not parse ours.
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, message + "\n").into_response();
     }
     let status = StatusCode::from_u16(code.http()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = match language {
-        Language::Protobuf => {
+    let body = match format {
+        Format::Protobuf => {
             let status = tonic_types::Status {
                 code: code.grpc(),
                 message,
@@ -174,11 +171,11 @@ fn failure(language: Language, error: &IngestError, number: u64) -> Response {
             };
             status.encode_to_vec()
         }
-        Language::Json => json!({"code": code.grpc(), "message": message})
+        Format::Json => json!({"code": code.grpc(), "message": message})
             .to_string()
             .into_bytes(),
     };
-    let mut response = answer(language, status, Bytes::from(body));
+    let mut response = answer(format, status, Bytes::from(body));
     if matches!(code, Code::Busy | Code::TooMany) {
         let seconds = HeaderValue::from(respond::RETRY_AFTER.as_secs());
         response.headers_mut().insert(RETRY_AFTER, seconds);
@@ -186,7 +183,7 @@ fn failure(language: Language, error: &IngestError, number: u64) -> Response {
     response
 }
 
-fn answer(language: Language, status: StatusCode, body: Bytes) -> Response {
-    let kind = HeaderValue::from_static(language.media_type());
+fn answer(format: Format, status: StatusCode, body: Bytes) -> Response {
+    let kind = HeaderValue::from_static(format.media_type());
     (status, [(CONTENT_TYPE, kind)], body).into_response()
 }

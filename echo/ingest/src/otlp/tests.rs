@@ -19,10 +19,10 @@ use tonic_types::StatusExt;
 use self::collector::Collector;
 use super::grpc::EXPORT_METRICS;
 use crate::accept::{Ingest, IngestConfig};
-use crate::budget::Held;
+use crate::budget::Reservation;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{gauge, gauges, rank_2, request, text, wait, waits};
-use crate::memory_account::Sender;
+use crate::memory_account::MemoryAccount;
 
 pub(super) mod collector;
 mod crowded;
@@ -35,10 +35,10 @@ fn block() -> ExportMetricsServiceRequest {
 }
 
 /// Others whose requests take up all but an eighth of 4,000 bytes.
-pub(super) fn crowd(ingest: &Ingest) -> Vec<Held> {
+pub(super) fn crowd(ingest: &Ingest) -> Vec<Reservation> {
     let taken = [("x", 2_000), ("y", 1_000), ("z", 500)].map(|(name, bytes)| {
-        let sender = Sender::Agent(name.parse().unwrap());
-        let mut held = ingest.budget().hold(&sender);
+        let account = MemoryAccount::Agent(name.parse().unwrap());
+        let mut held = ingest.budget().reserve(&account);
         held.grow(bytes).unwrap();
         held
     });

@@ -4,7 +4,7 @@ use echo_access::{Access, Principal, mint};
 use echo_core::model::event::Event;
 use echo_tools::fixture::{at, batch};
 
-use super::{Foreign, Writer};
+use super::{Forbidden, SenderAuth};
 use crate::memory_account::ClientCertificate;
 
 /// Who may do what `what` says.
@@ -15,12 +15,12 @@ fn principal(what: &str) -> Arc<Principal> {
     access.identify(&token, at(0)).unwrap()
 }
 
-fn writer(what: Option<&str>, names: Option<&[&str]>) -> Writer {
+fn sender(what: Option<&str>, names: Option<&[&str]>) -> SenderAuth {
     let certificate = names.map(|names| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         ClientCertificate(names.into())
     });
-    Writer::new(what.map(principal), certificate)
+    SenderAuth::new(what.map(principal), certificate)
 }
 
 /// Of the nodes node-0 and node-1 in cluster prod.
@@ -32,12 +32,12 @@ fn events() -> Vec<Event> {
 fn a_token_sends_for_its_clusters_only() {
     let events = events();
     for clusters in ["[prod]", "[\"*\"]", "[other, \"pr*\"]"] {
-        let writer = writer(Some(&format!("write: {{ clusters: {clusters} }}")), None);
+        let writer = sender(Some(&format!("write: {{ clusters: {clusters} }}")), None);
         assert_eq!(writer.check(&events), Ok(()), "{clusters}");
     }
-    let writer = writer(Some("write: { clusters: [production, \"test-*\"] }"), None);
+    let writer = sender(Some("write: { clusters: [production, \"test-*\"] }"), None);
     let refused = writer.check(&events).unwrap_err();
-    assert_eq!(refused, Foreign::Cluster("prod".parse().unwrap()));
+    assert_eq!(refused, Forbidden::Cluster("prod".parse().unwrap()));
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_certificate_sends_for_the_nodes_that_it_names() {
         &["spiffe://fleet/node/node-0", "node-1"],
     ] {
         assert_eq!(
-            writer(None, Some(names)).check(&events),
+            sender(None, Some(names)).check(&events),
             Ok(()),
             "{names:?}"
         );
@@ -59,8 +59,11 @@ fn a_certificate_sends_for_the_nodes_that_it_names() {
         &["node-0", "node-1.example"],
         &["*"],
     ] {
-        let refused = writer(None, Some(names)).check(&events);
-        assert!(matches!(refused, Err(Foreign::Certificate(_))), "{names:?}");
+        let refused = sender(None, Some(names)).check(&events);
+        assert!(
+            matches!(refused, Err(Forbidden::Certificate(_))),
+            "{names:?}"
+        );
     }
 }
 
@@ -70,7 +73,7 @@ fn one_foreign_event_among_many_is_enough() {
     let mut origin = (*events[0].origin).clone();
     origin.cluster = "other".parse().unwrap();
     events.last_mut().unwrap().origin = Arc::new(origin);
-    let writer = writer(Some("write: { clusters: [prod] }"), None);
+    let writer = sender(Some("write: { clusters: [prod] }"), None);
     let refused = writer.check(&events).unwrap_err();
-    assert_eq!(refused, Foreign::Cluster("other".parse().unwrap()));
+    assert_eq!(refused, Forbidden::Cluster("other".parse().unwrap()));
 }

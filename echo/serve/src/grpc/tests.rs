@@ -13,7 +13,7 @@ use echo_core::policy_table::PolicyTable;
 use echo_ingest::accept::{Ingest, IngestConfig};
 use echo_ingest::fixture::store::RecordingStore;
 use echo_ingest::fixture::{RECEIVED, rank_2, request, wait, waits};
-use echo_ingest::misrouted::Strays;
+use echo_ingest::misrouted::Misrouted;
 use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,7 +39,7 @@ impl Collector {
         let (_policies, table) = watch::channel(Arc::new(PolicyTable::default()));
         let clock = Arc::new(ManualClock::at(RECEIVED));
         let config = IngestConfig::default();
-        let ingest = Ingest::new(config, (store, clock), table, Strays::default());
+        let ingest = Ingest::new(config, (store, clock), table, Misrouted::default());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let listener = Listener::new(listener, ListenConfig::default(), Connections::default());

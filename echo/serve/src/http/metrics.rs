@@ -227,7 +227,7 @@ impl Sources {
 
     /// Only where there are several Echos.
     fn strays(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Some(points) = self.ingest.strays().points() else {
+        let Some(points) = self.ingest.misrouted().points() else {
             return Ok(());
         };
         let help = "Points that were stored although their cluster belongs to another shard";
@@ -313,7 +313,7 @@ impl Sources {
             (
                 "ingest_in_flight_bytes",
                 "Memory of requests between their first byte and their acknowledgement",
-                budget.taken() as f64,
+                budget.used() as f64,
             ),
             (
                 "ingest_in_flight_bytes_limit",

@@ -30,7 +30,7 @@ pub(super) struct Fleet {
 pub(super) fn clusters_of(shard: u32, n: usize) -> Vec<String> {
     let of_three = NonZeroU32::new(SHARDS).unwrap();
     let names = (0..).map(|number| format!("cluster-{number}"));
-    let names = names.filter(|name| fleet_proto::shard::of(name, of_three) == shard);
+    let names = names.filter(|name| fleet_proto::shard::for_cluster(name, of_three) == shard);
     names.take(n).collect()
 }
 

@@ -1,8 +1,9 @@
 //! The outer messages of a metrics request.
 //!
-//! `opentelemetry-proto` flattens the kinds of a metric into one optional field, and `serde` turns an error inside of
-//! such a field into an absent one: a single wrong number would drop a metric without a word. Here each kind is a field
-//! of its own, so that errors are reported. In protobuf both forms are the same bytes.
+//! `opentelemetry-proto` flattens the kinds of a metric into one optional field, and `serde` turns
+//! an error inside of such a field into an absent one: a single wrong number would drop a metric
+//! without a word. Here each kind is a field of its own, so that errors are reported. In protobuf
+//! both forms are the same bytes.
 
 use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::{

@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{NumberDataPoint, number_data_point};
 use prost::Message;
 
-use super::{MAX_REASON_CHARS, MOST_GROWTH, Untranslatable, memory, to_protobuf};
+use super::{JsonError, MAX_GROWTH, MAX_REASON_CHARS, memory_estimate, to_protobuf};
 use crate::decode::Payload;
 
 mod against_protobuf;
@@ -12,7 +12,7 @@ mod fuzz;
 
 const LIMIT: usize = 1_000_000;
 
-fn metrics(json: &str) -> Result<ExportMetricsServiceRequest, Untranslatable> {
+fn metrics(json: &str) -> Result<ExportMetricsServiceRequest, JsonError> {
     let body = to_protobuf(Payload::Metrics, json.as_bytes(), LIMIT)?;
     Ok(ExportMetricsServiceRequest::decode(&*body).unwrap())
 }
@@ -42,7 +42,7 @@ fn attribute(value: &str) -> Option<Value> {
 
 fn reason(json: &str) -> String {
     match metrics(json) {
-        Err(error @ Untranslatable::Malformed { .. }) => error.to_string(),
+        Err(error @ JsonError::Malformed { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -188,19 +188,19 @@ fn what_grows_stays_within_its_bound_and_its_limit() {
             {{"explicitBounds":[{numbers}]}}]}}}}]}}]}}]}}"#
     );
     let body = to_protobuf(Payload::Metrics, json.as_bytes(), LIMIT).unwrap();
-    assert!((3 * json.len()..MOST_GROWTH * json.len()).contains(&body.len()));
+    assert!((3 * json.len()..MAX_GROWTH * json.len()).contains(&body.len()));
     let limit = body.len() - 1;
     let refused = to_protobuf(Payload::Metrics, json.as_bytes(), limit);
-    assert_eq!(refused, Err(Untranslatable::TooLarge { limit }));
+    assert_eq!(refused, Err(JsonError::TooLarge { limit }));
     assert!(to_protobuf(Payload::Metrics, json.as_bytes(), body.len()).is_ok());
 }
 
 #[test]
 fn the_memory_of_a_body_is_counted_by_its_objects_and_values() {
     let empty = format!("[{}]", vec!["{}"; 1_000].join(","));
-    assert!((1_000_000..1_200_000).contains(&memory(empty.as_bytes())));
+    assert!((1_000_000..1_200_000).contains(&memory_estimate(empty.as_bytes())));
     let text = format!(r#"{{"name":"{}"}}"#, "x".repeat(1_000_000));
-    assert!(memory(text.as_bytes()) < 1_002_000);
+    assert!(memory_estimate(text.as_bytes()) < 1_002_000);
 }
 
 #[test]

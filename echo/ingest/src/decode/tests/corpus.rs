@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::decode::Payload;
 
-/// The requests of a target, in the order of their names, which begin with what the request carries.
+/// The requests of a target, in the order of their names, which begin with what the request
+/// carries.
 pub(in crate::decode) fn corpus(target: &str) -> Vec<(String, Payload, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fuzz");
     let entries = read_dir(folder.join(target)).unwrap();

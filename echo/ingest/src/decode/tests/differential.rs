@@ -1,5 +1,5 @@
-//! The walker against `prost` with the messages of OTLP: for any bytes both take or both refuse them, and understand
-//! the same.
+//! The walker against `prost` with the messages of OTLP: for any bytes both take or both refuse
+//! them, and understand the same.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -121,8 +121,8 @@ fn nesting_ends_where_prost_ends_it() {
     let mut verdicts = BTreeSet::new();
     for lists in 0..36_u32 {
         // An array takes two levels and a list of keys three, of some 93.
-        let around = (93_u32.saturating_sub(3 * lists)) / 2;
-        for arrays in around.saturating_sub(3)..around + 3 {
+        let parent = (93_u32.saturating_sub(3 * lists)) / 2;
+        for arrays in parent.saturating_sub(3)..parent + 3 {
             verdicts.insert(decode_differential(
                 Payload::Metrics,
                 &pieces::nested(arrays, lists),

@@ -1,7 +1,8 @@
-//! Lists of attributes, read again and again: neighbours mostly have the same ones in the same order.
+//! Reader of attribute lists, which reuses the previous list: most neighbours have the same
+//! attributes in the same order.
 
-use super::value::{Member, Value, attribute, attribute_of};
-use super::{Broken, Fields};
+use super::value::{Member, Value, attribute, attribute_with_key};
+use super::{Fields, WireError};
 
 /// Key of the first field of an attribute, which is a text: its name.
 const KEY: u8 = 0x0a;
@@ -16,25 +17,27 @@ pub(in super::super) struct Attribute<'a> {
     pub(in super::super) value: Option<Value<'a>>,
 }
 
-/// The attributes of one resource, point or record after the other. What has not changed since the one before is
-/// neither checked nor copied again, and a key at the same place stays the same slice.
+/// The attributes of one resource, point or record after the other. What has not changed since the
+/// one before is neither checked nor copied again, and a key at the same place stays the same
+/// slice.
 #[derive(Debug)]
 pub(in super::super) struct Attributes<'a> {
     /// Those of the present one, and behind them what is left of others.
     known: Vec<Attribute<'a>>,
     present: usize,
     limit: usize,
-    matters: fn(&str) -> bool,
+    is_relevant: fn(&str) -> bool,
 }
 
 impl<'a> Attributes<'a> {
-    /// No attributes yet. Behind the first `limit` only those are kept whose keys matter, which bounds the memory.
-    pub(in super::super) const fn new(limit: usize, matters: fn(&str) -> bool) -> Self {
+    /// No attributes yet. Behind the first `limit` only those are kept whose keys matter, which
+    /// bounds the memory.
+    pub(in super::super) const fn new(limit: usize, is_relevant: fn(&str) -> bool) -> Self {
         Self {
             known: Vec::new(),
             present: 0,
             limit,
-            matters,
+            is_relevant,
         }
     }
 
@@ -50,7 +53,7 @@ impl<'a> Attributes<'a> {
 
     /// Takes the next one.
     #[inline]
-    pub(super) fn read(&mut self, key_value: Fields<'a>) -> Result<(), Broken> {
+    pub(super) fn read(&mut self, key_value: Fields<'a>) -> Result<(), WireError> {
         let raw = key_value.bytes();
         let known = self.known.get_mut(self.present);
         if let Some(known) = &known
@@ -60,10 +63,10 @@ impl<'a> Attributes<'a> {
             return Ok(());
         }
         let next = match &known {
-            Some(known) => known.follower(key_value),
-            None => Attribute::of(key_value),
+            Some(known) => known.parse_next(key_value),
+            None => Attribute::parse(key_value),
         }?;
-        if self.present >= self.limit && !(self.matters)(next.key) {
+        if self.present >= self.limit && !(self.is_relevant)(next.key) {
             return Ok(());
         }
         match known {
@@ -83,7 +86,7 @@ impl PartialEq for Attribute<'_> {
 }
 
 impl<'a> Attribute<'a> {
-    fn of(key_value: Fields<'a>) -> Result<Self, Broken> {
+    fn parse(key_value: Fields<'a>) -> Result<Self, WireError> {
         let raw = key_value.bytes();
         let Member { key, value } = attribute(key_value)?;
         let first = raw.strip_prefix(&[KEY]).and_then(<[u8]>::split_first);
@@ -100,12 +103,12 @@ impl<'a> Attribute<'a> {
 
     /// Reads the attribute at the same place of the next list, which mostly has the same key.
     #[inline]
-    fn follower(&self, key_value: Fields<'a>) -> Result<Self, Broken> {
+    fn parse_next(&self, key_value: Fields<'a>) -> Result<Self, WireError> {
         let raw = key_value.bytes();
         let same = self.raw.get(..self.key_end).unwrap_or_default();
         match key_value.after(same) {
             Some(rest) if !same.is_empty() => {
-                let Member { key, value } = attribute_of(self.key, rest, key_value)?;
+                let Member { key, value } = attribute_with_key(self.key, rest, key_value)?;
                 // A second key would have been the one that counts.
                 if std::ptr::eq(key, self.key) {
                     return Ok(Self {
@@ -114,9 +117,9 @@ impl<'a> Attribute<'a> {
                         ..*self
                     });
                 }
-                Self::of(key_value)
+                Self::parse(key_value)
             }
-            _ => Self::of(key_value),
+            _ => Self::parse(key_value),
         }
     }
 }

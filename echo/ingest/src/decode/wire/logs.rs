@@ -1,8 +1,9 @@
-//! Log records. Their resources and scopes are read as those of metrics: they differ in what they hold only.
+//! Reader of log records. Resources and scopes are read as for metrics, since only their contents
+//! differ.
 
 use super::attributes::Attributes;
 use super::value::any_value;
-use super::{Broken, Fields};
+use super::{Fields, WireError};
 
 /// A log record without its attributes, as it was sent.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,7 +21,7 @@ impl<'a> Record<'a> {
     pub(in super::super) fn read(
         record: Fields<'a>,
         attributes: &mut Attributes<'a>,
-    ) -> Result<Self, Broken> {
+    ) -> Result<Self, WireError> {
         attributes.restart();
         let mut read = Self::default();
         let mut fields = record;

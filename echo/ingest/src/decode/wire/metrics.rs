@@ -1,9 +1,9 @@
-//! Resources, scopes and metrics: what their points have in common.
+//! Reader of resources, scopes and metrics: the properties that points share.
 
 use super::attributes::Attributes;
 use super::point::{self, Kind, Lists, Point};
 use super::value;
-use super::{Broken, Fields};
+use super::{Fields, WireError};
 
 /// A metric, without its points.
 #[derive(Debug, Clone, Copy)]
@@ -35,8 +35,8 @@ pub(in super::super) struct Scope<'a> {
 /// The resources of a request.
 pub(in super::super) fn resources<'a>(
     request: Fields<'a>,
-    mut each: impl FnMut(Fields<'a>) -> Result<(), Broken>,
-) -> Result<(), Broken> {
+    mut each: impl FnMut(Fields<'a>) -> Result<(), WireError>,
+) -> Result<(), WireError> {
     let mut fields = request;
     while let Some(field) = fields.next()? {
         match field.number {
@@ -51,7 +51,7 @@ pub(in super::super) fn resources<'a>(
 pub(in super::super) fn attributes<'a>(
     resource_metrics: Fields<'a>,
     attributes: &mut Attributes<'a>,
-) -> Result<(), Broken> {
+) -> Result<(), WireError> {
     attributes.restart();
     let mut fields = resource_metrics;
     while let Some(field) = fields.next()? {
@@ -69,7 +69,7 @@ pub(in super::super) fn attributes<'a>(
     Ok(())
 }
 
-fn resource<'a>(mut fields: Fields<'a>, attributes: &mut Attributes<'a>) -> Result<(), Broken> {
+fn resource<'a>(mut fields: Fields<'a>, attributes: &mut Attributes<'a>) -> Result<(), WireError> {
     while let Some(field) = fields.next()? {
         match field.number {
             1 => attributes.read(fields.enter(field)?)?,
@@ -83,7 +83,7 @@ fn resource<'a>(mut fields: Fields<'a>, attributes: &mut Attributes<'a>) -> Resu
     Ok(())
 }
 
-fn entity(mut fields: Fields<'_>) -> Result<(), Broken> {
+fn entity(mut fields: Fields<'_>) -> Result<(), WireError> {
     while let Some(field) = fields.next()? {
         match field.number {
             1..=4 => {
@@ -105,7 +105,7 @@ impl<'a> Scope<'a> {
     pub(in super::super) fn read(
         scope_metrics: Fields<'a>,
         attributes: Attributes<'a>,
-    ) -> Result<Self, Broken> {
+    ) -> Result<Self, WireError> {
         let mut scope = Self {
             name: "",
             attributes,
@@ -113,7 +113,7 @@ impl<'a> Scope<'a> {
         let mut fields = scope_metrics;
         while let Some(field) = fields.next()? {
             match field.number {
-                1 => scope.piece(fields.enter(field)?)?,
+                1 => scope.merge(fields.enter(field)?)?,
                 2 => {
                     fields.enter(field)?;
                 }
@@ -126,7 +126,7 @@ impl<'a> Scope<'a> {
         Ok(scope)
     }
 
-    fn piece(&mut self, mut fields: Fields<'a>) -> Result<(), Broken> {
+    fn merge(&mut self, mut fields: Fields<'a>) -> Result<(), WireError> {
         while let Some(field) = fields.next()? {
             match field.number {
                 1 => self.name = field.text()?,
@@ -165,7 +165,7 @@ pub(in super::super) fn n_points(metric: Fields<'_>) -> usize {
 
 impl<'a> Metric<'a> {
     /// Reads what the points have in common, and checks all but the points.
-    pub(in super::super) fn read(metric: Fields<'a>) -> Result<Self, Broken> {
+    pub(in super::super) fn read(metric: Fields<'a>) -> Result<Self, WireError> {
         let (mut name, mut unit) = ("", "");
         let mut data: Option<Data<'a>> = None;
         let mut variants = 0;
@@ -194,7 +194,7 @@ impl<'a> Metric<'a> {
                             before: variants,
                         }),
                     };
-                    data.piece(fields.enter(field)?)?;
+                    data.merge(fields.enter(field)?)?;
                     variants += 1;
                 }
             }
@@ -202,12 +202,13 @@ impl<'a> Metric<'a> {
         Ok(Self { name, unit, data })
     }
 
-    /// Reads the points of all variants of the data, of which the last counts: `each` gets its points, in order.
+    /// Reads the points of all variants of the data, of which the last counts: `each` gets its
+    /// points, in order.
     pub(in super::super) fn points(
         &self,
         mut lists: Lists<'_, 'a>,
         mut each: impl FnMut(&Point, &Lists<'_, 'a>),
-    ) -> Result<(), Broken> {
+    ) -> Result<(), WireError> {
         let Some(data) = self.data else {
             return Ok(());
         };
@@ -231,7 +232,7 @@ impl<'a> Metric<'a> {
 
 impl<'a> Data<'a> {
     /// Reads a piece of the data, and checks all but the points.
-    fn piece(&mut self, mut fields: Fields<'a>) -> Result<(), Broken> {
+    fn merge(&mut self, mut fields: Fields<'a>) -> Result<(), WireError> {
         while let Some(field) = fields.next()? {
             match (field.number, self.kind) {
                 (1, _) => {

@@ -4,7 +4,7 @@ use fleet_proto::attribute;
 
 use super::attributes::Attributes;
 use super::value::{Value, attribute as read_attribute};
-use super::{Broken, Field, Fields};
+use super::{Field, Fields, WireError};
 
 /// What a metric is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) fn read<'a>(
     kind: Kind,
     fields: Fields<'a>,
     lists: &mut Lists<'_, 'a>,
-) -> Result<Point, Broken> {
+) -> Result<Point, WireError> {
     lists.attributes.restart();
     lists.exemplars.clear();
     match kind {
@@ -71,17 +71,17 @@ pub(super) fn read<'a>(
 }
 
 impl<'a> Lists<'_, 'a> {
-    fn attribute(&mut self, point: &Fields<'a>, field: Field<'a>) -> Result<(), Broken> {
+    fn attribute(&mut self, point: &Fields<'a>, field: Field<'a>) -> Result<(), WireError> {
         self.attributes.read(point.enter(field)?)
     }
 
-    fn exemplar(&mut self, point: &Fields<'a>, field: Field<'a>) -> Result<(), Broken> {
+    fn exemplar(&mut self, point: &Fields<'a>, field: Field<'a>) -> Result<(), WireError> {
         self.exemplars.extend(exemplar(point.enter(field)?)?);
         Ok(())
     }
 }
 
-fn number<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point, Broken> {
+fn number<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point, WireError> {
     let mut point = Point::default();
     while let Some(field) = fields.next()? {
         match field.number {
@@ -98,7 +98,7 @@ fn number<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point
     Ok(point)
 }
 
-fn histogram<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point, Broken> {
+fn histogram<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point, WireError> {
     let mut point = Point::default();
     while let Some(field) = fields.next()? {
         match field.number {
@@ -118,7 +118,7 @@ fn histogram<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Po
     Ok(point)
 }
 
-fn exponential<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point, Broken> {
+fn exponential<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point, WireError> {
     let mut point = Point::default();
     while let Some(field) = fields.next()? {
         match field.number {
@@ -144,7 +144,7 @@ fn exponential<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<
     Ok(point)
 }
 
-fn summary<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point, Broken> {
+fn summary<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point, WireError> {
     let mut point = Point {
         // Alone among the kinds it always has a sum.
         sum: Some(0.0),
@@ -165,7 +165,7 @@ fn summary<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Poin
     Ok(point)
 }
 
-fn buckets(mut fields: Fields<'_>) -> Result<(), Broken> {
+fn buckets(mut fields: Fields<'_>) -> Result<(), WireError> {
     while let Some(field) = fields.next()? {
         match field.number {
             1 => {
@@ -178,7 +178,7 @@ fn buckets(mut fields: Fields<'_>) -> Result<(), Broken> {
     Ok(())
 }
 
-fn quantile(mut fields: Fields<'_>) -> Result<(), Broken> {
+fn quantile(mut fields: Fields<'_>) -> Result<(), WireError> {
     while let Some(field) = fields.next()? {
         match field.number {
             1 | 2 => {
@@ -190,7 +190,7 @@ fn quantile(mut fields: Fields<'_>) -> Result<(), Broken> {
     Ok(())
 }
 
-fn exemplar(mut fields: Fields<'_>) -> Result<Option<Exemplar<'_>>, Broken> {
+fn exemplar(mut fields: Fields<'_>) -> Result<Option<Exemplar<'_>>, WireError> {
     let (mut time, mut value, mut seq) = (0, None, None);
     while let Some(field) = fields.next()? {
         match field.number {

@@ -1,8 +1,8 @@
-//! Spans. Their resources and scopes are read as those of metrics: they differ in what they hold only.
+//! Reader of spans. Resources and scopes are read as for metrics, since only their contents differ.
 
 use super::attributes::Attributes;
 use super::value::attribute;
-use super::{Broken, Fields};
+use super::{Fields, WireError};
 
 /// A span without its attributes, as it was sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -30,11 +30,12 @@ pub(in super::super) struct Status<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// Reads a span; its attributes replace those of the span before. Its events and links are only checked.
+    /// Reads a span; its attributes replace those of the span before. Its events and links are only
+    /// checked.
     pub(in super::super) fn read(
         span: Fields<'a>,
         attributes: &mut Attributes<'a>,
-    ) -> Result<Self, Broken> {
+    ) -> Result<Self, WireError> {
         attributes.restart();
         let mut read = Self::default();
         let mut fields = span;
@@ -56,7 +57,7 @@ impl<'a> Span<'a> {
                 }
                 11 => event(fields.enter(field)?)?,
                 13 => link(fields.enter(field)?)?,
-                15 => read.status.piece(fields.enter(field)?)?,
+                15 => read.status.merge(fields.enter(field)?)?,
                 16 => field.fixed32()?,
                 _ => fields.unknown()?,
             }
@@ -66,7 +67,7 @@ impl<'a> Span<'a> {
 }
 
 impl<'a> Status<'a> {
-    fn piece(&mut self, mut fields: Fields<'a>) -> Result<(), Broken> {
+    fn merge(&mut self, mut fields: Fields<'a>) -> Result<(), WireError> {
         while let Some(field) = fields.next()? {
             match field.number {
                 2 => self.message = field.text()?,
@@ -78,7 +79,7 @@ impl<'a> Status<'a> {
     }
 }
 
-fn event(mut fields: Fields<'_>) -> Result<(), Broken> {
+fn event(mut fields: Fields<'_>) -> Result<(), WireError> {
     while let Some(field) = fields.next()? {
         match field.number {
             1 => {
@@ -99,7 +100,7 @@ fn event(mut fields: Fields<'_>) -> Result<(), Broken> {
     Ok(())
 }
 
-fn link(mut fields: Fields<'_>) -> Result<(), Broken> {
+fn link(mut fields: Fields<'_>) -> Result<(), WireError> {
     while let Some(field) = fields.next()? {
         match field.number {
             1 | 2 => {

@@ -1,9 +1,9 @@
 //! Values of attributes: scalars as they are, lists as the bytes that they are in.
 
-use super::{Broken, Field, Fields};
+use super::{Field, Fields, WireError};
 
-/// The value of an attribute. Its discriminant takes a whole word: otherwise values are copied around in unaligned
-/// pieces, which takes as long as reading them.
+/// The value of an attribute. Its discriminant takes a whole word: otherwise values are copied
+/// parent in unaligned pieces, which takes as long as reading them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(u64)]
 pub(in super::super) enum Value<'a> {
@@ -20,18 +20,19 @@ pub(in super::super) enum Value<'a> {
     Index(i32),
 }
 
-/// A list inside a value. It may have come in pieces, so that it is known by the message around it; both are checked.
+/// A list inside a value. It may have come in pieces, so that it is known by the message parent it;
+/// both are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Nested<'a> {
     message: &'a [u8],
-    around: Around,
+    parent: Parent,
     /// How many variants of the value come before the first piece: the last variant wins.
     before: u32,
 }
 
 /// Which message holds a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Around {
+enum Parent {
     KeyValue,
     AnyValue,
 }
@@ -54,7 +55,7 @@ impl<'a> Nested<'a> {
     /// The values of an array.
     pub(in super::super) fn values(self) -> impl Iterator<Item = Option<Value<'a>>> {
         self.items().map(|item| {
-            let mut found = Found::new(item.bytes(), Around::AnyValue);
+            let mut found = ValueReader::new(item.bytes(), Parent::AnyValue);
             found.read(item, Inner::Checked).ok()?;
             found.value
         })
@@ -67,10 +68,10 @@ impl<'a> Nested<'a> {
     }
 
     fn items(self) -> impl Iterator<Item = Fields<'a>> {
-        let message = Fields::of(self.message);
-        let (whole, pieces) = match self.around {
-            Around::KeyValue => (None, Some(message.all(2))),
-            Around::AnyValue => (Some(message), None),
+        let message = Fields::new(self.message);
+        let (whole, pieces) = match self.parent {
+            Parent::KeyValue => (None, Some(message.all(2))),
+            Parent::AnyValue => (Some(message), None),
         };
         let values = whole.into_iter().chain(pieces.into_iter().flatten());
         let variants = values.flat_map(variants);
@@ -79,14 +80,15 @@ impl<'a> Nested<'a> {
     }
 }
 
-/// The variants in pieces of a value that was checked, in order; the last one of a kind of its own counts.
+/// The variants in pieces of a value that was checked, in order; the last one of a kind of its own
+/// counts.
 fn variants(any_value: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
     let mut fields = any_value;
     std::iter::from_fn(move || {
         loop {
             let field = fields.next().ok()??;
             if (1..=8).contains(&field.number) {
-                return Some(Fields::of(field.bytes().unwrap_or_default()));
+                return Some(Fields::new(field.bytes().unwrap_or_default()));
             }
         }
     })
@@ -94,25 +96,25 @@ fn variants(any_value: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
 
 /// What has been read of a value.
 #[derive(Debug)]
-struct Found<'a> {
+struct ValueReader<'a> {
     message: &'a [u8],
-    around: Around,
+    parent: Parent,
     value: Option<Value<'a>>,
     variants: u32,
 }
 
-impl<'a> Found<'a> {
-    const fn new(message: &'a [u8], around: Around) -> Self {
+impl<'a> ValueReader<'a> {
+    const fn new(message: &'a [u8], parent: Parent) -> Self {
         Self {
             message,
-            around,
+            parent,
             value: None,
             variants: 0,
         }
     }
 
     /// Reads a piece of the value.
-    fn read(&mut self, any_value: Fields<'a>, inner: Inner) -> Result<(), Broken> {
+    fn read(&mut self, any_value: Fields<'a>, inner: Inner) -> Result<(), WireError> {
         let mut fields = any_value;
         while let Some(field) = fields.next()? {
             let value = match field.number {
@@ -140,7 +142,7 @@ impl<'a> Found<'a> {
         fields: &Fields<'a>,
         field: Field<'a>,
         inner: Inner,
-    ) -> Result<Value<'a>, Broken> {
+    ) -> Result<Value<'a>, WireError> {
         if inner == Inner::Unchecked {
             check_items(fields.enter(field)?, any_value)?;
         }
@@ -155,7 +157,7 @@ impl<'a> Found<'a> {
         fields: &Fields<'a>,
         field: Field<'a>,
         inner: Inner,
-    ) -> Result<Value<'a>, Broken> {
+    ) -> Result<Value<'a>, WireError> {
         if inner == Inner::Unchecked {
             check_items(fields.enter(field)?, |item| {
                 member(item, Inner::Unchecked).map(drop)
@@ -170,7 +172,7 @@ impl<'a> Found<'a> {
     const fn nested(&self) -> Nested<'a> {
         Nested {
             message: self.message,
-            around: self.around,
+            parent: self.parent,
             before: self.variants,
         }
     }
@@ -178,8 +180,8 @@ impl<'a> Found<'a> {
 
 fn check_items<'a>(
     list: Fields<'a>,
-    check: impl Fn(Fields<'a>) -> Result<(), Broken>,
-) -> Result<(), Broken> {
+    check: impl Fn(Fields<'a>) -> Result<(), WireError>,
+) -> Result<(), WireError> {
     let mut fields = list;
     while let Some(field) = fields.next()? {
         match field.number {
@@ -191,41 +193,41 @@ fn check_items<'a>(
 }
 
 /// Checks a value that nobody reads.
-pub(super) fn any_value(fields: Fields<'_>) -> Result<(), Broken> {
-    Found::new(fields.bytes(), Around::AnyValue).read(fields, Inner::Unchecked)
+pub(super) fn any_value(fields: Fields<'_>) -> Result<(), WireError> {
+    ValueReader::new(fields.bytes(), Parent::AnyValue).read(fields, Inner::Unchecked)
 }
 
 /// Reads an attribute.
-pub(super) fn attribute(key_value: Fields<'_>) -> Result<Member<'_>, Broken> {
+pub(super) fn attribute(key_value: Fields<'_>) -> Result<Member<'_>, WireError> {
     member(key_value, Inner::Unchecked)
 }
 
 /// Reads an attribute of which all but `rest` is known: it begins with that key.
 #[inline]
-pub(super) fn attribute_of<'a>(
+pub(super) fn attribute_with_key<'a>(
     key: &'a str,
     rest: Fields<'a>,
     key_value: Fields<'a>,
-) -> Result<Member<'a>, Broken> {
+) -> Result<Member<'a>, WireError> {
     read_member(
         key,
         rest,
-        Found::new(key_value.bytes(), Around::KeyValue),
+        ValueReader::new(key_value.bytes(), Parent::KeyValue),
         Inner::Unchecked,
     )
 }
 
-fn member(key_value: Fields<'_>, inner: Inner) -> Result<Member<'_>, Broken> {
-    let found = Found::new(key_value.bytes(), Around::KeyValue);
+fn member(key_value: Fields<'_>, inner: Inner) -> Result<Member<'_>, WireError> {
+    let found = ValueReader::new(key_value.bytes(), Parent::KeyValue);
     read_member("", key_value, found, inner)
 }
 
 fn read_member<'a>(
     key: &'a str,
     rest: Fields<'a>,
-    mut found: Found<'a>,
+    mut found: ValueReader<'a>,
     inner: Inner,
-) -> Result<Member<'a>, Broken> {
+) -> Result<Member<'a>, WireError> {
     let mut key = key;
     let mut fields = rest;
     while let Some(field) = fields.next()? {

@@ -18,7 +18,7 @@ use crate::accept::IngestConfig;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, waits};
 use crate::otlp::decompress::Compression;
-use crate::otlp::decompress::tests::pack;
+use crate::otlp::decompress::tests::compress;
 use crate::otlp::tests::collector::Collector;
 use crate::otlp::tests::crowd;
 
@@ -66,7 +66,7 @@ async fn a_success_means_stored_and_carries_the_two_scalars() {
         .zip(2..)
         .map(|(compression, n_points)| {
             let other = request(rank_2(), vec![waits(vec![wait(); n_points])]);
-            let packed = pack(compression, &other.encode_to_vec());
+            let packed = compress(compression, &other.encode_to_vec());
             (vec![("content-encoding", compression.name())], packed)
         });
     for (headers, body) in [plain].into_iter().chain(packed) {
@@ -158,7 +158,7 @@ async fn too_much_is_refused_packed_or_not() {
     let collector = Collector::start(config, RecordingStore::default()).await;
     let large = request(rank_2(), vec![waits(vec![wait(); 1_000])]).encode_to_vec();
     for compression in Compression::ALL {
-        let packed = pack(compression, &large);
+        let packed = compress(compression, &large);
         let headers = [("content-encoding", compression.name())];
         let (answer, _) = post(&collector, METRICS, &headers, packed).await;
         assert_eq!(answer.status(), 413);
@@ -198,7 +198,7 @@ async fn a_body_that_does_not_end_is_cut_off_and_gives_its_room_back() {
     let endless = Body::from_stream(first.chain(tokio_stream::pending()));
     let (answer, _) = post(&collector, METRICS, &[], endless).await;
     assert_eq!(answer.status(), 504);
-    assert_eq!(collector.ingest.budget().taken(), 0);
+    assert_eq!(collector.ingest.budget().used(), 0);
 }
 
 #[tokio::test]

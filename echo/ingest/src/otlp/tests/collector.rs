@@ -27,7 +27,7 @@ use tonic::{Request, Response, Status};
 use crate::accept::{Ingest, IngestConfig};
 use crate::fixture::RECEIVED;
 use crate::fixture::store::RecordingStore;
-use crate::misrouted::Strays;
+use crate::misrouted::Misrouted;
 use crate::otlp::grpc::{LogsService, MetricsService, TracesService};
 
 /// A collector on a free port.
@@ -45,7 +45,7 @@ impl Collector {
         let (policies, table) = watch::channel(Arc::new(policies()));
         let clock = Arc::new(ManualClock::at(RECEIVED));
         let events: Arc<dyn EventStore> = Arc::<RecordingStore>::clone(&store);
-        let ingest = Ingest::new(config, (events, clock), table, Strays::default());
+        let ingest = Ingest::new(config, (events, clock), table, Misrouted::default());
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let routes = Routes::new(MetricsService::new(ingest.clone()))

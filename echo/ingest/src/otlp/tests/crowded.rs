@@ -9,7 +9,7 @@ use super::{block, crowd, numbered};
 use crate::accept::IngestConfig;
 use crate::fixture::store::RecordingStore;
 use crate::fixture::{rank_2, request, wait, waits};
-use crate::memory_account::Sender;
+use crate::memory_account::MemoryAccount;
 
 /// Little memory: one sender can have three points decoded.
 fn little() -> IngestConfig {
@@ -38,7 +38,7 @@ async fn a_sender_with_its_share_in_flight_says_so_and_another_one_gets_in() {
     modest.await.unwrap().unwrap();
     held.await.unwrap().unwrap();
     greedy.export(numbered("greedy", "2")).await.unwrap();
-    assert_eq!(collector.ingest.budget().taken(), 0);
+    assert_eq!(collector.ingest.budget().used(), 0);
 }
 
 #[tokio::test]
@@ -61,8 +61,8 @@ async fn a_request_that_others_leave_no_memory_for_is_to_be_sent_again() {
 #[tokio::test]
 async fn a_body_that_is_over_the_share_while_it_arrives_is_to_be_sent_again() {
     let collector = Collector::start(little(), RecordingStore::default()).await;
-    let greedy = Sender::Agent("greedy".parse().unwrap());
-    let mut own = collector.ingest.budget().hold(&greedy);
+    let greedy = MemoryAccount::Agent("greedy".parse().unwrap());
+    let mut own = collector.ingest.budget().reserve(&greedy);
     own.grow(3_990).unwrap();
     let mut client = collector.client().await;
     let status = client.export(numbered("greedy", "2")).await.unwrap_err();

@@ -1,4 +1,5 @@
-//! Compressed requests and requests that do not end: both take up memory before anybody knows how much they need.
+//! Compressed requests and requests that do not end: both take up memory before anybody knows how
+//! much they need.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -20,7 +21,7 @@ use super::collector::Collector;
 use crate::accept::IngestConfig;
 use crate::fixture::store::RecordingStore;
 use crate::otlp::decompress::Compression;
-use crate::otlp::decompress::tests::pack;
+use crate::otlp::decompress::tests::compress;
 use crate::otlp::grpc::{EXPORT_METRICS, MetricsService};
 
 type Call = <MetricsService as Service<http::Request<Body>>>::Future;
@@ -81,7 +82,7 @@ async fn stalled_requests_hold_what_has_arrived_of_them_and_no_more_than_the_bud
         }
     }
     assert_eq!((stalled.len(), refused.len()), (9, 11));
-    assert_eq!(collector.ingest.budget().taken(), 36_000);
+    assert_eq!(collector.ingest.budget().used(), 36_000);
     assert_eq!(collector.ingest.stats().failed(error::Code::Busy), 11);
     let status = refusal(call(
         &collector,
@@ -95,20 +96,20 @@ async fn stalled_requests_hold_what_has_arrived_of_them_and_no_more_than_the_bud
     // A small request still fits.
     collector.client().await.export(block()).await.unwrap();
     drop(stalled);
-    assert_eq!(collector.ingest.budget().taken(), 0);
+    assert_eq!(collector.ingest.budget().used(), 0);
 }
 
 #[tokio::test]
 async fn a_compressed_request_takes_up_what_it_unpacks_to_and_gives_it_back() {
     let collector = Collector::with_defaults().await;
     for (compression, agent) in Compression::ALL.into_iter().zip(["one", "two"]) {
-        let packed = pack(compression, &block().encode_to_vec());
+        let packed = compress(compression, &block().encode_to_vec());
         let body = axum::body::Body::from(frame(1, &packed));
         let refused = refusal(call(&collector, agent, compression.name(), body)).await;
         assert!(refused.is_none(), "{refused:?}");
     }
     assert_eq!(collector.store.events(), 2);
-    assert_eq!(collector.ingest.budget().taken(), 0);
+    assert_eq!(collector.ingest.budget().used(), 0);
 }
 
 #[tokio::test]
@@ -119,7 +120,7 @@ async fn a_bomb_gets_no_more_than_the_share_of_its_sender() {
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
     for compression in Compression::ALL {
-        let bomb = frame(1, &pack(compression, &vec![0; 8_000_000]));
+        let bomb = frame(1, &compress(compression, &vec![0; 8_000_000]));
         let status = refusal(call(&collector, "bomber", compression.name(), bomb.into())).await;
         let status = status.unwrap();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
@@ -128,7 +129,7 @@ async fn a_bomb_gets_no_more_than_the_share_of_its_sender() {
             "never sent again"
         );
     }
-    assert_eq!(collector.ingest.budget().taken(), 0);
+    assert_eq!(collector.ingest.budget().used(), 0);
 }
 
 #[tokio::test]
@@ -144,7 +145,7 @@ async fn a_body_that_does_not_end_is_cut_off() {
         .unwrap();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert_eq!(collector.ingest.stats().failed(error::Code::Timeout), 1);
-    assert_eq!(collector.ingest.budget().taken(), 0);
+    assert_eq!(collector.ingest.budget().used(), 0);
     assert_eq!(collector.store.events(), 0);
 }
 

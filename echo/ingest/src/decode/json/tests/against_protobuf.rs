@@ -29,7 +29,8 @@ fn finite<M: Message + Default>(request: &M) -> M {
     M::decode(&*bytes).unwrap()
 }
 
-/// Compares both; not where the request has indices of strings, which are for profiles and not read from JSON.
+/// Compares both; not where the request has indices of strings, which are for profiles and not read
+/// from JSON.
 fn compare<M: Message + Default + Serialize>(payload: Payload, request: &M) -> u32 {
     let request = finite(request);
     let json = serde_json::to_string(&request).unwrap();

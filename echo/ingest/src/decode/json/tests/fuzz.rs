@@ -1,5 +1,5 @@
-//! Any bytes: nothing panics, nothing grows beyond its bound, and what comes out is a request that the walker and
-//! `prost` understand alike.
+//! Any bytes: nothing panics, nothing grows beyond its bound, and what comes out is a request that
+//! the walker and `prost` understand alike.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use rand_chacha::rand_core::SeedableRng;
 
 use super::LIMIT;
 use crate::decode::Payload;
-use crate::decode::json::{MOST_GROWTH, to_protobuf};
+use crate::decode::json::{MAX_GROWTH, to_protobuf};
 use crate::decode::tests::corpus::corpus;
 use crate::decode::tests::differential::{decode_differential, made};
 
@@ -60,7 +60,7 @@ fn check(payload: Payload, json: &[u8]) -> bool {
     let Ok(body) = to_protobuf(payload, json, LIMIT) else {
         return false;
     };
-    assert!(body.len() <= MOST_GROWTH * json.len(), "{json:02x?}");
+    assert!(body.len() <= MAX_GROWTH * json.len(), "{json:02x?}");
     assert!(decode_differential(payload, &body), "{json:02x?}");
     true
 }

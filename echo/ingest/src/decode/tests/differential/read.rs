@@ -18,20 +18,20 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
 
-use crate::decode::attributes::list;
+use crate::decode::attributes::empty_list;
 use crate::decode::wire::attributes::Attributes;
 use crate::decode::wire::logs::Record;
 use crate::decode::wire::metrics::{Metric, Scope, attributes, contents, resources, scopes};
 use crate::decode::wire::point::{self, Kind, Lists, Number, Point};
 use crate::decode::wire::spans::Span;
 use crate::decode::wire::value::{Member, Value};
-use crate::decode::wire::{Broken, Fields};
+use crate::decode::wire::{Fields, WireError};
 
-pub(super) fn metrics(body: &[u8]) -> Result<ExportMetricsServiceRequest, Broken> {
+pub(super) fn metrics(body: &[u8]) -> Result<ExportMetricsServiceRequest, WireError> {
     let mut request = ExportMetricsServiceRequest::default();
     // Shared by all resources and points, as in the decoder.
-    let (mut of_resource, mut of_point, mut exemplars) = (list(), list(), Vec::new());
-    resources(Fields::of(body), |fields| {
+    let (mut of_resource, mut of_point, mut exemplars) = (empty_list(), empty_list(), Vec::new());
+    resources(Fields::new(body), |fields| {
         let mut resource = ResourceMetrics {
             resource: Some(resource(fields, &mut of_resource)?),
             ..ResourceMetrics::default()
@@ -56,10 +56,10 @@ pub(super) fn metrics(body: &[u8]) -> Result<ExportMetricsServiceRequest, Broken
     Ok(request)
 }
 
-pub(super) fn logs(body: &[u8]) -> Result<ExportLogsServiceRequest, Broken> {
+pub(super) fn logs(body: &[u8]) -> Result<ExportLogsServiceRequest, WireError> {
     let mut request = ExportLogsServiceRequest::default();
-    let (mut of_resource, mut of_record) = (list(), list());
-    resources(Fields::of(body), |fields| {
+    let (mut of_resource, mut of_record) = (empty_list(), empty_list());
+    resources(Fields::new(body), |fields| {
         let mut resource = ResourceLogs {
             resource: Some(resource(fields, &mut of_resource)?),
             ..ResourceLogs::default()
@@ -87,10 +87,10 @@ pub(super) fn logs(body: &[u8]) -> Result<ExportLogsServiceRequest, Broken> {
     Ok(request)
 }
 
-pub(super) fn traces(body: &[u8]) -> Result<ExportTraceServiceRequest, Broken> {
+pub(super) fn traces(body: &[u8]) -> Result<ExportTraceServiceRequest, WireError> {
     let mut request = ExportTraceServiceRequest::default();
-    let (mut of_resource, mut of_span) = (list(), list());
-    resources(Fields::of(body), |fields| {
+    let (mut of_resource, mut of_span) = (empty_list(), empty_list());
+    resources(Fields::new(body), |fields| {
         let mut resource = ResourceSpans {
             resource: Some(resource(fields, &mut of_resource)?),
             ..ResourceSpans::default()
@@ -126,7 +126,7 @@ pub(super) fn traces(body: &[u8]) -> Result<ExportTraceServiceRequest, Broken> {
     Ok(request)
 }
 
-fn resource<'a>(fields: Fields<'a>, list: &mut Attributes<'a>) -> Result<Resource, Broken> {
+fn resource<'a>(fields: Fields<'a>, list: &mut Attributes<'a>) -> Result<Resource, WireError> {
     attributes(fields, list)?;
     Ok(Resource {
         attributes: key_values(list),
@@ -134,8 +134,8 @@ fn resource<'a>(fields: Fields<'a>, list: &mut Attributes<'a>) -> Result<Resourc
     })
 }
 
-fn scope(fields: Fields<'_>) -> Result<InstrumentationScope, Broken> {
-    let scope = Scope::read(fields, list())?;
+fn scope(fields: Fields<'_>) -> Result<InstrumentationScope, WireError> {
+    let scope = Scope::read(fields, empty_list())?;
     Ok(InstrumentationScope {
         name: scope.name.to_owned(),
         attributes: key_values(&scope.attributes),
@@ -143,7 +143,7 @@ fn scope(fields: Fields<'_>) -> Result<InstrumentationScope, Broken> {
     })
 }
 
-fn metric<'a>(fields: Fields<'a>, lists: Lists<'_, 'a>) -> Result<v1::Metric, Broken> {
+fn metric<'a>(fields: Fields<'a>, lists: Lists<'_, 'a>) -> Result<v1::Metric, WireError> {
     let metric = Metric::read(fields)?;
     let mut points = Vec::new();
     metric.points(lists, |point, lists| {

@@ -11,7 +11,7 @@ use crate::fixture::{
     gauge, gauges, rank_2, records, request, span, spans, straggler, wait, waits,
 };
 use crate::otlp::decompress::Compression;
-use crate::otlp::decompress::tests::pack;
+use crate::otlp::decompress::tests::compress;
 use crate::otlp::tests::collector::Collector;
 use crate::otlp::tests::crowd;
 
@@ -43,7 +43,7 @@ async fn compressed_and_large_requests_are_translated_aside() {
     let collector = Collector::with_defaults().await;
     for (compression, n_points) in Compression::ALL.into_iter().zip(1..) {
         let headers = [JSON, ("content-encoding", compression.name())];
-        let packed = pack(compression, &block(n_points));
+        let packed = compress(compression, &block(n_points));
         let (answer, body) = post(&collector, METRICS, &headers, packed).await;
         assert_eq!(answer.status(), 200, "{body:?}");
     }
@@ -65,7 +65,7 @@ async fn rejections_are_told_with_the_names_of_the_mapping() {
     assert_eq!(answer.status(), 200);
     let told: Value = serde_json::from_slice(&body).unwrap();
     let text =
-        "rejected 1 of 2 points: 1 no_value (the point or one of its exemplars carries no value)";
+        "rejected 1 of 2 points: 1 no_value (the point or one of its exemplars has no value)";
     let partial = json!({"rejectedDataPoints": "1", "errorMessage": text});
     assert_eq!(told, json!({"partialSuccess": partial}));
 
