@@ -194,7 +194,7 @@ fn an_empty_database_and_gpus_without_a_price_are_no_pass() {
         &echo,
         &format!("{cost} --max-window-total 9"),
         4,
-        &["NO DATA slow", "none yet"],
+        &["NO DATA slow", "known: none"],
     );
     ends(
         &echo,

@@ -88,7 +88,7 @@ fn one_select_is_answered_alike_over_http_as_a_tool_and_from_the_shell() {
         assert_eq!(rows(&serde_json::from_str(&json).unwrap()), rows(&tool));
     }
     let views = printed(&echo, &["--views"], "");
-    assert!(views.contains("\nranks: Who has sent events"), "{views}");
+    assert!(views.contains("\nranks: Senders of events: one"), "{views}");
     assert!(views.contains("milliseconds"), "{views}");
 }
 

@@ -188,7 +188,8 @@ fn a_disk_that_fills_up_in_the_middle_of_a_commit_ends_echo_with_74_and_loses_no
     assert_eq!(code, Some(74), "{said}");
     let last = said.lines().last().unwrap();
     assert!(
-        last.starts_with("fleet-echo: ") && last.contains("failed and can do nothing more"),
+        last.starts_with("fleet-echo: ")
+            && last.contains("failed permanently and must be opened again"),
         "{said}"
     );
 
