@@ -17,7 +17,7 @@ use crate::host::self_verdicts::SelfVerdicts;
 pub use crate::host::totals::Totals;
 use crate::pipeline::{BlockRule, Ending, Pipeline};
 use crate::policy::Settings;
-use crate::signal::{Point, Value};
+use crate::signal::Point;
 use crate::verdict::{Mode, Tally};
 
 /// Number of points after which a batch is closed.
@@ -224,7 +224,7 @@ impl Host {
             return;
         }
         for point in &mut points {
-            to_wall(point, self.clock);
+            self.clock.to_wall_time(point);
         }
         let job = job_name(&self.identity, self.labels.get(&pid), pipeline);
         self.self_verdicts.observe(pid, job.as_deref(), &points);
@@ -395,14 +395,4 @@ fn job_name(identity: &Identity, labels: Option<&Labels>, pipeline: &Pipeline) -
     configured
         .or_else(from_labels)
         .or_else(|| pipeline.job().map(|comm| comm.to_string()))
-}
-
-fn to_wall(point: &mut Point, clock: WallClock) {
-    point.start_ns = clock.unix_ns(point.start_ns);
-    point.time_ns = clock.unix_ns(point.time_ns);
-    if let Value::Summary { exemplars, .. } = &mut point.value {
-        for exemplar in exemplars {
-            exemplar.time_ns = clock.unix_ns(exemplar.time_ns);
-        }
-    }
 }

@@ -7,10 +7,9 @@ pub(crate) mod jobs;
 pub(crate) mod plugin_records;
 pub(crate) mod preexisting;
 mod sizes;
+mod stop;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use fleet_agent_bpf::layout::{CallRecord, Losses};
 use fleet_agent_core::event::{
@@ -25,28 +24,13 @@ use crate::live::jobs::Jobs;
 use crate::live::plugin_records::PluginRecordQueue;
 use crate::live::preexisting::PreexistingComms;
 use crate::live::sizes::CommSizes;
+pub use crate::live::stop::Stop;
 use crate::process::Processes;
 use crate::source::{EventSource, SourceError};
 use crate::watch::{Health, PollResult, Watch, Watched};
 
 /// Interval between readings of the kernel's counters, nanoseconds.
 const EVIDENCE_NS: u64 = 1_000_000_000;
-
-/// Stop request for a live source.
-#[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// Requests the source to end with its next poll.
-    pub fn request(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether a stop was requested.
-    pub fn is_requested(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Live source, which watches this host until a stop is requested.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ mod failure;
 mod ignore_cache;
 mod libraries;
 mod library;
+mod machine;
 mod mapping;
 mod memory;
 mod process_access;
@@ -16,8 +17,6 @@ mod socket;
 mod stale_probes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ use fleet_agent_bpf::layout::{CallRecord, CommRecord, FunctionSum, HostSum, Loss
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
 use fleet_agent_bpf::programs::{HostMaps, Mechanism, Programs, Settings};
 use fleet_agent_core::event::CommState;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::comm_fields::RankAndSize;
 use crate::process::{ProcessError, Processes};
@@ -33,6 +31,8 @@ use crate::watch::bpffs::PinFolder;
 pub use crate::watch::failure::WatchError;
 use crate::watch::libraries::{Files, Inspected, Libraries};
 pub use crate::watch::library::CountOptions;
+use crate::watch::machine::pids;
+pub use crate::watch::machine::{cpus, now_ns};
 use crate::watch::memory::CommMemory;
 pub use crate::watch::report::{Health, PollResult, Watched};
 use crate::watch::seccomp::Guard;
@@ -382,31 +382,4 @@ impl Watch {
         let is_right = |record: &CallRecord| !unseen.contains(&record.tgid);
         self.returned = returned.into_iter().filter(is_right).collect();
     }
-}
-
-/// Returns the processes of the host.
-fn pids(proc: &Path) -> BTreeSet<u32> {
-    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
-}
-
-/// Returns the CPUs that are online, from a list such as `0-3,8`.
-pub fn cpus(sys: &Path) -> io::Result<Vec<usize>> {
-    let list = fs::read_to_string(sys.join("devices/system/cpu/online"))?;
-    let parts = list.trim().split(',').filter_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
-    });
-    Ok(parts.flatten().collect())
-}
-
-/// Returns the time of the programs' clock (`CLOCK_MONOTONIC`), nanoseconds.
-pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    seconds
-        .saturating_mul(1_000_000_000)
-        .saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
 }

@@ -1,5 +1,7 @@
 //! Conversion from the clock of a source to wall time.
 
+use crate::signal::{Point, Value};
+
 /// Mapping from the monotonic clock of a source to wall time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WallClock {
@@ -15,6 +17,17 @@ impl WallClock {
     pub fn unix_ns(self, ts_ns: u64) -> u64 {
         let unix_ns = self.unix_ns + i128::from(ts_ns) - i128::from(self.origin_ns);
         u64::try_from(unix_ns.max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Converts the times of a point from the source's clock to Unix nanoseconds.
+    pub(super) fn to_wall_time(self, point: &mut Point) {
+        point.start_ns = self.unix_ns(point.start_ns);
+        point.time_ns = self.unix_ns(point.time_ns);
+        if let Value::Summary { exemplars, .. } = &mut point.value {
+            for exemplar in exemplars {
+                exemplar.time_ns = self.unix_ns(exemplar.time_ns);
+            }
+        }
     }
 }
 

@@ -109,8 +109,7 @@ fn a_rank_without_long_waits_is_judged_by_its_short_synchronizations() {
     pipeline.on_call(&call(0, 1, init(7, 4)));
     synchronize(&mut pipeline, 0..1200, 100_000);
     let gaps = host_gaps(&mut pipeline);
-    // From the return of a synchronization, 1.1 ms after the start of an iteration, to the next
-    // one.
+    // From 1.1 ms after the start of an iteration, where a synchronization returns, to the next.
     let is_whole = |(_, mean): &(u64, f64)| (mean - 8.9).abs() < 1e-3;
     assert!(gaps.iter().any(is_whole), "{gaps:?}");
 }
@@ -312,8 +311,7 @@ fn progress_is_reported_only_for_communicators_of_the_iteration_and_the_job() {
         pipeline.on_call(&call(at, 0, init(unique_id, nranks)));
         pipeline.on_call(&call(at, 0, operation(unique_id, Op::AllReduce)));
     }
-    // The first communicator spans the job, the second one is the busiest, and the third one was
-    // used once.
+    // The first communicator spans the job, the second is the busiest, the third was used once.
     for at in 0..300 {
         pipeline.on_call(&call((at + 1) * 10 * MS, 1, operation(8, Op::AllGather)));
     }

@@ -8,10 +8,12 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use fleet_agent_bpf::programs::{AttachError, Probes, Programs};
+use fleet_agent_bpf::programs::{AttachError, Programs};
 
 use crate::comm_fields::CommFields;
 use crate::watch::ignore_cache::IgnoreCache;
+use crate::watch::libraries::files::{Attached, Known, Mapped, MappedFile};
+pub(super) use crate::watch::libraries::files::{Files, Inspected};
 use crate::watch::library::{CountOptions, Functions, Library, Version, families};
 use crate::watch::mapping::{FileId, Mapping, executable};
 use crate::watch::process_access::{has_probe, open};
@@ -19,25 +21,13 @@ use crate::watch::rate_limit::RateLimiter;
 use crate::watch::seccomp::Guard;
 use crate::watch::stale_probes::{Owner, StaleProbes};
 
+mod files;
 mod summary;
 
 /// Time for which a file stays probed that no process maps any longer, nanoseconds. A probe pins
 /// the file system of its file, so that a container's could not be unmounted; and a restarted job
 /// gets new probes within a tenth of a second.
 const LINGER_NS: u64 = 60_000_000_000;
-
-/// State of an inspected file.
-#[derive(Debug)]
-enum Known {
-    /// Without relevant functions.
-    Irrelevant,
-    /// Alias of another file, seen through another mount.
-    SameAs(FileId),
-    /// Probed.
-    Probed(Box<Library>),
-    /// Not probed, with the reason.
-    Unprobeable(String),
-}
 
 /// All inspected files.
 #[derive(Debug)]
@@ -50,48 +40,6 @@ pub(super) struct Libraries {
     known: HashMap<FileId, Known>,
     ignore_cache: IgnoreCache,
     rate_limiter: RateLimiter,
-}
-
-/// Selection of the files of a process to inspect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Files {
-    /// Libraries with names of the GPU stack.
-    Libraries,
-    /// Libraries, and the program itself, which may contain them; checking that takes longer.
-    All,
-}
-
-/// Process to inspect.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Inspected {
-    pub(super) pid: u32,
-    /// Set if it was already there at the previous scan.
-    pub(super) has_lasted: bool,
-}
-
-/// Mapped file of a process.
-#[derive(Clone, Copy)]
-struct Mapped<'a> {
-    pid: u32,
-    mapping: &'a Mapping<'a>,
-    /// Set if it is the program itself.
-    is_program: bool,
-}
-
-/// Mapped file of a process, opened.
-#[derive(Clone, Copy)]
-struct MappedFile<'a> {
-    pid: u32,
-    mapping: &'a Mapping<'a>,
-    file: &'a File,
-    version: Version,
-}
-
-/// Probes of a file.
-struct Attached {
-    probes: Probes,
-    /// Set if an earlier agent attached them.
-    is_restored: bool,
 }
 
 impl Libraries {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::watch::Watched;
-use crate::watch::libraries::{Known, Libraries};
+use crate::watch::libraries::Libraries;
+use crate::watch::libraries::files::Known;
 use crate::watch::library::Library;
 
 impl Libraries {
