@@ -227,7 +227,7 @@ fn for_anybody(gpu: &Gpu) -> PathBuf {
     program
 }
 
-/// Command of the agent as user nobody, with these capabilities.
+/// Agent command that runs as user 65534 with the given capabilities.
 fn as_nobody(gpu: &Gpu, capabilities: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);

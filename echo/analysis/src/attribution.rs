@@ -17,8 +17,8 @@ pub struct Share {
     pub saved: f64,
 }
 
-/// Shares of ranks that are late by these, in any one unit and in any order. Where nobody is late
-/// all have the same share.
+/// Shares of the ranks with these lags (one unit for all, any order). If no rank is late, the
+/// shares are equal.
 pub fn shares(lags: &[f64]) -> Vec<Share> {
     let lags: Vec<f64> = lags.iter().map(|lag| lag.max(0.0)).collect();
     let latest = lags.iter().copied().fold(0.0, f64::max);

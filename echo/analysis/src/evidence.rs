@@ -2,8 +2,7 @@
 //!
 //! Every kind of evidence is a rate per iteration and is compared by the same robust statistics as
 //! lags: the distance from the median of the peers in units of [`robust_sigma`]. Evidence explains
-//! a verdict, it never makes one: a rank whose host is busy and that is on time is nobody's
-//! business.
+//! a verdict but never causes one: a rank that is on time is not reported, however busy its host.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

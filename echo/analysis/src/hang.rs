@@ -57,12 +57,13 @@ pub struct HangTimeouts {
     pub stall_ms: Option<f64>,
 }
 
-/// Hangs of a job at `now` (arrival time): on some communicator at least half of the ranks that
-/// report have issued an operation that others have not, one of those is alive, and nobody has
-/// moved for longer than there is patience. Where none is behind, a standstill: no rank has issued
-/// anything on any communicator, and at least half of those alive are blocked in one
-/// synchronisation for longer than there is patience. A process that is stopped waits for nothing,
-/// wherever it was stopped.
+/// Hangs of a job at `now` (arrival time).
+///
+/// A job hangs if, on some communicator, at least half of the reporting ranks have issued an
+/// operation that others have not, one of the ranks that issued it is alive, and no rank has
+/// progressed within the time limit. If no rank is behind, it stands still: no rank has issued anything on any
+/// communicator, and at least half of the live ranks have been blocked in one synchronisation for
+/// longer than the time limit. A stopped process does not count as waiting.
 pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Hang> {
     let look = HangSearch {
         progress,

@@ -14,9 +14,8 @@ use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
 use crate::cost::losses;
 
-/// A rank that reports this close to the border of an hour was there at the border, too: ranks
-/// report every few seconds, and nobody is allocated GPUs with a gap between the hours.
-/// Milliseconds.
+/// Largest distance of a report from the border of an hour at which its rank counts as allocated at
+/// the border, milliseconds. Ranks report every few seconds.
 const REACH_MS: f64 = 15_000.0;
 
 /// Key of a node hour.

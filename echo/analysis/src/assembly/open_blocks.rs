@@ -35,8 +35,8 @@ pub(super) struct OpenBlocks {
     /// Iterations of the blocks that were closed.
     iterations: Option<f64>,
     reached: BTreeMap<Rank, u64>,
-    /// A rank that had not passed the oldest block when last asked. While it has not, nobody else
-    /// need be asked.
+    /// Rank that had not passed the oldest block at the last check. The other ranks are checked
+    /// only once it has.
     held_up_by: Option<Rank>,
     closed_through: Option<u64>,
 }

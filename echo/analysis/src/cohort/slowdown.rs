@@ -64,8 +64,8 @@ impl Cohort {
     }
 
     /// Returns true if the pace of the job confirms what a window of iterations shows: a late rank
-    /// of a job that keeps its pace harms nobody, and of few ranks one is late for seconds whenever
-    /// it is its turn.
+    /// costs nothing while the job keeps its pace, and few ranks take turns in being late for
+    /// seconds.
     pub(super) fn is_confirmed(&self, diagnosis: &Diagnosis, view: &JobView) -> bool {
         let is_settled =
             diagnosis.subject.is_structural() || self.faults.is_open(diagnosis.subject);

@@ -80,8 +80,8 @@ fn a_rank_that_is_last_every_time_is_no_data_imbalance() {
 
 #[test]
 fn who_is_last_by_a_hair_does_not_count_beside_a_rank_that_is_late() {
-    // As recorded: a GPU is late at every other operation that is sampled. At the rest somebody is
-    // last by as good as nothing.
+    // As recorded: one GPU is late at every other sampled operation. At the others the last rank
+    // is behind by a negligible time.
     fn inside(iteration: u64, rank: u32) -> f64 {
         let is_late = iteration.is_multiple_of(2) || iteration % 16 == 1;
         match (rank, is_late) {

@@ -102,8 +102,7 @@ fn lie() -> impl Strategy<Value = Lie> {
     ]
 }
 
-/// Points of the story that are told otherwise, from the one at the index on as many as the count
-/// says.
+/// Falsified points: the index of the first one, their number, and the falsification.
 fn lies() -> impl Strategy<Value = Vec<(Index, usize, Lie)>> {
     vec((any::<Index>(), 1..60_usize, lie()), 0..30)
 }
