@@ -178,8 +178,7 @@ impl App {
         let closing = (judged.clone(), detector_stop.clone());
         watcher.spawn(close_hours(shared, args.limits.cost_grace, closing));
         let mut detector = JoinSet::new();
-        // Runs on its own thread: a block of 10,000 ranks takes long to analyse, and must not delay
-        // requests.
+        // On its own thread: the analysis of a block of 10,000 ranks must not delay requests.
         let runtime = Handle::current();
         detector.spawn_blocking(move || runtime.block_on(refresh.run(detector_stop)));
         Ok(Self {
@@ -227,8 +226,7 @@ impl App {
         let _ended = judged.wait_for(|id| *id >= committed).await;
     }
 
-    /// Runs until SIGINT or SIGTERM, or until a task fails; then drains. A second signal ends the
-    /// drain.
+    /// Runs until SIGINT, SIGTERM or a failed task; then drains. A second signal ends the drain.
     pub async fn run_until_signal(mut self) -> Result<(), AppError> {
         let failed = tokio::select! {
             _ = self.interrupt.recv() => None,

@@ -29,9 +29,9 @@ use crate::comm_fields::RankAndSize;
 use crate::process::{ProcessError, Processes};
 use crate::watch::bpffs::PinFolder;
 pub use crate::watch::failure::WatchError;
-use crate::watch::libraries::{Files, Inspected, Libraries};
+use crate::watch::libraries::Libraries;
+use crate::watch::libraries::files::{Files, Inspected};
 pub use crate::watch::library::CountOptions;
-use crate::watch::machine::pids;
 pub use crate::watch::machine::{cpus, now_ns};
 use crate::watch::memory::CommMemory;
 pub use crate::watch::report::{Health, PollResult, Watched};
@@ -126,7 +126,7 @@ impl Watch {
             exited: Vec::new(),
             returned: Vec::new(),
             started: BTreeMap::new(),
-            scanned: pids(&PathBuf::from("/proc")),
+            scanned: machine::pids(&PathBuf::from("/proc")),
             rescan: settings.rescan,
             rescanned_ns: 0,
         };
@@ -347,7 +347,7 @@ impl Watch {
 
     fn scan(&mut self, now_ns: u64) {
         self.rescanned_ns = now_ns;
-        let pids = pids(&self.proc);
+        let pids = machine::pids(&self.proc);
         // Quick checks first: a job may be about to begin.
         for files in [Files::Libraries, Files::All] {
             for pid in &pids {

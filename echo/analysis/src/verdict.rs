@@ -14,8 +14,10 @@ use crate::lag::rank_order::FEW_RANKS;
 use crate::lag::{Lag, Lags};
 use crate::settings::Settings;
 
+mod doubt;
 mod significance;
 
+pub use doubt::Doubt;
 pub use significance::{Scale, sigma_ms};
 
 /// A culprit's steady lag must be at least this share of the gate that its mean lag must pass.
@@ -129,55 +131,6 @@ pub struct Candidate {
     pub confidence: f64,
     /// The healthy period that the damage was measured against.
     pub baseline: Baseline,
-}
-
-/// Why a slow cohort has no verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Doubt {
-    /// Too few of the expected ranks report.
-    Coverage,
-    /// The job neither synchronises nor shares completions.
-    NoSignal,
-    /// The rank is the only one of its role.
-    NoPeers,
-    /// A rank is late, but not beyond the usual scatter.
-    NotSignificant,
-    /// Ranks are late, but each waits as long as its peers do.
-    NoRoot,
-    /// The job lost its time at once.
-    OnePause,
-}
-
-impl Doubt {
-    /// Every doubt.
-    pub const ALL: [Self; 6] = [
-        Self::Coverage,
-        Self::NoSignal,
-        Self::NoPeers,
-        Self::NotSignificant,
-        Self::NoRoot,
-        Self::OnePause,
-    ];
-
-    /// The reason in words.
-    pub const fn reason(self) -> &'static str {
-        match self {
-            Self::Coverage => "too few of the job's ranks report to compare them",
-            Self::NoSignal => {
-                "the job never blocks in a synchronisation, so the host cannot see which rank is late"
-            }
-            Self::NoPeers => {
-                "no other rank does the same work, so there is nobody to compare it with"
-            }
-            Self::NotSignificant => {
-                "a rank is late by as much as the cohort lost, but not beyond the usual scatter of its peers"
-            }
-            Self::NoRoot => {
-                "ranks are late, but each of them waits for others as long as its peers do"
-            }
-            Self::OnePause => "nearly all of that was one pause, which does not tell who caused it",
-        }
-    }
 }
 
 impl Evidence<'_> {

@@ -8,6 +8,7 @@ mod batch_dedup;
 mod batches;
 mod checkpoint;
 mod commit;
+mod config;
 mod connection_pool;
 mod coverage;
 mod dictionary;
@@ -46,7 +47,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use echo_core::clock::Clock;
@@ -56,6 +56,7 @@ use echo_core::model::event::{Event, EventBatch, StoredEvent};
 use echo_core::units::{Nanos, Window};
 use tokio::sync::watch;
 
+pub use crate::duckdb::config::DuckDbConfig;
 use crate::duckdb::connection_pool::{ConnectionPool, Reader};
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
@@ -69,7 +70,6 @@ use crate::duckdb::rows::{detector_output, event_queries, partition, verdicts};
 use crate::duckdb::sql::SqlPool;
 use crate::duckdb::tail_cache::TailCache;
 use crate::duckdb::writer::Writer;
-use crate::limits::{Amount, Limits};
 use crate::readiness::NotReadyReason;
 use crate::reporting::merged;
 use crate::resume::{Resume, WarmUp};
@@ -80,47 +80,6 @@ use crate::{
     Appended, Coverage, EventQuery, EventStore, EvidenceQuery, EvidenceSum, ExceededLimit,
     JobQuery, Page, StoreError, Tail, Vitals, finite,
 };
-
-/// Configuration of a database.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DuckDbConfig {
-    /// Database file; it is created if absent, its folder is not.
-    pub path: PathBuf,
-    /// Memory limit of the engine.
-    pub memory_limit: Amount,
-    /// Query threads; by default one less than there are cores, at least two.
-    pub threads: Option<usize>,
-    /// Maximum number of concurrent queries.
-    pub readers: u32,
-    /// Maximum number of queued events; more are refused as [`StoreError::Busy`].
-    pub queue_events: u32,
-    /// Minimum time between the starts of two commits while requests arrive; requests that arrive
-    /// meanwhile share the next commit.
-    pub commit_every: Duration,
-    /// Idle time after which a commit starts early.
-    pub commit_after_quiet: Duration,
-    /// Longest time between two checkpoints, and the interval of retention checks.
-    pub checkpoint_every: Duration,
-    /// Retention limits.
-    pub limits: Limits,
-}
-
-impl DuckDbConfig {
-    /// Configuration of the database at `path` with the limits that Echo was measured with.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            memory_limit: Amount::Bytes(2_000_000_000),
-            threads: None,
-            readers: 4,
-            queue_events: 300_000,
-            commit_every: Duration::ZERO,
-            commit_after_quiet: Duration::from_millis(20),
-            checkpoint_every: Duration::from_secs(5),
-            limits: Limits::default(),
-        }
-    }
-}
 
 /// Store in one database file.
 ///

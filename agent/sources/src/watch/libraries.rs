@@ -12,8 +12,7 @@ use fleet_agent_bpf::programs::{AttachError, Programs};
 
 use crate::comm_fields::CommFields;
 use crate::watch::ignore_cache::IgnoreCache;
-use crate::watch::libraries::files::{Attached, Known, Mapped, MappedFile};
-pub(super) use crate::watch::libraries::files::{Files, Inspected};
+use crate::watch::libraries::files::{Attached, Files, Inspected, Known, Mapped, MappedFile};
 use crate::watch::library::{CountOptions, Functions, Library, Version, families};
 use crate::watch::mapping::{FileId, Mapping, executable};
 use crate::watch::process_access::{has_probe, open};
@@ -21,7 +20,7 @@ use crate::watch::rate_limit::RateLimiter;
 use crate::watch::seccomp::Guard;
 use crate::watch::stale_probes::{Owner, StaleProbes};
 
-mod files;
+pub(super) mod files;
 mod summary;
 
 /// Time for which a file stays probed that no process maps any longer, nanoseconds. A probe pins

@@ -1,0 +1,47 @@
+//! Configuration of a database.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::limits::{Amount, Limits};
+
+/// Configuration of a database.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DuckDbConfig {
+    /// Database file; it is created if absent, its folder is not.
+    pub path: PathBuf,
+    /// Memory limit of the engine.
+    pub memory_limit: Amount,
+    /// Query threads; by default one less than there are cores, at least two.
+    pub threads: Option<usize>,
+    /// Maximum number of concurrent queries.
+    pub readers: u32,
+    /// Maximum number of queued events; more are refused as [`crate::StoreError::Busy`].
+    pub queue_events: u32,
+    /// Minimum time between the starts of two commits while requests arrive; requests that arrive
+    /// meanwhile share the next commit.
+    pub commit_every: Duration,
+    /// Idle time after which a commit starts early.
+    pub commit_after_quiet: Duration,
+    /// Longest time between two checkpoints, and the interval of retention checks.
+    pub checkpoint_every: Duration,
+    /// Retention limits.
+    pub limits: Limits,
+}
+
+impl DuckDbConfig {
+    /// Configuration of the database at `path` with the limits that Echo was measured with.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            memory_limit: Amount::Bytes(2_000_000_000),
+            threads: None,
+            readers: 4,
+            queue_events: 300_000,
+            commit_every: Duration::ZERO,
+            commit_after_quiet: Duration::from_millis(20),
+            checkpoint_every: Duration::from_secs(5),
+            limits: Limits::default(),
+        }
+    }
+}
