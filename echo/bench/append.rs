@@ -10,7 +10,7 @@ use std::task::Poll;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use echo_core::clock::SystemClock;
-use echo_core::ids::{CommId, MetricName, Op, RankOf};
+use echo_core::ids::{CommId, MetricName, Op, RankInJob};
 use echo_core::model::event::{
     BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
 };
@@ -27,7 +27,7 @@ fn origins() -> Vec<Arc<Origin>> {
         Arc::new(Origin {
             cluster: "prod".parse().unwrap(),
             node: format!("node-{}", rank / 8).parse().unwrap(),
-            rank: RankOf::new(rank, Some(64)).ok(),
+            rank: RankInJob::new(rank, Some(64)).ok(),
             job: "llama".parse().ok(),
             gpu_model: Some(Arc::from("H200")),
             gpu_uuid: Some(Arc::from(format!("GPU-{rank}"))),

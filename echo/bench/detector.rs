@@ -14,7 +14,7 @@ use std::sync::Arc;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
-use echo_core::ids::{CommId, RankOf, RoleId};
+use echo_core::ids::{CommId, RankInJob, RoleId};
 use echo_core::model::event::{
     Anchor, Block, Event, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
@@ -28,7 +28,7 @@ fn origins(n_ranks: u32) -> Vec<Arc<Origin>> {
     let origin = |rank: u32| Origin {
         cluster: "bench".parse().unwrap(),
         node: format!("node-{}", rank / 8).parse().unwrap(),
-        rank: Some(RankOf::new(i64::from(rank), Some(i64::from(n_ranks))).unwrap()),
+        rank: Some(RankInJob::new(i64::from(rank), Some(i64::from(n_ranks))).unwrap()),
         job: Some("job".parse().unwrap()),
         gpu_model: Some(Arc::from("NVIDIA H200")),
         gpu_uuid: None,

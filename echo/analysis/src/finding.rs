@@ -9,7 +9,7 @@ use echo_core::model::detector_output::{
 use echo_core::model::event::Source;
 use echo_core::model::inputs::Inputs;
 
-use crate::verdict::{Candidate, Doubt, Span};
+use crate::verdict::{Candidate, Doubt, WindowKind};
 
 /// Confidence of a condition that was measured against the cohort's own history.
 const CONDITION_CONFIDENCE: f64 = 0.9;
@@ -82,7 +82,7 @@ pub struct Diagnosis {
     /// Inputs of the decision.
     pub inputs: Option<Arc<Inputs>>,
     /// Which faults the window shows.
-    pub span: Span,
+    pub window_kind: WindowKind,
     /// True if the host of the rank shows nothing of what its GPU shows.
     pub disagrees: bool,
     /// True to raise it at once, before it has persisted.
@@ -115,7 +115,7 @@ impl Diagnosis {
             baseline: Some(candidate.baseline),
             confidence: candidate.confidence,
             inputs,
-            span: Span::Short,
+            window_kind: WindowKind::Short,
             disagrees: false,
             is_provisional: false,
             since: None,
@@ -130,7 +130,7 @@ impl Diagnosis {
             baseline: None,
             confidence: CONDITION_CONFIDENCE,
             inputs: None,
-            span: Span::Short,
+            window_kind: WindowKind::Short,
             disagrees: false,
             is_provisional: false,
             since: None,

@@ -8,7 +8,7 @@ use std::slice;
 use std::sync::Arc;
 
 use echo_core::ids::{ClusterId, JobId, NodeId, Rank};
-use echo_core::model::cost::{NodeHour, Seen};
+use echo_core::model::cost::{NodeHour, ReportSpan};
 use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
@@ -23,7 +23,7 @@ type HourKey = (ClusterId, NodeId, Option<Arc<str>>);
 
 /// GPU time that ranks were there for in a part of an hour, or all of it: from the first to the
 /// last event of each, one GPU per rank.
-pub fn allocated(piece: Window, seen: &[Seen]) -> GpuTime {
+pub fn allocated(piece: Window, seen: &[ReportSpan]) -> GpuTime {
     let ranks = seen.iter().filter(|seen| seen.origin.rank.is_some());
     ranks
         .map(|seen| time_in(piece, (seen.first, seen.last)))
@@ -47,7 +47,7 @@ fn time_in(piece: Window, (first, last): (Nanos, Nanos)) -> GpuTime {
 
 /// One row per node and GPU model that reported in the hour or lost time in it, in their order.
 /// `lost` are the intervals that begin in the hour.
-pub fn node_hours(hour: Hour, seen: &[Seen], lost: &[LostTime]) -> Vec<NodeHour> {
+pub fn node_hours(hour: Hour, seen: &[ReportSpan], lost: &[LostTime]) -> Vec<NodeHour> {
     let counts = counts(seen);
     let mut rows: BTreeMap<HourKey, NodeHour> = BTreeMap::new();
     let mut row_of = |(cluster, node, gpu_model): HourKey, change: &dyn Fn(&mut NodeHour)| {
@@ -87,7 +87,7 @@ pub fn node_hours(hour: Hour, seen: &[Seen], lost: &[LostTime]) -> Vec<NodeHour>
 
 /// Of each cluster how many ranks reported, and how many its reporting jobs have; a job that does
 /// not say counts as complete.
-fn counts(seen: &[Seen]) -> BTreeMap<ClusterId, (u32, u32)> {
+fn counts(seen: &[ReportSpan]) -> BTreeMap<ClusterId, (u32, u32)> {
     type Job = (ClusterId, Option<JobId>);
     let mut jobs: BTreeMap<Job, (BTreeSet<Rank>, u32)> = BTreeMap::new();
     for origin in seen.iter().map(|seen| &seen.origin) {

@@ -12,15 +12,16 @@ use echo_core::stats::{median, upper_median};
 
 use crate::assembly::{CohortBlock, Transfer};
 
-/// Entropy of the last place from which on it goes round (measured on production traces: 0.90 for uneven sequences,
-/// 0.00 for one slow worker).
-const GOES_ROUND: f64 = 0.8;
+/// Smallest entropy of the last rank that is an imbalance (measured on production traces: 0.90 for
+/// uneven sequences, 0.00 for one slow worker).
+const MIN_ENTROPY: f64 = 0.8;
 
-/// Share of the median distance that the last rank must lie behind for its turn to count.
+/// Smallest distance of the last rank, as a share of the median distance, for which an operation
+/// counts.
 const LATE_SHARE: f64 = 0.5;
 
-/// Minimum number of turns.
-const ENOUGH_TURNS: usize = 8;
+/// Minimum number of operations.
+const ENOUGH_OPERATIONS: usize = 8;
 
 /// Minimum number of ranks.
 const ENOUGH_RANKS: usize = 4;
@@ -29,30 +30,33 @@ const ENOUGH_RANKS: usize = 4;
 /// not stages.
 const LONE_SHARE: f64 = 0.5;
 
-/// The last place goes round.
+/// Imbalance of data: the last rank differs from operation to operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Turns {
+pub struct DataImbalance {
     /// Entropy of the last rank over operations with a late rank, 0 (always the same) to 1 (all
     /// ranks in turn).
     pub entropy: f64,
-    /// Median distance from the typical rank to the last, milliseconds per operation: a pause now
-    /// and then is not it.
+    /// Median distance from the typical rank to the last, milliseconds per operation. Occasional
+    /// pauses do not move it.
     pub skew_ms: f64,
-    /// Operations looked at.
-    pub n_turns: usize,
+    /// Number of operations compared.
+    pub n_operations: usize,
 }
 
-impl Turns {
-    /// Margin above the gate: few turns are a small sample.
-    #[expect(clippy::cast_precision_loss, reason = "turns of one window are few")]
+impl DataImbalance {
+    /// Margin above the gate: few operations are a small sample.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "operations of one window are few"
+    )]
     pub fn margin(&self) -> f64 {
-        1.0 + ENOUGH_TURNS as f64 / self.n_turns.max(1) as f64
+        1.0 + ENOUGH_OPERATIONS as f64 / self.n_operations.max(1) as f64
     }
 }
 
-/// Last ranks in the operations of a window, on the communicator where this shows most; `None` for
-/// few ranks or turns, or when it is mostly the same rank.
-pub fn turns(blocks: &[&CohortBlock]) -> Option<Turns> {
+/// Returns the imbalance of data in a window, on the communicator where it is largest; `None` for
+/// few ranks or operations, or if the last rank is mostly the same one.
+pub fn data_imbalance(blocks: &[&CohortBlock]) -> Option<DataImbalance> {
     let mut by_kind: BTreeMap<_, Vec<(Rank, f64, usize)>> = BTreeMap::new();
     for transfer in blocks.iter().flat_map(|block| &block.transfers) {
         let turns = by_kind.entry((transfer.comm, &transfer.op)).or_default();
@@ -68,13 +72,15 @@ pub fn turns(blocks: &[&CohortBlock]) -> Option<Turns> {
         let late = turns.iter();
         let late = late.filter(|(_, skew, _)| *skew >= skew_ms * LATE_SHARE);
         let entropy = turn_entropy(late.map(|(rank, ..)| *rank), n_ranks)?;
-        Some(Turns {
+        Some(DataImbalance {
             entropy,
             skew_ms,
-            n_turns: turns.len(),
+            n_operations: turns.len(),
         })
         .filter(|found| {
-            n_ranks >= ENOUGH_RANKS && found.n_turns >= ENOUGH_TURNS && found.entropy > GOES_ROUND
+            n_ranks >= ENOUGH_RANKS
+                && found.n_operations >= ENOUGH_OPERATIONS
+                && found.entropy > MIN_ENTROPY
         })
     });
     found.max_by(|a, b| a.skew_ms.total_cmp(&b.skew_ms))

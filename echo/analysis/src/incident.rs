@@ -11,7 +11,7 @@ use echo_core::units::Nanos;
 
 use crate::assembly::{CohortBlock, CohortKey};
 use crate::finding::{Diagnosis, Subject};
-use crate::verdict::Span;
+use crate::verdict::WindowKind;
 
 /// Damage, as a share of the healthy period, from which on an incident is worth a look.
 const WARN: f64 = 0.05;
@@ -34,7 +34,7 @@ pub struct OpenIncident {
     /// Consecutive evaluations without a finding.
     pub calm: u32,
     /// Which faults the window showed that raised it.
-    pub span: Span,
+    pub window_kind: WindowKind,
     period: WeightedMean,
     lag: WeightedMean,
     n_affected: u32,
@@ -94,7 +94,7 @@ impl OpenIncident {
             reason: String::new(),
             inputs: diagnosis.inputs.clone(),
         };
-        let mut raised = Self::opened(incident, diagnosis.span);
+        let mut raised = Self::opened(incident, diagnosis.window_kind);
         raised.disagrees = diagnosis.disagrees;
         raised
     }
@@ -107,19 +107,23 @@ impl OpenIncident {
         incident.occurrences += 1;
         incident.last_seen = now.time.to();
         let lasted = cleared_iteration.map_or(0.0, |cleared| cleared - incident.first_iteration);
-        Self::ongoing(incident, (lasted, now), diagnosis.span)
+        Self::ongoing(incident, (lasted, now), diagnosis.window_kind)
     }
 
     /// Restores an open incident of an earlier detector, at the end of `now`.
     pub fn resume(incident: Incident, now: &CohortBlock) -> Self {
         let lasted = now.end_iteration() - incident.first_iteration;
-        Self::ongoing(incident, (lasted, now), Span::Short)
+        Self::ongoing(incident, (lasted, now), WindowKind::Short)
     }
 
     /// An incident whose means count as much as the iterations that it has lasted.
-    fn ongoing(incident: Incident, (lasted, now): (f64, &CohortBlock), span: Span) -> Self {
+    fn ongoing(
+        incident: Incident,
+        (lasted, now): (f64, &CohortBlock),
+        window_kind: WindowKind,
+    ) -> Self {
         let lasted = lasted.max(now.iterations);
-        let mut known = Self::opened(incident, span);
+        let mut known = Self::opened(incident, window_kind);
         let incident = &known.incident;
         known.period.add(incident.period_ms, lasted);
         if let Finding::Culprit(culprit) = &incident.finding {
@@ -130,13 +134,13 @@ impl OpenIncident {
         known
     }
 
-    fn opened(incident: Incident, span: Span) -> Self {
+    fn opened(incident: Incident, window_kind: WindowKind) -> Self {
         // The reason still describes the restored incident.
         let disagrees = incident.reason.contains(DISAGREEMENT);
         Self {
             incident,
             calm: 0,
-            span,
+            window_kind,
             period: WeightedMean::default(),
             lag: WeightedMean::default(),
             n_affected: 0,

@@ -13,7 +13,7 @@ use crate::incident::{OpenIncident, is_recurrence};
 use crate::loss_accounting::LossCause;
 use crate::pace::shift::ShiftEvidence;
 use crate::settings::Settings;
-use crate::verdict::Span;
+use crate::verdict::WindowKind;
 use crate::window::{Affected, BlockWindow};
 
 /// Unaffected blocks in a row that end the search for the beginning: intermittent faults pause.
@@ -131,7 +131,7 @@ impl IncidentTracker {
             if incident.state == IncidentState::Open {
                 let mut open = OpenIncident::resume(incident, now);
                 if let Some(found) = found.get(&subject) {
-                    (open.calm, open.span) = (found.calm, found.span);
+                    (open.calm, open.window_kind) = (found.calm, found.window_kind);
                 }
                 self.open.insert(subject, open);
             } else {
@@ -212,7 +212,7 @@ impl IncidentTracker {
             // A diagnosis that has persisted is raised without further waiting.
             let is_due = *streak >= context.settings.raise_after + timeouts
                 || diagnosis.is_provisional
-                || diagnosis.span == Span::Lasting;
+                || diagnosis.window_kind == WindowKind::SinceSlow;
             if !is_due || self.open.contains_key(&diagnosis.subject) {
                 continue;
             }
@@ -325,9 +325,9 @@ fn update_open(
     let Some(block) = context.blocks.back() else {
         return;
     };
-    let iterations = match open.span {
-        Span::Short => context.settings.window_iterations / 2.0,
-        Span::Long | Span::Lasting => context.settings.long_window_iterations,
+    let iterations = match open.window_kind {
+        WindowKind::Short => context.settings.window_iterations / 2.0,
+        WindowKind::Long | WindowKind::SinceSlow => context.settings.long_window_iterations,
     };
     let recent = BlockWindow::latest(context.blocks, iterations, 1);
     if let Some(diagnosis) = diagnosis {
@@ -339,12 +339,12 @@ fn update_open(
     let test = affected(context, about, open.incident.baseline);
     let is_there = if subject.is_structural() {
         Some(diagnosis.is_some())
-    } else if open.span == Span::Lasting {
+    } else if open.window_kind == WindowKind::SinceSlow {
         Some(is_still_slow(subject, context))
     } else {
         test.holds(&recent.blocks)
     };
-    let shows = if subject.is_structural() || open.span == Span::Lasting {
+    let shows = if subject.is_structural() || open.window_kind == WindowKind::SinceSlow {
         is_there
     } else {
         test.holds(&[block])

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use echo_core::ids::{CommId, RankOf, RoleId};
+use echo_core::ids::{CommId, RankInJob, RoleId};
 use echo_core::model::event::{
     Anchor, Block, Event, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
@@ -151,7 +151,7 @@ impl Job {
         let origin = Origin {
             cluster: "test".parse().unwrap(),
             node: format!("node-{rank}").parse().unwrap(),
-            rank: Some(RankOf::new(i64::from(rank), Some(i64::from(self.n_ranks))).unwrap()),
+            rank: Some(RankInJob::new(i64::from(rank), Some(i64::from(self.n_ranks))).unwrap()),
             job: Some("job".parse().unwrap()),
             gpu_model: Some(Arc::from("NVIDIA H200")),
             gpu_uuid: None,

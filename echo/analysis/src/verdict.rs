@@ -49,13 +49,13 @@ const DAMAGE_ERRORS: f64 = 3.0;
 
 /// Which faults a window is to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Span {
+pub enum WindowKind {
     /// A few iterations: faults that are there most of the time.
     Short,
     /// Many iterations: stalls that are rare and add up.
     Long,
     /// All since the job became slow.
-    Lasting,
+    SinceSlow,
 }
 
 /// Evidence about a window.
@@ -80,7 +80,7 @@ pub struct Evidence<'a> {
     /// True if transfers take longer than usual although no rank is late.
     pub transfers_are_slow: bool,
     /// Which faults the window is to show.
-    pub span: Span,
+    pub window_kind: WindowKind,
     /// Ranks of the whole job: all of them are tested in one tick.
     pub n_tests: usize,
     /// Reduction of the wait of the latest rank of any other cohort of the job, milliseconds per
@@ -179,7 +179,9 @@ impl Evidence<'_> {
     fn is_everybody_slow(&self, settings: &Settings) -> bool {
         let gate = self.pace_gate(settings);
         let is_slower = |healthy: f64| self.steady_period_ms - healthy >= gate * healthy;
-        self.span == Span::Short && !self.is_explained && self.healthy_ms.is_some_and(is_slower)
+        self.window_kind == WindowKind::Short
+            && !self.is_explained
+            && self.healthy_ms.is_some_and(is_slower)
     }
 }
 
@@ -275,11 +277,11 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
         (None, Signal::Arrival) => evidence.period_ms * ARRIVAL_GATE,
         (None, _) => settings.unknown_baseline_gate * evidence.period_ms,
     };
-    let is_habit = |lag: &Lag| match evidence.span {
-        Span::Short => {
+    let is_habit = |lag: &Lag| match evidence.window_kind {
+        WindowKind::Short => {
             lag.steady_ms >= gate * STEADY_SHARE && lag.typical_ms() >= gate * TYPICAL_SHARE
         }
-        Span::Long | Span::Lasting => {
+        WindowKind::Long | WindowKind::SinceSlow => {
             lag.series.iter().filter(|ms| **ms >= gate).count() >= ENOUGH_STALLS
         }
     };
@@ -290,7 +292,8 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
         // A rank that waits less than its peers may just work in another way, unless the job has
         // become slower.
         .filter(|lag| {
-            lag.signal != Signal::Wait || (damage_ms.is_some() && evidence.span == Span::Short)
+            lag.signal != Signal::Wait
+                || (damage_ms.is_some() && evidence.window_kind == WindowKind::Short)
         })
         .collect();
     late.sort_by(|a, b| b.mean_ms.total_cmp(&a.mean_ms));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use echo_core::ids::{CommId, IdError, MetricName, Op, RankOf};
+use echo_core::ids::{CommId, IdError, MetricName, Op, RankInJob};
 use echo_core::model::event::{
     Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent,
 };
@@ -98,7 +98,7 @@ impl Agents {
             Ok(Arc::new(Origin {
                 cluster: "bench".parse()?,
                 node: format!("node-{}", rank / NODE_SIZE).parse()?,
-                rank: Some(RankOf::new(i64::from(rank), Some(i64::from(n_ranks)))?),
+                rank: Some(RankInJob::new(i64::from(rank), Some(i64::from(n_ranks)))?),
                 job: Some("job".parse()?),
                 gpu_model: Some(Arc::from("NVIDIA H200")),
                 gpu_uuid: None,

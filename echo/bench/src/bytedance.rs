@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use duckdb::{Connection, Row};
-use echo_core::ids::{CommId, RankOf, RoleId};
+use echo_core::ids::{CommId, RankInJob, RoleId};
 use echo_core::model::event::{
     Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent,
 };
@@ -131,7 +131,7 @@ fn origin(rank: u32, n_ranks: u32) -> anyhow::Result<Origin> {
     Ok(Origin {
         cluster: "bytedance".parse()?,
         node: format!("node-{rank}").parse()?,
-        rank: Some(RankOf::new(i64::from(rank), Some(i64::from(n_ranks)))?),
+        rank: Some(RankInJob::new(i64::from(rank), Some(i64::from(n_ranks)))?),
         job: Some("job".parse()?),
         gpu_model: None,
         gpu_uuid: None,

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use echo_core::ids::{CommId, RankOf};
+use echo_core::ids::{CommId, RankInJob};
 use echo_core::model::event::{
     Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
@@ -121,7 +121,7 @@ fn origin(resource: &Resource) -> anyhow::Result<Origin> {
     Ok(Origin {
         cluster: resource.cluster.parse()?,
         node: resource.node.parse()?,
-        rank: Some(RankOf::new(rank, Some(size))?),
+        rank: Some(RankInJob::new(rank, Some(size))?),
         job: resource.job.as_deref().map(str::parse).transpose()?,
         gpu_model: None,
         gpu_uuid: None,

@@ -197,7 +197,7 @@ impl IncidentId {
 pub struct Rank(u32);
 
 impl Rank {
-    /// Takes the rank as a number; whether it lies in its world is checked by [`RankOf`].
+    /// Takes the rank as a number; whether it lies in its world is checked by [`RankInJob`].
     pub const fn new(rank: u32) -> Self {
         Self(rank)
     }
@@ -216,12 +216,12 @@ impl fmt::Display for Rank {
 
 /// A rank together with its world size, when that is known; the rank is below it by construction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RankOf {
+pub struct RankInJob {
     rank: Rank,
     world_size: Option<u32>,
 }
 
-impl RankOf {
+impl RankInJob {
     /// Checks that `rank` is a rank of a job with `world_size` ranks.
     pub fn new(rank: i64, world_size: Option<i64>) -> Result<Self, IdError> {
         let outside = || IdError::RankOutsideWorld {
@@ -254,7 +254,7 @@ impl RankOf {
 
 #[cfg(test)]
 mod tests {
-    use super::{ClusterId, CommId, IdError, RankOf};
+    use super::{ClusterId, CommId, IdError, RankInJob};
 
     #[test]
     fn a_communicator_prints_as_it_is_read() {
@@ -275,17 +275,17 @@ mod tests {
 
     #[test]
     fn a_rank_must_lie_below_its_world_size() {
-        assert!(RankOf::new(3, Some(4)).is_ok());
-        assert!(RankOf::new(0, None).is_ok());
+        assert!(RankInJob::new(3, Some(4)).is_ok());
+        assert!(RankInJob::new(0, None).is_ok());
         assert_eq!(
-            RankOf::new(4, Some(4)).unwrap_err(),
+            RankInJob::new(4, Some(4)).unwrap_err(),
             IdError::RankOutsideWorld {
                 rank: 4,
                 world_size: 4
             }
         );
-        assert!(RankOf::new(-1, Some(4)).is_err());
-        assert!(RankOf::new(0, Some(-4)).is_err());
+        assert!(RankInJob::new(-1, Some(4)).is_err());
+        assert!(RankInJob::new(0, Some(-4)).is_err());
     }
 
     #[test]

@@ -24,14 +24,14 @@ pub struct Shard {
 
 /// Another shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Other {
+pub struct OtherShard {
     /// Ordinal, from 0.
     pub ordinal: u32,
     /// URL of its query API.
     pub url: String,
 }
 
-impl fmt::Display for Other {
+impl fmt::Display for OtherShard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "shard {} at {}", self.ordinal, self.url)
     }
@@ -66,13 +66,13 @@ impl Shard {
     }
 
     /// Returns the other shard that owns this cluster; `None` if this one does.
-    pub fn other_of(&self, cluster: &ClusterId) -> Option<Other> {
+    pub fn other_of(&self, cluster: &ClusterId) -> Option<OtherShard> {
         let ordinal = for_cluster(cluster.as_str(), self.count);
         (ordinal != self.ordinal).then(|| self.other(ordinal))
     }
 
     /// All other shards.
-    pub fn others(&self) -> impl Iterator<Item = Other> {
+    pub fn others(&self) -> impl Iterator<Item = OtherShard> {
         let ordinals = (0..self.count()).filter(|ordinal| *ordinal != self.ordinal);
         ordinals.map(|ordinal| self.other(ordinal))
     }
@@ -93,8 +93,8 @@ impl Shard {
         ))
     }
 
-    fn other(&self, ordinal: u32) -> Other {
-        Other {
+    fn other(&self, ordinal: u32) -> OtherShard {
+        OtherShard {
             ordinal,
             url: address(&self.url, ordinal),
         }

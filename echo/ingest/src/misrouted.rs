@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use echo_core::ids::ClusterId;
 use echo_core::model::event::Event;
-use echo_core::shard::{Other, Shard};
+use echo_core::shard::{OtherShard, Shard};
 use tracing::warn;
 
 /// Maximum number of clusters that are logged by name.
@@ -24,7 +24,7 @@ pub struct Misrouted {
 
 /// Misrouted clusters of one batch, with their numbers of points.
 #[derive(Debug)]
-pub(super) struct MisroutedBatch(BTreeMap<ClusterId, (Other, u64)>);
+pub(super) struct MisroutedBatch(BTreeMap<ClusterId, (OtherShard, u64)>);
 
 impl Misrouted {
     /// Creates the counter for this shard; `None` if unsharded, so that no point is misrouted.
@@ -45,7 +45,7 @@ impl Misrouted {
         let Some(shard) = self.shard.as_deref() else {
             return MisroutedBatch(BTreeMap::new());
         };
-        let mut found: BTreeMap<ClusterId, (Other, u64)> = BTreeMap::new();
+        let mut found: BTreeMap<ClusterId, (OtherShard, u64)> = BTreeMap::new();
         let mut last_local = None;
         for run in events.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
             let Some(cluster) = run.first().map(|event| &event.origin.cluster) else {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use echo_analysis::hours::{kept, node_hours};
 use echo_core::clock::Clock;
 use echo_core::error::chain;
-use echo_core::model::cost::{NodeHour, Seen};
+use echo_core::model::cost::{NodeHour, ReportSpan};
 use echo_core::units::{Hour, Nanos};
 use echo_store::hours::{Closed, ClosingHour, DueHour};
 use echo_store::timings::Stopwatch;
@@ -108,12 +108,12 @@ impl HourCloser {
     async fn rows(&self, hour: Hour) -> Result<Vec<NodeHour>, StoreError> {
         let window = hour.window();
         let seen = self.store.coverage(None, window).await?;
-        let seen = seen.into_iter().map(|row| Seen {
+        let seen = seen.into_iter().map(|row| ReportSpan {
             origin: row.origin,
             first: row.first,
             last: row.last,
         });
-        let seen: Vec<Seen> = seen.collect();
+        let seen: Vec<ReportSpan> = seen.collect();
         let lost = self.store.lost_time(None, window).await?;
         let rows = node_hours(hour, &seen, &lost);
         let dropped = self.store.dropped_until().await?;

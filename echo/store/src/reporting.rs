@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use echo_core::ids::{ClusterId, JobId, MetricName, NodeId, Rank, RankOf};
+use echo_core::ids::{ClusterId, JobId, MetricName, NodeId, Rank, RankInJob};
 use echo_core::model::event::Origin;
 use echo_core::units::Nanos;
 
@@ -38,7 +38,7 @@ impl CoverageRows {
             origin.cluster.clone(),
             origin.job.clone(),
             origin.node.clone(),
-            origin.rank.map(RankOf::rank),
+            origin.rank.map(RankInJob::rank),
         );
         let row = match self.0.entry(reporter) {
             Entry::Vacant(vacant) => vacant.insert(Coverage {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use echo_analysis::hours::node_hours;
 use echo_core::ids::ClusterId;
-use echo_core::model::cost::{NodeHour, Seen};
+use echo_core::model::cost::{NodeHour, ReportSpan};
 use echo_core::units::{Hour, Nanos, Window};
 use jiff::civil::Date;
 use serde::Deserialize;
@@ -302,7 +302,7 @@ async fn open_hour_rows(
     let mut rows = Vec::new();
     for cluster in clusters {
         let seen = context.store.coverage(Some(cluster), window).await?;
-        let seen = seen.into_iter().map(|row| Seen {
+        let seen = seen.into_iter().map(|row| ReportSpan {
             origin: row.origin,
             first: row.first,
             last: row.last,

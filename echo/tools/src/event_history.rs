@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use echo_core::ids::{IdError, Rank, RankOf};
+use echo_core::ids::{IdError, Rank, RankInJob};
 use echo_core::model::event::{Reading, SeqRange, StoredEvent};
 use echo_core::units::{Nanos, Window};
 use echo_store::{Cursor, EventQuery};
@@ -275,7 +275,7 @@ impl From<&StoredEvent> for HistoryEvent {
             cluster_id: origin.cluster.to_string(),
             node_id: origin.node.to_string(),
             rank: origin.rank.map(|rank| rank.rank().value()),
-            nranks: origin.rank.and_then(RankOf::world_size),
+            nranks: origin.rank.and_then(RankInJob::world_size),
             metric_name: event.metric.to_string(),
             value_double,
             value_int,

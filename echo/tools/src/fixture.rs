@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use echo_core::clock::ManualClock;
-use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
+use echo_core::ids::{CommId, IncidentId, Rank, RankInJob, RoleId};
 use echo_core::model::detector_output::{
     Baseline, CauseClass, Condition, ConditionKind, Culprit, DetectorOutput, Finding, Incident,
     IncidentState, LostTime, Severity, Signal,
@@ -34,7 +34,7 @@ pub fn origin(rank: u32) -> Arc<Origin> {
     Arc::new(Origin {
         cluster: "prod".parse().unwrap(),
         node: format!("node-{}", rank / 2).parse().unwrap(),
-        rank: Some(RankOf::new(i64::from(rank), Some(4)).unwrap()),
+        rank: Some(RankInJob::new(i64::from(rank), Some(4)).unwrap()),
         job: Some("llama".parse().unwrap()),
         gpu_model: Some(Arc::from("NVIDIA H200")),
         gpu_uuid: None,

@@ -16,7 +16,7 @@ use std::time::Duration;
 use echo_access::Principal;
 use echo_core::clock::Clock;
 use echo_core::error::{Code, Coded};
-use echo_core::shard::{Other, Shard};
+use echo_core::shard::{OtherShard, Shard};
 use echo_store::{EventStore, StoreError};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -180,7 +180,7 @@ pub enum ToolError {
         /// Requested name.
         name: String,
         /// Shard that owns the cluster.
-        other: Other,
+        other: OtherShard,
     },
     /// The rank did not report in the window.
     #[error("rank {rank} did not report in this window; {known}")]

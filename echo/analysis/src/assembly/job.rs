@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use echo_core::ids::{Rank, RankOf, RoleId};
+use echo_core::ids::{Rank, RankInJob, RoleId};
 use echo_core::model::event::{Block, Event, Source, StoredEvent};
 use echo_core::units::Nanos;
 use fleet_proto::metric;
@@ -175,7 +175,7 @@ impl Job {
             }
             self.members.retain(|_, members| !members.is_empty());
         }
-        let size = stored.event.origin.rank.and_then(RankOf::world_size);
+        let size = stored.event.origin.rank.and_then(RankInJob::world_size);
         self.world_size = self
             .world_size
             .max(size.and_then(|n| usize::try_from(n).ok()).unwrap_or(0));

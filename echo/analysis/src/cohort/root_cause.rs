@@ -13,7 +13,7 @@ use crate::finding::{Diagnosis, Subject};
 use crate::lag::rank_order::least_lag_ms;
 use crate::lag::{Lag, Lags, lags, suited_signal};
 use crate::settings::Settings;
-use crate::verdict::{Candidate, Decision, Evidence, Scale, Span, Verdict, decide};
+use crate::verdict::{Candidate, Decision, Evidence, Scale, Verdict, WindowKind, decide};
 use crate::window::BlockWindow;
 
 /// Minimum number of iterations behind a diagnosis that is raised at once.
@@ -72,7 +72,7 @@ impl Cohort {
             busy_ms: structure::busy_ms(window),
             ..CohortState::default()
         };
-        let Some(evidence) = self.evidence(window, lags, view, Span::Short) else {
+        let Some(evidence) = self.evidence(window, lags, view, WindowKind::Short) else {
             let diagnoses = Vec::new();
             return WindowDiagnosis {
                 diagnoses,
@@ -117,7 +117,7 @@ impl Cohort {
         window: &BlockWindow<'_>,
         lags: Option<&'e Lags>,
         view: &JobView,
-        span: Span,
+        window_kind: WindowKind,
     ) -> Option<Evidence<'e>> {
         let last = self.last_periods?;
         #[expect(clippy::cast_precision_loss, reason = "readings of one window are few")]
@@ -134,7 +134,7 @@ impl Cohort {
             usual: lags.and_then(|lags| self.history.scatter(lags.signal)),
             coverage: window.coverage(),
             transfers_are_slow: false,
-            span,
+            window_kind,
             n_tests: view.n_ranks,
             rival_own_ms: view.rival_own_ms,
             victim_lag_ms: view.victim_lag_ms,
@@ -161,7 +161,7 @@ impl Cohort {
     /// Returns true if a window lost anything that counts: most windows did not, and are not looked
     /// at any further.
     fn is_undamaged(&self, window: &BlockWindow<'_>, view: &JobView, settings: &Settings) -> bool {
-        self.evidence(window, None, view, Span::Short)
+        self.evidence(window, None, view, WindowKind::Short)
             .is_none_or(|evidence| evidence.is_undamaged(settings))
     }
 
@@ -192,7 +192,7 @@ impl Cohort {
                 let against = |candidate: &Candidate| {
                     let class = class_of(&candidate.lag, &cause_evidence);
                     Diagnosis {
-                        span: evidence.span,
+                        window_kind: evidence.window_kind,
                         disagrees: class != CauseClass::Host
                             && is_hidden_from_host(&candidate.lag, &cause_evidence),
                         ..Diagnosis::for_rank(candidate, class, inputs.clone())
@@ -277,7 +277,7 @@ impl Cohort {
         }
         let signal = suited_signal(&window.blocks);
         let lags = lags(signal, &window.blocks);
-        let Some(evidence) = self.evidence(&window, lags.as_ref(), view, Span::Short) else {
+        let Some(evidence) = self.evidence(&window, lags.as_ref(), view, WindowKind::Short) else {
             return Vec::new();
         };
         let Some(healthy) = evidence.healthy_ms else {
@@ -321,7 +321,7 @@ impl Cohort {
             return Vec::new();
         }
         let lags = lags(suited_signal(&window.blocks), &window.blocks);
-        let evidence = self.evidence(&window, lags.as_ref(), view, Span::Long);
+        let evidence = self.evidence(&window, lags.as_ref(), view, WindowKind::Long);
         evidence.map_or_else(Vec::new, |evidence| {
             let decision = decide(&evidence, settings);
             self.diagnoses(&decision, &window, &evidence, settings)

@@ -15,7 +15,7 @@ use crate::lag::{Lag, lags};
 use crate::pace::Slow;
 use crate::pace::shift::{Reason, ShiftEvidence};
 use crate::settings::Settings;
-use crate::verdict::{Candidate, Doubt, Span};
+use crate::verdict::{Candidate, Doubt, WindowKind};
 use crate::window::BlockWindow;
 
 /// Duration of a slowdown before it is reported without a rank, milliseconds.
@@ -132,7 +132,7 @@ impl Cohort {
             Diagnosis::uniform()
         };
         vec![Diagnosis {
-            span: Span::Lasting,
+            window_kind: WindowKind::SinceSlow,
             since: Some(slow.since),
             baseline: self
                 .healthy_by_pace_ms()
@@ -195,7 +195,7 @@ impl Cohort {
         };
         let class = self.class_of_reason(reason, &candidate.lag, slow, healthy_ms);
         Some(Diagnosis {
-            span: Span::Lasting,
+            window_kind: WindowKind::SinceSlow,
             since: Some(slow.since),
             ..Diagnosis::for_rank(&candidate, class, None)
         })

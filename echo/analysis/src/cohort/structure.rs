@@ -4,7 +4,7 @@ use echo_core::model::detector_output::{Baseline, Condition, ConditionKind};
 
 use super::{Cohort, JobView};
 use crate::finding::{Diagnosis, Subject};
-use crate::imbalance::{Turns, turns};
+use crate::imbalance::{DataImbalance, data_imbalance};
 use crate::settings::Settings;
 use crate::verdict::Evidence;
 use crate::window::BlockWindow;
@@ -35,10 +35,11 @@ impl Cohort {
         if matters(Subject::Stage, view.stage_excess_ms, settings.stage_gate) {
             diagnoses.push(stage_diagnosis(&window, view.stage_excess_ms, period_ms));
         }
-        let turns = turns(&window.blocks);
-        let data_gate = turns.map_or(0.0, |turns| settings.data_gate * turns.margin());
-        if let Some(turns) = turns.filter(|one| matters(Subject::Data, one.skew_ms, data_gate)) {
-            diagnoses.push(data_diagnosis(&turns, period_ms));
+        let imbalance = data_imbalance(&window.blocks);
+        let data_gate = imbalance.map_or(0.0, |found| settings.data_gate * found.margin());
+        if let Some(found) = imbalance.filter(|one| matters(Subject::Data, one.skew_ms, data_gate))
+        {
+            diagnoses.push(data_diagnosis(&found, period_ms));
         }
         diagnoses
     }
@@ -63,12 +64,12 @@ fn stage_diagnosis(window: &BlockWindow<'_>, excess_ms: f64, period_ms: f64) -> 
     }
 }
 
-fn data_diagnosis(turns: &Turns, period_ms: f64) -> Diagnosis {
+fn data_diagnosis(imbalance: &DataImbalance, period_ms: f64) -> Diagnosis {
     let detail = format!(
         "the last rank comes {:.1} ms after the typical one ({:.1} % of the period), and it is another one every time (entropy {:.2}): the work is dealt unevenly",
-        turns.skew_ms,
-        100.0 * turns.skew_ms / period_ms,
-        turns.entropy,
+        imbalance.skew_ms,
+        100.0 * imbalance.skew_ms / period_ms,
+        imbalance.entropy,
     );
     let condition = Condition {
         detail,

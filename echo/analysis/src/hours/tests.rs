@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use echo_core::ids::{IncidentId, RankOf};
-use echo_core::model::cost::Seen;
+use echo_core::ids::{IncidentId, RankInJob};
+use echo_core::model::cost::ReportSpan;
 use echo_core::model::detector_output::LostTime;
 use echo_core::model::event::Origin;
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
@@ -24,12 +24,12 @@ fn hour() -> Hour {
 }
 
 /// A rank of a job of eight, two to a node.
-fn seen(rank: i64, (first, last): (i64, i64)) -> Seen {
-    Seen {
+fn seen(rank: i64, (first, last): (i64, i64)) -> ReportSpan {
+    ReportSpan {
         origin: Arc::new(Origin {
             cluster: "c".parse().unwrap(),
             node: format!("n{}", rank / 2).parse().unwrap(),
-            rank: Some(RankOf::new(rank, Some(8)).unwrap()),
+            rank: Some(RankInJob::new(rank, Some(8)).unwrap()),
             job: Some("j".parse().unwrap()),
             gpu_model: Some(Arc::from("H200")),
             gpu_uuid: None,
@@ -141,7 +141,7 @@ proptest! {
         ranks in proptest::collection::vec((0..8_i64, 0..3_600_i64, 0..3_600_i64), 0..20),
         losses in proptest::collection::vec((0..4_usize, 0..3_600_i64, -1e4..1e5_f64), 0..20),
     ) {
-        let ranks: Vec<Seen> = ranks
+        let ranks: Vec<ReportSpan> = ranks
             .into_iter()
             .map(|(rank, a, b)| seen(rank, (a.min(b), a.max(b))))
             .collect();

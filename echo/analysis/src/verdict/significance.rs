@@ -5,7 +5,7 @@ use echo_core::stats::multiplicity::{Tail, discovery_threshold, upper_tail};
 use echo_core::stats::series::{effective_size, lag_one_correlation};
 use echo_core::stats::{late_sigma, lower_median};
 
-use super::{Candidate, Evidence, Span, baseline};
+use super::{Candidate, Evidence, WindowKind, baseline};
 use crate::baseline::Scatter;
 use crate::lag::rank_order::FEW_RANKS;
 use crate::lag::{Lag, Lags};
@@ -51,7 +51,7 @@ pub struct Scale {
     /// Smallest z-score that counts.
     pub critical_z: f64,
     tail: Tail,
-    span: Span,
+    window_kind: WindowKind,
     /// Largest p-value that is believed; `None` when none is.
     believed_p: Option<f64>,
     /// Places must agree at this level, because the ranks are too few for a scale and have no
@@ -84,7 +84,7 @@ impl Scale {
             sigma_ms: sigma.hypot(usual_error_ms(lags)),
             critical_z: tail.critical(n_tests, settings.family_alpha),
             tail,
-            span: evidence.span,
+            window_kind: evidence.window_kind,
             bold_ms: BOLD_SHARE * evidence.period_ms,
             damage_ms: evidence.damage_ms(),
             believed_p: None,
@@ -105,9 +105,9 @@ impl Scale {
     /// Modified z-score of a lag: of what is typical of it over a few iterations, of its mean over
     /// many, where what is rare counts too.
     pub fn z(&self, lag: &Lag) -> f64 {
-        let ms = match self.span {
-            Span::Short if lag.signal != Signal::Wait => lag.mean_ms.min(lag.typical_ms()),
-            Span::Short | Span::Long | Span::Lasting => lag.mean_ms,
+        let ms = match self.window_kind {
+            WindowKind::Short if lag.signal != Signal::Wait => lag.mean_ms.min(lag.typical_ms()),
+            WindowKind::Short | WindowKind::Long | WindowKind::SinceSlow => lag.mean_ms,
         };
         ms / self.sigma_ms
     }

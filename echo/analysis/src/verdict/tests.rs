@@ -8,7 +8,7 @@ use crate::baseline::Scatter;
 use crate::lag::{Lag, Lags};
 use crate::settings::Settings;
 use crate::simulated::{Job, Measured};
-use crate::verdict::{Doubt, Evidence, Span, Verdict, decide};
+use crate::verdict::{Doubt, Evidence, Verdict, WindowKind, decide};
 
 /// Lags by host gaps, the same in each of four blocks.
 pub(super) fn lags(means: &[f64]) -> Lags {
@@ -45,7 +45,7 @@ fn evidence(lags: &Lags, period_ms: f64) -> Evidence<'_> {
         coverage: 1.0,
         period_error_ms: None,
         transfers_are_slow: false,
-        span: Span::Short,
+        window_kind: WindowKind::Short,
         n_tests: lags.ranks.len(),
         rival_own_ms: 0.0,
         victim_lag_ms: 0.0,

@@ -43,7 +43,7 @@ pub struct StoredHour {
 
 /// First and last report of a rank in a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReportSpan {
     /// Identity of the rank.
     pub origin: Arc<Origin>,
     /// First event time.

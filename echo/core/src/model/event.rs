@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::ids::{AgentInstance, ClusterId, CommId, JobId, MetricName, NodeId, Op, RankOf, RoleId};
+use crate::ids::{
+    AgentInstance, ClusterId, CommId, JobId, MetricName, NodeId, Op, RankInJob, RoleId,
+};
 use crate::units::Nanos;
 
 /// One OTLP data point.
@@ -36,7 +38,7 @@ pub struct Origin {
     /// Node that the process runs on.
     pub node: NodeId,
     /// Rank within the job, when the point belongs to one.
-    pub rank: Option<RankOf>,
+    pub rank: Option<RankInJob>,
     /// Job that the rank belongs to, when known.
     pub job: Option<JobId>,
     /// Model of the rank's GPU, when known.

@@ -1,6 +1,6 @@
 //! Decoder of the identity of a sender: names and rank from the resource, else from the point.
 
-use echo_core::ids::RankOf;
+use echo_core::ids::RankInJob;
 use echo_core::model::event::Origin;
 
 use super::attributes::{Column, ColumnReader, ColumnSet, integer, text};
@@ -61,7 +61,7 @@ fn named<'a, T>(
 
 /// The rank with the world size of the same list: a rank of the resource is one of the job, and the
 /// world size beside a rank of the point may be that of a communicator.
-fn rank(reader: &mut ColumnReader<'_, '_>) -> Result<Option<RankOf>, RejectReason> {
+fn rank(reader: &mut ColumnReader<'_, '_>) -> Result<Option<RankInJob>, RejectReason> {
     let (rank, world_size) = match reader.take_from_resource(Column::Rank) {
         Some(rank) => (rank, reader.take_from_resource(Column::WorldSize)),
         None => match reader.take(Column::Rank) {
@@ -71,7 +71,7 @@ fn rank(reader: &mut ColumnReader<'_, '_>) -> Result<Option<RankOf>, RejectReaso
     };
     let whole = |value| integer(value).ok_or(RejectReason::RankOutsideWorld);
     let world_size = world_size.map(whole).transpose()?;
-    RankOf::new(whole(rank)?, world_size)
+    RankInJob::new(whole(rank)?, world_size)
         .map(Some)
         .map_err(|_outside| RejectReason::RankOutsideWorld)
 }

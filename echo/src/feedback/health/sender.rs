@@ -1,6 +1,6 @@
 //! Senders of health scores.
 
-use echo_core::ids::{JobId, NodeId, Rank, RankOf};
+use echo_core::ids::{JobId, NodeId, Rank, RankInJob};
 use echo_core::model::event::Origin;
 
 /// Sender of health scores: a node, or one of its ranks.
@@ -20,7 +20,7 @@ impl Sender {
         Self {
             node: origin.node.clone(),
             job: origin.job.clone(),
-            rank: origin.rank.map(RankOf::rank),
+            rank: origin.rank.map(RankInJob::rank),
         }
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use echo_core::ids::RankOf;
+use echo_core::ids::RankInJob;
 use echo_core::model::detector_output::{Finding, Incident, IncidentState};
 use echo_core::model::event::{Event, Origin, Reading, StoredEvent};
 use echo_core::policy_table::HealthThreshold;
@@ -21,7 +21,7 @@ fn event(node: usize, seconds: i64, reading: Reading) -> StoredEvent {
     let origin = Origin {
         cluster: "prod".parse().unwrap(),
         node: format!("node-{node}").parse().unwrap(),
-        rank: (node == 0).then(|| RankOf::new(0, None).unwrap()),
+        rank: (node == 0).then(|| RankInJob::new(0, None).unwrap()),
         job: None,
         gpu_model: None,
         gpu_uuid: None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use echo_core::clock::ManualClock;
-use echo_core::ids::{IncidentId, RankOf};
+use echo_core::ids::{IncidentId, RankInJob};
 use echo_core::model::cost::StoredHour;
 use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Origin, Reading};
@@ -28,7 +28,7 @@ fn origin(rank: i64) -> Arc<Origin> {
     Arc::new(Origin {
         cluster: "prod".parse().unwrap(),
         node: "node-1".parse().unwrap(),
-        rank: Some(RankOf::new(rank, Some(2)).unwrap()),
+        rank: Some(RankInJob::new(rank, Some(2)).unwrap()),
         job: None,
         gpu_model: Some(Arc::from("H200")),
         gpu_uuid: None,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use echo_core::ids::{CommId, Rank, RankOf, RoleId};
+use echo_core::ids::{CommId, Rank, RankInJob, RoleId};
 use echo_core::model::event::{Event, Origin, Reading, SeqRange, Source};
 
 use crate::contract::sample::{batch, device_wait, gauge, origin, wait, window};
@@ -216,15 +216,15 @@ async fn signals_are_summed_per_rank_and_bucket_despite_clock_differences() {
     let (first, second) = (origin("prod", "node-1", 0), origin("prod", "node-1", 1));
     let events = signals(&first, &second);
     store.append(batch(1, events)).await.unwrap();
-    let stretches = TimeBuckets::new(window(10, 70), 40 * 1_000_000, 30 * 1_000_000);
+    let buckets = TimeBuckets::new(window(10, 70), 40 * 1_000_000, 30 * 1_000_000);
     let query = TimeseriesQuery {
         cluster: "prod".parse().unwrap(),
         metrics: vec![WAIT_MS.parse().unwrap(), BLOCKED_MS.parse().unwrap()],
-        stretches: stretches.unwrap(),
+        stretches: buckets.unwrap(),
     };
     let mut found = store.timeseries(query).await.unwrap();
     found.sort_by_key(|point| {
-        let rank = point.origin.rank.map(RankOf::rank);
+        let rank = point.origin.rank.map(RankInJob::rank);
         (rank, point.metric.clone(), point.bucket)
     });
     let block = wait(&first, 0).block.unwrap();

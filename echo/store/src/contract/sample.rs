@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
+use echo_core::ids::{CommId, IncidentId, Rank, RankInJob, RoleId};
 use echo_core::model::detector_output::{
     Baseline, CauseClass, Culprit, DetectorOutput, Finding, Incident, IncidentState, LostTime,
     PolicyRecord, Severity, Signal,
@@ -35,7 +35,7 @@ pub(crate) fn origin(cluster: &str, node: &str, rank: i64) -> Arc<Origin> {
     Arc::new(Origin {
         cluster: cluster.parse().unwrap(),
         node: node.parse().unwrap(),
-        rank: Some(RankOf::new(rank, Some(64)).unwrap()),
+        rank: Some(RankInJob::new(rank, Some(64)).unwrap()),
         job: Some("llama".parse().unwrap()),
         gpu_model: Some(Arc::from("H200")),
         gpu_uuid: Some(Arc::from(format!("GPU-{node}-{rank}"))),

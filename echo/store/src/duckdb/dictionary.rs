@@ -9,7 +9,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
-use echo_core::ids::{ClusterId, JobId, RankOf};
+use echo_core::ids::{ClusterId, JobId, RankInJob};
 use echo_core::model::event::{Event, Origin};
 use xxhash_rust::xxh64::Xxh64;
 
@@ -130,8 +130,8 @@ impl Dictionary {
     pub(super) fn same_origin(&self, origin: &Origin) -> Option<Arc<Origin>> {
         let origins = read(&self.origins);
         let known = |id| origins.by_id.get(&id).map(Arc::as_ref);
-        let place = find(origin_id(origin), known, |known| known == origin);
-        origins.by_id.get(&place.id).cloned()
+        let entry = find(origin_id(origin), known, |known| known == origin);
+        origins.by_id.get(&entry.id).cloned()
     }
 
     /// Origin with this id; all callers share one allocation.
@@ -258,7 +258,7 @@ pub(super) fn origin_id(origin: &Origin) -> u64 {
     text(origin.namespace.as_deref());
     text(origin.pod.as_deref());
     let rank = origin.rank.map(|rank| rank.rank().value());
-    let world_size = origin.rank.and_then(RankOf::world_size);
+    let world_size = origin.rank.and_then(RankInJob::world_size);
     for number in [rank, world_size] {
         hash.update(&number.map_or(u64::MAX, u64::from).to_le_bytes());
     }

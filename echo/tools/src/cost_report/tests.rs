@@ -9,7 +9,7 @@ use echo_analysis::hours::node_hours;
 use echo_core::clock::ManualClock;
 use echo_core::error::{Code, Coded};
 use echo_core::ids::IncidentId;
-use echo_core::model::cost::Seen;
+use echo_core::model::cost::ReportSpan;
 use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::units::Window;
 use echo_store::EventStore;
@@ -62,7 +62,7 @@ async fn store() -> Arc<DuckDbStore> {
 async fn close_all(store: &DuckDbStore) {
     for due in store.due_hours() {
         let seen = store.coverage(None, due.hour.window()).await.unwrap();
-        let seen = seen.into_iter().map(|row| Seen {
+        let seen = seen.into_iter().map(|row| ReportSpan {
             origin: row.origin,
             first: row.first,
             last: row.last,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use echo_analysis::assembly::Transfer;
 use echo_analysis::lag::transfer_lags;
-use echo_core::ids::{CommId, Op, RankOf, RoleId};
+use echo_core::ids::{CommId, Op, RankInJob, RoleId};
 use echo_core::model::event::{Reading, SeqRange, Source, StoredEvent};
 use echo_core::stats::mean;
 use echo_core::units::Nanos;
@@ -185,7 +185,7 @@ fn assemble(
         if block.role != Some(role) {
             return None;
         }
-        let rank = stored.event.origin.rank.map(RankOf::rank);
+        let rank = stored.event.origin.rank.map(RankInJob::rank);
         if let (Some(rank), Some(iterations), Reading::Histogram(summary)) =
             (rank, block.iterations, stored.event.reading)
         {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use echo_analysis::assembly::{Assembly, CohortBlock};
 use echo_analysis::lag::{Lags, lags, suited_signal};
-use echo_core::ids::{CommId, Rank, RankOf, RoleId};
+use echo_core::ids::{CommId, Rank, RankInJob, RoleId};
 use echo_core::model::event::{Event, SeqRange, Source, StoredEvent};
 use echo_core::stats::robust_sigma;
 use echo_core::units::Nanos;
@@ -307,7 +307,7 @@ fn is_whole(event: &Event, seqs: SeqRange) -> bool {
 
 fn reporter(event: &Event) -> Option<(Rank, CommId)> {
     Some((
-        event.origin.rank.map(RankOf::rank)?,
+        event.origin.rank.map(RankInJob::rank)?,
         event.block.as_ref()?.comm,
     ))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use echo_core::ids::{IdError, JobId, Rank, RankOf, RoleId};
+use echo_core::ids::{IdError, JobId, Rank, RankInJob, RoleId};
 use echo_core::model::event::Origin;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -57,7 +57,7 @@ impl Subject {
             .map_err(|error: IdError| ToolError::invalid("job", error.to_string()))?;
         let matches: Vec<&Arc<Origin>> = presence
             .ranks()
-            .filter(|origin| origin.rank.map(RankOf::rank) == Some(rank))
+            .filter(|origin| origin.rank.map(RankInJob::rank) == Some(rank))
             .filter(|origin| job.is_none() || origin.job == job)
             .collect();
         match matches.as_slice() {
@@ -86,7 +86,7 @@ impl Subject {
 
     /// World size of its job, when known.
     pub(super) fn world_size(&self) -> Option<u32> {
-        self.origin.rank.and_then(RankOf::world_size)
+        self.origin.rank.and_then(RankInJob::world_size)
     }
 
     /// Identity of the rank.
@@ -113,8 +113,8 @@ fn job_name(origin: &Origin) -> &str {
 /// Describes the ranks that reported.
 fn reporting_ranks(presence: &Presence) -> String {
     let ranks = || presence.ranks().filter_map(|origin| origin.rank);
-    let first = ranks().map(RankOf::rank).min();
-    let last = ranks().map(RankOf::rank).max();
+    let first = ranks().map(RankInJob::rank).min();
+    let last = ranks().map(RankInJob::rank).max();
     let jobs: BTreeSet<&str> = presence.ranks().map(|origin| job_name(origin)).collect();
     let jobs: Vec<&str> = jobs.into_iter().take(8).collect();
     match first.zip(last) {

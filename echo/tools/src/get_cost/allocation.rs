@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use echo_analysis::hours;
-use echo_core::model::cost::Seen;
+use echo_core::model::cost::ReportSpan;
 use echo_core::units::{GpuTime, Hour, Window};
 
 use crate::ToolError;
@@ -29,7 +29,7 @@ pub(super) async fn allocated(scope: &Scope<'_>) -> Result<GpuTime, ToolError> {
         let piece = Window::new(hour.begin().max(window.from()), hour.end().min(window.to()));
         if let Some(piece) = piece {
             let rows = store.coverage(cluster, piece).await?;
-            let seen = rows.into_iter().map(|row| Seen {
+            let seen = rows.into_iter().map(|row| ReportSpan {
                 origin: row.origin,
                 first: row.first,
                 last: row.last,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use echo_analysis::hours;
 use echo_core::ids::ClusterId;
-use echo_core::model::cost::Seen;
+use echo_core::model::cost::ReportSpan;
 use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Window};
 use echo_store::Coverage;
@@ -67,7 +67,7 @@ pub async fn losses_by_cluster(
 
 impl ClusterLoss {
     fn new(context: &ToolContext, window: Window, rows: Vec<Coverage>, lost: &[LostTime]) -> Self {
-        let seen = rows.iter().map(|row| Seen {
+        let seen = rows.iter().map(|row| ReportSpan {
             origin: Arc::clone(&row.origin),
             first: row.first,
             last: row.last,

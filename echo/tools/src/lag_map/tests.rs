@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use echo_core::ids::{CommId, RankOf, RoleId};
+use echo_core::ids::{CommId, RankInJob, RoleId};
 use echo_core::model::event::{
     BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
 };
@@ -154,7 +154,7 @@ async fn gpu_waits_take_precedence_and_the_communicator_with_the_largest_lag_cou
 async fn of_many_ranks_the_pinned_and_the_latest_are_listed_and_the_others_counted() {
     let origin_of = |rank: u32| {
         let mut origin = (*origin(0)).clone();
-        origin.rank = Some(RankOf::new(i64::from(rank), Some(10_240)).unwrap());
+        origin.rank = Some(RankInJob::new(i64::from(rank), Some(10_240)).unwrap());
         Arc::new(origin)
     };
     let late = |rank| if rank == 9_000 { 1.0 } else { 6.0 };

@@ -1,6 +1,6 @@
 //! Senders that say anything: no number may break, and no memory may grow without bound.
 
-use echo_core::ids::{CommId, RankOf, RoleId};
+use echo_core::ids::{CommId, RankInJob, RoleId};
 use echo_core::model::detector_output::{DetectorOutput, Finding, Incident};
 use echo_core::model::event::{OpSample, Reading, SeqRange, Source, StoredEvent, Summary};
 use proptest::collection::vec;
@@ -142,7 +142,7 @@ fn apply(stored: &mut StoredEvent, lie: &Lie) {
         Lie::Iterations(iterations) => block.iterations = iterations,
         Lie::Rank(rank) => {
             let mut origin = (*event.origin).clone();
-            origin.rank = RankOf::new(i64::from(rank), Some(16)).ok();
+            origin.rank = RankInJob::new(i64::from(rank), Some(16)).ok();
             event.origin = origin.into();
         }
         Lie::Device => block.source = Source::Device,

@@ -5,7 +5,7 @@ use crate::baseline::Scatter;
 use crate::lag::rank_order::RankPlace;
 use crate::lag::{Lag, Lags};
 use crate::settings::Settings;
-use crate::verdict::{Evidence, Span, tests};
+use crate::verdict::{Evidence, WindowKind, tests};
 
 fn lags(means: &[f64]) -> Lags {
     let mut lags = tests::lags(means);
@@ -28,7 +28,7 @@ fn evidence(lags: &Lags, n_usual: Option<usize>) -> Evidence<'_> {
         coverage: 1.0,
         period_error_ms: None,
         transfers_are_slow: false,
-        span: Span::Short,
+        window_kind: WindowKind::Short,
         n_tests: lags.ranks.len(),
         rival_own_ms: 0.0,
         victim_lag_ms: 0.0,
@@ -174,15 +174,15 @@ fn two_pauses_in_four_blocks_weigh_nothing_in_a_short_window_and_their_mean_in_a
         ..lags.ranks[3].clone()
     };
     lags.ranks[3] = paused.clone();
-    let z = |span| {
+    let z = |window_kind| {
         let evidence = Evidence {
-            span,
+            window_kind,
             ..evidence(&lags, Some(1_000))
         };
         Scale::from_lags(&lags, &evidence, &Settings::default()).z(&paused)
     };
-    assert!(z(Span::Short).abs() < 1e-9);
-    assert!(z(Span::Long) > 9.0);
+    assert!(z(WindowKind::Short).abs() < 1e-9);
+    assert!(z(WindowKind::Long) > 9.0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use echo_core::ids::RankOf;
+use echo_core::ids::RankInJob;
 use echo_core::model::event::Origin;
 use echo_core::model::event::{Event, Reading};
 
@@ -29,8 +29,8 @@ fn every_part_of_an_origin_counts() {
         with(|origin| origin.gpu_uuid = Some(Arc::from(""))),
         with(|origin| origin.namespace = Some(Arc::from("x"))),
         with(|origin| origin.pod = Some(Arc::from("x"))),
-        with(|origin| origin.rank = RankOf::new(0, None).ok()),
-        with(|origin| origin.rank = RankOf::new(0, Some(1)).ok()),
+        with(|origin| origin.rank = RankInJob::new(0, None).ok()),
+        with(|origin| origin.rank = RankInJob::new(0, Some(1)).ok()),
     ];
     let ids: BTreeSet<_> = all.iter().map(origin_id).collect();
     assert_eq!(ids.len(), all.len());
@@ -142,10 +142,10 @@ fn one_token_leaves_at_least_as_much_capacity_as_it_uses() {
     });
     let take = |events: Vec<Event>, token| {
         let refused = dictionary.over_entry_limits(&events, token);
-        let is_taken = |place: &usize| refused.iter().all(|(refused, _)| refused != place);
+        let is_taken = |index: &usize| refused.iter().all(|(refused, _)| refused != index);
         let taken: Vec<Event> = (0..events.len())
             .filter(is_taken)
-            .map(|place| events[place].clone())
+            .map(|index| events[index].clone())
             .collect();
         dictionary.extend(&stored(&taken));
         taken.len()

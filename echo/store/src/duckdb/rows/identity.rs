@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::UInt64Array;
 use duckdb::{Connection, params};
-use echo_core::ids::{CommId, JobId, MetricName, Op, RankOf, RoleId};
+use echo_core::ids::{CommId, JobId, MetricName, Op, RankInJob, RoleId};
 use echo_core::model::event::{Origin, Source};
 use echo_core::units::Nanos;
 
@@ -65,7 +65,7 @@ pub(in crate::duckdb) fn append_entries(
                 origin.rank.map(|rank| rank.rank().value())
             })
             .maybe_u32("nranks", |(_, origin)| {
-                origin.rank.and_then(RankOf::world_size)
+                origin.rank.and_then(RankInJob::world_size)
             })
             .maybe_text("job", |(_, origin)| origin.job.as_ref().map(JobId::as_str))
             .maybe_text("gpu_model", |(_, origin)| origin.gpu_model.as_deref())
@@ -154,7 +154,7 @@ fn origin(row: Row<'_>) -> EngineResult<Origin> {
     let nranks = row.maybe_u32("nranks")?.map(i64::from);
     let rank = row
         .maybe_u32("rank")?
-        .map(|rank| RankOf::new(i64::from(rank), nranks))
+        .map(|rank| RankInJob::new(i64::from(rank), nranks))
         .transpose()
         .map_err(|_checked_when_written| malformed(Unexpected("rank")))?;
     Ok(Origin {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use echo_core::clock::ManualClock;
-use echo_core::ids::{CommId, IncidentId, Rank, RankOf, RoleId};
+use echo_core::ids::{CommId, IncidentId, Rank, RankInJob, RoleId};
 use echo_core::model::detector_output::{
     Baseline, CauseClass, Culprit, DetectorOutput, Finding, Incident, IncidentState, Severity,
     Signal,
@@ -40,7 +40,7 @@ fn origin(rank: u32) -> Arc<Origin> {
     Arc::new(Origin {
         cluster: "crowd".parse().unwrap(),
         node: format!("gpu-{:04}", rank / 8).parse().unwrap(),
-        rank: Some(RankOf::new(i64::from(rank), Some(i64::from(RANKS))).unwrap()),
+        rank: Some(RankInJob::new(i64::from(rank), Some(i64::from(RANKS))).unwrap()),
         job: Some("llama".parse().unwrap()),
         gpu_model: Some(Arc::from("NVIDIA H200")),
         gpu_uuid: None,
