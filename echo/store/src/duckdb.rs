@@ -95,7 +95,7 @@ pub struct DuckDbStore {
     follower: ConnectionPool,
     writer: Writer,
     dictionary: Arc<Dictionary>,
-    recent: Arc<TailCache>,
+    tail_cache: Arc<TailCache>,
     coverage: Arc<CoverageCache>,
     hours: Arc<HoursCache>,
     committed: watch::Receiver<u64>,
@@ -103,7 +103,7 @@ pub struct DuckDbStore {
     followed: Arc<AtomicU64>,
     fatal: Fatal,
     path: PathBuf,
-    volume: Arc<DiskSpace>,
+    disk_space: Arc<DiskSpace>,
     timings: Timings,
     /// Last field, so that the folder is removed after everything in it is closed.
     #[cfg(any(test, feature = "testing"))]
@@ -175,7 +175,7 @@ impl EventStore for DuckDbStore {
             .reason()
             .map(|reason| NotReadyReason::Failed { reason });
         let closed = self.writer.is_closed().then_some(NotReadyReason::Closed);
-        let shortage = self.volume.shortage();
+        let shortage = self.disk_space.shortage();
         let full = shortage.map(|(available, floor)| NotReadyReason::Full { available, floor });
         failed.into_iter().chain(closed).chain(full).collect()
     }
@@ -209,15 +209,15 @@ impl EventStore for DuckDbStore {
         limit: usize,
     ) -> Result<Tail, StoreError> {
         self.followed.fetch_max(after, Ordering::AcqRel);
-        if let Some(tail) = self.recent.take(after, metrics, limit) {
+        if let Some(tail) = self.tail_cache.take(after, metrics, limit) {
             return Ok(tail);
         }
         let dictionary = Arc::clone(&self.dictionary);
         // Events committed later belong to the next tail, so that `until` is exact.
         let committed = *self.committed.borrow();
         let query = event_queries::tail((after, committed), metrics, limit);
-        let question = move |reader: &Reader| event_reader::judged(reader, &dictionary, &query);
-        let events = self.follower.run("reading new events", question).await?;
+        let read = move |reader: &Reader| event_reader::judged(reader, &dictionary, &query);
+        let events = self.follower.run("reading new events", read).await?;
         let until = if events.len() < limit {
             committed.max(after)
         } else {
@@ -227,14 +227,14 @@ impl EventStore for DuckDbStore {
     }
 
     async fn resume(&self, warm_up: WarmUp) -> Result<Resume, StoreError> {
-        let question = move |reader: &Reader| detector_output::resume(&reader.connection, warm_up);
+        let read = move |reader: &Reader| detector_output::resume(&reader.connection, warm_up);
         let doing = "reading the detector's position";
-        self.follower.run(doing, question).await
+        self.follower.run(doing, read).await
     }
 
-    async fn store_verdicts(&self, conclusions: DetectorOutput) -> Result<(), StoreError> {
-        finite::check_conclusions(&conclusions)?;
-        self.writer.store_verdicts(conclusions).await
+    async fn store_verdicts(&self, output: DetectorOutput) -> Result<(), StoreError> {
+        finite::check_output(&output)?;
+        self.writer.store_verdicts(output).await
     }
 
     async fn incidents(
@@ -243,7 +243,7 @@ impl EventStore for DuckDbStore {
         window: Window,
     ) -> Result<Vec<Incident>, StoreError> {
         let query = verdicts::incidents(cluster, window);
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let mut incidents = Vec::new();
             reader.each_batch(&query, |batch| {
                 incidents.extend(verdicts::read_incidents(batch)?);
@@ -251,7 +251,7 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(incidents)
         };
-        self.readers.run("reading incidents", question).await
+        self.readers.run("reading incidents", read).await
     }
 
     async fn lost_time(
@@ -260,7 +260,7 @@ impl EventStore for DuckDbStore {
         window: Window,
     ) -> Result<Vec<LostTime>, StoreError> {
         let query = detector_output::lost_time(cluster, window);
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let mut lost = Vec::new();
             reader.each_batch(&query, |batch| {
                 lost.extend(detector_output::read_lost_time(batch)?);
@@ -268,7 +268,7 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(lost)
         };
-        self.readers.run("reading lost time", question).await
+        self.readers.run("reading lost time", read).await
     }
 
     async fn coverage(
@@ -279,17 +279,17 @@ impl EventStore for DuckDbStore {
         let dictionary = Arc::clone(&self.dictionary);
         let cache = Arc::clone(&self.coverage);
         let cluster = cluster.cloned();
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let known = (&*dictionary, &*cache);
             coverage::coverage(reader, known, (cluster.as_ref(), window))
         };
-        self.readers.run("counting reporters", question).await
+        self.readers.run("counting reporters", read).await
     }
 
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
         let query = event_queries::host_evidence(&query);
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let mut sums = Vec::new();
             let mut rows = EventReader::new(&dictionary);
             reader.each_batch(&query, |batch| {
@@ -298,25 +298,25 @@ impl EventStore for DuckDbStore {
             })?;
             Ok(merged(sums))
         };
-        self.readers.run("summing host evidence", question).await
+        self.readers.run("summing host evidence", read).await
     }
 
     async fn job_events(&self, query: JobQuery) -> Result<Vec<StoredEvent>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
         let query = event_queries::job_events(&query);
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let mut events = event_reader::judged(reader, &dictionary, &query)?;
             events.reverse();
             Ok(events)
         };
-        self.readers.run("reading events of a job", question).await
+        self.readers.run("reading events of a job", read).await
     }
 
     async fn timeseries(&self, query: TimeseriesQuery) -> Result<Vec<TimeseriesPoint>, StoreError> {
         let dictionary = Arc::clone(&self.dictionary);
         let query = event_queries::timeseries(&query);
-        let question = move |reader: &Reader| event_reader::timeseries(reader, &dictionary, &query);
-        self.readers.run("summing signals", question).await
+        let read = move |reader: &Reader| event_reader::timeseries(reader, &dictionary, &query);
+        self.readers.run("summing signals", read).await
     }
 
     async fn clusters(&self) -> Result<BTreeSet<ClusterId>, StoreError> {
@@ -331,7 +331,7 @@ impl EventStore for DuckDbStore {
         cluster: Option<&ClusterId>,
     ) -> Result<Option<(Nanos, Nanos)>, StoreError> {
         let query = event_queries::extent(cluster);
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let mut extent = None;
             reader.each_batch(&query, |batch| {
                 extent = read_extent(batch)?;
@@ -340,24 +340,22 @@ impl EventStore for DuckDbStore {
             Ok(extent)
         };
         let doing = "reading the first and last event";
-        self.readers.run(doing, question).await
+        self.readers.run(doing, read).await
     }
 
     async fn dropped_until(&self) -> Result<Option<Nanos>, StoreError> {
-        let question = |reader: &Reader| partition::dropped_until(&reader.connection);
+        let read = |reader: &Reader| partition::dropped_until(&reader.connection);
         let doing = "reading what was deleted";
-        self.readers.run(doing, question).await
+        self.readers.run(doing, read).await
     }
 
-    async fn run_sql(&self, question: SqlQuery) -> Result<SqlTable, SqlError> {
-        self.sql.run_query(question).await
+    async fn run_sql(&self, query: SqlQuery) -> Result<SqlTable, SqlError> {
+        self.sql.run_query(query).await
     }
 
     async fn views(&self) -> Result<Vec<ViewDocs>, StoreError> {
-        let question = |reader: &Reader| sql::docs::views(&reader.connection);
-        self.readers
-            .run("reading view documentation", question)
-            .await
+        let read = |reader: &Reader| sql::docs::views(&reader.connection);
+        self.readers.run("reading view documentation", read).await
     }
 
     fn committed(&self) -> watch::Receiver<u64> {

@@ -17,12 +17,12 @@ pub(super) fn check_batch(batch: &EventBatch) -> Result<(), StoreError> {
 }
 
 /// Accepts detector output in which all numbers are finite.
-pub(super) fn check_conclusions(conclusions: &DetectorOutput) -> Result<(), StoreError> {
-    for incident in &conclusions.incidents {
+pub(super) fn check_output(output: &DetectorOutput) -> Result<(), StoreError> {
+    for incident in &output.incidents {
         let whose = || format!("incident {}", incident.id);
         incident_fields(incident).try_for_each(|field| finite(field, whose))?;
     }
-    for lost in &conclusions.lost {
+    for lost in &output.lost {
         let whose = || format!("incident {}", lost.incident);
         finite(("iterations", lost.iterations), whose)?;
         finite(("lost_gpu_ms", lost.lost_gpu_ms), whose)?;

@@ -74,7 +74,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     ) -> Result<Tail, StoreError>;
 
     /// Stores detector output durably, all or nothing.
-    async fn store_verdicts(&self, conclusions: DetectorOutput) -> Result<(), StoreError>;
+    async fn store_verdicts(&self, output: DetectorOutput) -> Result<(), StoreError>;
 
     /// Returns the point at which a detector resumes after a restart and the state it needs:
     /// `warm_up` limits the events before that point that it reads again; the last policy of each

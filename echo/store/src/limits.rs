@@ -224,11 +224,11 @@ mod tests {
         let usual = Limits::default();
         assert_eq!(usual.floor_bytes(1_000 * MIB), 256 * MIB);
         assert_eq!(usual.floor_bytes(100_000 * MIB), 2_000 * MIB);
-        let said = Limits {
+        let explicit = Limits {
             floor: Some(Amount::Bytes(7)),
             ..usual
         };
-        assert_eq!(said.floor_bytes(100_000 * MIB), 7);
+        assert_eq!(explicit.floor_bytes(100_000 * MIB), 7);
     }
 
     #[test]

@@ -113,11 +113,11 @@ async fn fill(store: &DuckDbStore) {
 }
 
 async fn judged(store: &DuckDbStore, event: u64) {
-    let conclusions = DetectorOutput {
+    let output = DetectorOutput {
         judged: Some(event),
         ..DetectorOutput::default()
     };
-    store.store_verdicts(conclusions).await.unwrap();
+    store.store_verdicts(output).await.unwrap();
 }
 
 #[tokio::test]
@@ -157,11 +157,11 @@ async fn a_detector_resumes_after_the_last_judged_event_with_a_warm_up() {
 async fn the_last_policy_of_each_cluster_is_remembered() {
     let store = DuckDbStore::scratch();
     for (cluster, version) in [("prod", 7), ("dev", 2), ("prod", 8)] {
-        let conclusions = DetectorOutput {
+        let output = DetectorOutput {
             policies: vec![policy(cluster, version)],
             ..DetectorOutput::default()
         };
-        store.store_verdicts(conclusions).await.unwrap();
+        store.store_verdicts(output).await.unwrap();
     }
     let resume = store.resume(WIDE).await.unwrap();
     assert_eq!(resume.policies, [policy("dev", 2), policy("prod", 8)]);

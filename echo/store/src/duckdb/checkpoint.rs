@@ -55,7 +55,7 @@ pub(super) struct Checkpoints {
     /// Changes to be written.
     pub(super) backlog: Arc<Backlog>,
     /// Checks that the file is still there; without it nothing is written.
-    pub(super) presence: FileCheck,
+    pub(super) file_check: FileCheck,
     /// Metrics.
     pub(super) timings: Timings,
 }
@@ -157,7 +157,7 @@ impl Checkpoints {
         if let Err(error) = span.in_scope(|| timed(&self.timings.checkpoints, written)) {
             // The log is kept, so the next round has to write it.
             self.backlog.add(events);
-            self.presence.fatal().record(&error.to_string());
+            self.file_check.fatal().record(&error.to_string());
             self.timings.failed_checkpoints.inc();
             tracing::warn!(%error, "checkpoint failed");
             return false;
@@ -213,7 +213,7 @@ mod tests {
             connection: writer.try_clone().unwrap(),
             holder: writer.try_clone().unwrap(),
             backlog: Arc::new(Backlog::default()),
-            presence: FileCheck::new(&path, Fatal::default()).unwrap(),
+            file_check: FileCheck::new(&path, Fatal::default()).unwrap(),
             timings: Timings::default(),
         };
         (writer, checkpoints, folder)

@@ -60,7 +60,7 @@ pub(super) struct Shared {
     /// Number of the last event committed.
     pub(super) committed: watch::Sender<u64>,
     /// Recently committed events.
-    pub(super) recent: Arc<TailCache>,
+    pub(super) tail_cache: Arc<TailCache>,
     /// Coverage by time slot.
     pub(super) coverage: Arc<CoverageCache>,
     /// Due and closed hours.
@@ -70,9 +70,9 @@ pub(super) struct Shared {
     /// Clock.
     pub(super) clock: Arc<dyn Clock>,
     /// Disk space of the database.
-    pub(super) volume: Arc<DiskSpace>,
+    pub(super) disk_space: Arc<DiskSpace>,
     /// Checks that the file is still where it was opened.
-    pub(super) presence: FileCheck,
+    pub(super) file_check: FileCheck,
     /// Metrics.
     pub(super) timings: Timings,
 }
@@ -84,7 +84,7 @@ impl Session {
         shared.dictionary.extend(&stored);
         let last_event = identity::last_event(&connection)?;
         shared.committed.send_replace(last_event);
-        shared.recent.start_after(last_event);
+        shared.tail_cache.start_after(last_event);
         shared.hours.fill(hours::load(&connection, last_event)?);
         let mut session = Self {
             ledger: identity::ledger(&connection)?,
@@ -103,19 +103,17 @@ impl Session {
     /// Commits the group and responds to all its requests.
     pub(super) fn commit(&mut self, group: Group) {
         let (known, new) = self.separate_duplicates(group.appends);
-        let mut conclusions = DetectorOutput::default();
-        let mut concluding = Vec::with_capacity(group.concludes.len());
-        for conclude in group.concludes {
-            conclusions.append(conclude.conclusions);
-            concluding.push(conclude.answer);
+        let mut output = DetectorOutput::default();
+        let mut waiting = Vec::with_capacity(group.verdicts.len());
+        for request in group.verdicts {
+            output.append(request.output);
+            waiting.push(request.answer);
         }
         let new = self.admit(new);
         // The engine creates a log by name, which must not be that of another database.
-        let outcome = self
-            .check_file()
-            .and_then(|()| self.store(&new, conclusions));
+        let outcome = self.check_file().and_then(|()| self.store(&new, output));
         if let Err(failure) = &outcome {
-            self.shared.presence.fatal().record(&failure.reason);
+            self.shared.file_check.fatal().record(&failure.reason);
         }
         // Batches that were stored before fail, too: they are lost with the file.
         let outcome = outcome.and_then(|()| self.check_file());
@@ -127,7 +125,7 @@ impl Session {
             if outcome.is_ok() && matches!(appended, Appended::Stored { .. }) {
                 let times = append.batch.events.iter().map(|event| event.timestamp);
                 self.shared.coverage.invalidate(times);
-                self.shared.recent.add(append.batch);
+                self.shared.tail_cache.add(append.batch);
             }
             answers.push((append.answer, appended));
         }
@@ -137,7 +135,7 @@ impl Session {
             let appended = outcome.clone().map(|()| appended);
             drop(answer.send(appended.map_err(StoreError::from)));
         }
-        for answer in concluding {
+        for answer in waiting {
             drop(answer.send(outcome.clone().map_err(StoreError::from)));
         }
     }
@@ -145,7 +143,7 @@ impl Session {
     /// Checks that the next process will find what was committed.
     fn check_file(&self) -> Result<(), Failure> {
         let doing = "checking the database file";
-        let found = self.shared.presence.check();
+        let found = self.shared.file_check.check();
         found.map_err(|reason| Failure { doing, reason })
     }
 
@@ -161,7 +159,7 @@ impl Session {
         if new.is_empty() {
             return new;
         }
-        let Err((available, floor)) = self.shared.volume.admit() else {
+        let Err((available, floor)) = self.shared.disk_space.admit() else {
             return new;
         };
         for (append, _) in new {
@@ -177,28 +175,28 @@ impl Session {
     }
 
     /// Runs a maintenance task.
-    pub(super) fn run_task(&mut self, chore: MaintenanceTask) {
-        match chore {
+    pub(super) fn run_task(&mut self, task: MaintenanceTask) {
+        match task {
             MaintenanceTask::Delete { cut, now, answer } => {
                 let deleted = self.delete(&cut, now);
                 if let Err(error) = &deleted {
-                    self.shared.presence.fatal().record(&error.to_string());
+                    self.shared.file_check.fatal().record(&error.to_string());
                 }
                 drop(answer.send(deleted.map_err(engine("deleting old events"))));
             }
-            MaintenanceTask::Tidy {
+            MaintenanceTask::CleanUp {
                 now,
                 policies,
                 hours,
             } => {
-                let tidied = self
+                let cleaned_up = self
                     .compact(now)
                     .and_then(|()| match policies {
                         Some(cutoff) => partition::forget_policies(&self.connection, cutoff),
                         None => Ok(()),
                     })
                     .and_then(|()| hours.map_or(Ok(()), |cutoff| self.forget_hours(cutoff)));
-                if let Err(error) = tidied {
+                if let Err(error) = cleaned_up {
                     tracing::warn!(%error, "cannot delete old batches, states and hours");
                 }
                 self.shared.dictionary.settle(&self.stored);
@@ -206,16 +204,16 @@ impl Session {
             MaintenanceTask::CloseHour { closing, answer } => {
                 let closed = self.close_hour(closing);
                 if let Err(error) = &closed {
-                    self.shared.presence.fatal().record(&error.to_string());
+                    self.shared.file_check.fatal().record(&error.to_string());
                 }
                 drop(answer.send(closed.map_err(engine("closing an hour"))));
             }
-            MaintenanceTask::Forget { unused, answer } => {
-                let forgotten = self.forget(&unused);
-                if let Err(error) = &forgotten {
-                    self.shared.presence.fatal().record(&error.to_string());
+            MaintenanceTask::DeleteUnused { unused, answer } => {
+                let deleted = self.delete_unused(&unused);
+                if let Err(error) = &deleted {
+                    self.shared.file_check.fatal().record(&error.to_string());
                 }
-                drop(answer.send(forgotten.map_err(engine("deleting unused entries"))));
+                drop(answer.send(deleted.map_err(engine("deleting unused entries"))));
             }
         }
     }
@@ -233,7 +231,7 @@ impl Session {
 
     /// Deletes series and origins that no event refers to; between commits, so that no batch being
     /// staged refers to one.
-    fn forget(&mut self, unused: &UnusedEntries) -> EngineResult<u64> {
+    fn delete_unused(&mut self, unused: &UnusedEntries) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
         let (kind, gone) = dictionary_gc::delete(&transaction, unused)?;
         transaction.commit()?;
@@ -250,7 +248,7 @@ impl Session {
 
     /// Checkpoints and closes the database file.
     pub(super) fn close(self) -> Result<(), StoreError> {
-        if let Some(reason) = self.shared.presence.loss() {
+        if let Some(reason) = self.shared.file_check.loss() {
             // Closing would remove the log by its name, which may be that of another database by
             // now.
             Box::leak(Box::new(self.connection));
@@ -280,19 +278,15 @@ impl Session {
         (known, new.collect())
     }
 
-    fn store(
-        &mut self,
-        new: &[(Append, Appended)],
-        conclusions: DetectorOutput,
-    ) -> Result<(), Failure> {
-        let mut staged = Staged::with(conclusions);
+    fn store(&mut self, new: &[(Append, Appended)], output: DetectorOutput) -> Result<(), Failure> {
+        let mut staged = Staged::with(output);
         let mut last_event = self.last_event;
         for (append, appended) in new {
             if matches!(appended, Appended::Stored { .. }) {
                 last_event = staged.add(&append.batch, last_event, &self.stored);
             }
         }
-        if staged.ledger.is_empty() && staged.conclusions.is_empty() {
+        if staged.ledger.is_empty() && staged.output.is_empty() {
             return Ok(());
         }
         self.shared.dictionary.extend(&staged.entries);
@@ -329,7 +323,7 @@ impl Session {
         events::append(&transaction, &staged.events).map_err(failed("adding events"))?;
         identity::append_ledger(&transaction, &staged.ledger).map_err(failed("adding batches"))?;
         hours::append_due(&transaction, due).map_err(failed("marking hours as due"))?;
-        let next_revision = detector_output::append(&transaction, &staged.conclusions, revision)
+        let next_revision = detector_output::append(&transaction, &staged.output, revision)
             .map_err(failed("adding detector output"))?;
         transaction.commit().map_err(failed("committing"))?;
         Ok(next_revision)

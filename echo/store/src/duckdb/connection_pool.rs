@@ -18,7 +18,7 @@ use crate::duckdb::query::Query;
 #[derive(Debug)]
 pub(super) struct ConnectionPool {
     idle: Arc<Mutex<Vec<Reader>>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     count: u32,
     fatal: Fatal,
 }
@@ -71,7 +71,7 @@ impl ConnectionPool {
         let idle: Vec<_> = connections.into_iter().map(reader).collect();
         let count = u32::try_from(idle.len()).unwrap_or(u32::MAX);
         Self {
-            places: Arc::new(Semaphore::new(idle.len())),
+            permits: Arc::new(Semaphore::new(idle.len())),
             idle: Arc::new(Mutex::new(idle)),
             count,
             fatal: fatal.clone(),
@@ -81,16 +81,16 @@ impl ConnectionPool {
     /// Runs a query on a blocking thread; `doing` names it in errors.
     #[expect(
         clippy::significant_drop_tightening,
-        reason = "the loan moves to the thread that runs the question"
+        reason = "the connection moves to the thread that runs the read"
     )]
     pub(super) async fn run<T: Send + 'static>(
         &self,
         doing: &'static str,
-        question: impl FnOnce(&Reader) -> EngineResult<T> + Send + 'static,
+        read: impl FnOnce(&Reader) -> EngineResult<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let loan = self.acquire().await?;
-        let waiting = InterruptOnDrop(Arc::clone(&loan.asked));
-        let answer = task::spawn_blocking(move || loan.run(question)).await;
+        let connection = self.acquire().await?;
+        let waiting = InterruptOnDrop(Arc::clone(&connection.query));
+        let answer = task::spawn_blocking(move || connection.run(read)).await;
         drop(waiting);
         match answer {
             Ok(answer) => answer.map_err(|error| {
@@ -105,24 +105,24 @@ impl ConnectionPool {
     }
 
     async fn acquire(&self) -> Result<PooledConnection, StoreError> {
-        let places = Arc::clone(&self.places).acquire_owned().await;
-        let place = places.map_err(|_closed| StoreError::Closed)?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit.map_err(|_closed| StoreError::Closed)?;
         let reader = lock(&self.idle).pop().ok_or(StoreError::Closed)?;
         Ok(PooledConnection {
-            asked: Arc::new(RunningQuery {
+            query: Arc::new(RunningQuery {
                 running: Mutex::new(true),
                 interrupt: reader.connection.interrupt_handle(),
             }),
             reader: Some(reader),
             idle: Arc::clone(&self.idle),
-            _place: place,
+            _permit: permit,
         })
     }
 
     /// Waits for running queries, and accepts none after them.
     pub(super) async fn close(&self) {
-        let all = self.places.acquire_many(self.count).await;
-        self.places.close();
+        let all = self.permits.acquire_many(self.count).await;
+        self.permits.close();
         lock(&self.idle).clear();
         drop(all);
     }
@@ -152,14 +152,14 @@ impl Drop for InterruptOnDrop {
 struct PooledConnection {
     reader: Option<Reader>,
     idle: Arc<Mutex<Vec<Reader>>>,
-    asked: Arc<RunningQuery>,
-    _place: OwnedSemaphorePermit,
+    query: Arc<RunningQuery>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl PooledConnection {
-    fn run<T>(self, question: impl FnOnce(&Reader) -> EngineResult<T>) -> EngineResult<T> {
+    fn run<T>(self, read: impl FnOnce(&Reader) -> EngineResult<T>) -> EngineResult<T> {
         match &self.reader {
-            Some(reader) => question(reader),
+            Some(reader) => read(reader),
             None => Err(duckdb::Error::InvalidQuery),
         }
     }
@@ -167,7 +167,7 @@ impl PooledConnection {
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
-        *lock(&self.asked.running) = false;
+        *lock(&self.query.running) = false;
         if let Some(reader) = self.reader.take() {
             lock(&self.idle).push(reader);
         }

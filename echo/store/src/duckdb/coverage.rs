@@ -38,10 +38,10 @@ pub(super) struct CoverageCache(Mutex<CacheState>);
 
 #[derive(Debug, Default)]
 struct CacheState {
-    sheets: HashMap<Slot, (SlotRows, QueryNumber)>,
+    counts: HashMap<Slot, (SlotRows, QueryNumber)>,
     rows: usize,
     /// Number of the last query; the least recently used slots are evicted first.
-    turn: QueryNumber,
+    last_query: QueryNumber,
     /// Slots changed during each query in progress.
     changed: Vec<Weak<Changed>>,
 }
@@ -55,7 +55,7 @@ type Changed = Mutex<BTreeSet<Slot>>;
 /// Cached slots of a window, and those that have to be counted.
 #[derive(Debug)]
 struct Lookup {
-    turn: QueryNumber,
+    query: QueryNumber,
     known: Vec<SlotRows>,
     missing: BTreeSet<Slot>,
     changed: Arc<Changed>,
@@ -75,7 +75,7 @@ pub(super) fn coverage(
     let mut reporting = CoverageRows::default();
     for (origin, seen) in seen {
         let origin = dictionary.origin(origin);
-        let origin = origin.filter(|origin| cluster.is_none_or(|asked| *asked == origin.cluster));
+        let origin = origin.filter(|origin| cluster.is_none_or(|wanted| *wanted == origin.cluster));
         if let Some(origin) = origin {
             reporting.add(OriginCoverage {
                 origin,
@@ -95,12 +95,12 @@ impl CoverageCache {
         let mut touched: Vec<Slot> = instants.map(Slot::finest).collect();
         touched.sort_unstable();
         touched.dedup();
-        let mut kept = lock(&self.0);
+        let mut cache = lock(&self.0);
         for slot in touched {
             for outer in slot.with_outer() {
-                kept.remove(outer);
+                cache.remove(outer);
             }
-            for changed in kept.changed.iter().filter_map(Weak::upgrade) {
+            for changed in cache.changed.iter().filter_map(Weak::upgrade) {
                 lock(&changed).insert(slot);
             }
         }
@@ -116,118 +116,118 @@ impl CoverageCache {
     ) -> EngineResult<HashMap<u64, Seen>> {
         let mut seen = HashMap::new();
         let tiled = is_tileable(window).then(|| tiles(window));
-        let asked = tiled.map(|(slots, ends)| (self.look_up_slots(&slots), ends));
+        let lookup = tiled.map(|(slots, ends)| (self.look_up_slots(&slots), ends));
         // A window that is too large to be cached is counted as a whole, which takes no more memory
         // than the result.
-        let fits = |asked: &Lookup| asked.missing.len().saturating_mul(n_origins) <= MAX_ROWS;
-        let Some((asked, ends)) = asked.filter(|(asked, _)| fits(asked)) else {
+        let fits = |lookup: &Lookup| lookup.missing.len().saturating_mul(n_origins) <= MAX_ROWS;
+        let Some((lookup, ends)) = lookup.filter(|(lookup, _)| fits(lookup)) else {
             let whole = SlottedWindow::whole(window);
             coverage::count(reader, whole, |_, origin, more| {
                 add(&mut seen, origin, more);
             })?;
             return Ok(seen);
         };
-        for sheet in &asked.known {
-            for_each_wanted(sheet, wanted, |(origin, more)| {
+        for rows in &lookup.known {
+            for_each_wanted(rows, wanted, |(origin, more)| {
                 add(&mut seen, *origin, *more);
             });
         }
         let mut counted: BTreeMap<Slot, Vec<(u64, Seen)>> = BTreeMap::new();
-        for stretch in windows_to_count(&asked.missing, &ends) {
-            coverage::count(reader, stretch, |begin, origin, more| {
+        for slotted in windows_to_count(&lookup.missing, &ends) {
+            coverage::count(reader, slotted, |begin, origin, more| {
                 add(&mut seen, origin, more);
-                let slot = Slot::at(begin, stretch.slot_nanos);
+                let slot = Slot::at(begin, slotted.slot_nanos);
                 counted.entry(slot).or_default().push((origin, more));
             })?;
         }
-        self.insert_counted(&asked, counted);
+        self.insert_counted(&lookup, counted);
         Ok(seen)
     }
 
     /// Looks up the slots in the cache.
     fn look_up_slots(&self, slots: &[Slot]) -> Lookup {
-        let mut kept = lock(&self.0);
-        kept.turn += 1;
-        let mut asked = Lookup {
-            turn: kept.turn,
+        let mut cache = lock(&self.0);
+        cache.last_query += 1;
+        let mut lookup = Lookup {
+            query: cache.last_query,
             known: Vec::new(),
             missing: BTreeSet::new(),
             changed: Arc::default(),
         };
         for slot in slots {
-            kept.look_up(*slot, &mut asked);
+            cache.look_up(*slot, &mut lookup);
         }
         // Register before anything is read: later changes may or may not be counted.
-        kept.changed.retain(|changed| changed.strong_count() > 0);
-        kept.changed.push(Arc::downgrade(&asked.changed));
-        asked
+        cache.changed.retain(|changed| changed.strong_count() > 0);
+        cache.changed.push(Arc::downgrade(&lookup.changed));
+        lookup
     }
 
     /// Caches counted slots, except those that have changed meanwhile.
-    fn insert_counted(&self, asked: &Lookup, mut counted: BTreeMap<Slot, Vec<(u64, Seen)>>) {
-        let sheet = |slot: &Slot| in_order(counted.remove(slot).unwrap_or_default());
-        let sheets: Vec<SlotRows> = asked.missing.iter().map(sheet).collect();
-        let mut kept = lock(&self.0);
-        let changed = lock(&asked.changed);
-        for (slot, sheet) in asked.missing.iter().zip(sheets) {
+    fn insert_counted(&self, lookup: &Lookup, mut counted: BTreeMap<Slot, Vec<(u64, Seen)>>) {
+        let rows = |slot: &Slot| in_order(counted.remove(slot).unwrap_or_default());
+        let counts: Vec<SlotRows> = lookup.missing.iter().map(rows).collect();
+        let mut cache = lock(&self.0);
+        let changed = lock(&lookup.changed);
+        for (slot, rows) in lookup.missing.iter().zip(counts) {
             if !changed.iter().any(|inner| slot.contains(*inner)) {
-                kept.insert(*slot, sheet, asked.turn);
+                cache.insert(*slot, rows, lookup.query);
             }
         }
-        kept.evict();
+        cache.evict();
     }
 }
 
 impl CacheState {
     /// Adds the cached and the missing parts of a slot. A slot with cached parts is looked up part
     /// by part.
-    fn look_up(&mut self, slot: Slot, asked: &mut Lookup) {
-        if let Some((sheet, used)) = self.sheets.get_mut(&slot) {
-            *used = asked.turn;
-            asked.known.push(Arc::clone(sheet));
+    fn look_up(&mut self, slot: Slot, lookup: &mut Lookup) {
+        if let Some((rows, used)) = self.counts.get_mut(&slot) {
+            *used = lookup.query;
+            lookup.known.push(Arc::clone(rows));
             return;
         }
-        if !slot.parts().any(|part| self.sheets.contains_key(&part)) {
-            asked.missing.insert(slot);
+        if !slot.parts().any(|part| self.counts.contains_key(&part)) {
+            lookup.missing.insert(slot);
             return;
         }
-        let (n_known, n_missing) = (asked.known.len(), asked.missing.len());
+        let (n_known, n_missing) = (lookup.known.len(), lookup.missing.len());
         for part in slot.parts() {
-            self.look_up(part, asked);
+            self.look_up(part, lookup);
         }
-        if asked.missing.len() == n_missing {
-            let parts = asked.known.split_off(n_known);
+        if lookup.missing.len() == n_missing {
+            let parts = lookup.known.split_off(n_known);
             let whole = merged(&parts);
-            self.insert(slot, Arc::clone(&whole), asked.turn);
-            asked.known.push(whole);
+            self.insert(slot, Arc::clone(&whole), lookup.query);
+            lookup.known.push(whole);
         }
     }
 
-    fn insert(&mut self, slot: Slot, sheet: SlotRows, turn: QueryNumber) {
+    fn insert(&mut self, slot: Slot, rows: SlotRows, query: QueryNumber) {
         self.remove(slot);
-        self.rows += sheet.len();
-        self.sheets.insert(slot, (sheet, turn));
+        self.rows += rows.len();
+        self.counts.insert(slot, (rows, query));
     }
 
     fn remove(&mut self, slot: Slot) {
-        if let Some((sheet, _)) = self.sheets.remove(&slot) {
-            self.rows -= sheet.len();
+        if let Some((rows, _)) = self.counts.remove(&slot) {
+            self.rows -= rows.len();
         }
     }
 
     /// Evicts the least recently used slots.
     fn evict(&mut self) {
-        if self.rows <= MAX_ROWS && self.sheets.len() <= MAX_SLOTS {
+        if self.rows <= MAX_ROWS && self.counts.len() <= MAX_SLOTS {
             return;
         }
         let mut by_use: Vec<(QueryNumber, Slot)> = self
-            .sheets
+            .counts
             .iter()
             .map(|(slot, (_, used))| (*used, *slot))
             .collect();
         by_use.sort_unstable();
         for (_, slot) in by_use {
-            if self.rows <= MAX_ROWS / 2 && self.sheets.len() <= MAX_SLOTS / 2 {
+            if self.rows <= MAX_ROWS / 2 && self.counts.len() <= MAX_SLOTS / 2 {
                 return;
             }
             self.remove(slot);
@@ -242,7 +242,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn merged(parts: &[SlotRows]) -> SlotRows {
     let mut whole = HashMap::new();
-    for (origin, seen) in parts.iter().flat_map(|sheet| sheet.iter()) {
+    for (origin, seen) in parts.iter().flat_map(|rows| rows.iter()) {
         add(&mut whole, *origin, *seen);
     }
     in_order(whole.into_iter().collect())
@@ -257,18 +257,18 @@ fn in_order(mut rows: Vec<(u64, Seen)>) -> SlotRows {
 /// rows. A query about one of two hundred clusters thus need not scan the whole fleet in every
 /// slot.
 fn for_each_wanted(
-    sheet: &[(u64, Seen)],
+    rows: &[(u64, Seen)],
     wanted: Option<&[u64]>,
     mut each: impl FnMut(&(u64, Seen)),
 ) {
     const FEW: usize = 8;
-    let few = wanted.filter(|wanted| wanted.len() < sheet.len() / FEW);
+    let few = wanted.filter(|wanted| wanted.len() < rows.len() / FEW);
     let Some(few) = few else {
-        return sheet.iter().for_each(each);
+        return rows.iter().for_each(each);
     };
     for id in few {
-        if let Ok(at) = sheet.binary_search_by_key(id, |(origin, _)| *origin)
-            && let Some(row) = sheet.get(at)
+        if let Ok(at) = rows.binary_search_by_key(id, |(origin, _)| *origin)
+            && let Some(row) = rows.get(at)
         {
             each(row);
         }

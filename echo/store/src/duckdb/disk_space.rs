@@ -67,7 +67,7 @@ impl DiskSpace {
     }
 
     /// Current space on the volume.
-    pub(super) fn room(&self) -> io::Result<VolumeSpace> {
+    pub(super) fn space(&self) -> io::Result<VolumeSpace> {
         let stat = fs2::statvfs(&self.folder)?;
         Ok(VolumeSpace {
             total: stat.total_space(),
@@ -126,18 +126,20 @@ impl DiskSpace {
 
     /// Free and required bytes, if there is too little space.
     pub(super) fn shortage(&self) -> Option<(u64, u64)> {
-        let room = self.room().ok()?;
-        let needed = self.needed(room.total);
+        let space = self.space().ok()?;
+        let needed = self.needed(space.total);
         let reusable = self.reusable.load(Ordering::Acquire);
-        (!needed.is_met_by(room.available, reusable))
-            .then_some((room.available, needed.floor.saturating_add(needed.reserved)))
+        (!needed.is_met_by(space.available, reusable)).then_some((
+            space.available,
+            needed.floor.saturating_add(needed.reserved),
+        ))
     }
 
     /// Whether deleting rows could free enough space, if all blocks of a file of that size became
     /// unused.
     pub(super) fn is_cured_by_deleting(&self, file: u64) -> bool {
-        let room = self.room();
-        room.is_ok_and(|room| self.needed(room.total).is_met_by(room.available, file))
+        let space = self.space();
+        space.is_ok_and(|space| self.needed(space.total).is_met_by(space.available, file))
     }
 
     fn needed(&self, total: u64) -> RequiredSpace {
@@ -155,14 +157,17 @@ impl DiskSpace {
     /// Records the usage of the file, and creates the ballast if there is space for it.
     pub(super) fn refresh(&self, blocks: Blocks) {
         self.reusable.store(blocks.free, Ordering::Release);
-        let Ok(room) = self.room() else {
+        let Ok(space) = self.space() else {
             return;
         };
         let size = self.limits.ballast_bytes;
         // Twice its size, so that it is not created and removed in turn.
-        let needed = self.limits.floor_bytes(room.total).saturating_add(2 * size);
+        let needed = self
+            .limits
+            .floor_bytes(space.total)
+            .saturating_add(2 * size);
         if size > 0
-            && room.available >= needed
+            && space.available >= needed
             && !self.ballast.exists()
             && let Err(error) = make(&self.part, &self.ballast, size)
         {
@@ -237,7 +242,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("echo.db");
         let available = fs2::available_space(folder.path()).unwrap();
-        let volume = DiskSpace::new(
+        let disk_space = DiskSpace::new(
             &path,
             Limits {
                 floor: Some(Amount::Bytes(available / 2)),
@@ -245,9 +250,9 @@ mod tests {
                 ..Limits::default()
             },
         );
-        assert!(volume.admit().is_err(), "the ballast was removed");
+        assert!(disk_space.admit().is_err(), "the ballast was removed");
         File::create(folder.path().join("echo.db.ballast")).unwrap();
-        volume.admit().unwrap();
+        disk_space.admit().unwrap();
     }
 
     #[test]
@@ -264,14 +269,14 @@ mod tests {
         fs::write(&part, "half").unwrap();
         // An earlier version wrote it under its final name.
         fs::write(&ballast, "half").unwrap();
-        let volume = DiskSpace::new(&path, limits);
-        volume.prepare();
+        let disk_space = DiskSpace::new(&path, limits);
+        disk_space.prepare();
         assert!(!part.exists() && !ballast.exists());
         fs::write(&part, "half").unwrap();
-        volume.refresh(Blocks::default());
+        disk_space.refresh(Blocks::default());
         assert_eq!(ballast.metadata().unwrap().len(), MIB);
         assert!(!part.exists());
-        volume.prepare();
+        disk_space.prepare();
         assert!(ballast.exists(), "a whole one stays");
     }
 

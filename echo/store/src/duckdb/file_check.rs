@@ -89,19 +89,19 @@ mod tests {
         let [path, aside] = ["echo.db", "aside"].map(|name| folder.path().join(name));
         fs::write(&path, "rows").unwrap();
         let fatal = Fatal::default();
-        let presence = FileCheck::new(&path, fatal.clone()).unwrap();
-        assert_eq!(presence.check(), Ok(()));
+        let file_check = FileCheck::new(&path, fatal.clone()).unwrap();
+        assert_eq!(file_check.check(), Ok(()));
         fs::write(&path, "more rows").unwrap();
-        assert_eq!(presence.check(), Ok(()), "it is the same file");
+        assert_eq!(file_check.check(), Ok(()), "it is the same file");
 
         fs::rename(&path, &aside).unwrap();
-        let reason = presence.check().unwrap_err();
+        let reason = file_check.check().unwrap_err();
         assert!(reason.contains("No such file"), "{reason}");
         assert_eq!(fatal.reason(), Some(reason.clone()));
         fs::write(&path, "others").unwrap();
-        assert!(presence.loss().unwrap().contains("another"));
+        assert!(file_check.loss().unwrap().contains("another"));
         fs::rename(&aside, &path).unwrap();
-        assert_eq!(presence.loss(), None);
-        assert_eq!(presence.check(), Err(reason), "something may be missing");
+        assert_eq!(file_check.loss(), None);
+        assert_eq!(file_check.check(), Err(reason), "something may be missing");
     }
 }

@@ -30,14 +30,14 @@ pub(super) struct Append {
     /// Time since it was queued.
     pub(super) queued: Stopwatch,
     /// Capacity of the queue that it occupies.
-    pub(super) _place: OwnedSemaphorePermit,
+    pub(super) _capacity: OwnedSemaphorePermit,
 }
 
 /// Detector output in the queue.
 #[derive(Debug)]
 pub(super) struct StoreVerdicts {
     /// Detector output.
-    pub(super) conclusions: DetectorOutput,
+    pub(super) output: DetectorOutput,
     /// Receives the result.
     pub(super) answer: oneshot::Sender<Result<(), StoreError>>,
 }
@@ -48,9 +48,9 @@ pub(super) struct Group {
     /// Batches, in order of arrival.
     pub(super) appends: Vec<Append>,
     /// Detector output, in order of arrival.
-    pub(super) concludes: Vec<StoreVerdicts>,
+    pub(super) verdicts: Vec<StoreVerdicts>,
     /// Tasks to run after the commit.
-    pub(super) chores: Vec<MaintenanceTask>,
+    pub(super) tasks: Vec<MaintenanceTask>,
     /// Number of events of the batches.
     pub(super) events: usize,
 }
@@ -68,7 +68,7 @@ pub(super) enum MaintenanceTask {
         answer: oneshot::Sender<Result<u64, StoreError>>,
     },
     /// Compact the auxiliary tables.
-    Tidy {
+    CleanUp {
         /// Current time.
         now: Nanos,
         /// Policies computed before this time are deleted.
@@ -84,7 +84,7 @@ pub(super) enum MaintenanceTask {
         answer: oneshot::Sender<Result<Closed, StoreError>>,
     },
     /// Delete series or origins that nothing refers to.
-    Forget {
+    DeleteUnused {
         /// Entries to delete, unless an event refers to them again.
         unused: UnusedEntries,
         /// Receives the number of deleted entries.
@@ -135,8 +135,8 @@ impl Group {
                     group.events += append.batch.events.len();
                     group.appends.push(append);
                 }
-                Request::StoreVerdicts(conclude) => group.concludes.push(conclude),
-                Request::MaintenanceTask(chore) => group.chores.push(chore),
+                Request::StoreVerdicts(request) => group.verdicts.push(request),
+                Request::MaintenanceTask(task) => group.tasks.push(task),
                 Request::Close(answer) => closing.push(answer),
             }
             if group.events >= GROUP_EVENTS {

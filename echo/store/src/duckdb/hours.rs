@@ -73,7 +73,7 @@ impl CostHours for DuckDbStore {
         limit: usize,
     ) -> Result<Vec<StoredHour>, StoreError> {
         let query = hours::in_window((cluster, window), limit);
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let mut rows = Vec::new();
             reader.each_batch(&query, |batch| {
                 rows.extend(hours::read(batch)?);
@@ -81,12 +81,12 @@ impl CostHours for DuckDbStore {
             })?;
             Ok(rows)
         };
-        self.readers.run("reading closed hours", question).await
+        self.readers.run("reading closed hours", read).await
     }
 
     async fn cost_clusters(&self, window: Window) -> Result<BTreeSet<ClusterId>, StoreError> {
         let query = hours::clusters(window);
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let mut clusters = BTreeSet::new();
             reader.each_batch(&query, |batch| {
                 clusters.extend(hours::read_clusters(batch)?);
@@ -95,7 +95,7 @@ impl CostHours for DuckDbStore {
             Ok(clusters)
         };
         let doing = "looking for clusters with closed hours";
-        self.readers.run(doing, question).await
+        self.readers.run(doing, read).await
     }
 
     async fn closed_allocation(
@@ -104,7 +104,7 @@ impl CostHours for DuckDbStore {
         window: Window,
     ) -> Result<GpuTime, StoreError> {
         let query = hours::allocation(cluster, window);
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let mut sum = GpuTime::ZERO;
             reader.each_batch(&query, |batch| {
                 sum = sum + hours::read_allocation(batch)?;
@@ -112,6 +112,6 @@ impl CostHours for DuckDbStore {
             })?;
             Ok(sum)
         };
-        self.readers.run("summing closed hours", question).await
+        self.readers.run("summing closed hours", read).await
     }
 }

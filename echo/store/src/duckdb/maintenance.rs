@@ -55,10 +55,10 @@ impl Maintenance {
             let (mut is_busy, mut can_write) = (false, true);
             // A checkpoint of a lost file would remove the log of the file that replaced it.
             while !signal.stopped_within(every.min(BACKLOG_CHECK_EVERY))
-                && rounds.checkpoints.presence.check().is_ok()
+                && rounds.checkpoints.file_check.check().is_ok()
             {
                 if rested.elapsed() >= every {
-                    rounds.checkpoints.presence.check_writable(&lock);
+                    rounds.checkpoints.file_check.check_writable(&lock);
                     rounds.one((&signal, every), std::mem::take(&mut is_busy));
                     rested = Stopwatch::start();
                     can_write = true;

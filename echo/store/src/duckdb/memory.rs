@@ -34,8 +34,8 @@ mod tests {
 
     #[test]
     fn total_memory_is_parsed_from_meminfo() {
-        let said = "MemTotal:       24604048 kB\nMemFree:          929292 kB\n";
-        assert_eq!(of_machine(said), Some(24_604_048 * 1024));
+        let meminfo = "MemTotal:       24604048 kB\nMemFree:          929292 kB\n";
+        assert_eq!(of_machine(meminfo), Some(24_604_048 * 1024));
         assert_eq!(of_machine("MemFree: 1 kB"), None);
         assert!(total().is_none_or(|bytes| bytes > 64 * 1024 * 1024));
     }

@@ -46,14 +46,14 @@ const PATIENCE_ROUNDS: u32 = 60;
 #[derive(Debug)]
 pub(super) struct Retention {
     limits: Limits,
-    volume: Arc<DiskSpace>,
+    disk_space: Arc<DiskSpace>,
     clock: Arc<dyn Clock>,
-    chores: MaintenanceQueue,
+    tasks: MaintenanceQueue,
     /// Number of the last event that the detector has read.
     followed: Arc<AtomicU64>,
     time: TrustedTime,
     looked: Option<Nanos>,
-    tidied: Option<Nanos>,
+    cleaned_up: Option<Nanos>,
     /// Whether events may have been deleted since unused entries were last searched for; unknown
     /// before the start.
     has_deleted: Cell<bool>,
@@ -73,19 +73,19 @@ impl Retention {
     /// Enforces `limits`; `followed` is the number of the last event that the detector has read.
     pub(super) fn new(
         limits: Limits,
-        volume: Arc<DiskSpace>,
+        disk_space: Arc<DiskSpace>,
         clock: Arc<dyn Clock>,
-        (chores, followed): (MaintenanceQueue, Arc<AtomicU64>),
+        (tasks, followed): (MaintenanceQueue, Arc<AtomicU64>),
     ) -> Self {
         Self {
             limits,
-            volume,
+            disk_space,
             clock,
-            chores,
+            tasks,
             followed,
             time: TrustedTime::default(),
             looked: None,
-            tidied: None,
+            cleaned_up: None,
             has_deleted: Cell::new(true),
             waiting: None,
         }
@@ -98,7 +98,7 @@ impl Retention {
         (signal, after): (&Signal, Duration),
         checkpoint: impl Fn(),
     ) {
-        match self.keep(connection, (signal, after), &checkpoint) {
+        match self.enforce(connection, (signal, after), &checkpoint) {
             Ok(()) | Err(StoreError::Closed) => {}
             Err(error) => tracing::warn!(
                 error = echo_core::error::chain(&error),
@@ -107,7 +107,7 @@ impl Retention {
         }
     }
 
-    fn keep(
+    fn enforce(
         &mut self,
         connection: &Connection,
         (signal, after): (&Signal, Duration),
@@ -118,38 +118,38 @@ impl Retention {
             .begin(|| store_error(partition::minutes(connection)))?;
         let now = self.time.advance(self.clock.now(), after);
         // First free what the database needs; the search for unused entries reads all events.
-        self.keep_age(connection, (now, signal), checkpoint)?;
-        self.keep_size(connection, (now, signal), checkpoint)?;
-        self.tidy(connection, (now, signal))
+        self.enforce_age(connection, (now, signal), checkpoint)?;
+        self.enforce_size(connection, (now, signal), checkpoint)?;
+        self.clean_up(connection, (now, signal))
     }
 
-    fn tidy(
+    fn clean_up(
         &mut self,
         connection: &Connection,
         (now, signal): (Nanos, &Signal),
     ) -> Result<(), StoreError> {
-        if !passed(self.tidied, now, CLEANUP_EVERY) {
+        if !passed(self.cleaned_up, now, CLEANUP_EVERY) {
             return Ok(());
         }
-        self.tidied = Some(now);
+        self.cleaned_up = Some(now);
         let before = |age: Option<Duration>| age.map(|age| now.offset(-nanos(age)));
         let (policies, hours) = (before(self.limits.age), before(self.limits.cost_age));
-        self.chores.tidy(now, (policies, hours))?;
+        self.tasks.clean_up(now, (policies, hours))?;
         if self.has_deleted.get() {
-            self.forget_unused(connection, signal)?;
+            self.delete_unused(connection, signal)?;
         }
         Ok(())
     }
 
     /// Deletes series and origins that no event refers to. The search runs here, where no request
     /// waits for it; the writer only checks events that arrived meanwhile.
-    fn forget_unused(&self, connection: &Connection, signal: &Signal) -> Result<(), StoreError> {
+    fn delete_unused(&self, connection: &Connection, signal: &Signal) -> Result<(), StoreError> {
         let mut gone = 0;
         for step in store_error(dictionary_gc::find(connection))? {
             if signal.stopped() {
                 return Ok(());
             }
-            gone += self.chores.forget(step)?;
+            gone += self.tasks.delete_unused(step)?;
         }
         self.has_deleted.set(false);
         if gone > 0 {
@@ -158,7 +158,7 @@ impl Retention {
         Ok(())
     }
 
-    fn keep_age(
+    fn enforce_age(
         &mut self,
         connection: &Connection,
         (now, signal): (Nanos, &Signal),
@@ -190,7 +190,7 @@ impl Retention {
         Ok(())
     }
 
-    fn keep_size(
+    fn enforce_size(
         &mut self,
         connection: &Connection,
         (now, signal): (Nanos, &Signal),
@@ -198,7 +198,7 @@ impl Retention {
     ) -> Result<(), StoreError> {
         loop {
             let blocks = store_error(partition::blocks(connection))?;
-            self.volume.refresh(blocks);
+            self.disk_space.refresh(blocks);
             let used = blocks.used;
             let Some(reason) = self.excess(blocks) else {
                 self.waiting = None;
@@ -233,9 +233,9 @@ impl Retention {
         if used > begin {
             return Some(Reason::Size { used, begin });
         }
-        let (available, floor) = self.volume.shortage()?;
+        let (available, floor) = self.disk_space.shortage()?;
         // Space used by other programs on the volume is not freed by deleting here.
-        self.volume
+        self.disk_space
             .is_cured_by_deleting(used.saturating_add(free))
             .then_some(Reason::Floor { available, floor })
     }
@@ -243,9 +243,9 @@ impl Retention {
     fn delete_above_bytes(&self, file: u64) -> Option<u64> {
         // If the volume cannot be queried it is assumed to be infinite: a limit in bytes applies
         // without it.
-        let room = self.volume.room().ok();
-        let total = room.map_or(u64::MAX, |room| room.total);
-        let reach = room.map_or(u64::MAX, |room| file.saturating_add(room.available));
+        let space = self.disk_space.space().ok();
+        let total = space.map_or(u64::MAX, |space| space.total);
+        let reach = space.map_or(u64::MAX, |space| file.saturating_add(space.available));
         self.limits.delete_above_bytes(total, reach)
     }
 
@@ -277,7 +277,7 @@ impl Retention {
                 events,
                 reason: reason.name(),
             };
-            let deleted = self.chores.delete(cut, now)?;
+            let deleted = self.tasks.delete(cut, now)?;
             gone += deleted;
             self.has_deleted.set(self.has_deleted.get() || deleted > 0);
             if !is_followed {

@@ -62,8 +62,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections for SQL, and their shared memory limit.
 #[derive(Debug)]
 pub(super) struct SqlConnections {
-    of_statements: Vec<Connection>,
-    looking: Connection,
+    statements: Vec<Connection>,
+    probe: Connection,
     budget_bytes: u64,
 }
 
@@ -72,10 +72,10 @@ impl SqlConnections {
     pub(super) fn beside(connection: &Connection, memory: u64) -> EngineResult<Self> {
         let clone = |_| connection.try_clone();
         Ok(Self {
-            of_statements: (0..MAX_RUNNING + SPARE_CONNECTIONS)
+            statements: (0..MAX_RUNNING + SPARE_CONNECTIONS)
                 .map(clone)
                 .collect::<EngineResult<_>>()?,
-            looking: connection.try_clone()?,
+            probe: connection.try_clone()?,
             budget_bytes: memory / MEMORY_FRACTION,
         })
     }
@@ -85,7 +85,7 @@ impl SqlConnections {
 #[derive(Debug)]
 pub(super) struct SqlPool {
     readers: ConnectionPool,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     memory: Memory,
     stuck: Stuck,
     hidden: Arc<RedactedPaths>,
@@ -99,25 +99,25 @@ impl SqlPool {
         (lock, fatal): (&Arc<Lock>, &Fatal),
     ) -> Self {
         let SqlConnections {
-            of_statements,
-            looking,
+            statements,
+            probe,
             budget_bytes,
         } = connections;
         Self {
-            readers: ConnectionPool::from_connections(of_statements, lock, fatal),
-            places: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
-            memory: Memory::new(looking, budget_bytes),
+            readers: ConnectionPool::from_connections(statements, lock, fatal),
+            slots: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
+            memory: Memory::new(probe, budget_bytes),
             stuck: Stuck::default(),
             hidden: Arc::new(RedactedPaths::new(path)),
         }
     }
 
     /// Runs a query. Dropping the future stops the statement.
-    pub(super) async fn run_query(&self, question: SqlQuery) -> Result<SqlTable, SqlError> {
-        echo_sql_guard::text::check(&question.text)?;
-        let place = Arc::clone(&self.places).acquire_owned();
-        let place = match timeout(MAX_WAIT, place).await {
-            Ok(place) => place.map_err(|_closed| StoreError::Closed)?,
+    pub(super) async fn run_query(&self, query: SqlQuery) -> Result<SqlTable, SqlError> {
+        echo_sql_guard::text::check(&query.text)?;
+        let permit = Arc::clone(&self.slots).acquire_owned();
+        let permit = match timeout(MAX_WAIT, permit).await {
+            Ok(permit) => permit.map_err(|_closed| StoreError::Closed)?,
             Err(_elapsed) => {
                 return Err(SqlError::Overloaded {
                     most: MAX_RUNNING as usize,
@@ -127,19 +127,19 @@ impl SqlPool {
         let watch = Arc::new(Watch::default());
         let abandon = AbandonOnDrop::new(&watch);
         let rules = Rules {
-            deadline: question.deadline,
+            deadline: query.deadline,
             stuck_after: STUCK_AFTER,
             stuck: self.stuck.clone(),
             // The slot is occupied until the statement has ended, even if the caller is gone.
-            place: RunSlot::new(place),
+            slot: RunSlot::new(permit),
             memory: Some(self.memory.clone()),
         };
         let hidden = Arc::clone(&self.hidden);
-        let ask = move |reader: &Reader| {
-            let answered = answer(reader, &question, (&watch, rules));
+        let read = move |reader: &Reader| {
+            let answered = answer(reader, &query, (&watch, rules));
             Ok(answered.map_err(|error| hidden.redact(error)))
         };
-        let answered = self.readers.run("running SQL", ask).await;
+        let answered = self.readers.run("running SQL", read).await;
         drop(abandon);
         answered?
     }
@@ -151,7 +151,7 @@ impl SqlPool {
 
     /// Refuses further statements.
     pub(super) fn refuse(&self) {
-        self.places.close();
+        self.slots.close();
     }
 
     /// Waits for running statements up to a time limit, and refuses further ones.
@@ -168,11 +168,11 @@ impl SqlPool {
 
 fn answer(
     reader: &Reader,
-    question: &SqlQuery,
+    query: &SqlQuery,
     (watch, mut rules): (&Watch, Rules),
 ) -> Result<SqlTable, SqlError> {
     let begun = Stopwatch::start();
-    let sql = shortest(&reader.connection, question)?;
+    let sql = shortest(&reader.connection, query)?;
     if sql.collects() {
         rules.memory = rules
             .memory
@@ -180,7 +180,7 @@ fn answer(
     }
     let interrupt = reader.connection.interrupt_handle();
     let (outcome, stop) = watch.during(&rules, &|| interrupt.interrupt(), || {
-        run(&reader.connection, &sql, question).map(|table| SqlTable {
+        run(&reader.connection, &sql, query).map(|table| SqlTable {
             elapsed: begun.elapsed(),
             ..table
         })
@@ -194,29 +194,25 @@ fn answer(
             SqlError::TooMuchMemory
         }
         (SqlError::Store(_), Some(Stop::Deadline | Stop::Abandoned)) => SqlError::Timeout {
-            deadline: question.deadline,
+            deadline: query.deadline,
         },
         (error, _) => error,
     })
 }
 
-fn run(
-    connection: &Connection,
-    sql: &ReadOnlySql,
-    question: &SqlQuery,
-) -> Result<SqlTable, SqlError> {
+fn run(connection: &Connection, sql: &ReadOnlySql, query: &SqlQuery) -> Result<SqlTable, SqlError> {
     begin(connection).map_err(problem::from_engine)?;
-    rows(connection, sql, question).map_err(problem::from_engine)
+    rows(connection, sql, query).map_err(problem::from_engine)
 }
 
 /// The statement, with a limit if it sorts more rows than requested.
-fn shortest(connection: &Connection, question: &SqlQuery) -> Result<ReadOnlySql, SqlError> {
-    let asked = vetted(connection, &question.text)?;
-    let shorter = asked.shortened(question.max_rows.saturating_add(1));
+fn shortest(connection: &Connection, query: &SqlQuery) -> Result<ReadOnlySql, SqlError> {
+    let whole = vetted(connection, &query.text)?;
+    let shorter = whole.shortened(query.max_rows.saturating_add(1));
     Ok(match shorter.map(|text| vetted(connection, &text)) {
         Some(Ok(shorter)) => shorter,
         // If it cannot be shortened, all rows are sorted.
-        Some(Err(_)) | None => asked,
+        Some(Err(_)) | None => whole,
     })
 }
 
@@ -250,9 +246,9 @@ fn begin(connection: &Connection) -> EngineResult<()> {
     })
 }
 
-fn rows(connection: &Connection, sql: &ReadOnlySql, question: &SqlQuery) -> EngineResult<SqlTable> {
+fn rows(connection: &Connection, sql: &ReadOnlySql, query: &SqlQuery) -> EngineResult<SqlTable> {
     let mut statement = connection.prepare(sql.text())?;
-    let mut rows = Rows::new((question.max_rows, question.max_bytes));
+    let mut rows = Rows::new((query.max_rows, query.max_bytes));
     for batch in batches::stream(&mut statement, [])? {
         if rows.add(&batch?) {
             break;

@@ -38,25 +38,25 @@ impl DuckDbStore {
         filesystem::check(&path)?;
         let lock = Arc::new(Lock::acquire(&path, clock.now())?);
         permissions::tighten(&path);
-        let volume = Arc::new(DiskSpace::new(&path, config.limits));
-        volume.prepare();
+        let disk_space = Arc::new(DiskSpace::new(&path, config.limits));
+        disk_space.prepare();
         let started = open::open(&path, config, migrations, &*clock).and_then(|opened| {
-            let presence = FileCheck::new(&path, Fatal::default())
+            let file_check = FileCheck::new(&path, Fatal::default())
                 .map_err(|error| unreadable(&path, error.to_string()))?;
-            start((opened, presence), lock, (volume, config), clock)
+            start((opened, file_check), lock, (disk_space, config), clock)
         });
         started.map_err(or_fatal)
     }
 }
 
 fn start(
-    (Opened { connection, sql }, presence): (Opened, FileCheck),
+    (Opened { connection, sql }, file_check): (Opened, FileCheck),
     lock: Arc<Lock>,
-    (volume, config): (Arc<DiskSpace>, &DuckDbConfig),
+    (disk_space, config): (Arc<DiskSpace>, &DuckDbConfig),
     clock: Arc<dyn Clock>,
 ) -> Result<DuckDbStore, StoreError> {
     let starting = engine("starting");
-    let fatal = presence.fatal().clone();
+    let fatal = file_check.fatal().clone();
     let backlog = Arc::new(Backlog::default());
     let pool = |count| ConnectionPool::new(&connection, &lock, (count, &fatal)).map_err(&starting);
     let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
@@ -67,33 +67,33 @@ fn start(
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
     let coverage = Arc::new(CoverageCache::default());
     let hours = Arc::new(HoursCache::default());
-    let recent = Arc::new(TailCache::new(Arc::clone(&dictionary)));
+    let tail_cache = Arc::new(TailCache::new(Arc::clone(&dictionary)));
     let timings = Timings::default();
     let shared = Shared {
         dictionary: Arc::clone(&dictionary),
         committed: announce,
-        recent: Arc::clone(&recent),
+        tail_cache: Arc::clone(&tail_cache),
         coverage: Arc::clone(&coverage),
         hours: Arc::clone(&hours),
         backlog: Arc::clone(&backlog),
         clock: Arc::clone(&clock),
-        volume: Arc::clone(&volume),
-        presence: presence.clone(),
+        disk_space: Arc::clone(&disk_space),
+        file_check: file_check.clone(),
         timings: timings.clone(),
     };
     let session = Session::load(connection, shared).map_err(&starting)?;
     let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
     let followed = Arc::new(AtomicU64::new(0));
-    let chores = (writer.chores(), Arc::clone(&followed));
+    let tasks = (writer.maintenance_queue(), Arc::clone(&followed));
     let rounds = MaintenanceRounds {
         checkpoints: Checkpoints {
             connection: looking_after,
             holder,
             backlog,
-            presence,
+            file_check,
             timings: timings.clone(),
         },
-        retention: Retention::new(config.limits, Arc::clone(&volume), clock, chores),
+        retention: Retention::new(config.limits, Arc::clone(&disk_space), clock, tasks),
     };
     let upkeep = Maintenance::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
     Ok(DuckDbStore {
@@ -103,14 +103,14 @@ fn start(
         follower,
         writer,
         dictionary,
-        recent,
+        tail_cache,
         coverage,
         hours,
         committed,
         followed,
         fatal,
         path: config.path.clone(),
-        volume,
+        disk_space,
         timings,
         #[cfg(any(test, feature = "testing"))]
         _scratch: None,

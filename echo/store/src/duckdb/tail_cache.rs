@@ -197,10 +197,10 @@ mod tests {
     use crate::contract::sample::{batch, device_wait, origin};
     use crate::duckdb::dictionary::{Dictionary, Entries, origin_id};
 
-    fn recent(last_event: u64) -> TailCache {
-        let recent = TailCache::new(Arc::default());
-        recent.start_after(last_event);
-        recent
+    fn tail_cache(last_event: u64) -> TailCache {
+        let tail_cache = TailCache::new(Arc::default());
+        tail_cache.start_after(last_event);
+        tail_cache
     }
 
     fn of_events(number: u64, count: usize) -> EventBatch {
@@ -211,42 +211,46 @@ mod tests {
     }
 
     /// Numbers of the events in the tail, and its end; `None` if it is not cached.
-    fn take(recent: &TailCache, after: u64, limit: usize) -> Option<(Vec<u64>, u64)> {
+    fn take(tail_cache: &TailCache, after: u64, limit: usize) -> Option<(Vec<u64>, u64)> {
         let metric: MetricName = device_wait(&origin("prod", "node-1", 0), 1).metric;
-        let tail = recent.take(after, &[metric], limit)?;
+        let tail = tail_cache.take(after, &[metric], limit)?;
         let ids = tail.events.iter().map(|stored| stored.id).collect();
         Some((ids, tail.until))
     }
 
     #[test]
     fn events_are_numbered_across_batches_and_returned_once() {
-        let recent = recent(10);
-        recent.add(of_events(1, 2));
-        recent.add(of_events(2, 3));
-        assert_eq!(take(&recent, 10, 3), Some((vec![11, 12, 13], 13)));
-        assert_eq!(take(&recent, 10, 3), None, "it is in the database");
-        assert_eq!(take(&recent, 14, 3), Some((vec![15], 15)), "14 is skipped");
-        assert_eq!(take(&recent, 15, 3), Some((vec![], 15)));
+        let tail_cache = tail_cache(10);
+        tail_cache.add(of_events(1, 2));
+        tail_cache.add(of_events(2, 3));
+        assert_eq!(take(&tail_cache, 10, 3), Some((vec![11, 12, 13], 13)));
+        assert_eq!(take(&tail_cache, 10, 3), None, "it is in the database");
+        assert_eq!(
+            take(&tail_cache, 14, 3),
+            Some((vec![15], 15)),
+            "14 is skipped"
+        );
+        assert_eq!(take(&tail_cache, 15, 3), Some((vec![], 15)));
     }
 
     #[test]
     fn earlier_commits_are_not_cached() {
-        assert_eq!(take(&recent(10), 9, 3), None);
-        assert_eq!(take(&recent(10), 10, 3), Some((vec![], 10)));
-        assert_eq!(take(&recent(10), 11, 3), None, "nobody has seen it");
+        assert_eq!(take(&tail_cache(10), 9, 3), None);
+        assert_eq!(take(&tail_cache(10), 10, 3), Some((vec![], 10)));
+        assert_eq!(take(&tail_cache(10), 11, 3), None, "nobody has seen it");
     }
 
     #[test]
     fn the_first_batches_are_evicted_when_the_cache_is_full() {
-        let recent = recent(0);
+        let tail_cache = tail_cache(0);
         let most = usize::try_from(MAX_EVENTS).unwrap();
-        recent.add(of_events(1, 2));
-        recent.add(of_events(2, most));
-        assert_eq!(take(&recent, 1, 1), None);
-        assert_eq!(take(&recent, 2, 1), Some((vec![3], 3)));
-        recent.add(of_events(3, most + 1));
+        tail_cache.add(of_events(1, 2));
+        tail_cache.add(of_events(2, most));
+        assert_eq!(take(&tail_cache, 1, 1), None);
+        assert_eq!(take(&tail_cache, 2, 1), Some((vec![3], 3)));
+        tail_cache.add(of_events(3, most + 1));
         assert_eq!(
-            take(&recent, MAX_EVENTS + 2, 1),
+            take(&tail_cache, MAX_EVENTS + 2, 1),
             None,
             "one that is too large"
         );
@@ -260,10 +264,10 @@ mod tests {
             .origins
             .insert(origin_id(&shared), Arc::clone(&shared));
         dictionary.extend(&entries);
-        let recent = TailCache::new(Arc::new(dictionary));
-        recent.add(of_events(1, 2));
+        let tail_cache = TailCache::new(Arc::new(dictionary));
+        tail_cache.add(of_events(1, 2));
         let metric = device_wait(&shared, 1).metric;
-        let tail = recent.take(0, &[metric], 9).unwrap();
+        let tail = tail_cache.take(0, &[metric], 9).unwrap();
         assert!(
             tail.events
                 .iter()

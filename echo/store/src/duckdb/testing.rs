@@ -50,17 +50,16 @@ impl DuckDbStore {
 
     /// Deletes events received before `until`, as retention does.
     pub async fn drop_before(&self, until: Nanos) {
-        let question =
-            move |reader: &Reader| partition::events_before(&reader.connection, until, 0);
-        let events = self.readers.run("testing", question).await.unwrap();
+        let read = move |reader: &Reader| partition::events_before(&reader.connection, until, 0);
+        let events = self.readers.run("testing", read).await.unwrap();
         let cut = DeleteRange {
             from: Nanos::EARLIEST,
             until,
             events: events.unwrap(),
             reason: "age",
         };
-        let chores = self.writer.chores();
-        let delete = move || chores.delete(cut, until);
+        let tasks = self.writer.maintenance_queue();
+        let delete = move || tasks.delete(cut, until);
         tokio::task::spawn_blocking(delete).await.unwrap().unwrap();
     }
 }

@@ -67,17 +67,17 @@ fn connect(path: &Path) -> Connection {
 }
 
 /// First column of the result.
-async fn ask<T: FromSql + Send + 'static>(store: &DuckDbStore, sql: &'static str) -> Vec<T> {
-    let question = |reader: &Reader| {
+async fn column<T: FromSql + Send + 'static>(store: &DuckDbStore, sql: &'static str) -> Vec<T> {
+    let read = |reader: &Reader| {
         let mut statement = reader.connection.prepare(sql)?;
         statement.query_map([], |row| row.get(0))?.collect()
     };
-    store.readers.run("testing", question).await.unwrap()
+    store.readers.run("testing", read).await.unwrap()
 }
 
 async fn run(store: &DuckDbStore, sql: &'static str) -> Result<(), StoreError> {
-    let question = |reader: &Reader| reader.connection.execute_batch(sql);
-    store.readers.run("testing", question).await
+    let read = |reader: &Reader| reader.connection.execute_batch(sql);
+    store.readers.run("testing", read).await
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn the_view_of_events_shows_names_and_hexadecimal_ids() {
         gauge(&rank, "fleet.host.launches", 20, count),
     ];
     store.append(batch(1, events)).await.unwrap();
-    let rows: Vec<String> = ask(
+    let rows: Vec<String> = column(
         &store,
         "SELECT concat_ws(' ', event_id, cluster_id, node_id, rank, nranks, metric_name, kind, value_int, comm_id, op,
             role, unit, job, gpu_model, gpu_uuid, namespace, pod)
@@ -108,7 +108,7 @@ async fn the_view_of_events_shows_names_and_hexadecimal_ids() {
             format!("2 prod node-1 3 64 fleet.host.launches int 7  {of_rank}"),
         ]
     );
-    let samples: Vec<String> = ask(
+    let samples: Vec<String> = column(
         &store,
         "SELECT concat_ws(' ', rank, op, seq, value, unit) FROM op_waits ORDER BY seq",
     )
@@ -135,7 +135,7 @@ async fn cost_per_hour_is_clipped_per_incident() {
     }
     store.store_verdicts(losses(rows)).await.unwrap();
     store.store_verdicts(losses([noise])).await.unwrap();
-    let hours: Vec<f64> = ask(
+    let hours: Vec<f64> = column(
         &store,
         "SELECT lost_gpu_hours FROM cost_hours ORDER BY hour_ns",
     )
@@ -155,11 +155,11 @@ async fn every_state_of_an_incident_can_be_audited() {
         ..DetectorOutput::default()
     };
     store.store_verdicts(policies).await.unwrap();
-    let count = |sql| ask::<i64>(&store, sql);
+    let count = |sql| column::<i64>(&store, sql);
     assert_eq!(count("SELECT count(*) FROM verdict_history").await, [2]);
     let latest = "SELECT revision::BIGINT FROM verdicts";
     assert_eq!(count(latest).await, [2]);
-    let policies: Vec<Vec<u8>> = ask(
+    let policies: Vec<Vec<u8>> = column(
         &store,
         "SELECT encoded FROM policies WHERE cluster_id = 'prod' AND version = 1 AND computed_ns > 1",
     )
@@ -255,14 +255,14 @@ async fn a_query_without_a_caller_is_interrupted() {
         sql: "SELECT * FROM range(1_000_000_000_000)".to_owned(),
         values: Vec::new(),
     };
-    let question = store.readers.run("testing", move |reader| {
+    let read = store.readers.run("testing", move |reader| {
         reader.each_batch(&endless, |_| {
             began.take().map(|began| began.send(()));
             Ok(())
         })
     });
     tokio::select! {
-        answer = question => panic!("the endless question was answered: {answer:?}"),
+        answer = read => panic!("the endless query returned: {answer:?}"),
         _ = begun => {}
     }
     // The only connection is free again, or this would wait forever.

@@ -76,7 +76,7 @@ impl Writer {
     }
 
     /// Queue of maintenance tasks of this writer.
-    pub(super) fn chores(&self) -> MaintenanceQueue {
+    pub(super) fn maintenance_queue(&self) -> MaintenanceQueue {
         MaintenanceQueue(self.requests.downgrade())
     }
 
@@ -103,7 +103,7 @@ impl Writer {
         // An empty batch takes one unit of capacity, too; one that is larger than the queue waits
         // until the queue is empty.
         let events = u32::try_from(batch.events.len()).unwrap_or(u32::MAX);
-        let place = Arc::clone(&self.queue)
+        let capacity = Arc::clone(&self.queue)
             .try_acquire_many_owned(events.clamp(1, self.queue_events))
             .map_err(|refused| match refused {
                 TryAcquireError::NoPermits => StoreError::Busy,
@@ -114,21 +114,15 @@ impl Writer {
             batch,
             answer,
             queued: Stopwatch::start(),
-            _place: place,
+            _capacity: capacity,
         }))?;
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Queues detector output and waits until it is committed.
-    pub(super) async fn store_verdicts(
-        &self,
-        conclusions: DetectorOutput,
-    ) -> Result<(), StoreError> {
+    pub(super) async fn store_verdicts(&self, output: DetectorOutput) -> Result<(), StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.request(Request::StoreVerdicts(StoreVerdicts {
-            conclusions,
-            answer,
-        }))?;
+        self.request(Request::StoreVerdicts(StoreVerdicts { output, answer }))?;
         answered.await.unwrap_or(Err(StoreError::Closed))
     }
 
@@ -183,12 +177,12 @@ impl MaintenanceQueue {
 
     /// Queues the deletion of expired batch keys, states, policies (before `policies`) and closed
     /// hours (before `hours`).
-    pub(super) fn tidy(
+    pub(super) fn clean_up(
         &self,
         now: Nanos,
         (policies, hours): (Option<Nanos>, Option<Nanos>),
     ) -> Result<(), StoreError> {
-        self.send(MaintenanceTask::Tidy {
+        self.send(MaintenanceTask::CleanUp {
             now,
             policies,
             hours,
@@ -197,15 +191,15 @@ impl MaintenanceQueue {
 
     /// Deletes series or origins and waits for the commit; must not be called on the runtime.
     /// Returns the number of deleted entries.
-    pub(super) fn forget(&self, unused: UnusedEntries) -> Result<u64, StoreError> {
+    pub(super) fn delete_unused(&self, unused: UnusedEntries) -> Result<u64, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.send(MaintenanceTask::Forget { unused, answer })?;
+        self.send(MaintenanceTask::DeleteUnused { unused, answer })?;
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 
-    fn send(&self, chore: MaintenanceTask) -> Result<(), StoreError> {
+    fn send(&self, task: MaintenanceTask) -> Result<(), StoreError> {
         let sent = match self.0.upgrade() {
-            Some(requests) => requests.blocking_send(Request::MaintenanceTask(chore)).ok(),
+            Some(requests) => requests.blocking_send(Request::MaintenanceTask(task)).ok(),
             None => None,
         };
         sent.ok_or(StoreError::Closed)
@@ -239,24 +233,24 @@ fn write(
 ) {
     let mut closing = Vec::new();
     while let Some(mut group) = Group::gather(&mut queued, &mut pace, &mut closing) {
-        let chores = std::mem::take(&mut group.chores);
+        let tasks = std::mem::take(&mut group.tasks);
         let first = group.appends.first().map(|append| append.queued);
         at_work.set(Some(first.unwrap_or_else(Stopwatch::start)));
         let batches = group.appends.len();
         let span =
             trace_span!(target: spans::TARGET, spans::COMMIT, batches, events = group.events);
         span.in_scope(|| session.commit(group));
-        for chore in chores {
+        for task in tasks {
             at_work.set(Some(Stopwatch::start()));
-            let span = match chore {
+            let span = match task {
                 MaintenanceTask::Delete { .. } => {
                     trace_span!(target: spans::TARGET, spans::RETENTION)
                 }
-                MaintenanceTask::Tidy { .. }
-                | MaintenanceTask::Forget { .. }
+                MaintenanceTask::CleanUp { .. }
+                | MaintenanceTask::DeleteUnused { .. }
                 | MaintenanceTask::CloseHour { .. } => Span::none(),
             };
-            span.in_scope(|| session.run_task(chore));
+            span.in_scope(|| session.run_task(task));
         }
         at_work.set(None);
         if !closing.is_empty() {

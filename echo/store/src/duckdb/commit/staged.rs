@@ -21,16 +21,16 @@ pub(super) struct Staged<'g> {
     pub(super) events: Vec<EventRow<'g>>,
     pub(super) entries: Entries,
     pub(super) ledger: Vec<LedgerRow>,
-    pub(super) conclusions: DetectorOutput,
+    pub(super) output: DetectorOutput,
     /// Ids of origins by address: the events of a batch share a few.
     origin_ids: HashMap<*const Origin, u64>,
 }
 
 impl<'g> Staged<'g> {
     /// Stages detector output without batches.
-    pub(super) fn with(conclusions: DetectorOutput) -> Self {
+    pub(super) fn with(output: DetectorOutput) -> Self {
         Self {
-            conclusions,
+            output,
             ..Self::default()
         }
     }
@@ -66,19 +66,19 @@ impl<'g> Staged<'g> {
     /// Hours in which costs change.
     pub(super) fn touched(&self) -> BTreeSet<Hour> {
         let events = self.events.iter().map(|row| row.event.timestamp);
-        let lost = self.conclusions.lost.iter();
+        let lost = self.output.lost.iter();
         hours_of(events.chain(lost.map(|lost| lost.interval.from())))
     }
 
     fn series(&mut self, event: &Event, stored: &Entries) -> u64 {
         let new = &self.entries.series;
         let known = |id| stored.series.get(&id).or_else(|| new.get(&id));
-        let place = find(series_id(event), known, |known| known.has(event));
-        if !place.is_known {
+        let entry = find(series_id(event), known, |known| known.has(event));
+        if !entry.is_known {
             let series = Arc::new(Series::from_event(event));
-            self.entries.series.insert(place.id, series);
+            self.entries.series.insert(entry.id, series);
         }
-        place.id
+        entry.id
     }
 
     fn origin(&mut self, origin: &Arc<Origin>, stored: &Entries) -> u64 {
@@ -88,12 +88,12 @@ impl<'g> Staged<'g> {
         }
         let new = &self.entries.origins;
         let known = |id| stored.origins.get(&id).or_else(|| new.get(&id));
-        let place = find(origin_id(origin), known, |known| known == origin);
-        if !place.is_known {
-            self.entries.origins.insert(place.id, Arc::clone(origin));
+        let entry = find(origin_id(origin), known, |known| known == origin);
+        if !entry.is_known {
+            self.entries.origins.insert(entry.id, Arc::clone(origin));
         }
-        self.origin_ids.insert(address, place.id);
-        place.id
+        self.origin_ids.insert(address, entry.id);
+        entry.id
     }
 }
 

@@ -116,11 +116,11 @@ pub(super) fn windows_to_count(missing: &BTreeSet<Slot>, ends: &[Window]) -> Vec
             _ => joined.push((from, to, nanos)),
         }
     }
-    let stretch = |(from, to, slot_nanos)| {
+    let slotted = |(from, to, slot_nanos)| {
         let window = Window::new(Nanos::new(from), Nanos::new(to))?;
         Some(SlottedWindow { window, slot_nanos })
     };
-    joined.into_iter().filter_map(stretch).collect()
+    joined.into_iter().filter_map(slotted).collect()
 }
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
         let all: Vec<_> = windows_to_count(&slots.into_iter().collect(), &ends);
         let seconds = all
             .iter()
-            .map(|stretch| (stretch.window, stretch.slot_nanos / FINEST));
+            .map(|slotted| (slotted.window, slotted.slot_nanos / FINEST));
         let expected = [
             (window(3_535, 3_540), 1),
             (window(3_540, 3_600), 6),
@@ -213,8 +213,8 @@ mod tests {
             prop_assert_eq!(pieces[pieces.len() - 1].1, whole.to().value());
             prop_assert!(pieces.windows(2).all(|pair| pair[0].1 == pair[1].0), "no gap, no overlap");
             let missing: BTreeSet<_> = tiles(whole).0.into_iter().collect();
-            let stretches = windows_to_count(&missing, &tiles(whole).1);
-            let counted: i64 = stretches.iter().map(|stretch| stretch.window.to().value() - stretch.window.from().value()).sum();
+            let windows = windows_to_count(&missing, &tiles(whole).1);
+            let counted: i64 = windows.iter().map(|slotted| slotted.window.to().value() - slotted.window.from().value()).sum();
             prop_assert_eq!(counted, length * 1_000_000_000);
         }
     }

@@ -30,14 +30,14 @@ fn seen(millis: i64) -> Seen {
 /// Counts the missing slots, as one origin that was seen at the beginning of each. Returns their
 /// number.
 fn count(cache: &CoverageCache, window: Window, meanwhile: impl FnOnce()) -> usize {
-    let asked = cache.look_up_slots(&tiles(window).0);
-    let missing = asked.missing.clone();
+    let lookup = cache.look_up_slots(&tiles(window).0);
+    let missing = lookup.missing.clone();
     meanwhile();
-    let sheets: BTreeMap<Slot, _> = missing
+    let counts: BTreeMap<Slot, _> = missing
         .iter()
         .map(|slot| (*slot, vec![(1, seen(0))]))
         .collect();
-    cache.insert_counted(&asked, sheets);
+    cache.insert_counted(&lookup, counts);
     missing.len()
 }
 
@@ -94,11 +94,11 @@ fn the_least_recently_used_slots_are_evicted() {
     let cache = CoverageCache::default();
     let rows = MAX_ROWS / 4;
     for slot in 0..9 {
-        let asked = cache.look_up_slots(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
-        let sheet = vec![(1, seen(0)); rows];
-        let sheets = asked.missing.iter().map(|slot| (*slot, sheet.clone()));
-        let sheets: BTreeMap<Slot, _> = sheets.collect();
-        cache.insert_counted(&asked, sheets);
+        let lookup = cache.look_up_slots(&tiles(window(slot * 10_000, (slot + 1) * 10_000)).0);
+        let rows = vec![(1, seen(0)); rows];
+        let counts = lookup.missing.iter().map(|slot| (*slot, rows.clone()));
+        let counts: BTreeMap<Slot, _> = counts.collect();
+        cache.insert_counted(&lookup, counts);
         assert!(super::lock(&cache.0).rows <= MAX_ROWS);
     }
     assert_eq!(count(&cache, window(80_000, 90_000), || {}), 0, "the last");

@@ -49,7 +49,7 @@ impl Dictionary {
             free: limits.minus(held),
             brought: token.map(|_| known.unwrap_or(EntryLimits::NONE)),
         };
-        let refused = |(place, event)| Some((place, newcomers.admit_event(event).err()?));
+        let refused = |(index, event)| Some((index, newcomers.admit_event(event).err()?));
         let refused = events.iter().enumerate().filter_map(refused).collect();
         if let Some((token, more)) = token.zip(newcomers.brought) {
             if known.is_none() && brought.len() >= MAX_TOKENS {

@@ -131,7 +131,7 @@ mod tests {
             let members = all.iter().enumerate();
             let members = members.filter(|(_, event)| series.has(event));
             assert_eq!(
-                members.map(|(place, _)| place).collect::<Vec<_>>(),
+                members.map(|(entry, _)| entry).collect::<Vec<_>>(),
                 [number]
             );
         }

@@ -55,18 +55,18 @@ impl SlottedWindow {
 /// origin in each slot.
 pub(in crate::duckdb) fn count(
     reader: &Reader,
-    stretch: SlottedWindow,
+    slotted: SlottedWindow,
     mut each: impl FnMut(Nanos, u64, Seen),
 ) -> EngineResult<()> {
     let query = Query::new("SELECT origin, timestamp_ns -")
-        .bind("timestamp_ns % ? AS slot,", stretch.slot_nanos)
+        .bind("timestamp_ns % ? AS slot,", slotted.slot_nanos)
         .then("min(timestamp_ns) AS first, max(timestamp_ns) AS last,")
         .bind(
             "bool_or(series IN (SELECT id FROM series WHERE starts_with(metric, ?)))",
             metric::HOST_EVIDENCE.to_owned(),
         )
         .then("AS has_host_evidence FROM event_rows WHERE TRUE");
-    let query = in_window(query, stretch.window).then("GROUP BY origin, slot");
+    let query = in_window(query, slotted.window).then("GROUP BY origin, slot");
     reader.each_batch(&query, |batch| {
         let (origin, slot): (&UInt64Array, &Int64Array) =
             (column(batch, "origin")?, column(batch, "slot")?);

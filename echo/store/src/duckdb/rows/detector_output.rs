@@ -19,12 +19,12 @@ use crate::resume::{Resume, WarmUp};
 /// last.
 pub(in crate::duckdb) fn append(
     connection: &Connection,
-    conclusions: &DetectorOutput,
+    output: &DetectorOutput,
     (revision, now): (u64, Nanos),
 ) -> EngineResult<u64> {
-    verdicts::append(connection, &conclusions.incidents, (revision, now))?;
-    let revision = revision + conclusions.incidents.len() as u64;
-    let lost: Vec<_> = (revision..).zip(&conclusions.lost).collect();
+    verdicts::append(connection, &output.incidents, (revision, now))?;
+    let revision = revision + output.incidents.len() as u64;
+    let lost: Vec<_> = (revision..).zip(&output.lost).collect();
     column::append(connection, "lost_rows", &lost, |columns| {
         columns
             .u64("revision", |(revision, _)| *revision)
@@ -40,8 +40,8 @@ pub(in crate::duckdb) fn append(
             .maybe_f64("peer_wait_gpu_ms", |(_, lost)| lost.peer_wait_gpu_ms)
             .f64("saved_gpu_ms", |(_, lost)| lost.saved_gpu_ms)
     })?;
-    let revision = revision + conclusions.lost.len() as u64;
-    let policies: Vec<_> = (revision..).zip(&conclusions.policies).collect();
+    let revision = revision + output.lost.len() as u64;
+    let policies: Vec<_> = (revision..).zip(&output.policies).collect();
     column::append(connection, "policy_rows", &policies, |columns| {
         columns
             .u64("revision", |(revision, _)| *revision)
@@ -53,10 +53,10 @@ pub(in crate::duckdb) fn append(
     column::append(
         connection,
         "judged_rows",
-        conclusions.judged.as_slice(),
+        output.judged.as_slice(),
         |columns| columns.u64("event_id", |judged| *judged),
     )?;
-    Ok(revision + conclusions.policies.len() as u64)
+    Ok(revision + output.policies.len() as u64)
 }
 
 /// Returns the first unused revision number.

@@ -19,7 +19,7 @@ pub(in crate::duckdb) struct UnusedEntries {
 
 impl Kind {
     /// Table of the kind, and the column of events that refers to it.
-    const fn place(self) -> (&'static str, &'static str) {
+    const fn table_and_column(self) -> (&'static str, &'static str) {
         match self {
             Self::Series => ("series", "series"),
             Self::Origin => ("origins", "origin"),
@@ -37,7 +37,7 @@ pub(in crate::duckdb) fn find(connection: &Connection) -> EngineResult<Vec<Unuse
     )?;
     let mut steps = Vec::new();
     for kind in [Kind::Series, Kind::Origin] {
-        let (table, column) = kind.place();
+        let (table, column) = kind.table_and_column();
         let mut statement = connection.prepare(&format!(
             "SELECT id FROM {table} WHERE id NOT IN (SELECT {column} FROM event_rows)"
         ))?;
@@ -59,7 +59,7 @@ pub(in crate::duckdb) fn delete(
     connection: &Connection,
     UnusedEntries { kind, ids, seen }: &UnusedEntries,
 ) -> EngineResult<(Kind, Vec<u64>)> {
-    let (table, column) = kind.place();
+    let (table, column) = kind.table_and_column();
     // One text: the engine takes a second to parse as many numbers in a statement.
     let list: Vec<String> = ids.iter().map(u64::to_string).collect();
     let mut statement = connection.prepare(&format!(

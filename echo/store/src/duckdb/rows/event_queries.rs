@@ -122,16 +122,16 @@ pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
 
 /// Sums of signals per origin, series and bucket of the block's mean time.
 pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
-    let (stretches, from) = (query.stretches, query.stretches.window().from().value());
+    let (buckets, from) = (query.stretches, query.stretches.window().from().value());
     // NULL counts as one value, so that equal keys join.
     let keys = "coalesce(job, ''), is_wait, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
-    let told = Query::new("WITH told AS (SELECT event_rows.*, job, role, comm,")
+    let signals = Query::new("WITH signals AS (SELECT event_rows.*, job, role, comm,")
         .bind("metric = ? AS is_wait", metric::WAIT.to_owned())
         .then("FROM event_rows JOIN origins ON origins.id = event_rows.origin JOIN series ON series.id = event_rows.series")
         .then("WHERE comm IS NOT NULL AND iterations IS NOT NULL AND number IS NOT NULL AND value IS NOT NULL")
         .one_of("AND metric", query.metrics.iter().map(ToString::to_string))
         .bind("AND (metric <> ? OR on_device)", metric::WAIT.to_owned());
-    in_window(told, stretches.window())
+    in_window(signals, buckets.window())
         .then("AND rank IS NOT NULL")
         .bind("AND cluster = ?),", query.cluster.as_str().to_owned())
         .bind(
@@ -140,11 +140,11 @@ pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
         )
         .then("max(timestamp_ns) - min(timestamp_ns) AS apart, hash(")
         .then(keys)
-        .then(") AS block FROM told GROUP BY block),")
-        .then("placed AS (SELECT told.*,")
+        .then(") AS block FROM signals GROUP BY block),")
+        .then("bucketed AS (SELECT signals.*,")
         .bind("CASE WHEN apart <= ?", MAX_APART_NANOS)
         .bind("THEN after ELSE timestamp_ns - ? END AS after", from)
-        .then("FROM told, blocks WHERE blocks.block = hash(")
+        .then("FROM signals, blocks WHERE blocks.block = hash(")
         .then(keys)
         .then("))")
         .then(
@@ -152,11 +152,11 @@ pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
             sum(iterations) AS covered,",
         )
         .bind(
-            "(after // ?)::BIGINT AS bucket FROM placed",
-            stretches.length_nanos(),
+            "(after // ?)::BIGINT AS bucket FROM bucketed",
+            buckets.length_nanos(),
         )
-        .bind("WHERE after % ?", stretches.length_nanos())
-        .bind("< ? GROUP BY ALL", stretches.sampled_nanos())
+        .bind("WHERE after % ?", buckets.length_nanos())
+        .bind("< ? GROUP BY ALL", buckets.sampled_nanos())
 }
 
 /// Events of a job, without attributes, highest number first.

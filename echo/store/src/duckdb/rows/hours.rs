@@ -84,10 +84,10 @@ fn of_window(head: &'static str, (cluster, window): (Option<&ClusterId>, Window)
 }
 
 /// Latest revisions of hours that begin in the window.
-pub(in crate::duckdb) fn in_window(asked: (Option<&ClusterId>, Window), limit: usize) -> Query {
+pub(in crate::duckdb) fn in_window(selection: (Option<&ClusterId>, Window), limit: usize) -> Query {
     // The engine accepts no limit beyond 2^62.
     let limit = i64::try_from(limit).map_or(MOST_ROWS, |limit| limit.min(MOST_ROWS));
-    of_window("SELECT * FROM cost_hour_rows", asked)
+    of_window("SELECT * FROM cost_hour_rows", selection)
         .then(LATEST)
         .then("ORDER BY hour_ns, cluster, node, gpu_model NULLS FIRST")
         .bind("LIMIT ?", limit)

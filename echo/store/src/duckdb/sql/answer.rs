@@ -170,8 +170,8 @@ fn string(text: &str, budget: &mut ByteBudget) -> Value {
 
 fn list(items: &ArrayRef, budget: &mut ByteBudget) -> Value {
     let mut values = Vec::new();
-    for place in 0..items.len() {
-        values.push(value(items, place, budget));
+    for index in 0..items.len() {
+        values.push(value(items, index, budget));
         if budget.0 == 0 {
             break;
         }

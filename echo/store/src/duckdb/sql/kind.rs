@@ -22,7 +22,7 @@ pub(super) fn name(kind: &LogicalTypeHandle) -> String {
             format!("DECIMAL({},{})", kind.decimal_width(), kind.decimal_scale())
         }
         LogicalTypeId::Struct => {
-            let field = |place| format!("{} {}", kind.child_name(place), name(&kind.child(place)));
+            let field = |index| format!("{} {}", kind.child_name(index), name(&kind.child(index)));
             let fields: Vec<String> = (0..kind.num_children()).map(field).collect();
             format!("STRUCT({})", fields.join(", "))
         }

@@ -31,7 +31,7 @@ const POLL_EVERY: Duration = Duration::from_millis(700);
 /// Measures the memory in use.
 #[derive(Debug, Clone)]
 pub(super) struct Memory {
-    looking: Arc<Mutex<Connection>>,
+    connection: Arc<Mutex<Connection>>,
     running: Arc<Mutex<Running>>,
     budget_bytes: u64,
 }
@@ -56,10 +56,10 @@ pub(super) struct Share<'a> {
 }
 
 impl Memory {
-    /// Measures memory through `looking`, with a budget per statement.
-    pub(super) fn new(looking: Connection, budget_bytes: u64) -> Self {
+    /// Measures memory through `connection`, with a budget per statement.
+    pub(super) fn new(connection: Connection, budget_bytes: u64) -> Self {
         Self {
-            looking: Arc::new(Mutex::new(looking)),
+            connection: Arc::new(Mutex::new(connection)),
             running: Arc::default(),
             budget_bytes,
         }
@@ -99,8 +99,10 @@ impl Memory {
 
     /// Memory in use, bytes; `None` if unknown.
     fn in_use(&self) -> Option<u64> {
-        let asked = lock(&self.looking).query_row(CACHED, [], |row| row.get::<_, i64>(0));
-        let cached = asked.ok().and_then(|bytes| u64::try_from(bytes).ok())?;
+        let cached_bytes = lock(&self.connection).query_row(CACHED, [], |row| row.get::<_, i64>(0));
+        let cached = cached_bytes
+            .ok()
+            .and_then(|bytes| u64::try_from(bytes).ok())?;
         resident().map(|bytes| bytes.saturating_sub(cached))
     }
 }

@@ -75,21 +75,21 @@ impl Lab {
     }
 
     /// Runs a statement.
-    pub(super) async fn ask(&self, text: &str) -> Result<SqlTable, SqlError> {
-        self.store.run_sql(question(text)).await
+    pub(super) async fn run(&self, text: &str) -> Result<SqlTable, SqlError> {
+        self.store.run_sql(query(text)).await
     }
 
     /// Contents of every table, the catalog, and the folder.
     pub(super) async fn state(&self) -> Vec<String> {
-        let looking = self.store.readers.run("testing", contents).await;
-        let mut state = looking.unwrap();
+        let contents = self.store.readers.run("testing", contents).await;
+        let mut state = contents.unwrap();
         state.extend(files(self.folder.path()));
         state
     }
 }
 
 /// Query with the limits of these tests.
-pub(super) fn question(text: &str) -> SqlQuery {
+pub(super) fn query(text: &str) -> SqlQuery {
     SqlQuery {
         text: text.to_owned(),
         max_rows: 200,
@@ -148,22 +148,22 @@ fn files(folder: &Path) -> Vec<String> {
 impl Lab {
     /// First column of the result of a query that the guard would refuse.
     pub(super) async fn names(&self, sql: &'static str) -> Vec<String> {
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let mut statement = reader.connection.prepare(sql)?;
             statement.query_map([], |row| row.get(0))?.collect()
         };
-        self.store.readers.run("testing", question).await.unwrap()
+        self.store.readers.run("testing", read).await.unwrap()
     }
 
     /// Tree that the engine's parser builds from a text.
     pub(super) async fn tree(&self, text: &str) -> Value {
         let text = text.to_owned();
-        let question = move |reader: &Reader| {
+        let read = move |reader: &Reader| {
             let tree = reader
                 .connection
                 .query_row(PARSE, [&text], |row| row.get(0));
             tree.map(|tree: String| serde_json::from_str(&tree).unwrap())
         };
-        self.store.readers.run("testing", question).await.unwrap()
+        self.store.readers.run("testing", read).await.unwrap()
     }
 }

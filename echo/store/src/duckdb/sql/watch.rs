@@ -40,7 +40,7 @@ pub(super) struct Rules {
     /// Counter of stuck statements.
     pub(super) stuck: Stuck,
     /// Run slot that it gives up when stuck.
-    pub(super) place: RunSlot,
+    pub(super) slot: RunSlot,
     /// Share of the memory budget; `None` if memory is not watched.
     pub(super) memory: Option<Memory>,
 }
@@ -183,7 +183,7 @@ impl Watch {
                 // slots.
                 let is_replaced = rules.stuck.count() <= u64::from(SPARE_CONNECTIONS);
                 if is_replaced {
-                    rules.place.give_up();
+                    rules.slot.give_up();
                 }
                 tracing::warn!(
                     after_s = begun.elapsed().as_secs(),
@@ -235,7 +235,7 @@ mod tests {
             deadline: Duration::ZERO,
             stuck_after,
             stuck: Stuck::default(),
-            place: RunSlot::default(),
+            slot: RunSlot::default(),
             memory: None,
         }
     }
@@ -257,47 +257,47 @@ mod tests {
     }
 
     /// Rules of a statement that occupies the only slot.
-    fn over_with_a_place(stuck: &Stuck, places: &Arc<Semaphore>) -> Rules {
-        let permit = Arc::clone(places).try_acquire_owned().unwrap();
+    fn over_in_a_slot(stuck: &Stuck, slots: &Arc<Semaphore>) -> Rules {
+        let permit = Arc::clone(slots).try_acquire_owned().unwrap();
         Rules {
             stuck: stuck.clone(),
-            place: RunSlot::new(permit),
+            slot: RunSlot::new(permit),
             ..over(Duration::ZERO)
         }
     }
 
     #[test]
     fn a_stuck_statement_gives_its_run_slot_to_the_next() {
-        let places = Arc::new(Semaphore::new(1));
-        let rules = over_with_a_place(&Stuck::default(), &places);
+        let slots = Arc::new(Semaphore::new(1));
+        let rules = over_in_a_slot(&Stuck::default(), &slots);
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
-        assert_eq!(places.available_permits(), 0);
+        assert_eq!(slots.available_permits(), 0);
         let (free, _) = Watch::default().during(&rules, &interrupt, || {
             interrupts.recv().unwrap();
             interrupts.recv().unwrap();
-            places.available_permits()
+            slots.available_permits()
         });
         assert_eq!(free, 1);
     }
 
     #[test]
     fn stuck_statements_beyond_the_spare_connections_keep_their_run_slots() {
-        let places = Arc::new(Semaphore::new(1));
+        let slots = Arc::new(Semaphore::new(1));
         let stuck = Stuck::default();
         let _others = [stuck.one(), stuck.one()];
         assert_eq!(stuck.count(), u64::from(SPARE_CONNECTIONS));
-        let rules = over_with_a_place(&stuck, &places);
+        let rules = over_in_a_slot(&stuck, &slots);
         let (interrupt, interrupts) = channel();
         let interrupt = move || interrupt.send(()).unwrap();
         let (free, _) = Watch::default().during(&rules, &interrupt, || {
             interrupts.recv().unwrap();
             interrupts.recv().unwrap();
-            places.available_permits()
+            slots.available_permits()
         });
         assert_eq!(free, 0);
         drop(rules);
-        assert_eq!(places.available_permits(), 1, "until it has ended");
+        assert_eq!(slots.available_permits(), 1, "until it has ended");
     }
 
     #[test]

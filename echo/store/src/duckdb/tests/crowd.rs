@@ -29,13 +29,13 @@ async fn batches_are_acknowledged_while_every_reader_is_busy() {
     let store = Arc::new(DuckDbStore::open(&config, clock()).unwrap());
     let (begun, mut begins) = mpsc::channel(READERS as usize);
     let enough = Arc::new(AtomicBool::new(false));
-    let mut questions = JoinSet::new();
+    let mut queries = JoinSet::new();
     for _ in 0..READERS {
         let (store, begun) = (Arc::clone(&store), begun.clone());
         let enough = Arc::clone(&enough);
-        questions.spawn(async move {
-            let question = move |reader: &Reader| read(reader, &begun, &enough);
-            store.readers.run("testing", question).await
+        queries.spawn(async move {
+            let read = move |reader: &Reader| read(reader, &begun, &enough);
+            store.readers.run("testing", read).await
         });
     }
     for _ in 0..READERS {
@@ -47,9 +47,9 @@ async fn batches_are_acknowledged_while_every_reader_is_busy() {
         let appended = store.append(batch(number, events)).await.unwrap();
         assert_eq!(appended, Appended::Stored { events: 20 });
     }
-    assert!(questions.try_join_next().is_none(), "all are still running");
+    assert!(queries.try_join_next().is_none(), "all are still running");
     enough.store(true, Ordering::Relaxed);
-    while let Some(answered) = questions.join_next().await {
+    while let Some(answered) = queries.join_next().await {
         assert!(answered.unwrap().is_err(), "it was cut short");
     }
     store.close().await.unwrap();

@@ -3,7 +3,7 @@ use std::process;
 
 use echo_core::model::event::{BatchKey, EventBatch};
 
-use super::{ask, clock, config, open, run, schema_version, store};
+use super::{clock, column, config, open, run, schema_version, store};
 use crate::contract::numbers;
 use crate::contract::sample::{
     at, batch, incident, incidents, losses, lost, origin, query, wait, window,
@@ -98,8 +98,8 @@ async fn a_closed_store_refuses_requests_and_leaves_no_log() {
     assert!(!folder.path().join("echo.db.wal").exists());
     let appended = store.append(batch(2, events)).await;
     assert!(matches!(appended, Err(StoreError::Closed)));
-    let asked = store.extent(None).await;
-    assert!(matches!(asked, Err(StoreError::Closed)));
+    let result = store.extent(None).await;
+    assert!(matches!(result, Err(StoreError::Closed)));
     store.close().await.unwrap();
     let other = open(&config(&folder));
     drop(other);
@@ -190,7 +190,7 @@ async fn the_table_of_batches_is_compacted() {
     }
     drop(store);
     let store = open(&config);
-    let rows: Vec<i64> = ask(&store, "SELECT count(*) FROM ingested_batches").await;
+    let rows: Vec<i64> = column(&store, "SELECT count(*) FROM ingested_batches").await;
     assert_eq!(rows, [1]);
     for number in 1..=20 {
         let again = store.append(batch(number, Vec::new())).await.unwrap();

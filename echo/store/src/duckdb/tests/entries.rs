@@ -3,7 +3,7 @@
 use echo_core::clock::ManualClock;
 use echo_core::model::event::{BatchKey, EventBatch, Reading};
 
-use super::ask;
+use super::column;
 use super::retention::{by_age, follow, limited, open, some_rounds, until_dropped};
 use crate::contract::sample::{at, bare_origin, gauge, query};
 use crate::duckdb::connection_pool::Reader;
@@ -27,7 +27,7 @@ fn received(hours: i64, metric: &str, node: &str) -> EventBatch {
 }
 
 async fn series(store: &DuckDbStore) -> Vec<String> {
-    ask(store, "SELECT metric FROM series ORDER BY metric").await
+    column(store, "SELECT metric FROM series ORDER BY metric").await
 }
 
 async fn until_kept(store: &DuckDbStore, series: u64, origins: u64) {
@@ -59,7 +59,7 @@ async fn series_and_origins_of_deleted_events_are_deleted_and_can_be_added_again
     clock.set(at(25 * HOUR - 1));
     until_kept(&store, 1, 1).await;
     assert_eq!(series(&store).await, ["kept"]);
-    let origins: Vec<String> = ask(&store, "SELECT node FROM origins").await;
+    let origins: Vec<String> = column(&store, "SELECT node FROM origins").await;
     assert_eq!(origins, ["new"]);
 
     store.append(received(26, "gone", "old")).await.unwrap();

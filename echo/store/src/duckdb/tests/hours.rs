@@ -7,7 +7,7 @@ use echo_core::model::event::Reading;
 use echo_core::units::{GpuTime, Hour};
 use tempfile::TempDir;
 
-use super::{ask, config, open, store};
+use super::{column, config, open, store};
 use crate::EventStore;
 use crate::contract::sample::{at, batch, gauge, losses, lost, origin};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
@@ -98,14 +98,14 @@ async fn the_view_shows_the_latest_revision_and_open_hours() {
     close(&store, vec![node_hour(5)]).await;
     report(&store, 2, 20).await;
     close(&store, vec![node_hour(GpuTime::MICROS_PER_HOUR)]).await;
-    let shown: Vec<String> = ask(
+    let shown: Vec<String> = column(
         &store,
         "SELECT concat_ws(' ', node_id, lost_gpu_hours, coalesce(allocated_gpu_hours::VARCHAR, '-'), coalesce(revision::VARCHAR, '-'))
          FROM cost_hours ORDER BY hour_ns",
     )
     .await;
     assert_eq!(shown, ["node-1 1.0 4.0 2", "node-1 0.5 - -"]);
-    let history: Vec<i64> = ask(
+    let history: Vec<i64> = column(
         &store,
         "SELECT lost_us FROM cost_hour_history ORDER BY revision",
     )
@@ -120,9 +120,12 @@ async fn closed_hours_have_their_own_maximum_age() {
     close(&store, vec![node_hour(5)]).await;
     let window = Hour::containing(at(0)).window();
     for (cutoff, left) in [(at(0), 1), (at(HOUR_MS), 0)] {
-        let chores = store.writer.chores();
-        let tidy = move || chores.tidy(at(0), (None, Some(cutoff)));
-        tokio::task::spawn_blocking(tidy).await.unwrap().unwrap();
+        let tasks = store.writer.maintenance_queue();
+        let clean_up = move || tasks.clean_up(at(0), (None, Some(cutoff)));
+        tokio::task::spawn_blocking(clean_up)
+            .await
+            .unwrap()
+            .unwrap();
         // Requests are handled in order, so the next one is answered after the task.
         let due = DueHour {
             hour: Hour::containing(at(0)),

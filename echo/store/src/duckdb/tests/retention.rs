@@ -9,7 +9,7 @@ use echo_core::model::event::{BatchKey, EventBatch};
 use echo_core::units::Nanos;
 use tempfile::TempDir;
 
-use super::{ask, config, connect};
+use super::{column, config, connect};
 use crate::contract::sample::{START, at, incident, incidents, origin, query, wait, window};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
 use crate::limits::{Amount, Limits};
@@ -67,7 +67,7 @@ pub(super) async fn some_rounds(store: &DuckDbStore) {
 /// Waits until at most `bytes` are in use.
 async fn until_used(store: &DuckDbStore, bytes: i64) {
     let used = "SELECT (block_size * used_blocks)::BIGINT FROM pragma_database_size()";
-    while ask::<i64>(store, used).await > vec![bytes] {
+    while column::<i64>(store, used).await > vec![bytes] {
         store.extent(None).await.unwrap();
     }
 }
@@ -107,9 +107,9 @@ async fn hours_that_are_too_old_are_deleted_with_their_samples_and_recorded() {
 
     let page = store.events(query(0, 4 * HOUR)).await.unwrap();
     assert_eq!(page.events.len(), 5);
-    let samples: Vec<i64> = ask(&store, "SELECT count(*) FROM sample_rows").await;
+    let samples: Vec<i64> = column(&store, "SELECT count(*) FROM sample_rows").await;
     assert_eq!(samples, [40], "two of each event that is left");
-    let noted: Vec<String> = ask(
+    let noted: Vec<String> = column(
         &store,
         "SELECT concat_ws(' ', (until_ns - from_ns) // 1000000000, n_events, reason)
          FROM dropped_slices ORDER BY from_ns",
@@ -246,7 +246,7 @@ async fn after_a_day_an_incident_keeps_its_first_state_its_changes_and_the_last_
     drop(store);
     clock.set(at(3 * DAY));
     let store = open(&config, &clock);
-    let kept: Vec<i64> = ask(
+    let kept: Vec<i64> = column(
         &store,
         "SELECT last_seen_ns FROM verdict_history ORDER BY revision",
     )

@@ -55,6 +55,6 @@ fn an_entry_with_a_hash_collision_is_found_again() {
 fn probing_wraps_around_after_the_last_id() {
     let taken = Origin::clone(&bare_origin("others", "node-9"));
     let known = |id| (id == u64::MAX).then_some(&taken);
-    let place = find(u64::MAX, known, |_| false);
-    assert_eq!((place.id, place.is_known), (0, false));
+    let entry = find(u64::MAX, known, |_| false);
+    assert_eq!((entry.id, entry.is_known), (0, false));
 }

@@ -37,7 +37,7 @@ async fn queries_of_analysts_are_answered() {
     let lab = Lab::new().await;
     let mut unanswered = Vec::new();
     for (_, text) in statements("questions.sql") {
-        match lab.ask(&text).await {
+        match lab.run(&text).await {
             Ok(table) => assert!(!table.columns.is_empty(), "{text}"),
             Err(SqlError::Refused(refusal)) => {
                 unanswered.push(format!("{text}\n    {refusal}: {}", refusal.hint));
@@ -62,9 +62,9 @@ async fn attacks_are_refused_and_change_nothing() {
     let (mut answered, mut lately) = (Vec::new(), Vec::new());
     for (family, text) in attacks {
         let start: String = text.chars().take(200).collect();
-        let asked = Instant::now();
-        let answer = lab.ask(&text).await;
-        let took = asked.elapsed();
+        let started = Instant::now();
+        let answer = lab.run(&text).await;
+        let took = started.elapsed();
         let Err(error) = answer else {
             answered.push(start);
             continue;
@@ -105,24 +105,24 @@ fn let_through(
     tree: &Value,
     change: impl Fn(&mut Map<String, Value>) -> bool,
 ) -> Vec<String> {
-    let mut places = vec![String::new()];
+    let mut pointers = vec![String::new()];
     let mut found = Vec::new();
-    while let Some(place) = places.pop() {
-        match tree.pointer(&place).unwrap() {
+    while let Some(pointer) = pointers.pop() {
+        match tree.pointer(&pointer).unwrap() {
             Value::Object(fields) => {
-                places.extend(fields.keys().map(|name| format!("{place}/{name}")));
+                pointers.extend(fields.keys().map(|name| format!("{pointer}/{name}")));
                 let mut changed = tree.clone();
                 let object = changed
-                    .pointer_mut(&place)
+                    .pointer_mut(&pointer)
                     .unwrap()
                     .as_object_mut()
                     .unwrap();
                 if change(object) && echo_sql_guard::check(text, &changed).is_ok() {
-                    found.push(format!("{text} at {place}"));
+                    found.push(format!("{text} at {pointer}"));
                 }
             }
             Value::Array(items) => {
-                places.extend((0..items.len()).map(|item| format!("{place}/{item}")));
+                pointers.extend((0..items.len()).map(|item| format!("{pointer}/{item}")));
             }
             _ => {}
         }
@@ -180,7 +180,7 @@ async fn errors_explain_how_to_correct_the_statement() {
             "Out of Range",
         ),
     ] {
-        let error = lab.ask(text).await.unwrap_err();
+        let error = lab.run(text).await.unwrap_err();
         assert_eq!(error.code(), code, "{text}: {error}");
         assert!(error.to_string().contains(part), "{text}: {error}");
     }

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
 use super::corpus::statements;
-use super::{Lab, made, question};
+use super::{Lab, made, query};
 use crate::EventStore;
 use crate::sql::{SqlError, SqlQuery};
 
@@ -104,11 +104,11 @@ impl Tally {
     )]
     async fn check(&mut self, lab: &Lab, text: &str) -> bool {
         let begun = Instant::now();
-        let question = SqlQuery {
+        let query = SqlQuery {
             deadline: DEADLINE,
-            ..question(text)
+            ..query(text)
         };
-        let answer = lab.store.run_sql(question).await;
+        let answer = lab.store.run_sql(query).await;
         let took = begun.elapsed();
         assert!(
             took < DEADLINE + Duration::from_secs(1),
@@ -152,23 +152,23 @@ fn words(text: &str) -> Vec<&str> {
 /// Text with one mutation.
 fn mutated(text: &str, corpus: &[String], rng: &mut ChaCha8Rng) -> String {
     let mut own: Vec<String> = words(text).into_iter().map(str::to_owned).collect();
-    let place = rng.random_range(0..=own.len());
-    let end = (place + rng.random_range(0..8)).min(own.len());
+    let index = rng.random_range(0..=own.len());
+    let end = (index + rng.random_range(0..8)).min(own.len());
     match rng.random_range(0..7) {
-        0 => drop(own.drain(place..end)),
+        0 => drop(own.drain(index..end)),
         1 => {
-            let piece = own[place..end].to_vec();
+            let piece = own[index..end].to_vec();
             let target = rng.random_range(0..=own.len());
             drop(own.splice(target..target, piece));
         }
         2 => {
             let piece = PIECES.choose(rng).unwrap();
-            drop(own.splice(place..place, [(*piece).to_owned()]));
+            drop(own.splice(index..index, [(*piece).to_owned()]));
         }
         3 => {
             let names: Vec<&str> = functions::names().collect();
             let name = (*names.choose(rng).unwrap()).to_owned();
-            drop(own.splice(place..end.min(place + 1), [name]));
+            drop(own.splice(index..end.min(index + 1), [name]));
         }
         4 => {
             let other = words(corpus.choose(rng).unwrap());
@@ -178,17 +178,17 @@ fn mutated(text: &str, corpus: &[String], rng: &mut ChaCha8Rng) -> String {
                 .iter()
                 .map(|word| (*word).to_owned())
                 .collect();
-            drop(own.splice(place..end, piece));
+            drop(own.splice(index..end, piece));
         }
         5 => {
             let inner = corpus.choose(rng).unwrap();
-            drop(own.splice(place..end, [format!("({inner})")]));
+            drop(own.splice(index..end, [format!("({inner})")]));
         }
         _ => {
             let mut chars: Vec<char> = text.chars().collect();
             if !chars.is_empty() {
-                let place = rng.random_range(0..chars.len());
-                chars[place] = char::from(rng.random_range(b' '..b'~'));
+                let index = rng.random_range(0..chars.len());
+                chars[index] = char::from(rng.random_range(b' '..b'~'));
             }
             return chars.into_iter().collect();
         }
@@ -204,14 +204,14 @@ fn corpus() -> Vec<String> {
 
 /// Runs for `FLEET_FUZZ_SECONDS` (default 10): `cargo test --lib -- --ignored fuzz_sql`.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "runs for as long as it is told to"]
+#[ignore = "runs for FLEET_FUZZ_SECONDS"]
 #[expect(
     clippy::disallowed_methods,
     reason = "it runs for a time, not for a number of cases"
 )]
 async fn fuzz_sql() {
-    let asked = env::var("FLEET_FUZZ_SECONDS").ok();
-    let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);
+    let configured = env::var("FLEET_FUZZ_SECONDS").ok();
+    let seconds = configured.and_then(|text| text.parse().ok()).unwrap_or(10);
     let (corpus, mut rng) = (corpus(), ChaCha8Rng::from_os_rng());
     let lab = Lab::new().await;
     let before = lab.state().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Lab, question};
+use super::{Lab, query};
 use crate::EventStore;
 use crate::sql::{SqlError, SqlQuery, Truncation};
 
@@ -62,7 +62,7 @@ async fn values_are_lossless_json() {
             json!("7d24b94c-7a4e-4b5e-8a3f-111111111111"),
         ),
     ] {
-        let table = lab.ask(&format!("SELECT {sql} AS v")).await.expect(sql);
+        let table = lab.run(&format!("SELECT {sql} AS v")).await.expect(sql);
         assert_eq!(table.columns[0].kind, kind, "{sql}");
         assert_eq!(table.rows, [[value]], "{sql}");
     }
@@ -86,7 +86,7 @@ async fn timestamps_outside_of_the_calendar_are_strings() {
             json!("9089380396800000000"),
         ),
     ] {
-        let table = lab.ask(&format!("SELECT {sql} AS v")).await.expect(sql);
+        let table = lab.run(&format!("SELECT {sql} AS v")).await.expect(sql);
         assert_eq!(table.columns[0].kind, kind, "{sql}");
         assert_eq!(table.rows, [[value]], "{sql}");
     }
@@ -97,7 +97,7 @@ async fn timestamps_outside_of_the_calendar_are_strings() {
 async fn timestamps_as_text_are_in_utc() {
     let lab = Lab::new().await;
     let noon = "SELECT '2026-11-01 12:00:00+00'::TIMESTAMPTZ::VARCHAR AS v";
-    let table = lab.ask(noon).await.unwrap();
+    let table = lab.run(noon).await.unwrap();
     assert_eq!(table.rows, [[json!("2026-11-01 12:00:00+00")]]);
 }
 
@@ -111,7 +111,7 @@ async fn invalid_argument_values_are_errors_of_the_statement() {
         "make_date(2026, 13, 1)",
         "'[' ~ '['",
     ] {
-        let answer = lab.ask(&format!("SELECT {sql}")).await;
+        let answer = lab.run(&format!("SELECT {sql}")).await;
         assert!(
             matches!(answer, Err(SqlError::Wrong { .. })),
             "{sql}: {answer:?}"
@@ -122,19 +122,19 @@ async fn invalid_argument_values_are_errors_of_the_statement() {
 #[tokio::test(flavor = "multi_thread")]
 async fn columns_keep_their_names_and_order() {
     let lab = Lab::new().await;
-    let table = lab.ask("SELECT 1 AS a, 2 AS b, 3 AS a").await.unwrap();
+    let table = lab.run("SELECT 1 AS a, 2 AS b, 3 AS a").await.unwrap();
     let names: Vec<&str> = table
         .columns
         .iter()
         .map(|column| column.name.as_str())
         .collect();
     assert_eq!(names, ["a", "b", "a"]);
-    let sorted = lab.ask("SELECT 1 AS a, 2 AS a ORDER BY 1").await.unwrap();
+    let sorted = lab.run("SELECT 1 AS a, 2 AS a ORDER BY 1").await.unwrap();
     assert_eq!(
         (&*sorted.columns[0].name, &*sorted.columns[1].name),
         ("a", "a")
     );
-    let none = lab.ask("SELECT rank FROM ranks WHERE FALSE").await.unwrap();
+    let none = lab.run("SELECT rank FROM ranks WHERE FALSE").await.unwrap();
     assert_eq!(
         (none.columns.len(), none.rows.len(), none.cut),
         (1, 0, None)
@@ -144,26 +144,26 @@ async fn columns_keep_their_names_and_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_table_is_truncated_by_rows_and_by_bytes() {
     let lab = Lab::new().await;
-    let ask = |text: &str, max_rows, max_bytes| {
-        let question = SqlQuery {
+    let run = |text: &str, max_rows, max_bytes| {
+        let query = SqlQuery {
             max_rows,
             max_bytes,
-            ..question(text)
+            ..query(text)
         };
-        lab.store.run_sql(question)
+        lab.store.run_sql(query)
     };
     let numbers = "SELECT * FROM range(1000) AS t(i)";
-    let whole = ask(numbers, 1000, 1 << 20).await.unwrap();
+    let whole = run(numbers, 1000, 1 << 20).await.unwrap();
     assert_eq!((whole.rows.len(), whole.cut), (1000, None));
-    let rows = ask(numbers, 10, 1 << 20).await.unwrap();
+    let rows = run(numbers, 10, 1 << 20).await.unwrap();
     assert_eq!((rows.rows.len(), rows.cut), (10, Some(Truncation::Rows)));
-    let bytes = ask(numbers, 1000, 40).await.unwrap();
+    let bytes = run(numbers, 1000, 40).await.unwrap();
     assert_eq!((bytes.rows.len(), bytes.cut), (10, Some(Truncation::Bytes)));
-    let none = ask("SELECT 'a longer text'", 10, 4).await.unwrap();
+    let none = run("SELECT 'a longer text'", 10, 4).await.unwrap();
     assert_eq!((none.rows.len(), none.cut), (0, Some(Truncation::Bytes)));
     // The last rows of a long table are never computed.
     let endless = "SELECT a.i FROM range(1000000) a(i), range(1000000) b, range(1000000) c";
-    let endless = ask(endless, 3, 1 << 20).await.unwrap();
+    let endless = run(endless, 3, 1 << 20).await.unwrap();
     assert_eq!(
         (endless.rows.len(), endless.cut),
         (3, Some(Truncation::Rows))
@@ -179,7 +179,7 @@ async fn a_truncated_table_has_the_first_rows_in_sort_order() {
         "SELECT i FROM range(100000) AS t(i) ORDER BY i DESC -- the last first",
         "SELECT i FROM range(100000) AS t(i) ORDER BY i DESC; -- the last first",
     ] {
-        let table = lab.ask(text).await.unwrap();
+        let table = lab.run(text).await.unwrap();
         assert_eq!(table.rows.first(), Some(&vec![json!(99_999)]), "{text}");
         assert_eq!(
             (table.rows.len(), table.cut),
@@ -195,30 +195,30 @@ const LONG: &str = "SELECT count(*) FROM range(1000000) a, range(1000000) b, ran
 async fn a_statement_is_stopped_at_its_deadline() {
     let lab = Lab::new().await;
     let deadline = Duration::from_millis(100);
-    let question = SqlQuery {
+    let query = SqlQuery {
         deadline,
-        ..question(LONG)
+        ..query(LONG)
     };
-    let error = lab.store.run_sql(question).await.unwrap_err();
+    let error = lab.store.run_sql(query).await.unwrap_err();
     assert!(matches!(error, SqlError::Timeout { .. }), "{error:?}");
-    assert_eq!(lab.ask("SELECT 1").await.unwrap().rows, [[json!(1)]]);
+    assert_eq!(lab.run("SELECT 1").await.unwrap().rows, [[json!(1)]]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_without_a_caller_is_stopped() {
     let lab = Lab::new().await;
     let long = || {
-        let question = SqlQuery {
+        let query = SqlQuery {
             deadline: Duration::from_hours(1),
-            ..question(LONG)
+            ..query(LONG)
         };
-        lab.store.run_sql(question)
+        lab.store.run_sql(query)
     };
     let short = Duration::from_millis(50);
     let both = async { tokio::join!(long(), long()) };
     assert!(tokio::time::timeout(short, both).await.is_err());
     // Both run slots are free again, or this would be refused.
-    let (one, other) = tokio::join!(lab.ask("SELECT 1"), lab.ask("SELECT 1"));
+    let (one, other) = tokio::join!(lab.run("SELECT 1"), lab.run("SELECT 1"));
     assert_eq!(one.unwrap().rows, other.unwrap().rows);
 }
 
@@ -226,17 +226,17 @@ async fn a_statement_without_a_caller_is_stopped() {
 async fn two_statements_run_concurrently_and_a_third_is_refused() {
     let lab = Lab::new().await;
     let long = || {
-        let question = SqlQuery {
+        let query = SqlQuery {
             deadline: Duration::from_hours(1),
-            ..question(LONG)
+            ..query(LONG)
         };
-        lab.store.run_sql(question)
+        lab.store.run_sql(query)
     };
     tokio::select! {
         biased;
         answer = long() => panic!("it was answered: {answer:?}"),
         answer = long() => panic!("it was answered: {answer:?}"),
-        third = lab.ask("SELECT 1") => {
+        third = lab.run("SELECT 1") => {
             assert!(matches!(third, Err(SqlError::Overloaded { most: 2 })), "{third:?}");
         }
     }
@@ -246,13 +246,13 @@ async fn two_statements_run_concurrently_and_a_third_is_refused() {
 async fn a_statement_that_takes_too_much_memory_is_stopped_and_others_continue() {
     let lab = Lab::new().await;
     let greedy = "SELECT length(list(a.i)) FROM range(1000000) a(i), range(1000000) b";
-    let question = SqlQuery {
+    let query = SqlQuery {
         deadline: Duration::from_mins(1),
-        ..question(greedy)
+        ..query(greedy)
     };
-    let error = lab.store.run_sql(question).await.unwrap_err();
+    let error = lab.store.run_sql(query).await.unwrap_err();
     assert!(matches!(error, SqlError::TooMuchMemory), "{error:?}");
-    assert_eq!(lab.ask("SELECT 1").await.unwrap().rows, [[json!(1)]]);
+    assert_eq!(lab.run("SELECT 1").await.unwrap().rows, [[json!(1)]]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -278,6 +278,6 @@ async fn a_statement_that_does_not_stop_does_not_keep_the_store_open() {
 async fn a_closed_store_runs_no_statements() {
     let lab = Lab::new().await;
     lab.store.close().await.unwrap();
-    let error = lab.ask("SELECT 1").await.unwrap_err();
+    let error = lab.run("SELECT 1").await.unwrap_err();
     assert!(matches!(error, SqlError::Store(_)), "{error:?}");
 }

@@ -85,17 +85,17 @@ fn grown() -> Vec<Attack> {
         (0..times).fold(inner, |query, _| format!("SELECT {item} FROM ({query})"))
     };
     let aliases: Vec<String> = (0..24)
-        .map(|place| format!("a{place} + a{place} AS a{}", place + 1))
+        .map(|index| format!("a{index} + a{index} AS a{}", index + 1))
         .collect();
     let aliases = aliases.join(", ");
     let in_subqueries: Vec<String> = (0..24)
-        .map(|place| format!("(SELECT a{place} + a{place}) AS a{}", place + 1))
+        .map(|index| format!("(SELECT a{index} + a{index}) AS a{}", index + 1))
         .collect();
     let in_subqueries = in_subqueries.join(", ");
     let chain = |how: &str| {
-        let names = (0..20).map(|place| {
-            let next = place + 1;
-            format!(", c{next} AS {how} (SELECT a.x FROM c{place} a, c{place} b)")
+        let names = (0..20).map(|index| {
+            let next = index + 1;
+            format!(", c{next} AS {how} (SELECT a.x FROM c{index} a, c{index} b)")
         });
         let names: String = names.collect();
         format!("WITH c0 AS (SELECT 1 AS x){names} SELECT count(*) FROM c20")
@@ -151,9 +151,9 @@ fn copied() -> Vec<Attack> {
     };
     let twice = levels("coalesce(a, a)", 24);
     let names: Vec<String> = (0..24)
-        .map(|place| {
-            let next = place + 1;
-            format!("c{next} AS (SELECT ifnull(a, a) AS a FROM c{place})")
+        .map(|index| {
+            let next = index + 1;
+            format!("c{next} AS (SELECT ifnull(a, a) AS a FROM c{index})")
         })
         .collect();
     let names = names.join(", ");
@@ -187,7 +187,7 @@ fn alive() -> Vec<Attack> {
     let from = format!("FROM (SELECT {long} AS s FROM range(4000) t(i))");
     let many = |item: &str, between: &str| {
         let items: Vec<String> = (0..60)
-            .map(|place| item.replace('#', &place.to_string()))
+            .map(|index| item.replace('#', &index.to_string()))
             .collect();
         items.join(between)
     };
@@ -246,7 +246,7 @@ fn searched() -> Vec<Attack> {
     let dots = ".".repeat(110);
     let digits = "(SELECT concat(hash(i), hash(i + 1), hash(i + 2), hash(i + 3)) AS s FROM range(4000) t(i))";
     let many: Vec<String> = (0..20)
-        .map(|place| format!("regexp_matches(s, '[0-7]{}{place}')", ".".repeat(20)))
+        .map(|index| format!("regexp_matches(s, '[0-7]{}{index}')", ".".repeat(20)))
         .collect();
     vec![
         (

@@ -136,7 +136,7 @@ pub(super) fn statement(rng: &mut ChaCha8Rng) -> String {
 fn query(rng: &mut ChaCha8Rng, depth: u32) -> String {
     let n_items = rng.random_range(1..4);
     let items: Vec<String> = (0..n_items)
-        .map(|place| format!("{} AS c{place}", call(rng, depth)))
+        .map(|index| format!("{} AS c{index}", call(rng, depth)))
         .collect();
     let mut text = format!("SELECT {} FROM {}", items.join(", "), from(rng, depth));
     let mut may = |clause: &str, rng: &mut ChaCha8Rng| {
@@ -206,10 +206,10 @@ fn expression(rng: &mut ChaCha8Rng, depth: u32) -> String {
 fn filled(form: &str, rng: &mut ChaCha8Rng, depth: u32) -> String {
     let letters: Vec<char> = form.chars().collect();
     let mut text = String::new();
-    for (place, letter) in letters.iter().enumerate() {
-        let beside = |place: Option<usize>| place.and_then(|place| letters.get(place));
+    for (index, letter) in letters.iter().enumerate() {
+        let beside = |index: Option<usize>| index.and_then(|index| letters.get(index));
         let is_word = |letter: Option<&char>| letter.is_some_and(|c| c.is_alphanumeric());
-        let is_alone = !is_word(beside(place.checked_sub(1))) && !is_word(beside(Some(place + 1)));
+        let is_alone = !is_word(beside(index.checked_sub(1))) && !is_word(beside(Some(index + 1)));
         match letter {
             'E' if is_alone => text.push_str(&expression(rng, depth)),
             'Q' if is_alone && depth > 0 => text.push_str(&query(rng, depth - 1)),
