@@ -1,4 +1,4 @@
-//! A loop with what happens to it and how it is watched.
+//! A loop with its fault and its observation.
 
 use std::ops::Range;
 
@@ -9,20 +9,22 @@ use super::program::Programs;
 use super::timeline::Timeline;
 use super::verdict::{Expected, Truth};
 
-/// How long a fault lasts, milliseconds.
+/// Duration of a fault, milliseconds.
 const FAULT_MS: f64 = 20_000.0;
 
-/// How long the loop goes on behind it, milliseconds.
+/// Duration of the loop after the fault, milliseconds.
 const AFTER_MS: f64 = 10_000.0;
 
-/// From when to when the fault of a rehearsal lasts, milliseconds.
+/// Span of the fault in a rehearsal, milliseconds.
 const REHEARSAL: Range<f64> = 4_000.0..16_000.0;
 
-/// How far a strength is looked for, and how exactly.
+/// Limit of the search for a strength, as a multiple of the first guess.
 const MAX_STRENGTH_FACTOR: f64 = 1024.0;
+
+/// Steps of the search for a strength.
 const BISECTIONS: usize = 7;
 
-/// Below this share of the healthy pace a fault costs too little for anybody to have to see it.
+/// Smallest cost that a method has to detect, as a share of the healthy pace.
 const MIN_SHARE_LOST: f64 = 0.05;
 
 /// A loop to be judged.
@@ -30,34 +32,34 @@ const MIN_SHARE_LOST: f64 = 0.05;
 pub struct LoopCase {
     /// The loop.
     pub shape: Shape,
-    /// What goes wrong, `healthy_ms` after the agent came.
+    /// Fault, which starts `healthy_ms` after the agent attached.
     pub fault: Option<LoopFault>,
-    /// How the agent came.
+    /// Attachment of the agent.
     pub attach: Attach,
-    /// When it came, milliseconds of the loop.
+    /// Time of the attachment, milliseconds of the loop.
     pub attach_ms: f64,
-    /// How long it sees the loop healthy before the fault, milliseconds.
+    /// Healthy time that the agent observes before the fault, milliseconds.
     pub healthy_ms: f64,
-    /// How long a block should last, milliseconds.
+    /// Target duration of a block, milliseconds.
     pub block_ms: f64,
-    /// The rank that each simulated one is called.
+    /// Rank number reported for each simulated rank.
     pub labels: Vec<u32>,
 }
 
-/// A loop that ran.
+/// Result of running a loop.
 #[derive(Debug, Clone)]
 pub struct Generated {
     /// The recording.
     pub bytes: Vec<u8>,
-    /// What was wrong.
+    /// Ground truth.
     pub truth: Truth,
 }
 
-/// When each step was over, milliseconds.
+/// End of each step, milliseconds.
 type Clock = Vec<f64>;
 
 impl LoopCase {
-    /// Its name.
+    /// Name in tables.
     pub fn name(&self) -> String {
         let Shape {
             kind,
@@ -77,14 +79,14 @@ impl LoopCase {
         )
     }
 
-    /// The same with a fault that costs plain steps what it is meant to cost, by rehearsals. Evaluation may suffer more.
+    /// Sets the fault's strength by rehearsal, so that plain steps lose the target cost.
     #[must_use]
     pub fn calibrated(mut self) -> Self {
         let Some(mut fault) = self.fault.take() else {
             return self;
         };
         fault.when = REHEARSAL;
-        if fault.trouble != LoopFaultKind::Pulses {
+        if fault.kind != LoopFaultKind::Pulses {
             let warm = Shape {
                 warm_up: 0,
                 eval_every: 0,
@@ -99,7 +101,7 @@ impl LoopCase {
         self
     }
 
-    /// Runs it, and its healthy twin for what was lost.
+    /// Runs the loop, and its healthy twin to compute the cost.
     pub fn generate(&self) -> std::io::Result<Generated> {
         let start = self.attach_ms + self.healthy_ms;
         let end = start + FAULT_MS + AFTER_MS;
@@ -126,7 +128,7 @@ impl LoopCase {
             .ok()
             .and_then(|rank| self.labels.get(rank));
         let rank = label.copied().unwrap_or(fault.rank);
-        match fault.trouble {
+        match fault.kind {
             _ if cost < MIN_SHARE_LOST => Expected::Harmless(rank),
             LoopFaultKind::Loader | LoopFaultKind::Core | LoopFaultKind::Neighbour => {
                 Expected::Rank(rank)
@@ -136,13 +138,13 @@ impl LoopCase {
         }
     }
 
-    /// When the recording begins: with the creation of the communicator, or with what the agent saw first.
+    /// Start of the recording: the creation of the communicator, or the agent's first observation.
     fn first_ms(&self, clock: &Clock) -> f64 {
-        let came = clock.iter().copied().find(|at| *at >= self.attach_ms);
+        let attached = clock.iter().copied().find(|at| *at >= self.attach_ms);
         match self.attach {
             Attach::FromStart => -6_000.0,
-            Attach::TakenOver => came.unwrap_or(self.attach_ms) - 6_000.0,
-            Attach::Late => came.unwrap_or(self.attach_ms),
+            Attach::TakenOver => attached.unwrap_or(self.attach_ms) - 6_000.0,
+            Attach::Late => attached.unwrap_or(self.attach_ms),
         }
     }
 
@@ -176,7 +178,7 @@ impl LoopCase {
     }
 }
 
-/// When the steps of a loop are over until `end`.
+/// Returns the end of each step of a loop until `end`.
 fn steps(shape: &Shape, fault: Option<&LoopFault>, end: f64) -> Clock {
     let mut timeline = Timeline::new(shape.n_ranks, fault.cloned());
     let mut programs = Programs::new(shape.clone());
@@ -189,7 +191,7 @@ fn steps(shape: &Shape, fault: Option<&LoopFault>, end: f64) -> Clock {
     clock
 }
 
-/// When so many steps of the healthy loop are over.
+/// Returns the ends of the first `n_steps` steps of the healthy loop.
 fn twin(shape: &Shape, n_steps: usize) -> Clock {
     let mut timeline = Timeline::new(shape.n_ranks, None);
     let mut programs = Programs::new(shape.clone());
@@ -198,9 +200,9 @@ fn twin(shape: &Shape, n_steps: usize) -> Clock {
         .collect()
 }
 
-/// More than this does not happen: a core is shared by ten at most, another process on the GPU takes three quarters of it.
-const fn max_strength(trouble: LoopFaultKind) -> f64 {
-    match trouble {
+/// Realistic maximum: ten processes share a core; another process takes 3/4 of the GPU.
+const fn max_strength(kind: LoopFaultKind) -> f64 {
+    match kind {
         LoopFaultKind::Core => 9.0,
         LoopFaultKind::Neighbour | LoopFaultKind::Uniform => 3.0,
         LoopFaultKind::Network => 50.0,
@@ -208,8 +210,8 @@ const fn max_strength(trouble: LoopFaultKind) -> f64 {
     }
 }
 
-/// How strong a fault has to be to cost what it is meant to cost: doubled until it costs enough, then by bisection. It costs
-/// nothing at all while the hosts run ahead of it.
+/// Finds the strength at which a fault costs its severity: doubles it until it costs enough, then
+/// bisects. A fault costs nothing while the hosts run ahead of it.
 fn strength_that_costs(shape: &Shape, fault: &LoopFault) -> f64 {
     let healthy = steps(shape, None, REHEARSAL.end);
     let is_enough = |strength: f64| {
@@ -220,7 +222,7 @@ fn strength_that_costs(shape: &Shape, fault: &LoopFault) -> f64 {
         let faulty = steps(shape, Some(&fault), REHEARSAL.end);
         share_lost(&healthy, &faulty) >= fault.severity
     };
-    let max_strength = max_strength(fault.trouble);
+    let max_strength = max_strength(fault.kind);
     let (mut low, mut high) = (0.0, fault.strength);
     while high < max_strength && high < MAX_STRENGTH_FACTOR * fault.strength && !is_enough(high) {
         (low, high) = (high, (2.0 * high).min(max_strength));
@@ -236,7 +238,7 @@ fn strength_that_costs(shape: &Shape, fault: &LoopFault) -> f64 {
     high
 }
 
-/// What the fault of a rehearsal cost, as a share of the healthy time of the steps that it hit.
+/// Cost of the fault in a rehearsal, as a share of the healthy time of the affected steps.
 fn share_lost(healthy: &Clock, faulty: &Clock) -> f64 {
     let Some((n, _)) = (0..).zip(faulty).find(|(_, at)| **at >= REHEARSAL.end) else {
         return 0.0;

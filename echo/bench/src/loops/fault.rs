@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Length of a cycle of stopping and going on, milliseconds.
+/// Period of the pulses, milliseconds.
 const PULSE_MS: f64 = 1_500.0;
 
 /// A kind of fault.
@@ -11,7 +11,7 @@ const PULSE_MS: f64 = 1_500.0;
 pub enum LoopFaultKind {
     /// One rank's data loader sleeps.
     Loader,
-    /// One rank shares its core with others: all that its host does takes longer.
+    /// One rank shares its core with other processes: all work of its host takes longer.
     Core,
     /// Another process computes on one rank's GPU.
     Neighbour,
@@ -41,7 +41,7 @@ impl LoopFaultKind {
             Self::Core => "core",
             Self::Neighbour => "neighbour",
             Self::Pulses => "pulses",
-            Self::Uniform => "everybody",
+            Self::Uniform => "all gpus",
             Self::Network => "network",
         }
     }
@@ -51,8 +51,8 @@ impl LoopFaultKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopFault {
     /// Kind.
-    pub trouble: LoopFaultKind,
-    /// Affected rank, if any.
+    pub kind: LoopFaultKind,
+    /// Affected rank, for a fault of one rank.
     pub rank: u32,
     /// Target cost, as a share of the healthy pace.
     pub severity: f64,
@@ -63,27 +63,27 @@ pub struct LoopFault {
 }
 
 impl LoopFault {
-    /// Time that a piece of work of a host takes when it begins at `at`, milliseconds.
+    /// Duration of `work_ms` of work on a host from `at`, milliseconds.
     pub fn host_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
-        match self.trouble {
+        match self.kind {
             LoopFaultKind::Core if self.hits(rank, at) => work_ms * (1.0 + self.strength),
             LoopFaultKind::Pulses if rank == self.rank => self.resumes(rank, at, work_ms) - at,
             _ => work_ms,
         }
     }
 
-    /// Time that loading a batch takes, milliseconds.
+    /// Duration of loading a batch, milliseconds.
     pub fn load_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
-        if self.trouble == LoopFaultKind::Loader && self.hits(rank, at) {
+        if self.kind == LoopFaultKind::Loader && self.hits(rank, at) {
             work_ms + self.strength
         } else {
             self.host_ms(rank, at, work_ms)
         }
     }
 
-    /// Time that a kernel takes, milliseconds.
+    /// Duration of a kernel, milliseconds.
     pub fn kernel_ms(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
-        let is_hit = match self.trouble {
+        let is_hit = match self.kind {
             LoopFaultKind::Neighbour => self.hits(rank, at),
             LoopFaultKind::Uniform => self.when.contains(&at),
             _ => false,
@@ -95,18 +95,18 @@ impl LoopFault {
         }
     }
 
-    /// Time that a transfer takes, milliseconds.
+    /// Duration of a transfer, milliseconds.
     pub fn transfer_ms(&self, at: f64, work_ms: f64) -> f64 {
-        if self.trouble == LoopFaultKind::Network && self.when.contains(&at) {
+        if self.kind == LoopFaultKind::Network && self.when.contains(&at) {
             work_ms * (1.0 + self.strength)
         } else {
             work_ms
         }
     }
 
-    /// End of work that begins at `at`, given that a stopped process does nothing.
+    /// End of work from `at` in a process that does nothing while it is stopped.
     pub fn resumes(&self, rank: u32, at: f64, work_ms: f64) -> f64 {
-        if self.trouble != LoopFaultKind::Pulses || rank != self.rank {
+        if self.kind != LoopFaultKind::Pulses || rank != self.rank {
             return at + work_ms;
         }
         let stop_ms = PULSE_MS * self.strength.min(0.6);
@@ -121,7 +121,7 @@ impl LoopFault {
         }
     }
 
-    /// The stop that is there at `now`, or the next one.
+    /// Start and end of the stop at `now`, or of the next one.
     fn next_stop(&self, now: f64, stop_ms: f64) -> (f64, f64) {
         let since = (now - self.when.start).max(0.0);
         let began = (since / PULSE_MS)
@@ -145,8 +145,8 @@ impl LoopFault {
 
 impl fmt::Display for LoopFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:.0} %", self.trouble.name(), self.severity * 100.0)?;
-        match self.trouble {
+        write!(f, "{} {:.0} %", self.kind.name(), self.severity * 100.0)?;
+        match self.kind {
             LoopFaultKind::Uniform | LoopFaultKind::Network => Ok(()),
             _ => write!(f, " at rank {}", self.rank),
         }

@@ -1,9 +1,11 @@
-//! The floor: a rule of ten lines on two series, which every detector has to beat.
+//! The floor rule: ten lines on two series, the minimum that a detector has to beat.
 //!
-//! Of each operation a rank makes its peers wait by the median wait of the ranks (of two, the longer) less its own. Summed per
-//! rank in windows of 2 s, beside the number of operations. A rank is named when the pace is down by 8 % against the last
-//! healthy minute and it makes its peers wait more than its own past and 2.5 times as much as any other, three windows in a
-//! row; five windows of a pace 10 % down say that the job is slow. No period, no clock, no model.
+//! In each operation, the wait that a rank causes is the median wait of the ranks (of two, the
+//! longer one) minus its own wait. The rule adds this up per rank in windows of 2 s, and counts
+//! the operations. It names a rank when, in three consecutive windows, the pace is 8 % below the
+//! last healthy minute, and the rank causes more wait than in its own past and 2.5 times as much
+//! as any other rank. Five windows with a pace 10 % down mean that the whole job is slow. The rule
+//! knows no period, no clock and no model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +22,7 @@ pub const FLOOR: &str = "floor rule";
 /// Length of a window, nanoseconds.
 const WINDOW_NS: u64 = 2_000_000_000;
 
-/// Healthy windows that are remembered, and the fewest that allow a verdict.
+/// Healthy windows kept, and the fewest that allow a verdict.
 const PAST: (usize, usize) = (30, 8);
 
 /// Duration and time of enqueueing of one operation by rank, nanoseconds.
@@ -30,18 +32,18 @@ type Operation = BTreeMap<u32, (u64, u64)>;
 #[derive(Debug, Default)]
 pub struct Rows {
     began_ns: Option<u64>,
-    /// By communicator and number.
+    /// Operations by communicator and sequence number.
     ops: BTreeMap<(u64, u64), Operation>,
 }
 
-/// One window: operations, and seconds of waiting caused per second by rank.
+/// One window: number of operations, and wait caused by each rank, seconds per second.
 #[derive(Debug, Clone, Default)]
 struct Window {
     n_ops: f64,
     caused: BTreeMap<u32, f64>,
 }
 
-/// What the rule remembers.
+/// State of the rule between windows.
 #[derive(Debug, Default)]
 struct RuleState {
     past: Vec<Window>,
@@ -52,7 +54,7 @@ struct RuleState {
 }
 
 impl Rows {
-    /// Takes the rows out of a recording.
+    /// Adds an event of a recording.
     pub fn add(&mut self, event: &Event) {
         self.began_ns.get_or_insert_with(|| event.ts_ns());
         if let Event::GpuOperation(GpuOperation {
@@ -72,18 +74,18 @@ impl Rows {
         }
     }
 
-    /// What the rule says of them, in milliseconds since the recording began.
+    /// Alerts of the rule, in milliseconds since the start of the recording.
     pub fn alerts(self) -> Vec<Alert> {
         let began_ns = self.began_ns.unwrap_or(0);
         let (windows, first_ns) = self.windows();
-        let mut memory = RuleState::default();
+        let mut rule = RuleState::default();
         let mut alerts = Vec::new();
         let mut end_ns = first_ns;
         for window in windows {
             end_ns += WINDOW_NS;
             let raised = end_ns.saturating_sub(began_ns) / 1_000_000;
             let raised = u32::try_from(raised).unwrap_or(u32::MAX);
-            let subjects = memory.judge(window);
+            let subjects = rule.judge(window);
             alerts.extend(subjects.into_iter().map(|subject| Alert {
                 subject,
                 raised,
@@ -116,7 +118,7 @@ impl Rows {
                 window.add(&op);
             }
         }
-        // The last one is not over.
+        // The last window is incomplete.
         windows.pop();
         (windows, first_ns)
     }
@@ -140,7 +142,7 @@ impl Window {
 
 impl RuleState {
     fn judge(&mut self, window: Window) -> Vec<Subject> {
-        let mut said = Vec::new();
+        let mut subjects = Vec::new();
         let recent = self.past.len().saturating_sub(PAST.0);
         let past = self.past.get(recent..).unwrap_or_default();
         let paces: Vec<f64> = past.iter().map(|past| past.n_ops).collect();
@@ -152,24 +154,24 @@ impl RuleState {
                 let streak = self.streak.entry(rank).or_default();
                 *streak += 1;
                 if *streak >= 3 && self.named.insert(rank) {
-                    said.push(Subject::Rank(rank));
+                    subjects.push(Subject::Rank(rank));
                 }
             }
             self.n_slow = if drop > 0.1 { self.n_slow + 1 } else { 0 };
             if self.n_slow == 5 && !std::mem::replace(&mut self.is_slow, true) {
-                said.push(Subject::Condition(ConditionKind::UniformSlowdown));
+                subjects.push(Subject::Condition(ConditionKind::UniformSlowdown));
             }
             if drop > 0.08 {
-                return said;
+                return subjects;
             }
         }
         self.past.push(window);
-        said
+        subjects
     }
 }
 
 impl Window {
-    /// The rank to which the drop of the pace is due, if it is to one.
+    /// Rank that causes the drop of the pace, if one rank does.
     fn culprit(&self, past: &[Self], drop: f64) -> Option<u32> {
         let (top, rate) = self.caused.iter().max_by(|a, b| a.1.total_cmp(b.1))?;
         let own: Vec<f64> = past

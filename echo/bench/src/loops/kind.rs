@@ -10,25 +10,25 @@ use crate::random::{Purpose, stream};
 pub enum Kind {
     /// Data parallel, gradients in buckets, the loss read back every step.
     Ddp,
-    /// The same with the host a step ahead; logs, evaluates and saves every so many steps.
+    /// The same with the host a step ahead, and with log lines, evaluation and checkpoints.
     DdpLogging,
-    /// Sharded parameters: all-gathers ahead of the layers, reduce-scatters behind them.
+    /// Sharded parameters: all-gathers before the layers, reduce-scatters after them.
     Fsdp,
-    /// Several micro steps for each exchange of gradients.
+    /// Several micro steps per exchange of gradients.
     Accumulation,
-    /// The same, of random length.
+    /// The same with a random number of micro steps.
     RandomAccumulation,
     /// An all-reduce of the norm before the optimizer, read back by the host.
     Clipping,
-    /// Sequence lengths of their own for each step and rank.
+    /// Random sequence lengths for each step and rank.
     VariableWork,
     /// Stages that send and receive, one forward and one backward at a time.
     Pipeline,
-    /// Two ranks whose hosts take turns of seconds in being the slower one.
+    /// Two ranks whose hosts alternate, every few seconds, in being the slower one.
     HostBoundPair,
     /// Requests of random size: operations without a period.
     Inference,
-    /// A step that is one CUDA graph: rows of the device, hardly a call.
+    /// Each step is one CUDA graph: GPU rows, hardly any calls.
     Graphs,
 }
 
@@ -66,22 +66,22 @@ impl Kind {
     }
 }
 
-/// A loop.
+/// Parameters of a loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
-    /// What it does.
+    /// Kind.
     pub kind: Kind,
     /// Ranks, or stages.
     pub n_ranks: u32,
-    /// About how long a step takes, milliseconds.
+    /// Approximate duration of a step, milliseconds.
     pub step_ms: f64,
     /// Exchanges in a step: buckets, layers or microbatches.
     pub n_ops: u32,
     /// Fewest and most micro steps in a step.
     pub micro_steps: (u32, u32),
-    /// Coefficient of variation of pieces of work.
+    /// Coefficient of variation of each piece of work.
     pub noise: f64,
-    /// How much slower the host is that has its turn, as a share; 0 where none has.
+    /// Slowdown of the host whose turn it is, as a share; 0 for none.
     pub turns: f64,
     /// Steps between log lines; 0 for none.
     pub log_every: u32,
@@ -91,12 +91,12 @@ pub struct Shape {
     pub save_every: u32,
     /// Steps to warm up, each slower than the next.
     pub warm_up: u32,
-    /// Seed of all that is random in it.
+    /// Random seed.
     pub seed: u64,
 }
 
 impl Shape {
-    /// The loop of a kind that a seed stands for.
+    /// Draws the parameters of a loop.
     pub fn draw(kind: Kind, seed: u64) -> Self {
         let mut rng = stream(seed, Purpose::Shape);
         let rng = &mut rng;
@@ -155,12 +155,12 @@ fn size(kind: Kind, rng: &mut ChaCha8Rng) -> (u32, f64, u32) {
         Kind::Fsdp | Kind::Pipeline => rng.random_range(4..=8),
         _ => rng.random_range(3..=10),
     };
-    // Short steps of many ranks get few operations, or one case would take as long as all the others.
+    // Few operations in short steps of many ranks, or one case would take as long as all others.
     let is_fast = step_ms < 60.0 && n_ranks > 2;
     (n_ranks, step_ms, if is_fast { 3 } else { n_ops })
 }
 
-/// One of the values by chance.
+/// Picks one of the values at random.
 pub fn choose<T: Copy>(rng: &mut ChaCha8Rng, values: &[T]) -> Option<T> {
     values
         .get(rng.random_range(0..values.len().max(1)))

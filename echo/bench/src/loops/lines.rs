@@ -6,40 +6,40 @@ use super::step::{Function, Operation};
 use super::timeline::Observation;
 use crate::tally::nanos;
 
-/// Clock of the host when the loop begins, nanoseconds.
+/// Host clock at the start of the loop, nanoseconds.
 const HOST_START: i64 = 100_000_000_000;
 
-/// Clock of the first GPU when the loop begins, nanoseconds.
+/// Clock of the first GPU at the start of the loop, nanoseconds.
 const GPU_START: i64 = 1_795_000_000_000_000_000;
 
-/// Time between a GPU's end of an operation and the row that tells of it, milliseconds.
+/// Delay from the end of an operation on the GPU to its row, milliseconds.
 const REPORT_DELAY_MS: f64 = 0.2;
 
-/// How the communicator was seen being made.
+/// Time at which the agent attaches, and its knowledge of the communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
-    /// The agent was there before the job.
+    /// Before the job starts.
     FromStart,
-    /// It came later, and the communicator was taken over: its creation stands in front.
+    /// During the job, with a communicator handed over: its creation is the first line.
     TakenOver,
-    /// It came later and saw no communicator being made.
+    /// During the job, without having seen the creation of the communicator.
     Late,
 }
 
 /// Collects the lines of a recording.
 #[derive(Debug)]
 pub struct Lines {
-    /// The rank that each simulated one is called.
+    /// Rank number reported for each simulated rank.
     labels: Vec<u32>,
     attach: Attach,
     is_graph: bool,
-    /// Operations of each rank before the agent came.
+    /// Operations of each rank before the agent attached.
     skipped: Vec<u64>,
     lines: Vec<(i64, String)>,
 }
 
 impl Lines {
-    /// A recording of ranks with these labels.
+    /// Creates a recording of ranks with these labels.
     pub fn new(labels: Vec<u32>, attach: Attach, is_graph: bool) -> Self {
         let skipped = labels.iter().map(|_| 0).collect();
         Self {
@@ -51,7 +51,7 @@ impl Lines {
         }
     }
 
-    /// The agent comes at `at`, when the ranks have called so many operations.
+    /// Attaches the agent at `at`, when the ranks have called `seqs` operations.
     pub fn begin(&mut self, at: f64, seqs: Vec<u64>) {
         self.skipped = seqs;
         if self.attach == Attach::Late {
@@ -68,7 +68,7 @@ impl Lines {
         }
     }
 
-    /// Adds what was seen of the simulated ranks.
+    /// Adds the observations of the simulated ranks.
     pub fn add(&mut self, seen: Vec<Vec<Observation>>) {
         let labels = self.labels.clone();
         for ((rank, seen), skipped) in labels.into_iter().zip(seen).zip(self.skipped.clone()) {
@@ -99,7 +99,7 @@ impl Lines {
     fn ran(&mut self, rank: u32, (op, seq): (Operation, u64), called: f64, gpu: (f64, f64)) {
         let (pid, n_ranks) = (pid(rank), self.labels.len());
         let name = op.function.name();
-        // The operations of a graph are enqueued when it is launched, and NCCL's own number of them stands still.
+        // A graph's operations are enqueued at its launch, and NCCL's own counter stands still.
         let at = host_ns(called);
         let number = if self.is_graph { 0 } else { seq };
         if !self.is_graph {
@@ -154,7 +154,7 @@ impl Lines {
         self.lines.push((ts, line));
     }
 
-    /// The recording.
+    /// Returns the recording as bytes.
     pub fn into_bytes(mut self, name: &str) -> std::io::Result<Vec<u8>> {
         self.lines.sort_by_key(|(ts, _)| *ts);
         let n_ranks = self.labels.len();
@@ -178,12 +178,12 @@ impl Lines {
     }
 }
 
-/// The host's clock, nanoseconds.
+/// Host clock, nanoseconds.
 pub fn host_ns(at: f64) -> i64 {
     HOST_START + nanos(at)
 }
 
-/// GPUs have clocks of their own.
+/// Clock of the GPU of a rank, nanoseconds.
 fn gpu_ns(rank: u32, at: f64) -> i64 {
     GPU_START + nanos(at) + i64::from(rank) * 137_000
 }

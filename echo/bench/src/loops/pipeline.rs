@@ -1,12 +1,12 @@
-//! Stages of a pipeline: one forward and one backward at a time, messages in pairs.
+//! Pipeline stages: one forward and one backward pass at a time, with messages in pairs.
 
 use super::step::{Action, Function, Operation};
 use super::writer::Writer;
 
-/// Elements of what one stage passes to the next.
+/// Elements that one stage passes to the next.
 const ACTIVATIONS: u64 = 1_048_576;
 
-/// One step of one stage.
+/// Writes one step of one stage.
 pub fn write(writer: &mut Writer<'_>) {
     let (stages, stage, microbatches) = (writer.shape.n_ranks, writer.rank, writer.shape.n_ops);
     let ahead = (stages - 1 - stage).min(microbatches);
@@ -53,7 +53,7 @@ pub fn write(writer: &mut Writer<'_>) {
     writer.push(Action::Synchronize);
 }
 
-/// One microbatch in one direction.
+/// Writes one microbatch in one direction.
 fn pass(writer: &mut Writer<'_>, share: f64, loads: bool) {
     if loads {
         writer.load(share * 0.2);
@@ -65,7 +65,7 @@ fn pass(writer: &mut Writer<'_>, share: f64, loads: bool) {
 
 type Message = Option<(Function, u32)>;
 
-/// The stages next to one.
+/// Neighbouring stages.
 #[derive(Debug, Clone, Copy)]
 struct Neighbours {
     before: Option<u32>,
@@ -90,7 +90,7 @@ impl Neighbours {
     }
 }
 
-/// Messages that are exchanged together; none where there is no neighbour.
+/// Writes messages that are exchanged together; a missing neighbour has none.
 fn messages(writer: &mut Writer<'_>, wanted: &[Message]) {
     let operation = |(function, peer): &(Function, u32)| Operation {
         function: *function,

@@ -1,4 +1,5 @@
-//! What each rank does in each step, drawn once, so that the loop with a fault and its healthy twin do the same work.
+//! Programs of the ranks, step by step, drawn once: a loop with a fault and its healthy twin do the
+//! same work.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -9,7 +10,7 @@ use super::step::{Action, Function};
 use super::writer::Writer;
 use crate::random::{Purpose, stream};
 
-/// Elements of a bucket of gradients.
+/// Elements of a gradient bucket.
 const BUCKET: u64 = 7_087_872;
 
 /// Writes the programs of a loop, step by step.
@@ -17,15 +18,15 @@ const BUCKET: u64 = 7_087_872;
 pub struct Programs {
     shape: Shape,
     step: u32,
-    /// What all ranks draw alike.
+    /// Random numbers shared by all ranks.
     job: ChaCha8Rng,
-    /// What each draws for itself.
+    /// Random numbers of each rank.
     own: Vec<ChaCha8Rng>,
-    /// Whose host has its turn at being slow, and until which step.
+    /// Rank whose host is the slow one, and the step at which that ends.
     turn: (u32, u32),
 }
 
-/// What all ranks do alike in a step.
+/// Part of a step that all ranks share.
 #[derive(Debug, Clone)]
 struct Common {
     micro_steps: u32,
@@ -35,7 +36,7 @@ struct Common {
 }
 
 impl Programs {
-    /// The programs of a loop.
+    /// Creates the programs of a loop.
     pub fn new(shape: Shape) -> Self {
         let own = |rank: u32| {
             stream(
@@ -52,14 +53,14 @@ impl Programs {
         }
     }
 
-    /// The next step of all ranks.
+    /// Returns the next step of each rank.
     pub fn next_step(&mut self) -> Vec<Vec<Action>> {
         let common = self.common();
         let step = self.step;
         self.step += 1;
         let shape = &self.shape;
         let write = |(rng, rank): (&mut ChaCha8Rng, u32)| {
-            let mut writer = Writer::new(shape, rng, (rank, step));
+            let mut writer = Writer::new(shape, rng, rank, step);
             if shape.turns > 0.0 {
                 writer.take_turn(rank == common.turn);
             }
@@ -120,7 +121,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Replicas that add up their gradients, in one micro step or several.
+    /// Writes a step of replicas that add up their gradients in one or more micro steps.
     fn replicated(&mut self, common: &Common) {
         let shape = self.shape;
         let (fewest, most) = shape.micro_steps;
@@ -166,18 +167,18 @@ impl Writer<'_> {
         self.end();
     }
 
-    /// Shards that are gathered one layer ahead.
+    /// Writes a step with sharded parameters, gathered one layer ahead.
     fn sharded(&mut self) {
         let layers = self.shape.n_ops;
         let n = f64::from(layers);
         self.load(0.04);
         for pass in [0.3, 0.55] {
-            self.operation((Function::AllGather, BUCKET / 2), 0.03 / n, false);
+            self.operation(Function::AllGather, BUCKET / 2, 0.03 / n, false);
             for layer in 0..layers {
                 self.push(Action::Join);
                 self.host(0.12 / n);
                 if layer + 1 < layers {
-                    self.operation((Function::AllGather, BUCKET / 2), 0.03 / n, false);
+                    self.operation(Function::AllGather, BUCKET / 2, 0.03 / n, false);
                 }
                 self.kernel(pass / n);
                 if pass > 0.5 {
@@ -192,7 +193,7 @@ impl Writer<'_> {
         self.end();
     }
 
-    /// A request, or a token of one: as many operations as it needs.
+    /// Writes an inference request, or one token of it.
     fn request(&mut self, common: &Common) {
         let n = f64::from(self.shape.n_ops);
         self.load(0.1);
@@ -205,7 +206,7 @@ impl Writer<'_> {
         self.push(Action::Synchronize);
     }
 
-    /// A graph of the whole step.
+    /// Writes a step that is one CUDA graph.
     fn graph(&mut self) {
         let n = f64::from(self.shape.n_ops);
         self.load(0.05);
@@ -220,7 +221,7 @@ impl Writer<'_> {
         self.push(Action::Synchronize);
     }
 
-    /// The end of a step: the loss is read, or the host goes one step ahead.
+    /// Writes the end of a step: the host reads the loss, or runs one step ahead.
     fn end(&mut self) {
         self.push(Action::MarkStep);
         let is_ahead = matches!(self.shape.kind, Kind::DdpLogging | Kind::HostBoundPair);
@@ -231,7 +232,7 @@ impl Writer<'_> {
         });
     }
 
-    /// Log lines, evaluation and checkpoints.
+    /// Writes log lines, evaluation and checkpoints.
     fn extras(&mut self) {
         if self.is_every(self.shape.log_every) {
             self.exchange(Function::AllGather, 2, 0.0);

@@ -1,4 +1,4 @@
-//! The loops of people, recorded on GPUs: `testdata/recordings/real-loops`.
+//! Real training loops recorded on GPUs: `testdata/recordings/real-loops`.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,19 +10,19 @@ use super::verdict::{Expected, Truth};
 /// A recorded loop.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordedLoop {
-    /// Its file, without what all names end in.
+    /// File name without `.jsonl.gz`.
     pub name: &'static str,
-    /// What has to be said.
+    /// Expected report.
     pub expected: Expected,
-    /// The host's clock at the first line, nanoseconds.
+    /// Host clock at the first line, nanoseconds.
     began_ns: u64,
-    /// From when to when the fault was there, by the rows, nanoseconds of the host's clock.
+    /// Start and end of the fault according to the rows, nanoseconds of the host clock.
     fault_ns: (u64, u64),
-    /// What it cost: ranks times steps times what a step took longer, by the rows, GPU-seconds.
+    /// Cost according to the rows, GPU-seconds: ranks x steps x extra time per step.
     lost_gpu_s: f64,
 }
 
-/// All of them. The instants and the costs follow from the operations: see the README beside the files.
+/// All recorded loops. Times and costs follow from the operations: see the README beside the files.
 pub const LOOPS: [RecordedLoop; 12] = [
     RecordedLoop {
         name: "hf-ddp-loader1",
@@ -54,7 +54,7 @@ pub const LOOPS: [RecordedLoop; 12] = [
     },
     RecordedLoop {
         name: "evals10-healthy",
-        expected: Expected::Nobody,
+        expected: Expected::Nothing,
         began_ns: 438_450_097_961,
         fault_ns: (u64::MAX, u64::MAX),
         lost_gpu_s: 0.0,
@@ -66,7 +66,7 @@ pub const LOOPS: [RecordedLoop; 12] = [
         fault_ns: (66_700_000_000, 82_750_000_000),
         lost_gpu_s: 10.0,
     },
-    // The GPU stays slower when the neighbour has gone: the cost is that until the end of the recording.
+    // The GPU stays slow after the neighbour has gone: the cost counts to the end of the recording.
     RecordedLoop {
         name: "lit-neighbour0",
         expected: Expected::Rank(0),
@@ -74,7 +74,7 @@ pub const LOOPS: [RecordedLoop; 12] = [
         fault_ns: (292_590_000_000, 316_624_279_088),
         lost_gpu_s: 7.5,
     },
-    // What an operation inside a group waits does not show in its GPU times.
+    // The wait of an operation inside a group does not show in its GPU times.
     RecordedLoop {
         name: "pp-neighbour0",
         expected: Expected::Rank(0),
@@ -89,7 +89,7 @@ pub const LOOPS: [RecordedLoop; 12] = [
         fault_ns: (513_864_000_000, 535_865_000_000),
         lost_gpu_s: 32.6,
     },
-    // All GPUs wait alike for a rank that is stopped.
+    // All GPUs wait equally for a stopped rank.
     RecordedLoop {
         name: "ddp4-stop1",
         expected: Expected::RankOrCondition(1),
@@ -114,7 +114,7 @@ pub const LOOPS: [RecordedLoop; 12] = [
 ];
 
 impl RecordedLoop {
-    /// The recording, from the folder of test data.
+    /// Opens the recording in the folder of test data.
     pub fn open(&self, testdata: &Path) -> anyhow::Result<Recording> {
         let path = testdata
             .join("recordings/real-loops")
@@ -125,7 +125,7 @@ impl RecordedLoop {
         )?)
     }
 
-    /// What was wrong.
+    /// Ground truth.
     pub const fn truth(&self) -> Truth {
         let (start, end) = self.fault_ns;
         Truth {

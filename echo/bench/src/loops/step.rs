@@ -1,6 +1,6 @@
-//! What one rank does in a step, in the order of its program.
+//! Actions of one rank in a step, in program order.
 
-/// A collective's function, by NCCL's name.
+/// Communication function, as NCCL names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Function {
     /// `ncclAllReduce`.
@@ -34,40 +34,40 @@ impl Function {
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Operation {
-    /// What it does.
+    /// Function.
     pub function: Function,
     /// Elements of four bytes.
     pub count: u64,
     /// The other rank of a send or receive.
     pub peer: u32,
-    /// Time for the transfer once all are there, milliseconds.
+    /// Duration of the transfer after the last rank has arrived, milliseconds.
     pub transfer_ms: f64,
 }
 
-/// What a rank does next.
+/// One action of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// The host works, milliseconds.
+    /// The host works for this many milliseconds.
     Host(f64),
-    /// The host loads a batch, milliseconds.
+    /// The host loads a batch for this many milliseconds.
     Load(f64),
-    /// The GPU gets work, milliseconds.
+    /// The host enqueues a kernel of this many milliseconds.
     Kernel(f64),
-    /// Operations that start together on the stream of communication, behind the kernels so far where these have to be over.
+    /// Operations that start together on the communication stream.
     Exchange {
-        /// Which.
+        /// Operations.
         ops: Vec<Operation>,
-        /// Whether they read what the kernels so far wrote.
+        /// True when they start after the kernels enqueued so far.
         after_kernels: bool,
     },
-    /// Kernels from here on need the operations so far.
+    /// Later kernels start after the operations enqueued so far.
     Join,
     /// The host blocks until its GPU is idle.
     Synchronize,
     /// The end of the step is marked on the GPU.
     MarkStep,
-    /// The host blocks until the mark of this many steps ago is reached.
+    /// The host blocks until the GPU reaches the mark of this many steps ago.
     AwaitStep(usize),
-    /// A graph is launched.
+    /// The host launches a CUDA graph.
     LaunchGraph,
 }

@@ -1,4 +1,4 @@
-//! Runs loops through the detector and the floor rule, and prints how right they were.
+//! Runs loops through the detector and the floor rule, and prints their scores.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -27,18 +27,18 @@ const HEADER: &str = "| loops | method | with a fault | right | wrong | conditio
      cost error (median) | seconds to the truth (median, longest) | healthy and quiet |\n\
      |---|---|---|---|---|---|---|---|---|---|---|\n";
 
-/// What the methods said of one loop.
+/// Verdicts of the methods on one loop.
 #[derive(Debug, Clone)]
 pub struct LoopResult {
-    /// Its row in the table.
+    /// Row in the table.
     pub group: String,
-    /// Which loop.
+    /// Name of the loop.
     pub name: String,
-    /// What the detector was worth.
+    /// Verdict on the detector.
     pub echo: Judgement,
-    /// What the floor rule was worth.
+    /// Verdict on the floor rule.
     pub floor: Judgement,
-    /// What was lost, GPU-seconds, where that is known.
+    /// True cost, GPU-seconds, if known.
     pub lost_gpu_s: Option<f64>,
 }
 
@@ -58,11 +58,12 @@ pub fn judge(
     Ok((echo, Judgement::new(truth, &rows.alerts(), None)))
 }
 
-/// What the detector raises, in milliseconds since the recording began, and what it says was lost, GPU-seconds.
+/// Returns the alerts, in milliseconds since the start of the recording, and the cost in
+/// GPU-seconds.
 fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
     let mut detector = Detector::new(Settings::default());
     let mut incidents = Incidents::default();
-    let mut ledger = LostTimeRows::new();
+    let mut rows = LostTimeRows::new();
     let mut now_ms = 0;
     for delivery in deliveries {
         let latest = delivery
@@ -86,7 +87,7 @@ fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
             ..
         } in lost
         {
-            ledger.insert(
+            rows.insert(
                 (incident, node, interval.from(), interval.to()),
                 lost_gpu_ms,
             );
@@ -100,7 +101,7 @@ fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
         );
     }
     let mut by_incident: BTreeMap<IncidentId, f64> = BTreeMap::new();
-    for ((incident, ..), lost_ms) in ledger {
+    for ((incident, ..), lost_ms) in rows {
         *by_incident.entry(incident).or_default() += lost_ms / 1e3;
     }
     let lost = by_incident
@@ -124,7 +125,7 @@ pub fn run(case: &LoopCase) -> anyhow::Result<LoopResult> {
     })
 }
 
-/// Runs a recorded loop with blocks of every length.
+/// Runs a recorded loop once per block length.
 pub fn run_recorded(recorded: &RecordedLoop, testdata: &Path) -> anyhow::Result<Vec<LoopResult>> {
     let truth = recorded.truth();
     let run = |block_ms: f64| -> anyhow::Result<LoopResult> {
@@ -142,7 +143,7 @@ pub fn run_recorded(recorded: &RecordedLoop, testdata: &Path) -> anyhow::Result<
     BLOCKS_MS.into_iter().map(run).collect()
 }
 
-/// The four figures over all loops of a sort, and a row for each kind.
+/// Scores over all loops, and a row for each group.
 pub fn markdown(title: &str, judged: &[LoopResult]) -> String {
     let mut groups: BTreeMap<&str, [Count; 2]> = BTreeMap::new();
     let mut all = [Count::default(), Count::default()];
@@ -160,30 +161,30 @@ pub fn markdown(title: &str, judged: &[LoopResult]) -> String {
         .chain(groups.iter().map(|(name, counts)| (*name, counts)))
     {
         for (method, count) in [ECHO, FLOOR].into_iter().zip(counts) {
-            text.push_str(&row((group, method), count));
+            text.push_str(&row(group, method, count));
         }
     }
     text + "\n"
 }
 
-/// One line for each loop: what was lost, and what was said of it.
+/// One line per loop: its verdicts, costs and alerts.
 pub fn details(title: &str, judged: &[LoopResult]) -> String {
     let line = |one: &LoopResult| {
         let lost = one
             .lost_gpu_s
             .map_or_else(|| "?".to_owned(), |lost| format!("{lost:.1}"));
-        let told = one.echo.lost_gpu_s.unwrap_or(0.0);
+        let found = one.echo.lost_gpu_s.unwrap_or(0.0);
         format!(
-            "- {}: {:?} (lost {told:.1} of {lost} GPU-s; {}); {FLOOR}: {:?} ({})\n",
-            one.name, one.echo.verdict, one.echo.said, one.floor.verdict, one.floor.said
+            "- {}: {:?} (lost {found:.1} of {lost} GPU-s; {}); {FLOOR}: {:?} ({})\n",
+            one.name, one.echo.verdict, one.echo.summary, one.floor.verdict, one.floor.summary
         )
     };
     let lines: String = judged.iter().map(line).collect();
     format!("### {title}, one by one\n\n{lines}\n")
 }
 
-fn row((group, method): (&str, &str), count: &Count) -> String {
-    let of = |verdict| count.with_verdict(verdict).to_string();
+fn row(group: &str, method: &str, count: &Count) -> String {
+    let loops = |verdict| count.with_verdict(verdict).to_string();
     let number =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
     let percent = |value: Option<f64>| {
@@ -200,10 +201,10 @@ fn row((group, method): (&str, &str), count: &Count) -> String {
         group.to_owned(),
         method.to_owned(),
         count.n.to_string(),
-        of(Verdict::Right),
-        of(Verdict::Wrong),
-        of(Verdict::Unnamed),
-        of(Verdict::Silent),
+        loops(Verdict::Right),
+        loops(Verdict::Wrong),
+        loops(Verdict::Unnamed),
+        loops(Verdict::Silent),
         share(count.costs),
         percent(quantile(&count.cost_errors, 50)),
         format!(

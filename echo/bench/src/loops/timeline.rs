@@ -1,39 +1,39 @@
-//! Hosts and GPUs on a time axis: hosts run ahead of their GPUs, and ranks leave an operation together.
+//! Timeline of hosts and GPUs: hosts run ahead of their GPUs; ranks leave an operation together.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::fault::LoopFault;
 use super::step::{Action, Function, Operation};
 
-/// Time that a library call takes the host, milliseconds.
+/// Host time of a library call, milliseconds.
 const CALL_MS: f64 = 0.03;
 
-/// Something that an observer sees. Times are milliseconds of the loop.
+/// Observation of the agent. Times are milliseconds of the loop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Observation {
     /// An operation was called and ran.
     Ran {
         /// The operation.
         op: Operation,
-        /// Its number on its communicator.
+        /// Sequence number in its communicator.
         seq: u64,
-        /// When it was called.
+        /// Time of the call.
         called: f64,
-        /// When it started and stopped on the GPU.
+        /// Start and end on the GPU.
         gpu: (f64, f64),
     },
     /// The host waited for its GPU.
     Waited {
-        /// From when to when.
+        /// Start and end.
         host: (f64, f64),
-        /// For an event and not for all that was enqueued.
+        /// True for an event, false for the whole stream.
         is_event: bool,
     },
     /// A graph was launched.
     Launched(f64),
 }
 
-/// Where the ranks meet: all of them at one operation, or two at a message.
+/// Rendezvous: of all ranks in one operation, or of two ranks in one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Meeting {
     All(u64),
@@ -78,7 +78,7 @@ struct Rank {
     seen: Vec<Observation>,
 }
 
-/// All ranks.
+/// Simulation of all ranks.
 #[derive(Debug)]
 pub struct Timeline {
     ranks: Vec<Rank>,
@@ -88,7 +88,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Ranks that have done nothing.
+    /// Creates ranks that have done nothing yet.
     pub fn new(n_ranks: u32, fault: Option<LoopFault>) -> Self {
         let ranks: Vec<Rank> = (0..n_ranks).map(|_| Rank::default()).collect();
         Self {
@@ -99,7 +99,7 @@ impl Timeline {
         }
     }
 
-    /// Runs a step; returns when the last host was through with it, milliseconds.
+    /// Runs a step; returns the end of the last host, milliseconds.
     pub fn step(&mut self, programs: Vec<Vec<Action>>) -> f64 {
         for (rank, program) in self.ranks.iter_mut().zip(programs) {
             rank.todo.extend(program);
@@ -124,12 +124,12 @@ impl Timeline {
         self.ranks.iter().map(|rank| rank.host).fold(0.0, f64::max)
     }
 
-    /// Operations that each rank has called so far.
+    /// Number of operations that each rank has called so far.
     pub fn seqs(&self) -> Vec<u64> {
         self.ranks.iter().map(|rank| rank.seq).collect()
     }
 
-    /// What was seen of each rank since the last time.
+    /// Takes the observations of each rank since the last call.
     pub fn take_observations(&mut self) -> Vec<Vec<Observation>> {
         self.ranks
             .iter_mut()
@@ -137,7 +137,7 @@ impl Timeline {
             .collect()
     }
 
-    /// Does what a rank can do now; whether that was anything.
+    /// Advances a rank as far as possible; returns true when it moved.
     fn advance(&mut self, rank: &mut Rank, number: u32) -> bool {
         let mut moved = false;
         loop {
@@ -234,7 +234,7 @@ impl Timeline {
         moved
     }
 
-    /// When the operations of a group end, once all are there that take part.
+    /// Returns the end of a group's operations once all participants have arrived.
     fn meet(&mut self, rank: &Rank, group: &mut Group) -> Option<f64> {
         let n_ranks = self.n_ranks;
         let start = group.started.unwrap_or_else(|| {

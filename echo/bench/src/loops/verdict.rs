@@ -12,31 +12,31 @@ const GRACE_NS: u64 = 10_000_000_000;
 /// Largest error of the cost that counts as right, as a share of the truth.
 const COST_ERROR: f64 = 0.15;
 
-/// What has to be said of a loop.
+/// Expected report about a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// Nothing.
-    Nobody,
+    /// No report.
+    Nothing,
     /// The rank.
     Rank(u32),
     /// The rank, or any condition.
     RankOrCondition(u32),
     /// Any condition, and no rank.
     Condition,
-    /// The rank, a condition or nothing: what the rank did cost hardly anything.
+    /// The rank, a condition or nothing: the fault cost hardly anything.
     Harmless(u32),
 }
 
 /// Ground truth of a loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truth {
-    /// What has to be said.
+    /// Expected report.
     pub expected: Expected,
     /// Span of the fault, nanoseconds since the start of the recording.
     pub when_ns: Range<u64>,
     /// Cost by the clock of the job, GPU-seconds; `None` when unknown.
     pub lost_gpu_s: Option<f64>,
-    /// The work of the ranks is uneven by itself: that it is said counts neither way.
+    /// The work is uneven by design: reporting `data_imbalance` is neither right nor wrong.
     pub is_uneven: bool,
 }
 
@@ -44,7 +44,7 @@ impl Truth {
     /// Truth of a healthy loop.
     pub const fn healthy() -> Self {
         Self {
-            expected: Expected::Nobody,
+            expected: Expected::Nothing,
             when_ns: u64::MAX..u64::MAX,
             lost_gpu_s: Some(0.0),
             is_uneven: false,
@@ -55,37 +55,37 @@ impl Truth {
 /// Verdict on a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The truth and no innocent rank.
+    /// The expected subject and no other rank.
     Right,
-    /// An innocent rank was named at any time, the culprit before its fault, or anything at all in a healthy loop.
+    /// A healthy rank at any time, the culprit before its fault, or any report in a healthy loop.
     Wrong,
-    /// A condition instead of the rank.
+    /// A condition but not the rank.
     Unnamed,
-    /// Nothing was open while the fault was there.
+    /// No alert during the fault.
     Silent,
 }
 
 /// A method's verdict on one loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
-    /// What it was worth.
+    /// Verdict.
     pub verdict: Verdict,
     /// True when no report was expected.
     pub is_healthy: bool,
-    /// From the beginning of the fault to the truth, seconds.
+    /// Seconds from the start of the fault to the first right alert.
     pub delay_s: Option<f64>,
-    /// Cost by the method, GPU-seconds, where it names one.
+    /// Cost reported by the method, GPU-seconds, if it reports one.
     pub lost_gpu_s: Option<f64>,
-    /// Correctness of the cost, when there is one to compare with.
+    /// True when the cost is right; `None` when there is no cost to compare with.
     pub is_cost_right: Option<bool>,
-    /// Error of the cost as a share of the truth, where the truth is not nothing.
+    /// Error of the cost as a share of the true cost; `None` when that is 0.
     pub cost_error: Option<f64>,
     /// Alerts in order, with seconds since the start of the recording.
-    pub said: String,
+    pub summary: String,
 }
 
 impl Judgement {
-    /// Judges alerts, whose times are milliseconds since the recording began.
+    /// Judges alerts whose times are milliseconds since the start of the recording.
     pub fn new(truth: &Truth, alerts: &[Alert], lost_gpu_s: Option<f64>) -> Self {
         let counts = |alert: &&Alert| {
             !truth.is_uneven || alert.subject != Subject::Condition(ConditionKind::DataImbalance)
@@ -93,12 +93,10 @@ impl Judgement {
         let mut alerts: Vec<&Alert> = alerts.iter().filter(counts).collect();
         alerts.sort_by_key(|alert| (alert.raised, alert.subject));
         let right = alerts.iter().find(|alert| truth.is_true(alert));
-        let is_healthy = matches!(truth.expected, Expected::Nobody | Expected::Harmless(_));
+        let is_healthy = matches!(truth.expected, Expected::Nothing | Expected::Harmless(_));
         let verdict = if alerts.iter().any(|alert| truth.is_wrong(alert)) {
             Verdict::Wrong
-        } else if right.is_some()
-            || matches!(truth.expected, Expected::Nobody | Expected::Harmless(_))
-        {
+        } else if right.is_some() || is_healthy {
             Verdict::Right
         } else if alerts.iter().any(|alert| truth.is_during(alert)) {
             Verdict::Unnamed
@@ -115,11 +113,11 @@ impl Judgement {
             is_healthy,
             delay_s: right.map(|alert| f64::from(alert.raised) / 1e3 - start_s),
             lost_gpu_s,
-            is_cost_right: pair.map(|(told, lost)| (told - lost).abs() <= COST_ERROR * lost),
+            is_cost_right: pair.map(|(found, lost)| (found - lost).abs() <= COST_ERROR * lost),
             cost_error: pair
                 .filter(|(_, lost)| *lost > 0.0)
-                .map(|(told, lost)| (told - lost).abs() / lost),
-            said: describe_alerts(&alerts),
+                .map(|(found, lost)| (found - lost).abs() / lost),
+            summary: describe_alerts(&alerts),
         }
     }
 }
@@ -147,8 +145,8 @@ impl Truth {
                 | Expected::RankOrCondition(culprit)
                 | Expected::Harmless(culprit),
             ) => is_early || rank != culprit,
-            (Subject::Rank(_), Expected::Nobody | Expected::Condition)
-            | (Subject::Condition(_), Expected::Nobody) => true,
+            (Subject::Rank(_), Expected::Nothing | Expected::Condition)
+            | (Subject::Condition(_), Expected::Nothing) => true,
             (Subject::Condition(_), _) => false,
         }
     }
@@ -198,15 +196,15 @@ pub fn seconds(ns: u64) -> f64 {
 pub struct Count {
     /// Loops with a fault.
     pub n: u32,
-    /// Healthy loops, and those of which nothing was raised and for which nothing was booked.
+    /// Healthy loops, and those without an alert and without a cost.
     pub healthy: (u32, u32),
-    /// Loops with a fault by verdict, and healthy ones of which something was raised.
+    /// Loops with a fault by verdict, and healthy loops with an alert.
     pub verdicts: std::collections::BTreeMap<Verdict, u32>,
-    /// Costs that can be compared, and those that are right.
+    /// Comparable costs, and the right ones.
     pub costs: (u32, u32),
     /// Errors of costs.
     pub cost_errors: Vec<f64>,
-    /// Seconds to the truth.
+    /// Seconds to the first right alert.
     pub delays_s: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! One step of one rank in the making.
+//! Writes one step of one rank.
 
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Normal};
@@ -16,13 +16,13 @@ pub struct Writer<'a> {
     step: u32,
     slow: f64,
     rng: &'a mut ChaCha8Rng,
-    /// What it does, in order.
+    /// Actions in order.
     pub(super) actions: Vec<Action>,
 }
 
 impl<'a> Writer<'a> {
-    /// Of that rank and step.
-    pub(super) fn new(shape: &'a Shape, rng: &'a mut ChaCha8Rng, (rank, step): (u32, u32)) -> Self {
+    /// Starts a step of a rank.
+    pub(super) fn new(shape: &'a Shape, rng: &'a mut ChaCha8Rng, rank: u32, step: u32) -> Self {
         let warm = f64::from(shape.warm_up.saturating_sub(step)) / f64::from(shape.warm_up.max(1));
         Self {
             shape,
@@ -39,7 +39,7 @@ impl<'a> Writer<'a> {
         normal.map_or(1.0, |normal| normal.sample(self.rng).exp())
     }
 
-    /// Hosts that are the bottleneck vary from step to step, and the one that has its turn is slower for seconds.
+    /// Varies the speed of a host that is the bottleneck; the host whose turn it is gets slower.
     pub(super) fn take_turn(&mut self, has_turn: bool) {
         let normal = Normal::new(0.0_f64, 0.15).ok();
         let luck = normal.map_or(1.0, |normal| normal.sample(self.rng).exp());
@@ -47,38 +47,39 @@ impl<'a> Writer<'a> {
         self.slow *= luck * (1.0 + turn);
     }
 
-    /// Whether this step ends a stretch of so many; never for 0.
+    /// True when this step is the last of `every` steps; never for 0.
     pub(super) fn is_every(&self, every: u32) -> bool {
         every > 0 && (self.step + 1).is_multiple_of(every)
     }
 
-    /// The host works for a share of a step.
+    /// Adds work of the host, as a share of a step.
     pub fn host(&mut self, share: f64) {
         let ms = share * self.shape.step_ms * self.slow * self.noise();
         self.actions.push(Action::Host(ms));
     }
 
-    /// The host loads a batch.
+    /// Adds loading a batch, as a share of a step.
     pub fn load(&mut self, share: f64) {
         let ms = share * self.shape.step_ms * self.slow * self.noise();
         self.actions.push(Action::Load(ms));
     }
 
-    /// The GPU gets work for a share of a step.
+    /// Adds a kernel, as a share of a step.
     pub fn kernel(&mut self, share: f64) {
         let ms = share * self.shape.step_ms * self.noise();
         self.actions.push(Action::Kernel(ms));
     }
 
-    /// An operation of all ranks behind the kernels so far.
+    /// Adds an operation of all ranks after the kernels enqueued so far.
     pub fn exchange(&mut self, function: Function, count: u64, share: f64) {
-        self.operation((function, count), share, true);
+        self.operation(function, count, share, true);
     }
 
-    /// An operation of all ranks, behind the kernels so far or beside them.
+    /// Adds an operation of all ranks, after the kernels enqueued so far or beside them.
     pub(super) fn operation(
         &mut self,
-        (function, count): (Function, u64),
+        function: Function,
+        count: u64,
         share: f64,
         after_kernels: bool,
     ) {
@@ -95,12 +96,12 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// Any action.
+    /// Adds an action.
     pub fn push(&mut self, action: Action) {
         self.actions.push(action);
     }
 
-    /// How long the sequences of this step are, in the mean 1.
+    /// Draws the relative sequence length of this step; its mean is 1.
     pub(super) fn length(&mut self) -> f64 {
         let normal = Normal::new(-0.03_f64, 0.25).ok();
         normal.map_or(1.0, |normal| normal.sample(self.rng).exp())

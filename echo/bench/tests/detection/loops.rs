@@ -1,4 +1,4 @@
-//! Training loops as they are: the generator, the floor rule, and what a verdict must not depend on.
+//! Realistic training loops: the generator, the floor rule, and invariances of verdicts.
 
 use std::io::Cursor;
 
@@ -21,7 +21,7 @@ use proptest::test_runner::RngSeed;
 
 use crate::repository;
 
-/// A loop of two ranks with an obvious fault, short enough for a test without optimisation.
+/// Returns a short loop of two ranks with an obvious fault.
 fn clear(kind: Kind, seed: u64) -> LoopCase {
     let mut case = suite::case(kind, Some(LoopFaultKind::Loader), seed);
     case.shape.n_ranks = 2;
@@ -57,20 +57,20 @@ fn a_seed_has_every_kind_healthy_twice_and_with_every_fault() {
     assert_eq!(healthy.len(), 2 * Kind::ALL.len());
     assert!(healthy.iter().all(|case| case.fault.is_none()));
     let names: Vec<String> = suite::cases(1, "ddp,").iter().map(LoopCase::name).collect();
-    for trouble in LoopFaultKind::ALL {
+    for kind in LoopFaultKind::ALL {
         assert!(
-            names.iter().any(|name| name.contains(trouble.name())),
+            names.iter().any(|name| name.contains(kind.name())),
             "{names:?}"
         );
     }
 }
 
 #[test]
-fn a_calibrated_fault_costs_what_it_is_meant_to_cost() {
+fn a_calibrated_fault_has_its_target_cost() {
     for kind in [Kind::Ddp, Kind::Fsdp, Kind::Clipping] {
         let case = clear(kind, 2);
         let truth = case.generate().unwrap().truth;
-        // Twenty seconds at a pace slower by a half: a third of them is lost, on each of two ranks.
+        // 20 s at a pace slower by one half: each of the two ranks loses a third of them.
         let lost = truth.lost_gpu_s.unwrap();
         assert!((8.0..19.0).contains(&lost), "{}: {lost}", case.name());
         assert_eq!(truth.expected, Expected::Rank(1));
@@ -87,7 +87,7 @@ fn a_healthy_loop_loses_nothing() {
 }
 
 #[test]
-fn every_kind_becomes_a_recording_whose_operations_all_ranks_ran() {
+fn all_ranks_run_all_operations_in_a_recording_of_every_kind() {
     for kind in Kind::ALL {
         let case = LoopCase {
             healthy_ms: 1_000.0,
@@ -115,12 +115,12 @@ fn the_floor_rule_names_the_rank_that_makes_its_peer_wait() {
         judged.floor.verdict,
         Verdict::Right,
         "{}",
-        judged.floor.said
+        judged.floor.summary
     );
 }
 
 #[test]
-fn the_floor_rule_says_of_a_recording_what_its_first_form_said() {
+fn the_floor_rule_first_names_the_culprit_of_a_recorded_loop() {
     let mut recording = LOOPS[1].open(&repository("testdata")).unwrap();
     let mut rows = Rows::default();
     while let Some(event) = recording.next_event().unwrap() {
@@ -131,7 +131,7 @@ fn the_floor_rule_says_of_a_recording_what_its_first_form_said() {
 }
 
 #[test]
-fn an_innocent_rank_is_wrong_at_any_time_and_silence_is_not_right() {
+fn naming_a_healthy_rank_is_wrong_at_any_time_and_silence_is_not_right() {
     let truth = LOOPS[0].truth();
     let silent = Judgement::new(&truth, &[], Some(0.0));
     assert_eq!(
@@ -177,7 +177,7 @@ fn in_each_recorded_loop_exactly_the_expected_rank_is_named() {
                 Verdict::Right,
                 "{}: {}",
                 judged.name,
-                judged.echo.said
+                judged.echo.summary
             );
         }
     }
@@ -188,21 +188,31 @@ fn the_first_evaluation_of_a_quiet_job_raises_no_alert() {
     let mut case = clear(Kind::DdpLogging, 390);
     case.shape.log_every = 4;
     let judged = judged(&case.calibrated());
-    assert_eq!(judged.echo.verdict, Verdict::Right, "{}", judged.echo.said);
+    assert_eq!(
+        judged.echo.verdict,
+        Verdict::Right,
+        "{}",
+        judged.echo.summary
+    );
 }
 
 #[test]
-fn ranks_that_end_their_blocks_at_different_operations_hide_no_slow_stretch() {
+fn a_slow_span_is_found_when_ranks_end_their_blocks_at_different_operations() {
     for seed in [414, 614, 739] {
         let judged = judged(&LoopCase {
             block_ms: 250.0,
             ..clear(Kind::DdpLogging, seed)
         });
-        assert_eq!(judged.echo.verdict, Verdict::Right, "{}", judged.echo.said);
+        assert_eq!(
+            judged.echo.verdict,
+            Verdict::Right,
+            "{}",
+            judged.echo.summary
+        );
     }
 }
 
-/// Kinds in which a loader that costs half of the pace is a clear fault.
+/// Kinds in which a data loader that costs half of the pace is an obvious fault.
 const CLEAR: [Kind; 5] = [
     Kind::Ddp,
     Kind::DdpLogging,
@@ -211,42 +221,42 @@ const CLEAR: [Kind; 5] = [
     Kind::Clipping,
 ];
 
-// Always the same cases: the detector is right in nearly all of them, and `cargo bench --bench detection -- --only loops`
-// looks for those in which it is not.
+// The cases are fixed, because the detector is right in nearly all cases, not in all of them:
+// `cargo bench --bench detection -- --only loops --wrong` lists the others.
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, rng_seed: RngSeed::Fixed(21), ..ProptestConfig::default() })]
 
     #[test]
-    fn other_names_of_the_ranks_give_the_other_name(kind in select(&CLEAR[..]), seed in 0..1_000_u64) {
+    fn swapping_the_rank_numbers_swaps_the_named_rank(kind in select(&CLEAR[..]), seed in 0..1_000_u64) {
         let case = clear(kind, seed);
         let permuted = LoopCase { labels: vec![1, 0], ..case.clone() };
         let (one, other) = (judged(&case), judged(&permuted));
-        prop_assert_eq!(one.echo.verdict, Verdict::Right, "{}: {}", one.name, one.echo.said);
-        prop_assert_eq!(other.echo.verdict, Verdict::Right, "{}: {}", other.name, other.echo.said);
+        prop_assert_eq!(one.echo.verdict, Verdict::Right, "{}: {}", one.name, one.echo.summary);
+        prop_assert_eq!(other.echo.verdict, Verdict::Right, "{}: {}", other.name, other.echo.summary);
     }
 
     #[test]
-    fn other_blocks_give_the_same_verdict(kind in select(&CLEAR[..]), seed in 0..1_000_u64, block_ms in select(&BLOCKS_MS[..])) {
+    fn the_verdict_does_not_depend_on_the_block_duration(kind in select(&CLEAR[..]), seed in 0..1_000_u64, block_ms in select(&BLOCKS_MS[..])) {
         let judged = judged(&LoopCase { block_ms, ..clear(kind, seed) });
-        prop_assert_eq!(judged.echo.verdict, Verdict::Right, "{}: {}", judged.name, judged.echo.said);
+        prop_assert_eq!(judged.echo.verdict, Verdict::Right, "{}: {}", judged.name, judged.echo.summary);
     }
 
     #[test]
-    fn an_agent_that_comes_later_gives_the_same_verdict(
+    fn the_verdict_does_not_depend_on_when_the_agent_attaches(
         kind in select(&CLEAR[..]),
         seed in 0..1_000_u64,
         attach in select(&[Attach::TakenOver, Attach::Late][..]),
         attach_ms in 500.0..9_000.0_f64,
     ) {
         let judged = judged(&LoopCase { attach, attach_ms, ..clear(kind, seed) }.calibrated());
-        prop_assert_eq!(judged.echo.verdict, Verdict::Right, "{}: {}", judged.name, judged.echo.said);
+        prop_assert_eq!(judged.echo.verdict, Verdict::Right, "{}: {}", judged.name, judged.echo.summary);
     }
 
     #[test]
-    fn other_distances_of_log_lines_give_the_same_verdict(kind in select(&CLEAR[..]), seed in 0..1_000_u64, log_every in 0..60_u32) {
+    fn the_verdict_does_not_depend_on_the_interval_of_log_lines(kind in select(&CLEAR[..]), seed in 0..1_000_u64, log_every in 0..60_u32) {
         let mut case = clear(kind, seed);
         case.shape.log_every = log_every;
         let judged = judged(&case.calibrated());
-        prop_assert_eq!(judged.echo.verdict, Verdict::Right, "{}: {}", judged.name, judged.echo.said);
+        prop_assert_eq!(judged.echo.verdict, Verdict::Right, "{}: {}", judged.name, judged.echo.summary);
     }
 }
