@@ -1,11 +1,15 @@
 //! Decoder from OTLP requests of metrics, log records or spans to events. Pure: no clock, no task,
 //! no log line. Every data point, record or span becomes one [`Event`] or one counted rejection,
-//! and never affects its neighbours. Identity and the collectives that a point covers are extracted
-//! from the attributes (names in [`fleet_proto::attribute`]): the resource takes precedence over
-//! the point, and within one list the name that is listed first. Extracted attributes are removed;
-//! all others are kept as JSON. Invariant: accepted events have finite, consistent values and
-//! plausible times, so that no later layer checks again. Work and memory are bounded by the size of
-//! the request, even for a hostile one.
+//! and never affects its neighbours.
+//!
+//! Identity and the collectives that a point covers are extracted from the attributes (names in
+//! [`fleet_proto::attribute`]). The resource takes precedence over the point, and within one list
+//! the name that is listed first there. Extracted attributes are removed; all others are kept as
+//! JSON.
+//!
+//! Invariant: accepted events have finite, consistent values and plausible times, so that no later
+//! layer checks again. Work and memory are bounded by the size of the request, even for a hostile
+//! one.
 
 use std::sync::Arc;
 
@@ -56,7 +60,7 @@ impl Decoded {
         self.events.len() + samples
     }
 
-    /// Turns away after all the events at these rejected, which are in order.
+    /// Rejects the events at these indexes, which must be in ascending order.
     pub fn reject_at(&mut self, rejected: impl IntoIterator<Item = (usize, RejectReason)>) {
         let mut rejected = rejected.into_iter().peekable();
         let mut index = 0..;
@@ -208,7 +212,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Goes through the scopes of all resources; `each` turns what lies in one into events.
+    /// Decodes all resources; `each` turns the contents of one scope into events.
     fn decode(
         mut self,
         request: Fields<'a>,

@@ -5,13 +5,13 @@ use super::wire::attributes::{Attribute, Attributes};
 use super::wire::value::Value;
 use fleet_proto::attribute;
 
-/// Longest text of attributes of one point, in bytes.
+/// Maximum size of the attributes of one point as JSON text, in bytes.
 pub(super) const MAX_ATTRS_BYTES: usize = 16 * 1024;
 
-/// What an attribute adds to the text beside its key: two quotes, a colon and one digit.
+/// Minimum size of an attribute in the JSON text beside its key: two quotes, a colon, one digit.
 pub(super) const MIN_ATTRIBUTE_BYTES: usize = 4;
 
-/// One more than the text can hold.
+/// Maximum number of attributes kept: one more than the JSON text can hold.
 pub(super) const MAX_ATTRIBUTES: usize = MAX_ATTRS_BYTES / MIN_ATTRIBUTE_BYTES + 1;
 
 /// Column that an attribute can be extracted into.
@@ -66,7 +66,7 @@ const NAMES: [(Column, &[&str]); COLUMNS] = [
     (Column::Lag, &[attribute::LAG_MS]),
 ];
 
-/// Column and preference (0 first) of an attribute, if it has one.
+/// Returns the column of an attribute and the preference of its name (0 is preferred).
 fn column(key: &str) -> Option<(Column, usize)> {
     NAMES.iter().find_map(|(column, names)| {
         let preference = names.iter().position(|name| *name == key)?;
@@ -74,11 +74,12 @@ fn column(key: &str) -> Option<(Column, usize)> {
     })
 }
 
-/// Interner that are looked for beside those of the columns.
+/// Keys without a column that are needed as well.
 const OTHER_KEYS: [&str; 1] = [EVENT_NAME];
 
-/// An empty list. Behind as many attributes as no text can hold only those with a meaning are kept:
-/// the point is turned away in any case, and has to be for the right reason.
+/// Returns an empty list. It keeps as many attributes as the columns and the JSON text can hold. Of
+/// further ones only those with a column or in [`OTHER_KEYS`] are kept: the point is rejected in any
+/// case, and they decide the reason.
 pub(super) const fn empty_list<'a>() -> Attributes<'a> {
     Attributes::new(MAX_ATTRIBUTES + COLUMNS, |key| {
         column(key).is_some() || OTHER_KEYS.contains(&key)
@@ -102,23 +103,23 @@ impl<'a> ColumnCache<'a> {
     fn column(&mut self, index: usize, key: &'a str) -> Option<(Column, usize)> {
         match self.0.get(index) {
             // The list keeps the slice as long as the key does not change.
-            Some(class) if std::ptr::eq(class.key, key) => class.column,
+            Some(known) if std::ptr::eq(known.key, key) => known.column,
             _ => self.insert(index, key),
         }
     }
 
     fn insert(&mut self, index: usize, key: &'a str) -> Option<(Column, usize)> {
         let column = column(key);
-        let class = CachedColumn { key, column };
+        let cached = CachedColumn { key, column };
         match self.0.get_mut(index) {
-            Some(known) => *known = class,
-            None => self.0.push(class),
+            Some(known) => *known = cached,
+            None => self.0.push(cached),
         }
         column
     }
 }
 
-/// One attribute that can fill a column.
+/// Attribute that can fill a column.
 #[derive(Debug, Clone, Copy)]
 struct Hit {
     /// Index in the list that it comes from.
@@ -166,7 +167,7 @@ impl<'s, 'a> Columns<'s, 'a> {
         }
     }
 
-    /// The value that fills the column.
+    /// Returns the value that fills the column.
     pub(super) fn value(&self, column: Column) -> Option<Value<'a>> {
         if !self.filled.has(column) {
             return None;
@@ -174,7 +175,7 @@ impl<'s, 'a> Columns<'s, 'a> {
         self.attributes.get(self.index(column)?)?.value
     }
 
-    /// Whether one of the columns can be filled.
+    /// Returns true if one of the columns can be filled.
     pub(super) const fn fills(&self, columns: ColumnSet) -> bool {
         self.filled.0 & columns.0 != 0
     }
@@ -183,14 +184,14 @@ impl<'s, 'a> Columns<'s, 'a> {
         self.hits.get(column as usize).map(|hit| hit.index)
     }
 
-    /// The attributes that did not become one of the columns in `used`.
+    /// Returns the attributes that were not extracted into one of the columns in `used`.
     pub(super) fn unused(&self, used: ColumnSet) -> impl Iterator<Item = Attribute<'a>> {
         let cache = self.cache.iter();
         let attributes = self.attributes.iter().zip(cache).enumerate();
         attributes
-            .filter(move |(index, (_, class))| {
+            .filter(move |(index, (_, cached))| {
                 let is_used = |(column, _)| used.has(column) && self.index(column) == Some(*index);
-                !class.column.is_some_and(is_used)
+                !cached.column.is_some_and(is_used)
             })
             .map(|(_, (attribute, _))| *attribute)
     }
@@ -204,12 +205,12 @@ fn is_present(attribute: &Attribute<'_>) -> bool {
     }
 }
 
-/// A set of columns.
+/// Set of columns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ColumnSet(u32);
 
 impl ColumnSet {
-    /// The set of these columns.
+    /// Returns the set of these columns.
     pub(super) const fn new(columns: &[Column]) -> Self {
         let mut set = Self(0);
         let mut rest = columns;
@@ -229,7 +230,7 @@ impl ColumnSet {
     }
 }
 
-/// The columns of a resource and of one of its points, and which of both have been used up.
+/// Reader of the columns of a resource and of one of its points. Records which ones were used.
 #[derive(Debug)]
 pub(super) struct ColumnReader<'c, 'a> {
     resource: &'c Columns<'c, 'a>,
@@ -237,7 +238,7 @@ pub(super) struct ColumnReader<'c, 'a> {
     used: UsedColumns,
 }
 
-/// Which attributes became columns, by the list that they come from.
+/// Columns that were read, by the list that their attributes come from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct UsedColumns {
     pub(super) resource: ColumnSet,
@@ -261,19 +262,19 @@ impl<'c, 'a> ColumnReader<'c, 'a> {
         self.used
     }
 
-    /// Whether the column can be filled.
+    /// Returns true if the column can be filled.
     pub(super) fn has(&self, column: Column) -> bool {
         self.resource.filled.has(column) || self.point.filled.has(column)
     }
 
-    /// Fills the column from the resource only.
+    /// Reads the column from the resource only, and marks it as used.
     pub(super) fn take_from_resource(&mut self, column: Column) -> Option<Value<'a>> {
         let value = self.resource.value(column)?;
         self.used.resource.insert(column);
         Some(value)
     }
 
-    /// Fills the column from the resource, else from the point.
+    /// Reads the column from the resource, else from the point, and marks it as used.
     pub(super) fn take(&mut self, column: Column) -> Option<Value<'a>> {
         if let Some(value) = self.take_from_resource(column) {
             return Some(value);
@@ -284,7 +285,7 @@ impl<'c, 'a> ColumnReader<'c, 'a> {
     }
 }
 
-/// The text, if it is one.
+/// Returns the text, if the value is one.
 pub(super) const fn text(value: Value<'_>) -> Option<&str> {
     match value {
         Value::Text(text) => Some(text),
@@ -292,7 +293,7 @@ pub(super) const fn text(value: Value<'_>) -> Option<&str> {
     }
 }
 
-/// The whole number in an integer, a text of digits or a double without fraction.
+/// Parses an integer, a text of digits or a double without fraction as a whole number.
 pub(super) fn integer(value: Value<'_>) -> Option<i64> {
     /// Doubles hold every whole number up to here.
     const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -310,7 +311,7 @@ pub(super) fn integer(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// The finite number in an integer, a double or a text.
+/// Parses an integer, a double or a text as a finite number.
 pub(super) fn number(value: Value<'_>) -> Option<Result<f64, RejectReason>> {
     let number = match value {
         Value::Double(number) => number,
@@ -325,7 +326,7 @@ pub(super) fn number(value: Value<'_>) -> Option<Result<f64, RejectReason>> {
     Some(finite(number))
 }
 
-/// The number unless it is NaN or infinite.
+/// Returns the number unless it is NaN or infinite.
 pub(super) fn finite(number: f64) -> Result<f64, RejectReason> {
     number
         .is_finite()
@@ -333,7 +334,7 @@ pub(super) fn finite(number: f64) -> Result<f64, RejectReason> {
         .ok_or(RejectReason::NotFinite)
 }
 
-/// The sequence number: a whole number that is not negative.
+/// Parses a sequence number: a whole number that is not negative.
 pub(super) fn sequence(value: Value<'_>) -> Result<u64, RejectReason> {
     integer(value)
         .and_then(|number| u64::try_from(number).ok())
@@ -346,7 +347,7 @@ mod tests {
     use crate::decode::wire::value::Value;
 
     #[test]
-    fn every_column_is_listed_at_its_own_place() {
+    fn every_column_is_listed_at_its_own_index() {
         for (index, (column, names)) in NAMES.iter().enumerate() {
             assert_eq!(*column as usize, index);
             assert!(!names.is_empty());

@@ -84,7 +84,7 @@ fn source(reader: &mut ColumnReader<'_, '_>) -> Result<Source, RejectReason> {
     }
 }
 
-/// An anchor needs both its halves; one alone stays among the attributes.
+/// Extracts the anchor, if both of its attributes are present; otherwise they stay attributes.
 fn anchor(reader: &mut ColumnReader<'_, '_>) -> Result<Option<Anchor>, RejectReason> {
     if !(reader.has(Column::AnchorSeq) && reader.has(Column::AnchorOffset)) {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Attributes without a column, as one compact JSON object with sorted keys.
-//! An attribute of the point overrides one of the scope or the resource with the same name.
+//! Serialiser of attributes without a column, as one compact JSON object with sorted keys. An
+//! attribute of the point overrides one of the scope or the resource with the same name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,10 +18,10 @@ use super::wire::attributes::Attribute;
 use super::wire::metrics::Scope;
 use super::wire::value::{Member, Nested, Value};
 
-/// Most text that is written before it is known what of it is hidden, in bytes.
+/// Maximum size of the text written before overridden members are removed, in bytes.
 const MAX_WRITTEN_BYTES: usize = 4 * MAX_ATTRS_BYTES;
 
-/// Longest text that most points have, in bytes.
+/// Size of the text that most points do not exceed, in bytes.
 const TYPICAL_ATTRS_BYTES: usize = 256;
 
 /// Key under which the name of the instrumentation scope is kept.
@@ -59,7 +59,7 @@ impl<'r, 'a> ExtraAttributes<'r, 'a> {
         }
     }
 
-    /// The text for a point whose attributes `used` became columns.
+    /// Returns the JSON text for a point without the attributes in `used`.
     pub(super) fn text(
         &mut self,
         point: &Columns<'_, 'a>,
@@ -88,8 +88,8 @@ impl<'r, 'a> ExtraAttributes<'r, 'a> {
         text
     }
 
-    /// The text for a span, with what it tells beside its attributes. It has an identity, so that
-    /// no text serves twice.
+    /// Returns the JSON text for a span, including the fields of the span itself. Every span has an
+    /// id of its own, so the text is not cached.
     pub(super) fn text_for_span(
         &mut self,
         span: &Columns<'_, 'a>,
@@ -98,7 +98,7 @@ impl<'r, 'a> ExtraAttributes<'r, 'a> {
         interner: &mut Interner<'a>,
     ) -> Result<Arc<str>, RejectReason> {
         let own = span.unused(used.point).map(|own| (own.key, own.value));
-        // Last, so that no attribute takes the place of an identity.
+        // Last, so that no attribute overrides an id.
         let span_fields = span_fields
             .iter()
             .map(|(name, value)| (*name, Some(*value)));
@@ -127,7 +127,7 @@ impl<'r, 'a> ExtraAttributes<'r, 'a> {
     }
 }
 
-/// What all points of a scope have in common.
+/// Returns the members that all points of a scope share.
 fn common<'a>(
     resource: &Columns<'_, 'a>,
     scope: &Scope<'a>,
@@ -143,20 +143,20 @@ fn common<'a>(
     )
 }
 
-/// Members of a JSON object in the order of their keys, written already.
+/// Serialised members of a JSON object, in the order of their keys.
 #[derive(Debug)]
 struct Members<'a> {
-    /// One after the other, without anything between.
+    /// Texts of the members, without separators.
     text: Vec<u8>,
-    /// The keys, and where the text of each member ends; nothing for one that is too long, which
-    /// matters only if it is not hidden.
+    /// Keys, and the end of the text of each member; `None` for a text that is too long, which is
+    /// an error only if the member is not overridden.
     ends: Vec<(&'a str, Option<usize>)>,
-    /// Least length of all that was given, with what was hidden.
+    /// Minimum length of all members, including overridden ones.
     min_len: usize,
 }
 
 impl<'a> Members<'a> {
-    /// Of two members with one key the later hides the earlier.
+    /// Serialises the members. A later member overrides an earlier one with the same key.
     fn from_pairs(
         members: impl Iterator<Item = (&'a str, Option<Value<'a>>)>,
     ) -> Result<Self, RejectReason> {
@@ -171,11 +171,11 @@ impl<'a> Members<'a> {
         }
         sorted.sort_by_key(|(key, _)| *key);
         sorted.dedup_by(|later, earlier| {
-            let hides = later.0 == earlier.0;
-            if hides {
+            let overrides = later.0 == earlier.0;
+            if overrides {
                 *earlier = *later;
             }
-            hides
+            overrides
         });
         let mut text = CappedWriter::default();
         text.written.reserve(TYPICAL_ATTRS_BYTES);
@@ -190,7 +190,7 @@ impl<'a> Members<'a> {
         })
     }
 
-    /// The members and their texts; nothing for a text that is too long.
+    /// Returns the keys and texts of the members; `None` for a text that is too long.
     fn iter(&self) -> impl Iterator<Item = (&'a str, Option<&[u8]>)> {
         let mut begin = 0;
         self.ends.iter().map(move |(key, end)| {
@@ -200,7 +200,7 @@ impl<'a> Members<'a> {
         })
     }
 
-    /// The object of both; what has a key of `own` is hidden.
+    /// Returns the object of all members. Members of `own` override those with the same key.
     fn merge(&self, own: &Self) -> Result<Arc<str>, RejectReason> {
         if self.min_len + own.min_len > MAX_ATTRS_BYTES {
             return Err(RejectReason::AttributesTooLarge);
@@ -234,8 +234,8 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Takes [`MAX_ATTRS_BYTES`] a member and a few times as much in all, so that an attribute of
-/// megabytes costs nothing.
+/// Writer that accepts up to [`MAX_ATTRS_BYTES`] per member and [`MAX_WRITTEN_BYTES`] in total, so
+/// that an attribute of several megabytes needs no memory.
 #[derive(Debug, Default)]
 struct CappedWriter {
     written: Vec<u8>,
@@ -243,7 +243,7 @@ struct CappedWriter {
 }
 
 impl CappedWriter {
-    /// Writes a member. Returns where it ends, nothing when it is too long.
+    /// Writes a member. Returns the end of its text; `None` if it is too long.
     fn member(&mut self, key: &str, value: Option<Value<'_>>) -> Option<usize> {
         let begin = self.written.len();
         self.most = (begin + MAX_ATTRS_BYTES).min(MAX_WRITTEN_BYTES);
@@ -275,8 +275,8 @@ impl io::Write for CappedWriter {
     }
 }
 
-/// An attribute's value on its way into JSON. Bytes become hexadecimal digits; what JSON cannot say
-/// becomes null.
+/// Serialises the value of an attribute as JSON. Bytes become hexadecimal digits; values that JSON
+/// cannot represent become null.
 #[derive(Debug, Clone, Copy)]
 struct Json<'a>(Option<Value<'a>>);
 
@@ -297,8 +297,8 @@ impl Serialize for Json<'_> {
 
 fn nested<S: Serializer>(list: Nested<'_>, serializer: S) -> Result<S::Ok, S::Error> {
     let mut members = BTreeMap::new();
-    for (place, Member { key, value }) in list.members().enumerate() {
-        if place + 1 >= MAX_ATTRIBUTES {
+    for (index, Member { key, value }) in list.members().enumerate() {
+        if index + 1 >= MAX_ATTRIBUTES {
             return Err(S::Error::custom("too many members"));
         }
         members.insert(key, Json(value));

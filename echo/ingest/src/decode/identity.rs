@@ -9,7 +9,7 @@ use super::label::label;
 use super::reject::RejectReason;
 use super::wire::value::Value;
 
-/// The columns that make up an identity.
+/// Columns that make up an identity.
 pub(super) const COLUMNS: [Column; 9] = [
     Column::Cluster,
     Column::Node,
@@ -22,10 +22,10 @@ pub(super) const COLUMNS: [Column; 9] = [
     Column::Pod,
 ];
 
-/// The same as a set.
+/// [`COLUMNS`] as a set.
 pub(super) const SET: ColumnSet = ColumnSet::new(&COLUMNS);
 
-/// Takes the identity out of the attributes.
+/// Extracts the identity from the attributes.
 pub(super) fn origin<'a>(
     reader: &mut ColumnReader<'_, 'a>,
     interner: &mut Interner<'a>,
@@ -59,8 +59,8 @@ fn named<'a, T>(
     name.map(Some).ok_or(RejectReason::InvalidName)
 }
 
-/// The rank with the world size of the same list: a rank of the resource is one of the job, and the
-/// world size beside a rank of the point may be that of a communicator.
+/// Extracts the rank, with the world size from the same list. A rank of the resource is a rank of
+/// the job, but a world size on the point may be the size of a communicator.
 fn rank(reader: &mut ColumnReader<'_, '_>) -> Result<Option<RankInJob>, RejectReason> {
     let (rank, world_size) = match reader.take_from_resource(Column::Rank) {
         Some(rank) => (rank, reader.take_from_resource(Column::WorldSize)),

@@ -12,17 +12,17 @@ use super::point::Quantity;
 use super::reject::RejectReason;
 use super::wire::metrics::Metric;
 
-/// Most text of attributes that one request may unfold into, in bytes: attributes of a resource are
-/// repeated for each of its points, which must not turn a small request into a huge one.
+/// Maximum size of the attributes of all events of one request, in bytes: attributes of a resource
+/// are repeated for each of its points, which must not expand a small request without limit.
 const MAX_ATTRS_BYTES_PER_REQUEST: usize = 32 * 1024 * 1024;
 
-/// Most metrics that are remembered by name and unit: they are searched one by one.
+/// Maximum number of metrics cached by name and unit: the cache is searched linearly.
 const MAX_RECENT: usize = 16;
 
-/// What all points of a metric have in common but for its kind.
+/// Name, unit and quantity of a metric.
 type Series = (MetricName, Arc<str>, Quantity);
 
-/// What a text stood for the last time: neighbours mostly say the same.
+/// The last text and its parsed value: neighbours mostly have the same text.
 #[derive(Debug)]
 struct Last<'a, T>(Option<(&'a str, T)>);
 
@@ -46,7 +46,7 @@ impl<'a, T: Clone> Last<'a, T> {
     }
 }
 
-/// Texts and identities of one request.
+/// Strings and origins of one request.
 #[derive(Debug)]
 pub(super) struct Interner<'a> {
     origins: HashSet<Arc<Origin>>,
@@ -94,8 +94,8 @@ impl<'a> Interner<'a> {
         origin
     }
 
-    /// Name and unit of a metric, and which values make sense for it. Every resource mostly sends
-    /// the same metrics.
+    /// Returns the name, unit and quantity of a metric. Most resources of a request have the same
+    /// metrics.
     pub(super) fn series(&mut self, metric: &Metric<'a>) -> Result<Series, RejectReason> {
         let key = (metric.name, metric.unit);
         if let Some((_, known)) = self.recent.iter().find(|(recent, _)| *recent == key) {
@@ -167,7 +167,7 @@ impl<'a> Interner<'a> {
         self.last_gpu_model.get_or_parse(model, label)
     }
 
-    /// Sets aside `bytes` of attribute text, unless the request has used up its share.
+    /// Takes `bytes` from the budget of attribute text; an error if it is exhausted.
     pub(super) fn reserve_attrs(&mut self, bytes: usize) -> Result<(), RejectReason> {
         self.attrs_budget = self
             .attrs_budget

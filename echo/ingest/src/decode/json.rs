@@ -16,32 +16,33 @@ mod metric;
 #[cfg(test)]
 mod tests;
 
-/// By how much a body grows at most when it is transcoded: `0,` becomes eight bytes.
+/// Maximum growth factor of a body by transcoding: `0,` becomes eight bytes.
 pub const MAX_GROWTH: usize = 4;
 
-/// Longest path and longest reason of an error, in characters: both may quote the body.
+/// Maximum length of the path and of the reason in an error, in characters: both may quote the
+/// body.
 const MAX_REASON_CHARS: usize = 200;
 
-/// Most memory that an object takes while it is read, in bytes: the node of its members, and the
-/// largest message.
+/// Maximum memory of an object while it is read, in bytes: the map of its members and the largest
+/// message.
 const OBJECT_BYTES: usize = 1_000;
 
-/// Most memory that any other value takes while it is read, in bytes, beside the characters of its
+/// Maximum memory of any other value while it is read, in bytes, without the characters of its
 /// text.
 const VALUE_BYTES: usize = 128;
 
 /// Error of transcoding a body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// It is not JSON, or not an OTLP request in JSON.
+    /// The body is not JSON, or not an OTLP request in JSON.
     #[error("the body is not an OTLP {} in JSON: {reason}", .payload.message())]
     Malformed {
-        /// What it should have been.
+        /// Expected kind of request.
         payload: Payload,
-        /// What is wrong, and where.
+        /// Path and message of the error.
         reason: String,
     },
-    /// The same in protobuf is longer than the limit.
+    /// The request is larger than the limit in protobuf.
     #[error("the request takes more than {limit} bytes in protobuf")]
     TooLarge {
         /// The limit, in bytes.
@@ -49,8 +50,8 @@ pub enum JsonError {
     },
 }
 
-/// Most memory that reading the body takes, in bytes, found without reading it: an empty object of
-/// three bytes becomes a message of two hundred.
+/// Returns the maximum memory needed to parse the body, in bytes, without parsing it: an empty
+/// object of three bytes becomes a message of two hundred.
 pub fn memory_estimate(body: &[u8]) -> usize {
     let cost = |byte: &u8| match byte {
         b'{' => OBJECT_BYTES,
@@ -60,7 +61,7 @@ pub fn memory_estimate(body: &[u8]) -> usize {
     body.iter().map(cost).fold(0, usize::saturating_add)
 }
 
-/// The request in protobuf, unless that is longer than `limit` bytes.
+/// Transcodes the request to protobuf, of at most `limit` bytes.
 pub fn to_protobuf(payload: Payload, body: &[u8], limit: usize) -> Result<Vec<u8>, JsonError> {
     let transcoded = match payload {
         Payload::Metrics => transcode::<MetricsRequest>(body, limit),
@@ -82,8 +83,8 @@ where
     Ok((message.encoded_len() <= limit).then(|| message.encode_to_vec()))
 }
 
-/// Reads what the library refuses although the mapping allows it; an error has the path of the
-/// member.
+/// Parses a body that the library rejects although the JSON mapping allows it. An error includes
+/// the path of the member.
 fn parse_relaxed<M: DeserializeOwned>(body: &[u8]) -> Result<M, String> {
     let short = |text: &dyn ToString| text.to_string().chars().take(MAX_REASON_CHARS).collect();
     let mut value: Value = serde_json::from_slice(body).map_err(|error| short(&error))?;
@@ -94,9 +95,9 @@ fn parse_relaxed<M: DeserializeOwned>(body: &[u8]) -> Result<M, String> {
     })
 }
 
-/// Leaves out what is null, what JSON has no number for, and references to entities, which the
-/// decoder does not read; adds empty keys and the values of empty lists. Interner of members are
-/// those of messages: attributes are pairs.
+/// Removes nulls, NaN and infinities, and references to entities, which the decoder does not read;
+/// adds empty keys and the values of empty lists. Attributes are key-value pairs in OTLP, so a
+/// member name is always the name of a field.
 fn relax(value: &mut Value) {
     match value {
         Value::Array(values) => values.iter_mut().for_each(relax),

@@ -1,4 +1,4 @@
-//! Decoder of log records. Only the own verdicts of ranks are kept
+//! Decoder of log records. Only verdicts of ranks about themselves are kept
 //! ([`fleet_proto::metric::STRAGGLER`]). A verdict is stored as an event whose metric is its event
 //! name and whose reading is the lag. Other attributes are kept; the body, which is text for
 //! people, is dropped.
@@ -79,7 +79,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Whether the record is a verdict of a rank on itself.
+/// Returns true if the record is the verdict of a rank about itself.
 fn is_verdict(record: &Record<'_>, attributes: &[Attribute<'_>]) -> bool {
     if !record.event_name.is_empty() {
         return record.event_name == metric::STRAGGLER;
@@ -88,7 +88,7 @@ fn is_verdict(record: &Record<'_>, attributes: &[Attribute<'_>]) -> bool {
     name.and_then(|name| text(name.value?)) == Some(metric::STRAGGLER)
 }
 
-/// When it happened; a record that does not say so happened when it was noticed.
+/// Returns the time of the event, or the time at which it was observed if that is missing.
 const fn time(record: &Record<'_>) -> u64 {
     match record.time {
         0 => record.observed,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_becomes_an_event_with_its_lag_its_block_and_the_rest_as_attributes() {
+    fn a_verdict_becomes_an_event_with_lag_block_and_other_attributes() {
         let decoded = decoded(straggler());
         let [event] = &decoded.events[..] else {
             panic!("{decoded:?}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn other_records_and_half_verdicts_are_turned_away_with_their_reason() {
+    fn other_records_and_incomplete_verdicts_are_rejected_with_a_reason() {
         let mut other = straggler();
         other.event_name = "device.app.lifecycle".to_owned();
         assert_eq!(rejected(other), Some(RejectReason::UnsupportedRecord));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn older_senders_name_the_event_in_an_attribute_and_give_the_time_of_notice() {
+    fn the_event_name_may_be_an_attribute_and_the_time_the_observed_time() {
         let mut record = straggler();
         record.event_name.clear();
         record
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_turned_away_does_not_fail_its_neighbours() {
+    fn a_rejected_record_does_not_affect_its_neighbours() {
         let both = vec![LogRecord::default(), straggler()];
         let decoded = decoded_all(both);
         assert_eq!((decoded.events.len(), decoded.rejections.total()), (1, 1));

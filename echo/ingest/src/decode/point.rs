@@ -10,26 +10,26 @@ use super::reject::RejectReason;
 use super::wire::metrics::{Data, Metric};
 use super::wire::point::{Exemplar, Kind, Number, Point};
 
-/// Over which time a sum or histogram was taken.
+/// Interval that a sum or histogram covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Temporality {
-    /// Since the point before, or there is nothing to add up.
+    /// Since the previous point; also for metrics that are not accumulated.
     Delta,
     /// Since the start of the sender.
     Cumulative,
 }
 
-/// How far a sender's clock may run ahead of the collector's: one day.
+/// Maximum time by which the sender's clock may be ahead of the collector's: one day.
 const MAX_AHEAD_NANOS: i64 = 86_400_000_000_000;
 
-/// Most samples that a distribution may claim: beyond it doubles no longer count them.
+/// Maximum number of samples of a distribution: doubles are not exact beyond it.
 const MAX_COUNT: u64 = 1 << 53;
 
-/// By how much a sum may miss its bounds, as a share of the larger of both: adding in single
-/// precision drifts.
+/// Tolerance of the check of a sum against its bounds, as a share of the larger of both: sums in
+/// single precision drift.
 const SUM_TOLERANCE: f64 = 1e-6;
 
-/// Which values make sense.
+/// Kind of quantity, which determines the valid range of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantity {
     /// A duration, never negative.
@@ -41,8 +41,8 @@ pub(super) enum Quantity {
 }
 
 impl Quantity {
-    /// Durations are Echo's own signals and whatever is counted in a unit of time, by its unit or
-    /// by its name. What is named a difference or a rate is left out: it has a sign.
+    /// Classifies a metric. Durations are Echo's own signals, and metrics with a unit of time in
+    /// their unit or name, unless the name denotes a difference or a rate, which may be negative.
     pub(super) fn from_metric(metric: &Metric<'_>) -> Self {
         const SIGNALS: [&str; 6] = [
             metric::WAIT,
@@ -78,7 +78,7 @@ impl Quantity {
     }
 }
 
-/// The temporality of the metric's points.
+/// Returns the temporality of the metric's points.
 pub(super) const fn temporality(data: &Data<'_>) -> Temporality {
     if data.temporality == AggregationTemporality::Cumulative as i32 {
         Temporality::Cumulative
@@ -87,7 +87,7 @@ pub(super) const fn temporality(data: &Data<'_>) -> Temporality {
     }
 }
 
-/// Start, if there is one, and end of what the point is about.
+/// Returns the start, if there is one, and the end of the interval of the point.
 pub(super) fn times(
     point: &Point,
     received: Nanos,
@@ -102,7 +102,7 @@ pub(super) fn times(
         .ok_or(RejectReason::ImplausibleTime)
 }
 
-/// What was measured.
+/// Returns the measured value.
 pub(super) fn reading(
     point: &Point,
     kind: Kind,
@@ -120,7 +120,7 @@ pub(super) fn reading(
     Ok(Reading::Histogram(summary))
 }
 
-/// The sampled operations.
+/// Returns the sampled operations.
 pub(super) fn samples(
     exemplars: &[Exemplar<'_>],
     quantity: Quantity,
@@ -132,7 +132,7 @@ pub(super) fn samples(
         .collect()
 }
 
-/// The instant, if it can have happened by the time the request arrived.
+/// Returns the instant, unless it is implausible or too far after the arrival of the request.
 pub(super) fn instant(unix_nanos: u64, received: Nanos) -> Result<Nanos, RejectReason> {
     let instant = Nanos::plausible(unix_nanos).ok_or(RejectReason::ImplausibleTime)?;
     if instant > received.offset(MAX_AHEAD_NANOS) {
@@ -158,8 +158,8 @@ fn number(value: Option<Number>, quantity: Quantity) -> Result<Reading, RejectRe
     }
 }
 
-/// Count, sum and extremes, if they can be those of one distribution. Extremes of no samples mean
-/// nothing and are left out: some senders write infinities there.
+/// Returns count, sum, minimum and maximum, if they are consistent. Minimum and maximum of an empty
+/// distribution are dropped: some senders write infinities there.
 #[expect(
     clippy::cast_precision_loss,
     reason = "counts are at most 2^53, which doubles hold exactly"

@@ -110,8 +110,8 @@ impl Rejections {
 impl fmt::Display for Rejections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rejected {} of {} points", self.total(), self.points)?;
-        for (place, (reason, count)) in self.iter().enumerate() {
-            let separator = if place == 0 { ":" } else { "," };
+        for (index, (reason, count)) in self.iter().enumerate() {
+            let separator = if index == 0 { ":" } else { "," };
             write!(
                 f,
                 "{separator} {count} {} ({})",

@@ -21,7 +21,7 @@ use super::{Decoder, Scratch, Sender};
 /// Unit of the duration.
 const UNIT: &str = "ms";
 
-/// What the names of signals and verdicts begin with.
+/// Prefixes of the names of signals and verdicts.
 const RESERVED: [&str; 3] = ["fleet.", "ingero.", "nccl.collective."];
 
 const NANOS_PER_MS: f64 = 1e6;
@@ -88,7 +88,7 @@ fn duration_ms(start: Nanos, end: Nanos) -> f64 {
     (end.value() - start.value()) as f64 / NANOS_PER_MS
 }
 
-/// What a span tells beside its attributes.
+/// Returns the fields of the span itself as attributes.
 fn span_fields<'a>(span: &Span<'a>) -> Vec<(&'static str, Value<'a>)> {
     let mut fields = vec![("otel.kind", Value::Text("span"))];
     let ids = [
@@ -108,7 +108,7 @@ fn span_fields<'a>(span: &Span<'a>) -> Vec<(&'static str, Value<'a>)> {
     fields
 }
 
-/// Empty for what says nothing.
+/// Returns the name of the kind; empty if it is unspecified or unknown.
 fn kind(number: i32) -> &'static str {
     match SpanKind::try_from(number) {
         Ok(SpanKind::Internal) => "internal",
@@ -120,7 +120,7 @@ fn kind(number: i32) -> &'static str {
     }
 }
 
-/// Empty for what says nothing.
+/// Returns the name of the status; empty if it is unset or unknown.
 fn status(number: i32) -> &'static str {
     match StatusCode::try_from(number) {
         Ok(StatusCode::Ok) => "OK",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_becomes_an_event_with_its_duration_and_the_rest_as_attributes() {
+    fn a_span_becomes_an_event_with_duration_and_other_attributes() {
         let decoded = decoded(span());
         let [event] = &decoded.events[..] else {
             panic!("{decoded:?}");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_covers_no_collectives_and_cannot_pretend_to_be_another() {
+    fn a_span_covers_no_collectives_and_attributes_do_not_override_its_ids() {
         let mut span = span();
         span.attributes = vec![
             text("nccl.comm_id_hash", "1f"),
@@ -212,7 +212,7 @@ mod tests {
         let no_start = with(|span| span.start_time_unix_nano = 0);
         assert_eq!(no_start, Some(RejectReason::ImplausibleTime));
         let request = spans(Vec::new(), vec![span()]).encode_to_vec();
-        let homeless = decode_body(Payload::Traces, &request, RECEIVED).unwrap();
-        assert_eq!(homeless.rejections.count(RejectReason::MissingCluster), 1);
+        let without_cluster = decode_body(Payload::Traces, &request, RECEIVED).unwrap();
+        assert_eq!(without_cluster.rejections.count(RejectReason::MissingCluster), 1);
     }
 }

@@ -14,16 +14,16 @@ pub(super) mod point;
 pub(super) mod spans;
 pub(super) mod value;
 
-/// Deepest nesting of messages and groups, as `prost` has it.
+/// Maximum nesting depth of messages and groups, as in `prost`.
 const MAX_DEPTH: u32 = 100;
 
-/// Largest key of a field: its number has 29 bits.
+/// Maximum key of a field: its number has 29 bits.
 const MAX_KEY: u64 = 0xffff_ffff;
 
 /// Error in the encoding of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WireError {
-    /// A number of variable length does not end in time.
+    /// A varint is longer than 64 bits or cut off.
     #[error("a number is too long or cut off")]
     Varint,
     /// The message ends inside a field.
@@ -32,13 +32,13 @@ pub(super) enum WireError {
     /// A field has the number 0, one of more than 29 bits, or a type that does not exist.
     #[error("a field has no valid key")]
     Key,
-    /// A field is not of the type that its number asks for.
+    /// A field does not have the wire type of its number.
     #[error("a field is of the wrong type")]
     Type,
-    /// A text is not UTF-8.
+    /// A string is not UTF-8.
     #[error("a text is not UTF-8")]
     Text,
-    /// A group ends that did not begin, or does not end.
+    /// A group has an end without a beginning, or no end.
     #[error("a group has no beginning or no end")]
     Group,
     /// Messages or groups are nested too deeply.
@@ -46,7 +46,7 @@ pub(super) enum WireError {
     Depth,
 }
 
-/// The type of a field on the wire.
+/// Wire type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     Varint,
@@ -56,8 +56,8 @@ enum Type {
     Fixed32,
 }
 
-/// One field of a message. Flat, because an enumeration with a payload is copied parent in pieces,
-/// which costs more than reading the field.
+/// Field of a message. A flat struct, because an enum with a payload is copied in pieces, which
+/// takes longer than reading the field.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field<'a> {
     pub(super) number: u32,
@@ -66,16 +66,16 @@ pub(super) struct Field<'a> {
     bytes: &'a [u8],
 }
 
-/// The fields of a message that are still to be read.
+/// Remaining fields of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
-    /// How many more levels may be inside.
+    /// Number of nesting levels that are still allowed.
     levels: u32,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of the outermost message.
+    /// Returns the fields of the outermost message.
     pub(super) const fn new(message: &'a [u8]) -> Self {
         Self {
             rest: message,
@@ -83,18 +83,18 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The bytes that are still to be read.
+    /// Returns the remaining bytes.
     pub(super) const fn bytes(self) -> &'a [u8] {
         self.rest
     }
 
-    /// What of the message follows those bytes, if it begins with them.
+    /// Returns the rest of the message after `beginning`, if it begins with these bytes.
     pub(super) fn after(self, beginning: &[u8]) -> Option<Self> {
         let rest = self.rest.strip_prefix(beginning)?;
         Some(Self { rest, ..self })
     }
 
-    /// The next field; nothing at the end of the message.
+    /// Returns the next field; `None` at the end of the message.
     #[expect(
         clippy::inline_always,
         reason = "all of decoding goes through here, and only inlined the field stays in registers"
@@ -135,7 +135,7 @@ impl<'a> Fields<'a> {
         Ok(Some(field))
     }
 
-    /// The message in a field of this one.
+    /// Returns the message in a field of this one.
     #[inline]
     pub(super) fn enter(&self, field: Field<'a>) -> Result<Self, WireError> {
         Ok(Self {
@@ -144,18 +144,18 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Passes over a field that the message does not know.
+    /// Skips an unknown field.
     #[inline]
     pub(super) const fn unknown(&self) -> Result<(), WireError> {
-        // Not of use, but `prost` counts a field that it skips as a level.
+        // `prost` counts a skipped field as a level.
         if self.levels == 0 {
             return Err(WireError::Depth);
         }
         Ok(())
     }
 
-    /// The messages with that number, as far as the bytes can be read. For messages that have been
-    /// checked.
+    /// Returns the messages in the fields with this number, up to the first malformed byte. Meant
+    /// for messages that have been checked.
     pub(super) fn all(mut self, number: u32) -> impl Iterator<Item = Self> {
         iter::from_fn(move || {
             loop {
@@ -177,7 +177,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A 32-bit number, of which the wire may hold more bits.
+    /// Returns a 32-bit number, truncated if the encoded one has more bits.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "protobuf drops the upper bits of a number that is too large"
@@ -213,7 +213,7 @@ impl<'a> Field<'a> {
         str::from_utf8(self.bytes()?).map_err(|_invalid| WireError::Text)
     }
 
-    /// A 32-bit number of fixed length, which nobody asks for.
+    /// Checks a 32-bit number of fixed length.
     pub(super) const fn fixed32(self) -> Result<(), WireError> {
         match self.kind {
             Type::Fixed32 => Ok(()),
@@ -221,7 +221,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// One or more 64-bit numbers of fixed length.
+    /// Checks one or more 64-bit numbers of fixed length.
     pub(super) const fn fixed64s(self) -> Result<(), WireError> {
         match self.kind {
             Type::Fixed64 => Ok(()),
@@ -231,7 +231,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// One or more numbers of variable length.
+    /// Checks one or more varints.
     pub(super) fn varints(self) -> Result<(), WireError> {
         let mut packed = match self.kind {
             Type::Varint => return Ok(()),
@@ -272,7 +272,7 @@ fn varint(rest: &mut &[u8]) -> Result<u64, WireError> {
 fn long_varint(rest: &mut &[u8]) -> Result<u64, WireError> {
     let mut value = 0;
     for (index, &byte) in rest.iter().take(10).enumerate() {
-        // The tenth byte holds the last of 64 bits.
+        // The tenth byte contains only the last of 64 bits.
         if index == 9 && byte > 1 {
             break;
         }
@@ -300,7 +300,7 @@ fn delimited<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], WireError> {
     Ok(bytes)
 }
 
-/// What follows the group that has just begun.
+/// Returns the bytes after the group that has just begun.
 #[cold]
 fn skip_group(rest: &[u8], number: u32, levels: u32) -> Result<&[u8], WireError> {
     let mut levels = levels.checked_sub(1).ok_or(WireError::Depth)?;

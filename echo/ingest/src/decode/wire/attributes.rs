@@ -4,25 +4,25 @@
 use super::value::{Member, Value, attribute, attribute_with_key};
 use super::{Fields, WireError};
 
-/// Key of the first field of an attribute, which is a text: its name.
+/// Protobuf key of the first field of an attribute: its name, a string.
 const KEY: u8 = 0x0a;
 
-/// One attribute.
+/// Attribute.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Attribute<'a> {
     raw: &'a [u8],
-    /// Where the key ends, if it comes first.
+    /// End of the name in `raw`; 0 if the name is not the first field.
     key_end: usize,
     pub(in super::super) key: &'a str,
     pub(in super::super) value: Option<Value<'a>>,
 }
 
-/// The attributes of one resource, point or record after the other. What has not changed since the
-/// one before is neither checked nor copied again, and a key at the same place stays the same
-/// slice.
+/// Attributes of the current resource, point or record. The list is reused: attributes that equal
+/// the previous ones at the same index are neither checked nor copied again, and their keys stay
+/// the same slices.
 #[derive(Debug)]
 pub(in super::super) struct Attributes<'a> {
-    /// Those of the present one, and behind them what is left of others.
+    /// Attributes of the current list, followed by those left over from previous ones.
     known: Vec<Attribute<'a>>,
     present: usize,
     limit: usize,
@@ -30,8 +30,8 @@ pub(in super::super) struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// No attributes yet. Behind the first `limit` only those are kept whose keys matter, which
-    /// bounds the memory.
+    /// Returns an empty list. Attributes beyond the first `limit` are kept only if their keys are
+    /// relevant, which bounds the memory.
     pub(in super::super) const fn new(limit: usize, is_relevant: fn(&str) -> bool) -> Self {
         Self {
             known: Vec::new(),
@@ -41,17 +41,17 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Forgets the attributes, for the next list of them at the same depth.
+    /// Begins the next list, which must be at the same nesting depth.
     pub(super) const fn restart(&mut self) {
         self.present = 0;
     }
 
-    /// Those of the present list.
+    /// Returns the attributes of the current list.
     pub(in super::super) fn present(&self) -> &[Attribute<'a>] {
         self.known.get(..self.present).unwrap_or_default()
     }
 
-    /// Takes the next one.
+    /// Reads the next attribute.
     #[inline]
     pub(super) fn read(&mut self, key_value: Fields<'a>) -> Result<(), WireError> {
         let raw = key_value.bytes();
@@ -78,7 +78,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// What was read counts, not how it was written.
+/// Compares name and value, not the encoding.
 impl PartialEq for Attribute<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.value == other.value
@@ -101,7 +101,7 @@ impl<'a> Attribute<'a> {
         })
     }
 
-    /// Reads the attribute at the same place of the next list, which mostly has the same key.
+    /// Reads the attribute at the same index of the next list, which mostly has the same key.
     #[inline]
     fn parse_next(&self, key_value: Fields<'a>) -> Result<Self, WireError> {
         let raw = key_value.bytes();
@@ -109,7 +109,7 @@ impl<'a> Attribute<'a> {
         match key_value.after(same) {
             Some(rest) if !same.is_empty() => {
                 let Member { key, value } = attribute_with_key(self.key, rest, key_value)?;
-                // A second key would have been the one that counts.
+                // Of two keys in one attribute the last one wins.
                 if std::ptr::eq(key, self.key) {
                     return Ok(Self {
                         raw,

@@ -5,19 +5,19 @@ use super::attributes::Attributes;
 use super::value::any_value;
 use super::{Fields, WireError};
 
-/// A log record without its attributes, as it was sent.
+/// Log record without its attributes, as received.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in super::super) struct Record<'a> {
-    /// Unix nanoseconds; 0 when there is none.
+    /// Time of the event, Unix nanoseconds; 0 if absent.
     pub(in super::super) time: u64,
-    /// When it was noticed, Unix nanoseconds; 0 when there is none.
+    /// Time at which it was observed, Unix nanoseconds; 0 if absent.
     pub(in super::super) observed: u64,
-    /// Empty when there is none.
+    /// Name of the event; empty if absent.
     pub(in super::super) event_name: &'a str,
 }
 
 impl<'a> Record<'a> {
-    /// Reads a record; its attributes replace those of the record before.
+    /// Reads a record. Its attributes replace those of the previous record.
     pub(in super::super) fn read(
         record: Fields<'a>,
         attributes: &mut Attributes<'a>,

@@ -5,7 +5,7 @@ use super::point::{self, Kind, Lists, Point};
 use super::value;
 use super::{Fields, WireError};
 
-/// A metric, without its points.
+/// Metric without its points.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Metric<'a> {
     pub(in super::super) name: &'a str,
@@ -13,26 +13,26 @@ pub(in super::super) struct Metric<'a> {
     pub(in super::super) data: Option<Data<'a>>,
 }
 
-/// The points of a metric.
+/// Points of a metric.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Data<'a> {
     pub(in super::super) kind: Kind,
-    /// The number that OTLP gives the temporality; 0 for kinds that have none.
+    /// Temporality as numbered in OTLP; 0 for kinds without one.
     pub(in super::super) temporality: i32,
     metric: Fields<'a>,
-    /// How many variants of the data come before the first piece of it: the last variant wins.
+    /// Number of data fields before the first one of this kind: the last kind wins.
     before: usize,
 }
 
-/// The scope of some metrics or records.
+/// Instrumentation scope of metrics, records or spans.
 #[derive(Debug)]
 pub(in super::super) struct Scope<'a> {
-    /// Empty when there is none.
+    /// Name; empty if absent.
     pub(in super::super) name: &'a str,
     pub(in super::super) attributes: Attributes<'a>,
 }
 
-/// The resources of a request.
+/// Passes the resources of a request to `each`.
 pub(in super::super) fn resources<'a>(
     request: Fields<'a>,
     mut each: impl FnMut(Fields<'a>) -> Result<(), WireError>,
@@ -47,7 +47,7 @@ pub(in super::super) fn resources<'a>(
     Ok(())
 }
 
-/// Reads the attributes of a resource, and checks all but its scopes.
+/// Reads the attributes of a resource, and checks everything but its scopes.
 pub(in super::super) fn attributes<'a>(
     resource_metrics: Fields<'a>,
     attributes: &mut Attributes<'a>,
@@ -95,13 +95,13 @@ fn entity(mut fields: Fields<'_>) -> Result<(), WireError> {
     Ok(())
 }
 
-/// The scopes of a resource whose attributes have been read.
+/// Returns the scopes of a resource whose attributes have been read.
 pub(in super::super) fn scopes(resource: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
     resource.all(2)
 }
 
 impl<'a> Scope<'a> {
-    /// Reads the scope, and checks all but its metrics or records.
+    /// Reads the scope, and checks everything but its contents.
     pub(in super::super) fn read(
         scope_metrics: Fields<'a>,
         attributes: Attributes<'a>,
@@ -144,12 +144,12 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// The metrics or records of a scope that has been read.
+/// Returns the metrics, records or spans of a scope that has been read.
 pub(in super::super) fn contents(scope: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
     scope.all(2)
 }
 
-/// Number of points of a metric, as far as its bytes can be read.
+/// Returns the number of points of a metric, up to the first malformed byte.
 pub(in super::super) fn n_points(metric: Fields<'_>) -> usize {
     let mut fields = metric;
     let mut points = 0;
@@ -164,7 +164,7 @@ pub(in super::super) fn n_points(metric: Fields<'_>) -> usize {
 }
 
 impl<'a> Metric<'a> {
-    /// Reads what the points have in common, and checks all but the points.
+    /// Reads the properties that the points share, and checks everything but the points.
     pub(in super::super) fn read(metric: Fields<'a>) -> Result<Self, WireError> {
         let (mut name, mut unit) = ("", "");
         let mut data: Option<Data<'a>> = None;
@@ -202,8 +202,8 @@ impl<'a> Metric<'a> {
         Ok(Self { name, unit, data })
     }
 
-    /// Reads the points of all variants of the data, of which the last counts: `each` gets its
-    /// points, in order.
+    /// Reads the points of all data fields, of which the last kind wins: its points are passed to
+    /// `each`, in order.
     pub(in super::super) fn points(
         &self,
         mut lists: Lists<'_, 'a>,
@@ -231,7 +231,7 @@ impl<'a> Metric<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// Reads a piece of the data, and checks all but the points.
+    /// Merges a data field into this one, and checks everything but the points.
     fn merge(&mut self, mut fields: Fields<'a>) -> Result<(), WireError> {
         while let Some(field) = fields.next()? {
             match (field.number, self.kind) {
@@ -251,7 +251,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// The kind of data that the field of a metric holds.
+/// Returns the kind of data in this field of a metric.
 const fn kind(number: u32) -> Option<Kind> {
     Some(match number {
         5 => Kind::Gauge,

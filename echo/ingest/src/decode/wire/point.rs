@@ -1,4 +1,4 @@
-//! Data points and what is sampled in them.
+//! Reader of data points and their exemplars.
 
 use fleet_proto::attribute;
 
@@ -6,7 +6,7 @@ use super::attributes::Attributes;
 use super::value::{Value, attribute as read_attribute};
 use super::{Field, Fields, WireError};
 
-/// What a metric is.
+/// Kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Kind {
     Gauge,
@@ -16,17 +16,17 @@ pub(in super::super) enum Kind {
     Summary,
 }
 
-/// A single value.
+/// Value of a gauge, a sum or an exemplar.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) enum Number {
     Double(f64),
     Int(i64),
 }
 
-/// A data point of any kind, as it was sent. What its kind does not have is absent.
+/// Data point of any kind, as received. Fields that its kind does not have are absent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in super::super) struct Point {
-    /// Unix nanoseconds; 0 when there is none.
+    /// Unix nanoseconds; 0 if absent.
     pub(in super::super) start: u64,
     /// Unix nanoseconds.
     pub(in super::super) end: u64,
@@ -38,7 +38,7 @@ pub(in super::super) struct Point {
     pub(in super::super) max: Option<f64>,
 }
 
-/// A sampled operation: an exemplar whose attributes give a sequence number a value.
+/// Sampled operation: an exemplar with a sequence number in its attributes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct Exemplar<'a> {
     pub(in super::super) seq: Value<'a>,
@@ -47,14 +47,14 @@ pub(in super::super) struct Exemplar<'a> {
     pub(in super::super) value: Option<Number>,
 }
 
-/// The lists of a point.
+/// Lists of a point.
 #[derive(Debug)]
 pub(in super::super) struct Lists<'l, 'a> {
     pub(in super::super) attributes: &'l mut Attributes<'a>,
     pub(in super::super) exemplars: &'l mut Vec<Exemplar<'a>>,
 }
 
-/// Reads a point; its lists replace those of the point before.
+/// Reads a point. Its lists replace those of the previous point.
 pub(super) fn read<'a>(
     kind: Kind,
     fields: Fields<'a>,
@@ -146,7 +146,7 @@ fn exponential<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<
 
 fn summary<'a>(mut fields: Fields<'a>, lists: &mut Lists<'_, 'a>) -> Result<Point, WireError> {
     let mut point = Point {
-        // Alone among the kinds it always has a sum.
+        // The only kind whose sum is never absent.
         sum: Some(0.0),
         ..Point::default()
     };

@@ -4,34 +4,34 @@ use super::attributes::Attributes;
 use super::value::attribute;
 use super::{Fields, WireError};
 
-/// A span without its attributes, as it was sent.
+/// Span without its attributes, as received.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(in super::super) struct Span<'a> {
     pub(in super::super) trace_id: &'a [u8],
     pub(in super::super) span_id: &'a [u8],
-    /// Empty when there is none.
+    /// Empty if absent.
     pub(in super::super) parent_span_id: &'a [u8],
     pub(in super::super) name: &'a str,
-    /// The number that OTLP gives the kind.
+    /// Kind as numbered in OTLP.
     pub(in super::super) kind: i32,
-    /// Unix nanoseconds; 0 when there is none.
+    /// Unix nanoseconds; 0 if absent.
     pub(in super::super) start: u64,
-    /// Unix nanoseconds; 0 when there is none.
+    /// Unix nanoseconds; 0 if absent.
     pub(in super::super) end: u64,
     pub(in super::super) status: Status<'a>,
 }
 
-/// How a span ended.
+/// Status of a span.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(in super::super) struct Status<'a> {
-    /// The number that OTLP gives the status.
+    /// Status code as numbered in OTLP.
     pub(in super::super) code: i32,
     pub(in super::super) message: &'a str,
 }
 
 impl<'a> Span<'a> {
-    /// Reads a span; its attributes replace those of the span before. Its events and links are only
-    /// checked.
+    /// Reads a span. Its attributes replace those of the previous span. Its events and links are
+    /// checked and dropped.
     pub(in super::super) fn read(
         span: Fields<'a>,
         attributes: &mut Attributes<'a>,

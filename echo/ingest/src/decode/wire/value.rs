@@ -1,9 +1,9 @@
-//! Values of attributes: scalars as they are, lists as the bytes that they are in.
+//! Reader of attribute values. Scalars are decoded, lists are kept as their encoded bytes.
 
 use super::{Field, Fields, WireError};
 
-/// The value of an attribute. Its discriminant takes a whole word: otherwise values are copied
-/// parent in unaligned pieces, which takes as long as reading them.
+/// Value of an attribute. The discriminant takes a whole word: otherwise values are copied in
+/// unaligned pieces, which takes as long as reading them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(u64)]
 pub(in super::super) enum Value<'a> {
@@ -12,39 +12,39 @@ pub(in super::super) enum Value<'a> {
     Int(i64),
     Double(f64),
     Bytes(&'a [u8]),
-    /// A list of values.
+    /// List of values.
     Array(Nested<'a>),
-    /// A list of keys with values.
+    /// List of key-value pairs.
     List(Nested<'a>),
-    /// A reference into a table of texts, which OTLP has for profiles only.
+    /// Index into a string table, which OTLP has for profiles only.
     Index(i32),
 }
 
-/// A list inside a value. It may have come in pieces, so that it is known by the message parent it;
-/// both are checked.
+/// List inside a value. Protobuf may split the list into several fields, so it is identified by the
+/// message that contains them. The message and the list have been checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Nested<'a> {
     message: &'a [u8],
     parent: Parent,
-    /// How many variants of the value come before the first piece: the last variant wins.
+    /// Number of value fields before the first one of the list: the last kind wins.
     before: u32,
 }
 
-/// Which message holds a value.
+/// Message that contains a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Parent {
     KeyValue,
     AnyValue,
 }
 
-/// A key with its value.
+/// Key-value pair.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct Member<'a> {
     pub(in super::super) key: &'a str,
     pub(in super::super) value: Option<Value<'a>>,
 }
 
-/// Whether lists inside a value have been read before.
+/// State of the lists inside a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inner {
     Unchecked,
@@ -52,7 +52,7 @@ enum Inner {
 }
 
 impl<'a> Nested<'a> {
-    /// The values of an array.
+    /// Returns the values of an array.
     pub(in super::super) fn values(self) -> impl Iterator<Item = Option<Value<'a>>> {
         self.items().map(|item| {
             let mut found = ValueReader::new(item.bytes(), Parent::AnyValue);
@@ -61,7 +61,7 @@ impl<'a> Nested<'a> {
         })
     }
 
-    /// The members of a list of keys with values, as often as they occur.
+    /// Returns the members of a list of key-value pairs, including duplicates.
     pub(in super::super) fn members(self) -> impl Iterator<Item = Member<'a>> {
         self.items()
             .map_while(|item| member(item, Inner::Checked).ok())
@@ -80,8 +80,8 @@ impl<'a> Nested<'a> {
     }
 }
 
-/// The variants in pieces of a value that was checked, in order; the last one of a kind of its own
-/// counts.
+/// Returns the value fields of a value that was checked, in order. The last kind wins; consecutive
+/// lists of one kind are merged.
 fn variants(any_value: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
     let mut fields = any_value;
     std::iter::from_fn(move || {
@@ -94,7 +94,7 @@ fn variants(any_value: Fields<'_>) -> impl Iterator<Item = Fields<'_>> {
     })
 }
 
-/// What has been read of a value.
+/// Reader of one value.
 #[derive(Debug)]
 struct ValueReader<'a> {
     message: &'a [u8],
@@ -113,7 +113,7 @@ impl<'a> ValueReader<'a> {
         }
     }
 
-    /// Reads a piece of the value.
+    /// Reads a part of the value.
     fn read(&mut self, any_value: Fields<'a>, inner: Inner) -> Result<(), WireError> {
         let mut fields = any_value;
         while let Some(field) = fields.next()? {
@@ -192,7 +192,7 @@ fn check_items<'a>(
     Ok(())
 }
 
-/// Checks a value that nobody reads.
+/// Checks a value that is not used.
 pub(super) fn any_value(fields: Fields<'_>) -> Result<(), WireError> {
     ValueReader::new(fields.bytes(), Parent::AnyValue).read(fields, Inner::Unchecked)
 }
@@ -202,7 +202,7 @@ pub(super) fn attribute(key_value: Fields<'_>) -> Result<Member<'_>, WireError> 
     member(key_value, Inner::Unchecked)
 }
 
-/// Reads an attribute of which all but `rest` is known: it begins with that key.
+/// Reads an attribute that begins with `key`; `rest` follows the key.
 #[inline]
 pub(super) fn attribute_with_key<'a>(
     key: &'a str,
