@@ -1,4 +1,4 @@
-//! Requests for tests: small, valid, and easy to spoil.
+//! Small valid requests for tests, which change them.
 
 use echo_core::units::Nanos;
 use fleet_proto::{attribute, metric};
@@ -19,31 +19,31 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 
 pub mod store;
 
-/// When the requests arrive.
+/// Arrival time of requests.
 pub const RECEIVED: Nanos = Nanos::new(1_763_700_000_000_000_000);
 
-/// When the points end, a second earlier.
+/// End of points, a second before the arrival.
 pub const END: u64 = 1_763_699_999_000_000_000;
 
-/// When the points begin.
+/// Start of points.
 pub const START: u64 = END - 2_000_000_000;
 
-/// A text attribute.
+/// Returns a string attribute.
 pub fn text(key: &str, value: &str) -> KeyValue {
     attribute(key, Value::StringValue(value.to_owned()))
 }
 
-/// An attribute that is an integer.
+/// Returns an integer attribute.
 pub fn int(key: &str, value: i64) -> KeyValue {
     attribute(key, Value::IntValue(value))
 }
 
-/// An attribute that is a floating-point number.
+/// Returns a floating-point attribute.
 pub fn double(key: &str, value: f64) -> KeyValue {
     attribute(key, Value::DoubleValue(value))
 }
 
-/// An attribute.
+/// Returns an attribute.
 pub fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue {
         key: key.to_owned(),
@@ -52,7 +52,7 @@ pub fn attribute(key: &str, value: Value) -> KeyValue {
     }
 }
 
-/// The resource of rank 2 of 4.
+/// Returns the resource attributes of rank 2 of 4.
 pub fn rank_2() -> Vec<KeyValue> {
     vec![
         text("fleet.cluster.id", "prod"),
@@ -63,7 +63,7 @@ pub fn rank_2() -> Vec<KeyValue> {
     ]
 }
 
-/// A gauge point.
+/// Returns a gauge point.
 pub fn gauge(value: f64) -> NumberDataPoint {
     NumberDataPoint {
         time_unix_nano: END,
@@ -72,7 +72,7 @@ pub fn gauge(value: f64) -> NumberDataPoint {
     }
 }
 
-/// A block of 32 waits.
+/// Returns a histogram point of a block of 32 waits.
 pub fn wait() -> HistogramDataPoint {
     HistogramDataPoint {
         start_time_unix_nano: START,
@@ -92,7 +92,7 @@ pub fn wait() -> HistogramDataPoint {
     }
 }
 
-/// A metric of waits.
+/// Returns the metric of waits.
 pub fn waits(data_points: Vec<HistogramDataPoint>) -> Metric {
     metric(
         metric::WAIT,
@@ -104,12 +104,12 @@ pub fn waits(data_points: Vec<HistogramDataPoint>) -> Metric {
     )
 }
 
-/// A metric of gauge points.
+/// Returns a metric of gauge points.
 pub fn gauges(name: &str, unit: &str, data_points: Vec<NumberDataPoint>) -> Metric {
     metric(name, unit, Data::Gauge(Gauge { data_points }))
 }
 
-/// A metric with these points.
+/// Returns a metric with these points.
 pub fn metric(name: &str, unit: &str, data: Data) -> Metric {
     Metric {
         name: name.to_owned(),
@@ -119,7 +119,7 @@ pub fn metric(name: &str, unit: &str, data: Data) -> Metric {
     }
 }
 
-/// A request with one resource.
+/// Returns a request with one resource.
 pub fn request(resource: Vec<KeyValue>, metrics: Vec<Metric>) -> ExportMetricsServiceRequest {
     ExportMetricsServiceRequest {
         resource_metrics: vec![ResourceMetrics {
@@ -136,7 +136,7 @@ pub fn request(resource: Vec<KeyValue>, metrics: Vec<Metric>) -> ExportMetricsSe
     }
 }
 
-/// A rank's own verdict over a block.
+/// Returns the verdict of a rank about itself, over a block.
 pub fn straggler() -> LogRecord {
     LogRecord {
         time_unix_nano: END,
@@ -155,7 +155,7 @@ pub fn straggler() -> LogRecord {
     }
 }
 
-/// A request of log records with one resource.
+/// Returns a request of log records with one resource.
 pub fn records(resource: Vec<KeyValue>, log_records: Vec<LogRecord>) -> ExportLogsServiceRequest {
     ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
@@ -172,7 +172,7 @@ pub fn records(resource: Vec<KeyValue>, log_records: Vec<LogRecord>) -> ExportLo
     }
 }
 
-/// A span of two seconds that failed.
+/// Returns a failed span of two seconds.
 pub fn span() -> Span {
     Span {
         trace_id: (1..=16).collect(),
@@ -190,7 +190,7 @@ pub fn span() -> Span {
     }
 }
 
-/// A request of spans with one resource.
+/// Returns a request of spans with one resource.
 pub fn spans(resource: Vec<KeyValue>, spans: Vec<Span>) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest {
         resource_spans: vec![ResourceSpans {

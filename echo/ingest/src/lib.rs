@@ -5,7 +5,7 @@
 //! once (`batch_key`). The response carries the current policy of the sender's cluster, without
 //! waiting for it. Invariant: an invalid or huge request of one sender does not affect others. An
 //! invalid point is counted and dropped; an invalid request gets a status that OTLP clients do not
-//! retry, an overloaded collector returns one that they do. From its first byte to its
+//! retry, and an overloaded collector returns one that they do. From its first byte to its
 //! acknowledgement, a request reserves its memory from one budget (`budget`), of which a sender may
 //! hold at most as much as remains free.
 

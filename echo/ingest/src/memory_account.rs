@@ -1,4 +1,4 @@
-//! Account that the memory of a request is charged to.
+//! Account of the memory budget that a request uses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ impl ClientCertificate {
 /// Sender whose share of the memory budget a request uses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub enum MemoryAccount {
-    /// An agent that numbers its batches.
+    /// Agent that numbers its batches.
     Agent(AgentInstance),
-    /// A connection without numbered batches; several senders can share a host or a proxy.
+    /// Connection without numbered batches; several senders can share a host or a proxy.
     Peer(SocketAddr),
     /// Unknown sender.
     #[default]

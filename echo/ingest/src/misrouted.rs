@@ -1,6 +1,6 @@
-//! Points of clusters that belong to another shard. They are stored, since any shard is better than
-//! none. But their sender uses another number of shards, and queries to the right shard do not find
-//! them.
+//! Counter of points of clusters that belong to another shard. The points are stored rather than
+//! lost, but queries to the right shard do not find them. The cause is a sender with another number
+//! of shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn points_of_foreign_clusters_are_counted_when_they_are_stored() {
+    fn points_of_clusters_of_other_shards_are_counted_when_stored() {
         let misrouted = misrouted();
         let local = (0..).map(|n| format!("eu-{n}"));
         let mut local = local.filter(|name| {

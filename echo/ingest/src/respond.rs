@@ -85,8 +85,8 @@ pub fn json(payload: Payload, rejections: &Rejections) -> Bytes {
     Bytes::from(body.to_string())
 }
 
-/// Returns the two scalars that Ingero agents read: the threshold, if there is one, and the quorum
-/// flag.
+/// Returns the values of the headers for Ingero agents: the threshold, if there is one, and the
+/// quorum flag.
 pub fn ingero_scalars(policy: &ClusterPolicy) -> (Option<String>, &'static str) {
     let threshold = policy
         .threshold()

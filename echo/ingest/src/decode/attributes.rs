@@ -78,8 +78,8 @@ fn column(key: &str) -> Option<(Column, usize)> {
 const OTHER_KEYS: [&str; 1] = [EVENT_NAME];
 
 /// Returns an empty list. It keeps as many attributes as the columns and the JSON text can hold. Of
-/// further ones only those with a column or in [`OTHER_KEYS`] are kept: the point is rejected in any
-/// case, and they decide the reason.
+/// further ones it keeps only those with a column or in [`OTHER_KEYS`]: the point is rejected in
+/// any case, and they decide the reason.
 pub(super) const fn empty_list<'a>() -> Attributes<'a> {
     Attributes::new(MAX_ATTRIBUTES + COLUMNS, |key| {
         column(key).is_some() || OTHER_KEYS.contains(&key)

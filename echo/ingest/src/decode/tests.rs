@@ -1,4 +1,4 @@
-//! What is kept of a valid request. Rejections and properties have their own files.
+//! Tests of the events of valid requests. Rejections and properties have their own files.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn nanos(unix_nanos: u64) -> Nanos {
     Nanos::plausible(unix_nanos).unwrap()
 }
 
-/// The one event of a request that is taken as a whole.
+/// Decodes a request with one valid point, and returns its event.
 fn only(resource: Vec<KeyValue>, metric: Metric) -> Event {
     let mut decoded = decode(request(resource, vec![metric]), RECEIVED);
     assert_eq!(decoded.rejections.total(), 0, "{}", decoded.rejections);
@@ -77,7 +77,7 @@ fn a_wait_becomes_an_event_with_its_block() {
 }
 
 #[test]
-fn what_became_a_column_leaves_the_attributes() {
+fn extracted_attributes_are_removed() {
     let event = only(rank_2(), waits(vec![wait()]));
     assert_eq!(&*event.attrs, r#"{"service.name":"trainer"}"#);
 }
@@ -101,8 +101,8 @@ fn role_iterations_and_anchor_belong_to_the_block() {
 }
 
 #[test]
-fn a_block_says_whether_the_host_or_the_device_measured_it() {
-    for (said, source) in [
+fn the_source_of_a_block_is_host_or_device() {
+    for (sent, source) in [
         (Some(attribute::SOURCE_HOST), Source::Host),
         (Some(attribute::SOURCE_DEVICE), Source::Device),
         (None, Source::Host),
@@ -111,14 +111,14 @@ fn a_block_says_whether_the_host_or_the_device_measured_it() {
         point.attributes.retain(|kv| kv.key != attribute::SOURCE);
         point
             .attributes
-            .extend(said.map(|said| text(attribute::SOURCE, said)));
+            .extend(sent.map(|sent| text(attribute::SOURCE, sent)));
         let block = only(rank_2(), waits(vec![point])).block.unwrap();
-        assert_eq!(block.source, source, "{said:?}");
+        assert_eq!(block.source, source, "{sent:?}");
     }
 }
 
 #[test]
-fn half_an_anchor_stays_among_the_attributes() {
+fn an_incomplete_anchor_stays_in_the_attributes() {
     let point = wait_with(vec![int(attribute::ANCHOR_SEQ, 31)]);
     let event = only(rank_2(), waits(vec![point]));
     assert_eq!(event.block.unwrap().anchor, None);
@@ -126,7 +126,7 @@ fn half_an_anchor_stays_among_the_attributes() {
 }
 
 #[test]
-fn without_a_communicator_there_is_no_block_and_nothing_is_lost() {
+fn without_a_communicator_there_is_no_block_and_all_attributes_stay() {
     let mut point = wait();
     point.attributes.retain(|kv| kv.key != attribute::COMM_ID);
     let event = only(rank_2(), waits(vec![point]));
@@ -136,7 +136,7 @@ fn without_a_communicator_there_is_no_block_and_nothing_is_lost() {
 }
 
 #[test]
-fn the_resource_wins_over_the_point_and_the_first_name_over_the_next() {
+fn the_resource_takes_precedence_over_the_point_and_the_first_name_over_others() {
     let mut resource = rank_2();
     resource.insert(0, text("k8s.cluster.name", "k8s"));
     let point = wait_with(vec![text("fleet.cluster.id", "from-point")]);
@@ -147,7 +147,7 @@ fn the_resource_wins_over_the_point_and_the_first_name_over_the_next() {
 }
 
 #[test]
-fn a_rank_on_the_resource_leaves_the_rank_in_the_communicator_alone() {
+fn a_rank_on_the_resource_leaves_the_rank_on_the_point_an_attribute() {
     let point = wait_with(vec![int("nccl.rank", 7), int("nccl.nranks", 2)]);
     let event = only(rank_2(), waits(vec![point]));
     assert_eq!(event.origin.rank.unwrap().rank(), Rank::new(2));
@@ -155,7 +155,7 @@ fn a_rank_on_the_resource_leaves_the_rank_in_the_communicator_alone() {
 }
 
 #[test]
-fn an_agent_that_names_everything_on_the_point_is_understood() {
+fn an_identity_may_be_on_the_point() {
     let point = wait_with(vec![
         text("ingero.cluster.id", "prod"),
         text("host.name", "gpu-17"),
@@ -193,7 +193,7 @@ fn points_of_one_request_share_their_origin_and_texts() {
 }
 
 #[test]
-fn neighbours_with_other_attributes_keep_their_own() {
+fn neighbouring_points_with_different_attributes_keep_their_own() {
     let point = |source| wait_with(vec![text("note", source)]);
     let metrics = vec![waits(vec![point("a"), point("b"), point("a")])];
     let events = decode(request(rank_2(), metrics), RECEIVED).events;
@@ -205,15 +205,20 @@ fn neighbours_with_other_attributes_keep_their_own() {
 }
 
 #[test]
-fn an_attribute_of_the_point_hides_that_of_the_resource_however_large_it_is() {
+fn an_attribute_of_the_point_overrides_one_of_the_resource_of_any_size() {
     let mut resource = rank_2();
     for (key, value) in [("a", "1"), ("m", "1"), ("z", "1")] {
         resource.push(text(key, value));
     }
     resource.push(text("note", &"x".repeat(17_000)));
-    let hides = |key| wait_with(vec![text("note", "2"), text(key, "2")]);
+    let overriding = |key| wait_with(vec![text("note", "2"), text(key, "2")]);
     let plain = wait_with(vec![text("m", "2")]);
-    let metrics = vec![waits(vec![hides("a"), hides("n"), plain, hides("z")])];
+    let metrics = vec![waits(vec![
+        overriding("a"),
+        overriding("n"),
+        plain,
+        overriding("z"),
+    ])];
     let decoded = decode(request(resource, metrics), RECEIVED);
     let attrs: Vec<&str> = decoded.events.iter().map(|event| &*event.attrs).collect();
     assert_eq!(
@@ -225,11 +230,11 @@ fn an_attribute_of_the_point_hides_that_of_the_resource_however_large_it_is() {
         ]
     );
     let too_large = decoded.rejections.count(RejectReason::AttributesTooLarge);
-    assert_eq!(too_large, 1, "where it is not hidden");
+    assert_eq!(too_large, 1, "where it is not overridden");
 }
 
 #[test]
-fn neighbours_of_other_ranks_keep_their_own() {
+fn neighbouring_points_of_different_ranks_keep_their_origins() {
     let point = |rank| wait_with(vec![int("nccl.rank", rank)]);
     let resource = vec![text("fleet.cluster.id", "c"), text("fleet.node.id", "n")];
     let metrics = vec![waits(vec![point(0), point(1), point(1), point(0)])];
@@ -263,7 +268,7 @@ fn exemplars_with_a_sequence_number_are_samples_and_others_are_ignored() {
 }
 
 #[test]
-fn whole_numbers_stay_whole() {
+fn integers_stay_integers() {
     let point = NumberDataPoint {
         value: Some(number_data_point::Value::AsInt(i64::MAX)),
         ..gauge(0.0)
@@ -274,7 +279,7 @@ fn whole_numbers_stay_whole() {
 }
 
 #[test]
-fn a_cumulative_sum_says_so() {
+fn a_cumulative_sum_is_marked_in_the_attributes() {
     let sum = |temporality| {
         let data = Data::Sum(Sum {
             data_points: vec![gauge(3.0)],
@@ -294,7 +299,7 @@ fn a_cumulative_sum_says_so() {
 }
 
 #[test]
-fn every_distribution_is_count_sum_and_extremes() {
+fn every_distribution_becomes_count_sum_min_and_max() {
     let exponential = ExponentialHistogramDataPoint {
         time_unix_nano: END,
         count: 2,
@@ -325,7 +330,7 @@ fn every_distribution_is_count_sum_and_extremes() {
 }
 
 #[test]
-fn an_empty_histogram_has_no_extremes_even_when_they_are_infinite() {
+fn an_empty_histogram_has_no_min_and_max_even_if_sent_as_infinite() {
     let point = HistogramDataPoint {
         count: 0,
         sum: None,

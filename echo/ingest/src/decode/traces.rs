@@ -212,7 +212,7 @@ mod tests {
         let no_start = with(|span| span.start_time_unix_nano = 0);
         assert_eq!(no_start, Some(RejectReason::ImplausibleTime));
         let request = spans(Vec::new(), vec![span()]).encode_to_vec();
-        let without_cluster = decode_body(Payload::Traces, &request, RECEIVED).unwrap();
-        assert_eq!(without_cluster.rejections.count(RejectReason::MissingCluster), 1);
+        let anonymous = decode_body(Payload::Traces, &request, RECEIVED).unwrap();
+        assert_eq!(anonymous.rejections.count(RejectReason::MissingCluster), 1);
     }
 }

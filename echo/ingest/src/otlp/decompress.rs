@@ -19,7 +19,7 @@ pub(super) enum Compression {
 }
 
 impl Compression {
-    /// All kinds.
+    /// All compressions.
     pub(super) const ALL: [Self; 2] = [Self::Gzip, Self::Zstd];
 
     /// Returns the name on both transports.
@@ -39,8 +39,8 @@ impl Compression {
         }
     }
 
-    /// Decompresses a body to at most `limit` bytes. Memory is reserved on the way, because the
-    /// size is not known before.
+    /// Decompresses a body to at most `limit` bytes. Memory is reserved step by step,
+    /// because the size is not known before.
     pub(super) fn decompress(
         self,
         compressed: &[u8],
@@ -100,7 +100,7 @@ pub(super) mod tests {
     use crate::budget::{Budget, OverBudget};
     use crate::memory_account::MemoryAccount;
 
-    /// The bytes, compressed.
+    /// Compresses the bytes.
     pub(in crate::otlp) fn compress(compression: Compression, bytes: &[u8]) -> Vec<u8> {
         match compression {
             Compression::Gzip => {
@@ -122,7 +122,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_at_the_limit_is_unpacked_and_what_is_over_it_is_not() {
+    fn a_body_of_the_maximum_size_is_decompressed_and_a_larger_one_is_not() {
         for compression in Compression::ALL {
             let compressed = compress(compression, &[7; 1_000]);
             assert_eq!(
@@ -135,7 +135,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn bodies_in_several_parts_are_put_together() {
+    fn concatenated_streams_are_decompressed_as_one_body() {
         for compression in Compression::ALL {
             let mut compressed = compress(compression, b"one ");
             compressed.extend(compress(compression, b"two"));
@@ -147,7 +147,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cut_off_or_damaged_is_refused() {
+    fn a_truncated_or_damaged_stream_is_refused() {
         for compression in Compression::ALL {
             let mut compressed = compress(compression, &[7; 1_000]);
             let cut = decompress(compression, &compressed[..compressed.len() - 1], 10_000);
@@ -159,9 +159,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_bomb_costs_no_more_than_the_limit() {
+    fn a_decompression_bomb_is_refused_at_the_limit() {
         for compression in Compression::ALL {
-            // 64 MiB of nothing in a few kilobytes.
+            // 64 MiB of zeros in a few kilobytes.
             let bomb = compress(compression, &vec![0; 64 << 20]);
             assert!(bomb.len() < 400_000);
             let refused = decompress(compression, &bomb, 10_000).unwrap_err();
@@ -170,7 +170,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_bomb_gets_no_memory_beyond_the_budget() {
+    fn a_decompression_bomb_gets_no_memory_beyond_the_budget() {
         for compression in Compression::ALL {
             let bomb = compress(compression, &vec![0; 64 << 20]);
             let budget = Budget::new(20 * STEP);
@@ -188,7 +188,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_window_that_no_sender_needs_is_refused() {
+    fn a_huge_window_is_refused() {
         // Magic number, no flags, a window of 2^31 bytes, one last raw block without content.
         let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 21 << 3, 0x01, 0x00, 0x00];
         let refused = decompress(Compression::Zstd, &frame, 10_000).unwrap_err();

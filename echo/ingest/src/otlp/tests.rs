@@ -1,4 +1,4 @@
-//! The service as agents meet it: over a real connection.
+//! Tests of the gRPC services over a real connection.
 
 #![expect(
     clippy::disallowed_methods,
@@ -34,15 +34,15 @@ fn block() -> ExportMetricsServiceRequest {
     request(rank_2(), vec![waits(vec![wait()])])
 }
 
-/// Others whose requests take up all but an eighth of 4,000 bytes.
-pub(super) fn crowd(ingest: &Ingest) -> Vec<Reservation> {
-    let taken = [("x", 2_000), ("y", 1_000), ("z", 500)].map(|(name, bytes)| {
+/// Reserves all but an eighth of 4,000 bytes for other senders.
+pub(super) fn reserve_for_others(ingest: &Ingest) -> Vec<Reservation> {
+    let reserved = [("x", 2_000), ("y", 1_000), ("z", 500)].map(|(name, bytes)| {
         let account = MemoryAccount::Agent(name.parse().unwrap());
-        let mut held = ingest.budget().reserve(&account);
-        held.grow(bytes).unwrap();
-        held
+        let mut reservation = ingest.budget().reserve(&account);
+        reservation.grow(bytes).unwrap();
+        reservation
     });
-    taken.into()
+    reserved.into()
 }
 
 fn numbered(agent: &'static str, number: &'static str) -> Request<ExportMetricsServiceRequest> {
@@ -65,7 +65,7 @@ async fn a_success_means_that_the_points_are_stored() {
 }
 
 #[tokio::test]
-async fn compressed_requests_are_understood() {
+async fn compressed_requests_are_accepted() {
     let collector = Collector::with_defaults().await;
     for (encoding, n_points) in [
         (CompressionEncoding::Gzip, 1),
@@ -82,7 +82,7 @@ async fn compressed_requests_are_understood() {
 }
 
 #[tokio::test]
-async fn a_large_request_is_decoded_aside_and_stored() {
+async fn a_large_request_is_decoded_on_a_blocking_thread_and_stored() {
     let collector = Collector::with_defaults().await;
     let points = vec![wait(); 2_000];
     let large = request(rank_2(), vec![waits(points)]);
@@ -91,7 +91,7 @@ async fn a_large_request_is_decoded_aside_and_stored() {
 }
 
 #[tokio::test]
-async fn the_answer_carries_the_policy_of_the_cluster() {
+async fn the_response_has_the_policy_of_the_cluster() {
     let collector = Collector::with_defaults().await;
     let response = collector.client().await.export(block()).await.unwrap();
     let metadata = response.metadata();
@@ -117,7 +117,7 @@ async fn an_unknown_cluster_gets_no_policy() {
 }
 
 #[tokio::test]
-async fn rejected_points_are_named_and_their_neighbours_stored() {
+async fn rejected_points_are_reported_and_others_stored() {
     let collector = Collector::with_defaults().await;
     let points = vec![gauge(1.0), gauge(f64::NAN)];
     let request = request(rank_2(), vec![gauges("g", "", points)]);
@@ -132,7 +132,7 @@ async fn rejected_points_are_named_and_their_neighbours_stored() {
 }
 
 #[tokio::test]
-async fn a_request_without_any_good_point_is_still_a_success() {
+async fn a_request_without_a_valid_point_is_a_success() {
     let collector = Collector::with_defaults().await;
     let request = request(Vec::new(), vec![waits(vec![wait(), wait()])]);
     let response = collector.client().await.export(request).await.unwrap();
@@ -156,18 +156,18 @@ async fn a_batch_that_is_sent_twice_is_stored_once() {
     let mut client = collector.client().await;
     client.export(block()).await.unwrap();
     client.export(block()).await.unwrap();
-    assert_eq!(collector.store.events(), 1, "known by its content");
+    assert_eq!(collector.store.events(), 1, "identified by its content");
 
     client.export(numbered("agent", "1")).await.unwrap();
     client.export(numbered("agent", "1")).await.unwrap();
-    assert_eq!(collector.store.events(), 2, "known by its number");
+    assert_eq!(collector.store.events(), 2, "identified by its number");
     client.export(numbered("agent", "2")).await.unwrap();
     assert_eq!(collector.store.events(), 3);
     assert_eq!(collector.ingest.stats().duplicates(), 2);
 }
 
 #[tokio::test]
-async fn a_half_numbered_batch_is_refused() {
+async fn a_batch_with_an_incomplete_number_is_refused() {
     let collector = Collector::with_defaults().await;
     let mut request = numbered("agent", "1");
     request.metadata_mut().remove(metadata::BATCH_NUMBER);
@@ -180,7 +180,7 @@ async fn a_half_numbered_batch_is_refused() {
 }
 
 #[tokio::test]
-async fn a_body_of_garbage_is_refused_for_good() {
+async fn a_malformed_body_is_refused_without_retry() {
     let collector = Collector::with_defaults().await;
     let garbage = Bytes::from_static(b"\xff\xfe this is no protobuf");
     let status = collector
@@ -214,7 +214,7 @@ async fn an_oversized_message_is_refused_while_others_are_served() {
 }
 
 #[tokio::test]
-async fn a_message_that_unpacks_to_too_much_is_refused() {
+async fn a_message_that_decompresses_beyond_the_limit_is_refused() {
     let config = IngestConfig {
         max_message_bytes: 10_000,
         ..IngestConfig::default()
@@ -230,7 +230,7 @@ async fn a_message_that_unpacks_to_too_much_is_refused() {
 }
 
 #[tokio::test]
-async fn a_full_collector_says_when_to_come_back() {
+async fn a_full_collector_returns_a_retry_delay() {
     let (store, gate) = RecordingStore::gated();
     let config = IngestConfig {
         max_bytes: 4_000,
@@ -253,7 +253,7 @@ async fn a_full_collector_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_body_that_unfolds_to_too_much_is_refused_undecoded() {
+async fn a_body_whose_events_exceed_the_budget_is_refused_before_decoding() {
     let config = IngestConfig {
         max_bytes: 4_000_000,
         ..IngestConfig::default()
@@ -268,7 +268,7 @@ async fn a_body_that_unfolds_to_too_much_is_refused_undecoded() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_ends_in_a_timeout() {
+async fn a_store_that_does_not_respond_causes_a_timeout() {
     let (store, _gate) = RecordingStore::gated();
     let config = IngestConfig {
         append_deadline: Duration::ZERO,
@@ -280,7 +280,7 @@ async fn a_store_that_does_not_answer_ends_in_a_timeout() {
 }
 
 #[tokio::test]
-async fn a_broken_store_asks_for_the_batch_again_without_details() {
+async fn an_error_of_the_store_is_retryable_and_reveals_no_details() {
     let collector = Collector::start(IngestConfig::default(), RecordingStore::broken()).await;
     let status = collector.client().await.export(block()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);

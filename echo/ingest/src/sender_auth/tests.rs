@@ -7,41 +7,41 @@ use echo_tools::fixture::{at, batch};
 use super::{Forbidden, SenderAuth};
 use crate::memory_account::ClientCertificate;
 
-/// Who may do what `what` says.
-fn principal(what: &str) -> Arc<Principal> {
+/// Principal with these permissions.
+fn principal(permissions: &str) -> Arc<Principal> {
     let (token, sha256) = mint::new_token().unwrap();
-    let yaml = format!("tokens: [{{ id: agents, sha256: {sha256}, {what} }}]");
+    let yaml = format!("tokens: [{{ id: agents, sha256: {sha256}, {permissions} }}]");
     let access = Access::parse(&yaml, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap();
     access.identify(&token, at(0)).unwrap()
 }
 
-fn sender(what: Option<&str>, names: Option<&[&str]>) -> SenderAuth {
+fn sender(permissions: Option<&str>, names: Option<&[&str]>) -> SenderAuth {
     let certificate = names.map(|names| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         ClientCertificate(names.into())
     });
-    SenderAuth::new(what.map(principal), certificate)
+    SenderAuth::new(permissions.map(principal), certificate)
 }
 
-/// Of the nodes node-0 and node-1 in cluster prod.
+/// Events of the nodes node-0 and node-1 in cluster prod.
 fn events() -> Vec<Event> {
     batch(0..4, 0..=10).events
 }
 
 #[test]
-fn a_token_sends_for_its_clusters_only() {
+fn a_token_may_send_for_its_clusters_only() {
     let events = events();
     for clusters in ["[prod]", "[\"*\"]", "[other, \"pr*\"]"] {
-        let writer = sender(Some(&format!("write: {{ clusters: {clusters} }}")), None);
-        assert_eq!(writer.check(&events), Ok(()), "{clusters}");
+        let sender = sender(Some(&format!("write: {{ clusters: {clusters} }}")), None);
+        assert_eq!(sender.check(&events), Ok(()), "{clusters}");
     }
-    let writer = sender(Some("write: { clusters: [production, \"test-*\"] }"), None);
-    let refused = writer.check(&events).unwrap_err();
+    let sender = sender(Some("write: { clusters: [production, \"test-*\"] }"), None);
+    let refused = sender.check(&events).unwrap_err();
     assert_eq!(refused, Forbidden::Cluster("prod".parse().unwrap()));
 }
 
 #[test]
-fn a_certificate_sends_for_the_nodes_that_it_names() {
+fn a_certificate_may_send_for_the_nodes_it_names() {
     let events = events();
     for names in [
         ["node-0", "NODE-1"].as_slice(),
@@ -68,12 +68,12 @@ fn a_certificate_sends_for_the_nodes_that_it_names() {
 }
 
 #[test]
-fn one_foreign_event_among_many_is_enough() {
+fn one_forbidden_event_refuses_the_whole_request() {
     let mut events = events();
     let mut origin = (*events[0].origin).clone();
     origin.cluster = "other".parse().unwrap();
     events.last_mut().unwrap().origin = Arc::new(origin);
-    let writer = sender(Some("write: { clusters: [prod] }"), None);
-    let refused = writer.check(&events).unwrap_err();
+    let sender = sender(Some("write: { clusters: [prod] }"), None);
+    let refused = sender.check(&events).unwrap_err();
     assert_eq!(refused, Forbidden::Cluster("other".parse().unwrap()));
 }

@@ -1,9 +1,9 @@
-//! The outer messages of a metrics request.
+//! Outer messages of a metrics request.
 //!
 //! `opentelemetry-proto` flattens the kinds of a metric into one optional field, and `serde` turns
-//! an error inside of such a field into an absent one: a single wrong number would drop a metric
-//! without a word. Here each kind is a field of its own, so that errors are reported. In protobuf
-//! both forms are the same bytes.
+//! an error inside such a field into an absent one: a single invalid number would drop a metric
+//! silently. Here each kind is a separate field, so that errors are reported. The encoding in
+//! protobuf is the same.
 
 use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::{
@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 use serde::Deserialize;
 
-/// An `ExportMetricsServiceRequest`.
+/// `ExportMetricsServiceRequest` with separate fields for the kinds of a metric.
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct MetricsRequest {

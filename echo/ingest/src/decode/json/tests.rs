@@ -17,7 +17,7 @@ fn metrics(json: &str) -> Result<ExportMetricsServiceRequest, JsonError> {
     Ok(ExportMetricsServiceRequest::decode(&*body).unwrap())
 }
 
-/// A request with that in place of a gauge's point.
+/// Returns a request with this text as the point of a gauge.
 fn with_point(point: &str) -> String {
     format!(
         r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"gauge":{{"dataPoints":[{point}]}}}}]}}]}}]}}"#
@@ -48,7 +48,7 @@ fn reason(json: &str) -> String {
 }
 
 #[test]
-fn numbers_are_numbers_or_texts() {
+fn numbers_may_be_strings() {
     for json in [
         r#"{"timeUnixNano":1544712660300000000,"asInt":-3,"flags":1}"#,
         r#"{"timeUnixNano":"1544712660300000000","asInt":"-3","flags":1}"#,
@@ -61,7 +61,7 @@ fn numbers_are_numbers_or_texts() {
 }
 
 #[test]
-fn a_value_of_a_point_that_is_no_number_is_absent() {
+fn a_point_value_that_is_not_finite_is_absent() {
     for value in [r#""asDouble":"NaN""#, r#""asInt":"one""#, r#""asInt":null"#] {
         assert_eq!(point(&format!("{{{value}}}")).value, None, "{value}");
     }
@@ -81,7 +81,7 @@ fn statistics_that_are_not_finite_are_absent() {
 }
 
 #[test]
-fn what_is_null_or_unknown_is_absent() {
+fn null_and_unknown_members_are_absent() {
     let point = point(
         r#"{"asDouble":1,"exemplars":null,"timeUnixNano":null,"new":{"deep":[{"x":[null,1.5,"y"]}]},
             "attributes":[{"key":"k","value":{"newValue":{"a":1}},"more":[]}]}"#,
@@ -94,7 +94,7 @@ fn what_is_null_or_unknown_is_absent() {
 }
 
 #[test]
-fn values_of_attributes_have_all_types() {
+fn attribute_values_of_all_types_are_read() {
     let list = attribute(r#"{"arrayValue":{"values":[{"intValue":"1"},{}]}}"#);
     assert!(matches!(list, Some(Value::ArrayValue(list)) if list.values.len() == 2));
     let empty = attribute(r#"{"arrayValue":{}}"#);
@@ -113,19 +113,19 @@ fn values_of_attributes_have_all_types() {
 }
 
 #[test]
-fn identities_of_traces_are_hexadecimal() {
+fn trace_ids_are_hexadecimal() {
     let exemplar = |id: &str| with_point(&format!(r#"{{"exemplars":[{{"traceId":"{id}"}}]}}"#));
     let request = metrics(&exemplar("00fFa1")).unwrap();
     let found = request.encode_to_vec();
     assert!(found.windows(3).any(|bytes| bytes == [0x00, 0xff, 0xa1]));
     for id in ["0", "0g", "\u{e9}"] {
-        let told = reason(&exemplar(id));
-        assert!(told.contains("exemplars[0]"), "{told}");
+        let message = reason(&exemplar(id));
+        assert!(message.contains("exemplars[0]"), "{message}");
     }
 }
 
 #[test]
-fn an_error_says_what_and_where() {
+fn an_error_has_a_path_and_a_reason() {
     let point = with_point(r#"{"asInt":1},{"timeUnixNano":"now"}"#);
     for (json, found) in [
         (
@@ -158,12 +158,16 @@ fn an_error_in_one_point_does_not_drop_its_metric() {
 #[test]
 fn an_error_does_not_repeat_the_body() {
     let long = "x".repeat(100_000);
-    let told = reason(&with_point(&format!(r#"{{"exemplars":"{long}"}}"#)));
-    assert!(told.len() < 2 * MAX_REASON_CHARS + 100, "{}", told.len());
+    let message = reason(&with_point(&format!(r#"{{"exemplars":"{long}"}}"#)));
+    assert!(
+        message.len() < 2 * MAX_REASON_CHARS + 100,
+        "{}",
+        message.len()
+    );
 }
 
 #[test]
-fn nesting_ends_before_the_stack_does() {
+fn deep_nesting_is_rejected_before_the_stack_overflows() {
     let nested = |levels: usize| {
         let (begin, end) = (r#"{"arrayValue":{"values":["#, "]}}");
         let value = format!("{}{{}}{}", begin.repeat(levels), end.repeat(levels));
@@ -181,7 +185,7 @@ fn nesting_ends_before_the_stack_does() {
 }
 
 #[test]
-fn what_grows_stays_within_its_bound_and_its_limit() {
+fn a_transcoded_body_stays_below_the_growth_factor_and_the_limit() {
     let numbers = vec!["0"; 10_000].join(",");
     let json = format!(
         r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"histogram":{{"dataPoints":[
@@ -196,7 +200,7 @@ fn what_grows_stays_within_its_bound_and_its_limit() {
 }
 
 #[test]
-fn the_memory_of_a_body_is_counted_by_its_objects_and_values() {
+fn the_memory_estimate_counts_objects_and_values() {
     let empty = format!("[{}]", vec!["{}"; 1_000].join(","));
     assert!((1_000_000..1_200_000).contains(&memory_estimate(empty.as_bytes())));
     let text = format!(r#"{{"name":"{}"}}"#, "x".repeat(1_000_000));
@@ -210,7 +214,7 @@ fn references_to_entities_may_lack_fields() {
 }
 
 #[test]
-fn of_a_name_that_occurs_twice_the_last_value_counts() {
+fn the_last_of_several_members_with_one_name_wins() {
     let point = point(r#"{"timeUnixNano":4,"timeUnixNano":5}"#);
     assert_eq!(point.time_unix_nano, 5);
 }

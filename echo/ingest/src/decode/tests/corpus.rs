@@ -1,12 +1,12 @@
-//! Requests kept as files, which a test replays and the fuzzers start from.
+//! Requests stored as files, which a test replays and the fuzzers start from.
 
 use std::fs::{read, read_dir};
 use std::path::{Path, PathBuf};
 
 use crate::decode::Payload;
 
-/// The requests of a target, in the order of their names, which begin with what the request
-/// carries.
+/// Returns the requests of a target with their payload, which is the first part of the file name,
+/// in the order of file names.
 pub(in crate::decode) fn corpus(target: &str) -> Vec<(String, Payload, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fuzz");
     let entries = read_dir(folder.join(target)).unwrap();

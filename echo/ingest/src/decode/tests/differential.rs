@@ -1,5 +1,5 @@
-//! The walker against `prost` with the messages of OTLP: for any bytes both take or both refuse
-//! them, and understand the same.
+//! Comparison of the reader with `prost` and the OTLP messages: for any bytes both return the same
+//! messages, or both an error.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -25,7 +25,7 @@ mod pieces;
 mod read;
 mod stripped;
 
-/// Compares both on these bytes; says whether they are a request.
+/// Compares both on these bytes. Returns whether they are a valid request.
 #[track_caller]
 pub(in crate::decode) fn decode_differential(payload: Payload, body: &[u8]) -> bool {
     let decoded = decode_body(payload, body, RECEIVED);
@@ -66,7 +66,7 @@ pub(in crate::decode) fn decode_differential(payload: Payload, body: &[u8]) -> b
     reference.is_some()
 }
 
-/// A request of any kind, mutated that often.
+/// Returns a random request of any kind, with this number of mutations.
 fn body(rng: &mut ChaCha8Rng, mutations: u32) -> (Payload, Vec<u8>) {
     let (payload, mut body) = match rng.random_range(0..4) {
         0 => (Payload::Metrics, made::metrics(rng).encode_to_vec()),
@@ -84,19 +84,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn every_request_is_understood_as_prost_understands_it(seed: u64) {
+    fn every_valid_request_is_read_as_by_prost(seed: u64) {
         let (payload, body) = body(&mut ChaCha8Rng::seed_from_u64(seed), 0);
         prop_assert!(decode_differential(payload, &body));
     }
 
     #[test]
-    fn every_spoilt_request_is_taken_or_refused_as_prost_does(seed: u64, mutations in 1..6_u32) {
+    fn every_mutated_request_is_accepted_or_rejected_as_by_prost(seed: u64, mutations in 1..6_u32) {
         let (payload, body) = body(&mut ChaCha8Rng::seed_from_u64(seed), mutations);
         decode_differential(payload, &body);
     }
 
     #[test]
-    fn any_bytes_are_taken_or_refused_as_prost_does(
+    fn any_bytes_are_accepted_or_rejected_as_by_prost(
         bytes in proptest::collection::vec(any::<u8>(), 0..64),
     ) {
         decode_differential(Payload::Metrics, &bytes);
@@ -108,16 +108,19 @@ proptest! {
 #[test]
 fn mutations_leave_many_requests_intact_and_break_many() {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let taken = (0..400).filter(|_| {
+    let accepted = (0..400).filter(|_| {
         let (payload, body) = body(&mut rng, 2);
         decode_differential(payload, &body)
     });
-    let taken = taken.count();
-    assert!((100..350).contains(&taken), "{taken} of 400 were taken");
+    let accepted = accepted.count();
+    assert!(
+        (100..350).contains(&accepted),
+        "{accepted} of 400 were accepted"
+    );
 }
 
 #[test]
-fn nesting_ends_where_prost_ends_it() {
+fn the_maximum_nesting_depth_is_that_of_prost() {
     let mut verdicts = BTreeSet::new();
     for lists in 0..36_u32 {
         // An array takes two levels and a list of keys three, of some 93.
@@ -140,24 +143,24 @@ fn nesting_ends_where_prost_ends_it() {
 }
 
 #[test]
-fn the_corpus_of_requests_is_taken_or_refused_as_its_names_say() {
+fn requests_of_the_corpus_are_accepted_if_their_names_contain_sound() {
     for (name, payload, body) in corpus("walker") {
-        let taken = decode_differential(payload, &body);
-        assert_eq!(taken, name.contains("sound"), "{name}");
+        let accepted = decode_differential(payload, &body);
+        assert_eq!(accepted, name.contains("sound"), "{name}");
     }
 }
 
-/// Runs for `FLEET_FUZZ_SECONDS` (10 unless said): `cargo test --lib -- --ignored fuzz_the_walker`.
+/// Runs for `FLEET_FUZZ_SECONDS` (default 10): `cargo test --lib -- --ignored fuzz_the_walker`.
 #[test]
-#[ignore = "runs for as long as it is told to"]
+#[ignore = "runs for FLEET_FUZZ_SECONDS"]
 #[expect(
     clippy::disallowed_methods,
     reason = "it runs for a time, not for a number of cases"
 )]
 fn fuzz_the_walker_against_prost() {
-    let asked = env::var("FLEET_FUZZ_SECONDS").ok();
-    let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);
-    let (start, mut bodies, mut taken) = (Instant::now(), 0_u64, 0_u64);
+    let configured = env::var("FLEET_FUZZ_SECONDS").ok();
+    let seconds = configured.and_then(|text| text.parse().ok()).unwrap_or(10);
+    let (start, mut bodies, mut accepted) = (Instant::now(), 0_u64, 0_u64);
     let (corpus, mut rng) = (corpus("walker"), ChaCha8Rng::from_os_rng());
     while start.elapsed() < Duration::from_secs(seconds) {
         let (payload, mut body) = if rng.random_bool(0.25) {
@@ -167,7 +170,7 @@ fn fuzz_the_walker_against_prost() {
             body(&mut rng, 0)
         };
         for _ in 0..40 {
-            taken += u64::from(decode_differential(payload, &body));
+            accepted += u64::from(decode_differential(payload, &body));
             bodies += 1;
             let mutations = rng.random_range(1..4);
             for _ in 0..mutations {
@@ -175,5 +178,5 @@ fn fuzz_the_walker_against_prost() {
             }
         }
     }
-    println!("{bodies} bodies in {seconds} s, {taken} of them requests, no difference");
+    println!("{bodies} bodies in {seconds} s, {accepted} of them requests, no difference");
 }

@@ -1,4 +1,4 @@
-//! What holds for every request, sensible or hostile.
+//! Properties that hold for every request, valid or hostile.
 
 use echo_core::model::event::{Event, Reading};
 use echo_core::units::Nanos;
@@ -152,7 +152,7 @@ fn points_of(metric: &Metric) -> u64 {
     points as u64
 }
 
-fn assert_sound(event: &Event) {
+fn assert_valid(event: &Event) {
     assert!((Nanos::EARLIEST..Nanos::LATEST).contains(&event.timestamp));
     assert!(event.start.is_none_or(|start| start <= event.timestamp));
     match event.reading {
@@ -184,18 +184,18 @@ fn assert_complete(decoded: &Decoded, sent: u64) {
     assert_eq!(decoded.rejections.points(), sent);
     let accepted = decoded.events.len() as u64;
     assert_eq!(accepted + decoded.rejections.total(), sent);
-    decoded.events.iter().for_each(assert_sound);
+    decoded.events.iter().for_each(assert_valid);
 }
 
 proptest! {
     #[test]
-    fn every_point_is_a_sound_event_or_a_counted_rejection(request in any_request()) {
+    fn every_point_is_a_valid_event_or_a_counted_rejection(request in any_request()) {
         let sent = points(&request);
         assert_complete(&decode(request, RECEIVED), sent);
     }
 
     #[test]
-    fn no_bytes_break_the_decoder(bytes in vec(any::<u8>(), 0..256)) {
+    fn arbitrary_bytes_do_not_break_the_decoder(bytes in vec(any::<u8>(), 0..256)) {
         for payload in [Payload::Metrics, Payload::Logs] {
             if let Ok(decoded) = decode_body(payload, &bytes, RECEIVED) {
                 assert_complete(&decoded, decoded.rejections.points());
@@ -204,16 +204,16 @@ proptest! {
     }
 
     #[test]
-    fn no_flipped_byte_breaks_the_decoder_of_records(
+    fn flipped_bytes_do_not_break_the_decoder_of_records(
         attributes in vec(any_attribute(), 0..8),
         flips in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
         let mut record = straggler();
         record.attributes.extend(attributes.clone());
         let mut bytes = records(attributes, vec![record, straggler()]).encode_to_vec();
-        for (place, value) in flips {
-            let place = place.index(bytes.len());
-            bytes[place] = value;
+        for (index, value) in flips {
+            let index = index.index(bytes.len());
+            bytes[index] = value;
         }
         if let Ok(decoded) = decode_body(Payload::Logs, &bytes, RECEIVED) {
             assert_complete(&decoded, decoded.rejections.points());
@@ -221,15 +221,15 @@ proptest! {
     }
 
     #[test]
-    fn no_flipped_byte_breaks_the_decoder(
+    fn flipped_bytes_do_not_break_the_decoder(
         request in any_request(),
         flips in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut bytes = request.encode_to_vec();
-        for (place, value) in flips {
+        for (index, value) in flips {
             if !bytes.is_empty() {
-                let place = place.index(bytes.len());
-                bytes[place] = value;
+                let index = index.index(bytes.len());
+                bytes[index] = value;
             }
         }
         if let Ok(request) = ExportMetricsServiceRequest::decode(&*bytes) {

@@ -1,4 +1,4 @@
-//! Each way in which a point is turned away, and that its neighbours are not.
+//! Tests of every reason for rejection, and that neighbouring points are not affected.
 
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -17,7 +17,7 @@ mod names;
 
 const DAY: u64 = 86_400_000_000_000;
 
-/// Sends the metrics with one good point behind them, and returns why the others were turned away.
+/// Decodes the metrics and one valid point after them. Returns the reasons for the rejections.
 fn reasons(resource: Vec<KeyValue>, metrics: Vec<Metric>) -> Vec<RejectReason> {
     let mut sent = request(resource, metrics);
     let neighbour = request(rank_2(), vec![waits(vec![wait()])]);
@@ -28,9 +28,9 @@ fn reasons(resource: Vec<KeyValue>, metrics: Vec<Metric>) -> Vec<RejectReason> {
     counts.map(|(reason, _count)| reason).collect()
 }
 
-fn wait_reason(spoil: impl Fn(&mut HistogramDataPoint)) -> RejectReason {
+fn wait_reason(change: impl Fn(&mut HistogramDataPoint)) -> RejectReason {
     let mut point = wait();
-    spoil(&mut point);
+    change(&mut point);
     let reasons = reasons(rank_2(), vec![waits(vec![point])]);
     assert_eq!(reasons.len(), 1);
     reasons[0]
@@ -45,15 +45,15 @@ fn attribute_reason(attribute: KeyValue) -> RejectReason {
     wait_reason(|point| set(point, attribute.clone()))
 }
 
-fn gauge_reason(spoil: impl Fn(&mut NumberDataPoint)) -> RejectReason {
+fn gauge_reason(change: impl Fn(&mut NumberDataPoint)) -> RejectReason {
     let mut point = gauge(1.0);
-    spoil(&mut point);
+    change(&mut point);
     reasons(rank_2(), vec![gauges("g", "", vec![point])])[0]
 }
 
-fn resource_reason(spoil: impl Fn(&mut Vec<KeyValue>)) -> RejectReason {
+fn resource_reason(change: impl Fn(&mut Vec<KeyValue>)) -> RejectReason {
     let mut resource = rank_2();
-    spoil(&mut resource);
+    change(&mut resource);
     reasons(resource, vec![waits(vec![wait()])])[0]
 }
 
@@ -65,7 +65,7 @@ fn a_point_without_cluster_or_node_is_rejected() {
 }
 
 #[test]
-fn a_rank_must_lie_in_its_world() {
+fn a_rank_must_be_below_the_world_size() {
     let ranked = |rank: KeyValue| {
         resource_reason(|resource| {
             resource.retain(|kv| kv.key != "fleet.rank");
@@ -84,7 +84,7 @@ fn a_rank_must_lie_in_its_world() {
 }
 
 #[test]
-fn an_impossible_rank_of_one_point_leaves_the_others_alone() {
+fn an_invalid_rank_of_one_point_does_not_affect_the_others() {
     let resource = vec![text("fleet.cluster.id", "c"), text("fleet.node.id", "n")];
     let ranked = |rank| {
         let mut point = wait();
@@ -184,7 +184,7 @@ fn a_histogram_with_samples_needs_a_sum() {
 }
 
 #[test]
-fn a_distribution_must_not_contradict_itself() {
+fn a_distribution_must_be_consistent() {
     let contradictions: [fn(&mut HistogramDataPoint); 6] = [
         |point| (point.min, point.max) = (Some(3.0), Some(1.0)),
         |point| point.sum = Some(289.0),
@@ -193,8 +193,8 @@ fn a_distribution_must_not_contradict_itself() {
         |point| point.count = 0,
         |point| (point.count, point.min) = (u64::MAX, None),
     ];
-    for spoil in contradictions {
-        assert_eq!(wait_reason(spoil), RejectReason::InconsistentHistogram);
+    for change in contradictions {
+        assert_eq!(wait_reason(change), RejectReason::InconsistentHistogram);
     }
 }
 
@@ -211,7 +211,7 @@ fn times_must_be_plausible() {
 }
 
 #[test]
-fn a_clock_may_run_ahead_by_a_day_and_no_more() {
+fn a_clock_may_be_ahead_by_at_most_a_day() {
     let now = u64::try_from(RECEIVED.value()).unwrap();
     let decoded = |time| {
         let mut point = wait();
@@ -224,7 +224,7 @@ fn a_clock_may_run_ahead_by_a_day_and_no_more() {
 }
 
 #[test]
-fn a_communicator_is_a_hexadecimal_text() {
+fn a_communicator_must_be_hexadecimal() {
     for comm in [
         text(attribute::COMM_ID, "not-hex"),
         text(attribute::COMM_ID, "36210ed1bd447fe00"),
@@ -235,7 +235,7 @@ fn a_communicator_is_a_hexadecimal_text() {
 }
 
 #[test]
-fn sequence_ranges_must_have_two_ends_in_order() {
+fn sequence_ranges_must_have_a_first_and_last_number_in_order() {
     for seq in [
         int(attribute::SEQ_FIRST, 64),
         int(attribute::SEQ_FIRST, -1),
@@ -253,7 +253,7 @@ fn sequence_ranges_must_have_two_ends_in_order() {
 }
 
 #[test]
-fn a_source_is_the_host_or_the_device() {
+fn a_source_must_be_host_or_device() {
     for odd in ["gpu", "Host"] {
         let reason = wait_reason(|point| {
             point.attributes.retain(|kv| kv.key != attribute::SOURCE);
@@ -264,7 +264,7 @@ fn a_source_is_the_host_or_the_device() {
 }
 
 #[test]
-fn roles_and_iterations_must_make_sense() {
+fn roles_and_iterations_must_be_valid() {
     let role = attribute_reason(text(attribute::ROLE, "stage-1"));
     assert_eq!(role, RejectReason::InvalidRole);
     for iterations in [0.0, -1.0] {
@@ -274,7 +274,7 @@ fn roles_and_iterations_must_make_sense() {
 }
 
 #[test]
-fn a_bad_sample_rejects_its_point() {
+fn an_invalid_sample_rejects_its_point() {
     let sampled = |seq: i64, value: f64, time_unix_nano: u64| {
         wait_reason(|point| {
             point.exemplars = vec![Exemplar {
@@ -303,7 +303,7 @@ fn attributes_of_more_than_16_kib_are_rejected() {
 }
 
 #[test]
-fn names_behind_thousands_of_attributes_are_still_found() {
+fn names_after_thousands_of_attributes_are_found() {
     let notes = (0..5_000).map(|n| int(&format!("n{n}"), n));
     let mut point = gauge(1.0);
     point.attributes = notes.chain(rank_2()).collect();
@@ -312,7 +312,7 @@ fn names_behind_thousands_of_attributes_are_still_found() {
 }
 
 #[test]
-fn a_small_request_cannot_unfold_into_gigabytes() {
+fn a_small_request_cannot_expand_to_gigabytes() {
     let mut resource = rank_2();
     resource.push(text("ballast", &"x".repeat(16_000)));
     let points = (0..10_000).map(|n| {
@@ -330,7 +330,7 @@ fn a_small_request_cannot_unfold_into_gigabytes() {
 }
 
 #[test]
-fn a_health_score_is_a_share() {
+fn a_health_score_must_be_from_0_to_1() {
     for (point, expected) in [
         (gauge(1.01), vec![RejectReason::ScoreOutOfRange]),
         (gauge(-0.01), vec![RejectReason::ScoreOutOfRange]),
@@ -349,7 +349,7 @@ fn a_health_score_is_a_share() {
 }
 
 #[test]
-fn a_body_that_is_no_request_is_malformed() {
+fn a_body_that_is_not_a_request_is_malformed() {
     for payload in [Payload::Metrics, Payload::Logs] {
         let error = decode_body(payload, &[0xff; 64], RECEIVED).unwrap_err();
         assert!(error.to_string().contains(payload.message()));

@@ -20,7 +20,7 @@ use crate::fixture::{gauge, gauges, rank_2, records, request, straggler, wait, w
 use crate::otlp::decompress::Compression;
 use crate::otlp::decompress::tests::compress;
 use crate::otlp::tests::collector::Collector;
-use crate::otlp::tests::crowd;
+use crate::otlp::tests::reserve_for_others;
 
 mod in_json;
 
@@ -31,7 +31,7 @@ fn block() -> Vec<u8> {
     request(rank_2(), vec![waits(vec![wait()])]).encode_to_vec()
 }
 
-/// Sends a body with further headers; the answer's body comes decoded by the caller.
+/// Sends a body with these headers. Returns the response and its body.
 async fn post(
     collector: &Collector,
     path: &str,
@@ -58,18 +58,18 @@ fn status(body: Bytes) -> tonic_types::Status {
 }
 
 #[tokio::test]
-async fn a_success_means_stored_and_carries_the_two_scalars() {
+async fn a_success_means_stored_and_has_the_headers_for_ingero_agents() {
     let collector = Collector::with_defaults().await;
     let plain = (vec![], block());
-    let packed = Compression::ALL
+    let compressed = Compression::ALL
         .into_iter()
         .zip(2..)
         .map(|(compression, n_points)| {
             let other = request(rank_2(), vec![waits(vec![wait(); n_points])]);
-            let packed = compress(compression, &other.encode_to_vec());
-            (vec![("content-encoding", compression.name())], packed)
+            let compressed = compress(compression, &other.encode_to_vec());
+            (vec![("content-encoding", compression.name())], compressed)
         });
-    for (headers, body) in [plain].into_iter().chain(packed) {
+    for (headers, body) in [plain].into_iter().chain(compressed) {
         let (answer, body) = post(&collector, METRICS, &headers, body).await;
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], PROTOBUF);
@@ -83,7 +83,7 @@ async fn a_success_means_stored_and_carries_the_two_scalars() {
 }
 
 #[tokio::test]
-async fn rejections_are_told_in_the_body() {
+async fn rejections_are_reported_in_the_body() {
     let collector = Collector::with_defaults().await;
     let points = vec![gauge(1.0), gauge(f64::NAN)];
     let body = request(rank_2(), vec![gauges("g", "", points)]).encode_to_vec();
@@ -118,9 +118,9 @@ async fn numbered_batches_are_stored_once() {
 }
 
 #[tokio::test]
-async fn unknown_types_and_compressions_are_told_what_to_do() {
+async fn errors_for_unknown_types_and_compressions_list_the_supported_ones() {
     let collector = Collector::with_defaults().await;
-    for (headers, told) in [
+    for (headers, expected) in [
         (("content-type", "text/plain"), "http/protobuf"),
         (("content-type", ""), "application/json"),
         (("content-encoding", "br"), "gzip, zstd"),
@@ -128,29 +128,29 @@ async fn unknown_types_and_compressions_are_told_what_to_do() {
         let (answer, body) = post(&collector, METRICS, &[headers], block()).await;
         assert_eq!(answer.status(), 415, "{headers:?}");
         let body = String::from_utf8_lossy(&body);
-        assert!(body.contains(told), "{body}");
+        assert!(body.contains(expected), "{body}");
     }
     assert_eq!(collector.ingest.stats().failed(Code::Invalid), 3);
     assert_eq!(collector.store.batches(), 0);
 }
 
 #[tokio::test]
-async fn garbage_is_refused_for_good() {
+async fn a_malformed_body_is_refused_without_retry() {
     let collector = Collector::with_defaults().await;
     let garbage = b"\xff\xfe this is no protobuf".to_vec();
     let (answer, body) = post(&collector, METRICS, &[], garbage.clone()).await;
     assert_eq!(answer.status(), 400);
     assert!(status(body).message.contains("ExportMetricsServiceRequest"));
     for name in Compression::ALL.map(Compression::name) {
-        let packed = [("content-encoding", name)];
-        let (answer, body) = post(&collector, METRICS, &packed, garbage.clone()).await;
+        let compressed = [("content-encoding", name)];
+        let (answer, body) = post(&collector, METRICS, &compressed, garbage.clone()).await;
         assert_eq!(answer.status(), 400);
         assert!(status(body).message.contains(name));
     }
 }
 
 #[tokio::test]
-async fn too_much_is_refused_packed_or_not() {
+async fn a_body_over_the_size_limit_is_refused_compressed_or_not() {
     let config = IngestConfig {
         max_message_bytes: 10_000,
         ..IngestConfig::default()
@@ -158,9 +158,9 @@ async fn too_much_is_refused_packed_or_not() {
     let collector = Collector::start(config, RecordingStore::default()).await;
     let large = request(rank_2(), vec![waits(vec![wait(); 1_000])]).encode_to_vec();
     for compression in Compression::ALL {
-        let packed = compress(compression, &large);
+        let compressed = compress(compression, &large);
         let headers = [("content-encoding", compression.name())];
-        let (answer, _) = post(&collector, METRICS, &headers, packed).await;
+        let (answer, _) = post(&collector, METRICS, &headers, compressed).await;
         assert_eq!(answer.status(), 413);
     }
     let (answer, body) = post(&collector, METRICS, &[], large).await;
@@ -170,24 +170,24 @@ async fn too_much_is_refused_packed_or_not() {
 }
 
 #[tokio::test]
-async fn a_full_collector_says_when_to_come_back() {
+async fn a_full_collector_returns_a_retry_delay() {
     let config = IngestConfig {
         max_bytes: 4_000,
         ..IngestConfig::default()
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
-    let taken = crowd(&collector.ingest);
+    let reserved = reserve_for_others(&collector.ingest);
     let (answer, body) = post(&collector, METRICS, &[], block()).await;
     assert_eq!(answer.status(), 503);
     assert_eq!(answer.headers()["retry-after"], "1");
     assert_eq!(status(body).code, 14);
-    drop(taken);
+    drop(reserved);
     let (answer, _) = post(&collector, METRICS, &[], block()).await;
     assert_eq!(answer.status(), 200);
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_end_is_cut_off_and_gives_its_room_back() {
+async fn a_body_that_does_not_end_times_out_and_releases_its_memory() {
     let config = IngestConfig {
         max_bytes: 2_000,
         arrival_deadline: Duration::from_millis(1),

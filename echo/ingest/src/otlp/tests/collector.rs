@@ -1,4 +1,4 @@
-//! A collector with everything but a database, and the ways to send it something.
+//! Collector without a database, and its clients.
 
 #![expect(
     clippy::disallowed_methods,
@@ -30,12 +30,12 @@ use crate::fixture::store::RecordingStore;
 use crate::misrouted::Misrouted;
 use crate::otlp::grpc::{LogsService, MetricsService, TracesService};
 
-/// A collector on a free port.
+/// Collector on a free port.
 pub(in crate::otlp) struct Collector {
     pub(in crate::otlp) store: Arc<RecordingStore>,
     pub(in crate::otlp) ingest: Ingest,
     address: SocketAddr,
-    /// Keeps the table open.
+    /// Keeps the channel of policies open.
     _policies: watch::Sender<Arc<PolicyTable>>,
 }
 
@@ -82,7 +82,7 @@ impl Collector {
         TraceServiceClient::new(self.channel().await)
     }
 
-    /// Calls a method with bytes for a message.
+    /// Calls a method with these bytes as the message.
     pub(in crate::otlp) async fn send_raw(
         &self,
         path: &'static str,
@@ -107,7 +107,7 @@ fn policies() -> PolicyTable {
     table
 }
 
-/// Passes messages on as they are.
+/// Codec that does not encode messages.
 #[derive(Debug, Clone, Copy)]
 struct BytesCodec;
 

@@ -1,4 +1,4 @@
-//! Log records, on the same path as data points.
+//! Tests of log records.
 
 use bytes::Bytes;
 use fleet_proto::metadata;
@@ -20,7 +20,7 @@ fn verdict() -> ExportLogsServiceRequest {
 }
 
 #[tokio::test]
-async fn a_verdict_is_stored_and_answered_with_the_policy() {
+async fn a_verdict_is_stored_and_the_response_has_the_policy() {
     let collector = Collector::with_defaults().await;
     let client = collector.logs_client().await;
     let mut client = client.send_compressed(CompressionEncoding::Gzip);
@@ -35,7 +35,7 @@ async fn a_verdict_is_stored_and_answered_with_the_policy() {
 }
 
 #[tokio::test]
-async fn other_records_are_rejected_and_counted_and_their_neighbours_stored() {
+async fn other_records_are_rejected_and_counted_and_verdicts_stored() {
     let collector = Collector::with_defaults().await;
     let request = records(rank_2(), vec![LogRecord::default(), straggler()]);
     let response = collector.logs_client().await.export(request).await.unwrap();
@@ -54,7 +54,7 @@ async fn other_records_are_rejected_and_counted_and_their_neighbours_stored() {
 }
 
 #[tokio::test]
-async fn batches_of_one_agent_are_numbered_over_both_services() {
+async fn points_and_records_of_an_agent_share_batch_numbers() {
     let collector = Collector::with_defaults().await;
     let mut points = collector.client().await;
     points.export(numbered("agent", "1")).await.unwrap();
@@ -71,7 +71,7 @@ async fn batches_of_one_agent_are_numbered_over_both_services() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_log_request_is_refused_for_good() {
+async fn a_malformed_body_is_refused_without_retry() {
     let collector = Collector::with_defaults().await;
     let garbage = Bytes::from_static(b"\xff\xfe this is no protobuf");
     let status = collector.send_raw(EXPORT_LOGS, garbage).await.unwrap_err();
@@ -80,7 +80,7 @@ async fn a_body_that_is_no_log_request_is_refused_for_good() {
 }
 
 #[tokio::test]
-async fn the_limits_are_those_of_metrics() {
+async fn the_size_limit_is_that_of_metrics() {
     let config = IngestConfig {
         max_message_bytes: 1_000,
         ..IngestConfig::default()

@@ -1,4 +1,4 @@
-//! Spans, on the same path as data points.
+//! Tests of spans.
 
 use bytes::Bytes;
 use fleet_proto::metadata;
@@ -11,7 +11,7 @@ use crate::fixture::{rank_2, span, spans};
 use crate::otlp::grpc::EXPORT_TRACES;
 
 #[tokio::test]
-async fn a_span_is_stored_once_and_answered_with_the_policy() {
+async fn a_span_is_stored_once_and_the_response_has_the_policy() {
     let collector = Collector::with_defaults().await;
     let mut client = collector.traces_client().await;
     for _ in 0..2 {
@@ -24,7 +24,7 @@ async fn a_span_is_stored_once_and_answered_with_the_policy() {
 }
 
 #[tokio::test]
-async fn rejected_spans_are_named_and_their_neighbours_stored() {
+async fn rejected_spans_are_reported_and_others_stored() {
     let collector = Collector::with_defaults().await;
     let reserved = Span {
         name: "fleet.straggler".to_owned(),
@@ -42,7 +42,7 @@ async fn rejected_spans_are_named_and_their_neighbours_stored() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_trace_request_is_refused_for_good() {
+async fn a_malformed_body_is_refused_without_retry() {
     let collector = Collector::with_defaults().await;
     let garbage = Bytes::from_static(b"\xff\xfe this is no protobuf");
     let refused = collector.send_raw(EXPORT_TRACES, garbage).await;

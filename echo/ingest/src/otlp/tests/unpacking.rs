@@ -1,5 +1,5 @@
-//! Compressed requests and requests that do not end: both take up memory before anybody knows how
-//! much they need.
+//! Tests of compressed requests and of bodies without an end. Both reserve memory before their size
+//! is known.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -26,7 +26,7 @@ use crate::otlp::grpc::{EXPORT_METRICS, MetricsService};
 
 type Call = <MetricsService as Service<http::Request<Body>>>::Future;
 
-/// A message behind its prefix.
+/// Returns a message with its prefix.
 fn frame(flag: u8, message: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(flag);
@@ -35,7 +35,7 @@ fn frame(flag: u8, message: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// A call of the agent with this name.
+/// Calls the service as the agent with this name.
 fn call(collector: &Collector, agent: &str, encoding: &str, body: axum::body::Body) -> Call {
     let request = http::Request::post(EXPORT_METRICS)
         .header("content-type", "application/grpc")
@@ -46,13 +46,13 @@ fn call(collector: &Collector, agent: &str, encoding: &str, body: axum::body::Bo
     MetricsService::new(collector.ingest.clone()).call(request.unwrap())
 }
 
-/// A body that goes on after these bytes, and never ends.
+/// Returns a body that begins with these bytes and never ends.
 fn endless(bytes: Bytes) -> axum::body::Body {
     let first = tokio_stream::iter([Ok::<_, Infallible>(bytes)]);
     axum::body::Body::from_stream(first.chain(tokio_stream::pending()))
 }
 
-/// Goes as far as it can without waiting.
+/// Polls the call once, and returns whether it is waiting.
 async fn is_stalled(call: &mut Call) -> bool {
     poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_pending())).await
 }
@@ -63,7 +63,7 @@ async fn refusal(call: Call) -> Option<Status> {
 }
 
 #[tokio::test]
-async fn stalled_requests_hold_what_has_arrived_of_them_and_no_more_than_the_budget() {
+async fn stalled_requests_reserve_memory_for_arrived_bytes_within_the_budget() {
     let config = IngestConfig {
         max_bytes: 40_000,
         ..IngestConfig::default()
@@ -100,7 +100,7 @@ async fn stalled_requests_hold_what_has_arrived_of_them_and_no_more_than_the_bud
 }
 
 #[tokio::test]
-async fn a_compressed_request_takes_up_what_it_unpacks_to_and_gives_it_back() {
+async fn a_compressed_request_reserves_its_decompressed_size_and_releases_it() {
     let collector = Collector::with_defaults().await;
     for (compression, agent) in Compression::ALL.into_iter().zip(["one", "two"]) {
         let packed = compress(compression, &block().encode_to_vec());
@@ -113,7 +113,7 @@ async fn a_compressed_request_takes_up_what_it_unpacks_to_and_gives_it_back() {
 }
 
 #[tokio::test]
-async fn a_bomb_gets_no_more_than_the_share_of_its_sender() {
+async fn a_decompression_bomb_gets_at_most_the_share_of_its_sender() {
     let config = IngestConfig {
         max_bytes: 4_000_000,
         ..IngestConfig::default()
@@ -133,7 +133,7 @@ async fn a_bomb_gets_no_more_than_the_share_of_its_sender() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_end_is_cut_off() {
+async fn a_body_that_does_not_end_times_out() {
     let config = IngestConfig {
         arrival_deadline: Duration::from_millis(1),
         ..IngestConfig::default()
@@ -150,7 +150,7 @@ async fn a_body_that_does_not_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_one_message_is_refused_for_good() {
+async fn a_body_that_is_not_one_message_is_refused_without_retry() {
     let collector = Collector::with_defaults().await;
     let whole = frame(0, &block().encode_to_vec());
     let mut two = whole.to_vec();
@@ -170,7 +170,7 @@ async fn a_body_that_is_not_one_message_is_refused_for_good() {
 }
 
 #[tokio::test]
-async fn a_compression_that_is_not_read_is_answered_with_those_that_are() {
+async fn the_error_for_an_unknown_compression_lists_the_supported_ones() {
     let collector = Collector::with_defaults().await;
     let body = frame(1, &block().encode_to_vec());
     let status = refusal(call(&collector, "odd", "snappy", body.into())).await;

@@ -1,4 +1,4 @@
-//! Requests made at random become the same events from JSON and from protobuf.
+//! Random requests decode to the same events from JSON and from protobuf.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -14,23 +14,23 @@ use crate::decode::tests::differential::made;
 use crate::decode::{Payload, decode_body};
 use crate::fixture::RECEIVED;
 
-/// The request with every number finite: it writes null for the others.
+/// Makes all numbers of the request finite: the library writes null for others.
 fn finite<M: Message + Default>(request: &M) -> M {
     let mut bytes = request.encode_to_vec();
-    for place in 0..bytes.len().saturating_sub(7) {
-        let found: [u8; 8] = bytes[place..place + 8].try_into().unwrap();
+    for index in 0..bytes.len().saturating_sub(7) {
+        let found: [u8; 8] = bytes[index..index + 8].try_into().unwrap();
         if [f64::NAN, f64::INFINITY]
             .iter()
             .any(|number| number.to_le_bytes() == found)
         {
-            bytes[place..place + 8].copy_from_slice(&64.0_f64.to_le_bytes());
+            bytes[index..index + 8].copy_from_slice(&64.0_f64.to_le_bytes());
         }
     }
     M::decode(&*bytes).unwrap()
 }
 
-/// Compares both; not where the request has indices of strings, which are for profiles and not read
-/// from JSON.
+/// Compares both, unless the request has indexes into a string table, which are for profiles and
+/// not read from JSON.
 fn compare<M: Message + Default + Serialize>(payload: Payload, request: &M) -> u32 {
     let request = finite(request);
     let json = serde_json::to_string(&request).unwrap();
@@ -45,7 +45,7 @@ fn compare<M: Message + Default + Serialize>(payload: Payload, request: &M) -> u
 }
 
 #[test]
-fn random_requests_decode_alike_from_json_and_from_protobuf() {
+fn random_requests_decode_to_the_same_events_from_json_and_protobuf() {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let mut compared = 0;
     for _ in 0..500 {

@@ -1,5 +1,5 @@
-//! Any bytes: nothing panics, nothing grows beyond its bound, and what comes out is a request that
-//! the walker and `prost` understand alike.
+//! Fuzzing of the transcoder: for any bytes it does not panic, its output stays within the growth
+//! factor, and the reader and `prost` read the output as the same request.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::decode::json::{MAX_GROWTH, to_protobuf};
 use crate::decode::tests::corpus::corpus;
 use crate::decode::tests::differential::{decode_differential, made};
 
-/// What to put into a text: what JSON and its mapping are sensitive to.
+/// Texts that are inserted: syntax of JSON and names of the JSON mapping.
 const PIECES: [&str; 34] = [
     "{",
     "}",
@@ -54,7 +54,7 @@ const PIECES: [&str; 34] = [
     "\u{feff}",
 ];
 
-/// Translates; says whether it is a request.
+/// Transcodes the text and checks the result. Returns whether it is a valid request.
 #[track_caller]
 fn check(payload: Payload, json: &[u8]) -> bool {
     let Ok(body) = to_protobuf(payload, json, LIMIT) else {
@@ -74,28 +74,28 @@ fn made(rng: &mut ChaCha8Rng) -> (Payload, Vec<u8>) {
     (payload, json.unwrap())
 }
 
-/// The text with one change.
+/// Returns the text with one change.
 fn mutated(mut json: Vec<u8>, rng: &mut ChaCha8Rng) -> Vec<u8> {
-    let place = rng.random_range(0..=json.len());
-    let end = (place + rng.random_range(0..30)).min(json.len());
+    let index = rng.random_range(0..=json.len());
+    let end = (index + rng.random_range(0..30)).min(json.len());
     match rng.random_range(0..6) {
-        0 => drop(json.drain(place..end)),
+        0 => drop(json.drain(index..end)),
         1 => {
-            let piece = json[place..end].to_vec();
+            let piece = json[index..end].to_vec();
             let target = rng.random_range(0..=json.len());
             drop(json.splice(target..target, piece));
         }
-        2 => json.truncate(place.max(json.len() / 2)),
+        2 => json.truncate(index.max(json.len() / 2)),
         3 => {
-            if let Some(byte) = json.get_mut(place) {
+            if let Some(byte) = json.get_mut(index) {
                 *byte ^= 1 << rng.random_range(0..8);
             }
         }
         _ => {
             let piece = PIECES.choose(rng).unwrap().bytes();
-            // In place of something, or between two things.
-            let end = if rng.random() { place } else { end };
-            drop(json.splice(place..end, piece));
+            // Replace a range, or insert.
+            let end = if rng.random() { index } else { end };
+            drop(json.splice(index..end, piece));
         }
     }
     json
@@ -105,7 +105,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn spoilt_requests_are_refused_or_remain_requests(seed: u64, mutations in 1..5_u32) {
+    fn mutated_requests_are_rejected_or_still_valid(seed: u64, mutations in 1..5_u32) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (payload, mut json) = made(&mut rng);
         for _ in 0..mutations {
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_a_request(
+    fn any_bytes_are_rejected_or_a_valid_request(
         bytes in proptest::collection::vec(any::<u8>(), 0..64),
     ) {
         check(Payload::Metrics, &bytes);
@@ -123,23 +123,23 @@ proptest! {
 }
 
 #[test]
-fn the_corpus_of_json_requests_is_taken_or_refused_as_its_names_say() {
+fn json_requests_of_the_corpus_are_accepted_if_their_names_contain_sound() {
     for (name, payload, json) in corpus("json") {
         assert_eq!(check(payload, &json), name.contains("sound"), "{name}");
     }
 }
 
-/// Runs for `FLEET_FUZZ_SECONDS` (10 unless said): `cargo test --lib -- --ignored fuzz_json`.
+/// Runs for `FLEET_FUZZ_SECONDS` (default 10): `cargo test --lib -- --ignored fuzz_json`.
 #[test]
-#[ignore = "runs for as long as it is told to"]
+#[ignore = "runs for FLEET_FUZZ_SECONDS"]
 #[expect(
     clippy::disallowed_methods,
     reason = "it runs for a time, not for a number of cases"
 )]
 fn fuzz_json_against_the_walker_and_prost() {
-    let asked = env::var("FLEET_FUZZ_SECONDS").ok();
-    let seconds = asked.and_then(|text| text.parse().ok()).unwrap_or(10);
-    let (start, mut bodies, mut taken) = (Instant::now(), 0_u64, 0_u64);
+    let configured = env::var("FLEET_FUZZ_SECONDS").ok();
+    let seconds = configured.and_then(|text| text.parse().ok()).unwrap_or(10);
+    let (start, mut bodies, mut accepted) = (Instant::now(), 0_u64, 0_u64);
     let (corpus, mut rng) = (corpus("json"), ChaCha8Rng::from_os_rng());
     while start.elapsed() < Duration::from_secs(seconds) {
         let (payload, sound) = if rng.random_bool(0.25) {
@@ -151,9 +151,9 @@ fn fuzz_json_against_the_walker_and_prost() {
         let mut json = sound.clone();
         for _ in 0..40 {
             let is_request = check(payload, &json);
-            taken += u64::from(is_request);
+            accepted += u64::from(is_request);
             bodies += 1;
-            // Most changes break JSON for good, so that one begins again.
+            // Most changes make the JSON invalid for good, so start again.
             if !is_request {
                 json.clone_from(&sound);
             }
@@ -161,6 +161,6 @@ fn fuzz_json_against_the_walker_and_prost() {
         }
     }
     println!(
-        "{bodies} bodies in {seconds} s, {taken} of them requests, no panic and no difference"
+        "{bodies} bodies in {seconds} s, {accepted} of them requests, no panic and no difference"
     );
 }

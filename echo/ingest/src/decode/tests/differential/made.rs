@@ -1,4 +1,4 @@
-//! Requests made at random: valid, and with everything that OTLP has.
+//! Random valid requests with all fields of OTLP.
 
 use fleet_proto::attribute;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;

@@ -1,4 +1,4 @@
-//! Changes to requests: of their bytes, and of their fields with all lengths put right.
+//! Random changes to requests: to their bytes, and to their fields with corrected lengths.
 
 use prost::bytes::Buf;
 use prost::encoding::{
@@ -7,7 +7,7 @@ use prost::encoding::{
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-/// The bytes with one change.
+/// Returns the bytes with one change.
 pub(super) fn mutated(body: &[u8], rng: &mut ChaCha8Rng) -> Vec<u8> {
     if rng.random_bool(0.25) {
         bytes(body, rng)
@@ -18,22 +18,22 @@ pub(super) fn mutated(body: &[u8], rng: &mut ChaCha8Rng) -> Vec<u8> {
 
 fn bytes(body: &[u8], rng: &mut ChaCha8Rng) -> Vec<u8> {
     let mut body = body.to_vec();
-    let place = rng.random_range(0..=body.len());
+    let index = rng.random_range(0..=body.len());
     match rng.random_range(0..5) {
-        0 => body.truncate(place),
-        1 => body.insert(place, rng.random()),
+        0 => body.truncate(index),
+        1 => body.insert(index, rng.random()),
         2 => {
-            let end = (place + rng.random_range(0..20)).min(body.len());
-            body.drain(place..end);
+            let end = (index + rng.random_range(0..20)).min(body.len());
+            body.drain(index..end);
         }
         3 => {
-            let end = (place + rng.random_range(0..20)).min(body.len());
-            let piece = body[place..end].to_vec();
+            let end = (index + rng.random_range(0..20)).min(body.len());
+            let piece = body[index..end].to_vec();
             let target = rng.random_range(0..=body.len());
             body.splice(target..target, piece);
         }
         _ => {
-            if let Some(byte) = body.get_mut(place) {
+            if let Some(byte) = body.get_mut(index) {
                 *byte ^= 1 << rng.random_range(0..8);
             }
         }
@@ -46,28 +46,28 @@ fn message(body: &[u8], rng: &mut ChaCha8Rng) -> Vec<u8> {
     let Some(mut fields) = fields(body).filter(|fields| !fields.is_empty()) else {
         return bytes(body, rng);
     };
-    let place = rng.random_range(0..fields.len());
+    let index = rng.random_range(0..fields.len());
     if rng.random_bool(0.8)
-        && let Some(inner) = entered(&fields[place])
+        && let Some(inner) = entered(&fields[index])
     {
         let (number, content) = inner;
-        fields[place] = delimited(number, &message(content, rng));
+        fields[index] = delimited(number, &message(content, rng));
         return fields.concat();
     }
     let other = rng.random_range(0..fields.len());
     match rng.random_range(0..8) {
-        0 => fields.swap(place, other),
-        1 => drop(fields.remove(place)),
-        2 | 3 => fields.insert(other, fields[place].clone()),
-        4 => fields.insert(place, unknown(rng)),
-        5 => fields[place] = renumbered(&fields[place], rng),
+        0 => fields.swap(index, other),
+        1 => drop(fields.remove(index)),
+        2 | 3 => fields.insert(other, fields[index].clone()),
+        4 => fields.insert(index, unknown(rng)),
+        5 => fields[index] = renumbered(&fields[index], rng),
         6 => fields.extend(fields.clone()),
-        _ => fields[place] = bytes(&fields[place], rng),
+        _ => fields[index] = bytes(&fields[index], rng),
     }
     fields.concat()
 }
 
-/// The fields of a message, each with its key.
+/// Returns the encoded fields of a message, with their keys.
 fn fields(body: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut rest = body;
     let mut fields = Vec::new();
@@ -87,7 +87,7 @@ fn entered(field: &[u8]) -> Option<(u32, &[u8])> {
     (wire_type == WireType::LengthDelimited).then_some((tag, rest))
 }
 
-/// A field with a text, bytes or a message.
+/// Encodes a field with a string, bytes or a message.
 pub(super) fn delimited(number: u32, content: &[u8]) -> Vec<u8> {
     let mut field = Vec::new();
     encode_key(number, WireType::LengthDelimited, &mut field);
@@ -107,7 +107,7 @@ fn renumbered(field: &[u8], rng: &mut ChaCha8Rng) -> Vec<u8> {
     renumbered
 }
 
-/// A field that OTLP may know by its number or not, of any type.
+/// Returns a field with a random number and type, which OTLP may define or not.
 fn unknown(rng: &mut ChaCha8Rng) -> Vec<u8> {
     let number = match rng.random_range(0..4) {
         0 => rng.random_range(1..1 << 29),
@@ -134,7 +134,7 @@ fn unknown(rng: &mut ChaCha8Rng) -> Vec<u8> {
             encode_key(number, WireType::EndGroup, &mut field);
         }
         4 => {
-            // A number that is longer than it has to be.
+            // A varint that is longer than necessary.
             encode_key(number, WireType::Varint, &mut field);
             let longer = rng.random_range(0..10);
             field.extend(std::iter::repeat_n(0x80 | rng.random::<u8>(), longer));

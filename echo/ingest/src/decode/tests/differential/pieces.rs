@@ -1,4 +1,4 @@
-//! Requests whose messages come in pieces, and values that nest as deep as they may.
+//! Requests with split messages, and values with the maximum nesting depth.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList};
@@ -12,13 +12,13 @@ use super::mutate::delimited;
 use crate::decode::Payload;
 use crate::fixture::{gauge, gauges, rank_2, request, text};
 
-/// The messages one after the other, which is how protobuf puts pieces together.
+/// Concatenates encoded messages, which protobuf merges into one.
 fn joined<M: Message>(rng: &mut ChaCha8Rng, make: fn(&mut ChaCha8Rng) -> M) -> Vec<u8> {
     let pieces = several(rng, make);
     pieces.iter().flat_map(Message::encode_to_vec).collect()
 }
 
-/// Values of which most are lists.
+/// Returns a random value, mostly a list.
 fn lists(rng: &mut ChaCha8Rng) -> AnyValue {
     let list = match rng.random_range(0..3) {
         0 => Value::ArrayValue(ArrayValue {
@@ -32,7 +32,7 @@ fn lists(rng: &mut ChaCha8Rng) -> AnyValue {
     AnyValue { value: Some(list) }
 }
 
-/// An attribute in pieces, its value in pieces of its own, which may stand in a list in pieces.
+/// Returns an attribute in several parts, with a value in several parts, which may be a list.
 fn attribute(rng: &mut ChaCha8Rng) -> Vec<u8> {
     let mut value = joined(rng, lists);
     if rng.random() {
@@ -45,7 +45,7 @@ fn attribute(rng: &mut ChaCha8Rng) -> Vec<u8> {
     attribute
 }
 
-/// A request of which nothing is whole.
+/// Returns a request in which every message is split.
 pub(super) fn broken_up(rng: &mut ChaCha8Rng) -> (Payload, Vec<u8>) {
     let payload = match rng.random_range(0..3) {
         0 => Payload::Metrics,
@@ -92,7 +92,7 @@ fn with_value(value: AnyValue) -> Vec<u8> {
     request(rank_2(), vec![gauges("m", "", vec![point])]).encode_to_vec()
 }
 
-/// A value inside that many arrays, inside that many lists of keys.
+/// Returns a value inside `arrays` arrays inside `lists` key-value lists.
 pub(super) fn nested(arrays: u32, lists: u32) -> Vec<u8> {
     let innermost = text("", "x").value.unwrap();
     let within = (0..arrays).fold(innermost, |inner, _| AnyValue {
@@ -111,16 +111,16 @@ pub(super) fn nested(arrays: u32, lists: u32) -> Vec<u8> {
     }))
 }
 
-/// The same, with a field that nobody knows in place of the value.
+/// Returns the same with an unknown field instead of the value.
 pub(super) fn unknown_inside(arrays: u32, lists: u32) -> Vec<u8> {
     let mut body = nested(arrays, lists);
     let mut values = body.windows(3);
-    let place = values.rposition(|bytes| bytes == b"\x0a\x01x").unwrap();
-    body[place] = (15 << 3) | 2;
+    let index = values.rposition(|bytes| bytes == b"\x0a\x01x").unwrap();
+    body[index] = (15 << 3) | 2;
     body
 }
 
-/// An unknown group that many groups deep.
+/// Returns an unknown group with this number of nested groups.
 pub(super) fn groups(levels: u32) -> Vec<u8> {
     let mut body = with_value(AnyValue { value: None });
     for kind in [WireType::StartGroup, WireType::EndGroup] {

@@ -1,4 +1,4 @@
-//! What the walker reads of a request, as messages of OTLP.
+//! Conversion of the fields read from a request to OTLP messages.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -268,7 +268,7 @@ fn key_values(list: &Attributes<'_>) -> Vec<KeyValue> {
 fn key_value(key: &str, value: Option<Value<'_>>) -> KeyValue {
     KeyValue {
         key: key.to_owned(),
-        // A value without a variant and no value are the same to the decoder.
+        // The decoder does not distinguish a value without a variant from no value.
         value: value.map(|value| any(Some(value))),
         ..KeyValue::default()
     }

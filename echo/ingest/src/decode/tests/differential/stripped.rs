@@ -1,4 +1,4 @@
-//! Requests without what Echo does not read.
+//! Removal of the fields that Echo does not read.
 
 use fleet_proto::attribute;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
@@ -143,7 +143,7 @@ fn number(point: &mut NumberDataPoint) {
     point.exemplars = exemplars(&point.exemplars);
 }
 
-/// Those that give a sequence number, with nothing else.
+/// Returns the exemplars with a sequence number, reduced to the fields that are read.
 fn exemplars(sent: &[Exemplar]) -> Vec<Exemplar> {
     let kept = sent.iter().filter_map(|exemplar| {
         let mut attributes = exemplar.filtered_attributes.iter();

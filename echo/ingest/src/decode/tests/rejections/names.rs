@@ -1,4 +1,4 @@
-//! Which texts are names.
+//! Tests of valid and invalid names.
 
 use fleet_proto::attribute;
 use opentelemetry_proto::tonic::common::v1::KeyValue;

@@ -1,4 +1,4 @@
-//! Requests in JSON: answered in JSON, and else like those in protobuf.
+//! Tests of requests in JSON. Responses are in JSON, too.
 
 use echo_core::error::Code;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -13,18 +13,18 @@ use crate::fixture::{
 use crate::otlp::decompress::Compression;
 use crate::otlp::decompress::tests::compress;
 use crate::otlp::tests::collector::Collector;
-use crate::otlp::tests::crowd;
+use crate::otlp::tests::reserve_for_others;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// A block as an SDK writes it.
+/// Request with this number of points, encoded as by an SDK.
 fn block(n_points: usize) -> Vec<u8> {
     let points = vec![wait(); n_points];
     serde_json::to_vec(&request(rank_2(), vec![waits(points)])).unwrap()
 }
 
 #[tokio::test]
-async fn a_success_is_an_empty_object_with_the_two_scalars() {
+async fn a_success_is_an_empty_object_with_headers_for_ingero_agents() {
     let collector = Collector::with_defaults().await;
     let kinds = ["application/json", "Application/JSON; charset=utf-8"];
     for (kind, n_points) in kinds.into_iter().zip(1..) {
@@ -39,12 +39,12 @@ async fn a_success_is_an_empty_object_with_the_two_scalars() {
 }
 
 #[tokio::test]
-async fn compressed_and_large_requests_are_translated_aside() {
+async fn compressed_and_large_requests_are_transcoded_on_a_blocking_thread() {
     let collector = Collector::with_defaults().await;
     for (compression, n_points) in Compression::ALL.into_iter().zip(1..) {
         let headers = [JSON, ("content-encoding", compression.name())];
-        let packed = compress(compression, &block(n_points));
-        let (answer, body) = post(&collector, METRICS, &headers, packed).await;
+        let compressed = compress(compression, &block(n_points));
+        let (answer, body) = post(&collector, METRICS, &headers, compressed).await;
         assert_eq!(answer.status(), 200, "{body:?}");
     }
     let (answer, _) = post(&collector, METRICS, &[JSON], block(500)).await;
@@ -53,28 +53,28 @@ async fn compressed_and_large_requests_are_translated_aside() {
 }
 
 #[tokio::test]
-async fn rejections_are_told_with_the_names_of_the_mapping() {
+async fn rejections_are_reported_with_the_names_of_the_json_mapping() {
     let collector = Collector::with_defaults().await;
     let points = vec![gauge(1.0), gauge(1.0)];
     let body = serde_json::to_string(&request(rank_2(), vec![gauges("g", "", points)]));
-    // The first of them is no number, for which JSON has a name only in OTLP.
+    // The first value becomes NaN, which the JSON mapping writes as a string.
     let body = body
         .unwrap()
         .replacen("\"asDouble\":1.0", "\"asDouble\":\"NaN\"", 1);
     let (answer, body) = post(&collector, METRICS, &[JSON], body).await;
     assert_eq!(answer.status(), 200);
-    let told: Value = serde_json::from_slice(&body).unwrap();
+    let response: Value = serde_json::from_slice(&body).unwrap();
     let text =
         "rejected 1 of 2 points: 1 no_value (the point or one of its exemplars has no value)";
     let partial = json!({"rejectedDataPoints": "1", "errorMessage": text});
-    assert_eq!(told, json!({"partialSuccess": partial}));
+    assert_eq!(response, json!({"partialSuccess": partial}));
 
     let mut other = straggler();
     other.event_name = "other".to_owned();
     let body = serde_json::to_vec(&records(rank_2(), vec![straggler(), other])).unwrap();
     let (_, body) = post(&collector, "/v1/logs", &[JSON], body).await;
-    let told: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(told["partialSuccess"]["rejectedLogRecords"], "1");
+    let response: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(response["partialSuccess"]["rejectedLogRecords"], "1");
 
     let unnamed = Span {
         name: String::new(),
@@ -82,8 +82,8 @@ async fn rejections_are_told_with_the_names_of_the_mapping() {
     };
     let body = serde_json::to_vec(&spans(rank_2(), vec![span(), unnamed])).unwrap();
     let (_, body) = post(&collector, "/v1/traces", &[JSON], body).await;
-    let told: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(told["partialSuccess"]["rejectedSpans"], "1");
+    let response: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(response["partialSuccess"]["rejectedSpans"], "1");
     assert_eq!(collector.store.events(), 3);
 }
 
@@ -99,7 +99,7 @@ async fn a_batch_that_is_sent_twice_is_stored_once() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_refused_for_good_with_the_place() {
+async fn a_malformed_body_is_refused_with_the_path_of_the_error() {
     let collector = Collector::with_defaults().await;
     let body = r#"{"resourceMetrics":[{"scopeMetrics":{}}]}"#;
     let (answer, body) = post(&collector, METRICS, &[JSON], body).await;
@@ -116,7 +116,7 @@ async fn what_is_no_request_is_refused_for_good_with_the_place() {
 }
 
 #[tokio::test]
-async fn too_much_is_refused_before_and_after_the_translation() {
+async fn a_body_over_the_size_limit_is_refused_before_and_after_transcoding() {
     let config = IngestConfig {
         max_message_bytes: 10_000,
         ..IngestConfig::default()
@@ -136,7 +136,7 @@ async fn too_much_is_refused_before_and_after_the_translation() {
 }
 
 #[tokio::test]
-async fn a_small_body_that_takes_much_memory_to_read_is_refused_unread() {
+async fn a_small_body_that_needs_much_memory_to_parse_is_refused_before() {
     let config = IngestConfig {
         max_bytes: 2_000_000,
         ..IngestConfig::default()
@@ -150,17 +150,17 @@ async fn a_small_body_that_takes_much_memory_to_read_is_refused_unread() {
 }
 
 #[tokio::test]
-async fn a_full_collector_says_when_to_come_back() {
+async fn a_full_collector_returns_a_retry_delay() {
     let config = IngestConfig {
         max_bytes: 4_000,
         ..IngestConfig::default()
     };
     let collector = Collector::start(config, RecordingStore::default()).await;
-    let taken = crowd(&collector.ingest);
+    let reserved = reserve_for_others(&collector.ingest);
     let (answer, body) = post(&collector, METRICS, &[JSON], block(1)).await;
     assert_eq!(answer.status(), 503);
     assert_eq!(answer.headers()["retry-after"], "1");
     let status: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(status["code"], 14);
-    drop(taken);
+    drop(reserved);
 }

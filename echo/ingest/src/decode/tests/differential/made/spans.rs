@@ -1,4 +1,4 @@
-//! Spans made at random.
+//! Random spans.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::span::{Event, Link};
