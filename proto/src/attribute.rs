@@ -1,7 +1,7 @@
 //! Attribute names, on the resource (one per traced process) or on the data point.
 //!
-//! Where several names are listed, the first that is present wins; resource attributes win over
-//! attributes of the data point.
+//! If several names are listed, the first one present wins. Resource attributes take precedence
+//! over attributes of the data point.
 
 /// Names of the cluster.
 pub const CLUSTER_ID: [&str; 3] = ["fleet.cluster.id", "ingero.cluster.id", "k8s.cluster.name"];
@@ -63,16 +63,16 @@ pub const SEQ_FIRST: &str = "nccl.seq_first";
 /// Last sequence number that a point covers, inclusive.
 pub const SEQ_LAST: &str = "nccl.seq_last";
 
-/// Where durations were taken: [`SOURCE_HOST`] or [`SOURCE_DEVICE`].
+/// Clock that measured durations: [`SOURCE_HOST`] or [`SOURCE_DEVICE`].
 pub const SOURCE: &str = "fleet.source";
 
-/// Value of [`SOURCE`]: library calls seen on the host.
+/// Value of [`SOURCE`]: measured on the host, at library calls.
 pub const SOURCE_HOST: &str = "host";
 
-/// Value of [`SOURCE`]: timestamps taken by the GPU.
+/// Value of [`SOURCE`]: measured by the GPU.
 pub const SOURCE_DEVICE: &str = "device";
 
-/// Role signature of a rank, 16 hex digits: hash of what it does in one iteration, over all its
+/// Role signature of a rank, 16 hex digits: hash of its operations in one iteration, over all its
 /// communicators. Ranks with the same role in the same job are comparable.
 pub const ROLE: &str = "fleet.role";
 
@@ -89,45 +89,46 @@ pub const ANCHOR_OFFSET_MS: &str = "fleet.anchor_offset_ms";
 /// (a fraction for blocks).
 pub const ITERATIONS: &str = "fleet.iterations";
 
-/// On [`crate::metric::ELAPSED`]: how many operations of each class the point covers, the most
-/// frequent first, as `AllReduce.7.21=90 AllGather.4.0=2`: name, NCCL's number of the element type,
-/// and binary logarithm of the elements. At most twelve classes are named; the rest goes by
-/// `other`.
+/// On [`crate::metric::ELAPSED`]: number of operations of each class that the point covers, the
+/// most frequent class first, as `AllReduce.7.21=90 AllGather.4.0=2`. A class is the name of the
+/// operation, NCCL's number of the element type, and the binary logarithm of the number of
+/// elements. At most twelve classes are named; all others are counted as `other`.
 pub const MIX: &str = "fleet.mix";
 
-/// On [`crate::metric::ISSUED`]: how long a thread of the process has been blocked in its present
-/// synchronisation with the GPU, milliseconds; 0 where none is.
+/// On [`crate::metric::ISSUED`]: time for which a thread of the process has been blocked in its
+/// current synchronisation with the GPU, milliseconds; 0 if no thread is blocked.
 pub const WAITING_MS: &str = "fleet.waiting_ms";
 
 /// On [`crate::metric::ISSUED`]: true while the process is stopped, by a signal or a debugger;
 /// absent otherwise.
 pub const STOPPED: &str = "fleet.stopped";
 
-/// On [`crate::metric::STRAGGLER`]: what changed, [`STATE_RAISED`] or [`STATE_CLEARED`].
+/// On [`crate::metric::STRAGGLER`]: new state, [`STATE_RAISED`] or [`STATE_CLEARED`].
 pub const STRAGGLER_STATE: &str = "fleet.straggler.state";
 
-/// Value of [`STRAGGLER_STATE`]: from this block on the rank holds itself to be a straggler, or it
-/// still does, but by another [`STRAGGLER_MODE`].
+/// Value of [`STRAGGLER_STATE`]: the rank classifies itself as a straggler from this block on, or
+/// it still does, but in another [`STRAGGLER_MODE`].
 pub const STATE_RAISED: &str = "raised";
 
-/// Value of [`STRAGGLER_STATE`]: the rank no longer holds itself to be a straggler.
+/// Value of [`STRAGGLER_STATE`]: the rank no longer classifies itself as a straggler.
 pub const STATE_CLEARED: &str = "cleared";
 
-/// On [`crate::metric::STRAGGLER`]: what the rank compared itself with, [`MODE_FLEET`],
-/// [`MODE_STALE`], [`MODE_LOCAL`] or [`MODE_NONE`].
+/// On [`crate::metric::STRAGGLER`]: reference of the comparison, [`MODE_FLEET`], [`MODE_STALE`],
+/// [`MODE_LOCAL`] or [`MODE_NONE`].
 pub const STRAGGLER_MODE: &str = "fleet.straggler.mode";
 
-/// Value of [`STRAGGLER_MODE`]: its cohort, by a policy in force.
+/// Value of [`STRAGGLER_MODE`]: the cohort of the rank, by a valid policy.
 pub const MODE_FLEET: &str = "fleet";
 
-/// Value of [`STRAGGLER_MODE`]: its cohort, by a policy that has run out and is less than five
-/// times as old as it was to get.
+/// Value of [`STRAGGLER_MODE`]: the cohort of the rank, by an expired policy that is younger than
+/// five times its validity period.
 pub const MODE_STALE: &str = "stale";
 
-/// Value of [`STRAGGLER_MODE`]: its own past, which cannot tell a slow rank from a slow cohort.
+/// Value of [`STRAGGLER_MODE`]: the history of the rank, which does not distinguish a slow rank
+/// from a slow cohort.
 pub const MODE_LOCAL: &str = "local";
 
-/// Value of [`STRAGGLER_MODE`]: nothing, for want of a policy and of a past.
+/// Value of [`STRAGGLER_MODE`]: none, because there is neither a policy nor a history.
 pub const MODE_NONE: &str = "none";
 
 /// On [`crate::metric::STRAGGLER`]: signal that was judged; agents judge [`SIGNAL_HOST_GAP`] alone.
@@ -136,8 +137,8 @@ pub const SIGNAL: &str = "fleet.signal";
 /// Value of [`SIGNAL`], and of a policy's `signal`: the metric [`crate::metric::HOST_GAP`].
 pub const SIGNAL_HOST_GAP: &str = "host_gap";
 
-/// On [`crate::metric::STRAGGLER`]: how far behind the centre the rank is, milliseconds per
-/// iteration. Absent, as are [`Z`] and [`EFFECT_RATIO`], when there was nothing to compare with.
+/// On [`crate::metric::STRAGGLER`]: lag of the rank behind the centre, milliseconds per iteration.
+/// Absent, as are [`Z`] and [`EFFECT_RATIO`], if there was nothing to compare with.
 pub const LAG_MS: &str = "fleet.lag_ms";
 
 /// On [`crate::metric::STRAGGLER`]: [`LAG_MS`] in standard deviations.
@@ -146,6 +147,6 @@ pub const Z: &str = "fleet.z";
 /// On [`crate::metric::STRAGGLER`]: [`LAG_MS`] as a share of one iteration (0.05 = 5 %).
 pub const EFFECT_RATIO: &str = "fleet.effect_ratio";
 
-/// On [`crate::metric::STRAGGLER`]: version of the policy set (`PolicySet.version`) that the rank
-/// compared itself by. Absent in the modes [`MODE_LOCAL`] and [`MODE_NONE`].
+/// On [`crate::metric::STRAGGLER`]: version of the policy set (`PolicySet.version`) used for the
+/// comparison. Absent in the modes [`MODE_LOCAL`] and [`MODE_NONE`].
 pub const POLICY_VERSION: &str = "fleet.policy_version";

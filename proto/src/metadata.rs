@@ -10,16 +10,16 @@ pub const POLICY_MAX_BYTES: usize = 8 * 1024;
 /// decimal number. Absent without quorum, and for clusters whose nodes send no health scores.
 pub const INGERO_THRESHOLD: &str = "ingero-threshold";
 
-/// Response, read by Ingero agents: `true` or `false`, whether enough nodes report for the
-/// threshold to count.
+/// Response, read by Ingero agents: `true` if enough nodes report for the threshold to be valid,
+/// else `false`.
 pub const INGERO_QUORUM_MET: &str = "ingero-quorum-met";
 
-/// Request: identity of one agent process, new at every start (any string of 1 to 64 printable
+/// Request: id of an agent process, new at every start (any string of 1 to 64 printable
 /// ASCII characters).
 pub const AGENT_INSTANCE: &str = "fleet-agent-instance";
 
-/// Request: number of the batch within the agent instance, decimal, growing by one per batch.
-/// A batch that is sent again keeps its number, and Echo stores it once.
+/// Request: number of the batch within the agent instance, decimal, incremented per batch. A batch
+/// that is sent again keeps its number, and Echo stores it once.
 pub const BATCH_NUMBER: &str = "fleet-batch-number";
 
 /// [`INGERO_THRESHOLD`] as a header of a response over HTTP.

@@ -1,17 +1,17 @@
 //! Metric names. All durations are milliseconds on the rank's own clock.
 //!
 //! The `Histogram` signals are delta points without buckets: count, sum, min and max of one
-//! *block*. A block is 2^k consecutive collectives of one communicator, so that every rank's record
-//! covers the same operations ([`crate::attribute::SEQ_FIRST`] to [`crate::attribute::SEQ_LAST`],
-//! both inclusive).
+//! *block*. A block is 2^k consecutive collectives of one communicator, so that the records of all
+//! ranks cover the same operations, from [`crate::attribute::SEQ_FIRST`] to
+//! [`crate::attribute::SEQ_LAST`], both inclusive.
 
 /// Histogram: time a rank was blocked in or for the collectives of one block of one communicator
-/// and operation. With the host as source a blocking synchronisation is counted for the last
+/// and operation. If the host is the source, a blocking synchronisation counts for the last
 /// collective issued before it.
 pub const WAIT: &str = "nccl.collective.wait_ms";
 
-/// Histogram: from the return of a rank's own blocking synchronisation to its next collective, one
-/// sample per synchronisation, in blocks of the rank's busiest communicator.
+/// Histogram: time from the return of a blocking synchronisation of the rank to its next
+/// collective, one sample per synchronisation, in blocks of the rank's busiest communicator.
 pub const HOST_GAP: &str = "fleet.rank.host_gap_ms";
 
 /// Histogram: time blocked in synchronisation per iteration, a union over threads, streams and
@@ -24,27 +24,27 @@ pub const BLOCKED: &str = "fleet.rank.blocked_ms";
 /// share, which aligns the clocks.
 pub const ARRIVAL: &str = "nccl.collective.arrival_ms";
 
-/// Gauge: duration of one iteration, measured between two completions; the point's sequence range
-/// is what lies between them and [`crate::attribute::ITERATIONS`] says over how many iterations the
-/// value is the mean.
+/// Gauge: mean duration of an iteration, measured between two completions. The sequence range of
+/// the point is the operations between them, and [`crate::attribute::ITERATIONS`] is the number of
+/// iterations.
 pub const PERIOD: &str = "fleet.rank.period_ms";
 
-/// Gauge: how long the operations of the point's sequence range took, from the completion of the
-/// one before them to the completion of the last, in blocks of the rank's busiest communicator.
-/// [`crate::attribute::MIX`] says what they were, so that healthy operations of the same kinds can
-/// be compared whether they make up iterations or not.
+/// Gauge: duration of the operations of the point's sequence range, from the completion of the
+/// operation before them to the completion of the last one, in blocks of the rank's busiest
+/// communicator. [`crate::attribute::MIX`] has their classes, so that they can be compared with
+/// healthy operations of the same classes, even without iterations.
 pub const ELAPSED: &str = "fleet.rank.elapsed_ms";
 
 /// Sum, cumulative: operations that the rank has issued on one communicator so far. Sent at least
 /// every few seconds while the process lives, so that a rank missing from an operation that never
-/// ends can be told. The point names the last operation: [`crate::attribute::SEQ_FIRST`] and
-/// [`crate::attribute::SEQ_LAST`] are both its sequence number. Sent for the communicators of the
-/// rank's iteration and the one that spans the job; without a role until that is known.
+/// ends can be identified. [`crate::attribute::SEQ_FIRST`] and [`crate::attribute::SEQ_LAST`] are
+/// both the sequence number of the last operation. Sent for the communicators of the rank's
+/// iteration and the one of the whole job; without a role until it is known.
 pub const ISSUED: &str = "nccl.collective.issued";
 
 /// Histogram: time that the rank's GPU computed per iteration, in blocks of the rank's busiest
-/// communicator (device source). Stages of a pipeline are compared by it alone: time not spent
-/// blocked may be time that nobody measured.
+/// communicator (device source). The only signal by which stages of a pipeline are compared: time
+/// in which a rank was not blocked may be unmeasured.
 pub const BUSY: &str = "fleet.rank.busy_ms";
 
 /// Histogram: time from a collective's enqueue on the host to the start of its kernel, per block
@@ -52,13 +52,13 @@ pub const BUSY: &str = "fleet.rank.busy_ms";
 pub const QUEUE: &str = "nccl.collective.queue_ms";
 
 /// Prefix of the names of all host evidence. Evidence points are delta sums over the operations of
-/// one block of the rank's busiest communicator and carry the block's attributes, so that ranks are
-/// compared over the same work. They precede the block's [`ARRIVAL`]. An agent omits what it cannot
-/// observe; observed zeros are sent.
+/// one block of the rank's busiest communicator and have the block's attributes, so that ranks are
+/// compared over the same work. They precede the block's [`ARRIVAL`]. An agent omits evidence
+/// that it cannot observe, and sends observed zeros.
 pub const HOST_EVIDENCE: &str = "fleet.host.";
 
-/// Delta sum: milliseconds that threads of the process were off the CPU, blocked, other than in a
-/// synchronisation with the GPU (that is a wait). A sum over the threads that call the GPU's
+/// Delta sum: milliseconds that threads of the process were off the CPU, blocked, except in a
+/// synchronisation with the GPU (which is a wait). A sum over the threads that call the GPU's
 /// libraries, so it may exceed the block's duration.
 pub const OFF_CPU: &str = "fleet.host.off_cpu_ms";
 
@@ -77,8 +77,8 @@ pub const PREEMPTIONS: &str = "fleet.host.preemptions";
 /// directions.
 pub const MEMCPY: &str = "fleet.host.memcpy_bytes";
 
-/// Delta sum: the part of [`MEMCPY`] that the calls name as going from the device to the host. The
-/// rest goes to the device, or where the library finds out by itself.
+/// Delta sum: the part of [`MEMCPY`] with the explicit direction from device to host. The rest goes
+/// to the device, or the library determines the direction.
 pub const MEMCPY_TO_HOST: &str = "fleet.host.memcpy_to_host_bytes";
 
 /// Delta sum: launches of CUDA graphs.
@@ -93,45 +93,46 @@ pub const PAGE_ALLOCATIONS: &str = "fleet.host.page_allocations";
 /// Delta sum: milliseconds of block I/O.
 pub const BLOCK_IO: &str = "fleet.host.block_io_ms";
 
-/// Delta sum: TCP segments sent again.
+/// Delta sum: TCP segments retransmitted.
 pub const TCP_RETRANSMITS: &str = "fleet.host.tcp_retransmits";
 
-/// Delta sum: milliseconds that the GPU's clocks were held down.
+/// Delta sum: milliseconds for which the GPU's clocks were throttled.
 pub const THROTTLED: &str = "fleet.host.throttled_ms";
 
-/// Delta sum: RDMA packets lost or sent again, and errors that RDMA devices told the process of.
+/// Delta sum: RDMA packets lost or retransmitted, and errors that RDMA devices reported to the
+/// process.
 pub const RDMA_ERRORS: &str = "fleet.host.rdma_errors";
 
 /// Prefix of the names of an agent's own metrics. They are delta sums over the time since the last
-/// report, for the host as a whole, and sent as 0, too: what a rank's record lacks may be lost
-/// rather than not have happened.
+/// report, for the whole host. Zeros are sent, too: they show that what is missing from a rank's
+/// record was not lost.
 pub const AGENT: &str = "fleet.agent.";
 
-/// Delta sum: events that the agent lost before it could take them in. Blocks of operations that
-/// they may belong to are left out.
+/// Delta sum: events that the agent lost before it could process them. Blocks of operations to
+/// which they may belong are omitted.
 pub const EVENTS_LOST: &str = "fleet.agent.events_lost";
 
 /// Delta sum: communicators, sums, threads, processes and arguments that exceeded the capacity of
-/// the agent's BPF programs or could not be read. What rests on them is missing: whose operations
-/// they were, or a part of the evidence.
+/// the agent's BPF programs or could not be read. Data based on them is missing: the origin of
+/// operations, or part of the evidence.
 pub const EVIDENCE_LOST: &str = "fleet.agent.evidence_lost";
 
 /// Delta sum: points that the agent dropped, because they were rejected or its buffers were full.
 pub const POINTS_DROPPED: &str = "fleet.agent.points_dropped";
 
-/// Delta sum: operations on communicators that were made before the agent began to trace, so that
-/// nobody knows whose they are.
+/// Delta sum: operations on communicators created before the agent began to trace, so that their
+/// origin is unknown.
 pub const UNKNOWN_COMM_OPS: &str = "fleet.agent.unknown_comm_ops";
 
-/// Delta sum: blocks of operations that the agent left out, because something of them was not seen:
-/// compared with those of peers they would blame the wrong rank.
+/// Delta sum: blocks of operations that the agent omitted because they were observed incompletely:
+/// a comparison with the blocks of peers would report the wrong rank.
 pub const BROKEN_BLOCKS: &str = "fleet.agent.broken_blocks";
 
-/// Gauge of an Ingero agent: its own health score of the node, 0 to 1.
+/// Gauge of an Ingero agent: health score of the node, 0 to 1.
 pub const INGERO_HEALTH_SCORE: &str = "ingero.node.health_score";
 
-/// Log record (event name): a rank's own verdict between two policies, at severity WARN when raised
-/// and INFO when cleared. The resource is that of the rank's points; the attributes begin at
-/// [`crate::attribute::STRAGGLER_STATE`]. Batches of records share the count of
-/// [`crate::metadata::BATCH_NUMBER`] with those of points.
+/// Log record (event name): verdict of a rank about itself between two policies, with severity WARN
+/// when raised and INFO when cleared. The resource is that of the rank's points; the attributes are
+/// those from [`crate::attribute::STRAGGLER_STATE`] on. Batches of records and of points share the
+/// sequence of [`crate::metadata::BATCH_NUMBER`].
 pub const STRAGGLER: &str = "fleet.straggler";

@@ -14,7 +14,7 @@ pub const MAX_SHARDS: u32 = 1024;
 ///
 /// For each ordinal the hash is XXH64 with seed 0 over the bytes of the cluster's id in UTF-8, as
 /// agents send it, followed by the ordinal as four bytes, the lowest first. The ordinal with the
-/// largest hash wins; of equal ones the lowest does. Agents and Echo of different versions have to
+/// largest hash wins; of equal ones the lowest does. Agents and Echo of different versions must
 /// agree, so this never changes. Adding one shard moves about one cluster in `shards` + 1, always
 /// to the new shard.
 #[must_use]
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_shard_more_takes_its_share_and_moves_nothing_else() {
+    fn an_added_shard_gets_its_share_and_no_other_cluster_moves() {
         for shards in [1, 2, 3, 9] {
             let mut moved = 0;
             for cluster in clusters() {
@@ -93,8 +93,8 @@ mod tests {
                 load[shard(&cluster, shards) as usize] += 1;
             }
             let fair = 10_000 / shards;
-            for of_one in &load[..shards as usize] {
-                assert!(of_one.abs_diff(fair) < fair / 10, "{load:?}");
+            for clusters in &load[..shards as usize] {
+                assert!(clusters.abs_diff(fair) < fair / 10, "{load:?}");
             }
         }
     }
