@@ -130,7 +130,7 @@ fn append(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Polls all of them at once, so that they wait for the same commit.
+/// Polls all futures concurrently, so that they wait for the same commit.
 async fn all_at_once<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {

@@ -24,7 +24,7 @@ use prost::Message;
 const RECEIVED: Nanos = Nanos::new(1_763_700_000_000_000_000);
 const END: u64 = 1_763_699_999_000_000_000;
 
-/// Signals of one block: a distribution each, but for the last, which is a gauge.
+/// Signals of one block: a distribution each, but the last is a gauge.
 const SIGNALS: [&str; 5] = [
     metric::WAIT,
     metric::HOST_GAP,

@@ -1,4 +1,4 @@
-//! The cases of the whole benchmark: every published parameter, the large meshes, and days of healthy jobs.
+//! Cases of the whole benchmark: every published parameter, large meshes, and days of healthy jobs.
 
 use echo_bench::case::{Case, Sources};
 use echo_bench::fault::FaultKind;
@@ -35,12 +35,12 @@ pub(crate) fn full(seed: u64) -> Vec<Case> {
         }
     }
     let mut cases: Vec<Case> = cases.into_iter().map(Case::reseeded).collect();
-    for mishap in telemetry_faults() {
+    for (name, telemetry) in telemetry_faults() {
         // A restarted agent that knows no sequence numbers must leave enough ranks for a verdict.
         for (n, severity) in [(64, 0.1), (64, 0.2), (64, 0.5), (128, 0.1), (128, 0.2)] {
             for sources in [Sources::Host, Sources::Both] {
                 let job = healthy(Mesh::replicas(n), CALM, sources, seed);
-                cases.push(with_telemetry_fault(job, mishap, severity));
+                cases.push(with_telemetry_fault(job, name, telemetry, severity));
             }
         }
     }
@@ -59,7 +59,7 @@ fn noises() -> impl Iterator<Item = NoiseModel> {
     LEVELS.into_iter().flat_map(level)
 }
 
-/// One rank late, by source, severity and noise; two ranks alone have rows of their own.
+/// One late rank, by source, severity and noise; jobs of two ranks have rows of their own.
 fn single_ranks(seed: u64) -> Vec<Case> {
     let mut cases = Vec::new();
     for (n, noise) in [2, 4, 8, 64]
@@ -147,13 +147,13 @@ fn meshes(seed: u64) -> Vec<Case> {
     {
         for severity in [0.1, 0.2, 0.5] {
             for kind in [FaultKind::Host, FaultKind::Device] {
-                cases.push(in_mesh(mesh, noise, (kind, severity), seed));
+                cases.push(in_mesh(mesh, noise, kind, severity, seed));
             }
         }
     }
     let largest = Mesh::new(8, 8, 160);
-    for fault in [(FaultKind::Host, 0.2), (FaultKind::Device, 0.2)] {
-        let case = in_mesh(largest, CALM, fault, seed);
+    for kind in [FaultKind::Host, FaultKind::Device] {
+        let case = in_mesh(largest, CALM, kind, 0.2, seed);
         cases.push(Case {
             block_steps: 8,
             n_steps: 600,
@@ -163,7 +163,7 @@ fn meshes(seed: u64) -> Vec<Case> {
     cases
 }
 
-fn in_mesh(mesh: Mesh, noise: NoiseModel, (kind, severity): (FaultKind, f64), seed: u64) -> Case {
+fn in_mesh(mesh: Mesh, noise: NoiseModel, kind: FaultKind, severity: f64, seed: u64) -> Case {
     let case = with_fault(healthy(mesh, noise, Sources::Both, seed), kind, severity);
     let detail = format!("mesh {mesh}, {}", case.detail);
     Case {
@@ -173,7 +173,7 @@ fn in_mesh(mesh: Mesh, noise: NoiseModel, (kind, severity): (FaultKind, f64), se
     }
 }
 
-/// Days of a large healthy job with steps as long as those of the production trace SE, and its scatter.
+/// Days of a large healthy job with the step time and the scatter of the production trace SE.
 fn soak(seed: u64) -> Vec<Case> {
     let noise = NoiseModel {
         cv: 0.01,

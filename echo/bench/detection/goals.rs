@@ -1,4 +1,4 @@
-//! The numeric goals of the specification, and what was measured for each.
+//! Numeric goals of the specification with measured values.
 
 use echo_bench::case::{Case, Sources, Telemetry};
 use echo_bench::fault::Expected;
@@ -10,9 +10,9 @@ use echo_bench::score::{ClassVerdict, Score};
 pub(crate) struct Goals {
     calm: Score,
     usual: Score,
-    grave: Score,
+    severe: Score,
     slight: Score,
-    /// What recall is asked for, and healthy jobs.
+    /// Cases with a recall goal, and healthy jobs.
     visible: Score,
     overall: Score,
     days: Score,
@@ -23,7 +23,7 @@ pub(crate) struct Goals {
 }
 
 impl Goals {
-    /// Counts a case for the goals that are about it.
+    /// Counts a case for its goals.
     pub(crate) fn add(&mut self, case: &Case, score: &Score) {
         let with_culprit = |expected: Expected| matches!(expected, Expected::Rank(..));
         let about_ranks = case
@@ -60,7 +60,7 @@ impl Goals {
             .fold(1.0, f64::min);
         let is_slight = is_near(severity, 0.05) && is_near(cv, 0.01);
         if severity >= 0.1 && !case.faults.is_empty() {
-            self.grave.add(score);
+            self.severe.add(score);
         }
         if is_slight {
             self.slight.add(score);
@@ -84,7 +84,7 @@ impl Goals {
 
     /// Detection rate and false alarms.
     fn finding(&self) -> Vec<Row> {
-        // The specification asks for the precision of ranks; what conditions add to it stands below.
+        // The specification sets a goal for the precision of ranks; conditions have rows of their own.
         let precision = |score: &Score| share(score.found, score.found + score.false_names);
         let of_all = |score: &Score| share(score.found, score.found + score.false_alerts);
         let recall = |score: &Score| share(score.found, score.events);
@@ -111,7 +111,7 @@ impl Goals {
             Row(
                 "recall from 10 % of the step",
                 ">= 0.98",
-                recall(&self.grave),
+                recall(&self.severe),
             ),
             Row("recall at 5 %, cv 1 %", ">= 0.90", recall(&self.slight)),
             Row(
@@ -170,8 +170,8 @@ impl Goals {
 
     /// Detection latency.
     fn latency_rows(&self) -> Vec<Row> {
-        let detect = |hundredths| number(quantile(&self.grave.to_detect, hundredths), 0);
-        let clear = number(quantile(&self.grave.to_clear, 50), 0);
+        let detect = |hundredths| number(quantile(&self.severe.to_detect, hundredths), 0);
+        let clear = number(quantile(&self.severe.to_clear, 50), 0);
         vec![
             Row("steps to detect from 10 %, median", "<= 25", detect(50)),
             Row("steps to detect from 10 %, p95", "<= 50", detect(95)),
@@ -180,7 +180,7 @@ impl Goals {
     }
 }
 
-/// A goal, its target, and what was measured.
+/// Goal, target and measured value.
 #[derive(Debug, Clone)]
 struct Row(&'static str, &'static str, String);
 
@@ -188,7 +188,7 @@ fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// Whether two parameters are the same one.
+/// True when two parameters are equal.
 fn is_near(one: f64, other: f64) -> bool {
     (one - other).abs() < 1e-9
 }

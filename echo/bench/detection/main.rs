@@ -1,6 +1,6 @@
 //! The detector and the published rules on the same jobs, as tables.
 //!
-//! `cargo bench -p echo-bench --bench detection -- --quick` runs what the tests run; without
+//! `cargo bench -p echo-bench --bench detection -- --quick` runs the cases of the tests; without
 //! `--quick` it takes some minutes per seed, most of them for the meshes of 10,240 ranks and the healthy days.
 
 use std::path::{Path, PathBuf};
@@ -25,40 +25,37 @@ use goals::Goals;
 #[command(name = "detection")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 struct Args {
-    /// Small jobs only, each once: what the tests run
+    /// Runs only the small jobs of the tests, each once
     #[arg(long)]
     quick: bool,
-    /// How often each case is run, each time with another seed
+    /// Number of runs of each case, each with a different seed
     #[arg(long, default_value_t = 3, value_name = "N")]
     seeds: u64,
     /// Only cases whose table or name contains this; "real" for the recorded jobs, "tick" for the cost of a judgement, "real-loops"
     /// for the recorded loops, "loops" for the generated ones, "loops/FILTER" for those whose name contains FILTER
     #[arg(long, value_name = "FILTER")]
     only: Option<String>,
-    /// No rank ever pauses (as for garbage collection): tells what pauses do from what other noise does
+    /// Simulates no pauses (such as garbage collection), to separate their effect from other noise
     #[arg(long)]
     without_pauses: bool,
-    /// Only the detector, not the published rules: for a change to it
+    /// Runs only the detector, not the published rules
     #[arg(long)]
     alone: bool,
     /// Lists every miss and every false alert of the detector
     #[arg(long)]
     wrong: bool,
-    /// Writes the recording of the first generated loop of "--only loops/FILTER" to this file, and ends
+    /// Writes the recording of the first generated loop of "--only loops/FILTER" to this file and exits
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// Writes the tables to this file as well
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// What cargo says to every benchmark
+    /// Flag that cargo passes to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the tables are what the benchmark is for"
-)]
+#[expect(clippy::print_stdout, reason = "the benchmark prints its tables")]
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     if let Some(path) = &args.write {
@@ -81,7 +78,7 @@ impl Args {
         if self.quick { 1 } else { self.seeds }
     }
 
-    /// Which generated loops are wanted, by a part of their name.
+    /// Filter on the names of generated loops; `None` for no generated loops.
     fn loop_filter(&self) -> Option<&str> {
         match self.only.as_deref() {
             None => Some(""),
@@ -96,7 +93,7 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")
 }
 
-/// The loops as they are, recorded and generated: the figures that count most.
+/// Runs the realistic loops, recorded and generated: the most important figures.
 fn loops(args: &Args) -> anyhow::Result<String> {
     let mut text = String::new();
     let mut parts = Vec::new();
@@ -126,11 +123,11 @@ fn loops(args: &Args) -> anyhow::Result<String> {
 /// Writes a generated loop as a recording, for `fleet-agent replay`.
 fn write_loop(args: &Args, path: &Path) -> anyhow::Result<()> {
     let cases = loop_suite::cases(1, args.loop_filter().unwrap_or(""));
-    let case = cases.first().context("no generated loop has such a name")?;
+    let case = cases.first().context("no generated loop matches --only")?;
     Ok(std::fs::write(path, case.generate()?.bytes)?)
 }
 
-/// The simulated jobs, those that really ran, and the cost of a judgement.
+/// Runs the simulated jobs and the recorded jobs, and measures the cost of a judgement.
 fn jobs(args: &Args, only: &str) -> anyhow::Result<String> {
     let n_seeds = args.n_seeds();
     let suite = if args.quick { suite::quick } else { full::full };
@@ -164,7 +161,7 @@ fn jobs(args: &Args, only: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// On what it was measured.
+/// Describes the cases and the machine.
 fn preface(n_seeds: u64, n_cases: usize) -> String {
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus

@@ -13,20 +13,20 @@ use echo_bench::mesh::Mesh;
 use echo_bench::simulation::Simulation;
 use echo_bench::suite::{CALM, healthy};
 
-/// Layouts from one node's worth of replicas to the largest.
+/// Layouts from the replicas of one node to the largest mesh.
 const MESHES: [Mesh; 3] = [
     Mesh::new(8, 1, 8),
     Mesh::new(8, 4, 32),
     Mesh::new(8, 8, 160),
 ];
 
-/// Blocks before the clock starts: the window is full and there is a history.
+/// Blocks before the measurement: they fill the window and the history.
 const WARM: usize = 30;
 
 /// Blocks that are timed.
 const TIMED: usize = 9;
 
-/// Steps in a block, so that the data parallel communicators have 32 operations in it and the others more.
+/// Steps in a block: 32 operations of the data parallel communicators, more of the others.
 const STEPS: u32 = 8;
 
 /// CPU seconds of one judgement by number of ranks, as a Markdown table.
@@ -51,7 +51,7 @@ pub(crate) fn markdown() -> anyhow::Result<String> {
     Ok(lines.join("\n") + "\n\n")
 }
 
-/// CPU seconds of each timed judgement, sorted, and events of one.
+/// Returns the sorted CPU seconds of the timed judgements, and the events of one judgement.
 fn timed(mesh: Mesh) -> anyhow::Result<(Vec<f64>, usize)> {
     let job = healthy(mesh, CALM, Sources::Both, 1);
     let case = Case {
@@ -77,7 +77,7 @@ fn timed(mesh: Mesh) -> anyhow::Result<(Vec<f64>, usize)> {
     Ok((seconds, n_events))
 }
 
-/// Every rank is in a third communicator, such as that of its context parallel group, with the waits of the second.
+/// Adds a third communicator to every rank, such as a context parallel one, with the second's waits.
 fn with_third_communicator(events: Vec<StoredEvent>, mesh: Mesh) -> Vec<StoredEvent> {
     let mut all = Vec::with_capacity(events.len() + events.len() / 6);
     for stored in events {

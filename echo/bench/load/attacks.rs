@@ -1,4 +1,4 @@
-//! Effect of attacks on Echo on regular agents.
+//! Effect of attacks on Echo, seen by its regular agents.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ mod tokens;
 
 use site::Site;
 
-/// Load of the regular agents: 1,280 nodes of 8 ranks, each a request of 40 points per second.
+/// Load of the regular agents: 1,280 nodes of 8 ranks, each with a request of 40 points per second.
 const LOAD: Load = Load {
     nodes: 1_280,
     connections: 64,
@@ -35,7 +35,7 @@ const LOAD: Load = Load {
 /// Attack.
 #[derive(Debug, Clone, Copy)]
 enum Attack {
-    Nobody,
+    None,
     HalfOpenHandshakes,
     IdleConnections,
     SlowHeaders,
@@ -47,7 +47,7 @@ enum Attack {
 
 impl Attack {
     const ALL: [Self; 8] = [
-        Self::Nobody,
+        Self::None,
         Self::HalfOpenHandshakes,
         Self::IdleConnections,
         Self::SlowHeaders,
@@ -59,21 +59,23 @@ impl Attack {
 
     const fn name(self) -> &'static str {
         match self {
-            Self::Nobody => "none",
+            Self::None => "none",
             Self::HalfOpenHandshakes => {
-                "1,000 connections that begin a handshake and say no more, opened again when they are closed"
+                "1,000 connections with an incomplete handshake, opened again when they are closed"
             }
             Self::IdleConnections => {
-                "1,000 connections after their handshake that ask nothing, opened again when they are closed"
+                "1,000 idle connections after their handshake, opened again when they are closed"
             }
-            Self::SlowHeaders => "500 requests whose headers come a line a second",
-            Self::SlowBodies => "500 requests with a good token whose bodies come a byte a second",
+            Self::SlowHeaders => "500 requests whose headers arrive one line per second",
+            Self::SlowBodies => {
+                "500 requests with a valid token whose bodies arrive one byte per second"
+            }
             Self::BadTokens => "1,000 queries and metric requests per second with invalid tokens",
             Self::OversizedBodies => {
-                "10 bodies a second that do not end, with a good token, to OTLP/HTTP, API and MCP"
+                "10 endless bodies per second, with a valid token, to OTLP/HTTP, API and MCP"
             }
             Self::Bombs => {
-                "8 requests a second with an agent's token that unpack to 1 GiB: gzip and zstd, gRPC and HTTP"
+                "8 requests per second with an agent's token that decompress to 1 GiB: gzip and zstd, gRPC and HTTP"
             }
         }
     }
@@ -81,7 +83,7 @@ impl Attack {
     fn start(self, site: &Arc<Site>) -> Attackers {
         let mut attackers = Attackers::default();
         match self {
-            Self::Nobody => {}
+            Self::None => {}
             Self::HalfOpenHandshakes => connections::half_open(&mut attackers, site),
             Self::IdleConnections => connections::idle(&mut attackers, site),
             Self::SlowHeaders => connections::slow_headers(&mut attackers, site),
@@ -102,7 +104,7 @@ struct Attackers {
 }
 
 impl Attackers {
-    /// Starts one, which counts what it does.
+    /// Starts an attacker, which counts its attempts.
     fn spawn<F: Future<Output = ()> + Send + 'static>(
         &mut self,
         attack: impl FnOnce(Attempts) -> F,
@@ -112,7 +114,7 @@ impl Attackers {
     }
 }
 
-/// Counts what an attacker has done.
+/// Counter of attempts.
 #[derive(Debug)]
 struct Attempts(Arc<AtomicU64>);
 
@@ -130,7 +132,7 @@ struct Outcome {
     memory: Memory,
 }
 
-/// The same agents under one attack after the other.
+/// Measures the same agents under one attack after the other.
 pub(crate) async fn table(
     programs: &Programs,
     timing: Timing,
@@ -146,10 +148,10 @@ pub(crate) async fn table(
         "peak RSS",
         "problems of the agents",
     ];
-    let what = "1,280 nodes of 8 ranks send 40 points each second over TLS with a token, on 64 connections, under \
+    let description = "1,280 nodes of 8 ranks send 40 points each second over TLS with a token, on 64 connections, under \
         attack. Agents, attackers and Echo share the machine's cores, so times are worse than where the attackers have \
         their own. A new instance for each row.";
-    let mut table = Table::new("Under attack", what, &columns);
+    let mut table = Table::new("Under attack", description, &columns);
     for attack in Attack::ALL {
         progress.set_message(format!("Under attack: {}", attack.name()));
         let outcome = measure(attack, programs, timing).await;

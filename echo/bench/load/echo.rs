@@ -14,7 +14,7 @@ use crate::process::Process;
 /// Timeout for the detector to read the stored events.
 const CATCH_UP: Duration = Duration::from_mins(10);
 
-/// A running Echo.
+/// Running instance.
 #[derive(Debug)]
 pub(crate) struct Echo {
     /// The process.
@@ -26,7 +26,7 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    /// Starts it on an empty database, with further flags.
+    /// Starts an instance on an empty database with further flags.
     pub(crate) fn start(program: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(program);
@@ -52,7 +52,7 @@ impl Echo {
         })
     }
 
-    /// Waits until the detector has read everything that was stored.
+    /// Waits until the detector has read all stored events.
     pub(crate) async fn settle(&self) -> anyhow::Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < CATCH_UP {
@@ -97,7 +97,7 @@ impl Echo {
     pub(crate) fn file_mb(&self) -> f64 {
         let wal = database(&self.folder).with_extension("duckdb.wal");
         let sizes = [database(&self.folder), wal].map(|path| {
-            // Its log is there only between two checkpoints.
+            // The log exists only between two checkpoints.
             path.metadata().map_or(0, |metadata| metadata.len())
         });
         mega(sizes.iter().sum())

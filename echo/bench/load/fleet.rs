@@ -27,7 +27,7 @@ pub(crate) struct Fleet {
     /// Nodes of 8 ranks, each with an agent and a connection, for --load
     #[arg(long, value_name = "N", default_value_t = 1_280)]
     nodes: u32,
-    /// How often an agent sends, for --load
+    /// Interval at which an agent sends, for --load
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     interval: String,
 }
@@ -42,7 +42,7 @@ struct Observed {
 }
 
 impl Fleet {
-    /// Runs the cluster for so long, and reports.
+    /// Runs the cluster for `duration`; returns the table.
     pub(crate) async fn table(
         &self,
         programs: &Programs,
@@ -51,7 +51,7 @@ impl Fleet {
     ) -> anyhow::Result<String> {
         let echo = Echo::start(&programs.echo()?, &[])?;
         let output = NamedTempFile::new()?;
-        let mut agents = self.agents(programs, (&echo, duration), output.reopen()?)?;
+        let mut agents = self.agents(programs, &echo, duration, output.reopen()?)?;
         let begin = Instant::now();
         let mut seen = Observed {
             queries: times()?,
@@ -66,13 +66,14 @@ impl Fleet {
         }
         let summary = summary(output.path())?;
         echo.settle().await?;
-        self.report(&echo, (&summary, &seen))
+        self.report(&echo, &summary, &seen)
     }
 
     fn agents(
         &self,
         programs: &Programs,
-        (echo, duration): (&Echo, Duration),
+        echo: &Echo,
+        duration: Duration,
         output: File,
     ) -> anyhow::Result<Process> {
         let mut command = Command::new(programs.agent()?);
@@ -87,23 +88,23 @@ impl Fleet {
         Process::start(&mut command)
     }
 
-    fn report(&self, echo: &Echo, (summary, seen): (&Value, &Observed)) -> anyhow::Result<String> {
-        let what = format!(
-            "`fleet-agent simulate`: {} ranks on {} nodes, each node an agent with a connection of its own that sends every \
-             {}, on one Echo on the same machine. `find_outlier_nodes` is asked over HTTP each second. Acknowledgements are \
-             timed in the agents, from the closing of a batch, with all attempts.",
+    fn report(&self, echo: &Echo, summary: &Value, seen: &Observed) -> anyhow::Result<String> {
+        let description = format!(
+            "`fleet-agent simulate`: {} ranks on {} nodes. Each node has an agent with its own connection that sends every \
+             {}, to one instance on the same machine. `find_outlier_nodes` runs over HTTP each second. The agents time \
+             acknowledgements from the closing of a batch, including all attempts.",
             whole((self.nodes * 8).into()),
             whole(self.nodes.into()),
             self.interval
         );
-        let mut table = Table::new("A fleet of agents", &what, &["what", "measured"]);
-        for (what, measured) in summary_cells(summary) {
-            table.row(&[what.to_owned(), measured]);
+        let mut table = Table::new("A fleet of agents", &description, &["measurement", "value"]);
+        for (name, value) in summary_cells(summary) {
+            table.row(&[name.to_owned(), value]);
         }
-        for (what, measured) in seen.cells() {
-            table.row(&[what.to_owned(), measured]);
+        for (name, value) in seen.cells() {
+            table.row(&[name.to_owned(), value]);
         }
-        for (what, metric) in [
+        for (name, metric) in [
             (
                 "requests that Echo failed",
                 "echo_ingest_failed_requests_total",
@@ -112,12 +113,9 @@ impl Fleet {
                 "points that Echo rejected",
                 "echo_ingest_rejected_points_total",
             ),
-            (
-                "batches that came again",
-                "echo_ingest_repeated_batches_total",
-            ),
+            ("repeated batches", "echo_ingest_repeated_batches_total"),
         ] {
-            table.row(&[what.to_owned(), whole(echo.metric(metric)?)]);
+            table.row(&[name.to_owned(), whole(echo.metric(metric)?)]);
         }
         let cpu = echo.process.cpu_seconds()?;
         let share = cpu / figure(summary, "took_s");
@@ -154,7 +152,7 @@ fn summary_cells(summary: &Value) -> [(&'static str, String); 4] {
                 .join(", "),
         ),
         (
-            "how late the simulation itself was, at most (with more than some tens the machine is too slow for it)",
+            "largest delay of the simulation itself (above some tens of ms the machine is too slow for it)",
             ms("behind_ms"),
         ),
     ]
@@ -163,10 +161,10 @@ fn summary_cells(summary: &Value) -> [(&'static str, String); 4] {
 impl Observed {
     fn cells(&self) -> [(&'static str, String); 4] {
         let queries = [0.5, 0.99, 1.0].map(|at| millis(&self.queries, at));
-        let asked = format!("{}, {}", self.queries.len(), self.failed_queries);
+        let queried = format!("{}, {}", self.queries.len(), self.failed_queries);
         [
             ("`find_outlier_nodes` p50, p99, max", queries.join(", ")),
-            ("questions answered, failed", asked),
+            ("queries answered, failed", queried),
             ("RSS first, last, max", self.resident.ends()),
             ("file first, last, max", self.file.ends()),
         ]
@@ -176,7 +174,7 @@ impl Observed {
         let at_s = begin.elapsed().as_secs_f64();
         self.resident.add(at_s, echo.process.memory()?.resident);
         self.file.add(at_s, echo.file_mb());
-        // Until the first points have come the cluster is unknown.
+        // The cluster is unknown until the first points arrive.
         let has_data = echo.metric("echo_store_events_total")? > 0.0;
         if has_data {
             match echo.find_outliers(CLUSTER) {
@@ -199,7 +197,7 @@ fn summary(output: &Path) -> anyhow::Result<Value> {
     let text = read_to_string(output)?;
     ensure!(
         !text.is_empty(),
-        "the agents ended without a summary: run the command by hand"
+        "the agents printed no summary: run the command by hand"
     );
     serde_json::from_str(&text).context("the agents' summary")
 }

@@ -1,4 +1,4 @@
-//! Drives a receiver with many senders, each with one request in flight, as an agent has.
+//! Load generator with many senders, each with one request in flight, like an agent.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ use crate::table::times;
 use crate::template::Template;
 use crate::wire::{Client, Target};
 
-/// Before a request that failed is sent again.
+/// Delay before a failed request is sent again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Load on a receiver.
@@ -31,16 +31,16 @@ pub(crate) struct Load {
     pub(crate) nodes: u32,
     /// Connections, which the senders share evenly.
     pub(crate) connections: u32,
-    /// Points per second of all senders together; none sends each request when the one before was acknowledged.
+    /// Points per second of all senders; `None` sends as soon as the last request is acknowledged.
     pub(crate) rate: Option<f64>,
     /// Compression of the requests.
     pub(crate) compression: Option<CompressionEncoding>,
-    /// Number of the first round, so that a later load on the same receiver goes on where an earlier one ended.
+    /// Number of the first round, so that a later load continues an earlier one on the same receiver.
     pub(crate) first_round: u64,
 }
 
 impl Load {
-    /// Four connections with two requests in flight on each, sent as fast as they are acknowledged.
+    /// Closed-loop load: four connections with two requests in flight on each.
     pub(crate) const fn closed(shape: Shape, points: u32) -> Self {
         Self {
             shape,
@@ -53,7 +53,7 @@ impl Load {
         }
     }
 
-    /// Points of a request, which may be fewer than was asked for.
+    /// Points of a request, which may be fewer than configured.
     pub(crate) fn real_points(&self) -> u32 {
         self.sender(0).real_points()
     }
@@ -67,7 +67,7 @@ impl Load {
         }
     }
 
-    /// Time from one request of a sender to its next.
+    /// Interval between two requests of a sender.
     fn period(&self) -> Option<Duration> {
         let points_per_round = f64::from(self.nodes) * f64::from(self.real_points());
         self.rate
@@ -80,13 +80,13 @@ impl Load {
 pub(crate) struct Tally {
     /// Points acknowledged.
     pub(crate) points: u64,
-    /// Points that were refused one by one, of those acknowledged.
+    /// Points rejected in acknowledged requests.
     pub(crate) rejected: u64,
     /// Bytes of the requests before compression.
     pub(crate) bytes: u64,
     /// Attempts that failed, by code.
     pub(crate) failures: BTreeMap<String, u64>,
-    /// From the moment at which a request was due to its acknowledgement, microseconds.
+    /// Time from when a request was due to its acknowledgement, microseconds.
     pub(crate) acks: Histogram<u64>,
 }
 
@@ -101,12 +101,12 @@ impl Tally {
         })
     }
 
-    /// What went wrong, for a table.
+    /// Describes rejected points and failed attempts for a table.
     pub(crate) fn problems(&self) -> String {
         let mut text = String::new();
         if self.rejected > 0 {
             // Writing to a string cannot fail.
-            let _written = write!(text, "{} points refused ", self.rejected);
+            let _written = write!(text, "{} points rejected ", self.rejected);
         }
         for (code, attempts) in &self.failures {
             let _written = write!(text, "{attempts} times {code} ");
@@ -119,7 +119,7 @@ impl Tally {
     }
 }
 
-/// Senders at work.
+/// Running senders.
 #[derive(Debug)]
 pub(crate) struct Generator {
     shared: Arc<Shared>,
@@ -157,7 +157,7 @@ impl Generator {
             templates.into_iter().zip(channels.iter().cycle()).zip(0..)
         {
             let instance = format!("load/{node}/{start:x}");
-            let client = Client::new((target, channel.clone()), &instance, load.compression)?;
+            let client = Client::new(target, channel.clone(), &instance, load.compression)?;
             senders.spawn(Arc::clone(&shared).send(node, client, template));
         }
         Ok(Self { shared, senders })
@@ -218,7 +218,7 @@ impl Shared {
         Ok(())
     }
 
-    /// When the request was due, once it is; none when there is to be none.
+    /// Waits until a request is due; returns that time, or `None` when the generator stops.
     async fn wait(&self, node: u32, round: u64) -> Option<Instant> {
         let due = self.load.period().map_or_else(Instant::now, |period| {
             let share = f64::from(node) / f64::from(self.load.nodes);

@@ -16,13 +16,13 @@ use crate::table::{Table, megabytes, millis, times, whole};
 use crate::wire::Target;
 
 /// Number of queries at each size.
-const QUESTIONS: u32 = 50;
+const QUERIES: u32 = 50;
 
-/// Connections that are compared, and the senders that share them.
+/// Numbers of connections, shared by `NODES` senders.
 const CONNECTIONS: [u32; 4] = [4, 64, 512, 1_280];
 const NODES: u32 = 1_280;
 
-/// Points per second of all of them together: each sender a request of 40 points each second.
+/// Points per second of all senders: each sends a request of 40 points per second.
 const RATE: f64 = 51_200.0;
 
 /// Costs at each number of rows, ascending.
@@ -46,10 +46,10 @@ pub(crate) async fn by_rows(
         "peak RSS",
         "problems",
     ];
-    let what = "One Echo, filled through its front door with blocks of an agent, 1,000 points to a request. At each size the \
-        same load is measured as above, and then the question is asked 50 times of an Echo that is otherwise idle: the \
-        first time it counts who reported in the hour, which is kept.";
-    let mut table = Table::new("Growth", what, &columns);
+    let description = "One instance, filled over OTLP with blocks of an agent, 1,000 points per request. At each size the load \
+        is the same as above; then the otherwise idle instance runs the query 50 times. The first query counts the \
+        reporting ranks of the hour, and Echo caches that count.";
+    let mut table = Table::new("Growth", description, &columns);
     let echo = Echo::start(
         &programs.echo()?,
         &["--retention-age", "off", "--retention-size", "off"],
@@ -60,13 +60,13 @@ pub(crate) async fn by_rows(
     };
     let mut load = Load::closed(Shape::Blocks, 1_000);
     for &target in rows {
-        load.first_round = fill(echo, load, (target, progress)).await?;
+        load.first_round = fill(echo, load, target, progress).await?;
         echo.settle().await?;
         let before = echo.metric("echo_store_events_total")?;
         progress.set_message(format!("Growth: {} rows", whole(before)));
         let cost = measure(&receiver, load, timing).await?;
         load.first_round = cost.next_round;
-        let (first, answers) = ask(echo)?;
+        let (first, later) = time_queries(echo)?;
         let memory = echo.process.memory()?;
         table.row(&[
             whole(before),
@@ -75,8 +75,8 @@ pub(crate) async fn by_rows(
             millis(&cost.tally.acks, 0.5),
             millis(&cost.tally.acks, 0.99),
             format!("{} ms", whole(first.as_secs_f64() * 1e3)),
-            millis(&answers, 0.5),
-            millis(&answers, 0.99),
+            millis(&later, 0.5),
+            millis(&later, 0.99),
             megabytes(echo.file_mb()),
             megabytes(memory.resident),
             megabytes(memory.peak),
@@ -86,12 +86,8 @@ pub(crate) async fn by_rows(
     Ok(table.end(""))
 }
 
-/// Sends until that many rows are stored; the round to go on with.
-async fn fill(
-    echo: &Echo,
-    load: Load,
-    (target, progress): (u64, &ProgressBar),
-) -> anyhow::Result<u64> {
+/// Sends until `target` rows are stored; returns the next round.
+async fn fill(echo: &Echo, load: Load, target: u64, progress: &ProgressBar) -> anyhow::Result<u64> {
     let generator = Generator::start(load, &Target::plain(&echo.otlp)).await?;
     #[expect(clippy::cast_precision_loss, reason = "a number of rows to fill up to")]
     let target = target as f64;
@@ -109,15 +105,15 @@ async fn fill(
     }
 }
 
-/// How long the first answer took, and how long those after it.
-fn ask(echo: &Echo) -> anyhow::Result<(Duration, Histogram<u64>)> {
+/// Returns the latency of the first query and of the later ones.
+fn time_queries(echo: &Echo) -> anyhow::Result<(Duration, Histogram<u64>)> {
     let first = echo.find_outliers(CLUSTER)?;
-    let mut answers = times()?;
-    for _ in 1..QUESTIONS {
+    let mut later = times()?;
+    for _ in 1..QUERIES {
         let took = echo.find_outliers(CLUSTER)?;
-        answers.saturating_record(u64::try_from(took.as_micros())?);
+        later.saturating_record(u64::try_from(took.as_micros())?);
     }
-    Ok((first, answers))
+    Ok((first, later))
 }
 
 /// Costs at each number of connections, at the same rate of points.
@@ -138,9 +134,9 @@ pub(crate) async fn by_connections(
         "peak RSS",
         "problems",
     ];
-    let what = "1,280 nodes of 8 ranks send 40 points each second, at moments spread over it, and share the connections. \
+    let description = "1,280 nodes of 8 ranks each send 40 points per second, spread over the second, and share the connections. \
         Acknowledgements are timed from the moment a request was due. A new receiver for each row.";
-    let mut table = Table::new("Connections", what, &columns);
+    let mut table = Table::new("Connections", description, &columns);
     let of_echo = CONNECTIONS.map(|connections| (Kind::Echo, connections));
     let of_others = [Kind::Rotel, Kind::Prost].map(|kind| (kind, NODES));
     let rows = of_echo.into_iter().chain(of_others);

@@ -21,7 +21,7 @@ pub(crate) fn describe() -> String {
         .next()
         .and_then(|kib| kib.parse::<f64>().ok());
     let release = read("/proc/sys/kernel/osrelease");
-    // Behind the number stands who built it.
+    // The builder follows the version number.
     let release = release.trim().split('-').next().unwrap_or_default();
     format!(
         "{cores} cores ({}), {:.0} GiB of memory, Linux {release}, Echo {}",

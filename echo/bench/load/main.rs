@@ -45,7 +45,7 @@ use programs::Programs;
 struct Args {
     #[command(flatten)]
     programs: Programs,
-    /// Short measurements and a small database: shows that everything works, the figures mean little
+    /// Short measurements and a small database: a smoke test without meaningful figures
     #[arg(long)]
     quick: bool,
     /// Run only this part: ingest, growth, connections or attacks
@@ -56,7 +56,7 @@ struct Args {
     seconds: u64,
     #[command(flatten)]
     ingest: ingest::Rows,
-    /// Rows that are stored before costs are measured, ascending
+    /// Numbers of stored rows at which costs are measured, ascending
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_values_t = [1_000_000, 10_000_000])]
     rows: Vec<u64>,
     /// Run a simulated fleet against one instance instead
@@ -81,10 +81,7 @@ struct Args {
     bench: bool,
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the tables are what the benchmark is for"
-)]
+#[expect(clippy::print_stdout, reason = "the benchmark prints its tables")]
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
@@ -116,7 +113,7 @@ impl Args {
         let is_wanted = |name: &str| self.only.as_deref().is_none_or(|only| only == name);
         let mut text = String::new();
         if is_wanted("ingest") {
-            text += &ingest::tables(&self.ingest, (programs, timing), progress).await?;
+            text += &ingest::tables(&self.ingest, programs, timing, progress).await?;
         }
         if is_wanted("growth") {
             let rows: &[u64] = if self.quick { &[20_000] } else { &self.rows };

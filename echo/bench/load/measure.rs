@@ -12,9 +12,9 @@ use crate::wire::Target;
 /// Durations of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// Before anything is measured.
+    /// Warm-up before the measurement.
     pub(crate) warm_up: Duration,
-    /// While it is measured.
+    /// Measurement.
     pub(crate) measured: Duration,
 }
 
@@ -29,16 +29,16 @@ pub(crate) struct Cost {
     pub(crate) points_per_s: f64,
     /// Bytes of a point on the wire, before compression.
     pub(crate) bytes_per_point: f64,
-    /// What was acknowledged in the measured time.
+    /// Requests acknowledged during the measurement.
     pub(crate) tally: Tally,
     /// Memory at the end.
     pub(crate) memory: Memory,
-    /// The round with which a next load goes on.
+    /// First round of a later load.
     pub(crate) next_round: u64,
 }
 
-/// Puts the load on the receiver. Its CPU time is counted until it has done all that came with the points, also what it does
-/// after the acknowledgement.
+/// Puts the load on the receiver. Its CPU time counts until it has finished all work that the points
+/// cause, including work after the acknowledgement.
 #[expect(
     clippy::cast_precision_loss,
     reason = "counts of points are far below 2^53"
@@ -59,7 +59,7 @@ pub(crate) async fn measure(
     sleep(timing.measured).await;
     let (tally, cpu_meanwhile) = (generator.take_tally()?, process.cpu_seconds()? - cpu_before);
     let seconds = begin.elapsed().as_secs_f64();
-    // Requests in flight also have a cost, and so has deferred work of the receiver.
+    // Requests in flight and deferred work of the receiver also have a cost.
     let (rest, next_round) = generator.stop().await?;
     receiver.settle().await?;
     let cpu = process.cpu_seconds()? - cpu_before;

@@ -1,4 +1,4 @@
-//! The requests: OTLP metrics in two shapes.
+//! Requests: OTLP metrics in two shapes.
 
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -10,10 +10,11 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-/// Cluster that all requests report as.
+/// Cluster of all requests.
 pub(crate) const CLUSTER: &str = "load-bench";
 
-/// Signals of one block: a distribution each, but for the last, which is a gauge. Arrivals come last, as agents send them.
+/// Signals of one block: a distribution each, but the period is a gauge. Arrivals come last, as
+/// agents send them.
 const SIGNALS: [&str; 5] = [
     metric::BLOCKED,
     metric::HOST_GAP,
@@ -28,17 +29,17 @@ const BLOCK_OPS: u64 = 32;
 /// Time from one point or block to the next, nanoseconds.
 const STEP_NS: u64 = 10_000_000;
 
-/// What the points look like.
+/// Shape of the points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// One operation each, as a gauge: the point that Echo's first measurements were taken with.
+    /// One operation each, as a gauge: the points of Echo's first measurements.
     Operations,
     /// Histograms without buckets over blocks of operations, as Echo's agent sends them.
     Blocks,
 }
 
 impl Shape {
-    /// For the tables.
+    /// Name in tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Operations => "single operations",
@@ -47,7 +48,7 @@ impl Shape {
     }
 }
 
-/// Who sends, and how much at a time.
+/// Sender and its request size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
     /// Shape of the points.
@@ -56,12 +57,12 @@ pub(crate) struct Sender {
     pub(crate) points: u32,
     /// The node, from 0.
     pub(crate) node: u32,
-    /// Nodes in all.
+    /// Number of nodes.
     pub(crate) nodes: u32,
 }
 
 impl Sender {
-    /// Ranks of the node: as many of eight as share the blocks of a request evenly.
+    /// Ranks of the node: the largest number up to 8 that divides the blocks of a request evenly.
     fn ranks(self) -> u32 {
         let blocks = self.points / to_u32(SIGNALS.len());
         match self.shape {
@@ -78,7 +79,7 @@ impl Sender {
         self.points / self.ranks() / to_u32(SIGNALS.len())
     }
 
-    /// Points that a request really has: whole blocks of all ranks.
+    /// Actual points of a request: whole blocks of all ranks.
     pub(crate) fn real_points(self) -> u32 {
         match self.shape {
             Shape::Operations => self.points,
@@ -94,12 +95,12 @@ impl Sender {
         }
     }
 
-    /// The request whose first operation is `seq`, and which was sent at `now_ns`.
+    /// Returns the request with the first operation `seq`, sent at `now_ns`.
     pub(crate) fn message(self, seq: u64, now_ns: u64) -> ExportMetricsServiceRequest {
         let resource_metrics = match self.shape {
             Shape::Operations => vec![self.resource(0, vec![self.operations_gauge(seq, now_ns)])],
             Shape::Blocks => (0..self.ranks())
-                .map(|rank| self.resource(rank, self.signals(rank, (seq, now_ns))))
+                .map(|rank| self.resource(rank, self.signals(rank, seq, now_ns)))
                 .collect(),
         };
         ExportMetricsServiceRequest { resource_metrics }
@@ -174,7 +175,7 @@ impl Sender {
         }
     }
 
-    fn signals(self, local: u32, (seq, now_ns): (u64, u64)) -> Vec<Metric> {
+    fn signals(self, local: u32, seq: u64, now_ns: u64) -> Vec<Metric> {
         let block = |number: u32| Block {
             rank: self.rank(local),
             comm: format!("36210ed1bd447f{local:02x}"),
@@ -264,9 +265,9 @@ fn signal(name: &str, blocks: &[Block]) -> Metric {
     }
 }
 
-/// Some variety of values, up to 1, the same for the same rank and place.
-fn spread(rank: u64, place: u32) -> f64 {
-    let mixed = (rank * 7 + u64::from(place) * 3) % 32;
+/// Returns a value up to 1 that varies with rank and index.
+fn spread(rank: u64, index: u32) -> f64 {
+    let mixed = (rank * 7 + u64::from(index) * 3) % 32;
     f64::from(u8::try_from(mixed).unwrap_or(0)) / 32.0
 }
 

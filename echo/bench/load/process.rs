@@ -1,14 +1,14 @@
-//! Processes and what they cost, read from `/proc`.
+//! Processes and their cost, read from `/proc`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// Ticks of a second in `/proc/PID/stat`: 100 on every Linux that runs on a server.
+/// Ticks per second in `/proc/PID/stat`: 100 on every common Linux server.
 const TICKS: f64 = 100.0;
 
-/// A child process, killed when it is dropped.
+/// Child process that is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -20,12 +20,12 @@ pub(crate) struct Process {
 pub(crate) struct Memory {
     /// Resident now.
     pub(crate) resident: f64,
-    /// The most that was ever resident.
+    /// Largest resident size so far.
     pub(crate) peak: f64,
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts the process.
     pub(crate) fn start(command: &mut Command) -> anyhow::Result<Self> {
         let name = command.get_program().display().to_string();
         let child = command.stdin(Stdio::null()).spawn();
@@ -35,7 +35,7 @@ impl Process {
         })
     }
 
-    /// Starts it and waits for the line that says that it is ready.
+    /// Starts the process, and waits for the line with which it reports readiness.
     pub(crate) fn start_ready(command: &mut Command) -> anyhow::Result<(Self, String)> {
         let mut process = Self::start(command.stdout(Stdio::piped()))?;
         let mut ready = String::new();
@@ -48,15 +48,15 @@ impl Process {
         Ok((process, ready))
     }
 
-    /// Whether it still runs.
+    /// True while the process runs.
     pub(crate) fn runs(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// CPU seconds that it has spent so far, in user space and in the kernel for it.
+    /// CPU seconds so far, user and system.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let stat = self.read("stat")?;
-        // The name in brackets may hold anything, so count from behind it: the state is the third field.
+        // The name in brackets may hold any text, so count from its end: the state is the third field.
         let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
         let field = |number: usize| {
             fields
@@ -94,7 +94,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Already gone when it broke off.
+        // It may have ended already.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The programs that are measured.
+//! Measured programs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::Args;
 
-/// Where the programs are.
+/// Paths of the programs.
 #[derive(Debug, Args)]
 pub(crate) struct Programs {
     /// Echo [default: fleet-echo of the same build]
     #[arg(long, value_name = "PATH")]
     echo: Option<PathBuf>,
-    /// Rotel, from its package for Python; without it its rows are left out
+    /// Rotel, from its Python package; without it the tables have no rows for it
     #[arg(long, value_name = "PATH")]
     pub(crate) rotel: Option<PathBuf>,
     /// The agent, for --load [default: fleet-agent beside Echo]
@@ -21,22 +21,22 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The agent.
+    /// Path of the agent.
     pub(crate) fn agent(&self) -> anyhow::Result<PathBuf> {
         program(self.agent.as_ref(), "fleet-agent")
     }
 
-    /// The program of Echo.
+    /// Path of Echo.
     pub(crate) fn echo(&self) -> anyhow::Result<PathBuf> {
         program(self.echo.as_ref(), "fleet-echo")
     }
 }
 
-/// The program that was named, or that of the build to which this benchmark belongs.
+/// Returns the given program, or the one of the same build as this benchmark.
 fn program(named: Option<&PathBuf>, name: &str) -> anyhow::Result<PathBuf> {
     let path = match named {
         Some(path) => path.clone(),
-        // Benchmarks lie in a folder `deps` beside the programs.
+        // Benchmarks are in the folder `deps` beside the programs.
         None => env::current_exe()?
             .ancestors()
             .nth(2)

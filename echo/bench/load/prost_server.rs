@@ -26,11 +26,8 @@ impl MetricsService for Discard {
     }
 }
 
-/// Serves until it is killed, and prints its address when it is ready.
-#[expect(
-    clippy::print_stdout,
-    reason = "the address is what the parent waits for"
-)]
+/// Prints the address when it is ready, and serves until it is killed.
+#[expect(clippy::print_stdout, reason = "the parent process reads the address")]
 pub(crate) async fn serve() -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);

@@ -1,4 +1,4 @@
-//! The receivers that are compared.
+//! Receivers to compare.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -13,27 +13,27 @@ use crate::echo::Echo;
 use crate::process::Process;
 use crate::programs::Programs;
 
-/// How long a receiver may take to listen.
+/// Timeout for a receiver to listen.
 const START: Duration = Duration::from_secs(20);
 
-/// What kind of receiver.
+/// Kind of receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
-    /// `fleet-echo serve`: checks, stores durably, and judges.
+    /// `fleet-echo serve`: checks, stores durably, and runs the detector.
     Echo,
-    /// Rotel, which decodes and throws away (its blackhole exporter).
+    /// Rotel, which decodes and discards (its blackhole exporter).
     Rotel,
-    /// tonic with the official messages, which decodes and throws away.
+    /// tonic with the official messages, which decodes and discards.
     Prost,
 }
 
 impl Kind {
-    /// Whether its program is there.
+    /// True when its program is available.
     pub(crate) const fn is_among(self, programs: &Programs) -> bool {
         !matches!(self, Self::Rotel) || programs.rotel.is_some()
     }
 
-    /// For the tables.
+    /// Name in tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Echo => "Echo (durable, queryable, judged)",
@@ -48,7 +48,7 @@ impl Kind {
 pub(crate) enum Receiver {
     /// Echo.
     Echo(Echo),
-    /// Something that stores nothing.
+    /// A receiver that stores nothing.
     Other {
         /// The process.
         process: Process,
@@ -63,7 +63,7 @@ impl Receiver {
         match (kind, &programs.rotel) {
             (Kind::Echo, _) => Echo::start(&programs.echo()?, &[]).map(Self::Echo),
             (Kind::Rotel, Some(program)) => rotel(program).await,
-            (Kind::Rotel, None) => bail!("no Rotel: give its program as --rotel PATH"),
+            (Kind::Rotel, None) => bail!("no program of Rotel: pass it as --rotel PATH"),
             (Kind::Prost, _) => prost(),
         }
     }
@@ -84,7 +84,7 @@ impl Receiver {
         }
     }
 
-    /// Waits until the receiver has done everything that it was given.
+    /// Waits until the receiver has processed everything it received.
     pub(crate) async fn settle(&self) -> anyhow::Result<()> {
         match self {
             Self::Echo(echo) => echo.settle().await,
@@ -124,7 +124,7 @@ async fn rotel(program: &Path) -> anyhow::Result<Receiver> {
     Ok(Receiver::Other { process, otlp })
 }
 
-/// An address that was free a moment ago.
+/// Returns an address that is currently free.
 fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -1,18 +1,18 @@
-//! Figures taken of a process again and again.
+//! Repeated samples of a process.
 
 use crate::table::megabytes;
 
-/// One figure over time.
+/// Samples of one value over time.
 #[derive(Debug, Default)]
 pub(crate) struct Samples(Vec<(f64, f64)>);
 
 impl Samples {
-    /// Adds the value at a time, seconds.
+    /// Adds the value at a time in seconds.
     pub(crate) fn add(&mut self, at_s: f64, value: f64) {
         self.0.push((at_s, value));
     }
 
-    /// The first, the last and the largest value, of megabytes.
+    /// Formats the first, the last and the largest value as megabytes.
     pub(crate) fn ends(&self) -> String {
         let first = self.0.first().map_or(f64::NAN, |(_, value)| *value);
         let last = self.0.last().map_or(f64::NAN, |(_, value)| *value);
@@ -23,7 +23,7 @@ impl Samples {
         [first, last, largest].map(megabytes).join(", ")
     }
 
-    /// Growth per hour over the second half, by least squares: the first half is the start, when caches fill.
+    /// Growth per hour over the second half, by least squares: caches fill in the first half.
     #[expect(clippy::cast_precision_loss, reason = "a few thousand samples")]
     pub(crate) fn slope_per_hour(&self) -> Option<f64> {
         let half = self.0.get(self.0.len() / 2..)?;

@@ -13,15 +13,16 @@ use crate::samples::Samples;
 use crate::table::{Table, megabytes, millis, whole};
 use crate::wire::Target;
 
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Points per second, a request each second from each node: with what is kept below, a slice is deleted each minute.
+/// Points per second, one request per second and node: with `LIMITS`, a partition is deleted each
+/// minute.
 const RATE: f64 = 51_200.0;
 
-/// Retention limits: by age, and by size if that is less.
+/// Retention limits by age and by size.
 const LIMITS: [&str; 4] = ["--retention-age", "3m", "--retention-size", "400MB"];
 
-/// Runs for so long, and reports.
+/// Runs for `duration`; returns the table.
 pub(crate) async fn table(
     programs: &Programs,
     duration: Duration,
@@ -35,7 +36,7 @@ pub(crate) async fn table(
         ..Load::closed(Shape::Blocks, 400)
     };
     let generator = Generator::start(load, &Target::plain(&echo.otlp)).await?;
-    let (begin, every) = (Instant::now(), LOOK_EVERY.min(duration / 10));
+    let (begin, every) = (Instant::now(), SAMPLE_INTERVAL.min(duration / 10));
     let (mut resident, mut file) = (Samples::default(), Samples::default());
     let mut failed_queries = 0;
     while begin.elapsed() < duration {
@@ -52,13 +53,13 @@ pub(crate) async fn table(
         ));
     }
     let (tally, _) = generator.stop().await?;
-    let what = format!(
-        "Echo with `{}` for {duration:.0?}: 128 nodes of 8 ranks on 64 connections send {} points/s, more than is kept, so \
-         that it deletes all the time. A look every {every:.0?}; the growth is that of the second half, by least squares.",
+    let description = format!(
+        "Echo with `{}` for {duration:.0?}: 128 nodes of 8 ranks on 64 connections send {} points/s, more than Echo keeps, \
+         so that it deletes continuously. Sampled every {every:.0?}; growth is over the second half, by least squares.",
         LIMITS.join(" "),
         whole(RATE),
     );
-    let mut table = Table::new("Soak", &what, &["what", "measured"]);
+    let mut table = Table::new("Soak", &description, &["measurement", "value"]);
     for (name, samples) in [("RSS", &resident), ("file", &file)] {
         let slope = samples.slope_per_hour().unwrap_or(f64::NAN);
         table.row(&[format!("{name} first, last, max"), samples.ends()]);
@@ -69,13 +70,10 @@ pub(crate) async fn table(
     }
     let peak = megabytes(echo.process.memory()?.peak);
     table.row(&["peak RSS".to_owned(), peak]);
-    for (what, measured) in tally_cells(&tally) {
-        table.row(&[what.to_owned(), measured]);
+    for (name, value) in tally_cells(&tally) {
+        table.row(&[name.to_owned(), value]);
     }
-    table.row(&[
-        "questions that failed".to_owned(),
-        failed_queries.to_string(),
-    ]);
+    table.row(&["failed queries".to_owned(), failed_queries.to_string()]);
     let cpu = format!("{:.1} s", echo.process.cpu_seconds()?);
     table.row(&["CPU of Echo".to_owned(), cpu]);
     Ok(table.end(""))
@@ -87,8 +85,8 @@ fn tally_cells(tally: &Tally) -> [(&'static str, String); 4] {
     let failed: u64 = tally.failures.values().sum();
     [
         ("points acknowledged", whole(tally.points as f64)),
-        ("points refused", tally.rejected.to_string()),
-        ("attempts that failed", failed.to_string()),
+        ("points rejected", tally.rejected.to_string()),
+        ("failed attempts", failed.to_string()),
         ("acknowledgement p50, p99, max", acks.join(", ")),
     ]
 }

@@ -1,4 +1,4 @@
-//! Tables in Markdown, and figures as people read them.
+//! Markdown tables and readable numbers.
 
 use std::fmt::Write;
 
@@ -11,11 +11,11 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with a title, a sentence or two on what is measured, and names of columns.
-    pub(crate) fn new(title: &str, what: &str, columns: &[&str]) -> Self {
+    /// Starts a table with a title, a description of the measurement, and column names.
+    pub(crate) fn new(title: &str, description: &str, columns: &[&str]) -> Self {
         let rule = "|---".repeat(columns.len());
         let text = format!(
-            "## {title}\n\n{what}\n\n| {} |\n{rule}|\n",
+            "## {title}\n\n{description}\n\n| {} |\n{rule}|\n",
             columns.join(" | ")
         );
         Self { text }
@@ -27,7 +27,7 @@ impl Table {
         let _written = writeln!(self.text, "| {} |", cells.join(" | "));
     }
 
-    /// The table, with a remark below it.
+    /// Returns the table with a remark below it.
     pub(crate) fn end(self, remark: &str) -> String {
         match remark {
             "" => self.text + "\n",
@@ -36,12 +36,12 @@ impl Table {
     }
 }
 
-/// An empty histogram of microseconds, for times up to ten minutes.
+/// Creates an empty histogram of microseconds, up to ten minutes.
 pub(crate) fn times() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 600_000_000, 3)?)
 }
 
-/// Milliseconds of a histogram in microseconds, at a quantile.
+/// Formats a quantile of a histogram of microseconds as milliseconds.
 #[expect(
     clippy::cast_precision_loss,
     reason = "microseconds of an hour are far below 2^53"
@@ -58,7 +58,7 @@ pub(crate) fn millis(times: &Histogram<u64>, quantile: f64) -> String {
     }
 }
 
-/// A whole number, with a comma after each thousand.
+/// Formats a whole number with thousands separators.
 pub(crate) fn whole(number: f64) -> String {
     if !number.is_finite() {
         return "-".to_owned();
@@ -74,7 +74,7 @@ pub(crate) fn whole(number: f64) -> String {
     text
 }
 
-/// Megabytes.
+/// Formats megabytes.
 pub(crate) fn megabytes(mb: f64) -> String {
     format!("{} MB", whole(mb))
 }

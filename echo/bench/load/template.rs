@@ -1,5 +1,5 @@
-//! Encoded requests that are sent again and again, each time with new times and sequence numbers: encoding them would cost
-//! the generator more than sending them.
+//! Encoded requests that are sent repeatedly with new times and sequence numbers: encoding each one
+//! would cost the generator more than sending it.
 
 use anyhow::ensure;
 use bytes::Bytes;
@@ -7,33 +7,33 @@ use prost::Message;
 
 use crate::message::Sender;
 
-/// Sequence numbers lie where their varints take four bytes, so that one fits into the place of another.
+/// First sequence number: all later ones have varints of four bytes, so each fits in place of another.
 const FIRST_SEQ: u64 = 1 << 21;
 const END_SEQ: u64 = 1 << 28;
 
-/// What marks the places to fill: values that nothing else in a request has.
+/// Values that mark the positions to fill: nothing else in a request has them.
 const MARK_SEQ: u64 = 0x0a5a_5a5a;
 const MARK_NS: u64 = 0x1a5a_5a5a_5a5a_5a5a;
 
-/// Largest distance of a time from that of its request, nanoseconds.
+/// Largest difference between a point's time and its request's time, nanoseconds.
 const REACH_NS: u64 = 60_000_000_000;
 
 /// Tag of an integer in an attribute.
 const INT_TAG: u8 = 0x18;
 
-/// One request, less what changes.
+/// One encoded request, with the positions of its variable parts.
 #[derive(Debug)]
 pub(crate) struct Template {
     sender: Sender,
     body: Vec<u8>,
-    /// Places of times, and how long before the request they are.
+    /// Positions of times, and their offsets before the time of the request.
     times: Vec<(usize, u64)>,
-    /// Places of sequence numbers, and how far behind the one before the request's first they are.
+    /// Positions of sequence numbers, and their offsets from the last one before the request.
     seqs: Vec<(usize, u64)>,
 }
 
 impl Template {
-    /// Prepares the requests of a sender, and checks that filling the places does what encoding would do.
+    /// Prepares the requests of a sender, and checks that filling gives the same bytes as encoding.
     pub(crate) fn new(sender: Sender) -> anyhow::Result<Self> {
         let body = sender.message(MARK_SEQ, MARK_NS).encode_to_vec();
         let places = 0..body.len();
@@ -73,7 +73,7 @@ impl Template {
         self.body.len()
     }
 
-    /// The request of a round, as of `now_ns`.
+    /// Returns the request of a round with the time `now_ns`.
     pub(crate) fn request(&self, round: u64, now_ns: u64) -> Bytes {
         let mut body = self.body.clone();
         for &(at, before) in &self.times {
@@ -85,7 +85,7 @@ impl Template {
         for &(at, behind) in &self.seqs {
             let mut value = before_first + behind;
             for byte in body.iter_mut().skip(at).take(4) {
-                // The lowest seven bits, and above them whether more follow.
+                // The lowest seven bits, and the continuation bit above them.
                 *byte = value.to_le_bytes()[0] | 0x80;
                 value >>= 7;
             }
@@ -96,7 +96,7 @@ impl Template {
         body.into()
     }
 
-    /// Sequence numbers go round, as they do not fit otherwise; that takes millions of requests.
+    /// Returns the first sequence number of a round; numbers wrap around after millions of requests.
     fn first_seq(&self, round: u64) -> u64 {
         let operations = self.sender.operations();
         let rounds = (END_SEQ - FIRST_SEQ) / operations - 1;

@@ -1,4 +1,4 @@
-//! A gRPC client that sends requests as the bytes they are.
+//! A gRPC client that sends encoded requests as they are.
 
 use std::io;
 
@@ -24,7 +24,7 @@ use tower::service_fn;
 const EXPORT: PathAndQuery =
     PathAndQuery::from_static("/opentelemetry.proto.collector.metrics.v1.MetricsService/Export");
 
-/// Where requests go, and how.
+/// Receiver of requests, and how to connect to it.
 #[derive(Clone)]
 pub(crate) struct Target {
     address: String,
@@ -33,7 +33,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// A receiver that takes everything in plain text.
+    /// A receiver without TLS and without tokens.
     pub(crate) fn plain(address: &str) -> Self {
         Self {
             address: address.to_owned(),
@@ -42,7 +42,7 @@ impl Target {
         }
     }
 
-    /// A receiver that is encrypted and wants a token.
+    /// A receiver with TLS that requires a token.
     pub(crate) fn with_token(
         address: &str,
         tls: TlsConnector,
@@ -55,7 +55,7 @@ impl Target {
         })
     }
 
-    /// Opens a connection of its own.
+    /// Opens a connection.
     pub(crate) async fn connect(&self) -> anyhow::Result<Channel> {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?.tcp_nodelay(true);
         let channel = match &self.tls {
@@ -93,9 +93,10 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// An instance of that name on a connection, which others may use as well.
+    /// Creates an instance of that name on a connection, which may be shared.
     pub(crate) fn new(
-        (target, channel): (&Target, Channel),
+        target: &Target,
+        channel: Channel,
         instance: &str,
         compression: Option<CompressionEncoding>,
     ) -> anyhow::Result<Self> {
@@ -110,7 +111,7 @@ impl Client {
         })
     }
 
-    /// Sends a batch, and returns how many of its points were refused.
+    /// Sends a batch; returns the number of rejected points.
     pub(crate) async fn send(&mut self, number: u64, body: Bytes) -> Result<u64, Status> {
         let mut request = Request::new(body);
         let keys = request.metadata_mut();

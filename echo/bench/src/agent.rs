@@ -17,10 +17,10 @@ use super::tally::{Tally, is_sampled, nanos};
 /// Instant at which every simulated job begins.
 pub const EPOCH: Nanos = Nanos::new(1_790_000_000_000_000_000);
 
-/// One operation in this many is sent one by one.
+/// Sampling of single operations: one in this many.
 const SAMPLE_MOD: u32 = 8;
 
-/// Names of metrics and operations, made once.
+/// Names of metrics and operations, created once.
 #[derive(Debug)]
 struct Names {
     gap: MetricName,
@@ -91,7 +91,7 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// The agents of a job that hands over its work in `enqueue_ms` per step.
+    /// Creates the agents of a job that needs `enqueue_ms` to enqueue the work of a step.
     pub fn new(case: &Case, enqueue_ms: f64) -> Result<Self, IdError> {
         let n_ranks = case.mesh.n_ranks();
         let origin = |rank: u32| {
@@ -107,7 +107,7 @@ impl Agents {
             }))
         };
         let skew = |rank: u32| {
-            // Spread over both directions, the same in every run.
+            // Spread in both directions, the same in every run.
             let share = f64::from((rank / NODE_SIZE.min(n_ranks / 2).max(1) * 7) % 11) / 5.0 - 1.0;
             nanos(case.telemetry.skew_ms * share)
         };
@@ -129,7 +129,7 @@ impl Agents {
         })
     }
 
-    /// Records the measurements of the ranks in a step of `step_ms`.
+    /// Records the measurements of a step that lasted `step_ms`.
     pub fn measure(&mut self, ranks: &[RankStep], step_ms: f64) {
         let end = EPOCH.offset(nanos(self.now_ms + step_ms));
         let since_begin = self.now_ms - self.begin_ms;
@@ -150,29 +150,27 @@ impl Agents {
             if !self.sources.has_device() {
                 continue;
             }
-            let sampling = (self.one_in, end);
-            let dp = (mesh.dp_comm(rank), u64::from(step) * DP_OPS as u64);
-            take(
-                &seen.dp,
-                dp,
-                sampling,
-                (&mut block.dp, &mut block.dp_samples),
-            );
+            let dp = Sampling {
+                comm: mesh.dp_comm(rank),
+                first_seq: u64::from(step) * DP_OPS as u64,
+                one_in: self.one_in,
+                timestamp: end,
+            };
+            dp.add(&seen.dp, &mut block.dp, &mut block.dp_samples);
             if mesh.tp > 1 {
-                let tp = (mesh.tp_comm(rank), u64::from(step) * TP_OPS as u64);
-                take(
-                    &seen.tp,
-                    tp,
-                    sampling,
-                    (&mut block.tp, &mut block.tp_samples),
-                );
+                let tp = Sampling {
+                    comm: mesh.tp_comm(rank),
+                    first_seq: u64::from(step) * TP_OPS as u64,
+                    ..dp
+                };
+                tp.add(&seen.tp, &mut block.tp, &mut block.tp_samples);
             }
         }
         self.steps += 1;
         self.now_ms += step_ms;
     }
 
-    /// Closes the block on all ranks and sends what it holds.
+    /// Closes the block on all ranks and returns its events.
     pub fn close(&mut self) -> Vec<StoredEvent> {
         let mut events = Vec::with_capacity(self.ranks.len() * 8);
         let ranks = std::mem::take(&mut self.ranks);
@@ -195,7 +193,7 @@ impl Agents {
         stored.collect()
     }
 
-    /// The points of one rank, in the order in which an agent sends them: arrivals last.
+    /// Adds the points of one rank in the order of an agent: arrivals last.
     fn report(&self, rank: u32, block: &RankBlock, events: &mut Vec<Event>) {
         let begin = events.len();
         let mut send = |metric: &MetricName, reading: Reading, about: Block| {
@@ -211,12 +209,8 @@ impl Agents {
             send(&names.period, Reading::Double(period_ms), host.clone());
         }
         if self.sources.has_device() {
-            let dp = self.about(
-                (mesh.dp_comm(rank), &names.dp_op),
-                DP_OPS as u64,
-                rank,
-                Source::Device,
-            );
+            let comm = mesh.dp_comm(rank);
+            let dp = self.about(comm, &names.dp_op, DP_OPS as u64, rank, Source::Device);
             if mesh.tp > 1 {
                 send(&names.wait, block.tp.reading(), device.clone());
             }
@@ -253,7 +247,7 @@ impl Agents {
         self.attach_samples(rank, block, own);
     }
 
-    /// Sampled operations go with the waits of their communicator.
+    /// Attaches sampled operations to the waits of their communicator.
     fn attach_samples(&self, rank: u32, block: &RankBlock, own: &mut [Event]) {
         for event in own
             .iter_mut()
@@ -270,15 +264,15 @@ impl Agents {
 
     /// Block covered by the points about the busiest communicator of the rank.
     fn primary(&self, rank: u32, source: Source) -> Block {
-        let comm = if self.mesh.tp > 1 {
+        let (comm, op) = if self.mesh.tp > 1 {
             (self.mesh.tp_comm(rank), &self.names.tp_op)
         } else {
             (self.mesh.dp_comm(rank), &self.names.dp_op)
         };
-        self.about(comm, primary_ops(self.mesh), rank, source)
+        self.about(comm, op, primary_ops(self.mesh), rank, source)
     }
 
-    fn about(&self, (comm, op): (CommId, &Op), ops: u64, rank: u32, source: Source) -> Block {
+    fn about(&self, comm: CommId, op: &Op, ops: u64, rank: u32, source: Source) -> Block {
         let first = u64::from(self.first_step) * ops;
         let knows_numbers = !(self.attached && rank == 1);
         let seqs = SeqRange::new(first, first + u64::from(self.steps) * ops - 1);
@@ -326,24 +320,30 @@ const fn primary_ops(mesh: Mesh) -> u64 {
     }
 }
 
-/// Adds the operations that the agent looks at, and picks the sampled ones.
-fn take(
-    waits: &[f64],
-    (comm, first): (CommId, u64),
-    (one_in, timestamp): (u32, Nanos),
-    (tally, samples): (&mut Tally, &mut Vec<OpSample>),
-) {
-    for (value, seq) in waits.iter().zip(first..) {
-        if !is_sampled(comm, seq, one_in) {
-            continue;
-        }
-        tally.add(*value);
-        if is_sampled(comm, seq, SAMPLE_MOD) {
-            samples.push(OpSample {
-                seq,
-                value: *value,
-                timestamp,
-            });
+/// Sampling of the operations of one communicator in a step.
+#[derive(Debug, Clone, Copy)]
+struct Sampling {
+    comm: CommId,
+    first_seq: u64,
+    one_in: u32,
+    timestamp: Nanos,
+}
+
+impl Sampling {
+    /// Adds the operations that the agent observes, and picks the sampled ones.
+    fn add(self, waits: &[f64], tally: &mut Tally, samples: &mut Vec<OpSample>) {
+        for (value, seq) in waits.iter().zip(self.first_seq..) {
+            if !is_sampled(self.comm, seq, self.one_in) {
+                continue;
+            }
+            tally.add(*value);
+            if is_sampled(self.comm, seq, SAMPLE_MOD) {
+                samples.push(OpSample {
+                    seq,
+                    value: *value,
+                    timestamp: self.timestamp,
+                });
+            }
         }
     }
 }

@@ -11,10 +11,10 @@ use echo_core::model::detector_output::{
 use super::rule::Rule;
 use super::window::RankWindow;
 
-/// Consecutive windows with the rank before a rule raises an alert.
+/// Consecutive windows with a flagged rank before a rule raises an alert.
 const RAISE_AFTER: u32 = 2;
 
-/// Consecutive windows without the rank before a rule clears an alert.
+/// Consecutive windows without the flagged rank before a rule clears an alert.
 const CLEAR_AFTER: u32 = 3;
 
 /// Subject of an alert.

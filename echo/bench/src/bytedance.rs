@@ -1,9 +1,9 @@
-//! Production jobs of `ByteDance`: one row per operation of each pipeline worker (`testdata/README.md` has the source).
+//! Production jobs of `ByteDance`: one row per operation of each pipeline worker (source: `testdata/README.md`).
 //!
-//! A worker (replica, stage) becomes a rank, and what its rows say becomes what an agent with GPU timestamps would send,
-//! one block per step. The steps are a sample of the job's, so they are laid end to end. Waits are the durations of the
-//! data parallel operations and of the mixed-role embedding operation; time blocked is the union of all communication
-//! of the worker.
+//! A worker (replica, stage) becomes a rank. Its rows become the events that an agent with GPU
+//! timestamps would send, one block per step. The trace holds a sample of the job's steps, which
+//! are laid end to end. Waits are the durations of the data parallel operations and of the
+//! mixed-role embedding operation; time blocked is the union of all communication of the worker.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::agent::EPOCH;
 use super::simulation::Delivery;
 use super::tally::{Tally, is_sampled, nanos};
 
-/// Operations of a data parallel communicator in a step: parameters gathered, gradients scattered.
+/// Operations of a data parallel communicator in a step: an all-gather and a reduce-scatter.
 const DP_OPS: u64 = 2;
 
-/// One operation in this many is sent one by one.
+/// Sampling of single operations: one in this many.
 const SAMPLE_MOD: u32 = 8;
 
 /// One row per step and worker, milliseconds; `$path` is the file.
@@ -66,7 +66,7 @@ struct Worker {
     blocked_ms: f64,
     gather_ms: f64,
     scatter_ms: f64,
-    /// Only the first and the last stage take part.
+    /// Embedding operation of the first and the last stage.
     embedding_ms: Option<f64>,
     busy_ms: f64,
 }
@@ -140,7 +140,7 @@ fn origin(rank: u32, n_ranks: u32) -> anyhow::Result<Origin> {
     })
 }
 
-/// Common part of the points of one worker about one step.
+/// Fields shared by the points of one worker about one step.
 struct Step<'a> {
     worker: &'a Worker,
     origin: &'a Arc<Origin>,
@@ -148,7 +148,7 @@ struct Step<'a> {
     end: Nanos,
 }
 
-/// Events that the agent of one worker sends about a step that began `begin_ms` after the first.
+/// Events of the agent of one worker about a step that began `begin_ms` after the first.
 fn points(worker: &Worker, origin: &Arc<Origin>, begin_ms: f64) -> anyhow::Result<Vec<Event>> {
     let (begin, end) = (nanos(begin_ms), nanos(begin_ms + worker.step_ms));
     let (begin, end) = (EPOCH.offset(begin), EPOCH.offset(end));

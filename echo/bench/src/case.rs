@@ -1,4 +1,4 @@
-//! One simulated job with everything that happens to it.
+//! One simulated job with its faults.
 
 use super::fault::Fault;
 use super::mesh::Mesh;
@@ -16,12 +16,12 @@ pub enum Sources {
 }
 
 impl Sources {
-    /// True when library calls are seen.
+    /// True when the agents see library calls.
     pub const fn has_host(self) -> bool {
         matches!(self, Self::Host | Self::Both)
     }
 
-    /// True when GPU timestamps are seen.
+    /// True when the agents see GPU timestamps.
     pub const fn has_device(self) -> bool {
         matches!(self, Self::Device | Self::Both)
     }
@@ -42,20 +42,20 @@ impl Sources {
 pub struct Telemetry {
     /// Share of the batches that are lost.
     pub lost: f64,
-    /// Share of the batches that come one to three blocks late.
+    /// Share of the batches that arrive one to three blocks late.
     pub late: f64,
     /// Largest error of a node's clock, milliseconds.
     pub skew_ms: f64,
-    /// One operation in this many is reported; the others are not even summed up.
+    /// Sampling: one operation in this many is reported, the others are dropped.
     pub one_in: u32,
-    /// The agent of the first node is away for five blocks, from this block on.
+    /// First of five blocks without the agent of the first node.
     pub restart: Option<u32>,
-    /// The agent of rank 1 came when the job was running: it does not know sequence numbers.
+    /// The agent of rank 1 attached to the running job: it does not know sequence numbers.
     pub attached: bool,
 }
 
 impl Telemetry {
-    /// Nothing happens.
+    /// No telemetry faults.
     pub const CLEAN: Self = Self {
         lost: 0.0,
         late: 0.0,
@@ -69,11 +69,11 @@ impl Telemetry {
 /// One simulated job.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Table that it counts in.
+    /// Table in which the case counts.
     pub group: String,
-    /// Row that it counts in where the detector alone is looked at more closely.
+    /// Row in which the case counts in the table of the detector alone.
     pub detail: String,
-    /// Name, to which `--only` applies.
+    /// Name, filtered by `--only`.
     pub name: String,
     /// Layout.
     pub mesh: Mesh,
@@ -91,12 +91,12 @@ pub struct Case {
     pub block_steps: u32,
     /// Steps of the job.
     pub n_steps: u32,
-    /// Seed of everything random.
+    /// Random seed.
     pub seed: u64,
 }
 
 impl Case {
-    /// The case with randomness of its own, so that two cases do not have the same luck.
+    /// Returns the case with a random seed of its own, so that cases are independent.
     #[must_use]
     pub fn reseeded(self) -> Self {
         let seed = xxhash_rust::xxh64::xxh64(self.name.as_bytes(), self.seed);

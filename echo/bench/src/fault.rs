@@ -21,15 +21,15 @@ pub enum FaultKind {
     Device,
     /// Transfers of one data parallel group are slow.
     Network,
-    /// One pipeline stage has more to do.
+    /// One pipeline stage has more work.
     Stage,
-    /// Another replica has more to do in every step.
+    /// A different replica has more work in every step.
     Data,
     /// Every GPU is slow.
     Uniform,
     /// The hosts of one node are late.
     Node,
-    /// The host of one rank is late in one step of so many, with the mean damage of the severity.
+    /// The host of one rank is late in one of N steps; the severity is the mean cost per step.
     Every(u32),
 }
 
@@ -95,11 +95,11 @@ impl Fault {
 /// Load that faults add in one step, as shares of a healthy step.
 #[derive(Debug)]
 pub struct Loads {
-    /// To the host of each rank.
+    /// Load on the host of each rank.
     pub host: Vec<f64>,
-    /// To the GPU of each rank.
+    /// Load on the GPU of each rank.
     pub device: Vec<f64>,
-    /// To the transfers of each data parallel group.
+    /// Load on the transfers of each data parallel group.
     pub transfer: Vec<f64>,
     rng: ChaCha8Rng,
     mesh: Mesh,
@@ -151,12 +151,12 @@ impl Loads {
                 add_where(&mut self.host, hit, |at| at == rank);
             }
             FaultKind::Every(_) => {}
-            FaultKind::Data => self.deal(severity),
+            FaultKind::Data => self.assign_work(severity),
         }
     }
 
     /// Assigns random work to each replica; the largest share is `severity` on average.
-    fn deal(&mut self, severity: f64) {
+    fn assign_work(&mut self, severity: f64) {
         let harmonic: f64 = (1..=self.mesh.dp).map(|n| 1.0 / f64::from(n)).sum();
         let rng = &mut self.rng;
         let draw = |_| -> f64 {

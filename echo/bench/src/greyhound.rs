@@ -1,5 +1,6 @@
-//! The injection process of Greyhound's artifact: Poisson arrivals with a mean of 240 s, durations N(120, 20) s, then
-//! 60 s of quiet; GPU and network faults in equal parts, of any published severity.
+//! The injection process of Greyhound's artifact: Poisson arrivals with a mean of 240 s, durations
+//! N(120, 20) s, then 60 s without faults; GPU and network faults in equal parts, of any published
+//! severity.
 
 use rand::Rng;
 use rand_distr::{Distribution, Exp1, StandardNormal};
@@ -8,16 +9,16 @@ use super::fault::{Fault, FaultKind};
 use super::mesh::Mesh;
 use super::random::{Purpose, stream};
 
-/// Seconds before the first fault, so that there is a healthy past.
+/// Healthy seconds before the first fault.
 const WARM_UP: u32 = 360;
 
-/// Seconds without a fault after each.
+/// Healthy seconds after each fault.
 const QUIET: u32 = 60;
 
-/// Severities, each as likely as the others.
+/// Severities, equally likely.
 const SEVERITIES: [f64; 4] = [0.05, 0.10, 0.20, 0.50];
 
-/// The faults of a job with steps of one second.
+/// Draws the faults of a job with steps of one second.
 pub fn schedule(mesh: Mesh, seed: u64, n_seconds: u32) -> Vec<Fault> {
     let mut rng = stream(seed, Purpose::Schedule);
     let mut faults = Vec::new();

@@ -1,10 +1,11 @@
-//! The physics of a job: from what each rank takes for its own work to who waits for whom, and how long.
+//! Timing model of a job: computes the waits of all ranks from the work of each rank.
 //!
-//! A step begins for all ranks together. Each host needs its gap before it hands over work; the GPUs then compute.
-//! Tensor parallel peers meet at every layer, a replica's stages follow one another as in 1F1B with four microbatches
-//! per stage, and the data parallel groups meet in their last operations, which overlap with the backward pass. The
-//! step lasts as long as its slowest rank. A late worker makes victims: the other stages of its replica enter their
-//! data parallel operations late too.
+//! All ranks begin a step together. Each host needs its gap before it enqueues work; the GPUs then
+//! compute. Tensor parallel peers synchronise at every layer, a replica's stages follow one
+//! another as in 1F1B with four microbatches per stage, and the data parallel groups synchronise in
+//! their last operations, which overlap with the backward pass. The step lasts as long as its
+//! slowest rank. A late worker delays others: the other stages of its replica enter their data
+//! parallel operations late too.
 
 #![expect(
     clippy::suboptimal_flops,
@@ -29,10 +30,10 @@ const TRANSFER: f64 = 0.1;
 /// Transfer of one tensor parallel operation, as a share of the step.
 const TP_TRANSFER: f64 = 0.005;
 
-/// Handing over the work of a step, as a share of the step.
+/// Time to enqueue the work of a step, as a share of the step.
 pub const ENQUEUE: f64 = 0.05;
 
-/// Share of a microbatch that is its backward pass.
+/// Backward pass as a share of a microbatch.
 const BACKWARD: f64 = 2.0 / 3.0;
 
 /// Measurements of one rank in one step, milliseconds.
@@ -44,13 +45,13 @@ pub struct RankStep {
     pub tp: [f64; TP_OPS],
     /// Time inside each data parallel operation.
     pub dp: [f64; DP_OPS],
-    /// From the hand-over of the first operation of the busiest communicator to its start on the GPU.
+    /// Time from enqueueing the first operation of the busiest communicator to its start on the GPU.
     pub queue: f64,
-    /// The host waits for its GPU.
+    /// Time that the host waits for its GPU.
     pub host_blocked: f64,
-    /// The GPU waits in communication of any kind.
+    /// Time that the GPU waits in communication of any kind.
     pub device_blocked: f64,
-    /// Milliseconds of compute in a step.
+    /// Time that the GPU computes.
     pub compute: f64,
 }
 
@@ -76,14 +77,14 @@ pub struct Engine {
 /// Noise of one step, shares of the step per rank.
 #[derive(Debug, Clone, Copy)]
 pub struct StepNoise<'a> {
-    /// Of the hosts.
+    /// Noise of the hosts.
     pub host: &'a [f64],
-    /// Of the devices.
+    /// Noise of the devices.
     pub device: &'a [f64],
 }
 
 impl Engine {
-    /// A job whose healthy step would last `step_ms` without noise.
+    /// Creates a job whose healthy step lasts `step_ms` without noise.
     pub fn new(mesh: Mesh, step_ms: f64) -> Self {
         let n_workers = (mesh.pp * mesh.dp) as usize;
         let stages = f64::from(mesh.pp);
@@ -99,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// Handing over the work of a step, milliseconds.
+    /// Time to enqueue the work of a step, milliseconds.
     pub fn enqueue_ms(&self) -> f64 {
         self.step_ms * ENQUEUE
     }
@@ -136,7 +137,7 @@ impl Engine {
         }
     }
 
-    /// Peers meet at every layer: a worker is as late as its latest rank.
+    /// Synchronises peers at every layer: a worker is as late as its latest rank.
     fn tensor_parallel(&mut self) {
         let transfer = TP_TRANSFER * self.step_ms;
         let enqueue = self.enqueue_ms() / 8.0;
@@ -160,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// One pass of all microbatches through the stages of each replica.
+    /// Runs all microbatches through the stages of each replica.
     fn pipeline(&mut self) {
         let stages = self.mesh.pp as usize;
         let tp = self.mesh.tp as usize;
@@ -184,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// The last operations of every data parallel group; when each group leaves its last one.
+    /// Runs the last operations of every data parallel group; returns when each group leaves them.
     fn data_parallel(&mut self, loads: &[f64]) -> Vec<f64> {
         let (tp, pp) = (self.mesh.tp as usize, self.mesh.pp as usize);
         let tail = if pp > 1 {

@@ -52,8 +52,8 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Noise of `n_ranks` ranks.
-    pub fn new(model: NoiseModel, n_ranks: u32, (seed, purpose): (u64, Purpose)) -> Self {
+    /// Creates the noise of `n_ranks` ranks.
+    pub fn new(model: NoiseModel, n_ranks: u32, seed: u64, purpose: Purpose) -> Self {
         let mut rng = stream(seed, purpose);
         let mut normal = |scale: f64| -> f64 {
             let z: f64 = StandardNormal.sample(&mut rng);
@@ -72,7 +72,7 @@ impl Noise {
         }
     }
 
-    /// Lateness of each rank in the next step.
+    /// Returns the lateness of each rank in the next step.
     pub fn next_step(&mut self) -> &[f64] {
         let rho = self.model.rho;
         let fresh = rho.mul_add(-rho, 1.0).sqrt();

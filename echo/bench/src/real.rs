@@ -47,10 +47,11 @@ impl RealJob {
     }
 }
 
-/// All of them: two production traces, six recordings of hosts, four of GPUs, then two of both.
+/// All jobs: two production traces, six recordings of hosts, four of GPUs, then two of both.
 pub const JOBS: [RealJob; 14] = [
     RealJob::with_culprit("bytedance/trace-AR.parquet", 0),
-    // Uneven sequences, and a last stage to which the published what-if alone attributes a slowdown of 1.44.
+    // Uneven sequences. The published what-if analysis attributes a slowdown of 1.44 to the last
+    // stage alone.
     RealJob::with_conditions(
         "bytedance/trace-SE.parquet",
         &[ConditionKind::StageImbalance, ConditionKind::DataImbalance],
@@ -105,7 +106,7 @@ impl std::fmt::Display for NamedSubjects {
         let conditions = self.conditions.iter().map(|kind| kind.name().to_owned());
         let words: Vec<String> = ranks.chain(conditions).collect();
         match words.len() {
-            0 => f.write_str("nobody"),
+            0 => f.write_str("none"),
             1..=4 => f.write_str(&words.join(", ")),
             more => write!(f, "{more} names"),
         }
@@ -131,20 +132,20 @@ pub fn run(
     let mut detector = Detector::new(Settings::default());
     let mut incidents = Incidents::default();
     let mut recent = RecentBlocks::default();
-    let mut patient = Rule::ALL.map(RuleTracker::new);
+    let mut trackers = Rule::ALL.map(RuleTracker::new);
     for Delivery { step, events } in deliveries {
         incidents.observe(&detector.observe(&events), step);
         recent.add(&events);
         let cohorts = recent.cohorts();
-        for rule in &mut patient {
-            rule.observe(&cohorts, step);
+        for tracker in &mut trackers {
+            tracker.observe(&cohorts, step);
         }
     }
     let mut named = BTreeMap::from([(ECHO, NamedSubjects::from_alerts(&incidents.into_alerts()))]);
-    for rule in patient {
+    for tracker in trackers {
         named.insert(
-            rule.rule().name(),
-            NamedSubjects::from_alerts(&rule.into_alerts()),
+            tracker.rule().name(),
+            NamedSubjects::from_alerts(&tracker.into_alerts()),
         );
     }
     Ok(named)
@@ -168,9 +169,13 @@ pub fn markdown(jobs: &[RealJob], testdata: &Path) -> anyhow::Result<String> {
         let cells = methods
             .iter()
             .filter_map(|method| named.get(method))
-            .map(|said| {
-                let mark = if said.is_exact(job) { " (exact)" } else { "" };
-                format!("{said}{mark}")
+            .map(|subjects| {
+                let mark = if subjects.is_exact(job) {
+                    " (exact)"
+                } else {
+                    ""
+                };
+                format!("{subjects}{mark}")
             });
         let cells: Vec<String> = cells.collect();
         lines.push(format!(

@@ -1,4 +1,4 @@
-//! The recorded jobs, through the agent's own pipeline.
+//! Replays recorded jobs through the agent's own pipeline.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -88,13 +88,13 @@ fn identity(rank: u32) -> Identity {
     }
 }
 
-/// Batches arrive when the last of their points is over.
+/// A batch arrives at the end of its last point.
 fn delivery(batch: &Batch) -> anyhow::Result<Delivery> {
     let mut events = Vec::new();
     for resource in &batch.resources {
         let origin = Arc::new(origin(&resource.resource)?);
         let mut points: Vec<&Point> = resource.points.iter().collect();
-        // The order of the wire: by name, each in order of time.
+        // Wire order: by name, then by time.
         points.sort_by_key(|point| point.metric);
         for point in points {
             events.push(event(point, &origin)?);

@@ -36,7 +36,7 @@ pub fn details(rows: &BTreeMap<String, Score>, method: &str) -> String {
     format!("### {method} in detail\n\n{header}{rows}\n")
 }
 
-/// Mistakes of one method, as a list.
+/// Misses and false alerts of one method, as a list.
 pub fn wrong(tables: &Tables, method: &str) -> String {
     let scores = tables.values().filter_map(|methods| methods.get(method));
     let lines = scores
@@ -109,7 +109,7 @@ fn alarms(score: &Score) -> String {
     )
 }
 
-/// The smallest value that this many hundredths of the values do not exceed.
+/// Returns the quantile of the values at this many hundredths.
 pub fn quantile(values: &[f64], hundredths: usize) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

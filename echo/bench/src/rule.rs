@@ -5,23 +5,23 @@ use echo_core::stats::{mad, mean, median};
 
 use super::window::RankWindow;
 
-/// Makes a median absolute deviation of normal values a standard deviation.
+/// Ratio of the standard deviation to the median absolute deviation of normal values.
 const MAD_TO_SIGMA: f64 = 1.4826;
 
 /// A published rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Later than the median by two scaled median absolute deviations (Ingero Fleet's documented default).
+    /// Later than the median by two scaled MADs (Ingero Fleet's documented default).
     Mad2,
-    /// The same with the modified z-score's usual cut of 3.5 (Iglewicz and Hoaglin).
+    /// The same with the usual threshold of the modified z-score, 3.5 (Iglewicz and Hoaglin).
     Mad35,
     /// Later than the mean by three standard deviations.
     ThreeSigma,
-    /// Own time so much longer than the fastest that the ratio is below 0.75 (NVIDIA Resiliency Extension).
+    /// Fastest own time below 0.75 of the rank's own time (NVIDIA Resiliency Extension).
     RelativeScore,
-    /// The least wait, when it is a tenth of a step below the typical one (`TraceML`).
+    /// Shortest wait, if it is a tenth of a step below the typical one (`TraceML`).
     LeastPhase,
-    /// Less than a tenth of the longest wait in the same communicator (Flight Recorder analyses).
+    /// Wait below a tenth of the longest in the communicator (Flight Recorder analyses).
     WaitRatio,
     /// Own time more than twice the median (`DLRover`).
     TwiceMedian,
@@ -30,7 +30,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// All of them.
+    /// Every rule.
     pub const ALL: [Self; 8] = [
         Self::Mad2,
         Self::Mad35,
@@ -107,7 +107,7 @@ impl Rule {
     }
 }
 
-/// Nothing is later than the limit of no data.
+/// A limit without data is never exceeded.
 fn mad_limit(late: &[f64], k: f64) -> f64 {
     match (median(late), mad(late)) {
         (Some(center), Some(deviation)) => (k * MAD_TO_SIGMA).mul_add(deviation, center),

@@ -23,29 +23,29 @@ pub struct Score {
     pub events: u32,
     /// Events that were found.
     pub found: u32,
-    /// Alerts about nothing that was wrong.
+    /// False alerts.
     pub false_alerts: u32,
-    /// Of those, the ones that named a rank.
+    /// False alerts that named a rank.
     pub false_names: u32,
-    /// Conditions named while something else was wrong.
+    /// Conditions reported during another fault.
     pub misnamed: u32,
     /// Rank events in which any rank was named.
     pub named: u32,
-    /// Of those, the ones in which the first (or latest) rank named was right.
+    /// Rank events whose first (or latest) named rank was right.
     pub located: u32,
-    /// Named culprits by whether their class was right.
+    /// Named culprits by the verdict on their class.
     pub classes: BTreeMap<ClassVerdict, u32>,
-    /// Steps from the beginning to the alert.
+    /// Steps from the start of a fault to its alert.
     pub to_detect: Vec<f64>,
-    /// Steps from the end to the all-clear.
+    /// Steps from the end of a fault until its alert clears.
     pub to_clear: Vec<f64>,
-    /// Misses and false alerts, case by case, in words.
+    /// Descriptions of misses and false alerts.
     pub wrong: Vec<String>,
     /// GPUs times days.
     pub gpu_days: f64,
     /// Rank-blocks observed.
     pub rank_blocks: f64,
-    /// CPU spent on them, seconds.
+    /// CPU time for them, seconds.
     pub cpu_s: f64,
 }
 
@@ -84,7 +84,8 @@ impl AlertOutcome {
     }
 }
 
-/// Share of the step by which healthy ranks may be apart before their job counts as uneven: the detector's own gate.
+/// Largest spread of healthy ranks, as a share of the step, before their job counts as uneven: the
+/// detector's own limit.
 const UNEVEN: f64 = 0.027;
 
 impl Score {
@@ -142,7 +143,7 @@ impl Score {
         score
     }
 
-    /// Counts one event.
+    /// Scores one event.
     fn judge(&mut self, case: &Case, fault: &Fault, alerts: &[Alert]) {
         let expected = fault.expected(case.mesh);
         let during: Vec<&Alert> = alerts
@@ -190,7 +191,7 @@ impl Score {
         *self.classes.entry(verdict).or_default() += 1;
     }
 
-    /// Of the ranks named first, the one said to be latest must be right.
+    /// Counts whether the rank named first, and with the largest lag, is right.
     fn locate(&mut self, during: &[&Alert], case: &Case) {
         let ranks = during
             .iter()
@@ -227,17 +228,17 @@ impl Score {
         self.cpu_s += other.cpu_s;
     }
 
-    /// Found events among found events and false alerts.
+    /// Share of found events among found events and false alerts.
     pub fn precision(&self) -> Option<f64> {
         ratio(self.found, self.found + self.false_alerts)
     }
 
-    /// Found events among all.
+    /// Share of found events among all events.
     pub fn recall(&self) -> Option<f64> {
         ratio(self.found, self.events)
     }
 
-    /// Harmonic mean of both.
+    /// Harmonic mean of precision and recall.
     pub fn f1(&self) -> Option<f64> {
         let (precision, recall) = (self.precision().unwrap_or(0.0), self.recall()?);
         let sum = precision + recall;
@@ -248,7 +249,7 @@ impl Score {
         })
     }
 
-    /// Culprits whose class was judged so.
+    /// Number of culprits with this verdict on their class.
     pub fn classed(&self, verdict: ClassVerdict) -> u32 {
         self.classes.get(&verdict).copied().unwrap_or(0)
     }

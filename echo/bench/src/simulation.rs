@@ -34,7 +34,7 @@ pub struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    /// The case before its first step.
+    /// Creates the simulation before its first step.
     pub fn new(case: &'a Case) -> Result<Self, IdError> {
         let engine = Engine::new(case.mesh, case.step_ms);
         let agents = Agents::new(case, engine.enqueue_ms())?;
@@ -44,8 +44,8 @@ impl<'a> Simulation<'a> {
             case,
             step: 0,
             engine,
-            host: Noise::new(host, n_ranks, (case.seed, Purpose::Host)),
-            device: Noise::new(device, n_ranks, (case.seed, Purpose::Device)),
+            host: Noise::new(host, n_ranks, case.seed, Purpose::Host),
+            device: Noise::new(device, n_ranks, case.seed, Purpose::Device),
             loads: Loads::new(case.mesh, case.seed),
             agents,
             network: Network::new(case),
@@ -78,7 +78,7 @@ impl Iterator for Simulation<'_> {
     }
 }
 
-/// The noise is put where the agents look: all of it on the host or on the device, or half of its variance on each.
+/// Splits the noise by source: all on the host, all on the device, or half of the variance on each.
 fn shares(model: NoiseModel, sources: Sources) -> (NoiseModel, NoiseModel) {
     let scaled = |share: f64, pauses: f64| NoiseModel {
         cv: model.cv * share,

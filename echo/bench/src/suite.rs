@@ -1,4 +1,4 @@
-//! The cases.
+//! Simulated cases.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub const USUAL: NoiseModel = NoiseModel {
     pauses: 0.005,
 };
 
-/// Steps in which single faults are active. What comes before holds more than twenty windows of 16 steps.
+/// Steps in which single faults are active, after more than twenty windows of 16 steps.
 const FAULTY: Range<u32> = 400..560;
 
 /// Steps of a job with a single fault.
@@ -32,7 +32,7 @@ const N_STEPS: u32 = 720;
 
 /// A healthy job.
 pub fn healthy(mesh: Mesh, noise: NoiseModel, sources: Sources, seed: u64) -> Case {
-    // Large jobs collect garbage on all ranks together, or they would do nothing else.
+    // Large jobs collect garbage on all ranks together; otherwise some rank would always pause.
     let pauses = if mesh.n_ranks() > 64 {
         0.0
     } else {
@@ -78,7 +78,7 @@ pub fn with_fault(job: Case, kind: FaultKind, severity: f64) -> Case {
     }
 }
 
-/// Two hosts of the job are late at once, one less than the other.
+/// The job with two late hosts at once, one less late than the other.
 pub fn with_two_late_hosts(job: Case, severity: f64) -> Case {
     let job = with_fault(job, FaultKind::Host, severity);
     let other = |first: &Fault| Fault {
@@ -96,7 +96,7 @@ pub fn with_two_late_hosts(job: Case, severity: f64) -> Case {
     }
 }
 
-/// The job with faults that come and go as Greyhound injected them, in steps of a second.
+/// The job with faults as Greyhound injected them, in steps of one second.
 pub fn with_greyhound(job: Case, n_steps: u32) -> Case {
     Case {
         group: "greyhound".to_owned(),
@@ -111,11 +111,7 @@ pub fn with_greyhound(job: Case, n_steps: u32) -> Case {
 }
 
 /// Job with a late host on its last node and a telemetry fault.
-pub fn with_telemetry_fault(
-    job: Case,
-    (name, telemetry): (&str, Telemetry),
-    severity: f64,
-) -> Case {
+pub fn with_telemetry_fault(job: Case, name: &str, telemetry: Telemetry, severity: f64) -> Case {
     let mut case = with_fault(job, FaultKind::Host, severity);
     for fault in &mut case.faults {
         fault.rank = case.mesh.n_ranks() - 1;
@@ -167,7 +163,7 @@ pub fn telemetry_faults() -> [(&'static str, Telemetry); 7] {
     ]
 }
 
-/// The cases that tests run: small jobs, every kind of fault once or twice.
+/// Cases of the tests: small jobs, every kind of fault once or twice.
 pub fn quick(seed: u64) -> Vec<Case> {
     let mut cases = single_ranks(seed);
     cases.extend(meshes(seed));
@@ -250,14 +246,17 @@ fn other_kinds(seed: u64) -> Vec<Case> {
     cases
 }
 
-/// The same job under each mishap, so that the rows can be compared.
+/// The same job under each telemetry fault, so that the rows are comparable.
 fn with_all_telemetry_faults(seed: u64) -> Vec<Case> {
     let job = |n, sources| healthy(Mesh::replicas(n), CALM, sources, seed);
-    let by_host =
-        telemetry_faults().map(|mishap| with_telemetry_fault(job(40, Sources::Host), mishap, 0.2));
+    let by_host = telemetry_faults().map(|(name, telemetry)| {
+        with_telemetry_fault(job(40, Sources::Host), name, telemetry, 0.2)
+    });
     let sampled = telemetry_faults()
         .into_iter()
         .filter(|(_, telemetry)| telemetry.one_in > 1);
-    let by_both = sampled.map(|mishap| with_telemetry_fault(job(16, Sources::Both), mishap, 0.2));
+    let by_both = sampled.map(|(name, telemetry)| {
+        with_telemetry_fault(job(16, Sources::Both), name, telemetry, 0.2)
+    });
     by_host.into_iter().chain(by_both).collect()
 }

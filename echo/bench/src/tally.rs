@@ -1,11 +1,11 @@
-//! Small sums that agents keep.
+//! Aggregates that agents keep.
 
 use std::time::Duration;
 
 use echo_core::ids::CommId;
 use echo_core::model::event::{Reading, Summary};
 
-/// Count, sum and extremes of what was added.
+/// Count, sum, minimum and maximum of samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tally {
     count: u64,
@@ -30,7 +30,7 @@ impl Tally {
         }
     }
 
-    /// The histogram point.
+    /// Returns the histogram point.
     pub fn reading(&self) -> Reading {
         Reading::Histogram(Summary {
             count: self.count,

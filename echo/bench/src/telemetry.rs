@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use super::case::{Case, Sources, Telemetry};
 use super::random::{Purpose, stream};
 
-/// Blocks that a restarted agent misses.
+/// Number of blocks that a restarted agent misses.
 const AWAY_BLOCKS: u32 = 5;
 
 /// Network between the agents and the detector.
@@ -21,12 +21,12 @@ pub struct Network {
     sources: Sources,
     rng: ChaCha8Rng,
     block: u32,
-    /// Batches on their way, and the block with which they arrive.
+    /// Batches in transit, and the block with which they arrive.
     held: Vec<(u32, Vec<StoredEvent>)>,
 }
 
 impl Network {
-    /// The network of a job.
+    /// Creates the network of a job.
     pub fn new(case: &Case) -> Self {
         Self {
             telemetry: case.telemetry,
@@ -82,7 +82,7 @@ impl Network {
     }
 
     fn fate(&mut self, node: u32) -> BatchFate {
-        let luck: f64 = self.rng.random();
+        let draw: f64 = self.rng.random();
         let delay = self.rng.random_range(1..=3);
         let restart = self.telemetry.restart.filter(|_| node == 0);
         match restart {
@@ -94,9 +94,9 @@ impl Network {
             }
             _ => {}
         }
-        if luck < self.telemetry.lost {
+        if draw < self.telemetry.lost {
             BatchFate::Lost
-        } else if luck < self.telemetry.lost + self.telemetry.late {
+        } else if draw < self.telemetry.lost + self.telemetry.late {
             BatchFate::Late(delay)
         } else {
             BatchFate::Arrives

@@ -7,7 +7,7 @@ use echo_core::ids::CommId;
 use echo_core::model::event::{Event, Reading, Source, StoredEvent, Summary};
 use fleet_proto::metric;
 
-/// Steps that a judgement looks back on, as the detector does.
+/// Window of a rule in steps, the same as the detector's.
 const WINDOW_STEPS: f64 = 16.0;
 
 /// One rank in one communicator over the window. Means per step or per operation, milliseconds.
@@ -15,7 +15,7 @@ const WINDOW_STEPS: f64 = 16.0;
 pub struct RankWindow {
     /// Rank within the job.
     pub rank: u32,
-    /// Lateness: its host gap, or the inverse of its wait.
+    /// Lateness: the host gap, or the negative wait.
     pub late: f64,
     /// Time in the communicator's operations, or blocked in synchronisation.
     pub wait: f64,
@@ -42,7 +42,7 @@ pub struct RecentBlocks {
 }
 
 impl RecentBlocks {
-    /// Takes the events that arrived with a block.
+    /// Adds the events that arrived with a block.
     pub fn add(&mut self, events: &[StoredEvent]) {
         let mut block = Block::new();
         let mut steps = 0.0_f64;
@@ -65,7 +65,7 @@ impl RecentBlocks {
         }
     }
 
-    /// The ranks of each communicator over the window; nothing before the window is full.
+    /// Returns the ranks of each communicator; empty until the window is full.
     pub fn cohorts(&self) -> Vec<Vec<RankWindow>> {
         let covered: f64 = self.blocks.iter().map(|(steps, _)| steps).sum();
         if covered < WINDOW_STEPS {
@@ -121,7 +121,7 @@ impl Sums {
         }
     }
 
-    /// Field tools with GPU timestamps look at those; host gaps are what is left without.
+    /// Values of one rank: from GPU timestamps where there are any, from host gaps otherwise.
     fn seen(&self, rank: u32, job: &Self) -> Option<RankWindow> {
         let mean = |(sum, count): (f64, f64)| (count > 0.0).then(|| sum / count);
         let period = mean(job.period)?;

@@ -18,19 +18,19 @@ use super::line::HttpConnection;
 use super::site::Site;
 use super::{Attackers, Attempts};
 
-/// What a bomb unpacks to, bytes.
+/// Decompressed size of a bomb, bytes.
 const UNPACKED: u64 = 1 << 30;
 
-/// From one bomb of an attacker to its next.
+/// Interval between two bombs of an attacker.
 const BOMB_PAUSE: Duration = Duration::from_millis(500);
 
-/// From one endless body of an attacker to its next.
+/// Interval between two endless bodies of an attacker.
 const BODY_PAUSE: Duration = Duration::from_millis(300);
 
-/// Bodies that do not end.
+/// Starts attackers with bodies that do not end.
 pub(super) fn oversized(attackers: &mut Attackers, site: &Arc<Site>) {
     let (agent, reader) = (&site.agent_token, &site.reader_token);
-    for (door, path, token) in [
+    for (address, path, token) in [
         (&site.otlp_http, "/v1/metrics", agent),
         (&site.http, "/mcp", reader),
         (&site.http, "/api/v1/tools/fleet.cluster.get_cost", reader),
@@ -39,21 +39,21 @@ pub(super) fn oversized(attackers: &mut Attackers, site: &Arc<Site>) {
             "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\n\
              authorization: Bearer {token}\r\ntransfer-encoding: chunked\r\n\r\n"
         );
-        let (site, door) = (Arc::clone(site), door.clone());
+        let (site, address) = (Arc::clone(site), address.clone());
         attackers.spawn(move |attempts| async move {
             let mut ticks = interval(BODY_PAUSE);
             loop {
                 ticks.tick().await;
                 attempts.add();
-                // Being disconnected ends one attempt.
-                let _thrown_out = endless(&site, &door, &head).await;
+                // A disconnect ends one attempt.
+                let _disconnected = endless(&site, &address, &head).await;
             }
         });
     }
 }
 
-async fn endless(site: &Site, door: &str, head: &str) -> io::Result<()> {
-    let mut line = HttpConnection::open(door, site.http1()).await?;
+async fn endless(site: &Site, address: &str, head: &str) -> io::Result<()> {
+    let mut line = HttpConnection::open(address, site.http1()).await?;
     line.send(head.as_bytes()).await?;
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x1_0000));
     loop {
@@ -61,10 +61,10 @@ async fn endless(site: &Site, door: &str, head: &str) -> io::Result<()> {
     }
 }
 
-/// Small requests that unpack to large ones.
+/// Starts attackers with small requests that decompress to large ones.
 pub(super) fn compressed(attackers: &mut Attackers, site: &Arc<Site>) {
     for (encoding, packed) in [("gzip", gzip()), ("zstd", zstd())] {
-        // An attacker that cannot even pack does nothing, which the number of attempts shows.
+        // An attacker whose compression fails does nothing: the number of attempts shows it.
         let Ok(packed) = packed.map(Bytes::from) else {
             continue;
         };
@@ -74,7 +74,7 @@ pub(super) fn compressed(attackers: &mut Attackers, site: &Arc<Site>) {
             loop {
                 ticks.tick().await;
                 attempts.add();
-                let _thrown_out = attack_http(&by_http, encoding, &bomb).await;
+                let _disconnected = attack_http(&by_http, encoding, &bomb).await;
             }
         });
         let by_grpc = Arc::clone(site);
@@ -118,7 +118,7 @@ async fn attack_grpc(site: Arc<Site>, encoding: &'static str, packed: Bytes, att
     }
 }
 
-/// A compressed message of gRPC: a flag, its length, and itself.
+/// Frames a compressed gRPC message: a flag, the length, and the message.
 fn grpc_request(
     token: &str,
     encoding: &str,

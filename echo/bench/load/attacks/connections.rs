@@ -11,16 +11,16 @@ use super::Attackers;
 use super::line::HttpConnection;
 use super::site::Site;
 
-/// Between two pieces of what comes slowly.
+/// Interval between two pieces of a slow request.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Before a connection that was refused is tried again.
+/// Delay before a closed connection is opened again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// The beginning of the record that a client greets with: its length is said, the rest never comes.
-const GREETING: [u8; 9] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc];
+/// First bytes of a TLS ClientHello: they announce a length, and the rest never comes.
+const CLIENT_HELLO: [u8; 9] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc];
 
-/// Handshakes that are begun and not ended.
+/// Starts connections with incomplete handshakes.
 pub(super) fn half_open(attackers: &mut Attackers, site: &Arc<Site>) {
     for number in 0..1_000 {
         let address = address(site, number);
@@ -28,7 +28,7 @@ pub(super) fn half_open(attackers: &mut Attackers, site: &Arc<Site>) {
             loop {
                 attempts.add();
                 if let Ok(mut stream) = TcpStream::connect(&address).await {
-                    let _sent = stream.write_all(&GREETING).await;
+                    let _sent = stream.write_all(&CLIENT_HELLO).await;
                     let mut buffer = [0; 64];
                     while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
                 }
@@ -38,7 +38,7 @@ pub(super) fn half_open(attackers: &mut Attackers, site: &Arc<Site>) {
     }
 }
 
-/// Connections without traffic.
+/// Starts connections without traffic.
 pub(super) fn idle(attackers: &mut Attackers, site: &Arc<Site>) {
     for number in 0..1_000 {
         let site = Arc::clone(site);
@@ -55,30 +55,30 @@ pub(super) fn idle(attackers: &mut Attackers, site: &Arc<Site>) {
     }
 }
 
-/// Headers that come a line at a time.
+/// Starts requests whose headers arrive one line at a time.
 pub(super) fn slow_headers(attackers: &mut Attackers, site: &Arc<Site>) {
     let head = "GET / HTTP/1.1\r\nhost: localhost\r\n";
-    drip(attackers, site, (head.to_owned(), b"x-more: 1\r\n"));
+    drip(attackers, site, head, b"x-more: 1\r\n");
 }
 
-/// Bodies that come a byte at a time.
+/// Starts requests whose bodies arrive one byte at a time.
 pub(super) fn slow_bodies(attackers: &mut Attackers, site: &Arc<Site>) {
     let head = format!(
         "POST /v1/metrics HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-protobuf\r\nauthorization: Bearer {}\r\n\
          content-length: 100000\r\n\r\n",
         site.agent_token
     );
-    drip(attackers, site, (head, b"\n"));
+    drip(attackers, site, &head, b"\n");
 }
 
-fn drip(attackers: &mut Attackers, site: &Arc<Site>, what: (String, &'static [u8])) {
+fn drip(attackers: &mut Attackers, site: &Arc<Site>, head: &str, more: &'static [u8]) {
     for _ in 0..500 {
-        let (site, (head, more)) = (Arc::clone(site), what.clone());
+        let (site, head) = (Arc::clone(site), head.to_owned());
         attackers.spawn(move |attempts| async move {
             loop {
                 attempts.add();
-                // Being disconnected ends one attempt.
-                let _thrown_out = drip_once(&site, &head, more).await;
+                // A disconnect ends one attempt.
+                let _disconnected = drip_once(&site, &head, more).await;
                 sleep(RETRY_AFTER).await;
             }
         });
@@ -96,8 +96,8 @@ async fn drip_once(site: &Site, head: &str, more: &[u8]) -> std::io::Result<()> 
 
 /// Address of one of the three listeners, in turn.
 fn address(site: &Site, number: usize) -> String {
-    let doors = [&site.otlp, &site.otlp_http, &site.http];
-    doors
+    let listeners = [&site.otlp, &site.otlp_http, &site.http];
+    listeners
         .into_iter()
         .cycle()
         .nth(number % 3)

@@ -9,7 +9,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::wire::encrypted;
 
-/// Most that is read of an answer's head, bytes.
+/// Maximum size of a response head, bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
 /// An encrypted connection.
@@ -19,7 +19,7 @@ pub(super) struct HttpConnection {
 }
 
 impl HttpConnection {
-    /// Opens one.
+    /// Opens a connection.
     pub(super) async fn open(address: &str, tls: TlsConnector) -> io::Result<Self> {
         let stream = encrypted(address, tls).await?;
         Ok(Self { stream })
@@ -31,7 +31,7 @@ impl HttpConnection {
         self.stream.flush().await
     }
 
-    /// Reads until the other side ends the connection.
+    /// Reads until the server closes the connection.
     pub(super) async fn read_to_end(&mut self) {
         let mut buffer = [0; 4096];
         while self

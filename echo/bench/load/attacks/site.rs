@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::process::Process;
 
-/// A running Echo with a certificate, an agent and a reader.
+/// Running instance with a certificate and the tokens of an agent and of a reader.
 #[derive(Debug)]
 pub(super) struct Site {
     /// The process.
@@ -24,16 +24,16 @@ pub(super) struct Site {
     pub(super) otlp_http: String,
     /// Address of API, MCP and metrics.
     pub(super) http: String,
-    /// Token of the agents.
+    /// Token of the agents (OTLP).
     pub(super) agent_token: String,
-    /// Token of a reader.
+    /// Token of a reader (API).
     pub(super) reader_token: String,
     trusted: Arc<ClientConfig>,
     _folder: TempDir,
 }
 
 impl Site {
-    /// Makes certificate and tokens, and starts Echo on an empty database.
+    /// Creates certificate and tokens, and starts Echo on an empty database.
     pub(super) fn start(program: &Path) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name).display().to_string();
@@ -68,12 +68,12 @@ impl Site {
         })
     }
 
-    /// Connects for HTTP/2.
+    /// Returns a connector for HTTP/2.
     pub(super) fn http2(&self) -> TlsConnector {
         self.connector(b"h2")
     }
 
-    /// Connects for HTTP/1.1.
+    /// Returns a connector for HTTP/1.1.
     pub(super) fn http1(&self) -> TlsConnector {
         self.connector(b"http/1.1")
     }
@@ -98,7 +98,7 @@ fn trusted(authority: &[u8]) -> anyhow::Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// A new token, and its entry of the access file.
+/// Creates a token; returns it and its entry for the access file.
 fn token(program: &Path, flags: &[&str]) -> anyhow::Result<(String, String)> {
     let printed = run(program, &[&["token", "new"], flags].concat())?;
     let (token, entry) = printed.split_once('\n').context("no token was printed")?;

@@ -9,13 +9,13 @@ use super::Attackers;
 use super::line::HttpConnection;
 use super::site::Site;
 
-/// Connections that guess at once.
+/// Number of concurrent connections that guess.
 const CONNECTIONS: u64 = 10;
 
-/// From one guess of a connection to its next.
+/// Interval between two guesses of a connection.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Queries and metrics with invalid tokens.
+/// Starts clients that send queries and metrics with invalid tokens.
 pub(super) fn bad(attackers: &mut Attackers, site: &Arc<Site>) {
     for connection in 0..CONNECTIONS {
         let site = Arc::clone(site);
@@ -26,26 +26,30 @@ pub(super) fn bad(attackers: &mut Attackers, site: &Arc<Site>) {
                 ticks.tick().await;
                 attempts.add();
                 guess += CONNECTIONS;
-                line = one(&site, line, guess).await.ok();
+                line = guess_once(&site, line, guess).await.ok();
             }
         });
     }
 }
 
-/// One guess, on a connection that is kept while the other side keeps it.
-async fn one(
+/// Sends one guess; reuses the connection until the server closes it.
+async fn guess_once(
     site: &Site,
     line: Option<HttpConnection>,
     guess: u64,
 ) -> std::io::Result<HttpConnection> {
-    let asks = guess.is_multiple_of(2);
+    let is_query = guess.is_multiple_of(2);
     let mut line = if let Some(line) = line {
         line
     } else {
-        let door = if asks { &site.http } else { &site.otlp_http };
-        HttpConnection::open(door, site.http1()).await?
+        let address = if is_query {
+            &site.http
+        } else {
+            &site.otlp_http
+        };
+        HttpConnection::open(address, site.http1()).await?
     };
-    let request = if asks {
+    let request = if is_query {
         "GET /api/v1/tools/list HTTP/1.1\r\n"
     } else {
         "POST /v1/metrics HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 0\r\n"

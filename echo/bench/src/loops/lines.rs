@@ -86,7 +86,7 @@ impl Lines {
                             Some(seq)
                         };
                         if let Some(seq) = seq {
-                            self.ran(rank, (op, seq), called, gpu);
+                            self.ran(rank, op, seq, called, gpu);
                         }
                     }
                     Observation::Waited { host, is_event } => self.waited(rank, host, is_event),
@@ -96,7 +96,7 @@ impl Lines {
         }
     }
 
-    fn ran(&mut self, rank: u32, (op, seq): (Operation, u64), called: f64, gpu: (f64, f64)) {
+    fn ran(&mut self, rank: u32, op: Operation, seq: u64, called: f64, gpu: (f64, f64)) {
         let (pid, n_ranks) = (pid(rank), self.labels.len());
         let name = op.function.name();
         // A graph's operations are enqueued at its launch, and NCCL's own counter stands still.

@@ -42,9 +42,9 @@ impl<'a> Writer<'a> {
     /// Varies the speed of a host that is the bottleneck; the host whose turn it is gets slower.
     pub(super) fn take_turn(&mut self, has_turn: bool) {
         let normal = Normal::new(0.0_f64, 0.15).ok();
-        let luck = normal.map_or(1.0, |normal| normal.sample(self.rng).exp());
+        let jitter = normal.map_or(1.0, |normal| normal.sample(self.rng).exp());
         let turn = if has_turn { self.shape.turns } else { 0.0 };
-        self.slow *= luck * (1.0 + turn);
+        self.slow *= jitter * (1.0 + turn);
     }
 
     /// True when this step is the last of `every` steps; never for 0.

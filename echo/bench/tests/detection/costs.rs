@@ -1,4 +1,4 @@
-//! What jobs that really ran have lost, against what is known of it.
+//! Reported cost of recorded jobs, compared with their true cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -14,9 +14,9 @@ use serde_json::Value;
 use crate::repository;
 use echo_bench::real::{JOBS, RealJob, deliveries};
 
-/// A job with what was concluded of it.
+/// Lost time of a job, as the detector reports it.
 struct JobLosses {
-    /// The last account of each interval, as the store keeps it.
+    /// Last row of each interval, as in the store.
     rows: Vec<LostTime>,
     /// GPU time between the first and the last completion, milliseconds.
     measured_gpu_ms: f64,
@@ -25,7 +25,7 @@ struct JobLosses {
 impl JobLosses {
     fn measure(job: &RealJob) -> Self {
         let mut detector = Detector::new(Settings::default());
-        let mut conclusions = DetectorOutput::default();
+        let mut output = DetectorOutput::default();
         let mut measured_gpu_ms = 0.0;
         for delivery in deliveries(job, &repository("testdata")).unwrap() {
             for stored in &delivery.events {
@@ -37,10 +37,10 @@ impl JobLosses {
                     measured_gpu_ms += ms * iterations;
                 }
             }
-            conclusions.append(detector.observe(&delivery.events));
+            output.append(detector.observe(&delivery.events));
         }
         let mut rows = BTreeMap::new();
-        for row in conclusions.lost {
+        for row in output.lost {
             let (from, to) = (row.interval.from(), row.interval.to());
             rows.insert((row.incident, row.node.clone(), from, to), row);
         }
@@ -60,15 +60,15 @@ fn job(name: &str) -> &'static RealJob {
     jobs.find(|job| job.name.contains(name)).unwrap()
 }
 
-/// What the ranks of a recording lost by their own account: how much longer the steps with the fault took, all ranks and steps
-/// together, milliseconds.
+/// True cost of a recording, GPU-milliseconds: extra time of the steps with the fault, summed over
+/// all ranks and steps.
 fn truth_gpu_ms(name: &str) -> f64 {
     let path = repository("testdata/recordings").join(format!("{name}.jsonl.gz"));
     let lines = BufReader::new(GzDecoder::new(File::open(path).unwrap())).lines();
     let lines = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
     let ranks: Vec<Value> = lines.filter(|line| line["kind"] == "truth").collect();
     let rows = |rank: &Value| rank["rows"].as_array().unwrap().clone();
-    // The fault is noted by the rank that has it.
+    // The faulty rank marks the steps with the fault.
     let faulty: BTreeSet<i64> = ranks
         .iter()
         .flat_map(rows)
@@ -78,7 +78,7 @@ fn truth_gpu_ms(name: &str) -> f64 {
     ranks.iter().map(|rank| lost_ms(&rows(rank), &faulty)).sum()
 }
 
-/// How much longer than the others the steps with the fault took on one rank, all together, milliseconds.
+/// Extra time of the steps with the fault on one rank, milliseconds.
 fn lost_ms(rows: &[Value], faulty: &BTreeSet<i64>) -> f64 {
     let begin_ms = |row: &Value| row[1].as_f64().unwrap() / 1e6;
     let (mut slow, mut usual) = (Vec::new(), Vec::new());
@@ -96,7 +96,7 @@ fn lost_ms(rows: &[Value], faulty: &BTreeSet<i64>) -> f64 {
 }
 
 #[test]
-fn what_recorded_jobs_lost_is_what_their_own_clocks_say() {
+fn the_cost_of_recorded_jobs_matches_their_own_clocks() {
     for name in [
         "host-sleep-rank2",
         "cpu-contention-rank1",
@@ -113,44 +113,44 @@ fn what_recorded_jobs_lost_is_what_their_own_clocks_say() {
         );
         assert!(
             (found / truth - 1.0).abs() < 0.1,
-            "{name}: {found} ms, and it was {truth} ms"
+            "{name}: {found} ms instead of {truth} ms"
         );
     }
 }
 
 #[test]
-fn a_healthy_job_has_lost_nothing() {
+fn a_healthy_job_has_no_cost() {
     assert!(JobLosses::measure(job("healthy")).rows.is_empty());
 }
 
 #[test]
-fn a_slow_worker_of_a_production_job_has_cost_what_the_published_what_if_says() {
-    // blocking_slowdown of the study's own results for this job.
+fn the_cost_of_a_slow_worker_in_a_production_job_matches_the_published_what_if_analysis() {
+    // `blocking_slowdown` in the study's own results for this job.
     let published = 1.0 - 1.0 / 1.973_045;
     let judged = JobLosses::measure(job("trace-AR"));
     let found = judged.lost_gpu_ms() / judged.measured_gpu_ms;
     assert!(
         (found / published - 1.0).abs() < 0.1,
-        "{found} of the GPU time, and the study says {published}"
+        "{found} of the GPU time instead of the published {published}"
     );
 }
 
 #[test]
-fn no_gpu_loses_more_than_the_time_that_there_was() {
+fn no_gpu_loses_more_than_the_elapsed_time() {
     for job in &JOBS {
         let mut intervals: BTreeMap<_, (f64, f64)> = BTreeMap::new();
         for row in JobLosses::measure(job).rows {
             let interval = (row.node.clone(), row.interval.from(), row.interval.to());
-            let (lost, there) = intervals.entry(interval).or_default();
+            let (lost, elapsed) = intervals.entry(interval).or_default();
             *lost += row.lost_gpu_ms;
-            *there = row.interval.millis() * f64::from(row.n_ranks);
+            *elapsed = row.interval.millis() * f64::from(row.n_ranks);
             let waited = row.peer_wait_gpu_ms.unwrap_or(0.0);
             assert!(waited <= row.lost_gpu_ms.max(0.0) + 1e-6, "{row:?}");
         }
-        for (interval, (lost, there)) in intervals {
+        for (interval, (lost, elapsed)) in intervals {
             assert!(
-                lost <= there + 1e-6,
-                "{} {interval:?}: {lost} of {there}",
+                lost <= elapsed + 1e-6,
+                "{} {interval:?}: {lost} of {elapsed}",
                 job.name
             );
         }

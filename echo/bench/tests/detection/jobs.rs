@@ -1,4 +1,4 @@
-//! Simulated jobs and production traces, whatever the inside of the detector looks like.
+//! Scores on simulated jobs and production traces, independent of the detector's internals.
 
 use echo_bench::alert::Alert;
 use echo_bench::case::{Case, Sources};
@@ -17,7 +17,7 @@ use crate::repository;
 
 const SEED: u64 = 1;
 
-/// The quick cases with what the methods said of them.
+/// Runs the quick cases.
 fn outcomes(is_wanted: impl Fn(&Case) -> bool, rules: &[Rule]) -> Vec<(Case, Outcome)> {
     let cases = suite::quick(SEED).into_iter().filter(is_wanted);
     let outcome = |case: Case| {
@@ -27,7 +27,7 @@ fn outcomes(is_wanted: impl Fn(&Case) -> bool, rules: &[Rule]) -> Vec<(Case, Out
     cases.map(outcome).collect()
 }
 
-/// The score of a method over all of them.
+/// Returns the total score of a method.
 fn total(outcomes: &[(Case, Outcome)], method: &str) -> Score {
     let mut total = Score::default();
     for (case, outcome) in outcomes {
@@ -36,20 +36,20 @@ fn total(outcomes: &[(Case, Outcome)], method: &str) -> Score {
     total
 }
 
-/// A test has seconds; the benchmark itself runs the others too.
+/// True for cases that run in seconds; the benchmark itself also runs the others.
 fn is_small(case: &Case) -> bool {
     case.mesh.n_ranks() <= 16
 }
 
-/// Every fault of the job is one rank's (or node's) and grave.
+/// True when every fault of the job is severe and of one rank (or node).
 fn is_obvious(case: &Case) -> bool {
     let with_culprit = |fault: &Fault| matches!(fault.expected(case.mesh), Expected::Rank(..));
-    let is_grave = |fault: &Fault| fault.severity >= 0.1 && with_culprit(fault);
-    is_small(case) && !case.faults.is_empty() && case.faults.iter().all(is_grave)
+    let is_severe = |fault: &Fault| fault.severity >= 0.1 && with_culprit(fault);
+    is_small(case) && !case.faults.is_empty() && case.faults.iter().all(is_severe)
 }
 
 #[test]
-fn every_rank_that_costs_a_tenth_of_the_step_is_found_and_no_host_is_called_a_device() {
+fn ranks_that_cost_a_tenth_of_the_step_are_found_and_no_host_fault_is_classed_as_device() {
     let outcomes = outcomes(is_obvious, &[]);
     let score = total(&outcomes, ECHO);
     assert!(score.events >= 20, "{}", score.events);
@@ -62,14 +62,15 @@ fn every_rank_that_costs_a_tenth_of_the_step_is_found_and_no_host_is_called_a_de
 }
 
 #[test]
-fn of_what_the_detector_says_at_least_four_in_five_are_right() {
+fn the_precision_of_the_detector_is_at_least_80_percent() {
     let score = total(&outcomes(is_small, &[]), ECHO);
     assert!(score.precision().unwrap() >= 0.8, "{:#?}", score.wrong);
 }
 
 #[test]
-fn of_healthy_jobs_with_many_noisy_ranks_nothing_false_is_said() {
-    // One of them is late by chance in most windows, and now and then all of them wait for it: that is how these jobs are.
+fn healthy_jobs_with_many_noisy_ranks_raise_no_false_alert() {
+    // By chance one rank is late in most windows, and sometimes all ranks wait for it: this is normal
+    // for these jobs.
     let correlated = NoiseModel { rho: 0.9, ..USUAL };
     let strong = NoiseModel {
         cv: 0.03,
@@ -86,13 +87,13 @@ fn of_healthy_jobs_with_many_noisy_ranks_nothing_false_is_said() {
 }
 
 #[test]
-fn the_median_rule_accuses_healthy_ranks_and_never_one_of_two() {
+fn the_median_rule_flags_healthy_ranks_but_never_one_of_two() {
     let outcomes = outcomes(|case| case.faults.is_empty(), &[Rule::Mad2]);
     for (case, outcome) in &outcomes {
-        let n_accused = outcome.alerts[Rule::Mad2.name()].len();
+        let n_flagged = outcome.alerts[Rule::Mad2.name()].len();
         match case.mesh.n_ranks() {
-            2 => assert_eq!(n_accused, 0, "{}", case.name),
-            32 => assert!(n_accused > 0, "{}", case.name),
+            2 => assert_eq!(n_flagged, 0, "{}", case.name),
+            32 => assert!(n_flagged > 0, "{}", case.name),
             _ => {}
         }
     }
@@ -101,12 +102,12 @@ fn the_median_rule_accuses_healthy_ranks_and_never_one_of_two() {
 #[test]
 fn the_same_seed_gives_the_same_job() {
     let is_wanted = |case: &Case| case.group.starts_with("telemetry: l");
-    let (once, again) = (
+    let (first, second) = (
         outcomes(is_wanted, &Rule::ALL),
         outcomes(is_wanted, &Rule::ALL),
     );
-    assert!(once.len() >= 2);
-    for ((_, one), (_, other)) in once.iter().zip(&again) {
+    assert!(first.len() >= 2);
+    for ((_, one), (_, other)) in first.iter().zip(&second) {
         assert_eq!(one.alerts, other.alerts);
     }
 }
@@ -121,14 +122,14 @@ fn named_in(folder: &str) -> Vec<(&'static str, bool, NamedSubjects)> {
 }
 
 #[test]
-fn in_each_recording_exactly_the_truth_is_named() {
+fn exactly_the_expected_subjects_of_each_recording_are_named() {
     for (name, is_exact, named) in named_in("recordings") {
         assert!(is_exact, "{name}: {named}");
     }
 }
 
 #[test]
-fn in_each_production_trace_exactly_the_truth_is_named() {
+fn exactly_the_expected_subjects_of_each_production_trace_are_named() {
     for (name, is_exact, named) in named_in("bytedance") {
         assert!(is_exact, "{name}: {named}");
     }

@@ -1,4 +1,4 @@
-//! The quick part of the benchmark of the detector: what must hold on simulated and on recorded jobs.
+//! Quick part of the detector benchmark: requirements on simulated and recorded jobs.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ mod jobs;
 #[cfg(test)]
 mod loops;
 
-/// A file or folder of the repository.
+/// Returns a path in the repository.
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
