@@ -1,11 +1,11 @@
-//! The architecture, as data, and the proof that the sources keep it.
+//! The architecture as data, and tests that the sources follow it.
 //!
-//! The rules are in `rules`; `planted` shows that each of them fails when it is broken. The sources are read as text,
-//! which works because the form of imports is a rule, too.
+//! `rules` implements the rules; `planted` tests that each violation is found. The sources are read
+//! as text, which works because a rule restricts the form of imports.
 
 #![expect(
     clippy::string_slice,
-    reason = "places in a text come from searches in the same text"
+    reason = "offsets come from searches in the same text"
 )]
 
 mod circles;
@@ -19,7 +19,7 @@ use circles::circles;
 use rules::{Architecture, sizes_and_names, violations};
 use source::{Source, read_folder};
 
-/// The program. A module imports from lower layers only.
+/// The program of Echo. A module imports from lower layers only.
 const ECHO: Architecture = Architecture {
     layers: &[
         ("feedback", 0),
@@ -31,11 +31,11 @@ const ECHO: Architecture = Architecture {
         ("main", 4),
     ],
     pure: &["feedback::health"],
-    stops: &[
+    restricted: &[
         ("aws_lc_rs", &["app::jwks", "cli"]),
         ("axum", &["app", "cli", "demo"]),
         ("clap", &["config", "cli", "demo", "main"]),
-        // The names of attributes and metrics are vocabulary; messages and headers are transport.
+        // Other modules may use the names of attributes and metrics, but no messages and headers.
         ("fleet_proto::metadata", &["feedback", "demo"]),
         ("fleet_proto::policy", &["feedback", "demo"]),
         ("indicatif", &["cli", "demo", "main"]),
@@ -50,8 +50,8 @@ const ECHO: Architecture = Architecture {
     ],
 };
 
-/// The libraries of Echo, each with its folder; a module of the library `store` is called `store::...` here. Cargo keeps
-/// their order.
+/// Libraries of Echo, by the names of their folders. A module of the library `store` is called
+/// `store::...` here. Cargo enforces their order.
 const LIBRARIES: [&str; 9] = [
     "core",
     "sql-guard",
@@ -64,8 +64,8 @@ const LIBRARIES: [&str; 9] = [
     "bench",
 ];
 
-/// What cargo does not know of the libraries.
-const OF_LIBRARIES: Architecture = Architecture {
+/// Rules for the libraries of Echo that cargo does not enforce.
+const LIBRARY_RULES: Architecture = Architecture {
     layers: &[],
     pure: &[
         "core::ids",
@@ -85,12 +85,12 @@ const OF_LIBRARIES: Architecture = Architecture {
         "tools::lag_map::lags",
         "tools::picture",
     ],
-    stops: &[
+    restricted: &[
         ("arrow", &["store::duckdb"]),
         ("axum", &["ingest::otlp", "serve"]),
         ("cookie", &["serve::session"]),
         ("duckdb", &["store::duckdb", "bench::bytedance"]),
-        // The names of attributes and metrics are vocabulary; messages and headers are transport.
+        // Other modules may use the names of attributes and metrics, but no messages and headers.
         ("fleet_proto::metadata", &["ingest", "serve"]),
         ("fleet_proto::policy", &["ingest", "serve"]),
         ("fs2", &["store::duckdb"]),
@@ -105,7 +105,7 @@ const OF_LIBRARIES: Architecture = Architecture {
             "serde",
             &["access", "ingest", "serve", "store::duckdb", "tools"],
         ),
-        // The service speaks gRPC, and `respond` builds its statuses.
+        // The service uses gRPC, and `respond` builds its statuses.
         ("tonic", &["ingest::otlp", "ingest::respond", "serve"]),
     ],
 };
@@ -116,7 +116,7 @@ const AGENT: Architecture = Architecture {
         ("gpu", 0),
         ("job", 0),
         ("rdma", 0),
-        // Flags make the parts that they describe.
+        // Flags create the components that they configure.
         ("config", 1),
         ("hooks", 2),
         ("metrics", 2),
@@ -135,7 +135,7 @@ const AGENT: Architecture = Architecture {
         "gpu::limits",
         "hooks::events",
     ],
-    stops: &[
+    restricted: &[
         ("anyhow", &["main"]),
         ("axum", &["metrics"]),
         ("clap", &["config", "main"]),
@@ -147,11 +147,13 @@ const AGENT: Architecture = Architecture {
     ],
 };
 
-/// The libraries of the agent, each with its folder; a module of the library `core` is called `agent_core::...` here.
+/// Libraries of the agent, by the names of their folders. A module of the library `core` is called
+/// `agent_core::...` here.
 const AGENT_LIBRARIES: [&str; 3] = ["core", "export", "sources"];
 
-/// What cargo does not know of the libraries of the agent. What decides is pure.
-const OF_AGENT_LIBRARIES: Architecture = Architecture {
+/// Rules for the libraries of the agent that cargo does not enforce. Modules that make decisions
+/// are pure.
+const AGENT_LIBRARY_RULES: Architecture = Architecture {
     layers: &[],
     pure: &[
         "agent_core",
@@ -169,7 +171,7 @@ const OF_AGENT_LIBRARIES: Architecture = Architecture {
         "agent_sources::recording::line",
         "agent_sources::watch::mapping",
     ],
-    stops: &[
+    restricted: &[
         (
             "fleet_agent_bpf",
             &[
@@ -199,11 +201,11 @@ fn echo_keeps_its_architecture() {
 }
 
 #[test]
-fn the_libraries_keep_theirs() {
+fn the_libraries_of_echo_keep_their_architecture() {
     for library in LIBRARIES {
         let sources = sources_of(&format!("echo/{library}/src"));
         assert!(!sources.is_empty(), "{library}");
-        assert_none(&violations(&OF_LIBRARIES, &sources));
+        assert_none(&violations(&LIBRARY_RULES, &sources));
     }
 }
 
@@ -226,7 +228,7 @@ fn the_agent_keeps_its_architecture() {
     for library in AGENT_LIBRARIES {
         let sources = sources_of(&format!("agent/{library}/src"));
         assert!(!sources.is_empty(), "{library}");
-        assert_none(&violations(&OF_AGENT_LIBRARIES, &sources));
+        assert_none(&violations(&AGENT_LIBRARY_RULES, &sources));
     }
 }
 

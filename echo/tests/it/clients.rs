@@ -1,6 +1,7 @@
-//! Clients that others wrote, as judges: the conformance suite of the Model Context Protocol, its inspector and its SDK for
-//! Python, schemathesis, Prometheus, Grafana's model of dashboards, the validator of FOCUS, and kubectl. `make clients` runs these tests; they
-//! install what they need below the target folder.
+//! Third-party clients and validators: the conformance suite of the Model Context Protocol, its
+//! inspector and its SDK for Python, schemathesis, Prometheus, the dashboard model of Grafana, the
+//! FOCUS validator and kubectl. `make clients` runs these tests, which install the tools in the
+//! target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -19,7 +20,8 @@ mod page;
 mod prometheus;
 mod protocol;
 
-/// Packages for Node.js, and Node.js itself: the suite needs a newer one than many machines have.
+/// Packages for Node.js, and Node.js itself: the suite requires a newer version than many machines
+/// have.
 const FOR_NODE: [&str; 3] = [
     "node@22.23.3",
     "@modelcontextprotocol/conformance@0.2.0-alpha.12",
@@ -33,10 +35,10 @@ const FOR_PYTHON: [&str; 3] = [
     "grafana-foundation-sdk==1769699379!11.6.0",
 ];
 
-/// One test at a time installs.
+/// Lets one test at a time install packages.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-/// An Echo that knows the cluster `lab`, in which rank 2 was late.
+/// An instance with the cluster `lab`, in which rank 2 was late.
 struct Lab {
     echo: Echo,
     folder: TempDir,
@@ -56,17 +58,17 @@ impl Lab {
     }
 }
 
-/// A file below `testdata/clients`.
+/// Returns the path of a file in `testdata/clients`.
 fn client(name: &str) -> PathBuf {
     repository("testdata/clients").join(name)
 }
 
-/// A folder beside the build, filled by `install` once for each set of packages.
+/// Returns a folder in the target folder, filled by `install` once for each set of packages.
 fn installed(kind: &str, packages: &[&str], install: impl FnOnce(&Path)) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let name: String = packages.join("_").chars().map(plain).collect();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{kind}-{name}"));
-    // A test that failed to install has said so; the next one tries again.
+    // If another test failed to install, this one tries again.
     let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let ready = folder.join("ready");
     if !ready.is_file() {
@@ -77,10 +79,10 @@ fn installed(kind: &str, packages: &[&str], install: impl FnOnce(&Path)) -> Path
     folder
 }
 
-/// A script of a package for Node.js, to be run by the Node.js that was installed beside it.
+/// Returns a command that runs a script of a package with the installed Node.js.
 fn node(script: &str) -> Command {
     let folder = installed("node", &FOR_NODE, |folder| {
-        // npm looks for a project in the folders above, unless there is one here.
+        // Without this file, npm uses a project in a parent folder.
         std::fs::write(folder.join("package.json"), "{}").unwrap();
         let mut npm = Command::new("npm");
         npm.args(["install", "--no-fund", "--no-audit", "--loglevel", "error"])
@@ -94,12 +96,12 @@ fn node(script: &str) -> Command {
     command
 }
 
-/// A program of a virtual environment with the packages for Python.
+/// Returns a program of the virtual environment with the Python packages.
 fn python(program: &str) -> Command {
     python_with(&FOR_PYTHON, program)
 }
 
-/// A program of a virtual environment with these packages.
+/// Returns a program of a virtual environment with these packages.
 fn python_with(packages: &[&str], program: &str) -> Command {
     let folder = installed("python", packages, |folder| {
         let mut venv = Command::new("python3");
@@ -112,14 +114,14 @@ fn python_with(packages: &[&str], program: &str) -> Command {
     Command::new(folder.join("bin").join(program))
 }
 
-/// Runs a command that has to succeed; what it says is shown when it does not.
+/// Runs a command, which must succeed. A failure shows `message` and the output.
 #[track_caller]
-fn done(command: &mut Command, otherwise: &str) -> Output {
+fn done(command: &mut Command, message: &str) -> Output {
     let output = command.output();
-    let output = output.unwrap_or_else(|error| panic!("{otherwise}: {error}"));
+    let output = output.unwrap_or_else(|error| panic!("{message}: {error}"));
     assert!(
         output.status.success(),
-        "{otherwise}: {}\n{}\n{}",
+        "{message}: {}\n{}\n{}",
         output.status,
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)

@@ -1,5 +1,6 @@
-//! Killed, or without power, at random moments under load, round after round on the same files: what was acknowledged is stored,
-//! nothing is stored twice, and no batch in part. `make crash-test ROUNDS=200` runs more rounds than `make test`.
+//! SIGKILL and power failures at random times under load, in many rounds on the same files: every
+//! acknowledged batch is stored once and completely. `make crash-test ROUNDS=200` runs more rounds
+//! than `make test`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,22 +12,22 @@ use crate::load::{Sent, mixed, request, send, sender, stored};
 use crate::testbed::Echo;
 use crate::volume::Mounted;
 
-/// Rounds when nobody says otherwise.
+/// Default number of rounds.
 const ROUNDS: u64 = 5;
 
-/// Rounds after which a new database is taken, so that looking at all of it stays cheap.
-const ROUNDS_OF_A_DATABASE: usize = 40;
+/// Number of rounds per database, which limits the time to read all of it.
+const ROUNDS_PER_DATABASE: usize = 40;
 
-/// Agents that send at the same time.
+/// Number of agents that send concurrently.
 const AGENTS: u64 = 4;
 
-/// Batches that one agent can send in all rounds.
+/// Maximum number of batches of one agent in all rounds.
 const BATCHES: u64 = 1_000_000;
 
-/// What one agent knows.
+/// State of one agent.
 #[derive(Debug, Default)]
 struct Agent {
-    /// Number and points of the batch that was sent and not acknowledged, to be sent again.
+    /// Number of the batch that was sent and not acknowledged; it is sent again.
     open: Option<u64>,
     next: u64,
     acknowledged: Vec<u64>,
@@ -36,16 +37,16 @@ struct Agent {
 fn rounds() -> u64 {
     match std::env::var("FLEET_ECHO_CRASH_ROUNDS") {
         Ok(rounds) => rounds.parse().unwrap(),
-        Err(_not_said) => ROUNDS,
+        Err(_unset) => ROUNDS,
     }
 }
 
-/// The points of a batch, by chance between one and two thousand.
+/// Returns the number of points of a batch, a pseudorandom number from 1 to 2,000.
 const fn size_of(batch: u64) -> u64 {
     1 + mixed(batch) % 2_000
 }
 
-/// A moment between two agents' acknowledgements.
+/// A pause between acknowledgements.
 #[derive(Debug, Default)]
 struct Moment {
     pause: Mutex<()>,
@@ -60,12 +61,13 @@ impl Moment {
     }
 }
 
-/// Sends until Echo is gone.
+/// Sends batches until Echo has been killed.
 fn send_all(
     agent: &mut Agent,
     id: u64,
     address: &str,
-    (acknowledged, gone): (&AtomicU64, &AtomicBool),
+    acknowledged: &AtomicU64,
+    gone: &AtomicBool,
 ) {
     let sender = sender();
     let instance = format!("agent-{id}");
@@ -87,26 +89,26 @@ fn send_all(
 }
 
 #[test]
-fn what_was_acknowledged_is_stored_once_however_often_echo_is_killed() {
+fn acknowledged_batches_are_stored_once_after_repeated_kills() {
     let seed = u64::from(std::process::id());
     let rounds = rounds();
     let (mut acknowledged, mut unanswered) = (0, 0);
-    let first_rounds = (0..rounds).step_by(ROUNDS_OF_A_DATABASE);
+    let first_rounds = (0..rounds).step_by(ROUNDS_PER_DATABASE);
     for first in first_rounds {
-        let last = rounds.min(first + ROUNDS_OF_A_DATABASE as u64);
+        let last = rounds.min(first + ROUNDS_PER_DATABASE as u64);
         let chances = (first..last).map(|round| mixed(seed.wrapping_mul(1_000_000) + round));
-        let (told, untold) = with_one_database(chances);
-        acknowledged += told;
-        unanswered += untold;
+        let counts = with_one_database(chances);
+        acknowledged += counts.acknowledged;
+        unanswered += counts.unanswered;
         println!("{last} of {rounds} rounds (seed {seed})");
     }
     println!(
-        "{acknowledged} batches acknowledged, all stored once; {unanswered} more stored whose answer was cut off"
+        "{acknowledged} batches acknowledged, all stored once; {unanswered} more stored without a response"
     );
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_the_power_failed() {
+fn acknowledged_batches_survive_a_power_failure() {
     let Some(mut volume) = Mounted::ext4(512) else {
         return;
     };
@@ -121,22 +123,32 @@ fn what_was_acknowledged_is_there_after_the_power_failed() {
     }
 }
 
-/// Rounds on the same files. Returns how many batches were acknowledged, and how many are stored without that.
-fn with_one_database(chances: impl Iterator<Item = u64>) -> (u64, u64) {
+/// Numbers of stored batches.
+struct Counts {
+    acknowledged: u64,
+    /// Stored without an acknowledgement.
+    unanswered: u64,
+}
+
+/// Runs rounds on the same files.
+fn with_one_database(chances: impl Iterator<Item = u64>) -> Counts {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let mut agents: Vec<Agent> = (0..AGENTS).map(|_| Agent::default()).collect();
-    let mut untold = 0;
+    let mut unanswered = 0;
     for (round, chance) in chances.enumerate() {
         let echo = Echo::serve_with(&db, &["--ballast", "off"]);
         one_round(echo, &mut agents, chance);
-        untold += check(&agents, &stored(&db), round);
+        unanswered += check(&agents, &stored(&db), round);
     }
     let acknowledged = agents.iter().map(|agent| agent.acknowledged.len() as u64);
-    (acknowledged.sum(), untold)
+    Counts {
+        acknowledged: acknowledged.sum(),
+        unanswered,
+    }
 }
 
-/// Load on Echo until it is killed, some acknowledgements and some moments later.
+/// Sends batches to Echo and kills it after a random number of acknowledgements and a random pause.
 fn one_round(echo: Echo, agents: &mut [Agent], chance: u64) {
     let address = echo.otlp_http.clone();
     let acknowledged = AtomicU64::new(0);
@@ -145,7 +157,7 @@ fn one_round(echo: Echo, agents: &mut [Agent], chance: u64) {
     thread::scope(|scope| {
         for (id, agent) in (0..).zip(agents) {
             let (address, acknowledged, gone) = (&address, &acknowledged, &gone);
-            scope.spawn(move || send_all(agent, id, address, (acknowledged, gone)));
+            scope.spawn(move || send_all(agent, id, address, acknowledged, gone));
         }
         while acknowledged.load(Ordering::Acquire) < chance % 60 {
             moment.wait(500);
@@ -156,7 +168,8 @@ fn one_round(echo: Echo, agents: &mut [Agent], chance: u64) {
     });
 }
 
-/// Compares what agents know with what is stored. Returns how many batches are stored that nobody was told of.
+/// Compares acknowledged with stored batches. Returns the number of batches that are stored without
+/// an acknowledgement.
 fn check(agents: &[Agent], stored: &BTreeMap<u64, (u64, u64)>, round: usize) -> u64 {
     for (batch, counts) in stored {
         let whole = (size_of(*batch), size_of(*batch));
@@ -165,13 +178,13 @@ fn check(agents: &[Agent], stored: &BTreeMap<u64, (u64, u64)>, round: usize) -> 
             "batch {batch} in part or twice, round {round}"
         );
     }
-    let mut told = 0;
+    let mut acknowledged = 0;
     for batch in agents.iter().flat_map(|agent| &agent.acknowledged) {
         assert!(
             stored.contains_key(batch),
             "batch {batch} is lost, round {round}"
         );
-        told += 1;
+        acknowledged += 1;
     }
-    stored.len() as u64 - told
+    stored.len() as u64 - acknowledged
 }

@@ -1,4 +1,4 @@
-//! One process owns a database, and a database from the future is left alone.
+//! Startup errors: a locked or newer database, an invalid file, a port in use.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -13,8 +13,8 @@ fn refusal(db: &Path) -> (i32, String) {
 
 fn refused(mut command: Command) -> (i32, String) {
     let output = command.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    (output.status.code().unwrap(), said)
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), stderr)
 }
 
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
@@ -29,30 +29,30 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_second_process_on_the_same_duckdb_file_exits_75_and_names_the_holder() {
+fn a_second_process_on_the_same_database_exits_75_and_names_the_first() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let holder = Echo::serve(&db);
-    let (code, said) = refusal(&db);
-    assert_eq!(code, 75, "{said}");
+    let (code, stderr) = refusal(&db);
+    assert_eq!(code, 75, "{stderr}");
     assert!(
-        said.contains("pid") && said.contains("fleet.duckdb"),
-        "{said}"
+        stderr.contains("pid") && stderr.contains("fleet.duckdb"),
+        "{stderr}"
     );
-    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
     assert_eq!(holder.terminate(), 0);
 }
 
 #[test]
-fn a_duckdb_file_with_a_newer_schema_exits_65_and_is_untouched() {
+fn a_database_with_a_newer_schema_exits_65_and_is_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     assert_eq!(Echo::serve(&db).terminate(), 0);
     make_newer(&db);
     let before = files(folder.path());
-    let (code, said) = refusal(&db);
-    assert_eq!(code, 65, "{said}");
-    assert!(said.contains("version 9999"), "{said}");
+    let (code, stderr) = refusal(&db);
+    assert_eq!(code, 65, "{stderr}");
+    assert!(stderr.contains("version 9999"), "{stderr}");
     assert_eq!(
         files(folder.path()),
         before,
@@ -60,7 +60,7 @@ fn a_duckdb_file_with_a_newer_schema_exits_65_and_is_untouched() {
     );
 }
 
-#[expect(clippy::disallowed_methods, reason = "plays the part of a later Echo")]
+#[expect(clippy::disallowed_methods, reason = "acts as a newer version of Echo")]
 fn make_newer(db: &Path) {
     let later = duckdb::Connection::open(db).unwrap();
     later
@@ -72,12 +72,12 @@ fn make_newer(db: &Path) {
 }
 
 #[test]
-fn a_file_that_is_no_database_exits_65_and_is_untouched() {
+fn an_invalid_database_file_exits_65_and_is_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     std::fs::write(&db, b"these are my holiday pictures").unwrap();
-    let (code, said) = refusal(&db);
-    assert_eq!(code, 65, "{said}");
+    let (code, stderr) = refusal(&db);
+    assert_eq!(code, 65, "{stderr}");
     assert_eq!(
         std::fs::read(&db).unwrap(),
         b"these are my holiday pictures"
@@ -85,19 +85,19 @@ fn a_file_that_is_no_database_exits_65_and_is_untouched() {
 }
 
 #[test]
-fn a_taken_port_exits_69_and_names_the_flag() {
+fn a_port_in_use_exits_69_and_names_the_flag() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut command = serve_command(&folder.path().join("fleet.duckdb"));
     let address = taken.local_addr().unwrap().to_string();
     let output = command.args(["--otlp-listen", &address]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(69), "{said}");
-    assert!(said.contains("--otlp-listen"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(69), "{stderr}");
+    assert!(stderr.contains("--otlp-listen"), "{stderr}");
 }
 
 #[test]
-fn a_request_that_never_ends_does_not_keep_echo_from_stopping() {
+fn an_unfinished_request_does_not_prevent_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     let mut stalled = TcpStream::connect(&echo.http).unwrap();

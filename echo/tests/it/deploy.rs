@@ -1,5 +1,6 @@
-//! What ships for Kubernetes: the objects of each overlay as `kubectl kustomize` renders them (`testdata/deploy/`, kept in step by
-//! `clients::kubernetes`), held against the rules of pod security and against the real programs.
+//! Kubernetes manifests: the objects of each overlay as rendered by `kubectl kustomize`
+//! (`testdata/deploy/`, verified by `clients::kubernetes`), checked against the pod security rules
+//! and the real programs.
 
 mod agent_pod;
 mod container;

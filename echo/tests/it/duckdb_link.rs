@@ -1,8 +1,8 @@
-//! The DuckDB that is linked is the one the project was written for, with its extensions inside.
+//! Version and extensions of the linked DuckDB.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "this test is about the library, not about the store"
+    reason = "tests the library, not the store"
 )]
 
 use duckdb::Connection;

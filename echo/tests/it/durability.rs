@@ -1,4 +1,4 @@
-//! What was acknowledged survives a SIGKILL, once.
+//! Acknowledged points survive a SIGKILL and are stored once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,17 +10,17 @@ use crate::testbed::{Echo, recording, replay_command, summary, wait_for};
 
 const CLUSTER: &str = "crash";
 
-/// All events of the cluster, page by page.
+/// Returns all events of the cluster, read page by page.
 fn history(echo: &Echo) -> Vec<Value> {
     let mut events = Vec::new();
     let mut cursor = Value::Null;
     loop {
-        let question = if cursor.is_null() {
+        let input = if cursor.is_null() {
             json!({ "cluster": CLUSTER, "window": "all", "limit": 1000 })
         } else {
             json!({ "cluster": CLUSTER, "limit": 1000, "cursor": cursor })
         };
-        let (status, page) = echo.post("fleet.cluster.event_history", &question);
+        let (status, page) = echo.post("fleet.cluster.event_history", &input);
         if status == 404 {
             return events;
         }
@@ -33,7 +33,8 @@ fn history(echo: &Echo) -> Vec<Value> {
     }
 }
 
-/// How often each point is stored; what makes a point is everything but the number that the store gave it.
+/// Returns how often each point is stored. Points are identical if they differ only in the event
+/// id.
 fn copies(events: &[Value]) -> BTreeMap<String, u32> {
     let mut copies = BTreeMap::new();
     for event in events {
@@ -68,7 +69,7 @@ fn serve_at(db: &Path, otlp: &str) -> Echo {
 }
 
 #[test]
-fn every_acknowledged_point_survives_sigkill_once_and_none_is_missing_in_the_end() {
+fn every_acknowledged_point_is_stored_exactly_once_after_sigkill() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let echo = Echo::serve(&db);
@@ -80,7 +81,7 @@ fn every_acknowledged_point_survives_sigkill_once_and_none_is_missing_in_the_end
     let before = copies(&history(&echo));
     echo.kill();
 
-    // The agents keep trying the same address; what they had in flight is sent again with its old number.
+    // The agents retry the same address; batches in flight are sent again with the same number.
     let echo = serve_at(&db, &otlp);
     let after = copies(&history(&echo));
     for point in before.keys() {
@@ -97,7 +98,7 @@ fn every_acknowledged_point_survives_sigkill_once_and_none_is_missing_in_the_end
         stored.values().all(|copies| *copies == 1),
         "a point is stored twice"
     );
-    // The agents count their own verdicts, which are log records, apart from points.
+    // The agents count their verdicts, which are log records, separately.
     let points = stored
         .keys()
         .filter(|name| !name.contains("fleet.straggler"));
@@ -108,7 +109,7 @@ fn every_acknowledged_point_survives_sigkill_once_and_none_is_missing_in_the_end
     );
 
     echo.caught_up();
-    let outliers = echo.ask("find_outlier_nodes", CLUSTER);
+    let outliers = echo.query("find_outlier_nodes", CLUSTER);
     let ranks: Vec<&Value> = outliers["outliers"]
         .as_array()
         .unwrap()

@@ -1,4 +1,4 @@
-//! `fleet-echo assert` as a build pipeline runs it: real processes, and every exit code.
+//! `fleet-echo assert` with real processes, and all its exit codes.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -15,8 +15,8 @@ fn assert_at(server: &str, line: &str) -> Output {
     command.args(["--server", server]).output().unwrap()
 }
 
-/// The same against an Echo: exit code and what it printed.
-fn held(echo: &Echo, line: &str) -> (i32, String) {
+/// Runs `fleet-echo assert` against an instance. Returns exit code and output.
+fn outcome(echo: &Echo, line: &str) -> (i32, String) {
     let output = assert_at(&format!("http://{}", echo.http), line);
     let printed = [output.stdout, output.stderr].concat();
     (
@@ -26,15 +26,16 @@ fn held(echo: &Echo, line: &str) -> (i32, String) {
 }
 
 #[track_caller]
-fn ends(echo: &Echo, line: &str, expected: i32, parts: &[&str]) {
-    let (code, printed) = held(echo, line);
+fn assert_outcome(echo: &Echo, line: &str, expected: i32, parts: &[&str]) {
+    let (code, printed) = outcome(echo, line);
     assert_eq!(code, expected, "{line}: {printed}");
     for part in parts {
         assert!(printed.contains(part), "{line}: no {part:?} in {printed}");
     }
 }
 
-/// An Echo with a job that a rank holds back (`slow`), one without (`calm`), and half of the ranks of one (`half`).
+/// Starts an instance with three jobs: one with a straggler (`slow`), a healthy one (`calm`), and
+/// one of which half of the ranks report (`half`).
 fn filled(db: &Path) -> Echo {
     let echo = Echo::serve(db);
     replay_all(&recording("host-sleep-rank2"), &echo, "slow", "max");
@@ -52,26 +53,26 @@ fn a_build_passes_within_its_limits_and_fails_beyond_them() {
     let echo = filled(&folder.path().join("fleet.duckdb"));
     let all = "--window all";
     let wide = "--max-window-total 1 --max-lost-ratio 50% --max-cost-per-hour 100 --max-unpriced-gpu-hours 0";
-    ends(
+    assert_outcome(
         &echo,
         &format!("cost --cluster slow {all} {wide}"),
         0,
         &["PASS slow: lost ", " USD per hour, at most 100"],
     );
     let none = format!("cost --cluster slow {all} --max-window-total 0");
-    ends(
+    assert_outcome(
         &echo,
         &none,
         1,
         &["FAIL slow: lost ", " USD in the window, at most 0 USD"],
     );
-    ends(
+    assert_outcome(
         &echo,
         &format!("cost --cluster slow {all} --max-lost-ratio 0.1%"),
         1,
         &["FAIL slow"],
     );
-    ends(
+    assert_outcome(
         &echo,
         &format!("cost --cluster calm {all} --max-window-total 0"),
         0,
@@ -86,31 +87,31 @@ fn a_build_fails_on_more_stragglers_than_allowed() {
     let echo = filled(&folder.path().join("fleet.duckdb"));
     let all = "--window all";
     let outliers = format!("outliers {all} --max 0");
-    ends(
+    assert_outcome(
         &echo,
         &format!("{outliers} --cluster calm"),
         0,
         &["PASS calm: outliers: 0, at most 0"],
     );
-    ends(
+    assert_outcome(
         &echo,
         &format!("{outliers} --cluster slow"),
         1,
         &["FAIL slow", "rank 2 on node-2, host"],
     );
-    ends(
+    assert_outcome(
         &echo,
         &format!("{outliers} --cluster slow --class device"),
         0,
         &["PASS slow"],
     );
-    ends(
+    assert_outcome(
         &echo,
         &format!("outliers {all} --cluster slow --max 1"),
         0,
         &["PASS slow"],
     );
-    ends(
+    assert_outcome(
         &echo,
         &format!("{outliers} --cluster calm --cluster slow"),
         1,
@@ -120,7 +121,7 @@ fn a_build_fails_on_more_stragglers_than_allowed() {
 }
 
 #[test]
-fn a_build_does_not_pass_on_too_little() {
+fn a_build_does_not_pass_without_enough_data() {
     let folder = tempfile::tempdir().unwrap();
     let echo = filled(&folder.path().join("fleet.duckdb"));
     let limits = "--max-window-total 100 --max-lost-ratio 90%";
@@ -148,8 +149,8 @@ fn a_build_does_not_pass_on_too_little() {
             "the rates are in USD",
         ),
         (
-            cost("--cluster nobody --window all"),
-            "no such cluster: \"nobody\"",
+            cost("--cluster absent --window all"),
+            "no such cluster: \"absent\"",
         ),
         (
             "outliers --max 5 --cluster half --window all".to_owned(),
@@ -164,22 +165,22 @@ fn a_build_does_not_pass_on_too_little() {
             "before the end of the window",
         ),
     ] {
-        ends(&echo, &line, 4, &["NO DATA ", part]);
-        ends(
+        assert_outcome(&echo, &line, 4, &["NO DATA ", part]);
+        assert_outcome(
             &echo,
             &format!("{line} --allow-missing"),
             0,
             &["SKIP ", part],
         );
     }
-    // One that is exceeded is told before one of which too little is known.
+    // An exceeded limit takes precedence over missing data.
     let both = cost("--cluster half --cluster slow --window all").replace("100", "0");
-    ends(&echo, &both, 1, &["NO DATA half", "FAIL slow"]);
+    assert_outcome(&echo, &both, 1, &["NO DATA half", "FAIL slow"]);
     assert_eq!(echo.terminate(), 0);
 }
 
 #[test]
-fn an_empty_database_and_gpus_without_a_price_are_no_pass() {
+fn an_empty_database_and_unpriced_gpus_do_not_pass() {
     let folder = tempfile::tempdir().unwrap();
     let rates = folder.path().join("rates.yaml");
     std::fs::write(
@@ -190,32 +191,32 @@ fn an_empty_database_and_gpus_without_a_price_are_no_pass() {
     let rates = rates.display().to_string();
     let echo = Echo::serve_with(&folder.path().join("fleet.duckdb"), &["--rates", &rates]);
     let cost = "cost --cluster slow --window all";
-    ends(
+    assert_outcome(
         &echo,
         &format!("{cost} --max-window-total 9"),
         4,
         &["NO DATA slow", "known: none"],
     );
-    ends(
+    assert_outcome(
         &echo,
         "outliers --cluster slow --max 0",
         4,
         &["NO DATA slow"],
     );
     replay_all(&recording("host-sleep-rank2"), &echo, "slow", "max");
-    ends(
+    assert_outcome(
         &echo,
         &format!("{cost} --max-window-total 9"),
         4,
         &["lost GPU-hours have no price"],
     );
-    ends(
+    assert_outcome(
         &echo,
         &format!("{cost} --max-unpriced-gpu-hours 0"),
         1,
         &["FAIL slow: lost without a price"],
     );
-    ends(
+    assert_outcome(
         &echo,
         &format!("{cost} --max-lost-ratio 90%"),
         0,
@@ -225,14 +226,14 @@ fn an_empty_database_and_gpus_without_a_price_are_no_pass() {
 }
 
 #[test]
-fn who_cannot_be_asked_is_told_from_who_is_asked_wrongly() {
-    // The port was free a moment ago, and nobody else is told of it.
+fn unreachable_servers_and_invalid_requests_have_different_exit_codes() {
+    // This port was free, and no other process knows its number.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let nobody = format!("http://{}", listener.local_addr().unwrap());
+    let closed = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let limit = "cost --cluster a --max-window-total 1";
     for (server, line, code, part) in [
-        (nobody.as_str(), limit, 3, "ERROR a: cannot reach"),
+        (closed.as_str(), limit, 3, "ERROR a: cannot reach"),
         (
             "http://127.0.0.1:1/",
             "outliers --cluster a --max 0",
@@ -246,20 +247,20 @@ fn who_cannot_be_asked_is_told_from_who_is_asked_wrongly() {
             2,
             "in plain text",
         ),
-        (nobody.as_str(), "cost --cluster a", 2, "--max-window-total"),
+        (closed.as_str(), "cost --cluster a", 2, "--max-window-total"),
         (
-            nobody.as_str(),
+            closed.as_str(),
             "cost --cluster a --max-window-total soon",
             2,
             "a number of at least 0",
         ),
         (
-            nobody.as_str(),
+            closed.as_str(),
             "cost --cluster a --max-window-total 1 --limit 3",
             2,
             "--limit",
         ),
-        (nobody.as_str(), "", 2, "Usage: fleet-echo assert"),
+        (closed.as_str(), "", 2, "Usage: fleet-echo assert"),
     ] {
         let output = assert_at(server, line);
         let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
@@ -271,7 +272,7 @@ fn who_cannot_be_asked_is_told_from_who_is_asked_wrongly() {
         .output()
         .unwrap();
     assert_eq!(helped.status.code(), Some(0));
-    // Elsewhere wrong flags are 64.
+    // Other commands exit with 64 on invalid flags.
     let other = Command::new(ECHO)
         .args(["cost", "--limit", "soon"])
         .output()
@@ -288,16 +289,18 @@ fn the_outcome_is_written_as_junit_and_as_json() {
     let line = format!(
         "outliers --cluster calm --cluster slow --cluster half --window all --max 0 {junit}"
     );
-    let (code, printed) = held(&echo, &line);
+    let (code, printed) = outcome(&echo, &line);
     assert_eq!(code, 1);
-    let told: Value = serde_json::from_str(&printed).unwrap();
+    let result: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(
-        (&told["outcome"], &told["exit_code"]),
+        (&result["outcome"], &result["exit_code"]),
         (&"exceeded".into(), &1.into())
     );
-    let outcomes: Vec<&Value> = (0..3).map(|at| &told["clusters"][at]["outcome"]).collect();
+    let outcomes: Vec<&Value> = (0..3)
+        .map(|at| &result["clusters"][at]["outcome"])
+        .collect();
     assert_eq!(outcomes, ["passed", "exceeded", "not_enough_data"]);
-    assert_eq!(told["clusters"][1]["checks"][0]["value"], 1.0);
+    assert_eq!(result["clusters"][1]["checks"][0]["value"], 1.0);
 
     let report = Report::deserialize_from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     let [suite] = report.test_suites.as_slice() else {
@@ -325,7 +328,7 @@ fn the_outcome_is_written_as_junit_and_as_json() {
         "{message}"
     );
 
-    held(&echo, &format!("{line} --allow-missing"));
+    outcome(&echo, &format!("{line} --allow-missing"));
     let report = Report::deserialize_from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     let skipped = &report.test_suites[0].test_cases[2].status;
     assert!(
@@ -337,12 +340,12 @@ fn the_outcome_is_written_as_junit_and_as_json() {
 }
 
 #[test]
-fn an_outcome_that_cannot_be_written_is_no_pass_and_an_error_is_written() {
+fn an_unwritable_outcome_does_not_pass_and_errors_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let echo = filled(&folder.path().join("fleet.duckdb"));
     let file = folder.path().join("junit.xml");
     let passing = "outliers --cluster calm --window all --max 0 --junit";
-    ends(
+    assert_outcome(
         &echo,
         &format!("{passing} {}/nowhere/junit.xml", file.display()),
         3,

@@ -1,5 +1,5 @@
-//! An unmodified Ingero agent is a supported client: it pushes a health score with its own attributes, over gRPC or HTTP,
-//! and learns from the answer what its peers would call too little.
+//! An unmodified Ingero agent as a client: it pushes a health score with its own attributes, over
+//! gRPC or HTTP, and receives the threshold of its peers in the response.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
@@ -17,11 +17,15 @@ use crate::testbed::Echo;
 
 const CLUSTER: &str = "ingero-prod";
 
-/// Nodes of the cluster; the last one is in trouble.
+/// Number of nodes of the cluster; the last one has a low score.
 const N_NODES: i64 = 6;
 
-/// Threshold and quorum, as an agent reads them.
-type Told = (Option<f64>, String);
+/// Response headers for an agent.
+#[derive(Debug)]
+struct Headers {
+    threshold: Option<f64>,
+    quorum_met: String,
+}
 
 fn attribute(key: &str, value: any_value::Value) -> KeyValue {
     KeyValue {
@@ -31,7 +35,7 @@ fn attribute(key: &str, value: any_value::Value) -> KeyValue {
     }
 }
 
-/// What the agent of a node pushes in the given round.
+/// Returns the request of the agent of a node in the given round.
 fn push(node: i64, round: u64, score: f64) -> ExportMetricsServiceRequest {
     let text = |text: String| any_value::Value::StringValue(text);
     let attributes = vec![
@@ -70,7 +74,7 @@ fn push(node: i64, round: u64, score: f64) -> ExportMetricsServiceRequest {
 async fn over_grpc(
     client: &mut MetricsServiceClient<Channel>,
     request: ExportMetricsServiceRequest,
-) -> Option<Told> {
+) -> Option<Headers> {
     let response = client.export(request).await.unwrap();
     let header = |name: &str| {
         let value = response.metadata().get(name)?;
@@ -78,10 +82,13 @@ async fn over_grpc(
     };
     let threshold = header("ingero-threshold").map(|text| text.parse().unwrap());
     assert_eq!(response.get_ref().partial_success, None);
-    Some((threshold, header("ingero-quorum-met")?))
+    Some(Headers {
+        threshold,
+        quorum_met: header("ingero-quorum-met")?,
+    })
 }
 
-fn over_http(echo: &Echo, request: &ExportMetricsServiceRequest) -> Option<Told> {
+fn over_http(echo: &Echo, request: &ExportMetricsServiceRequest) -> Option<Headers> {
     let url = format!("http://{}/v1/metrics", echo.otlp_http);
     let response = ureq::post(&url)
         .header("content-type", "application/x-protobuf")
@@ -92,11 +99,15 @@ fn over_http(echo: &Echo, request: &ExportMetricsServiceRequest) -> Option<Told>
         Some(value.to_str().unwrap().to_owned())
     };
     let threshold = header("x-ingero-threshold").map(|text| text.parse().unwrap());
-    Some((threshold, header("x-ingero-quorum-met")?))
+    Some(Headers {
+        threshold,
+        quorum_met: header("x-ingero-quorum-met")?,
+    })
 }
 
-/// The last answers over gRPC and HTTP, after every node has pushed once: even nodes over gRPC, odd ones over HTTP.
-async fn all_push(echo: &Echo, round: u64, last_score: f64) -> (Option<Told>, Option<Told>) {
+/// Pushes once per node, even nodes over gRPC and odd ones over HTTP. Returns the last headers over
+/// gRPC and over HTTP.
+async fn all_push(echo: &Echo, round: u64, last_score: f64) -> (Option<Headers>, Option<Headers>) {
     let mut client = MetricsServiceClient::connect(format!("http://{}", echo.otlp))
         .await
         .unwrap();
@@ -121,28 +132,28 @@ fn threshold(echo: &Echo, cluster: &str) -> (u16, Value) {
     (status, response.body_mut().read_json().unwrap())
 }
 
-fn assert_told(told: Option<Told>) {
-    let (threshold, quorum_met) = told.unwrap();
-    assert_eq!(quorum_met, "true");
-    let threshold = threshold.unwrap();
+fn assert_threshold(headers: Option<Headers>) {
+    let headers = headers.unwrap();
+    assert_eq!(headers.quorum_met, "true");
+    let threshold = headers.threshold.unwrap();
     assert!((0.8..0.93).contains(&threshold), "{threshold}");
 }
 
-// A thread of its own for the connections: this one waits for other processes.
+// The connections need their own thread: this one blocks while it waits for other processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_ingero_agent_gets_its_threshold_and_its_sick_node_is_found_again_after_a_restart() {
+async fn an_ingero_agent_gets_its_threshold_and_a_low_score_is_reported_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let echo = Echo::serve(&db);
     assert_eq!(threshold(&echo, CLUSTER).0, 404);
     all_push(&echo, 0, 0.95).await;
     echo.caught_up();
-    let mut told = (None, None);
+    let (mut grpc, mut http) = (None, None);
     for round in 1..4 {
-        told = all_push(&echo, round, 0.41).await;
+        (grpc, http) = all_push(&echo, round, 0.41).await;
     }
-    assert_told(told.0);
-    assert_told(told.1);
+    assert_threshold(grpc);
+    assert_threshold(http);
     echo.caught_up();
 
     let (status, known) = threshold(&echo, CLUSTER);
@@ -152,7 +163,7 @@ async fn an_ingero_agent_gets_its_threshold_and_its_sick_node_is_found_again_aft
         (&known["nodes_reporting"], &known["k"]),
         (&json!(6), &json!(3.5))
     );
-    let found = echo.ask("find_outlier_nodes", CLUSTER);
+    let found = echo.query("find_outlier_nodes", CLUSTER);
     let [condition] = &found["conditions"].as_array().unwrap()[..] else {
         panic!("{found:#}");
     };
@@ -161,7 +172,7 @@ async fn an_ingero_agent_gets_its_threshold_and_its_sick_node_is_found_again_aft
     let reason = condition["reason"].as_str().unwrap();
     let expected = "node gpu-5 (rank 5) reports health score 0.41, below the threshold 0.";
     assert!(reason.starts_with(expected), "{reason}");
-    let history = echo.ask("event_history", CLUSTER);
+    let history = echo.query("event_history", CLUSTER);
     let events = history["events"].as_array().unwrap();
     let of_node = events.iter().filter(|event| event["node_id"] == "gpu-5");
     assert_eq!(of_node.count(), 4, "{history:#}");
@@ -171,7 +182,7 @@ async fn an_ingero_agent_gets_its_threshold_and_its_sick_node_is_found_again_aft
     again.caught_up();
     assert_eq!(threshold(&again, CLUSTER).1, known);
     assert_eq!(
-        again.ask("find_outlier_nodes", CLUSTER)["conditions"],
+        again.query("find_outlier_nodes", CLUSTER)["conditions"],
         found["conditions"]
     );
 }

@@ -1,4 +1,4 @@
-//! A sender of small, countable batches over OTLP/HTTP: what it was told is stored can be compared with what is.
+//! A sender of small, numbered batches over OTLP/HTTP, to compare acknowledged with stored points.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,21 +12,21 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 
-/// Numbers between the points of two batches; a batch has fewer points than that.
+/// Distance between the numbers of two batches; a batch has fewer points.
 pub(crate) const STRIDE: u64 = 10_000;
 
-/// What became of a batch.
+/// Result of sending a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It is stored, durably.
+    /// The batch is stored durably.
     Acknowledged,
-    /// It was refused: status and seconds to wait, if they were said.
+    /// The batch was refused, with this status and this `Retry-After` in seconds, if any.
     Refused(u16, Option<u64>),
-    /// Nobody answered: it may be stored or not.
+    /// No response: the batch may be stored or not.
     Unknown,
 }
 
-/// A batch of `n_points` of the agent `instance`. Every point of every batch has another value.
+/// Returns an encoded batch of `n_points`. All points of all batches have different values.
 pub(crate) fn request(batch: u64, n_points: u64) -> Vec<u8> {
     let text = |key: &str, value: String| KeyValue {
         key: key.to_owned(),
@@ -69,14 +69,14 @@ pub(crate) fn request(batch: u64, n_points: u64) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-/// A number that looks like chance and is the same each time.
+/// Returns a pseudorandom number derived from `n`.
 pub(crate) const fn mixed(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)
 }
 
-/// A connection that is kept.
+/// Creates a client that keeps its connection.
 pub(crate) fn sender() -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -84,7 +84,7 @@ pub(crate) fn sender() -> ureq::Agent {
     ureq::Agent::new_with_config(config)
 }
 
-/// Sends a batch, numbered as the agent `instance` numbers it.
+/// Sends a batch with the id of an agent and the number of the batch.
 pub(crate) fn send(
     sender: &ureq::Agent,
     address: &str,
@@ -108,9 +108,9 @@ pub(crate) fn send(
     }
 }
 
-/// Points and different points of each batch in the database of an Echo that does not run. Looks at a copy, so that the
-/// next Echo finds what its predecessor left.
-#[expect(clippy::disallowed_methods, reason = "looks from outside, at a copy")]
+/// Returns the numbers of points and of distinct points of each batch in the database of a stopped
+/// instance. Opens a copy, so that the database stays unchanged.
+#[expect(clippy::disallowed_methods, reason = "reads a copy, without the store")]
 pub(crate) fn stored(db: &Path) -> BTreeMap<u64, (u64, u64)> {
     let copy = tempfile::tempdir().unwrap();
     let folder = db.parent().unwrap();

@@ -1,4 +1,5 @@
-//! A database that is removed, renamed or replaced under a running Echo, and one whose file system becomes read-only.
+//! A database that is removed, renamed or replaced while Echo runs, and one whose file system
+//! becomes read-only.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,19 +15,19 @@ use crate::volume::Mounted;
 
 const POINTS: u64 = 50;
 
-/// An Echo whose database lies in a folder of its own, which has taken one batch.
+/// An instance that has stored one batch, with its database in a separate folder.
 struct Serving {
     folder: TempDir,
     echo: Echo,
-    said: NamedTempFile,
+    log: NamedTempFile,
 }
 
 impl Serving {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("data")).unwrap();
-        let (echo, said) = Echo::spawn(serve_command(&db(&folder.path().join("data"))));
-        let serving = Self { folder, echo, said };
+        let (echo, log) = Echo::spawn(serve_command(&db(&folder.path().join("data"))));
+        let serving = Self { folder, echo, log };
         assert_eq!(serving.put(1), Sent::Acknowledged);
         serving
     }
@@ -40,15 +41,15 @@ impl Serving {
         send(&sender(), &self.echo.otlp_http, ("agent-1", batch), &body)
     }
 
-    /// Waits for Echo to end with 74 and a last line that names the reason.
+    /// Waits until Echo exits with 74, and checks that its last line names the reason.
     fn assert_ends_because(self, reason: &str) -> TempDir {
         let code = self.echo.wait();
-        let said = fs::read_to_string(self.said.path()).unwrap();
-        assert_eq!(code, Some(74), "{said}");
-        let last = said.lines().last().unwrap();
+        let log = fs::read_to_string(self.log.path()).unwrap();
+        assert_eq!(code, Some(74), "{log}");
+        let last = log.lines().last().unwrap();
         assert!(
             last.starts_with("fleet-echo: ") && last.contains(reason),
-            "{said}"
+            "{log}"
         );
         self.folder
     }
@@ -59,10 +60,10 @@ fn db(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn nothing_is_acknowledged_once_the_folder_of_the_database_is_removed() {
+fn nothing_is_acknowledged_after_the_database_folder_is_removed() {
     let serving = Serving::start();
     fs::remove_dir_all(serving.path("data")).unwrap();
-    // The first is sent again: what was acknowledged before is gone as well.
+    // Batch 1 is sent again, since it was lost with the folder.
     for batch in 1..=5 {
         let sent = serving.put(batch);
         let is_retried = matches!(sent, Sent::Refused(503, Some(_)) | Sent::Unknown);
@@ -72,9 +73,9 @@ fn nothing_is_acknowledged_once_the_folder_of_the_database_is_removed() {
 }
 
 #[test]
-fn an_echo_that_takes_nothing_notices_a_removed_file_and_is_not_ready() {
+fn an_idle_instance_detects_a_removed_file_and_is_not_ready() {
     let serving = Serving::start();
-    // Echo finishes it before it ends.
+    // Echo finishes this request before it exits.
     let mut open = TcpStream::connect(&serving.echo.otlp_http).unwrap();
     write!(
         open,
@@ -83,7 +84,7 @@ fn an_echo_that_takes_nothing_notices_a_removed_file_and_is_not_ready() {
     )
     .unwrap();
     fs::remove_file(db(&serving.path("data"))).unwrap();
-    wait_for("Echo to say that it is not ready", || {
+    wait_for("Echo to report that it is not ready", || {
         reasons(&serving.echo).contains(&"store_failed".to_owned())
     });
     open.write_all(b"}").unwrap();
@@ -93,30 +94,30 @@ fn an_echo_that_takes_nothing_notices_a_removed_file_and_is_not_ready() {
 }
 
 #[test]
-fn a_renamed_folder_keeps_all_that_was_acknowledged_and_its_successor_is_left_alone() {
+fn a_renamed_folder_keeps_acknowledged_events_and_its_replacement_is_unchanged() {
     let serving = Serving::start();
     fs::rename(serving.path("data"), serving.path("moved")).unwrap();
-    let successor = serving.path("data");
-    fs::create_dir(&successor).unwrap();
-    let log = successor.join("fleet.duckdb.wal");
-    fs::write(db(&successor), "another database").unwrap();
-    fs::write(&log, "its log").unwrap();
+    let replacement = serving.path("data");
+    fs::create_dir(&replacement).unwrap();
+    let wal = replacement.join("fleet.duckdb.wal");
+    fs::write(db(&replacement), "another database").unwrap();
+    fs::write(&wal, "its log").unwrap();
     assert_ne!(serving.put(2), Sent::Acknowledged);
     let folder = serving.assert_ends_because("no longer");
-    assert_eq!(fs::read_to_string(log).unwrap(), "its log");
+    assert_eq!(fs::read_to_string(wal).unwrap(), "its log");
     let stored = stored(&db(&folder.path().join("moved")));
     assert_eq!(stored.get(&1), Some(&(POINTS, POINTS)));
 }
 
 #[test]
-fn a_file_system_that_becomes_read_only_ends_echo_whether_it_is_sent_anything_or_not() {
+fn a_file_system_that_becomes_read_only_ends_echo_with_and_without_load() {
     for batches in [[2, 3, 4].as_slice(), &[]] {
         let Some(volume) = Mounted::ext4(64) else {
             return;
         };
         let mut command = serve_command(&volume.db());
         command.args(["--min-free", "1", "--ballast", "off"]);
-        let (echo, said) = Echo::spawn(command);
+        let (echo, log) = Echo::spawn(command);
         let put = |batch| {
             let body = request(batch, POINTS);
             send(&sender(), &echo.otlp_http, ("agent-1", batch), &body)
@@ -127,8 +128,8 @@ fn a_file_system_that_becomes_read_only_ends_echo_whether_it_is_sent_anything_or
             assert_ne!(put(batch), Sent::Acknowledged, "batch {batch}");
         }
         let code = echo.wait();
-        let said = fs::read_to_string(said.path()).unwrap();
-        assert_eq!(code, Some(74), "{said}");
-        assert!(said.contains("Read-only file system"), "{said}");
+        let log = fs::read_to_string(log.path()).unwrap();
+        assert_eq!(code, Some(74), "{log}");
+        assert!(log.contains("Read-only file system"), "{log}");
     }
 }

@@ -1,6 +1,6 @@
-//! Tests of the whole service, in one binary so that DuckDB is linked once.
+//! Tests of the whole service, in one binary, so that DuckDB is linked only once.
 
-// A crate that nothing refers to is not linked, and with it go DuckDB's extensions.
+// Links the crate, and with it the extensions of DuckDB, although no test names it.
 use fleet_echo as _;
 
 #[cfg(test)]
@@ -17,6 +17,8 @@ mod deploy;
 mod duckdb_link;
 #[cfg(test)]
 mod durability;
+#[cfg(test)]
+mod full_volume;
 #[cfg(test)]
 mod gates;
 #[cfg(test)]
@@ -45,8 +47,6 @@ mod readme;
 mod recordings;
 #[cfg(test)]
 mod report;
-#[cfg(test)]
-mod room;
 #[cfg(test)]
 mod sdk;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a collector says of itself to Prometheus.
+//! Metrics of a running instance.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::load::{Sent, request, send, sender};
 use crate::testbed::{ECHO, Echo, recording, replay_all, wait_for};
 
-/// The samples of a scrape by name and labels.
+/// Returns the samples of a scrape by name and labels.
 pub(crate) fn scraped(echo: &Echo) -> BTreeMap<String, f64> {
     let mut answer = ureq::get(format!("http://{}/metrics", echo.http))
         .call()
@@ -31,7 +31,7 @@ pub(crate) fn scraped(echo: &Echo) -> BTreeMap<String, f64> {
     clippy::float_cmp,
     reason = "counts of one recording are whole numbers that a float holds exactly"
 )]
-fn a_scrape_counts_what_agents_sent_was_stored_and_was_judged() {
+fn a_scrape_counts_points_sent_stored_and_processed() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     let before = scraped(&echo);
@@ -71,7 +71,7 @@ fn a_scrape_counts_what_agents_sent_was_stored_and_was_judged() {
 
 #[test]
 #[expect(clippy::float_cmp, reason = "a count of one")]
-fn a_scrape_counts_requests_that_were_refused_by_their_kind() {
+fn a_scrape_counts_failed_requests_by_error_code() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     let refused = ureq::post(format!("http://{}/v1/metrics", echo.otlp_http))
@@ -91,7 +91,7 @@ fn a_scrape_counts_requests_that_were_refused_by_their_kind() {
 
 #[test]
 #[expect(clippy::float_cmp, reason = "whole numbers that a float holds exactly")]
-fn points_of_more_series_than_are_kept_are_rejected_by_name_and_the_others_stored() {
+fn points_over_the_series_limit_are_rejected_and_the_others_stored() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let echo = Echo::serve_with(&db, &["--max-series", "1"]);
@@ -114,7 +114,7 @@ fn points_of_more_series_than_are_kept_are_rejected_by_name_and_the_others_store
 }
 
 #[test]
-fn one_token_cannot_use_up_the_clusters_that_another_one_needs() {
+fn one_token_cannot_exhaust_the_cluster_limit_of_another() {
     let folder = tempfile::tempdir().unwrap();
     let mut access = "tokens:\n".to_owned();
     let tokens = ["greedy", "modest"].map(|id| {
@@ -142,7 +142,8 @@ fn one_token_cannot_use_up_the_clusters_that_another_one_needs() {
         let body = sent.unwrap().body_mut().read_to_vec().unwrap();
         !String::from_utf8_lossy(&body).contains("too_many_clusters")
     };
-    // Two of eight are a quarter, which is anybody's; then each token leaves as many as it brings.
+    // A quarter of the limit, two of eight, is open to every token; beyond that, each token must
+    // leave as many free as it has used.
     let taken = (0..12).filter(|number| send(*number, &tokens[0]));
     assert_eq!(taken.count(), 5);
     assert!(send(12, &tokens[1]));

@@ -1,4 +1,5 @@
-//! What ships for Prometheus and Grafana speaks of what there is: metrics, fields of answers, and questions that Echo answers.
+//! Shipped rules, dashboard and metric documentation: they name existing metrics, queries and
+//! fields of answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +18,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(repository(path)).unwrap()
 }
 
-/// A row of the table in the documentation.
+/// A row of the table of metrics in the documentation.
 struct Documented {
     kind: String,
     labels: BTreeSet<String>,
@@ -46,7 +47,8 @@ fn documented() -> BTreeMap<String, Documented> {
     rows.map(row).collect()
 }
 
-/// Names that begin like a metric of Echo, in expressions. Those with a colon are recorded by the rules themselves.
+/// Returns the names in expressions that start like a metric of Echo. Names with a colon are
+/// excluded, since the rules record them.
 fn named(text: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let words = text.split(|c| !is_part(c));
@@ -54,7 +56,7 @@ fn named(text: &str) -> BTreeSet<String> {
     metrics.map(str::to_owned).collect()
 }
 
-/// The same in the rules, without what is said to people.
+/// Returns these names in the rules, without comments.
 fn named_in_rules() -> BTreeSet<String> {
     let rules = text("deploy/prometheus/rules.yml");
     let code = rules.lines().filter(|line| !line.trim().starts_with('#'));
@@ -72,7 +74,7 @@ fn assert_known(names: &BTreeSet<String>, metrics: &BTreeMap<String, Metric>) {
 }
 
 #[test]
-fn documents_rules_and_dashboard_know_the_metrics_that_there_are() {
+fn documents_rules_and_dashboard_name_existing_metrics() {
     let lab = Lab::new();
     let metrics = metrics_of(&lab.metrics());
     let documented = documented();
@@ -87,10 +89,7 @@ fn documents_rules_and_dashboard_know_the_metrics_that_there_are() {
     }
     for (name, row) in &documented {
         let is_there = metrics.contains_key(name) || row.meaning.contains("absent without");
-        assert!(
-            is_there,
-            "{name} is documented, and there is no such metric"
-        );
+        assert!(is_there, "{name} is documented but not exposed");
     }
     assert_known(&named_in_rules(), &metrics);
     let promql: String = promql(&shipped()).join("\n");
@@ -123,7 +122,7 @@ fn the_dashboard_is_one_file_for_import_and_provisioning() {
 }
 
 #[test]
-fn the_dashboard_leaves_it_to_the_reader_which_data_sources_it_asks() {
+fn the_dashboard_takes_its_data_sources_from_variables() {
     let dashboard = shipped();
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     let sources = variables
@@ -154,7 +153,7 @@ fn the_dashboard_leaves_it_to_the_reader_which_data_sources_it_asks() {
 }
 
 #[test]
-fn every_question_of_the_dashboard_is_answered_with_the_fields_that_it_shows() {
+fn every_query_of_the_dashboard_returns_the_fields_that_it_shows() {
     let lab = Lab::new();
     let (_, tools) = lab.curl("/api/v1/tools/list", None);
     let tools: Value = serde_json::from_str(&tools).unwrap();

@@ -1,4 +1,4 @@
-//! Backup, export and repair, as an operator runs them.
+//! `fleet-echo backup`, `export` and `repair`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::testbed::{ECHO, Echo, serve_command};
 
 const POINTS: u64 = 50;
 
-/// Runs a subcommand; exit code, standard output, standard error.
+/// Runs a subcommand. Returns exit code, standard output and standard error.
 fn run(arguments: &[&str], db: &Path) -> (i32, String, String) {
     let mut command = Command::new(ECHO);
     command.args(arguments).arg("--db").arg(db);
@@ -37,7 +37,7 @@ fn fill(echo: &Echo, batches: std::ops::RangeInclusive<u64>) {
     }
 }
 
-/// A database whose Echo was killed, so that the last batches are in its log only.
+/// Returns the database of a killed instance, whose last batches are only in the write-ahead log.
 fn killed() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
@@ -65,7 +65,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// What is wrong with the middle of a log whose machine has bad memory.
+/// Flips a bit in the middle of the log, as faulty memory may do.
 fn flip_a_bit(db: &Path) {
     let mut bytes = fs::read(log(db)).unwrap();
     let middle = bytes.len() * 2 / 3;
@@ -74,16 +74,16 @@ fn flip_a_bit(db: &Path) {
 }
 
 #[test]
-fn a_backup_holds_what_was_only_in_the_log_and_leaves_the_database_as_it_is() {
+fn a_backup_contains_events_of_the_log_and_does_not_change_the_database() {
     let (folder, db) = killed();
     assert!(log(&db).exists());
     let before = files(folder.path());
     let elsewhere = tempfile::tempdir().unwrap();
     let target = elsewhere.path().join("monday.duckdb");
-    let (code, said, complaint) = run(&["backup", target.to_str().unwrap(), "--json"], &db);
-    assert_eq!(code, 0, "{complaint}");
+    let (code, stdout, stderr) = run(&["backup", target.to_str().unwrap(), "--json"], &db);
+    assert_eq!(code, 0, "{stderr}");
     assert!(files(folder.path()) == before, "the source was touched");
-    let answer: Value = serde_json::from_str(&said).unwrap();
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(answer["events"], 500, "{answer}");
     assert_eq!(
         fs::read_dir(elsewhere.path()).unwrap().count(),
@@ -96,15 +96,15 @@ fn a_backup_holds_what_was_only_in_the_log_and_leaves_the_database_as_it_is() {
     assert_eq!(
         Echo::serve(&target).terminate(),
         0,
-        "an Echo can go on with it"
+        "an instance can serve the backup"
     );
 
-    let (code, _, complaint) = run(&["backup", target.to_str().unwrap()], &db);
-    assert_eq!(code, 74, "nothing is replaced: {complaint}");
+    let (code, _, stderr) = run(&["backup", target.to_str().unwrap()], &db);
+    assert_eq!(code, 74, "nothing is replaced: {stderr}");
 }
 
 #[test]
-fn while_an_echo_runs_nobody_else_works_on_its_database() {
+fn offline_commands_are_refused_while_an_instance_uses_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let echo = Echo::serve(&db);
@@ -115,9 +115,9 @@ fn while_an_echo_runs_nobody_else_works_on_its_database() {
         &["export", target],
         &["repair", "--drop-wal"],
     ] {
-        let (code, _, complaint) = run(arguments, &db);
-        assert_eq!(code, 75, "{complaint}");
-        assert!(complaint.contains("pid"), "{complaint}");
+        let (code, _, stderr) = run(arguments, &db);
+        assert_eq!(code, 75, "{stderr}");
+        assert!(stderr.contains("pid"), "{stderr}");
     }
     assert!(!Path::new(target).exists());
     assert_eq!(echo.terminate(), 0);
@@ -126,15 +126,15 @@ fn while_an_echo_runs_nobody_else_works_on_its_database() {
 #[test]
 #[expect(
     clippy::disallowed_methods,
-    reason = "reads Parquet as any program would"
+    reason = "reads Parquet like any other program"
 )]
-fn an_export_is_read_by_other_programs_by_cluster_and_day() {
+fn an_export_is_parquet_partitioned_by_cluster_and_day() {
     let (_folder, db) = killed();
     let elsewhere = tempfile::tempdir().unwrap();
     let target = elsewhere.path().join("export");
-    let (code, said, complaint) = run(&["export", target.to_str().unwrap(), "--json"], &db);
-    assert_eq!(code, 0, "{complaint}");
-    let answer: Value = serde_json::from_str(&said).unwrap();
+    let (code, stdout, stderr) = run(&["export", target.to_str().unwrap(), "--json"], &db);
+    assert_eq!(code, 0, "{stderr}");
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
     let events = &answer["partitions"][0];
     assert_eq!(
         (
@@ -164,8 +164,8 @@ fn an_export_is_read_by_other_programs_by_cluster_and_day() {
         .unwrap();
     assert_eq!(row, (500, 500, "load.point".to_owned(), "load".to_owned()));
 
-    let (code, _, complaint) = run(&["export", target.to_str().unwrap()], &db);
-    assert_eq!(code, 74, "the folder is not empty: {complaint}");
+    let (code, _, stderr) = run(&["export", target.to_str().unwrap()], &db);
+    assert_eq!(code, 74, "the folder is not empty: {stderr}");
     let none = elsewhere.path().join("none");
     let arguments = [
         "export",
@@ -173,29 +173,29 @@ fn an_export_is_read_by_other_programs_by_cluster_and_day() {
         "--from",
         "2030-01-01T00:00:00Z",
     ];
-    let (code, said, _) = run(&arguments, &db);
+    let (code, stdout, _) = run(&arguments, &db);
     assert_eq!(code, 0);
-    assert!(said.starts_with("no data between"), "{said}");
+    assert!(stdout.starts_with("no data between"), "{stdout}");
 }
 
 #[test]
-fn a_flipped_bit_in_the_log_is_refused_by_name_and_repaired_without_deleting_anything() {
+fn a_flipped_bit_in_the_log_is_reported_and_repaired_without_deleting_anything() {
     let (folder, db) = killed();
     flip_a_bit(&db);
     let before = files(folder.path());
     let output = serve_command(&db).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(65), "{said}");
-    assert!(said.contains("repair --drop-wal --db"), "{said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(65), "{stderr}");
+    assert!(stderr.contains("repair --drop-wal --db"), "{stderr}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
     assert!(
         files(folder.path()) == before,
         "a refused database was touched"
     );
 
-    let (code, said, complaint) = run(&["repair", "--drop-wal", "--json"], &db);
-    assert_eq!(code, 0, "{complaint}");
-    let answer: Value = serde_json::from_str(&said).unwrap();
+    let (code, stdout, stderr) = run(&["repair", "--drop-wal", "--json"], &db);
+    assert_eq!(code, 0, "{stderr}");
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(answer["changed"], true);
     assert_eq!(
         answer["events"], 250,
@@ -215,17 +215,17 @@ fn a_flipped_bit_in_the_log_is_refused_by_name_and_repaired_without_deleting_any
 }
 
 #[test]
-fn repair_leaves_an_intact_log_alone() {
+fn repair_does_not_change_an_intact_log() {
     let (folder, db) = killed();
     let before = files(folder.path());
-    let (code, said, complaint) = run(&["repair", "--drop-wal"], &db);
-    assert_eq!(code, 0, "{complaint}");
-    assert!(said.contains("intact"), "{said}");
+    let (code, stdout, stderr) = run(&["repair", "--drop-wal"], &db);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("intact"), "{stdout}");
     assert!(files(folder.path()) == before);
 }
 
 #[test]
-fn a_torn_log_loses_nothing_but_the_record_that_was_cut() {
+fn a_truncated_log_loses_only_its_last_record() {
     let (_folder, db) = killed();
     let bytes = fs::read(log(&db)).unwrap();
     fs::write(log(&db), &bytes[..bytes.len() - 7]).unwrap();

@@ -1,4 +1,5 @@
-//! Whose the files are that Echo makes: they hold what a fleet does, so they are for the account that Echo runs as.
+//! Modes of the files that Echo creates: readable only by the account that Echo runs as, because
+//! they describe the fleet.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +13,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Everything below a folder, with its mode.
+/// Returns all files and folders below a folder, with their modes.
 fn below(folder: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -34,7 +35,7 @@ fn assert_are_private(folder: &Path) {
     }
 }
 
-fn work(arguments: &[&str], db: &Path) {
+fn run(arguments: &[&str], db: &Path) {
     let mut command = Command::new(ECHO);
     let output = command.args(arguments).arg("--db").arg(db).output();
     let output = output.unwrap();
@@ -42,37 +43,37 @@ fn work(arguments: &[&str], db: &Path) {
 }
 
 #[test]
-fn databases_backups_and_exports_are_for_their_owner_alone() {
+fn databases_backups_and_exports_are_private_to_their_owner() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let db = path("fleet.duckdb");
     let echo = Echo::serve_with(&db, &["--ballast", "1MiB", "--min-free", "1"]);
     let sent = send(&sender(), &echo.otlp_http, ("agent-1", 1), &request(1, 50));
     assert_eq!(sent, Sent::Acknowledged);
-    // Not for long: what it holds is written to the database every five seconds.
+    // The log exists only for a short time: a checkpoint runs every five seconds.
     assert_eq!(mode(&path("fleet.duckdb.wal")), 0o600);
     wait_for("the ballast", || path("fleet.duckdb.ballast").exists());
     assert_eq!(echo.terminate(), 0);
     assert_are_private(folder.path());
-    work(&["backup", path("monday.duckdb").to_str().unwrap()], &db);
-    work(&["export", path("export").to_str().unwrap()], &db);
+    run(&["backup", path("monday.duckdb").to_str().unwrap()], &db);
+    run(&["export", path("export").to_str().unwrap()], &db);
     let n_exported = below(&path("export")).len();
     assert!(n_exported > 2, "{n_exported}");
     assert_are_private(folder.path());
 }
 
 #[test]
-fn a_database_that_everybody_may_read_is_taken_back_and_one_for_a_group_is_left() {
+fn a_world_readable_database_becomes_private_and_a_group_readable_one_is_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     assert_eq!(Echo::serve(&db).terminate(), 0);
     for (before, after) in [(0o644, 0o600), (0o666, 0o600), (0o640, 0o640)] {
         fs::set_permissions(&db, Permissions::from_mode(before)).unwrap();
-        let (echo, said) = Echo::spawn(serve_command(&db));
+        let (echo, log) = Echo::spawn(serve_command(&db));
         assert_eq!(echo.terminate(), 0);
         assert_eq!(mode(&db), after, "{before:o}");
-        let said = fs::read_to_string(said.path()).unwrap();
-        assert_eq!(said.contains("0600"), before != after, "{said}");
+        let log = fs::read_to_string(log.path()).unwrap();
+        assert_eq!(log.contains("0600"), before != after, "{log}");
     }
     let target = folder.path().join("copy.duckdb");
     fs::write(
@@ -80,6 +81,6 @@ fn a_database_that_everybody_may_read_is_taken_back_and_one_for_a_group_is_left(
         "of a backup that was killed",
     )
     .unwrap();
-    work(&["backup", target.to_str().unwrap()], &db);
+    run(&["backup", target.to_str().unwrap()], &db);
     assert_eq!(mode(&target), 0o600);
 }

@@ -1,4 +1,4 @@
-//! The proxy on standard input and output, as a process.
+//! The process of `fleet-echo mcp --stdio`.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::testbed::{ECHO, wait_for};
 
 #[test]
-fn the_proxy_ends_when_nobody_reads_its_answers_though_its_input_stays_open() {
+fn the_proxy_exits_when_its_output_is_closed_even_if_its_input_is_open() {
     let mut proxy = Command::new(ECHO)
         .args(["mcp", "--stdio", "--server", "http://127.0.0.1:1"])
         .stdin(Stdio::piped())
@@ -21,10 +21,10 @@ fn the_proxy_ends_when_nobody_reads_its_answers_though_its_input_stays_open() {
         .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}\n")
         .unwrap();
     let proxy = RefCell::new(proxy);
-    wait_for("the proxy to end", || {
+    wait_for("the proxy to exit", || {
         proxy.borrow_mut().try_wait().unwrap().is_some()
     });
     let ended = proxy.borrow_mut().wait().unwrap();
-    assert_eq!(ended.code(), Some(74), "it could not write");
+    assert_eq!(ended.code(), Some(74), "the exit code of a write error");
     drop(input);
 }

@@ -1,4 +1,4 @@
-//! `fleet-echo rates check`, as an operator runs it.
+//! `fleet-echo rates check`, and reloads of the rates file.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -14,26 +14,26 @@ fn check(file: &Path, flags: &[&str]) -> Output {
 }
 
 fn printed(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", output.status);
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 #[test]
-fn a_right_file_is_shown_in_the_order_in_which_it_decides() {
+fn a_valid_file_is_listed_in_order_of_precedence() {
     let file = repository("testdata/rates.yaml");
     let text = printed(&check(&file, &[]));
     let (_, table) = text.split_once('\n').unwrap();
     insta::assert_snapshot!(table);
-    let told: Value = serde_json::from_str(&printed(&check(&file, &["--json"]))).unwrap();
-    assert_eq!(told["valid"], true);
-    assert_eq!(told["rates"][0]["pricing_category"], "Committed");
-    assert_eq!(told["rates"][0]["per_gpu_hour"], 2.35);
-    assert_eq!(told["fleet"], Value::Null);
+    let result: Value = serde_json::from_str(&printed(&check(&file, &["--json"]))).unwrap();
+    assert_eq!(result["valid"], true);
+    assert_eq!(result["rates"][0]["pricing_category"], "Committed");
+    assert_eq!(result["rates"][0]["per_gpu_hour"], 2.35);
+    assert_eq!(result["fleet"], Value::Null);
 }
 
 #[test]
-fn a_wrong_file_is_65_with_everything_that_is_wrong() {
+fn an_invalid_file_exits_65_with_every_problem() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rates.yaml");
     let text =
@@ -41,17 +41,17 @@ fn a_wrong_file_is_65_with_everything_that_is_wrong() {
     std::fs::write(&file, text).unwrap();
     let output = check(&file, &["--json"]);
     assert_eq!(output.status.code(), Some(65));
-    let said = String::from_utf8_lossy(&output.stderr);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["valid"], false);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["valid"], false);
     for (at, place) in ["rates[0].rate_class", "rates[0].currency", "rates[1]"]
         .iter()
         .enumerate()
     {
-        assert!(said.contains(place), "{said}");
+        assert!(stderr.contains(place), "{stderr}");
         assert!(
-            told["mistakes"][at].as_str().unwrap().starts_with(place),
-            "{told}"
+            result["mistakes"][at].as_str().unwrap().starts_with(place),
+            "{result}"
         );
     }
     assert_eq!(
@@ -66,7 +66,7 @@ fn a_wrong_file_is_65_with_everything_that_is_wrong() {
 }
 
 #[test]
-fn it_says_which_gpus_of_a_fleet_have_which_price_and_which_have_none() {
+fn the_check_lists_priced_and_unpriced_gpus_of_a_fleet() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let echo = Echo::serve(&db);
@@ -91,9 +91,9 @@ fn it_says_which_gpus_of_a_fleet_have_which_price_and_which_have_none() {
 
     let flags = ["--json", "--server", &server];
     let one_node = check(&table("node: node-1, rate: 2"), &flags);
-    let told: Value = serde_json::from_str(&printed(&one_node)).unwrap();
-    assert_eq!(told["fleet"]["unpriced_nodes"], 3);
-    let nodes = told["fleet"]["nodes"].as_array().unwrap().clone();
+    let result: Value = serde_json::from_str(&printed(&one_node)).unwrap();
+    assert_eq!(result["fleet"]["unpriced_nodes"], 3);
+    let nodes = result["fleet"]["nodes"].as_array().unwrap().clone();
     assert_eq!(nodes.len(), 4);
     assert_eq!(
         (&nodes[1]["node_id"], &nodes[1]["per_gpu_hour"]),
@@ -111,10 +111,10 @@ fn it_says_which_gpus_of_a_fleet_have_which_price_and_which_have_none() {
     );
     assert!(text.contains("3 of 4 have no price"), "{text}");
 
-    // Somebody else has the file.
+    // The server has the database open.
     let path = db.display().to_string();
-    let held = check(&file, &["--db", &path]);
-    assert_eq!(held.status.code(), Some(75));
+    let locked = check(&file, &["--db", &path]);
+    assert_eq!(locked.status.code(), Some(75));
     assert_eq!(echo.terminate(), 0);
     let stored = check(&table("node: node-1, rate: 2"), &["--json", "--db", &path]);
     let stored: Value = serde_json::from_str(&printed(&stored)).unwrap();
@@ -122,7 +122,7 @@ fn it_says_which_gpus_of_a_fleet_have_which_price_and_which_have_none() {
 }
 
 #[test]
-fn new_prices_are_used_without_a_restart_and_wrong_ones_are_not() {
+fn valid_prices_are_reloaded_without_a_restart_and_invalid_ones_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rates.yaml");
     let write = |rates: &str| std::fs::write(&file, rates).unwrap();
@@ -136,7 +136,7 @@ fn new_prices_are_used_without_a_restart_and_wrong_ones_are_not() {
     let echo = Echo::serve_with(&folder.path().join("fleet.duckdb"), &["--rates", &path]);
     replay_all(&recording("host-sleep-rank2"), &echo, "lab", "max");
     echo.caught_up();
-    let rate = || echo.ask("get_cost", "lab")["by_rate_class"][0]["rate_per_gpu_hour"].clone();
+    let rate = || echo.query("get_cost", "lab")["by_rate_class"][0]["rate_per_gpu_hour"].clone();
     assert_eq!(rate(), 1.0);
     write(&at("2"));
     echo.signal("HUP");
@@ -144,7 +144,7 @@ fn new_prices_are_used_without_a_restart_and_wrong_ones_are_not() {
     write(&at("cheap"));
     echo.signal("HUP");
     let url = format!("http://{}/metrics", echo.http);
-    crate::testbed::wait_for("the wrong price to be noticed", || {
+    crate::testbed::wait_for("the invalid price to be reported", || {
         let metrics = ureq::get(&url)
             .call()
             .unwrap()

@@ -1,4 +1,4 @@
-//! When a running Echo says that it is not ready, and how many connections it takes.
+//! Readiness of a running instance, and its limit on connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ fn probed(echo: &Echo, path: &str) -> (u16, Value) {
     (answer.status().as_u16(), body)
 }
 
-/// Why Echo says that it is not ready.
+/// Returns the reasons why Echo is not ready.
 pub(crate) fn reasons(echo: &Echo) -> Vec<String> {
     let (status, body) = probed(echo, "/readyz");
     assert_eq!(status == 200, body["ready"] == json!(true), "{body}");
@@ -30,10 +30,10 @@ pub(crate) fn reasons(echo: &Echo) -> Vec<String> {
 }
 
 #[test]
-fn an_echo_on_a_full_volume_lives_and_is_not_ready() {
+fn an_instance_on_a_full_volume_is_alive_but_not_ready() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
-    // No volume has as much room as this.
+    // No volume is as large.
     let echo = Echo::serve_with(&db, &["--min-free", "1000000TB", "--ballast", "off"]);
     assert_eq!(reasons(&echo), ["volume_full"]);
     assert_eq!(probed(&echo, "/healthz"), (200, json!({ "status": "ok" })));
@@ -43,7 +43,7 @@ fn an_echo_on_a_full_volume_lives_and_is_not_ready() {
 }
 
 #[test]
-fn an_echo_that_stops_says_so_while_it_finishes_what_is_open() {
+fn a_stopping_instance_reports_shutting_down_while_it_drains() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     let mut open = TcpStream::connect(&echo.otlp_http).unwrap();
@@ -56,8 +56,8 @@ fn an_echo_that_stops_says_so_while_it_finishes_what_is_open() {
     wait_for("the request to begin", || {
         scraped(&echo)["echo_ingest_requests_total"] > 0.0
     });
-    echo.ask_to_stop();
-    wait_for("Echo to say that it stops", || {
+    echo.send_sigterm();
+    wait_for("Echo to report that it stops", || {
         reasons(&echo) == ["shutting_down"]
     });
     assert_eq!(probed(&echo, "/healthz").0, 200);
@@ -70,20 +70,20 @@ fn an_echo_that_stops_says_so_while_it_finishes_what_is_open() {
 
 #[test]
 #[expect(clippy::float_cmp, reason = "a count of one")]
-fn a_connection_too_many_is_closed_and_counted() {
+fn a_connection_over_the_limit_is_closed_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let echo = Echo::serve_with(&db, &["--max-connections", "3"]);
     for (listener, address) in [("otlp", &echo.otlp), ("otlp_http", &echo.otlp_http)] {
         let open = [(); 3].map(|()| TcpStream::connect(address).unwrap());
         let name = |what: &str| format!("echo_connections_{what}{{listener=\"{listener}\"}}");
-        wait_for("the connections to be taken", || {
+        wait_for("the connections to be accepted", || {
             scraped(&echo)[&name("open")] == 3.0
         });
         let mut fourth = TcpStream::connect(address).unwrap();
-        // Hung up on, which a reset says as well as an end.
-        let heard = fourth.read(&mut [0]).unwrap_or(0);
-        assert_eq!(heard, 0);
+        // A closed connection ends or is reset.
+        let received = fourth.read(&mut [0]).unwrap_or(0);
+        assert_eq!(received, 0);
         assert_eq!(scraped(&echo)[&name("refused_total")], 1.0);
         drop(open);
     }

@@ -1,6 +1,7 @@
-//! The main job on six recorded H200 jobs: who is named, how soon, for how long, and at what cost.
+//! Detection on six recorded H200 jobs: reported ranks, delay, duration and cost.
 //!
-//! The truth rows, which nothing but this file reads, say what the training loop itself measured.
+//! Only these tests read the truth rows, which contain the measurements of the training loop
+//! itself.
 
 #![expect(clippy::cast_precision_loss, reason = "counts of iterations and ranks")]
 
@@ -11,20 +12,21 @@ use serde_json::Value;
 
 use crate::testbed::{Echo, lines, recording, replay_all};
 
-/// Iterations in which a fault must be raised after it began, and cleared after it ended.
+/// Maximum number of iterations until a fault is raised after its start, and cleared after its end.
 const PROMPT: f64 = 30.0;
 
-/// Iterations in a block of 200 ms: beginnings are known no finer.
+/// Number of iterations in a block of 200 ms, which is the resolution of start times.
 const BLOCK: f64 = 4.0;
 
-/// Iterations at the start of a job that are not representative: allocation, compilation, connections.
+/// Number of iterations at the start of a job that are ignored: allocation, compilation,
+/// connections.
 const WARM_UP: usize = 5;
 
-/// What the training loop measured.
+/// Measurements of the training loop.
 struct Truth {
     /// First and last faulty iteration, if a fault was injected.
     fault: Option<(f64, f64)>,
-    /// GPU time lost: longer iterations x ranks x faulty iterations, milliseconds.
+    /// Lost GPU time in milliseconds: increase of the iteration time x ranks x faulty iterations.
     lost_gpu_ms: f64,
 }
 
@@ -78,7 +80,7 @@ fn truth(name: &str) -> Truth {
     }
 }
 
-/// Replays the recording into an Echo of its own and returns what it answers: outliers and cost.
+/// Replays the recording into a new instance. Returns its outliers and cost.
 fn answers(name: &str, speed: &str) -> (Value, Value) {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
@@ -87,10 +89,10 @@ fn answers(name: &str, speed: &str) -> (Value, Value) {
         assert_eq!(summary["points_dropped"], 0, "{summary}");
     }
     echo.caught_up();
-    let mut outliers = echo.ask("find_outlier_nodes", name);
-    // The age is about now, everything else about the recording.
+    let mut outliers = echo.query("find_outlier_nodes", name);
+    // The age depends on the current time, everything else on the recording only.
     outliers["data_quality"]["last_event_age_s"] = Value::Null;
-    (outliers, echo.ask("get_cost", name))
+    (outliers, echo.query("get_cost", name))
 }
 
 fn assert_prompt(incident: &Value, truth: &Truth) {
@@ -110,11 +112,11 @@ fn assert_prompt(incident: &Value, truth: &Truth) {
     );
     assert!(
         (at("first_iteration") - first).abs() <= BLOCK,
-        "another beginning: {incident}"
+        "another start: {incident}"
     );
     assert!(
         at("cleared_iteration") >= last,
-        "cleared while it went on: {incident}"
+        "cleared during the fault: {incident}"
     );
     assert_eq!(incident["occurrences"], 1, "{incident}");
     assert!(
@@ -134,8 +136,8 @@ fn assert_cost(cost: &Value, truth: &Truth) {
     assert!(cost["window_total"].as_f64().unwrap() > 0.0, "{cost}");
 }
 
-/// Names exactly this rank, promptly, and prices what it cost, whatever the speed of the replay.
-fn names_only(name: &str, rank: u32, class: &str) -> Value {
+/// Checks that exactly this rank is reported, in time and with its cost, at every replay speed.
+fn assert_reports_only(name: &str, rank: u32, class: &str) -> Value {
     let (outliers, cost) = answers(name, "max");
     let named = outliers["outliers"].as_array().unwrap();
     assert_eq!(named.len(), 1, "{outliers:#}");
@@ -159,7 +161,7 @@ fn names_only(name: &str, rank: u32, class: &str) -> Value {
     outliers
 }
 
-/// Whether the host evidence of the named rank has this row, far above its peers.
+/// Returns whether the host evidence of the reported rank has this signal, far above its peers.
 fn stands_out(outliers: &Value, signal: &str) -> bool {
     let rows = outliers["outliers"][0]["evidence"].as_array().unwrap();
     rows.iter().any(|row| {
@@ -169,8 +171,8 @@ fn stands_out(outliers: &Value, signal: &str) -> bool {
 }
 
 #[test]
-fn a_rank_that_sleeps_before_its_forward_pass_is_named() {
-    let outliers = names_only("host-sleep-rank2", 2, "host");
+fn a_rank_that_sleeps_before_its_forward_pass_is_reported() {
+    let outliers = assert_reports_only("host-sleep-rank2", 2, "host");
     assert!(
         stands_out(&outliers, "fleet.host.off_cpu_ms"),
         "{outliers:#}"
@@ -178,8 +180,8 @@ fn a_rank_that_sleeps_before_its_forward_pass_is_named() {
 }
 
 #[test]
-fn a_rank_that_shares_its_core_with_busy_loops_is_named() {
-    let outliers = names_only("cpu-contention-rank1", 1, "host");
+fn a_rank_that_shares_its_core_with_busy_loops_is_reported() {
+    let outliers = assert_reports_only("cpu-contention-rank1", 1, "host");
     assert!(
         stands_out(&outliers, "fleet.host.preempted_ms"),
         "{outliers:#}"
@@ -187,17 +189,17 @@ fn a_rank_that_shares_its_core_with_busy_loops_is_named() {
 }
 
 #[test]
-fn a_rank_that_sleeps_in_a_mesh_of_communicators_is_named() {
-    names_only("mesh-host-sleep-rank3", 3, "host");
+fn a_rank_that_sleeps_in_a_mesh_of_communicators_is_reported() {
+    assert_reports_only("mesh-host-sleep-rank3", 3, "host");
 }
 
 #[test]
-fn a_rank_that_sleeps_in_a_job_that_rarely_synchronises_is_named() {
-    names_only("nosync-host-sleep-rank0", 0, "host");
+fn a_rank_that_sleeps_in_a_job_that_rarely_synchronises_is_reported() {
+    assert_reports_only("nosync-host-sleep-rank0", 0, "host");
 }
 
 #[test]
-fn in_a_healthy_job_nobody_is_named_at_any_time_and_nothing_is_lost() {
+fn a_healthy_job_has_no_outliers_no_conditions_and_no_cost() {
     let (outliers, cost) = answers("healthy", "max");
     assert_eq!(
         outliers["outliers"],
@@ -219,7 +221,7 @@ fn in_a_healthy_job_nobody_is_named_at_any_time_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_slow_gpu_is_a_slowdown_of_everybody_and_names_nobody() {
+fn a_slow_gpu_without_gpu_timings_is_a_uniform_slowdown_without_outliers() {
     let (outliers, cost) = answers("gpu-extra-rank1", "max");
     assert_eq!(
         outliers["outliers"],

@@ -1,4 +1,4 @@
-//! What FinOps gets from cron: the report of a day, from a real Echo.
+//! `fleet-echo report`: the costs of a day, from a real instance.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ use crate::testbed::{ECHO, Echo, recording, replay_all, wait_for};
 /// The day on which recordings are replayed.
 const DAY: &str = "2026-11-01";
 
-/// `fleet-echo report` with these arguments.
+/// Runs `fleet-echo report` with these arguments.
 fn report(echo: &Echo, arguments: &str) -> Output {
     Command::new(ECHO)
         .args(["report", "--server", &format!("http://{}", echo.http)])
@@ -19,16 +19,16 @@ fn report(echo: &Echo, arguments: &str) -> Output {
         .unwrap()
 }
 
-/// What it prints, which has to succeed.
+/// Returns the output of `fleet-echo report`, which must succeed.
 pub(crate) fn printed(echo: &Echo, arguments: &str) -> String {
     let output = report(echo, arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Waits until every hour of the day is closed and nothing is to come.
-fn closed(echo: &Echo) {
+/// Waits until every hour of the day is closed and no revision is due.
+fn wait_until_closed(echo: &Echo) {
     wait_for("the day to be closed", || {
         let output = report(echo, &format!("--day {DAY} --format json"));
         let answer: Option<Value> = serde_json::from_slice(&output.stdout).ok();
@@ -44,16 +44,16 @@ fn closed(echo: &Echo) {
     });
 }
 
-/// An Echo in whose database rank 2 was late on that day.
+/// Starts an instance in whose database rank 2 was late on that day.
 pub(crate) fn with_a_closed_day(db: &Path, flags: &[&str]) -> Echo {
     let echo = Echo::serve_with(db, &[&["--cost-grace", "0s"], flags].concat());
     replay_all(&recording("host-sleep-rank2"), &echo, "lab", "50");
     echo.caught_up();
-    closed(&echo);
+    wait_until_closed(&echo);
     echo
 }
 
-/// The sum of a column.
+/// Returns the sum of a CSV column.
 fn sum(csv: &str, column: &str) -> f64 {
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
     let place = reader
@@ -71,13 +71,13 @@ fn sum(csv: &str, column: &str) -> f64 {
 }
 
 #[test]
-fn a_closed_day_is_the_same_to_the_byte_also_after_a_kill() {
+fn the_report_of_a_closed_day_is_identical_after_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     let csv = format!("--day {DAY} --format focus-csv");
     let echo = with_a_closed_day(&db, &[]);
     let before = printed(&echo, &csv);
-    // Four nodes; clocks that are wrong may have begun in the hour before.
+    // Four nodes; with a clock error a node may also have a row in the hour before.
     let rows = before.lines().count() - 1;
     assert!(rows >= 4, "{before}");
     assert_eq!(printed(&echo, &csv), before);
@@ -101,7 +101,7 @@ fn a_closed_day_is_the_same_to_the_byte_also_after_a_kill() {
 }
 
 #[test]
-fn the_report_and_the_tool_say_the_same_of_a_day() {
+fn the_report_and_the_tool_return_the_same_cost_for_a_day() {
     let folder = tempfile::tempdir().unwrap();
     let echo = with_a_closed_day(&folder.path().join("fleet.duckdb"), &[]);
     let csv = printed(
@@ -116,11 +116,11 @@ fn the_report_and_the_tool_say_the_same_of_a_day() {
         ("x_EchoStragglerGpuHours", "lost_gpu_hours"),
         ("ConsumedQuantity", "allocated_gpu_hours"),
     ] {
-        let said = tool[field].as_f64().unwrap();
-        assert!(said > 0.0, "{field}: {tool}");
+        let expected = tool[field].as_f64().unwrap();
+        assert!(expected > 0.0, "{field}: {tool}");
         assert!(
-            (sum(&csv, column) - said).abs() < 1e-6,
-            "{column}: {said}\n{csv}"
+            (sum(&csv, column) - expected).abs() < 1e-6,
+            "{column}: {expected}\n{csv}"
         );
     }
     let table = printed(&echo, &format!("--day {DAY}"));
@@ -128,15 +128,15 @@ fn the_report_and_the_tool_say_the_same_of_a_day() {
 }
 
 #[test]
-fn a_day_that_is_not_over_is_refused_unless_that_is_allowed() {
+fn an_open_day_is_refused_without_allow_open() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     let refused = report(&echo, "--day today --format focus-csv");
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(64));
     assert!(
-        said.contains("not closed yet") && said.contains("--allow-open"),
-        "{said}"
+        stderr.contains("not closed yet") && stderr.contains("--allow-open"),
+        "{stderr}"
     );
     assert!(refused.stdout.is_empty());
     let table = printed(&echo, "--day today --allow-open");

@@ -1,4 +1,4 @@
-//! A plain OpenTelemetry SDK, installed from the Python package index, is a supported client.
+//! The OpenTelemetry SDK for Python, installed from the package index, as a client.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use crate::testbed::{Echo, repository};
 
-/// Version of the SDK, and so the name of its folder.
+/// Version of the SDK, also part of the name of its folder.
 const VERSION: &str = "1.45.2";
 
-/// What a program needs to send metrics over OTLP/gRPC.
+/// Packages that a program needs to send metrics over OTLP/gRPC.
 const PACKAGES: [&str; 2] = [
     "opentelemetry-sdk",
     "opentelemetry-exporter-otlp-proto-grpc",
 ];
 
-/// A virtual environment with the SDK, kept beside the build so that it is made once.
+/// Returns the Python of a virtual environment with the SDK, created once in the target folder.
 fn python() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("otel-sdk-{VERSION}"));
     let python = folder.join("bin/python");
@@ -36,12 +36,12 @@ fn python() -> PathBuf {
 
 fn run(command: &mut Command) {
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
 }
 
 #[test]
-fn gauges_of_a_plain_opentelemetry_sdk_come_back_from_the_history() {
+fn gauges_of_the_opentelemetry_sdk_are_returned_by_the_event_history() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     run(Command::new(python())
@@ -50,9 +50,9 @@ fn gauges_of_a_plain_opentelemetry_sdk_come_back_from_the_history() {
             "OTEL_EXPORTER_OTLP_ENDPOINT",
             format!("http://{}", echo.otlp),
         ));
-    let question =
+    let input =
         json!({ "cluster": "sdk-cluster", "metric": "ingero.node.health_score", "window": "all" });
-    let (status, answer) = echo.post("fleet.cluster.event_history", &question);
+    let (status, answer) = echo.post("fleet.cluster.event_history", &input);
     assert_eq!(status, 200, "{answer}");
     let events = answer["events"].as_array().unwrap();
     let ranks: Vec<i64> = {

@@ -1,4 +1,4 @@
-//! Echo as it is meant to be run: encrypted, with tokens for whoever sends and whoever asks, and a line for every attempt.
+//! Echo with TLS, authentication and the audit log.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,49 +7,49 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use serde_json::Value;
 
-use self::site::{Site, metrics, run, said};
+use self::site::{Site, metrics, printed, run};
 use crate::testbed::{ECHO, Echo, agent, recording, wait_for};
 
 pub(crate) mod issuer;
 mod site;
 
 #[test]
-fn certified_agents_send_and_known_readers_ask() {
+fn agents_with_certificates_can_send_and_authorized_readers_can_query() {
     let site = Site::new();
     let echo = site.serve(&["--client-ca", &site.text("tls/ca.pem")]);
     for output in site.replay(&echo, "lab") {
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", printed(&output));
     }
     wait_for("the verdict", || {
-        let question = ["outliers", "--cluster", "lab", "--window", "all"];
-        said(&site.ask(&echo, Some("grafana"), &question)).contains("node-2")
+        let arguments = ["outliers", "--cluster", "lab", "--window", "all"];
+        printed(&site.client(&echo, Some("grafana"), &arguments)).contains("node-2")
     });
     assert_eq!(echo.terminate(), 0);
 }
 
 #[test]
-fn a_token_of_one_cluster_writes_into_no_other() {
+fn a_token_for_one_cluster_cannot_write_to_another() {
     let site = Site::new();
     let echo = site.serve(&["--client-ca", &site.text("tls/ca.pem")]);
     let replayed = site.replay(&echo, "other");
-    assert_all_was_forbidden(&site, &echo, &replayed[0]);
+    assert_forbidden(&site, &echo, &replayed[0]);
     assert_eq!(echo.terminate(), 0);
 }
 
-/// Nothing was stored of what somebody sent, and it is written down that he may not.
+/// Checks that nothing was stored and the audit log has a `forbidden` line.
 #[track_caller]
-fn assert_all_was_forbidden(site: &Site, echo: &Echo, sent: &Output) {
-    let question = ["sql", "SELECT count(*) FROM events", "--json"];
-    let output = site.ask(echo, Some("grafana"), &question);
+fn assert_forbidden(site: &Site, echo: &Echo, sent: &Output) {
+    let arguments = ["sql", "SELECT count(*) FROM events", "--json"];
+    let output = site.client(echo, Some("grafana"), &arguments);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     let none = serde_json::json!([[0]]);
-    assert_eq!(answer["rows"], none, "{}", said(sent));
+    assert_eq!(answer["rows"], none, "{}", printed(sent));
     let is_forbidden = |line: &Value| line["outcome"] == "forbidden";
-    assert!(site.audit().iter().any(is_forbidden), "{}", said(sent));
+    assert!(site.audit().iter().any(is_forbidden), "{}", printed(sent));
 }
 
 #[test]
-fn nobody_else_asks_and_all_of_it_is_written_down() {
+fn unauthorized_requests_are_rejected_and_audited() {
     let site = Site::new();
     let echo = site.serve(&[]);
     for (token, arguments, part) in [
@@ -70,22 +70,22 @@ fn nobody_else_asks_and_all_of_it_is_written_down() {
             "no such cluster",
         ),
     ] {
-        let output = site.ask(&echo, token, arguments);
+        let output = site.client(&echo, token, arguments);
         assert!(!output.status.success());
         assert!(
-            said(&output).contains(part),
+            printed(&output).contains(part),
             "{arguments:?}: {}",
-            said(&output)
+            printed(&output)
         );
     }
-    // A gate that is not let in is no pass.
+    // A check without permission must not pass.
     let gate = ["assert", "outliers", "--cluster", "lab", "--max", "0"];
     for token in [None, Some("agents")] {
-        let output = site.ask(&echo, token, &gate);
-        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        let output = site.client(&echo, token, &gate);
+        assert_eq!(output.status.code(), Some(3), "{}", printed(&output));
     }
-    let fine = site.ask(&echo, Some("grafana"), &["cost", "--window", "all"]);
-    assert!(fine.status.success(), "{}", said(&fine));
+    let fine = site.client(&echo, Some("grafana"), &["cost", "--window", "all"]);
+    assert!(fine.status.success(), "{}", printed(&fine));
     let lines = site.audit();
     for (principal, outcome) in [
         (Some("grafana"), "ok"),
@@ -103,13 +103,13 @@ fn nobody_else_asks_and_all_of_it_is_written_down() {
     let text = std::fs::read_to_string(site.path("audit.jsonl")).unwrap();
     for name in ["grafana", "agents", "tenant"] {
         let token = std::fs::read_to_string(site.path(name)).unwrap();
-        assert!(!text.contains(&token), "a token was written down");
+        assert!(!text.contains(&token), "the audit log contains a token");
     }
     assert_eq!(echo.terminate(), 0);
 }
 
 #[test]
-fn an_agent_sends_for_the_node_in_its_certificate_only() {
+fn an_agent_can_send_only_for_the_node_in_its_certificate() {
     let site = Site::new();
     let echo = site.serve(&["--client-ca", &site.text("tls/ca.pem")]);
     let replayed = Command::new(agent())
@@ -131,7 +131,7 @@ fn an_agent_sends_for_the_node_in_its_certificate_only() {
         .args(["--token-file", &site.text("agents")])
         .output()
         .unwrap();
-    assert_all_was_forbidden(&site, &echo, &replayed);
+    assert_forbidden(&site, &echo, &replayed);
     assert_eq!(echo.terminate(), 0);
 }
 
@@ -139,8 +139,8 @@ fn an_agent_sends_for_the_node_in_its_certificate_only() {
 fn certificates_and_tokens_change_under_load_without_a_failed_request() {
     let site = Site::new();
     let echo = site.serve(&[]);
-    let (stop, asked) = (AtomicBool::new(false), AtomicU64::new(0));
-    let question = ["outliers", "--window", "all"];
+    let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let arguments = ["outliers", "--window", "all"];
     let token = std::fs::read_to_string(site.path("grafana")).unwrap();
     let before = std::fs::read_to_string(site.path("tls/ca.pem")).unwrap();
     std::thread::scope(|scope| {
@@ -148,19 +148,20 @@ fn certificates_and_tokens_change_under_load_without_a_failed_request() {
             scope.spawn(|| {
                 while !stop.load(Relaxed) {
                     let output = Command::new(ECHO)
-                        .args(question)
+                        .args(arguments)
                         .args(["--server", &format!("https://{}", echo.http)])
                         .args(["--tls-ca", &site.text("both.pem"), "--token", &token])
                         .output()
                         .unwrap();
-                    assert!(output.status.success(), "{}", said(&output));
-                    asked.fetch_add(1, Relaxed);
+                    assert!(output.status.success(), "{}", printed(&output));
+                    answered.fetch_add(1, Relaxed);
                 }
             });
         }
         std::fs::write(site.path("both.pem"), &before).unwrap();
-        wait_for("questions", || asked.load(Relaxed) > 5);
-        // The next authority is trusted before its certificate is shown, as in every rotation.
+        wait_for("queries", || answered.load(Relaxed) > 5);
+        // Clients trust the new authority before the server presents its certificate, as in every
+        // rotation.
         let other = tempfile::tempdir().unwrap();
         run(&["dev-cert", "--dir", &other.path().display().to_string()]);
         let after = std::fs::read_to_string(other.path().join("ca.pem")).unwrap();
@@ -173,15 +174,15 @@ fn certificates_and_tokens_change_under_load_without_a_failed_request() {
             std::fs::write(site.path("one.pem"), authority).unwrap();
             let mut command = Command::new(ECHO);
             command
-                .args(question)
+                .args(arguments)
                 .args(["--server", &format!("https://{}", echo.http)])
                 .args(["--tls-ca", &site.text("one.pem"), "--token", &token]);
             command.output().unwrap().status.success()
         };
         wait_for("the new certificate", || served(&after));
         assert!(!served(&before));
-        // What cannot be used leaves in force what was there.
-        let n_asked = asked.load(Relaxed);
+        // Invalid files leave the previous ones in force.
+        let n_answered = answered.load(Relaxed);
         std::fs::write(site.path("tls/cert.pem"), "garbage").unwrap();
         std::fs::write(site.path("access.yaml"), "tokens: 5").unwrap();
         echo.signal("HUP");
@@ -194,17 +195,17 @@ fn certificates_and_tokens_change_under_load_without_a_failed_request() {
             })
         };
         wait_for("the broken files to be noticed", failing);
-        wait_for("more questions", || asked.load(Relaxed) > n_asked + 5);
+        wait_for("more queries", || answered.load(Relaxed) > n_answered + 5);
         stop.store(true, Relaxed);
     });
     assert_eq!(echo.terminate(), 0);
 }
 
-/// Takes for ever, as far as a test is concerned.
+/// A query that takes longer than any test.
 const SLOW: &str = "SELECT count(*) FROM range(1000000) a, range(1000000) b";
 
 #[test]
-fn whoever_hangs_up_stops_the_query_and_leaves_one_line_by_every_way_of_asking() {
+fn a_cancelled_request_stops_its_query_and_is_audited_once_on_every_transport() {
     let site = Site::new();
     let echo = site.serve(&["--query-deadline", "1m"]);
     let token = std::fs::read_to_string(site.path("grafana")).unwrap();
@@ -239,39 +240,39 @@ fn whoever_hangs_up_stops_the_query_and_leaves_one_line_by_every_way_of_asking()
             .filter(|line| line["outcome"] == "cancelled")
             .count()
     };
-    let ways = [
+    let transports = [
         curl("--http1.1", "/api/v1/sql", &sql),
         curl("--http2", "/api/v1/sql", &sql),
         curl("--http1.1", "/mcp", &call),
         curl("--http2", "/mcp/compat", &call),
         proxy,
     ];
-    for (number, mut way) in ways.into_iter().enumerate() {
-        let mut asking = way
+    for (number, mut transport) in transports.into_iter().enumerate() {
+        let mut client = transport
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let mut input = asking.stdin.take().unwrap();
-        // Only the proxy reads it.
+        let mut input = client.stdin.take().unwrap();
+        // Only the proxy reads its input.
         let _unread = writeln!(input, "{call}");
         wait_for("the query to run", || is_running("1.0"));
         assert_eq!(n_cancelled(), number);
-        asking.kill().unwrap();
-        asking.wait().unwrap();
+        client.kill().unwrap();
+        client.wait().unwrap();
         wait_for("the query to stop", || is_running("0.0"));
-        wait_for("its line", || n_cancelled() == number + 1);
+        wait_for("the audit line", || n_cancelled() == number + 1);
     }
     assert_eq!(echo.terminate(), 0);
 }
 
 #[test]
-fn a_foreign_name_is_refused_in_http_1_and_in_http_2() {
+fn an_unknown_host_name_is_rejected_over_http_1_and_http_2() {
     let site = Site::new();
     let echo = site.serve(&[]);
     let token = std::fs::read_to_string(site.path("grafana")).unwrap();
     let status = |version: &str, name: &str| {
-        // In HTTP/2 curl sends the header as `:authority`, which no header `host` comes with.
+        // In HTTP/2, curl sends the name as `:authority`, without a `host` header.
         let output = Command::new("curl")
             .args(["--silent", version, "--cacert", &site.text("tls/ca.pem")])
             .args(["--header", &format!("Authorization: Bearer {token}")])
@@ -300,7 +301,7 @@ fn a_foreign_name_is_refused_in_http_1_and_in_http_2() {
 }
 
 #[test]
-fn without_a_certificate_or_a_word_about_it_nothing_is_served() {
+fn serving_requires_a_certificate_or_an_explicit_insecure_flag() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb").display().to_string();
     for (flags, parts) in [
@@ -319,9 +320,9 @@ fn without_a_certificate_or_a_word_about_it_nothing_is_served() {
             .args(flags)
             .output()
             .unwrap();
-        assert_eq!(output.status.code(), Some(64), "{}", said(&output));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
-        assert!(!Path::new(&db).exists(), "nothing was made");
+        assert_eq!(output.status.code(), Some(64), "{}", printed(&output));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
+        assert!(!Path::new(&db).exists(), "a database was created");
     }
 }

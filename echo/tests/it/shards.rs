@@ -1,5 +1,5 @@
-//! Several Echos, each alone on its address, share the clusters: nothing gets lost or mixed up, and each knows where the
-//! clusters of the others are. It takes root and `ip`; elsewhere the tests say that they are left out.
+//! Sharding: each of several instances stores its own clusters, loses nothing, and names the shards
+//! of other clusters. Requires root and `ip`; without them the tests are skipped with a message.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,18 +16,19 @@ mod network;
 /// The shard that is killed.
 const KILLED: u32 = 1;
 
-/// Where a shard answers.
+/// Returns the URL of a shard.
 fn url(shard: u32) -> String {
     URL.replace("{shard}", &shard.to_string())
 }
 
-/// Everything that a program said.
-fn said(output: &Output) -> String {
+/// Returns everything that a program printed.
+fn printed(output: &Output) -> String {
     let parts = [&output.stdout, &output.stderr];
     parts.map(|part| String::from_utf8_lossy(part)).concat()
 }
 
-/// Two clusters of the shard that is killed, and one of each other, with the shard of each.
+/// Returns two clusters of the shard that is killed and one of each other shard, each with its
+/// shard.
 fn clusters() -> BTreeMap<String, u32> {
     let of = |shard| {
         let n = if shard == KILLED { 2 } else { 1 };
@@ -39,7 +40,7 @@ fn clusters() -> BTreeMap<String, u32> {
 }
 
 #[test]
-fn each_cluster_is_in_its_own_shard_which_loses_nothing_when_it_is_killed_and_the_others_name_it() {
+fn a_killed_shard_loses_nothing_and_the_others_name_it_for_its_clusters() {
     let Some(mut fleet) = Fleet::start() else {
         return;
     };
@@ -72,23 +73,26 @@ fn each_cluster_is_in_its_own_shard_which_loses_nothing_when_it_is_killed_and_th
             own.collect(),
             "shard {shard}: copies and points"
         );
-        assert_eq!(fleet.strays(shard), 0);
+        assert_eq!(fleet.misrouted_points(shard), 0);
         fleet.caught_up(shard);
     }
     for (cluster, (copies, _)) in before {
-        assert!(sent[&cluster] > copies, "it was not killed in the middle");
+        assert!(
+            sent[&cluster] > copies,
+            "the shard was killed after the last point"
+        );
     }
     over_http(&fleet, &clusters);
     over_mcp(&fleet);
     in_the_shell(&fleet);
 }
 
-/// Each shard answers for its clusters, and names the shard of the others.
+/// Checks that each shard returns its own clusters, and names the shard of the others.
 fn over_http(fleet: &Fleet, clusters: &BTreeMap<String, u32>) {
     for shard in 0..SHARDS {
         for (cluster, home) in clusters {
             let input = json!({ "cluster": cluster, "window": "all" });
-            let (status, answer) = fleet.ask(shard, "find_outlier_nodes", &input);
+            let (status, answer) = fleet.query(shard, "find_outlier_nodes", &input);
             if shard == *home {
                 assert_eq!(answer["outliers"][0]["rank"], 2, "{answer}");
                 continue;
@@ -100,7 +104,7 @@ fn over_http(fleet: &Fleet, clusters: &BTreeMap<String, u32>) {
                 "{message}"
             );
         }
-        let (_, answer) = fleet.ask(shard, "get_cost", &json!({ "window": "all" }));
+        let (_, answer) = fleet.query(shard, "get_cost", &json!({ "window": "all" }));
         let note = answer["data_quality"]["note"].as_str().unwrap();
         assert!(
             note.contains(&format!("this is shard {shard} of 3")),
@@ -108,12 +112,12 @@ fn over_http(fleet: &Fleet, clusters: &BTreeMap<String, u32>) {
         );
         let others = (0..SHARDS).filter(|other| *other != shard);
         assert!(others.map(url).all(|url| note.contains(&url)), "{note}");
-        let (_, analysis) = fleet.ask(shard, "run_analysis", &json!({ "sql": "SELECT 1" }));
+        let (_, analysis) = fleet.query(shard, "run_analysis", &json!({ "sql": "SELECT 1" }));
         assert_eq!(analysis["note"], note);
     }
 }
 
-/// The same through the proxy for models.
+/// Checks the same through the MCP proxy.
 fn over_mcp(fleet: &Fleet) {
     let arguments = json!({ "cluster": clusters_of(2, 1)[0] });
     let params = json!({ "name": "fleet.cluster.get_cost", "arguments": arguments });
@@ -127,19 +131,23 @@ fn over_mcp(fleet: &Fleet) {
     assert!(answer["result"].to_string().contains(&there), "{answer}");
 }
 
-/// The shell finds the shard by itself, or is told which it is.
+/// Checks that client commands find the shard of a cluster, or report it.
 fn in_the_shell(fleet: &Fleet) {
     let cluster = clusters_of(2, 1).remove(0);
     let all = ["--server", URL, "--shards", "3"];
     let one = ["--cluster", &cluster, "--window", "all"];
     let found = fleet.shell(&[["outliers"].as_slice(), &all, &one].concat());
-    assert!(found.status.success(), "{}", said(&found));
-    assert!(said(&found).contains("node-2"), "{}", said(&found));
+    assert!(found.status.success(), "{}", printed(&found));
+    assert!(printed(&found).contains("node-2"), "{}", printed(&found));
     let first = url(0);
     let elsewhere = fleet.shell(&[["cost", "--server", &first].as_slice(), &one].concat());
     assert_eq!(elsewhere.status.code(), Some(64));
     let there = format!("shard 2 at {}", url(2));
-    assert!(said(&elsewhere).contains(&there), "{}", said(&elsewhere));
+    assert!(
+        printed(&elsewhere).contains(&there),
+        "{}",
+        printed(&elsewhere)
+    );
     for open in [
         ["cost"].as_slice(),
         &["sql", "SELECT 1"],
@@ -148,9 +156,9 @@ fn in_the_shell(fleet: &Fleet) {
         let open = fleet.shell(&[open, &all].concat());
         assert_eq!(open.status.code(), Some(64));
         assert!(
-            said(&open).contains("replace {shard} by a shard number"),
+            printed(&open).contains("replace {shard} by a shard number"),
             "{}",
-            said(&open)
+            printed(&open)
         );
     }
     let report = [
@@ -163,28 +171,28 @@ fn in_the_shell(fleet: &Fleet) {
     ];
     let report = fleet.shell(&report);
     assert!(
-        said(&report).contains("note: this is shard 0 of 3"),
+        printed(&report).contains("note: this is shard 0 of 3"),
         "{}",
-        said(&report)
+        printed(&report)
     );
     let gate = ["assert", "outliers", "--max", "1", "--allow-missing"];
     let passed = fleet.shell(&[gate.as_slice(), &all, &one].concat());
-    assert_ne!(passed.status.code(), Some(2), "{}", said(&passed));
-    let at_the_wrong_one = fleet.shell(&[gate.as_slice(), &["--server", &first], &one].concat());
+    assert_ne!(passed.status.code(), Some(2), "{}", printed(&passed));
+    let at_the_wrong_shard = fleet.shell(&[gate.as_slice(), &["--server", &first], &one].concat());
     assert_eq!(
-        at_the_wrong_one.status.code(),
+        at_the_wrong_shard.status.code(),
         Some(2),
         "{}",
-        said(&at_the_wrong_one)
+        printed(&at_the_wrong_shard)
     );
 }
 
 #[test]
-fn what_agents_with_another_number_of_shards_send_is_stored_counted_and_warned_of_once() {
+fn points_from_agents_with_a_wrong_shard_count_are_stored_counted_and_logged_once() {
     let Some(fleet) = Fleet::start() else {
         return;
     };
-    // Of two shards none is the third.
+    // With two shards, the third one does not exist.
     let cluster = clusters_of(2, 1).remove(0);
     let agent = fleet.report(&cluster, 2);
     let summary = summary(&agent.wait_with_output().unwrap());
@@ -192,13 +200,13 @@ fn what_agents_with_another_number_of_shards_send_is_stored_counted_and_warned_o
     let of_two = fleet_proto::shard::for_cluster(&cluster, 2.try_into().unwrap());
     let stored = fleet.stored(of_two);
     assert_eq!(stored[&cluster], (sent, sent));
-    // The agents' own verdicts are stored and counted, too.
-    assert!(fleet.strays(of_two) >= sent);
+    // The verdicts of the agents are also stored and counted.
+    assert!(fleet.misrouted_points(of_two) >= sent);
     let warned = format!("cluster {cluster} belongs to shard 2 at {}", url(2));
     let log = fleet.log(of_two as usize);
     assert_eq!(log.matches(&warned).count(), 1, "{log}");
     let input = json!({ "cluster": cluster, "window": "all" });
-    let (status, answer) = fleet.ask(of_two, "get_cost", &input);
+    let (status, answer) = fleet.query(of_two, "get_cost", &input);
     assert_eq!(status, 200, "{answer}");
     let note = answer["data_quality"]["note"].as_str().unwrap();
     assert!(note.contains(&warned), "{note}");

@@ -1,4 +1,4 @@
-//! Echo's own spans, sent to another Echo and found there.
+//! Spans of one instance, exported to another one.
 
 use std::process::Command;
 
@@ -8,11 +8,11 @@ use crate::testbed::{ECHO, Echo, recording, replay_all, serve_command};
 
 const HISTORY: &str = "fleet.cluster.event_history";
 
-/// How many spans of a name the Echo has from other Echos.
+/// Returns the number of spans with this name that an instance has stored.
 fn n_spans(echo: &Echo, name: &str) -> usize {
-    let question = json!({ "cluster": "echo", "metric": name, "window": "all", "limit": 100 });
-    let (status, answer) = echo.post(HISTORY, &question);
-    // Nothing may have come yet.
+    let input = json!({ "cluster": "echo", "metric": name, "window": "all", "limit": 100 });
+    let (status, answer) = echo.post(HISTORY, &input);
+    // The cluster is unknown before the first span.
     if status == 404 {
         return 0;
     }
@@ -21,17 +21,17 @@ fn n_spans(echo: &Echo, name: &str) -> usize {
 }
 
 #[test]
-fn what_an_echo_does_is_found_in_another_one() {
+fn spans_of_an_instance_are_stored_by_another_instance() {
     let folder = tempfile::tempdir().unwrap();
     let collector = Echo::serve(&folder.path().join("spans.duckdb"));
     let mut command = serve_command(&folder.path().join("fleet.duckdb"));
     let endpoint = format!("http://{}", collector.otlp);
     command.args(["--trace-endpoint", &endpoint, "--trace-sample", "1"]);
-    let (echo, _said) = Echo::spawn(command);
+    let (echo, _log) = Echo::spawn(command);
     replay_all(&recording("healthy"), &echo, "lab", "max");
     let (status, _) = echo.post(HISTORY, &json!({ "cluster": "lab", "window": "all" }));
     assert_eq!(status, 200);
-    // What is left is sent at the end.
+    // The remaining spans are sent at shutdown.
     assert_eq!(echo.terminate(), 0);
     for name in [
         "echo.ingest",
@@ -43,30 +43,30 @@ fn what_an_echo_does_is_found_in_another_one() {
     ] {
         assert!(n_spans(&collector, name) > 0, "{name}");
     }
-    let question = json!({ "cluster": "echo", "metric": "echo.query", "window": "all" });
-    let (_, answer) = collector.post(HISTORY, &question);
+    let input = json!({ "cluster": "echo", "metric": "echo.query", "window": "all" });
+    let (_, answer) = collector.post(HISTORY, &input);
     let span: &Value = &answer["events"][0];
     assert!(span.to_string().contains(HISTORY), "{span}");
 }
 
 #[test]
-fn an_echo_without_its_collector_serves_and_stops_all_the_same() {
+fn an_instance_serves_and_stops_without_its_collector() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = serve_command(&folder.path().join("fleet.duckdb"));
-    // Nobody listens there.
+    // No process listens on this port.
     command.args([
         "--trace-endpoint",
         "http://127.0.0.1:1",
         "--trace-sample",
         "1",
     ]);
-    let (echo, _said) = Echo::spawn(command);
+    let (echo, _log) = Echo::spawn(command);
     replay_all(&recording("healthy"), &echo, "lab", "max");
     assert_eq!(echo.terminate(), 0);
 }
 
 #[test]
-fn an_echo_does_not_send_its_spans_to_itself() {
+fn an_instance_does_not_send_its_spans_to_itself() {
     let folder = tempfile::tempdir().unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
@@ -89,7 +89,10 @@ fn an_echo_does_not_send_its_spans_to_itself() {
         ])
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(64), "{said}");
-    assert!(said.contains("is a listener of this instance"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{stderr}");
+    assert!(
+        stderr.contains("is a listener of this instance"),
+        "{stderr}"
+    );
 }

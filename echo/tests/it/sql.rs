@@ -1,4 +1,4 @@
-//! SQL against a running collector: over HTTP, as a tool, and from the shell.
+//! SQL queries over HTTP, as a tool call and with `fleet-echo sql`.
 
 use std::fs;
 use std::io::Write;
@@ -31,8 +31,8 @@ fn shell(echo: &Echo, arguments: &[&str], input: &str) -> Output {
 
 fn printed(echo: &Echo, arguments: &[&str], input: &str) -> String {
     let output = shell(echo, arguments, input);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -49,7 +49,7 @@ fn posted(echo: &Echo, path: &str, input: &Value) -> (u16, Value) {
 }
 
 #[test]
-fn one_select_is_answered_alike_over_http_as_a_tool_and_from_the_shell() {
+fn a_select_returns_the_same_rows_over_http_as_a_tool_and_from_the_shell() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     replay_all(&recording("host-sleep-rank2"), &echo, "lab", "max");
@@ -93,7 +93,7 @@ fn one_select_is_answered_alike_over_http_as_a_tool_and_from_the_shell() {
 }
 
 #[test]
-fn what_is_not_run_says_why_and_what_to_write_instead() {
+fn rejected_sql_returns_the_reason_and_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     for (sql, status, part) in [
@@ -115,9 +115,9 @@ fn what_is_not_run_says_why_and_what_to_write_instead() {
             "{body}"
         );
         let output = shell(&echo, &[sql], "");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{sql}: {said}");
-        assert!(said.contains(part), "{sql}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{sql}: {stderr}");
+        assert!(stderr.contains(part), "{sql}: {stderr}");
     }
     let (status, body) = posted(&echo, "/api/v1/sql", &json!({ "query": "SELECT 1" }));
     let mut details = body["error"]["details"].as_array().unwrap().iter();

@@ -1,4 +1,4 @@
-//! Real processes for the tests: an Echo on free ports with a database of its own, and agents.
+//! Real processes for the tests: an Echo instance on free ports with its own database, and agents.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use tempfile::NamedTempFile;
 
 pub(crate) mod namespace;
 
-/// The program under test.
+/// Path of the program under test.
 pub(crate) const ECHO: &str = env!("CARGO_BIN_EXE_fleet-echo");
 
-/// The agent, which `make test` builds beside Echo.
+/// Returns the path of the agent, which `make test` builds next to Echo.
 pub(crate) fn agent() -> PathBuf {
     let agent = Path::new(ECHO).with_file_name("fleet-agent");
     assert!(
@@ -24,20 +24,37 @@ pub(crate) fn agent() -> PathBuf {
     agent
 }
 
-/// A file or folder of the repository.
+/// Returns the path of a file or folder of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// The recording with that name.
+/// Returns all files of a folder of the repository, including its subfolders.
+pub(crate) fn files_below(folder: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![repository(folder)];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+/// Returns the path of a recording.
 pub(crate) fn recording(name: &str) -> PathBuf {
     repository("testdata/recordings").join(format!("{name}.jsonl.gz"))
 }
 
-/// A running `fleet-echo serve`, killed when it is dropped.
+/// A running `fleet-echo serve`, killed on drop.
 pub(crate) struct Echo {
     child: Child,
-    /// Address of the OTLP listener.
+    /// Address of the listener for OTLP over gRPC.
     pub(crate) otlp: String,
     /// Address of the listener for OTLP over HTTP.
     pub(crate) otlp_http: String,
@@ -51,18 +68,18 @@ impl Echo {
         Self::serve_with(db, &[])
     }
 
-    /// The same with further flags, which win over the usual ones.
+    /// Starts Echo with additional flags, which override the usual ones.
     pub(crate) fn serve_with(db: &Path, flags: &[&str]) -> Self {
         let mut command = serve_command(db);
         command.args(flags);
         Self::ready(command)
     }
 
-    /// The same from a command, with what it says on standard error in a file.
+    /// Starts Echo from a command, with its standard error in a file.
     pub(crate) fn spawn(mut command: Command) -> (Self, NamedTempFile) {
-        let said = NamedTempFile::new().unwrap();
-        command.stderr(said.reopen().unwrap());
-        (Self::ready(command), said)
+        let log = NamedTempFile::new().unwrap();
+        command.stderr(log.reopen().unwrap());
+        (Self::ready(command), log)
     }
 
     fn ready(mut command: Command) -> Self {
@@ -87,44 +104,44 @@ impl Echo {
         }
     }
 
-    /// SIGKILL: no chance to say goodbye.
+    /// Sends SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for Echo to end by itself, and gives the exit code.
+    /// Waits until Echo exits by itself, and returns its exit code.
     pub(crate) fn wait(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 
-    /// SIGTERM.
-    pub(crate) fn ask_to_stop(&self) {
+    /// Sends SIGTERM.
+    pub(crate) fn send_sigterm(&self) {
         self.signal("TERM");
     }
 
-    /// A signal by its name.
+    /// Sends a signal, given by name.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.unwrap().success());
     }
 
-    /// SIGTERM, and the exit code after it has drained.
+    /// Sends SIGTERM, waits until Echo has drained, and returns its exit code.
     pub(crate) fn terminate(mut self) -> i32 {
-        self.ask_to_stop();
+        self.send_sigterm();
         self.child.wait().unwrap().code().unwrap()
     }
 
-    /// Asks a tool and returns status and body.
-    pub(crate) fn post(&self, tool: &str, question: &Value) -> (u16, Value) {
+    /// Calls a tool. Returns status and body.
+    pub(crate) fn post(&self, tool: &str, input: &Value) -> (u16, Value) {
         let url = format!("http://{}/api/v1/tools/{tool}", self.http);
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .build();
         let mut response = ureq::Agent::new_with_config(config)
             .post(&url)
-            .send_json(question)
+            .send_json(input)
             .unwrap();
         (
             response.status().as_u16(),
@@ -132,15 +149,15 @@ impl Echo {
         )
     }
 
-    /// Asks a tool about everything it knows of a cluster.
-    pub(crate) fn ask(&self, tool: &str, cluster: &str) -> Value {
+    /// Calls a tool for all events of a cluster.
+    pub(crate) fn query(&self, tool: &str, cluster: &str) -> Value {
         let tool = format!("fleet.cluster.{tool}");
         let (status, answer) = self.post(&tool, &json!({ "cluster": cluster, "window": "all" }));
         assert_eq!(status, 200, "{answer}");
         answer
     }
 
-    /// Waits until Echo has judged everything it has stored.
+    /// Waits until the detector has processed all stored events.
     pub(crate) fn caught_up(&self) {
         let health = || -> Value {
             let url = format!("http://{}/api/v1/health", self.http);
@@ -151,7 +168,7 @@ impl Echo {
                 .read_json()
                 .unwrap()
         };
-        wait_for("Echo to judge what it stored", || {
+        wait_for("the detector to process the stored events", || {
             let health = health();
             health["events_judged"] == health["events_committed"]
         });
@@ -160,13 +177,13 @@ impl Echo {
 
 impl Drop for Echo {
     fn drop(&mut self) {
-        // Already gone when the test ended it itself.
+        // The process has already ended if the test stopped it.
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// `fleet-echo serve` on the database and free ports.
+/// Returns the command `fleet-echo serve` on the database and free ports.
 pub(crate) fn serve_command(db: &Path) -> Command {
     let mut command = Command::new(ECHO);
     command
@@ -189,7 +206,8 @@ pub(crate) fn serve_command(db: &Path) -> Command {
     command
 }
 
-/// An agent replaying one rank of a recording as a host of its own, with 200 ms blocks and a clock up to 10 s wrong.
+/// Returns the command of an agent that replays one rank of a recording as a separate host, with
+/// 200 ms blocks and a clock error of up to 10 s.
 pub(crate) fn replay_command(recording: &Path, rank: u32, otlp: &str, cluster: &str) -> Command {
     let mut command = Command::new(agent());
     command
@@ -210,18 +228,19 @@ pub(crate) fn replay_command(recording: &Path, rank: u32, otlp: &str, cluster: &
     command
 }
 
-/// Replays all four ranks of a recording at the same time, and returns the agents' summaries.
+/// Replays all four ranks of a recording concurrently. Returns the summaries of the agents.
 pub(crate) fn replay_all(recording: &Path, echo: &Echo, cluster: &str, speed: &str) -> Vec<Value> {
-    replay_ranks((recording, 4), echo, cluster, speed)
+    replay_ranks(recording, 4, echo, cluster, speed)
 }
 
-/// Replays a recording of so many ranks, each by an agent of its own.
+/// Replays a recording of `n_ranks` ranks with one agent per rank.
 #[expect(
     clippy::needless_collect,
     reason = "all agents have to run before the first is waited for"
 )]
 pub(crate) fn replay_ranks(
-    (recording, n_ranks): (&Path, u32),
+    recording: &Path,
+    n_ranks: u32,
     echo: &Echo,
     cluster: &str,
     speed: &str,
@@ -238,14 +257,14 @@ pub(crate) fn replay_ranks(
         .collect()
 }
 
-/// The summary that an agent printed.
+/// Returns the summary printed by an agent, which must have succeeded.
 pub(crate) fn summary(output: &Output) -> Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", output.status);
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The uncompressed lines of a recording.
+/// Returns the uncompressed lines of a recording.
 pub(crate) fn lines(recording: &Path) -> Vec<String> {
     let mut text = String::new();
     let file = std::fs::File::open(recording).unwrap();
@@ -255,7 +274,7 @@ pub(crate) fn lines(recording: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Waits for a condition, for at most a minute.
+/// Waits up to a minute for a condition.
 #[expect(
     clippy::disallowed_methods,
     reason = "the condition lies in another process"

@@ -1,4 +1,4 @@
-//! A rank's own verdict, sent as a log record, comes back from the history.
+//! The verdict of a rank about itself: sent as a log record, returned by the event history.
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
@@ -23,8 +23,8 @@ fn text(key: &str, value: &str) -> KeyValue {
     attribute(key, Any::StringValue(value.to_owned()))
 }
 
-/// What rank 2 of 4 says about itself, and a record that is none of Echo's business.
-fn said() -> ExportLogsServiceRequest {
+/// Returns the verdict of rank 2 of 4 about itself, and a record that is not for Echo.
+fn log_records() -> ExportLogsServiceRequest {
     let verdict = LogRecord {
         time_unix_nano: 1_763_700_000_000_000_000,
         event_name: "fleet.straggler".to_owned(),
@@ -61,14 +61,14 @@ fn said() -> ExportLogsServiceRequest {
 }
 
 #[tokio::test]
-async fn a_verdict_that_is_sent_twice_is_stored_once_with_all_it_says() {
+async fn a_verdict_sent_twice_is_stored_once_with_its_attributes() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     let mut client = LogsServiceClient::connect(format!("http://{}", echo.otlp))
         .await
         .unwrap();
     for _ in 0..2 {
-        let mut request = Request::new(said());
+        let mut request = Request::new(log_records());
         let metadata = request.metadata_mut();
         metadata.insert("fleet-agent-instance", "agent".parse().unwrap());
         metadata.insert("fleet-batch-number", "1".parse().unwrap());
@@ -76,8 +76,8 @@ async fn a_verdict_that_is_sent_twice_is_stored_once_with_all_it_says() {
         let partial = response.partial_success.unwrap();
         assert_eq!(partial.rejected_log_records, 1);
     }
-    let question = json!({ "cluster": "prod", "metric": "fleet.straggler", "window": "all" });
-    let (status, answer) = echo.post("fleet.cluster.event_history", &question);
+    let input = json!({ "cluster": "prod", "metric": "fleet.straggler", "window": "all" });
+    let (status, answer) = echo.post("fleet.cluster.event_history", &input);
     assert_eq!(status, 200, "{answer}");
     let [event] = &answer["events"].as_array().unwrap()[..] else {
         panic!("{answer:#}");

@@ -1,5 +1,5 @@
-//! Volumes that are small, full, or read-only. They are mounted for the test, which takes root; elsewhere the tests say
-//! that they are left out.
+//! Small, full and read-only volumes. Mounting them requires root; without it the tests are skipped
+//! with a message.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,13 +9,14 @@ use tempfile::TempDir;
 use crate::load::{Sent, request, send, sender, stored};
 use crate::testbed::{ECHO, Echo, serve_command, wait_for};
 
-/// A file system of its own, unmounted when it is dropped.
+/// A file system on a loop device, unmounted on drop.
 pub(crate) struct Mounted {
     folder: TempDir,
 }
 
 impl Mounted {
-    /// An ext4 file system of `mib` MiB on a loop device; nothing, with a word why, where mounting is not allowed.
+    /// Creates an ext4 file system of `mib` MiB; prints the reason and returns `None` where
+    /// mounting is not possible.
     pub(crate) fn ext4(mib: u64) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
@@ -27,13 +28,13 @@ impl Mounted {
         match made.and_then(|()| Self::mount(folder)) {
             Ok(mounted) => Some(mounted),
             Err(why) => {
-                eprintln!("left out, no file system can be mounted here: {why}");
+                eprintln!("skipped, no file system can be mounted: {why}");
                 None
             }
         }
     }
 
-    /// Mounts the image that lies in a folder.
+    /// Mounts the image in a folder.
     fn mount(folder: TempDir) -> Result<Self, String> {
         std::fs::create_dir(folder.path().join("volume")).unwrap();
         let mounted = Self { folder };
@@ -44,14 +45,14 @@ impl Mounted {
         Ok(mounted)
     }
 
-    /// The file system as a failure of power leaves it now: with what was written to its disk, and without what the kernel still
-    /// holds in memory. Nobody may be writing.
+    /// Returns the file system as after a power failure: with everything written to its disk, and
+    /// without pages that the kernel holds in memory. No process may write meanwhile.
     pub(crate) fn after_power_failure(&self) -> Self {
         loop {
             let folder = tempfile::tempdir().unwrap();
             let before = self.image().metadata().unwrap().modified().unwrap();
             std::fs::copy(self.image(), folder.path().join("image")).unwrap();
-            // The kernel writes when it likes; a copy of two moments is none.
+            // The kernel may write at any time; the copy is valid only if it did not meanwhile.
             if self.image().metadata().unwrap().modified().unwrap() == before {
                 return Self::mount(folder).unwrap();
             }
@@ -66,7 +67,7 @@ impl Mounted {
         self.folder.path().join("volume")
     }
 
-    /// Where a database would lie.
+    /// Returns the path for a database.
     pub(crate) fn db(&self) -> PathBuf {
         self.path().join("fleet.duckdb")
     }
@@ -75,7 +76,7 @@ impl Mounted {
         self.remount("ro");
     }
 
-    /// Makes it what the kernel makes of a file system after an error of its disk: read-only, also for open files.
+    /// Simulates a disk error: the file system becomes read-only, also for open files.
     pub(crate) fn fail(&self) {
         self.remount("abort");
     }
@@ -87,9 +88,9 @@ impl Mounted {
         remounted.unwrap();
     }
 
-    /// Takes up room until only so much is left.
+    /// Creates a file that leaves `left` bytes of free space.
     fn fill_up(&self, left: u64) -> PathBuf {
-        let filler = self.path().join("of-somebody-else");
+        let filler = self.path().join("filler");
         let file = std::fs::File::create(&filler).unwrap();
         let available = fs2::available_space(self.path()).unwrap();
         fs2::FileExt::allocate(&file, available - left).unwrap();
@@ -99,7 +100,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Not mounted, if mounting failed.
+        // Mounting may have failed.
         let _not_mounted = run(Command::new("umount").arg("-l").arg(self.path()));
     }
 }
@@ -119,7 +120,7 @@ fn serve(db: &Path) -> Echo {
 }
 
 #[test]
-fn below_the_floor_events_are_refused_with_a_time_to_come_back_while_questions_are_answered() {
+fn without_free_space_events_are_refused_with_retry_after_and_queries_are_answered() {
     let Some(volume) = Mounted::ext4(200) else {
         return;
     };
@@ -135,22 +136,25 @@ fn below_the_floor_events_are_refused_with_a_time_to_come_back_while_questions_a
     };
     assert_eq!(put(1), Sent::Acknowledged);
     let ballast = volume.path().join("fleet.duckdb.ballast");
-    // It grows while it is made, so that being there is not enough.
+    // The file exists before it has its full size.
     let is_made = || ballast.metadata().is_ok_and(|file| file.len() == 16 * MIB);
-    wait_for("the ballast to be made", is_made);
+    wait_for("the ballast to be created", is_made);
 
-    // Without the ballast there is more than the floor, but that is for deleting.
+    // Without the ballast the free space is above the limit, but it is reserved for deletes.
     let filler = volume.fill_up(40 * MIB);
     for _ in 0..3 {
         assert_eq!(put(2), Sent::Refused(503, Some(1)));
-        assert!(!ballast.exists(), "it makes room for deleting");
+        assert!(
+            !ballast.exists(),
+            "the ballast still takes the space for deletes"
+        );
     }
-    let outliers = echo.ask("find_outlier_nodes", "load");
+    let outliers = echo.query("find_outlier_nodes", "load");
     assert_eq!(outliers["data_quality"]["ranks_reporting"], 0, "{outliers}");
 
     std::fs::remove_file(filler).unwrap();
     assert_eq!(put(2), Sent::Acknowledged, "the same batch, again");
-    wait_for("the ballast to be made again", is_made);
+    wait_for("the ballast to be created again", is_made);
     assert_eq!(echo.terminate(), 0);
     let stored = stored(&volume.db());
     assert_eq!(
@@ -160,14 +164,14 @@ fn below_the_floor_events_are_refused_with_a_time_to_come_back_while_questions_a
 }
 
 #[test]
-fn a_disk_that_fills_up_in_the_middle_of_a_commit_ends_echo_with_74_and_loses_nothing() {
+fn a_disk_that_fills_up_during_a_commit_ends_echo_with_74_and_loses_nothing() {
     let Some(volume) = Mounted::ext4(120) else {
         return;
     };
-    // Without a floor nothing keeps the engine from running into the wall.
+    // Without a minimum of free space, the engine fills the disk completely.
     let mut command = serve_command(&volume.db());
     command.args(["--min-free", "1", "--ballast", "off"]);
-    let (echo, said) = Echo::spawn(command);
+    let (echo, log) = Echo::spawn(command);
     let sender = sender();
     let mut acknowledged = 0;
     let _filler = volume.fill_up(4 * MIB);
@@ -184,35 +188,35 @@ fn a_disk_that_fills_up_in_the_middle_of_a_commit_ends_echo_with_74_and_loses_no
     }
     assert!(acknowledged < 200, "the disk did not fill up");
     let code = echo.wait();
-    let said = std::fs::read_to_string(said.path()).unwrap();
-    assert_eq!(code, Some(74), "{said}");
-    let last = said.lines().last().unwrap();
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    assert_eq!(code, Some(74), "{log}");
+    let last = log.lines().last().unwrap();
     assert!(
         last.starts_with("fleet-echo: ")
             && last.contains("failed permanently and must be opened again"),
-        "{said}"
+        "{log}"
     );
 
-    // Whoever starts it again without making room is told the same.
+    // A restart without more free space fails in the same way.
     let output = serve_command(&volume.db())
         .args(["--min-free", "1", "--ballast", "off"])
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(74), "{said}");
-    assert!(said.contains("No space left"), "{said}");
-    assert!(!said.contains("--drop-wal"), "the log is sound: {said}");
-    let log = volume.path().join("fleet.duckdb.wal");
-    let before = log.metadata().unwrap().len();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(74), "{stderr}");
+    assert!(stderr.contains("No space left"), "{stderr}");
+    assert!(!stderr.contains("--drop-wal"), "the log is sound: {stderr}");
+    let wal = volume.path().join("fleet.duckdb.wal");
+    let before = wal.metadata().unwrap().len();
     let repaired = Command::new(ECHO)
         .args(["repair", "--drop-wal", "--db"])
         .arg(volume.db())
         .output()
         .unwrap();
     assert!(repaired.status.success(), "{repaired:?}");
-    assert_eq!(log.metadata().unwrap().len(), before, "it was left alone");
+    assert_eq!(wal.metadata().unwrap().len(), before, "the log was changed");
 
-    std::fs::remove_file(volume.path().join("of-somebody-else")).unwrap();
+    std::fs::remove_file(volume.path().join("filler")).unwrap();
     let echo = serve(&volume.db());
     assert_eq!(echo.terminate(), 0);
     let stored = stored(&volume.db());
@@ -229,10 +233,10 @@ fn a_read_only_volume_is_refused_with_64_and_a_reason() {
     assert_eq!(Echo::serve(&volume.db()).terminate(), 0);
     volume.make_read_only();
     let output = serve_command(&volume.db()).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(64), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64), "{stderr}");
     assert!(
-        said.contains("Read-only") && said.contains("--db"),
-        "{said}"
+        stderr.contains("Read-only") && stderr.contains("--db"),
+        "{stderr}"
     );
 }

@@ -1,19 +1,27 @@
-//! One word per thing: schemas, help texts and documents keep to the terms of the glossary.
+//! Consistent terms: schemas, help texts and the guide use the terms of the glossary and plain
+//! technical words.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::testbed::{ECHO, agent, repository};
+use crate::testbed::{ECHO, agent, files_below, repository};
 
 const GLOSSARY: &str = "echo/docs/glossary.md";
 
-/// A word that is not used, and the term that is used in its place.
+/// Words that are not terms of the glossary, each with its replacement.
+const PLAIN_WORDS: [(&str, &str); 3] = [
+    ("question", "query"),
+    ("echos", "instances"),
+    ("nobody", "no client"),
+];
+
+/// A forbidden word and its replacement.
 struct Synonym {
     word: String,
     term: String,
 }
 
-/// The rows of the glossary's last table, `term | ... | instead of`.
+/// Parses the last table of the glossary, `term | ... | instead of`.
 fn synonyms(glossary: &str) -> Vec<Synonym> {
     let (_, table) = glossary.split_once("| instead of |\n").unwrap();
     let rows = table
@@ -36,7 +44,7 @@ fn synonyms(glossary: &str) -> Vec<Synonym> {
     rows.flat_map(of_row).collect()
 }
 
-/// The lines of a text that contain a synonym as whole words, in singular or plural.
+/// Returns the lines of a text that contain a synonym as whole words, in singular or plural.
 fn misnamed(place: &str, text: &str, synonyms: &[Synonym]) -> Vec<String> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -60,7 +68,7 @@ fn help(program: &Path, command: &[String]) -> String {
     String::from_utf8(output.unwrap().stdout).unwrap()
 }
 
-/// The help of a program and of all its commands, each with its name.
+/// Returns the help texts of a program and of all its commands, each with its command line.
 fn helps(program: &Path) -> Vec<(String, String)> {
     let name = program.file_name().unwrap().to_str().unwrap();
     let mut helps = Vec::new();
@@ -82,29 +90,27 @@ fn helps(program: &Path) -> Vec<(String, String)> {
     helps
 }
 
-/// The files of a folder with an extension, each with its text; folders below as well.
+/// Returns the files of a folder and its subfolders with this extension, each with its text.
 fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut folders = vec![repository(folder)];
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|found| found == extension) {
-                let text = std::fs::read_to_string(&path).unwrap();
-                found.push((path.display().to_string(), text));
-            }
-        }
-    }
-    found
+    let mut paths = files_below(folder);
+    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        (path.display().to_string(), text)
+    };
+    paths.into_iter().map(read).collect()
 }
 
 #[test]
-fn a_thing_has_one_name_in_schemas_help_and_guide() {
+fn schemas_help_texts_and_guide_use_the_terms_of_the_glossary() {
     let glossary = std::fs::read_to_string(repository(GLOSSARY)).unwrap();
-    let synonyms = synonyms(&glossary);
+    let mut synonyms = synonyms(&glossary);
     assert!(synonyms.len() > 20, "{}", synonyms.len());
+    let plain = PLAIN_WORDS.map(|(word, term)| Synonym {
+        word: word.to_owned(),
+        term: term.to_owned(),
+    });
+    synonyms.extend(plain);
     let schemas = files("echo/tools/src/registry/snapshots", "snap");
     let mcp = files("echo/serve/src/mcp/snapshots", "snap");
     let openapi = files("echo/serve/src/http/openapi/snapshots", "snap");
@@ -120,7 +126,7 @@ fn a_thing_has_one_name_in_schemas_help_and_guide() {
 }
 
 #[test]
-fn a_synonym_is_found_with_its_place() {
+fn a_synonym_is_reported_with_its_location() {
     let glossary = "| term | instead of |\n|---|---|\n| **rank** | worker, process group |\n\nEnd";
     let synonyms = synonyms(glossary);
     assert_eq!(

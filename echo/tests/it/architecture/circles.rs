@@ -1,19 +1,19 @@
-//! Modules of one folder that name each other in a circle. A module counts as one with the folder beside it, and what a module
-//! and its own children name of each other does not count.
+//! Circular references between modules of one folder. A module and the folder with its children
+//! count as one, and references between them are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Source, words};
 
-/// Who names whom in one folder.
+/// References between the modules of one folder.
 type Graph<'s> = BTreeMap<&'s str, BTreeSet<&'s str>>;
 
-/// A circle in each folder that has one, from the sources of one package.
+/// Returns one circle of each folder that has any, in the sources of one package.
 pub(super) fn circles(sources: &[Source]) -> Vec<String> {
-    let modules: BTreeSet<Vec<&str>> = sources.iter().map(Source::place).collect();
+    let modules: BTreeSet<Vec<&str>> = sources.iter().map(Source::segments).collect();
     let named: Vec<(Vec<&str>, Vec<String>)> = sources
         .iter()
-        .map(|source| (source.place(), paths(source)))
+        .map(|source| (source.segments(), paths(source)))
         .collect();
     let mut folders: BTreeMap<Vec<&str>, Graph<'_>> = BTreeMap::new();
     for (from, paths) in &named {
@@ -30,7 +30,7 @@ pub(super) fn circles(sources: &[Source]) -> Vec<String> {
         }
     }
     let found = folders.iter().filter_map(|(folder, graph)| {
-        let circle = graph.keys().find_map(|start| way_back(graph, start))?;
+        let circle = graph.keys().find_map(|start| cycle_from(graph, start))?;
         Some(format!(
             "a circle in `{}`: {}",
             folder.join("::"),
@@ -40,10 +40,11 @@ pub(super) fn circles(sources: &[Source]) -> Vec<String> {
     found.collect()
 }
 
-/// Paths from the root of the package or from the module itself, by import or in place.
+/// Returns the paths that start at the root of the package or at the module itself, in imports and
+/// in code.
 fn paths(source: &Source) -> Vec<String> {
     let imported = source.imports.iter().flat_map(|(leaves, _)| leaves.clone());
-    let in_place = ["crate", "super", "self"].into_iter().flat_map(|root| {
+    let in_code = ["crate", "super", "self"].into_iter().flat_map(|root| {
         words(&source.code, root)
             .filter(|(before, after)| {
                 let is_visibility = before.ends_with("in ");
@@ -54,10 +55,10 @@ fn paths(source: &Source) -> Vec<String> {
                 root.to_owned() + &after.chars().take_while(path).collect::<String>()
             })
     });
-    imported.chain(in_place).collect()
+    imported.chain(in_code).collect()
 }
 
-/// The path from the root of the package; nothing for one of another package.
+/// Returns the path from the root of the package; `None` for a path of another package.
 fn resolved<'p>(from: &[&'p str], path: &'p str) -> Option<Vec<&'p str>> {
     let mut parts = path.split("::").peekable();
     let mut base = match parts.next()? {
@@ -73,8 +74,8 @@ fn resolved<'p>(from: &[&'p str], path: &'p str) -> Option<Vec<&'p str>> {
     Some(base)
 }
 
-/// The way from `start` back to it, if there is one.
-fn way_back<'s>(graph: &Graph<'s>, start: &'s str) -> Option<Vec<&'s str>> {
+/// Returns a path from `start` back to itself, if there is one.
+fn cycle_from<'s>(graph: &Graph<'s>, start: &'s str) -> Option<Vec<&'s str>> {
     let mut ways = vec![vec![start]];
     let mut seen = BTreeSet::new();
     while let Some(way) = ways.pop() {
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_name_each_other_are_found_however_they_do_it() {
+    fn circular_references_are_found_in_imports_and_code() {
         let files = [
             ("echo/store/src/a.rs", "use crate::b::B;"),
             ("echo/store/src/b.rs", "mod inner;"),
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_and_its_children_may_name_each_other() {
+    fn a_module_and_its_children_may_reference_each_other() {
         let files = [
             ("agent/src/a.rs", "mod b; use b::B; use self::c::C;"),
             (
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_other_packages_are_no_modules() {
+    fn items_of_other_packages_are_ignored() {
         let files = [
             ("echo/src/a.rs", "use std::b::B;"),
             ("echo/src/b.rs", "use crate::a::A;"),

@@ -1,4 +1,4 @@
-//! Each rule fails on a source that breaks it, and is silent on one that looks like it.
+//! Tests of the rules: each violation is found, and similar valid code is accepted.
 
 use super::rules::{Architecture, sizes_and_names, violations};
 use super::source::Source;
@@ -12,16 +12,16 @@ const SMALL: Architecture = Architecture {
         ("main", 3),
     ],
     pure: &["ids", "store::rows"],
-    stops: &[("duckdb", &["store::duckdb"]), ("tonic", &["serve"])],
+    restricted: &[("duckdb", &["store::duckdb"]), ("tonic", &["serve"])],
 };
 
-fn broken(path: &str, content: &str) -> Vec<String> {
+fn violations_in(path: &str, content: &str) -> Vec<String> {
     violations(&SMALL, &[Source::new(path, content)])
 }
 
 #[track_caller]
 fn assert_broken(path: &str, content: &str, expected: &[&str]) {
-    let found = broken(path, content);
+    let found = violations_in(path, content);
     assert_eq!(found.len(), 1, "{found:?}");
     for part in expected {
         assert!(found[0].contains(part), "{found:?} lacks {part:?}");
@@ -30,11 +30,11 @@ fn assert_broken(path: &str, content: &str, expected: &[&str]) {
 
 #[track_caller]
 fn assert_kept(path: &str, content: &str) {
-    assert_eq!(broken(path, content), [""; 0]);
+    assert_eq!(violations_in(path, content), [""; 0]);
 }
 
 #[test]
-fn modules_of_libraries_are_called_by_the_library() {
+fn modules_of_libraries_have_the_library_as_prefix() {
     for (path, module) in [
         ("echo/src/serve/http.rs", "serve::http"),
         ("echo/sql-guard/src/lib.rs", "sql_guard"),
@@ -92,7 +92,7 @@ fn a_module_without_a_layer_is_found() {
 
 #[test]
 fn imports_of_several_modules_at_once_are_found() {
-    let found = broken("echo/src/store.rs", "use crate::{ids::Rank, units::Nanos};");
+    let found = violations_in("echo/src/store.rs", "use crate::{ids::Rank, units::Nanos};");
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(
         found
@@ -149,10 +149,10 @@ fn impurity_is_found_in_every_form() {
 }
 
 #[test]
-fn a_crate_past_its_stop_is_found() {
+fn a_crate_outside_of_its_modules_is_found() {
     let rule = [
         "`store::timeseries` names `duckdb`",
-        "stops at store::duckdb",
+        "allowed only in store::duckdb",
     ];
     assert_broken(
         "echo/src/store/timeseries.rs",
@@ -167,7 +167,7 @@ fn a_crate_past_its_stop_is_found() {
     assert_broken(
         "echo/src/store.rs",
         "use tonic::{Code, Status};",
-        &["`tonic`", "stops at serve"],
+        &["`tonic`", "allowed only in serve"],
     );
     assert_kept("echo/src/store/duckdb/writer.rs", "use duckdb::Connection;");
     assert_kept("echo/src/serve.rs", "use crate::store::duckdb::DuckDb;");
@@ -228,15 +228,15 @@ fn a_long_function_is_found() {
 }
 
 #[test]
-fn empty_names_are_found() {
+fn generic_names_are_found() {
     let utils = Source::new("echo/src/store/utils.rs", "");
     let types = Source::new("echo/src/store.rs", "mod types {}");
     let found = sizes_and_names(&[utils, types]);
     assert_eq!(
         found,
         [
-            "echo/src/store/utils.rs: `utils` says nothing",
-            "echo/src/store.rs: `types` says nothing"
+            "echo/src/store/utils.rs: `utils` is too generic",
+            "echo/src/store.rs: `types` is too generic"
         ]
     );
 }

@@ -1,17 +1,17 @@
-//! The rules. Each returns what is wrong, with the file and the modules in question.
+//! The rules. Each returns its violations, with file and modules.
 
 use super::source::{Source, until_closed, words};
 
 const MAX_FILE_LINES: usize = 400;
 const MAX_FUNCTION_LINES: usize = 60;
 
-/// Names that say nothing: a function without a home is missing its module.
-const EMPTY_NAMES: [&str; 10] = [
+/// Module names that are too generic.
+const GENERIC_NAMES: [&str; 10] = [
     "common", "helper", "helpers", "manager", "managers", "misc", "types", "util", "utils",
     "shared",
 ];
 
-/// What a module that only computes has no use for: words, then paths.
+/// Words that a pure module must not use.
 const IMPURE_WORDS: [&str; 6] = [
     "async",
     "await",
@@ -20,6 +20,8 @@ const IMPURE_WORDS: [&str; 6] = [
     "eprintln",
     "println",
 ];
+
+/// Paths that a pure module must not use.
 const IMPURE_PATHS: [&str; 10] = [
     "axum",
     "duckdb",
@@ -35,12 +37,12 @@ const IMPURE_PATHS: [&str; 10] = [
 
 /// The architecture of one package.
 pub(super) struct Architecture {
-    /// Every top-level module with its layer; none where cargo knows the order.
+    /// Every top-level module with its layer; empty where cargo enforces the order.
     pub(super) layers: &'static [(&'static str, u8)],
-    /// Modules that only compute: no task, file, socket, database, clock or log line.
+    /// Modules that only compute: no tasks, files, sockets, database, clock or logs.
     pub(super) pure: &'static [&'static str],
-    /// Crates, each with the only modules that may name it.
-    pub(super) stops: &'static [(&'static str, &'static [&'static str])],
+    /// Crates, each with the only modules that may use it.
+    pub(super) restricted: &'static [(&'static str, &'static [&'static str])],
 }
 
 impl Architecture {
@@ -54,14 +56,14 @@ impl Architecture {
     }
 }
 
-/// Everything that the sources of one package's `src` break.
+/// Returns all violations in the sources of one package.
 pub(super) fn violations(architecture: &Architecture, sources: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources {
         let about = |what: String| format!("{}: {what}", source.path);
         found.extend(import_form(architecture, source).into_iter().map(about));
         found.extend(purity(architecture, source).into_iter().map(about));
-        found.extend(stops(architecture, source).into_iter().map(about));
+        found.extend(restricted(architecture, source).into_iter().map(about));
         if source.module != "lib" && architecture.has_layers() {
             found.extend(layers(architecture, source).into_iter().map(about));
         }
@@ -69,7 +71,7 @@ pub(super) fn violations(architecture: &Architecture, sources: &[Source]) -> Vec
     found
 }
 
-/// Files and functions that are too long, and names that say nothing.
+/// Returns files and functions that are too long, and modules with generic names.
 pub(super) fn sizes_and_names(sources: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources {
@@ -88,8 +90,8 @@ pub(super) fn sizes_and_names(sources: &[Source]) -> Vec<String> {
             }
         }
         for name in source.module.split("::").chain(inline_modules(source)) {
-            if EMPTY_NAMES.contains(&name) {
-                found.push(format!("{}: `{name}` says nothing", source.path));
+            if GENERIC_NAMES.contains(&name) {
+                found.push(format!("{}: `{name}` is too generic", source.path));
             }
         }
     }
@@ -134,7 +136,7 @@ fn import_form(architecture: &Architecture, source: &Source) -> Vec<String> {
     let mut parents = Vec::new();
     for (leaves, public) in &source.imports {
         if *public && source.module == "lib" {
-            found.push("re-exports; name the module at the place of use".to_owned());
+            found.push("re-exports; name the module where it is used".to_owned());
         }
         let mut modules: Vec<_> = leaves
             .iter()
@@ -159,7 +161,7 @@ fn import_form(architecture: &Architecture, source: &Source) -> Vec<String> {
             found.push(format!("imports {} twice", pair[0]));
         }
     }
-    // In a library what the root defines is imported so.
+    // Libraries import items of their root in this form.
     if architecture.has_layers() && source.code.contains("use crate::{") {
         found.push("`use crate::{` hides which modules are imported".to_owned());
     }
@@ -174,7 +176,9 @@ fn purity(architecture: &Architecture, source: &Source) -> Vec<String> {
     let Some(pure) = architecture.pure.iter().find(|module| source.is_in(module)) else {
         return Vec::new();
     };
-    let words = IMPURE_WORDS.iter().filter(|word| source.says(word));
+    let words = IMPURE_WORDS
+        .iter()
+        .filter(|word| source.contains_word(word));
     let paths = IMPURE_PATHS.iter().filter(|path| source.names(path));
     words
         .chain(paths)
@@ -182,15 +186,15 @@ fn purity(architecture: &Architecture, source: &Source) -> Vec<String> {
         .collect()
 }
 
-fn stops(architecture: &Architecture, source: &Source) -> Vec<String> {
-    let out_of_place = architecture
-        .stops
+fn restricted(architecture: &Architecture, source: &Source) -> Vec<String> {
+    let violations = architecture
+        .restricted
         .iter()
         .filter(|(name, homes)| source.names(name) && !homes.iter().any(|home| source.is_in(home)));
-    out_of_place
+    violations
         .map(|(name, homes)| {
             format!(
-                "`{}` names `{name}`, which stops at {}",
+                "`{}` names `{name}`, which is allowed only in {}",
                 source.module,
                 homes.join(", ")
             )
@@ -198,7 +202,7 @@ fn stops(architecture: &Architecture, source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Each function with the number of lines of its body that are neither blank nor comments.
+/// Returns each function with the number of lines of its body, without blank lines and comments.
 fn functions(text: &str) -> Vec<(&str, usize)> {
     let mut found = Vec::new();
     for (_, after) in words(text, "fn").filter(|(_, after)| after.starts_with(' ')) {

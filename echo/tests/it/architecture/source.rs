@@ -1,32 +1,32 @@
-//! A source file as the rules see it: without comments, literals and tests, and with its imports spelled out.
+//! A parsed source file: without comments, literals and tests, and with expanded imports.
 
 use std::fs;
 use std::path::Path;
 
-/// One file of Rust.
+/// One Rust file.
 pub(super) struct Source {
     /// Path from the repository root.
     pub(super) path: String,
-    /// Path of the module within its package, such as `serve::http`; behind the name of its library where it is in one,
-    /// such as `store::duckdb`, or `agent_core::pipeline` for one of the agent.
+    /// Path of the module in its package, such as `cli::cost`. In a library it starts with the name
+    /// of the library, such as `store::duckdb`, or `agent_core::pipeline` for one of the agent.
     pub(super) module: String,
-    /// The library that it belongs to, if it does.
+    /// Library of the module, if any.
     pub(super) library: Option<String>,
-    /// Lines of the file.
+    /// Number of lines of the file.
     pub(super) lines: usize,
-    /// Everything but comments and the insides of literals.
+    /// Text without comments and without the content of literals.
     pub(super) text: String,
-    /// The same without modules that only tests see.
+    /// Text without test modules.
     pub(super) code: String,
-    /// Each import of `code` with its tree written out, and whether it is public.
+    /// Expanded imports of `code`, each with whether it is public.
     pub(super) imports: Vec<(Vec<String>, bool)>,
 }
 
 impl Source {
-    /// Reads the text of the file at `path`, such as `echo/src/store/duckdb.rs`.
+    /// Parses the text of the file at `path`, such as `echo/src/store/duckdb.rs`.
     pub(super) fn new(path: &str, content: &str) -> Self {
         let text = without_comments_and_literals(content);
-        // Tests of a module may stand in a file of their own.
+        // Tests of a module may be in a separate file.
         let code = if path.ends_with("/tests.rs") || path.contains("/tests/") {
             String::new()
         } else {
@@ -43,8 +43,8 @@ impl Source {
         }
     }
 
-    /// The parts of the path of the module from the root of its package; none for the root itself.
-    pub(super) fn place(&self) -> Vec<&str> {
+    /// Returns the segments of the module path from the root of its package; empty for the root.
+    pub(super) fn segments(&self) -> Vec<&str> {
         let mut parts: Vec<&str> = self.module.split("::").collect();
         if self.library.is_some() {
             parts.remove(0);
@@ -55,24 +55,24 @@ impl Source {
         parts
     }
 
-    /// The outermost module, such as `store` for `store::duckdb`.
+    /// Returns the top-level module, such as `store` for `store::duckdb`.
     pub(super) fn top(&self) -> &str {
         self.module.split("::").next().unwrap()
     }
 
-    /// Whether the module is `module` or inside it.
+    /// Returns whether the module is `module` or inside it.
     pub(super) fn is_in(&self, module: &str) -> bool {
         self.module
             .strip_prefix(module)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     }
 
-    /// Whether the word stands in the code.
-    pub(super) fn says(&self, word: &str) -> bool {
+    /// Returns whether the code contains the word.
+    pub(super) fn contains_word(&self, word: &str) -> bool {
         words(&self.code, word).next().is_some()
     }
 
-    /// Whether the code names something in `path`, by import or in place.
+    /// Returns whether the code refers to `path` or an item in it, in imports or in code.
     pub(super) fn names(&self, path: &str) -> bool {
         let declared = words(&self.code, "mod")
             .any(|(_, after)| words(after, path).any(|(before, _)| before.trim().is_empty()));
@@ -82,9 +82,9 @@ impl Source {
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
             })
         });
-        let in_place = words(&self.code, path)
+        let in_code = words(&self.code, path)
             .any(|(before, after)| !before.ends_with("::") && after.starts_with("::"));
-        !declared && (imported || in_place)
+        !declared && (imported || in_code)
     }
 }
 
@@ -108,7 +108,8 @@ fn library_of(path: &str) -> Option<String> {
     })
 }
 
-/// All Rust files below `folder` of the repository, in order of their paths; none where the folder is missing.
+/// Returns all Rust files in `folder` and its subfolders, ordered by path; empty if the folder is
+/// missing.
 pub(super) fn read_folder(root: &Path, folder: &str) -> Vec<Source> {
     let Ok(entries) = fs::read_dir(root.join(folder)) else {
         return Vec::new();
@@ -133,7 +134,7 @@ pub(super) fn read_folder(root: &Path, folder: &str) -> Vec<Source> {
     sources
 }
 
-/// The text before and after each place where `word` stands alone.
+/// Returns the text before and after each occurrence of `word` as a whole word.
 pub(super) fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let inside = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)
@@ -141,7 +142,7 @@ pub(super) fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = (&
         .filter(move |(before, after)| !before.ends_with(inside) && !after.starts_with(inside))
 }
 
-/// The part of `text` before the bracket that closes the one in front of it.
+/// Returns the part of `text` before the bracket that closes the one preceding it.
 pub(super) fn until_closed(text: &str) -> &str {
     let mut depth = 1;
     for (at, c) in text.char_indices() {
@@ -173,7 +174,7 @@ fn without_comments_and_literals(content: &str) -> String {
             kept.push(first);
             rest = &rest[first.len_utf8()..];
         } else {
-            // Line numbers do not matter, but which lines are blank does.
+            // Line numbers do not matter, but blank lines do.
             kept.extend(rest[..skipped].chars().filter(|c| *c == '\n'));
             if first != '/' {
                 kept.push('_');
@@ -208,7 +209,7 @@ fn raw(text: &str) -> usize {
         .map_or(text.len(), |at| start + at + end.len())
 }
 
-/// The length of a character literal, nothing for a lifetime.
+/// Returns the length of a character literal; zero for a lifetime.
 fn character(text: &str) -> usize {
     let mut characters = text.char_indices().skip(1);
     let escape = characters.next().is_some_and(|(_, c)| c == '\\');
@@ -252,15 +253,15 @@ fn imports_of(code: &str) -> Vec<(Vec<String>, bool)> {
         .map(|(before, after)| {
             let tree: String = after.chars().take_while(|c| *c != ';').collect();
             let mut leaves = Vec::new();
-            spell_out("", &tree, &mut leaves);
+            expand("", &tree, &mut leaves);
             let line = before.rsplit(['\n', ';', '}']).next().unwrap();
             (leaves, line.trim_start().starts_with("pub"))
         })
         .collect()
 }
 
-/// Writes `a::{b, c::d}` as `a::b` and `a::c::d`.
-fn spell_out(prefix: &str, tree: &str, leaves: &mut Vec<String>) {
+/// Expands `a::{b, c::d}` to `a::b` and `a::c::d`.
+fn expand(prefix: &str, tree: &str, leaves: &mut Vec<String>) {
     let Some((head, inner)) = tree.split_once('{') else {
         let name = tree.split(" as ").next().unwrap().trim();
         if !name.is_empty() {
@@ -280,6 +281,6 @@ fn spell_out(prefix: &str, tree: &str, leaves: &mut Vec<String>) {
         c == ',' && depth == 0
     });
     for part in parts {
-        spell_out(&prefix, part, leaves);
+        expand(&prefix, part, leaves);
     }
 }

@@ -1,22 +1,22 @@
-//! The validator of the FinOps Foundation, which reads a report as a provider's.
+//! The FOCUS validator of the FinOps Foundation, run on a cost report.
 
 use std::collections::BTreeSet;
 
 use super::{client, python_with};
 use crate::report::{printed, with_a_closed_day};
 
-/// The validator, and the last version of a package of which it uses something that is gone.
+/// The validator, and the last version of a dependency with an interface that it still uses.
 const PACKAGES: [&str; 2] = ["focus-validator==1.0.0", "multimethod<2"];
 
-/// Nodes with prices of several classes and currencies, and two without.
+/// Two nodes with prices of different classes and currencies; the other two have none.
 const RATES: &str = "places: [{ node: node-0, provider: example, region: north }]
 rates:
   - { node: node-0, rate_class: spot, rate: 2, currency: EUR, provider: example, region: north }
   - { node: node-1, rate_class: reserved, rate: 2.345678, currency: USD }
 ";
 
-/// Names of rules in the file of what is known.
-fn known() -> BTreeSet<String> {
+/// Returns the names of the rules that are expected to fail.
+fn expected_failures() -> BTreeSet<String> {
     let text = std::fs::read_to_string(client("focus-validator.yml")).unwrap();
     let names = text.lines().filter_map(|line| line.strip_prefix("  - "));
     names.map(str::to_owned).collect()
@@ -24,7 +24,7 @@ fn known() -> BTreeSet<String> {
 
 #[test]
 #[ignore = "installs packages from PyPI: make clients"]
-fn the_validator_of_focus_finds_nothing_but_its_own_defects() {
+fn the_focus_validator_reports_only_its_known_defects() {
     let folder = tempfile::tempdir().unwrap();
     let rates = folder.path().join("rates.yaml");
     std::fs::write(&rates, RATES).unwrap();
@@ -44,11 +44,11 @@ fn the_validator_of_focus_finds_nothing_but_its_own_defects() {
         .current_dir(folder.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let failed = said
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let failed = stdout
         .lines()
         .filter_map(|line| line.strip_suffix(" failed:"));
     let failed: BTreeSet<String> = failed.map(str::to_owned).collect();
     let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(failed, known(), "{said}\n{error}");
+    assert_eq!(failed, expected_failures(), "{stdout}\n{error}");
 }

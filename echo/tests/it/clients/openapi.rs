@@ -1,16 +1,17 @@
-//! schemathesis, which asks what the OpenAPI document allows and what it forbids, and compares the answers with it.
+//! schemathesis, which sends requests that the OpenAPI document allows or forbids, and checks the
+//! responses.
 
 use super::{Lab, client, done, python};
 
 #[test]
 #[ignore = "installs packages from PyPI: make clients"]
-fn schemathesis_finds_nothing_against_the_served_document() {
+fn responses_conform_to_the_served_openapi_document() {
     let lab = Lab::new();
     let mut schemathesis = python("schemathesis");
     schemathesis
         .args(["run", &lab.url("/api/v1/openapi.json")])
         .args(["--checks", "all", "--max-examples", "100", "--no-color"])
-        // The same questions each time: what others find belongs into a test of its own.
+        // Sends the same requests in each run; other findings need separate tests.
         .arg("--generation-deterministic")
         .env("SCHEMATHESIS_HOOKS", "schemathesis_hooks")
         .env("PYTHONPATH", client(""))

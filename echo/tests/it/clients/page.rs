@@ -1,4 +1,4 @@
-//! A browser, which is the only one to say whether a page is one.
+//! HTML pages in a real browser.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,9 +12,9 @@ use crate::testbed::{ECHO, Echo, recording, replay_all, repository};
 
 mod crowd;
 
-/// Takes the browser through the steps of a plan; false where there is no browser.
+/// Runs the steps of a plan in the browser. Returns false without a browser.
 #[track_caller]
-fn browsed(plan: &[Value]) -> bool {
+fn browse(plan: &[Value]) -> bool {
     let found = Command::new("chromium").arg("--version").output();
     if found.is_err() {
         eprintln!("skipped: no chromium: apt-get install chromium");
@@ -27,11 +27,9 @@ fn browsed(plan: &[Value]) -> bool {
         .stdin(Stdio::piped())
         .stderr(Stdio::piped());
     let mut browser = browser.spawn().unwrap();
-    let mut plan_of = browser.stdin.take().unwrap();
-    plan_of
-        .write_all(json!(plan).to_string().as_bytes())
-        .unwrap();
-    drop(plan_of);
+    let mut input = browser.stdin.take().unwrap();
+    input.write_all(json!(plan).to_string().as_bytes()).unwrap();
+    drop(input);
     let Output { status, stderr, .. } = browser.wait_with_output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     true
@@ -45,18 +43,19 @@ fn expect(expression: &str) -> Value {
     json!({ "expect": expression })
 }
 
-/// That the text of the page has these words.
-fn says(words: &str) -> Value {
+/// Expects this text on the page.
+fn expect_text(words: &str) -> Value {
     let words = json!(words.to_lowercase());
     expect(&format!(
         "document.body.innerText.toLowerCase().replaceAll('\\u00a0', ' ').includes({words})"
     ))
 }
 
-/// Pictures of the page, light and dark, wide and as on a telephone, in the folder that `FLEET_ECHO_PICTURES` names.
+/// Saves screenshots of the page, light, dark and narrow, in the folder `FLEET_ECHO_PICTURES`, if
+/// set.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a person who wants to look says where to"
+    reason = "screenshots are for manual review"
 )]
 fn pictures(name: &str) -> Vec<Value> {
     let Ok(folder) = std::env::var("FLEET_ECHO_PICTURES") else {
@@ -80,20 +79,20 @@ fn a_browser_shows_the_recorded_incident_on_its_rank() {
     let lab = Lab::new();
     let mut plan = vec![
         go(&lab.url("/")),
-        says("lab"),
+        expect_text("lab"),
         expect("document.querySelectorAll('.card').length === 1"),
     ];
     plan.extend(pictures("front"));
     plan.extend([
         json!({ "click": ".card a" }),
-        says("no events in this window"),
+        expect_text("no events in this window"),
         json!({ "click": ".tabs a[href$=all]" }),
-        says("rank 2"),
+        expect_text("rank 2"),
         expect(
             "document.querySelector('.map .former th, .map .culprit th').innerText.startsWith('2')",
         ),
         expect("document.querySelectorAll('.map tbody tr').length === 4"),
-        // It is dark where it was late, and the others are pale.
+        // The late rank has dark cells, the others only light ones.
         expect("document.querySelectorAll('.map .culprit :is(.s4, .s5), .map .former :is(.s4, .s5)').length > 0"),
         expect("document.querySelectorAll('.map tr:not(.former, .culprit) :is(.s3, .s4, .s5)').length === 0"),
         expect("document.documentElement.scrollWidth <= window.innerWidth"),
@@ -107,27 +106,27 @@ fn a_browser_shows_the_recorded_incident_on_its_rank() {
         json!({ "click": "a[href*='format=svg']" }),
         expect("document.documentElement.tagName === 'svg'"),
     ]);
-    browsed(&plan);
+    browse(&plan);
 }
 
 #[test]
 #[ignore = "needs chromium: make clients"]
-fn a_browser_shows_an_empty_database_and_what_to_do_about_it() {
+fn a_browser_shows_an_empty_database_and_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     let mut plan = vec![
         go(&format!("http://{}/", echo.http)),
-        says("no events are stored yet"),
+        expect_text("no events are stored yet"),
     ];
     plan.extend(pictures("empty"));
     plan.extend([
         go(&format!("http://{}/clusters/lab", echo.http)),
-        says("not found"),
+        expect_text("not found"),
     ]);
-    browsed(&plan);
+    browse(&plan);
 }
 
-/// Two clusters in a database, and an encrypted Echo that knows a token of one of them.
+/// An instance with TLS and two clusters, and a token for one of them.
 struct Guarded {
     echo: Echo,
     token: String,
@@ -169,7 +168,7 @@ impl Guarded {
             ])
             .args(["--http-listen", "127.0.0.1:0", "--rates"])
             .arg(repository("testdata/rates.yaml"));
-        let (echo, _said) = Echo::spawn(command);
+        let (echo, _log) = Echo::spawn(command);
         Self {
             echo,
             token: token.to_owned(),
@@ -180,7 +179,7 @@ impl Guarded {
 
 #[test]
 #[ignore = "needs chromium: make clients"]
-fn a_browser_signs_in_sees_the_own_cluster_alone_and_signs_out() {
+fn a_browser_signs_in_sees_only_its_own_cluster_and_signs_out() {
     let guarded = Guarded::new();
     let url = |path: &str| format!("https://{}{path}", guarded.echo.http);
     let at = |path: &str| expect(&format!("location.pathname + location.search === {path:?}"));
@@ -192,18 +191,18 @@ fn a_browser_signs_in_sees_the_own_cluster_alone_and_signs_out() {
     plan.extend([
         json!({ "fill": ["#token", "nonsense"] }),
         json!({ "click": "main button" }),
-        says("this token is not valid"),
+        expect_text("this token is not valid"),
         json!({ "fill": ["#token", guarded.token] }),
         json!({ "click": "main button" }),
         at("/clusters/lab?window=all"),
-        says("signed in as tenant"),
-        says("rank 2"),
+        expect_text("signed in as tenant"),
+        expect_text("rank 2"),
         expect("document.cookie === ''"),
         json!({ "click": ".brand" }),
         expect("document.querySelectorAll('.card').length === 1"),
         expect("!document.documentElement.innerHTML.includes('secret')"),
         go(&url("/clusters/secret-fleet")),
-        says("not found"),
+        expect_text("not found"),
         expect("!document.body.innerText.includes('node-')"),
         go(&url("/")),
         json!({ "click": "header button" }),
@@ -211,5 +210,5 @@ fn a_browser_signs_in_sees_the_own_cluster_alone_and_signs_out() {
         go(&url("/")),
         at("/login"),
     ]);
-    browsed(&plan);
+    browse(&plan);
 }

@@ -1,4 +1,5 @@
-//! Prometheus, as Debian packages it: it checks and tests the rules, scrapes a real Echo, and raises the alarm.
+//! Prometheus, from its Debian package: checks and tests the rules, scrapes an instance, and fires
+//! an alert.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use super::{done, installed};
 use crate::monitoring::lab::Lab;
 use crate::testbed::{repository, wait_for};
 
-/// A running Prometheus, killed when it is dropped.
+/// A running Prometheus, killed on drop.
 struct Prometheus {
     child: Child,
     address: String,
@@ -24,12 +25,12 @@ impl Drop for Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes and judges each second.
+    /// Starts Prometheus, which scrapes and evaluates the rules each second.
     fn start(program: &Path, lab: &Lab) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap().to_string();
         drop(free);
-        std::fs::write(lab.path("rules.yml"), at_once()).unwrap();
+        std::fs::write(lab.path("rules.yml"), rules_without_delay()).unwrap();
         std::fs::write(lab.path("prometheus.yml"), config(lab)).unwrap();
         let child = Command::new(program)
             .arg(format!(
@@ -56,7 +57,7 @@ impl Prometheus {
         answer.ok()?.body_mut().read_json().ok()
     }
 
-    /// The value of an expression that has one.
+    /// Returns the value of an expression, if it has one.
     fn value(&self, expression: &str) -> Option<f64> {
         let answer = self.get(&format!("query?query={expression}"))?;
         answer
@@ -79,7 +80,7 @@ impl Prometheus {
     }
 }
 
-/// The example that ships, as it would be edited for this Echo, with a shorter interval.
+/// Returns the shipped example configuration, edited for this instance, with a shorter interval.
 fn config(lab: &Lab) -> String {
     let shipped = std::fs::read_to_string(repository("deploy/prometheus/prometheus.yml")).unwrap();
     let path = |name: &str| lab.path(name).display().to_string();
@@ -98,8 +99,8 @@ fn config(lab: &Lab) -> String {
     edited
 }
 
-/// The rules that ship, without the time that something has to last.
-fn at_once() -> String {
+/// Returns the shipped rules without their `for` durations.
+fn rules_without_delay() -> String {
     let shipped = std::fs::read_to_string(repository("deploy/prometheus/rules.yml")).unwrap();
     let lasting = |line: &&str| !line.trim().starts_with("for: ");
     let lines: Vec<&str> = shipped.lines().filter(lasting).collect();
@@ -107,10 +108,11 @@ fn at_once() -> String {
     lines.join("\n")
 }
 
-/// A program of Debian's package, unpacked beside the build; nothing, said in one line, where that cannot be had.
+/// Returns a program of the Debian package, unpacked in the target folder; prints the reason and
+/// returns `None` without apt-get.
 fn debian(program: &str) -> Option<PathBuf> {
     if Command::new("apt-get").arg("--version").output().is_err() {
-        eprintln!("no apt-get: the tests with Prometheus are left out");
+        eprintln!("skipped: no apt-get to download Prometheus");
         return None;
     }
     let folder = installed("debian", &["prometheus"], |folder| {
@@ -133,7 +135,7 @@ fn debian(program: &str) -> Option<PathBuf> {
 
 #[test]
 #[ignore = "downloads a package of Debian: make clients"]
-fn promtool_finds_the_rules_right_and_their_tests_pass() {
+fn promtool_accepts_the_rules_and_their_tests_pass() {
     let Some(promtool) = debian("promtool") else {
         return;
     };
@@ -149,13 +151,13 @@ fn promtool_finds_the_rules_right_and_their_tests_pass() {
 
 #[test]
 #[ignore = "downloads a package of Debian: make clients"]
-fn prometheus_scrapes_echo_and_raises_the_alarm_of_a_straggler() {
+fn prometheus_scrapes_echo_and_fires_the_straggler_alert() {
     let Some(program) = debian("prometheus") else {
         return;
     };
     let lab = Lab::new();
     let prometheus = Prometheus::start(&program, &lab);
-    wait_for("the alarm", || prometheus.is_firing("EchoStraggler"));
+    wait_for("the alert", || prometheus.is_firing("EchoStraggler"));
     wait_for("the cost", || {
         prometheus
             .value("cluster_currency:echo_straggler_cost:per_hour")
@@ -164,15 +166,15 @@ fn prometheus_scrapes_echo_and_raises_the_alarm_of_a_straggler() {
     let cost = prometheus
         .value("cluster_currency:echo_straggler_cost:per_hour")
         .unwrap();
-    let (_, told) = lab.curl(
+    let (_, body) = lab.curl(
         "/api/v1/tools/fleet.cluster.get_cost",
         Some(r#"{"cluster":"lab"}"#),
     );
-    let told: Value = serde_json::from_str(&told).unwrap();
-    let expected = told["run_rate_per_hour"].as_f64().unwrap();
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    let expected = answer["run_rate_per_hour"].as_f64().unwrap();
     assert!(
         cost > 0.0 && (cost - expected).abs() < 1e-5,
-        "{cost}, but get_cost says {expected}"
+        "{cost}, but get_cost returns {expected}"
     );
     let targets = prometheus.get("targets").unwrap();
     let target = &targets["data"]["activeTargets"][0];
@@ -181,7 +183,7 @@ fn prometheus_scrapes_echo_and_raises_the_alarm_of_a_straggler() {
         (&"up".into(), &"".into()),
         "{target}"
     );
-    let said = std::fs::read_to_string(lab.path("prometheus.log")).unwrap();
-    assert!(said.is_empty(), "{said}");
+    let log = std::fs::read_to_string(lab.path("prometheus.log")).unwrap();
+    assert!(log.is_empty(), "{log}");
     assert!(!prometheus.is_firing("EchoCoverageLow"));
 }

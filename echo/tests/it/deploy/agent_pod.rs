@@ -1,4 +1,5 @@
-//! The agent as the pod of the quick start: it watches a job on this machine with five capabilities, and Echo hears of it.
+//! The agent in the pod of the quick start: it observes a job on this machine with five
+//! capabilities, and reports to Echo.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -6,22 +7,24 @@ use std::process::{Child, Command};
 
 use tempfile::TempDir;
 
-use super::container::{Image, is_possible, probe};
+use super::container::{Image, can_run_containers, probe};
 use super::rendered::container;
 use super::site::Site;
 use crate::testbed::{agent, repository, wait_for};
 
-/// Whether this machine lets the agent watch; says in one line why not.
-fn is_watchable() -> bool {
+/// Returns whether the agent can attach probes on this machine; prints the reason if not.
+fn can_probe() -> bool {
     let checked = Command::new(agent()).args(["check", "--json"]).output();
     let can_run = checked.unwrap().status.success();
     if !can_run {
-        eprintln!("not run: `fleet-agent check` says that nothing can be probed on this machine");
+        eprintln!(
+            "skipped: `fleet-agent check` reports that nothing can be probed on this machine"
+        );
     }
     can_run
 }
 
-/// A BPF file system of the test's own, so that an agent of this machine is not disturbed.
+/// A separate BPF file system, so that an agent on this machine is not disturbed.
 struct Bpf(PathBuf);
 
 impl Bpf {
@@ -42,7 +45,7 @@ impl Drop for Bpf {
     }
 }
 
-/// Two ranks on the stand-ins for NCCL and CUDA, of which the second is late.
+/// A job of two ranks on fake NCCL and CUDA libraries. The second rank is late.
 struct Job {
     ranks: Vec<Child>,
     folder: TempDir,
@@ -53,7 +56,8 @@ impl Job {
         let folder = tempfile::tempdir().unwrap();
         let compile = |output: &str, flags: &[&str], source: &str| {
             let mut cc = Command::new("cc");
-            // Unoptimized, so that functions begin as those of the real libraries do.
+            // Without optimization, functions start with the same instructions as in the real
+            // libraries.
             cc.args(["-O0", "-o"])
                 .arg(folder.path().join(output))
                 .args(flags);
@@ -93,7 +97,7 @@ impl Job {
     }
 
     /// Lets the ranks join their communicator.
-    fn go(&self) {
+    fn start_iterations(&self) {
         std::fs::write(self.folder.path().join("init"), "").unwrap();
     }
 }
@@ -107,8 +111,8 @@ impl Drop for Job {
     }
 }
 
-/// Probes are felt by the whole machine, so one test at a time; the agent's own tests hold the same file.
-fn alone() -> File {
+/// Locks the file that tests with probes share, because probes affect all processes of the machine.
+fn lock_probes() -> File {
     let file = File::create(std::env::temp_dir().join("fleet-agent-live-tests.lock")).unwrap();
     file.lock().unwrap();
     file
@@ -116,10 +120,10 @@ fn alone() -> File {
 
 #[test]
 fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
-    if !is_possible() || !is_watchable() {
+    if !can_run_containers() || !can_probe() {
         return;
     }
-    let _alone = alone();
+    let _lock = lock_probes();
     let quick = Site::new("quickstart");
     let _echo = quick.echo("echo.log");
     quick.wait_until_ready();
@@ -133,10 +137,10 @@ fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
     let volumes = [("bpf", pins.clone()), ("spool", quick.path("spool"))];
     let watcher = quick.start(pod, &image, &volumes, "agent.log");
     let spec = container(pod);
-    wait_for("the agent to watch the job", || {
+    wait_for("the agent to attach to the job", || {
         let library = job.folder.path().join("libcudart.so.13");
         quick
-            .said("agent.log")
+            .log("agent.log")
             .contains(&library.display().to_string())
     });
     for name in ["startupProbe", "livenessProbe"] {
@@ -147,13 +151,13 @@ fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
     assert_eq!(watcher.status("NoNewPrivs"), "1");
     let root = watcher.root_options();
     assert!(root.starts_with("ro"), "{root}");
-    job.go();
+    job.start_iterations();
     wait_for("the job's events at Echo", || {
         quick.count("collectives WHERE cluster_id = 'default' AND node_id = 'gpu-host-1'") > 1
     });
-    watcher.ask_to_stop();
-    assert_eq!(watcher.wait(), Some(0), "{}", quick.said("agent.log"));
-    // Asked to stop, it takes its probes out: its folder is empty.
+    watcher.send_sigterm();
+    assert_eq!(watcher.wait(), Some(0), "{}", quick.log("agent.log"));
+    // The agent removes its pinned probes on shutdown.
     let left = std::fs::read_dir(pins).unwrap();
     let left: Vec<_> = left.map(|pin| pin.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");

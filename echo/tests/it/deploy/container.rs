@@ -1,8 +1,9 @@
-//! Starts the container of a pod as a container runtime would: a root folder with the files of the image, mounted read-only, the
-//! volumes in their places, users, groups and capabilities of the manifest, and processes of its own in a network of the test's.
+//! Starts the container of a pod like a container runtime: with the files of the image as read-only
+//! root folder, the volumes, user, groups and capabilities of the manifest, and its own process and
+//! network namespaces.
 //!
-//! What makes the root folder is the script that the Dockerfile runs. The rest is `unshare`, `mount` and a few lines of Python,
-//! which every machine has that runs these tests; it takes root.
+//! The root folder is created by the script that the Dockerfile runs. The rest needs `unshare`,
+//! `mount`, Python and root.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
@@ -17,7 +18,7 @@ use super::rendered::{container, words};
 use crate::testbed::namespace::Namespace;
 use crate::testbed::{repository, wait_for};
 
-/// The numbers of the capabilities that manifests may add.
+/// Numbers of the capabilities that manifests may add.
 const CAPABILITIES: [(&str, u32); 5] = [
     ("DAC_READ_SEARCH", 2),
     ("SYS_PTRACE", 19),
@@ -26,7 +27,8 @@ const CAPABILITIES: [(&str, u32); 5] = [
     ("CHECKPOINT_RESTORE", 40),
 ];
 
-/// Mounts what it is told, each line `SOURCE TARGET ro|rw`, and becomes the program.
+/// Script that mounts the volumes in `$MOUNTS`, one line `SOURCE TARGET ro|rw` each, and executes
+/// the program.
 const MOUNT: &str = r#"
 set -e
 mount --make-rprivate /
@@ -42,10 +44,11 @@ ip link set lo up
 exec python3 -c "$BECOME" "$@"
 "#;
 
-/// Where the programs lie that the script calls.
+/// Search path for the programs that the script calls.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Leaves everything behind but what the manifest grants: root folder, capabilities, groups, user.
+/// Script that drops all privileges not granted by the manifest, and executes the program in the
+/// root folder of the image.
 const BECOME: &str = "
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -65,8 +68,8 @@ os.setresuid(user, user, user)
 os.execv(sys.argv[1], sys.argv[1:])
 ";
 
-/// Whether containers can be started here; says in one line why not.
-pub(super) fn is_possible() -> bool {
+/// Returns whether containers can be started; prints the reason if not.
+pub(super) fn can_run_containers() -> bool {
     let mut mount = Command::new("unshare");
     mount.args([
         "--mount",
@@ -79,14 +82,14 @@ pub(super) fn is_possible() -> bool {
     let can_mount = mount.output().is_ok_and(|tried| tried.status.success());
     let network = Namespace::new();
     if let Err(why) = &network {
-        eprintln!("left out, containers take root and iproute2: {why}");
+        eprintln!("skipped, containers require root and iproute2: {why}");
     } else if !can_mount {
-        eprintln!("left out, nothing can be mounted here, which takes root");
+        eprintln!("skipped, mounting requires root");
     }
     can_mount && network.is_ok()
 }
 
-/// What a container is started from.
+/// An image: the program and its root folder.
 pub(super) struct Image {
     program: PathBuf,
     root: PathBuf,
@@ -94,7 +97,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// The files of the image of a program.
+    /// Collects the files of the image of a program.
     pub(super) fn for_program(program: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
@@ -111,28 +114,28 @@ impl Image {
         }
     }
 
-    /// A file that the node puts into the container.
+    /// Writes a file that the node adds to the container.
     pub(super) fn write(&self, path: &str, text: &str) {
         std::fs::write(self.root.join(path), text).unwrap();
     }
 }
 
-/// What stands behind the names in a manifest.
+/// Values of the names in a manifest.
 pub(super) struct Surroundings<'a> {
     pub(super) network: &'a Namespace,
     /// Folders by name of the volume.
     pub(super) volumes: BTreeMap<String, PathBuf>,
-    /// Environment of the maps that the manifest names.
+    /// Environment variables from the `ConfigMap`s that the manifest names.
     pub(super) environment: BTreeMap<String, String>,
     /// Fields of the pod by their paths, such as `spec.nodeName`.
     pub(super) fields: BTreeMap<String, String>,
 }
 
-/// A running container, killed when it is dropped.
+/// A running container, killed on drop.
 pub(super) struct Container {
     child: Child,
     _files: Rc<TempDir>,
-    /// The process of the program, as this machine numbers it.
+    /// Process id of the program in the namespace of this machine.
     pub(super) pid: u32,
 }
 
@@ -176,14 +179,14 @@ impl Container {
         }
     }
 
-    /// A line of `/proc/PID/status` of the program.
+    /// Returns a field of `/proc/PID/status` of the program.
     pub(super) fn status(&self, name: &str) -> String {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap().trim_start_matches(':').trim().to_owned()
     }
 
-    /// How the program's root folder is mounted.
+    /// Returns the mount options of the root folder of the program.
     pub(super) fn root_options(&self) -> String {
         let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", self.pid)).unwrap();
         let fields = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -192,11 +195,11 @@ impl Container {
     }
 
     /// Sends SIGTERM to the program, as the node does.
-    pub(super) fn ask_to_stop(&self) {
+    pub(super) fn send_sigterm(&self) {
         assert!(signal(self.pid, "TERM"));
     }
 
-    /// Waits for the end; the exit code of the program.
+    /// Waits until the program exits, and returns its exit code.
     pub(super) fn wait(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -204,7 +207,8 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // What started the program does not take it along: the kernel forgets that wish when a process changes its user.
+        // Killing `unshare` does not kill the program: the kernel clears the parent death signal
+        // when a process changes its user.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _killed = signal(self.pid, "KILL");
         }
@@ -220,7 +224,7 @@ fn signal(pid: u32, name: &str) -> bool {
     sent.unwrap().success()
 }
 
-/// The status that a probe of a container gets; nothing when nobody answers.
+/// Returns the status of a probe request; `None` without a response.
 pub(super) fn probe(network: &Namespace, spec: &Value, probe: &str) -> Option<u16> {
     let http = &spec[probe]["httpGet"];
     let named = |port: &&Value| port["name"] == http["port"];
@@ -232,7 +236,7 @@ pub(super) fn probe(network: &Namespace, spec: &Value, probe: &str) -> Option<u1
         .unwrap();
     let scheme = http["scheme"].as_str().unwrap_or("HTTP").to_lowercase();
     let (port, path) = (&port["containerPort"], http["path"].as_str().unwrap());
-    // Like the node's, it believes any certificate.
+    // Probes of a node accept any certificate.
     let mut curl = network.run("curl");
     curl.args(["--silent", "--insecure", "--output", "/dev/null"])
         .args(["--write-out", "%{http_code}", "--max-time"])
@@ -242,7 +246,7 @@ pub(super) fn probe(network: &Namespace, spec: &Value, probe: &str) -> Option<u1
     status.parse().ok().filter(|status| *status != 0)
 }
 
-/// Waits for the program to take the place of what started it.
+/// Waits until the scripts have executed the program, and returns its process id.
 fn program_of(child: &mut Child, program: &Path, log: &Path) -> u32 {
     let unshare = child.id();
     let found = std::cell::Cell::new(None);
@@ -256,7 +260,7 @@ fn program_of(child: &mut Child, program: &Path, log: &Path) -> u32 {
         let command = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
         let is_program = |line: Vec<u8>| line.starts_with(program.as_os_str().as_encoded_bytes());
         found.set(pid.filter(|_| command.is_some_and(is_program)));
-        // One that has ended by itself has said why.
+        // A program that has exited has logged the reason.
         found.get().is_some() || children.is_empty() && has_ended(log)
     });
     found.get().unwrap_or(unshare)
@@ -266,7 +270,7 @@ fn has_ended(log: &Path) -> bool {
     std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
 }
 
-/// Environment of the manifest; maps first, as Kubernetes has it.
+/// Returns the environment variables of the manifest: maps first, as in Kubernetes.
 fn environment(spec: &Value, around: &Surroundings<'_>) -> BTreeMap<String, String> {
     let mut environment = around.environment.clone();
     let own = spec["env"]
@@ -284,7 +288,7 @@ fn environment(spec: &Value, around: &Surroundings<'_>) -> BTreeMap<String, Stri
     environment
 }
 
-/// An argument with each `$(NAME)` replaced.
+/// Returns an argument with each `$(NAME)` replaced.
 fn with_names(argument: &str, environment: &BTreeMap<String, String>) -> String {
     let replace = |text: String, (name, value): (&String, &String)| {
         text.replace(&format!("$({name})"), value)
@@ -292,15 +296,15 @@ fn with_names(argument: &str, environment: &BTreeMap<String, String>) -> String 
     environment.iter().fold(argument.to_owned(), replace)
 }
 
-/// Lines of mounts; the places are made in the root folder.
+/// Returns the lines of mounts, and creates the mount points in the root folder.
 fn mounts(image: &Image, spec: &Value, around: &Surroundings<'_>) -> String {
     let mounts = spec["volumeMounts"].as_array().unwrap();
     let line = |mount: &Value| {
         let name = mount["name"].as_str().unwrap();
         let source = around.volumes[name].display();
         let target = mount["mountPath"].as_str().unwrap();
-        // A container has a sysfs of its own, in which nobody can make a folder.
-        assert!(!target.starts_with("/sys/"), "{target} cannot be made");
+        // No folder can be created in the sysfs of a container.
+        assert!(!target.starts_with("/sys/"), "{target} cannot be created");
         std::fs::create_dir_all(image.root.join(target.trim_start_matches('/'))).unwrap();
         let mode = if mount["readOnly"] == true {
             "ro"
@@ -321,7 +325,7 @@ fn kept(spec: &Value) -> String {
     added.into_iter().map(number).collect::<Vec<_>>().join(" ")
 }
 
-/// The group that volumes belong to.
+/// Returns the group that owns the volumes.
 fn shared(pod: &Value) -> String {
     let context = &pod["securityContext"];
     context["fsGroup"].as_u64().unwrap_or_default().to_string()

@@ -1,4 +1,4 @@
-//! The parts of a deployment fit together: ports, probes, volumes, numbers that occur twice.
+//! Consistency of the manifests: ports, probes, volumes and values that occur twice.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::rendered::{Overlay, container, words};
 use crate::testbed::{ECHO, repository};
 
-/// What an operator brings, as the heads of the kustomizations say, or the cluster itself has.
-fn brought(overlay: &Overlay) -> &'static [&'static str] {
+/// Returns the objects that the operator or the cluster provides, as described at the top of the
+/// kustomizations.
+fn external(overlay: &Overlay) -> &'static [&'static str] {
     match overlay.name {
         "quickstart" => &[],
         _ => &[
@@ -21,7 +22,7 @@ fn brought(overlay: &Overlay) -> &'static [&'static str] {
     }
 }
 
-/// Names of the objects that a pod takes its volumes and its environment from.
+/// Returns kinds and names of the objects that provide volumes and environment of a pod.
 fn sources(pod: &Value) -> BTreeSet<(&'static str, String)> {
     let mut found = BTreeSet::new();
     let mut add = |kind, name: &Value| {
@@ -49,16 +50,20 @@ fn every_volume_has_a_source_and_every_mount_a_volume() {
     for overlay in Overlay::all() {
         for pod in [overlay.echo(), overlay.agent()] {
             for (kind, name) in sources(pod) {
-                let is_made = overlay.data(kind, &name).is_some();
-                let is_brought = brought(&overlay).contains(&name.as_str());
-                assert!(is_made != is_brought, "{}: {kind} {name}", overlay.name);
+                let is_rendered = overlay.data(kind, &name).is_some();
+                let is_external = external(&overlay).contains(&name.as_str());
+                assert!(
+                    is_rendered != is_external,
+                    "{}: {kind} {name}",
+                    overlay.name
+                );
             }
             let mut volumes: BTreeSet<&str> = pod["volumes"]
                 .as_array()
                 .unwrap()
                 .iter()
                 .map(|volume| {
-                    // A volume has a name and one source; two of them the API server refuses.
+                    // The API server rejects a volume with two sources.
                     assert_eq!(volume.as_object().unwrap().len(), 2, "{volume}");
                     volume["name"].as_str().unwrap()
                 })
@@ -79,7 +84,7 @@ fn every_volume_has_a_source_and_every_mount_a_volume() {
 }
 
 #[test]
-fn files_that_flags_name_lie_in_mounted_folders() {
+fn files_named_in_flags_are_in_mounted_folders() {
     for overlay in Overlay::all() {
         for pod in [overlay.echo(), overlay.agent()] {
             let container = container(pod);
@@ -101,7 +106,7 @@ fn files_that_flags_name_lie_in_mounted_folders() {
 }
 
 #[test]
-fn ports_of_services_probes_and_flags_are_the_same() {
+fn ports_of_services_probes_and_flags_match() {
     for overlay in Overlay::all() {
         for pod in [overlay.echo(), overlay.agent()] {
             let container = container(pod);
@@ -141,7 +146,7 @@ fn ports_of_services_probes_and_flags_are_the_same() {
 }
 
 #[test]
-fn shards_are_as_many_as_pods_and_agents_know_it() {
+fn the_shard_count_equals_the_pod_count_also_for_agents() {
     for overlay in Overlay::all() {
         let settings = |kind: &str| {
             let mut maps = overlay.of_kind("ConfigMap");
@@ -170,7 +175,7 @@ fn shards_are_as_many_as_pods_and_agents_know_it() {
 }
 
 #[test]
-fn prices_that_ship_are_prices_that_echo_reads() {
+fn shipped_rates_are_valid() {
     for overlay in Overlay::all() {
         let rates = overlay.data("ConfigMap", "fleet-echo-rates").unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -181,13 +186,13 @@ fn prices_that_ship_are_prices_that_echo_reads() {
             .arg(&file)
             .output();
         let checked = checked.unwrap();
-        let said = String::from_utf8_lossy(&checked.stderr);
-        assert!(checked.status.success(), "{}: {said}", overlay.name);
+        let stderr = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{}: {stderr}", overlay.name);
     }
 }
 
 #[test]
-fn the_operator_of_prometheus_gets_the_rules_that_are_tested() {
+fn the_prometheus_operator_gets_the_tested_rules() {
     let text = |path: &str| std::fs::read_to_string(repository(path)).unwrap();
     let tested: Value = serde_norway::from_str(&text("deploy/prometheus/rules.yml")).unwrap();
     let shipped = text("deploy/statefulset/components/monitoring/rules.yaml");
@@ -203,5 +208,5 @@ fn the_operator_of_prometheus_gets_the_rules_that_are_tested() {
     assert_eq!(job["targetLabel"], "job");
     let rules = tested.to_string();
     let job = format!("job=\\\"{}\\\"", job["replacement"].as_str().unwrap());
-    assert!(rules.contains(&job), "the rules look for {job}");
+    assert!(rules.contains(&job), "the rules do not select {job}");
 }

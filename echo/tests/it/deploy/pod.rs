@@ -1,16 +1,17 @@
-//! Echo as the pod of the quick start: the same arguments, files, user and rights, its root folder read-only.
+//! Echo in the pod of the quick start: with its arguments, files, user and privileges, and a
+//! read-only root folder.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::container::{Image, is_possible, probe};
+use super::container::{Image, can_run_containers, probe};
 use super::rendered::{backup_job, container, objects};
 use super::site::Site;
 use crate::testbed::{ECHO, agent, summary, wait_for};
 
 #[test]
-fn the_pod_starts_without_rights_and_answers_its_probes() {
-    if !is_possible() {
+fn the_pod_starts_without_privileges_and_responds_to_probes() {
+    if !can_run_containers() {
         return;
     }
     let quick = Site::new("quickstart");
@@ -28,11 +29,11 @@ fn the_pod_starts_without_rights_and_answers_its_probes() {
     let root = echo.root_options();
     assert!(root.starts_with("ro"), "{root}");
     assert_eq!(quick.count("events"), 0);
-    echo.ask_to_stop();
-    assert_eq!(echo.wait(), Some(0), "{}", quick.said("echo.log"));
+    echo.send_sigterm();
+    assert_eq!(echo.wait(), Some(0), "{}", quick.log("echo.log"));
 }
 
-/// Agents that send for ten seconds, however often Echo goes away.
+/// Returns the command of agents that send for ten seconds and retry while Echo is unavailable.
 fn load(quick: &Site) -> Command {
     let mut command = quick.network.run(agent());
     command
@@ -49,8 +50,8 @@ fn load(quick: &Site) -> Command {
 }
 
 #[test]
-fn a_pod_that_is_replaced_under_load_loses_nothing_and_ends_within_its_grace() {
-    if !is_possible() {
+fn a_pod_replaced_under_load_loses_nothing_and_stops_within_its_grace_period() {
+    if !can_run_containers() {
         return;
     }
     let quick = Site::new("quickstart");
@@ -58,14 +59,14 @@ fn a_pod_that_is_replaced_under_load_loses_nothing_and_ends_within_its_grace() {
     quick.wait_until_ready();
     let agents = load(&quick).spawn().unwrap();
     wait_for("the agents to send", || quick.count("events") > 100);
-    first.ask_to_stop();
+    first.send_sigterm();
     let grace = quick.overlay.echo()["terminationGracePeriodSeconds"].as_u64();
-    let asked = now();
-    assert_eq!(first.wait(), Some(0), "{}", quick.said("first.log"));
-    assert!(asked.elapsed().as_secs() < grace.unwrap());
+    let stopped_at = now();
+    assert_eq!(first.wait(), Some(0), "{}", quick.log("first.log"));
+    assert!(stopped_at.elapsed().as_secs() < grace.unwrap());
     let second = quick.echo("second.log");
     let sent = summary(&agents.wait_with_output().unwrap());
-    assert!(sent["retries"].as_u64().unwrap() > 0, "it went on: {sent}");
+    assert!(sent["retries"].as_u64().unwrap() > 0, "no retries: {sent}");
     assert_eq!(sent["points_made"], sent["points_acknowledged"], "{sent}");
     let acknowledged = sent["points_acknowledged"].as_u64().unwrap();
     assert_eq!(quick.count("events"), acknowledged, "{sent}");
@@ -73,8 +74,8 @@ fn a_pod_that_is_replaced_under_load_loses_nothing_and_ends_within_its_grace() {
 }
 
 #[test]
-fn a_second_pod_on_the_same_volume_says_who_holds_it_and_ends() {
-    if !is_possible() {
+fn a_second_pod_on_the_same_volume_exits_and_names_the_database() {
+    if !can_run_containers() {
         return;
     }
     let quick = Site::new("quickstart");
@@ -82,26 +83,26 @@ fn a_second_pod_on_the_same_volume_says_who_holds_it_and_ends() {
     quick.wait_until_ready();
     let elsewhere = quick.on_another_node();
     let second = elsewhere.echo("second.log");
-    let said = || elsewhere.said("second.log");
-    assert_eq!(second.wait(), Some(75), "{}", said());
-    // What Kubernetes shows as the reason: the last line.
-    let said = said();
+    let log = || elsewhere.log("second.log");
+    assert_eq!(second.wait(), Some(75), "{}", log());
+    // Kubernetes shows the last line as the reason.
+    let log = log();
     assert!(
-        said.lines().last().unwrap().contains("/data/fleet.duckdb"),
-        "{said}"
+        log.lines().last().unwrap().contains("/data/fleet.duckdb"),
+        "{log}"
     );
     drop(first);
 }
 
 #[test]
-fn the_backup_job_copies_the_database_of_a_pod_that_was_scaled_away() {
-    if !is_possible() {
+fn the_backup_job_copies_the_database_of_a_stopped_pod() {
+    if !can_run_containers() {
         return;
     }
     let quick = Site::new("quickstart");
     let echo = quick.echo("echo.log");
     quick.wait_until_ready();
-    echo.ask_to_stop();
+    echo.send_sigterm();
     assert_eq!(echo.wait(), Some(0));
     let objects = objects(&backup_job());
     let job = objects
@@ -117,19 +118,19 @@ fn the_backup_job_copies_the_database_of_a_pod_that_was_scaled_away() {
         &format!("{}-fleet-echo-0", template.as_str().unwrap())
     );
     std::fs::create_dir(quick.path("backup")).unwrap();
-    quick.belongs_to_group("backup", 0o2770);
+    quick.set_group("backup", 0o2770);
     let volumes = ["data", "backup"].map(|name| (name, quick.path(name)));
     let image = Image::for_program(Path::new(ECHO));
     let backup = quick.start(pod, &image, &volumes, "backup.log");
-    assert_eq!(backup.wait(), Some(0), "{}", quick.said("backup.log"));
+    assert_eq!(backup.wait(), Some(0), "{}", quick.log("backup.log"));
     let of = |folder: &str| std::fs::metadata(quick.path(folder).join("fleet.duckdb")).unwrap();
     assert!(of("backup").len() > 0);
     let image = container(pod)["image"].as_str();
     assert_eq!(image, container(quick.overlay.echo())["image"].as_str());
 }
 
-/// The moment at which the pod was asked to stop.
-#[expect(clippy::disallowed_methods, reason = "the grace is the manifest's")]
+/// Returns the current time.
+#[expect(clippy::disallowed_methods, reason = "the grace period is real time")]
 fn now() -> std::time::Instant {
     std::time::Instant::now()
 }

@@ -1,4 +1,5 @@
-//! What no overlay may weaken: the privileges of the pods, who reaches them, and who writes to a volume.
+//! Security properties of all overlays: privileges of the pods, network access to them, and writers
+//! of volumes.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,7 +10,7 @@ use super::rendered::{Overlay, container, words};
 use crate::testbed::agent;
 
 #[test]
-fn echo_has_no_privilege_whatsoever() {
+fn echo_has_no_privileges() {
     for overlay in Overlay::all() {
         let pod = overlay.echo();
         for shared in ["hostPID", "hostNetwork", "hostIPC"] {
@@ -36,21 +37,21 @@ fn echo_has_no_privilege_whatsoever() {
     }
 }
 
-/// The capabilities that the agent itself says it takes.
-fn capabilities_of_the_agent() -> BTreeSet<String> {
+/// Returns the capabilities that the help text of the agent lists.
+fn documented_capabilities() -> BTreeSet<String> {
     let help = Command::new(agent()).args(["run", "--help"]).output();
     let help = String::from_utf8(help.unwrap().stdout).unwrap();
     let words = help.split(|c: char| !(c.is_ascii_uppercase() || c == '_'));
     let named = words.filter_map(|word| word.strip_prefix("CAP_"));
-    // SYS_ADMIN stands there as what one way of probing takes that is not used.
+    // The help text mentions SYS_ADMIN for a kind of probe that is not used.
     let taken = named.filter(|name| *name != "SYS_ADMIN");
     taken.map(str::to_owned).collect()
 }
 
 #[test]
-fn the_agent_has_the_five_capabilities_that_it_asks_for_and_no_other() {
-    let asked = capabilities_of_the_agent();
-    assert_eq!(asked.len(), 5, "{asked:?}");
+fn the_agent_has_exactly_the_five_documented_capabilities() {
+    let expected = documented_capabilities();
+    assert_eq!(expected.len(), 5, "{expected:?}");
     for overlay in Overlay::all() {
         let pod = overlay.agent();
         assert_eq!(pod["hostPID"], true, "{}", overlay.name);
@@ -68,12 +69,12 @@ fn the_agent_has_the_five_capabilities_that_it_asks_for_and_no_other() {
         assert_eq!(words(&rights["capabilities"]["drop"]), ["ALL"]);
         let added = words(&rights["capabilities"]["add"]);
         let added: BTreeSet<String> = added.into_iter().map(str::to_owned).collect();
-        assert_eq!(added, asked, "{}", overlay.name);
+        assert_eq!(added, expected, "{}", overlay.name);
     }
 }
 
 #[test]
-fn the_agent_sees_two_folders_of_its_host_and_writes_nowhere_else() {
+fn the_agent_mounts_two_host_folders_and_writes_only_to_them() {
     for overlay in Overlay::all() {
         let pod = overlay.agent();
         let volumes = pod["volumes"].as_array().unwrap();
@@ -91,7 +92,7 @@ fn the_agent_sees_two_folders_of_its_host_and_writes_nowhere_else() {
 }
 
 #[test]
-fn names_are_asked_for_only_at_the_name_server() {
+fn dns_is_allowed_only_to_the_name_server() {
     for overlay in Overlay::all() {
         let policies = overlay.of_kind("NetworkPolicy");
         let rules = policies.filter_map(|policy| policy["spec"]["egress"].as_array());
@@ -106,7 +107,7 @@ fn names_are_asked_for_only_at_the_name_server() {
 }
 
 #[test]
-fn agents_go_where_gpus_are_and_never_two_to_a_host() {
+fn agents_run_on_gpu_nodes_one_per_host() {
     for overlay in Overlay::all() {
         let set = &overlay.object("DaemonSet", "fleet-agent")["spec"];
         assert_eq!(set["updateStrategy"]["type"], "RollingUpdate");
@@ -125,7 +126,7 @@ fn agents_go_where_gpus_are_and_never_two_to_a_host() {
 }
 
 #[test]
-fn a_volume_has_one_writer_and_outlives_it() {
+fn a_volume_has_one_writer_and_is_retained() {
     for overlay in Overlay::all() {
         let set = &overlay.object("StatefulSet", "fleet-echo")["spec"];
         let claims = set["volumeClaimTemplates"].as_array().unwrap();
@@ -144,7 +145,7 @@ fn a_volume_has_one_writer_and_outlives_it() {
 }
 
 #[test]
-fn nobody_reaches_a_pod_whom_no_policy_names() {
+fn only_peers_named_in_a_policy_reach_a_pod() {
     for overlay in Overlay::all() {
         for (name, pod) in [
             ("fleet-echo", overlay.echo()),
@@ -170,11 +171,15 @@ fn nobody_reaches_a_pod_whom_no_policy_names() {
     }
     let quick = Overlay::new("quickstart");
     let policy = quick.object("NetworkPolicy", "fleet-echo");
-    assert_eq!(policy["spec"]["egress"], json!([]), "Echo calls nobody");
+    assert_eq!(
+        policy["spec"]["egress"],
+        json!([]),
+        "Echo opens no connections"
+    );
 }
 
 #[test]
-fn no_pod_gets_a_token_for_the_api_server_that_it_does_not_need() {
+fn pods_get_only_the_api_server_tokens_that_they_need() {
     for overlay in Overlay::all() {
         for (name, pod) in [
             ("fleet-echo", overlay.echo()),
@@ -203,7 +208,7 @@ fn no_pod_gets_a_token_for_the_api_server_that_it_does_not_need() {
         for token in tokens(overlay.agent()) {
             assert_eq!(token["audience"], "fleet-echo", "{}", overlay.name);
         }
-        // Echo's own is for reading public keys: the one role that is bound gives no more.
+        // Echo needs its token to read public keys; the only bound role permits nothing else.
         let bound: Vec<&Value> = overlay.of_kind("ClusterRoleBinding").collect();
         assert_eq!(
             bound.len(),

@@ -1,15 +1,16 @@
-//! Echo as the pod of production: agents show tokens of their service account, and Echo asks the API server for the keys.
+//! Echo in the production pod: agents send tokens of their service account, and Echo fetches the
+//! keys from the API server.
 
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::container::is_possible;
+use super::container::can_run_containers;
 use super::site::Site;
 use crate::security::issuer::{key_set, signed};
 use crate::testbed::{ECHO, agent, wait_for};
 
-/// The one path of an API server that Echo asks for, given only to a bearer.
+/// A fake API server, which serves the key set to requests with the token of Echo.
 const API_SERVER: &str = "
 import http.server, ssl, sys
 cert, key, keys = sys.argv[1:]
@@ -41,15 +42,15 @@ impl ApiServer {
         Self(python.spawn().unwrap())
     }
 
-    /// What the node puts into the volume `api-server`.
+    /// Creates the content of the volume `api-server`, as the node does.
     fn volume(site: &Site) -> std::path::PathBuf {
         let folder = site.path("api-server");
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("token"), "of-echo").unwrap();
         std::fs::copy(site.path("api/ca.pem"), folder.join("ca.crt")).unwrap();
-        site.belongs_to_group("api-server", 0o750);
-        site.belongs_to_group("api-server/token", 0o440);
-        site.belongs_to_group("api-server/ca.crt", 0o440);
+        site.set_group("api-server", 0o750);
+        site.set_group("api-server/token", 0o440);
+        site.set_group("api-server/ca.crt", 0o440);
         folder
     }
 }
@@ -61,7 +62,7 @@ impl Drop for ApiServer {
     }
 }
 
-/// A token as the node projects it into the agent's pod.
+/// Returns a token as the node projects it into the pod of the agent.
 fn token_of(node: &str, audience: &str) -> String {
     signed(json!({
         "iss": "https://kubernetes.default.svc.cluster.local",
@@ -76,7 +77,7 @@ fn token_of(node: &str, audience: &str) -> String {
     }))
 }
 
-/// Agents of so many nodes that all show this token; the exit code and the summary.
+/// Simulates agents of this many nodes, all with this token. Returns exit code and summary.
 fn send(site: &Site, nodes: u32, token: &str) -> (Option<i32>, Value) {
     std::fs::write(site.path("token"), token).unwrap();
     let mut command = site.network.run(agent());
@@ -96,13 +97,13 @@ fn send(site: &Site, nodes: u32, token: &str) -> (Option<i32>, Value) {
         .arg("--token-file")
         .arg(site.path("token"));
     let sent = command.output().unwrap();
-    let said = serde_json::from_slice(&sent.stdout).unwrap_or(Value::Null);
-    (sent.status.code(), said)
+    let summary = serde_json::from_slice(&sent.stdout).unwrap_or(Value::Null);
+    (sent.status.code(), summary)
 }
 
 #[test]
-fn agents_are_known_by_their_service_account_and_send_for_their_own_node_alone() {
-    if !is_possible() {
+fn agents_authenticate_by_service_account_and_send_only_for_their_own_node() {
+    if !can_run_containers() {
         return;
     }
     let site = Site::new("production");
@@ -122,13 +123,13 @@ fn agents_are_known_by_their_service_account_and_send_for_their_own_node_alone()
         &token_of("node-0", "https://kubernetes.default.svc"),
     );
     assert_eq!(code, Some(69), "a token for the API server: {sent}");
-    echo.ask_to_stop();
-    assert_eq!(echo.wait(), Some(0), "{}", site.said("echo.log"));
+    echo.send_sigterm();
+    assert_eq!(echo.wait(), Some(0), "{}", site.log("echo.log"));
 }
 
 #[test]
-fn the_second_of_three_pods_knows_which_one_it_is() {
-    if !is_possible() {
+fn the_second_of_three_pods_reports_its_shard() {
+    if !can_run_containers() {
         return;
     }
     let site = Site::new("sharded");
@@ -146,7 +147,7 @@ fn the_second_of_three_pods_knows_which_one_it_is() {
         .unwrap()
         .replace("      # \"system", "      \"system");
     std::fs::write(&access, edited).unwrap();
-    let asked = || {
+    let health = || {
         let mut curl = site.network.run("curl");
         curl.args(["--silent", "--cacert"])
             .arg(site.path("secrets/ca.pem"));
@@ -154,13 +155,13 @@ fn the_second_of_three_pods_knows_which_one_it_is() {
         curl.arg("https://localhost:8081/api/v1/health");
         serde_json::from_slice::<Value>(&curl.output().unwrap().stdout).unwrap_or(Value::Null)
     };
-    wait_for("access.yaml to be read again", || {
-        asked()["shard"].is_object()
+    wait_for("access.yaml to be reloaded", || {
+        health()["shard"].is_object()
     });
-    let shard = &asked()["shard"];
+    let shard = &health()["shard"];
     assert_eq!((&shard["ordinal"], &shard["count"]), (&json!(1), &json!(3)));
     let url = "https://fleet-echo-{shard}.fleet-echo-pods.fleet-echo.svc:8081";
     assert_eq!(shard["url"], url);
-    echo.ask_to_stop();
-    assert_eq!(echo.wait(), Some(0), "{}", site.said("echo.log"));
+    echo.send_sigterm();
+    assert_eq!(echo.wait(), Some(0), "{}", site.log("echo.log"));
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::testbed::repository;
 
-/// All overlays of `deploy/statefulset/overlays`.
+/// Names of the overlays in `deploy/statefulset/overlays`.
 pub(crate) const OVERLAYS: [&str; 5] = [
     "quickstart",
     "production",
@@ -16,13 +16,13 @@ pub(crate) const OVERLAYS: [&str; 5] = [
     "sharded",
 ];
 
-/// Where the rendered text of an overlay is kept. The secrets of the quick start hold the paths of the files that they are made
-/// of, because the files themselves are new each time.
+/// Returns the path of the rendered text of an overlay. Secrets of the quick start contain the
+/// paths of their files, because the files differ in each run.
 pub(crate) fn file(overlay: &str) -> PathBuf {
     repository("testdata/deploy").join(format!("{overlay}.yaml"))
 }
 
-/// The objects of a file.
+/// Returns the objects of a file.
 pub(crate) fn objects(file: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(file).unwrap();
     let documents = serde_norway::Deserializer::from_str(&text);
@@ -30,12 +30,12 @@ pub(crate) fn objects(file: &Path) -> Vec<Value> {
     documents.map(read).collect()
 }
 
-/// What copies the database, which no overlay contains.
+/// Returns the path of the backup job, which is part of no overlay.
 pub(crate) fn backup_job() -> PathBuf {
     repository("deploy/statefulset/backup-job.yaml")
 }
 
-/// The objects of an overlay.
+/// An overlay with its objects.
 pub(crate) struct Overlay {
     pub(crate) name: &'static str,
     pub(crate) objects: Vec<Value>,
@@ -63,36 +63,36 @@ impl Overlay {
         self.objects.iter().find(is_it)
     }
 
-    /// The object of a kind with a name.
+    /// Returns the object of a kind with a name.
     #[track_caller]
     pub(crate) fn object(&self, kind: &str, name: &str) -> &Value {
         let found = self.find(kind, name);
         found.unwrap_or_else(|| panic!("{}: no {kind} {name}", self.name))
     }
 
-    /// The pod of Echo.
+    /// Returns the pod specification of Echo.
     pub(crate) fn echo(&self) -> &Value {
         &self.object("StatefulSet", "fleet-echo")["spec"]["template"]["spec"]
     }
 
-    /// The pod of the agent.
+    /// Returns the pod specification of the agent.
     pub(crate) fn agent(&self) -> &Value {
         &self.object("DaemonSet", "fleet-agent")["spec"]["template"]["spec"]
     }
 
-    /// The data of a `ConfigMap` or a `Secret`; those of a secret are encoded.
+    /// Returns the data of a `ConfigMap` or a `Secret`; those of a secret are encoded.
     pub(crate) fn data(&self, kind: &str, name: &str) -> Option<&serde_json::Map<String, Value>> {
         self.find(kind, name)?["data"].as_object()
     }
 }
 
-/// The only container of a pod.
+/// Returns the only container of a pod.
 pub(crate) fn container(pod: &Value) -> &Value {
     assert_eq!(pod["containers"].as_array().unwrap().len(), 1, "{pod}");
     &pod["containers"][0]
 }
 
-/// A list of strings.
+/// Returns a list of strings; empty if absent.
 pub(crate) fn words(list: &Value) -> Vec<&str> {
     let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
     list.iter().map(|word| word.as_str().unwrap()).collect()

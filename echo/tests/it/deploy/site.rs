@@ -1,4 +1,5 @@
-//! An overlay in a network of its own, with a volume, and secrets that the script of the quick start made.
+//! An overlay in its own network namespace, with a volume, and secrets created by the script of the
+//! quick start.
 
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -14,23 +15,23 @@ use super::rendered::{Overlay, container};
 use crate::testbed::namespace::Namespace;
 use crate::testbed::{ECHO, repository, wait_for};
 
-/// Names that the cluster's DNS would know.
+/// Host names that the DNS of the cluster would resolve.
 const NAMES: &str =
     "127.0.0.1 localhost fleet-echo fleet-echo.fleet-echo.svc kubernetes.default.svc\n";
 
-/// What a pod knows of itself.
+/// Fields of the pod for the downward API.
 const FIELDS: [(&str, &str); 2] = [
     ("spec.nodeName", "gpu-host-1"),
     ("metadata.name", "fleet-echo-1"),
 ];
 
-/// The certificate that an operator brings to production.
-const BROUGHT: [(&str, &str); 2] = [
+/// The certificate that an operator provides in production.
+const CERTIFICATE: [(&str, &str); 2] = [
     ("tls.crt", "secrets/cert.pem"),
     ("tls.key", "secrets/key.pem"),
 ];
 
-/// What was applied, and where it lies.
+/// An applied overlay with its network and files.
 pub(super) struct Site {
     pub(super) overlay: Overlay,
     pub(super) network: Namespace,
@@ -38,7 +39,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// An overlay.
+    /// Applies an overlay.
     pub(super) fn new(overlay: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let script = "make-secrets";
@@ -48,19 +49,19 @@ impl Site {
             .env("FLEET_ECHO", ECHO)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&made.stderr);
-        assert!(made.status.success(), "{said}");
+        let stderr = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "{stderr}");
         let site = Self {
             overlay: Overlay::new(overlay),
             network: Namespace::new().unwrap(),
             folder,
         };
         std::fs::create_dir(site.path("data")).unwrap();
-        site.belongs_to_group("data", 0o2770);
+        site.set_group("data", 0o2770);
         site
     }
 
-    /// The same volume and secrets, seen from another node.
+    /// Returns another node with the same volume and secrets.
     pub(super) fn on_another_node(&self) -> Self {
         let copy = Self::new(self.overlay.name);
         for shared in ["data", "secrets"] {
@@ -75,8 +76,8 @@ impl Site {
         self.folder.path().join(name)
     }
 
-    /// What `fsGroup` does to a volume.
-    pub(super) fn belongs_to_group(&self, name: &str, mode: u32) {
+    /// Changes group and mode of a path, as `fsGroup` does for a volume.
+    pub(super) fn set_group(&self, name: &str, mode: u32) {
         let group = &self.overlay.echo()["securityContext"]["fsGroup"];
         let path = self.path(name);
         chown(
@@ -88,14 +89,14 @@ impl Site {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// The files of a volume that is made of a Secret or a `ConfigMap`; nothing for others.
+    /// Returns the files of a volume made of a `Secret` or a `ConfigMap`; `None` for others.
     fn files(&self, volume: &Value) -> Option<Vec<(String, Vec<u8>)>> {
         if let Some(secret) = volume["secret"]["secretName"].as_str() {
             let read =
                 |(key, path): (String, String)| (key, std::fs::read(self.path(&path)).unwrap());
             let Some(data) = self.overlay.data("Secret", secret) else {
-                let brought = BROUGHT.map(|(key, path)| (key.to_owned(), path.to_owned()));
-                return Some(brought.map(read).into());
+                let certificate = CERTIFICATE.map(|(key, path)| (key.to_owned(), path.to_owned()));
+                return Some(certificate.map(read).into());
             };
             let path = |(key, encoded): (&String, &Value)| {
                 let path = STANDARD.decode(encoded.as_str().unwrap()).unwrap();
@@ -108,7 +109,7 @@ impl Site {
             panic!("no ConfigMap {map}");
         };
         let text = |(key, value): (&String, &Value)| {
-            // The authority is made anew each time, too.
+            // The certificate authority differs in each run, too.
             let value = value.as_str().unwrap();
             let bytes = match value.strip_prefix("secrets/") {
                 Some(_) => std::fs::read(self.path(value)).unwrap(),
@@ -119,21 +120,21 @@ impl Site {
         Some(data.iter().map(text).collect())
     }
 
-    /// The folder of a volume, as the node makes it.
+    /// Creates the folder of a volume, as the node does.
     fn volume(&self, volume: &Value) -> Option<PathBuf> {
         let name = format!("volume-{}", volume["name"].as_str().unwrap());
         let files = self.files(volume)?;
         std::fs::create_dir_all(self.path(&name)).unwrap();
-        self.belongs_to_group(&name, 0o750);
+        self.set_group(&name, 0o750);
         for (key, bytes) in files {
             let file = format!("{name}/{key}");
             std::fs::write(self.path(&file), bytes).unwrap();
-            self.belongs_to_group(&file, 0o440);
+            self.set_group(&file, 0o440);
         }
         Some(self.path(&name))
     }
 
-    /// A pod with the volumes that are not made of objects.
+    /// Starts a pod with these volumes in addition to those made of objects.
     pub(super) fn start(
         &self,
         pod: &Value,
@@ -168,7 +169,7 @@ impl Site {
         Container::start(image, pod, &around, &self.path(log))
     }
 
-    /// The pod of Echo, with further volumes that are not made of objects.
+    /// Starts the pod of Echo with additional volumes.
     pub(super) fn echo_with(&self, volumes: &[(&str, PathBuf)], log: &str) -> Container {
         let image = Image::for_program(Path::new(ECHO));
         let data = ("data", self.path("data"));
@@ -176,12 +177,12 @@ impl Site {
         self.start(self.overlay.echo(), &image, &volumes, log)
     }
 
-    /// The pod of Echo.
+    /// Starts the pod of Echo.
     pub(super) fn echo(&self, log: &str) -> Container {
         self.echo_with(&[], log)
     }
 
-    /// Waits until the probe of the manifest is answered with 200.
+    /// Waits until the readiness probe returns 200.
     pub(super) fn wait_until_ready(&self) {
         let spec = container(self.overlay.echo());
         wait_for("the pod to be ready", || {
@@ -189,12 +190,13 @@ impl Site {
         });
     }
 
-    pub(super) fn said(&self, log: &str) -> String {
+    /// Returns the log of a pod.
+    pub(super) fn log(&self, log: &str) -> String {
         std::fs::read_to_string(self.path(log)).unwrap()
     }
 
-    /// Asks as the operator of the quick start.
-    pub(super) fn ask(&self, words: &[&str]) -> Value {
+    /// Runs a client command with the operator token of the quick start.
+    pub(super) fn query(&self, words: &[&str]) -> Value {
         let mut command = self.network.run(ECHO);
         command
             .args(words)
@@ -203,15 +205,15 @@ impl Site {
             .arg("--token-file")
             .arg(self.path("secrets/operator.token"));
         let answer = command.output().unwrap();
-        let said = String::from_utf8_lossy(&answer.stderr);
-        assert!(answer.status.success(), "{said}");
+        let stderr = String::from_utf8_lossy(&answer.stderr);
+        assert!(answer.status.success(), "{stderr}");
         serde_json::from_slice(&answer.stdout).unwrap()
     }
 
-    /// How many rows the view has.
+    /// Returns the number of rows of a view.
     pub(super) fn count(&self, view: &str) -> u64 {
         let statement = format!("SELECT count(*)::BIGINT AS n FROM {view}");
-        let answer = self.ask(&["sql", &statement]);
+        let answer = self.query(&["sql", &statement]);
         answer["rows"][0][0].as_u64().unwrap()
     }
 }

@@ -1,4 +1,4 @@
-//! The units for systemd name flags that there are, and exit codes that mean what they say.
+//! The systemd units: flags, exit codes and privileges.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ fn unit(name: &str) -> String {
     std::fs::read_to_string(repository("deploy/systemd").join(format!("{name}.service"))).unwrap()
 }
 
-/// The command of a unit, its continued lines joined.
+/// Returns the command of a unit, with continued lines joined.
 fn command(unit: &str) -> Vec<String> {
     let joined = unit.replace("\\\n", " ");
     let line = joined
@@ -19,7 +19,7 @@ fn command(unit: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_units_start_the_programs_with_flags_that_they_know() {
+fn the_units_use_existing_flags() {
     let agent = agent();
     for (name, program) in [
         ("fleet-echo", ECHO.as_ref()),
@@ -37,7 +37,7 @@ fn the_units_start_the_programs_with_flags_that_they_know() {
 }
 
 #[test]
-fn the_units_give_no_more_than_the_pods_have() {
+fn the_units_grant_no_more_privileges_than_the_pods() {
     let echo = unit("fleet-echo");
     assert!(echo.contains("\nDynamicUser=yes\n") && echo.contains("\nCapabilityBoundingSet=\n"));
     let agent = unit("fleet-agent");
@@ -62,13 +62,13 @@ fn the_units_give_no_more_than_the_pods_have() {
 }
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_units() {
+fn systemd_accepts_the_units() {
     let is_there = Command::new("systemd-analyze")
         .arg("--version")
         .output()
         .is_ok();
     if !is_there {
-        eprintln!("not run: no systemd-analyze on this machine (apt-get install systemd)");
+        eprintln!("skipped: no systemd-analyze (apt-get install systemd)");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -84,8 +84,8 @@ fn systemd_finds_nothing_wrong_with_the_units() {
             .arg(&file)
             .output();
         let verified = verified.unwrap();
-        let said = String::from_utf8_lossy(&verified.stderr);
-        assert!(verified.status.success(), "{said}");
-        assert!(!said.contains(name), "{said}");
+        let stderr = String::from_utf8_lossy(&verified.stderr);
+        assert!(verified.status.success(), "{stderr}");
+        assert!(!stderr.contains(name), "{stderr}");
     }
 }

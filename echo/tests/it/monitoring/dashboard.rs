@@ -1,15 +1,15 @@
-//! The dashboard as data.
+//! The shipped dashboard and alert as data.
 
 use serde_json::Value;
 
 use super::text;
 
-/// The dashboard that ships.
+/// Returns the shipped dashboard.
 pub(super) fn shipped() -> Value {
     serde_json::from_str(&text("deploy/grafana/dashboard.json")).unwrap()
 }
 
-/// The question of the alert that ships for Grafana.
+/// Returns the query of the shipped Grafana alert.
 pub(super) fn shipped_alert() -> Value {
     let file = text("deploy/grafana/provisioning/alerting/echo.yaml");
     let file: Value = serde_norway::from_str(&file).unwrap();
@@ -29,7 +29,7 @@ fn targets(dashboard: &Value) -> impl Iterator<Item = &Value> {
     targets.flatten()
 }
 
-/// Expressions for Prometheus, also those of variables.
+/// Returns the PromQL expressions of panels and variables.
 pub(super) fn promql(dashboard: &Value) -> Vec<String> {
     let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
     let of_variables = variables.filter_map(|variable| variable["query"]["query"].as_str());
@@ -37,13 +37,16 @@ pub(super) fn promql(dashboard: &Value) -> Vec<String> {
     of_variables.chain(of_panels).map(str::to_owned).collect()
 }
 
-/// Queries that ask Echo itself.
+/// Returns the queries that are sent to Echo itself.
 pub(super) fn infinity_queries(dashboard: &Value) -> Vec<Value> {
-    let asks_echo = |target: &&Value| target["url"].is_string();
-    targets(dashboard).filter(asks_echo).cloned().collect()
+    let is_sent_to_echo = |target: &&Value| target["url"].is_string();
+    targets(dashboard)
+        .filter(is_sent_to_echo)
+        .cloned()
+        .collect()
 }
 
-/// Every place that names a data source.
+/// Returns every reference to a data source.
 pub(super) fn data_sources(value: &Value) -> Vec<&Value> {
     let mut found = Vec::new();
     match value {
@@ -57,7 +60,7 @@ pub(super) fn data_sources(value: &Value) -> Vec<&Value> {
     found
 }
 
-/// A body as Grafana sends it: with the cluster and the range of time that the reader has chosen.
+/// Returns a request body as sent by Grafana, with the selected cluster and time range.
 pub(super) fn interpolated(body: &str) -> String {
     let body = body
         .replace("${cluster}", "lab")
@@ -68,7 +71,7 @@ pub(super) fn interpolated(body: &str) -> String {
     body
 }
 
-/// The schema of what is selected as rows.
+/// Returns the schema of the items that are selected as rows.
 pub(super) fn rows_schema(schema: &Value, root: &str) -> Value {
     let rows = match root {
         "" => schema.clone(),
@@ -90,7 +93,7 @@ fn resolved(schema: &Value, part: &Value) -> Value {
     )
 }
 
-/// The types of a field.
+/// Returns the JSON types of a field.
 pub(super) fn kinds(rows: &Value, field: &str) -> Vec<String> {
     let kinds = match &resolved(rows, &rows["properties"][field])["type"] {
         Value::Array(kinds) => kinds.clone(),
@@ -103,7 +106,7 @@ pub(super) fn kinds(rows: &Value, field: &str) -> Vec<String> {
     kinds.map(str::to_owned).collect()
 }
 
-/// Whether a column of this type shows a field of these types.
+/// Returns whether a column of this type can show a field of these types.
 pub(super) fn shows(column: &str, kinds: &[String]) -> bool {
     let fits = |kind: &String| match column {
         "number" => kind == "number" || kind == "integer",

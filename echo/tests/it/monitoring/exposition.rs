@@ -1,18 +1,18 @@
-//! The text that Prometheus reads.
+//! Parser of the text that Prometheus scrapes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A metric as it is exposed.
+/// An exposed metric.
 #[derive(Debug, Default)]
 pub(super) struct Metric {
     /// `counter`, `gauge`, `histogram` or `info`.
     pub(super) kind: String,
-    /// Names of labels, where it has samples.
+    /// Names of labels; empty without samples.
     pub(super) labels: BTreeSet<String>,
 }
 
 impl Metric {
-    /// Whether a sample of it has this name, or all of them together have. It is `own` itself.
+    /// Returns whether `name` is the metric, which is called `own`, or one of its samples.
     pub(super) fn is_sampled_as(&self, own: &str, name: &str) -> bool {
         let suffixes: &[&str] = match self.kind.as_str() {
             "histogram" => &["", "_bucket", "_count", "_sum"],
@@ -24,7 +24,8 @@ impl Metric {
     }
 }
 
-/// Every metric under the name that its samples have, histograms under the name without suffix. Each says what it means.
+/// Returns the metrics by the names of their samples; histograms by the name without suffix. Checks
+/// that each has a help text.
 pub(super) fn metrics_of(text: &str) -> BTreeMap<String, Metric> {
     let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
     let mut current = String::new();
@@ -56,7 +57,7 @@ pub(super) fn metrics_of(text: &str) -> BTreeMap<String, Metric> {
     metrics
 }
 
-/// Names of the labels of a sample, without that of buckets.
+/// Returns the names of the labels of a sample, except that of buckets.
 fn labels(sample: &str) -> Vec<String> {
     let Some((_, labels)) = sample.split_once('{') else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! A real Echo as Prometheus and Grafana meet it: encrypted, with a token, and with a rank that holds back its peers.
+//! An instance to monitor: with TLS, authentication, and a rank that holds back its peers.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use tempfile::TempDir;
 
 use crate::testbed::{ECHO, Echo, agent, lines, recording, repository, summary, wait_for};
 
-/// Where the recording is cut off: in the middle of the fault, so that its incident stays open.
+/// End of the replay: in the middle of the fault, so that its incident stays open.
 const DURING_THE_FAULT_NS: i64 = 82_900_000_000;
 
-/// A real Echo, and a folder with its certificates, tokens and database.
+/// An instance, and a folder with its certificates, tokens and database.
 pub(crate) struct Lab {
     pub(crate) echo: Echo,
     folder: TempDir,
 }
 
 impl Lab {
-    /// Rank 2 of the cluster `lab` is late now.
+    /// Starts an instance in which rank 2 of the cluster `lab` is late now.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tls = folder.path().join("tls").display().to_string();
@@ -52,7 +52,7 @@ impl Lab {
         std::fs::read_to_string(self.path("scraper")).unwrap()
     }
 
-    /// Asks with the token of the scraper; the body of what was answered.
+    /// Sends a request with the token of the scraper. Returns status and body.
     pub(crate) fn curl(&self, path: &str, body: Option<&str>) -> (u16, String) {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--write-out", "\n%{http_code}", "--cacert"])
@@ -69,14 +69,14 @@ impl Lab {
         (status.parse().unwrap(), body.to_owned())
     }
 
-    /// The metrics as text.
+    /// Returns the metrics as text.
     pub(crate) fn metrics(&self) -> String {
         let (status, text) = self.curl("/metrics", None);
         assert_eq!(status, 200, "{text}");
         text
     }
 
-    /// Replays the recording up to the fault, on clocks that are right.
+    /// Replays the recording until the middle of the fault, without clock errors.
     fn replay(&self) {
         let cut_off = self.path("during-the-fault.jsonl");
         let happened = |line: &String| {
@@ -90,13 +90,13 @@ impl Lab {
             .filter(happened);
         let text: Vec<String> = kept.collect();
         std::fs::write(&cut_off, text.join("\n")).unwrap();
-        // All of them have to run before the first is waited for.
+        // All agents must run before the first is waited for.
         let agents: Vec<Child> = (0..4).map(|rank| self.agent(&cut_off, rank)).collect();
         for agent in agents {
             summary(&agent.wait_with_output().unwrap());
         }
         let open = r#"echo_outlier_ranks{cluster="lab",class="host",state="open"} 1"#;
-        wait_for("rank 2 to be named", || self.metrics().contains(open));
+        wait_for("rank 2 to be reported", || self.metrics().contains(open));
     }
 
     fn agent(&self, recording: &PathBuf, rank: u32) -> Child {
@@ -138,17 +138,17 @@ fn serve(folder: &TempDir) -> Echo {
         .arg("--rates")
         .arg(repository("testdata/rates.yaml"))
         .args(["--log", "warn", "--commit-every", "1ms"])
-        // The only one of all, so that everything is told that is told of several.
+        // The only shard, so that metrics of sharding are exposed, too.
         .args(["--shard", "fleet-echo-0", "--shards", "1"])
         .args(["--shard-url", "https://echo-{shard}.example"])
         .stdin(Stdio::null());
     Echo::spawn(command).0
 }
 
-/// What Echo prints; it has to succeed.
+/// Runs `fleet-echo`, which must succeed, and returns its output.
 fn run(arguments: &[&str]) -> String {
     let output = Command::new(ECHO).args(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }

@@ -1,31 +1,31 @@
-//! The same job seen by its GPUs: who is named, why, and at what cost.
+//! Detection from GPU timings: reported ranks, causes and cost.
 
 use serde_json::Value;
 
-use super::{Truth, answers, assert_cost, assert_prompt, names_only, truth};
+use super::{Truth, answers, assert_cost, assert_prompt, assert_reports_only, truth};
 
 #[test]
-fn a_gpu_that_computes_more_than_its_peers_is_named_and_not_its_host() {
-    let outliers = names_only("device/gpu-extra-rank1", 1, "device");
+fn a_gpu_that_computes_more_than_its_peers_is_a_device_culprit() {
+    let outliers = assert_reports_only("device/gpu-extra-rank1", 1, "device");
     assert_eq!(outliers["outliers"][0]["source"], "device");
 }
 
 #[test]
-fn a_host_that_sleeps_is_named_by_what_its_gpu_had_to_do() {
-    names_only("device/host-sleep-rank2", 2, "host");
+fn a_sleeping_host_is_reported_from_the_timings_of_its_gpu() {
+    assert_reports_only("device/host-sleep-rank2", 2, "host");
 }
 
 #[test]
-fn in_a_healthy_job_no_gpu_is_named() {
+fn a_healthy_job_has_no_outliers_and_no_cost() {
     let (outliers, cost) = answers("device/healthy", "max");
-    let nobody = Value::Array(Vec::new());
-    assert_eq!(outliers["outliers"], nobody, "{outliers:#}");
-    assert_eq!(outliers["conditions"], nobody, "{outliers:#}");
+    let none = Value::Array(Vec::new());
+    assert_eq!(outliers["outliers"], none, "{outliers:#}");
+    assert_eq!(outliers["conditions"], none, "{outliers:#}");
     assert_eq!(cost["lost_gpu_hours"], 0.0, "{cost:#}");
 }
 
 #[test]
-fn a_gpu_in_a_mesh_is_named_and_those_that_wait_for_it_elsewhere_are_its_victims() {
+fn a_slow_gpu_in_a_mesh_is_the_culprit_and_ranks_that_wait_for_it_are_victims() {
     let (outliers, cost) = answers("device/mesh-gpu-extra-rank2", "max");
     let all = outliers["outliers"].as_array().unwrap();
     let of_role = |role: &str| -> Vec<u64> {
@@ -41,9 +41,9 @@ fn a_gpu_in_a_mesh_is_named_and_those_that_wait_for_it_elsewhere_are_its_victims
     assert_cost(&cost, &truth);
 }
 
-/// Names exactly this rank in a job of which calls and GPU times were recorded in the same run, and prices what it cost: 200 of its
-/// steps took so much longer on four GPUs, milliseconds.
-fn names_live(name: &str, (rank, class): (u32, &str), longer_ms: f64) -> Value {
+/// Checks that exactly this rank is reported in a job whose calls and GPU timings were recorded in
+/// one run, with its cost: 200 steps took `longer_ms` longer on four GPUs.
+fn assert_reports_live(name: &str, rank: u32, class: &str, longer_ms: f64) -> Value {
     let (outliers, cost) = answers(name, "max");
     let named = outliers["outliers"].as_array().unwrap();
     assert_eq!(named.len(), 1, "{outliers:#}");
@@ -62,13 +62,13 @@ fn is_hidden_from_hosts(outlier: &Value) -> bool {
 }
 
 #[test]
-fn a_late_gpu_beside_calls_of_the_same_run_is_a_late_device_that_hosts_do_not_show() {
-    let named = names_live("device/live-ddp-gpu-rank3", (3, "device"), 62.687 - 47.29);
+fn a_late_gpu_is_a_device_culprit_that_host_timings_do_not_show() {
+    let named = assert_reports_live("device/live-ddp-gpu-rank3", 3, "device", 62.687 - 47.29);
     assert!(is_hidden_from_hosts(&named), "{named:#}");
 }
 
 #[test]
-fn a_late_host_beside_calls_of_the_same_run_is_a_late_host_and_both_sources_agree() {
-    let named = names_live("device/live-ddp-host-rank0", (0, "host"), 58.392 - 47.287);
+fn a_late_host_is_a_host_culprit_in_both_sources() {
+    let named = assert_reports_live("device/live-ddp-host-rank0", 0, "host", 58.392 - 47.287);
     assert!(!is_hidden_from_hosts(&named), "{named:#}");
 }

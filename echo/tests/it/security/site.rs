@@ -1,4 +1,4 @@
-//! A folder with certificates, tokens and a database, and the programs that use them.
+//! A server with certificates, tokens and an access file, and its clients.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -8,19 +8,19 @@ use tempfile::TempDir;
 
 use crate::testbed::{ECHO, Echo, agent, recording, repository};
 
-/// Hosts of the recording.
+/// Nodes of the recording.
 const NODES: [&str; 4] = ["node-0", "node-1", "node-2", "node-3"];
 
-/// A folder with certificates, tokens and a database.
+/// Folder of certificates, tokens, access file, audit log and database.
 pub(super) struct Site {
     folder: TempDir,
 }
 
-/// Runs Echo, which has to succeed.
+/// Runs `fleet-echo`, which must succeed.
 pub(super) fn run(arguments: &[&str]) -> Output {
     let output = Command::new(ECHO).args(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {stderr}");
     output
 }
 
@@ -30,7 +30,7 @@ impl Site {
             folder: tempfile::tempdir().unwrap(),
         };
         site.certify();
-        site.admit(&[
+        site.authorize(&[
             ("grafana", &["--sql"]),
             ("tenant", &["--cluster", "lab"]),
             ("agents", &["--write", "--cluster", "lab"]),
@@ -46,7 +46,7 @@ impl Site {
         self.path(name).display().to_string()
     }
 
-    /// Makes new certificates of a new authority.
+    /// Generates a certificate authority and certificates.
     fn certify(&self) {
         let folder = self.text("tls");
         let mut arguments = vec!["dev-cert", "--force", "--dir", &folder];
@@ -56,8 +56,9 @@ impl Site {
         run(&arguments);
     }
 
-    /// Makes a token for each of these, in files of their names, and the file that admits them and nobody else.
-    fn admit(&self, callers: &[(&str, &[&str])]) {
+    /// Creates a token for each caller, in a file of its name, and an access file with these
+    /// tokens.
+    fn authorize(&self, callers: &[(&str, &[&str])]) {
         let mut yaml = "tokens:\n".to_owned();
         for (id, flags) in callers {
             let output = run(&[["token", "new", "--id", id].as_slice(), flags].concat());
@@ -65,7 +66,7 @@ impl Site {
             let (token, entry) = printed.split_once('\n').unwrap();
             std::fs::write(self.path(id), token).unwrap();
             yaml.push_str(entry.trim_end());
-            // Tests look again and again.
+            // Tests poll.
             yaml.push_str("\n    rate: { per_second: 1000, burst: 1000 }\n");
         }
         std::fs::write(self.path("access.yaml"), yaml).unwrap();
@@ -93,7 +94,7 @@ impl Site {
 
     #[expect(
         clippy::needless_collect,
-        reason = "all agents have to run before the first is waited for"
+        reason = "all agents must run before the first is waited for"
     )]
     /// Replays all ranks of a recording, each with the certificate of its node.
     pub(super) fn replay(&self, echo: &Echo, cluster: &str) -> Vec<Output> {
@@ -133,8 +134,8 @@ impl Site {
         ended.collect()
     }
 
-    /// Asks with a token, or without.
-    pub(super) fn ask(&self, echo: &Echo, token: Option<&str>, arguments: &[&str]) -> Output {
+    /// Runs a client command with a token, or without one.
+    pub(super) fn client(&self, echo: &Echo, token: Option<&str>, arguments: &[&str]) -> Output {
         let mut command = Command::new(ECHO);
         command
             .args(arguments)
@@ -146,7 +147,7 @@ impl Site {
         command.output().unwrap()
     }
 
-    /// The lines of the audit.
+    /// Returns the lines of the audit log.
     pub(super) fn audit(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path("audit.jsonl")).unwrap();
         text.lines()
@@ -155,7 +156,7 @@ impl Site {
     }
 }
 
-/// What Echo says of itself.
+/// Returns the metrics of an instance.
 pub(super) fn metrics(echo: &Echo, token: &str) -> String {
     let output = Command::new("curl")
         .args(["--silent", "--insecure", "--header"])
@@ -165,8 +166,8 @@ pub(super) fn metrics(echo: &Echo, token: &str) -> String {
     String::from_utf8(output.unwrap().stdout).unwrap()
 }
 
-/// All that a program printed.
-pub(super) fn said(output: &Output) -> String {
+/// Returns everything that a program printed.
+pub(super) fn printed(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!(
         "{}{}",

@@ -1,4 +1,5 @@
-//! Three Echos, each alone in its namespace, and agents of several clusters in another.
+//! Three instances, each in its own network namespace, and agents of several clusters in another
+//! one.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -10,23 +11,24 @@ use tempfile::{NamedTempFile, TempDir};
 use super::network::Network;
 use crate::testbed::{ECHO, Echo, agent, recording, wait_for};
 
-/// Number of Echos.
+/// Number of instances.
 pub(super) const SHARDS: u32 = 3;
 
-/// Where they answer questions.
+/// URL of the API of each shard.
 pub(super) const URL: &str = "https://10.77.{shard}.1:8081";
 
-/// How often each point of a cluster is stored: copies in all, and different points.
+/// By cluster, the number of stored points and of distinct ones.
 pub(super) type Stored = BTreeMap<String, (u64, u64)>;
 
-/// Dropped in this order: what runs in a namespace goes before it.
+/// The instances and their network. The fields are dropped in order: the processes before their
+/// namespaces.
 pub(super) struct Fleet {
-    echos: Vec<Option<(Echo, NamedTempFile)>>,
+    instances: Vec<Option<(Echo, NamedTempFile)>>,
     network: Network,
     folder: TempDir,
 }
 
-/// The first `n` clusters that belong to a shard.
+/// Returns the names of the first `n` clusters that belong to a shard.
 pub(super) fn clusters_of(shard: u32, n: usize) -> Vec<String> {
     let of_three = NonZeroU32::new(SHARDS).unwrap();
     let names = (0..).map(|number| format!("cluster-{number}"));
@@ -35,11 +37,11 @@ pub(super) fn clusters_of(shard: u32, n: usize) -> Vec<String> {
 }
 
 impl Fleet {
-    /// Starts the Echos; nothing where no network can be made.
+    /// Starts the instances; `None` where no network can be created.
     pub(super) fn start() -> Option<Self> {
         let network = Network::with_shards(SHARDS as usize)?;
         let mut fleet = Self {
-            echos: Vec::new(),
+            instances: Vec::new(),
             network,
             folder: tempfile::tempdir().unwrap(),
         };
@@ -52,7 +54,7 @@ impl Fleet {
         assert!(certify.output().unwrap().status.success());
         for shard in 0..SHARDS as usize {
             let echo = fleet.serve(shard);
-            fleet.echos.push(Some(echo));
+            fleet.instances.push(Some(echo));
         }
         Some(fleet)
     }
@@ -75,27 +77,28 @@ impl Fleet {
             .args(["--tls-cert", &self.path("tls/cert.pem")])
             .args(["--tls-key", &self.path("tls/key.pem")])
             .args(["--insecure-no-auth", "--log", "warn"])
-            // As the downward API of Kubernetes says it.
+            // The format of the downward API of Kubernetes.
             .args(["--shard", &format!("fleet-echo-{shard}")])
             .args(["--shards", &SHARDS.to_string(), "--shard-url", URL])
             .stdin(Stdio::null());
         Echo::spawn(command)
     }
 
-    /// SIGKILL, and the same Echo anew.
+    /// Kills a shard with SIGKILL and starts it again.
     pub(super) fn restart(&mut self, shard: usize) {
-        let (echo, _said) = self.echos[shard].take().unwrap();
+        let (echo, _log) = self.instances[shard].take().unwrap();
         echo.kill();
-        self.echos[shard] = Some(self.serve(shard));
+        self.instances[shard] = Some(self.serve(shard));
     }
 
-    /// What an Echo has logged.
+    /// Returns the log of a shard.
     pub(super) fn log(&self, shard: usize) -> String {
-        let (_, said) = self.echos[shard].as_ref().unwrap();
-        std::fs::read_to_string(said.path()).unwrap()
+        let (_, log) = self.instances[shard].as_ref().unwrap();
+        std::fs::read_to_string(log.path()).unwrap()
     }
 
-    /// Four nodes of a cluster, whose agents know that there are so many Echos.
+    /// Starts an agent that replays four nodes of a cluster and is configured with this number of
+    /// shards.
     pub(super) fn report(&self, cluster: &str, shards: u32) -> Child {
         let mut command = self.network.outside(agent());
         command
@@ -112,7 +115,7 @@ impl Fleet {
         command.spawn().unwrap()
     }
 
-    /// Runs Echo's program where the agents are.
+    /// Runs a client command in the network of the agents.
     pub(super) fn shell(&self, arguments: &[&str]) -> Output {
         let mut command = self.network.outside(ECHO);
         command.args(arguments).stdin(Stdio::null());
@@ -120,7 +123,7 @@ impl Fleet {
         command.output().unwrap()
     }
 
-    /// The proxy for models, to be asked on standard input.
+    /// Starts the MCP proxy, which reads requests from standard input.
     pub(super) fn proxy(&self, server: &str) -> Child {
         let mut command = self.network.outside(ECHO);
         command.args(["mcp", "--stdio", "--server", server]);
@@ -129,7 +132,7 @@ impl Fleet {
         piped.spawn().unwrap()
     }
 
-    /// Gets or posts with `curl`: status and body.
+    /// Sends a GET or POST request with `curl`. Returns status and body.
     pub(super) fn curl(&self, shard: u32, path: &str, body: Option<&Value>) -> (u16, String) {
         let mut curl = self.network.outside("curl");
         curl.args(["--silent", "--write-out", "\n%{http_code}"])
@@ -144,20 +147,21 @@ impl Fleet {
         (status.parse().unwrap(), body.to_owned())
     }
 
-    /// Asks a tool: status and answer.
-    pub(super) fn ask(&self, shard: u32, tool: &str, input: &Value) -> (u16, Value) {
+    /// Calls a tool. Returns status and answer.
+    pub(super) fn query(&self, shard: u32, tool: &str, input: &Value) -> (u16, Value) {
         let path = format!("/api/v1/tools/fleet.cluster.{tool}");
         let (status, body) = self.curl(shard, &path, Some(input));
         (status, serde_json::from_str(&body).unwrap())
     }
 
-    /// What an Echo has of each cluster. What makes a point is everything but the number that the store gave it; the agents count
-    /// their own verdicts, which are log records, apart.
+    /// Returns the points stored by a shard. Points are identical if they differ only in the event
+    /// id. Verdicts of agents are excluded, since they are log records, which agents count
+    /// separately.
     pub(super) fn stored(&self, shard: u32) -> Stored {
         let sql = "SELECT cluster_id, sum(copies)::BIGINT, count(*)::BIGINT FROM (SELECT cluster_id, count(*) AS copies FROM events \
             WHERE metric_name <> 'fleet.straggler' GROUP BY cluster_id, node_id, rank, metric_name, comm_id, op, seq_first, \
             seq_last, timestamp_ns) AS points GROUP BY cluster_id";
-        let (status, answer) = self.ask(shard, "run_analysis", &json!({ "sql": sql }));
+        let (status, answer) = self.query(shard, "run_analysis", &json!({ "sql": sql }));
         assert_eq!(status, 200, "{answer}");
         let rows = answer["rows"].as_array().unwrap().iter();
         let row = |row: &Value| {
@@ -167,17 +171,17 @@ impl Fleet {
         rows.map(row).collect()
     }
 
-    /// Points that an Echo stored of clusters of others, as it tells Prometheus.
-    pub(super) fn strays(&self, shard: u32) -> u64 {
+    /// Returns the metric of stored points whose cluster belongs to another shard.
+    pub(super) fn misrouted_points(&self, shard: u32) -> u64 {
         let (_, metrics) = self.curl(shard, "/metrics", None);
         let name = "echo_ingest_stray_points_total ";
         let mut counts = metrics.lines().filter_map(|line| line.strip_prefix(name));
         counts.next().unwrap().parse().unwrap()
     }
 
-    /// Waits until an Echo has judged everything it has stored.
+    /// Waits until the detector of a shard has processed all stored events.
     pub(super) fn caught_up(&self, shard: u32) {
-        wait_for("Echo to judge what it stored", || {
+        wait_for("the detector to process the stored events", || {
             let (_, health) = self.curl(shard, "/api/v1/health", None);
             let health: Value = serde_json::from_str(&health).unwrap();
             health["events_judged"] == health["events_committed"]

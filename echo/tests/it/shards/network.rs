@@ -1,25 +1,25 @@
-//! A network of its own: a namespace with a bridge, in which agents are and questions are asked, and one for each Echo.
+//! A network for the tests: one namespace with a bridge for agents and clients, and one for each
+//! instance.
 
 use std::ffi::OsStr;
 use std::process::Command;
 
 use crate::testbed::namespace::{Namespace, ip};
 
-/// Removed when it is dropped.
+/// The network, removed on drop.
 pub(super) struct Network {
     hub: Namespace,
     shards: Vec<Namespace>,
 }
 
 impl Network {
-    /// With so many Echos, which are to be at `10.77.N.1`; nothing, with a word why, where no network can be made.
+    /// Creates a network for instances at `10.77.N.1`; prints the reason and returns `None` where
+    /// that is not possible.
     pub(super) fn with_shards(n_shards: usize) -> Option<Self> {
         match Self::make(n_shards) {
             Ok(network) => Some(network),
             Err(why) => {
-                eprintln!(
-                    "left out, no network can be made here, which takes root and iproute2: {why}"
-                );
+                eprintln!("skipped, creating a network requires root and iproute2: {why}");
                 None
             }
         }
@@ -49,12 +49,12 @@ impl Network {
         })
     }
 
-    /// A program beside the agents.
+    /// Returns a command that runs a program next to the agents.
     pub(super) fn outside(&self, program: impl AsRef<OsStr>) -> Command {
         self.hub.run(program)
     }
 
-    /// A program at the address of an Echo.
+    /// Returns a command that runs a program at the address of a shard.
     pub(super) fn at(&self, shard: usize, program: impl AsRef<OsStr>) -> Command {
         self.shards[shard].run(program)
     }

@@ -17,16 +17,16 @@ use echo_store::EventStore;
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use fleet_proto::metric;
 
-use super::{browsed, expect, go, pictures, says};
+use super::{browse, expect, expect_text, go, pictures};
 use crate::load::mixed;
 use crate::testbed::Echo;
 
 const RANKS: u32 = 10_240;
 
-/// The rank that holds back the others, from half of the time on.
+/// The rank that holds back the others in the second half.
 const LATE: u32 = 7_777;
 
-/// Blocks of each rank, one in five seconds.
+/// Number of blocks per rank, one every five seconds.
 const BLOCKS: i64 = 24;
 
 /// 2026-11-01T12:00:00Z.
@@ -49,7 +49,7 @@ fn origin(rank: u32) -> Arc<Origin> {
     })
 }
 
-/// What a rank reports of ten iterations: its own time blocked, and that there was a block.
+/// Returns the events of a rank for one block of ten iterations: its blocked time and its arrival.
 fn reported(origin: &Arc<Origin>, block: i64, blocked_ms: f64) -> [Event; 2] {
     let first = u64::try_from(block * 32).unwrap();
     let event = |name: &str, sum| Event {
@@ -145,7 +145,7 @@ fn incident() -> Incident {
 
 #[expect(
     clippy::significant_drop_tightening,
-    reason = "the store lives until it is full"
+    reason = "the store lives until all events are stored"
 )]
 async fn filled(db: &Path) {
     let clock = ManualClock::at(at(BLOCKS * 5));
@@ -154,32 +154,32 @@ async fn filled(db: &Path) {
     for block in 0..BLOCKS {
         store.append(batch(block, &origins)).await.unwrap();
     }
-    let concluded = DetectorOutput {
+    let output = DetectorOutput {
         incidents: vec![incident()],
         judged: Some(*store.committed().borrow()),
         ..DetectorOutput::default()
     };
-    store.store_verdicts(concluded).await.unwrap();
+    store.store_verdicts(output).await.unwrap();
     store.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs chromium: make clients"]
-async fn a_browser_shows_ten_thousand_ranks_by_those_that_matter() {
+async fn a_browser_shows_the_most_important_of_ten_thousand_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
     filled(&db).await;
-    // Without optimisation a map takes its time.
+    // A debug build computes the map slowly.
     let echo = Echo::serve_with(&db, &["--query-deadline", "60s"]);
     let mut plan = vec![
         go(&format!("http://{}/clusters/crowd?window=all", echo.http)),
-        says("rank 7777"),
-        says("10176 others are left out"),
+        expect_text("rank 7777"),
+        expect_text("10176 others are left out"),
         expect("document.querySelectorAll('.map tbody tr').length === 64"),
         expect("document.querySelectorAll('.map .s5').length === 1"),
         expect("document.querySelector('.map .s5').closest('tr').innerText.startsWith('7777')"),
         expect("document.documentElement.outerHTML.length < 300000"),
     ];
     plan.extend(pictures("crowd"));
-    browsed(&plan);
+    browse(&plan);
 }

@@ -1,8 +1,8 @@
-//! A volume that fills up with events makes room for new ones by losing the oldest.
+//! A full volume: the oldest events are deleted, or new ones refused.
 
 #![expect(
     clippy::significant_drop_tightening,
-    reason = "a store lives to the end of its test"
+    reason = "a store lives until the end of its test"
 )]
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MINUTE: i64 = 60_000_000_000;
 /// 2025-11-21.
 const START: i64 = 1_763_683_200_000_000_000;
 
-/// Two thousand events of a minute, with text that cannot be compressed.
+/// Returns two thousand events of one minute, with text that cannot be compressed.
 fn minute(number: u64, origin: &Arc<Origin>) -> EventBatch {
     let received = Nanos::new(START + i64::try_from(number).unwrap() * MINUTE);
     let event = |index: u64| {
@@ -83,8 +83,8 @@ fn origin() -> Arc<Origin> {
     })
 }
 
-/// Sends a batch until it is taken, and counts the refusals.
-async fn insist(store: &DuckDbStore, batch: &EventBatch) -> u64 {
+/// Appends a batch until it is stored. Returns the number of refusals.
+async fn append_with_retries(store: &DuckDbStore, batch: &EventBatch) -> u64 {
     let mut refused = 0;
     loop {
         match store.append(batch.clone()).await {
@@ -95,13 +95,13 @@ async fn insist(store: &DuckDbStore, batch: &EventBatch) -> u64 {
             Err(StoreError::Full { .. }) => refused += 1,
             Err(other) => panic!("{other}"),
         }
-        // An agent comes back later.
+        // Agents retry later.
         store.extent(None).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn at_the_floor_the_oldest_minutes_go_and_new_events_are_taken_again() {
+async fn with_retention_the_oldest_minutes_are_deleted_and_new_events_stored() {
     let Some(volume) = Mounted::ext4(64) else {
         return;
     };
@@ -109,17 +109,17 @@ async fn at_the_floor_the_oldest_minutes_go_and_new_events_are_taken_again() {
     let origin = origin();
     let mut refused = 0;
     for number in 1..=24 {
-        // As the detector does.
+        // Reads like the detector.
         let committed = *store.committed().borrow();
         store.tail(committed, &[], 1).await.unwrap();
-        refused += insist(&store, &minute(number, &origin)).await;
+        refused += append_with_retries(&store, &minute(number, &origin)).await;
     }
     let dropped = store.dropped_until().await.unwrap();
     assert!(dropped.is_some(), "24 minutes cannot all have fitted");
     let (first, last) = store.extent(None).await.unwrap().unwrap();
     assert!(Some(first) >= dropped, "{first} {dropped:?}");
     assert_eq!(last, Nanos::new(START + 24 * MINUTE));
-    assert!(refused > 0, "the floor was never reached");
+    assert!(refused > 0, "the free space never reached its minimum");
     let counted = store.timings();
     assert_eq!(counted.refused_events.get(), refused * 2_000);
     let kept = 48_000 - counted.deleted_events.get();
@@ -140,7 +140,7 @@ async fn at_the_floor_the_oldest_minutes_go_and_new_events_are_taken_again() {
 }
 
 #[tokio::test]
-async fn who_keeps_everything_is_refused_at_the_floor_and_keeps_it() {
+async fn without_retention_new_events_are_refused_and_old_ones_kept() {
     let Some(volume) = Mounted::ext4(64) else {
         return;
     };
