@@ -221,7 +221,7 @@ async fn coverage_has_one_row_per_rank() {
     assert_eq!(
         summary,
         [(node, at(40), at(40)), (sparse, at(10), at(30))],
-        "what a rank told last stands for it"
+        "the latest origin of the rank"
     );
     let all = store.coverage(None, window(0, 100)).await.unwrap();
     assert_eq!(all.len(), 3);

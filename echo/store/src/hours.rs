@@ -57,7 +57,7 @@ pub trait CostHours: Send + Sync {
 pub struct DueHour {
     /// The hour.
     pub hour: Hour,
-    /// Whether it was closed before.
+    /// True if it was closed before.
     pub was_closed: bool,
     /// Time of the first change since then, on Echo's clock; the earliest possible time after a
     /// restart.
@@ -66,8 +66,8 @@ pub struct DueHour {
     pub until: Nanos,
     /// Number of the last event committed by then.
     pub last_event: u64,
-    /// Change counter: differs after every change to the hour.
-    pub turn: u64,
+    /// Version of the hour, which differs after every change.
+    pub version: u64,
 }
 
 /// Costs of an hour to be stored.
@@ -93,7 +93,7 @@ pub enum Closed {
 /// Due and closed hours.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
-    turn: u64,
+    version: u64,
     due: BTreeMap<Hour, DueHour>,
     closed: BTreeSet<Hour>,
 }
@@ -105,7 +105,7 @@ impl Hours {
         hours: impl IntoIterator<Item = Hour>,
         (now, last_event): (Nanos, u64),
     ) {
-        self.turn += 1;
+        self.version += 1;
         for hour in hours {
             let due = self.due.entry(hour).or_insert_with(|| DueHour {
                 hour,
@@ -113,17 +113,17 @@ impl Hours {
                 since: now,
                 until: now,
                 last_event,
-                turn: self.turn,
+                version: self.version,
             });
             due.until = due.until.max(now);
-            (due.last_event, due.turn) = (last_event, self.turn);
+            (due.last_event, due.version) = (last_event, self.version);
         }
     }
 
-    /// Whether the hour is unchanged since `due` was read.
+    /// Returns true if the hour is unchanged since `due` was read.
     pub(super) fn is_untouched(&self, due: &DueHour) -> bool {
         let known = self.due.get(&due.hour);
-        known.is_some_and(|known| known.turn == due.turn)
+        known.is_some_and(|known| known.version == due.version)
     }
 
     /// Clears the due mark of an hour, and marks it as closed if it has rows.

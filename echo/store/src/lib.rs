@@ -48,8 +48,8 @@ pub trait EventStore: CostHours + std::fmt::Debug {
 
     /// Indexes of events that must not be appended because their series, origin or cluster is new
     /// and would exceed an entry limit. Events without new entries never exceed one. `token` is the
-    /// name of the token that sent the events: one token may add at most as many entries as it
-    /// leaves free for others. Concurrent requests share the free capacity.
+    /// name of the token that sent the events: one token may add at most as many entries as remain
+    /// free for others. Concurrent requests share the free capacity.
     fn over_entry_limits(
         &self,
         _events: &[Event],
@@ -146,7 +146,7 @@ pub trait EventStore: CostHours + std::fmt::Debug {
     }
 
     /// Runs SQL that only reads the published views. Dropping the future stops the statement.
-    async fn run_sql(&self, _question: SqlQuery) -> Result<SqlTable, SqlError> {
+    async fn run_sql(&self, _query: SqlQuery) -> Result<SqlTable, SqlError> {
         Err(StoreError::Closed.into())
     }
 
@@ -238,7 +238,7 @@ pub struct Coverage {
     pub first: Nanos,
     /// Last event time.
     pub last: Nanos,
-    /// Whether it reported host evidence (metrics named `fleet.host.*`).
+    /// True if it reported host evidence (metrics named `fleet.host.*`).
     pub has_host_evidence: bool,
 }
 
@@ -299,18 +299,18 @@ pub struct JobQuery {
 /// has been blocked.
 pub(crate) const WITH_ATTRS: [&str; 2] = [metric::ELAPSED, metric::ISSUED];
 
-/// Whether the detector reads the attributes of an event.
+/// Returns true if the detector reads the attributes of an event.
 pub(crate) fn uses_attrs(event: &Event) -> bool {
     WITH_ATTRS.contains(&event.metric.as_str())
 }
 
-/// Whether the detector reads the samples of the event.
+/// Returns true if the detector reads the samples of the event.
 fn uses_samples(event: &Event) -> bool {
     event.metric.as_str() == metric::WAIT && is_by_gpu(event)
 }
 
-/// Whether the detector ignores the event although it follows the metric: a wait not measured by a
-/// GPU.
+/// Returns true if the detector ignores the event although it follows the metric: a wait that was
+/// not measured by a GPU.
 fn is_host_wait(event: &Event) -> bool {
     event.metric.as_str() == metric::WAIT && !is_by_gpu(event)
 }

@@ -1,4 +1,4 @@
-//! Retention limits: age, size, and free space left to others on the volume.
+//! Retention limits: age, size, and the space to be left free on the volume.
 
 use std::fmt;
 use std::str::FromStr;
@@ -77,9 +77,11 @@ impl EntryLimits {
         }
     }
 
-    /// Whether no number exceeds that of `room`.
-    pub const fn fits(self, room: Self) -> bool {
-        self.series <= room.series && self.origins <= room.origins && self.clusters <= room.clusters
+    /// Returns true if no number exceeds that of `limits`.
+    pub const fn fits(self, limits: Self) -> bool {
+        self.series <= limits.series
+            && self.origins <= limits.origins
+            && self.clusters <= limits.clusters
     }
 }
 
@@ -128,10 +130,10 @@ impl Limits {
         self.floor.map_or_else(usual, |floor| floor.bytes_of(total))
     }
 
-    /// Used bytes above which retention deletes. `room` is the size of the database plus the space
+    /// Used bytes above which retention deletes. `reach` is the size of the database plus the space
     /// it could still get on a volume of `total` bytes; `None` without a size limit.
-    pub fn delete_above_bytes(&self, total: u64, room: u64) -> Option<u64> {
-        let limit = self.size?.bytes_of(total).min(room);
+    pub fn delete_above_bytes(&self, total: u64, reach: u64) -> Option<u64> {
+        let limit = self.size?.bytes_of(total).min(reach);
         Some(Amount::Share(DELETE_ABOVE).bytes_of(limit))
     }
 }
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(
             half.delete_above_bytes(1_000, 100),
             Some(80),
-            "others take the rest"
+            "other programs use the rest"
         );
         let without = Limits { size: None, ..half };
         assert_eq!(without.delete_above_bytes(1_000, 100), None);

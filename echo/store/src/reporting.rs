@@ -26,7 +26,7 @@ pub(super) struct OriginCoverage {
     pub(super) first: Nanos,
     /// Last event time.
     pub(super) last: Nanos,
-    /// Whether it reported host evidence.
+    /// True if it reported host evidence.
     pub(super) has_host_evidence: bool,
 }
 

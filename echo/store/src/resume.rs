@@ -19,8 +19,8 @@ impl WarmUp {
     /// was wrong for a while wrote other times.
     pub const EDGE: Duration = Duration::from_hours(24);
 
-    /// Whether `received` lies just before the warm-up window that ends with an event received at
-    /// `last`.
+    /// Returns true if `received` lies just before the warm-up window that ends with an event
+    /// received at `last`.
     pub fn is_before_window(self, received: Nanos, last: Nanos) -> bool {
         let begin = last.before(self.span);
         received < begin && received >= begin.before(Self::EDGE)

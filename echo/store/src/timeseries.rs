@@ -1,5 +1,5 @@
-//! Time series of signals: sums per rank and time bucket, which a chart of a whole cluster is made
-//! of.
+//! Time series of signals: sums per rank and time bucket, from which a chart of a whole cluster is
+//! drawn.
 //!
 //! All reports of one block fall into the same bucket, that of the mean of their times, whatever
 //! the senders' clocks show.
@@ -59,7 +59,7 @@ impl TimeBuckets {
     /// Number of buckets.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "as many as a caller asks for, which are few"
+        reason = "callers request few buckets"
     )]
     pub const fn n(self) -> usize {
         let span = self.window.to().value() - self.window.from().value();

@@ -63,7 +63,10 @@ async fn storing_anything_makes_its_hours_due() {
     let due = store.due_hours();
     assert_eq!(hours(&due), [0, 1, 3]);
     assert!(due.iter().all(|due| !due.was_closed));
-    assert_eq!(due[0].last_event, 2, "what a detector has to have judged");
+    assert_eq!(
+        due[0].last_event, 2,
+        "the last event that must have been judged"
+    );
     assert_eq!(
         close(&store, vec![node_hour("prod", "node-1", 5)]).await,
         Closed::Revised(1)

@@ -141,7 +141,7 @@ async fn a_detector_resumes_after_the_last_judged_event_with_a_warm_up() {
     judged(&store, 12).await;
     let after = async |span, events| {
         let resume = store.resume(WarmUp { span, events }).await.unwrap();
-        assert_eq!(resume.judged, 14, "what was judged stays judged");
+        assert_eq!(resume.judged, 14, "the last judged event is unchanged");
         resume.after
     };
     let hour = Duration::from_hours(1);

@@ -69,7 +69,7 @@ impl Entry {
 }
 
 impl BatchDedup {
-    /// Whether a batch with this key was stored.
+    /// Returns true if a batch with this key was stored.
     pub(super) fn contains(&self, key: &BatchKey) -> bool {
         match key {
             BatchKey::Numbered { agent, number } => self
@@ -176,9 +176,9 @@ impl BatchDedup {
         let mut surplus = times.len() / 10 + 1;
         let (_, last, _) = times.select_nth_unstable(surplus - 1);
         self.agents.retain(|_, numbers| {
-            let goes = surplus > 0 && numbers.received <= *last;
-            surplus -= usize::from(goes);
-            !goes
+            let is_evicted = surplus > 0 && numbers.received <= *last;
+            surplus -= usize::from(is_evicted);
+            !is_evicted
         });
     }
 

@@ -61,7 +61,7 @@ pub(super) struct Checkpoints {
 }
 
 impl Backlog {
-    /// Records a commit of so many events.
+    /// Records a commit of this number of events.
     pub(super) fn add(&self, events: u64) {
         self.events.fetch_add(events, Ordering::AcqRel);
         self.dirty.store(true, Ordering::Release);
@@ -77,7 +77,7 @@ impl Backlog {
         self.owed.load(Ordering::Acquire) > 0
     }
 
-    /// Whether the backlog warrants an early checkpoint.
+    /// Returns true if the backlog warrants an early checkpoint.
     pub(super) fn is_large(&self) -> bool {
         self.events.load(Ordering::Acquire) >= CHECKPOINT_EARLY_EVENTS
     }
@@ -179,7 +179,7 @@ fn between_commits(checkpoint: impl Fn() -> EngineResult<()>) -> EngineResult<()
         }
         #[expect(
             clippy::disallowed_methods,
-            reason = "a thread of its own, and nothing tells when a commit has ended"
+            reason = "a thread of its own, and there is no event for the end of a commit"
         )]
         std::thread::sleep(RETRY_EVERY);
     }

@@ -37,7 +37,7 @@ pub(super) struct Dictionary {
     origins: RwLock<Origins>,
     limits: EntryLimits,
     /// Entries added by each token since usage exceeded the freely available fraction.
-    brought: Mutex<HashMap<Arc<str>, EntryLimits>>,
+    added: Mutex<HashMap<Arc<str>, EntryLimits>>,
     /// Current lease, cloned by each reader.
     lease: RwLock<Lease>,
     /// Leases given out before entries were deleted, whose entries have not been removed yet.
@@ -119,7 +119,7 @@ impl Dictionary {
         read(&self.series).get(&id).cloned()
     }
 
-    /// Whether the series of an event is known.
+    /// Returns true if the series of an event is known.
     pub(super) fn knows_series(&self, event: &Event) -> bool {
         let series = read(&self.series);
         let known = |id| series.get(&id).map(Arc::as_ref);
@@ -219,7 +219,7 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 pub(super) struct EntryId {
     /// Id of the entry, or the free id for it.
     pub(super) id: u64,
-    /// Whether the entry is already stored.
+    /// True if the entry is already stored.
     pub(super) is_known: bool,
 }
 

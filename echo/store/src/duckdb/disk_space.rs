@@ -1,6 +1,6 @@
 //! Free space on the volume of the database, and the floor below which no events are accepted.
 //!
-//! A full disk is a dead end: the engine fails permanently, and deleting needs space, too. So no
+//! A full disk must not happen: the engine fails permanently, and deleting needs space, too. So no
 //! events are accepted once free space falls below a floor. A reserved file beside the database,
 //! the ballast, is removed at that moment to free space for deleting. That space is for deleting
 //! alone: while there is no ballast, its size does not count as free. Unused blocks of the database
@@ -30,7 +30,7 @@ pub(super) struct DiskSpace {
     limits: Limits,
     /// Unused blocks of the database file, bytes.
     reusable: AtomicU64,
-    /// Whether space was too low at the last check.
+    /// True if space was too low at the last check.
     is_low: AtomicBool,
 }
 
@@ -91,7 +91,7 @@ impl DiskSpace {
                 volume.available_bytes = available,
                 volume.floor_bytes = floor,
                 "the volume of the database is nearly full: {} bytes are free, the floor is {floor}; no events are accepted \
-                 until there is room{}",
+                 until space is free{}",
                 available,
                 if freed {
                     ", the ballast was removed"
@@ -135,9 +135,9 @@ impl DiskSpace {
         ))
     }
 
-    /// Whether deleting rows could free enough space, if all blocks of a file of that size became
-    /// unused.
-    pub(super) fn is_cured_by_deleting(&self, file: u64) -> bool {
+    /// Returns true if deleting rows could free enough space: at most all blocks of a file of this
+    /// size become unused.
+    pub(super) fn can_be_freed_by_deleting(&self, file: u64) -> bool {
         let space = self.space();
         space.is_ok_and(|space| self.needed(space.total).is_met_by(space.available, file))
     }
@@ -184,7 +184,7 @@ impl DiskSpace {
 }
 
 impl RequiredSpace {
-    /// Whether a volume with so much space accepts more rows.
+    /// Returns true if a volume with this space accepts more rows.
     const fn is_met_by(self, available: u64, reusable: u64) -> bool {
         let available = available.saturating_sub(self.reserved);
         available.saturating_add(reusable) >= self.floor && available >= self.floor / LOG_PART
@@ -221,7 +221,7 @@ mod tests {
         assert!(needed.is_met_by(25, 75));
         assert!(
             !needed.is_met_by(24, 1_000),
-            "the log needs room of its own"
+            "the log needs space of its own"
         );
     }
 
@@ -233,7 +233,10 @@ mod tests {
         };
         assert!(!needed.is_met_by(149, 0));
         assert!(needed.is_met_by(149, 1), "something was deleted");
-        assert!(!needed.is_met_by(74, 1_000), "nor is it for the log");
+        assert!(
+            !needed.is_met_by(74, 1_000),
+            "it is not used for the log either"
+        );
         assert!(needed.is_met_by(150, 0));
     }
 
@@ -303,6 +306,6 @@ mod tests {
         assert!(full.admit().is_err() && full.shortage().is_some());
         assert!(!ballast.exists());
         full.refresh(Blocks::default());
-        assert!(!ballast.exists(), "there is no room for it");
+        assert!(!ballast.exists(), "there is no space for it");
     }
 }

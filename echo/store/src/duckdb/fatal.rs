@@ -1,8 +1,8 @@
 //! Errors after which nothing can be stored any more: a full or broken disk in the middle of a
 //! commit, a lost file.
 //!
-//! The engine then refuses every statement until it is opened again, or writes to a file that
-//! nobody will read, so the process has to exit. Components report such an error here; the
+//! The engine then refuses every statement until it is opened again, or writes to a lost
+//! file, so the process has to exit. Components report such an error here; the
 //! application waits for it.
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ const OTHER_LOG: [&str; 3] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpenFailure {
     /// Full disk or too little memory: nothing is damaged.
-    Room,
+    NoSpace,
     /// Content of the log.
     Log,
     /// Anything else: the system, or the file.
@@ -51,7 +51,7 @@ impl OpenFailure {
     pub(super) fn from_message(error: &str) -> Self {
         let says = |signs: &[&str]| signs.iter().any(|sign| error.contains(sign));
         if says(&NO_ROOM) {
-            Self::Room
+            Self::NoSpace
         } else if says(&[LOG_REFUSED]) && (!says(&[SYSTEM]) || says(&OTHER_LOG)) {
             Self::Log
         } else {
@@ -109,7 +109,7 @@ impl Fatal {
 pub(super) fn or_fatal(error: StoreError) -> StoreError {
     match error {
         StoreError::Engine { reason, .. }
-            if is_fatal(&reason) || OpenFailure::from_message(&reason) == OpenFailure::Room =>
+            if is_fatal(&reason) || OpenFailure::from_message(&reason) == OpenFailure::NoSpace =>
         {
             StoreError::Fatal {
                 reason: first_line(&reason),
@@ -150,7 +150,7 @@ mod tests {
         let replaying = |kind: &str, cause: &str| {
             format!("{kind} Error: Failure while replaying WAL file \"/db/echo.db.wal\": {cause}")
         };
-        for (kind, cause, blame) in [
+        for (kind, cause, expected) in [
             ("IO", "Corrupt WAL file: entry at 7", OpenFailure::Log),
             ("INTERNAL", "Attempted to access index 3", OpenFailure::Log),
             (
@@ -162,12 +162,12 @@ mod tests {
             (
                 "IO",
                 "Could not write file \"/db/echo.db\": No space left on device",
-                OpenFailure::Room,
+                OpenFailure::NoSpace,
             ),
             (
                 "Out of Memory",
                 "could not allocate block of size 256.0 KiB",
-                OpenFailure::Room,
+                OpenFailure::NoSpace,
             ),
             (
                 "IO",
@@ -181,7 +181,7 @@ mod tests {
             ),
         ] {
             let error = replaying(kind, cause);
-            assert_eq!(OpenFailure::from_message(&error), blame, "{error}");
+            assert_eq!(OpenFailure::from_message(&error), expected, "{error}");
         }
         let elsewhere = "IO Error: Cannot open file \"/db/echo.db.wal\": Permission denied";
         assert_eq!(OpenFailure::from_message(elsewhere), OpenFailure::Other);

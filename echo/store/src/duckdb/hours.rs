@@ -35,7 +35,7 @@ impl HoursCache {
         self.with(|known| known.touch(hours, when));
     }
 
-    /// Whether the hour is unchanged since `due` was read.
+    /// Returns true if the hour is unchanged since `due` was read.
     pub(super) fn is_untouched(&self, due: &DueHour) -> bool {
         self.with(|known| known.is_untouched(due))
     }

@@ -49,7 +49,7 @@ impl Lock {
             .set_len(0)
             .and_then(|()| writeln!(file, "pid {pid} on {} since {now}", node_name()));
         if let Err(error) = written {
-            // The lock is held all the same: a full disk must not keep an operator from opening the
+            // The lock is held nevertheless: a full disk must not keep an operator from opening the
             // database and freeing space.
             tracing::warn!(%error, "cannot write the holder to the lock file of {}", path.display());
         }

@@ -128,7 +128,7 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
             };
         }
         match OpenFailure::from_message(&reason) {
-            OpenFailure::Room => StoreError::Fatal {
+            OpenFailure::NoSpace => StoreError::Fatal {
                 reason: first_line(&reason),
             },
             OpenFailure::Log => StoreError::DamagedLog {

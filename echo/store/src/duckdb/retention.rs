@@ -54,7 +54,7 @@ pub(super) struct Retention {
     time: TrustedTime,
     looked: Option<Nanos>,
     cleaned_up: Option<Nanos>,
-    /// Whether events may have been deleted since unused entries were last searched for; unknown
+    /// True if events may have been deleted since unused entries were last searched for; unknown
     /// before the start.
     has_deleted: Cell<bool>,
     /// Used blocks when a slice was deleted because of its size, and rounds since.
@@ -236,7 +236,7 @@ impl Retention {
         let (available, floor) = self.disk_space.shortage()?;
         // Space used by other programs on the volume is not freed by deleting here.
         self.disk_space
-            .is_cured_by_deleting(used.saturating_add(free))
+            .can_be_freed_by_deleting(used.saturating_add(free))
             .then_some(Reason::Floor { available, floor })
     }
 
@@ -350,7 +350,7 @@ fn store_error<T>(answer: EngineResult<T>) -> Result<T, StoreError> {
     answer.map_err(engine("enforcing the limits"))
 }
 
-/// Whether `every` nanoseconds have passed, or the clock went back.
+/// Returns true if `every` nanoseconds have passed, or the clock went back.
 fn passed(last: Option<Nanos>, now: Nanos, every: i64) -> bool {
     last.is_none_or(|last| now >= last.offset(every) || now < last)
 }

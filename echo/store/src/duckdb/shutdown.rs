@@ -17,7 +17,7 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    /// Whether the signal was sent.
+    /// Returns true if the signal was sent.
     pub(super) fn stopped(&self) -> bool {
         self.stopped_within(Duration::ZERO)
     }

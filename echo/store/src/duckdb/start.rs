@@ -61,7 +61,7 @@ fn start(
     let pool = |count| ConnectionPool::new(&connection, &lock, (count, &fatal)).map_err(&starting);
     let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
     let sql = SqlPool::new(sql, &config.path, (&lock, &fatal));
-    let looking_after = connection.try_clone().map_err(&starting)?;
+    let maintenance_connection = connection.try_clone().map_err(&starting)?;
     let holder = connection.try_clone().map_err(&starting)?;
     let (announce, committed) = watch::channel(0);
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
@@ -87,7 +87,7 @@ fn start(
     let tasks = (writer.maintenance_queue(), Arc::clone(&followed));
     let rounds = MaintenanceRounds {
         checkpoints: Checkpoints {
-            connection: looking_after,
+            connection: maintenance_connection,
             holder,
             backlog,
             file_check,

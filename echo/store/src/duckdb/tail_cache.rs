@@ -1,7 +1,7 @@
 //! Recently committed events, cached for the detector.
 //!
 //! Reading them back would cost a query plan per poll, and per event as much time as storing it. So
-//! the events of a commit are handed on directly. They are in the database as well: a reader that
+//! the events of a commit are passed on directly. They are in the database as well: a reader that
 //! has fallen behind the cache, or reads again, reads them there.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ const MAX_EVENTS: u64 = 200_000;
 #[derive(Debug)]
 pub(super) struct TailCache {
     dictionary: Arc<Dictionary>,
-    kept: Mutex<CachedBatches>,
+    batches: Mutex<CachedBatches>,
     no_attrs: Arc<str>,
 }
 
@@ -49,14 +49,14 @@ impl TailCache {
     pub(super) fn new(dictionary: Arc<Dictionary>) -> Self {
         Self {
             dictionary,
-            kept: Mutex::default(),
+            batches: Mutex::default(),
             no_attrs: Arc::from("{}"),
         }
     }
 
     /// Starts after the event with this number, the last that was committed before.
     pub(super) fn start_after(&self, last_event: u64) {
-        self.kept().before = last_event;
+        self.lock().before = last_event;
     }
 
     /// Adds the events of a batch committed after all earlier ones, without those that the detector
@@ -70,15 +70,15 @@ impl TailCache {
                 event.samples = Vec::new();
             }
         }
-        let mut kept = self.kept();
-        let before = kept.before + kept.events;
-        kept.events += batch.events.len() as u64;
-        kept.batches.push_back(Batch {
+        let mut cached = self.lock();
+        let before = cached.before + cached.events;
+        cached.events += batch.events.len() as u64;
+        cached.batches.push_back(Batch {
             before,
             received: batch.received,
             events: batch.events.into_iter(),
         });
-        while kept.events > MAX_EVENTS && kept.pop().is_some() {}
+        while cached.events > MAX_EVENTS && cached.pop().is_some() {}
     }
 
     /// Removes and returns the tail after `after`; `None` if it begins before the first cached
@@ -118,32 +118,32 @@ impl TailCache {
 
     /// Removes the first batch, if no event is missing between it and `after`.
     fn pop_after(&self, after: u64) -> Option<Batch> {
-        let mut kept = self.kept();
-        let is_gone = after < kept.before;
-        if is_gone { None } else { kept.pop() }
+        let mut cached = self.lock();
+        let is_gone = after < cached.before;
+        if is_gone { None } else { cached.pop() }
     }
 
     /// Returns the rest of the batch that was removed last, unless its successor has been evicted
     /// meanwhile.
     fn put_back(&self, rest: Batch) {
         let n_events = rest.events.len() as u64;
-        let mut kept = self.kept();
-        if n_events > 0 && rest.before + n_events == kept.before {
-            kept.before = rest.before;
-            kept.events += n_events;
-            kept.batches.push_front(rest);
+        let mut cached = self.lock();
+        if n_events > 0 && rest.before + n_events == cached.before {
+            cached.before = rest.before;
+            cached.events += n_events;
+            cached.batches.push_front(rest);
         }
     }
 
-    /// Whether nothing was committed after that number.
+    /// Returns true if nothing was committed after that number.
     fn is_at_end(&self, number: u64) -> bool {
-        let kept = self.kept();
-        kept.before == number
+        let cached = self.lock();
+        cached.before == number
     }
 
     // No code that holds the lock can panic.
-    fn kept(&self) -> MutexGuard<'_, CachedBatches> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CachedBatches> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -237,7 +237,11 @@ mod tests {
     fn earlier_commits_are_not_cached() {
         assert_eq!(take(&tail_cache(10), 9, 3), None);
         assert_eq!(take(&tail_cache(10), 10, 3), Some((vec![], 10)));
-        assert_eq!(take(&tail_cache(10), 11, 3), None, "nobody has seen it");
+        assert_eq!(
+            take(&tail_cache(10), 11, 3),
+            None,
+            "this number does not exist yet"
+        );
     }
 
     #[test]
@@ -252,7 +256,7 @@ mod tests {
         assert_eq!(
             take(&tail_cache, MAX_EVENTS + 2, 1),
             None,
-            "one that is too large"
+            "the batch is larger than the cache"
         );
     }
 

@@ -232,7 +232,7 @@ async fn nothing_outside_the_database_can_be_reached() {
 /// so the guard must refuse functions that read files. Echo's own lock is on a separate file and is
 /// kept.
 #[tokio::test]
-async fn the_engine_still_reads_its_own_file_when_asked() {
+async fn the_engine_reads_its_own_file_in_a_statement() {
     let (store, folder) = store();
     let path = config(&folder).path;
     let read: &'static str = format!("FROM read_blob('{}')", path.display()).leak();

@@ -93,7 +93,7 @@ impl Writer {
         since.map(Stopwatch::elapsed)
     }
 
-    /// Whether the writer accepts no more requests.
+    /// Returns true if the writer accepts no more requests.
     pub(super) fn is_closed(&self) -> bool {
         self.requests.is_closed()
     }

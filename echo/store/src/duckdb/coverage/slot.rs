@@ -49,7 +49,7 @@ impl Slot {
         self.begin + self.nanos
     }
 
-    /// Whether `inner` lies inside this slot.
+    /// Returns true if `inner` lies inside this slot.
     pub(super) const fn contains(self, inner: Self) -> bool {
         self.begin <= inner.begin && inner.end() <= self.end()
     }
@@ -73,7 +73,7 @@ impl Slot {
     }
 }
 
-/// Whether the window can be tiled.
+/// Returns true if the window can be tiled.
 pub(super) fn is_tileable(window: Window) -> bool {
     let plausible = Nanos::EARLIEST <= window.from() && window.to() <= Nanos::LATEST;
     plausible && (window.to().value() - window.from().value()) / DAY <= LONGEST_DAYS

@@ -39,23 +39,23 @@ impl Dictionary {
         if held.plus(most).fits(plenty) {
             return Vec::new();
         }
-        let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = token.and_then(|token| brought.get(token)).copied();
+        let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = token.and_then(|token| added.get(token)).copied();
         let mut newcomers = NewEntries {
             dictionary: self,
             series: HashSet::new(),
             origins: HashSet::new(),
             clusters: BTreeMap::new(),
             free: limits.minus(held),
-            brought: token.map(|_| known.unwrap_or(EntryLimits::NONE)),
+            added: token.map(|_| known.unwrap_or(EntryLimits::NONE)),
         };
         let refused = |(index, event)| Some((index, newcomers.admit_event(event).err()?));
         let refused = events.iter().enumerate().filter_map(refused).collect();
-        if let Some((token, more)) = token.zip(newcomers.brought) {
-            if known.is_none() && brought.len() >= MAX_TOKENS {
-                brought.clear();
+        if let Some((token, more)) = token.zip(newcomers.added) {
+            if known.is_none() && added.len() >= MAX_TOKENS {
+                added.clear();
             }
-            brought.insert(Arc::from(token), more);
+            added.insert(Arc::from(token), more);
         }
         refused
     }
@@ -71,7 +71,7 @@ struct NewEntries<'d> {
     /// Free capacity before the batch.
     free: EntryLimits,
     /// Entries added by the token, including this batch; `None` without a token.
-    brought: Option<EntryLimits>,
+    added: Option<EntryLimits>,
 }
 
 impl NewEntries<'_> {
@@ -95,7 +95,7 @@ impl NewEntries<'_> {
         };
         self.admit(more, in_cluster)?;
         self.free = self.free.minus(more);
-        self.brought = self.brought.map(|brought| brought.plus(more));
+        self.added = self.added.map(|added| added.plus(more));
         if is_new_series {
             self.series.insert(series);
         }
@@ -106,24 +106,22 @@ impl NewEntries<'_> {
         Ok(())
     }
 
-    /// Whether `more` entries fit, for a cluster with `in_cluster` origins.
+    /// Checks that `more` entries fit, for a cluster with `in_cluster` origins.
     fn admit(&self, more: EntryLimits, in_cluster: usize) -> Result<(), ExceededLimit> {
-        let room = |of: fn(&EntryLimits) -> usize, of_cluster: usize| {
+        let fits = |of: fn(&EntryLimits) -> usize, of_cluster: usize| {
             let more = of(&more);
-            let share = self
-                .brought
-                .map(|brought| of(&brought).max(of_cluster) + more);
+            let share = self.added.map(|added| of(&added).max(of_cluster) + more);
             // A share must not exceed what it leaves free.
             let left = of(&self.free).checked_sub(more);
             more == 0 || left.is_some_and(|left| share.is_none_or(|share| share <= left))
         };
-        if !room(|limits| limits.clusters, 0) {
+        if !fits(|limits| limits.clusters, 0) {
             return Err(ExceededLimit::Cluster);
         }
-        if !room(|limits| limits.origins, in_cluster) {
+        if !fits(|limits| limits.origins, in_cluster) {
             return Err(ExceededLimit::Origin);
         }
-        if !room(|limits| limits.series, 0) {
+        if !fits(|limits| limits.series, 0) {
             return Err(ExceededLimit::Series);
         }
         Ok(())

@@ -46,7 +46,7 @@ impl Series {
         }
     }
 
-    /// Whether an event belongs to the series.
+    /// Returns true if an event belongs to the series.
     pub(in crate::duckdb) fn has(&self, event: &Event) -> bool {
         let has_block = match (&self.collectives, &event.block) {
             (Some(known), Some(block)) => {
@@ -97,7 +97,7 @@ mod tests {
     use crate::contract::sample::{bare_origin, gauge, origin, wait};
 
     #[test]
-    fn every_part_of_a_series_counts() {
+    fn every_field_of_a_series_changes_its_id() {
         let base = wait(&origin("prod", "node-1", 0), 10);
         let with = |change: fn(&mut Block)| {
             let mut event = base.clone();
@@ -126,19 +126,19 @@ mod tests {
         ];
         let ids: BTreeSet<_> = all.iter().map(series_id).collect();
         assert_eq!(ids.len(), all.len());
-        for (number, event) in all.iter().enumerate() {
+        for (expected, event) in all.iter().enumerate() {
             let series = Series::from_event(event);
             let members = all.iter().enumerate();
             let members = members.filter(|(_, event)| series.has(event));
             assert_eq!(
-                members.map(|(entry, _)| entry).collect::<Vec<_>>(),
-                [number]
+                members.map(|(index, _)| index).collect::<Vec<_>>(),
+                [expected]
             );
         }
     }
 
     #[test]
-    fn ranks_that_do_the_same_share_a_series() {
+    fn ranks_with_the_same_operations_share_a_series() {
         let [first, second] = [0, 1].map(|rank| wait(&origin("prod", "node-1", rank), 10));
         assert_eq!(series_id(&first), series_id(&second));
         assert_eq!(Series::from_event(&first), Series::from_event(&second));
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(
             series_id(&event),
             17_921_146_856_390_263_032,
-            "it is in the databases that exist"
+            "existing databases contain it"
         );
     }
 }

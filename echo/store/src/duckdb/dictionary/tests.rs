@@ -13,7 +13,7 @@ use crate::contract::sample::{bare_origin, gauge, origin};
 use crate::limits::EntryLimits;
 
 #[test]
-fn every_part_of_an_origin_counts() {
+fn every_field_of_an_origin_changes_its_id() {
     let base = Origin::clone(&bare_origin("ab", "c"));
     let with = |change: fn(&mut Origin)| {
         let mut origin = base.clone();
@@ -134,7 +134,7 @@ fn stored(events: &[Event]) -> Entries {
 }
 
 #[test]
-fn one_token_leaves_at_least_as_much_capacity_as_it_uses() {
+fn at_least_as_much_capacity_as_one_token_uses_stays_free() {
     let dictionary = Dictionary::new(EntryLimits {
         series: 1_000,
         origins: 100,
@@ -156,11 +156,11 @@ fn one_token_leaves_at_least_as_much_capacity_as_it_uses() {
     assert_eq!(take(of_clusters(20..120), Some("greedy")), 40);
     assert_eq!(take(of_clusters(120..220), Some("greedy")), 0);
     assert_eq!(take(of_clusters(220..320), Some("modest")), 20);
-    assert_eq!(take(of_clusters(320..420), None), 20, "all that is left");
+    assert_eq!(take(of_clusters(320..420), None), 20, "the rest");
 }
 
 #[test]
-fn one_cluster_leaves_at_least_as_many_origins_as_it_has() {
+fn at_least_as_many_origins_as_one_cluster_has_stay_free() {
     let dictionary = Dictionary::new(EntryLimits {
         series: 1_000,
         origins: 8,

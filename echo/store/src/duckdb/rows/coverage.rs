@@ -17,7 +17,7 @@ pub(in crate::duckdb) struct Seen {
     pub(in crate::duckdb) first: Nanos,
     /// Last event time.
     pub(in crate::duckdb) last: Nanos,
-    /// Whether it reported host evidence.
+    /// True if it reported host evidence.
     pub(in crate::duckdb) has_host_evidence: bool,
 }
 

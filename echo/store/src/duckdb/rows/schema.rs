@@ -17,7 +17,7 @@ pub(in crate::duckdb) const MADE: &str = "
         UNION ALL SELECT 'macro', function_name FROM duckdb_functions()
             WHERE NOT internal AND function_type IN ('macro', 'table_macro'))";
 
-/// Makes a transaction a writing one, without changes.
+/// Makes the engine treat a transaction as a writing one, without changes.
 pub(in crate::duckdb) const SEEM_TO_WRITE: &str = "DELETE FROM judged_rows WHERE FALSE";
 
 /// Reinserts the newest rows of the tables that slices are deleted from, without a visible change
@@ -26,7 +26,6 @@ pub(in crate::duckdb) const SEEM_TO_WRITE: &str = "DELETE FROM judged_rows WHERE
 /// A checkpoint frees the space of deleted rows only in tables that were changed since the last
 /// one, even if that one could not free it. Rows added by the transaction itself are numbered from
 /// 2^55 on.
-/// one, even if that one could not give it free. Rows that the transaction itself has added are numbered from 2^55 on.
 pub(in crate::duckdb) const MOVE_NEWEST: &str = "
     INSERT INTO event_rows
         SELECT * FROM event_rows WHERE event_id = (SELECT max(event_id) FROM event_rows);

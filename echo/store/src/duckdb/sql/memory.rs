@@ -2,7 +2,7 @@
 //!
 //! The engine does not count all memory: neither values of expressions nor states of some
 //! aggregates. So the limit applies to the memory of the whole process, without cached pages of the
-//! database file. The total does not tell which statement uses the memory: statements share their
+//! database file. The total does not show which statement uses the memory: statements share their
 //! budgets, and the newest is stopped first when these are exhausted.
 
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ impl Memory {
         {
             #[expect(
                 clippy::disallowed_methods,
-                reason = "a thread that may block, and nothing tells when memory is given back"
+                reason = "a thread that may block, and there is no event for returned memory"
             )]
             thread::sleep(pause);
         }
@@ -147,7 +147,7 @@ impl Running {
         }
     }
 
-    /// Whether the statement must end when `in_use` bytes are in use.
+    /// Returns true if the statement must end when `in_use` bytes are in use.
     fn must_end(&self, number: u64, in_use: u64) -> bool {
         let (taken, budget) = self.used_and_budget(in_use);
         let last = self.budgets.last_key_value().map(|(last, _)| *last);
@@ -162,7 +162,7 @@ impl Share<'_> {
         taken > budget / 2
     }
 
-    /// Whether the statement must end because too much memory is in use.
+    /// Returns true if the statement must end because too much memory is in use.
     pub(super) fn is_spent(&self) -> bool {
         let Some(in_use) = self.memory.in_use() else {
             return false;

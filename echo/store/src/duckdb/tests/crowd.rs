@@ -50,7 +50,7 @@ async fn batches_are_acknowledged_while_every_reader_is_busy() {
     assert!(queries.try_join_next().is_none(), "all are still running");
     enough.store(true, Ordering::Relaxed);
     while let Some(answered) = queries.join_next().await {
-        assert!(answered.unwrap().is_err(), "it was cut short");
+        assert!(answered.unwrap().is_err(), "it was interrupted");
     }
     store.close().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Series and origins are deleted once no event refers to them, and not before.
+//! Tests of the deletion of series and origins that no event refers to.
 
 use echo_core::clock::ManualClock;
 use echo_core::model::event::{BatchKey, EventBatch, Reading};

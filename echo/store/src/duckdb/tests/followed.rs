@@ -38,14 +38,18 @@ async fn follow(store: &DuckDbStore, after: u64) -> Tail {
 async fn cached_events_equal_those_read_from_the_database() {
     let (store, _folder) = store();
     store.append(batch(1, events())).await.unwrap();
-    let handed = follow(&store, 0).await;
-    assert_eq!((handed.events.len(), handed.until), (5, 7));
-    assert_eq!(follow(&store, 0).await, handed, "asked again, it is read");
+    let cached = follow(&store, 0).await;
+    assert_eq!((cached.events.len(), cached.until), (5, 7));
+    assert_eq!(
+        follow(&store, 0).await,
+        cached,
+        "a repeated query reads the database"
+    );
     store.append(batch(2, events())).await.unwrap();
     run(&store, "DELETE FROM event_rows").await.unwrap();
-    let handed = follow(&store, 7).await;
+    let cached = follow(&store, 7).await;
     assert_eq!(
-        (handed.events.len(), handed.until),
+        (cached.events.len(), cached.until),
         (5, 14),
         "it is not read"
     );

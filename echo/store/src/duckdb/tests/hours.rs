@@ -98,13 +98,13 @@ async fn the_view_shows_the_latest_revision_and_open_hours() {
     close(&store, vec![node_hour(5)]).await;
     report(&store, 2, 20).await;
     close(&store, vec![node_hour(GpuTime::MICROS_PER_HOUR)]).await;
-    let shown: Vec<String> = column(
+    let rows: Vec<String> = column(
         &store,
         "SELECT concat_ws(' ', node_id, lost_gpu_hours, coalesce(allocated_gpu_hours::VARCHAR, '-'), coalesce(revision::VARCHAR, '-'))
          FROM cost_hours ORDER BY hour_ns",
     )
     .await;
-    assert_eq!(shown, ["node-1 1.0 4.0 2", "node-1 0.5 - -"]);
+    assert_eq!(rows, ["node-1 1.0 4.0 2", "node-1 0.5 - -"]);
     let history: Vec<i64> = column(
         &store,
         "SELECT lost_us FROM cost_hour_history ORDER BY revision",
@@ -133,7 +133,7 @@ async fn closed_hours_have_their_own_maximum_age() {
             since: at(0),
             until: at(0),
             last_event: 0,
-            turn: 0,
+            version: 0,
         };
         let closing = ClosingHour {
             due,

@@ -1,4 +1,4 @@
-//! Old slices are deleted, oldest first, and nothing else is.
+//! Tests of retention: the oldest slices are deleted first, and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,7 @@ async fn hours_that_are_too_old_are_deleted_with_their_samples_and_recorded() {
     }
     drop(store);
     let store = open(&limited(&folder, by_age(3)), &clock);
-    // The detector has not read them yet, so they stay whatever their age.
+    // The detector has not read them yet, so they are kept at any age.
     some_rounds(&store).await;
     assert_eq!(store.dropped_until().await.unwrap(), None);
     let reporting = async || {
@@ -108,16 +108,16 @@ async fn hours_that_are_too_old_are_deleted_with_their_samples_and_recorded() {
     let page = store.events(query(0, 4 * HOUR)).await.unwrap();
     assert_eq!(page.events.len(), 5);
     let samples: Vec<i64> = column(&store, "SELECT count(*) FROM sample_rows").await;
-    assert_eq!(samples, [40], "two of each event that is left");
-    let noted: Vec<String> = column(
+    assert_eq!(samples, [40], "two for each remaining event");
+    let recorded: Vec<String> = column(
         &store,
         "SELECT concat_ws(' ', (until_ns - from_ns) // 1000000000, n_events, reason)
          FROM dropped_slices ORDER BY from_ns",
     )
     .await;
-    assert_eq!(noted, ["3600 5 age", "3600 5 age"]);
+    assert_eq!(recorded, ["3600 5 age", "3600 5 age"]);
     let again = store.append(received(1, 1, 5)).await.unwrap();
-    assert_eq!(again, Appended::Duplicate, "the ledger is kept");
+    assert_eq!(again, Appended::Duplicate, "batch keys are kept");
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ async fn attacks_are_refused_and_change_nothing() {
     let mut attacks = statements("attacks.sql");
     attacks.extend(long::attacks());
     assert!(attacks.len() >= 120, "{}", attacks.len());
-    let (mut answered, mut lately) = (Vec::new(), Vec::new());
+    let (mut answered, mut recent) = (Vec::new(), Vec::new());
     for (family, text) in attacks {
         let start: String = text.chars().take(200).collect();
         let started = Instant::now();
@@ -86,14 +86,14 @@ async fn attacks_are_refused_and_change_nothing() {
             SqlError::TooMuchMemory | SqlError::Timeout { .. } => {}
             other => panic!("{family}: {other:?} {start}"),
         }
-        lately.push(start);
+        recent.push(start);
         // Comparing everything takes longer than refusing.
-        if lately.len() >= 25 {
-            assert_eq!(lab.state().await, before, "one of {lately:#?}");
-            lately.clear();
+        if recent.len() >= 25 {
+            assert_eq!(lab.state().await, before, "one of {recent:#?}");
+            recent.clear();
         }
     }
-    assert_eq!(lab.state().await, before, "one of {lately:#?}");
+    assert_eq!(lab.state().await, before, "one of {recent:#?}");
     assert_eq!(answered, Vec::<String>::new());
     assert!(peak_kb() < MOST_KB, "{} kB", peak_kb());
 }

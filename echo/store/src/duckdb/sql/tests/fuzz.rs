@@ -217,26 +217,26 @@ async fn fuzz_sql() {
     let before = lab.state().await;
     let mut tally = Tally::default();
     let start = Instant::now();
-    let mut lately = Vec::new();
+    let mut recent = Vec::new();
     while start.elapsed() < Duration::from_secs(seconds) {
         let mut text = match rng.random_range(0..3) {
             0 => corpus.choose(&mut rng).unwrap().clone(),
             _ => made::statement(&mut rng),
         };
         for _ in 0..rng.random_range(1..8) {
-            lately.push(text.clone());
+            recent.push(text.clone());
             // A text that is no longer SQL is not mutated further.
             if !tally.check(&lab, &text).await {
                 break;
             }
             text = mutated(&text, &corpus, &mut rng);
         }
-        if lately.len() as u64 >= BETWEEN_LOOKS {
-            assert_eq!(lab.state().await, before, "one of {lately:#?}");
-            lately.clear();
+        if recent.len() as u64 >= BETWEEN_LOOKS {
+            assert_eq!(lab.state().await, before, "one of {recent:#?}");
+            recent.clear();
         }
     }
-    assert_eq!(lab.state().await, before, "one of {lately:#?}");
+    assert_eq!(lab.state().await, before, "one of {recent:#?}");
     assert!(peak_kb() < MOST_KB, "{} kB", peak_kb());
     println!("in {seconds} s {tally:?}, at most {} kB", peak_kb());
 }
