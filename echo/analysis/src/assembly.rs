@@ -1,11 +1,11 @@
-//! Lines up what the ranks of a cohort report about the same operations.
+//! Aligns the reports of a cohort's ranks about the same operations.
 //!
 //! A cohort is the ranks of one job that do the same in every iteration (the same role). Blocks are
 //! identified by sequence numbers, never by time, so neither skewed clocks nor the order or speed
 //! of arrival change what is compared. A block is closed once every rank of the role has reported
-//! it or a later one; a rank that stays silent is given up after a while. The blocks of a job's
-//! cohorts come out in the order of its iterations, so that what one cohort's verdict may depend on
-//! in another does not depend on whose messages were faster.
+//! it or a later one; a rank that stays silent is not awaited any more after a timeout. The blocks
+//! of a job's cohorts are returned in the order of its iterations. A cohort's verdict may depend on
+//! the state of another cohort, and with this order it does not depend on message delays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -63,7 +63,7 @@ impl fmt::Display for CohortKey {
     }
 }
 
-/// One block of a cohort, as far as its ranks reported it.
+/// One block of a cohort, with the reports received.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CohortBlock {
     /// Operations covered.
@@ -76,7 +76,7 @@ pub struct CohortBlock {
     pub time: Window,
     /// The ranks that reported it, in the order of their ranks.
     pub members: Vec<Member>,
-    /// Ranks that the cohort should have.
+    /// Number of ranks that the cohort should have.
     pub n_expected: usize,
     /// Duration of an iteration at the end of the block, when a completion fell into it.
     pub period: Option<PeriodReading>,
@@ -134,7 +134,7 @@ pub struct Transfer {
     pub seqs: SeqRange,
     /// Iterations covered.
     pub iterations: f64,
-    /// Time inside the operations by rank, milliseconds, with the operations that were sampled.
+    /// Time inside the operations by rank, milliseconds, with the sampled operations.
     pub ranks: BTreeMap<Rank, (Summary, Vec<OpSample>)>,
 }
 
@@ -165,8 +165,8 @@ pub struct Member {
     pub blocked: Option<Summary>,
     /// Source of the measurements.
     pub blocked_source: Option<Source>,
-    /// Times that the host was blocked in synchronisation, milliseconds, also where the GPU knows
-    /// better.
+    /// Times that the host was blocked in synchronisation, milliseconds, also if the GPU reports
+    /// its own.
     pub host_blocked: Option<Summary>,
     /// Duration and kinds of the block's operations.
     pub pace: Option<PaceReading>,
@@ -187,7 +187,7 @@ pub struct PaceReading {
     pub mix: Mix,
 }
 
-/// When the operations of a block were entered, on a clock that starts at a common completion.
+/// Entry of the operations of a block, on a clock that starts at a common completion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanArrival {
     /// Operation whose completion starts the clock.
@@ -215,7 +215,7 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Takes an event; points that say nothing about blocks are passed over.
+    /// Adds an event. Points that do not concern blocks are ignored.
     pub fn add(&mut self, stored: &StoredEvent) {
         let event = &stored.event;
         let Some(block_event) =
@@ -233,7 +233,7 @@ impl Assembly {
     }
 
     /// Blocks that are complete by now, in the order of their jobs' iterations. Ranks that were
-    /// silent for longer than `silence_ms` of arrival time are no longer waited for.
+    /// silent for longer than `silence_ms` of arrival time are no longer awaited.
     pub fn closed(&mut self, silence_ms: f64) -> Vec<(CohortKey, CohortBlock)> {
         let mut closed = Vec::new();
         for ((cluster, job_id), job) in &mut self.jobs {
@@ -293,7 +293,8 @@ impl Assembly {
         job.map_or(0, |job| job.world_size.max(job.roles.len()))
     }
 
-    /// Forgets the jobs that were last heard more than `end_after_ms` before `now`, and names them.
+    /// Removes and returns the jobs whose last report arrived more than `end_after_ms` before
+    /// `now`.
     pub fn take_ended(
         &mut self,
         now: Nanos,
@@ -306,7 +307,7 @@ impl Assembly {
         ended
     }
 
-    /// Points that came after their block had been closed.
+    /// Number of points that arrived after their block had been closed.
     pub const fn late(&self) -> u64 {
         self.late
     }

@@ -1,24 +1,23 @@
 //! Attribution of a delay to the ranks that cause it together.
 //!
-//! Ranks that are late at the same time hide behind one another: their cohort waits for the latest
-//! only. What they cost together is that lateness, which is the airport game: each needs the runway
-//! up to its own length. Its Shapley value shares the cost so that the parts add up to it (S. C.
-//! Littlechild, G. Owen: A simple expression for the Shapley value in a special case, Management
+//! If several ranks are late at the same time, their cohort waits only for the latest, so together
+//! they cost its lag. This is the airport game: each airplane needs the runway up to its own
+//! length. The Shapley value of the game divides the cost so that the parts add up to the total (S.
+//! C. Littlechild, G. Owen: A simple expression for the Shapley value in a special case, Management
 //! Science 20, 1973); ranks that are not late share nothing.
 
-/// For each lag, the part of the delay that it caused, and the part that would not have occurred
-/// without it alone.
+/// Parts of the delay that are attributed to one lag.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
     /// Part of the delay, 0 to 1; the parts of all add up to 1.
     pub caused: f64,
-    /// Part of the delay that fixing this one alone would have saved, 0 to 1: how far it is later
-    /// than the next.
+    /// Part of the delay that fixing only this rank would have saved, 0 to 1: its difference to the
+    /// next lag.
     pub saved: f64,
 }
 
-/// Shares of the ranks with these lags (one unit for all, any order). If no rank is late, the
-/// shares are equal.
+/// Returns the shares of the ranks with these lags (all in the same unit, in any order). If no rank
+/// is late, the shares are equal.
 pub fn shares(lags: &[f64]) -> Vec<Share> {
     let lags: Vec<f64> = lags.iter().map(|lag| lag.max(0.0)).collect();
     let latest = lags.iter().copied().fold(0.0, f64::max);
@@ -95,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_later_one_bears_alone_what_it_is_later() {
-        // 4 ms are shared by both, 4 ms more are the doing of one.
+        // Both share 4 ms, and one alone causes 4 ms more.
         assert_eq!(caused(&[8.0, 4.0]), [0.75, 0.25]);
         assert_eq!(saved(&[8.0, 4.0]), [0.5, 0.0]);
     }
@@ -106,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_is_late_all_share_alike() {
+    fn without_late_ranks_the_shares_are_equal() {
         assert_eq!(caused(&[0.0, 0.0]), [0.5, 0.5]);
         assert_eq!(saved(&[0.0]), [1.0]);
     }
 
     proptest! {
         #[test]
-        fn parts_add_up_and_nobody_saves_more_than_it_caused_together(
+        fn parts_add_up_and_no_rank_saves_more_than_its_part(
             lags in prop::collection::vec(0.0..1e6_f64, 1..40),
         ) {
             let shares = shares(&lags);

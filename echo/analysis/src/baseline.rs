@@ -8,34 +8,35 @@ use echo_core::stats::{mad, median, quantile, weighted_median};
 
 use crate::assembly::{PeriodReading, Transfer};
 
-/// Period readings remembered.
+/// Maximum number of period readings kept.
 const MAX_READINGS: usize = 256;
 
-/// Windows whose lags are remembered for the scale.
+/// Maximum number of windows whose lags are kept for the scale.
 const MAX_WINDOWS: usize = 32;
 
-/// Windows that it takes before the remembered scatter is trusted: as many for any cohort, and
-/// fewer for one whose ranks are many.
+/// Number of windows before the stored scatter is used: the general number, and the smaller one for
+/// cohorts with many lags.
 const ENOUGH_WINDOWS: usize = 20;
 const LEAST_WINDOWS: usize = 10;
 const ENOUGH_LAGS: usize = 40;
 
-/// Iterations and readings that it takes before the remembered period is trusted.
+/// Number of iterations and readings before the stored period is used.
 const ENOUGH_ITERATIONS: f64 = 16.0;
 const ENOUGH_READINGS: usize = 2;
 
-/// Transfers remembered of each kind of collective, kinds remembered, and transfers that it takes.
+/// Maximum number of transfers per kind of collective, maximum number of kinds, and number of
+/// transfers before they are used.
 const MAX_TRANSFERS: usize = 64;
 const MAX_KINDS: usize = 256;
 const ENOUGH_TRANSFERS: usize = 4;
 
-/// Readings that it takes before their scatter is known.
+/// Number of readings before their scatter is known.
 const ENOUGH_FOR_SCATTER: usize = 5;
 
 /// Quantile of healthy transfers taken as the pure transfer time (CCL-D: rolling 10th percentile).
 const BASE_QUANTILE: f64 = 0.1;
 
-/// Makes a median absolute deviation of many normal values a standard deviation.
+/// Factor from the median absolute deviation of normal values to their standard deviation.
 const MAD_TO_SIGMA: f64 = 1.4826;
 
 /// History of a cohort outside incidents.
@@ -47,7 +48,7 @@ pub struct History {
     /// Cached scatter of the lags above: it changes once per window and is read by every
     /// evaluation.
     scatter: Option<Scatter>,
-    /// Of the periods above, for the same reason.
+    /// Cached median and scatter of the periods above.
     period: Option<Usual>,
     blocked: VecDeque<f64>,
     transfers: BTreeMap<(CommId, Option<Op>), VecDeque<Times>>,
@@ -58,11 +59,12 @@ pub struct History {
 pub struct Scatter {
     /// Standard deviation, milliseconds.
     pub sigma_ms: f64,
-    /// Lags that it was estimated from.
+    /// Number of lags from which it was estimated.
     pub n_lags: usize,
 }
 
-/// The least time in an operation and what lies between the first and the last rank, milliseconds.
+/// Smallest time inside an operation, and the difference between the first and the last rank,
+/// milliseconds.
 type Times = (f64, f64);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,7 +74,7 @@ struct Usual {
 }
 
 impl History {
-    /// Remembers a healthy period.
+    /// Records a healthy period.
     pub fn remember_period(&mut self, reading: &PeriodReading) {
         self.periods.push_back((reading.ms, reading.iterations));
         if self.periods.len() > MAX_READINGS {
@@ -81,7 +83,7 @@ impl History {
         self.period = self.usual_period();
     }
 
-    /// Remembers a healthy period that was known before, milliseconds, unless there is one.
+    /// Records a healthy period known from an earlier detector, milliseconds, unless one is known.
     pub fn remember_known_period(&mut self, period_ms: f64) {
         if self.period.is_none() {
             self.periods.clear();
@@ -91,7 +93,7 @@ impl History {
         }
     }
 
-    /// Remembers how long the ranks were blocked in a healthy block, milliseconds per iteration.
+    /// Records the blocked time of the ranks in a healthy block, milliseconds per iteration.
     pub fn remember_blocked(&mut self, blocked_ms: &[f64]) {
         self.blocked.extend(median(blocked_ms));
         if self.blocked.len() > MAX_READINGS {
@@ -99,8 +101,8 @@ impl History {
         }
     }
 
-    /// Time that a rank is blocked in a healthy iteration, milliseconds; `None` before enough is
-    /// known.
+    /// Time that a rank is blocked in a healthy iteration, milliseconds; `None` without
+    /// enough data.
     pub fn blocked_ms(&self) -> Option<f64> {
         if self.blocked.len() < ENOUGH_READINGS {
             return None;
@@ -108,8 +110,8 @@ impl History {
         median(&self.blocked.iter().copied().collect::<Vec<_>>())
     }
 
-    /// Remembers the lags of one healthy window, milliseconds; windows must not overlap. Lags of
-    /// another signal than before are of another size: what was known is forgotten.
+    /// Records the lags of one healthy window, milliseconds; windows must not overlap. If the
+    /// signal has changed, lags have another scale, so the earlier ones are dropped.
     pub fn remember_lags(&mut self, signal: Signal, lags: Vec<f64>) {
         if self.signal != Some(signal) {
             self.signal = Some(signal);
@@ -131,7 +133,7 @@ impl History {
         }
     }
 
-    /// Remembers how short a healthy transfer can be, and how far its ranks are usually apart.
+    /// Records the shortest time of a healthy transfer, and the usual difference between its ranks.
     pub fn remember_transfer(&mut self, transfer: &Transfer) {
         let key = (transfer.comm, transfer.op.clone());
         if self.transfers.len() >= MAX_KINDS && !self.transfers.contains_key(&key) {
@@ -146,8 +148,8 @@ impl History {
         }
     }
 
-    /// Time that the pure transfer of an operation takes, and what usually lies between the first
-    /// and the last rank, milliseconds; `None` before enough was seen.
+    /// Duration of the pure transfer of an operation, and the usual difference between the first
+    /// and the last rank, milliseconds; `None` without enough data.
     pub fn transfer_ms(&self, comm: CommId, op: Option<&Op>) -> Option<(f64, f64)> {
         let known = self.transfers.get(&(comm, op.cloned()))?;
         if known.len() < ENOUGH_TRANSFERS {
@@ -157,13 +159,13 @@ impl History {
         Some((quantile(&bases, BASE_QUANTILE)?, median(&skews)?))
     }
 
-    /// Median healthy period, milliseconds; `None` before enough was seen.
+    /// Median healthy period, milliseconds; `None` without enough data.
     pub fn period_ms(&self) -> Option<f64> {
         self.period.map(|usual| usual.ms)
     }
 
-    /// Standard deviation of single healthy readings of the period, milliseconds; `None` before
-    /// enough was seen.
+    /// Standard deviation of single healthy readings of the period, milliseconds; `None` without
+    /// enough data.
     pub fn period_sigma_ms(&self) -> Option<f64> {
         self.period?.sigma_ms
     }
@@ -188,8 +190,8 @@ impl History {
         })
     }
 
-    /// Scatter of healthy lags; `None` before enough was seen. Unlike a formula for independent
-    /// noise it holds what ranks are used to: drift, correlation, and constant small offsets.
+    /// Scatter of healthy lags; `None` without enough data. Unlike a formula for independent noise
+    /// it includes drift, correlation, and small constant offsets.
     pub fn scatter(&self, signal: Signal) -> Option<Scatter> {
         self.scatter.filter(|_| self.signal == Some(signal))
     }

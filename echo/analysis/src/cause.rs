@@ -4,9 +4,9 @@
 //! Tmin) / (Tmax - Tbase)` is near 1 when one rank is late and near 0 when all are slow together.
 //! The usual difference between ranks is subtracted first, or healthy noise would count as skew.
 //! The host gap of a late rank shows whether its host or its device is at fault: a device that is
-//! late although its host was not is late by itself. Its queue shows it, too: work that a late host
-//! submits waits less than that of its peers, whose GPUs wait for it meanwhile; work of a late
-//! device waits as long as theirs or longer.
+//! late although its host was not causes the lag itself. Its queue shows the same: work that a late
+//! host submits waits less than that of its peers, whose GPUs wait for it. Work of a late device
+//! waits at least as long as that of its peers.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,7 @@ use crate::assembly::CohortBlock;
 use crate::baseline::History;
 use crate::lag::{Lag, Lags};
 
-/// `P` from which on slow collectives are explained by late ranks alone, and below which by slow
-/// transfers.
+/// `P` above which late ranks alone explain slow collectives, and below which slow transfers do.
 const ALL_SKEW: f64 = 0.8;
 const ALL_TRANSFER: f64 = 0.2;
 
@@ -29,43 +28,43 @@ const SLOW_TRANSFER: f64 = 1.1;
 /// Ratio above which transfers alone explain a slow job.
 const SLOW_NETWORK: f64 = 1.25;
 
-/// Share of a rank's lateness that its host must account for to be the cause.
+/// Smallest share of a rank's lag caused by its host for the host to be the cause.
 const HOST_SHARE: f64 = 0.5;
 
-/// Share of the lateness by which work must wait less than that of the peers for the host to be the
-/// cause: the first operation of an iteration waits for no other rank, so the mean over all of them
-/// shows a part of the lateness only.
+/// Smallest reduction of the queue time compared with the peers, as a share of the lag, for the
+/// host to be the cause. The first operation of an iteration waits for no other rank, so the mean
+/// over all operations shows only a part of the lag.
 const QUEUE_SHARE: f64 = 0.25;
 
-/// Gaps per iteration from which on they show all that the host did between its iterations.
+/// Smallest number of gaps per iteration for which they cover all host work between iterations.
 const ALL_GAPS: f64 = 0.9;
 
-/// Share of the lateness below which work waits too little to have been behind what made the device
-/// late.
+/// Share of the lag below which the queue time is too short for work to have waited for a late
+/// device.
 const DRY_SHARE: f64 = 0.25;
 
-/// Components by which the collectives of a window are slow.
+/// Slowness of the collectives of a window, split into its two components.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slowness {
-    /// Share of late ranks in it, 0 to 1.
+    /// Share of the slowness caused by late ranks, 0 to 1.
     pub skew: f64,
-    /// Time of the pure transfer against the usual one.
+    /// Ratio of the pure transfer time to the usual one.
     pub transfer_ratio: f64,
 }
 
 /// Times inside the collectives of one block whose usual duration is known, milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
-    /// Of the rank that spends least, and what that usually is.
+    /// Smallest time of a rank, and its usual value.
     least: f64,
     base: f64,
-    /// Spread of the ranks beyond the usual one.
+    /// Difference between the ranks beyond the usual one.
     skew: f64,
 }
 
 impl Spent {
-    /// Each kind of collective counts by the time that it takes: a kind that hardly takes any may
-    /// be slow by a hair of it.
+    /// Each kind of collective is weighted by its time: a tiny absolute difference can be a large
+    /// ratio for a very short kind.
     #[expect(
         clippy::cast_precision_loss,
         reason = "operations of one block stay far below 2^53"
@@ -86,8 +85,7 @@ impl Spent {
         spent
     }
 
-    /// Share of the late ranks in what they are slow by, and time of the transfers against the
-    /// usual one.
+    /// Share of the slowness caused by late ranks, and ratio of the transfer time to the usual one.
     fn share_and_ratio(self) -> Option<(f64, f64)> {
         let slow = (self.least - self.base).max(0.0);
         let is_slow = self.base > 0.0 && self.skew + slow > 0.0;
@@ -120,7 +118,7 @@ impl Slowness {
 /// Evidence that distinguishes a late host from a late device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CauseEvidence<'a> {
-    /// Host gaps of the window, when the agents saw them.
+    /// Host gaps of the window, when the agents report them.
     pub gaps: Option<&'a Lags>,
     /// Number of gaps per iteration, by rank. Only a synchronisation that blocked is followed by a
     /// gap.
@@ -134,8 +132,7 @@ pub struct CauseEvidence<'a> {
 }
 
 impl CauseEvidence<'_> {
-    /// Returns true if what the rank's host did shows in its gaps: it was blocked in every
-    /// iteration.
+    /// Returns true if the gaps of the rank show its host work: it was blocked in every iteration.
     fn has_all_gaps(&self, rank: Rank) -> bool {
         self.gap_rates
             .get(&rank)
@@ -143,8 +140,7 @@ impl CauseEvidence<'_> {
     }
 }
 
-/// Returns true if a rank is late by its GPU while its host shows nothing of it, although it was
-/// seen.
+/// Returns true if the GPU of a rank is late while its host is measured and not late.
 pub fn is_hidden_from_host(late: &Lag, evidence: &CauseEvidence<'_>) -> bool {
     let is_late = |gap: f64| gap >= explained_ms(late, evidence);
     late.signal == Signal::DeviceWait
@@ -164,7 +160,7 @@ fn host_gap_ms(late: &Lag, evidence: &CauseEvidence<'_>) -> Option<f64> {
 
 /// Host delay needed for the host to be the cause, milliseconds per iteration.
 fn explained_ms(late: &Lag, evidence: &CauseEvidence<'_>) -> f64 {
-    // For a rank that waits as long as its peers, the lag is the lateness to explain.
+    // For a rank that waits as long as its peers, the whole lag must be explained.
     let own = late.own_ms.filter(|own| *own > 0.0);
     let lateness = own.unwrap_or(late.mean_ms);
     let lost = |damage: f64| lateness.min(damage);
@@ -194,16 +190,16 @@ pub fn class_of(late: &Lag, evidence: &CauseEvidence<'_>) -> CauseClass {
 /// State of the queue of a late rank's GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Queue {
-    /// Too little to have been behind what made it late: the GPU waited for its host.
+    /// Queue time too short to be the effect of a late device: the GPU waited for its host.
     Empty,
-    /// Less than in those of its peers by a good part of its lateness.
+    /// Queue time shorter than that of its peers by a large part of the lag.
     Shorter,
-    /// As much as in those of its peers.
+    /// Queue time as long as that of its peers.
     Full,
 }
 
 impl Queue {
-    /// The queue of a rank that is late by so much.
+    /// Returns the state of the queue of a rank with this lag.
     fn for_rank(rank: Rank, queues: &BTreeMap<Rank, f64>, late_ms: f64) -> Option<Self> {
         let usual = median(&queues.values().copied().collect::<Vec<f64>>())?;
         let own = queues.get(&rank)?;

@@ -26,10 +26,10 @@ mod view;
 
 pub use view::{CohortState, JobView};
 
-/// Blocks kept to find out when an incident began.
+/// Maximum number of blocks kept to find the start of an incident.
 const MAX_BLOCKS: usize = 64;
 
-/// Event time for which blocks are kept at least, milliseconds, unless they are more than so many.
+/// Minimum event time for which blocks are kept, milliseconds, up to a maximum number of blocks.
 const KEPT_MS: f64 = 40_000.0;
 const MOST_BLOCKS: usize = 256;
 
@@ -41,8 +41,7 @@ pub struct Cohort {
     history: History,
     started: bool,
     last_periods: Option<LastPeriods>,
-    /// From when on something is known to be wrong with the job, although no incident is open here
-    /// yet.
+    /// Start of a fault of the job that is known although no incident is open here yet.
     known_bad_since: Option<Nanos>,
     /// Incidents about faults.
     faults: IncidentTracker,
@@ -60,9 +59,9 @@ pub struct Cohort {
 /// Cohort statistics that agents need to classify themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyInput {
-    /// End of the block that it was computed at, event time.
+    /// End of the block at which it was computed, event time.
     pub computed_at: Nanos,
-    /// Signal that centre and scale are about.
+    /// Signal of the centre and the scale.
     pub signal: Signal,
     /// Median of the members' signal, milliseconds per iteration.
     pub center_ms: f64,
@@ -78,7 +77,7 @@ pub struct PolicyInput {
     pub outliers: Vec<Rank>,
 }
 
-/// The last two readings of the period; both the same when there was only one.
+/// The last two readings of the period; equal if there was only one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct LastPeriods {
     before: PeriodReading,
@@ -86,7 +85,7 @@ struct LastPeriods {
 }
 
 impl Cohort {
-    /// A cohort that nothing is known of yet.
+    /// Creates a cohort without history.
     pub fn new(key: CohortKey) -> Self {
         Self {
             key,
@@ -161,8 +160,8 @@ impl Cohort {
         let mut block = block;
         let has_ticked = self.pace.push(&block);
         self.measure(&mut block);
-        // Blocks before the first measured iteration are start-up: compilation, allocation, first
-        // connections.
+        // Blocks before the first measured iteration belong to the start-up: compilation,
+        // allocation, first connections.
         self.started |= block.period.is_some();
         if !self.started {
             self.pace.learn(view.is_disturbed);
@@ -198,8 +197,8 @@ impl Cohort {
             .blocks
             .back()
             .map_or(Nanos::EARLIEST, |block| block.time.to());
-        // Of short blocks more, so that what has lasted for some time is still there when it is
-        // named.
+        // More blocks are kept if they are short, so that a fault of some duration is still covered
+        // when it is named.
         let is_old = |block: &mut CohortBlock| latest.millis_since(block.time.to()) > KEPT_MS;
         while self.blocks.len() > MOST_BLOCKS
             || self.blocks.len() > MAX_BLOCKS && self.blocks.front_mut().is_some_and(is_old)
@@ -242,8 +241,8 @@ impl Cohort {
         output
     }
 
-    /// Forgets the blocks of incidents that have ended, so that they neither count for another one
-    /// nor are booked twice.
+    /// Drops the blocks of incidents that have ended, so that they neither count for another
+    /// incident nor are attributed twice.
     fn start_afresh(&mut self, settings: &Settings) {
         let calm = BlockWindow::latest(&self.blocks, settings.window_iterations / 2.0, 1);
         let n_gone = self.blocks.len().saturating_sub(calm.blocks.len());
@@ -293,15 +292,15 @@ impl Cohort {
         self.loss_accounting.restart(until);
     }
 
-    /// Clears what is open, because the job does not report any more.
+    /// Clears open incidents, because the job does not report any more.
     pub fn end(&mut self) -> DetectorOutput {
         let mut output = self.faults.end(self.blocks.back());
         output.append(self.structure.end(self.blocks.back()));
         output
     }
 
-    /// Lets what is healthy by all signs become history. A block counts only once it has left the
-    /// window, so that a fault that is not yet raised does not pass for healthy.
+    /// Adds healthy blocks to the history. A block is added only once it has left the window, so
+    /// that a fault that is not yet raised does not count as healthy.
     fn remember(&mut self, n_window: usize, lags: Option<&Lags>, settings: &Settings) {
         let latest = self.blocks.back().map(|block| block.time.to());
         let is_known_bad = self.known_bad_since.is_some() && latest >= self.known_bad_since;
@@ -355,9 +354,9 @@ impl Cohort {
     }
 }
 
-/// Lags as they scatter among healthy ranks. Of two ranks the earlier is the centre, so that half
-/// of the lags are nothing and the others are never negative: there, the difference is what
-/// scatters.
+/// Lags whose scatter is that of healthy ranks. With two ranks the earlier one is the centre, so
+/// half of the lags are 0 and the others are never negative: their scatter is that of the
+/// difference.
 fn scatter_of(lags: &Lags) -> Vec<f64> {
     match lags.ranks.as_slice() {
         [one, other] => {

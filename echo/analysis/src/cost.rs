@@ -1,7 +1,6 @@
 //! Cost of incidents in GPU time. Prices are applied elsewhere.
 //!
-//! Everything is added up in whole microseconds, so that the parts of a total add up to it however
-//! they are grouped.
+//! Sums are in whole microseconds, so that the parts of a total add up to it in any grouping.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use echo_core::units::{GpuTime, Hour, Nanos, Window};
 /// changes of price.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
-    /// Incident that it was lost to.
+    /// Incident that caused the loss.
     pub incident: IncidentId,
     /// Hour in which the intervals begin.
     pub hour: Hour,
@@ -24,7 +23,7 @@ pub struct Loss {
     pub node: NodeId,
     /// Model of the GPUs, when known.
     pub gpu_model: Option<Arc<str>>,
-    /// An instant whose prices hold for all of it.
+    /// An instant whose prices hold for the whole loss.
     pub priced_at: Nanos,
     /// The time lost, never negative.
     pub time: GpuTime,
@@ -34,9 +33,9 @@ pub struct Loss {
 /// or before all rows; an interval has the prices that held when it began.
 ///
 /// Noise makes single intervals negative, so an incident is clipped at zero in each hour as a
-/// whole: a node that won time in an incident that lost some lowers the losses of the others in
-/// proportion. An interval belongs to the hour that it begins in, and no hour knows of another: so
-/// windows that follow one another add up exactly when they are cut between hours.
+/// whole. A node that gained time in an incident with a loss reduces the losses of the other nodes
+/// in proportion. An interval belongs to the hour in which it begins, and hours are independent, so
+/// consecutive windows that are split between hours add up exactly.
 pub fn losses(rows: &[LostTime], prices_from: &[Nanos]) -> Vec<Loss> {
     let mut parts: BTreeMap<Loss, GpuTime> = BTreeMap::new();
     for row in rows {
@@ -67,8 +66,8 @@ fn latest_at(instants: &[Nanos], at: Nanos) -> Nanos {
     latest.copied().unwrap_or(at)
 }
 
-/// The losses of one incident in one hour without negative parts, with the same total; nothing when
-/// that is not positive.
+/// Returns the losses of one incident in one hour without negative parts, with the same total;
+/// empty if the total is not positive.
 fn clipped(losses: Vec<Loss>) -> Vec<Loss> {
     let micros = |loss: &Loss| i128::from(loss.time.micros());
     let total: i128 = losses.iter().map(micros).sum();

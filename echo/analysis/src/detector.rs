@@ -26,7 +26,7 @@ use hang::{BlockTime, HangTracker};
 use identity_conflict::IdentityConflicts;
 use restore::{PendingRestore, ended};
 
-/// Shortest arrival time between two looks for operations that do not end, milliseconds.
+/// Shortest arrival time between two hang checks, milliseconds.
 const LOOK_EVERY_MS: f64 = 1_000.0;
 
 /// A job of a cluster.
@@ -41,14 +41,14 @@ pub struct Detector {
     hang_tracker: HangTracker,
     identity_conflicts: IdentityConflicts,
     pending_restore: PendingRestore,
-    /// When operations that do not end were last looked for, arrival time.
+    /// Latest hang check, arrival time.
     looked_at: Nanos,
     /// Time until the next hang check, milliseconds.
     look_after_ms: f64,
 }
 
 impl Detector {
-    /// A detector that has seen nothing.
+    /// Creates a detector without history.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -93,7 +93,7 @@ impl Detector {
                 output.append(ended(self.pending_restore.restore_into(&key, cohort)));
                 output.lost.extend(self.account_losses(&key, &before));
             }
-            // Also when the clock was set back: what it said before is no time that has passed.
+            // Also after the clock was set back: the earlier time is not elapsed time.
             let is_early = |last: &StoredEvent| {
                 let since = last.received.millis_since(self.looked_at);
                 (0.0..self.look_after_ms).contains(&since)
@@ -107,8 +107,8 @@ impl Detector {
         output
     }
 
-    /// Ends and forgets the cohorts of roles that no rank has any more: a job that changes its way
-    /// of working is another cohort, and the old one must not speak for it.
+    /// Ends and removes the cohorts of roles that no rank has any more. A job that starts to work
+    /// differently becomes another cohort, and the old one must not report for it.
     fn end_dead_roles(&mut self) -> DetectorOutput {
         let mut output = DetectorOutput::default();
         if !self.assembly.take_roles_changed() {
@@ -135,7 +135,7 @@ impl Detector {
         let own = self.cohorts.get(key).map(Cohort::cohort_state);
         let own_ms = others.iter().map(|other| other.root_own_ms);
         let rival_own_ms = own_ms.fold(0.0, f64::max);
-        // Ranks wait for the root of the whole job.
+        // All ranks wait for the root of the whole job.
         let is_root = own.is_some_and(|own| own.root_own_ms > rival_own_ms);
         let victims: BTreeSet<_> = if is_root {
             let all = others.iter().flat_map(|other| &other.victims);
@@ -217,7 +217,7 @@ impl Detector {
         before.any(|(_, cohort)| is_current(cohort))
     }
 
-    /// Operations that do not end, at an instant of arrival time.
+    /// Finds operations that do not end, at an instant of arrival time.
     fn update_hangs(&mut self, now: Nanos) -> DetectorOutput {
         let mut output = DetectorOutput::default();
         for ((cluster, job), progress) in self.assembly.progress() {
@@ -240,7 +240,7 @@ impl Detector {
         output
     }
 
-    /// Ranks that two nodes report, at an instant of arrival time.
+    /// Finds ranks that two nodes report, at an instant of arrival time.
     fn find_conflicts(&mut self, now: Nanos) -> DetectorOutput {
         let mut output = DetectorOutput::default();
         for (job, conflicts) in self.assembly.conflicts(now) {
@@ -250,8 +250,8 @@ impl Detector {
         output
     }
 
-    /// Ends what is open in jobs that have stopped reporting by `now` (arrival time), and forgets
-    /// them.
+    /// Ends the incidents of jobs that have stopped reporting by `now` (arrival time), and removes
+    /// the jobs.
     pub fn end_silent_jobs(&mut self, now: Nanos) -> DetectorOutput {
         let mut output = self.end_waiting();
         output.append(self.update_hangs(now));
@@ -282,14 +282,14 @@ impl Detector {
         &self.settings
     }
 
-    /// Points that came after their block had been closed, and points of jobs with more roles or
-    /// communicators than are followed.
+    /// Number of points that arrived after their block had been closed, or that exceeded the limits
+    /// of roles and communicators per job.
     pub const fn late_points(&self) -> u64 {
         self.assembly.late()
     }
 }
 
-/// The least key that a cohort of the same job can have.
+/// Returns the smallest possible key of a cohort of the same job.
 fn first_of_job(key: &CohortKey) -> CohortKey {
     CohortKey {
         role: RoleId::new(0),

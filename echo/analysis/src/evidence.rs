@@ -1,4 +1,4 @@
-//! The why: what the hosts of a cohort went through in the same operations, rank by rank.
+//! Host evidence: measurements of the hosts of a cohort in the same operations, rank by rank.
 //!
 //! Every kind of evidence is a rate per iteration and is compared by the same robust statistics as
 //! lags: the distance from the median of the peers in units of [`robust_sigma`]. Evidence explains
@@ -12,11 +12,11 @@ use echo_core::ids::{MetricName, Rank};
 use echo_core::stats::{median, robust_sigma};
 use fleet_proto::metric;
 
-/// Smallest z-score that stands out: the usual cut of the modified z-score (Iglewicz and Hoaglin
-/// 1993).
+/// Smallest z-score that is significant: the usual threshold of the modified z-score (Iglewicz and
+/// Hoaglin 1993).
 const Z_CUT: f64 = 3.5;
 
-/// Smallest distance that stands out, as a share of the peers' median.
+/// Smallest distance that is significant, as a share of the peers' median.
 const LEAST_SHARE: f64 = 0.1;
 
 /// Smallest scale as a share of the peers' median, so that exact ties do not divide by zero.
@@ -31,11 +31,11 @@ pub struct HostTotal {
     pub metric: MetricName,
     /// Sum of the values, in the unit of the kind.
     pub sum: f64,
-    /// Iterations of the blocks that they came with.
+    /// Iterations of the blocks that they belong to.
     pub iterations: f64,
 }
 
-/// One kind of evidence of one rank beside that of its peers.
+/// One kind of evidence of one rank, compared with its peers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostFact {
     /// Kind of evidence.
@@ -48,7 +48,7 @@ pub struct HostFact {
     pub own: f64,
     /// Median of the peers' rates, per iteration; `None` without peers.
     pub peers: Option<f64>,
-    /// Distance from that median in usual deviations (modified z-score); nothing below three ranks.
+    /// Distance from that median (modified z-score); `None` below three ranks.
     pub z: Option<f64>,
     phrase: Phrase,
 }
@@ -65,7 +65,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The name that answers carry.
+    /// Name in responses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Millis => "ms per iteration",
@@ -74,7 +74,7 @@ impl Unit {
         }
     }
 
-    /// Smallest distance that stands out, and smallest scale.
+    /// Smallest distance that is significant, and smallest scale.
     const fn floor(self) -> f64 {
         match self {
             Self::Millis | Self::Count => 0.1,
@@ -101,7 +101,7 @@ enum Phrase {
 }
 
 impl HostFact {
-    /// Returns true if it is worth reporting beside a verdict: significantly above its peers, and
+    /// Returns true if it is worth reporting with a verdict: significantly above its peers, and
     /// not negligible.
     pub fn stands_out(&self) -> bool {
         let (Some(peers), Some(z)) = (self.peers, self.z) else {
@@ -114,21 +114,21 @@ impl HostFact {
     /// "preempted 14.7 ms per step, peers 5.0".
     pub fn sentence(&self) -> String {
         let own = self.unit.write(self.own);
-        let told = match &self.phrase {
+        let text = match &self.phrase {
             Phrase::Before(phrase) => format!("{phrase} {own} per step"),
             Phrase::After(phrase) => format!("{own} {phrase} per step"),
         };
         match self.peers {
             Some(peers) if self.unit == Unit::Bytes => {
-                format!("{told}, peers {}", self.unit.write(peers))
+                format!("{text}, peers {}", self.unit.write(peers))
             }
-            Some(peers) => format!("{told}, peers {peers:.1}"),
-            None => told,
+            Some(peers) => format!("{text}, peers {peers:.1}"),
+            None => text,
         }
     }
 }
 
-/// Every kind of evidence that `rank` reported, beside its peers': what differs most first.
+/// Every kind of evidence that `rank` reported, compared with its peers, largest difference first.
 ///
 /// A rank without a block of a kind had nothing to report in it; a rank without any block of a kind
 /// does not measure it and is no peer.
@@ -162,8 +162,8 @@ pub fn compare(totals: &[HostTotal], rank: Rank) -> Vec<HostFact> {
 fn fact(metric: &MetricName, own: f64, peers: &[f64]) -> HostFact {
     let (meaning, unit, phrase) = kind(metric.as_str());
     let center = median(peers);
-    let everybody: Vec<f64> = peers.iter().copied().chain([own]).collect();
-    let z = robust_sigma(&everybody).zip(center).map(|(sigma, center)| {
+    let all_rates: Vec<f64> = peers.iter().copied().chain([own]).collect();
+    let z = robust_sigma(&all_rates).zip(center).map(|(sigma, center)| {
         let floor = (FLOOR_SHARE * center.abs()).max(unit.floor() / Z_CUT);
         (own - center) / sigma.hypot(floor)
     });
@@ -199,7 +199,7 @@ fn kind(name: &str) -> (Cow<'static, str>, Unit, Phrase) {
     match name {
         metric::OFF_CPU => known("time its threads were blocked", ms, before("off the CPU")),
         metric::PREEMPTED => known(
-            "time its threads could have run and were not let",
+            "time its threads were runnable but not running",
             ms,
             before("preempted"),
         ),
@@ -218,16 +218,18 @@ fn kind(name: &str) -> (Cow<'static, str>, Unit, Phrase) {
             known("memory pages allocated", count, after("page allocations"))
         }
         metric::BLOCK_IO => known("time of block I/O", ms, before("block I/O")),
-        metric::TCP_RETRANSMITS => {
-            known("TCP segments sent again", count, after("TCP retransmits"))
-        }
+        metric::TCP_RETRANSMITS => known(
+            "TCP segments retransmitted",
+            count,
+            after("TCP retransmits"),
+        ),
         metric::THROTTLED => known(
-            "time the clocks of its GPU were held down",
+            "time the clocks of its GPU were reduced",
             ms,
-            before("clocks held down"),
+            before("GPU clocks reduced"),
         ),
         metric::RDMA_ERRORS => known(
-            "RDMA packets lost or sent again",
+            "RDMA packets lost or retransmitted",
             count,
             after("RDMA errors"),
         ),
@@ -235,7 +237,7 @@ fn kind(name: &str) -> (Cow<'static, str>, Unit, Phrase) {
     }
 }
 
-/// A kind of a later agent: its name says the unit.
+/// Describes a kind that only a later agent knows, with the unit in its name.
 fn unknown_kind(name: &str) -> (Cow<'static, str>, Unit, Phrase) {
     let short = name.strip_prefix(metric::HOST_EVIDENCE).unwrap_or(name);
     let (short, unit) = match (short.strip_suffix("_ms"), short.strip_suffix("_bytes")) {

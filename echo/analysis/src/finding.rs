@@ -27,7 +27,7 @@ pub enum Subject {
     Unclear(Doubt),
     /// This role has more to do than the others.
     Stage,
-    /// The work is dealt unevenly among the ranks.
+    /// The work is distributed unevenly among the ranks.
     Data,
     /// An operation does not end.
     Hang,
@@ -56,13 +56,13 @@ impl Subject {
         })
     }
 
-    /// Returns true if it names no cause: the cohort is slow, and no more is known.
+    /// Returns true if it names no cause: only that the cohort is slow.
     pub const fn is_unexplained(self) -> bool {
         matches!(self, Self::Uniform | Self::Unclear(_))
     }
 
-    /// Returns true if it is a property of the job rather than a fault: it costs nothing against a
-    /// healthy history, because the history has it too.
+    /// Returns true if it is a property of the job rather than a fault. The healthy history has it
+    /// too, so it costs nothing.
     pub const fn is_structural(self) -> bool {
         matches!(self, Self::Stage | Self::Data)
     }
@@ -75,15 +75,15 @@ pub struct Diagnosis {
     pub subject: Subject,
     /// The finding, as it would be reported.
     pub finding: Finding,
-    /// The healthy period that the damage was measured against, when the finding brings its own.
+    /// Healthy period that the damage was measured against, if the finding has its own.
     pub baseline: Option<Baseline>,
     /// Confidence, 0 to 1.
     pub confidence: f64,
     /// Inputs of the decision.
     pub inputs: Option<Arc<Inputs>>,
-    /// Which faults the window shows.
+    /// Kind of the window that shows it.
     pub window_kind: WindowKind,
-    /// True if the host of the rank shows nothing of what its GPU shows.
+    /// True if the GPU of the rank is late but its host is not.
     pub disagrees: bool,
     /// True to raise it at once, before it has persisted.
     pub is_provisional: bool,

@@ -1,5 +1,5 @@
-//! Operations that never end: because ranks are missing from them, or although all ranks that
-//! report have entered them.
+//! Operations that never end, because ranks are missing or although all reporting ranks have
+//! entered them.
 //!
 //! The progress of a rank is known only while it reports. A rank that fell silent while its peers
 //! continued (its agent died, for example) may have continued as well: it is neither missing nor
@@ -13,9 +13,8 @@ use echo_core::units::Nanos;
 
 use crate::assembly::progress::{Position, Progress};
 
-/// Arrival time by which a rank may be heard of for the last time before its peers and still have
-/// stopped together with them, milliseconds: agents report every four seconds, and what they send
-/// may come late.
+/// A rank whose last report arrived at most this long before those of its peers has stopped
+/// together with them, milliseconds. Agents report every four seconds, and reports may arrive late.
 const TOGETHER_MS: f64 = 10_000.0;
 
 /// An operation that does not end.
@@ -25,35 +24,34 @@ pub struct Hang {
     pub comm: CommId,
     /// Sequence number of the operation.
     pub seq: u64,
-    /// Ranks that entered it, or of a standstill those that wait for their GPUs.
+    /// Ranks that entered it; in a standstill, ranks that wait for their GPUs.
     pub entered: Vec<Rank>,
     /// Ranks that did not.
     pub missing: Vec<Rank>,
-    /// True if no rank is behind in any communicator: every rank stands still, and most wait for
+    /// True if no rank is behind on any communicator: all ranks have stopped, and most wait for
     /// their GPUs.
     pub is_standstill: bool,
-    /// Missing ranks that have not reported anything since all ranks stopped.
+    /// Missing ranks whose process is stopped, by a signal or a debugger.
     pub stopped: Vec<Rank>,
     /// Missing ranks that have not reported anything since all ranks stopped.
     pub silent: Vec<Rank>,
-    /// Ranks that were not heard of any more while the others went on: whether they entered it is
-    /// not known.
+    /// Ranks that fell silent while the others continued. It is unknown if they entered it.
     pub unknown: Vec<Rank>,
-    /// Since when the first of the ranks that entered it waits, by that rank's clock.
+    /// Start of the wait of the rank that entered it first, by that rank's clock.
     pub since: Nanos,
-    /// When that rank was last heard of, by its clock.
+    /// Latest report of that rank, by its clock.
     pub last_heard: Nanos,
-    /// True if it has lasted so short that it may still end.
+    /// True if it may still end, because it has lasted only a short time.
     pub is_stall: bool,
 }
 
 /// Limits on the duration of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct HangTimeouts {
-    /// Until it hangs, milliseconds of arrival time.
+    /// Limit beyond which it hangs, milliseconds of arrival time.
     pub hang_ms: f64,
-    /// Until it stalls, milliseconds by the clocks of the ranks that wait; `None` where it is not
-    /// known how long operations take.
+    /// Limit beyond which it stalls, milliseconds by the clocks of the waiting ranks; `None` while
+    /// the usual duration of operations is unknown.
     pub stall_ms: Option<f64>,
 }
 
@@ -61,9 +59,10 @@ pub struct HangTimeouts {
 ///
 /// A job hangs if, on some communicator, at least half of the reporting ranks have issued an
 /// operation that others have not, one of the ranks that issued it is alive, and no rank has
-/// progressed within the time limit. If no rank is behind, it stands still: no rank has issued anything on any
-/// communicator, and at least half of the live ranks have been blocked in one synchronisation for
-/// longer than the time limit. A stopped process does not count as waiting.
+/// progressed within the time limit. If no rank is behind, the job is at a standstill when no rank
+/// has issued anything on any communicator, and at least half of the live ranks have been blocked
+/// in one synchronisation for longer than the time limit. A stopped process does not count as
+/// waiting.
 pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Hang> {
     let look = HangSearch {
         progress,
@@ -80,7 +79,7 @@ pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Han
     found
 }
 
-/// Since when a rank has been blocked, by its own clock.
+/// Start of the synchronisation in which a rank is blocked, by its own clock.
 fn began_to_wait(position: &Position) -> Nanos {
     let waited = Duration::try_from_secs_f64(position.waiting_ms / 1e3).unwrap_or_default();
     position.heard_at.before(waited)
@@ -111,7 +110,7 @@ impl HangSearch<'_> {
         if missing.is_empty() || entered.len() < missing.len() {
             return None;
         }
-        // Clocks of ranks are not compared: one of those that entered it says how long.
+        // Clocks of ranks are not compared: the duration is that of one rank that entered it.
         let (_, clock) = entered.iter().find(|rank| is_alive(rank))?;
         Some(Hang {
             comm,
@@ -170,7 +169,7 @@ impl HangSearch<'_> {
         if alive.len() < 2 || !is_most || !alive.iter().all(|(_, position)| is_still(position)) {
             return None;
         }
-        // Clocks of ranks are not compared: the first of those that wait says how long.
+        // Clocks of ranks are not compared: the duration is that of the first rank that waits.
         let (_, clock) = waiting.first()?;
         Some(Hang {
             comm,
@@ -195,8 +194,7 @@ impl HangSearch<'_> {
         self.now.millis_since(instant) > self.timeouts.hang_ms
     }
 
-    /// Returns true if a rank that entered the operation has said since then, for long enough, that
-    /// it is still there.
+    /// Returns true if a rank that entered the operation has reported for long enough since then.
     fn stalls(&self, position: &Position) -> bool {
         let waited_ms = position.heard_at.millis_since(position.advanced_at);
         self.timeouts

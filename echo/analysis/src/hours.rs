@@ -1,7 +1,7 @@
-//! Costs by the hour: which GPUs were there, and what they lost.
+//! Hourly costs: allocated and lost GPU time by node.
 //!
-//! An hour is computed from what lies in it alone, so hours add up, and an hour that is stored
-//! stays true whatever comes after.
+//! An hour is computed only from its own events, so hours add up, and later events do not change a
+//! stored hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -21,8 +21,8 @@ const REACH_MS: f64 = 15_000.0;
 /// Key of a node hour.
 type HourKey = (ClusterId, NodeId, Option<Arc<str>>);
 
-/// GPU time that ranks were there for in a part of an hour, or all of it: from the first to the
-/// last event of each, one GPU per rank.
+/// Allocated GPU time in an hour or a part of it: from the first to the last event of each rank,
+/// one GPU per rank.
 pub fn allocated(piece: Window, seen: &[ReportSpan]) -> GpuTime {
     let ranks = seen.iter().filter(|seen| seen.origin.rank.is_some());
     ranks
@@ -85,8 +85,8 @@ pub fn node_hours(hour: Hour, seen: &[ReportSpan], lost: &[LostTime]) -> Vec<Nod
     rows.into_values().collect()
 }
 
-/// Of each cluster how many ranks reported, and how many its reporting jobs have; a job that does
-/// not say counts as complete.
+/// Returns the number of ranks that reported in each cluster, and the number that its reporting
+/// jobs have. A job that does not report its size counts as complete.
 fn counts(seen: &[ReportSpan]) -> BTreeMap<ClusterId, (u32, u32)> {
     type Job = (ClusterId, Option<JobId>);
     let mut jobs: BTreeMap<Job, (BTreeSet<Rank>, u32)> = BTreeMap::new();
@@ -95,7 +95,9 @@ fn counts(seen: &[ReportSpan]) -> BTreeMap<ClusterId, (u32, u32)> {
         let job = (origin.cluster.clone(), origin.job.clone());
         let (ranks, size) = jobs.entry(job).or_default();
         ranks.insert(rank.rank());
-        *size = rank.world_size().map_or(*size, |said| said.max(*size));
+        *size = rank
+            .world_size()
+            .map_or(*size, |reported| reported.max(*size));
     }
     let mut counts: BTreeMap<ClusterId, (u32, u32)> = BTreeMap::new();
     for ((cluster, _), (ranks, size)) in jobs {
@@ -107,14 +109,14 @@ fn counts(seen: &[ReportSpan]) -> BTreeMap<ClusterId, (u32, u32)> {
     counts
 }
 
-/// The rows of an hour of which events have been deleted meanwhile: what was known before stays,
-/// what is known more of joins.
+/// Merges the rows of an hour whose events have been partly deleted since it was stored: stored
+/// values stay, unless the new ones are larger.
 pub fn kept(before: Vec<NodeHour>, after: Vec<NodeHour>) -> Vec<NodeHour> {
     let place = |row: &NodeHour| (row.cluster.clone(), row.node.clone(), row.gpu_model.clone());
     let mut rows: BTreeMap<HourKey, NodeHour> =
         before.into_iter().map(|row| (place(&row), row)).collect();
     for row in after {
-        // Lost time is not deleted, so the later sum is the better one.
+        // Lost time is not deleted, so the later sum is more accurate.
         let lost = row.lost;
         let known = rows.entry(place(&row)).or_insert_with(|| row.clone());
         if row.allocated > known.allocated {

@@ -26,8 +26,8 @@ const ENOUGH_OPERATIONS: usize = 8;
 /// Minimum number of ranks.
 const ENOUGH_RANKS: usize = 4;
 
-/// Cells of a table of stages that stand out by more than this share of a stage's excess are ranks,
-/// not stages.
+/// Residual of a cell in the table of stages, as a share of the stage's excess, above which a
+/// single rank is slow, not the stage.
 const LONE_SHARE: f64 = 0.5;
 
 /// Imbalance of data: the last rank differs from operation to operation.
@@ -86,8 +86,8 @@ pub fn data_imbalance(blocks: &[&CohortBlock]) -> Option<DataImbalance> {
     found.max_by(|a, b| a.skew_ms.total_cmp(&b.skew_ms))
 }
 
-/// Times inside each operation that most of the ranks sampled; the whole block counts as one where
-/// none is.
+/// Times inside each operation that all ranks sampled; the mean of the whole block if there are no
+/// samples.
 fn sampled(transfer: &Transfer) -> BTreeMap<u64, Vec<(Rank, f64)>> {
     let mut ops: BTreeMap<u64, Vec<(Rank, f64)>> = BTreeMap::new();
     for (rank, (summary, samples)) in &transfer.ranks {
@@ -106,8 +106,8 @@ fn sampled(transfer: &Transfer) -> BTreeMap<u64, Vec<(Rank, f64)>> {
     ops
 }
 
-/// The rank that came last, which spent least time inside, and how much later than the typical one
-/// it was.
+/// Returns the last rank, which spent the least time inside, and its distance from the typical
+/// rank.
 fn last(times: &[(Rank, f64)]) -> Option<(Rank, f64)> {
     let typical = upper_median(&times.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>())?;
     let (rank, least) = times.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;

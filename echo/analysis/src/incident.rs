@@ -1,4 +1,4 @@
-//! An incident while it is open: what it is about, how it began, and what was measured since.
+//! An open incident: its subject, its start, and the measurements since then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::assembly::{CohortBlock, CohortKey};
 use crate::finding::{Diagnosis, Subject};
 use crate::verdict::WindowKind;
 
-/// Damage, as a share of the healthy period, from which on an incident is worth a look.
+/// Damage, as a share of the healthy period, from which an incident has severity `warn`.
 const WARN: f64 = 0.05;
 
-/// Damage from which on it is worth getting up for.
+/// Damage from which it has severity `critical`.
 const CRITICAL: f64 = 0.10;
 
-/// Text of the reason for a rank that only its GPU shows to be late.
-const DISAGREEMENT: &str = " (source_disagreement: its host hands the work over in time, so host signals alone would not show it)";
+/// Part of the reason for a rank whose GPU is late while its host is not.
+const DISAGREEMENT: &str = " (source_disagreement: its host submits work on time, so host signals alone would not show it)";
 
 /// Evaluations after the first during which the healthy period is still refined where no healthy
 /// iteration was seen: other cohorts are evaluated after the one that raised the incident.
@@ -29,18 +29,18 @@ const REFINEMENTS: u32 = 4;
 /// An open incident.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenIncident {
-    /// Its state as it is reported.
+    /// Reported state.
     pub incident: Incident,
     /// Consecutive evaluations without a finding.
     pub calm: u32,
-    /// Which faults the window showed that raised it.
+    /// Kind of the window that raised it.
     pub window_kind: WindowKind,
     period: WeightedMean,
     lag: WeightedMean,
     n_affected: u32,
     n_blocks: u32,
     refinements: u32,
-    /// True if the culprit's host shows nothing of what its GPU shows.
+    /// True if the culprit's GPU is late but its host is not.
     disagrees: bool,
 }
 
@@ -99,7 +99,7 @@ impl OpenIncident {
         raised
     }
 
-    /// Opens a cleared incident again.
+    /// Reopens a cleared incident.
     pub fn reopen(mut incident: Incident, diagnosis: &Diagnosis, now: &CohortBlock) -> Self {
         incident.state = IncidentState::Open;
         let cleared_iteration = incident.cleared_iteration.take();
@@ -116,7 +116,7 @@ impl OpenIncident {
         Self::ongoing(incident, (lasted, now), WindowKind::Short)
     }
 
-    /// An incident whose means count as much as the iterations that it has lasted.
+    /// Creates an incident whose means have the weight of the iterations that it has lasted.
     fn ongoing(
         incident: Incident,
         (lasted, now): (f64, &CohortBlock),
@@ -150,13 +150,13 @@ impl OpenIncident {
         }
     }
 
-    /// Takes in a block after its beginning that shows nothing of it.
+    /// Records a block after the start that the incident does not affect.
     pub fn mark_unaffected(&mut self) {
         self.n_blocks = self.n_blocks.saturating_add(1);
         self.incident.stability = f64::from(self.n_affected) / f64::from(self.n_blocks);
     }
 
-    /// Takes in a block that the incident affects; `lag_ms` is the culprit's lag in it.
+    /// Records a block that the incident affects; `lag_ms` is the culprit's lag in it.
     pub fn mark_affected(&mut self, block: &CohortBlock, lag_ms: Option<f64>) {
         if let Some(reading) = block.period {
             self.period.add(reading.ms, reading.iterations);
@@ -176,8 +176,7 @@ impl OpenIncident {
         }
         if let (Finding::Culprit(culprit), Some(lag_ms)) = (&mut incident.finding, self.lag.value())
         {
-            // Each of an iteration's operations sees the same lateness again, so their sum is no
-            // loss.
+            // All operations of an iteration show the same lateness, so their sum is not the loss.
             let lost_ms = incident.period_ms - healthy;
             let is_sum = culprit.signal == Signal::DeviceWait && lost_ms > 0.0;
             culprit.lag_ms = if is_sum { lag_ms.min(lost_ms) } else { lag_ms };
@@ -206,7 +205,7 @@ impl OpenIncident {
         }
     }
 
-    /// Takes over a later estimate of the healthy period that claims a smaller loss.
+    /// Adopts a later estimate of the healthy period if it gives a smaller loss.
     pub fn refine(&mut self, later: Option<Baseline>) {
         if self.refinements >= REFINEMENTS {
             return;
@@ -269,7 +268,8 @@ impl OpenIncident {
     }
 }
 
-/// The nearest whole number, up to as many blocks as one more changes nothing.
+/// Returns the nearest whole number, limited to the number of blocks beyond which one more makes no
+/// difference.
 fn count(number: f64) -> u32 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -291,7 +291,7 @@ fn severity(effect_ratio: f64) -> Severity {
     }
 }
 
-/// Identity of an incident: the same events always give the same.
+/// Identifier of an incident. The same events always give the same identifier.
 pub fn incident_id(cohort: &CohortKey, subject: Subject, first_seq: u64) -> IncidentId {
     let text = format!("{}|{cohort}|{subject:?}|{first_seq}", cohort.cluster);
     IncidentId::from_description(&text)

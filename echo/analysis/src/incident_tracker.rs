@@ -16,10 +16,10 @@ use crate::settings::Settings;
 use crate::verdict::WindowKind;
 use crate::window::{Affected, BlockWindow};
 
-/// Unaffected blocks in a row that end the search for the beginning: intermittent faults pause.
+/// Consecutive unaffected blocks that end the search for the start: intermittent faults pause.
 const ONSET_PAUSE: usize = 3;
 
-/// Cleared incidents that may come back.
+/// Maximum number of cleared incidents kept, because they may come back.
 const MAX_CLEARED: usize = 1_024;
 
 /// Incidents of one cohort.
@@ -37,7 +37,7 @@ pub struct TrackerContext<'a> {
     pub key: &'a CohortKey,
     /// Its blocks, oldest first.
     pub blocks: &'a VecDeque<CohortBlock>,
-    /// The signal that lags are taken from.
+    /// Signal from which lags are measured.
     pub signal: Signal,
     /// Healthy duration of an iteration, milliseconds, when known.
     pub healthy_ms: Option<f64>,
@@ -57,12 +57,12 @@ impl IncidentTracker {
         self.open.is_empty() && self.streaks.is_empty()
     }
 
-    /// Returns true if nothing is open.
+    /// Returns true if no incident is open.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Returns true if something is open that explains why a job is slow.
+    /// Returns true if an open incident explains why a job is slow.
     pub fn explains(&self) -> bool {
         let is_cause = |subject: &Subject| matches!(subject, Subject::Rank(_) | Subject::Network);
         self.open.keys().any(is_cause)
@@ -83,8 +83,8 @@ impl IncidentTracker {
                 Subject::Rank(rank) => Some(*rank),
                 _ => None,
             },
-            // A rank that keeps up again is no cause any more, though its incident stays open until
-            // that has lasted.
+            // A rank that is on time again is no cause any more, although its incident stays open
+            // for some evaluations.
             lag_ms: open
                 .incident
                 .culprit_lag_ms()
@@ -113,7 +113,7 @@ impl IncidentTracker {
         self.streaks.clear();
     }
 
-    /// Ranks that are named now.
+    /// Ranks of open incidents.
     pub fn named_ranks(&self) -> Vec<Rank> {
         let ranks = self.open.keys().filter_map(|subject| match subject {
             Subject::Rank(rank) => Some(*rank),
@@ -140,8 +140,8 @@ impl IncidentTracker {
         }
     }
 
-    /// Carries open incidents on with the latest block, and clears those that ended; true when one
-    /// did.
+    /// Updates open incidents with the latest block, and clears the ones that ended. Returns true
+    /// if one was cleared.
     pub fn follow(
         &mut self,
         context: &TrackerContext<'_>,
@@ -179,7 +179,7 @@ impl IncidentTracker {
         Some(cleared)
     }
 
-    /// Clears what is open, because the job does not report any more.
+    /// Clears open incidents, because the job does not report any more.
     pub fn end(&mut self, now: Option<&CohortBlock>) -> DetectorOutput {
         let mut output = DetectorOutput::default();
         while let Some((subject, now)) = self.open.keys().next().copied().zip(now) {
@@ -206,8 +206,8 @@ impl IncidentTracker {
         for diagnosis in diagnoses {
             let streak = self.streaks.entry(diagnosis.subject).or_default();
             *streak += 1;
-            // A late rank takes one evaluation longer to show than the damage, and a named rank is
-            // better than an unexplained slowdown.
+            // A late rank shows one evaluation later than the damage, and a named rank is better
+            // than an unexplained slowdown.
             let timeouts = u32::from(diagnosis.subject.is_unexplained());
             // A diagnosis that has persisted is raised without further waiting.
             let is_due = *streak >= context.settings.raise_after + timeouts
@@ -219,7 +219,7 @@ impl IncidentTracker {
             if !self.is_news(diagnosis.subject) {
                 continue;
             }
-            // A slowdown that had no cause until now has one.
+            // The cause of an unexplained slowdown is known now.
             let is_explained = |subject: &Subject| match diagnosis.subject {
                 Subject::Rank(_) => !matches!(subject, Subject::Rank(_)),
                 _ => subject.is_unexplained() && !diagnosis.subject.is_structural(),
@@ -302,7 +302,7 @@ fn affected<'a>(
     (subject, finding): (Subject, &Finding),
     baseline: Baseline,
 ) -> Affected<'a> {
-    // A rank is cleared by the signal that it was raised by: another signal may not show the fault.
+    // An incident is cleared by the signal that raised it: another signal may not show the fault.
     let signal = match finding {
         Finding::Culprit(culprit) => culprit.signal,
         Finding::Condition(_) => context.signal,
@@ -315,7 +315,7 @@ fn affected<'a>(
     }
 }
 
-/// Carries one open incident on with the latest block.
+/// Updates one open incident with the latest block.
 fn update_open(
     open: &mut OpenIncident,
     subject: Subject,
@@ -362,7 +362,7 @@ fn update_open(
     };
 }
 
-/// Returns true if the job is still slow, and if the subject is a rank, still because of it.
+/// Returns true if the job is still slow and, if the subject is a rank, still because of that rank.
 fn is_still_slow(subject: Subject, context: &TrackerContext<'_>) -> bool {
     context
         .shift_evidence

@@ -1,13 +1,15 @@
 //! Lag of each rank behind its peers over a window of blocks. Needs no common clock.
 //!
-//! * *Host gap*: from the return of a rank's blocking synchronisation to its next collective, compared with the
-//!   median of the peers (the lower one of two, see [`echo_core::stats::lower_median`]). At that moment the GPU has nothing queued, so host lateness delays it one for one.
-//! * *Wait*: in a blocking collective the last to arrive waits least, so `median(waits) - own wait` is a lag too.
-//!   It stands in for a rank whose synchronisations no longer wait at all.
-//! * *Arrival*: for jobs that do not synchronise every iteration, the entry times of the same operations, each on a
-//!   clock that starts at the last completion common to all ranks.
-//! * *Device wait*: the same inversion by the GPU's own timestamps. All members leave a blocking collective together,
-//!   so differences in the time spent inside are differences in arrival.
+//! * *Host gap*: from the return of a rank's blocking synchronisation to its next collective,
+//!   compared with the median of the peers (the lower one of two, see
+//!   [`echo_core::stats::lower_median`]). The GPU has nothing queued at that moment, so a late host
+//!   delays it by the whole lag.
+//! * *Wait*: in a blocking collective the last rank to arrive waits least, so `median(waits) - own
+//!   wait` is a lag as well. It is used for a rank whose synchronisations no longer wait at all.
+//! * *Arrival*: for jobs that do not synchronise every iteration, the entry times of the same
+//!   operations, each on a clock that starts at the last completion common to all ranks.
+//! * *Device wait*: the same as *wait*, by the GPU's own timestamps. All members leave a blocking
+//!   collective together, so differences in the time spent inside are differences in arrival.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,9 +28,9 @@ pub mod rank_order;
 
 use rank_order::RankPlace;
 
-/// Operations of an iteration that are taken to see the same lateness again, at most: those of a
-/// job with more of them do not all overlap, and a larger share would never let a rank be named
-/// that was late from the first iteration on.
+/// Maximum number of operations of an iteration that are assumed to show the same lateness again.
+/// If there are more, they do not all overlap, and with a larger number a rank that is late from
+/// the first iteration on would never be named.
 const MOST_REPEATS: f64 = 4.0;
 
 /// Lag of one rank over a window.
@@ -38,29 +40,30 @@ pub struct Lag {
     pub rank: Rank,
     /// Identity of the rank.
     pub origin: Arc<Origin>,
-    /// The signal that it was taken from.
+    /// Signal from which the lag was measured.
     pub signal: Signal,
     /// Mean lag behind the median of the peers: milliseconds per iteration, or milliseconds at one
     /// operation for arrivals.
     pub mean_ms: f64,
     /// The same without the rank's largest single sample, so that one stall does not look like a
-    /// habit.
+    /// steady lag.
     pub steady_ms: f64,
-    /// Operations of an iteration that the lag is summed over; 1 where it is that of one moment.
+    /// Number of operations per iteration over which the lag is summed; 1 for the lag at one
+    /// moment.
     pub operations: f64,
-    /// By how much it is typically late at that one operation of a block where this is most,
-    /// milliseconds; only known from GPUs.
+    /// Typical lag at the operation of a block where it is largest, milliseconds; only known from
+    /// GPUs.
     pub largest_at_one_ms: Option<f64>,
     /// Standard error of the mean from block to block, milliseconds; `None` for a single block.
     pub error_ms: Option<f64>,
     /// Reduction of its blocked time compared with the median of its role peers, milliseconds per
-    /// iteration: large for the rank that the others wait for, small for one that is late because
-    /// it waits itself.
+    /// iteration: large for the rank for which the others wait, small for a rank that is late only
+    /// because it waits itself.
     pub own_ms: Option<f64>,
     /// Lead over the latest rank in the one of its communicators where it is largest, milliseconds
     /// per iteration: its wait for other ranks. Only known from GPUs.
     pub waits_for_ms: Option<f64>,
-    /// In which place it came; only where ranks are too few for a scale.
+    /// Rank order; only if there are too few ranks for a scale.
     pub place: Option<RankPlace>,
     /// Its lag in each block, milliseconds per iteration (at one operation for arrivals), latest
     /// block first.
@@ -68,8 +71,8 @@ pub struct Lag {
 }
 
 impl Lag {
-    /// The lag that at least half of the blocks reach, milliseconds: it does not follow pauses in a
-    /// few of them.
+    /// The lag that at least half of the blocks reach, milliseconds. Pauses in a few blocks do not
+    /// change it.
     pub fn typical_ms(&self) -> f64 {
         lower_median(&self.series).unwrap_or(self.mean_ms)
     }
@@ -84,9 +87,9 @@ impl Lag {
         }
     }
 
-    /// The part of [`Self::doing_ms`] that an iteration has lost at least, milliseconds per
-    /// iteration, where its period without the fault is not known: operations that overlap with
-    /// computation may see the same lateness again and again, one alone does not.
+    /// The minimum loss of an iteration within [`Self::doing_ms`], milliseconds per iteration, for
+    /// an unknown healthy period. Operations that overlap with computation may show the same
+    /// lateness repeatedly, a single operation does not.
     pub fn certain_ms(&self) -> f64 {
         let doing_ms = self.doing_ms();
         let repeated_ms = doing_ms / self.operations.clamp(1.0, MOST_REPEATS);
@@ -98,7 +101,7 @@ impl Lag {
 /// Lags of all ranks over a window, all measured by the same signal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lags {
-    /// The kind of signal that suits the cohort.
+    /// Signal by which the cohort is compared.
     pub signal: Signal,
     /// One entry per rank that can be compared, in the order of their ranks.
     pub ranks: Vec<Lag>,
@@ -107,8 +110,8 @@ pub struct Lags {
     pub center_ms: f64,
 }
 
-/// The signal that suits a cohort: what GPUs measured where most of the ranks have it, else host
-/// gaps where it synchronises in at least half of its iterations, else arrivals.
+/// Selects the signal for a cohort: GPU measurements if most of the ranks report them, else host
+/// gaps if it synchronises in at least half of its iterations, else arrivals.
 pub fn suited_signal(blocks: &[&CohortBlock]) -> Signal {
     if device::is_measured(blocks) {
         return Signal::DeviceWait;
@@ -147,8 +150,8 @@ pub fn transfer_lags(transfer: &Transfer) -> Option<Vec<(Rank, f64)>> {
 }
 
 /// Reduction of each rank's blocked time compared with the median of its peers, milliseconds per
-/// iteration. Late ranks are blocked least, so the upper median stays with the healthy ones, and of
-/// two ranks it is the other one.
+/// iteration. Late ranks are blocked least, so the upper median is that of a healthy rank; with two
+/// ranks it is that of the other one.
 fn own_times(blocks: &[&CohortBlock]) -> BTreeMap<Rank, f64> {
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
     let measured_by = |source| {
@@ -225,8 +228,8 @@ impl Totals {
         .unwrap_or(0.0)
     }
 
-    /// Per rank with at least half of the typical number of samples: mean, and mean without the
-    /// largest.
+    /// Returns the mean, and the mean without the largest sample, for each rank with at least half
+    /// of the typical number of samples.
     fn means(&self) -> BTreeMap<Rank, (f64, f64)> {
         let enough = (self.typical_count() / 2.0).max(1.0);
         let comparable = self.0.iter().filter(|(_, total)| total.count >= enough);

@@ -18,12 +18,12 @@ use crate::attribution::{Share, shares};
 /// the culprit.
 const SAME_PACE: f64 = 0.25;
 
-/// An open incident that a loss can be charged to.
+/// An open incident to which a loss can be attributed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LossCause {
     /// The incident.
     pub incident: IncidentId,
-    /// Role of the cohort that it was found in.
+    /// Role of the cohort in which it was found.
     pub role: RoleId,
     /// Late rank; `None` for a condition.
     pub rank: Option<Rank>,
@@ -51,10 +51,10 @@ pub struct Account<'a> {
     pub healthy_blocked_ms: Option<f64>,
 }
 
-/// Incidents that the blocks of a cohort are attributed to.
+/// Attributions of the blocks of a cohort to incidents.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LossAccounting {
-    /// By the first operation of the block.
+    /// Attribution by the first operation of the block.
     attributed: BTreeMap<u64, Vec<Attributed>>,
     /// Attribution of blocks up to this iteration is final.
     settled_until: f64,
@@ -126,7 +126,7 @@ impl LossAccounting {
         rows
     }
 
-    /// Returns true if a block is to be attributed to these.
+    /// Returns true if a block must be attributed to these incidents.
     fn is_due(&self, block: &CohortBlock, reasons: &[&LossCause], causes: &[LossCause]) -> bool {
         if block.end_iteration() <= self.settled_until {
             return false;
@@ -226,7 +226,7 @@ impl<'a> Loss<'a> {
             if culprits.is_empty() || culprits.contains(&member.rank) {
                 continue;
             }
-            // A wait that made no iteration longer was hidden behind work, and cost nothing.
+            // A wait that made no iteration longer was overlapped with work, and cost nothing.
             let waited = blocked_ms(member, block).map(|blocked| {
                 ((blocked - usual_ms) * reading.iterations).clamp(0.0, lost_ms.max(0.0))
             });
@@ -278,20 +278,23 @@ impl<'a> Loss<'a> {
     }
 }
 
-/// Healthy duration of an iteration, milliseconds: as the incident has it; in another cohort its
+/// Healthy duration of an iteration, milliseconds: that of the incident, or for another cohort its
 /// own, when known.
 fn healthy_ms(account: &Account<'_>, reasons: &[&LossCause]) -> f64 {
     let is_own = reasons.iter().any(|reason| reason.role == account.key.role);
-    let told = reasons
+    let of_incident = reasons
         .iter()
         .map(|reason| reason.baseline.period_ms())
         .fold(f64::INFINITY, f64::min);
-    account.healthy_ms.filter(|_| !is_own).unwrap_or(told)
+    account
+        .healthy_ms
+        .filter(|_| !is_own)
+        .unwrap_or(of_incident)
 }
 
 /// Blocked time of a block's ranks for other reasons than late ranks, milliseconds per iteration:
-/// as when healthy; if no healthy iteration was seen, as long as the culprit itself, which waits
-/// for no other rank; else nothing is known to be usual.
+/// the healthy one; if no healthy iteration was seen, that of the culprit itself, which waits for
+/// no other rank; else 0.
 fn usually_blocked_ms(
     account: &Account<'_>,
     block: &CohortBlock,

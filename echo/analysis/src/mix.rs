@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use xxhash_rust::xxh64::xxh64;
 
-/// Kinds that one stretch is believed to have; agents name fewer.
+/// Maximum number of kinds in one span; agents report fewer.
 const MAX_KINDS: usize = 32;
 
-/// The attribute with its quotes, as it stands in JSON.
+/// Name of the attribute with its quotes, as in JSON.
 const NAME: &str = "\"fleet.mix\":";
 
 /// Number of operations of each kind. Kinds are hashes of their names.
@@ -15,10 +15,9 @@ const NAME: &str = "\"fleet.mix\":";
 pub struct Mix(BTreeMap<u64, f64>);
 
 impl Mix {
-    /// Reads the mix among the attributes of a point; `None` where they do not have one that can be
-    /// read.
+    /// Reads the mix from the attributes of a point; `None` if it is missing or malformed.
     pub fn from_attributes(attrs: &str) -> Option<Self> {
-        // A mix has nothing that JSON would escape, so the text between its quotes is all of it.
+        // JSON escapes no character of a mix, so the text between the quotes is the whole value.
         let (_, rest) = attrs.split_once(NAME)?;
         let (_, rest) = rest.split_once('"')?;
         let (kinds, _) = rest.split_once('"')?;
@@ -31,19 +30,19 @@ impl Mix {
         (mix.operations() > 0.0).then_some(mix)
     }
 
-    /// Adds the operations of another stretch, so many times.
+    /// Adds the operations of another span, multiplied by a factor.
     pub fn add_times(&mut self, other: &Self, times: f64) {
         for (kind, count) in &other.0 {
             *self.0.entry(*kind).or_default() += times * count;
         }
     }
 
-    /// Operations of all kinds.
+    /// Number of operations of all kinds.
     pub fn operations(&self) -> f64 {
         self.0.values().sum()
     }
 
-    /// Operations of one kind.
+    /// Number of operations of one kind.
     pub fn count_of_kind(&self, kind: u64) -> f64 {
         self.0.get(&kind).copied().unwrap_or(0.0)
     }

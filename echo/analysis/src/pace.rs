@@ -1,10 +1,10 @@
-//! The pace of a cohort, and how much its ranks wait: two series over time that need no iteration.
+//! The pace of a cohort and the waits of its ranks: two series over time that need no iterations.
 //!
 //! The healthy duration of a span of operations is predicted from their kinds (`work`). A job is
 //! slow when its operations take longer than predicted for several seconds, by more than the usual
 //! scatter. The rank that holds back a job waits less than before while the others wait more
-//! (`shift`): ranks that are equally fast take turns in waiting for one another, over seconds, so a
-//! change is compared with the usual size of such turns, and counts more the longer it has lasted.
+//! (`shift`). Equally fast ranks alternate in waiting for each other, over seconds, so a change is
+//! compared with the usual size of such alternations, and counts more the longer it has lasted.
 
 use std::collections::VecDeque;
 
@@ -26,54 +26,54 @@ const TICK_MS: f64 = 1_400.0;
 const WINDOW_MS: f64 = 6_000.0;
 const GATE: f64 = 0.06;
 
-/// The same for large slowdowns, which need less time to be believed.
+/// The same for large slowdowns, which are significant after a shorter time.
 const SHORT_MS: f64 = 2_800.0;
 const SHORT_GATE: f64 = 0.2;
 
-/// Share of a slowdown below which it is over, and what is left of it another one.
+/// Share of a slowdown below which it has ended; the rest of it is a new slowdown.
 const SAME_PACE: f64 = 0.3;
 
-/// Time to learn before a small slowdown is believed, milliseconds.
+/// Learning time before small slowdowns are reported, milliseconds.
 const LONG_PAST_MS: f64 = 18_000.0;
 
 /// Standard deviations of the usual scatter by which the pace must be worse.
 const Z_SLOW: f64 = 3.0;
 
-/// Smallest scatter of the pace that is believed.
+/// Smallest plausible scatter of the pace.
 const LEAST_SCATTER: f64 = 0.005;
 
 /// Time that a span must have been healthy before it is learned, milliseconds.
 const DELAY_MS: f64 = 2_800.0;
 
-/// Time to learn before any evaluation.
+/// Learning time before any evaluation.
 const MIN_PAST_TICKS: usize = 2;
 const MIN_PAST_MS: f64 = 8_000.0;
 
 /// Ratio to the prediction above which a span is excluded from learning.
 const UNUSUAL: f64 = 2.0;
 
-/// Share of all that was lost that one stretch has lost where the job has paused.
+/// Share of the whole loss from which a loss in one span is a pause of the job.
 const PAUSE: f64 = 0.8;
 
-/// Stretches that turn out not to have been healthy, at most.
+/// Maximum number of spans that are unlearned because they turn out not to have been healthy.
 const MAX_TAKEN_BACK: usize = 6;
 
-/// Healthy stretches remembered.
+/// Maximum number of healthy spans kept.
 const MAX_PAST: usize = 90;
 
-/// Stretches remembered since the job became slow.
+/// Maximum number of spans kept since the job became slow.
 const MAX_SLOW: usize = 64;
 
 /// The pace of one cohort over time.
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
     open: Option<Tick>,
-    /// Stretches that are not learned yet, oldest first.
+    /// Spans that are not learned yet, oldest first.
     recent: VecDeque<Tick>,
     past: VecDeque<Tick>,
-    /// Spans of a mix that was never learned: they are not evaluated.
+    /// Spans of an unknown mix. They are not evaluated.
     unfamiliar: Vec<Tick>,
-    /// Duration of the latest run of them without any other between, milliseconds.
+    /// Duration of the latest consecutive spans of an unknown mix, milliseconds.
     unfamiliar_ms: f64,
     work: Option<Work>,
     slow: Option<Slow>,
@@ -90,8 +90,8 @@ pub struct Slow {
     pub ratio: f64,
     /// Scatter of that ratio over an equally long span of a healthy job.
     pub error: f64,
-    /// True if nearly all of it was lost at once, in a pause: that does not show which rank is
-    /// usually late.
+    /// True if nearly all of the loss was one pause, which does not show which rank is usually
+    /// late.
     pub is_pause: bool,
     /// Change of each rank's waits.
     pub shifts: Vec<Shift>,
@@ -129,7 +129,7 @@ impl Pace {
         if !self.work.as_ref().is_none_or(is_familiar) {
             self.unfamiliar_ms += tick.elapsed_ms;
             self.unfamiliar.push(tick);
-            // A job that works in another way by now is not known to be slow.
+            // It is unknown if a job that works differently by now is slow.
             let is_another = self.unfamiliar_ms >= WINDOW_MS && self.slow.take().is_some();
             if is_another {
                 self.recent.clear();
@@ -150,7 +150,7 @@ impl Pace {
         self.slow.as_ref()
     }
 
-    /// Returns true if the ranks say how long their operations take.
+    /// Returns true if the ranks report the duration of their operations.
     pub fn is_measured(&self) -> bool {
         self.open.is_some() || !self.recent.is_empty()
     }
@@ -160,16 +160,16 @@ impl Pace {
         self.work.is_some()
     }
 
-    /// Milliseconds that the operations of a block took, and that they take when the job is
-    /// healthy; `None` while that is not known.
+    /// Actual and healthy duration of the operations of a block, milliseconds; `None` while the
+    /// healthy duration is unknown.
     pub fn took_and_healthy_ms(&self, block: &CohortBlock) -> Option<(f64, f64)> {
         let (elapsed_ms, mix) = typical(&block.members)?;
         let work = self.work.as_ref().filter(|work| work.knows(&mix))?;
         Some((elapsed_ms, work.predict(&mix)))
     }
 
-    /// Learns what has been healthy for a while; not while something is wrong with the job that may
-    /// not show here.
+    /// Learns spans that have been healthy for some time, unless the job has a fault that may not
+    /// show in its pace.
     pub fn learn(&mut self, is_disturbed: bool) {
         if self.slow.is_some() || is_disturbed {
             self.unfamiliar.clear();
@@ -198,7 +198,7 @@ impl Pace {
             let past = self.past.iter().map(|tick| (&tick.mix, tick.elapsed_ms));
             self.work = Work::learn(&past.collect::<Vec<_>>());
         }
-        // A span that took much longer than all others was no work: compilation, a pause.
+        // A span that took much longer than all others was not usual work: compilation, a pause.
         if let Some(work) = &self.work {
             self.past.retain(|tick| tick.ratio(work) <= UNUSUAL);
         }
@@ -232,7 +232,7 @@ impl Pace {
         self.slow = self.slow_since(since);
     }
 
-    /// The slow stretch that began there.
+    /// Returns the slow span that begins at this index.
     fn slow_since(&self, since: f64) -> Option<Slow> {
         let work = self.work.as_ref()?;
         let ticks = self.recent.iter().filter(|tick| tick.begin >= since);
@@ -296,7 +296,7 @@ impl Pace {
                 break;
             }
         }
-        // A window that is not full yet says nothing.
+        // A window that is not full yet shows nothing.
         if took_ms < window_ms || healthy_ms <= 0.0 {
             return 1.0;
         }
@@ -315,10 +315,10 @@ impl Pace {
     }
 }
 
-/// Duration of a block's operations, milliseconds, and their mix: by the rank in the middle, by
-/// duration per operation, or the mean of the two there. Of two ranks both count, by half each, and
-/// one alone while its peer has not reported yet: operations that one of them counts to this block
-/// and the other to the next would otherwise hide part of the duration of a slow span.
+/// Duration of a block's operations, milliseconds, and their mix: those of the median rank by
+/// duration per operation, or the mean of the two middle ranks. With two ranks each counts by half,
+/// and one alone while its peer has not reported yet. Otherwise operations that one rank counts in
+/// this block and the other in the next would hide part of the duration of a slow span.
 fn typical(members: &[Member]) -> Option<(f64, Mix)> {
     let mut readings: Vec<(f64, f64, &Mix)> = members
         .iter()

@@ -1,4 +1,4 @@
-//! A job made by hand: what its agents would report, block by block.
+//! Simulated job: the reports of its agents, block by block.
 
 #![expect(
     clippy::cast_precision_loss,
@@ -29,7 +29,7 @@ pub const OPS_PER_BLOCK: u64 = 40;
 pub struct Measured {
     /// Host gap of each iteration, milliseconds.
     pub gap_ms: f64,
-    /// One gap of the block that is different, milliseconds.
+    /// One gap of the block that differs from the others, milliseconds.
     pub odd_gap_ms: Option<f64>,
     /// Time blocked in each iteration, milliseconds.
     pub blocked_ms: f64,
@@ -53,7 +53,7 @@ impl Measured {
     };
 }
 
-/// A job whose ranks all run on nodes of their own.
+/// A job with one rank on each node.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// Ranks, one to a node.
@@ -63,7 +63,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of so many ranks whose clocks agree.
+    /// A job of `n_ranks` ranks whose clocks agree.
     pub fn with_ranks(n_ranks: u32) -> Self {
         Self {
             n_ranks,
@@ -127,7 +127,7 @@ impl Job {
         events
     }
 
-    /// A report that the rank has issued `n` operations so far, which arrives when it is made.
+    /// A report that the rank has issued `n` operations so far. It arrives without delay.
     pub fn issued(&self, rank: u32, n: u64, at_ms: f64) -> StoredEvent {
         let last = n.saturating_sub(1);
         let reading = Reading::Int(i64::try_from(n).unwrap());

@@ -1,10 +1,10 @@
 //! Decision about one window: given its lags and damage, is there a culprit?
 //!
 //! A rank is named only if its lag is significant (modified z-score against the cohort's usual
-//! scatter, or its place where ranks are too few for a scale; false discoveries held over all
-//! ranks), matters (a share of the period) and explains the damage (the cohort's period against its
-//! own history). Lag without damage is slack; damage without a lag is a slowdown of all ranks. A
-//! rank that is late but waits as long as its role peers is a victim.
+//! scatter, or its rank order where ranks are too few for a scale; false discovery rate controlled
+//! over all ranks), matters (a share of the period) and explains the damage (the cohort's period
+//! against its own history). Lag without damage is slack; damage without a lag is a slowdown of all
+//! ranks. A rank that is late but waits as long as its role peers is a victim.
 
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{Baseline, Signal};
@@ -23,38 +23,39 @@ pub use significance::{Scale, sigma_ms};
 /// A culprit's steady lag must be at least this share of the gate that its mean lag must pass.
 const STEADY_SHARE: f64 = 0.5;
 
-/// So must its lag in at least half of the blocks: two pauses in one window are no habit either.
+/// Same share for its lag in at least half of the blocks: two pauses in one window are not a steady
+/// lag either.
 const TYPICAL_SHARE: f64 = 0.75;
 
-/// Blocks in which a rank must be late before stalls that are rare count as a habit.
+/// Number of blocks in which a rank must be late before rare stalls count as a steady lag.
 const ENOUGH_STALLS: usize = 3;
 
 /// Smallest lag of arrivals, as a share of the period, for which a rank is named while no healthy
 /// iteration is known.
 const ARRIVAL_GATE: f64 = 0.5;
 
-/// Without a history no more than the rest of the period is taken for loss.
+/// Largest loss without a history, as a share of the period.
 const LEAST_HEALTHY_SHARE: f64 = 0.1;
 
 /// A rank less late than this share of the latest is one of its victims, or late without
 /// consequence.
 const ROOT_SHARE: f64 = 0.5;
 
-/// Smallest damage that makes a lag matter, as a share of the gate for lags: a rank may be late by
-/// more than it costs.
+/// Smallest damage for which a lag matters, as a share of the gate for lags: a rank may be late by
+/// more than the damage.
 const DAMAGE_SHARE: f64 = 0.5;
 
 /// Damage must lie this many standard errors above the healthy period.
 const DAMAGE_ERRORS: f64 = 3.0;
 
-/// Which faults a window is to show.
+/// Kind of a window, by the faults that it is meant to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowKind {
-    /// A few iterations: faults that are there most of the time.
+    /// A few iterations: faults that are present most of the time.
     Short,
     /// Many iterations: stalls that are rare and add up.
     Long,
-    /// All since the job became slow.
+    /// All iterations since the job became slow.
     SinceSlow,
 }
 
@@ -79,7 +80,7 @@ pub struct Evidence<'a> {
     pub coverage: f64,
     /// True if transfers take longer than usual although no rank is late.
     pub transfers_are_slow: bool,
-    /// Which faults the window is to show.
+    /// Kind of the window.
     pub window_kind: WindowKind,
     /// Ranks of the whole job: all of them are tested in one tick.
     pub n_tests: usize,
@@ -116,11 +117,11 @@ pub enum Verdict {
     Culprits(Vec<Candidate>),
     /// The cohort is slower than its history and no rank is late.
     Uniform,
-    /// The cohort is slower than its history, and the signals do not say why.
+    /// The cohort is slower than its history, and the signals do not show why.
     Inconclusive(Doubt),
 }
 
-/// A rank with its lag and how sure that is.
+/// A late rank with its significance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// The rank and its lag.
@@ -139,13 +140,14 @@ impl Evidence<'_> {
         self.healthy_ms.map(|healthy| self.period_ms - healthy)
     }
 
-    /// Returns true if the usual scatter of the lags is known, or the ranks are enough to show it.
+    /// Returns true if the usual scatter of the lags is known, or there are enough ranks to show
+    /// it.
     fn is_familiar(&self) -> bool {
         self.usual.is_some() || self.lags.is_none_or(|lags| lags.ranks.len() > FEW_RANKS)
     }
 
-    /// Smallest lag by a rank's own doing that matters, milliseconds: few ranks whose usual scatter
-    /// is not known yet are apart by chance more often than by a fault.
+    /// Smallest lag caused by a rank itself that matters, milliseconds. Few ranks with unknown
+    /// usual scatter differ more often by chance than by a fault.
     fn least_own_ms(&self, settings: &Settings) -> f64 {
         let share = if self.is_familiar() {
             settings.effect_gate
@@ -155,7 +157,7 @@ impl Evidence<'_> {
         share * self.period_ms
     }
 
-    /// Returns true if the cohort has a history and lost nothing against it that counts.
+    /// Returns true if the cohort has a history and no significant loss against it.
     pub fn is_undamaged(&self, settings: &Settings) -> bool {
         let least = |healthy: f64| {
             let error = self.period_error_ms.unwrap_or(0.0);
@@ -175,8 +177,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// Returns true if the cohort as a whole is slow and nothing says why yet.
-    fn is_everybody_slow(&self, settings: &Settings) -> bool {
+    /// Returns true if the cohort as a whole is slow and the cause is not known yet.
+    fn is_uniformly_slow(&self, settings: &Settings) -> bool {
         let gate = self.pace_gate(settings);
         let is_slower = |healthy: f64| self.steady_period_ms - healthy >= gate * healthy;
         self.window_kind == WindowKind::Short
@@ -193,13 +195,13 @@ pub fn decide(evidence: &Evidence<'_>, settings: &Settings) -> Decision {
         is_doubtful: false,
         root_own_ms: 0.0,
     };
-    // With a history, no damage means no verdict; without one, the lag alone has to speak.
+    // With a history, no damage means no verdict. Without one, the lag alone decides.
     if evidence.is_undamaged(settings) {
         return just(Verdict::Healthy);
     }
-    let everybody_slow = evidence.is_everybody_slow(settings);
+    let uniformly_slow = evidence.is_uniformly_slow(settings);
     let doubtful = |doubt| {
-        if everybody_slow {
+        if uniformly_slow {
             Verdict::Inconclusive(doubt)
         } else {
             Verdict::Healthy
@@ -235,7 +237,7 @@ pub fn decide(evidence: &Evidence<'_>, settings: &Settings) -> Decision {
         doubtful(Doubt::NoRoot)
     } else if !late.is_empty() {
         doubtful(Doubt::NotSignificant)
-    } else if everybody_slow {
+    } else if uniformly_slow {
         Verdict::Uniform
     } else {
         Verdict::Healthy
@@ -250,10 +252,9 @@ pub fn decide(evidence: &Evidence<'_>, settings: &Settings) -> Decision {
 }
 
 /// Returns true if a late rank that is not named keeps a window from counting as healthy. With few
-/// ranks and no healthy history yet, a rank that is late by too little to ever be named is normal
-/// for the job: a GPU that is always a little slower than its peers would keep the history empty
-/// for ever. Of many ranks one is late by chance in most windows, and the calm windows show the
-/// healthy state.
+/// ranks and no healthy history yet, a lag too small to be named is normal for the job: otherwise a
+/// GPU that is always a little slower than its peers would keep the history empty forever. With
+/// many ranks, one is late by chance in most windows, and the other windows show the healthy state.
 fn is_doubtful(late: &Lag, evidence: &Evidence<'_>, settings: &Settings) -> bool {
     evidence.healthy_ms.is_some()
         || evidence.is_familiar()
@@ -264,7 +265,7 @@ fn is_doubtful(late: &Lag, evidence: &Evidence<'_>, settings: &Settings) -> bool
 fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) -> Vec<&'a Lag> {
     let damage_ms = evidence.damage_ms();
     let matters = match lags.signal {
-        // The lag of a GPU at one operation is not the loss; the reduction of its wait is (see
+        // The lag of a GPU at one operation is not the loss. The reduction of its wait is (see
         // below).
         Signal::DeviceWait => settings.effect_gate * evidence.period_ms,
         Signal::HostGap | Signal::Wait | Signal::Arrival => evidence.least_own_ms(settings),
@@ -272,8 +273,8 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
     let gate = match (damage_ms, lags.signal) {
         (_, Signal::DeviceWait) => matters,
         (Some(damage), _) => matters.max(settings.explained_share * damage),
-        // Arrivals add up over the iterations between two completions, so that small differences
-        // between hosts grow: only half an iteration is beyond them.
+        // Arrival lags add up over the iterations between two completions, so small differences
+        // between hosts grow. Only a lag above half an iteration is larger than they get.
         (None, Signal::Arrival) => evidence.period_ms * ARRIVAL_GATE,
         (None, _) => settings.unknown_baseline_gate * evidence.period_ms,
     };
@@ -289,7 +290,7 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
         .ranks
         .iter()
         .filter(|lag| lag.mean_ms >= gate && (lag.signal == Signal::Wait || is_habit(lag)))
-        // A rank that waits less than its peers may just work in another way, unless the job has
+        // A rank that waits less than its peers may only work differently, unless the job has
         // become slower.
         .filter(|lag| {
             lag.signal != Signal::Wait
@@ -300,10 +301,10 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
     late
 }
 
-/// Those that the others wait for, latest first, and those that are late because they wait
-/// themselves.
+/// Splits late ranks into the ones for which the others wait, latest first, and the ones that are
+/// late only because they wait themselves.
 ///
-/// A late host is late by its own doing. A GPU that is late at a collective may have waited
+/// A late host causes its lag itself. A GPU that is late at a collective may have waited
 /// elsewhere before: the root waits least among its role peers (`detection.md` 5.6).
 fn split_roots<'a>(
     evidence: &Evidence<'_>,
@@ -322,8 +323,8 @@ fn split_roots<'a>(
     let most = late.iter().map(|lag| lag.doing_ms()).fold(0.0, f64::max);
     let is_root = |lag: &&&Lag| {
         let own = lag.doing_ms();
-        // In a group that meets more often than the cohort does, all of its members are late at the
-        // cohort's meeting.
+        // If a group communicates more often than the whole cohort does, all of its members are
+        // late at the operations of the cohort.
         let lost = evidence
             .damage_ms()
             .map_or(lag.mean_ms, |damage| lag.mean_ms.min(damage));
@@ -345,7 +346,7 @@ fn split_roots<'a>(
 fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
     match evidence.healthy_ms {
         Some(period_ms) => Baseline::History { period_ms },
-        // A lag of arrivals is not the loss of one iteration, so no loss is claimed from it.
+        // An arrival lag is not the loss of one iteration, so no loss is derived from it.
         None if lag.signal == Signal::Arrival => Baseline::None {
             period_ms: evidence.period_ms,
         },
@@ -356,9 +357,9 @@ fn baseline(lag: &Lag, evidence: &Evidence<'_>) -> Baseline {
     }
 }
 
-/// Loss per iteration caused by a rank, milliseconds, where no healthy iteration was seen: the
-/// certain part of its lag, but not more than its victims are delayed. The rest is structural: in a
-/// pipeline healthy ranks wait in its bubbles, too, and the culprit does not.
+/// Loss per iteration caused by a rank, milliseconds, if no healthy iteration was seen: the certain
+/// part of its lag, at most the delay of its victims. The rest is structural: in a pipeline,
+/// healthy ranks also wait in the bubbles, and the culprit does not.
 fn loss_ms(lag: &Lag, evidence: &Evidence<'_>) -> f64 {
     let loss_ms = lag.certain_ms();
     if lag.signal == Signal::DeviceWait && evidence.victim_lag_ms > 0.0 {

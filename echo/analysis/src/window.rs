@@ -1,4 +1,4 @@
-//! The last blocks of a cohort, and what they show.
+//! The last blocks of a cohort and their measurements.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::finding::Subject;
 use crate::lag::lags;
 use crate::settings::Settings;
 
-/// The last blocks of a cohort, with what they measured.
+/// The last blocks of a cohort with their measurements.
 #[derive(Debug)]
 pub struct BlockWindow<'a> {
     /// The blocks, latest first.
@@ -21,7 +21,7 @@ pub struct BlockWindow<'a> {
 }
 
 impl<'a> BlockWindow<'a> {
-    /// The latest blocks that hold at least `iterations`, at least `min_blocks` of them.
+    /// Selects the latest blocks that hold at least `iterations`, and at least `min_blocks` blocks.
     pub fn latest(blocks: &'a VecDeque<CohortBlock>, iterations: f64, min_blocks: usize) -> Self {
         let mut taken = Self {
             blocks: Vec::new(),
@@ -37,7 +37,7 @@ impl<'a> BlockWindow<'a> {
         taken
     }
 
-    /// Mean period of the readings in the stretch, milliseconds.
+    /// Mean period of the readings in the window, milliseconds.
     pub fn period_ms(&self) -> Option<f64> {
         let readings = || self.blocks.iter().filter_map(|block| block.period);
         let iterations: f64 = readings().map(|reading| reading.iterations).sum();
@@ -47,7 +47,7 @@ impl<'a> BlockWindow<'a> {
         (iterations > 0.0).then(|| total / iterations)
     }
 
-    /// Median period of the iterations in the stretch, milliseconds; nothing below two readings.
+    /// Median period of the iterations in the window, milliseconds; `None` below two readings.
     pub fn typical_period_ms(&self) -> Option<f64> {
         let readings = self.blocks.iter().filter_map(|block| block.period);
         let weighted: Vec<(f64, f64)> = readings
@@ -58,7 +58,7 @@ impl<'a> BlockWindow<'a> {
             .flatten()
     }
 
-    /// Readings of the period in the stretch.
+    /// Readings of the period in the window.
     pub fn n_periods(&self) -> usize {
         self.blocks
             .iter()
@@ -121,7 +121,7 @@ impl<'a> BlockWindow<'a> {
 /// Test for blocks affected by an incident, at half of the gates that raise it.
 #[derive(Debug)]
 pub struct Affected<'a> {
-    /// Signal that lags are taken from.
+    /// Signal from which lags are measured.
     pub signal: Signal,
     /// Subject of the incident.
     pub subject: Subject,
@@ -132,14 +132,14 @@ pub struct Affected<'a> {
 }
 
 impl Affected<'_> {
-    /// Returns true if the blocks show it; `None` when the rank in question does not report in
-    /// them.
+    /// Returns true if the blocks are affected; `None` if the rank of the incident does not report
+    /// in them.
     pub fn holds(&self, blocks: &[&CohortBlock]) -> Option<bool> {
-        let stretch = BlockWindow {
+        let recent = BlockWindow {
             blocks: blocks.to_vec(),
             iterations: 0.0,
         };
-        let slowdown = stretch
+        let slowdown = recent
             .period_ms()
             .map(|period| period / self.healthy_ms - 1.0);
         match self.subject {
@@ -152,7 +152,7 @@ impl Affected<'_> {
                 let gate = self.settings.uniform_gate / 2.0;
                 Some(slowdown.is_none_or(|slowdown| slowdown >= gate))
             }
-            // These show in an evaluation, not in a block.
+            // These only show in an evaluation, not in a single block.
             Subject::Stage | Subject::Data | Subject::Hang | Subject::Identity => None,
         }
     }

@@ -13,30 +13,30 @@ use super::progress::Progress;
 use super::rank_owners::RankOwners;
 use super::transfers::{Host, Transfers};
 
-/// Roles that a job may have at a time; a job with more has none that repeat.
+/// Maximum number of roles of a job at a time. A job with more roles does not repeat them.
 pub(super) const MAX_ROLES: usize = 256;
 
-/// Closed blocks of a job that may be held back for the sake of their order.
+/// Maximum number of closed blocks of a job that are held back to keep the order.
 pub(super) const MAX_HELD: usize = 1_024;
 
-/// Iterations of different roles are counted from different operations, so they are not equal to a
-/// hair.
+/// Tolerance when iterations of different roles are compared: they are counted from different
+/// operations, so they are not exactly equal.
 const HALF_ITERATION: f64 = 0.5;
 
 #[derive(Debug, Default)]
 pub(super) struct Job {
     pub(super) world_size: usize,
-    /// When the first rank spoke of its blocks.
+    /// Arrival of the first report about a block.
     first_enrolled: Option<Nanos>,
     pub(super) last_received: Nanos,
-    /// The role of each rank that has spoken of its blocks.
+    /// Role of each rank that has reported a block.
     pub(super) roles: BTreeMap<Rank, RoleId>,
     /// The ranks of each role; no role without ranks.
     pub(super) members: BTreeMap<RoleId, BTreeSet<Rank>>,
-    /// True if a rank has changed its role lately.
+    /// True if a rank has changed its role since the last check.
     pub(super) roles_changed: bool,
-    /// Ranks whose operations have no sequence numbers, because their agent came after the
-    /// communicator: they count for coverage and are not waited for.
+    /// Ranks whose operations have no sequence numbers, because their agent was started after the
+    /// communicator. They count for coverage and are not awaited.
     pub(super) unnumbered: BTreeSet<Rank>,
     pub(super) cohorts: BTreeMap<RoleId, OpenBlocks>,
     pub(super) ready: BTreeMap<RoleId, VecDeque<CohortBlock>>,
@@ -46,7 +46,7 @@ pub(super) struct Job {
     pub(super) holders: RankOwners,
 }
 
-/// A point that the detector looks at.
+/// A point that the detector uses.
 pub(super) struct BlockEvent<'e> {
     block: &'e Block,
     rank: Rank,
@@ -56,7 +56,7 @@ pub(super) struct BlockEvent<'e> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Measured of the rank as a whole, in blocks of its busiest communicator.
+    /// Measurement of the whole rank, in blocks of its busiest communicator.
     Whole,
     /// Time inside collectives, by a GPU.
     Transfer,
@@ -89,8 +89,8 @@ impl<'e> BlockEvent<'e> {
 }
 
 impl Job {
-    /// Files a point; false when its block has been closed already. Points of a node that does not
-    /// hold the rank are passed over.
+    /// Adds a point; returns false if its block has already been closed. Points of a node that does
+    /// not own the rank are ignored.
     pub(super) fn add(&mut self, stored: &StoredEvent, block_event: &BlockEvent<'_>) -> bool {
         let (event, block, rank) = (&stored.event, block_event.block, block_event.rank);
         if !self.holders.admit(rank, event, stored.received) {
@@ -129,13 +129,13 @@ impl Job {
             .add(event, block, rank)
     }
 
-    /// Closes what every rank of a role has passed that is waited for.
+    /// Closes the blocks that all awaited ranks of a role have passed.
     pub(super) fn close(&mut self, silence_ms: f64) {
         let n_roles = self.members.len();
-        let nobody = BTreeSet::new();
+        let no_members = BTreeSet::new();
         let mut cohorts = std::mem::take(&mut self.cohorts);
         for (role, cohort) in &mut cohorts {
-            let members = self.members.get(role).unwrap_or(&nobody);
+            let members = self.members.get(role).unwrap_or(&no_members);
             let n_expected = if n_roles == 1 {
                 self.world_size.max(members.len())
             } else {
@@ -160,8 +160,8 @@ impl Job {
         self.cohorts = cohorts;
     }
 
-    /// Notes that a rank has spoken of its blocks. That it lives is not enough: which ranks make up
-    /// a cohort must not depend on whose heartbeat was first.
+    /// Records that a rank has reported a block. A heartbeat is not enough: the members of a cohort
+    /// must not depend on the order of heartbeats.
     fn enrol(&mut self, stored: &StoredEvent, rank: Rank, role: RoleId) {
         self.first_enrolled.get_or_insert(stored.received);
         let before = self.roles.insert(rank, role);
@@ -181,7 +181,8 @@ impl Job {
             .max(size.and_then(|n| usize::try_from(n).ok()).unwrap_or(0));
     }
 
-    /// Takes out the block that ends first, once every role that still talks has come as far.
+    /// Removes and returns the block that ends first, once every reporting role has reached its
+    /// end.
     pub(super) fn release(&mut self, silence_ms: f64) -> Option<(RoleId, CohortBlock)> {
         let ends = self.ready.iter().filter_map(|(role, blocks)| {
             let end = blocks.front()?.end_iteration();
@@ -203,7 +204,7 @@ impl Job {
         Some((role, block))
     }
 
-    /// Forgets roles that no rank has any more.
+    /// Removes roles that no rank has any more.
     fn forget_idle_roles(&mut self) {
         let used = &self.members;
         self.cohorts.retain(|role, _| used.contains_key(role));
@@ -211,8 +212,8 @@ impl Job {
         self.reached.retain(|role, _| used.contains_key(role));
     }
 
-    /// Returns true if every rank of the world has spoken, or has had its time to. Before, nothing
-    /// is closed: which ranks make up a cohort must not depend on who spoke first.
+    /// Returns true if every rank of the world has reported a block, or the time for it is over. No
+    /// block is closed before: the members of a cohort must not depend on the order of reports.
     pub(super) fn is_assembled(&self, silence_ms: f64) -> bool {
         let had_time = || {
             let first = self.first_enrolled;
@@ -221,7 +222,7 @@ impl Job {
         self.roles.len() >= self.world_size || had_time()
     }
 
-    /// Returns true if blocks wait for the rank: it lives, and its operations are numbered.
+    /// Returns true if blocks wait for the rank: it is alive, and its operations are numbered.
     fn is_awaited(&self, rank: Rank, silence_ms: f64) -> bool {
         let heard = self.progress.alive(rank);
         heard.is_some_and(|heard| !self.is_past(heard, silence_ms))

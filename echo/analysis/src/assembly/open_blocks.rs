@@ -22,7 +22,7 @@ const MAX_PERIODS: usize = 1_024;
 /// Communicator of each rank's block and its first entry, on the rank's own clock.
 pub(super) type Begins = BTreeMap<Rank, (CommId, Nanos)>;
 
-/// The ranks of a role, and which of them blocks wait for.
+/// The ranks of a role, and the test for ranks that blocks wait for.
 pub(super) type Awaited<'a> = (&'a BTreeSet<Rank>, &'a dyn Fn(Rank) -> bool);
 
 #[derive(Debug, Default)]
@@ -42,11 +42,11 @@ pub(super) struct OpenBlocks {
 }
 
 impl OpenBlocks {
-    /// Files the event; false when its block has been closed already.
+    /// Adds the event; returns false if its block has already been closed.
     pub(super) fn add(&mut self, event: &Event, block: &Block, rank: Rank) -> bool {
         let comm = self.comms.insert(rank, block.comm);
         if comm.is_some_and(|comm| comm != block.comm) {
-            // The job has started anew under its old name, and its sequence numbers with it.
+            // The job has restarted under the same name, with new sequence numbers.
             let comms = std::mem::take(&mut self.comms);
             *self = Self {
                 comms,
@@ -88,7 +88,7 @@ impl OpenBlocks {
             },
             metric::ARRIVAL => {
                 report.arrival = mean_arrival(summary, block.anchor);
-                // Agents send the arrivals of a block last, so this rank has said all about it.
+                // Agents send the arrivals of a block last, so this rank has reported all of it.
                 let reached = self.reached.entry(rank).or_default();
                 *reached = (*reached).max(seqs.last() + 1);
             }
@@ -143,10 +143,9 @@ impl OpenBlocks {
         }
     }
 
-    /// Takes out the oldest block if every one of the members that is awaited has reported it or a
-    /// later one, together with each rank's communicator and its first entry on the rank's own
-    /// clock. Ranks choose the sizes of their blocks by themselves, so blocks that overlap are put
-    /// together.
+    /// Removes and returns the oldest block if every awaited member has reported it or a later one,
+    /// with each rank's communicator and its first entry on the rank's own clock. Ranks choose
+    /// their block sizes independently, so overlapping blocks are merged.
     pub(super) fn close_next(
         &mut self,
         members: Awaited<'_>,
@@ -177,7 +176,7 @@ impl OpenBlocks {
         }
     }
 
-    /// The oldest operations that all blocks which begin among them end among.
+    /// The oldest range of operations that contains the end of every block that begins in it.
     fn oldest(&self) -> Option<SeqRange> {
         let oldest = self.open.keys().next()?;
         let mut last = oldest.last();
@@ -234,8 +233,7 @@ impl OpenBlocks {
         {
             return false;
         }
-        // Continues from there: the ranks before it have usually passed, in whatever order they
-        // report.
+        // Continues from there: the ranks before it have usually passed, in any order of reports.
         let last = self.held_up_by.unwrap_or(Rank::new(0));
         let around = members.range(last..).chain(members.range(..last));
         self.held_up_by = around.copied().find(|rank| holds_up(*rank));
@@ -264,7 +262,7 @@ impl OpenBlocks {
     }
 }
 
-/// Two readings of one rank as one.
+/// Merges two readings of one rank.
 fn joined(one: PeriodReading, next: PeriodReading) -> PeriodReading {
     let iterations = one.iterations + next.iterations;
     let total_ms = one.ms.mul_add(one.iterations, next.ms * next.iterations);
@@ -276,7 +274,7 @@ fn joined(one: PeriodReading, next: PeriodReading) -> PeriodReading {
     }
 }
 
-/// Iterations before the first block of a communicator, as if all of them were like its own.
+/// Estimates the iterations before the first block of a communicator from that block.
 #[expect(
     clippy::cast_precision_loss,
     reason = "sequence numbers stay far below 2^53"
@@ -300,7 +298,7 @@ fn cohort_block(
     n_expected: usize,
     period: Option<PeriodReading>,
 ) -> Option<CohortBlock> {
-    // Blocks off the beaten track, such as an evaluation, cover no iteration.
+    // Unusual blocks, such as those of an evaluation, cover no iteration.
     let known = reports.values().filter_map(|report| report.iterations);
     let iterations = median(&known.collect::<Vec<f64>>()).unwrap_or(0.0);
     let from = middle_instant(reports.values().map(|report| report.start))?;

@@ -1,19 +1,19 @@
-//! Whether a point can be a measurement at all. Senders may write any finite number; sums of absurd
-//! ones would overflow.
+//! Plausibility checks for points. Senders may send any finite number, and sums of absurd numbers
+//! would overflow.
 
 use echo_core::model::event::{Event, Reading};
 use fleet_proto::metric;
 
-/// Longest duration that anything is believed to have taken, milliseconds: thirty years.
+/// Longest plausible duration, milliseconds: thirty years.
 const LONGEST_MS: f64 = 1e12;
 
-/// Shortest iteration that anything is believed to repeat, milliseconds; effects are shares of it.
+/// Shortest plausible iteration, milliseconds. Effects are shares of it.
 const SHORTEST_MS: f64 = 1e-6;
 
-/// Fewest and most iterations that one block is believed to cover.
+/// Smallest and largest plausible number of iterations in one block.
 const ITERATIONS: std::ops::RangeInclusive<f64> = 1e-9..=1e12;
 
-/// Returns true if the durations and the iterations of a point can have been measured.
+/// Returns true if the durations and the iterations of a point are plausible.
 pub(super) fn is_plausible(event: &Event) -> bool {
     let is_period = [metric::PERIOD, metric::ELAPSED].contains(&event.metric.as_str());
     let is_duration = |ms: f64| ms.abs() <= LONGEST_MS;

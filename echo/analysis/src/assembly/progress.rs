@@ -11,10 +11,10 @@ use echo_core::units::Nanos;
 /// Communicators followed per job; ranks of one communicator are bounded by the job.
 const MAX_COMMS: usize = 65_536;
 
-/// The attribute with its quotes, as it stands in JSON.
+/// Name of the attribute with its quotes, as in JSON.
 const WAITING_MS: &str = "\"fleet.waiting_ms\"";
 
-/// The attribute of a stopped process, as it stands in JSON.
+/// Attribute of a stopped process, as in JSON.
 const STOPPED: &str = "\"fleet.stopped\":true";
 
 /// Progress of a job's ranks.
@@ -29,27 +29,27 @@ pub struct Progress {
 pub struct Position {
     /// Operations issued.
     pub issued: u64,
-    /// When the last of them was first reported, arrival time.
+    /// First report of the last of them, arrival time.
     pub advanced: Nanos,
     /// The same by the rank's own clock.
     pub advanced_at: Nanos,
-    /// When the rank was last heard of on this communicator, arrival time.
+    /// Latest report of the rank on this communicator, arrival time.
     pub heard: Nanos,
     /// The same by the rank's own clock.
     pub heard_at: Nanos,
-    /// Time that it had been blocked in one synchronisation with its GPU by then, milliseconds.
+    /// Duration of its synchronisation with the GPU in progress at that report, milliseconds.
     pub waiting_ms: f64,
-    /// True if its process was stopped then, by a signal or a debugger.
+    /// True if its process was stopped at that report, by a signal or a debugger.
     pub is_stopped: bool,
 }
 
 impl Progress {
-    /// Notes a sign of life of a rank, whatever it is about.
+    /// Records that a rank has reported, with any signal.
     pub(super) fn record_report(&mut self, rank: Rank, origin: &Arc<Origin>, received: Nanos) {
         self.alive.insert(rank, (Arc::clone(origin), received));
     }
 
-    /// When the rank was last heard of, by whatever it reported, arrival time.
+    /// Latest report of the rank with any signal, arrival time.
     pub fn alive(&self, rank: Rank) -> Option<Nanos> {
         self.alive.get(&rank).map(|(_, received)| *received)
     }
@@ -59,7 +59,7 @@ impl Progress {
         self.alive.get(&rank).map(|(origin, _)| origin)
     }
 
-    /// Takes a report of operations issued so far.
+    /// Records a report of the operations issued so far.
     pub(super) fn add(&mut self, block: &Block, rank: Rank, event: &Event, received: Nanos) {
         let Some(issued) = issued(event.reading) else {
             return;
@@ -96,7 +96,7 @@ impl Progress {
     }
 }
 
-/// Reads how long a rank has waited among the attributes of a point.
+/// Reads the duration of a rank's wait from the attributes of a point.
 fn waiting_ms(attrs: &str) -> Option<f64> {
     let (_, rest) = attrs.split_once(WAITING_MS)?;
     let number = rest.trim_start_matches([':', ' ']);

@@ -1,4 +1,4 @@
-//! Which node each rank of a job is on.
+//! Node of each rank of a job.
 //!
 //! A rank runs on one node at a time. The first node to report it owns it, and only that node's
 //! points are analysed: otherwise an agent that claims another rank's number could have an incident
@@ -10,8 +10,8 @@ use echo_core::ids::{NodeId, Rank};
 use echo_core::model::event::Event;
 use echo_core::units::Nanos;
 
-/// A node that was silent for this long has lost its ranks to others that report them, milliseconds
-/// of arrival time.
+/// Silence after which a node loses its ranks to others that report them, milliseconds of arrival
+/// time.
 const LEASE_MS: f64 = 30_000.0;
 
 /// The node of each rank.
@@ -28,7 +28,7 @@ struct RankOwner {
     rival: Option<RivalNode>,
 }
 
-/// A node that reports a rank which another node holds.
+/// A node that reports a rank which another node owns.
 #[derive(Debug)]
 struct RivalNode {
     node: NodeId,
@@ -38,7 +38,7 @@ struct RivalNode {
     /// Arrival time of its latest point.
     heard: Nanos,
     points: u64,
-    /// True if the holder has reported as well since it does.
+    /// True if the owner has also reported since then.
     is_contested: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Conflict {
 }
 
 impl RankOwners {
-    /// Returns true if the point comes from the node that holds the rank.
+    /// Returns true if the point comes from the node that owns the rank.
     pub(super) fn admit(&mut self, rank: Rank, event: &Event, received: Nanos) -> bool {
         let node = &event.origin.node;
         let new = || RankOwner {

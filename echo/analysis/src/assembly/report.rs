@@ -23,7 +23,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// A report of which only this point is known to exist.
+    /// Creates an empty report from its first point.
     pub(super) fn from_event(event: &Event) -> Self {
         Self {
             origin: Arc::clone(&event.origin),
@@ -39,18 +39,18 @@ impl Report {
         }
     }
 
-    /// Times blocked: what a GPU knows of its waiting is nearer to the truth than what its host
-    /// knows.
+    /// Times blocked. The GPU's measurement is preferred, because it is more accurate than the
+    /// host's.
     pub(super) fn blocked(&self) -> Option<(Source, Summary)> {
         let device = self.device_blocked.map(|summary| (Source::Device, summary));
         device.or_else(|| self.host_blocked.map(|summary| (Source::Host, summary)))
     }
 }
 
-/// The report of all operations `seqs` from those of its parts, in their order; `None` when a part
-/// is missing.
+/// Merges the reports of consecutive parts into one of all operations `seqs`; `None` if a part is
+/// missing.
 pub(super) fn merged(seqs: SeqRange, parts: Vec<(SeqRange, Report)>) -> Option<Report> {
-    // Parts of a hostile sender may overlap, and be as long as numbers are.
+    // A hostile sender may send parts that overlap or that are arbitrarily long.
     let length = |seqs: SeqRange| u128::from(seqs.last() - seqs.first()) + 1;
     let reported: u128 = parts.iter().map(|(part, _)| length(*part)).sum();
     if reported != length(seqs) {
@@ -69,7 +69,7 @@ pub(super) fn merged(seqs: SeqRange, parts: Vec<(SeqRange, Report)>) -> Option<R
             device_blocked: add(sum.device_blocked, next.device_blocked, total),
             queue: add(sum.queue, next.queue, total),
             busy: add(sum.busy, next.busy, total),
-            // They are counted from the beginning of each part.
+            // Arrivals are relative to the beginning of each part.
             arrival: None,
         })
 }
@@ -81,7 +81,7 @@ fn add<T>(one: Option<T>, next: Option<T>, sum: impl Fn(T, T) -> T) -> Option<T>
     }
 }
 
-/// The distribution of the samples of both.
+/// Merges the distributions of two sets of samples.
 pub(super) fn total(one: Summary, next: Summary) -> Summary {
     Summary {
         count: one.count.saturating_add(next.count),

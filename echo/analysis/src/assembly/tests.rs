@@ -32,7 +32,7 @@ fn a_block_waits_for_every_rank_of_the_world() {
 }
 
 #[test]
-fn a_rank_that_falls_silent_is_given_up_and_missed() {
+fn a_rank_that_falls_silent_is_no_longer_awaited_and_lowers_coverage() {
     let mut events = Job::with_ranks(4).events(8, |_, _| Measured::HEALTHY);
     events.retain(|stored| {
         let seqs = stored

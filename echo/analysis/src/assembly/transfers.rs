@@ -15,11 +15,11 @@ use super::Transfer;
 use super::open_blocks::Begins;
 use super::report::total;
 
-/// Blocks of one communicator and operation that may wait to be taken; the oldest is dropped beyond
-/// that.
+/// Maximum number of pending blocks of one communicator and operation; beyond it the oldest is
+/// dropped.
 const MAX_WAITING: usize = 256;
 
-/// Pairs of communicator and operation followed per rank of the job, and at least.
+/// Maximum number of pairs of communicator and operation per rank of the job, and its minimum.
 const MAX_PAIRS_PER_RANK: usize = 8;
 const MIN_PAIRS: usize = 64;
 
@@ -34,12 +34,12 @@ pub(super) struct Transfers {
 #[derive(Debug)]
 struct Waiting {
     iterations: f64,
-    /// End by each reporting rank's own clock; any of them is as good as another.
+    /// End by each reporting rank's own clock.
     ends: BTreeMap<Rank, Nanos>,
     ranks: BTreeMap<Rank, (Summary, Vec<OpSample>)>,
 }
 
-/// The block of the busiest communicator that transfers are taken along with.
+/// The block of the busiest communicator with which transfers are evaluated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Host<'a> {
     /// Its operations.
@@ -71,8 +71,8 @@ fn joined(parts: Vec<Transfer>) -> Option<Transfer> {
             let sum = whole.ranks.entry(rank);
             sum.and_modify(|(known, kept)| {
                 *known = total(*known, summary);
-                let room = MAX_SAMPLES.saturating_sub(kept.len());
-                kept.extend(samples.iter().take(room));
+                let free = MAX_SAMPLES.saturating_sub(kept.len());
+                kept.extend(samples.iter().take(free));
             })
             .or_insert((summary, samples));
         }
@@ -82,7 +82,7 @@ fn joined(parts: Vec<Transfer>) -> Option<Transfer> {
 }
 
 impl Transfers {
-    /// Files a wait measured by a GPU; false when too many communicators are followed already.
+    /// Adds a wait measured by a GPU; returns false at the limit of communicators.
     pub(super) fn add(&mut self, event: &Event, block: &Block, rank: Rank, n_ranks: usize) -> bool {
         let (Some(seqs), Reading::Histogram(summary)) = (block.seqs, event.reading) else {
             return true;
@@ -117,15 +117,15 @@ impl Transfers {
         blocks.map(|block| block.ranks.len()).sum()
     }
 
-    /// Takes the blocks that ended with or before the host block and whose ranks are all among
-    /// `role`. Those of its own communicator end with it. Others are taken once they ended before
-    /// it began: by then every rank has sent them.
+    /// Removes and returns the blocks that ended with or before the host block and whose ranks all
+    /// belong to `role`. Blocks of its own communicator end with it. Blocks of others are returned
+    /// once they ended before it began: by then every rank has sent them.
     pub(super) fn take(&mut self, host: Host<'_>, role: &BTreeSet<Rank>) -> Vec<Transfer> {
         let mut taken = Vec::new();
         for ((comm, op), waiting) in &mut self.pairs {
             let is_due = |seqs: &SeqRange, block: &Waiting| {
                 let of_host = |(rank, end)| Some((host.ranks.get(rank)?, end));
-                // Two are enough to ask: most of what waits is another role's.
+                // Two ranks are enough to check: most pending waits belong to another role.
                 let two = [block.ends.first_key_value(), block.ends.last_key_value()];
                 let first = two.into_iter().flatten().find_map(of_host);
                 first.is_some_and(|((own, begin), end)| {

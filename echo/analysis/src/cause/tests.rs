@@ -78,7 +78,7 @@ fn transfers_a_little_slower_than_usual_are_no_network_fault() {
 
 #[test]
 fn a_kind_of_operation_counts_by_its_share_of_the_time() {
-    // As recorded under FSDP: a rank is late at gathers by milliseconds, and scatters take a hair
+    // As recorded under FSDP: a rank is late at gathers by milliseconds, and scatters take slightly
     // longer than usual.
     let (first, usual) = ((2.0, Some(0.1)), (3.0, Some(0.2)));
     let mut history = History::default();
@@ -114,7 +114,7 @@ fn class(signal: Signal, slowness: Option<Slowness>, queues: &[f64]) -> CauseCla
     class_with_gaps(signal, slowness, (queues, None))
 }
 
-/// The same with gaps of hosts, and how many of them in an iteration.
+/// The same with host gaps, and their number per iteration.
 fn class_with_gaps(
     signal: Signal,
     slowness: Option<Slowness>,
@@ -133,7 +133,7 @@ fn class_with_gaps(
 }
 
 #[test]
-fn what_hosts_measured_never_claims_a_device() {
+fn host_signals_never_attribute_a_lag_to_the_device() {
     for signal in [Signal::HostGap, Signal::Wait, Signal::Arrival] {
         assert_eq!(class(signal, None, &[9.0; 8]), CauseClass::Host);
     }
@@ -149,8 +149,9 @@ fn a_late_gpu_in_a_slow_network_is_mixed() {
 }
 
 #[test]
-fn work_of_a_late_host_waits_less_than_that_of_its_peers_by_a_good_part_of_the_lateness() {
-    // As recorded: 8 ms late by its host are 5 ms less in the queue, by its GPU 2 ms more.
+fn work_of_a_late_host_waits_less_than_that_of_its_peers_by_a_large_part_of_the_lag() {
+    // As recorded: with a host that is 8 ms late, work is 5 ms less in the queue; with a late GPU,
+    // it is 2 ms more.
     let with = |own| [31.0, 31.0, 31.0, own, 31.0, 31.0, 31.0, 31.0];
     let class = |own| class(Signal::DeviceWait, None, &with(own));
     assert_eq!(class(26.0), CauseClass::Host);
@@ -168,7 +169,7 @@ fn where_nothing_waits_in_queues_a_late_gpu_waits_for_its_host() {
 }
 
 #[test]
-fn a_late_host_that_is_seldom_blocked_shows_in_its_empty_queue() {
+fn a_late_host_that_is_seldom_blocked_is_shown_by_its_empty_queue() {
     let blocks = blocks(4, |_| 3.0);
     let alike = lags(Signal::DeviceWait, &blocks.iter().collect::<Vec<_>>()).unwrap();
     let ranks = alike.ranks.into_iter().map(|lag| Lag {

@@ -14,7 +14,7 @@ pub(super) struct WindowDecision {
     diagnoses: Vec<Diagnosis>,
     cohort_state: CohortState,
     policy_input: Option<PolicyInput>,
-    /// Number of blocks of the window and its lags, where they may count as healthy.
+    /// Number of blocks of the window and its lags, if they may count as healthy.
     to_remember: Option<(usize, Option<Lags>)>,
 }
 
@@ -38,7 +38,7 @@ impl Cohort {
         settings: &Settings,
     ) -> Option<WindowDecision> {
         let window = BlockWindow::latest(&self.blocks, settings.window_iterations, 2);
-        // Iterations that outlast blocks by far would never fill a window.
+        // Iterations that are much longer than blocks would never fill a window.
         if window.iterations < settings.window_iterations && self.blocks.len() < MAX_BLOCKS {
             return None;
         }

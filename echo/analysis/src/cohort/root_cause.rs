@@ -29,11 +29,11 @@ const ALWAYS_SHARE: f64 = 0.5;
 /// 10 periods).
 const PACE_ITERATIONS: f64 = 10.0;
 
-/// Largest reduction in blocked time compared with its peers, as a share of its lag, of a rank that
-/// is late because it waits.
+/// Largest reduction of blocked time compared with its peers, as a share of its lag, of a rank that
+/// is late only because it waits.
 const VICTIM_SHARE: f64 = 0.5;
 
-/// Blocks that a window for rare stalls consists of, at least.
+/// Minimum number of blocks in a window for rare stalls.
 const LONG_BLOCKS: usize = 8;
 
 /// Diagnoses from one window, with the state that the other cohorts need.
@@ -42,12 +42,12 @@ pub(super) struct WindowDiagnosis {
     pub(super) cohort_state: CohortState,
     /// True if the decision found no fault and no late rank.
     pub(super) is_healthy: bool,
-    /// True if the window lost something that counts against the past.
+    /// True if the window has a significant loss against the history.
     pub(super) is_damaged: bool,
 }
 
 /// Lag of the latest rank that is blocked as long as its peers, milliseconds per iteration; 0 for
-/// none: its lag was caused elsewhere.
+/// none. The cause of such a lag is elsewhere.
 fn victim_lag_ms(lags: &Lags) -> f64 {
     let waits = |lag: &&Lag| {
         lag.signal == Signal::DeviceWait
@@ -142,7 +142,7 @@ impl Cohort {
         })
     }
 
-    /// Adds the evidence of transfers, which is only worth its cost where time was lost.
+    /// Adds the evidence of transfers, if time was lost: otherwise it is not worth computing.
     fn with_transfers<'e>(
         &self,
         window: &BlockWindow<'_>,
@@ -158,8 +158,8 @@ impl Cohort {
         }
     }
 
-    /// Returns true if a window lost anything that counts: most windows did not, and are not looked
-    /// at any further.
+    /// Returns true if a window has a significant loss. Most windows have none and need no further
+    /// evaluation.
     fn is_undamaged(&self, window: &BlockWindow<'_>, view: &JobView, settings: &Settings) -> bool {
         self.evidence(window, None, view, WindowKind::Short)
             .is_none_or(|evidence| evidence.is_undamaged(settings))
@@ -268,8 +268,8 @@ impl Cohort {
         })
     }
 
-    /// A rank that is so late that there is no need to wait: by a fifth of the period, and last in
-    /// everything of late where ranks are few enough for places.
+    /// Finds a rank that is so late that it is named at once: by a fifth of the period and, among
+    /// few ranks, last in all recent rounds.
     fn at_once(&self, view: &JobView, settings: &Settings) -> Vec<Diagnosis> {
         let window = BlockWindow::latest(&self.blocks, FAST_ITERATIONS, 1);
         if self.is_undamaged(&window, view, settings) {
@@ -311,7 +311,7 @@ impl Cohort {
         diagnoses
     }
 
-    /// Stalls that are too rare for a short window but add up over a long one.
+    /// Finds stalls that are too rare for a short window but add up over a long one.
     fn rare_stalls(&self, view: &JobView, settings: &Settings) -> Vec<Diagnosis> {
         let window =
             BlockWindow::latest(&self.blocks, settings.long_window_iterations, LONG_BLOCKS);

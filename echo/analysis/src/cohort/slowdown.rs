@@ -24,7 +24,7 @@ const NAMELESS_MS: f64 = 10_000.0;
 /// Share of the gate for changes of pace that is enough for one that lasts.
 const NAMELESS_SHARE: f64 = 0.5;
 
-/// Standard errors by which it must be slow. They are many, since a slow stretch is taken from
+/// Standard errors by which it must be slow. The number is large because the slow span is chosen
 /// where it looks slowest.
 const Z_NAMELESS: f64 = 5.0;
 
@@ -35,7 +35,7 @@ const CONFIDENCE: f64 = 0.9;
 const CONFIDENCE_OF_TWO: f64 = 0.7;
 
 impl Cohort {
-    /// Returns true if the ranks repeat nothing: then an operation stands for an iteration.
+    /// Returns true if the job has no iterations. An operation then counts as an iteration.
     pub(super) fn has_no_iterations(&self) -> bool {
         self.key.role == RoleId::new(u64::MAX)
     }
@@ -47,8 +47,8 @@ impl Cohort {
         Some(took_ms - healthy_ms)
     }
 
-    /// Adds to a block what its operations took longer than when healthy, and a period where it has
-    /// none of its own.
+    /// Adds the excess duration of its operations to a block, and a period if it has none of its
+    /// own.
     pub(super) fn measure(&self, block: &mut CohortBlock) {
         let Some((took_ms, healthy_ms)) = self.pace.took_and_healthy_ms(block) else {
             return;
@@ -63,17 +63,17 @@ impl Cohort {
         }
     }
 
-    /// Returns true if the pace of the job confirms what a window of iterations shows: a late rank
-    /// costs nothing while the job keeps its pace, and few ranks take turns in being late for
-    /// seconds.
+    /// Returns true if the pace of the job confirms the result of a window of iterations. A late
+    /// rank costs nothing while the job keeps its pace, and with few ranks each may be the latest
+    /// for seconds.
     pub(super) fn is_confirmed(&self, diagnosis: &Diagnosis, view: &JobView) -> bool {
         let is_settled =
             diagnosis.subject.is_structural() || self.faults.is_open(diagnosis.subject);
         if is_settled || !self.pace.is_measured() {
             return true;
         }
-        // Which of two is late by chance shows only once their turns are known, and so does whether
-        // both are slow.
+        // With two ranks, only their usual alternation shows if one is late by chance, or if both
+        // are slow.
         if view.n_ranks <= 2 {
             return false;
         }
@@ -146,7 +146,7 @@ impl Cohort {
     fn healthy_by_pace_ms(&self) -> Option<f64> {
         self.blocks.iter().rev().find_map(|block| {
             let (took_ms, usual_ms) = self.pace.took_and_healthy_ms(block)?;
-            // Nothing is left of a block in which the job only stood still.
+            // A block in which the job made no progress has no duration left.
             (took_ms > 0.0).then_some(block.period?.ms * usual_ms / took_ms)
         })
     }
@@ -210,20 +210,20 @@ impl Cohort {
         healthy_ms: f64,
     ) -> CauseClass {
         if reason.by_host {
-            // Its host is hardly blocked any more where the others are: it has other things to do.
+            // Its host is hardly blocked any more, unlike its peers: the host is busy.
             return CauseClass::Host;
         }
         let lately = |block: &&CohortBlock| block.first_iteration() >= slow.since;
-        let stretch = BlockWindow {
+        let span = BlockWindow {
             blocks: self.blocks.iter().rev().take_while(lately).collect(),
             iterations: 0.0,
         };
-        let gaps = lags(Signal::HostGap, &stretch.blocks);
+        let gaps = lags(Signal::HostGap, &span.blocks);
         let cause_evidence = CauseEvidence {
             gaps: gaps.as_ref(),
-            gap_rates: &stretch.gap_rates(),
-            queues: &stretch.queue_ms(),
-            slowness: Slowness::from_blocks(&stretch.blocks, &self.history),
+            gap_rates: &span.gap_rates(),
+            queues: &span.queue_ms(),
+            slowness: Slowness::from_blocks(&span.blocks, &self.history),
             damage_ms: Some((slow.ratio - 1.0) * healthy_ms),
         };
         class_of(lag, &cause_evidence)

@@ -9,12 +9,12 @@ use crate::settings::Settings;
 use crate::verdict::Evidence;
 use crate::window::BlockWindow;
 
-/// Iterations over which the job's own way is looked at.
+/// Iterations over which the structure of the job is evaluated.
 const TURN_ITERATIONS: f64 = 32.0;
 
 impl Cohort {
-    /// Structural diagnoses: uneven stages, uneven data. One that is already open stays until half
-    /// of its gate.
+    /// Structural diagnoses: uneven stages, uneven data. One that is already open stays open down
+    /// to half of its gate.
     pub(super) fn uneven(
         &self,
         evidence: &Evidence<'_>,
@@ -66,7 +66,7 @@ fn stage_diagnosis(window: &BlockWindow<'_>, excess_ms: f64, period_ms: f64) -> 
 
 fn data_diagnosis(imbalance: &DataImbalance, period_ms: f64) -> Diagnosis {
     let detail = format!(
-        "the last rank comes {:.1} ms after the typical one ({:.1} % of the period), and it is another one every time (entropy {:.2}): the work is dealt unevenly",
+        "the last rank arrives {:.1} ms after the typical one ({:.1} % of the period), and the last rank changes from operation to operation (entropy {:.2}): the work is distributed unevenly",
         imbalance.skew_ms,
         100.0 * imbalance.skew_ms / period_ms,
         imbalance.entropy,

@@ -16,8 +16,8 @@ mod mishaps;
 
 const HEALTHY: Measured = Measured::HEALTHY;
 
-/// Rank 2 sleeps 8 ms in every iteration of blocks 10 to 19: its own gap grows, everybody's period
-/// grows.
+/// Rank 2 sleeps 8 ms in every iteration of blocks 10 to 19: its own gap grows, and the period of
+/// all ranks.
 fn sleeping(block: u64, rank: u32) -> Measured {
     let faulty = (10..20).contains(&block);
     let wobble = 0.1 * f64::from(u8::try_from((block * 7 + u64::from(rank) * 3) % 5).unwrap());
@@ -33,7 +33,7 @@ fn detect(events: &[StoredEvent]) -> DetectorOutput {
     Detector::new(Settings::default()).observe(events)
 }
 
-/// The last state of each incident.
+/// Returns the last state of each incident.
 fn last_states(output: &DetectorOutput) -> Vec<Incident> {
     let mut last: Vec<Incident> = Vec::new();
     for incident in &output.incidents {
@@ -92,7 +92,7 @@ fn the_lost_time_is_what_every_rank_waited_longer() {
 }
 
 #[test]
-fn the_order_in_which_ranks_are_heard_changes_nothing() {
+fn the_order_of_reports_changes_nothing() {
     let events = Job::with_ranks(4).events(40, sleeping);
     let mut rank_by_rank = events.clone();
     rank_by_rank.sort_by_key(|stored| stored.event.origin.rank);
@@ -118,7 +118,7 @@ fn skewed_clocks_change_times_but_no_verdict() {
 }
 
 #[test]
-fn a_late_rank_that_costs_nobody_anything_is_not_named() {
+fn a_late_rank_that_costs_nothing_is_not_named() {
     let slack = |_, rank| Measured {
         gap_ms: if rank == 1 { 9.0 } else { 4.0 },
         ..HEALTHY
@@ -134,7 +134,7 @@ fn a_late_rank_that_costs_nobody_anything_is_not_named() {
 }
 
 #[test]
-fn one_stall_is_not_a_habit() {
+fn one_stall_is_no_steady_lag() {
     let stall = |block, rank| Measured {
         odd_gap_ms: (block == 15 && rank == 1).then_some(84.0),
         period_ms: if block == 15 { 70.0 } else { 50.0 },
@@ -144,7 +144,7 @@ fn one_stall_is_not_a_habit() {
 }
 
 #[test]
-fn when_everybody_slows_down_nobody_is_named() {
+fn when_all_ranks_slow_down_no_rank_is_named() {
     let slow = |block, _| Measured {
         period_ms: if (10..20).contains(&block) {
             58.0
@@ -289,7 +289,7 @@ fn a_slow_job_with_too_few_reporting_ranks_is_inconclusive() {
         let rank = stored.event.origin.rank.unwrap().rank().value();
         rank < 2 || seqs.first() < 320
     });
-    // Ranks 2 and 3 fell silent: much later, their peers are judged without them.
+    // Ranks 2 and 3 fell silent: much later, their peers are evaluated without them.
     for (index, stored) in events.iter_mut().enumerate() {
         let n = i64::try_from(index).unwrap();
         stored.received = stored.received.offset(n * 2_000_000_000);

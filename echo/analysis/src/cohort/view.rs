@@ -23,9 +23,9 @@ pub struct CohortState {
     /// True if an open incident of it shows why the whole job is slow: a late rank or a slow
     /// network.
     pub explains: bool,
-    /// True if anything is open in it: what the others see meanwhile is not healthy.
+    /// True if an incident is open in it: the blocks of the others do not count as healthy then.
     pub is_disturbed: bool,
-    /// Changes in its ranks' waits since the job became slow; empty while it is not.
+    /// Changes in its ranks' waits since the job became slow; empty while the job is not slow.
     pub shifts: Vec<Shift>,
 }
 
@@ -43,8 +43,8 @@ pub struct JobView {
     /// Excess compute time of this role's GPUs over the typical one, milliseconds per iteration; 0
     /// for none.
     pub stage_excess_ms: f64,
-    /// True if another cohort explains why the job is slow, or reports the slowdown where none
-    /// does.
+    /// True if another cohort explains why the job is slow, or already reports the slowdown without
+    /// a cause.
     pub is_explained: bool,
     /// True if an incident is open in another cohort.
     pub is_disturbed: bool,

@@ -28,7 +28,7 @@ fn total(losses: &[Loss]) -> GpuTime {
 }
 
 #[test]
-fn an_incident_that_won_time_costs_nothing_and_pays_for_no_other() {
+fn an_incident_that_gained_time_costs_nothing_and_offsets_no_other() {
     let rows = [
         row(1, "a", (0, 5), -500.0),
         row(1, "a", (5, 10), 200.0),
@@ -49,7 +49,7 @@ fn noise_in_single_intervals_cancels_out() {
 }
 
 #[test]
-fn a_node_that_won_time_lowers_the_losses_of_the_others() {
+fn a_node_that_gained_time_lowers_the_losses_of_the_others() {
     let rows = [
         row(1, "a", (0, 5), 300.0),
         row(1, "b", (0, 5), 100.0),
@@ -66,7 +66,7 @@ fn a_node_that_won_time_lowers_the_losses_of_the_others() {
 }
 
 #[test]
-fn an_interval_has_the_prices_that_held_when_it_began() {
+fn an_interval_has_the_prices_of_its_start() {
     let change = Nanos::EARLIEST.offset(5_000_000_000);
     let rows = [
         row(1, "a", (0, 5), 10.0),

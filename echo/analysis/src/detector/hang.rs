@@ -1,4 +1,4 @@
-//! Operations that never end, as incidents.
+//! Incidents about operations that never end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::incident::{abandoned, incident_id};
 /// Confidence of a hang with missing ranks.
 const CONFIDENCE: f64 = 0.95;
 
-/// Stretches of time that are remembered of a job.
+/// Maximum number of attributed intervals kept for a job.
 const MAX_ATTRIBUTED: usize = 16;
 
 /// Retention of attributed spans, milliseconds of arrival time: the block that contains the hang is
 /// the next to be closed.
 const KEPT_MS: f64 = 60_000.0;
 
-/// Ranks that a sentence names before it only counts them.
+/// Maximum number of ranks that a sentence names; more are only counted.
 const NAMED: usize = 8;
 
 /// Open hangs.
@@ -54,16 +54,16 @@ struct AttributedSpan {
     rows: Vec<LostTime>,
     /// Loss of its block after `until`, milliseconds, once the block has ended.
     rest_ms: f64,
-    /// The cohorts whose blocks it was left out of.
+    /// Cohorts from whose blocks it was already subtracted.
     left_out_by: BTreeSet<RoleId>,
 }
 
 /// Duration of a block's operations, milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockTime {
-    /// On the rank where they took longest.
+    /// Duration on the slowest rank.
     pub(super) elapsed_ms: f64,
-    /// Beyond what they take when the job is healthy, when that is known.
+    /// Excess over the healthy duration, when known.
     pub(super) excess_ms: Option<f64>,
 }
 
@@ -108,7 +108,7 @@ impl HangTracker {
         self.open = known;
     }
 
-    /// Hangs of jobs that nothing is known of.
+    /// Removes and returns hangs of unknown jobs.
     pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |(job, _), _| !has_job(job));
         gone.map(|(_, incident)| incident).collect()
@@ -198,7 +198,7 @@ impl HangTracker {
     }
 
     /// The part of a block that belongs to a hang. A hang lies between two completions, so it is
-    /// part of one block of each cohort that it held up: the first one that took as long. Clocks of
+    /// part of one block of each affected cohort: the first one that took as long. Clocks of
     /// ranks are not compared.
     ///
     /// Reports come every few seconds, so losses are attributed to a hang up to its last report.
@@ -238,7 +238,7 @@ impl HangTracker {
         }
     }
 
-    /// Ends what is open in a job that does not report any more.
+    /// Ends the hangs of a job that does not report any more.
     pub(super) fn end(&mut self, job: &JobKey) -> DetectorOutput {
         self.attributed_until.remove(job);
         self.attributed.remove(job);
@@ -252,8 +252,8 @@ impl HangTracker {
 }
 
 fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
-    // A hang is of a communicator, not of a role: its place among the cohorts is taken by the
-    // communicator.
+    // A hang belongs to a communicator, not to a role: the communicator takes the place of the
+    // cohort in the key.
     let cohort = CohortKey {
         cluster: job.0.clone(),
         job: job.1.clone(),
@@ -291,7 +291,7 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         occurrences: 1,
         effect_ratio: 0.0,
         period_ms: 0.0,
-        // No iteration ends, so there is none to compare: all the time that passes is lost.
+        // No iteration ends, so none can be compared: all elapsed time is lost.
         baseline: Baseline::None { period_ms: 0.0 },
         confidence: CONFIDENCE,
         reason: detail,
@@ -340,7 +340,7 @@ fn lost_time(
 
 fn describe(hang: &Hang) -> String {
     let n_ranks = hang.entered.len() + hang.missing.len();
-    let mut told = if hang.is_standstill {
+    let mut text = if hang.is_standstill {
         standstill(hang, n_ranks)
     } else {
         format!(
@@ -358,24 +358,21 @@ fn describe(hang: &Hang) -> String {
     };
     let remarks = [
         ("stopped by a signal or a debugger: ", &hang.stopped),
-        ("no sign of life since then of ", &hang.silent),
-        (
-            "not counted, because not reporting since before that: ",
-            &hang.unknown,
-        ),
+        ("silent since then: ", &hang.silent),
+        ("not counted, silent since before then: ", &hang.unknown),
     ];
     for (remark, ranks) in remarks.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
-        told.push_str("; ");
-        told.push_str(remark);
-        told.push_str(&list(ranks));
+        text.push_str("; ");
+        text.push_str(remark);
+        text.push_str(&list(ranks));
     }
-    told
+    text
 }
 
 fn standstill(hang: &Hang, n_ranks: usize) -> String {
     let (n_waiting, seq, comm) = (hang.entered.len(), hang.seq, hang.comm);
     let mut text = format!(
-        "no rank goes on after operation {seq} of communicator {comm}: {n_waiting} of {n_ranks} ranks wait for their GPUs{}",
+        "no rank has progressed beyond operation {seq} of communicator {comm}: {n_waiting} of {n_ranks} ranks wait for their GPUs{}",
         if hang.is_stall { " for seconds" } else { "" },
     );
     if !hang.missing.is_empty() {

@@ -1,4 +1,4 @@
-//! Ranks that two nodes report, as incidents: one for each job.
+//! Incidents about ranks that two nodes report, one incident per job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::assembly::rank_owners::Conflict;
 use crate::finding::Subject;
 use crate::incident::{abandoned, incident_id};
 
-/// Ranks that a sentence describes before it only counts them.
+/// Maximum number of ranks that a sentence describes; more are only counted.
 const NAMED: usize = 4;
 
 /// Open conflicts.
@@ -29,7 +29,7 @@ impl IdentityConflicts {
         self.open = known;
     }
 
-    /// Conflicts of jobs that nothing is known of.
+    /// Removes and returns conflicts of unknown jobs.
     pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
         let gone = self.open.extract_if(.., |job, _| !has_job(job));
         gone.map(|(_, incident)| incident).collect()
@@ -48,7 +48,7 @@ impl IdentityConflicts {
         Some(incident)
     }
 
-    /// Ends what is open in a job that does not report any more.
+    /// Ends the conflicts of a job that does not report any more.
     pub(super) fn end(&mut self, job: &JobKey) -> Option<Incident> {
         self.open.remove(job).map(abandoned)
     }
@@ -58,7 +58,7 @@ impl IdentityConflicts {
 fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> Option<Incident> {
     let first_seen = conflicts.iter().map(|one| one.seen.0).min()?;
     let last_seen = conflicts.iter().map(|one| one.seen.1).max()?;
-    // A conflict is of a job, not of a role.
+    // A conflict belongs to a job, not to a role.
     let cohort = CohortKey {
         cluster: job.0.clone(),
         job: job.1.clone(),

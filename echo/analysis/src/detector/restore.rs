@@ -16,7 +16,7 @@ use crate::cohort::Cohort;
 use crate::finding::Subject;
 use crate::incident::abandoned;
 
-/// Incidents that are yet to be restored.
+/// Incidents that have not been restored yet.
 #[derive(Debug, Default)]
 pub(super) struct PendingRestore {
     /// Earliest start of a pending incident by job, event time.
@@ -82,7 +82,7 @@ impl Detector {
                 Some(key) if Subject::from_finding(&incident.finding) == Some(Subject::Hang) => {
                     let job = (key.cluster, key.job);
                     if incident.state == IncidentState::Open {
-                        // Its place among the cohorts is taken by its communicator.
+                        // The communicator takes the place of the cohort in its key.
                         hangs.insert((job, CommId::new(key.role.value())), incident);
                     }
                 }
@@ -142,7 +142,7 @@ fn settled_until(known: &[Incident]) -> BTreeMap<JobKey, f64> {
     settled
 }
 
-/// Ends those that are open.
+/// Ends the open ones.
 pub(super) fn ended(incidents: Vec<Incident>) -> DetectorOutput {
     let open = incidents.into_iter();
     let open = open.filter(|incident| incident.state == IncidentState::Open);

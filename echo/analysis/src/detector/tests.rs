@@ -1,4 +1,4 @@
-//! What the detector must say, told as stories of whole jobs.
+//! Scenarios of whole jobs and the output that the detector must return for them.
 
 mod conditions;
 mod devices;

@@ -57,7 +57,7 @@ fn lost(node: &str, second: i64, lost_gpu_ms: f64) -> LostTime {
 }
 
 #[test]
-fn a_rank_that_reports_every_few_seconds_is_there_for_the_whole_hour() {
+fn a_rank_that_reports_every_few_seconds_is_allocated_for_the_whole_hour() {
     let rows = node_hours(hour(), &[seen(0, (4, 3_597)), seen(1, (0, 3_599))], &[]);
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].allocated.hours().to_string(), "2");
@@ -66,7 +66,7 @@ fn a_rank_that_reports_every_few_seconds_is_there_for_the_whole_hour() {
 }
 
 #[test]
-fn a_job_that_begins_or_ends_within_the_hour_is_there_from_its_first_to_its_last_event() {
+fn a_job_that_begins_or_ends_within_the_hour_is_allocated_from_its_first_to_its_last_event() {
     let sum = allocated(hour().window(), &[seen(0, (600, 1_200))]);
     assert_eq!(sum, GpuTime::from_millis(600_000.0));
     let until_the_end = allocated(hour().window(), &[seen(0, (3_000, 3_590))]);
@@ -89,7 +89,7 @@ fn a_node_without_rank_has_no_gpu() {
 }
 
 #[test]
-fn what_was_lost_stands_beside_what_was_there() {
+fn lost_time_is_listed_with_allocated_time() {
     let ranks = [seen(0, (0, 3_599)), seen(2, (0, 3_599))];
     let lost = [
         lost("n0", 10, 500.0),
@@ -106,7 +106,7 @@ fn what_was_lost_stands_beside_what_was_there() {
 }
 
 #[test]
-fn of_an_hour_whose_events_are_gone_stays_what_was_known() {
+fn an_hour_whose_events_are_deleted_keeps_its_values() {
     let before = node_hours(
         hour(),
         &[seen(0, (0, 3_599)), seen(2, (0, 1_800))],
@@ -137,7 +137,7 @@ fn of_an_hour_whose_events_are_gone_stays_what_was_known() {
 
 proptest! {
     #[test]
-    fn rows_add_up_to_what_was_there_and_what_was_lost(
+    fn rows_add_up_to_allocated_and_lost_time(
         ranks in proptest::collection::vec((0..8_i64, 0..3_600_i64, 0..3_600_i64), 0..20),
         losses in proptest::collection::vec((0..4_usize, 0..3_600_i64, -1e4..1e5_f64), 0..20),
     ) {

@@ -11,7 +11,7 @@ use echo_core::stats::{lower_median, mean, median, standard_error};
 use super::{Lag, Lags};
 use crate::assembly::{CohortBlock, Member};
 
-/// Arrivals of the window compared.
+/// Compares the arrivals of a window.
 pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let mut series: BTreeMap<Rank, (Arc<Origin>, Vec<f64>)> = BTreeMap::new();
     let mut center = Vec::new();

@@ -44,16 +44,14 @@ struct Series {
     largest_ms: f64,
     iterations: f64,
     operations: f64,
-    /// By how much the rank was late at that one operation of each block where this is most,
-    /// milliseconds.
+    /// Lag of the rank in each block at the operation where it is largest, milliseconds.
     largest_at_one_ms: Vec<f64>,
     /// Milliseconds per iteration of each block, latest first.
     blocks: Vec<f64>,
 }
 
-/// Times inside collectives of the window compared. Of several communicators the one counts in
-/// which the rank is latest: a rank is on time in the others only because its group was late
-/// together.
+/// Compares the times inside collectives of a window. The communicator in which a rank is latest
+/// counts: the rank is on time in the others only because the whole group was late.
 pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let mut series: BTreeMap<Rank, BTreeMap<Kind<'_>, Series>> = BTreeMap::new();
     let mut centers = Vec::new();
@@ -100,9 +98,8 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     })
 }
 
-/// Lag of a rank in each communicator, milliseconds per iteration. Its kinds of operations take
-/// turns in an iteration: who is late at one of them and early at another is late by the
-/// difference.
+/// Lag of a rank in each communicator, milliseconds per iteration. Kinds of operations alternate in
+/// an iteration, so a rank that is late at one kind and early at another is late by the difference.
 fn in_each_comm(kinds: &BTreeMap<Kind<'_>, Series>) -> BTreeMap<CommId, f64> {
     let mut comms = BTreeMap::new();
     for ((comm, _), own) in kinds {
@@ -168,15 +165,15 @@ pub(super) struct Compared {
 }
 
 /// Compares the ranks of one kind of collective in one block; `None` when there are none to
-/// compare. The late spend least time inside, so the upper median stays with the healthy.
+/// compare. Late ranks spend the least time inside, so the upper median is that of a healthy rank.
 pub(super) fn compared(transfer: &Transfer) -> Option<Compared> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of one block stay far below 2^53"
     )]
     let count = |summary: &Summary| summary.count as f64;
-    // Records get lost: a rank that misses some has not spent less time inside, and one that misses
-    // most is not compared.
+    // Records may be lost. A rank with some missing records has not spent less time inside, and a
+    // rank with most records missing is not compared.
     let counts: Vec<f64> = transfer.ranks.values().map(|(one, _)| count(one)).collect();
     let usual = median(&counts)?;
     let times: Vec<(Rank, f64)> = transfer
@@ -195,8 +192,8 @@ pub(super) fn compared(transfer: &Transfer) -> Option<Compared> {
     })
 }
 
-/// By how much each rank was late at one operation at most: how much less the longest time that it
-/// spent inside one is than that of its peers, milliseconds.
+/// Largest possible lag of each rank at one operation, milliseconds: its longest time inside one
+/// operation, subtracted from that of its peers.
 fn largest_at_one_ms(transfer: &Transfer) -> BTreeMap<Rank, f64> {
     let longest = transfer.ranks.iter();
     let longest = longest.filter_map(|(rank, (summary, _))| Some((*rank, summary.max?)));

@@ -1,4 +1,4 @@
-//! Lags by host gap, and by wait for a rank that has no gaps left.
+//! Lags by host gap, and by wait for a rank without gaps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use echo_core::stats::{lower_median, median, standard_error};
 use super::{Lag, Lags, Totals};
 use crate::assembly::{CohortBlock, Member};
 
-/// Medians over ranks of a (mean, steady mean) pair: the lower ones, behind which a rank is late.
+/// Lower medians over ranks of the mean and of the steady mean. A rank is late behind these.
 fn centers(means: &BTreeMap<Rank, (f64, f64)>) -> Option<(f64, f64)> {
     let of = |pick: fn(&(f64, f64)) -> f64| {
         lower_median(&means.values().map(pick).collect::<Vec<f64>>())
@@ -18,7 +18,7 @@ fn centers(means: &BTreeMap<Rank, (f64, f64)>) -> Option<(f64, f64)> {
     Some((of(|pair| pair.0)?, of(|pair| pair.1)?))
 }
 
-/// Host gaps of the window compared.
+/// Compares the host gaps of a window.
 pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
     let gaps = Totals::from_blocks(blocks, |member| member.gap);
@@ -40,9 +40,9 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
         let (signal, mean, steady) = if let Some(own) = gap_means.get(rank) {
             (Signal::HostGap, own.0 - center.0, own.1 - center.1)
         } else {
-            // A rank that is blocked now and then, but hardly where its peers are, comes last and
-            // finds nothing left to wait for. One that is never blocked works in another way and
-            // cannot be compared. One of which reports are missing is not compared either.
+            // A rank that is sometimes blocked, but hardly where its peers are, arrives last and
+            // has nothing to wait for. A rank that is never blocked works differently and cannot be
+            // compared. A rank with missing reports is not compared either.
             let own = waits.0.get(rank).filter(|wait| wait.count > 0.0)?;
             if own.n_blocks < n_blocks {
                 return None;

@@ -1,4 +1,4 @@
-//! In which place each rank came: what is left to go by where ranks are too few for a scale.
+//! Rank order over the blocks of a window: the test for cohorts with too few ranks for a scale.
 //!
 //! A block counts as one round. Where the extremes of its samples prove that one rank was later
 //! than every peer in all of them, it counts as that many rounds: blocks alone must already give
@@ -15,7 +15,8 @@ use echo_core::stats::order::{place_z, places};
 use crate::assembly::{CohortBlock, Member};
 use crate::lag::Lag;
 
-/// Ranks up to which places are worth their cost; above it the scatter of the ranks is a scale.
+/// Maximum number of ranks for which the rank order is computed. With more ranks, their scatter is
+/// a scale.
 pub const FEW_RANKS: usize = 8;
 
 /// Order of one rank among its peers over a window.
@@ -23,7 +24,7 @@ pub const FEW_RANKS: usize = 8;
 pub struct RankPlace {
     /// Distance of its mean place from the middle, in standard deviations (see [`place_z`]).
     pub z: f64,
-    /// Rounds that it is known from.
+    /// Number of rounds compared.
     pub rounds: f64,
     /// Share of the rounds in which it was last, 0 to 1.
     pub last_share: f64,
@@ -50,17 +51,17 @@ struct Observation {
     count: f64,
 }
 
-/// Gives every rank of a small cohort its place over the blocks, unless the one that it has says
-/// more.
+/// Sets the place of every rank of a small cohort over the blocks, unless its known place is more
+/// significant.
 ///
-/// Few blocks cannot prove much about few ranks, and a fault that pauses needs more of them than
-/// one that is new: who looks at two windows asks for twice the certainty.
+/// Few blocks cannot prove much about few ranks, and an intermittent fault needs more blocks than a
+/// new one. Both windows are tested, so each must reach twice the significance.
 pub fn assign(signal: Signal, blocks: &[&CohortBlock], lags: &mut [Lag]) {
     if lags.len() > FEW_RANKS {
         return;
     }
-    // Of several communicators that one counts in which a rank is latest: it is on time in others
-    // only because its group was late together.
+    // The communicator in which a rank is latest counts: the rank is on time in the others only
+    // because the whole group was late.
     let mut kinds: BTreeMap<Kind<'_>, BTreeMap<Rank, RankPlace>> = BTreeMap::new();
     for (kind, observations) in blocks.iter().flat_map(|block| observations(signal, block)) {
         add(&observations, kinds.entry(kind).or_default());
@@ -80,8 +81,8 @@ pub fn assign(signal: Signal, blocks: &[&CohortBlock], lags: &mut [Lag]) {
     }
 }
 
-/// Lag of a rank when it was least late, milliseconds at one operation: occasional pauses leave
-/// nothing of it. `None` where the signal does not show single operations of the rank.
+/// Smallest lag of a rank at one operation, milliseconds; near 0 if its lag is due to occasional
+/// pauses. `None` if the signal does not show single operations of the rank.
 pub fn least_lag_ms(signal: Signal, blocks: &[&CohortBlock], rank: Rank) -> Option<f64> {
     let count_of_kind = |observations: Vec<Observation>| {
         let own = observations.iter().find(|one| one.rank == rank)?.least;
@@ -139,16 +140,15 @@ fn observations(signal: Signal, block: &CohortBlock) -> Vec<(Kind<'_>, Vec<Obser
         Signal::DeviceWait => {
             let transfers = block.transfers.iter();
             let by_transfer = transfers.map(|transfer| {
-                // Each of an iteration's operations sees the same lateness again: they are one
-                // round.
+                // All operations of an iteration show the same lateness: they are one round.
                 let of_rank = |(rank, (summary, _)): (&Rank, &(_, _))| {
                     device(*rank, *summary, transfer.iterations)
                 };
                 let kind = Kind::Transfer(transfer.comm, transfer.op.as_ref());
                 (kind, transfer.ranks.iter().filter_map(of_rank).collect())
             });
-            // Only an iteration as a whole shows who was last in it: most of its operations see
-            // nothing of a lateness that the first had.
+            // Only the whole iteration shows which rank was last: most of its operations do not
+            // show a lag at the first one.
             let blocked = (Kind::Blocked, of_members(blocked).collect());
             by_transfer.chain([blocked]).collect()
         }
@@ -192,7 +192,7 @@ fn blocked(member: &Member) -> Option<Observation> {
     device(member.rank, blocked, blocked.count as f64)
 }
 
-/// The late spend least time inside, so the signs are turned round.
+/// Late ranks spend the least time inside, so the signs are inverted.
 fn device(rank: Rank, summary: Summary, iterations: f64) -> Option<Observation> {
     let mean = summary.mean()?;
     Some(Observation {

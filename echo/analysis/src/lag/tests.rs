@@ -42,7 +42,7 @@ fn the_late_rank_has_the_injected_lag_and_its_peers_none() {
 }
 
 #[test]
-fn behind_one_peer_the_lag_is_the_whole_difference() {
+fn with_one_peer_the_lag_is_the_whole_difference() {
     let late = |_, rank| Measured {
         gap_ms: if rank == 1 { 12.0 } else { 4.0 },
         ..HEALTHY

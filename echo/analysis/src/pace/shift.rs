@@ -1,5 +1,4 @@
-//! Changes of each rank's waits since its job became slow, and the rank that they are attributed
-//! to.
+//! Changes of each rank's waits since its job became slow, and the rank that causes them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,27 +6,28 @@ use echo_core::ids::Rank;
 
 use super::tick::{Tick, Waits, doubt, root_mean_square, windows};
 
-/// Smallest scatter of a share of time that is believed.
+/// Smallest plausible scatter of a share of time.
 const LEAST_SCATTER: f64 = 0.01;
 
-/// Share of what was lost that a rank must wait less, against its peers, to be the reason.
+/// Smallest reduction of a rank's wait compared with its peers, as a share of the loss, to be the
+/// cause.
 const EXPLAINED: f64 = 0.4;
 
-/// Share of what was lost by which the reason itself may wait longer than before.
+/// Largest increase of the wait of the causing rank itself, as a share of the loss.
 const OWN_WAIT: f64 = 0.25;
 
-/// Share of its former waiting that a stage of a pipeline has lost when the others wait for it. How
-/// much they wait is seen only in part: of operations that are sent and received in one group the
-/// GPU times only the first.
+/// Smallest reduction of the wait of a pipeline stage, as a share of its former wait, if the others
+/// wait for it. The waits of the others are measured only in part: if operations are sent and
+/// received in one group, the GPU times only the first one.
 const RELIEVED: f64 = 0.5;
 
-/// Standard errors beyond what chance alone makes of the largest change, and those of a job that
-/// has been slow for long, milliseconds.
+/// Standard errors by which a change must exceed the largest change expected by chance, and the
+/// value for a job that has been slow for a long time, milliseconds.
 const MARGIN: f64 = 2.0;
 const LONG_MARGIN: f64 = 1.4;
 const LONG_MS: f64 = 10_000.0;
 
-/// Standard errors of a change that supports what is known already.
+/// Standard errors of a change that supports a finding of another signal.
 const Z_SUPPORT: f64 = 1.5;
 
 /// Change of one rank's waits, as a share of the time.
@@ -59,13 +59,13 @@ pub struct Change {
 pub struct Reason {
     /// Rank.
     pub rank: Rank,
-    /// By how much more than it its peers wait than before, as a share of the time.
+    /// Increase of the peers' wait relative to its own, as a share of the time.
     pub rise: f64,
-    /// The same in standard errors.
+    /// The same increase in standard errors.
     pub z: f64,
-    /// True if its GPU shows it.
+    /// True if its GPU shows the increase.
     pub by_device: bool,
-    /// True if its host shows it.
+    /// True if its host shows the increase.
     pub by_host: bool,
 }
 
@@ -133,8 +133,8 @@ fn share(ticks: &[&Tick], rank: Rank, of: fn(&Waits) -> Option<f64>) -> Option<f
     (elapsed_ms > 0.0).then(|| waited_ms / elapsed_ms)
 }
 
-/// By how much more the peers of each rank wait than it does, against before: the change of the
-/// median of the others less its own.
+/// Increase of the peers' wait relative to each rank: the change of the median of the others less
+/// the change of the rank itself.
 fn rises(shifts: &[Shift], of: fn(&Shift) -> Option<Change>) -> BTreeMap<Rank, Rise> {
     let known: Vec<(Rank, Change)> = shifts
         .iter()
@@ -154,7 +154,7 @@ fn rises(shifts: &[Shift], of: fn(&Shift) -> Option<Change>) -> BTreeMap<Rank, R
     known.iter().filter_map(rise).collect()
 }
 
-/// Median of sorted values without one of them, in logarithmic time: a job may have ten thousand
+/// Median of sorted values without one of them, in logarithmic time, because a job may have 10,000
 /// ranks.
 fn median_without(sorted: &[f64], one: f64) -> Option<f64> {
     let at = sorted.partition_point(|value| value.total_cmp(&one).is_lt());
@@ -163,8 +163,7 @@ fn median_without(sorted: &[f64], one: f64) -> Option<f64> {
     Some(f64::midpoint(other((n - 1) / 2)?, other(n / 2)?))
 }
 
-/// By how much more the peers of a rank wait than it does, as a share of the time, and in standard
-/// errors.
+/// Increase of the peers' wait relative to a rank, as a share of the time and in standard errors.
 type Rise = (f64, f64);
 
 /// Combined evidence of a job's ranks.
@@ -178,7 +177,7 @@ pub struct ShiftEvidence {
 }
 
 impl ShiftEvidence {
-    /// Compares the ranks of a job that has lost a share of its time for so long, milliseconds.
+    /// Compares the ranks of a job that has lost a share of its time for this long, milliseconds.
     pub fn from_shifts(shifts: &[Shift], (lost, lasted_ms): (f64, f64)) -> Self {
         Self {
             device: rises(shifts, |shift| shift.device),
@@ -189,25 +188,25 @@ impl ShiftEvidence {
         }
     }
 
-    /// Ranks that can be compared.
+    /// Number of ranks that can be compared.
     pub fn n_ranks(&self) -> usize {
         self.device.len().max(self.host.len())
     }
 
-    /// The rank that the job waits for, beyond what ranks usually take turns; `None` when none or
-    /// several could be.
+    /// The rank that the job waits for, if the change exceeds the usual alternation of ranks;
+    /// `None` for no rank or several.
     pub fn reason(&self) -> Option<Reason> {
         let reason = self.latest()?;
         (reason.z >= self.critical_z).then_some(reason)
     }
 
-    /// The rank that waits less by as much as was lost, whether or not that is beyond the usual.
+    /// The rank whose wait was reduced by as much as was lost, significantly or not.
     pub fn latest(&self) -> Option<Reason> {
         let by_device = self.most(&self.device, |own| own.device);
         let by_host = self.most(&self.host, |own| own.host);
         let (rank, (rise, z)) = match (by_device, by_host) {
             (Some(device), Some(host)) if device.0 != host.0 => {
-                // The GPU knows better what it waits for, unless only the host shows anything.
+                // The GPU measures its waits better, unless only the host shows a change.
                 if device.1.1 >= self.critical_z {
                     device
                 } else {
@@ -230,15 +229,15 @@ impl ShiftEvidence {
         })
     }
 
-    /// Returns true if the other ranks wait for this one less than before although the job lost
-    /// time: then it is not the reason.
+    /// Returns true if the other ranks wait less for this one than before although the job lost
+    /// time: then it is not the cause.
     pub fn is_contradicted(&self, rank: Rank) -> bool {
         let device = self.device.get(&rank).map(|(rise, _)| *rise);
         device.is_some_and(|rise| rise <= -OWN_WAIT * self.lost)
     }
 
-    /// Returns true if a signal shows that the others wait for this rank: not by chance, but by
-    /// less than it takes to name it.
+    /// Returns true if a signal shows significantly that the others wait for this rank, but not
+    /// enough to name it.
     pub fn supports(&self, rank: Rank) -> bool {
         let is_shown = |rises: &BTreeMap<Rank, Rise>, of: fn(&Shift) -> Option<Change>| {
             let rise = rises.get(&rank);
@@ -247,8 +246,8 @@ impl ShiftEvidence {
         is_shown(&self.device, |own| own.device) || is_shown(&self.host, |own| own.host)
     }
 
-    /// The rank with the largest rise, if that explains the loss and the rank does not wait longer
-    /// itself.
+    /// The rank with the largest increase, if that explains the loss and the rank itself does not
+    /// wait longer.
     fn most(
         &self,
         rises: &BTreeMap<Rank, Rise>,
@@ -260,8 +259,7 @@ impl ShiftEvidence {
         is_reason.then_some((*rank, *most))
     }
 
-    /// Returns true if it explains the loss that the peers of this rank wait so much more than it
-    /// does.
+    /// Returns true if the increase of the peers' wait relative to this rank explains the loss.
     fn explains(&self, rank: Rank, (rise, _): Rise, of: fn(&Shift) -> Option<Change>) -> bool {
         if rise >= EXPLAINED * self.lost {
             return true;
@@ -282,8 +280,8 @@ impl ShiftEvidence {
     }
 }
 
-/// Standard errors that the largest of so many changes has to exceed: what chance alone makes of
-/// the largest, and two more; less of a job that stays slow for long, since turns end.
+/// Standard errors that the largest of `n` changes must exceed: two more than expected by chance,
+/// fewer for a job that stays slow for a long time, since alternations end.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"

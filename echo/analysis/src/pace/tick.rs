@@ -1,4 +1,4 @@
-//! Stretches of operations of about the same length, with what the ranks waited in them.
+//! Spans of operations of about the same length, with the waits of the ranks in them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,11 +9,11 @@ use super::work::Work;
 use crate::assembly::Member;
 use crate::mix::Mix;
 
-/// Windows beyond the first that are counted at least, and how much one more shows.
+/// Minimum number of windows after the first, and the weight of one more.
 const LEAST_WINDOWS: f64 = 0.8;
 const DOUBT: f64 = 2.5;
 
-/// A stretch of operations.
+/// A span of operations.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tick {
     /// Iterations of the cohort before it.
@@ -38,7 +38,7 @@ impl Tick {
 }
 
 impl Waits {
-    /// Adds what a rank waited in one block.
+    /// Adds the wait of a rank in one block.
     pub(super) fn add(&mut self, member: &Member) {
         let by_device = member.blocked_source == Some(Source::Device);
         let device = member.blocked.filter(|_| by_device);
@@ -46,7 +46,7 @@ impl Waits {
         if let Some(inside) = device {
             self.device = sum(self.device, inside.sum);
         }
-        // A rank that was blocked nowhere does not say so.
+        // A rank that was never blocked does not report it.
         self.host = sum(
             self.host,
             member.host_blocked.map_or(0.0, |blocked| blocked.sum),
@@ -54,8 +54,8 @@ impl Waits {
     }
 }
 
-/// Runs of stretches that last as long as a window, each beginning with the next stretch; one of
-/// all where they are fewer.
+/// Sliding windows of consecutive spans, one beginning at each span; a single one of all spans if
+/// they do not fill a window.
 pub(super) fn windows(ticks: &VecDeque<Tick>, window_ms: f64) -> Vec<Vec<&Tick>> {
     let mut windows = Vec::new();
     for first in 0..ticks.len() {

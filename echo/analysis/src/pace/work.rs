@@ -1,8 +1,7 @@
 //! Duration of healthy operations, by their kinds.
 //!
-//! Least squares over healthy stretches of work, with costs that are never negative: what the
-//! iterations of a loop cost, what a log line adds, and what an evaluation costs follow from
-//! stretches that hold more or less of each.
+//! Least squares over healthy spans of work, with costs that are never negative. The cost of an
+//! iteration, of a log line and of an evaluation follow from spans with different numbers of each.
 
 use std::collections::BTreeMap;
 
@@ -10,61 +9,60 @@ use echo_core::stats::median;
 
 use crate::mix::Mix;
 
-/// Passes of coordinate descent; stretches that are all alike need one.
+/// Maximum number of passes of coordinate descent; equal spans need one.
 const PASSES: usize = 40;
 
-/// Keeps the costs of kinds that always come together from running apart.
+/// Regularisation: keeps the costs of kinds that always occur together from diverging.
 const RIDGE: f64 = 1e-3;
 
-/// A stretch that takes this much longer than others, or others than it, was no usual one:
-/// compilation, a pause of the machine.
+/// Factor by which the ratio of a span's duration to its prediction may differ from the typical
+/// ratio. Beyond it the span was not usual work: compilation, a pause of the machine.
 const UNUSUAL: f64 = 2.0;
 
-/// Share of the operations of a stretch that may be of kinds, or in proportions, that were never
-/// seen.
+/// Largest share of the operations of a span that may be of unknown kinds or proportions.
 const UNFAMILIAR: f64 = 0.05;
 
-/// Milliseconds that an operation of each kind costs.
+/// Cost of an operation of each kind, milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Work {
     costs: BTreeMap<u64, f64>,
-    /// Of kinds that were never seen.
+    /// Cost of an operation of an unknown kind, milliseconds.
     usual: f64,
-    /// Largest share of the operations of a stretch that each kind had.
+    /// Largest share of each kind in the operations of a span.
     shares: BTreeMap<u64, f64>,
 }
 
 impl Work {
-    /// Learns from healthy stretches: what they were, and milliseconds. Nothing from none.
-    pub(super) fn learn(stretches: &[(&Mix, f64)]) -> Option<Self> {
-        let first = Self::fit(stretches)?;
+    /// Learns from healthy spans, given as mix and duration in milliseconds; `None` without spans.
+    pub(super) fn learn(spans: &[(&Mix, f64)]) -> Option<Self> {
+        let first = Self::fit(spans)?;
         let ratios = |work: &Self| -> Vec<f64> {
             let ratio = |(mix, ms): &(&Mix, f64)| ms / work.predict(mix).max(f64::MIN_POSITIVE);
-            stretches.iter().map(ratio).collect()
+            spans.iter().map(ratio).collect()
         };
         let all = ratios(&first);
         let typical = median(&all)?;
         let is_usual = |ratio: &f64| (typical / UNUSUAL..=typical * UNUSUAL).contains(ratio);
-        let usual = stretches.iter().zip(&all);
+        let usual = spans.iter().zip(&all);
         let usual: Vec<(&Mix, f64)> = usual
             .filter(|(_, ratio)| is_usual(ratio))
-            .map(|(stretch, _)| *stretch)
+            .map(|(span, _)| *span)
             .collect();
         let fitted = Self::fit(&usual)?;
-        // On average a healthy stretch takes as long as is predicted.
+        // On average a healthy span takes as long as predicted.
         let predicted: f64 = usual.iter().map(|(mix, _)| fitted.predict(mix)).sum();
         let took: f64 = usual.iter().map(|(_, ms)| ms).sum();
         (predicted > 0.0).then(|| fitted.scaled(took / predicted))
     }
 
-    /// Milliseconds that these operations take when the job is healthy.
+    /// Healthy duration of these operations, milliseconds.
     pub(super) fn predict(&self, mix: &Mix) -> f64 {
         let cost = |kind| self.costs.get(&kind).copied().unwrap_or(self.usual);
         mix.kinds().map(|(kind, count)| count * cost(kind)).sum()
     }
 
-    /// Returns true if stretches like this were learned. How long others take when the job is
-    /// healthy is not known: the first evaluation or checkpoint of a job is not slow.
+    /// Returns true if similar spans were learned. The healthy duration of others is unknown: the
+    /// first evaluation or checkpoint of a job is not slow.
     pub(super) fn is_familiar(&self, mix: &Mix) -> bool {
         let operations = mix.operations();
         let known = |kind| self.shares.get(&kind).copied().unwrap_or(0.0);
@@ -74,8 +72,8 @@ impl Work {
         beyond.sum::<f64>() <= UNFAMILIAR
     }
 
-    /// Returns true if nearly all operations are of kinds that were learned, in whatever
-    /// proportions: blocks may be shorter than iterations.
+    /// Returns true if nearly all operations are of learned kinds, in any proportions: blocks may
+    /// be shorter than iterations.
     pub(super) fn knows(&self, mix: &Mix) -> bool {
         let strange = mix
             .kinds()
@@ -90,24 +88,24 @@ impl Work {
         self
     }
 
-    fn fit(stretches: &[(&Mix, f64)]) -> Option<Self> {
-        let took: f64 = stretches.iter().map(|(_, ms)| ms).sum();
-        let operations: f64 = stretches.iter().map(|(mix, _)| mix.operations()).sum();
+    fn fit(spans: &[(&Mix, f64)]) -> Option<Self> {
+        let took: f64 = spans.iter().map(|(_, ms)| ms).sum();
+        let operations: f64 = spans.iter().map(|(mix, _)| mix.operations()).sum();
         if operations <= 0.0 || took <= 0.0 {
             return None;
         }
         let usual = took / operations;
-        let kinds = stretches.iter().flat_map(|(mix, _)| mix.kinds());
+        let kinds = spans.iter().flat_map(|(mix, _)| mix.kinds());
         let mut costs: BTreeMap<u64, f64> = kinds.map(|(kind, _)| (kind, usual)).collect();
-        let mut rest: Vec<f64> = stretches
+        let mut rest: Vec<f64> = spans
             .iter()
             .map(|(mix, ms)| ms - mix.operations() * usual)
             .collect();
         for _ in 0..PASSES {
             for (kind, cost) in &mut costs {
                 let (mut with, mut square) = (0.0, 0.0);
-                for ((mix, ms), rest) in stretches.iter().zip(&rest) {
-                    // Relative errors count, not those of long stretches.
+                for ((mix, ms), rest) in spans.iter().zip(&rest) {
+                    // Relative errors count: otherwise long spans would dominate.
                     let count = mix.count_of_kind(*kind) / ms;
                     with += count * rest / ms;
                     square += count * count;
@@ -117,7 +115,7 @@ impl Work {
                 }
                 let step = (with / (square * (1.0 + RIDGE))).max(-*cost);
                 *cost += step;
-                for ((mix, _), rest) in stretches.iter().zip(&mut rest) {
+                for ((mix, _), rest) in spans.iter().zip(&mut rest) {
                     *rest -= step * mix.count_of_kind(*kind);
                 }
             }
@@ -125,14 +123,14 @@ impl Work {
         Some(Self {
             costs,
             usual,
-            shares: largest_shares(stretches),
+            shares: largest_shares(spans),
         })
     }
 }
 
-fn largest_shares(stretches: &[(&Mix, f64)]) -> BTreeMap<u64, f64> {
+fn largest_shares(spans: &[(&Mix, f64)]) -> BTreeMap<u64, f64> {
     let mut shares: BTreeMap<u64, f64> = BTreeMap::new();
-    for (mix, _) in stretches {
+    for (mix, _) in spans {
         let operations = mix.operations();
         for (kind, count) in mix.kinds() {
             let most = shares.entry(kind).or_default();
@@ -153,14 +151,14 @@ mod tests {
 
     #[test]
     fn the_cost_of_log_lines_is_separated_from_the_cost_of_iterations() {
-        let stretches: Vec<(Mix, f64)> = (1..20_u32)
+        let spans: Vec<(Mix, f64)> = (1..20_u32)
             .map(|n| {
                 let logs = n % 3;
                 let text = format!("step={} log={logs}", n * 10);
                 (mix(&text), f64::from(n * 10 * 3 + logs * 50))
             })
             .collect();
-        let known: Vec<(&Mix, f64)> = stretches.iter().map(|(mix, ms)| (mix, *ms)).collect();
+        let known: Vec<(&Mix, f64)> = spans.iter().map(|(mix, ms)| (mix, *ms)).collect();
         let work = Work::learn(&known).unwrap();
         let ms = work.predict(&mix("step=100 log=4"));
         assert!((ms - 500.0).abs() < 5.0, "{ms}");

@@ -30,7 +30,7 @@ pub struct Gpu {
     /// Time inside each operation of the busiest communicator, milliseconds.
     pub inside_ms: f64,
     /// Time inside the longest operation of the busiest communicator in each iteration,
-    /// milliseconds; `None` when all are alike.
+    /// milliseconds; `None` if all take equally long.
     pub longest_ms: Option<f64>,
     /// Time inside each operation of another kind on the busiest communicator, milliseconds; `None`
     /// when there is one kind.
@@ -67,7 +67,7 @@ impl Gpu {
         period_ms: 50.0,
     };
 
-    /// A rank that its peers wait for, by `lag_ms` per iteration.
+    /// A late rank for which its peers wait by `lag_ms` per iteration.
     pub fn late_by(self, lag_ms: f64) -> Self {
         Self {
             inside_ms: self.inside_ms - lag_ms / OPS_PER_ITERATION as f64,
@@ -106,8 +106,8 @@ impl Gpus {
         }
     }
 
-    /// Pairs that split each layer between them, and two communicators over the pairs' first and
-    /// second members.
+    /// Pairs that share each layer, and two communicators: one over the first members of the pairs,
+    /// one over the second.
     pub fn pairs(n_pairs: u32) -> Self {
         let across = (0..2).map(|side| Ring {
             comm: 20 + u64::from(side),
@@ -220,7 +220,7 @@ impl Gpus {
     }
 }
 
-/// Samples that are all the same.
+/// Summary of equal samples.
 pub fn even(value: f64, count: u64) -> Summary {
     Summary {
         count,

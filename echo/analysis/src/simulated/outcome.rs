@@ -74,13 +74,13 @@ pub fn shuffled(events: &[StoredEvent], mut pick: impl FnMut(usize) -> usize) ->
             None => stories.push((rank, [stored.clone()].into())),
         }
     }
-    let mut told = Vec::new();
+    let mut shuffled = Vec::new();
     while !stories.is_empty() {
         let next = pick(stories.len()) % stories.len();
-        told.extend(stories[next].1.pop_front());
+        shuffled.extend(stories[next].1.pop_front());
         if stories[next].1.is_empty() {
             stories.remove(next);
         }
     }
-    told
+    shuffled
 }

@@ -13,12 +13,12 @@ pub enum Doubt {
     NotSignificant,
     /// Ranks are late, but each waits as long as its peers do.
     NoRoot,
-    /// The job lost its time at once.
+    /// The job lost nearly all of the time in one pause.
     OnePause,
 }
 
 impl Doubt {
-    /// Every doubt.
+    /// All reasons.
     pub const ALL: [Self; 6] = [
         Self::Coverage,
         Self::NoSignal,
@@ -28,23 +28,23 @@ impl Doubt {
         Self::OnePause,
     ];
 
-    /// The reason in words.
+    /// Text of the reason, for incidents.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Coverage => "too few of the job's ranks report to compare them",
             Self::NoSignal => {
-                "the job never blocks in a synchronisation, so the host cannot see which rank is late"
+                "the job never blocks in a synchronisation, so host signals cannot show which rank is late"
             }
-            Self::NoPeers => {
-                "no other rank does the same work, so there is nobody to compare it with"
-            }
+            Self::NoPeers => "no other rank does the same work, so it has no peers to compare with",
             Self::NotSignificant => {
                 "a rank is late by as much as the cohort lost, but not beyond the usual scatter of its peers"
             }
             Self::NoRoot => {
                 "ranks are late, but each of them waits for others as long as its peers do"
             }
-            Self::OnePause => "nearly all of that was one pause, which does not tell who caused it",
+            Self::OnePause => {
+                "nearly all of the loss was one pause, which does not show which rank caused it"
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a lag lies beyond what is usual.
+//! Significance of a lag against the usual scatter.
 
 use echo_core::model::detector_output::{Baseline, Signal};
 use echo_core::stats::multiplicity::{Tail, discovery_threshold, upper_tail};
@@ -27,20 +27,20 @@ pub fn sigma_ms(lags: &Lags, period_ms: f64, usual: Option<Scatter>) -> f64 {
     scale.hypot(floor)
 }
 
-/// Largest p-value of places that counts: always last in six rounds of four ranks, in five of
-/// eight.
+/// Largest p-value of the rank order that is significant: always last in six rounds of four ranks,
+/// or in five rounds of eight.
 const PLACE_P: f64 = 1e-3;
 
-/// The same for two ranks, of which one is always last, and with correlated noise for a while the
-/// same one: 23 rounds.
+/// The same for two ranks: 23 rounds. One of two is always last, and with correlated noise it is
+/// the same one for a while.
 const PLACE_P_OF_TWO: f64 = 1e-6;
 
-/// Rounds that one independent round is worth at most: `(1 + rho) / (1 - rho)` for a correlation of
-/// 0.9 from one iteration to the next, the strongest of the benchmark. Only a history shows its
-/// real strength.
+/// Maximum number of correlated rounds per independent round: `(1 + rho) / (1 - rho)` for a
+/// correlation of 0.9 between consecutive iterations, the strongest in the benchmark. Only a
+/// history shows the real correlation.
 const CORRELATED: f64 = 19.0;
 
-/// Smallest loss, as a share of the period, for which places count in full.
+/// Smallest loss, as a share of the period, for which the rank order counts in full.
 const BOLD_SHARE: f64 = 0.1;
 
 /// Scale that lags of one window are measured against.
@@ -52,12 +52,12 @@ pub struct Scale {
     pub critical_z: f64,
     tail: Tail,
     window_kind: WindowKind,
-    /// Largest p-value that is believed; `None` when none is.
+    /// Largest significant p-value; `None` if no p-value is small enough.
     believed_p: Option<f64>,
-    /// Places must agree at this level, because the ranks are too few for a scale and have no
+    /// Level at which the rank order must agree, because there are too few ranks for a scale and no
     /// history.
     place_p: Option<f64>,
-    /// Smallest loss for which places count in full, milliseconds.
+    /// Smallest loss for which the rank order counts in full, milliseconds.
     bold_ms: f64,
     /// Excess duration of an iteration over a healthy one, milliseconds, when known.
     damage_ms: Option<f64>,
@@ -73,7 +73,7 @@ impl Scale {
         let sigma = sigma_ms(lags, evidence.period_ms, evidence.usual);
         let n_ranks = lags.ranks.len();
         let n_tests = evidence.n_tests.max(n_ranks);
-        // Few ranks without a history have no scale worth its name: there, places decide.
+        // Few ranks without a history give no reliable scale: the rank order decides.
         let by_place = evidence.usual.is_none() && n_ranks <= FEW_RANKS;
         let tail = match evidence.usual {
             Some(usual) => Tail::from_mad(usual.n_lags),
@@ -96,14 +96,14 @@ impl Scale {
         };
         let p_of = |lag: &Lag| tail.above(scale.z(lag));
         let p_values: Vec<f64> = lags.ranks.iter().map(p_of).collect();
-        // This cohort's part of the discoveries that one tick over the whole job may get wrong.
+        // This cohort's part of the false discoveries allowed in one tick over the whole job.
         let q = settings.discovery_rate * n_ranks as f64 / n_tests as f64;
         scale.believed_p = discovery_threshold(&p_values, q);
         scale
     }
 
-    /// Modified z-score of a lag: of what is typical of it over a few iterations, of its mean over
-    /// many, where what is rare counts too.
+    /// Modified z-score of a lag: of the typical lag over a few iterations, of the mean lag over
+    /// many, where rare stalls count as well.
     pub fn z(&self, lag: &Lag) -> f64 {
         let ms = match self.window_kind {
             WindowKind::Short if lag.signal != Signal::Wait => lag.mean_ms.min(lag.typical_ms()),
@@ -112,13 +112,13 @@ impl Scale {
         ms / self.sigma_ms
     }
 
-    /// Certain loss of an iteration by a lag, milliseconds.
+    /// Certain loss per iteration caused by a lag, milliseconds.
     fn loss_ms(&self, lag: &Lag) -> f64 {
         self.damage_ms
             .map_or_else(|| lag.certain_ms(), |damage| lag.mean_ms.min(damage))
     }
 
-    /// Returns true if a lag lies beyond what is usual, by all counts.
+    /// Returns true if a lag is significant by all tests.
     pub fn is_significant(&self, lag: &Lag) -> bool {
         let z = self.z(lag);
         let is_believed = self.believed_p.is_some_and(|p| self.tail.above(z) <= p);
@@ -161,8 +161,8 @@ fn usual_error_ms(lags: &Lags) -> f64 {
     error * widened.max(1.0).sqrt()
 }
 
-/// From 0.5 at the critical z towards 0.99 at twice of it, less for missing ranks and for a missing
-/// history. Of two ranks either may be at fault, so two never give more than 0.6.
+/// Confidence from 0.5 at the critical z towards 0.99 at twice the critical z, less for missing
+/// ranks and for a missing history. With two ranks either may be at fault, so it is at most 0.6.
 fn confidence(z_over_critical: f64, coverage: f64, baseline: &Baseline, n_ranks: usize) -> f64 {
     let significance = (z_over_critical / 2.0).min(0.99);
     let history = if matches!(baseline, Baseline::None { .. }) {

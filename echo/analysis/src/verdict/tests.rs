@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use crate::simulated::{Job, Measured};
 use crate::verdict::{Doubt, Evidence, Verdict, WindowKind, decide};
 
-/// Lags by host gaps, the same in each of four blocks.
+/// Host gap lags, the same in each of four blocks.
 pub(super) fn lags(means: &[f64]) -> Lags {
     let events = Job::with_ranks(1).events(1, |_, _| Measured::HEALTHY);
     let origin = &events[0].event.origin;
@@ -104,7 +104,7 @@ fn a_lag_that_explains_little_of_the_damage_is_not_named() {
 }
 
 #[test]
-fn a_late_rank_within_the_usual_scatter_gives_no_name() {
+fn a_late_rank_within_the_usual_scatter_is_not_named() {
     let lags = lags(&[-7.0, 8.0, 0.0, -6.0]);
     let noisy = Evidence {
         usual: Some(Scatter {
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn confidence_is_a_share(
+    fn confidence_lies_between_0_and_1(
         means in proptest::collection::vec(-3.0..40.0_f64, 2..12),
         period_ms in 50.0..90.0_f64,
     ) {
@@ -182,7 +182,7 @@ fn two_late_ranks_of_four_are_both_named() {
     );
 }
 
-/// Lags by GPUs, each with what the rank waits less than its peers.
+/// Device lags, each with the reduction of the rank's wait compared with its peers.
 fn device_lags(ranks: &[(f64, f64)]) -> Lags {
     let means: Vec<f64> = ranks.iter().map(|(mean_ms, _)| *mean_ms).collect();
     let mut lags = lags(&means);

@@ -1,4 +1,4 @@
-//! Waits measured by GPUs, and how far ranks have come.
+//! Waits measured by GPUs, and the progress of ranks.
 
 use echo_core::ids::{CommId, Rank};
 use echo_core::model::event::{Reading, Source, StoredEvent};
@@ -18,7 +18,7 @@ fn blocks(events: &[StoredEvent]) -> Vec<CohortBlock> {
 }
 
 #[test]
-fn a_block_takes_along_the_waits_of_its_own_communicator() {
+fn a_block_includes_the_waits_of_its_own_communicator() {
     let found = blocks(&Gpus::alike(4).events(3, |_, _| Gpu::HEALTHY));
     assert_eq!(found.len(), 3);
     for block in &found {
@@ -29,7 +29,7 @@ fn a_block_takes_along_the_waits_of_its_own_communicator() {
 }
 
 #[test]
-fn waits_of_other_communicators_are_taken_once_they_ended_before_the_block_began() {
+fn waits_of_other_communicators_are_included_once_they_ended_before_the_block_began() {
     let found = blocks(&Gpus::pairs(2).events(3, |_, _| Gpu::HEALTHY));
     let of_pairs = |block: &CohortBlock| {
         let pairs = block.transfers.iter().filter(|one| one.comm.value() >= 30);
@@ -78,9 +78,9 @@ fn the_least_and_the_most_time_inside_are_those_of_the_means() {
 }
 
 #[test]
-fn what_a_gpu_knows_of_its_waiting_is_preferred_to_what_its_host_knows() {
-    let told = Gpus::alike(2).events(1, |_, _| Gpu::HEALTHY);
-    let by_host = told
+fn waits_measured_by_the_gpu_are_preferred_to_those_of_the_host() {
+    let by_gpu = Gpus::alike(2).events(1, |_, _| Gpu::HEALTHY);
+    let by_host = by_gpu
         .iter()
         .filter(|stored| stored.event.metric.as_str() == fleet_proto::metric::BLOCKED);
     let by_host: Vec<StoredEvent> = by_host
@@ -93,8 +93,8 @@ fn what_a_gpu_knows_of_its_waiting_is_preferred_to_what_its_host_knows() {
             stored
         })
         .collect();
-    let before = [by_host.clone(), told.clone()].concat();
-    let mut after = told;
+    let before = [by_host.clone(), by_gpu.clone()].concat();
+    let mut after = by_gpu;
     let arrival =
         |stored: &StoredEvent| stored.event.metric.as_str() == fleet_proto::metric::ARRIVAL;
     let at = after.iter().position(arrival).unwrap();
@@ -108,7 +108,7 @@ fn what_a_gpu_knows_of_its_waiting_is_preferred_to_what_its_host_knows() {
 }
 
 #[test]
-fn progress_tells_when_a_rank_moved_from_when_it_was_heard() {
+fn progress_distinguishes_the_last_move_of_a_rank_from_its_last_report() {
     let job = Job::with_ranks(2);
     let mut assembly = Assembly::default();
     for (n, at_ms) in [(5, 0.0), (6, 1_000.0), (6, 2_000.0), (6, 3_000.0)] {
@@ -123,7 +123,7 @@ fn progress_tells_when_a_rank_moved_from_when_it_was_heard() {
 }
 
 #[test]
-fn a_process_that_starts_anew_has_moved() {
+fn a_process_that_restarts_has_moved() {
     let job = Job::with_ranks(2);
     let mut assembly = Assembly::default();
     assembly.add(&job.issued(0, 500, 0.0));

@@ -1,4 +1,4 @@
-//! What goes wrong with telemetry and jobs, and must not mislead the detector.
+//! Faulty telemetry and unusual jobs, which must not mislead the detector.
 
 use echo_core::ids::CommId;
 use echo_core::model::detector_output::IncidentState;
@@ -16,8 +16,7 @@ fn ranks_that_cut_their_blocks_differently_are_compared_over_the_larger_ones() {
         let rank = stored.event.origin.rank.unwrap().rank().value();
         let block = stored.event.block.as_mut().unwrap();
         let number = block.seqs.unwrap().first() / OPS_PER_BLOCK;
-        // Ranks 0 and 1 cut every 32 operations; ranks 2 and 3 every 64, and report half as many
-        // blocks.
+        // Ranks 0 and 1 report blocks of 32 operations, ranks 2 and 3 blocks of 64, half as many.
         let size = if rank < 2 { 32 } else { 64 };
         block.seqs = SeqRange::new(number * size, (number + 1) * size - 1);
     }
@@ -49,7 +48,7 @@ fn a_job_that_restarts_under_its_old_name_is_analysed_again() {
 }
 
 #[test]
-fn a_block_off_the_beaten_track_spoils_no_number() {
+fn an_unusual_block_changes_no_number() {
     let mut events = Job::with_ranks(4).events(40, sleeping);
     for stored in &mut events {
         let block = stored.event.block.as_mut().unwrap();

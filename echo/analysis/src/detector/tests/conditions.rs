@@ -1,4 +1,4 @@
-//! Slow jobs that no rank is to blame for.
+//! Slow jobs without a culprit.
 
 use echo_core::model::detector_output::{ConditionKind, IncidentState};
 use echo_core::model::event::StoredEvent;
@@ -20,7 +20,7 @@ fn slow_transfers() -> Vec<StoredEvent> {
 }
 
 #[test]
-fn transfers_that_are_slow_for_everybody_are_the_networks_fault() {
+fn transfers_that_are_slow_for_all_ranks_are_a_network_fault() {
     let found = incidents(&slow_transfers());
     assert_eq!(kinds(&found), [ConditionKind::Network], "{found:#?}");
     assert!(named(&found).is_empty());
@@ -34,7 +34,7 @@ fn a_network_that_recovers_is_cleared() {
 }
 
 #[test]
-fn a_job_that_slows_down_while_its_transfers_do_not_is_slow_by_itself() {
+fn a_job_that_slows_down_while_its_transfers_do_not_is_a_uniform_slowdown() {
     let events = Gpus::alike(8).events(40, |block, _| Gpu {
         period_ms: if block >= 12 { 60.0 } else { 50.0 },
         ..Gpu::HEALTHY
@@ -42,7 +42,7 @@ fn a_job_that_slows_down_while_its_transfers_do_not_is_slow_by_itself() {
     assert_eq!(kinds(&incidents(&events)), [ConditionKind::UniformSlowdown]);
 }
 
-/// Another rank is last in every iteration, by 4 ms in one operation.
+/// The last rank changes in every iteration; it is late by 4 ms in one operation.
 fn uneven_data() -> Vec<StoredEvent> {
     fn inside(iteration: u64, rank: u32) -> f64 {
         let last = iteration * 5 % 8;
@@ -55,14 +55,14 @@ fn uneven_data() -> Vec<StoredEvent> {
 }
 
 #[test]
-fn when_another_rank_is_last_every_time_the_data_are_uneven() {
+fn a_last_rank_that_changes_every_time_is_a_data_imbalance() {
     let found = incidents(&uneven_data());
     assert_eq!(kinds(&found), [ConditionKind::DataImbalance], "{found:#?}");
     assert!(named(&found).is_empty());
 }
 
 #[test]
-fn uneven_data_cost_nothing_against_a_past_that_had_them() {
+fn a_data_imbalance_costs_nothing_against_a_history_that_had_it() {
     assert!(detect(&uneven_data()).lost.is_empty());
 }
 
@@ -79,7 +79,7 @@ fn a_rank_that_is_last_every_time_is_no_data_imbalance() {
 }
 
 #[test]
-fn who_is_last_by_a_hair_does_not_count_beside_a_rank_that_is_late() {
+fn a_tiny_distance_of_the_last_rank_does_not_hide_a_late_rank() {
     // As recorded: one GPU is late at every other sampled operation. At the others the last rank
     // is behind by a negligible time.
     fn inside(iteration: u64, rank: u32) -> f64 {
@@ -99,7 +99,7 @@ fn who_is_last_by_a_hair_does_not_count_beside_a_rank_that_is_late() {
 }
 
 #[test]
-fn uneven_data_hide_no_late_rank() {
+fn a_data_imbalance_does_not_hide_a_late_rank() {
     fn inside(iteration: u64, rank: u32) -> f64 {
         if u64::from(rank) == iteration * 5 % 8 {
             2.0

@@ -1,4 +1,4 @@
-//! Jobs whose GPUs say what they waited for.
+//! Jobs whose GPUs report their waits.
 
 use echo_core::model::detector_output::{Baseline, CauseClass, Culprit, Signal};
 use echo_core::model::event::{Source, StoredEvent};
@@ -6,8 +6,8 @@ use echo_core::model::event::{Source, StoredEvent};
 use crate::simulated::device::{Gpu, Gpus};
 use crate::simulated::outcome::{culprit, incidents, named, only_culprit};
 
-/// Rank 3 of eight is late by 8 ms in each iteration from block 10 on; `also` says what else its
-/// block shows.
+/// Rank 3 of eight is late by 8 ms in each iteration from block 10 on; `also` changes its other
+/// measurements.
 fn late(also: impl Fn(Gpu, bool) -> Gpu) -> Vec<StoredEvent> {
     Gpus::alike(8).events(30, |block, rank| {
         let (slow, is_culprit) = (block >= 10, rank == 3);
@@ -45,7 +45,7 @@ fn the_gpu_that_waits_least_is_the_one_the_others_wait_for() {
 }
 
 #[test]
-fn a_late_gpu_whose_host_was_in_time_is_a_late_device() {
+fn a_late_gpu_whose_host_was_on_time_is_a_late_device() {
     let in_time = |gpu, _| Gpu {
         gap_ms: Some(4.0),
         ..gpu
@@ -54,7 +54,7 @@ fn a_late_gpu_whose_host_was_in_time_is_a_late_device() {
 }
 
 #[test]
-fn that_only_the_gpu_shows_a_late_rank_is_said_where_its_host_was_seen() {
+fn a_source_disagreement_is_reported_when_only_the_gpu_is_late() {
     let reason = |also: fn(Gpu, bool) -> Gpu| incidents(&late(also))[0].reason.clone();
     let in_time = reason(|gpu, _| Gpu {
         gap_ms: Some(4.0),
@@ -108,12 +108,12 @@ fn a_late_gpu_with_work_in_its_queue_is_a_late_device() {
 }
 
 #[test]
-fn without_host_and_queue_nobody_knows_why_a_gpu_is_late() {
+fn without_host_and_queue_the_cause_of_a_late_gpu_is_unknown() {
     assert_eq!(class(|gpu, _| gpu), CauseClass::Inconclusive);
 }
 
 #[test]
-fn lateness_that_each_operation_sees_again_is_not_counted_again() {
+fn a_lag_that_repeats_in_each_operation_is_counted_once() {
     // Each of ten operations is entered 2 ms later, yet the iteration takes 8 ms longer.
     let events = Gpus::alike(8).events(30, |block, rank| {
         let slow = block >= 10;
@@ -134,10 +134,10 @@ fn lateness_that_each_operation_sees_again_is_not_counted_again() {
     );
 }
 
-/// What an iteration of 60 ms would take without rank 5, which is late from the first one on, as
-/// far as that is certain, milliseconds.
+/// Certain healthy duration of an iteration of 60 ms, milliseconds, if rank 5 is late from the
+/// first iteration on.
 fn healthy_ms_without_a_past(late: impl Fn(Gpu) -> Gpu) -> f64 {
-    // It takes some hundred iterations: nothing tells yet how long one rank is late by chance.
+    // Some hundred iterations are needed, because the usual alternation of ranks is not known yet.
     let events = Gpus::alike(8).events(30, |_, rank| {
         let gpu = Gpu {
             period_ms: 60.0,
@@ -156,7 +156,7 @@ fn healthy_ms_without_a_past(late: impl Fn(Gpu) -> Gpu) -> f64 {
 }
 
 #[test]
-fn a_gpu_that_is_slow_from_the_first_iteration_has_cost_what_it_was_late_at_one_operation() {
+fn a_gpu_that_is_slow_from_the_first_iteration_has_cost_its_lag_at_one_operation() {
     let at_one = |gpu: Gpu| Gpu {
         longest_ms: Some(3.0),
         blocked_ms: Some(20.0),
@@ -164,8 +164,8 @@ fn a_gpu_that_is_slow_from_the_first_iteration_has_cost_what_it_was_late_at_one_
     };
     let period_ms = healthy_ms_without_a_past(at_one);
     assert!((period_ms - 50.0).abs() < 0.1, "{period_ms}");
-    // As recorded under DDP: other operations, which overlap with computation, see the same
-    // lateness again.
+    // As recorded under DDP: other operations, which overlap with computation, show the same lag
+    // again.
     let again = |gpu: Gpu| Gpu {
         inside_ms: 1.0,
         longest_ms: Some(3.0),
@@ -177,7 +177,7 @@ fn a_gpu_that_is_slow_from_the_first_iteration_has_cost_what_it_was_late_at_one_
 }
 
 #[test]
-fn of_lateness_that_is_spread_over_many_operations_a_quarter_is_certain() {
+fn a_quarter_of_a_lag_spread_over_many_operations_is_certain() {
     let period_ms = healthy_ms_without_a_past(|gpu| Gpu {
         longest_ms: Some(12.0),
         ..gpu.late_by(10.0)
@@ -216,9 +216,9 @@ fn two_late_gpus_are_both_named() {
 }
 
 #[test]
-fn who_is_late_at_one_kind_of_operation_and_waits_a_little_at_another_is_named() {
-    // As recorded under FSDP: rank 3 comes late to gathers, and waits at scatters for a GPU that
-    // was always a little slower.
+fn a_rank_that_is_late_at_one_kind_of_operation_and_waits_a_little_at_another_is_named() {
+    // As recorded under FSDP: rank 3 is late at gathers, and waits at scatters for a GPU that was
+    // always a little slower.
     let events = Gpus::alike(8).events(60, |block, rank| {
         let slow = block >= 50;
         let gpu = Gpu {
@@ -236,9 +236,9 @@ fn who_is_late_at_one_kind_of_operation_and_waits_a_little_at_another_is_named()
 }
 
 #[test]
-fn of_two_the_one_that_waits_less_does_so_by_the_whole_difference() {
-    // Half of it would be less than a tenth of the period, which is what two ranks must be apart by
-    // until they are familiar.
+fn with_two_ranks_the_lag_is_the_whole_difference_of_their_waits() {
+    // Half of it would be less than a tenth of the period, the minimum difference of two ranks
+    // without a history.
     let events = Gpus::alike(2).events(80, |block, rank| {
         let slow = block >= 50;
         let gpu = Gpu {
@@ -279,7 +279,7 @@ fn always_a_little_slower(usual_ms: f64) -> Vec<StoredEvent> {
 }
 
 #[test]
-fn a_gpu_that_was_always_a_little_slower_has_a_healthy_past() {
+fn a_gpu_that_was_always_a_little_slower_has_a_healthy_history() {
     for usual_ms in [0.5, 2.0, 4.0] {
         let found = incidents(&always_a_little_slower(usual_ms));
         assert_eq!(named(&found), [3], "{usual_ms}");

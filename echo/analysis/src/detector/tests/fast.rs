@@ -1,5 +1,5 @@
-//! How soon something is said: at once when it is grave, late when it is rare, and never when it
-//! was chance.
+//! Time until an incident is reported: immediately for severe faults, late for rare stalls, never
+//! for random lags.
 
 #![expect(
     clippy::suboptimal_flops,
@@ -60,7 +60,7 @@ fn a_rank_that_is_late_by_a_third_is_named_before_it_has_persisted() {
 }
 
 #[test]
-fn what_was_said_at_once_is_confirmed_when_it_persists() {
+fn a_provisional_incident_is_confirmed_when_it_persists() {
     let all = states(&late(15.0, 30, 30), Settings::default());
     assert!(all[0].is_provisional && !all.last().unwrap().is_provisional);
     assert!(all.iter().all(|state| state.id == all[0].id));
@@ -74,7 +74,7 @@ fn a_rank_that_is_late_by_a_tenth_is_not_named_at_once() {
 }
 
 #[test]
-fn two_pauses_in_one_window_name_nobody() {
+fn two_pauses_in_one_window_name_no_rank() {
     let pauses = |block, rank| {
         let pauses = block == 15 || block == 17;
         Measured {
@@ -112,7 +112,7 @@ fn rare_stalls_are_not_named_by_the_short_window() {
 }
 
 #[test]
-fn one_rare_stall_is_no_habit() {
+fn one_rare_stall_is_not_reported() {
     assert!(named(&incidents(&rare_stalls(24))).is_empty());
 }
 

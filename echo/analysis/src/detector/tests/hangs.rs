@@ -16,7 +16,7 @@ pub(super) const N_RANKS: u32 = 8;
 
 /// Reports of all ranks every second from `from_s` to `to_s`: six have entered operation 99, ranks
 /// 2 and 5 have not.
-fn hang_tracker(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
+fn two_ranks_missing(from_s: u32, to_s: u32) -> Vec<StoredEvent> {
     reports(
         from_s,
         to_s,
@@ -43,7 +43,7 @@ fn last(detector: &mut Detector, events: &[StoredEvent]) -> Option<Incident> {
 
 #[test]
 fn the_ranks_missing_from_an_operation_that_does_not_end_are_listed() {
-    let incident = last(&mut detector(), &hang_tracker(0, 40)).unwrap();
+    let incident = last(&mut detector(), &two_ranks_missing(0, 40)).unwrap();
     let found = condition(&incident).unwrap();
     let missing: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
     assert_eq!((found.kind, missing), (ConditionKind::Hang, vec![2, 5]));
@@ -52,16 +52,16 @@ fn the_ranks_missing_from_an_operation_that_does_not_end_are_listed() {
 }
 
 #[test]
-fn it_is_one_incident_however_often_it_is_looked_at() {
-    let found = detector().observe(&hang_tracker(0, 60)).incidents;
+fn a_hang_is_one_incident_however_often_it_is_checked() {
+    let found = detector().observe(&two_ranks_missing(0, 60)).incidents;
     assert!(found.windows(2).all(|pair| pair[0].id == pair[1].id));
     assert!(found.iter().all(|incident| incident.occurrences == 1));
 }
 
 #[test]
-fn it_clears_when_the_missing_ranks_move() {
+fn a_hang_clears_when_the_missing_ranks_continue() {
     let mut detector = detector();
-    let raised = last(&mut detector, &hang_tracker(0, 40)).unwrap();
+    let raised = last(&mut detector, &two_ranks_missing(0, 40)).unwrap();
     let cleared = last(&mut detector, &reports(40, 42, |_| 110)).unwrap();
     assert_eq!(cleared.id, raised.id);
     assert_eq!(cleared.state, IncidentState::Cleared);
@@ -69,12 +69,12 @@ fn it_clears_when_the_missing_ranks_move() {
 }
 
 #[test]
-fn nothing_hangs_before_thirty_seconds() {
-    assert!(detector().observe(&hang_tracker(0, 30)).is_empty());
+fn no_hang_is_reported_before_thirty_seconds() {
+    assert!(detector().observe(&two_ranks_missing(0, 30)).is_empty());
 }
 
 #[test]
-fn nothing_hangs_before_twenty_periods() {
+fn no_hang_is_reported_before_twenty_periods() {
     // Iterations of 3 s: an operation may take a minute.
     let mut healthy = Job::with_ranks(N_RANKS).events(14, |_, _| Measured {
         period_ms: 3_000.0,
@@ -83,22 +83,22 @@ fn nothing_hangs_before_twenty_periods() {
     let mut detector = detector();
     assert!(detector.observe(&healthy).is_empty());
     healthy.clear();
-    assert!(detector.observe(&hang_tracker(0, 58)).is_empty());
+    assert!(detector.observe(&two_ranks_missing(0, 58)).is_empty());
     assert_eq!(
-        kinds(&detector.observe(&hang_tracker(58, 70)).incidents)[0],
+        kinds(&detector.observe(&two_ranks_missing(58, 70)).incidents)[0],
         ConditionKind::Hang
     );
 }
 
 #[test]
-fn a_job_that_is_silent_altogether_has_ended_and_does_not_hang() {
+fn a_job_whose_ranks_are_all_silent_has_ended_and_does_not_hang() {
     let mut detector = detector();
-    detector.observe(&hang_tracker(0, 2));
+    detector.observe(&two_ranks_missing(0, 2));
     assert!(detector.end_silent_jobs(instant(50_000.0)).is_empty());
     assert!(detector.end_silent_jobs(instant(700_000.0)).is_empty());
 }
 
-/// The reports of [`stuck`] without those of one rank from `silent_s` on.
+/// The given reports without those of one rank from `silent_s` on.
 fn without(rank: u32, silent_s: u32, events: Vec<StoredEvent>) -> Vec<StoredEvent> {
     let silent = instant(f64::from(silent_s) * 1e3);
     let is_of = |event: &StoredEvent| event.event.origin.rank.unwrap().rank().value() == rank;
@@ -109,7 +109,7 @@ fn without(rank: u32, silent_s: u32, events: Vec<StoredEvent>) -> Vec<StoredEven
 
 #[test]
 fn a_rank_whose_agent_died_is_not_missing_from_a_pause_of_the_job() {
-    // The job goes on for twenty seconds after rank 2 was last heard of, and then pauses.
+    // The job continues for twenty seconds after the last report of rank 2, and then pauses.
     let mut events = reports(0, 40, |_| 99);
     events.extend(reports(40, 60, |_| 200));
     events.extend(reports(60, 120, |_| 300));
@@ -119,29 +119,29 @@ fn a_rank_whose_agent_died_is_not_missing_from_a_pause_of_the_job() {
 #[test]
 fn a_rank_that_does_not_report_is_distinguished_from_missing_ranks() {
     let mut events = reports(0, 20, |_| 50);
-    events.extend(hang_tracker(20, 60));
+    events.extend(two_ranks_missing(20, 60));
     let incident = last(&mut detector(), &without(2, 5, events)).unwrap();
     let found = condition(&incident).unwrap();
     let missing: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
     assert_eq!(missing, [5]);
     assert!(found.detail.starts_with("6 of 7 ranks"), "{}", found.detail);
-    let why = "missing rank 5; not counted, because not reporting since before that: rank 2";
+    let why = "missing rank 5; not counted, silent since before then: rank 2";
     assert!(found.detail.ends_with(why), "{}", found.detail);
 }
 
 #[test]
-fn a_rank_that_fell_silent_when_everybody_stopped_is_missing_and_silent() {
+fn a_rank_that_fell_silent_when_all_ranks_stopped_is_missing_and_silent() {
     let mut events = reports(0, 20, |_| 50);
-    events.extend(hang_tracker(20, 60));
+    events.extend(two_ranks_missing(20, 60));
     let incident = last(&mut detector(), &without(2, 19, events)).unwrap();
     let found = condition(&incident).unwrap();
     assert_eq!(found.ranks.len(), 2);
-    let why = "missing ranks 2, 5; no sign of life since then of rank 2";
+    let why = "missing ranks 2, 5; silent since then: rank 2";
     assert!(found.detail.ends_with(why), "{}", found.detail);
 }
 
 #[test]
-fn a_sign_of_life_by_any_signal_keeps_a_rank_among_the_missing() {
+fn a_report_of_any_signal_keeps_a_rank_among_the_missing() {
     let mut events = without(2, 5, reports(0, 20, |_| 50));
     // Blocks of rank 2 that closed meanwhile, and no heartbeat.
     let mut blocks = Job::with_ranks(N_RANKS).events(4, |_, _| Measured::HEALTHY);
@@ -149,7 +149,7 @@ fn a_sign_of_life_by_any_signal_keeps_a_rank_among_the_missing() {
         block.received = instant(15_000.0);
     }
     events.extend(blocks);
-    events.extend(without(2, 0, hang_tracker(20, 60)));
+    events.extend(without(2, 0, two_ranks_missing(20, 60)));
     events.sort_by_key(|event| event.received);
     let found = detector().observe(&events).incidents;
     let hang = found.iter().find_map(condition).unwrap();
@@ -159,14 +159,14 @@ fn a_sign_of_life_by_any_signal_keeps_a_rank_among_the_missing() {
 #[test]
 fn a_hang_ends_with_its_job() {
     let mut detector = detector();
-    assert!(last(&mut detector, &hang_tracker(0, 40)).is_some());
+    assert!(last(&mut detector, &two_ranks_missing(0, 40)).is_some());
     let mut ended = detector.end_silent_jobs(instant(700_000.0)).incidents;
     let last = ended.pop().unwrap();
     assert_eq!(last.state, IncidentState::Cleared);
 }
 
 #[test]
-fn a_job_that_moves_on_slowly_does_not_hang() {
+fn a_job_that_progresses_slowly_does_not_hang() {
     let slow = (0..100).flat_map(|second| {
         reports(second, second + 1, move |rank| {
             100 + u64::from(second / 20) + u64::from(rank % 2)
@@ -176,26 +176,26 @@ fn a_job_that_moves_on_slowly_does_not_hang() {
 }
 
 #[test]
-fn ranks_that_wait_where_most_are_not_are_no_hang() {
-    // Three of eight have gone ahead: the others may have nothing to do there.
+fn waiting_ranks_that_are_a_minority_are_no_hang() {
+    // Three of eight ranks are ahead: the others may not take part in the operation.
     let ahead = reports(0, 60, |rank| if rank < 3 { 100 } else { 99 });
     assert!(detector().observe(&ahead).is_empty());
 }
 
 #[test]
-fn everybody_at_the_same_operation_does_not_hang_unless_they_wait_for_their_gpus() {
+fn ranks_at_the_same_operation_do_not_hang_unless_they_wait_for_their_gpus() {
     assert!(detector().observe(&reports(0, 90, |_| 100)).is_empty());
 }
 
-/// Reports of ranks that have all issued operation 99 and then stand still from `since_s` on, all
-/// but rank 3 blocked.
-fn cohort_state(since_s: u32, to_s: u32) -> Vec<StoredEvent> {
+/// Reports of ranks that have all issued operation 99 and make no progress from `since_s` on. All
+/// ranks except rank 3 are blocked.
+fn standstill(since_s: u32, to_s: u32) -> Vec<StoredEvent> {
     let mut events = reports(0, since_s, |_| 50);
     events.extend(blocked(since_s, reports(since_s, to_s, |_| 100)));
     events
 }
 
-/// The same reports, in which all ranks but rank 3 say that they have been blocked since then.
+/// The same reports, but all ranks except rank 3 report that they have been blocked since then.
 pub(super) fn blocked(since_s: u32, mut events: Vec<StoredEvent>) -> Vec<StoredEvent> {
     let since = instant(f64::from(since_s) * 1e3);
     for stored in &mut events {
@@ -212,7 +212,7 @@ pub(super) fn blocked(since_s: u32, mut events: Vec<StoredEvent>) -> Vec<StoredE
 
 #[test]
 fn ranks_that_all_entered_an_operation_and_wait_for_their_gpus_hang() {
-    let incident = last(&mut detector(), &cohort_state(5, 45)).unwrap();
+    let incident = last(&mut detector(), &standstill(5, 45)).unwrap();
     let found = condition(&incident).unwrap();
     let ranks: Vec<u32> = found.ranks.iter().map(|rank| rank.value()).collect();
     assert_eq!((found.kind, ranks), (ConditionKind::Hang, vec![3]));
@@ -239,7 +239,7 @@ fn a_standstill_is_a_stall_before_it_is_a_hang() {
 
 #[test]
 fn a_stopped_process_does_not_wait_although_it_was_stopped_while_it_waited() {
-    let mut events = cohort_state(5, 45);
+    let mut events = standstill(5, 45);
     for stored in &mut events {
         if stored.event.origin.rank.unwrap().rank().value() == 5 {
             let of = (attribute::WAITING_MS, attribute::STOPPED);
@@ -253,13 +253,13 @@ fn a_stopped_process_does_not_wait_although_it_was_stopped_while_it_waited() {
 
 #[test]
 fn a_rank_that_fell_silent_in_a_standstill_is_named_as_silent() {
-    let incident = last(&mut detector(), &without(3, 6, cohort_state(5, 60))).unwrap();
-    let why = "no sign of life since then of rank 3";
+    let incident = last(&mut detector(), &without(3, 6, standstill(5, 60))).unwrap();
+    let why = "silent since then: rank 3";
     assert!(incident.reason.ends_with(why), "{}", incident.reason);
 }
 
 #[test]
-fn ranks_that_wait_while_another_communicator_goes_on_stand_not_still() {
+fn progress_on_another_communicator_is_no_standstill() {
     let job = Job::with_ranks(N_RANKS);
     let events = (0..60_u32).flat_map(|second| {
         let at_ms = f64::from(second) * 1e3;
@@ -281,8 +281,8 @@ fn ranks_that_wait_while_another_communicator_goes_on_stand_not_still() {
 }
 
 #[test]
-fn ranks_of_which_most_do_other_things_stand_not_still() {
-    let mut events = cohort_state(5, 60);
+fn ranks_that_mostly_do_not_wait_are_no_standstill() {
+    let mut events = standstill(5, 60);
     for stored in &mut events {
         if stored.event.origin.rank.unwrap().rank().value() < 5 {
             stored.event.attrs = Arc::from("{}");
@@ -307,22 +307,22 @@ fn a_long_list_of_missing_ranks_is_counted_not_spelt_out() {
 }
 
 #[test]
-fn a_hang_goes_on_after_a_restart_and_one_that_ended_meanwhile_is_cleared() {
-    let raised = last(&mut detector(), &hang_tracker(0, 40)).unwrap();
+fn a_hang_continues_after_a_restart_and_one_that_ended_meanwhile_is_cleared() {
+    let raised = last(&mut detector(), &two_ranks_missing(0, 40)).unwrap();
     let known = || vec![raised.clone()];
 
     let mut again = detector();
-    again.observe(&hang_tracker(5, 40));
+    again.observe(&two_ranks_missing(5, 40));
     assert!(
         again
             .restore(known(), (instant(40_000.0), 1_000.0))
             .is_empty()
     );
-    let later = last(&mut again, &hang_tracker(40, 90)).unwrap();
+    let later = last(&mut again, &two_ranks_missing(40, 90)).unwrap();
     assert_eq!((later.id, later.raised_at), (raised.id, raised.raised_at));
 
     let mut moved = detector();
-    moved.observe(&hang_tracker(5, 40));
+    moved.observe(&two_ranks_missing(5, 40));
     moved.restore(known(), (instant(40_000.0), 1_000.0));
     let cleared = last(&mut moved, &reports(40, 42, |_| 110)).unwrap();
     assert_eq!(
@@ -333,20 +333,20 @@ fn a_hang_goes_on_after_a_restart_and_one_that_ended_meanwhile_is_cleared() {
 
 #[test]
 fn a_hang_is_not_ended_by_the_first_report_after_a_long_absence_of_echo() {
-    let raised = last(&mut detector(), &hang_tracker(0, 40)).unwrap();
+    let raised = last(&mut detector(), &two_ranks_missing(0, 40)).unwrap();
     let mut again = detector();
-    again.observe(&hang_tracker(5, 40));
+    again.observe(&two_ranks_missing(5, 40));
     again.restore(vec![raised.clone()], (instant(600_000.0), 120_000.0));
-    let first = again.observe(&hang_tracker(600, 601));
+    let first = again.observe(&two_ranks_missing(600, 601));
     assert!(first.is_empty(), "{first:?}");
-    let later = last(&mut again, &hang_tracker(601, 760)).unwrap();
+    let later = last(&mut again, &two_ranks_missing(601, 760)).unwrap();
     assert_eq!((later.id, later.state), (raised.id, IncidentState::Open));
     assert_eq!(later.raised_at, raised.raised_at);
 }
 
 #[test]
-fn a_hang_of_a_job_that_has_gone_is_ended() {
-    let raised = last(&mut detector(), &hang_tracker(0, 40)).unwrap();
+fn a_hang_of_a_job_that_has_ended_is_cleared() {
+    let raised = last(&mut detector(), &two_ranks_missing(0, 40)).unwrap();
     let mut empty = detector();
     assert!(
         empty
@@ -361,9 +361,13 @@ fn a_hang_of_a_job_that_has_gone_is_ended() {
 }
 
 #[test]
-fn a_hang_costs_every_rank_all_the_time_that_it_lasts_and_no_moment_twice() {
+fn a_hang_costs_every_rank_its_whole_duration_once() {
     let mut detector = detector();
-    let seconds = (0..60).map(|second| detector.observe(&hang_tracker(second, second + 1)).lost);
+    let seconds = (0..60).map(|second| {
+        detector
+            .observe(&two_ranks_missing(second, second + 1))
+            .lost
+    });
     let lost: Vec<LostTime> = seconds.flatten().collect();
     let total: f64 = lost.iter().map(|row| row.lost_gpu_ms).sum();
     let waited: f64 = lost.iter().filter_map(|row| row.peer_wait_gpu_ms).sum();

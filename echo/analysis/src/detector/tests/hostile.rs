@@ -1,4 +1,4 @@
-//! Senders that say anything: no number may break, and no memory may grow without bound.
+//! Hostile senders: output stays finite, and memory stays bounded.
 
 use echo_core::ids::{CommId, RankInJob, RoleId};
 use echo_core::model::detector_output::{DetectorOutput, Finding, Incident};
@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::simulated::device::{Gpu, Gpus};
 use crate::simulated::{Job, Measured, instant};
 
-/// Every number of the conclusions.
+/// All numbers of the output.
 fn numbers(output: &DetectorOutput) -> Vec<f64> {
     let lost = output
         .lost
@@ -55,8 +55,8 @@ fn of_incident(incident: &Incident) -> Vec<f64> {
     all
 }
 
-/// What a sender may do to one of its points. Numbers are finite and durations not below zero:
-/// anything else is turned away at the door.
+/// Falsification of one point by its sender. Numbers are finite and durations not negative: other
+/// points are rejected on ingest.
 #[derive(Debug, Clone)]
 enum Lie {
     Histogram(u64, f64),
@@ -192,7 +192,7 @@ proptest! {
     #![proptest_config(Config::with_cases(96))]
 
     #[test]
-    fn no_sender_makes_a_conclusion_that_is_not_a_number(lies in lies()) {
+    fn no_sender_causes_output_that_is_not_a_number(lies in lies()) {
         for story in [by_hosts(), by_gpus()] {
             let mut detector = Detector::new(Settings::default());
             let mut output = detector.observe(&falsify(story, &lies));
@@ -204,7 +204,7 @@ proptest! {
 }
 
 #[test]
-fn durations_beyond_all_measure_are_passed_over() {
+fn implausible_durations_are_ignored() {
     let mut events = by_hosts();
     for stored in &mut events {
         let is_absurd = stored.event.origin.rank.unwrap().rank().value() == 5;
@@ -218,7 +218,7 @@ fn durations_beyond_all_measure_are_passed_over() {
 }
 
 #[test]
-fn ranks_that_change_their_role_in_every_block_name_nobody_else() {
+fn ranks_that_change_their_role_in_every_block_name_no_other_rank() {
     let mut events = by_hosts();
     for stored in &mut events {
         let rank = stored.event.origin.rank.unwrap().rank().value();

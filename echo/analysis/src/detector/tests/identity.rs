@@ -23,7 +23,7 @@ fn healthy(n_blocks: u64) -> Vec<StoredEvent> {
     events
 }
 
-/// What a rank reports of itself, as if it were on another node and came late.
+/// Reports of a rank, changed as if it were late and on another node.
 fn claimed(events: &[StoredEvent], rank: u32, node: &str) -> Vec<StoredEvent> {
     let of_rank = |stored: &&StoredEvent| stored.event.origin.rank.unwrap().rank().value() == rank;
     let mut claimed: Vec<StoredEvent> = events.iter().filter(of_rank).cloned().collect();
@@ -59,7 +59,7 @@ fn conflict(found: &[Incident]) -> &Incident {
 }
 
 #[test]
-fn a_node_that_reports_a_rank_of_another_causes_no_culprit_and_both_are_named() {
+fn a_node_that_reports_a_rank_of_another_causes_no_culprit_and_both_nodes_are_named() {
     let own = healthy(60);
     let liar = claimed(&own, 2, "node-3");
     let found = incidents(&together(own, liar));
@@ -74,7 +74,7 @@ fn a_node_that_reports_a_rank_of_another_causes_no_culprit_and_both_are_named() 
 }
 
 #[test]
-fn a_conflict_is_over_when_the_second_node_has_been_silent_for_as_long_as_ranks_are_waited_for() {
+fn a_conflict_ends_when_the_second_node_has_been_silent_for_the_silence_timeout() {
     let own = healthy(260);
     let liar = claimed(&own, 2, "node-3");
     let liar = liar[..liar.len() / 4].to_vec();
@@ -87,8 +87,7 @@ fn a_rank_that_moved_to_another_node_is_analysed_there() {
     let own = healthy(60);
     let gone_ms = 60.0 * BLOCK_MS;
     let mut moved = healthy(300);
-    // The old node has stopped after a fifth, and the new one begins when it has been silent for
-    // long.
+    // The old node stops after a fifth of the events, and the new one begins after a long silence.
     moved.retain(|stored| stored.received.millis_since(instant(gone_ms)) > 31_000.0);
     for stored in &mut moved {
         let mut origin = (*stored.event.origin).clone();
@@ -102,7 +101,7 @@ fn a_rank_that_moved_to_another_node_is_analysed_there() {
 }
 
 #[test]
-fn what_a_node_kept_from_before_it_lost_the_rank_is_no_conflict() {
+fn points_buffered_before_a_node_lost_the_rank_are_no_conflict() {
     let own = healthy(60);
     let late = 60.0f64.mul_add(BLOCK_MS, 40_000.0);
     let kept = claimed(&own, 2, "node-2");
@@ -113,7 +112,7 @@ fn what_a_node_kept_from_before_it_lost_the_rank_is_no_conflict() {
         origin.node = format!("new-{}", origin.node).parse().unwrap();
         stored.event.origin = Arc::new(origin);
     }
-    // It arrives from shortly before the rank is on its new node, or when it has long been there.
+    // The points arrive shortly before the rank is on its new node, or long after.
     for delay_s in [45, 60] {
         let mut kept = kept.clone();
         for stored in &mut kept {

@@ -1,4 +1,4 @@
-//! What a job's loss is charged to: all of it, once, and to those who caused it.
+//! Attribution of a job's loss: completely, once, and to the ranks that caused it.
 
 #![expect(
     clippy::suboptimal_flops,
@@ -23,8 +23,8 @@ const HEALTHY: Measured = Measured::HEALTHY;
 /// Iterations in a block of the simulated jobs.
 const PER_BLOCK: f64 = 4.0;
 
-/// The last account of each interval, as the store keeps it.
-fn booked(output: &DetectorOutput) -> Vec<LostTime> {
+/// The latest row of each interval, as the store keeps it.
+fn latest_rows(output: &DetectorOutput) -> Vec<LostTime> {
     let mut rows: BTreeMap<(IncidentId, NodeId, Nanos), LostTime> = BTreeMap::new();
     for row in &output.lost {
         let key = (row.incident, row.node.clone(), row.interval.from());
@@ -70,22 +70,23 @@ fn late(n_ranks: u32, lag_ms: f64, damage_ms: f64) -> Vec<StoredEvent> {
 
 #[test]
 fn healthy_ranks_wait_and_the_culprit_only_takes_longer() {
-    let rows = booked(&detect(&late(8, 8.0, 8.0)));
+    let rows = latest_rows(&detect(&late(8, 8.0, 8.0)));
     let iterations = 30.0 * PER_BLOCK;
     assert_near(total(&rows), 8.0 * 8.0 * iterations);
     assert_near(waited(&rows), 7.0 * 8.0 * iterations);
 }
 
 #[test]
-fn what_is_hidden_behind_work_costs_nobody_anything() {
-    // Of 8 ms of lateness the queues hide 3.
-    let rows = booked(&detect(&late(8, 8.0, 5.0)));
+fn a_lag_that_is_overlapped_with_work_costs_nothing() {
+    // The queues hide 3 of 8 ms of the lag.
+    let rows = latest_rows(&detect(&late(8, 8.0, 5.0)));
     let iterations = 30.0 * PER_BLOCK;
     assert_near(total(&rows), 8.0 * 5.0 * iterations);
     assert_near(waited(&rows), 7.0 * 5.0 * iterations);
 }
 
-/// Rank 1 is late by `lag_ms(block)`, which the job loses, in blocks 10 to 29; before and after them iterations take 50 ms and
+/// Rank 1 is late by `lag_ms(block)`, which the job loses, in blocks 10 to 29; before and after
+/// them iterations take 50 ms and
 /// `after_ms`.
 fn late_for_a_while(lag_ms: impl Fn(u64) -> f64, after_ms: f64) -> Vec<StoredEvent> {
     Job::with_ranks(8).events(60, |block, rank| match (block, rank) {
@@ -108,21 +109,21 @@ fn late_for_a_while(lag_ms: impl Fn(u64) -> f64, after_ms: f64) -> Vec<StoredEve
 }
 
 #[test]
-fn a_job_that_is_faster_after_the_fault_gets_nothing_back() {
-    let rows = booked(&detect(&late_for_a_while(|_| 8.0, 45.0)));
+fn a_job_that_is_faster_after_the_fault_reduces_no_loss() {
+    let rows = latest_rows(&detect(&late_for_a_while(|_| 8.0, 45.0)));
     assert_near(total(&rows), 8.0 * 8.0 * 20.0 * PER_BLOCK);
 }
 
 #[test]
-fn iterations_that_are_faster_between_slow_ones_are_set_off_against_them() {
+fn iterations_that_are_faster_between_slow_ones_reduce_their_loss() {
     let lag_ms = |block: u64| if block % 4 == 1 { -4.0 } else { 12.0 };
-    let rows = booked(&detect(&late_for_a_while(lag_ms, 46.0)));
+    let rows = latest_rows(&detect(&late_for_a_while(lag_ms, 46.0)));
     // Block 29 is a fast one: nothing shows that it still belongs to the fault.
     assert_near(total(&rows), 8.0 * (15.0 * 12.0 - 4.0 * 4.0) * PER_BLOCK);
 }
 
 #[test]
-fn many_small_waits_cost_what_a_large_one_costs() {
+fn many_small_waits_cost_as_much_as_a_large_one() {
     let small = Job::with_ranks(8).events(40, |block, rank| match (block >= 10, rank) {
         (false, _) => Measured {
             blocked_ms: 3.0,
@@ -145,7 +146,10 @@ fn many_small_waits_cost_what_a_large_one_costs() {
             ..HEALTHY
         },
     });
-    let (small, large) = (booked(&detect(&small)), booked(&detect(&late(8, 8.0, 8.0))));
+    let (small, large) = (
+        latest_rows(&detect(&small)),
+        latest_rows(&detect(&late(8, 8.0, 8.0))),
+    );
     assert_near(total(&small), total(&large));
     assert_near(waited(&small), waited(&large));
 }
@@ -174,7 +178,7 @@ fn slow_worker() -> Vec<StoredEvent> {
 fn the_loss_of_all_stages_is_attributed_to_a_slow_worker() {
     let output = detect(&slow_worker());
     assert_eq!(named(&last_states(&output)), [1]);
-    assert_near(total(&booked(&output)), 16.0 * 12.0 * 30.0 * PER_BLOCK);
+    assert_near(total(&latest_rows(&output)), 16.0 * 12.0 * 30.0 * PER_BLOCK);
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn one_more_communicator_costs_nothing() {
     });
     let mut both: Vec<StoredEvent> = events.iter().cloned().chain(elsewhere).collect();
     both.sort_by_key(|stored| stored.event.timestamp);
-    let (one, two) = (booked(&detect(&events)), booked(&detect(&both)));
+    let (one, two) = (latest_rows(&detect(&events)), latest_rows(&detect(&both)));
     assert!(
         (total(&one) - total(&two)).abs() < 1e-6,
         "{} became {}",
@@ -216,9 +220,9 @@ fn two_late_ranks() -> DetectorOutput {
 }
 
 #[test]
-fn two_late_ranks_share_what_both_of_them_cost() {
+fn two_late_ranks_share_their_common_loss() {
     let output = two_late_ranks();
-    let rows = booked(&output);
+    let rows = latest_rows(&output);
     assert_near(total(&rows), 8.0 * 12.0 * 50.0 * PER_BLOCK);
     let states = last_states(&output);
     let of = |rank: u32| -> Vec<LostTime> {
@@ -229,8 +233,8 @@ fn two_late_ranks_share_what_both_of_them_cost() {
         let rows = rows.iter().filter(|row| is_of(row.incident));
         rows.cloned().collect()
     };
-    // Alone for 10 blocks; of the 40 that follow a quarter is its own doing, and of the rest a
-    // half.
+    // Alone for 10 blocks. In the next 40 blocks it causes a quarter of the loss alone, and half of
+    // the rest.
     let (first, second) = (of(1), of(5));
     let block = 8.0 * 12.0 * PER_BLOCK;
     assert_near(total(&first), (10.0 + 0.625 * 40.0) * block);
@@ -240,8 +244,8 @@ fn two_late_ranks_share_what_both_of_them_cost() {
     assert!(saved(&second).abs() < 1e-9, "{}", saved(&second));
 }
 
-/// From block 10 on all are slower and nobody is late; from block 25 on it shows that rank 1 is.
-fn riddle_with_an_answer() -> DetectorOutput {
+/// From block 10 on all ranks are slower and none is late. From block 25 on rank 1 is late.
+fn cause_found_later() -> DetectorOutput {
     detect(&Job::with_ranks(8).events(60, |block, rank| Measured {
         period_ms: if block >= 10 { 58.0 } else { 50.0 },
         gap_ms: if rank == 1 && block >= 25 { 12.0 } else { 4.0 },
@@ -251,18 +255,18 @@ fn riddle_with_an_answer() -> DetectorOutput {
 
 #[test]
 fn the_loss_of_an_iteration_is_attributed_once_even_if_its_cause_changes() {
-    let output = riddle_with_an_answer();
+    let output = cause_found_later();
     let states = last_states(&output);
     assert_eq!(states.len(), 2, "{states:#?}");
-    assert_near(total(&booked(&output)), 8.0 * 8.0 * 50.0 * PER_BLOCK);
+    assert_near(total(&latest_rows(&output)), 8.0 * 8.0 * 50.0 * PER_BLOCK);
 }
 
 proptest! {
     #![proptest_config(Config::with_cases(16))]
 
     #[test]
-    fn who_is_later_costs_more(lag_ms in 5.0..40.0_f64) {
-        let cost = |lag_ms| total(&booked(&detect(&late(4, lag_ms, lag_ms))));
+    fn a_later_rank_costs_more(lag_ms in 5.0..40.0_f64) {
+        let cost = |lag_ms| total(&latest_rows(&detect(&late(4, lag_ms, lag_ms))));
         prop_assert!(cost(lag_ms) < cost(lag_ms + 1.0));
     }
 
@@ -271,7 +275,7 @@ proptest! {
         lag_ms in 5.0..40.0_f64,
         share in 0.3..1.0_f64,
     ) {
-        let rows = booked(&detect(&late(4, lag_ms, lag_ms * share)));
+        let rows = latest_rows(&detect(&late(4, lag_ms, lag_ms * share)));
         prop_assert!(waited(&rows) <= total(&rows) + 1e-6);
     }
 }

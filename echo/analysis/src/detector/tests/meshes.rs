@@ -1,4 +1,4 @@
-//! Jobs with stages, replicas and tensor parallel groups: who is the root, and who only waits.
+//! Jobs with stages, replicas and tensor parallel groups: root ranks and victims.
 
 use echo_core::model::detector_output::{ConditionKind, Incident};
 use echo_core::model::event::StoredEvent;
@@ -54,12 +54,12 @@ proptest! {
     #![proptest_config(Config::with_cases(12))]
 
     #[test]
-    fn whose_messages_come_first_decides_nothing(
+    fn the_order_of_messages_does_not_matter(
         seed in any::<u64>(),
         batch in 1..40_usize,
     ) {
         let mut state = seed | 1;
-        let told = shuffled(&slow_worker(), |n| {
+        let events = shuffled(&slow_worker(), |n| {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -67,7 +67,7 @@ proptest! {
         });
         let mut detector = Detector::new(Settings::default());
         let mut all = echo_core::model::detector_output::DetectorOutput::default();
-        for part in told.chunks(batch) {
+        for part in events.chunks(batch) {
             all.append(detector.observe(part));
         }
         prop_assert_eq!(last_states(&all), incidents(&slow_worker()));
@@ -75,7 +75,7 @@ proptest! {
 }
 
 /// From block 10 on rank 0 is late, and with it its partner, rank 1, at the communicators across
-/// the pairs. Nothing is known of the time blocked.
+/// the pairs. The blocked time is not reported.
 fn slow_partner() -> Vec<StoredEvent> {
     Gpus::pairs(4).events(30, |block, rank| {
         let slow = block >= 10;
@@ -120,7 +120,7 @@ fn both_partners_are_named_when_neither_waits_for_the_other() {
 }
 
 #[test]
-fn one_cohort_speaks_for_a_job_that_is_slow_everywhere() {
+fn one_cohort_reports_a_job_that_is_slow_everywhere() {
     let events = Gpus::pipeline(N_STAGES, N_REPLICAS).events(40, |block, _| Gpu {
         period_ms: if block >= 15 { 60.0 } else { 50.0 },
         ..Gpu::HEALTHY

@@ -1,4 +1,4 @@
-//! What an incident says of itself, and of whom it was concluded.
+//! Fields of an incident, and the inputs of its decision.
 
 #![expect(
     clippy::suboptimal_flops,
@@ -39,7 +39,7 @@ fn only(events: &[StoredEvent]) -> Incident {
 
 #[test]
 fn severity_follows_the_share_of_the_period_that_is_lost() {
-    // What costs little is named once the usual scatter is known.
+    // A rank with a small loss is named once the usual scatter is known.
     let severity = |lag_ms| only(&late(8, lag_ms, |block| block >= 45)).severity;
     assert_eq!(severity(2.0), Severity::Info);
     assert_eq!(severity(4.0), Severity::Warn);
@@ -62,7 +62,7 @@ fn a_fault_that_pauses_is_less_stable() {
 }
 
 #[test]
-fn an_incident_that_ended_says_when() {
+fn an_incident_that_ended_has_its_end_time() {
     let incident = only(&late(8, 8.0, |block| block < 25));
     assert_eq!(incident.state, IncidentState::Cleared);
     assert!(incident.cleared_at.unwrap() >= incident.last_seen);
@@ -72,7 +72,7 @@ fn an_incident_that_ended_says_when() {
 }
 
 #[test]
-fn an_incident_that_comes_back_is_open_again_and_counts() {
+fn an_incident_that_comes_back_is_reopened_and_counted() {
     let incident = only(&late(8, 8.0, |block| !(22..38).contains(&block)));
     assert_eq!(
         (incident.state, incident.occurrences, incident.cleared_at),
@@ -81,7 +81,7 @@ fn an_incident_that_comes_back_is_open_again_and_counts() {
 }
 
 #[test]
-fn an_incident_keeps_what_it_was_concluded_from() {
+fn an_incident_keeps_the_inputs_of_its_decision() {
     let inputs = only(&late(32, 8.0, |_| true)).inputs.unwrap();
     assert_eq!((inputs.n_ranks, inputs.lags.len()), (32, Inputs::MAX_LAGS));
     assert_eq!(inputs.lags[0].rank.value(), 1);
@@ -96,8 +96,8 @@ fn an_incident_keeps_what_it_was_concluded_from() {
     assert!((inputs.coverage - 1.0).abs() < 1e-9);
 }
 
-/// The events with the operations of the highest `n` ranks unnumbered: their agents came when the
-/// job was running.
+/// The events with the operations of the ranks from `first` on unnumbered: their agents were
+/// started while the job was running.
 fn attached_late(mut events: Vec<StoredEvent>, first: u32) -> Vec<StoredEvent> {
     for stored in &mut events {
         let rank = stored.event.origin.rank.unwrap().rank().value();
@@ -109,7 +109,7 @@ fn attached_late(mut events: Vec<StoredEvent>, first: u32) -> Vec<StoredEvent> {
 }
 
 #[test]
-fn ranks_without_numbers_stall_nobody() {
+fn ranks_without_sequence_numbers_delay_no_other_rank() {
     let incident = only(&attached_late(late(10, 8.0, |_| true), 9));
     let inputs = incident.inputs.unwrap();
     assert_eq!(inputs.n_ranks, 9);
@@ -117,20 +117,20 @@ fn ranks_without_numbers_stall_nobody() {
 }
 
 #[test]
-fn where_too_few_ranks_have_numbers_nobody_is_named() {
+fn with_too_few_numbered_ranks_no_rank_is_named() {
     let found = incidents(&attached_late(late(10, 8.0, |_| true), 7));
     assert!(named(&found).is_empty());
     assert_eq!(kinds(&found), [ConditionKind::Inconclusive]);
 }
 
 #[test]
-fn a_rank_that_is_numbered_after_all_is_compared() {
+fn a_rank_that_becomes_numbered_is_compared() {
     let events = late(10, 8.0, |_| true);
     let n_early = events.len() / 6;
     let (early, rest) = events.split_at(n_early);
-    let mut told = attached_late(early.to_vec(), 7);
-    told.extend_from_slice(rest);
-    assert_eq!(only(&told).inputs.unwrap().n_ranks, 10);
+    let mut events = attached_late(early.to_vec(), 7);
+    events.extend_from_slice(rest);
+    assert_eq!(only(&events).inputs.unwrap().n_ranks, 10);
 }
 
 #[test]
@@ -162,14 +162,14 @@ fn few(n_ranks: u32, always: bool) -> Vec<StoredEvent> {
 }
 
 #[test]
-fn of_few_ranks_without_a_past_the_one_that_is_always_last_is_named() {
+fn among_few_ranks_without_a_history_the_one_that_is_always_last_is_named() {
     for n_ranks in 2..=4 {
         assert_eq!(named(&incidents(&few(n_ranks, true))), [0], "of {n_ranks}");
     }
 }
 
 #[test]
-fn of_few_ranks_that_are_last_in_turn_none_is_named() {
+fn among_few_ranks_that_are_last_in_turn_none_is_named() {
     for n_ranks in 2..=4 {
         assert!(
             named(&incidents(&few(n_ranks, false))).is_empty(),
@@ -179,9 +179,9 @@ fn of_few_ranks_that_are_last_in_turn_none_is_named() {
 }
 
 #[test]
-fn a_lag_within_what_the_ranks_are_used_to_names_nobody() {
-    // Lags of 6 ms in either direction are daily business here; then one rank is late by 8 ms and
-    // the job by as much.
+fn a_lag_within_the_usual_scatter_names_no_rank() {
+    // Lags of 6 ms in either direction are usual here. Then one rank is late by 8 ms, and so is the
+    // job.
     let used_to = |spread: f64| {
         Job::with_ranks(8).events(60, move |block, rank| {
             let faulty = block >= 40;

@@ -1,4 +1,4 @@
-//! What stalls cost.
+//! Cost of stalls.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use fleet_proto::{attribute, metric};
 use super::hangs::{N_RANKS, blocked, detector, reports};
 use crate::simulated::{Job, Measured, OPS_PER_BLOCK, instant};
 
-/// Blocks of all ranks, each as long as it says, milliseconds: a block is sent when it ends.
+/// Blocks of all ranks with these lengths in milliseconds. A block is sent when it ends.
 /// Returns the end of the last one as well.
 fn paced(first: u64, begin_ms: f64, lengths_ms: &[f64]) -> (Vec<StoredEvent>, f64) {
     let job = Job::with_ranks(N_RANKS);
@@ -51,7 +51,7 @@ fn the_time_of_a_stall_after_its_last_report_is_attributed_when_its_block_ends()
     let begin_s = 40;
     assert!((stopped_ms - f64::from(begin_s) * 1e3).abs() < 1e-6);
     detector.observe(&reports(begin_s, begin_s + 1, |_| 8_001));
-    // The last report says that it has lasted for 9 s; it ends 4 s later.
+    // According to the last report it has lasted for 9 s. It ends 4 s later.
     let mut lost = detector
         .observe(&blocked(
             begin_s,

@@ -1,5 +1,5 @@
-//! What must not matter: how ranks are numbered, where the zero of a signal lies, in which unit it
-//! is measured.
+//! Symmetries: the numbering of the ranks, the zero of a signal and its unit do not change the
+//! verdicts.
 
 use echo_core::model::event::StoredEvent;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
@@ -56,7 +56,7 @@ impl Offsets {
         })
     }
 
-    /// The same by GPUs, where the late spend least.
+    /// The same by GPUs, where late ranks spend the least time.
     fn by_device(&self, number: impl Fn(u32) -> u32, shift_ms: f64, unit: f64) -> Vec<StoredEvent> {
         Gpus::alike(N_RANKS).events(24, |block, rank| {
             let late_ms = self.offset_ms(block, number(rank));
@@ -79,7 +79,7 @@ fn blocks(events: &[StoredEvent]) -> Vec<CohortBlock> {
     closed.map(|(_, block)| block).collect()
 }
 
-/// Lags over the whole story, in the order of the ranks.
+/// Lags over all events, in the order of the ranks.
 fn mean_lags(events: &[StoredEvent]) -> Vec<f64> {
     let blocks = blocks(events);
     let window: Vec<&CohortBlock> = blocks.iter().collect();
@@ -91,7 +91,7 @@ fn are_close(one: &[f64], other: &[f64]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(a, b)| (a - b).abs() < 1e-6)
 }
 
-/// Who is named, as the ranks are called in the original numbering.
+/// The named ranks, in the original numbering.
 fn names(events: &[StoredEvent], number: impl Fn(u32) -> u32) -> Vec<u32> {
     let mut names: Vec<u32> = named(&incidents(events)).into_iter().map(number).collect();
     names.sort_unstable();
@@ -106,7 +106,7 @@ proptest! {
     #![proptest_config(Config::with_cases(24))]
 
     #[test]
-    fn renumbered_ranks_have_the_same_lags_and_the_same_names(
+    fn renumbered_ranks_have_the_same_lags_and_the_same_culprits(
         offsets in Offsets::any(),
         step in proptest::sample::select(vec![1_u32, 3, 5, 7]),
         first in 0..N_RANKS,
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn what_all_ranks_have_in_common_is_no_lag(offsets in Offsets::any(), shift_ms in 0.0..30.0_f64) {
+    fn an_offset_common_to_all_ranks_is_no_lag(offsets in Offsets::any(), shift_ms in 0.0..30.0_f64) {
         for signals in [Signals::Gap, Signals::Device] {
             let (straight, shifted) = (signals.events(&offsets, same, 0.0, 1.0), signals.events(&offsets, same, shift_ms, 1.0));
             prop_assert!(are_close(&mean_lags(&straight), &mean_lags(&shifted)));
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn a_job_that_is_ten_times_as_slow_has_ten_times_the_lags_and_the_same_names(offsets in Offsets::any()) {
+    fn a_job_that_is_ten_times_as_slow_has_ten_times_the_lags_and_the_same_culprits(offsets in Offsets::any()) {
         for signals in [Signals::Gap, Signals::Device] {
             let (straight, slow) = (signals.events(&offsets, same, 0.0, 1.0), signals.events(&offsets, same, 0.0, 10.0));
             let tenfold: Vec<f64> = mean_lags(&straight).iter().map(|lag| lag * 10.0).collect();
@@ -148,8 +148,8 @@ proptest! {
         for signals in [Signals::Gap, Signals::Device] {
             let events = signals.events(&offsets, same, 0.0, 1.0);
             let mut pick = picks.iter().cycle();
-            let told = shuffled(&events, |n| pick.next().unwrap().index(n));
-            prop_assert_eq!(incidents(&events), incidents(&told));
+            let shuffled_events = shuffled(&events, |n| pick.next().unwrap().index(n));
+            prop_assert_eq!(incidents(&events), incidents(&shuffled_events));
         }
     }
 }

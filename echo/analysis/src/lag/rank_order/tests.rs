@@ -51,7 +51,7 @@ fn a_rank_whose_samples_overlap_with_others_counts_once_for_each_block() {
 }
 
 #[test]
-fn ranks_that_come_last_in_turn_come_in_the_middle() {
+fn ranks_that_are_last_in_turn_have_a_middle_place() {
     let found = by_gap(4, |block, rank| Measured {
         gap_ms: 4.0 + f64::from((u32::try_from(block).unwrap() + rank) % 4),
         ..Measured::HEALTHY

@@ -49,7 +49,7 @@ const NOISE: [f64; 16] = [
 ];
 
 #[test]
-fn a_scale_known_from_few_lags_asks_for_more() {
+fn a_scale_estimated_from_few_lags_requires_a_larger_lag() {
     let lags = lags(&NOISE);
     let critical =
         |n| Scale::from_lags(&lags, &evidence(&lags, Some(n)), &Settings::default()).critical_z;
@@ -58,7 +58,7 @@ fn a_scale_known_from_few_lags_asks_for_more() {
 }
 
 #[test]
-fn a_cold_start_asks_for_more_than_a_history_does() {
+fn a_cold_start_requires_a_larger_lag_than_a_history() {
     let lags = lags(&NOISE);
     let critical =
         |n| Scale::from_lags(&lags, &evidence(&lags, n), &Settings::default()).critical_z;
@@ -66,7 +66,7 @@ fn a_cold_start_asks_for_more_than_a_history_does() {
 }
 
 #[test]
-fn more_ranks_in_the_job_ask_for_more() {
+fn more_ranks_in_the_job_require_a_larger_lag() {
     let lags = lags(&NOISE);
     let critical = |n_tests| {
         let evidence = Evidence {
@@ -93,7 +93,7 @@ fn the_history_of_a_cohort_is_its_scale() {
 
 #[test]
 fn several_late_ranks_are_believed_together_where_one_alone_is_not() {
-    // So small a rate that it decides, and not the error of the family.
+    // The rate is so small that it decides, not the family-wise error.
     let strict = Settings {
         family_alpha: 0.5,
         discovery_rate: 1e-5,
@@ -109,7 +109,7 @@ fn several_late_ranks_are_believed_together_where_one_alone_is_not() {
 }
 
 #[test]
-fn few_ranks_without_a_history_are_distinguished_by_their_places() {
+fn few_ranks_without_a_history_are_distinguished_by_rank_order() {
     let means = [0.0, 0.1, 8.0];
     let found = |z: Option<f64>| {
         let mut lags = lags(&means);
@@ -125,7 +125,7 @@ fn few_ranks_without_a_history_are_distinguished_by_their_places() {
 }
 
 #[test]
-fn places_do_not_matter_where_there_is_a_past() {
+fn rank_order_is_ignored_with_a_history() {
     let mut lags = lags(&[0.0, 0.1, 8.0]);
     lags.ranks[2].place = Some(RankPlace {
         z: 0.0,
@@ -163,7 +163,7 @@ fn missing_ranks_missing_history_and_a_single_peer_lower_the_confidence() {
 }
 
 #[test]
-fn two_pauses_in_four_blocks_weigh_nothing_in_a_short_window_and_their_mean_in_a_long_one() {
+fn two_pauses_in_four_blocks_count_in_a_long_window_only() {
     let mut lags = lags(&NOISE);
     let paused = Lag {
         mean_ms: 10.0,
@@ -186,7 +186,7 @@ fn two_pauses_in_four_blocks_weigh_nothing_in_a_short_window_and_their_mean_in_a
 }
 
 #[test]
-fn a_hair_among_exact_ties_is_not_significant() {
+fn a_tiny_difference_among_exact_ties_is_not_significant() {
     let mut means = [0.0; 16];
     means[3] = 0.1;
     let lags = lags(&means);
