@@ -222,17 +222,17 @@ fn query(
 /// an error body is printed too, so that scripts always read one JSON document.
 fn for_display(
     client: &ClientArgs,
-    asked: Result<(Vec<u8>, Value), CliError>,
+    response: Result<(Vec<u8>, Value), CliError>,
     out: &mut dyn Write,
 ) -> Result<Option<Value>, CliError> {
     if !client.json {
-        return asked.map(|(_, answer)| Some(view::sanitize(answer)));
+        return response.map(|(_, answer)| Some(view::sanitize(answer)));
     }
-    match &asked {
+    match &response {
         Ok((body, _)) | Err(CliError::Api { body, .. }) => out.write_all(body)?,
         Err(_) => {}
     }
-    asked.map(|_printed| None)
+    response.map(|_printed| None)
 }
 
 /// Calls a tool. Returns the response body and its parsed JSON.

@@ -1,4 +1,4 @@
-//! Echo finds the GPU that holds back a whole cluster, says why, and puts a price on it.
+//! Echo finds the GPU that holds back a whole cluster, the cause and the cost.
 //! `echo_ingest` receives OTLP and decodes it to plain data (`echo_core::model`), `echo_store`
 //! stores it behind one trait, `echo_analysis` analyses it without I/O, and `echo_tools` answers
 //! queries through one tool registry. The only value that flows back is the policy table, which

@@ -28,7 +28,7 @@ use fleet_echo::telemetry::export::{ExportConfig, ExportError, SpanExport};
 use fleet_echo::telemetry::{self, LogError};
 use rustix::fs::Mode;
 
-/// Finds the GPU rank that holds back a training cluster, says why, and prices it.
+/// Finds the GPU rank that holds back a training cluster, the cause and the cost.
 #[derive(Debug, Parser)]
 #[command(name = "fleet-echo", version, propagate_version = true, after_help = AFTER_HELP, max_term_width = 100)]
 struct CommandLine {

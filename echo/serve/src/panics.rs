@@ -88,7 +88,7 @@ mod tests {
     use crate::tls::Encryption;
 
     async fn broken() -> &'static str {
-        panic!("a test of what nobody expects");
+        panic!("a simulated bug");
     }
 
     #[tokio::test]

@@ -90,7 +90,7 @@ pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<(), CliError> {
 
 impl ReportArgs {
     fn query(&self, with_rows: bool) -> Vec<(&'static str, String)> {
-        let said = [
+        let parameters = [
             ("day", self.day.clone()),
             ("from", self.from.clone()),
             ("to", self.to.clone()),
@@ -98,7 +98,8 @@ impl ReportArgs {
             ("open", self.allow_open.then(|| true.to_string())),
             ("rows", (!with_rows).then(|| false.to_string())),
         ];
-        said.into_iter()
+        parameters
+            .into_iter()
             .filter_map(|(name, value)| Some((name, value?)))
             .collect()
     }

@@ -67,7 +67,7 @@ fn access(entries: &[&str]) -> (Access, Vec<String>) {
 const READER: &str = "id: grafana, ask: { clusters: [\"*\"] }";
 const WRITER: &str = "id: agents, write: { clusters: [\"*\"] }";
 
-fn questions(middleware: &Middleware) -> Router {
+fn api_routes(middleware: &Middleware) -> Router {
     let routes = Router::new()
         .route("/api/v1/tools/list", get(|| async {}))
         .route("/healthz", get(|| async {}))
@@ -99,7 +99,7 @@ async fn send(
 #[tokio::test]
 async fn rejections_do_not_reveal_their_reason() {
     let site = Site::with_tokens(&[READER, WRITER]);
-    let service = questions(&site.middleware);
+    let service = api_routes(&site.middleware);
     let (reader, writer) = (&site.tokens[0], &site.tokens[1]);
     let other = mint::new_token().unwrap().0;
     let long = "x".repeat(7_000);
@@ -157,7 +157,7 @@ async fn rejections_do_not_reveal_their_reason() {
 #[tokio::test]
 async fn authenticated_callers_are_logged_by_name() {
     let site = Site::with_tokens(&[READER]);
-    let service = questions(&site.middleware);
+    let service = api_routes(&site.middleware);
     let good = format!("bearer {}", site.tokens[0]);
     assert_eq!(
         send(&service, "/api/v1/tools/list", Some(&good)).await.0,
@@ -173,7 +173,7 @@ async fn authenticated_callers_are_logged_by_name() {
 #[tokio::test]
 async fn public_paths_need_no_token() {
     let site = Site::with_tokens(&[READER]);
-    let service = questions(&site.middleware);
+    let service = api_routes(&site.middleware);
     for shown in [None, Some("Bearer nonsense")] {
         assert_eq!(send(&service, "/healthz", shown).await.0, 200);
         assert_eq!(send(&service, "/api/versions", shown).await.0, 200);
@@ -189,7 +189,7 @@ async fn public_paths_need_no_token() {
 #[tokio::test]
 async fn a_token_removed_from_the_file_is_rejected_at_once() {
     let site = Site::with_tokens(&[READER]);
-    let service = questions(&site.middleware);
+    let service = api_routes(&site.middleware);
     let shown = format!("Bearer {}", site.tokens[0]);
     assert_eq!(
         send(&service, "/api/v1/tools/list", Some(&shown)).await.0,
@@ -206,7 +206,7 @@ async fn a_token_removed_from_the_file_is_rejected_at_once() {
 async fn rate_limited_requests_get_retry_after_and_are_logged() {
     let entry = "id: cron, ask: { clusters: [\"*\"] }, rate: { per_second: 1, burst: 2 }";
     let site = Site::with_tokens(&[entry]);
-    let service = questions(&site.middleware);
+    let service = api_routes(&site.middleware);
     let shown = format!("Bearer {}", site.tokens[0]);
     let mut statuses = Vec::new();
     for _ in 0..3 {
@@ -226,7 +226,7 @@ async fn rate_limited_requests_get_retry_after_and_are_logged() {
 #[tokio::test]
 async fn failures_of_an_address_are_limited_and_valid_tokens_still_work() {
     let site = Site::with_tokens(&[READER]);
-    let service = questions(&site.middleware);
+    let service = api_routes(&site.middleware);
     let mut statuses = Vec::new();
     for _ in 0..60 {
         let guess = format!("Bearer {}", mint::new_token().unwrap().0);

@@ -100,8 +100,8 @@ async fn an_idle_connection_is_closed() {
     let mut silent = server.connect().await;
     assert_eq!(silent.read_to_end(&mut Vec::new()).await.unwrap(), 0);
     assert_eq!(server.seen.idle(), 1);
-    let mut asks = server.connect().await;
-    assert!(send_request(&mut asks).await.starts_with("HTTP/1.1 200"));
+    let mut active = server.connect().await;
+    assert!(send_request(&mut active).await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]

@@ -24,7 +24,10 @@ fn a_burst_is_allowed_and_further_requests_wait() {
     assert!((0..3).all(|_| rates.check(&grafana).is_ok()));
     let wait = rates.check(&grafana).unwrap_err();
     assert!(wait.as_secs_f64() <= 1.0, "{wait:?}");
-    assert!(rates.check(&principal("cron", 3)).is_ok(), "somebody else");
+    assert!(
+        rates.check(&principal("cron", 3)).is_ok(),
+        "another principal"
+    );
 }
 
 #[test]

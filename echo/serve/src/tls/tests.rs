@@ -52,13 +52,13 @@ impl Server {
         let port = listener.local_addr().unwrap().port();
         let seen = Connections::default();
         let listener = Listener::new(listener, ListenConfig::default(), seen.clone());
-        let who = |certificate: Option<Extension<ClientCertificate>>| async move {
+        let names = |certificate: Option<Extension<ClientCertificate>>| async move {
             certificate.map_or_else(
-                || "nobody".to_owned(),
+                || "no certificate".to_owned(),
                 |Extension(certificate)| certificate.0.join(","),
             )
         };
-        let router = Router::new().route("/", get(who));
+        let router = Router::new().route("/", get(names));
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(http::serve(listener, router, encryption, async {
             stopped.await.unwrap_or(());
@@ -123,13 +123,13 @@ async fn a_replaced_certificate_is_used_for_the_next_connection() {
     let server = Server::start(Encryption::Api(identity)).await;
     assert_eq!(
         server.get_body(client(&before, None)).await.unwrap(),
-        "nobody"
+        "no certificate"
     );
     replace.send_replace(load(&after));
     assert!(server.get_body(client(&before, None)).await.is_err());
     assert_eq!(
         server.get_body(client(&after, None)).await.unwrap(),
-        "nobody"
+        "no certificate"
     );
     assert_eq!(server.seen.failed_handshakes(), 1);
     server.stop().await;
@@ -154,7 +154,10 @@ async fn agents_must_present_a_certificate_of_the_client_ca() {
     assert!(server.get_body(client(&own, None)).await.is_err());
     server.stop().await;
     let server = Server::start(Encryption::Api(identity)).await;
-    assert_eq!(server.get_body(client(&own, None)).await.unwrap(), "nobody");
+    assert_eq!(
+        server.get_body(client(&own, None)).await.unwrap(),
+        "no certificate"
+    );
     server.stop().await;
 }
 

@@ -182,7 +182,7 @@ async fn call_twice(before: Router) -> [Value; 2] {
 
 #[tokio::test]
 async fn a_call_recovers_once_the_tools_can_be_listed() {
-    const REFUSAL: &str = r#"{"error":{"code":"unauthenticated","message":"who is asking?"}}"#;
+    const REFUSAL: &str = r#"{"error":{"code":"unauthenticated","message":"missing token"}}"#;
     for (before, expected) in [
         (
             startup_router(&Middleware::without_auth(Arc::new(SystemClock))),
@@ -190,7 +190,7 @@ async fn a_call_recovers_once_the_tools_can_be_listed() {
         ),
         (
             Router::new().fallback(async || (StatusCode::UNAUTHORIZED, REFUSAL)),
-            "who is asking?",
+            "missing token",
         ),
         (
             Router::new().fallback(async || "{}"),
@@ -253,7 +253,7 @@ async fn the_token_is_sent_and_a_rejection_is_returned_as_an_error() {
         while !request.ends_with(b"}") {
             stream.read_buf(&mut request).await.unwrap();
         }
-        let body = r#"{"error":{"code":"unauthenticated","message":"who is asking?"}}"#;
+        let body = r#"{"error":{"code":"unauthenticated","message":"missing token"}}"#;
         let length = body.len();
         let head = format!("HTTP/1.1 401 Unauthorized\r\ncontent-length: {length}\r\n\r\n{body}");
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -273,5 +273,5 @@ async fn the_token_is_sent_and_a_rejection_is_returned_as_an_error() {
     );
     let answer: Value = serde_json::from_slice(&output).unwrap();
     assert_eq!(answer["id"], "a");
-    assert_eq!(answer["error"]["message"], "who is asking?");
+    assert_eq!(answer["error"]["message"], "missing token");
 }

@@ -76,7 +76,10 @@ async fn the_overview_shows_status_and_cost_of_each_cluster() {
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
-    assert!(!page.contains("Sign out"), "nobody is signed in: {page}");
+    assert!(
+        !page.contains("Sign out"),
+        "the visitor is not signed in: {page}"
+    );
 }
 
 /// Returns a context with the usual events for this many additional clusters.

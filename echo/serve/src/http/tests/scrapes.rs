@@ -79,17 +79,17 @@ impl Lab {
     }
 
     async fn cost(&self, from: i64, to: i64) -> Cost {
-        let question = GetCost {
+        let query = GetCost {
             cluster: Some("prod".to_owned()),
             from: Some(at(from).to_string().parse().unwrap()),
             to: Some(at(to).to_string().parse().unwrap()),
             ..GetCost::default()
         };
-        question.run(&self.context).await.unwrap()
+        query.run(&self.context).await.unwrap()
     }
 
     /// Continues for half a minute with rank 2 late as before.
-    async fn goes_on(&self, from: i64) {
+    async fn continue_late(&self, from: i64) {
         let until = from + 30;
         self.context
             .store
@@ -201,7 +201,7 @@ async fn counters_start_at_zero_and_sum_up_to_get_cost() {
     assert_near(lab.scrape().await[MONEY], 0.0);
     // Longer than an interval stays open, so that intervals are closed on the way.
     for from in (600..2_400).step_by(30) {
-        lab.goes_on(from).await;
+        lab.continue_late(from).await;
         lab.scrape().await;
     }
     let (now, cost) = (lab.scrape().await, lab.cost(600, 2_400).await);
@@ -219,7 +219,7 @@ async fn counters_start_at_zero_and_sum_up_to_get_cost() {
 async fn counters_include_late_losses_and_never_decrease() {
     let lab = Lab::new().await;
     lab.scrape().await;
-    lab.goes_on(600).await;
+    lab.continue_late(600).await;
     let before = lab.scrape().await[LOST];
     let late = |ms| LostTime {
         lost_gpu_ms: ms,

@@ -143,8 +143,8 @@ async fn shard_hints_do_not_reveal_whether_a_cluster_exists() {
                 "/api/v1/threshold?cluster_id=hidden-fleet",
                 "/api/v1/cost.csv?day=2026-06-01&open=true&cluster=hidden-fleet",
             ] {
-                let asked = ("GET", path, Value::Null);
-                let (status, body) = send_json(&echo, &site.tokens[0], asked).await;
+                let request = ("GET", path, Value::Null);
+                let (status, body) = send_json(&echo, &site.tokens[0], request).await;
                 message.push((status, body["error"]["message"].clone()));
             }
         }
@@ -178,7 +178,12 @@ async fn health_clusters_and_pages_name_the_shard() {
             "{page}"
         );
     }
-    let (_, health) = send_json(&echo, "echo_nobody", ("GET", "/api/v1/health", Value::Null)).await;
+    let (_, health) = send_json(
+        &echo,
+        "echo_unknown",
+        ("GET", "/api/v1/health", Value::Null),
+    )
+    .await;
     assert_eq!(health.get("shard"), None, "{health}");
 }
 

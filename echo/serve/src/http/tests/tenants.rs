@@ -211,7 +211,7 @@ async fn no_query_reveals_another_tenants_cluster() {
     let (echo, site) = echo().await;
     let mut n_visible = 0;
     for (method, path, body) in everything() {
-        let asks_for_it = path.contains("hidden") || body.to_string().contains("hidden");
+        let names_hidden_cluster = path.contains("hidden") || body.to_string().contains("hidden");
         let (status, answer) = send(&echo, &site.tokens[0], (method, &path, body.clone())).await;
         assert_ne!(
             status, 429,
@@ -219,7 +219,7 @@ async fn no_query_reveals_another_tenants_cluster() {
         );
         // The response may repeat the caller's input; the rest must match the response for a
         // missing cluster.
-        let answer = if asks_for_it {
+        let answer = if names_hidden_cluster {
             answer.replace("hidden-fleet", "")
         } else {
             answer

@@ -61,16 +61,16 @@ impl Families {
         caller: &Principal,
         (now, is_ready): (Nanos, bool),
     ) -> Self {
-        let may_ask = |tool| {
+        let may_call = |tool| {
             let ask = caller.ask.as_ref();
             ask.is_some_and(|ask| ask.tools.allows(tool))
         };
         let visible = VisibleVerdicts::new(state, caller, now);
         let mut families = visible.reports();
-        if may_ask(GetCost::NAME) {
+        if may_call(GetCost::NAME) {
             families.extend(visible.costs());
         }
-        if may_ask(FindOutlierNodes::NAME) {
+        if may_call(FindOutlierNodes::NAME) {
             families.extend(visible.outliers());
         }
         if caller.sees_everything() {

@@ -39,7 +39,7 @@ async fn browsers_without_a_token_are_redirected_to_login_and_programs_rejected(
     let Page(status, headers, _) = send(&echo, ("GET", "/"), "accept: */*", "").await;
     assert_eq!(status, 401);
     assert_eq!(headers["content-type"], "application/json");
-    let stale = format!("{BROWSER}\nauthorization: Bearer nobody");
+    let stale = format!("{BROWSER}\nauthorization: Bearer unknown");
     assert_eq!(send(&echo, ("GET", "/"), &stale, "").await.0, 401);
     let lines = site.log.lines();
     assert_eq!(lines[0]["outcome"], "unauthenticated", "{lines:?}");
@@ -132,7 +132,7 @@ async fn forms_of_other_origins_cannot_log_in_or_out() {
 #[tokio::test]
 async fn login_rejects_invalid_and_write_only_tokens() {
     let (echo, site) = guarded(&[TENANT, SENDER]).await;
-    for (token, status, says) in [
+    for (token, status, message) in [
         ("nonsense", 401, "this token is not valid"),
         ("", 401, "this token is not valid"),
         (
@@ -145,7 +145,7 @@ async fn login_rejects_invalid_and_write_only_tokens() {
         let Page(get_json, headers, page) = send(&echo, ("POST", "/login"), FORM, &body).await;
         assert_eq!(get_json, status, "{page}");
         assert!(
-            page.contains(says) && page.contains("role=\"alert\""),
+            page.contains(message) && page.contains("role=\"alert\""),
             "{page}"
         );
         assert!(!headers.contains_key("set-cookie"));
