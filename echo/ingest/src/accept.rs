@@ -243,11 +243,11 @@ impl Ingest {
             auth,
         } = request;
         let span = trace_span!(target: spans::TARGET, spans::DECODE);
-        let decoding = decode((payload, body), memory, (key, received));
+        let decoding = decode(payload, body, memory, key, received);
         let DecodedRequest {
             mut decoded,
             key,
-            memory: _held,
+            memory: _reserved,
         } = decoding.instrument(span).await?;
         auth.check(&decoded.events)?;
         self.reject_over_limit(&mut decoded, &auth);
@@ -318,9 +318,11 @@ struct DecodedRequest {
 /// Decodes a body. Unless the body is small, the memory of its events is estimated and reserved
 /// first.
 async fn decode(
-    (payload, body): (Payload, Bytes),
+    payload: Payload,
+    body: Bytes,
     mut memory: Reservation,
-    (key, received): (Option<BatchKey>, Nanos),
+    key: Option<BatchKey>,
+    received: Nanos,
 ) -> Result<DecodedRequest, IngestError> {
     let is_small = body.len() <= MAX_INLINE_BYTES;
     let work = move || {

@@ -120,8 +120,8 @@ impl Reservation {
         }
         let mut usage = self.budget.lock();
         let others = usage.total - self.bytes;
-        let held = usage.by_account.get(&self.account).copied().unwrap_or(0);
-        let own_others = held - self.bytes;
+        let reserved = usage.by_account.get(&self.account).copied().unwrap_or(0);
+        let own_others = reserved - self.bytes;
         if bytes > self.bytes
             && own_others + bytes > self.budget.size.saturating_sub(others + bytes)
         {
@@ -135,8 +135,8 @@ impl Reservation {
         usage.total = others + bytes;
         match (own_others + bytes, usage.by_account.get_mut(&self.account)) {
             (0, _) => drop(usage.by_account.remove(&self.account)),
-            (held, Some(known)) => *known = held,
-            (held, None) => drop(usage.by_account.insert(self.account.clone(), held)),
+            (reserved, Some(known)) => *known = reserved,
+            (reserved, None) => drop(usage.by_account.insert(self.account.clone(), reserved)),
         }
         drop(usage);
         self.bytes = bytes;
@@ -165,18 +165,18 @@ mod tests {
     }
 
     fn reserve(budget: &Budget, who: usize, bytes: usize) -> Result<Reservation, OverBudget> {
-        let mut held = budget.reserve(&agent(who));
-        held.grow(bytes).map(|()| held)
+        let mut reserved = budget.reserve(&agent(who));
+        reserved.grow(bytes).map(|()| reserved)
     }
 
     #[test]
     fn one_sender_gets_half_and_the_next_sender_is_admitted() {
         let budget = Budget::new(100);
-        let mut held = Vec::new();
+        let mut reserved = Vec::new();
         while let Ok(more) = reserve(&budget, 0, 10) {
-            held.push(more);
+            reserved.push(more);
         }
-        assert_eq!((budget.used(), held.len()), (50, 5));
+        assert_eq!((budget.used(), reserved.len()), (50, 5));
         assert_eq!(reserve(&budget, 0, 1).unwrap_err(), OverBudget::Share);
         assert!(reserve(&budget, 1, 25).is_ok());
         assert_eq!(reserve(&budget, 1, 26).unwrap_err(), OverBudget::Busy);
@@ -190,10 +190,10 @@ mod tests {
             limit: 50,
         };
         assert_eq!(reserve(&budget, 1, 51).unwrap_err(), too_large);
-        let mut held = reserve(&budget, 0, 30).unwrap();
-        held.grow(20).unwrap();
-        assert_eq!(held.grow(1), Err(too_large));
-        drop(held);
+        let mut reserved = reserve(&budget, 0, 30).unwrap();
+        reserved.grow(20).unwrap();
+        assert_eq!(reserved.grow(1), Err(too_large));
+        drop(reserved);
         assert_eq!(budget.used(), 0);
     }
 
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn shrinking_a_reservation_releases_memory() {
         let budget = Budget::new(100);
-        let mut held = reserve(&budget, 0, 50).unwrap();
-        held.resize(10).unwrap();
+        let mut reserved = reserve(&budget, 0, 50).unwrap();
+        reserved.resize(10).unwrap();
         assert_eq!(budget.used(), 10);
         assert!(reserve(&budget, 0, 40).is_ok());
     }
@@ -220,13 +220,13 @@ mod tests {
     fn several_greedy_senders_get_equal_shares_and_leave_one_free() {
         const GREEDY: usize = 4;
         let budget = Budget::new(1_000);
-        let mut held: VecDeque<Reservation> = VecDeque::new();
+        let mut reserved: VecDeque<Reservation> = VecDeque::new();
         for turn in 0..20_000 {
             // Each sender retries at once after every response, the first one most often.
             for who in 0..=turn % GREEDY {
-                held.extend(reserve(&budget, who, 10));
+                reserved.extend(reserve(&budget, who, 10));
             }
-            drop(held.pop_front());
+            drop(reserved.pop_front());
         }
         assert!(budget.used() <= 800, "{}", budget.used());
         assert!(reserve(&budget, GREEDY, 100).is_ok());
@@ -238,13 +238,13 @@ mod tests {
             sizes in prop::collection::vec((1_usize..2_000, any::<bool>()), 1..200),
         ) {
             let budget = Budget::new(10_000);
-            let mut held = VecDeque::new();
+            let mut reserved = VecDeque::new();
             for (size, is_answered) in sizes {
-                held.extend(reserve(&budget, 0, size));
+                reserved.extend(reserve(&budget, 0, size));
                 // At least half is free, and a sender may reserve half of that.
                 prop_assert!(reserve(&budget, 1, 2_500).is_ok(), "{} used", budget.used());
                 if is_answered {
-                    drop(held.pop_front());
+                    drop(reserved.pop_front());
                 }
             }
         }
@@ -254,19 +254,19 @@ mod tests {
             steps in prop::collection::vec((0_usize..8, 0_usize..400, 0_u8..4), 1..300),
         ) {
             let budget = Budget::new(1_000);
-            let mut held: VecDeque<Reservation> = VecDeque::new();
+            let mut reserved: VecDeque<Reservation> = VecDeque::new();
             for (who, bytes, step) in steps {
-                match (step, held.back_mut()) {
-                    (0, _) => drop(held.pop_front()),
+                match (step, reserved.back_mut()) {
+                    (0, _) => drop(reserved.pop_front()),
                     (1, Some(one)) => drop(one.grow(bytes)),
                     (2, Some(one)) => drop(one.resize(bytes)),
-                    _ => held.extend(reserve(&budget, who, bytes)),
+                    _ => reserved.extend(reserve(&budget, who, bytes)),
                 }
-                let sum: usize = held.iter().map(|held| held.bytes).sum();
+                let sum: usize = reserved.iter().map(|reserved| reserved.bytes).sum();
                 prop_assert_eq!(budget.used(), sum);
                 prop_assert!(sum <= 1_000);
             }
-            held.clear();
+            reserved.clear();
             prop_assert_eq!(budget.used(), 0);
             prop_assert!(budget.lock().by_account.is_empty(), "no account is kept");
         }

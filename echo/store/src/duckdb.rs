@@ -152,18 +152,18 @@ fn bytes_of(path: &Path) -> u64 {
 impl EventStore for DuckDbStore {
     fn vitals(&self) -> Vitals {
         let (queued_events, queue_limit) = self.writer.queued_events();
-        let (held, limits) = self.dictionary.fullness();
+        let (used, limits) = self.dictionary.fullness();
         Vitals {
             oldest_wait: self.writer.oldest_wait(),
             queued_events,
             queue_limit,
             database_bytes: bytes_of(&self.path),
             log_bytes: bytes_of(&lock::beside(&self.path, ".wal")),
-            series: held.series as u64,
+            series: used.series as u64,
             series_limit: limits.series as u64,
-            origins: held.origins as u64,
+            origins: used.origins as u64,
             origins_limit: limits.origins as u64,
-            clusters: held.clusters as u64,
+            clusters: used.clusters as u64,
             clusters_limit: limits.clusters as u64,
             stuck_statements: self.sql.n_stuck(),
         }
@@ -215,7 +215,7 @@ impl EventStore for DuckDbStore {
         let dictionary = Arc::clone(&self.dictionary);
         // Events committed later belong to the next tail, so that `until` is exact.
         let committed = *self.committed.borrow();
-        let query = event_queries::tail((after, committed), metrics, limit);
+        let query = event_queries::tail(after, committed, metrics, limit);
         let read = move |reader: &Reader| event_reader::judged(reader, &dictionary, &query);
         let events = self.follower.run("reading new events", read).await?;
         let until = if events.len() < limit {
@@ -280,8 +280,7 @@ impl EventStore for DuckDbStore {
         let cache = Arc::clone(&self.coverage);
         let cluster = cluster.cloned();
         let read = move |reader: &Reader| {
-            let known = (&*dictionary, &*cache);
-            coverage::coverage(reader, known, (cluster.as_ref(), window))
+            coverage::coverage(reader, &dictionary, &cache, cluster.as_ref(), window)
         };
         self.readers.run("counting reporters", read).await
     }

@@ -103,7 +103,8 @@ impl Hours {
     pub(super) fn touch(
         &mut self,
         hours: impl IntoIterator<Item = Hour>,
-        (now, last_event): (Nanos, u64),
+        now: Nanos,
+        last_event: u64,
     ) {
         self.version += 1;
         for hour in hours {
@@ -145,7 +146,7 @@ impl Hours {
             closed,
             ..Self::default()
         };
-        hours.touch(due, (Nanos::EARLIEST, last_event));
+        hours.touch(due, Nanos::EARLIEST, last_event);
         hours
     }
 

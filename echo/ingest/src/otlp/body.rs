@@ -94,7 +94,8 @@ impl Encoding {
 pub(super) async fn receive(
     ingest: &Ingest,
     mut memory: Reservation,
-    (body, limit): (Body, usize),
+    body: Body,
+    limit: usize,
 ) -> Result<ReceivedBody, IngestError> {
     let mut pieces = body.into_data_stream();
     let collect = async {

@@ -112,8 +112,9 @@ impl Exporter {
         let (account, key) = account_and_key(&parts.headers, &parts.extensions)?;
         let memory = self.ingest.budget().reserve(&account);
         let limit = self.ingest.config().max_message_bytes;
-        let body = (AnyBody::new(body), limit + PREFIX);
-        let ReceivedBody { body, memory } = receive(&self.ingest, memory, body).await?;
+        let body = AnyBody::new(body);
+        let ReceivedBody { body, memory } =
+            receive(&self.ingest, memory, body, limit + PREFIX).await?;
         let (is_compressed, body) = message(&body)?;
         let compression = compression.filter(|_| is_compressed);
         if is_compressed && compression.is_none() {

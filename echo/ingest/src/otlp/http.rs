@@ -62,15 +62,16 @@ async fn export(ingest: &Ingest, payload: Payload, request: Request) -> Response
         Ok(format) => format,
         Err(unknown) => return reject(Format::Protobuf, &unknown),
     };
-    match handle(ingest, (payload, format), request).await {
-        Ok(accepted) => success((payload, format), &accepted),
+    match handle(ingest, payload, format, request).await {
+        Ok(accepted) => success(payload, format, &accepted),
         Err(error) => reject(format, &error),
     }
 }
 
 async fn handle(
     ingest: &Ingest,
-    (payload, format): (Payload, Format),
+    payload: Payload,
+    format: Format,
     request: Request,
 ) -> Result<Accepted, IngestError> {
     let (parts, body) = request.into_parts();
@@ -81,7 +82,7 @@ async fn handle(
     };
     let (account, key) = account_and_key(&parts.headers, &parts.extensions)?;
     let limit = ingest.config().max_message_bytes;
-    let received = receive(ingest, ingest.budget().reserve(&account), (body, limit)).await?;
+    let received = receive(ingest, ingest.budget().reserve(&account), body, limit).await?;
     let ReceivedBody { body, memory } = encoding.decode(received, limit).await?;
     let request = IngestRequest {
         payload,
@@ -135,7 +136,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> String {
     String::from_utf8_lossy(value.unwrap_or_default()).to_ascii_lowercase()
 }
 
-fn success((payload, format): (Payload, Format), accepted: &Accepted) -> Response {
+fn success(payload: Payload, format: Format, accepted: &Accepted) -> Response {
     let body = match format {
         Format::Protobuf => respond::body(payload, &accepted.rejections),
         Format::Json => respond::json(payload, &accepted.rejections),

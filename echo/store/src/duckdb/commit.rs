@@ -177,8 +177,8 @@ impl Session {
     /// Runs a maintenance task.
     pub(super) fn run_task(&mut self, task: MaintenanceTask) {
         match task {
-            MaintenanceTask::Delete { cut, now, answer } => {
-                let deleted = self.delete(&cut, now);
+            MaintenanceTask::Delete { range, now, answer } => {
+                let deleted = self.delete(&range, now);
                 if let Err(error) = &deleted {
                     self.shared.file_check.fatal().record(&error.to_string());
                 }
@@ -218,10 +218,10 @@ impl Session {
         }
     }
 
-    fn delete(&mut self, cut: &DeleteRange, now: Nanos) -> EngineResult<u64> {
+    fn delete(&mut self, range: &DeleteRange, now: Nanos) -> EngineResult<u64> {
         let transaction = self.connection.transaction()?;
-        let times = partition::times(&transaction, cut)?;
-        let deleted = partition::delete(&transaction, cut, now)?;
+        let times = partition::times(&transaction, range)?;
+        let deleted = partition::delete(&transaction, range, now)?;
         transaction.commit()?;
         self.shared.coverage.invalidate(times.into_iter());
         self.shared.backlog.request_reclaim();
@@ -296,7 +296,7 @@ impl Session {
         let due = self.shared.hours.not_due(&touched);
         let next_revision = timed(&times, || self.write(&staged, &due))?;
         let now = self.shared.clock.now();
-        self.shared.hours.touch(touched, (now, last_event));
+        self.shared.hours.touch(touched, now, last_event);
         let Staged {
             entries, ledger, ..
         } = staged;
@@ -317,14 +317,15 @@ impl Session {
     }
 
     fn write(&mut self, staged: &Staged<'_>, due: &[Hour]) -> Result<u64, Failure> {
-        let revision = (self.next_revision, self.shared.clock.now());
+        let now = self.shared.clock.now();
         let transaction = self.connection.transaction().map_err(failed("beginning"))?;
         identity::append_entries(&transaction, &staged.entries).map_err(failed("adding series"))?;
         events::append(&transaction, &staged.events).map_err(failed("adding events"))?;
         identity::append_ledger(&transaction, &staged.ledger).map_err(failed("adding batches"))?;
         hours::append_due(&transaction, due).map_err(failed("marking hours as due"))?;
-        let next_revision = detector_output::append(&transaction, &staged.output, revision)
-            .map_err(failed("adding detector output"))?;
+        let next_revision =
+            detector_output::append(&transaction, &staged.output, self.next_revision, now)
+                .map_err(failed("adding detector output"))?;
         transaction.commit().map_err(failed("committing"))?;
         Ok(next_revision)
     }

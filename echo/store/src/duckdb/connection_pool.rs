@@ -51,7 +51,8 @@ impl ConnectionPool {
     pub(super) fn new(
         connection: &Connection,
         lock: &Arc<Lock>,
-        (count, fatal): (u32, &Fatal),
+        count: u32,
+        fatal: &Fatal,
     ) -> EngineResult<Self> {
         let clone = |_| connection.try_clone();
         let clones = (0..count).map(clone).collect::<EngineResult<_>>()?;

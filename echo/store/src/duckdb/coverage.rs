@@ -64,14 +64,16 @@ struct Lookup {
 /// Returns one row per job, node and rank that reported in the window.
 pub(super) fn coverage(
     reader: &Reader,
-    (dictionary, cache): (&Dictionary, &CoverageCache),
-    (cluster, window): (Option<&ClusterId>, Window),
+    dictionary: &Dictionary,
+    cache: &CoverageCache,
+    cluster: Option<&ClusterId>,
+    window: Window,
 ) -> EngineResult<Vec<Coverage>> {
     // Leased before anything is read, so that every entry that the rows refer to is kept.
     let _lease = dictionary.lease();
     let (origins, _) = dictionary.fullness();
     let wanted = cluster.map(|cluster| dictionary.origins_of(cluster));
-    let seen = cache.seen(reader, window, (origins.origins, wanted.as_deref()))?;
+    let seen = cache.seen(reader, window, origins.origins, wanted.as_deref())?;
     let mut reporting = CoverageRows::default();
     for (origin, seen) in seen {
         let origin = dictionary.origin(origin);
@@ -112,7 +114,8 @@ impl CoverageCache {
         &self,
         reader: &Reader,
         window: Window,
-        (n_origins, wanted): (usize, Option<&[u64]>),
+        n_origins: usize,
+        wanted: Option<&[u64]>,
     ) -> EngineResult<HashMap<u64, Seen>> {
         let mut seen = HashMap::new();
         let tiled = is_tileable(window).then(|| tiles(window));

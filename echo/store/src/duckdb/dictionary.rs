@@ -106,12 +106,12 @@ impl Dictionary {
 
     /// Current usage and limits.
     pub(super) fn fullness(&self) -> (EntryLimits, EntryLimits) {
-        let held = EntryLimits {
+        let used = EntryLimits {
             series: read(&self.series).len(),
             origins: read(&self.origins).by_id.len(),
             clusters: read(&self.origins).clusters.len(),
         };
-        (held, self.limits)
+        (used, self.limits)
     }
 
     /// Series with this id; all callers share one allocation.

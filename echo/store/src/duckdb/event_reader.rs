@@ -48,8 +48,12 @@ pub(super) fn judged(
     reader.each_batch(query, |batch| rows.events(batch, &mut events))?;
     let judged = events.iter().filter(|stored| uses_samples(&stored.event));
     let ids = judged.map(|stored| stored.id);
-    if let Some(ids) = ids.clone().min().zip(ids.max()) {
-        read_samples(reader, &event_queries::device_samples(ids), &mut events)?;
+    if let Some((first, last)) = ids.clone().min().zip(ids.max()) {
+        read_samples(
+            reader,
+            &event_queries::device_samples(first, last),
+            &mut events,
+        )?;
     }
     Ok(events)
 }

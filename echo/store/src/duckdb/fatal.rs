@@ -16,7 +16,7 @@ const SIGNS: [&str; 2] = ["FATAL", "database has been invalidated"];
 
 /// Messages of the engine when disk or memory is exhausted. A query survives that; opening does
 /// not.
-const NO_ROOM: [&str; 3] = [
+const NO_SPACE: [&str; 3] = [
     "No space left on device",
     "Disk quota exceeded",
     "Out of Memory Error",
@@ -49,10 +49,10 @@ impl OpenFailure {
     /// Classifies an error of opening. The engine also mentions the log in errors that it did not
     /// cause.
     pub(super) fn from_message(error: &str) -> Self {
-        let says = |signs: &[&str]| signs.iter().any(|sign| error.contains(sign));
-        if says(&NO_ROOM) {
+        let mentions = |signs: &[&str]| signs.iter().any(|sign| error.contains(sign));
+        if mentions(&NO_SPACE) {
             Self::NoSpace
-        } else if says(&[LOG_REFUSED]) && (!says(&[SYSTEM]) || says(&OTHER_LOG)) {
+        } else if mentions(&[LOG_REFUSED]) && (!mentions(&[SYSTEM]) || mentions(&OTHER_LOG)) {
             Self::Log
         } else {
             Self::Other

@@ -61,7 +61,7 @@ pub(super) enum MaintenanceTask {
     /// Delete events.
     Delete {
         /// Events to delete.
-        cut: DeleteRange,
+        range: DeleteRange,
         /// Time of the deletion.
         now: Nanos,
         /// Receives the number of deleted events.

@@ -31,8 +31,8 @@ impl HoursCache {
     }
 
     /// Marks committed hours as changed, before the commit is acknowledged.
-    pub(super) fn touch(&self, hours: BTreeSet<Hour>, when: (Nanos, u64)) {
-        self.with(|known| known.touch(hours, when));
+    pub(super) fn touch(&self, hours: BTreeSet<Hour>, now: Nanos, last_event: u64) {
+        self.with(|known| known.touch(hours, now, last_event));
     }
 
     /// Returns true if the hour is unchanged since `due` was read.
@@ -72,7 +72,7 @@ impl CostHours for DuckDbStore {
         window: Window,
         limit: usize,
     ) -> Result<Vec<StoredHour>, StoreError> {
-        let query = hours::in_window((cluster, window), limit);
+        let query = hours::in_window(cluster, window, limit);
         let read = move |reader: &Reader| {
             let mut rows = Vec::new();
             reader.each_batch(&query, |batch| {

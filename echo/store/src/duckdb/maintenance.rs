@@ -59,7 +59,7 @@ impl Maintenance {
             {
                 if rested.elapsed() >= every {
                     rounds.checkpoints.file_check.check_writable(&lock);
-                    rounds.one((&signal, every), std::mem::take(&mut is_busy));
+                    rounds.one(&signal, every, std::mem::take(&mut is_busy));
                     rested = Stopwatch::start();
                     can_write = true;
                 } else if can_write && rounds.checkpoints.backlog.is_large() {
@@ -89,14 +89,14 @@ impl Maintenance {
 
 impl MaintenanceRounds {
     /// Runs one round, `after` the last one. `is_busy` means that the backlog is large.
-    pub(super) fn one(&mut self, (signal, after): (&Signal, Duration), is_busy: bool) {
+    pub(super) fn one(&mut self, signal: &Signal, after: Duration, is_busy: bool) {
         let Self {
             checkpoints,
             retention,
         } = self;
         let _written = checkpoints.run(is_busy);
         let connection = &checkpoints.connection;
-        retention.round(connection, (signal, after), || checkpoints.reclaim());
+        retention.round(connection, signal, after, || checkpoints.reclaim());
     }
 }
 

@@ -26,7 +26,7 @@ const CHECKPOINT_THRESHOLD: &str = "256MB";
 const MERGES: &str = "1";
 
 /// Error of the engine for a file that another process has open.
-const HELD: &str = "Could not set lock on file";
+const LOCKED_BY_OTHER: &str = "Could not set lock on file";
 
 /// Maximum size of temporary files for sorts and joins.
 const SPILL: &str = "1GB";
@@ -121,7 +121,7 @@ fn connect(path: &Path, settings: Config) -> Result<Connection, StoreError> {
     Connection::open_with_flags(path, settings).map_err(|error| {
         let reason = error.to_string();
         // Other programs do not use Echo's lock, and the engine has no error code for this.
-        if reason.contains(HELD) {
+        if reason.contains(LOCKED_BY_OTHER) {
             return StoreError::Locked {
                 path: path.display().to_string(),
                 holder: format!("another program ({})", reason.trim()),

@@ -75,7 +75,8 @@ impl Retention {
         limits: Limits,
         disk_space: Arc<DiskSpace>,
         clock: Arc<dyn Clock>,
-        (tasks, followed): (MaintenanceQueue, Arc<AtomicU64>),
+        tasks: MaintenanceQueue,
+        followed: Arc<AtomicU64>,
     ) -> Self {
         Self {
             limits,
@@ -95,10 +96,11 @@ impl Retention {
     pub(super) fn round(
         &mut self,
         connection: &Connection,
-        (signal, after): (&Signal, Duration),
+        signal: &Signal,
+        after: Duration,
         checkpoint: impl Fn(),
     ) {
-        match self.enforce(connection, (signal, after), &checkpoint) {
+        match self.enforce(connection, signal, after, &checkpoint) {
             Ok(()) | Err(StoreError::Closed) => {}
             Err(error) => tracing::warn!(
                 error = echo_core::error::chain(&error),
@@ -110,7 +112,8 @@ impl Retention {
     fn enforce(
         &mut self,
         connection: &Connection,
-        (signal, after): (&Signal, Duration),
+        signal: &Signal,
+        after: Duration,
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         // Without this the clock would be trusted, so nothing is deleted if it fails.
@@ -118,15 +121,16 @@ impl Retention {
             .begin(|| store_error(partition::minutes(connection)))?;
         let now = self.time.advance(self.clock.now(), after);
         // First free what the database needs; the search for unused entries reads all events.
-        self.enforce_age(connection, (now, signal), checkpoint)?;
-        self.enforce_size(connection, (now, signal), checkpoint)?;
-        self.clean_up(connection, (now, signal))
+        self.enforce_age(connection, now, signal, checkpoint)?;
+        self.enforce_size(connection, now, signal, checkpoint)?;
+        self.clean_up(connection, now, signal)
     }
 
     fn clean_up(
         &mut self,
         connection: &Connection,
-        (now, signal): (Nanos, &Signal),
+        now: Nanos,
+        signal: &Signal,
     ) -> Result<(), StoreError> {
         if !passed(self.cleaned_up, now, CLEANUP_EVERY) {
             return Ok(());
@@ -134,7 +138,7 @@ impl Retention {
         self.cleaned_up = Some(now);
         let before = |age: Option<Duration>| age.map(|age| now.offset(-nanos(age)));
         let (policies, hours) = (before(self.limits.age), before(self.limits.cost_age));
-        self.tasks.clean_up(now, (policies, hours))?;
+        self.tasks.clean_up(now, policies, hours)?;
         if self.has_deleted.get() {
             self.delete_unused(connection, signal)?;
         }
@@ -161,7 +165,8 @@ impl Retention {
     fn enforce_age(
         &mut self,
         connection: &Connection,
-        (now, signal): (Nanos, &Signal),
+        now: Nanos,
+        signal: &Signal,
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         let Some(age) = self.limits.age else {
@@ -193,7 +198,8 @@ impl Retention {
     fn enforce_size(
         &mut self,
         connection: &Connection,
-        (now, signal): (Nanos, &Signal),
+        now: Nanos,
+        signal: &Signal,
         checkpoint: &dyn Fn(),
     ) -> Result<(), StoreError> {
         loop {
@@ -214,7 +220,8 @@ impl Retention {
                 return Ok(());
             }
             let ends = store_error(partition::ends(connection))?;
-            let Some(slice) = ends.and_then(TimeSlice::for_size) else {
+            let Some(slice) = ends.and_then(|(first, last)| TimeSlice::for_size(first, last))
+            else {
                 // Earlier deletions may not have been freed yet.
                 checkpoint();
                 return Ok(());
@@ -271,13 +278,13 @@ impl Retention {
             if signal.stopped() || (!is_followed && matches!(reason, Reason::Age(_))) {
                 return Ok(false);
             }
-            let cut = DeleteRange {
+            let range = DeleteRange {
                 from: slice.from,
                 until: slice.until,
                 events,
                 reason: reason.name(),
             };
-            let deleted = self.tasks.delete(cut, now)?;
+            let deleted = self.tasks.delete(range, now)?;
             gone += deleted;
             self.has_deleted.set(self.has_deleted.get() || deleted > 0);
             if !is_followed {

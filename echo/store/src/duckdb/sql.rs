@@ -96,7 +96,8 @@ impl SqlPool {
     pub(super) fn new(
         connections: SqlConnections,
         path: &Path,
-        (lock, fatal): (&Arc<Lock>, &Fatal),
+        lock: &Arc<Lock>,
+        fatal: &Fatal,
     ) -> Self {
         let SqlConnections {
             statements,
@@ -136,7 +137,7 @@ impl SqlPool {
         };
         let hidden = Arc::clone(&self.hidden);
         let read = move |reader: &Reader| {
-            let answered = answer(reader, &query, (&watch, rules));
+            let answered = answer(reader, &query, &watch, rules);
             Ok(answered.map_err(|error| hidden.redact(error)))
         };
         let answered = self.readers.run("running SQL", read).await;
@@ -169,7 +170,8 @@ impl SqlPool {
 fn answer(
     reader: &Reader,
     query: &SqlQuery,
-    (watch, mut rules): (&Watch, Rules),
+    watch: &Watch,
+    mut rules: Rules,
 ) -> Result<SqlTable, SqlError> {
     let begun = Stopwatch::start();
     let sql = shortest(&reader.connection, query)?;
@@ -248,7 +250,7 @@ fn begin(connection: &Connection) -> EngineResult<()> {
 
 fn rows(connection: &Connection, sql: &ReadOnlySql, query: &SqlQuery) -> EngineResult<SqlTable> {
     let mut statement = connection.prepare(sql.text())?;
-    let mut rows = Rows::new((query.max_rows, query.max_bytes));
+    let mut rows = Rows::new(query.max_rows, query.max_bytes);
     for batch in batches::stream(&mut statement, [])? {
         if rows.add(&batch?) {
             break;

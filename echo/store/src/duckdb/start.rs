@@ -58,9 +58,9 @@ fn start(
     let starting = engine("starting");
     let fatal = file_check.fatal().clone();
     let backlog = Arc::new(Backlog::default());
-    let pool = |count| ConnectionPool::new(&connection, &lock, (count, &fatal)).map_err(&starting);
+    let pool = |count| ConnectionPool::new(&connection, &lock, count, &fatal).map_err(&starting);
     let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
-    let sql = SqlPool::new(sql, &config.path, (&lock, &fatal));
+    let sql = SqlPool::new(sql, &config.path, &lock, &fatal);
     let maintenance_connection = connection.try_clone().map_err(&starting)?;
     let holder = connection.try_clone().map_err(&starting)?;
     let (announce, committed) = watch::channel(0);
@@ -84,7 +84,7 @@ fn start(
     let session = Session::load(connection, shared).map_err(&starting)?;
     let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
     let followed = Arc::new(AtomicU64::new(0));
-    let tasks = (writer.maintenance_queue(), Arc::clone(&followed));
+    let tasks = writer.maintenance_queue();
     let rounds = MaintenanceRounds {
         checkpoints: Checkpoints {
             connection: maintenance_connection,
@@ -93,7 +93,13 @@ fn start(
             file_check,
             timings: timings.clone(),
         },
-        retention: Retention::new(config.limits, Arc::clone(&disk_space), clock, tasks),
+        retention: Retention::new(
+            config.limits,
+            Arc::clone(&disk_space),
+            clock,
+            tasks,
+            Arc::clone(&followed),
+        ),
     };
     let upkeep = Maintenance::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
     Ok(DuckDbStore {

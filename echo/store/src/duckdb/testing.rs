@@ -52,14 +52,14 @@ impl DuckDbStore {
     pub async fn drop_before(&self, until: Nanos) {
         let read = move |reader: &Reader| partition::events_before(&reader.connection, until, 0);
         let events = self.readers.run("testing", read).await.unwrap();
-        let cut = DeleteRange {
+        let range = DeleteRange {
             from: Nanos::EARLIEST,
             until,
             events: events.unwrap(),
             reason: "age",
         };
         let tasks = self.writer.maintenance_queue();
-        let delete = move || tasks.delete(cut, until);
+        let delete = move || tasks.delete(range, until);
         tokio::task::spawn_blocking(delete).await.unwrap().unwrap();
     }
 }

@@ -64,7 +64,7 @@ impl Writer {
         let (requests, queued) = mpsc::channel(QUEUED_REQUESTS);
         let at_work = AtWork::default();
         let seen = at_work.clone();
-        let work = move || write(session, lock, (queued, pace, seen));
+        let work = move || write(session, lock, queued, pace, &seen);
         let thread = Joined::start("store-writer", work)?;
         Ok(Self {
             requests,
@@ -169,9 +169,9 @@ impl AtWork {
 impl MaintenanceQueue {
     /// Deletes events and waits for the commit; must not be called on the runtime. Returns the
     /// number of deleted events.
-    pub(super) fn delete(&self, cut: DeleteRange, now: Nanos) -> Result<u64, StoreError> {
+    pub(super) fn delete(&self, range: DeleteRange, now: Nanos) -> Result<u64, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.send(MaintenanceTask::Delete { cut, now, answer })?;
+        self.send(MaintenanceTask::Delete { range, now, answer })?;
         answered.blocking_recv().unwrap_or(Err(StoreError::Closed))
     }
 
@@ -180,7 +180,8 @@ impl MaintenanceQueue {
     pub(super) fn clean_up(
         &self,
         now: Nanos,
-        (policies, hours): (Option<Nanos>, Option<Nanos>),
+        policies: Option<Nanos>,
+        hours: Option<Nanos>,
     ) -> Result<(), StoreError> {
         self.send(MaintenanceTask::CleanUp {
             now,
@@ -229,7 +230,9 @@ impl Drop for Joined {
 fn write(
     mut session: Session,
     lock: Arc<Lock>,
-    (mut queued, mut pace, at_work): (mpsc::Receiver<Request>, Pace, AtWork),
+    mut queued: mpsc::Receiver<Request>,
+    mut pace: Pace,
+    at_work: &AtWork,
 ) {
     let mut closing = Vec::new();
     while let Some(mut group) = Group::gather(&mut queued, &mut pace, &mut closing) {

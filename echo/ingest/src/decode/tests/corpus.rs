@@ -19,7 +19,7 @@ pub(in crate::decode) fn corpus(target: &str) -> Vec<(String, Payload, Vec<u8>)>
             Some("metrics") => Payload::Metrics,
             Some("logs") => Payload::Logs,
             Some("traces") => Payload::Traces,
-            _ => panic!("{name} does not say what it carries"),
+            _ => panic!("{name} does not begin with a payload kind"),
         };
         (name, payload, read(path).unwrap())
     };

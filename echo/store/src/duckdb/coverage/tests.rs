@@ -191,16 +191,16 @@ async fn events_stored_during_queries_are_in_later_results() {
             assert_eq!(
                 last,
                 Some(one(number).events[0].timestamp),
-                "what is acknowledged is there"
+                "acknowledged events are included"
             );
         }
     };
-    let asking = async {
+    let querying = async {
         for _ in 0..200 {
             store.coverage(None, whole).await.unwrap();
         }
     };
-    tokio::join!(storing, asking);
+    tokio::join!(storing, querying);
     let stored: Vec<_> = (0..200).flat_map(|number| one(number).events).collect();
     let answer = store.coverage(None, whole).await.unwrap();
     assert_eq!(answer, counted(&stored, whole));

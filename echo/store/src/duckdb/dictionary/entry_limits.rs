@@ -27,7 +27,7 @@ impl Dictionary {
         events: &[Event],
         token: Option<&str>,
     ) -> Vec<(usize, ExceededLimit)> {
-        let (held, limits) = self.fullness();
+        let (used, limits) = self.fullness();
         let plenty = token.map_or(limits, |_| limits.part(SHARED_FRACTION));
         let most = EntryLimits {
             series: events.len(),
@@ -36,7 +36,7 @@ impl Dictionary {
         };
         // Common case: the limits hold even if every event were new, so nothing has to be looked
         // up.
-        if held.plus(most).fits(plenty) {
+        if used.plus(most).fits(plenty) {
             return Vec::new();
         }
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +46,7 @@ impl Dictionary {
             series: HashSet::new(),
             origins: HashSet::new(),
             clusters: BTreeMap::new(),
-            free: limits.minus(held),
+            free: limits.minus(used),
             added: token.map(|_| known.unwrap_or(EntryLimits::NONE)),
         };
         let refused = |(index, event)| Some((index, newcomers.admit_event(event).err()?));

@@ -142,13 +142,13 @@ fn at_least_as_much_capacity_as_one_token_uses_stays_free() {
     });
     let take = |events: Vec<Event>, token| {
         let refused = dictionary.over_entry_limits(&events, token);
-        let is_taken = |index: &usize| refused.iter().all(|(refused, _)| refused != index);
-        let taken: Vec<Event> = (0..events.len())
-            .filter(is_taken)
+        let is_accepted = |index: &usize| refused.iter().all(|(refused, _)| refused != index);
+        let accepted: Vec<Event> = (0..events.len())
+            .filter(is_accepted)
             .map(|index| events[index].clone())
             .collect();
-        dictionary.extend(&stored(&taken));
-        taken.len()
+        dictionary.extend(&stored(&accepted));
+        accepted.len()
     };
     // A quarter is not attributed; of the rest one token gets half, and the next one half of the
     // remainder.

@@ -32,7 +32,7 @@ pub struct Backup {
 /// Copies the database at `db` to `target`, which must not exist. The log is replayed into the
 /// copy, and the copy is opened and compared before it gets its name. The source is only read.
 pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, StoreError> {
-    let held = LockedDatabase::lock(db, clock)?;
+    let locked = LockedDatabase::lock(db, clock)?;
     if fs::symlink_metadata(target).is_ok() {
         return Err(StoreError::Unwritable {
             path: target.display().to_string(),
@@ -41,9 +41,9 @@ pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, Sto
     }
     // Opened and closed before the file is copied: the engine's own lock would be released by
     // closing any other handle of the file.
-    let contents = contents_of(&held)?;
+    let contents = contents_of(&locked)?;
     let partial = Partial::new(target);
-    let copied = partial.copy(&held)?;
+    let copied = partial.copy(&locked)?;
     fold_log(&copied)?;
     let schema_version = inspect(&copied, MIGRATIONS)?;
     let copy = read_only(&copied)?;
@@ -57,7 +57,7 @@ pub fn backup(db: &Path, target: &Path, clock: &dyn Clock) -> Result<Backup, Sto
     }
     let bytes = partial.finish(target)?;
     Ok(Backup {
-        source: held.path,
+        source: locked.path,
         bytes,
         contents,
         schema_version,
@@ -73,8 +73,8 @@ fn copy_private(source: &Path, target: &Path) -> io::Result<u64> {
     io::copy(&mut File::open(source)?, &mut options.open(target)?)
 }
 
-fn contents_of(held: &LockedDatabase) -> Result<Contents, StoreError> {
-    let connection = held.read()?;
+fn contents_of(locked: &LockedDatabase) -> Result<Contents, StoreError> {
+    let connection = locked.read()?;
     identity::contents(&connection).map_err(engine("reading the database"))
 }
 
@@ -87,10 +87,10 @@ impl Partial {
         Self(with_ending(target, ".partial"))
     }
 
-    fn copy(&self, held: &LockedDatabase) -> Result<PathBuf, StoreError> {
-        let files = [vec![held.path.clone()], held.log()?].concat();
+    fn copy(&self, locked: &LockedDatabase) -> Result<PathBuf, StoreError> {
+        let files = [vec![locked.path.clone()], locked.log()?].concat();
         for file in files {
-            let more = ending(&held.path, &file).unwrap_or_default();
+            let more = ending(&locked.path, &file).unwrap_or_default();
             let copy = with_ending(&self.0, &more);
             copy_private(&file, &copy).map_err(cannot_write(&copy))?;
         }

@@ -19,7 +19,7 @@ pub fn export(
     scope: &Scope,
     clock: &dyn Clock,
 ) -> Result<Vec<Partition>, StoreError> {
-    let held = LockedDatabase::lock(db, clock)?;
+    let locked = LockedDatabase::lock(db, clock)?;
     fs::create_dir_all(folder).map_err(cannot_write(folder))?;
     let mut entries = fs::read_dir(folder).map_err(cannot_write(folder))?;
     if entries.next().is_some() {
@@ -28,7 +28,7 @@ pub fn export(
             reason: "it is not empty".to_owned(),
         });
     }
-    let connection = held.read()?;
+    let connection = locked.read()?;
     let mut written = Vec::new();
     for dataset in parquet::DATASETS {
         let rows = parquet::partitions(&connection, dataset, scope)

@@ -12,7 +12,7 @@ use crate::duckdb::rows::gpus;
 
 /// Returns the GPUs, ordered by cluster, node and model.
 pub fn gpus(db: &Path, clock: &dyn Clock) -> Result<Vec<Gpus>, StoreError> {
-    let held = LockedDatabase::lock(db, clock)?;
-    let connection = held.read()?;
+    let locked = LockedDatabase::lock(db, clock)?;
+    let connection = locked.read()?;
     gpus::read(&connection).map_err(engine("reading the GPUs"))
 }

@@ -32,14 +32,14 @@ pub enum Repaired {
 /// Renames the log of the database at `db` if that makes the database readable again. Nothing is
 /// deleted.
 pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
-    let held = LockedDatabase::lock(db, clock)?;
-    let Err(broken) = inspect(&held.path, MIGRATIONS) else {
+    let locked = LockedDatabase::lock(db, clock)?;
+    let Err(broken) = inspect(&locked.path, MIGRATIONS) else {
         return Ok(Repaired::Sound);
     };
     let StoreError::DamagedLog { reason, .. } = &broken else {
         return Err(not_the_log(broken));
     };
-    let moves: Vec<(PathBuf, PathBuf)> = held
+    let moves: Vec<(PathBuf, PathBuf)> = locked
         .log()?
         .into_iter()
         .map(|file| {
@@ -51,7 +51,7 @@ pub fn drop_wal(db: &Path, clock: &dyn Clock) -> Result<Repaired, StoreError> {
         return Err(broken);
     }
     let files = set_aside(&moves)?;
-    match contents(&held) {
+    match contents(&locked) {
         Ok(contents) => Ok(Repaired::SetAside {
             files,
             reason: reason.clone(),
@@ -120,9 +120,9 @@ fn not_the_log(broken: StoreError) -> StoreError {
     }
 }
 
-fn contents(held: &LockedDatabase) -> Result<Contents, StoreError> {
-    inspect(&held.path, MIGRATIONS)?;
-    let connection = read_only(&held.path)?;
+fn contents(locked: &LockedDatabase) -> Result<Contents, StoreError> {
+    inspect(&locked.path, MIGRATIONS)?;
+    let connection = read_only(&locked.path)?;
     identity::contents(&connection).map_err(engine("reading the database"))
 }
 

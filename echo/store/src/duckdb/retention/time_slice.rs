@@ -43,7 +43,7 @@ impl TimeSlice {
     /// Slice to delete when space is needed: an hour; within the latest hour a minute; nothing
     /// within the latest minute. The latest time is that of the events, since the clock can be
     /// wrong.
-    pub(super) fn for_size((first, last): (Nanos, Nanos)) -> Option<Self> {
+    pub(super) fn for_size(first: Nanos, last: Nanos) -> Option<Self> {
         let slices = [HOUR, MINUTE].map(|length| Self::at(first, length));
         slices.into_iter().find(|slice| slice.until <= last)
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_latest_hour_is_deleted_by_minutes_and_the_latest_minute_is_kept() {
         let first = Nanos::new(5 * HOUR + 1);
-        let at = |last: i64| TimeSlice::for_size((first, Nanos::new(last)));
+        let at = |last: i64| TimeSlice::for_size(first, Nanos::new(last));
         assert_eq!(at(6 * HOUR), Some(slice(5 * HOUR, 6 * HOUR)));
         assert_eq!(at(6 * HOUR - 1), Some(slice(5 * HOUR, 5 * HOUR + MINUTE)));
         assert_eq!(at(5 * HOUR + MINUTE - 1), None);
@@ -164,10 +164,10 @@ mod tests {
         };
         assert_eq!(begun(&[]), None);
         assert_eq!(begun(&[0, 1, 25, 49]), Some(49 * HOUR));
-        let leapt = begun(&[0, 1, 9_000]);
-        assert_eq!(leapt, Some(HOUR + 2 * MINUTE));
+        let jumped = begun(&[0, 1, 9_000]);
+        assert_eq!(jumped, Some(HOUR + 2 * MINUTE));
         let caught_up = begun(&[0, 1, 51, 60, 80, 101]);
-        assert_eq!(caught_up, Some(101 * HOUR), "as long again after a rest");
+        assert_eq!(caught_up, Some(101 * HOUR), "after as much time as the gap");
     }
 
     #[test]
@@ -176,9 +176,9 @@ mod tests {
         let tick = Duration::from_secs(5);
         let mut read = |now: i64| time.advance(Nanos::new(now), tick).value();
         assert_eq!(read(100 * HOUR), 100 * HOUR);
-        let leapt = 9_000 * HOUR;
-        assert_eq!(read(leapt), 100 * HOUR + 10_000_000_000);
-        assert_eq!(read(leapt), 100 * HOUR + 20_000_000_000);
+        let jumped = 9_000 * HOUR;
+        assert_eq!(read(jumped), 100 * HOUR + 10_000_000_000);
+        assert_eq!(read(jumped), 100 * HOUR + 20_000_000_000);
         assert_eq!(read(90 * HOUR), 90 * HOUR);
     }
 }

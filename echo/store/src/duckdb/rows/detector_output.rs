@@ -20,9 +20,10 @@ use crate::resume::{Resume, WarmUp};
 pub(in crate::duckdb) fn append(
     connection: &Connection,
     output: &DetectorOutput,
-    (revision, now): (u64, Nanos),
+    revision: u64,
+    now: Nanos,
 ) -> EngineResult<u64> {
-    verdicts::append(connection, &output.incidents, (revision, now))?;
+    verdicts::append(connection, &output.incidents, revision, now)?;
     let revision = revision + output.incidents.len() as u64;
     let lost: Vec<_> = (revision..).zip(&output.lost).collect();
     column::append(connection, "lost_rows", &lost, |columns| {

@@ -61,7 +61,7 @@ pub(in crate::duckdb) fn samples(ids: &[u64]) -> Query {
 }
 
 /// Samples of GPU waits, in the events numbered `first` to `last`.
-pub(in crate::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
+pub(in crate::duckdb) fn device_samples(first: u64, last: u64) -> Query {
     Query::new("SELECT * FROM sample_rows WHERE TRUE")
         .bind("AND event_id >= ?", first)
         .bind("AND event_id <= ?", last)
@@ -80,7 +80,8 @@ pub(in crate::duckdb) fn device_samples((first, last): (u64, u64)) -> Query {
 /// Events of the metrics with numbers above `after` and up to `until`, with only the attributes
 /// that the detector reads, without host waits.
 pub(in crate::duckdb) fn tail(
-    (after, until): (u64, u64),
+    after: u64,
+    until: u64,
     metrics: &[MetricName],
     limit: usize,
 ) -> Query {
@@ -108,7 +109,9 @@ pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
     );
     of_job(
         in_window(sums, query.window),
-        (&query.cluster, query.job.as_ref(), None),
+        &query.cluster,
+        query.job.as_ref(),
+        None,
     )
     .bind(
         "AND starts_with(metric, ?)",
@@ -171,8 +174,12 @@ pub(in crate::duckdb) fn job_events(query: &JobQuery) -> Query {
             query.source.map(|source| source == Source::Device),
         )
         .then(")");
-    let job = (&query.cluster, query.job.as_ref(), query.rank);
-    let mut events = of_job(in_window(events, query.window), job);
+    let mut events = of_job(
+        in_window(events, query.window),
+        &query.cluster,
+        query.job.as_ref(),
+        query.rank,
+    );
     if let Some(blocks) = &query.blocks {
         events = events.then("AND (FALSE");
         for block in blocks {
@@ -185,7 +192,7 @@ pub(in crate::duckdb) fn job_events(query: &JobQuery) -> Query {
     events.bind("ORDER BY event_id DESC LIMIT ?", query.limit)
 }
 
-fn of_job(query: Query, (cluster, job, rank): (&ClusterId, Option<&JobId>, Option<Rank>)) -> Query {
+fn of_job(query: Query, cluster: &ClusterId, job: Option<&JobId>, rank: Option<Rank>) -> Query {
     let query = query.bind(
         "AND origin IN (SELECT id FROM origins WHERE rank IS NOT NULL AND cluster = ?",
         cluster.as_str().to_owned(),

@@ -73,7 +73,7 @@ pub(in crate::duckdb) fn append(
     })
 }
 
-fn of_window(head: &'static str, (cluster, window): (Option<&ClusterId>, Window)) -> Query {
+fn of_window(head: &'static str, cluster: Option<&ClusterId>, window: Window) -> Query {
     Query::new(head)
         .bind("WHERE hour_ns >= ?", window.from().value())
         .bind("AND hour_ns < ?", window.to().value())
@@ -84,10 +84,14 @@ fn of_window(head: &'static str, (cluster, window): (Option<&ClusterId>, Window)
 }
 
 /// Latest revisions of hours that begin in the window.
-pub(in crate::duckdb) fn in_window(selection: (Option<&ClusterId>, Window), limit: usize) -> Query {
+pub(in crate::duckdb) fn in_window(
+    cluster: Option<&ClusterId>,
+    window: Window,
+    limit: usize,
+) -> Query {
     // The engine accepts no limit beyond 2^62.
     let limit = i64::try_from(limit).map_or(MOST_ROWS, |limit| limit.min(MOST_ROWS));
-    of_window("SELECT * FROM cost_hour_rows", selection)
+    of_window("SELECT * FROM cost_hour_rows", cluster, window)
         .then(LATEST)
         .then("ORDER BY hour_ns, cluster, node, gpu_model NULLS FIRST")
         .bind("LIMIT ?", limit)
@@ -98,7 +102,7 @@ pub(in crate::duckdb) fn latest(
     connection: &Connection,
     hour: Hour,
 ) -> EngineResult<Vec<StoredHour>> {
-    let query = in_window((None, hour.window()), usize::MAX);
+    let query = in_window(None, hour.window(), usize::MAX);
     let mut statement = connection.prepare(&query.sql)?;
     let mut rows = Vec::new();
     for batch in batches::stream(&mut statement, params_from_iter(query.values.iter()))? {
@@ -132,10 +136,7 @@ pub(in crate::duckdb) fn read(batch: &RecordBatch) -> EngineResult<Vec<StoredHou
 
 /// Clusters with closed hours in the window.
 pub(in crate::duckdb) fn clusters(window: Window) -> Query {
-    of_window(
-        "SELECT DISTINCT cluster FROM cost_hour_rows",
-        (None, window),
-    )
+    of_window("SELECT DISTINCT cluster FROM cost_hour_rows", None, window)
 }
 
 /// Clusters in a batch of rows.
@@ -149,7 +150,8 @@ pub(in crate::duckdb) fn read_clusters(batch: &RecordBatch) -> EngineResult<Vec<
 pub(in crate::duckdb) fn allocation(cluster: Option<&ClusterId>, window: Window) -> Query {
     let latest = of_window(
         "SELECT sum(allocated_us)::BIGINT AS allocated_us FROM (SELECT * FROM cost_hour_rows",
-        (cluster, window),
+        cluster,
+        window,
     );
     latest.then(LATEST).then(")")
 }

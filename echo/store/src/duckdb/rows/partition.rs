@@ -104,14 +104,14 @@ pub(in crate::duckdb) fn blocks(connection: &Connection) -> EngineResult<Blocks>
 /// Event times in the part of a slice, rounded down to ten seconds.
 pub(in crate::duckdb) fn times(
     connection: &Connection,
-    cut: &DeleteRange,
+    range: &DeleteRange,
 ) -> EngineResult<Vec<Nanos>> {
     let mut statement = connection.prepare(
         "SELECT DISTINCT timestamp_ns - timestamp_ns % 10000000000 FROM event_rows
          WHERE event_id BETWEEN ? AND ? AND received_ns < ?",
     )?;
-    let Events { first, last } = cut.events;
-    let which = params![first, last, cut.until.value()];
+    let Events { first, last } = range.events;
+    let which = params![first, last, range.until.value()];
     let times = statement.query_map(which, |row| row.get(0).map(Nanos::new))?;
     times.collect()
 }
@@ -119,11 +119,11 @@ pub(in crate::duckdb) fn times(
 /// Deletes a part of a slice and records it. Returns the number of deleted events.
 pub(in crate::duckdb) fn delete(
     connection: &Connection,
-    cut: &DeleteRange,
+    range: &DeleteRange,
     now: Nanos,
 ) -> EngineResult<u64> {
-    let Events { first, last } = cut.events;
-    let which = params![first, last, cut.until.value()];
+    let Events { first, last } = range.events;
+    let which = params![first, last, range.until.value()];
     connection.execute(
         "DELETE FROM sample_rows WHERE event_id BETWEEN ?1 AND ?2 AND event_id IN (
             SELECT event_id FROM event_rows WHERE event_id BETWEEN ?1 AND ?2 AND received_ns < ?3)",
@@ -134,7 +134,7 @@ pub(in crate::duckdb) fn delete(
         which,
     )?;
     let gone = u64::try_from(gone).unwrap_or(u64::MAX);
-    let (from, until) = (cut.from.value(), cut.until.value());
+    let (from, until) = (range.from.value(), range.until.value());
     let before: Option<u64> = connection
         .query_row(
             "DELETE FROM dropped_rows WHERE from_ns = ? AND until_ns = ? RETURNING n_events",
@@ -146,7 +146,7 @@ pub(in crate::duckdb) fn delete(
     connection.execute(
         "INSERT INTO dropped_rows (from_ns, until_ns, n_events, last_event_id, dropped_ns, reason)
          VALUES (?, ?, ?, ?, ?, ?)",
-        params![from, until, total, last, now.value(), cut.reason],
+        params![from, until, total, last, now.value(), range.reason],
     )?;
     Ok(gone)
 }

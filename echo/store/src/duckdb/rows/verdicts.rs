@@ -61,7 +61,8 @@ impl<'c> VerdictRow<'c> {
 pub(super) fn append(
     connection: &Connection,
     incidents: &[Incident],
-    (revision, now): (u64, Nanos),
+    revision: u64,
+    now: Nanos,
 ) -> EngineResult<()> {
     let rows = (revision..).zip(incidents);
     let rows = rows.map(|(revision, incident)| VerdictRow::new(revision, incident));

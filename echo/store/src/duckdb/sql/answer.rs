@@ -30,7 +30,7 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Empty, with limits on rows and bytes.
-    pub(super) const fn new((max_rows, max_bytes): (usize, usize)) -> Self {
+    pub(super) const fn new(max_rows: usize, max_bytes: usize) -> Self {
         Self {
             rows: Vec::new(),
             max_rows,

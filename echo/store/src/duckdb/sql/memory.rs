@@ -149,17 +149,17 @@ impl Running {
 
     /// Returns true if the statement must end when `in_use` bytes are in use.
     fn must_end(&self, number: u64, in_use: u64) -> bool {
-        let (taken, budget) = self.used_and_budget(in_use);
+        let (used, budget) = self.used_and_budget(in_use);
         let last = self.budgets.last_key_value().map(|(last, _)| *last);
-        last == Some(number) && taken > budget
+        last == Some(number) && used > budget
     }
 }
 
 impl Share<'_> {
     fn is_half_spent(&self) -> bool {
         let in_use = self.memory.in_use().unwrap_or(0);
-        let (taken, budget) = lock(&self.memory.running).used_and_budget(in_use);
-        taken > budget / 2
+        let (used, budget) = lock(&self.memory.running).used_and_budget(in_use);
+        used > budget / 2
     }
 
     /// Returns true if the statement must end because too much memory is in use.

@@ -140,7 +140,7 @@ impl Watch {
         let share = rules.memory.as_ref();
         let share = share.map(|memory| memory.share(rules.deadline));
         thread::scope(|scope| {
-            let watcher = scope.spawn(|| self.watch(rules, (begun, share.as_ref()), interrupt));
+            let watcher = scope.spawn(|| self.watch(rules, begun, share.as_ref(), interrupt));
             let done = Done(self);
             let outcome = work();
             drop(done);
@@ -151,7 +151,8 @@ impl Watch {
     fn watch(
         &self,
         rules: &Rules,
-        (begun, share): (Stopwatch, Option<&Share<'_>>),
+        begun: Stopwatch,
+        share: Option<&Share<'_>>,
         interrupt: &impl Fn(),
     ) -> Option<Stop> {
         let mut stop = None;

@@ -121,7 +121,7 @@ async fn closed_hours_have_their_own_maximum_age() {
     let window = Hour::containing(at(0)).window();
     for (cutoff, left) in [(at(0), 1), (at(HOUR_MS), 0)] {
         let tasks = store.writer.maintenance_queue();
-        let clean_up = move || tasks.clean_up(at(0), (None, Some(cutoff)));
+        let clean_up = move || tasks.clean_up(at(0), None, Some(cutoff));
         tokio::task::spawn_blocking(clean_up)
             .await
             .unwrap()

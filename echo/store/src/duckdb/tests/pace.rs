@@ -27,7 +27,7 @@ async fn batches_between_two_commits_share_the_next_one() {
     assert_eq!(
         *committed.borrow_and_update(),
         1,
-        "the first waits for nobody"
+        "the first batch is committed at once"
     );
     let steps = async {
         committed.changed().await.unwrap();

@@ -133,15 +133,15 @@ fn let_through(
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_fields_of_a_later_parser_are_refused() {
     let lab = Lab::new().await;
-    let mut taken = Vec::new();
+    let mut accepted = Vec::new();
     for (_, text) in statements("questions.sql") {
         let tree = lab.tree(&text).await;
         echo_sql_guard::check(&text, &tree).expect(&text);
-        taken.extend(let_through(&text, &tree, |fields| {
+        accepted.extend(let_through(&text, &tree, |fields| {
             fields.insert("of_a_later_version".to_owned(), Value::Null);
             true
         }));
-        taken.extend(let_through(&text, &tree, |fields| {
+        accepted.extend(let_through(&text, &tree, |fields| {
             let has_class = fields.get("class").is_some_and(Value::is_string);
             let name = if has_class { "class" } else { "type" };
             let is_named = fields.get(name).is_some_and(Value::is_string);
@@ -151,7 +151,12 @@ async fn unknown_fields_of_a_later_parser_are_refused() {
             is_named
         }));
     }
-    assert!(taken.is_empty(), "{}\n{}", taken.len(), taken.join("\n"));
+    assert!(
+        accepted.is_empty(),
+        "{}\n{}",
+        accepted.len(),
+        accepted.join("\n")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
