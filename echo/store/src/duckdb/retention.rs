@@ -73,17 +73,17 @@ impl Retention {
     /// Enforces `limits`; `followed` is the number of the last event that the detector has read.
     pub(super) fn new(
         limits: Limits,
-        disk_space: Arc<DiskSpace>,
+        disk_space: &Arc<DiskSpace>,
         clock: Arc<dyn Clock>,
         tasks: MaintenanceQueue,
-        followed: Arc<AtomicU64>,
+        followed: &Arc<AtomicU64>,
     ) -> Self {
         Self {
             limits,
-            disk_space,
+            disk_space: Arc::clone(disk_space),
             clock,
             tasks,
-            followed,
+            followed: Arc::clone(followed),
             time: TrustedTime::default(),
             looked: None,
             cleaned_up: None,

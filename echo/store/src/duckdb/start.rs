@@ -93,13 +93,7 @@ fn start(
             file_check,
             timings: timings.clone(),
         },
-        retention: Retention::new(
-            config.limits,
-            Arc::clone(&disk_space),
-            clock,
-            tasks,
-            Arc::clone(&followed),
-        ),
+        retention: Retention::new(config.limits, &disk_space, clock, tasks, &followed),
     };
     let upkeep = Maintenance::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
     Ok(DuckDbStore {
