@@ -8,18 +8,18 @@ use crate::units::Nanos;
 
 /// Source of the current time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// The present instant.
+    /// Returns the current time.
     fn now(&self) -> Nanos;
 }
 
-/// The clock of the machine.
+/// The system clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the one place that reads the clock of the machine"
+        reason = "the only place that reads the system clock"
     )]
     fn now(&self) -> Nanos {
         let since_epoch = SystemTime::now()
@@ -57,7 +57,7 @@ mod tests {
     use crate::units::Nanos;
 
     #[test]
-    fn clones_of_a_manual_clock_share_one_hand() {
+    fn clones_of_a_manual_clock_share_one_time() {
         let clock = ManualClock::at(Nanos::new(5));
         let other = clock.clone();
         clock.set(Nanos::new(7));

@@ -4,7 +4,7 @@
 /// Meaning of an error for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
-    /// The request cannot be understood; sending it again will not help.
+    /// The request is malformed; sending it again will not help.
     Invalid,
     /// The request has no credentials.
     Unauthenticated,
@@ -18,11 +18,11 @@ pub enum Code {
     TooLarge,
     /// The content type of the body is not supported.
     WrongType,
-    /// The request is valid and refused by a rule.
+    /// The request is valid but refused by a rule.
     Refused,
     /// The caller exceeds its rate limit.
     TooMany,
-    /// The service is at its limit at the moment; try again.
+    /// The service is at its limit; try again later.
     Busy,
     /// The deadline passed.
     Timeout,
@@ -47,7 +47,7 @@ impl Code {
         Self::Internal,
     ];
 
-    /// The name that error bodies carry.
+    /// Name in error bodies.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -83,8 +83,8 @@ impl Code {
         }
     }
 
-    /// JSON-RPC error code; `None` for errors reported in a tool's result. Errors before a tool is
-    /// called are reported by HTTP.
+    /// JSON-RPC error code; `None` for errors in the result of a tool. Errors before a tool call
+    /// are reported by HTTP.
     pub const fn json_rpc(self) -> Option<i32> {
         match self {
             Self::Internal => Some(-32_603),
@@ -114,13 +114,13 @@ impl Code {
     }
 }
 
-/// An error that knows its kind.
+/// An error with a code.
 pub trait Coded: std::error::Error {
-    /// The kind, which decides the status on every transport.
+    /// Code, which determines the status on every transport.
     fn code(&self) -> Code;
 }
 
-/// The error with all its causes, outermost first, for the one log line that an error gets.
+/// Returns the error with all its causes, outermost first, for one log line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -137,7 +137,7 @@ mod tests {
     use super::Code;
 
     #[test]
-    fn every_kind_has_its_place_in_the_table() {
+    fn every_code_has_a_row_in_the_table() {
         let row = |code: &Code| {
             let (name, http, grpc) = (code.name(), code.http(), code.grpc());
             let mcp = code.json_rpc();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde_norway::{Mapping, Value};
 
-/// Fields of one mapping. Fields that were not read are mistakes, too:
+/// Fields of one mapping. Fields that were not read are mistakes as well:
 /// [`Fields::report_unknown_fields`].
 #[derive(Debug)]
 pub struct Fields<'a> {
@@ -45,7 +45,7 @@ impl<'a> Fields<'a> {
         self.mistakes.push(format!("{}{field}: {what}", self.place));
     }
 
-    /// Reports a field as missing, unless it was there and has been reported as wrong.
+    /// Reports a field as missing, unless it was present and has been reported as wrong.
     pub fn require(&mut self, field: &str, is_missing: bool) {
         let place = self.place(field);
         let is_told = |known: &String| {

@@ -9,31 +9,31 @@ use sha2::{Digest, Sha256};
 /// Longest accepted name, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 
-/// Why a text or number is not an identity.
+/// Error of a text or number that is not an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// The name is empty.
     #[error("{what} is empty")]
     Empty {
-        /// Which identity was meant.
+        /// Kind of identifier.
         what: &'static str,
     },
     /// The name is longer than [`MAX_NAME_BYTES`].
     #[error("{what} is longer than {MAX_NAME_BYTES} bytes")]
     TooLong {
-        /// Which identity was meant.
+        /// Kind of identifier.
         what: &'static str,
     },
-    /// The name holds a control character, which would corrupt logs and answers.
+    /// The name holds a control character, which would corrupt logs and responses.
     #[error("{what} holds a control character")]
     ControlCharacter {
-        /// Which identity was meant.
+        /// Kind of identifier.
         what: &'static str,
     },
     /// The text is not 1 to 16 hexadecimal digits.
     #[error("{what} is not a 64-bit hexadecimal number")]
     NotHex {
-        /// Which identity was meant.
+        /// Kind of identifier.
         what: &'static str,
     },
     /// The rank is not below its world size, or one of them does not fit 32 bits.
@@ -109,7 +109,7 @@ name!(
     JobId, "job"
 );
 name!(
-    /// A metric name as OTLP carries it.
+    /// A metric name as in OTLP.
     MetricName, "metric name"
 );
 name!(
@@ -129,7 +129,7 @@ macro_rules! hash_id {
         pub struct $type(u64);
 
         impl $type {
-            /// Takes the hash as a number.
+            /// Creates the hash from a number.
             pub const fn new(hash: u64) -> Self {
                 Self(hash)
             }
@@ -172,8 +172,8 @@ hash_id!(
     CommId, "communicator"
 );
 hash_id!(
-    /// A role: hash of what a rank does in one iteration. Ranks of one job with one role are
-    /// comparable.
+    /// A role: hash of the operations of a rank in one iteration. Ranks of one job with the same
+    /// role are comparable.
     RoleId, "role"
 );
 hash_id!(
@@ -183,8 +183,8 @@ hash_id!(
 
 impl IncidentId {
     /// Derives the id from a description: the first eight bytes of its SHA-256, big-endian. The
-    /// text holds names that senders choose, and a sender cannot choose them so that its incident
-    /// gets the id of another one.
+    /// description contains names chosen by senders, and the hash prevents a sender from giving its
+    /// incident the id of another one.
     pub fn from_description(description: &str) -> Self {
         let hash = Sha256::digest(description);
         let first = hash.iter().take(8);
@@ -197,7 +197,7 @@ impl IncidentId {
 pub struct Rank(u32);
 
 impl Rank {
-    /// Takes the rank as a number; whether it lies in its world is checked by [`RankInJob`].
+    /// Creates a rank from its number. [`RankInJob`] checks it against the world size.
     pub const fn new(rank: u32) -> Self {
         Self(rank)
     }
@@ -246,7 +246,7 @@ impl RankInJob {
         self.rank
     }
 
-    /// Number of ranks of the job, if the sender said it.
+    /// Number of ranks of the job, if the sender reported it.
     pub const fn world_size(self) -> Option<u32> {
         self.world_size
     }
@@ -257,7 +257,7 @@ mod tests {
     use super::{ClusterId, CommId, IdError, RankInJob};
 
     #[test]
-    fn a_communicator_prints_as_it_is_read() {
+    fn a_communicator_is_printed_in_the_format_that_is_parsed() {
         let comm: CommId = "36210ed1bd447fe0".parse().unwrap();
         assert_eq!(comm.to_string(), "36210ed1bd447fe0");
         assert_eq!(

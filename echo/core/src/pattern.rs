@@ -1,14 +1,14 @@
-//! Names with `*` for any number of characters, and no other sign.
+//! Names with `*` for any number of characters. There are no other wildcards.
 
 use std::str::FromStr;
 
 use crate::ids::MAX_NAME_BYTES;
 
-/// A name, or all names of a form.
+/// A name, or all names that match a pattern with `*`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pattern(String);
 
-/// Why a text is no name.
+/// Error of a text that is not a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no name of 1 to {MAX_NAME_BYTES} bytes without control characters")]
 pub struct NoName;
@@ -19,17 +19,17 @@ impl Pattern {
         Self("*".to_owned())
     }
 
-    /// Returns true if every name has the form.
+    /// Returns true if every name matches.
     pub fn is_everything(&self) -> bool {
         self.0.bytes().all(|byte| byte == b'*')
     }
 
-    /// Returns true if it is a name and no form.
+    /// Returns true if it has no wildcard.
     pub fn is_one_name(&self) -> bool {
         !self.0.contains('*')
     }
 
-    /// The pattern as it was written.
+    /// The text of the pattern.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -40,8 +40,8 @@ impl Pattern {
         Self(without_dots(&self.0))
     }
 
-    /// Returns true if the name has the form. Each part takes the first place it can have, so the
-    /// time is linear in both lengths.
+    /// Returns true if the name matches. Each part is matched at its first possible position, so
+    /// the time is linear in both lengths.
     pub fn matches(&self, name: &str) -> bool {
         let Some((head, rest)) = self.0.split_once('*') else {
             return self.0 == name;
@@ -69,7 +69,7 @@ impl FromStr for Pattern {
     }
 }
 
-/// A text that can stand in a log, if it is one.
+/// Returns the text if it is safe to log.
 pub fn checked_name(text: &str) -> Result<&str, NoName> {
     let fits = (1..=MAX_NAME_BYTES).contains(&text.len());
     if !fits || text.chars().any(char::is_control) {
@@ -78,7 +78,7 @@ pub fn checked_name(text: &str) -> Result<&str, NoName> {
     Ok(text)
 }
 
-/// A tool's name as callers write it that know no dots.
+/// Returns the name of a tool for clients that do not allow dots in names.
 pub fn without_dots(name: &str) -> String {
     name.replace('.', "_")
 }
@@ -104,7 +104,7 @@ mod tests {
             ("a*b*b", "abb"),
             ("a.*", "a.b"),
         ] {
-            assert!(matches(pattern, name), "{pattern} is not for {name}");
+            assert!(matches(pattern, name), "{pattern} does not match {name}");
         }
         for (pattern, name) in [
             ("prod", "prod2"),
@@ -118,12 +118,12 @@ mod tests {
             ("p?od", "prod"),
             ("[p]rod", "prod"),
         ] {
-            assert!(!matches(pattern, name), "{pattern} is for {name}");
+            assert!(!matches(pattern, name), "{pattern} matches {name}");
         }
     }
 
     #[test]
-    fn what_would_corrupt_logs_is_no_pattern() {
+    fn text_that_would_corrupt_logs_is_refused() {
         for text in ["", "a\nb", "\u{0}", &"x".repeat(257)] {
             assert!(text.parse::<Pattern>().is_err(), "{text:?} was accepted");
         }

@@ -1,4 +1,4 @@
-//! Policy table: the one value sent back to agents. Readers borrow it without blocking.
+//! Policy table: the policies sent back to agents. Readers do not block.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct ClusterPolicy {
 
 impl ClusterPolicy {
     /// Scalar threshold for Ingero agents: a health score. `None` without quorum or health scores:
-    /// a lag in milliseconds would be no answer to them.
+    /// these agents cannot use a lag in milliseconds.
     pub fn threshold(&self) -> Option<f64> {
         let health = self.health.filter(|health| health.quorum_met)?;
         health.threshold
@@ -51,19 +51,19 @@ pub struct HealthThreshold {
     pub quorum_met: bool,
     /// Nodes with a score that is still valid.
     pub nodes_reporting: usize,
-    /// Nodes that make a quorum.
+    /// Number of nodes that form a quorum.
     pub nodes_needed: usize,
-    /// Scales below the centre at which the threshold lies.
+    /// Distance of the threshold below the centre, in scales.
     pub k: f64,
     /// Weight of a new threshold against the one before.
     pub ema_alpha: f64,
-    /// Arrival time of the last score that it rests on.
+    /// Arrival time of the last score that was used.
     pub computed_at: Nanos,
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl HealthThreshold {
-    /// That threshold, from five of five nodes.
+    /// Creates the threshold with five of five nodes.
     pub const fn example(threshold: f64) -> Self {
         Self {
             threshold: Some(threshold),
@@ -83,14 +83,14 @@ impl PolicyTable {
         self.clusters.get(cluster)
     }
 
-    /// Replaces the policy of `cluster`, and leaves what its health scores are compared with.
+    /// Replaces the policy of `cluster`, and keeps the threshold of its health scores.
     pub fn set_policy(&mut self, cluster: ClusterId, policy: ClusterPolicy) {
         let entry = self.clusters.entry(cluster).or_default();
         let health = entry.health.or(policy.health);
         *entry = ClusterPolicy { health, ..policy };
     }
 
-    /// Replaces what the health scores of `cluster` are compared with, and leaves its policy.
+    /// Replaces the threshold of the health scores of `cluster`, and keeps its policy.
     pub fn set_health(&mut self, cluster: ClusterId, health: HealthThreshold) {
         self.clusters.entry(cluster).or_default().health = Some(health);
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_and_health_threshold_replace_each_other_not() {
+    fn policy_and_health_threshold_do_not_replace_each_other() {
         let (mut table, cluster) = (PolicyTable::default(), "a".parse().unwrap());
         table.set_health(cluster, HealthThreshold::example(0.7));
         let cluster = "a".parse().unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn without_quorum_there_is_no_threshold_and_without_scores_the_cohorts_decide() {
+    fn no_quorum_means_no_threshold_and_without_scores_the_cohorts_decide() {
         let mut health = HealthThreshold::example(0.7);
         health.quorum_met = false;
         let without_quorum = ClusterPolicy {

@@ -1,7 +1,7 @@
 //! Sharding: the ordinal of this instance, and the shard that owns a cluster. Pure.
 //!
-//! The owner of a cluster follows from its name and the operator's flags alone, whether the cluster
-//! exists or not, so it can be disclosed to any caller.
+//! The owner of a cluster follows only from its name and the operator's flags. It is also defined
+//! for unknown clusters, so it can be disclosed to any caller.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use fleet_proto::shard::{PLACEHOLDER, address, for_cluster};
 
 use crate::ids::ClusterId;
 
-/// Most other shards whose addresses are listed one by one.
+/// Maximum number of other shards whose addresses are listed one by one.
 const MAX_LISTED: u32 = 4;
 
 /// One of several instances that share the clusters.
@@ -111,18 +111,18 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_at_home_in_one_shard_and_known_by_the_others() {
+    fn a_cluster_is_owned_by_one_shard_and_the_others_know_its_owner() {
         let cluster: ClusterId = "lab".parse().unwrap();
         for ordinal in 0..3 {
             let other = shard(ordinal, 3).unwrap().other_of(&cluster);
-            let said = other.map(|other| other.to_string());
-            let home = "shard 2 at https://echo-2.lab:8081".to_owned();
-            assert_eq!(said, (ordinal != 2).then_some(home));
+            let text = other.map(|other| other.to_string());
+            let owner = "shard 2 at https://echo-2.lab:8081".to_owned();
+            assert_eq!(text, (ordinal != 2).then_some(owner));
         }
     }
 
     #[test]
-    fn there_is_no_shard_beyond_the_last_and_none_without_its_number_in_the_address() {
+    fn a_shard_needs_an_ordinal_below_the_count_and_a_placeholder_in_the_url() {
         assert!(shard(2, 3).is_some());
         assert_eq!(shard(3, 3), None);
         let three = NonZeroU32::new(3).unwrap();
@@ -130,11 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn few_others_are_listed_and_many_described() {
+    fn few_other_shards_are_listed_and_many_are_given_as_a_pattern() {
         assert_eq!(shard(0, 1).unwrap().note(), None);
         let few = shard(1, 3).unwrap().note().unwrap();
-        let said = "this is shard 1 of 3, other clusters are at https://echo-0.lab:8081, https://echo-2.lab:8081";
-        assert_eq!(few, said);
+        let expected = "this is shard 1 of 3, other clusters are at https://echo-0.lab:8081, https://echo-2.lab:8081";
+        assert_eq!(few, expected);
         let many = shard(1, 100).unwrap().note().unwrap();
         assert!(
             many.ends_with("at https://echo-{shard}.lab:8081 for {shard} from 0 to 99"),

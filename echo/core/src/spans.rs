@@ -1,14 +1,14 @@
 //! Spans of Echo itself. They are off unless exported, and cost a flag check when off.
 
-/// Target of all of them, by which the exporter knows them.
+/// Target of all spans, by which the exporter selects them.
 pub const TARGET: &str = "echo::spans";
 
-/// Request with metrics or log records, from decoding to acknowledgement. Requests with spans have
-/// none: an instance whose spans are routed back to it would loop for ever.
+/// Request with metrics or log records, from decoding to acknowledgement. Requests with spans are
+/// not traced: an instance whose spans are routed back to it would loop forever.
 pub const INGEST: &str = "echo.ingest";
-/// Part of it: from bytes to events.
+/// Decoding of a request, from bytes to events.
 pub const DECODE: &str = "echo.ingest.decode";
-/// Part of it: waiting until the events are durable.
+/// Wait of a request until its events are durable.
 pub const APPEND: &str = "echo.ingest.append";
 /// A group of batches in one transaction.
 pub const COMMIT: &str = "echo.store.commit";

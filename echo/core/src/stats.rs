@@ -29,8 +29,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// Lower median: the middle value, the lower of the middle two for an even count. `None` for no
 /// values.
 ///
-/// Lateness is measured from it: in a cohort of four with two late ranks the midpoint of the middle
-/// two lies between the late and the healthy, and neither would stand out.
+/// Lags are measured from it: in a cohort of four with two late ranks, the mean of the middle two
+/// lies between the late and the healthy ranks, and no rank would stand out.
 pub fn lower_median(values: &[f64]) -> Option<f64> {
     let mut partial = values.to_vec();
     let middle = partial.len().checked_sub(1)? / 2;
@@ -50,12 +50,12 @@ pub fn upper_median(values: &[f64]) -> Option<f64> {
     Some(*upper)
 }
 
-/// Smallest value that at least the share `q` of the values does not exceed; nothing for no values.
+/// Smallest value that at least the share `q` of the values does not exceed; `None` for no values.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "slices are far shorter than 2^53, and the share is held between 0 and 1"
+    reason = "slices are far shorter than 2^53, and the share is limited to 0 to 1"
 )]
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut partial = values.to_vec();
@@ -66,7 +66,7 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     Some(*value)
 }
 
-/// Median of values that count with different weights: the smallest value at which half of the
+/// Weighted median of the values: the smallest value at which half of the
 /// total weight is reached. `None` when no weight is positive.
 pub fn weighted_median(values: &[(f64, f64)]) -> Option<f64> {
     let mut sorted: Vec<(f64, f64)> = values.iter().copied().filter(|(_, w)| *w > 0.0).collect();
@@ -89,7 +89,7 @@ pub fn mad(values: &[f64]) -> Option<f64> {
     median(&deviations)
 }
 
-/// Mean of the values; nothing for no values.
+/// Mean of the values; `None` for no values.
 #[expect(
     clippy::cast_precision_loss,
     reason = "slices are far shorter than 2^53"
@@ -99,7 +99,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 }
 
 /// Factor that makes the median absolute deviation of `n` normal values an unbiased estimate of
-/// their standard deviation. Nothing below three values, where the deviation says nothing about the
+/// their standard deviation. `None` below three values, where the deviation does not show the
 /// scale.
 ///
 /// Between the published sizes the factor is interpolated in `1/n`; it tends to 1.4826.
@@ -150,14 +150,14 @@ pub fn robust_sigma(values: &[f64]) -> Option<f64> {
     Some(lower_median(&deviations)? * mad_factor(values.len())?)
 }
 
-/// Values from which on the scatter of the late side is worth a scale of its own.
+/// Minimum number of values for a separate scale of the late side.
 const ENOUGH_FOR_SIDES: usize = 16;
 
 /// Ratio of the late side's width to the early side's above which the values count as skewed.
 const SKEWED: f64 = 2.0;
 
-/// Robust standard deviation for late values: that of the late side alone where the values are many
-/// and the late side is more than twice as wide as the early one (double MAD), else
+/// Robust standard deviation for late values: that of the late side alone if there are enough
+/// values and the late side is more than twice as wide as the early one (double MAD), else
 /// [`robust_sigma`].
 pub fn late_sigma(values: &[f64]) -> Option<f64> {
     let both = robust_sigma(values)?;
@@ -177,7 +177,7 @@ pub fn late_sigma(values: &[f64]) -> Option<f64> {
     Some(both)
 }
 
-/// Standard error of the mean; nothing below two values.
+/// Standard error of the mean; `None` below two values.
 #[expect(
     clippy::cast_precision_loss,
     reason = "slices are far shorter than 2^53"
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fewer_than_half_bad_values_never_move_the_median_past_the_good_ones(
+        fn fewer_than_half_outliers_never_move_the_median_beyond_the_other_values(
             good in proptest::collection::vec(-1e3..1e3_f64, 3..20),
             bad in 1e6..1e9_f64,
         ) {

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Returns true if a character has no shape of its own, or changes how others are shown: control
-/// and format characters, among them those that turn the direction of writing (Unicode categories
-/// Cc, Cf, Zl and Zp), and the fillers of Hangul.
+/// Returns true if a character is invisible or changes the display of others: control and format
+/// characters, including those that change the writing direction (Unicode categories Cc, Cf, Zl and
+/// Zp), and Hangul fillers.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -55,7 +55,7 @@ mod tests {
     use super::visible;
 
     #[test]
-    fn what_nobody_sees_is_escaped_and_all_else_stays() {
+    fn invisible_characters_are_escaped_and_others_stay() {
         for (text, expected) in [
             ("rack 7/größe-数据 <b> \"\\", "rack 7/größe-数据 <b> \"\\"),
             ("abc\u{202e}def", "abc\\u{202e}def"),

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// An instant in Unix nanoseconds. Event times are checked by [`Nanos::plausible`] when they come
-/// in.
+/// An instant in Unix nanoseconds. Event times are checked by [`Nanos::plausible`] on ingest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(i64);
 
@@ -15,14 +14,13 @@ pub const NANOS_PER_MILLI: f64 = 1e6;
 pub const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
 impl Nanos {
-    /// First instant taken for real, 2020-01-01: an earlier one comes from a clock that was never
-    /// set.
+    /// First plausible instant, 2020-01-01: earlier ones come from clocks that were never set.
     pub const EARLIEST: Self = Self(1_577_836_800_000_000_000);
 
-    /// First instant not taken for real, 2100-01-01.
+    /// First implausible instant after that, 2100-01-01.
     pub const LATEST: Self = Self(4_102_444_800_000_000_000);
 
-    /// Takes the instant as Unix nanoseconds.
+    /// Creates an instant from Unix nanoseconds.
     pub const fn new(unix_nanos: i64) -> Self {
         Self(unix_nanos)
     }
@@ -48,20 +46,20 @@ impl Nanos {
         self.0.saturating_sub(earlier.0) as f64 / NANOS_PER_MILLI
     }
 
-    /// The instant `nanos` later (or earlier when negative), held at the ends of the range.
+    /// The instant `nanos` later (or earlier when negative), limited to the range.
     #[must_use]
     pub const fn offset(self, nanos: i64) -> Self {
         Self(self.0.saturating_add(nanos))
     }
 
-    /// The instant that lies `span` before, held at the beginning of the range.
+    /// The instant `span` before, limited to the range.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
         let nanos = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
         Self(self.0.saturating_sub(nanos))
     }
 
-    /// The instant that lies `span` after, held at the end of the range.
+    /// The instant `span` after, limited to the range.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         let nanos = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
@@ -86,7 +84,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window from `from` (inclusive) to `to` (exclusive); `None` when that is empty.
+    /// The window from `from` (inclusive) to `to` (exclusive); `None` if it would be empty.
     pub fn new(from: Nanos, to: Nanos) -> Option<Self> {
         (from < to).then_some(Self { from, to })
     }
@@ -119,7 +117,7 @@ impl Window {
     }
 }
 
-/// An hour of UTC. Costs are kept by it.
+/// An hour of UTC, the unit of stored costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hour(Nanos);
 
@@ -127,7 +125,7 @@ impl Hour {
     /// Nanoseconds in one hour.
     pub const NANOS: i64 = 3_600 * 1_000_000_000;
 
-    /// The hour that an instant lies in.
+    /// The hour that contains an instant.
     pub const fn containing(instant: Nanos) -> Self {
         Self(instant.offset(-instant.value().rem_euclid(Self::NANOS)))
     }
@@ -142,7 +140,7 @@ impl Hour {
         self.0.offset(Self::NANOS)
     }
 
-    /// From the first instant to the last.
+    /// The hour as a window.
     pub const fn window(self) -> Window {
         Window {
             from: self.0,
@@ -161,21 +159,21 @@ impl Hour {
 pub struct GpuTime(i64);
 
 impl GpuTime {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
     /// Microseconds in one hour.
     pub const MICROS_PER_HOUR: i64 = 3_600_000_000;
 
-    /// Takes the time in microseconds.
+    /// Creates a time from microseconds.
     pub const fn new(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// Rounds milliseconds to the microsecond; what is not a number is no time.
+    /// Rounds milliseconds to the microsecond; NaN becomes zero.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the conversion holds at the ends of the range and takes NaN for zero"
+        reason = "the conversion saturates and turns NaN into zero"
     )]
     pub fn from_millis(millis: f64) -> Self {
         Self((millis * 1e3).round() as i64)

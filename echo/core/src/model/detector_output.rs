@@ -8,7 +8,7 @@ use crate::model::event::Source;
 use crate::model::inputs::Inputs;
 use crate::units::{Nanos, Window};
 
-/// One cause with one beginning. The store keeps the latest state of each incident.
+/// Incident: one cause with one start. The store keeps the latest state of each incident.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Incident {
     /// Stable identity: the same events always give the same id.
@@ -62,8 +62,7 @@ pub struct Incident {
 }
 
 impl Incident {
-    /// Lag of the rank that holds back the cohort, milliseconds per iteration; `None` when no rank
-    /// is named.
+    /// Lag of the culprit, milliseconds per iteration; `None` when no rank is named.
     pub const fn culprit_lag_ms(&self) -> Option<f64> {
         match &self.finding {
             Finding::Culprit(culprit) => Some(culprit.lag_ms),
@@ -77,7 +76,7 @@ impl Incident {
 pub enum Finding {
     /// One rank holds back its cohort.
     Culprit(Culprit),
-    /// Something is wrong with the cohort or the job as a whole.
+    /// The cohort or the job as a whole has a problem.
     Condition(Condition),
 }
 
@@ -109,7 +108,7 @@ impl Condition {
 pub enum ConditionKind {
     /// Every rank is slower than before, and none is later than its peers.
     UniformSlowdown,
-    /// The ranks of one role have more to do than those of the others.
+    /// The ranks of one role have more work than those of the others.
     StageImbalance,
     /// Different ranks are last in turn: the work is distributed unevenly.
     DataImbalance,
@@ -138,7 +137,7 @@ impl ConditionKind {
         Self::Inconclusive,
     ];
 
-    /// The name that answers and tables carry.
+    /// Name in responses and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::UniformSlowdown => "uniform_slowdown",
@@ -158,17 +157,17 @@ impl ConditionKind {
 pub enum Severity {
     /// Informational.
     Info,
-    /// Should be looked at.
+    /// Should be investigated.
     Warn,
     /// Needs immediate action.
     Critical,
 }
 
 impl Severity {
-    /// Every level, mildest first.
+    /// Every level, lowest first.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warn, Self::Critical];
 
-    /// The name that answers and tables carry.
+    /// Name in responses and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -201,10 +200,10 @@ pub struct Culprit {
     pub victims: Vec<Rank>,
 }
 
-/// Class of a cause. Signals taken on the host never claim a device fault.
+/// Class of a cause. A lag in host signals is never attributed to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CauseClass {
-    /// The host was late handing work to its GPU.
+    /// The host was late in submitting work to its GPU.
     Host,
     /// The GPU was late although its host was not.
     Device,
@@ -226,7 +225,7 @@ impl CauseClass {
         Self::Inconclusive,
     ];
 
-    /// The name that answers and tables carry.
+    /// Name in responses and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -238,7 +237,7 @@ impl CauseClass {
     }
 }
 
-/// A signal that ranks are compared by.
+/// Signal by which ranks are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {
     /// From the return of a rank's blocking synchronisation to its next collective.
@@ -255,7 +254,7 @@ impl Signal {
     /// Every signal.
     pub const ALL: [Self; 4] = [Self::HostGap, Self::Wait, Self::Arrival, Self::DeviceWait];
 
-    /// The name that answers, policies and tables carry.
+    /// Name in responses, policies and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HostGap => "host_gap",
@@ -293,9 +292,9 @@ pub enum Baseline {
         /// The median.
         period_ms: f64,
     },
-    /// No healthy iteration was ever seen: estimated as the period less the culprit's lag,
-    /// milliseconds. Where the lag says nothing about the loss, it is the period itself, and no
-    /// loss is claimed.
+    /// No healthy iteration was observed: estimated as the period less the culprit's lag,
+    /// milliseconds. If the lag does not show the loss, it is the period itself, and no loss is
+    /// reported.
     None {
         /// The estimate.
         period_ms: f64,
@@ -310,7 +309,7 @@ impl Baseline {
         }
     }
 
-    /// The name that answers carry.
+    /// Name in responses.
     pub const fn name(self) -> &'static str {
         match self {
             Self::History { .. } => "history",
@@ -322,7 +321,7 @@ impl Baseline {
 /// GPU time that one node lost to one incident in one interval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LostTime {
-    /// Incident that it was lost to.
+    /// Incident that caused the loss.
     pub incident: IncidentId,
     /// Cluster of the node.
     pub cluster: ClusterId,
@@ -351,11 +350,11 @@ pub struct LostTime {
 /// Published policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyRecord {
-    /// Cluster that it was for.
+    /// Cluster of the agents that received it.
     pub cluster: ClusterId,
     /// Version of the set.
     pub version: u64,
-    /// Event time that it was computed at.
+    /// Event time at which it was computed.
     pub computed_at: Nanos,
     /// The encoded `PolicySet`.
     pub encoded: Vec<u8>,

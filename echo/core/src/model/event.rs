@@ -10,27 +10,27 @@ use crate::units::Nanos;
 /// One OTLP data point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Instant (or end of the span) that the point is about, on the sender's clock.
+    /// Time of the point, or end of its interval, on the sender's clock.
     pub timestamp: Nanos,
-    /// Beginning of the span that the point is about, if it has one.
+    /// Start of its interval on the sender's clock, if it has one.
     pub start: Option<Nanos>,
     /// Sender of the point.
     pub origin: Arc<Origin>,
     /// Name of the metric.
     pub metric: MetricName,
-    /// Unit as the sender wrote it; empty when it did not.
+    /// Unit as sent; empty if the sender sent none.
     pub unit: Arc<str>,
     /// The measurement.
     pub reading: Reading,
-    /// The collectives that the point covers, if it is about collectives.
+    /// Collectives that the point covers, if any.
     pub block: Option<Block>,
-    /// All attributes that have no column of their own, as a JSON object.
+    /// All attributes without a column of their own, as a JSON object.
     pub attrs: Arc<str>,
     /// Sampled single operations (exemplars).
     pub samples: Vec<OpSample>,
 }
 
-/// Sender of a point: the identity that becomes columns.
+/// Sender of a point. Its fields are columns of the store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// Cluster of the node.
@@ -54,7 +54,7 @@ pub struct Origin {
 /// Measured quantity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reading {
-    /// A finite gauge or sum with fractions.
+    /// A finite gauge or sum as a floating-point number.
     Double(f64),
     /// A whole number.
     Int(i64),
@@ -69,14 +69,14 @@ pub struct Summary {
     pub count: u64,
     /// Sum of the samples, in the unit of the metric.
     pub sum: f64,
-    /// Smallest sample, when the sender gave it.
+    /// Smallest sample, when sent.
     pub min: Option<f64>,
-    /// Largest sample, when the sender gave it.
+    /// Largest sample, when sent.
     pub max: Option<f64>,
 }
 
 impl Summary {
-    /// Mean of the samples; nothing when there are none.
+    /// Mean of the samples; `None` without samples.
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of one block stay far below 2^53"
@@ -108,7 +108,7 @@ pub struct Block {
 /// Source of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Source {
-    /// Library calls seen on the host.
+    /// Library calls observed on the host.
     #[default]
     Host,
     /// Timestamps taken by the GPU.
@@ -116,7 +116,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The name that answers, tables and the wire carry.
+    /// Name in responses, tables and OTLP.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -133,7 +133,7 @@ pub struct SeqRange {
 }
 
 impl SeqRange {
-    /// The operations `first..=last`; `None` when that is empty.
+    /// The operations `first..=last`; `None` if that is empty.
     pub fn new(first: u64, last: u64) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
@@ -149,13 +149,13 @@ impl SeqRange {
     }
 }
 
-/// Ties a block to the last completion that all ranks share.
+/// Reference of a block to the last completion common to all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Anchor {
     /// Sequence number of the last operation known to be complete on every rank.
     pub seq: u64,
-    /// From that completion to the first operation of the block, milliseconds on the rank's own
-    /// clock.
+    /// Time from that completion to the first operation of the block, milliseconds on the rank's
+    /// own clock.
     pub offset_ms: f64,
 }
 
@@ -166,7 +166,7 @@ pub struct OpSample {
     pub seq: u64,
     /// Value in the unit of the metric.
     pub value: f64,
-    /// When it happened, on the sender's clock.
+    /// Time of the operation, on the sender's clock.
     pub timestamp: Nanos,
 }
 
@@ -175,7 +175,7 @@ pub struct OpSample {
 pub struct EventBatch {
     /// Identity of the batch; a second batch with the same key is not stored again.
     pub key: BatchKey,
-    /// When it arrived, on Echo's clock.
+    /// Arrival time, on Echo's clock.
     pub received: Nanos,
     /// The events.
     pub events: Vec<Event>,
@@ -200,7 +200,7 @@ pub enum BatchKey {
 pub struct StoredEvent {
     /// Number of the event, growing with every commit.
     pub id: u64,
-    /// When it arrived, on Echo's clock.
+    /// Arrival time, on Echo's clock.
     pub received: Nanos,
     /// The event.
     pub event: Event,

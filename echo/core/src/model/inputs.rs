@@ -8,7 +8,7 @@ use crate::model::event::SeqRange;
 pub struct Inputs {
     /// Evaluated operations of the cohort's busiest communicator.
     pub seqs: SeqRange,
-    /// Iterations that they make up.
+    /// Iterations in these operations.
     pub iterations: f64,
     /// Mean duration of an iteration, milliseconds.
     pub period_ms: f64,
@@ -31,7 +31,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Most ranks that inputs list.
+    /// Maximum number of ranks in the list.
     pub const MAX_LAGS: usize = 16;
 }
 
@@ -40,7 +40,7 @@ impl Inputs {
 pub struct RankLag {
     /// Rank within the job.
     pub rank: Rank,
-    /// Behind the median of its peers, milliseconds per iteration.
+    /// Lag behind the median of its peers, milliseconds per iteration.
     pub lag_ms: f64,
     /// The same in scales (modified z-score).
     pub z: f64,

@@ -1,21 +1,21 @@
-//! Many tests at once: p-values, and which of them to believe.
+//! Multiple testing: p-values and the thresholds for many tests at once.
 //!
 //! Sources: Šidák (1967); Benjamini & Hochberg (1995).
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// Lowest critical z: the usual cut of the modified z-score (Iglewicz & Hoaglin 1993).
+/// Lowest critical z: the usual threshold of the modified z-score (Iglewicz & Hoaglin 1993).
 const LOWEST_Z: f64 = 3.5;
 
 /// Share of the information about a normal scale that the median absolute deviation keeps
 /// (Rousseeuw & Croux 1993).
 const MAD_EFFICIENCY: f64 = 0.37;
 
-/// Degrees of freedom from which on Student's distribution is as good as normal here.
+/// Degrees of freedom above which Student's distribution is close enough to the normal one.
 const AS_GOOD_AS_NORMAL: f64 = 1e4;
 
-/// Precision of the scale of a z-score: a score against a scale that was estimated from few values
-/// has heavier tails than a normal one.
+/// Precision of the scale of a z-score. With a scale estimated from few values, the score has
+/// heavier tails than a normal one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tail {
     freedom: f64,
@@ -53,7 +53,7 @@ impl Tail {
         }
     }
 
-    /// The score beyond which none of `n_tests` independent ones falls with probability `1 - alpha`
+    /// The score that none of `n_tests` independent scores exceeds with probability `1 - alpha`
     /// (Šidák); never below 3.5.
     pub fn critical(self, n_tests: usize, alpha: f64) -> f64 {
         let normal = critical_z(n_tests, alpha);
@@ -66,7 +66,7 @@ impl Tail {
     }
 }
 
-/// One-sided z beyond which none of `n_tests` independent normal values falls with probability `1 -
+/// One-sided z that none of `n_tests` independent normal values exceeds with probability `1 -
 /// alpha` (Šidák); never below 3.5.
 pub fn critical_z(n_tests: usize, alpha: f64) -> f64 {
     let quantile = Normal::standard().inverse_cdf(1.0 - single_alpha(n_tests, alpha));
@@ -77,7 +77,7 @@ pub fn critical_z(n_tests: usize, alpha: f64) -> f64 {
     }
 }
 
-/// Error of one test that gives `n_tests` independent ones together the error `alpha`.
+/// Error of one test for which `n_tests` independent tests have the common error `alpha`.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"
@@ -94,9 +94,8 @@ pub fn upper_tail(z: f64) -> f64 {
     Normal::standard().sf(z)
 }
 
-/// Largest p-value that is still believed when the false discovery rate among all of them is held
-/// at `q`; nothing when none is. Not-a-number counts as 1. Holds for tests that are independent or
-/// depend on each other positively.
+/// Largest significant p-value at a false discovery rate of `q` over all of them; `None` if none is
+/// significant. NaN counts as 1. Valid for tests that are independent or positively dependent.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_benjamini_and_hochberg_believes_the_first_four() {
+    fn in_the_example_of_benjamini_and_hochberg_the_first_four_are_significant() {
         let p = [
             0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262,
             0.5719, 0.6528, 0.7590, 1.0,
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_believed_of_nothing_and_of_not_a_number() {
+    fn no_values_and_nan_are_not_significant() {
         assert_eq!(discovery_threshold(&[], 0.01), None);
         assert_eq!(discovery_threshold(&[f64::NAN], 0.01), None);
         assert!((upper_tail(f64::NAN) - 1.0).abs() < f64::EPSILON);
@@ -173,7 +172,7 @@ mod tests {
         }
 
         #[test]
-        fn a_stricter_rate_believes_no_more(p in proptest::collection::vec(0.0..0.2_f64, 1..40)) {
+        fn a_stricter_rate_finds_no_more(p in proptest::collection::vec(0.0..0.2_f64, 1..40)) {
             let strict = discovery_threshold(&p, 0.01).unwrap_or(0.0);
             let lax = discovery_threshold(&p, 0.05).unwrap_or(0.0);
             prop_assert!(strict <= lax);

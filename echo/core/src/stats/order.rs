@@ -1,13 +1,13 @@
-//! Statistics of rank order. They hold for any distribution, and for two ranks as for a thousand.
+//! Statistics of rank order. They hold for any distribution and any number of ranks from two.
 //!
 //! Sources: Friedman (1937) for mean ranks, here one-sided and per rank; the binomial distribution
-//! for how often one is last.
+//! for the number of last places.
 
 use std::collections::BTreeMap;
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-/// Places (1 = first) of the values, ties sharing the mean of their places.
+/// Places (1 = first) of the values. Ties share the mean of their places.
 #[expect(
     clippy::cast_precision_loss,
     reason = "the number of ranks is far below 2^53"
@@ -59,8 +59,8 @@ pub fn last_probability(last: u64, rounds: u64, n: usize) -> f64 {
 }
 
 /// Evenness of the last place: entropy of the last rank, `-sum p ln p`, divided by its largest
-/// value `ln min(n, rounds)`. 0 when it is always the same rank, 1 when all take turns. `None`
-/// below two ranks or rounds.
+/// value `ln min(n, rounds)`. 0 if it is always the same rank, 1 if all ranks are last equally
+/// often. `None` below two ranks or rounds.
 #[expect(
     clippy::cast_precision_loss,
     reason = "counts of one window stay far below 2^53"
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_last_places_counts_too() {
+    fn a_share_of_last_places_is_significant_after_more_rounds() {
         // The specification's table for 32 rounds: 27 (n = 2), 19 (n = 4), 13 (n = 8).
         for (n, last) in [(2, 27), (4, 19), (8, 13)] {
             assert!(last_probability(last, 32, n) < 1e-4, "{n}");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_place_is_weighed_by_the_number_of_rounds() {
+    fn the_mean_place_is_weighted_by_the_number_of_rounds() {
         assert!((place_z(2.0, 2, 16.0).unwrap() - 4.0).abs() < 1e-9);
         assert!((place_z(2.5, 4, 8.0).unwrap()).abs() < 1e-9);
         assert_eq!(place_z(1.0, 1, 8.0), None);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn entropy_tells_a_stable_culprit_from_everybody_in_turn() {
+    fn entropy_distinguishes_a_stable_culprit_from_alternating_ranks() {
         assert!(turn_entropy([3; 20], 4).unwrap().abs() < 1e-9);
         let turns = (0..20).map(|round| round % 4);
         assert!((turn_entropy(turns, 4).unwrap() - 1.0).abs() < 1e-9);

@@ -1,9 +1,9 @@
-//! Median polish of a two-way table (Tukey, "Exploratory Data Analysis", 1977): what is common to
-//! all cells, what to a row, what to a column, and what to one cell alone.
+//! Median polish of a two-way table (Tukey, "Exploratory Data Analysis", 1977): splits each cell
+//! into a common effect, a row effect, a column effect and a residual.
 
 use crate::stats::median;
 
-/// Sweeps over rows and columns; a handful is enough for the tables of a job.
+/// Maximum number of sweeps over rows and columns; a few are enough for the tables of a job.
 const SWEEPS: usize = 10;
 
 /// Decomposed table: `cell = overall + row + column + residual`.
@@ -11,7 +11,7 @@ const SWEEPS: usize = 10;
 pub struct Polished {
     /// Effect common to all cells.
     pub overall: f64,
-    /// Effect of each row beyond that.
+    /// Effect of each row.
     pub rows: Vec<f64>,
     /// Effect of each column.
     pub columns: Vec<f64>,
@@ -53,7 +53,7 @@ pub fn median_polish(table: &[Vec<f64>]) -> Option<Polished> {
             }
         }
         overall += recentre(&mut columns)?;
-        // Further sweeps would find nothing left to move.
+        // Further sweeps would change nothing.
         if moved <= 0.0 {
             break;
         }
@@ -66,7 +66,7 @@ pub fn median_polish(table: &[Vec<f64>]) -> Option<Polished> {
     })
 }
 
-/// Moves the median of the effects out of them and returns it.
+/// Subtracts the median from the effects and returns it.
 fn recentre(effects: &mut [f64]) -> Option<f64> {
     let middle = median(effects)?;
     for effect in effects.iter_mut() {
@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::{prop_assert, proptest};
 
     #[test]
-    fn a_heavy_row_is_a_row_effect_and_a_lone_cell_a_residual() {
+    fn a_high_row_is_a_row_effect_and_a_single_high_cell_a_residual() {
         let mut table = vec![vec![10.0; 4]; 4];
         table[3] = vec![16.0; 4];
         table[0][0] = 25.0;

@@ -18,8 +18,8 @@ pub fn lag_one_correlation(series: &[&[f64]]) -> f64 {
     if alone > 0.0 { together / alone } else { 0.0 }
 }
 
-/// Independent values that `n` values with a correlation of `rho` between neighbours are worth:
-/// `n (1 - rho) / (1 + rho)`, at least 2 and at most `n`.
+/// Effective number of independent values among `n` values with a correlation of `rho` between
+/// neighbours: `n (1 - rho) / (1 + rho)`, at least 2 and at most `n`.
 pub fn effective_size(n: f64, rho: f64) -> f64 {
     let rho = rho.clamp(0.0, 0.99);
     (n * (1.0 - rho) / (1.0 + rho)).max(2.0).min(n)
@@ -37,10 +37,10 @@ pub struct ChangePoint {
 }
 
 /// The split that explains most of the variation, with at least `least` values on either side;
-/// nothing for shorter series. Maximises `n1 n2 / n (mean1 - mean2)^2`, the between-group sum of
+/// `None` for shorter series. Maximises `n1 n2 / n (mean1 - mean2)^2`, the between-group sum of
 /// squares.
 ///
-/// The caller decides whether the change matters; Greyhound (ATC'25) verifies that the means differ
+/// The caller decides if the change matters; Greyhound (ATC'25) verifies that the means differ
 /// by 10 %.
 #[expect(
     clippy::cast_precision_loss,
@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::{prop_assert, proptest};
 
     #[test]
-    fn alternating_values_are_anticorrelated_and_worth_no_more_than_they_are() {
+    fn alternating_values_are_anticorrelated_and_do_not_count_more_than_once() {
         let values = [1.0, -1.0, 1.0, -1.0, 1.0, -1.0];
         assert!(lag_one_correlation(&[values.as_slice()]) < -0.5);
         assert!((effective_size(16.0, -0.8) - 16.0).abs() < 1e-9);
