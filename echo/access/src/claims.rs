@@ -38,7 +38,7 @@ enum Audience {
 }
 
 impl Claims {
-    /// Returns whether the token's audience is one of these.
+    /// Returns true if the token's audience is one of these.
     pub(super) fn is_for(&self, audiences: &[String]) -> bool {
         match &self.aud {
             None => false,

@@ -17,7 +17,7 @@ use crate::mint::{self, Hash};
 use crate::opaque::{OpaqueToken, OpaqueTokens};
 use crate::permissions::Permissions;
 use crate::scope::{Globs, Scope};
-use crate::{Access, AccessError, Ask, Kind, Principal, Rate, Write};
+use crate::{Access, AccessError, Kind, Principal, QueryPermission, Rate, WritePermission};
 
 mod issuers;
 
@@ -83,7 +83,7 @@ fn read_token(place: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<O
         id: Arc::from(id?),
         kind: Kind::Opaque,
         token_id: Arc::from(mint::short(&hash)),
-        ask: permissions.ask,
+        query: permissions.query,
         write: permissions.write,
         rate: permissions.rate,
         not_after,
@@ -143,11 +143,11 @@ fn instant(fields: &mut Fields<'_>, field: &str, bound: Bound) -> Option<Nanos> 
 /// without `rate`.
 fn permissions(fields: &mut Fields<'_>, default: Rate) -> Option<Permissions> {
     let before = fields.mistakes().len();
-    let ask = fields.nested("ask").and_then(read_ask);
+    let query = fields.nested("ask").and_then(read_query);
     let write = fields.nested("write").and_then(read_write);
     let rate = rate(fields, default);
     let permissions = Permissions {
-        ask,
+        query,
         write,
         rate: rate.unwrap_or(default),
     };
@@ -185,7 +185,7 @@ fn positive(fields: &mut Fields<'_>, field: &str, default: NonZeroU32) -> Option
     number
 }
 
-fn read_ask(mut fields: Fields<'_>) -> Option<Ask> {
+fn read_query(mut fields: Fields<'_>) -> Option<QueryPermission> {
     let clusters = clusters(&mut fields);
     let tools: Option<Vec<Pattern>> = fields.all_parsed("tools");
     let sql = fields.flag("sql").unwrap_or_default();
@@ -200,17 +200,17 @@ fn read_ask(mut fields: Fields<'_>) -> Option<Ask> {
         );
     }
     fields.report_unknown_fields();
-    Some(Ask {
+    Some(QueryPermission {
         clusters: clusters?,
         tools: tools.map_or_else(Globs::everything, Globs::from_patterns),
         sql,
     })
 }
 
-fn read_write(mut fields: Fields<'_>) -> Option<Write> {
+fn read_write(mut fields: Fields<'_>) -> Option<WritePermission> {
     let clusters = clusters(&mut fields);
     fields.report_unknown_fields();
-    Some(Write {
+    Some(WritePermission {
         clusters: clusters?,
         node: None,
     })

@@ -86,7 +86,7 @@ pub(super) fn identify(
         id: Arc::from(id),
         kind: issuer.kind,
         token_id: token_id(&claims, token),
-        ask: permissions.ask,
+        query: permissions.query,
         write: permissions.write,
         rate: permissions.rate,
         not_after: Some(not_after),

@@ -200,7 +200,7 @@ fn algorithm(jwk: &Jwk) -> Option<Algorithm> {
     (named == default || is_rsa).then_some(named)
 }
 
-/// Returns whether the key material is valid. An invalid key would reject every token without a
+/// Returns true if the key material is valid. An invalid key would reject every token without a
 /// visible reason.
 fn is_valid_key(key: &DecodingKey, algorithm: Algorithm) -> bool {
     const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;

@@ -53,9 +53,9 @@ pub struct Principal {
     /// token's hash.
     pub token_id: Arc<str>,
     /// Permission to query; `None` if queries are not allowed.
-    pub ask: Option<Ask>,
+    pub query: Option<QueryPermission>,
     /// Permission to send measurements; `None` if sending is not allowed.
-    pub write: Option<Write>,
+    pub write: Option<WritePermission>,
     /// Request rate limit.
     pub rate: Rate,
     /// First instant at which the token is no longer valid, if it expires.
@@ -79,19 +79,19 @@ pub enum Kind {
 
 /// Permission to query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct QueryPermission {
     /// Clusters that may be queried.
     pub clusters: Scope,
     /// Tools that may be called.
     pub tools: Globs,
-    /// Whether SQL is allowed. Requires `clusters` to be everything, because statements are not
+    /// True if SQL is allowed. Requires `clusters` to be everything, because statements are not
     /// restricted to a subset of the rows.
     pub sql: bool,
 }
 
 /// Permission to send measurements.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Write {
+pub struct WritePermission {
     /// Clusters that the measurements may belong to.
     pub clusters: Scope,
     /// Node that the measurements must belong to, if the token names the node of its bearer.
@@ -162,12 +162,12 @@ impl Principal {
             id: Arc::from(Kind::Local.name()),
             kind: Kind::Local,
             token_id: Arc::from(""),
-            ask: Some(Ask {
+            query: Some(QueryPermission {
                 clusters: Scope::everything(),
                 tools: Globs::everything(),
                 sql: true,
             }),
-            write: Some(Write {
+            write: Some(WritePermission {
                 clusters: Scope::everything(),
                 node: None,
             }),
@@ -182,33 +182,33 @@ impl Principal {
 
 impl Principal {
     /// Returns the unauthenticated caller, without permissions.
-    pub fn nobody() -> Self {
+    pub fn unauthenticated() -> Self {
         Self {
-            id: Arc::from("nobody"),
+            id: Arc::from("unauthenticated"),
             kind: Kind::Unknown,
-            ask: None,
+            query: None,
             write: None,
             ..Self::local()
         }
     }
 
-    /// Returns whether the caller may query all clusters.
+    /// Returns true if the caller may query all clusters.
     pub fn sees_everything(&self) -> bool {
-        self.ask
+        self.query
             .as_ref()
-            .is_some_and(|ask| ask.clusters.is_everything())
+            .is_some_and(|query| query.clusters.is_everything())
     }
 
-    /// Returns whether the caller may query this cluster.
+    /// Returns true if the caller may query this cluster.
     pub fn may_see(&self, cluster: &ClusterId) -> bool {
-        self.ask
+        self.query
             .as_ref()
-            .is_some_and(|ask| ask.clusters.allows(cluster))
+            .is_some_and(|query| query.clusters.allows(cluster))
     }
 }
 
 impl Principal {
-    /// Returns whether the caller may query this cluster or send for it, and so may know that it
+    /// Returns true if the caller may query this cluster or send for it, and so may know that it
     /// exists.
     pub fn knows(&self, cluster: &ClusterId) -> bool {
         let sends = self.write.as_ref();

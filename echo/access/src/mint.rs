@@ -30,7 +30,7 @@ pub fn new_token() -> io::Result<(String, String)> {
     Ok((token, hash))
 }
 
-/// Returns whether the text has the format of an opaque token.
+/// Returns true if the text has the format of an opaque token.
 pub(super) fn is_well_formed(token: &str) -> bool {
     let Some(random) = token.strip_prefix(PREFIX) else {
         return false;

@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 use crate::claims::Claims;
 use crate::scope::{Globs, Scope};
-use crate::{Ask, Rate, Write};
+use crate::{QueryPermission, Rate, WritePermission};
 
 /// Permissions of one entry of the file, or of one token.
 #[derive(Debug, Clone)]
 pub(super) struct Permissions {
-    pub(super) ask: Option<Ask>,
-    pub(super) write: Option<Write>,
+    pub(super) query: Option<QueryPermission>,
+    pub(super) write: Option<WritePermission>,
     pub(super) rate: Rate,
 }
 
@@ -52,16 +52,18 @@ impl EchoClaim {
             Some(tools) => Some(Globs::from_patterns(patterns(&tools)?)),
             None => Some(Globs::everything()),
         };
-        let ask = clusters.zip(tools).map(|(clusters, tools)| Ask {
-            sql: self.sql && clusters.is_everything(),
-            clusters,
-            tools,
-        });
-        let write = Scope::from_patterns(patterns(&self.write)?).map(|clusters| Write {
+        let query = clusters
+            .zip(tools)
+            .map(|(clusters, tools)| QueryPermission {
+                sql: self.sql && clusters.is_everything(),
+                clusters,
+                tools,
+            });
+        let write = Scope::from_patterns(patterns(&self.write)?).map(|clusters| WritePermission {
             clusters,
             node: None,
         });
-        Ok(Permissions { ask, write, rate })
+        Ok(Permissions { query, write, rate })
     }
 }
 
@@ -76,9 +78,9 @@ impl Permissions {
         claim.permissions(rate).ok()
     }
 
-    /// Returns whether anything is allowed.
+    /// Returns true if anything is allowed.
     pub(super) const fn are_any(&self) -> bool {
-        self.ask.is_some() || self.write.is_some()
+        self.query.is_some() || self.write.is_some()
     }
 }
 

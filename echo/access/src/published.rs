@@ -84,7 +84,7 @@ impl PublishedKeys {
     }
 }
 
-/// Returns whether another host could read or answer requests to this URL.
+/// Returns true if another host could read or answer requests to this URL.
 pub fn is_insecure_url(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else {
         return false;

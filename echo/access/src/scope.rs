@@ -18,12 +18,12 @@ impl Scope {
         Self(vec![Pattern::everything()])
     }
 
-    /// Returns whether the set contains all clusters.
+    /// Returns true if the set contains all clusters.
     pub fn is_everything(&self) -> bool {
         self.0.iter().any(Pattern::is_everything)
     }
 
-    /// Returns whether the set contains the cluster.
+    /// Returns true if the set contains the cluster.
     pub fn allows(&self, cluster: &ClusterId) -> bool {
         let mut patterns = self.0.iter();
         patterns.any(|pattern| pattern.matches(cluster.as_str()))
@@ -41,7 +41,7 @@ impl Globs {
         Self(vec![Pattern::everything()])
     }
 
-    /// Returns whether the set contains the tool.
+    /// Returns true if the set contains the tool.
     pub fn allows(&self, tool: &str) -> bool {
         let tool = pattern::without_dots(tool);
         self.0.iter().any(|pattern| pattern.matches(&tool))

@@ -30,11 +30,11 @@ fn describe(principal: &Principal) -> String {
         let allowed = clusters.iter().filter(|name| allows(&cluster(name)));
         allowed.copied().collect::<Vec<&str>>().join("+")
     };
-    let ask = principal.ask.as_ref().map_or_else(String::new, |ask| {
+    let query = principal.query.as_ref().map_or_else(String::new, |query| {
         let tools = ["fleet.cluster.get_cost", "fleet.cluster.run_analysis"];
-        let tools = tools.iter().filter(|tool| ask.tools.allows(tool)).count();
-        let sql = if ask.sql { " sql" } else { "" };
-        let clusters = of(&|cluster| ask.clusters.allows(cluster));
+        let tools = tools.iter().filter(|tool| query.tools.allows(tool)).count();
+        let sql = if query.sql { " sql" } else { "" };
+        let clusters = of(&|cluster| query.clusters.allows(cluster));
         format!(" ask({clusters}, {tools} tools{sql})")
     });
     let write = principal.write.as_ref().map_or_else(String::new, |write| {
@@ -43,7 +43,7 @@ fn describe(principal: &Principal) -> String {
         format!(" write({clusters}{})", node.unwrap_or_default())
     });
     let kind = principal.kind.name();
-    format!("{} {kind}:{ask}{write}", principal.id)
+    format!("{} {kind}:{query}{write}", principal.id)
 }
 
 #[test]

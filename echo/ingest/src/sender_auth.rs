@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use echo_access::{Kind, Principal, Write};
+use echo_access::{Kind, Principal, WritePermission};
 use echo_core::error::{Code, Coded};
 use echo_core::ids::{ClusterId, NodeId};
 use echo_core::model::event::{Event, Origin};
@@ -73,7 +73,7 @@ impl SenderAuth {
             .principal
             .as_ref()
             .and_then(|principal| principal.write.as_ref());
-        if let Some(Write { clusters, node }) = write {
+        if let Some(WritePermission { clusters, node }) = write {
             if !clusters.allows(&origin.cluster) {
                 return Err(Forbidden::Cluster(origin.cluster.clone()));
             }

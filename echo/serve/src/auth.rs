@@ -147,7 +147,7 @@ impl Authenticator {
         let identified = self.identify(Some(token), peer_address(extensions));
         audit_identity(extensions.get::<AuditRecord>(), &identified);
         let error = match identified {
-            Ok(principal) if principal.ask.is_none() => Some(AuthError::WriteOnlyToken),
+            Ok(principal) if principal.query.is_none() => Some(AuthError::WriteOnlyToken),
             Ok(principal) => self
                 .rates
                 .check(&principal)
@@ -227,7 +227,7 @@ pub(crate) async fn authorize_query(
         Err(error) => return auth.refuse(error),
     };
     if let Some(principal) = caller.as_ref().filter(|_| !is_public) {
-        if principal.ask.is_none() && request.uri().path() != THRESHOLD_PATH {
+        if principal.query.is_none() && request.uri().path() != THRESHOLD_PATH {
             return auth.refuse(AuthError::WriteOnlyToken);
         }
         if let Err(wait) = auth.rates.check(principal) {

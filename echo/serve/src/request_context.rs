@@ -34,7 +34,7 @@ impl RequestContext {
             .get::<Caller>()
             .and_then(|caller| caller.0.clone());
         Self {
-            caller: caller.unwrap_or_else(|| Arc::new(Principal::nobody())),
+            caller: caller.unwrap_or_else(|| Arc::new(Principal::unauthenticated())),
             id: extensions.get().cloned(),
             record: extensions.get().cloned(),
         }
@@ -43,13 +43,16 @@ impl RequestContext {
     /// Calls a tool, and records the call and its outcome in the audit log.
     pub(super) async fn call_tool(
         &self,
-        (registry, contexts): (&Registry, &ToolContexts),
-        (name, input): (&str, Value),
+        registry: &Registry,
+        contexts: &ToolContexts,
+        name: &str,
+        input: Value,
     ) -> Result<ToolOutput, ToolError> {
         let context = contexts.for_caller(&self.caller);
         let logged_input = input.clone();
         self.audited(
-            (name, &logged_input),
+            name,
+            &logged_input,
             registry.dispatch(&context, name, input),
         )
         .await
@@ -58,7 +61,8 @@ impl RequestContext {
     /// Runs a query that is not a tool, and records it and its outcome in the audit log.
     pub(super) async fn audited<T>(
         &self,
-        (name, input): (&str, &Value),
+        name: &str,
+        input: &Value,
         answer: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
         if let Some(record) = &self.record {

@@ -111,9 +111,11 @@ impl Registry {
         &'a self,
         caller: &'b Principal,
     ) -> impl Iterator<Item = &'a RegisteredTool> + use<'a, 'b> {
-        let ask = caller.ask.as_ref();
+        let query = caller.query.as_ref();
         self.tools.iter().filter(move |tool| {
-            ask.is_some_and(|ask| ask.tools.allows(tool.name) && (ask.sql || !tool.needs_sql))
+            query.is_some_and(|query| {
+                query.tools.allows(tool.name) && (query.sql || !tool.needs_sql)
+            })
         })
     }
 

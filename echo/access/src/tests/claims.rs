@@ -128,8 +128,8 @@ fn permissions_of_a_subject_in_the_file_override_claims() {
         ("grafana2", "grafana2 jwt: ask(lab-1, 2 tools)"),
         ("gabi", "gabi jwt: write(prod)"),
         (
-            "somebody",
-            "somebody jwt: ask(prod+lab-1, 2 tools sql) write(prod+lab-1)",
+            "someone-else",
+            "someone-else jwt: ask(prod+lab-1, 2 tools sql) write(prod+lab-1)",
         ),
     ] {
         let permissions = allowed(
@@ -140,7 +140,7 @@ fn permissions_of_a_subject_in_the_file_override_claims() {
         assert_eq!(permissions, expected);
     }
     assert_eq!(
-        allowed(&access, &idp, &json!({ "sub": "somebody" })),
+        allowed(&access, &idp, &json!({ "sub": "someone-else" })),
         "no_permission"
     );
     let grafana = access.identify(&idp.token(&claims()), at(0)).unwrap();

@@ -93,7 +93,7 @@ fn unknown_and_malformed_tokens_are_rejected() {
         ("empty", String::new(), Rejected::Malformed),
         ("a space", " ".to_owned(), Rejected::Malformed),
         (
-            "a JWT of nobody",
+            "an unsigned JWT without claims",
             "e30.e30.e30".to_owned(),
             Rejected::Malformed,
         ),
@@ -157,8 +157,8 @@ fn two_tokens_of_one_caller_can_overlap_during_rotation() {
 
 proptest! {
     #[test]
-    fn no_token_identifies_another_caller(count in 1_usize..12, asked in 0_usize..12) {
-        let asked = asked % count;
+    fn no_token_identifies_another_caller(count in 1_usize..12, chosen in 0_usize..12) {
+        let chosen = chosen % count;
         let tokens: Vec<(String, String)> = (0..count).map(|_| new_token().unwrap()).collect();
         let entries = tokens.iter().enumerate().map(|(index, (_, hash))| {
             let may = format!("write: {{ clusters: [c{index}] }}");
@@ -166,15 +166,15 @@ proptest! {
         });
         let entries: Vec<String> = entries.collect();
         let access = without_files(&format!("tokens:\n{}", entries.concat())).unwrap();
-        let token = &tokens[asked].0;
+        let token = &tokens[chosen].0;
         let principal = access.identify(token, at(0)).unwrap();
-        prop_assert_eq!(&*principal.id, format!("caller-{asked}"));
+        prop_assert_eq!(&*principal.id, format!("caller-{chosen}"));
         let clusters = &principal.write.as_ref().unwrap().clusters;
         for index in 0..count {
-            prop_assert_eq!(clusters.allows(&cluster(&format!("c{index}"))), index == asked);
+            prop_assert_eq!(clusters.allows(&cluster(&format!("c{index}"))), index == chosen);
         }
         let mut others = entries;
-        others.remove(asked);
+        others.remove(chosen);
         if count > 1 {
             let without = without_files(&format!("tokens:\n{}", others.concat())).unwrap();
             prop_assert_eq!(without.identify(token, at(0)), Err(Rejected::Unknown));

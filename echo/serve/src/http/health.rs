@@ -42,7 +42,7 @@ pub(super) async fn health(
             "now": context.clock.now().to_string(),
         });
     }
-    if request_context.caller.ask.is_some() {
+    if request_context.caller.query.is_some() {
         shard_hint::add_shard(context, &mut answer);
     }
     success(answer.to_string())

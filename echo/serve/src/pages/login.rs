@@ -36,7 +36,7 @@ pub(super) async fn login(
     Query(Next { next }): Query<Next>,
     request_context: RequestContext,
 ) -> Response {
-    if pages.middleware.auth.is_disabled() || request_context.caller.ask.is_some() {
+    if pages.middleware.auth.is_disabled() || request_context.caller.query.is_some() {
         return redirect(own_path(&next));
     }
     layout::page("Sign in", None, form(own_path(&next), None))

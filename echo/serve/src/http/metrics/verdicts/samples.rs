@@ -62,8 +62,8 @@ impl Families {
         (now, is_ready): (Nanos, bool),
     ) -> Self {
         let may_call = |tool| {
-            let ask = caller.ask.as_ref();
-            ask.is_some_and(|ask| ask.tools.allows(tool))
+            let query = caller.query.as_ref();
+            query.is_some_and(|query| query.tools.allows(tool))
         };
         let visible = VisibleVerdicts::new(state, caller, now);
         let mut families = visible.reports();
