@@ -141,7 +141,7 @@ impl App {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let inputs = Inputs::read(args, &clock)?;
         let hangup = sources::hangup().map_err(AppError::Signal)?;
-        let (store, api) = open(args, &clock, (&inputs.terms, &inputs.api_encryption)).await?;
+        let (store, api) = open(args, &clock, &inputs.terms, &inputs.api_encryption).await?;
         let otlp = OtlpListeners::bind(args, &api, &inputs).await?;
         // After all checks, so that a failed start prints one line only.
         inputs::warn_of_risks(args);
@@ -168,15 +168,16 @@ impl App {
             args,
             (&store, &ingest),
             (&inputs, clock),
-            feeds((&judged, &policies), &listening),
+            feeds(&judged, &policies, &listening),
             otlp.connections(&api),
         ));
         let (otlp_address, otlp_http_address) = (otlp.otlp_address, otlp.otlp_http_address);
         let listeners = otlp.serve(ingest, listening);
-        let watched = (inputs.sources, hangup);
-        let mut watcher = spawn_watchers(watched, inputs.jwks_refresher, &detector_stop);
-        let closing = (judged.clone(), detector_stop.clone());
-        watcher.spawn(close_hours(shared, args.limits.cost_grace, closing));
+        let (sources, refresher) = (inputs.sources, inputs.jwks_refresher);
+        let mut watcher = spawn_watchers(sources, hangup, refresher, &detector_stop);
+        let grace = args.limits.cost_grace;
+        let closer = HourCloser::new(shared, Arc::new(SystemClock), grace, judged.clone());
+        watcher.spawn(closer.run(detector_stop.clone()));
         let mut detector = JoinSet::new();
         // On its own thread: the analysis of a block of 10,000 ranks must not delay requests.
         let runtime = Handle::current();
@@ -278,7 +279,8 @@ impl App {
 
 /// Spawns the tasks that reload files and key sets, until `detector_stop` turns true.
 fn spawn_watchers(
-    (sources, hangup): (Vec<Box<dyn WatchedFiles>>, Signal),
+    sources: Vec<Box<dyn WatchedFiles>>,
+    hangup: Signal,
     jwks_refresher: Option<JwksRefresher>,
     detector_stop: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
@@ -290,21 +292,10 @@ fn spawn_watchers(
     watcher
 }
 
-/// Closes cost hours until `stop` turns true.
-async fn close_hours(
-    store: Arc<dyn EventStore>,
-    grace: Duration,
-    (judged, stop): (watch::Receiver<u64>, watch::Receiver<bool>),
-) {
-    let clock = Arc::new(SystemClock);
-    HourCloser::new((store, clock), grace, judged)
-        .run(stop)
-        .await;
-}
-
 /// Channels through which API handlers observe the detector and the policies.
 fn feeds(
-    (judged, policies): (&watch::Receiver<u64>, &watch::Receiver<Arc<PolicyTable>>),
+    judged: &watch::Receiver<u64>,
+    policies: &watch::Receiver<Arc<PolicyTable>>,
     stopping: &watch::Receiver<bool>,
 ) -> RuntimeState {
     RuntimeState {
@@ -356,7 +347,8 @@ fn with_open_file_limit(args: &ServeArgs) -> ServeArgs {
 async fn open(
     args: &ServeArgs,
     clock: &Arc<dyn Clock>,
-    (terms, encryption): (&Middleware, &Encryption),
+    middleware: &Middleware,
+    encryption: &Encryption,
 ) -> Result<(Arc<DuckDbStore>, ApiListener), AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit,
@@ -372,11 +364,11 @@ async fn open(
         let store = opened??;
         return Ok((
             Arc::new(store),
-            ApiListener::start(args, (terms, encryption.clone())).await?,
+            ApiListener::start(args, middleware, encryption.clone()).await?,
         ));
     }
     info!("opening the database takes long; probes report `starting` until it is open");
-    let api = ApiListener::start(args, (terms, encryption.clone())).await?;
+    let api = ApiListener::start(args, middleware, encryption.clone()).await?;
     Ok((Arc::new(opening.await??), api))
 }
 

@@ -287,8 +287,8 @@ fn parse_bytes(server: &str, (status, body): (u16, Vec<u8>)) -> Result<Vec<u8>, 
     if (200..300).contains(&status) {
         return Ok(body);
     }
-    let answer = serde_json::from_slice(&body).ok();
-    Err(response_error(server, status, (body, answer)))
+    let answer: Option<Value> = serde_json::from_slice(&body).ok();
+    Err(response_error(server, status, body, answer.as_ref()))
 }
 
 /// Builds a GET request with query parameters.
@@ -332,7 +332,7 @@ fn parse_json(server: &str, (status, body): (u16, Vec<u8>)) -> Result<(Vec<u8>, 
     let answer: Option<Value> = serde_json::from_slice(&body).ok();
     match answer {
         Some(answer) if (200..300).contains(&status) => Ok((body, answer)),
-        answer => Err(response_error(server, status, (body, answer))),
+        answer => Err(response_error(server, status, body, answer.as_ref())),
     }
 }
 
@@ -363,9 +363,9 @@ fn transport_error(server: &str, timeout: Duration, error: ureq::Error) -> CliEr
     CliError::Unreachable { server, reason }
 }
 
-fn response_error(server: &str, status: u16, (body, answer): (Vec<u8>, Option<Value>)) -> CliError {
+fn response_error(server: &str, status: u16, body: Vec<u8>, answer: Option<&Value>) -> CliError {
     let part = |name: &str| {
-        let text = answer.as_ref()?.get("error")?.get(name)?.as_str()?;
+        let text = answer?.get("error")?.get(name)?.as_str()?;
         let lines: Vec<_> = text.lines().map(visible).collect();
         Some(lines.join("\n"))
     };

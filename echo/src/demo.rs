@@ -65,7 +65,7 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         .tempdir()?;
     let app = App::start(&serve_args(args, folder.path())).await?;
     let outcome = tokio::select! {
-        replayed = replay_all(args, (&agent, &recordings), &app, out) => replayed,
+        replayed = replay_all(args, &agent, &recordings, &app, out) => replayed,
         interrupted = interrupted() => interrupted.map_err(DemoError::App),
     };
     if outcome.is_ok() && args.keep {
@@ -83,7 +83,8 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
 
 async fn replay_all(
     args: &DemoArgs,
-    (agent, recordings): (&Path, &[Recording]),
+    agent: &Path,
+    recordings: &[Recording],
     app: &App,
     out: &mut (dyn Write + Send),
 ) -> Result<(), DemoError> {
@@ -103,9 +104,9 @@ async fn replay_all(
     )?;
     for (recording, number) in recordings.iter().zip(1..) {
         let title = format!("{} ({number} of {})", recording.name, recordings.len());
-        let (agents, history) = replay_job(args, (agent, recording), app, title).await?;
+        let (agents, history) = replay_job(args, agent, recording, app, title).await?;
         let answers = ToolAnswers::query(http, &recording.name).await?;
-        report::print(out, recording, &answers, (&agents, &history))?;
+        report::print(out, recording, &answers, &agents, &history)?;
     }
     Ok(report::print_commands(out, http, recordings)?)
 }
@@ -114,7 +115,8 @@ async fn replay_all(
 /// events.
 async fn replay_job(
     args: &DemoArgs,
-    (agent, recording): (&Path, &Recording),
+    agent: &Path,
+    recording: &Recording,
     app: &App,
     title: String,
 ) -> Result<(Vec<AgentSummary>, PolicyHistory), DemoError> {

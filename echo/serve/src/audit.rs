@@ -58,7 +58,7 @@ impl fmt::Debug for RecordState {
 
 impl AuditRecord {
     /// Starts the record of a request.
-    fn begin((log, clock): (&AuditLog, &dyn Clock), request: &Request) -> Self {
+    fn begin(log: &AuditLog, clock: &dyn Clock, request: &Request) -> Self {
         let mut fields = Map::new();
         let mut put = |name: &str, value: Value| {
             fields.insert(name.to_owned(), value);
@@ -193,7 +193,7 @@ pub(crate) async fn audit_requests(
     if is_probe(request.uri().path()) {
         return next.run(request).await;
     }
-    let record = AuditRecord::begin((&audit.log, &*audit.clock), &request);
+    let record = AuditRecord::begin(&audit.log, &*audit.clock, &request);
     request.extensions_mut().insert(record.clone());
     let guard = FinishOnDrop(record);
     let response = next.run(request).await;
@@ -214,7 +214,7 @@ pub(crate) async fn audit_refusals(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let record = AuditRecord::begin((&audit.log, &*audit.clock), &request);
+    let record = AuditRecord::begin(&audit.log, &*audit.clock, &request);
     request.extensions_mut().insert(record.clone());
     let response = next.run(request).await;
     let refusal = record

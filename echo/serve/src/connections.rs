@@ -55,7 +55,7 @@ pub(super) async fn serve(
         tokio::select! {
             () = &mut shutdown => break,
             connection = listener.accept() => {
-                let task = serve_connection(connection, router.clone(), (config, options.clone()), stopped.clone());
+                let task = serve_connection(connection, router.clone(), config, options.clone(), stopped.clone());
                 connections.spawn(task);
             }
             // Removes finished tasks.
@@ -76,7 +76,8 @@ pub(super) async fn serve(
 async fn serve_connection(
     connection: Connection,
     router: Router,
-    (config, options): (ListenConfig, ConnectionOptions),
+    config: ListenConfig,
+    options: ConnectionOptions,
     mut stopped: watch::Receiver<bool>,
 ) {
     let peer = connection.peer();
@@ -98,10 +99,7 @@ async fn serve_connection(
         }
         request
     });
-    let builder = builder(
-        config,
-        (stream.negotiated_http2(), options.default_protocol),
-    );
+    let builder = builder(config, stream.negotiated_http2(), options.default_protocol);
     let service = TowerToHyperService::new(router);
     let stream = TokioIo::new(stream.into_stream());
     let mut served = pin!(builder.serve_connection(stream, service));
@@ -116,7 +114,8 @@ async fn serve_connection(
 
 fn builder(
     config: ListenConfig,
-    (negotiated_http2, default_protocol): (Option<bool>, DefaultProtocol),
+    negotiated_http2: Option<bool>,
+    default_protocol: DefaultProtocol,
 ) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder

@@ -136,7 +136,7 @@ impl rmcp::ServerHandler for Handler {
         let request_context = request_context(&context);
         let input = Value::Object(request.arguments.unwrap_or_default());
         let answer =
-            request_context.call_tool((&self.registry, &self.contexts), (&request.name, input));
+            request_context.call_tool(&self.registry, &self.contexts, &request.name, input);
         match unless_cancelled(&context, answer).await? {
             Ok(answer) => Ok(complete(answer).into()),
             Err(error) => {

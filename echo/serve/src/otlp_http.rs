@@ -16,7 +16,8 @@ use echo_ingest::otlp::http::router;
 pub async fn serve(
     listener: Listener,
     ingest: Ingest,
-    (middleware, encryption): (Middleware, Encryption),
+    middleware: Middleware,
+    encryption: Encryption,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let router = router(ingest)

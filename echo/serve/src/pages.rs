@@ -79,7 +79,7 @@ async fn overview(State(pages): State<Pages>, request_context: RequestContext) -
     let client = ToolClient::new(&pages, &request_context);
     let page = Box::pin(overview::page(&client));
     let page = client.with_deadline(page).await;
-    render("Clusters", (page, &pages), &request_context)
+    render("Clusters", page, &pages, &request_context)
 }
 
 async fn cluster(
@@ -91,12 +91,13 @@ async fn cluster(
     let client = ToolClient::new(&pages, &request_context);
     let page = Box::pin(cluster::page(&client, &name, &window));
     let page = client.with_deadline(page).await;
-    render(&name, (page, &pages), &request_context)
+    render(&name, page, &pages, &request_context)
 }
 
 fn render(
     title: &str,
-    (page, pages): (Result<Markup, ToolError>, &Pages),
+    page: Result<Markup, ToolError>,
+    pages: &Pages,
     request_context: &RequestContext,
 ) -> Response {
     let visitor = Visitor {

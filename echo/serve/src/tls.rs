@@ -123,9 +123,9 @@ impl TlsFiles {
             reason: "the first one cannot be parsed".to_owned(),
         })?;
         let roots = self.client_ca.as_deref().map(authorities).transpose()?;
-        let api = self.config((chain.clone(), key.clone_key()), None)?;
+        let api = self.config(chain.clone(), key.clone_key(), None)?;
         Ok(Identity {
-            otlp: self.config((chain, key), roots)?,
+            otlp: self.config(chain, key, roots)?,
             api,
             certificate,
         })
@@ -133,7 +133,8 @@ impl TlsFiles {
 
     fn config(
         &self,
-        (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
         roots: Option<RootCertStore>,
     ) -> Result<Arc<ServerConfig>, TlsError> {
         let mismatch = |source| TlsError::Mismatch {

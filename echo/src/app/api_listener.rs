@@ -31,13 +31,14 @@ impl ApiListener {
     /// Binds, and answers every request with `starting`.
     pub(super) async fn start(
         args: &ServeArgs,
-        (terms, encryption): (&Middleware, Encryption),
+        middleware: &Middleware,
+        encryption: Encryption,
     ) -> Result<Self, AppError> {
         let listener = bind("--http-listen", args.http_listen).await?;
         let address = address(&listener)?;
         let connections = Connections::default();
         let listener = Listener::new(listener, args.bounds.listen(), connections.clone());
-        let (routes, current) = watch::channel(startup_router(terms));
+        let (routes, current) = watch::channel(startup_router(middleware));
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let until = stopped(stopping);

@@ -82,7 +82,7 @@ impl OtlpListeners {
         listeners.spawn(async move { grpc::serve(otlp, services, guard, until).await });
         let until = stopped(listening);
         listeners.spawn(async move {
-            otlp_http::serve(otlp_http, ingest, (terms, encryption), until).await;
+            otlp_http::serve(otlp_http, ingest, terms, encryption, until).await;
         });
         listeners
     }

@@ -100,7 +100,7 @@ pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let fleet = args.fleet.load()?;
     let fleet = fleet.map(|fleet| fleet.priced(&rates, now));
     if args.json {
-        writeln!(out, "{}", report(&file, (&rates, fleet.as_ref()), now))?;
+        writeln!(out, "{}", report(&file, &rates, fleet.as_ref(), now))?;
         return Ok(());
     }
     print::table(&file, &rates, now, out)?;
@@ -110,7 +110,7 @@ pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(())
 }
 
-fn report(file: &str, (rates, fleet): (&Rates, Option<&Fleet>), now: Nanos) -> Value {
+fn report(file: &str, rates: &Rates, fleet: Option<&Fleet>, now: Nanos) -> Value {
     let rows = rates.by_precedence().into_iter().map(|(at, rate)| {
         json!({
             "at": at,

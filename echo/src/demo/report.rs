@@ -68,7 +68,8 @@ pub(super) fn print(
     out: &mut dyn Write,
     recording: &Recording,
     answers: &ToolAnswers,
-    (agents, history): (&[AgentSummary], &PolicyHistory),
+    agents: &[AgentSummary],
+    history: &PolicyHistory,
 ) -> io::Result<()> {
     let scenario = recording.scenario.as_deref().unwrap_or("unknown");
     writeln!(out, "{}   scenario: {scenario}", recording.name)?;

@@ -46,7 +46,8 @@ impl HourCloser {
     /// Closes hours of `store` that ended at least `grace` ago, received no data for `grace`, and
     /// whose events the detector has processed (`judged`).
     pub fn new(
-        (store, clock): (Arc<dyn EventStore>, Arc<dyn Clock>),
+        store: Arc<dyn EventStore>,
+        clock: Arc<dyn Clock>,
         grace: Duration,
         judged: watch::Receiver<u64>,
     ) -> Self {
@@ -82,10 +83,7 @@ impl HourCloser {
     pub async fn close_next(&self) -> Result<Option<(Hour, Closed)>, StoreError> {
         let (now, judged) = (self.clock.now(), *self.judged.borrow());
         let due = self.store.due_hours();
-        let Some(due) = due
-            .into_iter()
-            .find(|due| self.is_ready(due, (now, judged)))
-        else {
+        let Some(due) = due.into_iter().find(|due| self.is_ready(due, now, judged)) else {
             return Ok(None);
         };
         let rows = self.rows(due.hour).await?;
@@ -95,7 +93,7 @@ impl HourCloser {
         Ok(Some((hour, closed)))
     }
 
-    fn is_ready(&self, due: &DueHour, (now, judged): (Nanos, u64)) -> bool {
+    fn is_ready(&self, due: &DueHour, now: Nanos, judged: u64) -> bool {
         let grace = i64::try_from(self.grace.as_nanos()).unwrap_or(i64::MAX);
         let is_past =
             |instant: Nanos, graces: i64| now >= instant.offset(grace.saturating_mul(graces));

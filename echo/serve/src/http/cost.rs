@@ -41,7 +41,7 @@ pub(super) async fn csv(
         ];
         Ok((headers, report.csv(rates)?).into_response())
     };
-    answer((&state, &request_context), params, render).await
+    answer(&state, &request_context, params, render).await
 }
 
 /// Returns the report as JSON.
@@ -53,11 +53,12 @@ pub(super) async fn json(
     let render = |report: &Report, rates: &Rates, params: &ReportRequest| {
         Ok(success(report.json(rates, params.rows.unwrap_or(true))))
     };
-    answer((&state, &request_context), params, render).await
+    answer(&state, &request_context, params, render).await
 }
 
 async fn answer(
-    (state, request_context): (&HttpState, &RequestContext),
+    state: &HttpState,
+    request_context: &RequestContext,
     params: CostParams,
     render: impl FnOnce(&Report, &Rates, &ReportRequest) -> Result<Response, ToolError> + Send + 'static,
 ) -> Response {
@@ -86,7 +87,7 @@ async fn answer(
         };
         context.run_limited(response).await
     };
-    match request_context.audited((NAME, &input), query).await {
+    match request_context.audited(NAME, &input, query).await {
         Ok(response) => response,
         Err(error) => failed(NAME, &error, request_context),
     }

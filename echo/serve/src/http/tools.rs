@@ -75,7 +75,7 @@ pub(super) async fn read(
 ) -> Response {
     match query {
         Ok(Query(pairs)) => {
-            match with_plot((&state.registry, &request_context.caller), &name, pairs) {
+            match with_plot(&state.registry, &request_context.caller, &name, pairs) {
                 Ok(pairs) => answer(&state, &name, input_from_query(pairs), &request_context).await,
                 Err(error) => failed(&name, &error, &request_context),
             }
@@ -93,8 +93,8 @@ async fn answer(
     input: Value,
     request_context: &RequestContext,
 ) -> Response {
-    let served = (&*state.registry, &state.contexts);
-    match request_context.call_tool(served, (name, input)).await {
+    let called = request_context.call_tool(&state.registry, &state.contexts, name, input);
+    match called.await {
         Ok(answer) => match answer.picture {
             Some(picture) => picture_response(picture),
             None => success(answer.text),
@@ -111,7 +111,8 @@ pub(super) fn failed(name: &str, error: &ToolError, request_context: &RequestCon
 /// Replaces `format` by `plot` in a query to a tool that draws, so that the URL of a picture names
 /// its format.
 fn with_plot(
-    (registry, caller): (&Registry, &Principal),
+    registry: &Registry,
+    caller: &Principal,
     name: &str,
     mut pairs: Vec<(String, String)>,
 ) -> Result<Vec<(String, String)>, ToolError> {

@@ -156,7 +156,8 @@ impl<'a> ToolClient<'a> {
     pub(super) async fn map(
         &self,
         cluster: &str,
-        (window, priority_ranks): (&WindowQuery, &[RankKey]),
+        window: &WindowQuery,
+        priority_ranks: &[RankKey],
     ) -> Result<Option<LagMap>, ToolError> {
         if !self.may_explain() {
             return Ok(None);

@@ -71,7 +71,7 @@ pub(super) async fn page(
         may_explain: client.may_explain(),
     };
     let marks = view.outliers.as_ref().map(marks).unwrap_or_default();
-    let map = client.map(cluster, (window, &marked_ranks(&marks))).await;
+    let map = client.map(cluster, window, &marked_ranks(&marks)).await;
     let map = map::from_lags(map, &marks)?;
     let days = Days::fetch(client, cluster).await?;
     Ok(html! {
@@ -102,15 +102,15 @@ fn marks(answer: &Outliers) -> Marks {
             (true, false) => Mark::FormerCulprit,
             (false, _) => Mark::Victim(one.victim_of.clone()),
         };
-        mark_as(&mut marks, one, (one.rank, mark));
+        mark_as(&mut marks, one, one.rank, mark);
         for victim in &one.victims {
-            mark_as(&mut marks, one, (*victim, Mark::Victim(vec![one.rank])));
+            mark_as(&mut marks, one, *victim, Mark::Victim(vec![one.rank]));
         }
     }
     marks
 }
 
-fn mark_as(marks: &mut Marks, incident: &Outlier, (rank, mark): (u32, Mark)) {
+fn mark_as(marks: &mut Marks, incident: &Outlier, rank: u32, mark: Mark) {
     let known = marks.entry((incident.lifecycle.job.clone(), rank));
     let known = known.or_insert_with(|| mark.clone());
     *known = mark.min(known.clone());

@@ -60,19 +60,19 @@ impl ClusterStatus {
         let mut conditions = answer.conditions.iter();
         let condition = conditions.find(|one| one.lifecycle.is_open());
         let condition = condition.map(|condition| plain(condition.kind));
-        Self::new((n_culprits, condition), &answer.data_quality)
+        Self::new(n_culprits, condition, &answer.data_quality)
     }
 
     /// Summarizes the number of open culprits and an open condition.
-    fn new((n_culprits, condition): (usize, Option<String>), quality: &DataQuality) -> Self {
+    fn new(n_culprits: usize, condition: Option<String>, quality: &DataQuality) -> Self {
         let caveat = caveat(quality);
-        let (tone, summary) = match (n_culprits, &condition) {
+        let (tone, summary) = match (n_culprits, condition) {
             (1, _) => (Tone::Bad, "1 rank holds back its peers".to_owned()),
             (2.., _) => (
                 Tone::Bad,
                 format!("{n_culprits} ranks hold back their peers"),
             ),
-            (0, Some(kind)) => (Tone::Warn, capitalized(kind)),
+            (0, Some(kind)) => (Tone::Warn, capitalized(&kind)),
             (0, None) if caveat.is_some() => (Tone::Idle, "Unknown".to_owned()),
             (0, None) => (Tone::Good, "Healthy".to_owned()),
         };
@@ -120,7 +120,7 @@ mod tests {
             quorum_met,
             note: None,
         };
-        ClusterStatus::new((n_culprits, None), &quality)
+        ClusterStatus::new(n_culprits, None, &quality)
     }
 
     #[test]

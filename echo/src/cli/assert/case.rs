@@ -234,7 +234,8 @@ impl Check {
     /// Sets the message, with text before and after the number.
     pub(super) fn with_message(
         mut self,
-        (before, after): (&str, &str),
+        before: &str,
+        after: &str,
         format: impl Fn(f64) -> String,
     ) -> Self {
         let value = self.value.map_or_else(|| "unknown".to_owned(), &format);

@@ -49,16 +49,16 @@ pub(super) fn check_limits(args: &CostArgs, answer: &Value, case: &mut Case) {
         let mut money = money(currency, answer, "run_rate_per_hour");
         // The run rate at that time does not apply to now.
         money.amount = money.amount.filter(|_| !is_stale);
-        check_money(case, ("cost_per_hour", limit), money, " per hour");
+        check_money(case, "cost_per_hour", limit, money, " per hour");
     }
     if let Some(limit) = limits.max_window_total {
         let money = money(currency, answer, "window_total");
-        check_money(case, ("window_total", limit), money, " in the window");
+        check_money(case, "window_total", limit, money, " in the window");
     }
     if let Some(limit) = limits.max_lost_ratio {
         let check = Check::new("lost_ratio", number(answer, "lost_ratio"), limit);
         let unknown = check.value.is_none();
-        let check = check.with_message(("share of GPU time lost", ""), percent);
+        let check = check.with_message("share of GPU time lost", "", percent);
         case.add_check(
             check,
             unknown.then(|| "allocated GPU time is unknown".to_owned()),
@@ -68,7 +68,7 @@ pub(super) fn check_limits(args: &CostArgs, answer: &Value, case: &mut Case) {
         let unpriced = number(answer, "unpriced_gpu_hours");
         let check = Check::new("unpriced_gpu_hours", unpriced, limit);
         let unknown = check.value.is_none();
-        let check = check.with_message(("lost without a price", ""), |hours| {
+        let check = check.with_message("lost without a price", "", |hours| {
             format!("{} GPU-hours", plain(hours))
         });
         case.add_check(
@@ -78,10 +78,10 @@ pub(super) fn check_limits(args: &CostArgs, answer: &Value, case: &mut Case) {
     }
 }
 
-fn check_money(case: &mut Case, (name, limit): (&'static str, f64), money: Money, suffix: &str) {
+fn check_money(case: &mut Case, name: &'static str, limit: f64, money: Money, suffix: &str) {
     let currency = &money.currency;
     let check = Check::new(name, money.amount, limit);
-    let mut check = check.with_message(("lost", suffix), |amount| {
+    let mut check = check.with_message("lost", suffix, |amount| {
         format!("{} {currency}", plain(amount))
     });
     if money.unknown.is_some() {

@@ -76,7 +76,7 @@ pub(super) fn check_limits(limits: &OutlierLimitArgs, answer: &Value, case: &mut
     )]
     let value = counted.as_ref().map(|counted| counted.len() as f64);
     let check = Check::new("outliers", value, f64::from(limits.max));
-    let mut check = check.with_message(("outliers:", ""), |count| format!("{count:.0}"));
+    let mut check = check.with_message("outliers:", "", |count| format!("{count:.0}"));
     let named: Vec<String> = counted
         .iter()
         .flatten()

@@ -66,7 +66,7 @@ impl SenderState {
         }
         let mut incident = self
             .take_known(at)
-            .unwrap_or_else(|| raise(cluster, sender, (first_low, at)));
+            .unwrap_or_else(|| raise(cluster, sender, first_low, at));
         incident.last_seen = incident.last_seen.max(at);
         let reason = describe(sender, score, thresholds.average);
         incident.reason.clone_from(&reason);
@@ -164,7 +164,7 @@ pub(super) fn cohort(cluster: &ClusterId) -> Arc<str> {
 }
 
 /// Creates an incident. Iterations and periods are zero, since scores have none.
-fn raise(cluster: &ClusterId, sender: &Sender, (first, now): (Nanos, Nanos)) -> Incident {
+fn raise(cluster: &ClusterId, sender: &Sender, first: Nanos, now: Nanos) -> Incident {
     Incident {
         id: identity(cluster, sender, first),
         cluster: cluster.clone(),

@@ -92,7 +92,8 @@ impl Site {
         let (judged, judging) = watch::channel(0);
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
         let closer = HourCloser::new(
-            (shared, Arc::<ManualClock>::clone(&clock)),
+            shared,
+            Arc::<ManualClock>::clone(&clock),
             Duration::from_mins(15),
             judging,
         );

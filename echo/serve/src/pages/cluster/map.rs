@@ -60,7 +60,7 @@ fn lay_out(mut map: LagMap, marks: &Marks) -> MapView {
     let ranks = std::mem::take(&mut map.ranks).into_iter();
     let row = |lags: RankLags| Row {
         mark: marks.get(&lags.key()).cloned(),
-        runs: runs((&map, scale_ms), &lags),
+        runs: runs(&map, scale_ms, &lags),
         lags,
     };
     let rows = ranks.map(row).collect();
@@ -68,7 +68,7 @@ fn lay_out(mut map: LagMap, marks: &Marks) -> MapView {
 }
 
 /// Groups adjacent cells of the same shade.
-fn runs((map, scale_ms): (&LagMap, f64), lags: &RankLags) -> Vec<Run> {
+fn runs(map: &LagMap, scale_ms: f64, lags: &RankLags) -> Vec<Run> {
     let shades: Vec<Option<usize>> = lags
         .lags_ms
         .iter()
@@ -176,7 +176,7 @@ fn table(map: &LagMap, rows: &[Row], scale_ms: f64) -> Markup {
                         th.number scope="col" { "Mean" } th.number scope="col" { "Max" }
                     }
                 }
-                tbody { @for one in rows { (row((map, several_jobs), one)) } }
+                tbody { @for one in rows { (row(map, several_jobs, one)) } }
             }
         }
         (notes(map))
@@ -193,7 +193,7 @@ fn axis(map: &LagMap) -> Markup {
     }
 }
 
-fn row((map, several_jobs): (&LagMap, bool), one: &Row) -> Markup {
+fn row(map: &LagMap, several_jobs: bool, one: &Row) -> Markup {
     let lags = &one.lags;
     let mean = format::maybe_millis(lags.mean_ms());
     let most = lags.peak_ms();

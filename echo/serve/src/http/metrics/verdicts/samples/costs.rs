@@ -92,7 +92,7 @@ impl VisibleVerdicts<'_> {
         rates.extend(&loss.money);
         let samples = rates
             .into_iter()
-            .map(|(price, rate)| (price_labels(name, price), rate));
+            .map(|((class, currency), rate)| (price_labels(name, class, currency), rate));
         samples.collect()
     }
 }
@@ -100,13 +100,13 @@ impl VisibleVerdicts<'_> {
 fn total(name: &ClusterId, cluster: &Cluster) -> Vec<Sample> {
     let counted = cluster.counters.values().iter();
     let money = counted.filter_map(|(counted, total)| match counted {
-        Quantity::Money(class, currency) => Some((price_labels(name, (*class, *currency)), *total)),
+        Quantity::Money(class, currency) => Some((price_labels(name, *class, *currency), *total)),
         Quantity::Allocated | Quantity::Lost => None,
     });
     money.collect()
 }
 
-fn price_labels(cluster: &ClusterId, (class, currency): (RateClass, Currency)) -> Labels {
+fn price_labels(cluster: &ClusterId, class: RateClass, currency: Currency) -> Labels {
     vec![
         ("cluster", cluster.to_string()),
         ("rate_class", class.name().to_owned()),
