@@ -78,7 +78,7 @@ fn send_all(
         });
         let batch = id * BATCHES + number;
         let body = request(batch, size_of(batch));
-        match send(&sender, address, (&instance, number), &body) {
+        match send(&sender, address, &instance, number, &body) {
             Sent::Acknowledged => {
                 agent.acknowledged.push(batch);
                 acknowledged.fetch_add(1, Ordering::AcqRel);

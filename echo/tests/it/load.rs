@@ -88,7 +88,8 @@ pub(crate) fn sender() -> ureq::Agent {
 pub(crate) fn send(
     sender: &ureq::Agent,
     address: &str,
-    (instance, number): (&str, u64),
+    instance: &str,
+    number: u64,
     body: &[u8],
 ) -> Sent {
     let sent = sender

@@ -38,7 +38,7 @@ impl Serving {
 
     fn put(&self, batch: u64) -> Sent {
         let body = request(batch, POINTS);
-        send(&sender(), &self.echo.otlp_http, ("agent-1", batch), &body)
+        send(&sender(), &self.echo.otlp_http, "agent-1", batch, &body)
     }
 
     /// Waits until Echo exits with 74, and checks that its last line names the reason.
@@ -120,7 +120,7 @@ fn a_file_system_that_becomes_read_only_ends_echo_with_and_without_load() {
         let (echo, log) = Echo::spawn(command);
         let put = |batch| {
             let body = request(batch, POINTS);
-            send(&sender(), &echo.otlp_http, ("agent-1", batch), &body)
+            send(&sender(), &echo.otlp_http, "agent-1", batch, &body)
         };
         assert_eq!(put(1), Sent::Acknowledged);
         volume.fail();

@@ -96,7 +96,7 @@ fn points_over_the_series_limit_are_rejected_and_the_others_stored() {
     let db = folder.path().join("fleet.duckdb");
     let echo = Echo::serve_with(&db, &["--max-series", "1"]);
     let sender = sender();
-    let put = |number, body: &[u8]| send(&sender, &echo.otlp_http, ("agent-1", number), body);
+    let put = |number, body: &[u8]| send(&sender, &echo.otlp_http, "agent-1", number, body);
     assert_eq!(put(1, &request(1, 10)), Sent::Acknowledged);
     let renamed = |mut body: Vec<u8>| {
         let name = body.windows(10).position(|part| part == b"load.point");

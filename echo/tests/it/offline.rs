@@ -30,7 +30,8 @@ fn fill(echo: &Echo, batches: std::ops::RangeInclusive<u64>) {
         let sent = send(
             &sender,
             &echo.otlp_http,
-            ("agent-1", number),
+            "agent-1",
+            number,
             &request(number, POINTS),
         );
         assert_eq!(sent, Sent::Acknowledged);

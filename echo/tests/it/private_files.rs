@@ -48,7 +48,7 @@ fn databases_backups_and_exports_are_private_to_their_owner() {
     let path = |name: &str| folder.path().join(name);
     let db = path("fleet.duckdb");
     let echo = Echo::serve_with(&db, &["--ballast", "1MiB", "--min-free", "1"]);
-    let sent = send(&sender(), &echo.otlp_http, ("agent-1", 1), &request(1, 50));
+    let sent = send(&sender(), &echo.otlp_http, "agent-1", 1, &request(1, 50));
     assert_eq!(sent, Sent::Acknowledged);
     // The log exists only for a short time: a checkpoint runs every five seconds.
     assert_eq!(mode(&path("fleet.duckdb.wal")), 0o600);

@@ -130,7 +130,8 @@ fn without_free_space_events_are_refused_with_retry_after_and_queries_are_answer
         send(
             &sender,
             &echo.otlp_http,
-            ("agent-1", number),
+            "agent-1",
+            number,
             &request(number, 100),
         )
     };
@@ -179,7 +180,8 @@ fn a_disk_that_fills_up_during_a_commit_ends_echo_with_74_and_loses_nothing() {
         match send(
             &sender,
             &echo.otlp_http,
-            ("agent-1", number),
+            "agent-1",
+            number,
             &request(number, 2_000),
         ) {
             Sent::Acknowledged => acknowledged = number,
