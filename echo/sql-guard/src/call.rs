@@ -81,7 +81,7 @@ impl Walk {
         if !(is_whole && orders.is_empty()) && needs_whole_frame(name) {
             return Err(Refusal::new(
                 format!("{name} is not allowed over frames"),
-                "leave out ORDER BY and the frame, or group by what you partition by",
+                "omit ORDER BY and the frame, or use GROUP BY with the columns of PARTITION BY",
             ));
         }
         self.sorted(orders, visible, tables)?;
@@ -205,7 +205,7 @@ fn start(arguments: &[(&Value, Size)]) -> u64 {
     letters.map_or(u64::MAX, |letters| letters.saturating_mul(MAX_LETTER_BYTES))
 }
 
-/// Checks the frame of a window. Returns whether it contains all rows if nothing is sorted.
+/// Checks the frame of a window. Returns true if it contains all rows when nothing is sorted.
 ///
 /// With excluded rows, or bounds that differ by row, the engine aggregates every frame separately,
 /// in one call.
@@ -284,8 +284,8 @@ fn unknown(name: &str) -> Refusal {
     )
 }
 
-/// Whether an argument is a list of the values of a group. Sorting a list is one call, which cannot
-/// be interrupted, so it is allowed once for each collected list.
+/// Returns true if an argument is a list of the values of a group. Sorting a list is one call,
+/// which cannot be interrupted, so it is allowed once for each collected list.
 fn is_plain_list(argument: &Value) -> bool {
     let name = argument.get("function_name").and_then(Value::as_str);
     name == Some("list")

@@ -38,7 +38,7 @@ pub(super) struct Collected {
 }
 
 impl Collected {
-    /// Whether the statement collects values.
+    /// True if the statement collects values.
     pub(super) const fn is_seen(&self) -> bool {
         self.is_seen
     }
@@ -88,7 +88,7 @@ impl Collected {
         self.is_permitted = place.is_some();
     }
 
-    /// Returns whether the current expression may collect, and resets the permission for its parts.
+    /// Returns true if the current expression may collect, and resets the permission for its parts.
     pub(super) const fn take_permission(&mut self) -> bool {
         mem::replace(&mut self.is_permitted, false)
     }
@@ -142,7 +142,7 @@ impl Collected {
     }
 }
 
-/// Whether an item of a select list is a collected value.
+/// Returns true if an item of a select list is a collected value.
 fn is_collecting(item: &Value) -> bool {
     let name = item.get("function_name").and_then(Value::as_str);
     let is_plain = item.get("class").is_some_and(|class| class == "FUNCTION");

@@ -284,7 +284,7 @@ impl Walk {
     }
 }
 
-/// Returns the lowercase name of a column, and whether it is unqualified.
+/// Returns the lowercase name of a column, and true if it is unqualified.
 fn parse_column(fields: &mut Fields<'_>) -> Result<(String, bool), Refusal> {
     fields.one_of("type", &["COLUMN_REF"])?;
     let names = fields.list("column_names")?;

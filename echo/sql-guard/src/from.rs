@@ -325,7 +325,7 @@ fn bounds(name: &str) -> Refusal {
     )
 }
 
-/// Whether a bound depends on anything but literals.
+/// Returns true if a bound depends on anything but literals.
 fn refers(value: &Value) -> bool {
     let kind = value.get("class").and_then(Value::as_str);
     let is_known = matches!(kind, Some("CONSTANT" | "CAST" | "FUNCTION"));
@@ -356,8 +356,8 @@ fn check_bounds(name: &str, arguments: &[&Value]) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a step is an interval, as the parser represents `INTERVAL 1 HOUR` and `INTERVAL '1
-/// hour'`.
+/// Returns true if a step is an interval, as the parser represents `INTERVAL 1 HOUR` and `INTERVAL
+/// '1 hour'`.
 fn is_interval(value: &Value) -> bool {
     let type_name = value.pointer("/cast_type/id").and_then(Value::as_str);
     let function = value.get("function_name").and_then(Value::as_str);

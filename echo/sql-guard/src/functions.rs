@@ -32,9 +32,9 @@ pub enum Kind {
     Replaced,
     /// Timestamp in a custom format.
     Formatted,
-    /// Whether the first argument contains the second.
+    /// Test if the first argument contains the second.
     Found,
-    /// Whether the first argument matches the pattern in the second.
+    /// Test if the first argument matches the pattern in the second.
     Like,
     /// The same for a regular expression.
     Regex,
@@ -55,7 +55,7 @@ pub struct Function {
     pub kind: Kind,
     /// Maximum number of arguments.
     pub most: usize,
-    /// Whether it aggregates rows.
+    /// True if it aggregates rows.
     pub is_of_groups: bool,
 }
 
@@ -188,7 +188,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     all().flat_map(|(_, _, names)| names.split_whitespace())
 }
 
-/// Whether a column of this name could be a function about the session.
+/// Returns true if a column of this name could be a function about the session.
 pub(super) fn is_session_function(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SESSION_FUNCTIONS

@@ -53,7 +53,7 @@ impl ReadOnlySql {
         &self.text
     }
 
-    /// Whether it collects values into lists or strings, whose length is unknown until it has run.
+    /// True if it collects values into lists or strings, whose length is unknown until it has run.
     pub const fn collects(&self) -> bool {
         self.collects
     }

@@ -48,11 +48,11 @@ pub(super) const MAX_ARGUMENTS: usize = 64;
 /// Maximum number of dot-separated parts of a name.
 pub(super) const MAX_NAME_PARTS: usize = 4;
 
-/// Assumed size of a value of a view, bytes. Strings may be longer; relevant is how often they are
-/// repeated.
+/// Assumed size of a value of a view, bytes. Strings may be longer, but the number of copies is
+/// what matters.
 pub(super) const COLUMN_BYTES: u64 = 256;
 
-/// Assumed size of a value of a column whose size the sender decides, bytes.
+/// Assumed size of a value of a column whose size is chosen by the sender, bytes.
 pub(super) const LONG_COLUMN_BYTES: u64 = 16 * 1024;
 
 /// Maximum size of the value of an expression, bytes per row.

@@ -9,20 +9,19 @@ use crate::limits::{COLUMN_BYTES, MAX_PATTERN_BYTES, MAX_SEARCHED_BYTES, SHORT};
 use crate::refusal::Refusal;
 use crate::size::Size;
 
-/// Parts of a step. A search without alternatives takes one part for each byte of text and pattern,
-/// a regular expression all of them.
+/// Parts of a step. A search without alternatives costs one part for each byte of text and pattern,
+/// a regular expression a whole step.
 const PARTS: u64 = 8;
 
 /// Parts for LIKE with a single-letter wildcard: then every position is compared separately.
 const WILDCARD_PARTS: u64 = 4;
 
-/// Factor for finding which part of a text a regular expression matches, compared to whether it
-/// matches.
+/// Cost factor for finding the matched part of a text, compared with a test for a match.
 const CAPTURE_FACTOR: u64 = 4;
 
-/// Characters that leave open how a regular expression continues, and their number from which it
-/// counts as slow: it has about two to the power of that many states. Up to this number the engine
-/// caches states, beyond it all are followed at each byte.
+/// Ambiguous constructs of a regular expression, and the number from which it counts as slow: it
+/// has about two to the power of this number of states. Up to this number the engine caches states,
+/// beyond it all states are followed at each byte.
 const OPEN: &[u8] = b".[\\|?";
 const MAX_OPEN: usize = 8;
 const MANY_STATES_FACTOR: u64 = 32;

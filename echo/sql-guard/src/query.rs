@@ -27,7 +27,7 @@ pub(super) struct Walk {
     pub(super) shorter: u64,
     /// Collected values.
     pub(super) collected: Collected,
-    /// Whether the whole result is sorted before its first row is known.
+    /// True if the whole result is sorted before its first row is known.
     pub(super) sorts_all: bool,
 }
 
@@ -131,7 +131,7 @@ impl Walk {
             "SET_OPERATION_NODE" => self.set_operation(&mut fields, around),
             "RECURSIVE_CTE_NODE" => Err(Refusal::new(
                 "WITH RECURSIVE is not allowed",
-                "FROM range(0, 24) AS t(i) counts, and windows look at other rows",
+                "count with FROM range(0, 24) AS t(i), and use windows for values of other rows",
             )),
             other => Err(Refusal::unknown(other)),
         }?;
@@ -358,7 +358,7 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a statement sorts without a limit.
+/// Returns true if a statement sorts without a limit.
 fn sorts_all(statement: &Value) -> bool {
     let modifiers = statement
         .pointer("/node/modifiers")

@@ -1,9 +1,9 @@
 //! Checks of the text before it is parsed. The parser cannot be interrupted, and some short texts
 //! keep it busy for hours.
 //!
-//! Keywords count anywhere, except in plain strings, quoted names and comments that are certain to
-//! be such: to recognize them in all cases would take a second grammar, and each difference from
-//! the engine's would be a vulnerability.
+//! Keywords count anywhere, except in plain strings, quoted names and comments with certain
+//! boundaries. Recognizing all of them would require a second grammar, and each difference from the
+//! engine's grammar would be a vulnerability.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ pub fn check(text: &str) -> Result<(), Refusal> {
     check_length(text)?;
     let brackets = text.chars().filter(|char| "([{".contains(*char)).count();
     if brackets > MAX_BRACKETS {
-        // Some forms of nesting take time quadratic in their depth.
+        // The parsing time of some nested forms is quadratic in their depth.
         return Err(Refusal::new(
             format!("the text has {brackets} brackets; the limit is {MAX_BRACKETS}"),
             "split the statement",
@@ -194,7 +194,7 @@ fn after_each<'a>(text: &'a str, word: &'static str) -> impl Iterator<Item = &'a
     })
 }
 
-/// Whether `WHEN` follows, with at most a name or a number in between.
+/// Returns true if `WHEN` follows, with at most a name or a number in between.
 fn has_plain_operand(after: &str) -> bool {
     let rest = after.trim_ascii_start();
     if rest.len() == after.len() {

@@ -54,7 +54,7 @@ pub const PRIVATE: [&str; 14] = [
     "verdict_rows",
 ];
 
-/// Columns whose size the sender decides, or with one item for each of many ranks.
+/// Columns whose size is chosen by the sender, or that have one item for each of many ranks.
 const LONG: [&str; 4] = ["attrs", "inputs", "ranks", "victims"];
 
 /// Views with such columns.
@@ -63,24 +63,24 @@ const WITH_LONG: [&str; 3] = ["events", "verdicts", "verdict_history"];
 /// Prefixes of the engine's own views, and one name without a common prefix.
 const ENGINE_PREFIXES: [&str; 5] = ["duckdb_", "pg_", "pragma_", "sqlite_", "information_schema"];
 
-/// Whether the view is published.
+/// Returns true if the view is published.
 pub fn is_published(name: &str) -> bool {
     PUBLISHED
         .iter()
         .any(|view| view.name.eq_ignore_ascii_case(name))
 }
 
-/// Whether this lowercase name is that of a long column in a view that has one.
+/// Returns true if this lowercase name is that of a long column of some view.
 pub(super) fn is_long(name: &str) -> bool {
     LONG.contains(&name)
 }
 
-/// Whether a published view has long columns.
+/// Returns true if a published view has long columns.
 pub(super) fn has_long(name: &str) -> bool {
     WITH_LONG.iter().any(|view| view.eq_ignore_ascii_case(name))
 }
 
-/// Whether the name is that of a private object.
+/// Returns true if the name is that of a private object.
 pub fn is_private(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     PRIVATE.contains(&name.as_str()) || ENGINE_PREFIXES.iter().any(|start| name.starts_with(start))

@@ -327,7 +327,7 @@ fn largest_first<K: Ord>(sums: BTreeMap<K, Sum>) -> impl Iterator<Item = (K, Sum
     sums.into_iter()
 }
 
-/// First `limit` rows, and whether rows were omitted.
+/// Returns the first `limit` rows, and true if rows were omitted.
 fn truncate_rows<T>(mut rows: Vec<T>, limit: usize) -> (Vec<T>, bool) {
     let has_more = rows.len() > limit;
     rows.truncate(limit);

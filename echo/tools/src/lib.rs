@@ -195,7 +195,7 @@ pub enum ToolError {
     Refused {
         /// Reason of the refusal.
         reason: String,
-        /// What to send instead.
+        /// Suggestion for a valid request.
         hint: String,
     },
     /// The limit on concurrent queries is reached.
@@ -292,7 +292,7 @@ impl Coded for ToolError {
             Self::Overloaded { .. } => Code::Busy,
             Self::Timeout { .. } => Code::Timeout,
             Self::Store(error) => match error.code() {
-                // A query is not to blame for the state of the database file.
+                // The state of the database file is not an error of the query.
                 Code::Refused => Code::Internal,
                 code => code,
             },

@@ -141,7 +141,7 @@ impl Presence {
     }
 
     /// Difference between the span of all ranks together and the mean span of one rank,
-    /// milliseconds: the stretch that clock skew adds.
+    /// milliseconds: the part that is due to clock skew.
     pub fn clock_skew_ms(&self) -> f64 {
         let Some((first, last)) = self.span else {
             return 0.0;

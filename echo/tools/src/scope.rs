@@ -76,9 +76,9 @@ impl<'a> Scope<'a> {
         self.presence.get_or_try_init(load).await
     }
 
-    /// Returns how much of the cluster the data covers. The note says what to do about an empty
-    /// window (which is easily mistaken for a healthy cluster), what retention has deleted, and
-    /// which data is on other shards.
+    /// Returns the share of the cluster that the data covers. The note gives advice on an empty
+    /// window (which is easily mistaken for a healthy cluster), and describes data that was deleted
+    /// by retention or is on other shards.
     pub async fn quality(&self) -> Result<DataQuality, ToolError> {
         let Self {
             context,

@@ -33,8 +33,8 @@ pub(super) fn note(context: &ToolContext, cluster: Option<&ClusterId>) -> Option
 }
 
 /// Error about an unknown cluster; names the shard that owns it, if another one does. The owner
-/// follows from the name alone, so it is reported for clusters that the caller may not see exactly
-/// as for clusters that do not exist.
+/// follows only from the name, so the error is the same for clusters that do not exist and for
+/// clusters that the caller may not see.
 pub(super) fn unknown_cluster(
     context: &ToolContext,
     cluster: &ClusterId,

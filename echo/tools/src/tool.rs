@@ -22,8 +22,7 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     /// Type of the answer.
     type Answer: Serialize + JsonSchema + Send;
 
-    /// Cluster and time range of the request: all clusters and the last hour unless the input says
-    /// otherwise.
+    /// Cluster and time range of the request. Default: all clusters and the last hour.
     fn scope_request(&self) -> ScopeRequest {
         ScopeRequest::default()
     }
@@ -48,7 +47,7 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     /// True when the caller needs permission to run SQL.
     const NEEDS_SQL: bool = false;
 
-    /// True when the input has a field `plot` that [`Tool::plot`] honours.
+    /// True when the input has a field `plot` that [`Tool::plot`] uses.
     const SUPPORTS_PLOT: bool = false;
 
     /// Plot of the answer; absent when none was requested.

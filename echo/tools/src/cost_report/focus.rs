@@ -1,8 +1,10 @@
-//! The columns of a report: those of FOCUS 1.2 (FinOps Open Cost and Usage Specification), those that 1.3 adds beside them, and
-//! Echo's own, which begin with `x_Echo`. What each means is in `echo/docs/reference/focus.md`.
+//! Columns of a report: those of FOCUS 1.2 (FinOps Open Cost and Usage Specification), the
+//! additional ones of FOCUS 1.3, and Echo's own, which begin with `x_Echo`. Their meaning is
+//! documented in
+//! `echo/docs/reference/focus.md`.
 //!
-//! A straggler's cost is an estimate inside spend that a provider bills anyway. So rows are GPU usage with `BilledCost` 0, and
-//! the part of it that was lost stands in columns of its own.
+//! The cost of a straggler is an estimated part of spend that a provider bills separately. Rows are
+//! therefore GPU usage with a `BilledCost` of 0, and the lost part has columns of its own.
 
 use echo_core::units::{GpuTime, Nanos};
 use jiff::Timestamp;

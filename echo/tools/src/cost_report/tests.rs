@@ -301,7 +301,7 @@ async fn a_day_begins_and_ends_at_midnight_utc() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_meant_is_refused_with_what_to_write() {
+async fn an_invalid_request_is_refused_with_a_suggestion() {
     let context = context(&store().await);
     let request = |day: Option<&str>, from: Option<&str>, to: Option<&str>| ReportRequest {
         day: day.map(str::to_owned),

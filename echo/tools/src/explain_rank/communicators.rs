@@ -1,8 +1,7 @@
 //! Lag of the GPU of a rank on each of its communicators, block by block.
 //!
-//! Where GPUs are measured, a judgement uses the communicator with the largest lag, which need not
-//! be the busiest one: in the others, the rank can be on time because its whole group was late
-//! together.
+//! If GPUs are measured, detection uses the communicator with the largest lag. That is not always
+//! the busiest one: in the others, the rank may be on time because its whole group was late.
 
 use std::collections::BTreeMap;
 
@@ -105,8 +104,8 @@ pub(super) async fn load(
         let chosen = sample_blocks(&kinds, subject.world_size());
         let all = JobQuery {
             rank: None,
-            // A communicator that spans roles is not judged; detecting that requires all of its
-            // ranks.
+            // A communicator that spans roles is not evaluated; detecting that requires all of
+            // its ranks.
             role: None,
             comm: Some(comm),
             window: widen_for_clock_skew(window.from(), window.to()).unwrap_or(window),

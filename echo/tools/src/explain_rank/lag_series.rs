@@ -1,4 +1,4 @@
-//! Lag of a rank, block by block, computed by the code that judges live.
+//! Lag of a rank, block by block, computed by the code of live detection.
 //!
 //! Each block is assembled separately from the stored events, so a rank that reported late, or not
 //! at all, delays nothing. Blocks are matched by the sequence numbers of their operations; time
@@ -271,7 +271,7 @@ fn events_of_block<'e>(events: &'e [StoredEvent], own: &RankBlock) -> Vec<&'e St
 
 /// Assembles the block of a cohort from the ranks that reported all of it.
 fn assemble(seqs: SeqRange, events: &[&StoredEvent]) -> Option<CohortBlock> {
-    // No rank is waited for: the first event is long past when the others arrive.
+    // No rank is awaited: the first event is long past when the others arrive.
     const LONG_AFTER: Nanos = Nanos::new(3_600_000_000_000);
     let whole = events.iter().filter(|stored| is_whole(&stored.event, seqs));
     let busiest: BTreeMap<Rank, CommId> =

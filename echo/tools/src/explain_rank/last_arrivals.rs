@@ -1,4 +1,4 @@
-//! Count of blocks in which a rank was last, which is easier to grasp than a z-score.
+//! Count of blocks in which a rank was last, which is easier to understand than a z-score.
 
 use echo_analysis::lag::Lags;
 use echo_core::ids::Rank;
@@ -6,7 +6,7 @@ use echo_core::stats::order::last_probability;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Probability below which chance is ruled out as the explanation.
+/// Probability below which the count is not explained by chance.
 const MAX_CHANCE: f64 = 1e-4;
 
 /// Count of blocks of a series in which a rank was later than all others.

@@ -13,8 +13,8 @@ use crate::picture::ticks;
 /// Half the width of the band, in robust standard deviations of the peers.
 const BAND_SIGMAS: f64 = 3.0;
 
-/// Quantile of the band that the axis has to show: one outlier block, as during the start of a job,
-/// would flatten everything else.
+/// Quantile of the band that the axis must show. With all blocks, one outlier block, as during the
+/// start of a job, would flatten everything else.
 const USUAL_SHARE: f64 = 0.9;
 
 /// Maximum length of a name in the title, in characters.

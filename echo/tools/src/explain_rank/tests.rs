@@ -151,11 +151,11 @@ async fn a_victim_names_the_rank_for_which_it_waits() {
         "{}",
         answer.summary
     );
-    let innocent = explain(&context, 0).await;
+    let healthy = explain(&context, 0).await;
     assert!(
-        innocent.summary.contains("No incident names it"),
+        healthy.summary.contains("No incident names it"),
         "{}",
-        innocent.summary
+        healthy.summary
     );
 }
 
@@ -249,7 +249,7 @@ async fn clock_skew_does_not_change_the_series() {
 
 #[tokio::test]
 async fn gpu_lags_are_listed_per_communicator_largest_first() {
-    // Rank 2 shares communicator 20 with ranks 0 and 4, and 31 with rank 3, in which alone it is late.
+    // Rank 2 shares communicator 20 with ranks 0 and 4, and 31 with rank 3. It is late only in 31.
     let gpu = |_, rank| Gpu {
         elsewhere_ms: if rank == 2 { 2.5 } else { 3.0 },
         ..Gpu::HEALTHY

@@ -29,7 +29,7 @@ async fn run_tool(context: &ToolContext, cluster: Option<&str>, from: &str, to: 
     tool.run(context).await.unwrap()
 }
 
-async fn conclude(context: &ToolContext, incident: Incident) {
+async fn store_incident(context: &ToolContext, incident: Incident) {
     let conclusions = DetectorOutput {
         incidents: vec![incident],
         ..DetectorOutput::default()
@@ -80,7 +80,7 @@ async fn victims_follow_their_culprit() {
     if let Finding::Culprit(culprit) = &mut late.finding {
         culprit.victims = vec![Rank::new(3), Rank::new(9)];
     }
-    conclude(&context, late).await;
+    store_incident(&context, late).await;
     let answer = run_tool(&context, None, "now-5m", "now").await;
     let rows: Vec<_> = answer
         .outliers
@@ -108,7 +108,7 @@ async fn a_past_window_shows_the_state_at_its_end() {
     late.cleared_at = Some(at(500));
     late.cleared_iteration = Some(5_000.0);
     late.last_seen = at(480);
-    conclude(&context, late).await;
+    store_incident(&context, late).await;
     // Raised at second 300, cleared at second 500.
     let seen = async |from: &str, to: &str| {
         let answer = run_tool(&context, None, from, to).await;
@@ -138,7 +138,7 @@ async fn a_condition_lists_the_affected_ranks() {
         detail: "operation 17 of communicator 1".to_owned(),
         ..Condition::new(ConditionKind::Hang)
     });
-    conclude(&context, hang).await;
+    store_incident(&context, hang).await;
     let answer = run_tool(&context, None, "now-10m", "now").await;
     let condition = &answer.conditions[0];
     assert_eq!(
@@ -149,7 +149,7 @@ async fn a_condition_lists_the_affected_ranks() {
 }
 
 #[tokio::test]
-async fn a_missing_rank_costs_the_quorum() {
+async fn a_missing_rank_prevents_a_quorum() {
     let context = empty();
     context.store.append(batch(0..3, 0..=600)).await.unwrap();
     let quality = run_tool(&context, None, "now-10m", "now")
@@ -269,8 +269,8 @@ async fn victims_never_displace_a_culprit() {
     }
     let mut other = culprit();
     other.id = IncidentId::new(0x18);
-    conclude(&context, severe).await;
-    conclude(&context, other).await;
+    store_incident(&context, severe).await;
+    store_incident(&context, other).await;
     let answer = run_tool(&context, None, "now-5m", "now").await;
     let culprits = answer.outliers.iter().filter(|row| row.role == "culprit");
     assert_eq!((culprits.count(), answer.truncated), (2, false));
@@ -291,7 +291,7 @@ async fn a_condition_of_a_whole_fleet_lists_at_most_64_ranks() {
         finding: Finding::Condition(missing),
         ..culprit()
     };
-    conclude(&context, hung).await;
+    store_incident(&context, hung).await;
     let answer = run_tool(&context, None, "now-5m", "now").await;
     let condition = &answer.conditions[0];
     assert_eq!((condition.ranks.len(), condition.rank_count), (64, 10_240));

@@ -211,7 +211,7 @@ async fn a_large_cluster_lists_the_nodes_with_the_largest_losses() {
 
 #[tokio::test]
 async fn one_late_rank_of_64_costs_as_much_as_in_the_worked_example() {
-    // 64 GPUs at 2.35 an hour, steps of a second, one rank 80 ms late in each of an hour.
+    // 64 GPUs at 2.35 an hour, steps of a second, one rank 80 ms late in each step of an hour.
     let mut context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let late = culprit();

@@ -1,7 +1,7 @@
 //! Lags computed from summed waits; no I/O.
 //!
-//! When most ranks of a job are measured on their GPUs, ranks are compared per communicator, and
-//! the largest lag of a rank counts. Otherwise ranks are compared by the time blocked in
+//! If most ranks of a job are measured on their GPUs, ranks are compared per communicator, and the
+//! largest lag of a rank counts. Otherwise ranks are compared by the time blocked in
 //! synchronisation, among the ranks of their role. A rank that was never blocked in a bucket from
 //! which it reported blocks has a wait of zero there.
 
@@ -107,7 +107,7 @@ fn lags_of_job(
     }
     for ((_, place), waits) in waits_by_signal(points) {
         let values: Vec<f64> = waits.iter().map(|(_, wait)| *wait).collect();
-        // A late rank waits least, so the upper median stays with the healthy ranks.
+        // A late rank waits least, so the upper median is that of a healthy rank.
         let Some(center) = upper_median(&values).filter(|_| values.len() > 1) else {
             continue;
         };
@@ -131,7 +131,7 @@ fn lags_of_job(
     ranks.into_values().collect()
 }
 
-/// Computes waits from the signal that suits the job.
+/// Computes waits from the signal selected for the job.
 fn waits_by_signal(points: &[&TimeseriesPoint]) -> Waits {
     let ranks_of = |matches: &dyn Fn(&TimeseriesPoint) -> bool| -> BTreeSet<u32> {
         let matching = points.iter().filter(|point| matches(point));
@@ -154,8 +154,8 @@ fn is(point: &TimeseriesPoint, name: &str) -> bool {
     point.metric.as_str() == name
 }
 
-/// Time that GPUs spent inside collectives. Records get lost: a rank that lacks some has not spent
-/// less time.
+/// Time that GPUs spent inside collectives. Records may be lost: a rank with missing records has
+/// not spent less time.
 fn device_waits(points: &[&TimeseriesPoint]) -> Waits {
     let mut found: BTreeMap<(Cohort, i64), Vec<(u32, &TimeseriesPoint)>> = BTreeMap::new();
     for point in points {

@@ -151,7 +151,7 @@ async fn gpu_waits_take_precedence_and_the_communicator_with_the_largest_lag_cou
 }
 
 #[tokio::test]
-async fn of_many_ranks_the_pinned_and_the_latest_are_listed_and_the_others_counted() {
+async fn among_many_ranks_the_pinned_and_the_latest_are_listed_and_the_others_counted() {
     let origin_of = |rank: u32| {
         let mut origin = (*origin(0)).clone();
         origin.rank = Some(RankInJob::new(i64::from(rank), Some(10_240)).unwrap());

@@ -1,4 +1,4 @@
-//! Content of a plot as data: everything is decided before anything is drawn.
+//! Content of a plot as data, complete before the drawing begins.
 
 /// Size of every plot, pixels.
 pub const SIZE: (u32, u32) = (900, 400);
@@ -14,7 +14,7 @@ pub struct Figure {
     pub time: Axis,
     /// Value axis.
     pub value: Axis,
-    /// Band around zero: instants with half its width. Clipped to the axis.
+    /// Band around zero: instants with half the width of the band. Clipped to the axis.
     pub band: Series,
     /// Line of the quantity.
     pub line: Series,

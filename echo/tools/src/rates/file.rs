@@ -155,7 +155,7 @@ fn parse_rate(at: &str, entry: Value, mistakes: &mut Vec<String>) -> Option<Rate
     })
 }
 
-/// Rejects two rates for the same GPUs at the same time, between which precedence cannot decide.
+/// Rejects two rates for the same GPUs at the same time: neither takes precedence.
 fn refuse_ambiguous(
     rates: &[(String, Rate)],
     aliases: &BTreeMap<ModelName, ModelName>,

@@ -252,7 +252,7 @@ fn fuzz_the_rates_file() {
             }
             accepted += u64::from(is_accepted);
             files += 1;
-            // Most mutations break a file for good, so that it starts over.
+            // Most mutations make a file permanently invalid, so it is replaced by a new one.
             if !is_accepted {
                 text.clone_from(sound);
             }
