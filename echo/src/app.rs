@@ -141,7 +141,7 @@ impl App {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let inputs = Inputs::read(args, &clock)?;
         let hangup = sources::hangup().map_err(AppError::Signal)?;
-        let (store, api) = open(args, &clock, &inputs.terms, &inputs.api_encryption).await?;
+        let (store, api) = open(args, &clock, &inputs.middleware, &inputs.api_encryption).await?;
         let otlp = OtlpListeners::bind(args, &api, &inputs).await?;
         // After all checks, so that a failed start prints one line only.
         inputs::warn_of_risks(args);

@@ -117,7 +117,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NODES", default_value_t = HealthConfig::default().quorum, env = "FLEET_ECHO_INGERO_QUORUM")]
     pub ingero_quorum: usize,
 
-    // Last, because their headings stay for what follows.
+    // Last, because their headings apply to all flags that follow.
     /// Encryption and access
     #[command(flatten)]
     pub security: SecurityArgs,

@@ -93,8 +93,8 @@ impl AuditRecord {
     }
 
     /// Records why authentication failed.
-    pub fn set_rejection(&self, why: &'static str) {
-        self.state().put("rejected", json!(why));
+    pub fn set_rejection(&self, reason: &'static str) {
+        self.state().put("rejected", json!(reason));
     }
 
     /// Records the tool and its input. SQL is logged with its hash, so that equal statements can be

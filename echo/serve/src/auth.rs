@@ -1,7 +1,7 @@
 //! Authentication: verifies the bearer token of a request and checks the permissions of its
 //! principal.
 //!
-//! Callers learn that they are not authenticated or not authorized, never why.
+//! Responses state that a caller is not authenticated or not authorized, but not the reason.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ pub(super) struct Inputs {
     /// TLS of the API listener.
     pub(super) api_encryption: Encryption,
     /// Middleware that admits callers.
-    pub(super) terms: Middleware,
+    pub(super) middleware: Middleware,
     /// GPU-hour rates.
     pub(super) rates: watch::Receiver<Arc<Rates>>,
     /// Reload counters.
@@ -76,7 +76,7 @@ impl Inputs {
             rates = source.current();
             sources.push(Box::new(source));
         }
-        let terms = Middleware {
+        let middleware = Middleware {
             origins: args
                 .allowed_origins
                 .callers()
@@ -91,7 +91,7 @@ impl Inputs {
         Ok(Self {
             otlp_encryption,
             api_encryption,
-            terms,
+            middleware,
             rates,
             reloads,
             sources,

@@ -27,7 +27,7 @@ pub(super) struct OtlpListeners {
     otlp_http: Listener,
     otlp_connections: Connections,
     otlp_http_connections: Connections,
-    terms: Middleware,
+    middleware: Middleware,
     encryption: Encryption,
 }
 
@@ -53,7 +53,7 @@ impl OtlpListeners {
             otlp_http: Listener::new(otlp_http, config, otlp_http_connections.clone()),
             otlp_connections,
             otlp_http_connections,
-            terms: inputs.terms.clone(),
+            middleware: inputs.middleware.clone(),
             encryption: inputs.otlp_encryption.clone(),
         })
     }
@@ -70,7 +70,7 @@ impl OtlpListeners {
     /// Serves until `listening` turns true.
     pub(super) fn serve(self, ingest: Ingest, listening: watch::Receiver<bool>) -> JoinSet<()> {
         let (otlp, otlp_http) = (self.otlp, self.otlp_http);
-        let (terms, encryption) = (self.terms, self.encryption);
+        let (middleware, encryption) = (self.middleware, self.encryption);
         let mut listeners = JoinSet::new();
         let services = (
             MetricsService::new(ingest.clone()),
@@ -78,11 +78,11 @@ impl OtlpListeners {
             TracesService::new(ingest.clone()),
         );
         let until = stopped(listening.clone());
-        let guard = (terms.clone(), encryption.clone());
+        let guard = (middleware.clone(), encryption.clone());
         listeners.spawn(async move { grpc::serve(otlp, services, guard, until).await });
         let until = stopped(listening);
         listeners.spawn(async move {
-            otlp_http::serve(otlp_http, ingest, terms, encryption, until).await;
+            otlp_http::serve(otlp_http, ingest, middleware, encryption, until).await;
         });
         listeners
     }

@@ -52,7 +52,7 @@ pub(super) fn routes(
         judged: feeds.judged.clone(),
         listeners,
         query_limit: tools.query_limit.clone(),
-        middleware: inputs.terms.clone(),
+        middleware: inputs.middleware.clone(),
         reloads: inputs.reloads.clone(),
         jwks: inputs.key_sets.clone(),
         encryption: inputs.api_encryption.clone(),
@@ -61,6 +61,6 @@ pub(super) fn routes(
         Registry::standard(),
         ToolContexts::new(tools, inputs.rates.clone()),
         (feeds, metrics),
-        &inputs.terms,
+        &inputs.middleware,
     )
 }

@@ -89,9 +89,9 @@ pub(super) fn connection_to(server: &str) -> ConnectionArgs {
 
 /// Returns all API routes.
 pub(super) fn routes(context: ToolContext) -> Router {
-    let terms = Middleware::without_auth(Arc::clone(&context.clock));
+    let middleware = Middleware::without_auth(Arc::clone(&context.clock));
     let feeds = (feeds(), Metrics::default());
-    router(Registry::standard(), context, feeds, &terms)
+    router(Registry::standard(), context, feeds, &middleware)
 }
 
 impl Server {

@@ -22,7 +22,7 @@ pub(super) struct ToolAnswers {
 }
 
 impl ToolAnswers {
-    /// Queries the tools over HTTP, as any client would.
+    /// Queries the tools over HTTP, like any client.
     pub(super) async fn query(server: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
         let input = json!({ "cluster": cluster, "window": "all" });
         let task = tokio::task::spawn_blocking(move || {

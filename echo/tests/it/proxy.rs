@@ -25,6 +25,6 @@ fn the_proxy_exits_when_its_output_is_closed_even_if_its_input_is_open() {
         proxy.borrow_mut().try_wait().unwrap().is_some()
     });
     let ended = proxy.borrow_mut().wait().unwrap();
-    assert_eq!(ended.code(), Some(74), "the exit code of a write error");
+    assert_eq!(ended.code(), Some(74), "a write error must exit with 74");
     drop(input);
 }

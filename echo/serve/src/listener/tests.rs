@@ -35,8 +35,9 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let seen = Connections::default();
         let listener = Listener::new(listener, config, seen.clone());
-        let who = |Extension(Peer(peer)): Extension<Peer>| async move { peer.ip().to_string() };
-        let router = Router::new().route("/", get(who));
+        let peer_address =
+            |Extension(Peer(peer)): Extension<Peer>| async move { peer.ip().to_string() };
+        let router = Router::new().route("/", get(peer_address));
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(http::serve(listener, router, Encryption::None, async {
             stopped.await.unwrap_or(());

@@ -1,8 +1,8 @@
 //! Tools as listed to a model, with as few tokens as possible.
 //!
-//! Omitted is what a model does not need for a valid call: patterns of names and times beyond their
-//! descriptions, and the nested structure of answers. The full schemas are in `echo://schema` and
-//! in the OpenAPI document, and arguments are validated against them.
+//! Lists omit details that a model does not need for a valid call: patterns of names and times
+//! beyond their descriptions, and the nested structure of answers. The full schemas are in
+//! `echo://schema` and in the OpenAPI document, and arguments are validated against them.
 
 use std::sync::Arc;
 

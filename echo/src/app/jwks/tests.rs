@@ -153,11 +153,11 @@ async fn an_unknown_key_is_rejected_at_once_and_fetched_at_most_once_a_minute() 
     let lab = Lab::new("");
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(at(0)));
     let auth = Authenticator::new(Some(lab.access.subscribe()), Arc::clone(&clock));
-    let terms = Middleware {
+    let middleware = Middleware {
         auth: auth.with_jwks(lab.sets.clone()),
         ..Middleware::without_auth(clock)
     };
-    let service = terms.wrap(Router::new().route("/", get(|| async {})));
+    let service = middleware.wrap(Router::new().route("/", get(|| async {})));
     let status_of = async |token: &str| {
         let request = Request::get("/")
             .header("host", "localhost")

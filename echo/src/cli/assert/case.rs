@@ -170,12 +170,12 @@ impl Case {
                 percent(min_coverage)
             ));
         } else if coverage.is_none() || !has_quorum {
-            let what = format!("too few ranks report to compare them{note}");
-            self.missing.push(what);
+            let reason = format!("too few ranks report to compare them{note}");
+            self.missing.push(reason);
         }
         if answer.get("truncated") != Some(&Value::Bool(false)) {
-            let what = "the result is truncated: query a shorter window".to_owned();
-            self.missing.push(what);
+            let reason = "the result is truncated: query a shorter window".to_owned();
+            self.missing.push(reason);
         }
     }
 

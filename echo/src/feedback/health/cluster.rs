@@ -46,12 +46,12 @@ impl Latest {
     fn end_unjudged(&mut self, now: Nanos, quorum: usize) -> Option<Incident> {
         let is_old = |judged: &mut Nanos| now.millis_since(*judged) > UNJUDGED_MS;
         let judged = self.judged.take_if(is_old)?;
-        let why = if self.received > judged {
+        let reason = if self.received > judged {
             format!("fewer than {quorum} nodes have reported since, so there is no threshold")
         } else {
             "the node has not reported since".to_owned()
         };
-        self.state.end(&why)
+        self.state.end(&reason)
     }
 }
 

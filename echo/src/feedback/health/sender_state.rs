@@ -96,13 +96,13 @@ impl SenderState {
 
     /// Resets the run after a gap without comparable scores, and clears an open incident for the
     /// given reason as of its last low score.
-    pub(super) fn end(&mut self, why: &str) -> Option<Incident> {
+    pub(super) fn end(&mut self, reason: &str) -> Option<Incident> {
         (self.n_low, self.n_good, self.first_low) = (0, 0, None);
         if !self.is_open() {
             return None;
         }
         let incident = self.incident.as_mut()?;
-        incident.reason = format!("{}; cleared because {why}", incident.reason);
+        incident.reason = format!("{}; cleared because {reason}", incident.reason);
         if let Finding::Condition(condition) = &mut incident.finding {
             condition.detail.clone_from(&incident.reason);
         }

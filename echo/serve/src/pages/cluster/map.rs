@@ -115,7 +115,7 @@ fn between(cells: &[Option<f64>]) -> String {
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
-    reason = "stretches are few, and lengths of windows in nanoseconds fit"
+    reason = "buckets are few, and lengths of windows in nanoseconds fit"
 )]
 fn begins(map: &LagMap, index: usize) -> String {
     let from: Option<jiff::Timestamp> = map.window.from.parse().ok();
