@@ -84,7 +84,7 @@ async fn refresh(store: &Arc<dyn EventStore>) -> Arc<PolicyTable> {
     refresh_until(store, clock, async {}).await
 }
 
-/// The same, and goes on until `until`.
+/// Processes all stored events, continues until `until`, and returns the policy table.
 async fn refresh_until(
     store: &Arc<dyn EventStore>,
     clock: Arc<ManualClock>,
