@@ -263,7 +263,7 @@ impl Assembly {
         &self,
         now: Nanos,
     ) -> impl Iterator<Item = (&(ClusterId, Option<JobId>), Vec<Conflict>)> {
-        let conflicts = move |job: &Job| job.holders.conflicts(now).collect();
+        let conflicts = move |job: &Job| job.owners.conflicts(now).collect();
         self.jobs
             .iter()
             .map(move |(key, job)| (key, conflicts(job)))

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_late_shares_nothing() {
+    fn a_rank_that_is_not_late_has_no_share() {
         assert_eq!(caused(&[0.0, 5.0, -3.0]), [0.0, 1.0, 0.0]);
     }
 
@@ -124,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn who_is_later_has_caused_more(lags in prop::collection::vec(0.0..1e6_f64, 2..20)) {
+        fn a_later_rank_has_a_larger_share(lags in prop::collection::vec(0.0..1e6_f64, 2..20)) {
             let mut pairs: Vec<(f64, f64)> = lags.iter().copied().zip(caused(&lags)).collect();
             pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
             prop_assert!(pairs.is_sorted_by(|a, b| a.1 <= b.1 + 1e-12));

@@ -75,7 +75,7 @@ struct Usual {
 
 impl History {
     /// Records a healthy period.
-    pub fn remember_period(&mut self, reading: &PeriodReading) {
+    pub fn record_period(&mut self, reading: &PeriodReading) {
         self.periods.push_back((reading.ms, reading.iterations));
         if self.periods.len() > MAX_READINGS {
             self.periods.pop_front();
@@ -84,7 +84,7 @@ impl History {
     }
 
     /// Records a healthy period known from an earlier detector, milliseconds, unless one is known.
-    pub fn remember_known_period(&mut self, period_ms: f64) {
+    pub fn record_known_period(&mut self, period_ms: f64) {
         if self.period.is_none() {
             self.periods.clear();
             let readings = [(period_ms, ENOUGH_ITERATIONS); ENOUGH_READINGS];
@@ -94,7 +94,7 @@ impl History {
     }
 
     /// Records the blocked time of the ranks in a healthy block, milliseconds per iteration.
-    pub fn remember_blocked(&mut self, blocked_ms: &[f64]) {
+    pub fn record_blocked(&mut self, blocked_ms: &[f64]) {
         self.blocked.extend(median(blocked_ms));
         if self.blocked.len() > MAX_READINGS {
             self.blocked.pop_front();
@@ -112,7 +112,7 @@ impl History {
 
     /// Records the lags of one healthy window, milliseconds; windows must not overlap. If the
     /// signal has changed, lags have another scale, so the earlier ones are dropped.
-    pub fn remember_lags(&mut self, signal: Signal, lags: Vec<f64>) {
+    pub fn record_lags(&mut self, signal: Signal, lags: Vec<f64>) {
         if self.signal != Some(signal) {
             self.signal = Some(signal);
             self.lags.clear();
@@ -134,7 +134,7 @@ impl History {
     }
 
     /// Records the shortest time of a healthy transfer, and the usual difference between its ranks.
-    pub fn remember_transfer(&mut self, transfer: &Transfer) {
+    pub fn record_transfer(&mut self, transfer: &Transfer) {
         let key = (transfer.comm, transfer.op.clone());
         if self.transfers.len() >= MAX_KINDS && !self.transfers.contains_key(&key) {
             return;
@@ -217,18 +217,18 @@ mod tests {
     #[test]
     fn a_few_iterations_are_no_baseline() {
         let mut history = History::default();
-        history.remember_period(&reading(45.0, 10.0));
+        history.record_period(&reading(45.0, 10.0));
         assert_eq!(history.period_ms(), None);
-        history.remember_period(&reading(46.0, 10.0));
+        history.record_period(&reading(46.0, 10.0));
         assert_eq!(history.period_ms(), Some(45.0));
     }
 
     #[test]
     fn slow_first_iterations_do_not_move_the_baseline() {
         let mut history = History::default();
-        history.remember_period(&reading(900.0, 1.0));
+        history.record_period(&reading(900.0, 1.0));
         for _ in 0..5 {
-            history.remember_period(&reading(45.8, 4.0));
+            history.record_period(&reading(45.8, 4.0));
         }
         assert_eq!(history.period_ms(), Some(45.8));
     }
@@ -237,8 +237,8 @@ mod tests {
     fn history_stays_bounded() {
         let mut history = History::default();
         for _ in 0..1_000 {
-            history.remember_period(&reading(45.8, 4.0));
-            history.remember_lags(Signal::HostGap, vec![0.1, -0.1]);
+            history.record_period(&reading(45.8, 4.0));
+            history.record_lags(Signal::HostGap, vec![0.1, -0.1]);
         }
         assert_eq!((history.periods.len(), history.lags.len()), (256, 32));
         assert!(history.scatter(Signal::HostGap).is_some());

@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::verdict::sigma_ms;
 use crate::window::BlockWindow;
 
-mod judge;
+mod evaluation;
 mod root_cause;
 mod slowdown;
 mod structure;
@@ -266,7 +266,7 @@ impl Cohort {
             Baseline::None { .. } => None,
         });
         if let Some(period_ms) = healthy {
-            self.history.remember_known_period(period_ms);
+            self.history.record_known_period(period_ms);
         }
         let (mut faults, mut structure, mut strange) = (Vec::new(), Vec::new(), Vec::new());
         for incident in known {
@@ -301,7 +301,7 @@ impl Cohort {
 
     /// Adds healthy blocks to the history. A block is added only once it has left the window, so
     /// that a fault that is not yet raised does not count as healthy.
-    fn remember(&mut self, n_window: usize, lags: Option<&Lags>, settings: &Settings) {
+    fn record_healthy(&mut self, n_window: usize, lags: Option<&Lags>, settings: &Settings) {
         let latest = self.blocks.back().map(|block| block.time.to());
         let is_known_bad = self.known_bad_since.is_some() && latest >= self.known_bad_since;
         if is_known_bad || !self.faults.is_clean() {
@@ -311,22 +311,22 @@ impl Cohort {
         let left = self.blocks.len().checked_sub(n_window + 1);
         if let Some(block) = left.and_then(|index| self.blocks.get(index)) {
             if let Some(reading) = &block.period {
-                self.history.remember_period(reading);
+                self.history.record_period(reading);
             }
             let blocked = block.members.iter();
             let blocked: Vec<f64> = blocked
                 .filter_map(|member| blocked_ms(member, block))
                 .collect();
-            self.history.remember_blocked(&blocked);
+            self.history.record_blocked(&blocked);
             for transfer in &block.transfers {
-                self.history.remember_transfer(transfer);
+                self.history.record_transfer(transfer);
             }
         }
         if let Some(lags) = lags
             && self.iterations_since_lags >= settings.window_iterations
         {
             self.iterations_since_lags = 0.0;
-            self.history.remember_lags(lags.signal, scatter_of(lags));
+            self.history.record_lags(lags.signal, scatter_of(lags));
         }
     }
 

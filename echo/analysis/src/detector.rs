@@ -201,16 +201,16 @@ impl Detector {
     /// Returns true if another cohort evaluated at the same time reports for the job: a slow job is
     /// one condition, and its first cohort reports it.
     fn is_spoken_for(&self, key: &CohortKey) -> bool {
-        let judged_at = |cohort: &Cohort| {
+        let evaluated_at = |cohort: &Cohort| {
             cohort
                 .policy_input()
                 .map(|policy_input| policy_input.computed_at)
         };
-        let Some(own) = self.cohorts.get(key).and_then(judged_at) else {
+        let Some(own) = self.cohorts.get(key).and_then(evaluated_at) else {
             return false;
         };
         let is_current = |cohort: &Cohort| {
-            let age_ms = judged_at(cohort).map(|at| own.millis_since(at));
+            let age_ms = evaluated_at(cohort).map(|at| own.millis_since(at));
             age_ms.is_some_and(|age_ms| age_ms < self.settings.silence_ms)
         };
         let mut before = self.cohorts.range(first_of_job(key)..key.clone());

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_most_comes_first() {
+    fn the_largest_difference_comes_first() {
         let mut all = totals(metric::LAUNCHES, &[100.0, 100.0, 100.0, 100.0]);
         all.extend(totals(metric::PREEMPTED, &[5.0, 14.7, 5.2, 4.9]));
         all.extend(totals(metric::PREEMPTIONS, &[3.0, 5.0, 3.3, 2.5]));
@@ -371,7 +371,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_undefined_comes_out(
+        fn every_result_is_finite(
             rates in proptest::collection::vec(0.0..1e12_f64, 1..20),
             iterations in 0.0..1e3_f64,
         ) {

@@ -40,7 +40,7 @@ pub struct Hang {
     /// Start of the wait of the rank that entered it first, by that rank's clock.
     pub since: Nanos,
     /// Latest report of that rank, by its clock.
-    pub last_heard: Nanos,
+    pub last_report: Nanos,
     /// True if it may still end, because it has lasted only a short time.
     pub is_stall: bool,
 }
@@ -82,7 +82,7 @@ pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Han
 /// Start of the synchronisation in which a rank is blocked, by its own clock.
 fn began_to_wait(position: &Position) -> Nanos {
     let waited = Duration::try_from_secs_f64(position.waiting_ms / 1e3).unwrap_or_default();
-    position.heard_at.before(waited)
+    position.last_timestamp.before(waited)
 }
 
 struct HangSearch<'p> {
@@ -104,9 +104,9 @@ impl HangSearch<'_> {
         }
         let behind = behind.into_iter().map(|(rank, _)| *rank);
         let (missing, unknown): (Vec<_>, Vec<_>) =
-            behind.partition(|rank| self.is_heard_until(*rank, stopped));
+            behind.partition(|rank| self.has_reported_until(*rank, stopped));
         // A job whose every rank is silent has ended; it does not hang.
-        let is_alive = |(_, position): &(&Rank, &Position)| !self.is_past(position.heard);
+        let is_alive = |(_, position): &(&Rank, &Position)| !self.is_past(position.last_received);
         if missing.is_empty() || entered.len() < missing.len() {
             return None;
         }
@@ -116,7 +116,7 @@ impl HangSearch<'_> {
             comm,
             seq: front.checked_sub(1)?,
             since: clock.advanced_at,
-            last_heard: clock.heard_at,
+            last_report: clock.last_timestamp,
             entered: entered.iter().map(|(rank, _)| **rank).collect(),
             stopped: missing
                 .iter()
@@ -141,7 +141,7 @@ impl HangSearch<'_> {
                 let known = latest.entry(*rank).or_insert(*position);
                 let advanced = known.advanced.max(position.advanced);
                 let advanced_at = known.advanced_at.max(position.advanced_at);
-                let heard = if position.heard_at > known.heard_at {
+                let newer = if position.last_timestamp > known.last_timestamp {
                     *position
                 } else {
                     *known
@@ -149,7 +149,7 @@ impl HangSearch<'_> {
                 *known = Position {
                     advanced,
                     advanced_at,
-                    ..heard
+                    ..newer
                 };
             }
         }
@@ -157,10 +157,10 @@ impl HangSearch<'_> {
         let is_hang = self.is_past(stopped);
         let (alive, silent): (Vec<_>, Vec<_>) = latest
             .iter()
-            .partition(|(_, position)| !self.is_past(position.heard));
+            .partition(|(_, position)| !self.is_past(position.last_received));
         let patience_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms);
         let is_still = |position: &Position| {
-            is_hang || position.heard_at.millis_since(position.advanced_at) >= patience_ms
+            is_hang || position.last_timestamp.millis_since(position.advanced_at) >= patience_ms
         };
         let (waiting, others): (Vec<_>, Vec<_>) = alive
             .iter()
@@ -175,7 +175,7 @@ impl HangSearch<'_> {
             comm,
             seq: issued.checked_sub(1)?,
             since: began_to_wait(clock),
-            last_heard: clock.heard_at,
+            last_report: clock.last_timestamp,
             entered: waiting.iter().map(|(rank, _)| **rank).collect(),
             missing: others.iter().map(|(rank, _)| **rank).collect(),
             stopped: others
@@ -196,14 +196,14 @@ impl HangSearch<'_> {
 
     /// Returns true if a rank that entered the operation has reported for long enough since then.
     fn stalls(&self, position: &Position) -> bool {
-        let waited_ms = position.heard_at.millis_since(position.advanced_at);
+        let waited_ms = position.last_timestamp.millis_since(position.advanced_at);
         self.timeouts
             .stall_ms
             .is_some_and(|stall_ms| waited_ms >= stall_ms)
     }
 
     /// Returns true if the rank still reported when all ranks stopped.
-    fn is_heard_until(&self, rank: Rank, stopped: Nanos) -> bool {
+    fn has_reported_until(&self, rank: Rank, stopped: Nanos) -> bool {
         let alive = self.progress.alive(rank);
         alive.is_some_and(|alive| stopped.millis_since(alive) <= TOGETHER_MS)
     }

@@ -80,20 +80,20 @@ impl Lag {
     /// Lag that it causes itself, milliseconds per iteration: a GPU that is late at a collective
     /// may have waited elsewhere before, so the reduction of its wait compared with its peers
     /// counts for a GPU.
-    pub fn doing_ms(&self) -> f64 {
+    pub fn own_lag_ms(&self) -> f64 {
         match self.signal {
             Signal::DeviceWait => self.own_ms.unwrap_or(self.mean_ms),
             Signal::HostGap | Signal::Wait | Signal::Arrival => self.mean_ms,
         }
     }
 
-    /// The minimum loss of an iteration within [`Self::doing_ms`], milliseconds per iteration, for
+    /// The minimum loss of an iteration within [`Self::own_lag_ms`], milliseconds per iteration, for
     /// an unknown healthy period. Operations that overlap with computation may show the same
     /// lateness repeatedly, a single operation does not.
     pub fn certain_ms(&self) -> f64 {
-        let doing_ms = self.doing_ms();
-        let repeated_ms = doing_ms / self.operations.clamp(1.0, MOST_REPEATS);
-        let at_one_ms = self.largest_at_one_ms.unwrap_or(0.0).min(doing_ms);
+        let own_lag_ms = self.own_lag_ms();
+        let repeated_ms = own_lag_ms / self.operations.clamp(1.0, MOST_REPEATS);
+        let at_one_ms = self.largest_at_one_ms.unwrap_or(0.0).min(own_lag_ms);
         repeated_ms.max(at_one_ms)
     }
 }

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mix_is_none() {
+    fn a_malformed_mix_is_none() {
         for attrs in ["{}", "", r#"{"fleet.mix":"x"}"#, r#"{"fleet.mix":"a=0"}"#] {
             assert_eq!(Mix::from_attributes(attrs), None, "{attrs}");
         }

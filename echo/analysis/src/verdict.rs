@@ -278,7 +278,7 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
         (None, Signal::Arrival) => evidence.period_ms * ARRIVAL_GATE,
         (None, _) => settings.unknown_baseline_gate * evidence.period_ms,
     };
-    let is_habit = |lag: &Lag| match evidence.window_kind {
+    let is_steady = |lag: &Lag| match evidence.window_kind {
         WindowKind::Short => {
             lag.steady_ms >= gate * STEADY_SHARE && lag.typical_ms() >= gate * TYPICAL_SHARE
         }
@@ -289,7 +289,7 @@ fn late_ranks<'a>(evidence: &Evidence<'_>, lags: &'a Lags, settings: &Settings) 
     let mut late: Vec<&Lag> = lags
         .ranks
         .iter()
-        .filter(|lag| lag.mean_ms >= gate && (lag.signal == Signal::Wait || is_habit(lag)))
+        .filter(|lag| lag.mean_ms >= gate && (lag.signal == Signal::Wait || is_steady(lag)))
         // A rank that waits less than its peers may only work differently, unless the job has
         // become slower.
         .filter(|lag| {
@@ -320,21 +320,21 @@ fn split_roots<'a>(
             .max(settings.explained_share * damage),
         None => settings.unknown_baseline_gate * evidence.period_ms,
     };
-    let most = late.iter().map(|lag| lag.doing_ms()).fold(0.0, f64::max);
+    let most = late.iter().map(|lag| lag.own_lag_ms()).fold(0.0, f64::max);
     let is_root = |lag: &&&Lag| {
-        let own = lag.doing_ms();
+        let own = lag.own_lag_ms();
         // If a group communicates more often than the whole cohort does, all of its members are
         // late at the operations of the cohort.
         let lost = evidence
             .damage_ms()
             .map_or(lag.mean_ms, |damage| lag.mean_ms.min(damage));
         let waits_itself = lag.waits_for_ms.is_some_and(|ms| ms >= ROOT_SHARE * lost);
-        let is_own_doing = lag.signal != Signal::DeviceWait
+        let is_own_lag = lag.signal != Signal::DeviceWait
             || (!waits_itself && own >= own_gate && own >= ROOT_SHARE * evidence.rival_own_ms);
-        own >= ROOT_SHARE * most && is_own_doing
+        own >= ROOT_SHARE * most && is_own_lag
     };
     let (mut roots, others): (Vec<&Lag>, Vec<&Lag>) = late.iter().partition(is_root);
-    roots.sort_by(|a, b| b.doing_ms().total_cmp(&a.doing_ms()));
+    roots.sort_by(|a, b| b.own_lag_ms().total_cmp(&a.own_lag_ms()));
     let victims = others
         .into_iter()
         .filter(|lag| lag.signal == Signal::DeviceWait)

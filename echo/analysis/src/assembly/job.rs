@@ -43,7 +43,7 @@ pub(super) struct Job {
     pub(super) reached: BTreeMap<RoleId, f64>,
     pub(super) transfers: Transfers,
     pub(super) progress: Progress,
-    pub(super) holders: RankOwners,
+    pub(super) owners: RankOwners,
 }
 
 /// A point that the detector uses.
@@ -93,7 +93,7 @@ impl Job {
     /// not own the rank are ignored.
     pub(super) fn add(&mut self, stored: &StoredEvent, block_event: &BlockEvent<'_>) -> bool {
         let (event, block, rank) = (&stored.event, block_event.block, block_event.rank);
-        if !self.holders.admit(rank, event, stored.received) {
+        if !self.owners.admit(rank, event, stored.received) {
             return true;
         }
         self.last_received = self.last_received.max(stored.received);
@@ -224,8 +224,8 @@ impl Job {
 
     /// Returns true if blocks wait for the rank: it is alive, and its operations are numbered.
     fn is_awaited(&self, rank: Rank, silence_ms: f64) -> bool {
-        let heard = self.progress.alive(rank);
-        heard.is_some_and(|heard| !self.is_past(heard, silence_ms))
+        let last_report = self.progress.alive(rank);
+        last_report.is_some_and(|last_report| !self.is_past(last_report, silence_ms))
             && !self.unnumbered.contains(&rank)
     }
 

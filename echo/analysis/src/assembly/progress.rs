@@ -34,9 +34,9 @@ pub struct Position {
     /// The same by the rank's own clock.
     pub advanced_at: Nanos,
     /// Latest report of the rank on this communicator, arrival time.
-    pub heard: Nanos,
+    pub last_received: Nanos,
     /// The same by the rank's own clock.
-    pub heard_at: Nanos,
+    pub last_timestamp: Nanos,
     /// Duration of its synchronisation with the GPU in progress at that report, milliseconds.
     pub waiting_ms: f64,
     /// True if its process was stopped at that report, by a signal or a debugger.
@@ -71,8 +71,8 @@ impl Progress {
             issued,
             advanced: received,
             advanced_at: event.timestamp,
-            heard: received,
-            heard_at: event.timestamp,
+            last_received: received,
+            last_timestamp: event.timestamp,
             waiting_ms: waiting_ms(&event.attrs).unwrap_or(0.0),
             is_stopped: event.attrs.contains(STOPPED),
         };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn a_malformed_duration_is_none() {
         for attrs in [
             "{}",
             "",

@@ -24,7 +24,7 @@ struct RankOwner {
     /// Event time of its first point.
     since: Nanos,
     /// Arrival time of its latest point.
-    heard: Nanos,
+    last_received: Nanos,
     rival: Option<RivalNode>,
 }
 
@@ -36,7 +36,7 @@ struct RivalNode {
     first: Nanos,
     last: Nanos,
     /// Arrival time of its latest point.
-    heard: Nanos,
+    last_received: Nanos,
     points: u64,
     /// True if the owner has also reported since then.
     is_contested: bool,
@@ -48,7 +48,7 @@ pub struct Conflict {
     /// Rank within the job.
     pub rank: Rank,
     /// The first node, whose points are analysed.
-    pub holder: NodeId,
+    pub owner: NodeId,
     /// The node whose points are ignored.
     pub rival: NodeId,
     /// Number of those points.
@@ -64,36 +64,36 @@ impl RankOwners {
         let new = || RankOwner {
             node: node.clone(),
             since: event.timestamp,
-            heard: received,
+            last_received: received,
             rival: None,
         };
-        let holder = self.0.entry(rank).or_insert_with(new);
-        if holder.node == *node {
-            holder.heard = holder.heard.max(received);
-            if let Some(rival) = &mut holder.rival {
+        let owner = self.0.entry(rank).or_insert_with(new);
+        if owner.node == *node {
+            owner.last_received = owner.last_received.max(received);
+            if let Some(rival) = &mut owner.rival {
                 // Points that a node buffered while Echo was down, from before the other node
                 // reported, are no conflict.
-                rival.is_contested |= event.timestamp >= rival.first && rival.last >= holder.since;
+                rival.is_contested |= event.timestamp >= rival.first && rival.last >= owner.since;
             }
             return true;
         }
-        if is_past(holder.heard, received) {
-            *holder = new();
+        if is_past(owner.last_received, received) {
+            *owner = new();
             return true;
         }
-        match &mut holder.rival {
-            Some(rival) if rival.node == *node && !is_past(rival.heard, received) => {
+        match &mut owner.rival {
+            Some(rival) if rival.node == *node && !is_past(rival.last_received, received) => {
                 rival.points += 1;
                 rival.last = rival.last.max(event.timestamp);
-                rival.heard = rival.heard.max(received);
+                rival.last_received = rival.last_received.max(received);
             }
-            Some(rival) if !is_past(rival.heard, received) => {}
+            Some(rival) if !is_past(rival.last_received, received) => {}
             rival => {
                 *rival = Some(RivalNode {
                     node: node.clone(),
                     first: event.timestamp,
                     last: event.timestamp,
-                    heard: received,
+                    last_received: received,
                     points: 1,
                     is_contested: false,
                 });
@@ -104,12 +104,12 @@ impl RankOwners {
 
     /// The ranks that two nodes report at an instant of arrival time.
     pub(super) fn conflicts(&self, now: Nanos) -> impl Iterator<Item = Conflict> {
-        self.0.iter().filter_map(move |(rank, holder)| {
-            let rival = holder.rival.as_ref()?;
-            let goes_on = rival.is_contested && !is_past(rival.heard, now);
-            goes_on.then(|| Conflict {
+        self.0.iter().filter_map(move |(rank, owner)| {
+            let rival = owner.rival.as_ref()?;
+            let is_ongoing = rival.is_contested && !is_past(rival.last_received, now);
+            is_ongoing.then(|| Conflict {
                 rank: *rank,
-                holder: holder.node.clone(),
+                owner: owner.node.clone(),
                 rival: rival.node.clone(),
                 points: rival.points,
                 seen: (rival.first, rival.last),
@@ -118,6 +118,6 @@ impl RankOwners {
     }
 }
 
-fn is_past(heard: Nanos, now: Nanos) -> bool {
-    now.millis_since(heard) > LEASE_MS
+fn is_past(last_received: Nanos, now: Nanos) -> bool {
+    now.millis_since(last_received) > LEASE_MS
 }

@@ -39,7 +39,7 @@ fn blocks_of_two_kinds(
 fn history(n_blocks: u64) -> History {
     let mut history = History::default();
     for block in blocks(n_blocks, |rank| if rank == 0 { 2.0 } else { 3.0 }) {
-        history.remember_transfer(&block.transfers[0]);
+        history.record_transfer(&block.transfers[0]);
     }
     history
 }
@@ -84,7 +84,7 @@ fn a_kind_of_operation_counts_by_its_share_of_the_time() {
     let mut history = History::default();
     let healthy = blocks_of_two_kinds(6, |rank| if rank == 0 { first } else { usual });
     for transfer in healthy.iter().flat_map(|block| &block.transfers) {
-        history.remember_transfer(transfer);
+        history.record_transfer(transfer);
     }
     let (late, waiting) = ((2.0, Some(0.2)), (11.0, Some(0.2)));
     let blocks = blocks_of_two_kinds(4, |rank| if rank == 0 { late } else { waiting });
@@ -161,7 +161,7 @@ fn work_of_a_late_host_waits_less_than_that_of_its_peers_by_a_large_part_of_the_
 }
 
 #[test]
-fn where_nothing_waits_in_queues_a_late_gpu_waits_for_its_host() {
+fn with_empty_queues_a_late_gpu_waits_for_its_host() {
     let with = |own| [0.1, 0.1, 0.1, own, 0.1, 0.1, 0.1, 0.1];
     let class = |own| class(Signal::DeviceWait, None, &with(own));
     assert_eq!(class(0.1), CauseClass::Host);

@@ -25,7 +25,7 @@ const FAST_Z: f64 = 8.0;
 /// Smallest lag at every single operation of such a diagnosis, as a share of the gate for its mean.
 const ALWAYS_SHARE: f64 = 0.5;
 
-/// Iterations on either side of a change of pace before it is believed (Greyhound's verification:
+/// Iterations on either side of a change of pace before it is reported (Greyhound's verification:
 /// 10 periods).
 const PACE_ITERATIONS: f64 = 10.0;
 
@@ -294,7 +294,7 @@ impl Cohort {
             let least = least_lag_ms(lag.signal, &window.blocks, lag.rank);
             least.is_none_or(|ms| ms >= gate * ALWAYS_SHARE)
         };
-        let is_grave = |candidate: &Candidate| {
+        let is_severe = |candidate: &Candidate| {
             candidate.z >= FAST_Z
                 && candidate.lag.steady_ms >= gate
                 && is_last(&candidate.lag)
@@ -303,8 +303,8 @@ impl Cohort {
         let Verdict::Culprits(candidates) = &decision.verdict else {
             return Vec::new();
         };
-        let mut grave = candidates.iter().map(is_grave);
-        diagnoses.retain(|_| grave.next() == Some(true));
+        let mut severe = candidates.iter().map(is_severe);
+        diagnoses.retain(|_| severe.next() == Some(true));
         for diagnosis in &mut diagnoses {
             diagnosis.is_provisional = true;
         }

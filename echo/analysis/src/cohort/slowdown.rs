@@ -13,7 +13,7 @@ use crate::finding::{Diagnosis, Subject};
 use crate::lag::rank_order::FEW_RANKS;
 use crate::lag::{Lag, lags};
 use crate::pace::Slow;
-use crate::pace::shift::{Reason, ShiftEvidence};
+use crate::pace::shift::{ShiftEvidence, SlowRank};
 use crate::settings::Settings;
 use crate::verdict::{Candidate, Doubt, WindowKind};
 use crate::window::BlockWindow;
@@ -103,10 +103,11 @@ impl Cohort {
         let Some((slow, shift_evidence)) = self.pace.slow().zip(self.shift_evidence(view)) else {
             return Vec::new();
         };
-        let is_own = |reason: &Reason| slow.shifts.iter().any(|own| own.rank == reason.rank);
-        if let Some(reason) = shift_evidence.reason().filter(|_| !slow.is_pause) {
+        let is_own =
+            |slow_rank: &SlowRank| slow.shifts.iter().any(|own| own.rank == slow_rank.rank);
+        if let Some(slow_rank) = shift_evidence.slow_rank().filter(|_| !slow.is_pause) {
             let diagnosis =
-                is_own(&reason).then(|| self.held_back_by(&reason, slow, &shift_evidence));
+                is_own(&slow_rank).then(|| self.held_back_by(&slow_rank, slow, &shift_evidence));
             let diagnosis = diagnosis.flatten();
             let is_known = diagnosis
                 .as_ref()
@@ -154,25 +155,25 @@ impl Cohort {
     /// Diagnosis of the rank that the job waits for.
     fn held_back_by(
         &self,
-        reason: &Reason,
+        slow_rank: &SlowRank,
         slow: &Slow,
         shift_evidence: &ShiftEvidence,
     ) -> Option<Diagnosis> {
         let members = self.blocks.iter().rev().flat_map(|block| &block.members);
         let member = members
             .into_iter()
-            .find(|member| member.rank == reason.rank)?;
+            .find(|member| member.rank == slow_rank.rank)?;
         let healthy_ms = self.healthy_by_pace_ms()?;
         let lag = Lag {
-            rank: reason.rank,
+            rank: slow_rank.rank,
             origin: Arc::clone(&member.origin),
-            signal: if reason.by_device {
+            signal: if slow_rank.by_device {
                 Signal::DeviceWait
             } else {
                 Signal::Wait
             },
-            mean_ms: reason.rise * slow.ratio * healthy_ms,
-            steady_ms: reason.rise * slow.ratio * healthy_ms,
+            mean_ms: slow_rank.rise * slow.ratio * healthy_ms,
+            steady_ms: slow_rank.rise * slow.ratio * healthy_ms,
             operations: 1.0,
             largest_at_one_ms: None,
             error_ms: None,
@@ -182,7 +183,7 @@ impl Cohort {
             series: Vec::new(),
         };
         let candidate = Candidate {
-            z: reason.z,
+            z: slow_rank.z,
             confidence: if shift_evidence.n_ranks() > 2 {
                 CONFIDENCE
             } else {
@@ -193,7 +194,7 @@ impl Cohort {
             },
             lag,
         };
-        let class = self.class_of_reason(reason, &candidate.lag, slow, healthy_ms);
+        let class = self.class_of_slow_rank(slow_rank, &candidate.lag, slow, healthy_ms);
         Some(Diagnosis {
             window_kind: WindowKind::SinceSlow,
             since: Some(slow.since),
@@ -202,14 +203,14 @@ impl Cohort {
     }
 
     /// Returns true if the rank is late on its host or on its GPU.
-    fn class_of_reason(
+    fn class_of_slow_rank(
         &self,
-        reason: &Reason,
+        slow_rank: &SlowRank,
         lag: &Lag,
         slow: &Slow,
         healthy_ms: f64,
     ) -> CauseClass {
-        if reason.by_host {
+        if slow_rank.by_host {
             // Its host is hardly blocked any more, unlike its peers: the host is busy.
             return CauseClass::Host;
         }

@@ -200,7 +200,7 @@ fn a_fault_that_comes_and_goes_is_named() {
 }
 
 #[test]
-fn of_two_ranks_the_later_one_is_named_with_little_confidence() {
+fn with_two_ranks_the_later_one_is_named_with_low_confidence() {
     let pair = |block, rank| Measured {
         gap_ms: if block >= 10 && rank == 1 { 12.0 } else { 4.0 },
         period_ms: if block >= 10 { 58.0 } else { 50.0 },

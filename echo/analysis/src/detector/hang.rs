@@ -158,10 +158,10 @@ impl HangTracker {
         };
         let until = self.attributed_until.entry(job.clone());
         let until = until.or_insert(first.since);
-        let Some(interval) = Window::new((*until).max(first.since), first.last_heard) else {
+        let Some(interval) = Window::new((*until).max(first.since), first.last_report) else {
             return Vec::new();
         };
-        *until = first.last_heard;
+        *until = first.last_report;
         let incident = self.open.get(&(job.clone(), first.comm));
         let incident = incident.map(|incident| incident.id);
         let lost = incident.map_or_else(Vec::new, |incident| {
@@ -279,8 +279,8 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         }),
         state: IncidentState::Open,
         first_seen: hang.since,
-        last_seen: hang.last_heard.max(hang.since),
-        raised_at: known.map_or_else(|| hang.last_heard.max(hang.since), |known| known.raised_at),
+        last_seen: hang.last_report.max(hang.since),
+        raised_at: known.map_or_else(|| hang.last_report.max(hang.since), |known| known.raised_at),
         first_iteration: 0.0,
         raised_iteration: 0.0,
         cleared_iteration: None,

@@ -104,7 +104,7 @@ fn describe(conflicts: &[Conflict]) -> String {
     let sentence = |one: &Conflict| {
         format!(
             "rank {} is reported by {}, which was first, and by {}, whose {} points are ignored",
-            one.rank, one.holder, one.rival, one.points
+            one.rank, one.owner, one.rival, one.points
         )
     };
     let named: Vec<String> = conflicts.iter().take(NAMED).map(sentence).collect();

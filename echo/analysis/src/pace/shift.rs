@@ -56,7 +56,7 @@ pub struct Change {
 
 /// The rank that a job waits for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reason {
+pub struct SlowRank {
     /// Rank.
     pub rank: Rank,
     /// Increase of the peers' wait relative to its own, as a share of the time.
@@ -195,13 +195,13 @@ impl ShiftEvidence {
 
     /// The rank that the job waits for, if the change exceeds the usual alternation of ranks;
     /// `None` for no rank or several.
-    pub fn reason(&self) -> Option<Reason> {
-        let reason = self.latest()?;
-        (reason.z >= self.critical_z).then_some(reason)
+    pub fn slow_rank(&self) -> Option<SlowRank> {
+        let slow_rank = self.latest()?;
+        (slow_rank.z >= self.critical_z).then_some(slow_rank)
     }
 
     /// The rank whose wait was reduced by as much as was lost, significantly or not.
-    pub fn latest(&self) -> Option<Reason> {
+    pub fn latest(&self) -> Option<SlowRank> {
         let by_device = self.most(&self.device, |own| own.device);
         let by_host = self.most(&self.host, |own| own.host);
         let (rank, (rise, z)) = match (by_device, by_host) {
@@ -220,7 +220,7 @@ impl ShiftEvidence {
         if self.is_contradicted(rank) {
             return None;
         }
-        Some(Reason {
+        Some(SlowRank {
             rank,
             rise,
             z,
@@ -255,8 +255,8 @@ impl ShiftEvidence {
     ) -> Option<(Rank, Rise)> {
         let (rank, most) = rises.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
         let own = self.own.get(rank).and_then(of)?;
-        let is_reason = self.explains(*rank, *most, of) && own.by <= OWN_WAIT * self.lost;
-        is_reason.then_some((*rank, *most))
+        let is_slow_rank = self.explains(*rank, *most, of) && own.by <= OWN_WAIT * self.lost;
+        is_slow_rank.then_some((*rank, *most))
     }
 
     /// Returns true if the increase of the peers' wait relative to this rank explains the loss.
@@ -322,34 +322,34 @@ mod tests {
         }
     }
 
-    fn reason(shifts: &[Shift]) -> Option<Rank> {
+    fn slow_rank(shifts: &[Shift]) -> Option<Rank> {
         let shift_evidence = ShiftEvidence::from_shifts(shifts, (0.4, 12_000.0));
-        shift_evidence.reason().map(|reason| reason.rank)
+        shift_evidence.slow_rank().map(|slow_rank| slow_rank.rank)
     }
 
     #[test]
     fn a_stage_that_hardly_waits_any_more_is_what_the_next_one_waits_for() {
         let slow = [stage(0, (0.04, 0.003)), stage(1, (0.10, 0.145))];
-        assert_eq!(reason(&slow), Some(Rank::new(0)));
+        assert_eq!(slow_rank(&slow), Some(Rank::new(0)));
     }
 
     #[test]
     fn stages_that_all_wait_as_much_as_before_or_more_are_not_named() {
         assert_eq!(
-            reason(&[stage(0, (0.04, 0.04)), stage(1, (0.10, 0.10))]),
+            slow_rank(&[stage(0, (0.04, 0.04)), stage(1, (0.10, 0.10))]),
             None
         );
         // It never waited, so it cannot wait less.
         assert_eq!(
-            reason(&[stage(0, (0.0, 0.0)), stage(1, (0.10, 0.25))]),
+            slow_rank(&[stage(0, (0.0, 0.0)), stage(1, (0.10, 0.25))]),
             None
         );
         assert_eq!(
-            reason(&[stage(0, (0.04, 0.09)), stage(1, (0.10, 0.16))]),
+            slow_rank(&[stage(0, (0.04, 0.09)), stage(1, (0.10, 0.16))]),
             None
         );
         assert_eq!(
-            reason(&[stage(0, (0.04, 0.003)), stage(1, (0.10, 0.06))]),
+            slow_rank(&[stage(0, (0.04, 0.003)), stage(1, (0.10, 0.06))]),
             None
         );
     }
@@ -361,7 +361,7 @@ mod tests {
             is_alone: false,
             ..shift
         });
-        assert_eq!(reason(&peers), None);
+        assert_eq!(slow_rank(&peers), None);
     }
 
     proptest! {

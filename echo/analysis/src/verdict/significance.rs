@@ -53,7 +53,7 @@ pub struct Scale {
     tail: Tail,
     window_kind: WindowKind,
     /// Largest significant p-value; `None` if no p-value is small enough.
-    believed_p: Option<f64>,
+    max_p: Option<f64>,
     /// Level at which the rank order must agree, because there are too few ranks for a scale and no
     /// history.
     place_p: Option<f64>,
@@ -87,7 +87,7 @@ impl Scale {
             window_kind: evidence.window_kind,
             bold_ms: BOLD_SHARE * evidence.period_ms,
             damage_ms: evidence.damage_ms(),
-            believed_p: None,
+            max_p: None,
             place_p: by_place.then_some(if n_ranks == 2 {
                 PLACE_P_OF_TWO
             } else {
@@ -98,7 +98,7 @@ impl Scale {
         let p_values: Vec<f64> = lags.ranks.iter().map(p_of).collect();
         // This cohort's part of the false discoveries allowed in one tick over the whole job.
         let q = settings.discovery_rate * n_ranks as f64 / n_tests as f64;
-        scale.believed_p = discovery_threshold(&p_values, q);
+        scale.max_p = discovery_threshold(&p_values, q);
         scale
     }
 
@@ -121,13 +121,13 @@ impl Scale {
     /// Returns true if a lag is significant by all tests.
     pub fn is_significant(&self, lag: &Lag) -> bool {
         let z = self.z(lag);
-        let is_believed = self.believed_p.is_some_and(|p| self.tail.above(z) <= p);
+        let is_discovery = self.max_p.is_some_and(|p| self.tail.above(z) <= p);
         let is_last = match (self.place_p, lag.place) {
             (Some(p), Some(place)) if self.loss_ms(lag) >= self.bold_ms => upper_tail(place.z) <= p,
             (Some(_), Some(place)) => upper_tail(place.z / CORRELATED.sqrt()) <= PLACE_P,
             _ => true,
         };
-        z >= self.critical_z && is_believed && is_last
+        z >= self.critical_z && is_discovery && is_last
     }
 
     /// Returns the rank as a candidate.

@@ -107,12 +107,12 @@ pub fn discovery_threshold(p_values: &[f64], q: f64) -> Option<f64> {
         .collect();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len() as f64;
-    let believed = sorted
+    let significant = sorted
         .iter()
         .enumerate()
         .rev()
         .find(|(index, p)| **p <= q * (*index as f64 + 1.0) / n);
-    believed.map(|(_, p)| *p)
+    significant.map(|(_, p)| *p)
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ fn progress_distinguishes_the_last_move_of_a_rank_from_its_last_report() {
     let position = ranks[&Rank::new(1)];
     assert_eq!((comm, position.issued), (CommId::new(1), 6));
     assert_eq!(position.advanced, instant(1_000.0));
-    assert_eq!(position.heard, instant(3_000.0));
+    assert_eq!(position.last_received, instant(3_000.0));
 }
 
 #[test]

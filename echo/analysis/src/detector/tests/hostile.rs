@@ -58,7 +58,7 @@ fn of_incident(incident: &Incident) -> Vec<f64> {
 /// Falsification of one point by its sender. Numbers are finite and durations not negative: other
 /// points are rejected on ingest.
 #[derive(Debug, Clone)]
-enum Lie {
+enum Falsification {
     Histogram(u64, f64),
     Double(f64),
     Int(i64),
@@ -82,50 +82,57 @@ fn duration() -> impl Strategy<Value = f64> {
     ]
 }
 
-fn lie() -> impl Strategy<Value = Lie> {
+fn falsification() -> impl Strategy<Value = Falsification> {
     let count = select(vec![0, 1, 2, 40, 1_u64 << 53]);
     let seq = || prop_oneof![0..2_000_u64, select(vec![0, 1 << 40, (1 << 63) - 1])];
     prop_oneof![
-        (count, duration()).prop_map(|(count, value)| Lie::Histogram(count, value)),
-        duration().prop_map(Lie::Double),
-        any::<i64>().prop_map(Lie::Int),
-        (seq(), seq()).prop_map(|(one, other)| Lie::Seqs(one.min(other), one.max(other))),
-        select(vec![Lie::Unnumbered, Lie::Device, Lie::Twice]),
-        select(vec![None, Some(0), Some(7), Some(8), Some(u64::MAX)]).prop_map(Lie::Role),
-        any::<u64>().prop_map(Lie::Comm),
+        (count, duration()).prop_map(|(count, value)| Falsification::Histogram(count, value)),
+        duration().prop_map(Falsification::Double),
+        any::<i64>().prop_map(Falsification::Int),
+        (seq(), seq()).prop_map(|(one, other)| Falsification::Seqs(one.min(other), one.max(other))),
+        select(vec![
+            Falsification::Unnumbered,
+            Falsification::Device,
+            Falsification::Twice
+        ]),
+        select(vec![None, Some(0), Some(7), Some(8), Some(u64::MAX)]).prop_map(Falsification::Role),
+        any::<u64>().prop_map(Falsification::Comm),
         select(vec![None, Some(1e-300), Some(0.5), Some(4.0), Some(1e300)])
-            .prop_map(Lie::Iterations),
-        (0..10_u32).prop_map(Lie::Rank),
-        (seq(), -1e12..1e12_f64).prop_map(|(seq, ms)| Lie::Anchor(seq, ms)),
-        (seq(), duration()).prop_map(|(seq, ms)| Lie::Sample(seq, ms)),
-        (-1e9..1e9_f64).prop_map(Lie::Time),
+            .prop_map(Falsification::Iterations),
+        (0..10_u32).prop_map(Falsification::Rank),
+        (seq(), -1e12..1e12_f64).prop_map(|(seq, ms)| Falsification::Anchor(seq, ms)),
+        (seq(), duration()).prop_map(|(seq, ms)| Falsification::Sample(seq, ms)),
+        (-1e9..1e9_f64).prop_map(Falsification::Time),
     ]
 }
 
 /// Falsified points: the index of the first one, their number, and the falsification.
-fn lies() -> impl Strategy<Value = Vec<(Index, usize, Lie)>> {
-    vec((any::<Index>(), 1..60_usize, lie()), 0..30)
+fn falsifications() -> impl Strategy<Value = Vec<(Index, usize, Falsification)>> {
+    vec((any::<Index>(), 1..60_usize, falsification()), 0..30)
 }
 
-fn falsify(mut events: Vec<StoredEvent>, lies: &[(Index, usize, Lie)]) -> Vec<StoredEvent> {
-    for (at, count, lie) in lies {
+fn falsify(
+    mut events: Vec<StoredEvent>,
+    falsifications: &[(Index, usize, Falsification)],
+) -> Vec<StoredEvent> {
+    for (at, count, falsification) in falsifications {
         let at = at.index(events.len());
-        if matches!(lie, Lie::Twice) {
+        if matches!(falsification, Falsification::Twice) {
             let again = events[at].clone();
             events.insert(at, again);
         }
         for stored in events.iter_mut().skip(at).step_by(3).take(*count) {
-            apply(stored, lie);
+            apply(stored, falsification);
         }
     }
     events
 }
 
-fn apply(stored: &mut StoredEvent, lie: &Lie) {
+fn apply(stored: &mut StoredEvent, falsification: &Falsification) {
     let event = &mut stored.event;
     let block = event.block.as_mut().unwrap();
-    match *lie {
-        Lie::Histogram(count, value) => {
+    match *falsification {
+        Falsification::Histogram(count, value) => {
             event.reading = Reading::Histogram(Summary {
                 count,
                 sum: if count == 0 { 0.0 } else { value },
@@ -133,29 +140,29 @@ fn apply(stored: &mut StoredEvent, lie: &Lie) {
                 max: None,
             });
         }
-        Lie::Double(value) => event.reading = Reading::Double(value),
-        Lie::Int(value) => event.reading = Reading::Int(value),
-        Lie::Seqs(first, last) => block.seqs = SeqRange::new(first, last),
-        Lie::Unnumbered => block.seqs = None,
-        Lie::Role(role) => block.role = role.map(RoleId::new),
-        Lie::Comm(comm) => block.comm = CommId::new(comm),
-        Lie::Iterations(iterations) => block.iterations = iterations,
-        Lie::Rank(rank) => {
+        Falsification::Double(value) => event.reading = Reading::Double(value),
+        Falsification::Int(value) => event.reading = Reading::Int(value),
+        Falsification::Seqs(first, last) => block.seqs = SeqRange::new(first, last),
+        Falsification::Unnumbered => block.seqs = None,
+        Falsification::Role(role) => block.role = role.map(RoleId::new),
+        Falsification::Comm(comm) => block.comm = CommId::new(comm),
+        Falsification::Iterations(iterations) => block.iterations = iterations,
+        Falsification::Rank(rank) => {
             let mut origin = (*event.origin).clone();
             origin.rank = RankInJob::new(i64::from(rank), Some(16)).ok();
             event.origin = origin.into();
         }
-        Lie::Device => block.source = Source::Device,
-        Lie::Anchor(seq, offset_ms) => {
+        Falsification::Device => block.source = Source::Device,
+        Falsification::Anchor(seq, offset_ms) => {
             block.anchor = Some(echo_core::model::event::Anchor { seq, offset_ms });
         }
-        Lie::Sample(seq, value) => event.samples.push(OpSample {
+        Falsification::Sample(seq, value) => event.samples.push(OpSample {
             seq,
             value,
             timestamp: instant(0.0),
         }),
-        Lie::Time(ms) => stored.received = instant(ms),
-        Lie::Twice => {}
+        Falsification::Time(ms) => stored.received = instant(ms),
+        Falsification::Twice => {}
     }
 }
 
@@ -192,10 +199,10 @@ proptest! {
     #![proptest_config(Config::with_cases(96))]
 
     #[test]
-    fn no_sender_causes_output_that_is_not_a_number(lies in lies()) {
+    fn no_sender_causes_output_that_is_not_a_number(falsifications in falsifications()) {
         for story in [by_hosts(), by_gpus()] {
             let mut detector = Detector::new(Settings::default());
-            let mut output = detector.observe(&falsify(story, &lies));
+            let mut output = detector.observe(&falsify(story, &falsifications));
             output.append(detector.end_silent_jobs(instant(1e10)));
             let wrong: Vec<f64> = numbers(&output).into_iter().filter(|n| !n.is_finite()).collect();
             prop_assert!(wrong.is_empty(), "{wrong:?}: {:#?}", output.incidents.last());

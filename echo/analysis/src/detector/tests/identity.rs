@@ -61,8 +61,8 @@ fn conflict(found: &[Incident]) -> &Incident {
 #[test]
 fn a_node_that_reports_a_rank_of_another_causes_no_culprit_and_both_nodes_are_named() {
     let own = healthy(60);
-    let liar = claimed(&own, 2, "node-3");
-    let found = incidents(&together(own, liar));
+    let claims = claimed(&own, 2, "node-3");
+    let found = incidents(&together(own, claims));
     assert_eq!(named(&found), [0_u32; 0], "{found:#?}");
     let conflict = conflict(&found);
     assert_eq!(condition(conflict).unwrap().ranks.len(), 1);
@@ -76,9 +76,9 @@ fn a_node_that_reports_a_rank_of_another_causes_no_culprit_and_both_nodes_are_na
 #[test]
 fn a_conflict_ends_when_the_second_node_has_been_silent_for_the_silence_timeout() {
     let own = healthy(260);
-    let liar = claimed(&own, 2, "node-3");
-    let liar = liar[..liar.len() / 4].to_vec();
-    let found = incidents(&together(own, liar));
+    let claims = claimed(&own, 2, "node-3");
+    let claims = claims[..claims.len() / 4].to_vec();
+    let found = incidents(&together(own, claims));
     assert_eq!(conflict(&found).state, IncidentState::Cleared);
 }
 

@@ -92,7 +92,7 @@ fn the_history_of_a_cohort_is_its_scale() {
 }
 
 #[test]
-fn several_late_ranks_are_believed_together_where_one_alone_is_not() {
+fn several_late_ranks_are_significant_together_where_one_alone_is_not() {
     // The rate is so small that it decides, not the family-wise error.
     let strict = Settings {
         family_alpha: 0.5,

@@ -15,7 +15,7 @@ pub(super) struct WindowDecision {
     cohort_state: CohortState,
     policy_input: Option<PolicyInput>,
     /// Number of blocks of the window and its lags, if they may count as healthy.
-    to_remember: Option<(usize, Option<Lags>)>,
+    healthy_window: Option<(usize, Option<Lags>)>,
 }
 
 impl Default for WindowDecision {
@@ -25,7 +25,7 @@ impl Default for WindowDecision {
             diagnoses: Vec::new(),
             cohort_state: CohortState::default(),
             policy_input: None,
-            to_remember: None,
+            healthy_window: None,
         }
     }
 }
@@ -66,7 +66,7 @@ impl Cohort {
             diagnoses: found.diagnoses,
             cohort_state: found.cohort_state,
             policy_input,
-            to_remember: (!found.is_damaged || (found.is_healthy && !view.is_disturbed))
+            healthy_window: (!found.is_damaged || (found.is_healthy && !view.is_disturbed))
                 .then_some((window.blocks.len(), lags)),
         })
     }
@@ -94,9 +94,11 @@ impl Cohort {
             .slow()
             .map_or_else(Vec::new, |slow| slow.shifts.clone());
         // A slowdown caused by another cohort, or not explained yet, must not count as healthy.
-        let to_remember = decision.to_remember.filter(|_| self.pace.slow().is_none());
-        if let Some((n_window, lags)) = to_remember {
-            self.remember(n_window, lags.as_ref(), settings);
+        let healthy_window = decision
+            .healthy_window
+            .filter(|_| self.pace.slow().is_none());
+        if let Some((n_window, lags)) = healthy_window {
+            self.record_healthy(n_window, lags.as_ref(), settings);
         }
         let policy_input = decision.policy_input.or_else(|| self.policy_input.take());
         self.policy_input = policy_input.map(|policy_input| PolicyInput {
