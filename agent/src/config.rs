@@ -163,7 +163,7 @@ pub struct ReplayArgs {
 /// Start of a replay in wall time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
-    /// When the agent starts.
+    /// At the start of the agent.
     Now,
     /// At this time.
     At(Timestamp),
@@ -196,7 +196,7 @@ impl FromStr for StartAt {
 pub enum Speed {
     /// Multiple of the recorded speed.
     Times(f64),
-    /// As fast as the collector accepts the points.
+    /// Limited only by the collector.
     Max,
 }
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_of_the_flags_is_sound() {
+    fn clap_accepts_the_definition_of_the_flags() {
         Cli::command().debug_assert();
     }
 

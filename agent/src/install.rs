@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_has_loaded_the_old_one_keeps_it() {
+    fn a_job_keeps_the_plugin_that_it_has_loaded() {
         let root = tempfile::tempdir().unwrap();
         let (plugin, folder) = (root.path().join("new.so"), root.path().join("opt/echo"));
         fs::write(&plugin, "first").unwrap();

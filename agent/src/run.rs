@@ -148,7 +148,7 @@ async fn process_events(
     agent.finish().await;
 }
 
-/// Polls until the source is asked to stop, or until the receiver is gone.
+/// Polls until a stop is requested or the receiver is closed.
 fn poll(mut live: Live, polls: mpsc::Sender<PollResult>, keep_probes: bool) {
     loop {
         let has_ended = !live.poll();

@@ -1,4 +1,4 @@
-//! Kill switch for a running job: while a file exists, NCCL is asked for no further events.
+//! Kill switch for a running job: while a file exists, the plugin requests no further events.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

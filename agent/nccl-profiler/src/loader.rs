@@ -17,7 +17,7 @@ pub(crate) fn nccl_version(log: Option<Log>) -> Option<c_int> {
     let inside: *const c_void = log? as *const c_void;
     // SAFETY: all bytes zero are a value of this struct of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: `info` is valid for writes; any address may be asked for.
+    // SAFETY: `info` is valid for writes; any address may be looked up.
     let found = unsafe { libc::dladdr(inside, &raw mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return None;

@@ -258,7 +258,7 @@ fn start<T: Copy + Into<u64>>(
 fn started<T: Copy + Into<u64>>(context: u64, event: &Event<T>) -> Option<u64> {
     match event.kind.into() {
         COLLECTIVE => {
-            // SAFETY: the type says which of the union's parts NCCL has written.
+            // SAFETY: the type determines which part of the union NCCL has written.
             let collective = unsafe { event.body.collective };
             let enqueued = Enqueued {
                 kind: RecordKind::Collective,

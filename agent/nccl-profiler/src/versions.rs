@@ -35,7 +35,7 @@ pub(crate) fn check(version: Option<i32>, interface: Interface) -> Result<(), Re
     match version {
         Some(version) if SLOW.contains(&version) => Err(Refusal::SlowsCollectives),
         Some(version) if version < FIRST_SUPPORTED => Err(Refusal::TooOld),
-        // NCCL asks for the latest interface that it knows, so one that asks for an earlier
+        // NCCL requests the latest interface that it knows, so one that requests an earlier
         // interface precedes the slow versions.
         None if interface == Interface::V7 => Err(Refusal::Unknown),
         Some(_) | None => Ok(()),

@@ -229,7 +229,7 @@ fn evidence(facts: &Facts, watching: &WatchFacts) -> Finding {
             if facts.btf.is_err() {
                 "provide BTF, see above"
             } else {
-                "stragglers are still found, but not why their host is late"
+                "stragglers are still found, but not the reason why a host is late"
             },
         ),
     }

@@ -57,7 +57,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns whether the agent can run on this host, however little it collects.
+    /// Returns true when the agent can run on this host, even if it collects less.
     pub fn can_run(&self) -> bool {
         self.worst() < State::Missing
     }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_said_in_binary_and_decimal_units() {
+    fn sizes_can_have_binary_and_decimal_units() {
         for (text, bytes) in [
             ("1", 1),
             ("64KiB", 64 << 10),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_is_taken_into_use_with_its_limit() {
+    fn the_spool_is_opened_with_its_limit() {
         let dir = tempfile::tempdir().unwrap();
         let flags = format!("--spool {} --spool-limit 1MiB", dir.path().display());
         let args = parse(&flags).unwrap();

@@ -116,7 +116,7 @@ pub struct SimulateArgs {
     )]
     pub queue_points: usize,
 
-    /// Retry a batch for this long after its first failure, then give up the agent
+    /// Retry a batch for this long after its first failure, then stop its agent
     #[arg(long, value_name = "DURATION", default_value = "60s", env = "FLEET_AGENT_GIVE_UP_AFTER", value_parser = duration)]
     pub give_up_after: Duration,
 

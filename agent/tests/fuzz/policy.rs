@@ -121,7 +121,7 @@ fn block(number: u32) -> Block {
 }
 
 #[test]
-fn the_corpus_of_policies_is_decoded_as_its_names_say() {
+fn policies_of_the_corpus_are_decoded_as_their_names_state() {
     for (path, bytes) in corpus("policy") {
         assert!(bytes.len() <= POLICY_MAX_BYTES, "{}", path.display());
         let is_sound = path.display().to_string().contains("sound");

@@ -111,7 +111,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_corpus_of_recordings_is_read_as_its_names_say() {
+fn recordings_of_the_corpus_are_read_as_their_names_state() {
     for (path, bytes) in corpus("recording") {
         let is_sound = path.display().to_string().contains("sound");
         assert_eq!(check(&bytes), is_sound, "{}", path.display());

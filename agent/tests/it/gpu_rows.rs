@@ -66,7 +66,7 @@ fn operations_replayed_by_a_graph_form_the_same_blocks_on_both_ranks() {
 }
 
 #[test]
-fn replayed_operations_have_an_elapsed_time_and_show_who_waits() {
+fn replayed_operations_have_an_elapsed_time_and_show_the_waiting_rank() {
     let replayed = replayed("graphs-replayed");
     let elapsed = by_block(&replayed, metric::ELAPSED, Source::Host);
     assert!(

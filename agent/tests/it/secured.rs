@@ -107,7 +107,7 @@ async fn mutual_tls_with_a_token_delivers() {
 }
 
 #[tokio::test]
-async fn an_untrusted_collector_gets_nothing_and_the_error_says_why() {
+async fn an_untrusted_collector_gets_nothing_and_the_error_has_the_cause() {
     let (world, collector) = (TestPki::new(), Collector::default());
     let other = TestPki::new();
     for (wrong, expected) in [

@@ -126,14 +126,14 @@ async fn batches_are_retried_in_order_under_the_same_number() {
 
 #[tokio::test(start_paused = true)]
 async fn the_delay_requested_by_the_receiver_is_honored() {
-    let asked = Duration::from_secs(7);
-    let exporter = Scripted::new([later(Some(asked))]);
+    let retry_delay = Duration::from_secs(7);
+    let exporter = Scripted::new([later(Some(retry_delay))]);
     let (mut outbox, delivery) = delivery(&exporter);
     let began = tokio::time::sleep(Duration::ZERO).deadline();
     outbox.send(batch(1, 1)).await;
     drop(outbox);
     delivery.run().await;
-    assert!(tokio::time::sleep(Duration::ZERO).deadline() - began >= asked);
+    assert!(tokio::time::sleep(Duration::ZERO).deadline() - began >= retry_delay);
 }
 
 #[tokio::test(start_paused = true)]

@@ -63,7 +63,7 @@ pub enum EndpointError {
     Tls {
         /// Error of the TLS library.
         url: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// The token cannot be read.
