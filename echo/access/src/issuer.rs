@@ -57,7 +57,8 @@ struct Header {
 /// Verifies the token and returns its principal.
 pub(super) fn identify(
     issuers: &[Issuer],
-    (token, now): (&str, Nanos),
+    token: &str,
+    now: Nanos,
     published: &PublishedKeys,
 ) -> Result<Principal, Rejected> {
     let (message, signature) = token.rsplit_once('.').ok_or(Rejected::Malformed)?;
@@ -68,12 +69,12 @@ pub(super) fn identify(
         return Err(Rejected::Malformed);
     }
     let issuer = issuer_of(issuers, &claims).ok_or(Rejected::WrongIssuer)?;
-    let named = (header.alg.as_str(), header.kid.as_deref());
     let keys = match &issuer.keys {
         KeyOrigin::File(keys) => keys,
         KeyOrigin::Url(source) => published.get(source).ok_or(Rejected::NoKeys)?,
     };
-    keys.verify(named, message, signature)?;
+    let key_id = header.kid.as_deref();
+    keys.verify(&header.alg, key_id, message, signature)?;
     if !claims.is_for(&issuer.audiences) {
         return Err(Rejected::WrongAudience);
     }

@@ -121,7 +121,8 @@ impl Keys {
     /// Verifies the signature of `message` with the key that the token names, or the only key.
     pub(super) fn verify(
         &self,
-        (algorithm, key_id): (&str, Option<&str>),
+        algorithm: &str,
+        key_id: Option<&str>,
         message: &str,
         signature: &str,
     ) -> Result<(), Rejected> {

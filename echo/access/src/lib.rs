@@ -256,7 +256,8 @@ impl Access {
     /// keys of issuers that publish them.
     pub fn identify_with(
         &self,
-        (token, now): (&str, Nanos),
+        token: &str,
+        now: Nanos,
         published: &PublishedKeys,
     ) -> Result<Arc<Principal>, Rejected> {
         if token.len() > MAX_TOKEN_BYTES {
@@ -265,7 +266,7 @@ impl Access {
         if token.starts_with(mint::PREFIX) {
             return self.tokens.identify(token, now);
         }
-        issuer::identify(&self.issuers, (token, now), published).map(Arc::new)
+        issuer::identify(&self.issuers, token, now, published).map(Arc::new)
     }
 
     /// Returns the URLs at which issuers publish their keys.
@@ -304,7 +305,7 @@ impl Rejected {
 impl Access {
     /// Verifies a token without published keys.
     pub fn identify(&self, token: &str, now: Nanos) -> Result<Arc<Principal>, Rejected> {
-        self.identify_with((token, now), &PublishedKeys::default())
+        self.identify_with(token, now, &PublishedKeys::default())
     }
 }
 

@@ -77,6 +77,13 @@ pub struct PolicyInput {
     pub outliers: Vec<Rank>,
 }
 
+/// Evidence from all cohorts of a job for the incidents of one.
+struct JobEvidence<'a> {
+    victims: &'a BTreeSet<Rank>,
+    is_explained: bool,
+    shift_evidence: Option<&'a ShiftEvidence>,
+}
+
 /// The last two readings of the period; equal if there was only one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct LastPeriods {
@@ -212,7 +219,7 @@ impl Cohort {
         &mut self,
         signal: Signal,
         diagnoses: &[Diagnosis],
-        (victims, is_explained, shift_evidence): (&BTreeSet<Rank>, bool, Option<&ShiftEvidence>),
+        evidence: &JobEvidence<'_>,
         settings: &Settings,
     ) -> DetectorOutput {
         let (structure, faults): (Vec<Diagnosis>, Vec<Diagnosis>) = diagnoses
@@ -224,9 +231,9 @@ impl Cohort {
             blocks: &self.blocks,
             signal,
             healthy_ms: self.history.period_ms(),
-            victims,
-            is_explained,
-            shift_evidence,
+            victims: evidence.victims,
+            is_explained: evidence.is_explained,
+            shift_evidence: evidence.shift_evidence,
             settings,
         };
         let (mut output, _) = self.structure.follow(&context, &structure);
@@ -234,7 +241,7 @@ impl Cohort {
         let (followed, ended) = self.faults.follow(&context, &faults);
         output.append(followed);
         if ended && self.faults.is_empty() {
-            self.start_afresh(settings);
+            self.drop_incident_blocks(settings);
         } else {
             output.append(self.faults.raise(&context, &faults));
         }
@@ -243,11 +250,11 @@ impl Cohort {
 
     /// Drops the blocks of incidents that have ended, so that they neither count for another
     /// incident nor are attributed twice.
-    fn start_afresh(&mut self, settings: &Settings) {
+    fn drop_incident_blocks(&mut self, settings: &Settings) {
         let calm = BlockWindow::latest(&self.blocks, settings.window_iterations / 2.0, 1);
         let n_gone = self.blocks.len().saturating_sub(calm.blocks.len());
         self.blocks.drain(..n_gone);
-        self.faults.forget_streaks();
+        self.faults.reset_streaks();
         let latest = self.blocks.iter().rev().find_map(|block| block.period);
         self.last_periods = latest.map(|latest| LastPeriods {
             before: latest,
@@ -268,12 +275,12 @@ impl Cohort {
         if let Some(period_ms) = healthy {
             self.history.record_known_period(period_ms);
         }
-        let (mut faults, mut structure, mut strange) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut faults, mut structure, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for incident in known {
             match Subject::from_finding(&incident.finding) {
                 Some(subject) if subject.is_structural() => structure.push((subject, incident)),
                 Some(subject) => faults.push((subject, incident)),
-                None => strange.push(incident),
+                None => unknown.push(incident),
             }
         }
         self.faults.restore(faults, now);
@@ -283,7 +290,7 @@ impl Cohort {
         if let Some(policy_input) = &mut self.policy_input {
             policy_input.outliers = self.faults.named_ranks();
         }
-        strange
+        unknown
     }
 
     /// Attributes losses after this iteration again, and leaves earlier ones as the previous
@@ -354,9 +361,8 @@ impl Cohort {
     }
 }
 
-/// Lags whose scatter is that of healthy ranks. With two ranks the earlier one is the centre, so
-/// half of the lags are 0 and the others are never negative: their scatter is that of the
-/// difference.
+/// Returns the lags from which the usual scatter is estimated. With two ranks, one lag is always 0
+/// and the other never negative, so their difference is used in both directions.
 fn scatter_of(lags: &Lags) -> Vec<f64> {
     match lags.ranks.as_slice() {
         [one, other] => {

@@ -81,7 +81,7 @@ impl Detector {
                     };
                     let hang_share =
                         self.hang_tracker
-                            .hang_share((&job, key.role), took, last.received);
+                            .hang_share(&job, key.role, took, last.received);
                     block.leave_out(hang_share.ms);
                     output.lost.extend(hang_share.lost);
                 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use echo_core::ids::Rank;
-use echo_core::stats::order::turn_entropy;
+use echo_core::stats::order::last_rank_entropy;
 use echo_core::stats::polish::median_polish;
 use echo_core::stats::{median, upper_median};
 
@@ -71,7 +71,7 @@ pub fn data_imbalance(blocks: &[&CohortBlock]) -> Option<DataImbalance> {
         // A rank that is last by a tiny margin is not late.
         let late = turns.iter();
         let late = late.filter(|(_, skew, _)| *skew >= skew_ms * LATE_SHARE);
-        let entropy = turn_entropy(late.map(|(rank, ..)| *rank), n_ranks)?;
+        let entropy = last_rank_entropy(late.map(|(rank, ..)| *rank), n_ranks)?;
         Some(DataImbalance {
             entropy,
             skew_ms,

@@ -67,7 +67,8 @@ impl OpenIncident {
         cohort: &CohortKey,
         diagnosis: &Diagnosis,
         baseline: Baseline,
-        (onset, now): (&CohortBlock, &CohortBlock),
+        onset: &CohortBlock,
+        now: &CohortBlock,
     ) -> Self {
         let incident = Incident {
             id: incident_id(cohort, diagnosis.subject, onset.seqs.first()),
@@ -107,19 +108,20 @@ impl OpenIncident {
         incident.occurrences += 1;
         incident.last_seen = now.time.to();
         let lasted = cleared_iteration.map_or(0.0, |cleared| cleared - incident.first_iteration);
-        Self::ongoing(incident, (lasted, now), diagnosis.window_kind)
+        Self::ongoing(incident, lasted, now, diagnosis.window_kind)
     }
 
     /// Restores an open incident of an earlier detector, at the end of `now`.
     pub fn resume(incident: Incident, now: &CohortBlock) -> Self {
         let lasted = now.end_iteration() - incident.first_iteration;
-        Self::ongoing(incident, (lasted, now), WindowKind::Short)
+        Self::ongoing(incident, lasted, now, WindowKind::Short)
     }
 
     /// Creates an incident whose means have the weight of the iterations that it has lasted.
     fn ongoing(
         incident: Incident,
-        (lasted, now): (f64, &CohortBlock),
+        lasted: f64,
+        now: &CohortBlock,
         window_kind: WindowKind,
     ) -> Self {
         let lasted = lasted.max(now.iterations);

@@ -109,7 +109,7 @@ impl IncidentTracker {
     }
 
     /// Resets the streaks.
-    pub fn forget_streaks(&mut self) {
+    pub fn reset_streaks(&mut self) {
         self.streaks.clear();
     }
 
@@ -264,7 +264,7 @@ impl IncidentTracker {
         else {
             return output;
         };
-        let test = affected(context, (diagnosis.subject, &diagnosis.finding), baseline);
+        let test = affected(context, diagnosis.subject, &diagnosis.finding, baseline);
         let began_at = |since: f64| {
             let begins = |block: &CohortBlock| block.first_iteration() >= since;
             let last = context.blocks.len().saturating_sub(1);
@@ -281,7 +281,7 @@ impl IncidentTracker {
             Some(cleared) if is_recurrence(&cleared, first.time.from(), reopen_within_ms) => {
                 OpenIncident::reopen(cleared, diagnosis, now)
             }
-            _ => OpenIncident::raise(context.key, diagnosis, baseline, (first, now)),
+            _ => OpenIncident::raise(context.key, diagnosis, baseline, first, now),
         };
         open.add_victims(context.victims);
         for block in context.blocks.iter().skip(onset) {
@@ -299,7 +299,8 @@ impl IncidentTracker {
 
 fn affected<'a>(
     context: &TrackerContext<'a>,
-    (subject, finding): (Subject, &Finding),
+    subject: Subject,
+    finding: &Finding,
     baseline: Baseline,
 ) -> Affected<'a> {
     // An incident is cleared by the signal that raised it: another signal may not show the fault.
@@ -335,8 +336,8 @@ fn update_open(
         open.refine(diagnosis.baseline);
     }
     open.add_victims(context.victims);
-    let about = (subject, &open.incident.finding);
-    let test = affected(context, about, open.incident.baseline);
+    let incident = &open.incident;
+    let test = affected(context, subject, &incident.finding, incident.baseline);
     let is_there = if subject.is_structural() {
         Some(diagnosis.is_some())
     } else if open.window_kind == WindowKind::SinceSlow {

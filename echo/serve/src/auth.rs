@@ -189,7 +189,7 @@ impl Authenticator {
     /// Verifies a token. If its key is unknown, requests a refresh of the issuer's keys.
     fn verify_token(&self, access: &Access, token: &str) -> Result<Arc<Principal>, Rejected> {
         let now = self.clock.now();
-        let identified = access.identify_with((token, now), &self.jwks.published());
+        let identified = access.identify_with(token, now, &self.jwks.published());
         if let Err(Rejected::UnknownKey | Rejected::NoKeys) = identified
             && let Some(source) = access.key_source_for(token)
         {

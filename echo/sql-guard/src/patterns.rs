@@ -9,8 +9,8 @@ use crate::limits::{COLUMN_BYTES, MAX_PATTERN_BYTES, MAX_SEARCHED_BYTES, SHORT};
 use crate::refusal::Refusal;
 use crate::size::Size;
 
-/// Parts of a step. A search without alternatives costs one part for each byte of text and pattern,
-/// a regular expression a whole step.
+/// Number of parts in a search step. A search without alternatives costs one part for each byte of
+/// text and pattern, a regular expression a whole step.
 const PARTS: u64 = 8;
 
 /// Parts for LIKE with a single-letter wildcard: then every position is compared separately.
@@ -22,8 +22,8 @@ const CAPTURE_FACTOR: u64 = 4;
 /// Ambiguous constructs of a regular expression, and the number from which it counts as slow: it
 /// has about two to the power of this number of states. Up to this number the engine caches states,
 /// beyond it all states are followed at each byte.
-const OPEN: &[u8] = b".[\\|?";
-const MAX_OPEN: usize = 8;
+const AMBIGUOUS: &[u8] = b".[\\|?";
+const MAX_AMBIGUOUS: usize = 8;
 const MANY_STATES_FACTOR: u64 = 32;
 
 /// Checks the text and the pattern of a search. Returns the number of steps per row.
@@ -34,9 +34,9 @@ pub(super) fn check(name: &str, kind: Kind, arguments: &[(&Value, Size)]) -> Res
     let steps = match kind {
         Kind::Found => check_needle(name, arguments.get(1).map(|(_, size)| *size))?,
         Kind::Like => like_steps(check_pattern(name, arguments.get(1), |_| None)?),
-        Kind::Regex => regex_steps(check_pattern(name, arguments.get(1), heavy)?),
+        Kind::Regex => regex_steps(check_pattern(name, arguments.get(1), slow_construct)?),
         Kind::RegexPart | Kind::RegexReplaced => {
-            regex_steps(check_pattern(name, arguments.get(1), heavy)?)
+            regex_steps(check_pattern(name, arguments.get(1), slow_construct)?)
                 .saturating_mul(CAPTURE_FACTOR)
         }
         Kind::Json | Kind::JsonKeys => {
@@ -82,8 +82,11 @@ fn like_steps(pattern: &str) -> u64 {
 
 /// Steps per searched byte of a regular expression.
 fn regex_steps(pattern: &str) -> u64 {
-    let n_open = pattern.bytes().filter(|byte| OPEN.contains(byte)).count();
-    let weight = if n_open > MAX_OPEN {
+    let n_ambiguous = pattern
+        .bytes()
+        .filter(|byte| AMBIGUOUS.contains(byte))
+        .count();
+    let weight = if n_ambiguous > MAX_AMBIGUOUS {
         MANY_STATES_FACTOR
     } else {
         1
@@ -103,7 +106,7 @@ fn check_needle(name: &str, needle: Option<Size>) -> Result<u64, Refusal> {
 }
 
 /// Construct of a regular expression that takes longer than its length suggests.
-fn heavy(pattern: &str) -> Option<&'static str> {
+fn slow_construct(pattern: &str) -> Option<&'static str> {
     if pattern.contains('{') {
         Some("{ in a regular expression")
     } else if pattern.contains("\\p") || pattern.contains("\\P") {
@@ -116,7 +119,7 @@ fn heavy(pattern: &str) -> Option<&'static str> {
 fn check_pattern<'a>(
     name: &str,
     pattern: Option<&(&'a Value, Size)>,
-    heavy: impl Fn(&str) -> Option<&'static str>,
+    slow_construct: impl Fn(&str) -> Option<&'static str>,
 ) -> Result<&'a str, Refusal> {
     let text = pattern.and_then(|(value, _)| constants::text(value));
     let Some(text) = text else {
@@ -134,7 +137,7 @@ fn check_pattern<'a>(
             "use IN for many values, or several conditions",
         ));
     }
-    match heavy(text) {
+    match slow_construct(text) {
         Some(what) => Err(Refusal::new(
             format!("{what} is not allowed"),
             "use *, + and ?, or classes such as [0-9]",
@@ -143,15 +146,16 @@ fn check_pattern<'a>(
     }
 }
 
-/// Field that a path names, if it is a top-level one; these paths have no other notation for it.
+/// Returns the field that a path names, if it is a top-level one. Such paths have no other
+/// notation.
 pub(super) fn field(path: &str) -> Option<&str> {
     let name = path.strip_prefix("$.").unwrap_or(path);
     let is_of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     // Without `$.` the whole text is the name, including dots.
     let may_have_dots = name == path;
     let is_plain = |byte: u8| is_of_a_name(byte) || (may_have_dots && byte == b'.');
-    let begins_well = name.starts_with(|first: char| first.is_ascii_alphabetic());
-    (begins_well && name.bytes().all(is_plain)).then_some(name)
+    let starts_with_letter = name.starts_with(|first: char| first.is_ascii_alphabetic());
+    (starts_with_letter && name.bytes().all(is_plain)).then_some(name)
 }
 
 fn check_path(name: &str, path: Option<&(&Value, Size)>) -> Result<(), Refusal> {

@@ -301,7 +301,8 @@ impl CostBreakdown<'_> {
                 .map(|(((id, cluster), currency), sum)| {
                     let saved = saved.get(&((id, cluster.clone()), currency));
                     contributor(
-                        (id, &cluster),
+                        id,
+                        &cluster,
                         self.incidents.get(&id),
                         amount(currency, sum),
                         saved.map_or(Decimal::ZERO, |saved| saved.cost),
@@ -335,7 +336,8 @@ fn truncate_rows<T>(mut rows: Vec<T>, limit: usize) -> (Vec<T>, bool) {
 }
 
 fn contributor(
-    (id, cluster): (IncidentId, &ClusterId),
+    id: IncidentId,
+    cluster: &ClusterId,
     incident: Option<&Incident>,
     amount: Amount,
     saved: Decimal,

@@ -208,14 +208,15 @@ fn subjects(fields: &mut Fields<'_>, field: &str, default: Rate) -> Option<Subje
             continue;
         };
         let place = format!("{place}[{subject:?}]");
-        let may = read_subject((&place, entry), default, fields.mistakes());
-        subjects.extend(may.map(|may| (pattern, may)));
+        let permissions = read_subject(&place, entry, default, fields.mistakes());
+        subjects.extend(permissions.map(|permissions| (pattern, permissions)));
     }
     Some(Subjects::new(subjects))
 }
 
 fn read_subject(
-    (place, entry): (&str, Value),
+    place: &str,
+    entry: Value,
     default: Rate,
     mistakes: &mut Vec<String>,
 ) -> Option<Permissions> {

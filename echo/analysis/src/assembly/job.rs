@@ -108,7 +108,7 @@ impl Job {
         };
         let is_new = !self.cohorts.contains_key(&role);
         if is_new && self.cohorts.len() >= MAX_ROLES {
-            self.forget_idle_roles();
+            self.remove_idle_roles();
             if self.cohorts.len() >= MAX_ROLES {
                 return false;
             }
@@ -205,7 +205,7 @@ impl Job {
     }
 
     /// Removes roles that no rank has any more.
-    fn forget_idle_roles(&mut self) {
+    fn remove_idle_roles(&mut self) {
         let used = &self.members;
         self.cohorts.retain(|role, _| used.contains_key(role));
         self.ready.retain(|role, _| used.contains_key(role));

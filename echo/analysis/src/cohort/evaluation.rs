@@ -2,7 +2,7 @@
 
 use echo_core::model::detector_output::{DetectorOutput, Signal};
 
-use super::{Cohort, CohortState, JobView, MAX_BLOCKS, PolicyInput};
+use super::{Cohort, CohortState, JobEvidence, JobView, MAX_BLOCKS, PolicyInput};
 use crate::finding::Diagnosis;
 use crate::lag::{Lags, lags, rank_order, suited_signal};
 use crate::settings::Settings;
@@ -85,8 +85,12 @@ impl Cohort {
         let mut victims = self.cohort_state.victims.clone();
         victims.extend(view.victims.iter().copied());
         let shift_evidence = self.shift_evidence(view);
-        let rest = (&victims, view.is_explained, shift_evidence.as_ref());
-        let output = self.decide(decision.signal, &diagnoses, rest, settings);
+        let evidence = JobEvidence {
+            victims: &victims,
+            is_explained: view.is_explained,
+            shift_evidence: shift_evidence.as_ref(),
+        };
+        let output = self.decide(decision.signal, &diagnoses, &evidence, settings);
         self.cohort_state.explains = self.faults.explains();
         self.cohort_state.is_disturbed = !self.faults.is_empty();
         self.cohort_state.shifts = self

@@ -165,14 +165,14 @@ impl HangTracker {
         let incident = self.open.get(&(job.clone(), first.comm));
         let incident = incident.map(|incident| incident.id);
         let lost = incident.map_or_else(Vec::new, |incident| {
-            lost_time((incident, &job.0), interval, (progress, found))
+            lost_time(incident, &job.0, interval, progress, found)
         });
-        self.record(job, (interval, &lost), now);
+        self.record(job, interval, &lost, now);
         lost
     }
 
     /// Records an attributed interval. An interval that begins where the last one ended extends it.
-    fn record(&mut self, job: &JobKey, (interval, lost): (Window, &[LostTime]), now: Nanos) {
+    fn record(&mut self, job: &JobKey, interval: Window, lost: &[LostTime], now: Nanos) {
         let attributed = self.attributed.entry(job.clone()).or_default();
         match attributed
             .back_mut()
@@ -205,7 +205,8 @@ impl HangTracker {
     /// The rest of the excess duration of its block is attributed here, once.
     pub(super) fn hang_share(
         &mut self,
-        (job, role): (&JobKey, RoleId),
+        job: &JobKey,
+        role: RoleId,
         took: BlockTime,
         now: Nanos,
     ) -> HangShare {
@@ -302,9 +303,11 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
 /// Loss of a hanging job's ranks in an interval: all of it, and the part lost by ranks waiting in
 /// the operation.
 fn lost_time(
-    (incident, cluster): (IncidentId, &ClusterId),
+    incident: IncidentId,
+    cluster: &ClusterId,
     interval: Window,
-    (progress, found): (&Progress, &[Hang]),
+    progress: &Progress,
+    found: &[Hang],
 ) -> Vec<LostTime> {
     let missing: BTreeSet<Rank> = found
         .iter()

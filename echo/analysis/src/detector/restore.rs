@@ -65,14 +65,15 @@ impl Detector {
     }
 
     /// Restores incidents after their events have been replayed, replacing those found during the
-    /// replay. For `come_back_ms` after `listening`, arrival time, no rank is reported as hanging:
-    /// agents need that long to report again.
+    /// replay. For `reconnect_ms` after `listening_since`, arrival time, no rank is reported as
+    /// hanging: agents need that long to report again.
     pub fn restore(
         &mut self,
         known: Vec<Incident>,
-        (listening, come_back_ms): (Nanos, f64),
+        listening_since: Nanos,
+        reconnect_ms: f64,
     ) -> DetectorOutput {
-        (self.looked_at, self.look_after_ms) = (listening, come_back_ms);
+        (self.looked_at, self.look_after_ms) = (listening_since, reconnect_ms);
         self.pending_restore = PendingRestore::default();
         let settled_until = settled_until(&known);
         let (mut hangs, mut conflicts) = (BTreeMap::new(), BTreeMap::new());

@@ -65,7 +65,7 @@ pub fn last_probability(last: u64, rounds: u64, n: usize) -> f64 {
     clippy::cast_precision_loss,
     reason = "counts of one window stay far below 2^53"
 )]
-pub fn turn_entropy<T: Ord>(last: impl IntoIterator<Item = T>, n: usize) -> Option<f64> {
+pub fn last_rank_entropy<T: Ord>(last: impl IntoIterator<Item = T>, n: usize) -> Option<f64> {
     let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     for one in last {
         *counts.entry(one).or_default() += 1;
@@ -82,7 +82,7 @@ pub fn turn_entropy<T: Ord>(last: impl IntoIterator<Item = T>, n: usize) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::{last_probability, place_z, places, turn_entropy};
+    use super::{last_probability, last_rank_entropy, place_z, places};
     use proptest::prelude::{prop_assert, proptest};
 
     #[test]
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn entropy_distinguishes_a_stable_culprit_from_alternating_ranks() {
-        assert!(turn_entropy([3; 20], 4).unwrap().abs() < 1e-9);
+        assert!(last_rank_entropy([3; 20], 4).unwrap().abs() < 1e-9);
         let turns = (0..20).map(|round| round % 4);
-        assert!((turn_entropy(turns, 4).unwrap() - 1.0).abs() < 1e-9);
-        assert_eq!(turn_entropy([1], 4), None);
+        assert!((last_rank_entropy(turns, 4).unwrap() - 1.0).abs() < 1e-9);
+        assert_eq!(last_rank_entropy([1], 4), None);
     }
 
     proptest! {

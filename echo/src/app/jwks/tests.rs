@@ -94,7 +94,7 @@ impl Lab {
 
     fn identify(&self, token: &str) -> Result<(), Rejected> {
         let access = Arc::clone(&self.access.borrow());
-        let identified = access.identify_with((token, at(0)), &self.sets.published());
+        let identified = access.identify_with(token, at(0), &self.sets.published());
         identified.map(|_| ())
     }
 
@@ -214,7 +214,7 @@ async fn an_issuer_removed_from_the_file_is_dropped() {
         sleep(Duration::from_millis(1)).await;
     }
     let first = token(key(1), "first");
-    let error = before.identify_with((&first, at(0)), &lab.sets.published());
+    let error = before.identify_with(&first, at(0), &lab.sets.published());
     assert_eq!(error, Err(Rejected::NoKeys));
 }
 

@@ -91,7 +91,7 @@ impl Refresh {
         let (scores, signals): (Vec<_>, Vec<_>) = known.into_iter().partition(Health::is_about);
         let mut ended = self
             .detector
-            .restore(signals, (self.listening_since, self.reconnect_ms));
+            .restore(signals, self.listening_since, self.reconnect_ms);
         ended.append(self.health.restore(scores, self.listening_since));
         self.log_changes(&ended);
         self.pending.append(ended);

@@ -118,12 +118,12 @@ pub(super) async fn load(
             let points: Vec<CommunicatorPoint> = blocks
                 .iter()
                 .filter_map(|(seqs, end)| {
-                    let transfer = assemble((comm, op.as_ref(), *seqs), role, &events)?;
+                    let transfer = assemble(comm, op.as_ref(), *seqs, role, &events)?;
                     point(&transfer, *end, subject)
                 })
                 .collect();
             let n_blocks = kinds.get(op).map_or(0, BTreeMap::len);
-            all_series.extend(series((comm, op.as_ref()), n_blocks, points));
+            all_series.extend(series(comm, op.as_ref(), n_blocks, points));
         }
     }
     all_series.sort_by(|a, b| b.lag_ms.total_cmp(&a.lag_ms));
@@ -163,7 +163,9 @@ fn sample_blocks(kinds: &Kinds, world_size: Option<u32>) -> Kinds {
 /// Assembles the reports of all ranks about one block; `None` when one of them has another role, as
 /// in a judgement.
 fn assemble(
-    (comm, op, seqs): (CommId, Option<&Op>, SeqRange),
+    comm: CommId,
+    op: Option<&Op>,
+    seqs: SeqRange,
     role: RoleId,
     events: &[StoredEvent],
 ) -> Option<Transfer> {
@@ -209,7 +211,8 @@ fn point(transfer: &Transfer, end: Nanos, subject: &Subject) -> Option<Communica
 }
 
 fn series(
-    (comm, op): (CommId, Option<&Op>),
+    comm: CommId,
+    op: Option<&Op>,
     n_blocks: usize,
     points: Vec<CommunicatorPoint>,
 ) -> Option<CommunicatorLags> {
