@@ -162,7 +162,7 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         .events
         .iter()
         .map(|(source, count)| (*source, *count));
-    family(encoder, ("events", help), "source", seen)?;
+    family(encoder, "events", help, "source", seen)?;
     let help = "Events, or data that explains them, that were lost, by the table that was full or the read that failed";
     let lost = [
         ("ring", vitals.lost.ring),
@@ -175,7 +175,7 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         ("unreadable", vitals.lost.unreadable),
         ("files", vitals.lost.files),
     ];
-    family(encoder, ("events_lost", help), "reason", lost)?;
+    family(encoder, "events_lost", help, "reason", lost)?;
     let help = "GPU operations whose times are not used, by reason: lost by the profiler plugin, those of another operation, or on an unknown communicator";
     let lost = [
         ("plugin", vitals.gpu_lost.plugin),
@@ -184,12 +184,13 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         ("counter_lost", vitals.gpu_lost.counter_lost),
         ("unknown_communicator", vitals.gpu_lost.unknown_comm),
     ];
-    family(encoder, ("gpu_operations_lost", help), "reason", lost)
+    family(encoder, "gpu_operations_lost", help, "reason", lost)
 }
 
 fn family(
     encoder: &mut DescriptorEncoder<'_>,
-    (name, help): (&str, &str),
+    name: &str,
+    help: &str,
     label: &str,
     counts: impl IntoIterator<Item = (&'static str, u64)>,
 ) -> Result<(), fmt::Error> {

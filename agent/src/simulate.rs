@@ -88,7 +88,7 @@ where
     };
     let counters = Arc::clone(&fleet.counters);
     let clock = Clock::start(args.speed);
-    let result = fleet.run(clock, stop, (progress, &mut summary)).await;
+    let result = fleet.run(clock, stop, progress, &mut summary).await;
     summary.took = clock.elapsed();
     let opened = connections.load(Ordering::Relaxed);
     summary.reconnects = opened.saturating_sub(summary.agents.into());
@@ -226,7 +226,7 @@ impl<'a> Fleet<'a> {
         host.trace(&processes, clock, rule);
         let counters = Arc::clone(&self.counters);
         self.agents
-            .push(Agent::new((host, outbox), callers, (unacked, counters)));
+            .push(Agent::new(host, outbox, callers, unacked, counters));
     }
 
     /// Runs all agents; returns the first failure to reach the collector.
@@ -234,7 +234,8 @@ impl<'a> Fleet<'a> {
         mut self,
         clock: Clock,
         stop: S,
-        (progress, summary): (&ProgressBar, &mut Summary),
+        progress: &ProgressBar,
+        summary: &mut Summary,
     ) -> Result<Option<Unreachable>, JoinError> {
         let (stopping, stopped) = watch::channel(false);
         let mut workers = self.workers(clock, &stopped);

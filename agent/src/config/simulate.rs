@@ -132,8 +132,7 @@ pub struct SimulateArgs {
 impl SimulateArgs {
     /// Layout of the job; fails when flags contradict each other.
     pub fn layout(&self) -> Result<Layout, String> {
-        let nodes = (self.nodes, self.ranks_per_node);
-        let layout = Layout::new(nodes, self.mesh, self.comms)?;
+        let layout = Layout::new(self.nodes, self.ranks_per_node, self.mesh, self.comms)?;
         if self.connections_per_node > self.ranks_per_node {
             return Err(format!(
                 "--connections-per-node {} leaves agents without a rank: use at most --ranks-per-node {}",

@@ -55,7 +55,7 @@ impl SimulatedRank {
         let local = rank % layout.ranks_per_node;
         let mut comms: Vec<Comm> = layout
             .comms()
-            .map(|kind| comm(layout, (kind, rank), job))
+            .map(|kind| comm(layout, kind, rank, job))
             .collect();
         // In the order of use within a step, which is also the order of creation.
         comms.sort_by_key(|comm| order(comm.kind));
@@ -69,7 +69,7 @@ impl SimulatedRank {
             // Every framework creates a communicator of all ranks, used or not: it distinguishes
             // jobs.
             unused: (!layout.uses(CommKind::Job))
-                .then(|| comm(layout, (CommKind::Job, rank), job).init),
+                .then(|| comm(layout, CommKind::Job, rank, job).init),
             n_ops: comms.iter().map(|comm| comm.kind.ops()).sum(),
             comms,
         }
@@ -150,7 +150,7 @@ pub fn instant_ns(job_ms: f64) -> u64 {
     ORIGIN_NS.saturating_add((job_ms * 1e6) as u64)
 }
 
-fn comm(layout: &Layout, (kind, rank): (CommKind, u32), job: u64) -> Comm {
+fn comm(layout: &Layout, kind: CommKind, rank: u32, job: u64) -> Comm {
     let (group, place) = kind.position(layout.mesh, rank);
     let mut key = job.to_le_bytes().to_vec();
     key.extend_from_slice(&u64::from(order(kind)).to_le_bytes());
@@ -193,7 +193,7 @@ mod tests {
 
     fn caller(rank: u32) -> SimulatedRank {
         let mesh = "2x2x2".parse().ok();
-        let layout = Layout::new((2, 4), mesh, None).unwrap();
+        let layout = Layout::new(2, 4, mesh, None).unwrap();
         SimulatedRank::new(&layout, rank, 1)
     }
 

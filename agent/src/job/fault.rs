@@ -56,7 +56,7 @@ pub struct Load {
 
 impl Fault {
     /// Adds the effect of this fault on `rank` at a time of the job.
-    pub fn add_to(&self, load: &mut Load, (layout, rank): (&Layout, u32), at_ms: f64) {
+    pub fn add_to(&self, load: &mut Load, layout: &Layout, rank: u32, at_ms: f64) {
         let until_ms = self.until_ms();
         let is_active = self.after.as_secs_f64() * 1e3 <= at_ms && at_ms < until_ms;
         if !is_active || !self.affects(layout, rank) {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_fault_needs_a_rank_that_exists() {
-        let layout = Layout::new((2, 8), None, None).unwrap();
+        let layout = Layout::new(2, 8, None, None).unwrap();
         let fault: Fault = "host:rank=16,severity=20%".parse().unwrap();
         assert_eq!(
             fault.check(&layout).unwrap_err(),
@@ -246,11 +246,11 @@ mod tests {
 
     #[test]
     fn a_fault_is_active_from_its_start_to_before_its_end_for_its_ranks_only() {
-        let layout = Layout::new((2, 2), None, None).unwrap();
+        let layout = Layout::new(2, 2, None, None).unwrap();
         let fault: Fault = "node:rank=2,after=1s,for=1s,severity=50%".parse().unwrap();
         let is_late = |rank, at_ms| {
             let mut load = Load::default();
-            fault.add_to(&mut load, (&layout, rank), at_ms);
+            fault.add_to(&mut load, &layout, rank, at_ms);
             load.host > 0.0
         };
         let late = [0, 1, 2, 3].map(|rank| is_late(rank, 1000.0));

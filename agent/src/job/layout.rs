@@ -116,7 +116,8 @@ impl Layout {
     /// Creates a layout of `nodes` nodes. Without a mesh the ranks of a node share every layer;
     /// without `comms` all kinds of communicators that the mesh has are used.
     pub fn new(
-        (nodes, ranks_per_node): (u32, u32),
+        nodes: u32,
+        ranks_per_node: u32,
         mesh: Option<Mesh>,
         comms: Option<u32>,
     ) -> Result<Self, String> {
@@ -196,23 +197,23 @@ mod tests {
     #[test]
     fn a_mesh_must_multiply_to_the_ranks_and_the_message_has_both_numbers() {
         let mesh = "8x2x3".parse().ok();
-        let error = Layout::new((4, 8), mesh, None).unwrap_err();
+        let error = Layout::new(4, 8, mesh, None).unwrap_err();
         assert_eq!(
             error,
             "--mesh 8x2x3 makes 48 ranks, but 4 nodes of 8 have 32"
         );
-        assert!(Layout::new((4, 12), mesh, None).is_ok());
+        assert!(Layout::new(4, 12, mesh, None).is_ok());
     }
 
     #[test]
     fn a_rank_has_no_more_communicators_than_its_mesh_gives_it() {
-        let layout = Layout::new((4, 8), None, None).unwrap();
+        let layout = Layout::new(4, 8, None, None).unwrap();
         assert_eq!(layout.comms().collect::<Vec<_>>(), CommKind::ALL);
         let replicas = "1x1x32".parse().ok();
-        let error = Layout::new((4, 8), replicas, Some(3)).unwrap_err();
+        let error = Layout::new(4, 8, replicas, Some(3)).unwrap_err();
         assert!(error.contains("at most 2 communicators"), "{error}");
-        assert!(Layout::new((1, 1), None, None).is_err());
-        assert!(Layout::new((u32::MAX, 8), None, None).is_err());
+        assert!(Layout::new(1, 1, None, None).is_err());
+        assert!(Layout::new(u32::MAX, 8, None, None).is_err());
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Job {
             let begin_ms = rank.end_ms;
             *load = Load::default();
             for fault in &self.faults {
-                fault.add_to(load, (&self.layout, number), begin_ms);
+                fault.add_to(load, &self.layout, number, begin_ms);
             }
             let z: f64 = StandardNormal.sample(&mut self.rng);
             let gap_ms = gap_ms * vary(noise, z) + step_ms * load.host;

@@ -133,9 +133,9 @@ impl Agent {
         }
         if now_ns.saturating_sub(self.last_tick_ns) >= TICK_NS {
             self.last_tick_ns = now_ns;
-            if let Some(own) = self
-                .self_metrics
-                .take_report(now_ns, (self.host.totals(), self.host.n_processes()))
+            if let Some(own) =
+                self.self_metrics
+                    .take_report(now_ns, self.host.totals(), self.host.n_processes())
             {
                 self.host.report_counters(own);
             }

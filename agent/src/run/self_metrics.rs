@@ -95,7 +95,8 @@ impl SelfMetrics {
     pub(super) fn take_report(
         &self,
         now_ns: u64,
-        (totals, processes): (Totals, usize),
+        totals: Totals,
+        processes: usize,
     ) -> Option<Vec<(&'static str, u64)>> {
         let state = &mut *self.lock();
         state.vitals.unknown_comm_ops = totals.unknown_comm_ops;
@@ -154,9 +155,7 @@ mod tests {
     fn lost_gpu_times_are_served_to_prometheus_and_not_reported_to_echo() {
         let self_metrics = SelfMetrics::new(Arc::default(), None);
         assert!(
-            self_metrics
-                .take_report(1, (Totals::default(), 1))
-                .is_some(),
+            self_metrics.take_report(1, Totals::default(), 1).is_some(),
             "the first"
         );
         let gpu_lost = LostOperations {
@@ -169,7 +168,7 @@ mod tests {
             gpu_lost,
             ..Totals::default()
         };
-        assert_eq!(self_metrics.take_report(2, (totals, 1)), None);
+        assert_eq!(self_metrics.take_report(2, totals, 1), None);
         assert_eq!(self_metrics.vitals().gpu_lost, gpu_lost);
     }
 }

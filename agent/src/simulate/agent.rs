@@ -91,9 +91,11 @@ pub(super) struct Agent {
 impl Agent {
     /// Creates an agent of these ranks, before its first poll.
     pub(super) fn new(
-        (host, outbox): (Host, Outbox),
+        host: Host,
+        outbox: Outbox,
         callers: Vec<SimulatedRank>,
-        (unacked, counters): (Arc<UnackedBatches>, Arc<Counters>),
+        unacked: Arc<UnackedBatches>,
+        counters: Arc<Counters>,
     ) -> Self {
         Self {
             host,

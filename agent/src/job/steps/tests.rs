@@ -13,7 +13,7 @@ fn job(mesh: &str, faults: &[&str]) -> Job {
 fn noisy(mesh: &str, faults: &[&str], params: JobParams) -> Job {
     let mesh: Mesh = mesh.parse().unwrap();
     let n_ranks = mesh.n_ranks().unwrap();
-    let layout = Layout::new((n_ranks / 4, 4), Some(mesh), None).unwrap();
+    let layout = Layout::new(n_ranks / 4, 4, Some(mesh), None).unwrap();
     let faults = faults.iter().map(|fault| fault.parse().unwrap());
     Job::new(layout, params, faults.collect())
 }
