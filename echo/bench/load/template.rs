@@ -36,16 +36,16 @@ impl Template {
     /// Prepares the requests of a sender, and checks that filling gives the same bytes as encoding.
     pub(crate) fn new(sender: Sender) -> anyhow::Result<Self> {
         let body = sender.message(MARK_SEQ, MARK_NS).encode_to_vec();
-        let places = 0..body.len();
+        let positions = 0..body.len();
         let time = |at| Some((at, MARK_NS.checked_sub(fixed(&body, at)?)?));
         let seq = |at: usize| {
             let value = (body.get(at.checked_sub(1)?) == Some(&INT_TAG)).then(|| varint(&body, at));
             Some((at, value??.checked_sub(MARK_SEQ - 1)?))
         };
         let is_near = |(_, before): &(usize, u64)| *before < REACH_NS;
-        let times = places.clone().filter_map(time).filter(is_near).collect();
+        let times = positions.clone().filter_map(time).filter(is_near).collect();
         let is_covered = |(_, behind): &(usize, u64)| *behind <= sender.operations();
-        let seqs = places.filter_map(seq).filter(is_covered).collect();
+        let seqs = positions.filter_map(seq).filter(is_covered).collect();
         let template = Self {
             sender,
             body,
@@ -58,17 +58,17 @@ impl Template {
             .encode_to_vec();
         ensure!(
             template.request(round, now_ns) == encoded,
-            "a request of {sender:?} that was filled in differs from one that was encoded"
+            "the filled-in request of {sender:?} differs from the encoded one"
         );
         Ok(template)
     }
 
-    /// Points of a request.
+    /// Returns the number of points of a request.
     pub(crate) fn points(&self) -> u64 {
         self.sender.real_points().into()
     }
 
-    /// Bytes of a request.
+    /// Returns the size of a request in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.body.len()
     }
@@ -77,8 +77,8 @@ impl Template {
     pub(crate) fn request(&self, round: u64, now_ns: u64) -> Bytes {
         let mut body = self.body.clone();
         for &(at, before) in &self.times {
-            if let Some(place) = body.get_mut(at..at + 8) {
-                place.copy_from_slice(&(now_ns - before).to_le_bytes());
+            if let Some(bytes) = body.get_mut(at..at + 8) {
+                bytes.copy_from_slice(&(now_ns - before).to_le_bytes());
             }
         }
         let before_first = self.first_seq(round) - 1;

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Delay before a closed connection is opened again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// First bytes of a TLS ClientHello: they announce a length, and the rest never comes.
+/// First bytes of a TLS `ClientHello`: they announce a length, and the rest never comes.
 const CLIENT_HELLO: [u8; 9] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc];
 
 /// Starts connections with incomplete handshakes.
