@@ -27,7 +27,7 @@ use identity_conflict::IdentityConflicts;
 use restore::{PendingRestore, ended};
 
 /// Shortest arrival time between two hang checks, milliseconds.
-const LOOK_EVERY_MS: f64 = 1_000.0;
+const HANG_CHECK_EVERY_MS: f64 = 1_000.0;
 
 /// A job of a cluster.
 type JobKey = (ClusterId, Option<JobId>);
@@ -42,9 +42,9 @@ pub struct Detector {
     identity_conflicts: IdentityConflicts,
     pending_restore: PendingRestore,
     /// Latest hang check, arrival time.
-    looked_at: Nanos,
+    last_hang_check: Nanos,
     /// Time until the next hang check, milliseconds.
-    look_after_ms: f64,
+    next_hang_check_ms: f64,
 }
 
 impl Detector {
@@ -57,8 +57,8 @@ impl Detector {
             hang_tracker: HangTracker::default(),
             identity_conflicts: IdentityConflicts::default(),
             pending_restore: PendingRestore::default(),
-            looked_at: Nanos::EARLIEST,
-            look_after_ms: LOOK_EVERY_MS,
+            last_hang_check: Nanos::EARLIEST,
+            next_hang_check_ms: HANG_CHECK_EVERY_MS,
         }
     }
 
@@ -95,11 +95,12 @@ impl Detector {
             }
             // Also after the clock was set back: the earlier time is not elapsed time.
             let is_early = |last: &StoredEvent| {
-                let since = last.received.millis_since(self.looked_at);
-                (0.0..self.look_after_ms).contains(&since)
+                let since = last.received.millis_since(self.last_hang_check);
+                (0.0..self.next_hang_check_ms).contains(&since)
             };
             if let Some(last) = arrived.last().filter(|last| !is_early(last)) {
-                (self.looked_at, self.look_after_ms) = (last.received, LOOK_EVERY_MS);
+                (self.last_hang_check, self.next_hang_check_ms) =
+                    (last.received, HANG_CHECK_EVERY_MS);
                 output.append(self.update_hangs(last.received));
                 output.append(self.find_conflicts(last.received));
             }

@@ -64,17 +64,17 @@ pub struct HangTimeouts {
 /// in one synchronisation for longer than the time limit. A stopped process does not count as
 /// waiting.
 pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Hang> {
-    let look = HangSearch {
+    let search = HangSearch {
         progress,
         now,
         timeouts,
     };
     let comms = progress.comms();
     let mut found: Vec<Hang> = comms
-        .filter_map(|(comm, ranks)| look.hang(comm, ranks))
+        .filter_map(|(comm, ranks)| search.hang(comm, ranks))
         .collect();
     if found.is_empty() {
-        found.extend(look.standstill());
+        found.extend(search.standstill());
     }
     found
 }
@@ -158,13 +158,13 @@ impl HangSearch<'_> {
         let (alive, silent): (Vec<_>, Vec<_>) = latest
             .iter()
             .partition(|(_, position)| !self.is_past(position.last_received));
-        let patience_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms);
+        let limit_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms);
         let is_still = |position: &Position| {
-            is_hang || position.last_timestamp.millis_since(position.advanced_at) >= patience_ms
+            is_hang || position.last_timestamp.millis_since(position.advanced_at) >= limit_ms
         };
         let (waiting, others): (Vec<_>, Vec<_>) = alive
             .iter()
-            .partition(|(_, position)| position.waiting_ms >= patience_ms && !position.is_stopped);
+            .partition(|(_, position)| position.waiting_ms >= limit_ms && !position.is_stopped);
         let is_most = !waiting.is_empty() && waiting.len() * 2 >= alive.len();
         if alive.len() < 2 || !is_most || !alive.iter().all(|(_, position)| is_still(position)) {
             return None;

@@ -208,9 +208,9 @@ impl IncidentTracker {
             *streak += 1;
             // A late rank shows one evaluation later than the damage, and a named rank is better
             // than an unexplained slowdown.
-            let timeouts = u32::from(diagnosis.subject.is_unexplained());
+            let extra_evaluations = u32::from(diagnosis.subject.is_unexplained());
             // A diagnosis that has persisted is raised without further waiting.
-            let is_due = *streak >= context.settings.raise_after + timeouts
+            let is_due = *streak >= context.settings.raise_after + extra_evaluations
                 || diagnosis.is_provisional
                 || diagnosis.window_kind == WindowKind::SinceSlow;
             if !is_due || self.open.contains_key(&diagnosis.subject) {

@@ -16,7 +16,7 @@ mod tick;
 mod work;
 
 use shift::{Shift, shifts};
-use tick::{Tick, doubt, root_mean_square, windows};
+use tick::{Tick, root_mean_square, small_sample_factor, windows};
 use work::Work;
 
 /// Shortest span that is evaluated, milliseconds.
@@ -311,7 +311,7 @@ impl Pace {
             let healthy_ms: f64 = window.iter().map(|tick| work.predict(&tick.mix)).sum();
             took_ms / healthy_ms.max(f64::MIN_POSITIVE) - 1.0
         });
-        root_mean_square(ratios).max(LEAST_SCATTER) * doubt(&self.past, window_ms)
+        root_mean_square(ratios).max(LEAST_SCATTER) * small_sample_factor(&self.past, window_ms)
     }
 }
 

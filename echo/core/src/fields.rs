@@ -10,49 +10,49 @@ use serde_norway::{Mapping, Value};
 /// [`Fields::report_unknown_fields`].
 #[derive(Debug)]
 pub struct Fields<'a> {
-    place: String,
+    path: String,
     mapping: Mapping,
     mistakes: &'a mut Vec<String>,
 }
 
 impl<'a> Fields<'a> {
     /// Creates the fields of `value` if it is a mapping. The path of a whole file is empty.
-    pub fn from_value(place: &str, value: Value, mistakes: &'a mut Vec<String>) -> Option<Self> {
+    pub fn from_value(path: &str, value: Value, mistakes: &'a mut Vec<String>) -> Option<Self> {
         let Value::Mapping(mapping) = value else {
-            let named = if place.is_empty() { "the file" } else { place };
+            let named = if path.is_empty() { "the file" } else { path };
             mistakes.push(format!("{named}: is not a mapping of fields"));
             return None;
         };
-        let place = if place.is_empty() {
+        let path = if path.is_empty() {
             String::new()
         } else {
-            format!("{place}.")
+            format!("{path}.")
         };
         Some(Self {
-            place,
+            path,
             mapping,
             mistakes,
         })
     }
 
     /// Path of a field, as used in mistakes.
-    pub fn place(&self, field: &str) -> String {
-        format!("{}{field}", self.place)
+    pub fn path(&self, field: &str) -> String {
+        format!("{}{field}", self.path)
     }
 
     /// Records a mistake in a field.
     pub fn mistake(&mut self, field: &str, what: &str) {
-        self.mistakes.push(format!("{}{field}: {what}", self.place));
+        self.mistakes.push(format!("{}{field}: {what}", self.path));
     }
 
     /// Reports a field as missing, unless it was present and has been reported as wrong.
     pub fn require(&mut self, field: &str, is_missing: bool) {
-        let place = self.place(field);
-        let is_told = |known: &String| {
-            let rest = known.strip_prefix(&place);
+        let path = self.path(field);
+        let is_reported = |known: &String| {
+            let rest = known.strip_prefix(&path);
             rest.is_some_and(|rest| rest.starts_with([':', '.', '[']))
         };
-        if is_missing && !self.mistakes.iter().any(is_told) {
+        if is_missing && !self.mistakes.iter().any(is_reported) {
             self.mistake(field, "is missing");
         }
     }
@@ -100,11 +100,11 @@ impl<'a> Fields<'a> {
             self.mistake(field, "is not a list");
             return None;
         };
-        let place = self.place(field);
+        let path = self.path(field);
         let numbered = entries.into_iter().enumerate();
         Some(
             numbered
-                .map(|(index, entry)| (format!("{place}[{index}]"), entry))
+                .map(|(index, entry)| (format!("{path}[{index}]"), entry))
                 .collect(),
         )
     }
@@ -114,11 +114,11 @@ impl<'a> Fields<'a> {
         let mut all = Vec::new();
         let entries = self.list(field)?;
         let expected = entries.len();
-        for (place, entry) in entries {
+        for (path, entry) in entries {
             let text = entry.as_str().ok_or_else(|| "is not a text".to_owned());
             match text.and_then(|text| text.parse().map_err(|why: T::Err| why.to_string())) {
                 Ok(value) => all.push(value),
-                Err(why) => self.mistakes.push(format!("{place}: {why}")),
+                Err(why) => self.mistakes.push(format!("{path}: {why}")),
             }
         }
         if expected == 0 {
@@ -130,8 +130,8 @@ impl<'a> Fields<'a> {
     /// Fields of a nested mapping.
     pub fn nested(&mut self, field: &str) -> Option<Fields<'_>> {
         let value = self.take(field)?;
-        let place = self.place(field);
-        Fields::from_value(&place, value, self.mistakes)
+        let path = self.path(field);
+        Fields::from_value(&path, value, self.mistakes)
     }
 
     /// Collected mistakes, for entries with a path of their own.
@@ -144,7 +144,7 @@ impl<'a> Fields<'a> {
         for key in self.mapping.keys() {
             let name = key.as_str().unwrap_or("a key that is no text");
             self.mistakes
-                .push(format!("{}{name}: is not a known field", self.place));
+                .push(format!("{}{name}: is not a known field", self.path));
         }
     }
 }

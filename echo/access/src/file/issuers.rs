@@ -39,15 +39,15 @@ pub(super) fn read_issuers(
 ) -> (Vec<Issuer>, Vec<PathBuf>) {
     let mut issuers: Vec<Issuer> = Vec::new();
     let mut files = Vec::new();
-    for (place, entry) in entries {
-        let Some(fields) = Fields::from_value(&place, entry, mistakes) else {
+    for (path, entry) in entries {
+        let Some(fields) = Fields::from_value(&path, entry, mistakes) else {
             continue;
         };
         let Some((issuer, file)) = read_issuer(fields, read) else {
             continue;
         };
         if issuers.iter().any(|known| known.name == issuer.name) {
-            mistakes.push(format!("{place}.issuer: is a duplicate"));
+            mistakes.push(format!("{path}.issuer: is a duplicate"));
         }
         issuers.push(issuer);
         files.extend(file);
@@ -199,7 +199,7 @@ fn subjects(fields: &mut Fields<'_>, field: &str, default: Rate) -> Option<Subje
             return None;
         }
     };
-    let place = fields.place(field);
+    let path = fields.path(field);
     let mut subjects = Vec::new();
     for (subject, entry) in mapping {
         let subject = subject.as_str().unwrap_or_default();
@@ -207,20 +207,20 @@ fn subjects(fields: &mut Fields<'_>, field: &str, default: Rate) -> Option<Subje
             fields.mistake(field, "has a subject that is not a valid name");
             continue;
         };
-        let place = format!("{place}[{subject:?}]");
-        let permissions = read_subject(&place, entry, default, fields.mistakes());
+        let path = format!("{path}[{subject:?}]");
+        let permissions = read_subject(&path, entry, default, fields.mistakes());
         subjects.extend(permissions.map(|permissions| (pattern, permissions)));
     }
     Some(Subjects::new(subjects))
 }
 
 fn read_subject(
-    place: &str,
+    path: &str,
     entry: Value,
     default: Rate,
     mistakes: &mut Vec<String>,
 ) -> Option<Permissions> {
-    let mut fields = Fields::from_value(place, entry, mistakes)?;
+    let mut fields = Fields::from_value(path, entry, mistakes)?;
     let permissions = permissions(&mut fields, default);
     fields.report_unknown_fields();
     permissions

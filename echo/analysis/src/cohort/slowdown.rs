@@ -127,7 +127,7 @@ impl Cohort {
             Diagnosis::unclear(Doubt::OnePause)
         } else if shift_evidence.n_ranks() < 2 {
             Diagnosis::unclear(Doubt::NoPeers)
-        } else if shift_evidence.latest().is_some() {
+        } else if shift_evidence.candidate().is_some() {
             Diagnosis::unclear(Doubt::NotSignificant)
         } else {
             Diagnosis::uniform()

@@ -73,7 +73,7 @@ impl Detector {
         listening_since: Nanos,
         reconnect_ms: f64,
     ) -> DetectorOutput {
-        (self.looked_at, self.look_after_ms) = (listening_since, reconnect_ms);
+        (self.last_hang_check, self.next_hang_check_ms) = (listening_since, reconnect_ms);
         self.pending_restore = PendingRestore::default();
         let settled_until = settled_until(&known);
         let (mut hangs, mut conflicts) = (BTreeMap::new(), BTreeMap::new());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use echo_core::ids::Rank;
 
-use super::tick::{Tick, Waits, doubt, root_mean_square, windows};
+use super::tick::{Tick, Waits, root_mean_square, small_sample_factor, windows};
 
 /// Smallest plausible scatter of a share of time.
 const LEAST_SCATTER: f64 = 0.01;
@@ -80,7 +80,7 @@ pub(super) fn shifts(past: &VecDeque<Tick>, now: &[&Tick], window_ms: f64) -> Ve
     let windows = windows(past, window_ms);
     let spread = Spread {
         windows: &windows,
-        doubt: doubt(past, window_ms),
+        small_sample_factor: small_sample_factor(past, window_ms),
         shrink: (window_ms / lasted_ms).sqrt().min(1.0),
     };
     let all: Vec<&Tick> = past.iter().collect();
@@ -106,7 +106,7 @@ pub(super) fn shifts(past: &VecDeque<Tick>, now: &[&Tick], window_ms: f64) -> Ve
 /// Usual scatter of a rank's share.
 struct Spread<'t> {
     windows: &'t [Vec<&'t Tick>],
-    doubt: f64,
+    small_sample_factor: f64,
     shrink: f64,
 }
 
@@ -117,7 +117,7 @@ impl Spread<'_> {
             .iter()
             .filter_map(|window| share(window, rank, of));
         let scatter = root_mean_square(shares.map(|share| share - before));
-        (scatter * self.doubt).max(LEAST_SCATTER) * self.shrink
+        (scatter * self.small_sample_factor).max(LEAST_SCATTER) * self.shrink
     }
 }
 
@@ -196,12 +196,12 @@ impl ShiftEvidence {
     /// The rank that the job waits for, if the change exceeds the usual alternation of ranks;
     /// `None` for no rank or several.
     pub fn slow_rank(&self) -> Option<SlowRank> {
-        let slow_rank = self.latest()?;
+        let slow_rank = self.candidate()?;
         (slow_rank.z >= self.critical_z).then_some(slow_rank)
     }
 
     /// The rank whose wait was reduced by as much as was lost, significantly or not.
-    pub fn latest(&self) -> Option<SlowRank> {
+    pub fn candidate(&self) -> Option<SlowRank> {
         let by_device = self.most(&self.device, |own| own.device);
         let by_host = self.most(&self.host, |own| own.host);
         let (rank, (rise, z)) = match (by_device, by_host) {

@@ -78,7 +78,7 @@ pub(super) fn windows(ticks: &VecDeque<Tick>, window_ms: f64) -> Vec<Vec<&Tick>>
 /// Factor from the scatter seen in few windows to the largest plausible one: few windows show only
 /// a part of it.
 #[expect(clippy::cast_precision_loss, reason = "windows are few")]
-pub(super) fn doubt(past: &VecDeque<Tick>, window_ms: f64) -> f64 {
+pub(super) fn small_sample_factor(past: &VecDeque<Tick>, window_ms: f64) -> f64 {
     let windows = windows(past, window_ms);
     let of_windows = windows.iter().flatten().map(|tick| tick.elapsed_ms);
     let mean_ms = of_windows.sum::<f64>() / windows.len().max(1) as f64;

@@ -109,7 +109,7 @@ fn provider_rates(
             ..rate.clone()
         };
         if !rates.iter().any(|(_, known)| *known == rate) {
-            rates.push((fields.place(&name), rate));
+            rates.push((fields.path(&name), rate));
         }
     }
     fields.report_unknown_fields();
