@@ -46,7 +46,7 @@ impl Kind {
 /// A running receiver.
 #[derive(Debug)]
 pub(crate) enum Receiver {
-    /// Echo.
+    /// An instance of Echo.
     Echo(Echo),
     /// A receiver that stores nothing.
     Other {
@@ -58,7 +58,7 @@ pub(crate) enum Receiver {
 }
 
 impl Receiver {
-    /// Starts one.
+    /// Starts a receiver.
     pub(crate) async fn start(kind: Kind, programs: &Programs) -> anyhow::Result<Self> {
         match (kind, &programs.rotel) {
             (Kind::Echo, _) => Echo::start(&programs.echo()?, &[]).map(Self::Echo),

@@ -23,7 +23,7 @@ pub enum Purpose {
     Shape,
 }
 
-/// The stream of one purpose.
+/// Returns the stream of one purpose.
 pub fn stream(seed: u64, purpose: Purpose) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(match purpose {
