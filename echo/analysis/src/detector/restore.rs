@@ -77,7 +77,7 @@ impl Detector {
         self.pending_restore = PendingRestore::default();
         let settled_until = settled_until(&known);
         let (mut hangs, mut conflicts) = (BTreeMap::new(), BTreeMap::new());
-        let mut strange = Vec::new();
+        let mut unknown = Vec::new();
         for incident in known {
             match CohortKey::from_incident(&incident) {
                 Some(key) if Subject::from_finding(&incident.finding) == Some(Subject::Hang) => {
@@ -100,7 +100,7 @@ impl Detector {
                     .entry(key)
                     .or_default()
                     .push(incident),
-                None => strange.push(incident),
+                None => unknown.push(incident),
             }
         }
         self.hang_tracker.restore(hangs);
@@ -110,10 +110,10 @@ impl Detector {
             cohort.settle(settled_until.get(&job).copied().unwrap_or(0.0));
             if cohort.has_begun() {
                 let known = self.pending_restore.waiting.remove(key);
-                strange.extend(cohort.restore(known.unwrap_or_default()));
+                unknown.extend(cohort.restore(known.unwrap_or_default()));
             }
         }
-        ended(strange)
+        ended(unknown)
     }
 
     /// Ends pending incidents of jobs that no rank reports.

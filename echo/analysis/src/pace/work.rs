@@ -75,11 +75,11 @@ impl Work {
     /// Returns true if nearly all operations are of learned kinds, in any proportions: blocks may
     /// be shorter than iterations.
     pub(super) fn knows(&self, mix: &Mix) -> bool {
-        let strange = mix
+        let unknown = mix
             .kinds()
             .filter(|(kind, _)| !self.shares.contains_key(kind));
-        let strange: f64 = strange.map(|(_, count)| count).sum();
-        strange <= UNFAMILIAR * mix.operations()
+        let unknown: f64 = unknown.map(|(_, count)| count).sum();
+        unknown <= UNFAMILIAR * mix.operations()
     }
 
     fn scaled(mut self, factor: f64) -> Self {
