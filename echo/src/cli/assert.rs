@@ -42,7 +42,7 @@ pub enum Subject {
     /// Check the cost of stragglers against limits
     #[command(after_help = COST_HELP)]
     Cost(CostArgs),
-    /// Check the number of stragglers against a limit
+    /// Check the number of stragglers against a limit, and that no condition such as a hang was found
     #[command(after_help = OUTLIERS_HELP)]
     Outliers(OutliersArgs),
 }
@@ -139,11 +139,13 @@ Exit codes: 0 within the limits, 1 exceeded, 2 invalid flags, 3 no response, 4 n
 
 const OUTLIERS_HELP: &str = "\
 Counts ranks that hold back others at any time in the window, once per incident. Ranks that only
-wait for them are not counted.
+wait for them are not counted. A condition of the whole job, such as a hang or a slowdown of all
+ranks, exceeds the limit too, unless --allow-condition accepts its kind.
 
   fleet-echo assert outliers --cluster prod --window 30m --max 0
   fleet-echo assert outliers --cluster prod --window 24h --max 2 --class host \\
       --min-confidence 90% --junit outliers.xml
+  fleet-echo assert outliers --cluster prod --window 24h --max 0 --allow-condition data_imbalance
 
 Not enough data means: no events; coverage below --min-coverage; a window that ends more than a
 minute after the last event (set --to to the end of the job); events that the detector has not

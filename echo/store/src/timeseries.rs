@@ -18,7 +18,7 @@ pub struct TimeseriesQuery {
     /// Histogram signals of blocks.
     pub metrics: Vec<MetricName>,
     /// Buckets of event time on the senders' clocks.
-    pub stretches: TimeBuckets,
+    pub buckets: TimeBuckets,
 }
 
 /// A window divided into buckets of equal length; the last one may be shorter.

@@ -121,6 +121,19 @@ fn a_build_fails_on_more_stragglers_than_allowed() {
 }
 
 #[test]
+fn a_build_fails_when_its_job_stood_still_unless_that_condition_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    replay_all(&recording("real-loops/ddp4-stop1"), &echo, "stopped", "max");
+    let limit = "outliers --cluster stopped --window all --max 4";
+    assert_outcome(&echo, limit, 1, &["FAIL stopped", "conditions: "]);
+    let kinds = "uniform_slowdown,data_imbalance,network,stall,hang,inconclusive";
+    let accepted = format!("{limit} --allow-condition {kinds}");
+    assert_outcome(&echo, &accepted, 0, &["PASS stopped", "conditions: 0"]);
+    assert_eq!(echo.terminate(), 0);
+}
+
+#[test]
 fn a_build_does_not_pass_without_enough_data() {
     let folder = tempfile::tempdir().unwrap();
     let echo = filled(&folder.path().join("fleet.duckdb"));

@@ -90,7 +90,7 @@ fn query(cluster: ClusterId, buckets: TimeBuckets) -> Result<TimeseriesQuery, To
     Ok(TimeseriesQuery {
         cluster,
         metrics: metrics(&[metric::WAIT, metric::BLOCKED, metric::ARRIVAL])?,
-        stretches: buckets,
+        buckets,
     })
 }
 

@@ -51,6 +51,7 @@ fn outliers_answer() -> Value {
     let outlier = |rank: u32, role: &str| json!({ "rank": rank, "node_id": format!("node-{rank}"), "role": role, "class": "host", "lag_ms": 7.5, "confidence": 0.95 });
     json!({
         "outliers": [outlier(2, "culprit"), outlier(3, "victim")],
+        "conditions": [],
         "truncated": false,
         "data_quality": { "coverage": 1.0, "last_event_age_s": 1.0, "quorum_met": true },
     })
@@ -109,6 +110,43 @@ fn a_number_up_to_its_limit_passes_and_one_above_it_does_not() {
         );
         assert_eq!(case.outcome(), expected, "{limits}: {}", case.summary());
     }
+}
+
+#[test]
+fn a_condition_fails_the_check_unless_its_kind_is_accepted() {
+    let hang = json!({ "kind": "hang", "ranks": [3], "effect_ratio": 0.0, "confidence": 0.99 });
+    let slow =
+        json!({ "kind": "uniform_slowdown", "ranks": [], "effect_ratio": 0.11, "confidence": 0.7 });
+    let answer = with(outliers_answer(), "/conditions", Some(json!([hang, slow])));
+    for (flags, expected, message) in [
+        (
+            "",
+            Outcome::Exceeded,
+            "conditions: 2, at most 0 (hang of rank 3, uniform_slowdown of all ranks, 11.0 % slower)",
+        ),
+        (
+            "--allow-condition uniform_slowdown",
+            Outcome::Exceeded,
+            "conditions: 1, at most 0 (hang of rank 3)",
+        ),
+        ("--class device", Outcome::Exceeded, "conditions: 2"),
+        ("--min-confidence 99%", Outcome::Exceeded, "conditions: 1"),
+        (
+            "--allow-condition uniform_slowdown,hang",
+            Outcome::Passed,
+            "conditions: 0, at most 0",
+        ),
+    ] {
+        let case = case(&format!("outliers --cluster lab --max 1 {flags}"), &answer);
+        assert_eq!(case.outcome(), expected, "{flags}: {}", case.summary());
+        assert!(
+            case.summary().contains(message),
+            "{flags}: {}",
+            case.summary()
+        );
+    }
+    let error = parsed("outliers --cluster lab --max 1 --allow-condition slow").unwrap_err();
+    assert!(error.to_string().contains("uniform_slowdown"), "{error}");
 }
 
 #[test]

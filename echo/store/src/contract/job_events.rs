@@ -220,7 +220,7 @@ async fn signals_are_summed_per_rank_and_bucket_despite_clock_differences() {
     let query = TimeseriesQuery {
         cluster: "prod".parse().unwrap(),
         metrics: vec![WAIT_MS.parse().unwrap(), BLOCKED_MS.parse().unwrap()],
-        stretches: buckets.unwrap(),
+        buckets: buckets.unwrap(),
     };
     let mut found = store.timeseries(query).await.unwrap();
     found.sort_by_key(|point| {

@@ -125,7 +125,7 @@ pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
 
 /// Sums of signals per origin, series and bucket of the block's mean time.
 pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
-    let (buckets, from) = (query.stretches, query.stretches.window().from().value());
+    let (buckets, from) = (query.buckets, query.buckets.window().from().value());
     // NULL counts as one value, so that equal keys join.
     let keys = "coalesce(job, ''), is_wait, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
     let signals = Query::new("WITH signals AS (SELECT event_rows.*, job, role, comm,")
