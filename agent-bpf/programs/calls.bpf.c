@@ -80,7 +80,7 @@ struct {
 	__uint(max_entries, LOSSES);
 	__type(key, u32);
 	__type(value, u64);
-} losses_told SEC(".maps");
+} losses_reported SEC(".maps");
 
 /* A wake-up per event costs the traced rank up to two microseconds. The agent polls every few dozen
  * milliseconds anyway and is woken only when that would be too late. */

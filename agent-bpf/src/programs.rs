@@ -30,7 +30,7 @@ const LASTING: [&str; 8] = [
     "threads",
     "sums",
     "losses",
-    "losses_told",
+    "losses_reported",
 ];
 /// Maps shared by both objects.
 const SHARED: [&str; 3] = ["traced", "threads", "losses"];

@@ -215,7 +215,7 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), 
             "Blocks of operations left out because some of their events are missing",
             vitals.broken_blocks,
         ),
-        ("points_made", "Points created", vitals.points.made),
+        ("points_created", "Points created", vitals.points.made),
         (
             "points_sent",
             "Points acknowledged by the collector",

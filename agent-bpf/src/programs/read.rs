@@ -15,7 +15,7 @@ pub struct Maps {
     threads: MapHandle,
     sums: MapHandle,
     losses: MapHandle,
-    losses_told: MapHandle,
+    losses_reported: MapHandle,
 }
 
 /// Maps of the host object.
@@ -43,7 +43,7 @@ impl Maps {
             threads: map(calls, "threads")?,
             sums: map(calls, "sums")?,
             losses: map(calls, "losses")?,
-            losses_told: map(calls, "losses_told")?,
+            losses_reported: map(calls, "losses_reported")?,
         })
     }
 
@@ -81,7 +81,9 @@ impl Maps {
     /// Returns the losses that an agent has already reported.
     pub fn reported_losses(&self) -> Losses {
         Losses::from_counts(|loss| {
-            let reported = self.losses_told.lookup(&loss.to_ne_bytes(), MapFlags::ANY);
+            let reported = self
+                .losses_reported
+                .lookup(&loss.to_ne_bytes(), MapFlags::ANY);
             let reported = reported.ok().flatten();
             reported
                 .and_then(|reported| layout::number(&reported))
@@ -93,9 +95,11 @@ impl Maps {
     pub fn mark_losses_reported(&self, losses: &Losses) {
         for (loss, count) in (0_u32..).zip(losses.counts()) {
             // A loss that cannot be marked is reported again by the next agent.
-            let _retried =
-                self.losses_told
-                    .update(&loss.to_ne_bytes(), &count.to_ne_bytes(), MapFlags::ANY);
+            let _retried = self.losses_reported.update(
+                &loss.to_ne_bytes(),
+                &count.to_ne_bytes(),
+                MapFlags::ANY,
+            );
         }
     }
 

@@ -190,7 +190,7 @@ impl Counts {
 
     /// Returns the points created.
     pub(crate) fn points(&self) -> f64 {
-        self.get("fleet_agent_points_made_total")
+        self.get("fleet_agent_points_created_total")
     }
 
     /// Returns the ranks that started or ended.

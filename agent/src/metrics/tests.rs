@@ -80,9 +80,9 @@ fleet_agent_unknown_comm_ops_total 4
 # HELP fleet_agent_broken_blocks Blocks of operations left out because some of their events are missing
 # TYPE fleet_agent_broken_blocks counter
 fleet_agent_broken_blocks_total 6
-# HELP fleet_agent_points_made Points created
-# TYPE fleet_agent_points_made counter
-fleet_agent_points_made_total 100
+# HELP fleet_agent_points_created Points created
+# TYPE fleet_agent_points_created counter
+fleet_agent_points_created_total 100
 # HELP fleet_agent_points_sent Points acknowledged by the collector
 # TYPE fleet_agent_points_sent counter
 fleet_agent_points_sent_total 90

@@ -72,7 +72,7 @@ impl Counters {
     /// Writes the counters to the summary.
     pub(super) fn fill(&self, summary: &mut Summary) {
         let received = self.received();
-        summary.points_made = self.made.load(Ordering::Relaxed);
+        summary.points_created = self.made.load(Ordering::Relaxed);
         summary.failures = received.failures.clone();
         summary.acks = received.times.as_ref().and_then(AckTimes::from_histogram);
     }

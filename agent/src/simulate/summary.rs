@@ -58,7 +58,7 @@ pub struct Summary {
     /// Blocks closed, over all ranks and communicators.
     pub blocks: u64,
     /// Points created by the agents.
-    pub points_made: u64,
+    pub points_created: u64,
     /// Report of the delivery of points and verdicts.
     pub delivery: Report,
     /// Acknowledgement times; none without an acknowledgement.
@@ -76,7 +76,7 @@ impl Summary {
         let safe = delivery
             .points_sent
             .saturating_sub(delivery.points_rejected);
-        self.points_made.saturating_sub(safe)
+        self.points_created.saturating_sub(safe)
     }
 
     /// Verdicts dropped or refused.
@@ -101,7 +101,7 @@ impl Summary {
             "took_s": self.took.as_secs_f64(),
             "behind_ms": millis(self.behind),
             "blocks": self.blocks,
-            "points_made": self.points_made,
+            "points_created": self.points_created,
             "points_acknowledged": delivery.points_sent,
             "points_rejected": delivery.points_rejected,
             "points_dropped": delivery.points_dropped,
@@ -144,7 +144,7 @@ impl fmt::Display for Summary {
         writeln!(
             f,
             "points: {} made, {} acknowledged in {} batches, {} rejected, {} dropped, {} lost",
-            self.points_made,
+            self.points_created,
             delivery.points_sent,
             delivery.batches_acked,
             delivery.points_rejected,
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_point_that_was_rejected_or_never_acknowledged_is_lost() {
         let mut summary = Summary {
-            points_made: 10,
+            points_created: 10,
             ..Summary::default()
         };
         (

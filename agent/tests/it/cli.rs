@@ -205,7 +205,7 @@ fn the_summary_of_a_simulation_states_losses() {
     let output = simulate("none", &["--json"]);
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(summary["all_acknowledged"], true);
-    assert_eq!(summary["points_acknowledged"], summary["points_made"]);
+    assert_eq!(summary["points_acknowledged"], summary["points_created"]);
     assert!(summary["ack_p99_ms"].is_f64(), "{summary}");
 }
 
@@ -215,7 +215,7 @@ fn a_simulation_whose_points_are_lost_ends_with_69() {
     let output = simulate("127.0.0.1:1", &["--give-up-after", "0s", "--json"]);
     assert_eq!(output.status.code(), Some(69));
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(summary["points_lost"], summary["points_made"]);
+    assert_eq!(summary["points_lost"], summary["points_created"]);
     let message = text(&output.stderr);
     assert!(
         message.contains("points were lost or refused (gave up"),

@@ -150,7 +150,7 @@ fn every_point_of_64_nodes_arrives_exactly_once_whatever_the_collector_refuses()
     assert_eq!((summary.agents, summary.ranks), (64, 64));
     let n_points = points(&collector).len() as u64;
     assert!(n_points > 500, "{n_points}");
-    assert_eq!(summary.points_made, n_points);
+    assert_eq!(summary.points_created, n_points);
     assert_eq!(summary.delivery.points_sent, n_points);
     assert_eq!((summary.points_lost(), summary.reconnects), (0, 0));
     assert!(summary.delivery.retries > 0 && summary.acks.is_some());

@@ -139,11 +139,11 @@ fn instant(fields: &mut Fields<'_>, field: &str, bound: Bound) -> Option<Nanos> 
     Some(at(day.duration_since(Date::constant(1970, 1, 1)).as_secs()))
 }
 
-/// Parses `ask`, `write` and `rate`; `None` if one of them is invalid. `default` is the rate
+/// Parses `query`, `write` and `rate`; `None` if one of them is invalid. `default` is the rate
 /// without `rate`.
 fn permissions(fields: &mut Fields<'_>, default: Rate) -> Option<Permissions> {
     let before = fields.mistakes().len();
-    let query = fields.nested("ask").and_then(read_query);
+    let query = fields.nested("query").and_then(read_query);
     let write = fields.nested("write").and_then(read_write);
     let rate = rate(fields, default);
     let permissions = Permissions {
@@ -156,7 +156,7 @@ fn permissions(fields: &mut Fields<'_>, default: Rate) -> Option<Permissions> {
     }
     if !permissions.are_any() {
         let why = "is missing, and so is `write`: nothing would be allowed";
-        fields.mistake("ask", why);
+        fields.mistake("query", why);
         return None;
     }
     Some(permissions)

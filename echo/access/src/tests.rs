@@ -35,7 +35,7 @@ fn describe(principal: &Principal) -> String {
         let tools = tools.iter().filter(|tool| query.tools.allows(tool)).count();
         let sql = if query.sql { " sql" } else { "" };
         let clusters = of(&|cluster| query.clusters.allows(cluster));
-        format!(" ask({clusters}, {tools} tools{sql})")
+        format!(" query({clusters}, {tools} tools{sql})")
     });
     let write = principal.write.as_ref().map_or_else(String::new, |write| {
         let node = write.node.as_ref().map(|node| format!(" of {node}"));
@@ -51,7 +51,7 @@ fn callers_of_an_unauthenticated_listener_have_all_permissions() {
     let local = Principal::local();
     assert_eq!(
         describe(&local),
-        "local local: ask(prod+lab-1, 2 tools sql) write(prod+lab-1)"
+        "local local: query(prod+lab-1, 2 tools sql) write(prod+lab-1)"
     );
     assert_eq!(local.not_after, None);
 }

@@ -66,9 +66,9 @@ fn timed(mesh: Mesh) -> anyhow::Result<(Vec<f64>, usize)> {
         let events = with_third_communicator(delivery.events, mesh);
         n_events = events.len();
         let before = cpu::seconds();
-        let conclusions = detector.observe(&events);
+        let output = detector.observe(&events);
         let took = cpu::seconds() - before;
-        drop(conclusions);
+        drop(output);
         if number >= WARM {
             seconds.push(took);
         }

@@ -130,7 +130,7 @@ fn summary_cells(summary: &Value) -> [(&'static str, String); 4] {
     let number = |name: &str| whole(figure(summary, name));
     let ms = |name: &str| format!("{:.1} ms", figure(summary, name));
     let points = [
-        "points_made",
+        "points_created",
         "points_acknowledged",
         "points_rejected",
         "points_dropped",

@@ -64,8 +64,8 @@ pub struct Incidents {
 
 impl Incidents {
     /// Records the output of the detector after `step` steps.
-    pub fn observe(&mut self, conclusions: &DetectorOutput, step: u32) {
-        for incident in &conclusions.incidents {
+    pub fn observe(&mut self, output: &DetectorOutput, step: u32) {
+        for incident in &output.incidents {
             let is_open = incident.state == IncidentState::Open;
             let alert = alert_of(incident, step);
             if let Some(known) = self.open.get_mut(&incident.id) {

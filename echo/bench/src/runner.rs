@@ -55,9 +55,9 @@ pub fn run(case: &Case, rules: &[Rule]) -> Result<Outcome, IdError> {
     let mut cpu_s = 0.0;
     for delivery in Simulation::new(case)? {
         let before = cpu::seconds();
-        let conclusions = detector.observe(&delivery.events);
+        let output = detector.observe(&delivery.events);
         cpu_s += cpu::seconds() - before;
-        incidents.observe(&conclusions, delivery.step);
+        incidents.observe(&output, delivery.step);
         if !patient.is_empty() {
             recent.add(&delivery.events);
             let cohorts = recent.cohorts();

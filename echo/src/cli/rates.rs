@@ -68,7 +68,7 @@ A rate is the price of one GPU for one hour:
       rate_class: reserved       # or on_demand, spot, owned, internal
       rate: 2.50
       currency: USD
-  places:                        # location of nodes; the first match applies
+  locations:                     # location of nodes; the first match applies
     - { cluster: \"prod-*\", provider: example-cloud, region: north }
   aliases:                       # site-specific names of GPU models
     our-gpu: NVIDIA H200
@@ -129,7 +129,7 @@ fn report(file: &str, rates: &Rates, fleet: Option<&Fleet>, now: Nanos) -> Value
             "source": rate.source,
         })
     });
-    let places = rates.locations().iter().map(|place| {
+    let locations = rates.locations().iter().map(|place| {
         json!({
             "cluster": place.cluster.as_ref().map(Pattern::as_str),
             "node": place.node.as_ref().map(Pattern::as_str),
@@ -143,7 +143,7 @@ fn report(file: &str, rates: &Rates, fleet: Option<&Fleet>, now: Nanos) -> Value
         "mistakes": [],
         "notes": rates.notes(),
         "rates": rows.collect::<Vec<_>>(),
-        "places": places.collect::<Vec<_>>(),
+        "locations": locations.collect::<Vec<_>>(),
         "fleet": fleet.map(Fleet::to_json),
     })
 }

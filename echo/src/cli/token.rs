@@ -76,7 +76,7 @@ struct Entry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     not_after: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ask: Option<QueryEntry<'a>>,
+    query: Option<QueryEntry<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     write: Option<WriteEntry<'a>>,
 }
@@ -121,23 +121,23 @@ impl<'a> Entry<'a> {
             [] => vec!["*"],
             named => named.iter().map(String::as_str).collect(),
         };
-        let (ask, write) = if args.permissions.write {
+        let (query, write) = if args.permissions.write {
             (None, Some(WriteEntry { clusters }))
         } else {
             let tools = args.permissions.tool.iter().map(String::as_str).collect();
             let sql = args.permissions.sql;
-            let ask = QueryEntry {
+            let query = QueryEntry {
                 clusters,
                 tools,
                 sql,
             };
-            (Some(ask), None)
+            (Some(query), None)
         };
         Self {
             id: &args.id,
             sha256,
             not_after: args.not_after.as_deref(),
-            ask,
+            query,
             write,
         }
     }
@@ -255,7 +255,7 @@ mod tests {
             ),
             (
                 "--id a --cluster=",
-                "ask.clusters[0]: is no name of 1 to 256 bytes without control characters",
+                "query.clusters[0]: is no name of 1 to 256 bytes without control characters",
             ),
             ("--id=", "id: is not a text"),
             (

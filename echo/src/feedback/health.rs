@@ -77,7 +77,7 @@ impl Health {
     /// Processes health scores in order of event ID and returns the changed incidents. Other events
     /// are ignored; invalid scores are ignored and counted, although ingest already rejects them.
     pub fn observe(&mut self, events: &[StoredEvent]) -> DetectorOutput {
-        let mut conclusions = DetectorOutput::default();
+        let mut output = DetectorOutput::default();
         for stored in events {
             if !is_score(stored) {
                 continue;
@@ -92,10 +92,10 @@ impl Health {
                 self.clusters.insert(name.clone(), new);
             }
             if let Some(cluster) = self.clusters.get_mut(name) {
-                cluster.observe(stored, score, &self.config, &mut conclusions.incidents);
+                cluster.observe(stored, score, &self.config, &mut output.incidents);
             }
         }
-        conclusions
+        output
     }
 
     /// Restores known incidents after a restart, once recent scores have been replayed, and ends
@@ -123,12 +123,12 @@ impl Health {
     /// Clears open incidents of nodes without a comparable score for five minutes at `now` (arrival
     /// time), and drops nodes that have been silent for ten minutes.
     pub fn end_silent_nodes(&mut self, now: Nanos) -> DetectorOutput {
-        let mut conclusions = DetectorOutput::default();
+        let mut output = DetectorOutput::default();
         self.clusters.retain(|_, cluster| {
-            cluster.drop_silent(now, &self.config, &mut conclusions.incidents);
+            cluster.drop_silent(now, &self.config, &mut output.incidents);
             !cluster.is_empty()
         });
-        conclusions
+        output
     }
 
     /// Returns the thresholds of all clusters at `now` (arrival time).

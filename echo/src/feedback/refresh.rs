@@ -164,17 +164,17 @@ impl Refresh {
         loop {
             let tail = self.store.tail(position, &self.metrics, CHUNK).await?;
             let is_last = tail.events.len() < CHUNK;
-            let mut conclusions = self.observe(tail.events);
+            let mut output = self.observe(tail.events);
             position = tail.until.max(position);
             self.position = Some(position);
             if is_last {
-                conclusions.append(self.end_silent());
+                output.append(self.end_silent());
             }
             let changed = self
                 .policies
                 .update(self.detector.policy_inputs(), self.detector.settings());
-            self.log_changes(&conclusions);
-            self.pending.append(conclusions);
+            self.log_changes(&output);
+            self.pending.append(output);
             let records = changed.iter().map(|(record, _)| record.clone());
             self.pending.policies.extend(records);
             self.unpublished.extend(
@@ -202,9 +202,9 @@ impl Refresh {
         let (scores, signals): (Vec<_>, Vec<_>) = events.into_iter().partition(is_score);
         let events = signals.len();
         let span = tracing::trace_span!(target: spans::TARGET, spans::DETECT, events);
-        let mut conclusions = span.in_scope(|| self.detector.observe(&signals));
-        conclusions.append(self.health.observe(&scores));
-        conclusions
+        let mut output = span.in_scope(|| self.detector.observe(&signals));
+        output.append(self.health.observe(&scores));
+        output
     }
 
     /// Ends incidents of silent jobs and nodes. Agents that could not report during a downtime are
@@ -219,9 +219,9 @@ impl Refresh {
             return DetectorOutput::default();
         }
         self.checked_at = now;
-        let mut conclusions = self.detector.end_silent_jobs(now);
-        conclusions.append(self.health.end_silent_nodes(now));
-        conclusions
+        let mut output = self.detector.end_silent_jobs(now);
+        output.append(self.health.end_silent_nodes(now));
+        output
     }
 
     /// Replaces the table once if anything in it has changed.
@@ -272,8 +272,8 @@ impl Refresh {
     }
 
     /// Logs each incident that is raised or cleared.
-    fn log_changes(&mut self, conclusions: &DetectorOutput) {
-        for incident in &conclusions.incidents {
+    fn log_changes(&mut self, output: &DetectorOutput) {
+        for incident in &output.incidents {
             let known = self.open.iter().position(|open| open.id == incident.id);
             match (incident.state, known) {
                 (IncidentState::Open, None) => {

@@ -200,7 +200,7 @@ pub fn lost(incident: &Incident, node: &str, model: Option<&str>, second: i64) -
 }
 
 /// Output of the detector: two GPU-minutes lost to rank 2, ten GPU-seconds to the uniform slowdown.
-pub fn conclusions() -> DetectorOutput {
+pub fn detector_output() -> DetectorOutput {
     let h200 = Some("NVIDIA H200");
     let (late, slow) = (culprit(), uniform());
     let by_late = (290..600)
@@ -233,7 +233,11 @@ pub fn empty() -> ToolContext {
 pub async fn context() -> ToolContext {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    context.store.store_verdicts(conclusions()).await.unwrap();
+    context
+        .store
+        .store_verdicts(detector_output())
+        .await
+        .unwrap();
     context
 }
 

@@ -30,19 +30,19 @@ fn a_token_can_claim_permissions() {
     for (claim, expected) in [
         (
             json!({ "clusters": ["*"] }),
-            "grafana jwt: ask(prod+lab-1, 2 tools)",
+            "grafana jwt: query(prod+lab-1, 2 tools)",
         ),
         (
             json!({ "clusters": ["*"], "sql": true }),
-            "grafana jwt: ask(prod+lab-1, 2 tools sql)",
+            "grafana jwt: query(prod+lab-1, 2 tools sql)",
         ),
         (
             json!({ "clusters": ["lab-*"], "sql": true }),
-            "grafana jwt: ask(lab-1, 2 tools)",
+            "grafana jwt: query(lab-1, 2 tools)",
         ),
         (
             json!({ "clusters": ["prod"], "tools": ["fleet_cluster_get_*"] }),
-            "grafana jwt: ask(prod, 1 tools)",
+            "grafana jwt: query(prod, 1 tools)",
         ),
         (
             json!({ "clusters": ["prod"], "tools": [] }),
@@ -51,7 +51,7 @@ fn a_token_can_claim_permissions() {
         (json!({ "write": ["prod"] }), "grafana jwt: write(prod)"),
         (
             json!({ "clusters": ["lab-1"], "write": ["prod"], "more": 1 }),
-            "grafana jwt: ask(lab-1, 2 tools) write(prod)",
+            "grafana jwt: query(lab-1, 2 tools) write(prod)",
         ),
         (json!({ "sql": true, "tools": ["*"] }), "no_permission"),
         (json!({ "clusters": "*" }), "no_permission"),
@@ -74,18 +74,21 @@ fn oauth_scopes_grant_permissions_with_one_list_of_clusters() {
     let idp = ed25519();
     let access = idp.access("");
     for (scope, expected) in [
-        ("fleet:read cluster:prod", "grafana jwt: ask(prod, 2 tools)"),
+        (
+            "fleet:read cluster:prod",
+            "grafana jwt: query(prod, 2 tools)",
+        ),
         (
             "openid fleet:read cluster:*",
-            "grafana jwt: ask(prod+lab-1, 2 tools)",
+            "grafana jwt: query(prod+lab-1, 2 tools)",
         ),
         (
             "fleet:read fleet:sql cluster:*",
-            "grafana jwt: ask(prod+lab-1, 2 tools sql)",
+            "grafana jwt: query(prod+lab-1, 2 tools sql)",
         ),
         (
             "fleet:read fleet:sql cluster:prod",
-            "grafana jwt: ask(prod, 2 tools)",
+            "grafana jwt: query(prod, 2 tools)",
         ),
         (
             "fleet:write cluster:prod cluster:lab-1",
@@ -108,14 +111,14 @@ fn oauth_scopes_grant_permissions_with_one_list_of_clusters() {
     let both = json!({ "scope": "fleet:read cluster:*", "echo": { "clusters": ["prod"] } });
     assert_eq!(
         allowed(&access, &idp, &both),
-        "grafana jwt: ask(prod, 2 tools)"
+        "grafana jwt: query(prod, 2 tools)"
     );
 }
 
 const SUBJECTS: &str = "    subjects:
       'g*': { write: { clusters: [prod] } }
-      'gr*': { ask: { clusters: ['lab-*'] } }
-      grafana: { ask: { clusters: [prod] }, rate: { per_second: 3 } }
+      'gr*': { query: { clusters: ['lab-*'] } }
+      grafana: { query: { clusters: [prod] }, rate: { per_second: 3 } }
 ";
 
 #[test]
@@ -124,12 +127,12 @@ fn permissions_of_a_subject_in_the_file_override_claims() {
     let access = idp.access(SUBJECTS);
     let everything = json!({ "clusters": ["*"], "write": ["*"], "sql": true });
     for (subject, expected) in [
-        ("grafana", "grafana jwt: ask(prod, 2 tools)"),
-        ("grafana2", "grafana2 jwt: ask(lab-1, 2 tools)"),
+        ("grafana", "grafana jwt: query(prod, 2 tools)"),
+        ("grafana2", "grafana2 jwt: query(lab-1, 2 tools)"),
         ("gabi", "gabi jwt: write(prod)"),
         (
             "someone-else",
-            "someone-else jwt: ask(prod+lab-1, 2 tools sql) write(prod+lab-1)",
+            "someone-else jwt: query(prod+lab-1, 2 tools sql) write(prod+lab-1)",
         ),
     ] {
         let permissions = allowed(
@@ -156,8 +159,8 @@ fn tokens_of_an_issuer_have_the_rate_limit_of_its_entry() {
     let access = idp.access(
         "    rate: { per_second: 50, burst: 200 }
     subjects:
-      listed: { ask: { clusters: [prod] } }
-      slow: { ask: { clusters: [prod] }, rate: { per_second: 1 } }
+      listed: { query: { clusters: [prod] } }
+      slow: { query: { clusters: [prod] }, rate: { per_second: 1 } }
 ",
     );
     for (subject, expected) in [
@@ -178,7 +181,7 @@ fn tokens_of_an_issuer_have_the_rate_limit_of_its_entry() {
 
 const SERVICE_ACCOUNTS: &str = "    kind: service_account
     subjects:
-      'system:serviceaccount:monitoring:grafana': { ask: { clusters: ['*'] } }
+      'system:serviceaccount:monitoring:grafana': { query: { clusters: ['*'] } }
       'system:serviceaccount:fleet-*:agent': { write: { clusters: [prod] } }
 ";
 
@@ -193,7 +196,7 @@ fn a_service_account_has_the_permissions_in_the_file_and_writes_only_for_its_nod
         (
             grafana,
             &node,
-            format!("{grafana} service_account: ask(prod+lab-1, 2 tools)"),
+            format!("{grafana} service_account: query(prod+lab-1, 2 tools)"),
         ),
         (
             agent,

@@ -26,14 +26,14 @@ fn all_errors_of_tokens_are_reported_together() {
     let yaml = format!(
         "
 tokens:
-  - {{ id: good, sha256: {HASH}, ask: {{ clusters: ['*'] }} }}
-  - {{ id: again, sha256: {HASH}, ask: {{ clusters: ['*'] }} }}
+  - {{ id: good, sha256: {HASH}, query: {{ clusters: ['*'] }} }}
+  - {{ id: again, sha256: {HASH}, query: {{ clusters: ['*'] }} }}
   - {{ sha256: abc, not_after: soon, colour: red }}
   - {{ id: \"a\\nb\", write: {{ clusters: [] }}, rate: {{ per_second: 0, burst: many }} }}
-  - {{ id: x, sha256: {HASH}, ask: {{ clusters: [prod, ''], tools: fleet, sql: perhaps, more: 1 }} }}
-  - {{ id: x, sha256: {HASH}, ask: {{ clusters: [prod], sql: true }}, write: {{ }} }}
-  - {{ id: x, sha256: {HASH}, ask: {{ }}, not_before: 2026-02-01, not_after: 2026-01-30 }}
-  - {{ id: x, sha256: {HASH}, ask: all, rate: fast }}
+  - {{ id: x, sha256: {HASH}, query: {{ clusters: [prod, ''], tools: fleet, sql: perhaps, more: 1 }} }}
+  - {{ id: x, sha256: {HASH}, query: {{ clusters: [prod], sql: true }}, write: {{ }} }}
+  - {{ id: x, sha256: {HASH}, query: {{ }}, not_before: 2026-02-01, not_after: 2026-01-30 }}
+  - {{ id: x, sha256: {HASH}, query: all, rate: fast }}
   - 7
 people: []
 "
@@ -42,7 +42,7 @@ people: []
     people: is not a known field
     tokens[2].sha256: is not a SHA-256 of 64 hexadecimal digits
     tokens[2].not_after: is neither a date such as 2027-01-31 nor a time such as 2027-01-31T12:00:00Z
-    tokens[2].ask: is missing, and so is `write`: nothing would be allowed
+    tokens[2].query: is missing, and so is `write`: nothing would be allowed
     tokens[2].id: is missing
     tokens[2].colour: is not a known field
     tokens[3].id: is no name of 1 to 256 bytes without control characters
@@ -50,15 +50,15 @@ people: []
     tokens[3].rate.per_second: is not a whole number from 1 to 4294967295
     tokens[3].rate.burst: is not a whole number from 1 to 4294967295
     tokens[3].sha256: is missing
-    tokens[4].ask.clusters[1]: is no name of 1 to 256 bytes without control characters
-    tokens[4].ask.tools: is not a list
-    tokens[4].ask.sql: is neither true nor false
-    tokens[4].ask.more: is not a known field
-    tokens[5].ask.sql: needs clusters ["*"], because a statement sees the rows of all clusters
+    tokens[4].query.clusters[1]: is no name of 1 to 256 bytes without control characters
+    tokens[4].query.tools: is not a list
+    tokens[4].query.sql: is neither true nor false
+    tokens[4].query.more: is not a known field
+    tokens[5].query.sql: needs clusters ["*"], because a statement sees the rows of all clusters
     tokens[5].write.clusters: is missing
-    tokens[6].ask.clusters: is missing
+    tokens[6].query.clusters: is missing
     tokens[6].not_after: is before not_before
-    tokens[7].ask: is not a mapping of fields
+    tokens[7].query: is not a mapping of fields
     tokens[7].rate: is not a mapping of fields
     tokens[8]: is not a mapping of fields
     tokens[1].sha256: is the same token as tokens[0]
@@ -76,7 +76,7 @@ issuers:
   - { issuer: c, audience: [], secret: keys, max_age: 1 day, kind: robot }
   - { issuer: d, audience: [echo, 7], secret: keys, max_age: 0s, subjects: [x] }
   - { issuer: e, audience: echo, secret: keys, kind: service_account }
-  - { issuer: f, audience: echo, secret: keys, max_age: -1h, subjects: { x: { }, '': { }, y: { ask: { clusters: [a], sql: true } }, z: 3 } }
+  - { issuer: f, audience: echo, secret: keys, max_age: -1h, subjects: { x: { }, '': { }, y: { query: { clusters: [a], sql: true } }, z: 3 } }
   - { issuer: a, audience: echo, secret: keys }
   - { issuer: g, audience: echo, jwks_url: 'http://idp.example/keys' }
   - { issuer: h, audience: echo, jwks_url: 'https://idp.example/keys', jwks_ca: nowhere, jwks_token: keys }
@@ -97,9 +97,9 @@ issuers:
     issuers[5].subjects: is not a mapping of subjects
     issuers[6].subjects: is missing: Kubernetes tokens contain no permissions
     issuers[7].max_age: is not a duration such as 1h or 30m
-    issuers[7].subjects["x"].ask: is missing, and so is `write`: nothing would be allowed
+    issuers[7].subjects["x"].query: is missing, and so is `write`: nothing would be allowed
     issuers[7].subjects: has a subject that is not a valid name
-    issuers[7].subjects["y"].ask.sql: needs clusters ["*"], because a statement sees the rows of all clusters
+    issuers[7].subjects["y"].query.sql: needs clusters ["*"], because a statement sees the rows of all clusters
     issuers[7].subjects["z"]: is not a mapping of fields
     issuers[8].issuer: is a duplicate
     issuers[9].jwks_url: is not a URL of the form https://HOST/PATH (http:// only for the local host)

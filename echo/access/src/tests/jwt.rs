@@ -205,7 +205,7 @@ fn valid_tokens_of_every_key_type_are_accepted() {
         let principal = access.identify(&idp.token(&claims()), at(0)).unwrap();
         assert_eq!(
             describe(&principal),
-            "grafana jwt: ask(prod, 2 tools)",
+            "grafana jwt: query(prod, 2 tools)",
             "{}",
             idp.name
         );

@@ -26,11 +26,11 @@ fn nanos(timestamp: &str) -> Nanos {
 
 #[test]
 fn a_token_has_the_permissions_in_the_file() {
-    let (token, access) = one("ask: { clusters: ['*'], sql: true }");
+    let (token, access) = one("query: { clusters: ['*'], sql: true }");
     let principal = access.identify(&token, at(0)).unwrap();
     assert_eq!(
         describe(&principal),
-        "grafana opaque: ask(prod+lab-1, 2 tools sql)"
+        "grafana opaque: query(prod+lab-1, 2 tools sql)"
     );
     assert_eq!(principal.kind, Kind::Opaque);
     assert_eq!(
@@ -53,7 +53,7 @@ fn a_token_has_the_permissions_in_the_file() {
 
 #[test]
 fn unknown_and_malformed_tokens_are_rejected() {
-    let (token, access) = one("ask: { clusters: ['*'] }");
+    let (token, access) = one("query: { clusters: ['*'] }");
     let (stranger, hash) = new_token().unwrap();
     let flipped = if token.ends_with('A') { 'E' } else { 'A' };
     let mut short = token.clone();
@@ -105,7 +105,7 @@ fn unknown_and_malformed_tokens_are_rejected() {
 
 #[test]
 fn validity_dates_include_the_whole_day() {
-    let more = "ask: { clusters: ['*'] }, not_before: 2026-01-31, not_after: 2026-02-28";
+    let more = "query: { clusters: ['*'] }, not_before: 2026-01-31, not_after: 2026-02-28";
     let (token, access) = one(more);
     let identified_at = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
     assert_eq!(
@@ -122,7 +122,7 @@ fn validity_dates_include_the_whole_day() {
 
 #[test]
 fn validity_times_are_exact() {
-    let more = "ask: { clusters: ['*'] }, not_after: '2026-02-28T12:00:00+02:00'";
+    let more = "query: { clusters: ['*'] }, not_after: '2026-02-28T12:00:00+02:00'";
     let (token, access) = one(more);
     let identified_at = |timestamp: &str| access.identify(&token, nanos(timestamp)).map(|_| ());
     assert_eq!(identified_at("2026-02-28T09:59:59Z"), Ok(()));
@@ -136,7 +136,7 @@ fn validity_times_are_exact() {
 fn two_tokens_of_one_caller_can_overlap_during_rotation() {
     let (old, old_hash) = new_token().unwrap();
     let (new, new_hash) = new_token().unwrap();
-    let may = "ask: { clusters: ['*'] }";
+    let may = "query: { clusters: ['*'] }";
     let yaml = format!(
         "tokens:\n{}{}",
         entry(
@@ -183,7 +183,7 @@ proptest! {
 
     #[test]
     fn arbitrary_text_is_never_a_valid_token(text in "(echo_)?[ -~é]{0,80}(\\.[A-Za-z0-9_-]{0,40}){0,3}") {
-        let (_, access) = one("ask: { clusters: ['*'] }");
+        let (_, access) = one("query: { clusters: ['*'] }");
         prop_assert!(access.identify(&text, at(0)).is_err());
     }
 }

@@ -16,7 +16,7 @@ use crate::http::health::Readiness;
 use crate::http::metrics::Metrics;
 use crate::http::{RuntimeState, router};
 
-const ALL: &str = "id: cron, ask: { clusters: [\"*\"], sql: true }";
+const ALL: &str = "id: cron, query: { clusters: [\"*\"], sql: true }";
 
 /// Returns a router with authentication and its only token.
 async fn echo() -> (Router, Site) {

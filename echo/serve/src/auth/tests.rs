@@ -64,7 +64,7 @@ fn access(entries: &[&str]) -> (Access, Vec<String>) {
     (access, minted.into_iter().map(|(token, _)| token).collect())
 }
 
-const READER: &str = "id: grafana, ask: { clusters: [\"*\"] }";
+const READER: &str = "id: grafana, query: { clusters: [\"*\"] }";
 const WRITER: &str = "id: agents, write: { clusters: [\"*\"] }";
 
 fn api_routes(middleware: &Middleware) -> Router {
@@ -204,7 +204,7 @@ async fn a_token_removed_from_the_file_is_rejected_at_once() {
 
 #[tokio::test]
 async fn rate_limited_requests_get_retry_after_and_are_logged() {
-    let entry = "id: cron, ask: { clusters: [\"*\"] }, rate: { per_second: 1, burst: 2 }";
+    let entry = "id: cron, query: { clusters: [\"*\"] }, rate: { per_second: 1, burst: 2 }";
     let site = Site::with_tokens(&[entry]);
     let service = api_routes(&site.middleware);
     let shown = format!("Bearer {}", site.tokens[0]);

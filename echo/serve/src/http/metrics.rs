@@ -237,7 +237,7 @@ impl Sources {
         let help = "Points that were stored although their cluster belongs to another shard";
         let counter = ConstCounter::new(points);
         let kind = counter.metric_type();
-        counter.encode(encoder.encode_descriptor("ingest_stray_points", help, None, kind)?)
+        counter.encode(encoder.encode_descriptor("ingest_misrouted_points", help, None, kind)?)
     }
 
     fn encode_rejections(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

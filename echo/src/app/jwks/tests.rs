@@ -207,7 +207,7 @@ async fn an_issuer_removed_from_the_file_is_dropped() {
     let lab = Lab::new("");
     lab.start_refresher();
     lab.until(|counts| counts == (1, 0)).await;
-    let without = "tokens:\n  - { id: x, sha256: ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad, ask: { clusters: ['*'] } }";
+    let without = "tokens:\n  - { id: x, sha256: ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad, query: { clusters: ['*'] } }";
     let without = Access::parse(without, &|_| Err(std::io::ErrorKind::NotFound.into()));
     let before = lab.access.send_replace(Arc::new(without.unwrap()));
     while !lab.sets.counts().is_empty() {

@@ -80,7 +80,7 @@ impl Outcome {
             Self::Passed => "passed",
             Self::Skipped => "skipped",
             Self::Exceeded => "exceeded",
-            Self::InvalidRequest => "wrong_question",
+            Self::InvalidRequest => "invalid_request",
             Self::Failed => "failed",
             Self::Missing => "not_enough_data",
         }

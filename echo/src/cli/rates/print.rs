@@ -28,7 +28,7 @@ pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) 
     view::table(out, &header, &rows)?;
     if !rates.locations().is_empty() {
         writeln!(out)?;
-        let places = rates.locations().iter().map(|place| {
+        let locations = rates.locations().iter().map(|place| {
             let name = |pattern: &Option<Pattern>| {
                 pattern
                     .as_ref()
@@ -43,7 +43,7 @@ pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) 
             ]
         });
         let header = ["CLUSTER", "NODE", "PROVIDER", "REGION"];
-        view::table(out, &header, &places.collect::<Vec<_>>())?;
+        view::table(out, &header, &locations.collect::<Vec<_>>())?;
     }
     for note in rates.notes() {
         writeln!(out, "\nnote: {note}")?;

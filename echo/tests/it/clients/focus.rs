@@ -9,7 +9,7 @@ use crate::report::{printed, with_a_closed_day};
 const PACKAGES: [&str; 2] = ["focus-validator==1.0.0", "multimethod<2"];
 
 /// Two nodes with prices of different classes and currencies; the other two have none.
-const RATES: &str = "places: [{ node: node-0, provider: example, region: north }]
+const RATES: &str = "locations: [{ node: node-0, provider: example, region: north }]
 rates:
   - { node: node-0, rate_class: spot, rate: 2, currency: EUR, provider: example, region: north }
   - { node: node-1, rate_class: reserved, rate: 2.345678, currency: USD }

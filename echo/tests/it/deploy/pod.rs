@@ -67,7 +67,10 @@ fn a_pod_replaced_under_load_loses_nothing_and_stops_within_its_grace_period() {
     let second = quick.echo("second.log");
     let sent = summary(&agents.wait_with_output().unwrap());
     assert!(sent["retries"].as_u64().unwrap() > 0, "no retries: {sent}");
-    assert_eq!(sent["points_made"], sent["points_acknowledged"], "{sent}");
+    assert_eq!(
+        sent["points_created"], sent["points_acknowledged"],
+        "{sent}"
+    );
     let acknowledged = sent["points_acknowledged"].as_u64().unwrap();
     assert_eq!(quick.count("events"), acknowledged, "{sent}");
     drop(second);

@@ -174,7 +174,7 @@ impl Fleet {
     /// Returns the metric of stored points whose cluster belongs to another shard.
     pub(super) fn misrouted_points(&self, shard: u32) -> u64 {
         let (_, metrics) = self.curl(shard, "/metrics", None);
-        let name = "echo_ingest_stray_points_total ";
+        let name = "echo_ingest_misrouted_points_total ";
         let mut counts = metrics.lines().filter_map(|line| line.strip_prefix(name));
         counts.next().unwrap().parse().unwrap()
     }

@@ -18,7 +18,7 @@ use echo_store::hours::{ClosingHour, CostHours};
 use rust_decimal::Decimal;
 
 use super::{Report, ReportRequest};
-use crate::fixture::{at, batch, conclusions, context_over};
+use crate::fixture::{at, batch, context_over, detector_output};
 use crate::get_cost::GetCost;
 use crate::get_cost::answer::Cost;
 use crate::rates::Rates;
@@ -35,8 +35,8 @@ async fn store() -> Arc<DuckDbStore> {
     let store = DuckDbStore::scratch();
     store.append(batch(0..4, 0..=600)).await.unwrap();
     store.append(batch(0..4, 7_200..=7_800)).await.unwrap();
-    store.store_verdicts(conclusions()).await.unwrap();
-    let later = conclusions().lost.into_iter().map(|lost| LostTime {
+    store.store_verdicts(detector_output()).await.unwrap();
+    let later = detector_output().lost.into_iter().map(|lost| LostTime {
         interval: Window::new(
             lost.interval.from().offset(7_200_000_000_000),
             lost.interval.to().offset(7_200_000_000_000),
@@ -48,7 +48,7 @@ async fn store() -> Arc<DuckDbStore> {
     let noise = LostTime {
         incident: IncidentId::new(0x55),
         lost_gpu_ms: -5_000.0,
-        ..conclusions().lost[0].clone()
+        ..detector_output().lost[0].clone()
     };
     let later = DetectorOutput {
         lost: later.chain([noise]).collect(),

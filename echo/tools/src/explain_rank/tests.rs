@@ -121,11 +121,11 @@ pub(super) async fn context_with_incident(incident: Incident) -> ToolContext {
     let evidence = preempted(&events, |rank| if rank == 2 { 14.7 } else { 5.0 });
     let context = context_over(events).await;
     context.store.append(evidence).await.unwrap();
-    let conclusions = DetectorOutput {
+    let output = DetectorOutput {
         incidents: vec![incident],
         ..DetectorOutput::default()
     };
-    context.store.store_verdicts(conclusions).await.unwrap();
+    context.store.store_verdicts(output).await.unwrap();
     context
 }
 
@@ -207,11 +207,11 @@ async fn the_summary_of_a_culprit_counts_how_often_it_was_last() {
     let sentence = "It was last in 17 of 20 blocks";
     let not_named = explain(&context, 2).await.summary;
     assert!(!not_named.contains(sentence), "{not_named}");
-    let conclusions = DetectorOutput {
+    let output = DetectorOutput {
         incidents: vec![incident()],
         ..DetectorOutput::default()
     };
-    context.store.store_verdicts(conclusions).await.unwrap();
+    context.store.store_verdicts(output).await.unwrap();
     let named = explain(&context, 2).await.summary;
     assert!(named.contains(sentence), "{named}");
     // In the first three blocks rank 3 was a little later than the others.

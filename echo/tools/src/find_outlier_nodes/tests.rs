@@ -30,11 +30,11 @@ async fn run_tool(context: &ToolContext, cluster: Option<&str>, from: &str, to: 
 }
 
 async fn store_incident(context: &ToolContext, incident: Incident) {
-    let conclusions = DetectorOutput {
+    let output = DetectorOutput {
         incidents: vec![incident],
         ..DetectorOutput::default()
     };
-    context.store.store_verdicts(conclusions).await.unwrap();
+    context.store.store_verdicts(output).await.unwrap();
 }
 
 #[tokio::test]
@@ -217,11 +217,11 @@ async fn many() -> ToolContext {
         effect_ratio: f64::from(id) / 1_000.0,
         ..culprit()
     });
-    let conclusions = DetectorOutput {
+    let output = DetectorOutput {
         incidents: incidents.collect(),
         ..DetectorOutput::default()
     };
-    context.store.store_verdicts(conclusions).await.unwrap();
+    context.store.store_verdicts(output).await.unwrap();
     context
 }
 

@@ -5,7 +5,7 @@ use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use super::GetCost;
 use super::answer::Cost;
 use crate::ToolContext;
-use crate::fixture::{batch, conclusions, context, culprit, empty, lost};
+use crate::fixture::{batch, context, culprit, detector_output, empty, lost};
 use crate::rates::Rates;
 use crate::tool::Tool;
 
@@ -89,7 +89,11 @@ async fn without_events_costs_are_unknown_rather_than_zero() {
 async fn too_few_ranks_leave_the_run_rate_unknown() {
     let context = empty();
     context.store.append(batch(0..3, 0..=600)).await.unwrap();
-    context.store.store_verdicts(conclusions()).await.unwrap();
+    context
+        .store
+        .store_verdicts(detector_output())
+        .await
+        .unwrap();
     let answer = run_tool(&context, "now-10m", "now").await;
     assert_eq!(
         (answer.run_rate_per_hour, answer.lost_gpu_hours_per_hour),
@@ -190,12 +194,12 @@ async fn a_large_cluster_lists_the_nodes_with_the_largest_losses() {
         lost_gpu_ms: f64::from(node + 1),
         ..lost(&late, &format!("node-{node:04}"), Some("NVIDIA H200"), 400)
     });
-    let conclusions = DetectorOutput {
+    let output = DetectorOutput {
         lost: losses.collect(),
         incidents: vec![late.clone()],
         ..DetectorOutput::default()
     };
-    context.store.store_verdicts(conclusions).await.unwrap();
+    context.store.store_verdicts(output).await.unwrap();
     let answer = run_tool(&context, "now-5m", "now").await;
     assert_eq!((answer.by_node.len(), answer.truncated), (50, true));
     assert_eq!(answer.by_node[0].node_id, "node-1279");
@@ -221,12 +225,12 @@ async fn one_late_rank_of_64_costs_as_much_as_in_the_worked_example() {
         peer_wait_gpu_ms: Some(if node == 2 { 0.0 } else { 0.08 * hour_ms }),
         ..lost(&late, &format!("node-{node}"), Some("NVIDIA H200"), 400)
     });
-    let conclusions = DetectorOutput {
+    let output = DetectorOutput {
         lost: losses.collect(),
         incidents: vec![late.clone()],
         ..DetectorOutput::default()
     };
-    context.store.store_verdicts(conclusions).await.unwrap();
+    context.store.store_verdicts(output).await.unwrap();
     let rates = "rates: [{ gpu_model: H200, rate_class: reserved, rate: 2.35, currency: USD }]";
     context.rates = Arc::new(Rates::parse(rates).unwrap());
     let answer = run_tool(&context, "now-10m", "now").await;
@@ -246,12 +250,12 @@ async fn fixing_one_of_two_late_ranks_saves_less_than_its_share() {
         saved_gpu_ms: 500_000.0,
         ..lost(&late, "node-2", Some("NVIDIA H200"), 400)
     };
-    let conclusions = DetectorOutput {
+    let output = DetectorOutput {
         lost: vec![shared],
         incidents: vec![late.clone()],
         ..DetectorOutput::default()
     };
-    context.store.store_verdicts(conclusions).await.unwrap();
+    context.store.store_verdicts(output).await.unwrap();
     let answer = run_tool(&context, "now-10m", "now").await;
     let contributor = &answer.contributors[0];
     assert!(near(contributor.amount.cost, 750.0 / 3_600.0 * 3.8));

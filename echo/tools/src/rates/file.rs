@@ -1,4 +1,4 @@
-//! Rates file: YAML with a list `rates`, a list `places` and a mapping `aliases` of model names. A
+//! Rates file: YAML with a list `rates`, a list `locations` and a mapping `aliases` of model names. A
 //! published catalogue may take the place of `rates`.
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub(super) fn parse(text: &str) -> Result<Rates, RatesError> {
     let providers = top.take("providers");
     let catalogue = providers.map(|providers| CatalogueHeader::parse(&mut top, providers));
     let aliases = top.take("aliases");
-    let locations = top.take("places");
+    let locations = top.take("locations");
     let as_of = top.text("as_of");
     if as_of
         .as_deref()
@@ -194,8 +194,8 @@ fn refuse_without_locations(rates: &[(String, Rate)], mistakes: &mut Vec<String>
     let of_provider = |(at, rate): &(String, Rate)| Some((at.clone(), rate.provider.clone()?));
     if let Some((at, provider)) = rates.iter().find_map(of_provider) {
         mistakes.push(format!(
-            "places: is missing, but {at} applies only to GPUs of {provider}: assign clusters or nodes to it, such as \
-             `places: [{{ cluster: \"*\", provider: {provider} }}]`"
+            "locations: is missing, but {at} applies only to GPUs of {provider}: assign clusters or nodes to it, such as \
+             `locations: [{{ cluster: \"*\", provider: {provider} }}]`"
         ));
     }
 }

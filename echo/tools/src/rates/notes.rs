@@ -9,8 +9,8 @@ pub(super) fn notes(rates: &Rates) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(provider) = provider_without_locations(rates) {
         notes.push(format!(
-            "rates of providers are not used, because no location of GPUs is defined: add places, such as \
-             `places: [{{ cluster: \"*\", provider: {provider} }}]`"
+            "rates of providers are not used, because no location of GPUs is defined: add locations, such as \
+             `locations: [{{ cluster: \"*\", provider: {provider} }}]`"
         ));
     }
     let rows = || rates.key_paths.iter().zip(&rates.rates);
@@ -47,8 +47,8 @@ fn no_location(rates: &Rates, rate: &Rate) -> Option<String> {
         return None;
     }
     Some(match &rate.region {
-        Some(region) => format!("no entry of places has region {region} of provider {provider}"),
-        None => format!("no entry of places has provider {provider}"),
+        Some(region) => format!("no entry of locations has region {region} of provider {provider}"),
+        None => format!("no entry of locations has provider {provider}"),
     })
 }
 

@@ -8,7 +8,7 @@ use super::{Gpu, Rate, RateClass, Rates};
 
 mod catalogue;
 mod fuzz;
-mod places;
+mod locations;
 
 const DAY: i64 = 86_400_000_000_000;
 

@@ -59,7 +59,7 @@ async fn guarded(entries: &[&str]) -> (Router, Site) {
     (echo, site)
 }
 
-const TENANT: &str = "id: tenant, ask: { clusters: [prod], sql: false }";
+const TENANT: &str = "id: tenant, query: { clusters: [prod], sql: false }";
 
 #[tokio::test]
 async fn the_overview_shows_status_and_cost_of_each_cluster() {

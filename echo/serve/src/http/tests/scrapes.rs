@@ -13,7 +13,7 @@ use echo_core::model::detector_output::{
 };
 use echo_tools::ToolContext;
 use echo_tools::fixture::broken::Broken;
-use echo_tools::fixture::{at, batch, conclusions, context_over, culprit, empty, lost};
+use echo_tools::fixture::{at, batch, context_over, culprit, detector_output, empty, lost};
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
 use echo_tools::registry::Registry;
@@ -26,7 +26,7 @@ use crate::auth::tests::Site;
 use crate::http::metrics::Metrics;
 
 const OWNER: &str =
-    "id: owner, ask: { clusters: [\"*\"] }, rate: { per_second: 1000, burst: 1000 }";
+    "id: owner, query: { clusters: [\"*\"] }, rate: { per_second: 1000, burst: 1000 }";
 
 const PER_HOUR: &str =
     r#"echo_straggler_cost_per_hour{cluster="prod",rate_class="on_demand",currency="USD"}"#;
@@ -53,7 +53,7 @@ impl Lab {
             .unwrap();
         lab.context
             .store
-            .store_verdicts(conclusions())
+            .store_verdicts(detector_output())
             .await
             .unwrap();
         lab
@@ -369,9 +369,9 @@ async fn names_in_labels_are_escaped() {
 #[tokio::test]
 async fn metrics_are_limited_to_permitted_clusters_and_tools() {
     let site = Site::with_tokens(&[
-        "id: owner, ask: { clusters: [\"*\"] }",
-        "id: tenant, ask: { clusters: [prod] }",
-        "id: on-call, ask: { clusters: [prod], tools: [\"fleet.cluster.find_*\"] }",
+        "id: owner, query: { clusters: [\"*\"] }",
+        "id: tenant, query: { clusters: [prod] }",
+        "id: on-call, query: { clusters: [prod], tools: [\"fleet.cluster.find_*\"] }",
     ]);
     let echo = echo(&two_clusters().await, &site);
     let [owner, tenant, on_call] = [0, 1, 2].map(|one| scraped(&echo, &site.tokens[one]));
@@ -396,5 +396,5 @@ async fn a_scrape_does_not_wait_for_a_blocked_store() {
     let context = context_over(Arc::new(Broken::Silent));
     let site = Site::with_tokens(&[OWNER]);
     let now = samples(&scraped(&echo(&context, &site), &site.tokens[0]).await);
-    assert_near(now["echo_conclusions_failed_total"], 1.0);
+    assert_near(now["echo_verdicts_failed_total"], 1.0);
 }

@@ -10,7 +10,7 @@ use echo_core::ids::IncidentId;
 use echo_core::model::detector_output::{DetectorOutput, Finding};
 use echo_core::model::event::BatchKey;
 use echo_tools::ToolContext;
-use echo_tools::fixture::{batch, conclusions, culprit, empty, lost};
+use echo_tools::fixture::{batch, culprit, detector_output, empty, lost};
 use echo_tools::rates::Rates;
 use echo_tools::registry::Registry;
 use serde_json::{Value, json};
@@ -25,15 +25,19 @@ pub(super) const HIDDEN: [&str; 4] = ["hidden-", "secret-", "7.77", "deadbeef"];
 
 // High limit, because they send a hundred requests.
 pub(super) const TENANT: &str =
-    "id: tenant, ask: { clusters: [prod], sql: false }, rate: { per_second: 1000, burst: 1000 }";
+    "id: tenant, query: { clusters: [prod], sql: false }, rate: { per_second: 1000, burst: 1000 }";
 pub(super) const OWNER: &str =
-    "id: owner, ask: { clusters: [\"*\"], sql: true }, rate: { per_second: 1000, burst: 1000 }";
+    "id: owner, query: { clusters: [\"*\"], sql: true }, rate: { per_second: 1000, burst: 1000 }";
 
 /// Returns the usual cluster and another one with a late rank.
 pub(super) async fn two_clusters() -> ToolContext {
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
-    context.store.store_verdicts(conclusions()).await.unwrap();
+    context
+        .store
+        .store_verdicts(detector_output())
+        .await
+        .unwrap();
     let mut other = batch(0..4, 0..=600);
     other.key = BatchKey::Content(77);
     for event in &mut other.events {
@@ -286,7 +290,7 @@ async fn the_default_cluster_of_a_token_for_one_cluster_is_that_one() {
 
 #[tokio::test]
 async fn a_token_for_several_clusters_must_name_one() {
-    let site = Site::with_tokens(&["id: tenant, ask: { clusters: [prod, \"hidden-*\"] }"]);
+    let site = Site::with_tokens(&["id: tenant, query: { clusters: [prod, \"hidden-*\"] }"]);
     let feeds = (feeds(), Metrics::default());
     let echo = router(
         Registry::standard(),
@@ -307,7 +311,7 @@ async fn a_token_for_several_clusters_must_name_one() {
 
 #[tokio::test]
 async fn forbidden_tools_are_treated_as_missing() {
-    let entry = "id: cost, ask: { clusters: [\"*\"], tools: [\"fleet.cluster.get_*\"] }";
+    let entry = "id: cost, query: { clusters: [\"*\"], tools: [\"fleet.cluster.get_*\"] }";
     let site = Site::with_tokens(&[entry]);
     let feeds = (feeds(), Metrics::default());
     let echo = router(

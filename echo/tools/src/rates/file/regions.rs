@@ -5,13 +5,13 @@ use serde_norway::Value;
 
 use crate::rates::Location;
 
-/// Parses the list `places`, in order.
+/// Parses the list `locations`, in order.
 pub(super) fn parse(value: Option<Value>, mistakes: &mut Vec<String>) -> Vec<Location> {
     let entries = match value {
         None => return Vec::new(),
         Some(Value::Sequence(entries)) => entries,
         Some(_) => {
-            mistakes.push("places: is not a list".to_owned());
+            mistakes.push("locations: is not a list".to_owned());
             return Vec::new();
         }
     };
@@ -22,7 +22,7 @@ pub(super) fn parse(value: Option<Value>, mistakes: &mut Vec<String>) -> Vec<Loc
 }
 
 fn parse_location(index: usize, entry: Value, mistakes: &mut Vec<String>) -> Option<Location> {
-    let mut fields = Fields::from_value(&format!("places[{index}]"), entry, mistakes)?;
+    let mut fields = Fields::from_value(&format!("locations[{index}]"), entry, mistakes)?;
     let cluster = fields.parsed("cluster");
     let node = fields.parsed("node");
     let provider = fields.text("provider");

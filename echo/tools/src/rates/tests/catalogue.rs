@@ -21,7 +21,7 @@ fallback_rate: 0.0
 #[test]
 fn list_prices_apply_where_the_provider_is_known() {
     let placed = format!(
-        "{PUBLISHED}\nplaces: [{{ cluster: a, provider: ec2 }}, {{ cluster: b, provider: lambda }}]"
+        "{PUBLISHED}\nlocations: [{{ cluster: a, provider: ec2 }}, {{ cluster: b, provider: lambda }}]"
     );
     let rates = Rates::parse(&placed).unwrap();
     for (cluster, model, expected) in [
@@ -46,17 +46,18 @@ fn list_prices_apply_where_the_provider_is_known() {
 }
 
 #[test]
-fn the_published_file_is_valid_and_has_a_note_about_missing_places() {
+fn the_published_file_is_valid_and_has_a_note_about_missing_locations() {
     let rates = Rates::parse(PUBLISHED).unwrap();
     assert_eq!(rates.all().len(), 3);
     assert_eq!(look_up(&rates, ("a", "n"), Some("NVIDIA L4")), None);
-    insta::assert_snapshot!(rates.notes().join("\n"), @r#"rates of providers are not used, because no location of GPUs is defined: add places, such as `places: [{ cluster: "*", provider: ec2 }]`"#);
+    insta::assert_snapshot!(rates.notes().join("\n"), @r#"rates of providers are not used, because no location of GPUs is defined: add locations, such as `locations: [{ cluster: "*", provider: ec2 }]`"#);
 }
 
 #[test]
 fn a_fallback_of_zero_leaves_gpus_without_a_price_and_any_other_prices_them() {
     let text = PUBLISHED.replace("fallback_rate: 0.0", "fallback_rate: 1.5");
-    let placed = format!("{text}\nplaces: [{{ cluster: a, provider: ec2 }}]\nrate_class: internal");
+    let placed =
+        format!("{text}\nlocations: [{{ cluster: a, provider: ec2 }}]\nrate_class: internal");
     let rates = Rates::parse(&placed).unwrap();
     assert_eq!(
         price(&rates, ("a", "n"), Some("NVIDIA L4")).unwrap(),

@@ -50,7 +50,7 @@ const PIECES: [&str; 38] = [
     "9999-12-31",
     "rates",
     "aliases",
-    "places: [{ cluster: '*', provider: p }]",
+    "locations: [{ cluster: '*', provider: p }]",
     "providers: { p: { X: 1 } }",
     "currency_name: USD",
     "provider: p, region: r, ",
@@ -139,7 +139,7 @@ fn serialize(rates: &Rates) -> String {
         field("source", rate.source.clone());
         text.push_str("}\n");
     }
-    text.push_str("places:\n");
+    text.push_str("locations:\n");
     if rates.locations.is_empty() {
         text.push_str("  []\n");
     }

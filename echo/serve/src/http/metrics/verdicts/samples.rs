@@ -159,7 +159,7 @@ impl<'a> VisibleVerdicts<'a> {
             ),
             gauge(
                 (
-                    "conclusions_age_seconds",
+                    "verdicts_age_seconds",
                     "Time since verdicts were read for a scrape",
                 ),
                 self.age_ms
@@ -210,14 +210,14 @@ fn process_families(state: &State, is_ready: bool) -> [Family; 4] {
         ),
         gauge(
             (
-                "conclusions_clusters_left_out",
+                "verdicts_clusters_omitted",
                 "Clusters without metrics because there are more than a thousand",
             ),
             size(state.left_out),
         ),
         counter(
             (
-                "conclusions_failed",
+                "verdicts_failed",
                 "Scrapes with older verdicts because they could not be read in time",
             ),
             one(state.failed),

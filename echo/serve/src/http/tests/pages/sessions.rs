@@ -198,7 +198,7 @@ async fn without_authentication_login_redirects() {
 
 #[tokio::test]
 async fn sections_of_forbidden_tools_are_omitted() {
-    let entry = "id: cost, ask: { clusters: [\"*\"], tools: [\"fleet.cluster.get_*\"] }";
+    let entry = "id: cost, query: { clusters: [\"*\"], tools: [\"fleet.cluster.get_*\"] }";
     let (echo, site) = guarded(&[entry]).await;
     let cookie = signed_in(&echo, &site.tokens[0]).await;
     let path = "/clusters/prod?window=all";

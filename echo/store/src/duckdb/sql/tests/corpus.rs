@@ -36,7 +36,7 @@ pub(super) fn statements(file: &str) -> Vec<(String, String)> {
 async fn queries_of_analysts_are_answered() {
     let lab = Lab::new().await;
     let mut unanswered = Vec::new();
-    for (_, text) in statements("questions.sql") {
+    for (_, text) in statements("queries.sql") {
         match lab.run(&text).await {
             Ok(table) => assert!(!table.columns.is_empty(), "{text}"),
             Err(SqlError::Refused(refusal)) => {
@@ -134,7 +134,7 @@ fn let_through(
 async fn unknown_fields_of_a_later_parser_are_refused() {
     let lab = Lab::new().await;
     let mut accepted = Vec::new();
-    for (_, text) in statements("questions.sql") {
+    for (_, text) in statements("queries.sql") {
         let tree = lab.tree(&text).await;
         echo_sql_guard::check(&text, &tree).expect(&text);
         accepted.extend(let_through(&text, &tree, |fields| {

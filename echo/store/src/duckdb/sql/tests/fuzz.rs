@@ -197,7 +197,7 @@ fn mutated(text: &str, corpus: &[String], rng: &mut ChaCha8Rng) -> String {
 }
 
 fn corpus() -> Vec<String> {
-    let files = ["questions.sql", "attacks.sql"];
+    let files = ["queries.sql", "attacks.sql"];
     let all = files.into_iter().flat_map(statements);
     all.map(|(_, text)| text).collect()
 }

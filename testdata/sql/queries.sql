@@ -1,4 +1,4 @@
--- Questions that analysts ask: all of them are answered. One statement a line.
+-- Queries of analysts. All of them succeed. One statement a line.
 SELECT * FROM verdicts
 FROM verdicts
 SELECT cluster_id, rank, lag_ms FROM verdicts WHERE state = 'open' ORDER BY lag_ms DESC LIMIT 5

@@ -11,7 +11,7 @@ rates:
   - { cluster: contract-eu, rate_class: reserved, rate: 4, currency: USD }
   - { cluster: contract-eu, gpu_model: H200, rate_class: reserved, rate: 5, currency: USD }
   - { node: owned-1, rate_class: owned, rate: 6, currency: USD }
-places:
+locations:
   - { node: 'owned-*', provider: ourselves }
   - { cluster: '*-eu', provider: Aws, region: EU-WEST-1 }
   - { cluster: 'a*', provider: aws }
@@ -69,7 +69,7 @@ fn the_first_matching_location_wins() {
 fn a_rate_of_a_provider_does_not_price_gpus_of_other_or_unknown_providers() {
     let text = "
 rates: [{ provider: aws, gpu_model: H200, rate_class: on_demand, rate: 2, currency: USD }]
-places: [{ cluster: a, provider: aws }, { cluster: g, provider: gcp }]
+locations: [{ cluster: a, provider: aws }, { cluster: g, provider: gcp }]
 ";
     let rates = Rates::parse(text).unwrap();
     assert!(look_up(&rates, ("a", "n"), Some("H200")).is_some());
@@ -79,29 +79,29 @@ places: [{ cluster: a, provider: aws }, { cluster: g, provider: gcp }]
 }
 
 #[test]
-fn a_provider_without_places_is_rejected_and_an_unmatched_one_has_a_note() {
+fn a_provider_without_locations_is_rejected_and_an_unmatched_one_has_a_note() {
     let rate = "provider: aws, gpu_model: H200, rate_class: spot, rate: 2, currency: USD";
     let refused = Rates::parse(&format!("rates: [{{ {rate} }}]")).unwrap_err();
-    insta::assert_snapshot!(refused.mistakes.join("\n"), @r#"places: is missing, but rates[0] applies only to GPUs of aws: assign clusters or nodes to it, such as `places: [{ cluster: "*", provider: aws }]`"#);
+    insta::assert_snapshot!(refused.mistakes.join("\n"), @r#"locations: is missing, but rates[0] applies only to GPUs of aws: assign clusters or nodes to it, such as `locations: [{ cluster: "*", provider: aws }]`"#);
     let region = format!("region: eu-1, {rate}");
     let rates = format!(
-        "rates: [{{ {rate} }}, {{ {region} }}]\nplaces: [{{ cluster: '*', provider: gcp }}]"
+        "rates: [{{ {rate} }}, {{ {region} }}]\nlocations: [{{ cluster: '*', provider: gcp }}]"
     );
     insta::assert_snapshot!(Rates::parse(&rates).unwrap().notes().join("\n"), @r"
-    rates[0]: no entry of places has provider aws
-    rates[1]: no entry of places has region eu-1 of provider aws
+    rates[0]: no entry of locations has provider aws
+    rates[1]: no entry of locations has region eu-1 of provider aws
     ");
 }
 
 #[test]
-fn mistakes_in_places_are_reported() {
+fn mistakes_in_locations_are_reported() {
     let text = "
 rates:
   - { region: eu-1, gpu_model: H200, rate_class: spot, rate: 2, currency: USD }
   - { provider: aws, rate_class: spot, rate: 2, currency: USD }
   - { provider: aws, gpu_model: A10, rate_class: spot, rate: 2, currency: USD }
   - { provider: AWS, gpu_model: NVIDIA A10, rate_class: spot, rate: 3, currency: USD }
-places:
+locations:
   - { provider: aws }
   - { cluster: '', node: n, provider: aws, zone: a }
   - { cluster: a }
@@ -110,10 +110,10 @@ places:
     insta::assert_snapshot!(error.mistakes.join("\n"), @r"
     rates[0].provider: is missing
     rates[1].gpu_model: is missing
-    places[0].cluster: is missing
-    places[1].cluster: is not a text
-    places[1].zone: is not a known field
-    places[2].provider: is missing
+    locations[0].cluster: is missing
+    locations[1].cluster: is not a text
+    locations[1].zone: is not a known field
+    locations[2].provider: is missing
     rates[3]: prices the same GPUs at the same time as rates[2]
     ");
 }
