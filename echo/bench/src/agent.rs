@@ -210,7 +210,7 @@ impl Agents {
         }
         if self.sources.has_device() {
             let comm = mesh.dp_comm(rank);
-            let dp = self.about(comm, &names.dp_op, DP_OPS as u64, rank, Source::Device);
+            let dp = self.about(comm, &names.dp_op, rank, Source::Device);
             if mesh.tp > 1 {
                 send(&names.wait, block.tp.reading(), device.clone());
             }
@@ -269,10 +269,15 @@ impl Agents {
         } else {
             (self.mesh.dp_comm(rank), &self.names.dp_op)
         };
-        self.about(comm, op, primary_ops(self.mesh), rank, source)
+        self.about(comm, op, rank, source)
     }
 
-    fn about(&self, comm: CommId, op: &Op, ops: u64, rank: u32, source: Source) -> Block {
+    fn about(&self, comm: CommId, op: &Op, rank: u32, source: Source) -> Block {
+        let ops = if *op == self.names.tp_op {
+            TP_OPS
+        } else {
+            DP_OPS
+        } as u64;
         let first = u64::from(self.first_step) * ops;
         let knows_numbers = !(self.attached && rank == 1);
         let seqs = SeqRange::new(first, first + u64::from(self.steps) * ops - 1);

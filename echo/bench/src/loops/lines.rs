@@ -15,6 +15,9 @@ const GPU_START: i64 = 1_795_000_000_000_000_000;
 /// Delay from the end of an operation on the GPU to its row, milliseconds.
 const REPORT_DELAY_MS: f64 = 0.2;
 
+/// Time from the entry of a call to the enqueued operation, nanoseconds.
+const ENQUEUE_NS: i64 = 20_000;
+
 /// Time at which the agent attaches, and its knowledge of the communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
@@ -24,6 +27,15 @@ pub enum Attach {
     TakenOver,
     /// During the job, without having seen the creation of the communicator.
     Late,
+}
+
+/// Times of an operation, milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    /// Entry of the call that enqueued it.
+    called: f64,
+    /// Start and end on the GPU.
+    gpu: (f64, f64),
 }
 
 /// Collects the lines of a recording.
@@ -79,16 +91,7 @@ impl Lines {
                         seq,
                         called,
                         gpu,
-                    } => {
-                        let seq = if self.attach == Attach::TakenOver {
-                            seq.checked_sub(skipped)
-                        } else {
-                            Some(seq)
-                        };
-                        if let Some(seq) = seq {
-                            self.ran(rank, op, seq, called, gpu);
-                        }
-                    }
+                    } => self.ran(rank, op, self.numbered(seq, skipped), Times { called, gpu }),
                     Observation::Waited { host, is_event } => self.waited(rank, host, is_event),
                     Observation::Launched(at) => self.launched(rank, at),
                 }
@@ -96,38 +99,59 @@ impl Lines {
         }
     }
 
-    fn ran(&mut self, rank: u32, op: Operation, seq: u64, called: f64, gpu: (f64, f64)) {
+    /// Adds the call that enqueued an operation.
+    fn called(&mut self, rank: u32, op: Operation, called: f64) {
+        let (pid, comm, count, at) = (pid(rank), comm(rank), op.count, host_ns(called));
+        let name = op.function.name();
+        let peer = usize::try_from(op.peer).unwrap_or(0);
+        let peer = self.labels.get(peer).copied().unwrap_or(0);
+        let detail = match op.function {
+            Function::Send | Function::Recv => format!(r#""peer":{peer}"#),
+            _ => r#""reduce_op":0"#.to_owned(),
+        };
+        let line = format!(
+            r#"{{"kind":"call","ts":{at},"dur":30000,"pid":{pid},"tid":{pid},"fn":"nccl{name}","comm":"{comm}","count":{count},"datatype":7,{detail},"stream":"0x1a233440"}}"#
+        );
+        self.lines.push((at, line));
+    }
+
+    /// Number of an operation as the agent counts it; `None` for those before it attached.
+    fn numbered(&self, seq: u64, skipped: u64) -> Option<u64> {
+        match self.attach {
+            Attach::TakenOver => seq.checked_sub(skipped),
+            Attach::FromStart | Attach::Late => Some(seq),
+        }
+    }
+
+    /// Adds the call and the row of an operation; nothing without a number.
+    fn ran(&mut self, rank: u32, op: Operation, seq: Option<u64>, times: Times) {
+        let Some(seq) = seq else { return };
+        // The operations of a graph are enqueued by its launch.
+        if !self.is_graph {
+            self.called(rank, op, times.called);
+        }
+        self.completed(rank, op, seq, times);
+    }
+
+    /// Adds the row of an operation on the GPU.
+    fn completed(&mut self, rank: u32, op: Operation, seq: u64, times: Times) {
         let (pid, n_ranks) = (pid(rank), self.labels.len());
         let name = op.function.name();
-        // A graph's operations are enqueued at its launch, and NCCL's own counter stands still.
-        let at = host_ns(called);
+        // NCCL's own counter stands still in a graph.
         let number = if self.is_graph { 0 } else { seq };
-        if !self.is_graph {
-            let peer = self
-                .labels
-                .get(usize::try_from(op.peer).unwrap_or(0))
-                .copied()
-                .unwrap_or(0);
-            let detail = match op.function {
-                Function::Send | Function::Recv => format!(r#""peer":{peer}"#),
-                _ => r#""reduce_op":0"#.to_owned(),
-            };
-            let (comm, count) = (comm(rank), op.count);
-            let line = format!(
-                r#"{{"kind":"call","ts":{at},"dur":30000,"pid":{pid},"tid":{pid},"fn":"nccl{name}","comm":"{comm}","count":{count},"datatype":7,{detail},"stream":"0x1a233440"}}"#
-            );
-            self.lines.push((at, line));
-        }
         let count = if op.function == Function::AllGather {
             op.count * 4
         } else {
             op.count
         };
-        let ts = host_ns(gpu.1 + REPORT_DELAY_MS);
+        let Times { called, gpu } = times;
+        let (enqueued, ts) = (
+            host_ns(called) + ENQUEUE_NS,
+            host_ns(gpu.1 + REPORT_DELAY_MS),
+        );
         let (start, stop) = (gpu_ns(rank, gpu.0), gpu_ns(rank, gpu.1));
-        let host = at + 20_000;
         let line = format!(
-            r#"{{"kind":"coll","ts":{ts},"pid":{pid},"comm":"31aa24bc210ab9ac","seq":{number},"comm_seq":{seq},"comm_nth":0,"func":"{name}","count":{count},"rank":{rank},"nranks":{n_ranks},"host_ns":{host},"gpu_start_ns":{start},"gpu_stop_ns":{stop},"channels":2}}"#
+            r#"{{"kind":"coll","ts":{ts},"pid":{pid},"comm":"31aa24bc210ab9ac","seq":{number},"comm_seq":{seq},"comm_nth":0,"func":"{name}","count":{count},"rank":{rank},"nranks":{n_ranks},"host_ns":{enqueued},"gpu_start_ns":{start},"gpu_stop_ns":{stop},"channels":2}}"#
         );
         self.lines.push((ts, line));
     }
