@@ -180,8 +180,7 @@ impl App {
         watcher.spawn(closer.run(detector_stop.clone()));
         let mut detector = JoinSet::new();
         // On its own thread: the analysis of a block of 10,000 ranks must not delay requests.
-        let runtime = Handle::current();
-        detector.spawn_blocking(move || runtime.block_on(refresh.run(detector_stop)));
+        detector.spawn_blocking(|| Handle::current().block_on(refresh.run(detector_stop)));
         Ok(Self {
             otlp_address,
             otlp_http_address,
