@@ -29,7 +29,7 @@ fn targets(dashboard: &Value) -> impl Iterator<Item = &Value> {
     targets.flatten()
 }
 
-/// Returns the PromQL expressions of panels and variables.
+/// Returns the `PromQL` expressions of panels and variables.
 pub(super) fn promql(dashboard: &Value) -> Vec<String> {
     let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
     let of_variables = variables.filter_map(|variable| variable["query"]["query"].as_str());
