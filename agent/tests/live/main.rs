@@ -13,7 +13,7 @@ mod echo;
 mod fixture;
 mod job;
 mod late;
-mod places;
+mod mounts;
 mod process;
 mod running;
 mod stand_ins;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let tests = [
         attaching::TESTS,
         late::TESTS,
-        places::TESTS,
+        mounts::TESTS,
         process::TESTS,
         echo::TESTS,
     ]

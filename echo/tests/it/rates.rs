@@ -128,7 +128,7 @@ fn valid_prices_are_reloaded_without_a_restart_and_invalid_ones_are_ignored() {
     let write = |rates: &str| std::fs::write(&file, rates).unwrap();
     let at = |rate: &str| {
         format!(
-            "rates: [{{ provider: here, gpu_model: H200, rate_class: owned, currency: EUR, rate: {rate} }}]\nplaces: [{{ cluster: '*', provider: here }}]"
+            "rates: [{{ provider: here, gpu_model: H200, rate_class: owned, currency: EUR, rate: {rate} }}]\nlocations: [{{ cluster: '*', provider: here }}]"
         )
     };
     write(&at("1"));

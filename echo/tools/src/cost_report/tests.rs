@@ -356,7 +356,7 @@ async fn prices_are_those_of_the_day_and_currencies_stay_apart() {
     let mut context = context(&store);
     let text = "
 as_of: 2026-05-01
-places: [{ node: node-1, provider: example, region: north }]
+locations: [{ node: node-1, provider: example, region: north }]
 rates:
   - { node: node-0, rate_class: owned, rate: 1.5, currency: EUR }
   - { node: node-1, rate_class: spot, rate: 2, currency: USD, effective_to: 2026-06-01 }
