@@ -15,7 +15,6 @@ use echo_core::policy_table::PolicyTable;
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use echo_store::{EventStore, StoreError};
 use echo_tools::rates::RatesError;
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -28,6 +27,7 @@ use crate::app::inputs::Inputs;
 use crate::app::jwks::JwksRefresher;
 use crate::app::otlp_listeners::OtlpListeners;
 use crate::app::routes::{cores, routes};
+use crate::app::sockets::{BoundSocket, Sockets};
 use crate::app::sources::WatchedFiles;
 use crate::config::{ConfigError, ServeArgs};
 use crate::feedback::hours::HourCloser;
@@ -36,15 +36,15 @@ use echo_ingest::accept::{Ingest, IngestConfig};
 use echo_ingest::misrouted::Misrouted;
 use echo_serve::http::RuntimeState;
 use echo_serve::http::health::Readiness;
-use echo_serve::middleware::Middleware;
 use echo_serve::open_files;
-use echo_serve::tls::{Encryption, TlsError};
+use echo_serve::tls::TlsError;
 
 mod api_listener;
 mod inputs;
 mod jwks;
 mod otlp_listeners;
 mod routes;
+mod sockets;
 mod sources;
 mod trace_loop;
 
@@ -139,10 +139,13 @@ impl App {
         let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        // Before any file is created.
+        let sockets = bind(args)?;
+        trace_loop::refuse_own_endpoint(&args.trace, &sockets.addresses()).await?;
         let inputs = Inputs::read(args, &clock)?;
         let hangup = sources::hangup().map_err(AppError::Signal)?;
-        let (store, api) = open(args, &clock, &inputs.middleware, &inputs.api_encryption).await?;
-        let otlp = OtlpListeners::bind(args, &api, &inputs).await?;
+        let (store, api) = open(args, &clock, &inputs, sockets.api).await?;
+        let otlp = OtlpListeners::listen(sockets.otlp, sockets.otlp_http, args, &inputs)?;
         // After all checks, so that a failed start prints one line only.
         inputs::warn_of_risks(args);
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
@@ -340,14 +343,23 @@ fn with_open_file_limit(args: &ServeArgs) -> ServeArgs {
     args
 }
 
+/// Binds the listeners. Of two processes with the same flags, the second reports the lock of the
+/// database and not the port.
+fn bind(args: &ServeArgs) -> Result<Sockets, AppError> {
+    let bound = Sockets::bind(args);
+    if bound.is_err() {
+        DuckDbStore::check_unlocked(&args.db)?;
+    }
+    bound
+}
+
 /// Opens the database and starts the API listener. Opening may take minutes while a write-ahead log
-/// is replayed or the schema is migrated. The database is opened first unless that takes long: of
-/// two processes with the same flags, the second then reports the lock and not the port.
+/// is replayed or the schema is migrated; probes are answered after the first second of it.
 async fn open(
     args: &ServeArgs,
     clock: &Arc<dyn Clock>,
-    middleware: &Middleware,
-    encryption: &Encryption,
+    inputs: &Inputs,
+    socket: BoundSocket,
 ) -> Result<(Arc<DuckDbStore>, ApiListener), AppError> {
     let config = DuckDbConfig {
         memory_limit: args.memory_limit,
@@ -361,28 +373,11 @@ async fn open(
     let mut opening = tokio::task::spawn_blocking(move || DuckDbStore::open(&config, clock));
     if let Ok(opened) = timeout(QUICK_OPEN, &mut opening).await {
         let store = opened??;
-        return Ok((
-            Arc::new(store),
-            ApiListener::start(args, middleware, encryption.clone()).await?,
-        ));
+        return Ok((Arc::new(store), ApiListener::start(args, inputs, socket)?));
     }
     info!("opening the database takes long; probes report `starting` until it is open");
-    let api = ApiListener::start(args, middleware, encryption.clone()).await?;
+    let api = ApiListener::start(args, inputs, socket)?;
     Ok((Arc::new(opening.await??), api))
-}
-
-async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, AppError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| AppError::Bind {
-            flag,
-            address,
-            source,
-        })
-}
-
-fn address(listener: &TcpListener) -> Result<SocketAddr, AppError> {
-    listener.local_addr().map_err(AppError::Address)
 }
 
 async fn stopped(mut stop: watch::Receiver<bool>) {

@@ -6,13 +6,13 @@ use axum::Router;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::app::{AppError, address, bind, stopped};
+use crate::app::inputs::Inputs;
+use crate::app::sockets::BoundSocket;
+use crate::app::{AppError, stopped};
 use crate::config::ServeArgs;
 use echo_serve::http;
 use echo_serve::http::startup::{current_router, startup_router};
 use echo_serve::listener::{Connections, Listener};
-use echo_serve::middleware::Middleware;
-use echo_serve::tls::Encryption;
 
 /// The running API listener.
 #[derive(Debug)]
@@ -28,24 +28,23 @@ pub(super) struct ApiListener {
 }
 
 impl ApiListener {
-    /// Binds, and answers every request with `starting`.
-    pub(super) async fn start(
+    /// Listens, and answers every request with `starting`.
+    pub(super) fn start(
         args: &ServeArgs,
-        middleware: &Middleware,
-        encryption: Encryption,
+        inputs: &Inputs,
+        socket: BoundSocket,
     ) -> Result<Self, AppError> {
-        let listener = bind("--http-listen", args.http_listen).await?;
-        let address = address(&listener)?;
+        let address = socket.address;
         let connections = Connections::default();
-        let listener = Listener::new(listener, args.bounds.listen(), connections.clone());
-        let (routes, current) = watch::channel(startup_router(middleware));
+        let listener = Listener::new(socket.listen()?, args.bounds.listen(), connections.clone());
+        let (routes, current) = watch::channel(startup_router(&inputs.middleware));
         let (stop, stopping) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let until = stopped(stopping);
         tasks.spawn(http::serve(
             listener,
             current_router(current),
-            encryption,
+            inputs.api_encryption.clone(),
             until,
         ));
         Ok(Self {

@@ -7,7 +7,8 @@ use tokio::task::JoinSet;
 
 use crate::app::api_listener::ApiListener;
 use crate::app::inputs::Inputs;
-use crate::app::{AppError, address, bind, stopped, trace_loop};
+use crate::app::sockets::BoundSocket;
+use crate::app::{AppError, stopped};
 use crate::config::ServeArgs;
 use echo_ingest::accept::Ingest;
 use echo_ingest::otlp::grpc::{LogsService, MetricsService, TracesService};
@@ -16,7 +17,7 @@ use echo_serve::middleware::Middleware;
 use echo_serve::tls::Encryption;
 use echo_serve::{grpc, otlp_http};
 
-/// The bound listeners, before they accept connections.
+/// The listeners, before they accept connections.
 #[derive(Debug)]
 pub(super) struct OtlpListeners {
     /// Local address of OTLP over gRPC.
@@ -32,25 +33,22 @@ pub(super) struct OtlpListeners {
 }
 
 impl OtlpListeners {
-    /// Binds both listeners.
-    pub(super) async fn bind(
+    /// Listens on both sockets.
+    pub(super) fn listen(
+        otlp: BoundSocket,
+        otlp_http: BoundSocket,
         args: &ServeArgs,
-        api: &ApiListener,
         inputs: &Inputs,
     ) -> Result<Self, AppError> {
-        let otlp = bind("--otlp-listen", args.otlp_listen).await?;
-        let otlp_http = bind("--otlp-http-listen", args.otlp_http_listen).await?;
-        let (otlp_address, otlp_http_address) = (address(&otlp)?, address(&otlp_http)?);
-        let own = [otlp_address, otlp_http_address, api.address];
-        trace_loop::refuse_own_endpoint(&args.trace, &own).await?;
+        let (otlp_address, otlp_http_address) = (otlp.address, otlp_http.address);
         let config = args.bounds.listen();
         let (otlp_connections, otlp_http_connections) =
             (Connections::default(), Connections::default());
         Ok(Self {
             otlp_address,
             otlp_http_address,
-            otlp: Listener::new(otlp, config, otlp_connections.clone()),
-            otlp_http: Listener::new(otlp_http, config, otlp_http_connections.clone()),
+            otlp: Listener::new(otlp.listen()?, config, otlp_connections.clone()),
+            otlp_http: Listener::new(otlp_http.listen()?, config, otlp_http_connections.clone()),
             otlp_connections,
             otlp_http_connections,
             middleware: inputs.middleware.clone(),

@@ -116,6 +116,11 @@ impl DuckDbStore {
         Self::open_with(config, clock, MIGRATIONS)
     }
 
+    /// Fails if another process has the database open. Creates no file.
+    pub fn check_unlocked(path: &Path) -> Result<(), StoreError> {
+        lock::Lock::check_unlocked(&lock::canonical(path)?)
+    }
+
     /// Waits until the engine fails permanently, for example because the disk is full in the middle
     /// of a commit, or until its file is removed or replaced. Nothing is stored from then on.
     pub async fn failed(&self) -> StoreError {

@@ -85,15 +85,48 @@ fn an_invalid_database_file_exits_65_and_is_unchanged() {
 }
 
 #[test]
-fn a_port_in_use_exits_69_and_names_the_flag() {
+fn a_port_in_use_exits_69_names_the_flag_and_creates_no_database() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for flag in ["--otlp-listen", "--otlp-http-listen", "--http-listen"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = serve_command(&folder.path().join("fleet.duckdb"));
+        command.args([flag, &address]);
+        let (code, stderr) = refused(command);
+        assert_eq!(code, 69, "{stderr}");
+        assert!(stderr.contains(flag), "{stderr}");
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 0, "{flag}: files were created");
+    }
+}
+
+#[test]
+fn two_listeners_on_one_port_exit_69_and_create_no_database() {
+    let port = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().port()
+    };
     let folder = tempfile::tempdir().unwrap();
     let mut command = serve_command(&folder.path().join("fleet.duckdb"));
-    let address = taken.local_addr().unwrap().to_string();
-    let output = command.args(["--otlp-listen", &address]).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(69), "{stderr}");
-    assert!(stderr.contains("--otlp-listen"), "{stderr}");
+    command.args(["--otlp-listen", &format!("127.0.0.1:{port}")]);
+    command.args(["--http-listen", &format!("127.0.0.1:{port}")]);
+    let (code, stderr) = refused(command);
+    assert_eq!(code, 69, "{stderr}");
+    assert!(stderr.contains("--http-listen"), "{stderr}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_second_process_with_the_same_ports_reports_the_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("fleet.duckdb");
+    let holder = Echo::serve(&db);
+    let mut second = serve_command(&db);
+    second.args(["--otlp-listen", &holder.otlp, "--http-listen", &holder.http]);
+    let (code, stderr) = refused(second);
+    assert_eq!(code, 75, "{stderr}");
+    assert!(stderr.contains("pid"), "{stderr}");
+    assert_eq!(holder.terminate(), 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! and closing any other handle of the same file would release them.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
@@ -54,6 +54,21 @@ impl Lock {
             tracing::warn!(%error, "cannot write the holder to the lock file of {}", path.display());
         }
         Ok(Self(file))
+    }
+
+    /// Fails if another process holds the lock of the database at `path`. Creates no file.
+    pub(super) fn check_unlocked(path: &Path) -> Result<(), StoreError> {
+        let Ok(mut file) = File::open(beside(path, ".lock")) else {
+            return Ok(());
+        };
+        // Closing the file releases the lock that this takes.
+        if let Err(TryLockError::WouldBlock) = file.try_lock_shared() {
+            return Err(StoreError::Locked {
+                path: path.display().to_string(),
+                holder: holder(&mut file),
+            });
+        }
+        Ok(())
     }
 
     /// Writes the time to the file's inode, which fails on a file system with errors even if it
