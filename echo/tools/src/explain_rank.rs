@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ToolError;
 use crate::host_evidence::{Operations, widen_for_clock_skew};
-use crate::outlier::{Condition, Evidence, Outlier, as_of, condition, culprit};
+use crate::lifecycle::as_of;
+use crate::outlier::{Condition, Evidence, Outlier, condition, culprit};
 use crate::picture::Format;
 use crate::quality::DataQuality;
 use crate::schemas::{ClusterName, Name};
@@ -174,7 +175,7 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
         who: subject.identity(blocks.role()),
         summary: String::new(),
         truncated: own.len().max(waited_for.len()).max(conditions.len()) > MAX_INCIDENTS,
-        incidents: most_severe(&own, JudgedIncident::from_incident),
+        incidents: most_severe(&own, |one| JudgedIncident::from_incident(one, presence)),
         victim_of: most_severe(&waited_for, |one| {
             let culprit = culprit(one)?;
             Some(Outlier::from_victim(one, culprit, subject.rank, presence))

@@ -9,8 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host_evidence::Operations;
+use crate::lifecycle::as_of;
 use crate::list_cursor::ListCursor;
-use crate::outlier::{Condition, Evidence, Outlier, as_of, culprit};
+use crate::outlier::{Condition, Evidence, Outlier, culprit};
 use crate::quality::DataQuality;
 use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
@@ -138,7 +139,7 @@ async fn outliers(
     let mut outliers = Vec::new();
     let mut capacity = limit.saturating_sub(culprits.len());
     for (index, incident) in culprits.iter().enumerate() {
-        let Some(mut outlier) = Outlier::from_culprit(incident) else {
+        let Some(mut outlier) = Outlier::from_culprit(incident, presence) else {
             continue;
         };
         if presence.has_host_evidence() && index < MAX_EXPLAINED {

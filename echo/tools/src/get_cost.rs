@@ -1,23 +1,20 @@
 //! Cost of stragglers: a total over a window, and a rate per hour at its end. The two numbers have
 //! two names and are never combined.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use answer::{
-    Amount, ClusterCost, Contributor, Cost, CurrencyCost, KindCost, ModelCost, NodeCost,
-    RateClassCost,
-};
-use bill::{Bill, Sum, money};
+use answer::{ClusterCost, Cost, CurrencyCost, KindCost, ModelCost, NodeCost, RateClassCost};
+use bill::{Bill, amount, largest_first, money};
+use contributor::{IncidentBills, contributors, kind};
 use echo_analysis::cost::{peer_waits, savings};
-use echo_core::ids::{ClusterId, IncidentId};
-use echo_core::model::detector_output::{Finding, Incident, IncidentState, LostTime};
+use echo_core::ids::IncidentId;
+use echo_core::model::detector_output::{Incident, LostTime};
 use echo_core::units::{GpuTime, Nanos, Window};
 use run_rate::{RunRate, RunRateHorizon};
-use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::lifecycle::as_of;
 use crate::rates::Currency;
 use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
@@ -29,6 +26,7 @@ mod allocation;
 pub mod answer;
 mod bill;
 pub mod by_cluster;
+mod contributor;
 mod run_rate;
 
 const DEFAULT_LIMIT: usize = 50;
@@ -87,7 +85,17 @@ impl Tool for GetCost {
         let currency = breakdown.only_currency(scope.context);
         let lost = breakdown.bill.time();
         let allocated = allocation::allocated(scope).await?;
-        let (contributors, n_omitted) = breakdown.contributors(limit);
+        let stale = horizon
+            .as_ref()
+            .is_none_or(|horizon| horizon.is_stale(scope.context, scope.window));
+        let contributors = contributors(&IncidentBills {
+            lost: &breakdown.bill,
+            saved: &breakdown.savings,
+            per_hour: breakdown.run_rate.as_ref().filter(|_| !stale),
+            incidents: &breakdown.incidents,
+        });
+        let n_omitted = contributors.len().saturating_sub(limit);
+        let (contributors, _) = truncate_rows(contributors, limit);
         let (by_cluster, omits_clusters) = truncate_rows(breakdown.by_cluster(), limit);
         let (by_node, omits_nodes) = truncate_rows(breakdown.by_node(), limit);
         Ok(Cost {
@@ -102,9 +110,7 @@ impl Tool for GetCost {
             horizon_s: horizon
                 .as_ref()
                 .map(|horizon| horizon.window.millis() / 1e3),
-            stale: horizon
-                .as_ref()
-                .is_none_or(|horizon| horizon.is_stale(scope.context, scope.window)),
+            stale,
             lost_gpu_hours: lost.hours(),
             lost_gpu_hours_per_hour: breakdown.run_rate.as_ref().map(RunRate::gpu_hours_per_hour),
             unpriced_gpu_hours: breakdown.unpriced().hours(),
@@ -123,7 +129,7 @@ impl Tool for GetCost {
             by_gpu_model: breakdown.by_gpu_model(),
             by_rate_class: breakdown.by_rate_class(),
             contributors,
-            contributors_left_out: n_omitted,
+            contributors_left_out: u64::try_from(n_omitted).unwrap_or(u64::MAX),
             truncated: n_omitted > 0 || omits_clusters || omits_nodes,
         })
     }
@@ -142,12 +148,20 @@ async fn incidents_of(
             .collect()
     };
     let (store, cluster) = (&scope.context.store, scope.cluster.as_ref());
-    let incidents = by_id(store.incidents(cluster, scope.window).await?);
+    let mut incidents = by_id(store.incidents(cluster, scope.window).await?);
     let all_known = rows.iter().all(|row| incidents.contains_key(&row.incident));
-    match Window::new(Nanos::EARLIEST, scope.window.to()) {
-        Some(ever) if !all_known => Ok(by_id(store.incidents(cluster, ever).await?)),
-        _ => Ok(incidents),
+    if let Some(ever) = Window::new(Nanos::EARLIEST, scope.window.to())
+        && !all_known
+    {
+        incidents = by_id(store.incidents(cluster, ever).await?);
     }
+    for incident in incidents.values_mut() {
+        // Time is lost before there is enough evidence to raise an incident.
+        if let Some(earlier) = as_of(incident.clone(), scope.context, scope.window) {
+            *incident = earlier;
+        }
+    }
+    Ok(incidents)
 }
 
 /// Priced losses from which the answer is built.
@@ -289,27 +303,6 @@ impl CostBreakdown<'_> {
             })
             .collect()
     }
-
-    /// Contributors, largest first, and the number omitted.
-    fn contributors(&self, limit: usize) -> (Vec<Contributor>, u64) {
-        let key = |item: &bill::LineItem<'_>| (item.loss.incident, item.loss.cluster.clone());
-        let (sums, saved) = (self.bill.sum_by(key), self.savings.sum_by(key));
-        let n_omitted = u64::try_from(sums.len().saturating_sub(limit)).unwrap_or(u64::MAX);
-        let contributors =
-            largest_first(sums)
-                .take(limit)
-                .map(|(((id, cluster), currency), sum)| {
-                    let saved = saved.get(&((id, cluster.clone()), currency));
-                    contributor(
-                        id,
-                        &cluster,
-                        self.incidents.get(&id),
-                        amount(currency, sum),
-                        saved.map_or(Decimal::ZERO, |saved| saved.cost),
-                    )
-                });
-        (contributors.collect(), n_omitted)
-    }
 }
 
 /// Total of a bill in one currency; `None` when the bill has items, but none in this currency.
@@ -321,63 +314,11 @@ fn total(bill: &Bill<'_>, currency: Option<Currency>) -> Option<f64> {
     }
 }
 
-/// Sums by lost time, largest first; ties by key.
-fn largest_first<K: Ord>(sums: BTreeMap<K, Sum>) -> impl Iterator<Item = (K, Sum)> {
-    let mut sums: Vec<(K, Sum)> = sums.into_iter().collect();
-    sums.sort_by_key(|(_, sum)| Reverse(sum.time));
-    sums.into_iter()
-}
-
 /// Returns the first `limit` rows, and true if rows were omitted.
 fn truncate_rows<T>(mut rows: Vec<T>, limit: usize) -> (Vec<T>, bool) {
     let has_more = rows.len() > limit;
     rows.truncate(limit);
     (rows, has_more)
-}
-
-fn contributor(
-    id: IncidentId,
-    cluster: &ClusterId,
-    incident: Option<&Incident>,
-    amount: Amount,
-    saved: Decimal,
-) -> Contributor {
-    let culprit = incident.and_then(|incident| match &incident.finding {
-        Finding::Culprit(culprit) => Some(culprit),
-        Finding::Condition(_) => None,
-    });
-    Contributor {
-        incident_id: id.to_string(),
-        cluster: cluster.to_string(),
-        kind: incident.map(kind),
-        state: incident.map(|incident| match incident.state {
-            IncidentState::Open => "open",
-            IncidentState::Cleared => "cleared",
-        }),
-        node_id: culprit.map(|culprit| culprit.node.to_string()),
-        rank: culprit.map(|culprit| culprit.rank.value()),
-        cohort: incident.map(|incident| incident.cohort.as_ref().to_owned()),
-        baseline: incident.map(|incident| incident.baseline.name()),
-        reason: incident.map(|incident| incident.reason.clone()),
-        confidence: incident.map(|incident| incident.confidence),
-        if_fixed: culprit.and(amount.cost).map(|_| money(saved)),
-        amount,
-    }
-}
-
-const fn kind(incident: &Incident) -> &'static str {
-    match &incident.finding {
-        Finding::Culprit(_) => "culprit",
-        Finding::Condition(condition) => condition.kind.name(),
-    }
-}
-
-fn amount(currency: Option<Currency>, sum: Sum) -> Amount {
-    Amount {
-        lost_gpu_hours: sum.time.hours(),
-        currency: currency.map(|currency| currency.to_string()),
-        cost: currency.map(|_| money(sum.cost)),
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub mod find_outlier_nodes;
 pub mod get_cost;
 pub mod host_evidence;
 pub mod lag_map;
+pub mod lifecycle;
 pub mod list_cursor;
 mod metric_names;
 pub mod outlier;

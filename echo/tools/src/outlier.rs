@@ -1,23 +1,24 @@
 //! Incidents as shown in answers, in their state at the end of the window.
 
+use std::sync::Arc;
+
 use echo_analysis::evidence::HostFact;
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::{
-    Condition as DetectedCondition, Culprit, Finding, Incident, IncidentState, Signal,
+    Condition as DetectedCondition, Culprit, Finding, Incident, Signal,
 };
+use echo_core::model::event::Origin;
 use echo_core::model::inputs::RankLag;
-use echo_core::units::Window;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::ToolContext;
+pub use crate::lifecycle::Lifecycle;
 use crate::quality::Presence;
 
 /// Maximum number of ranks listed per incident.
 const MAX_LISTED: usize = 64;
 
-/// Names of a state and a role in answers.
-const OPEN: &str = "open";
+/// Name of a role in answers.
 const CULPRIT: &str = "culprit";
 
 /// A rank that is late: a culprit, or a victim of one.
@@ -33,6 +34,12 @@ pub struct Outlier {
     pub rank: u32,
     /// UUID of its GPU; null when unknown.
     pub gpu_uuid: Option<String>,
+    /// Model of its GPU; null when unknown.
+    pub gpu_model: Option<String>,
+    /// Kubernetes namespace; null when unknown.
+    pub namespace: Option<String>,
+    /// Kubernetes pod; null when unknown.
+    pub pod: Option<String>,
     /// `culprit`: its lag slows down the other ranks. `victim`: it is late only because it waits
     /// for a culprit.
     pub role: &'static str,
@@ -122,67 +129,6 @@ pub struct Condition {
     pub reason: String,
 }
 
-/// State, severity and times of an incident.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Lifecycle {
-    /// `open` or `cleared`, at the end of the window.
-    pub state: &'static str,
-    /// Severity of the effect: `info`, `warn` or `critical`.
-    pub severity: &'static str,
-    /// True when the incident was raised at once because it is severe, before it had persisted.
-    pub provisional: bool,
-    /// Share of the blocks since the start that were affected, 0 to 1; 1 when it is always the same
-    /// rank.
-    pub stability: f64,
-    /// Start of the first affected iteration, RFC 3339.
-    pub first_seen: String,
-    /// End of the last affected iteration so far, RFC 3339.
-    pub last_seen: String,
-    /// Time at which there was enough evidence to raise the incident, RFC 3339.
-    pub raised_at: String,
-    /// Time at which it was cleared, RFC 3339; null while it is open, or when unknown.
-    pub cleared_at: Option<String>,
-    /// First affected iteration.
-    pub first_iteration: f64,
-    /// Iteration at which it was raised.
-    pub raised_iteration: f64,
-    /// Iteration at which it was cleared; null while it is open.
-    pub cleared_iteration: Option<f64>,
-    /// Number of times it occurred; 1 when it never recurred.
-    pub occurrences: u32,
-    /// Cohort of ranks that were compared.
-    pub cohort: String,
-    /// Job of the cohort; null when unknown.
-    pub job: Option<String>,
-    /// `history`: the healthy iteration time was measured. `none`: it is an estimate, because no
-    /// healthy iteration was ever seen.
-    pub baseline: &'static str,
-    /// Iteration time during the incident, milliseconds.
-    pub period_ms: f64,
-    /// Healthy iteration time, milliseconds.
-    pub healthy_period_ms: f64,
-}
-
-/// Returns the incident in its state at the end of the window; `None` when it had not been raised
-/// yet. A window that ends now or later shows the latest state: clocks of nodes may be ahead of the
-/// clock of Echo.
-pub fn as_of(mut incident: Incident, context: &ToolContext, window: Window) -> Option<Incident> {
-    let end = window.to();
-    if end >= context.clock.now() {
-        return Some(incident);
-    }
-    if incident.raised_at >= end {
-        return None;
-    }
-    if incident.cleared_at.is_some_and(|cleared| cleared >= end) {
-        incident.state = IncidentState::Open;
-        incident.cleared_at = None;
-        incident.cleared_iteration = None;
-    }
-    incident.last_seen = incident.last_seen.min(end);
-    Some(incident)
-}
-
 impl Outlier {
     /// True for a culprit.
     pub fn is_culprit(&self) -> bool {
@@ -190,12 +136,19 @@ impl Outlier {
     }
 
     /// Converts the culprit of an incident; `None` when the incident has none.
-    pub fn from_culprit(incident: &Incident) -> Option<Self> {
+    pub fn from_culprit(incident: &Incident, presence: &Presence) -> Option<Self> {
         let culprit = culprit(incident)?;
+        let origin = presence.origin_of(&incident.cluster, incident.job.as_ref(), culprit.rank);
+        // A job that restarted elsewhere may have given the rank another GPU.
+        let gpu_uuid = culprit.gpu_uuid.as_ref();
+        let origin = origin
+            .filter(|origin| origin.node == culprit.node)
+            .filter(|origin| gpu_uuid.is_none() || origin.gpu_uuid.as_ref() == gpu_uuid);
+        let origin = origin.map(AsRef::as_ref);
         Some(Self {
             node_id: Some(culprit.node.to_string()),
             rank: culprit.rank.value(),
-            gpu_uuid: culprit.gpu_uuid.as_deref().map(str::to_owned),
+            gpu_uuid: owned(gpu_uuid.or_else(|| origin?.gpu_uuid.as_ref())),
             role: CULPRIT,
             victims: first_ranks(&culprit.victims),
             victim_count: culprit.victims.len(),
@@ -207,7 +160,7 @@ impl Outlier {
             confidence: Some(incident.confidence),
             reason: incident.reason.clone(),
             evidence: vec![Evidence::from_signal(incident, culprit)],
-            ..Self::shared_fields(incident)
+            ..Self::shared_fields(incident, origin)
         })
     }
 
@@ -229,12 +182,14 @@ impl Outlier {
         rank: Rank,
         presence: &Presence,
     ) -> Self {
-        let origin = presence.origin_of(&incident.cluster, incident.job.as_ref(), rank);
+        let origin = presence
+            .origin_of(&incident.cluster, incident.job.as_ref(), rank)
+            .map(AsRef::as_ref);
         let lag = judged_lag(incident, rank);
         Self {
             node_id: origin.map(|origin| origin.node.to_string()),
             rank: rank.value(),
-            gpu_uuid: origin.and_then(|origin| origin.gpu_uuid.as_deref().map(str::to_owned)),
+            gpu_uuid: owned(origin.and_then(|origin| origin.gpu_uuid.as_ref())),
             role: "victim",
             victim_of: vec![culprit.rank.value()],
             lag_ms: lag.map(|lag| lag.lag_ms),
@@ -242,18 +197,21 @@ impl Outlier {
                 "rank {rank} is late only because it waits for rank {}",
                 culprit.rank
             ),
-            ..Self::shared_fields(incident)
+            ..Self::shared_fields(incident, origin)
         }
     }
 
-    /// Fields that the culprit and the victims of an incident share.
-    fn shared_fields(incident: &Incident) -> Self {
+    /// Fields that the culprit and the victims of an incident share; `origin` is that of the rank.
+    fn shared_fields(incident: &Incident, origin: Option<&Origin>) -> Self {
         Self {
             incident_id: incident.id.to_string(),
             cluster: incident.cluster.to_string(),
             node_id: None,
             rank: 0,
             gpu_uuid: None,
+            gpu_model: owned(origin.and_then(|origin| origin.gpu_model.as_ref())),
+            namespace: owned(origin.and_then(|origin| origin.namespace.as_ref())),
+            pod: owned(origin.and_then(|origin| origin.pod.as_ref())),
             role: "",
             victim_of: Vec::new(),
             victims: Vec::new(),
@@ -315,38 +273,6 @@ impl From<&HostFact> for Evidence {
     }
 }
 
-impl Lifecycle {
-    fn from_incident(incident: &Incident) -> Self {
-        Self {
-            state: match incident.state {
-                IncidentState::Open => OPEN,
-                IncidentState::Cleared => "cleared",
-            },
-            severity: incident.severity.name(),
-            provisional: incident.is_provisional,
-            stability: incident.stability,
-            first_seen: incident.first_seen.to_string(),
-            last_seen: incident.last_seen.to_string(),
-            raised_at: incident.raised_at.to_string(),
-            cleared_at: incident.cleared_at.map(|instant| instant.to_string()),
-            first_iteration: incident.first_iteration,
-            raised_iteration: incident.raised_iteration,
-            cleared_iteration: incident.cleared_iteration,
-            occurrences: incident.occurrences,
-            cohort: incident.cohort.as_ref().to_owned(),
-            job: incident.job.as_ref().map(ToString::to_string),
-            baseline: incident.baseline.name(),
-            period_ms: incident.period_ms,
-            healthy_period_ms: incident.baseline.period_ms(),
-        }
-    }
-
-    /// True when the incident was open at the end of the window.
-    pub fn is_open(&self) -> bool {
-        self.state == OPEN
-    }
-}
-
 impl Condition {
     /// Converts the condition of an incident; `None` when the incident has a culprit.
     pub fn from_incident(incident: &Incident) -> Option<Self> {
@@ -372,6 +298,10 @@ pub const fn culprit(incident: &Incident) -> Option<&Culprit> {
         Finding::Culprit(culprit) => Some(culprit),
         Finding::Condition(_) => None,
     }
+}
+
+fn owned(name: Option<&Arc<str>>) -> Option<String> {
+    name.map(|name| name.as_ref().to_owned())
 }
 
 fn first_ranks(ranks: &[Rank]) -> Vec<u32> {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::outlier::Outlier;
+use crate::quality::Presence;
 
 /// An incident in which the rank is the culprit.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -63,9 +64,9 @@ pub struct JudgedLag {
 
 impl JudgedIncident {
     /// Converts an incident; `None` when it has no culprit.
-    pub(super) fn from_incident(incident: &Incident) -> Option<Self> {
+    pub(super) fn from_incident(incident: &Incident, presence: &Presence) -> Option<Self> {
         Some(Self {
-            outlier: Outlier::from_culprit(incident)?,
+            outlier: Outlier::from_culprit(incident, presence)?,
             inputs: incident.inputs.as_deref().map(JudgedInputs::from),
         })
     }

@@ -9,12 +9,15 @@ use echo_core::ids::{IncidentId, Rank};
 use echo_core::model::detector_output::{
     Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
+use echo_core::model::event::{BatchKey, Origin};
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
 
 use super::{FindOutlierNodes, Outliers};
 use crate::ToolContext;
-use crate::fixture::{at, batch, context, context_over, culprit, empty, host_evidence, uniform};
+use crate::fixture::{
+    at, batch, context, context_over, culprit, empty, host_evidence, origin, uniform,
+};
 use crate::tool::Tool;
 
 async fn run_tool(context: &ToolContext, cluster: Option<&str>, from: &str, to: &str) -> Outliers {
@@ -35,6 +38,17 @@ async fn store_incident(context: &ToolContext, incident: Incident) {
         ..DetectorOutput::default()
     };
     context.store.store_verdicts(output).await.unwrap();
+}
+
+/// Stores one event of `origin`.
+async fn store_reports(context: &ToolContext, origin: Origin, second: i64) {
+    let mut reports = batch(0..1, 0..=0);
+    reports.key = BatchKey::Content(7);
+    for event in &mut reports.events {
+        event.origin = Arc::new(origin.clone());
+        event.timestamp = at(second);
+    }
+    context.store.append(reports).await.unwrap();
 }
 
 #[tokio::test]
@@ -98,6 +112,40 @@ async fn victims_follow_their_culprit() {
     assert_eq!(answer.outliers[0].victims, [3, 9]);
     assert_eq!(answer.outliers[1].victim_of, [2]);
     assert_eq!(answer.outliers[1].effect_ratio, None);
+}
+
+#[tokio::test]
+async fn an_outlier_has_the_gpu_and_the_pod_of_its_rank() {
+    let context = context().await;
+    let seen = |gpu: &str| Origin {
+        gpu_uuid: Some(Arc::from(gpu)),
+        namespace: Some(Arc::from("ml")),
+        pod: Some(Arc::from("llama-1")),
+        ..(*origin(2)).clone()
+    };
+    store_reports(&context, seen("GPU-3f2a"), 596).await;
+    let answer = run_tool(&context, None, "now-5m", "now").await;
+    let found = &answer.outliers[0];
+    let names = [
+        &found.gpu_uuid,
+        &found.gpu_model,
+        &found.namespace,
+        &found.pod,
+    ];
+    assert_eq!(
+        names.map(Option::as_deref),
+        ["GPU-3f2a", "NVIDIA H200", "ml", "llama-1"].map(Some)
+    );
+    // The job has restarted and its rank runs on another GPU: nothing of that is reported.
+    let mut late = culprit();
+    if let Finding::Culprit(culprit) = &mut late.finding {
+        culprit.gpu_uuid = Some(Arc::from("GPU-0000"));
+    }
+    store_incident(&context, late).await;
+    let answer = run_tool(&context, None, "now-5m", "now").await;
+    let found = &answer.outliers[0];
+    let names = [&found.gpu_uuid, &found.gpu_model, &found.pod];
+    assert_eq!(names.map(Option::as_deref), [Some("GPU-0000"), None, None]);
 }
 
 #[tokio::test]

@@ -180,6 +180,9 @@ pub struct Contributor {
     pub amount: Amount,
     /// Confidence, 0 to 1; null when the incident is no longer stored.
     pub confidence: Option<f64>,
+    /// Current loss of money per hour; null without a price, when the incident is not open at the
+    /// end of the window, or when the run rate of the answer is unknown or stale.
+    pub run_rate_per_hour: Option<f64>,
     /// Money that would have been saved had this culprit alone been healthy; null without a culprit
     /// or a price. `cost` is the share of this incident, which adds up with those of the others;
     /// where another rank was late as well, fixing one alone saves less.

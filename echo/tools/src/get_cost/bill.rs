@@ -4,6 +4,7 @@
 //! totals agree however the items are grouped, and is rounded to a millionth for display.
 //! Currencies are never mixed in one sum.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use echo_analysis::cost::{Loss, losses};
@@ -11,6 +12,7 @@ use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Nanos, Window};
 use rust_decimal::Decimal;
 
+use super::answer::Amount;
 use crate::rates::{Currency, Gpu, MONEY_PLACES, Rate, Rates};
 
 /// Lost time with its price.
@@ -90,6 +92,22 @@ pub(super) fn money(amount: Decimal) -> f64 {
     let shown = amount.round_dp(MONEY_PLACES).normalize();
     // A decimal prints as digits only, which always parse.
     shown.to_string().parse().unwrap_or(f64::NAN)
+}
+
+/// Sums by lost time, largest first; ties by key.
+pub(super) fn largest_first<K: Ord>(sums: BTreeMap<K, Sum>) -> impl Iterator<Item = (K, Sum)> {
+    let mut sums: Vec<(K, Sum)> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, sum)| Reverse(sum.time));
+    sums.into_iter()
+}
+
+/// Converts a sum for the answer.
+pub(super) fn amount(currency: Option<Currency>, sum: Sum) -> Amount {
+    Amount {
+        lost_gpu_hours: sum.time.hours(),
+        currency: currency.map(|currency| currency.to_string()),
+        cost: currency.map(|_| money(sum.cost)),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use echo_core::model::detector_output::{DetectorOutput, LostTime};
+use echo_core::model::detector_output::{DetectorOutput, IncidentState, LostTime};
 
 use super::GetCost;
 use super::answer::Cost;
@@ -145,6 +145,42 @@ async fn two_currencies_have_two_rows_and_no_total() {
 }
 
 #[tokio::test]
+async fn an_incident_costs_money_per_hour_only_while_it_is_open() {
+    let context = context().await;
+    let per_hour = async |to: &str| {
+        let answer = run_tool(&context, "now-10m", to).await;
+        let rows = answer.contributors.into_iter();
+        let rows = rows.map(|row| (row.rank, row.state, row.run_rate_per_hour));
+        rows.collect::<Vec<_>>()
+    };
+    let without_price = (None, Some("cleared"), None);
+    // Four GPUs lose a tenth of their time, at 3.80 an hour.
+    let open = (Some(2), Some("open"), Some(1.52));
+    assert_eq!(per_hour("now").await, [open, without_price]);
+    let mut ended = culprit();
+    ended.state = IncidentState::Cleared;
+    ended.cleared_at = Some(crate::fixture::at(500));
+    let output = DetectorOutput {
+        incidents: vec![ended],
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    let cleared = (Some(2), Some("cleared"), None);
+    assert_eq!(per_hour("now").await, [cleared, without_price]);
+    let (_, state, earlier) = per_hour("now-101s").await[0];
+    assert_eq!(state, Some("open"), "it was still open then");
+    assert!(earlier.is_some_and(|earlier| earlier > 0.5), "{earlier:?}");
+    // Without an event in the last minute, nothing is known about this moment.
+    let unknown = (Some(2), Some("open"), None);
+    let later = empty();
+    later.store.append(batch(0..4, 0..=500)).await.unwrap();
+    later.store.store_verdicts(detector_output()).await.unwrap();
+    let answer = run_tool(&later, "now-10m", "now").await;
+    let row = &answer.contributors[0];
+    assert_eq!((row.rank, row.state, row.run_rate_per_hour), unknown);
+}
+
+#[tokio::test]
 async fn a_long_gap_without_events_makes_the_run_rate_stale() {
     let context = empty();
     context.store.append(batch(0..4, 0..=500)).await.unwrap();
@@ -158,7 +194,7 @@ async fn time_lost_after_the_last_affected_iteration_is_attributed_to_its_incide
     let context = empty();
     context.store.append(batch(0..4, 0..=600)).await.unwrap();
     let mut ended = culprit();
-    ended.state = echo_core::model::detector_output::IncidentState::Cleared;
+    ended.state = IncidentState::Cleared;
     ended.last_seen = crate::fixture::at(400);
     let tail = DetectorOutput {
         lost: vec![lost(&ended, "node-0", Some("NVIDIA H200"), 420)],

@@ -1,0 +1,76 @@
+//! Costs by incident.
+
+use std::collections::BTreeMap;
+
+use echo_core::ids::IncidentId;
+use echo_core::model::detector_output::{Finding, Incident, IncidentState};
+
+use super::answer::{Amount, Contributor};
+use super::bill::{Bill, LineItem, Sum, amount, largest_first, money};
+use super::run_rate::RunRate;
+use crate::lifecycle::state_name;
+use crate::outlier::culprit;
+
+/// Bills that are split by incident.
+pub(super) struct IncidentBills<'a> {
+    /// Losses in the window.
+    pub(super) lost: &'a Bill<'a>,
+    /// Savings had one culprit alone been healthy.
+    pub(super) saved: &'a Bill<'a>,
+    /// Current loss per hour; `None` when unknown.
+    pub(super) per_hour: Option<&'a RunRate<'a>>,
+    /// Incidents in their state at the end of the window.
+    pub(super) incidents: &'a BTreeMap<IncidentId, Incident>,
+}
+
+/// Returns the cost of each incident, largest first.
+pub(super) fn contributors(bills: &IncidentBills<'_>) -> Vec<Contributor> {
+    let key = |item: &LineItem<'_>| (item.loss.incident, item.loss.cluster.clone());
+    let saved = bills.saved.sum_by(key);
+    let per_hour = bills.per_hour.map(|run_rate| run_rate.sum_by(key));
+    let rows = largest_first(bills.lost.sum_by(key)).map(|(group, sum)| {
+        let cost =
+            |sums: &BTreeMap<_, Sum>| money(sums.get(&group).copied().unwrap_or_default().cost);
+        let ((id, cluster), currency) = &group;
+        let incident = bills.incidents.get(id);
+        let is_open = incident.is_some_and(|one| one.state == IncidentState::Open);
+        let price_per_hour = per_hour.as_ref().map(cost);
+        Contributor {
+            cluster: cluster.to_string(),
+            run_rate_per_hour: price_per_hour.filter(|_| is_open && currency.is_some()),
+            if_fixed: incident
+                .and_then(culprit)
+                .and(*currency)
+                .map(|_| cost(&saved)),
+            ..contributor(*id, incident, amount(*currency, sum))
+        }
+    });
+    rows.collect()
+}
+
+fn contributor(id: IncidentId, incident: Option<&Incident>, amount: Amount) -> Contributor {
+    let culprit = incident.and_then(culprit);
+    Contributor {
+        incident_id: id.to_string(),
+        cluster: String::new(),
+        kind: incident.map(kind),
+        state: incident.map(|incident| state_name(incident.state)),
+        node_id: culprit.map(|culprit| culprit.node.to_string()),
+        rank: culprit.map(|culprit| culprit.rank.value()),
+        cohort: incident.map(|incident| incident.cohort.as_ref().to_owned()),
+        baseline: incident.map(|incident| incident.baseline.name()),
+        reason: incident.map(|incident| incident.reason.clone()),
+        confidence: incident.map(|incident| incident.confidence),
+        run_rate_per_hour: None,
+        if_fixed: None,
+        amount,
+    }
+}
+
+/// Kind of an incident.
+pub(super) const fn kind(incident: &Incident) -> &'static str {
+    match &incident.finding {
+        Finding::Culprit(_) => "culprit",
+        Finding::Condition(condition) => condition.kind.name(),
+    }
+}
