@@ -1,4 +1,4 @@
-//! Generation of opaque tokens.
+//! Generation and format of opaque tokens.
 
 use std::fmt::Write;
 use std::io;
@@ -8,7 +8,7 @@ use aws_lc_rs::rand;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// Prefix of every opaque token, recognized by people and secret scanners.
+/// Prefix of every token that Echo generates, recognized by people and secret scanners.
 pub const PREFIX: &str = "echo_";
 
 /// Random bytes in a token: enough that a hash without salt is safe.
@@ -16,6 +16,10 @@ const RANDOM_BYTES: usize = 32;
 
 /// Characters after the prefix: the random bytes in base64.
 const RANDOM_CHARS: usize = 43;
+
+/// Minimum length of a token that Echo did not generate, such as the output of `openssl rand -hex
+/// 32`. A shorter one could be found from its hash.
+const MIN_CHARS: usize = 32;
 
 /// The SHA-256 of a token.
 pub(super) type Hash = [u8; SHA256_OUTPUT_LEN];
@@ -30,10 +34,12 @@ pub fn new_token() -> io::Result<(String, String)> {
     Ok((token, hash))
 }
 
-/// Returns true if the text has the format of an opaque token.
+/// Returns true if the text has the format of an opaque token: one that Echo generated, or at least
+/// 32 characters of a bearer token (RFC 6750) without a dot, which would be a JWT.
 pub(super) fn is_well_formed(token: &str) -> bool {
     let Some(random) = token.strip_prefix(PREFIX) else {
-        return false;
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "-_~+/=".contains(c);
+        return token.len() >= MIN_CHARS && token.chars().all(is_part);
     };
     random.len() == RANDOM_CHARS
         && URL_SAFE_NO_PAD

@@ -259,8 +259,10 @@ fn truncated_tokens_are_rejected() {
         for length in 0..good.len() {
             let (beginning, _) = good.split_at(length);
             let identified = access.identify(beginning, at(0));
+            let is_header = !beginning.contains('.');
             assert!(
-                matches!(identified, Err(Rejected::Malformed | Rejected::WrongKey)),
+                matches!(identified, Err(Rejected::Malformed | Rejected::WrongKey))
+                    || (is_header && identified == Err(Rejected::Unknown)),
                 "{}, {length} bytes: {identified:?}",
                 idp.name
             );

@@ -4,7 +4,7 @@ use echo_core::units::Nanos;
 use proptest::prelude::*;
 
 use super::{cluster, describe, without_files};
-use crate::mint::new_token;
+use crate::mint::{self, new_token};
 use crate::signed::at;
 use crate::{Access, Kind, Rejected};
 
@@ -62,7 +62,12 @@ fn unknown_and_malformed_tokens_are_rejected() {
     for (defect, text, why) in [
         ("another token", stranger, Rejected::Unknown),
         ("another last letter", almost, Rejected::Unknown),
-        ("its hash", hash, Rejected::Malformed),
+        ("its hash", hash, Rejected::Unknown),
+        (
+            "a password",
+            "correct-horse-battery".to_owned(),
+            Rejected::Malformed,
+        ),
         (
             "its hash behind the prefix",
             format!("echo_{}", "a".repeat(64)),
@@ -71,7 +76,7 @@ fn unknown_and_malformed_tokens_are_rejected() {
         ("the prefix", "echo_".to_owned(), Rejected::Malformed),
         ("too short", short, Rejected::Malformed),
         ("too long", format!("{token}A"), Rejected::Malformed),
-        ("in capitals", token.to_uppercase(), Rejected::Malformed),
+        ("in capitals", token.to_uppercase(), Rejected::Unknown),
         ("a space before", format!(" {token}"), Rejected::Malformed),
         ("a space behind", format!("{token} "), Rejected::Malformed),
         (
@@ -101,6 +106,27 @@ fn unknown_and_malformed_tokens_are_rejected() {
         assert_eq!(access.identify(&text, at(0)), Err(why), "{defect}");
     }
     assert!(access.identify(&token, at(0)).is_ok());
+}
+
+#[test]
+fn a_token_from_another_generator_is_accepted_when_its_hash_is_listed() {
+    for token in [
+        // openssl rand -hex 32, openssl rand -base64 32, uuidgen
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+        "0d0ee4a3-3f0b-4d67-9c0f-6b1c7c5cf0f3",
+    ] {
+        let hash: String = mint::hash(token)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let entry = entry("grafana", &hash, "query: { clusters: ['*'] }");
+        let access = without_files(&format!("tokens:\n{entry}")).unwrap();
+        let principal = access.identify(token, at(0)).unwrap();
+        assert_eq!(&*principal.id, "grafana", "{token}");
+        let other = access.identify(&token.replace('5', "6"), at(0));
+        assert_eq!(other, Err(Rejected::Unknown), "{token}");
+    }
 }
 
 #[test]
