@@ -10,6 +10,7 @@ use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
 use serde_json::{Number, Value};
 
+use crate::time::{TimeArg, WindowArg};
 use crate::{ToolError, Violation};
 
 /// Maximum length of a value quoted in an error, in characters.
@@ -117,8 +118,11 @@ impl InputValidator {
     /// because a regular expression helps neither people nor models.
     fn message(&self, at: &str, kind: &ValidationErrorKind, error: &ValidationError<'_>) -> String {
         let value = excerpt(&error.instance().to_string());
-        let field = self.fields.get(at.trim_start_matches('/'));
-        match (kind, field) {
+        let name = at.trim_start_matches('/');
+        if let Some(message) = time_error(name, error.instance()) {
+            return message;
+        }
+        match (kind, self.fields.get(name)) {
             (
                 ValidationErrorKind::Pattern { .. } | ValidationErrorKind::AnyOf { .. },
                 Some(field),
@@ -163,6 +167,20 @@ impl ScalarKind {
         if let Some(parsed) = parsed {
             *value = parsed;
         }
+    }
+}
+
+/// Explains why a time argument does not parse; `None` for other arguments.
+fn time_error(name: &str, value: &Value) -> Option<String> {
+    let text = match value {
+        Value::String(text) => excerpt(text),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    match name {
+        "window" => text.parse::<WindowArg>().err(),
+        "from" | "to" => text.parse::<TimeArg>().err(),
+        _ => None,
     }
 }
 

@@ -155,12 +155,7 @@ impl ReportRequest {
         if known.contains(&cluster) {
             return Ok(vec![cluster]);
         }
-        let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
-        Err(shard_hint::unknown_cluster(
-            context,
-            &cluster,
-            names.join(", "),
-        ))
+        Err(shard_hint::unknown_cluster(context, &cluster, &known))
     }
 }
 

@@ -42,7 +42,8 @@ pub struct EventHistory {
     /// Metric name, such as `nccl.collective.wait_ms`.
     #[schemars(with = "Option<Name>")]
     pub metric: Option<String>,
-    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
+    /// Start: RFC 3339, a date (UTC), Unix milliseconds, or `now-15m`. Default: one hour before
+    /// `to`.
     pub from: Option<TimeArg>,
     /// End, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,

@@ -5,16 +5,16 @@ use echo_core::model::detector_output::Incident;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ToolError;
 use crate::host_evidence::{Operations, widen_for_clock_skew};
 use crate::lifecycle::as_of;
 use crate::outlier::{Condition, Evidence, Outlier, condition, culprit};
 use crate::picture::Format;
 use crate::quality::DataQuality;
 use crate::schemas::{ClusterName, Name};
-use crate::scope::{Scope, ScopeRequest};
+use crate::scope::{Scope, ScopeRequest, only_cluster};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::{Plot, Tool};
+use crate::{ToolContext, ToolError};
 
 pub mod communicators;
 mod downsample;
@@ -38,8 +38,9 @@ const MAX_INCIDENTS: usize = 20;
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRank {
-    /// Cluster name.
-    #[schemars(with = "ClusterName")]
+    /// Cluster name. Default: the only cluster.
+    #[serde(default)]
+    #[schemars(with = "Option<ClusterName>")]
     pub cluster: String,
     /// Rank within its job.
     #[schemars(range(max = 4_294_967_295_u32))]
@@ -48,7 +49,8 @@ pub struct ExplainRank {
     #[serde(default)]
     #[schemars(with = "Option<Name>")]
     pub job: Option<String>,
-    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
+    /// Start: RFC 3339, a date (UTC), Unix milliseconds, or `now-15m`. Default: one hour before
+    /// `to`.
     #[serde(default)]
     pub from: Option<TimeArg>,
     /// End, exclusive, in the same formats. Default: now.
@@ -128,6 +130,14 @@ impl Tool for ExplainRank {
             },
             page_window: None,
         }
+    }
+
+    async fn run(mut self, context: &ToolContext) -> Result<Explanation, ToolError> {
+        if self.cluster.is_empty() {
+            self.cluster = only_cluster(context).await?.to_string();
+        }
+        let scope = Scope::resolve(context, self.scope_request()).await?;
+        self.call(&scope).await
     }
 
     async fn call(self, scope: &Scope<'_>) -> Result<Explanation, ToolError> {

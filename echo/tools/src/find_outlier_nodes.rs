@@ -31,7 +31,8 @@ pub struct FindOutlierNodes {
     /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Start: RFC 3339, Unix milliseconds, or `now-15m`. Default: one hour before `to`.
+    /// Start: RFC 3339, a date (UTC), Unix milliseconds, or `now-15m`. Default: one hour before
+    /// `to`.
     pub from: Option<TimeArg>,
     /// End, exclusive, in the same formats. Default: now.
     pub to: Option<TimeArg>,

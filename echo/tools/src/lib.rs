@@ -26,6 +26,7 @@ use crate::query_limit::QueryLimit;
 use crate::rates::Rates;
 
 mod arguments;
+mod cluster_names;
 pub mod cost_report;
 pub mod event_history;
 pub mod explain_rank;
@@ -166,10 +167,12 @@ pub enum ToolError {
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<Violation>),
     /// The store has no events of this cluster.
-    #[error("no such cluster: {name:?} (known: {known})")]
+    #[error("no such cluster: {name:?}{suggestion} (known: {known})")]
     UnknownCluster {
         /// Requested name.
         name: String,
+        /// Question about the cluster with the most similar name; may be empty.
+        suggestion: String,
         /// Names of the known clusters.
         known: String,
     },

@@ -7,6 +7,7 @@ use echo_core::ids::ClusterId;
 use echo_core::units::Window;
 use tokio::sync::OnceCell;
 
+use crate::cluster_names::listed;
 use crate::quality::{DataQuality, Presence};
 use crate::time::TimeRange;
 use crate::{ToolContext, ToolError, shard_hint};
@@ -123,13 +124,20 @@ async fn find_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, To
     if known.contains(&cluster) {
         return Ok(cluster);
     }
-    let names: Vec<&str> = known.iter().map(ClusterId::as_str).collect();
-    let names = if names.is_empty() {
-        "none; no agent has sent events yet".to_owned()
-    } else {
-        names.join(", ")
+    Err(shard_hint::unknown_cluster(context, &cluster, &known))
+}
+
+/// Returns the only cluster; an error that lists the clusters when there are several.
+pub async fn only_cluster(context: &ToolContext) -> Result<ClusterId, ToolError> {
+    let known = visible_clusters(context).await?;
+    let mut names = known.iter();
+    let message = match (names.next(), names.next()) {
+        (Some(only), None) => return Ok(only.clone()),
+        (None, _) => format!("is required (known: {})", listed(&known)),
+        (Some(_), Some(_)) => format!("is required: one of {}", listed(&known)),
     };
-    Err(shard_hint::unknown_cluster(context, &cluster, names))
+    let message = shard_hint::append_note(context, message);
+    Err(ToolError::invalid("cluster", message))
 }
 
 /// Returns `None` (all clusters) for callers that may see all; otherwise the only cluster that the
@@ -145,7 +153,7 @@ async fn default_cluster(context: &ToolContext) -> Result<Option<ClusterId>, Too
         [] => {
             "is required with this token; no cluster that it may see has sent events yet".to_owned()
         }
-        several => format!("is required with this token: one of {}", several.join(", ")),
+        _several => format!("is required with this token: one of {}", listed(&known)),
     };
     let message = shard_hint::append_note(context, message);
     Err(ToolError::invalid("cluster", message))

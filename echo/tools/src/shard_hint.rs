@@ -1,9 +1,12 @@
 //! Information about shards in answers: which shard this instance serves, and where the others are.
 
+use std::collections::BTreeSet;
+
 use echo_core::ids::ClusterId;
 use echo_core::shard::Shard;
 use serde_json::{Value, json};
 
+use crate::cluster_names::{listed, nearest};
 use crate::{ToolContext, ToolError};
 
 /// Adds a field `shard` to an answer; does nothing when this is the only instance.
@@ -32,19 +35,27 @@ pub(super) fn note(context: &ToolContext, cluster: Option<&ClusterId>) -> Option
     ))
 }
 
-/// Error about an unknown cluster; names the shard that owns it, if another one does. The owner
-/// follows only from the name, so the error is the same for clusters that do not exist and for
-/// clusters that the caller may not see.
+/// Error about an unknown cluster; names the shard that owns it, if another one does, or else the
+/// clusters that the caller may see (`known`). The owner follows only from the name, so the error
+/// is the same for clusters that do not exist and for clusters that the caller may not see.
 pub(super) fn unknown_cluster(
     context: &ToolContext,
     cluster: &ClusterId,
-    known: String,
+    known: &BTreeSet<ClusterId>,
 ) -> ToolError {
     let name = cluster.to_string();
     let shard = context.shard.as_deref();
     match shard.and_then(|shard| shard.other_of(cluster)) {
         Some(other) => ToolError::OtherShard { name, other },
-        None => ToolError::UnknownCluster { name, known },
+        None => {
+            let near = nearest(cluster, known).map(ClusterId::as_str);
+            let suggestion = near.map(|near| format!("; did you mean {near:?}?"));
+            ToolError::UnknownCluster {
+                name,
+                suggestion: suggestion.unwrap_or_default(),
+                known: listed(known),
+            }
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Time arguments: RFC 3339, Unix milliseconds, `now-15m`, and windows such as `15m` or `all`.
+//! Time arguments: RFC 3339, dates, Unix milliseconds, `now-15m`, and windows such as `15m` or
+//! `all`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,6 +7,8 @@ use std::str::FromStr;
 
 use echo_core::ids::ClusterId;
 use echo_core::units::{Nanos, Window};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -20,10 +23,11 @@ const NANOS_PER_MILLISECOND: i64 = 1_000_000;
 const FIRST_EPOCH_MS: i64 = 1_577_836_800_000;
 const LAST_EPOCH_MS: i64 = 4_102_444_799_999;
 
-/// Pattern of an instant as text: `now`, an offset before it, or RFC 3339.
+/// Pattern of an instant as text: `now`, an offset before it, a date, or RFC 3339.
 const TIME: &str = "^(now(-([1-9][0-9]{0,5}[smh]|[1-9][0-9]{0,4}d))?\
-    |20[2-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
-    ([.][0-9]{1,9})?([Zz]|[+-](0[0-9]|1[0-4]):[0-5][0-9]))$";
+    |20[2-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\
+    ([Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\
+    ([.][0-9]{1,9})?([Zz]|[+-](0[0-9]|1[0-4]):[0-5][0-9]))?)$";
 
 /// Pattern of a window.
 const WINDOW: &str = "^(all|[1-9][0-9]{0,5}[smh]|[1-9][0-9]{0,4}d)$";
@@ -129,10 +133,47 @@ impl TimeArg {
         let instant = nanos
             .and_then(|nanos| u64::try_from(nanos).ok())
             .and_then(Nanos::plausible);
-        instant
-            .map(Self::At)
-            .ok_or_else(|| format!("{millis} is not between 2020 and 2100 as Unix milliseconds"))
+        let as_seconds = millis
+            .checked_mul(1_000)
+            .filter(|millis| (FIRST_EPOCH_MS..=LAST_EPOCH_MS).contains(millis));
+        instant.map(Self::At).ok_or_else(|| match as_seconds {
+            Some(in_millis) => {
+                format!("{millis} is in seconds; give Unix milliseconds: {in_millis}")
+            }
+            None => format!("{millis} is not between 2020 and 2100 as Unix milliseconds"),
+        })
     }
+
+    /// Returns the beginning of a date, UTC.
+    fn from_date(text: &str) -> Option<Self> {
+        const LENGTH: usize = "2026-11-20".len();
+        // The parser also accepts a date that is followed by a time.
+        let date: Date = (text.len() == LENGTH).then(|| text.parse().ok())??;
+        let begin = date.to_zoned(TimeZone::UTC).ok()?.timestamp();
+        from_timestamp(begin)
+    }
+}
+
+fn from_timestamp(instant: jiff::Timestamp) -> Option<TimeArg> {
+    let nanos = u64::try_from(instant.as_nanosecond()).ok()?;
+    Nanos::plausible(nanos).map(TimeArg::At)
+}
+
+/// Describes why a text is not an instant, and how to write it.
+fn invalid_instant(text: &str) -> String {
+    if length_nanos(text).is_ok() {
+        return format!(
+            "{text:?} is a duration; for an instant write now-{}",
+            text.trim()
+        );
+    }
+    if text.parse::<jiff::civil::DateTime>().is_ok() && text.parse::<jiff::Timestamp>().is_err() {
+        return format!("{text:?} has no time zone; append Z for UTC");
+    }
+    format!(
+        "{text:?} is not a time between 2020 and 2100 such as 2026-11-20T08:00:00Z, 2026-11-20 (UTC) or now-15m, nor Unix \
+         milliseconds"
+    )
 }
 
 impl FromStr for TimeArg {
@@ -152,12 +193,10 @@ impl FromStr for TimeArg {
             return Self::from_epoch_ms(millis);
         }
         let instant = text.parse::<jiff::Timestamp>().ok();
-        let nanos = instant.and_then(|instant| u64::try_from(instant.as_nanosecond()).ok());
-        nanos.and_then(Nanos::plausible).map(Self::At).ok_or_else(|| {
-            format!(
-                "{text:?} is neither RFC 3339 between 2020 and 2100, nor Unix milliseconds, nor now-15m"
-            )
-        })
+        let instant = instant.and_then(from_timestamp);
+        instant
+            .or_else(|| Self::from_date(text))
+            .ok_or_else(|| invalid_instant(text))
     }
 }
 
@@ -167,11 +206,18 @@ impl FromStr for WindowArg {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.trim() {
             "all" => Ok(Self::All),
+            number if is_number(number) => Err(format!(
+                "{number:?} has no unit; give one, such as {number}m"
+            )),
             length => length_nanos(length)
                 .map(Self::Last)
                 .map_err(|why| format!("{why}, or all")),
         }
     }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_digit())
 }
 
 /// Parses a positive duration such as `90s`, `15m`, `24h` or `7d`.
@@ -204,7 +250,7 @@ impl<'de> Deserialize<'de> for TimeArg {
             type Value = TimeArg;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an RFC 3339 time, Unix milliseconds, or now-15m")
+                formatter.write_str("an RFC 3339 time, a date, Unix milliseconds, or now-15m")
             }
 
             fn visit_str<E: Error>(self, v: &str) -> Result<TimeArg, E> {

@@ -1,6 +1,8 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use echo_core::error::{Code, Coded};
+use echo_core::model::event::{BatchKey, Origin};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -143,9 +145,44 @@ async fn an_unknown_cluster_is_not_found_and_the_error_lists_the_known_ones() {
     for tool in about_clusters {
         let mut input = required_input(tool);
         input["cluster"] = json!("pord");
-        let error = call_error(&context, tool.name, input).await;
+        let error = call_error(&context, tool.name, input.clone()).await;
         assert_eq!(error.code(), Code::NotFound);
-        assert!(error.to_string().ends_with("(known: prod)"), "{error}");
+        let message = r#"no such cluster: "pord"; did you mean "prod"? (known: prod)"#;
+        assert_eq!(error.to_string(), message);
+        input["cluster"] = json!("lab");
+        let error = call_error(&context, tool.name, input).await;
+        assert_eq!(error.to_string(), r#"no such cluster: "lab" (known: prod)"#);
+    }
+}
+
+#[tokio::test]
+async fn a_tool_about_one_cluster_needs_its_name_only_if_there_are_several() {
+    let (context, registry) = (fixture::context().await, Registry::standard());
+    let explain = "fleet.cluster.explain_rank";
+    let without_name = json!({ "rank": 2 });
+    let answer = registry.dispatch(&context, explain, without_name.clone());
+    let answer: Value = serde_json::from_str(&answer.await.unwrap().text).unwrap();
+    assert_eq!(answer["cluster"], "prod");
+    let mut second = fixture::batch(0..1, 0..=5);
+    second.key = BatchKey::Content(2);
+    for event in &mut second.events {
+        event.origin = Arc::new(Origin {
+            cluster: "lab".parse().unwrap(),
+            ..(*event.origin).clone()
+        });
+    }
+    context.store.append(second).await.unwrap();
+    let error = call_error(&context, explain, without_name).await;
+    assert_eq!(error.to_string(), "cluster: is required: one of lab, prod");
+}
+
+#[tokio::test]
+async fn a_window_without_a_unit_is_answered_with_one_that_has_it() {
+    let context = fixture::empty();
+    for input in [json!({ "window": "15" }), json!({ "window": 15 })] {
+        let error = call_error(&context, "fleet.cluster.get_cost", input).await;
+        let message = r#"window: "15" has no unit; give one, such as 15m"#;
+        assert_eq!(error.to_string(), message);
     }
 }
 

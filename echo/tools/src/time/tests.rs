@@ -26,6 +26,8 @@ fn an_instant_is_parsed_in_every_format() {
     }
     let number: TimeArg = serde_json::from_value(json!(1_780_272_090_000_u64)).unwrap();
     assert_eq!(number, instant);
+    let midnight = TimeArg::At(at(0));
+    assert_eq!("2026-06-01".parse(), Ok(midnight), "a date begins in UTC");
     assert_eq!("now".parse(), Ok(TimeArg::Ago(0)));
     assert_eq!("now-15m".parse(), Ok(TimeArg::Ago(900_000_000_000)));
 }
@@ -43,6 +45,10 @@ fn implausible_instants_and_windows_are_rejected() {
         "-5",
         "2262-04-11T00:00:00Z",
         "1780272090",
+        "2026-06-31",
+        "2019-12-31",
+        "2026-06",
+        "2026-06-01T00:00:00",
         "99999999999999999999",
     ] {
         assert!(text.parse::<TimeArg>().is_err(), "{text:?} was accepted");
@@ -50,6 +56,34 @@ fn implausible_instants_and_windows_are_rejected() {
     for text in ["", "everything", "-5m", "m", "5", "5 m", "99999999999d"] {
         assert!(text.parse::<WindowArg>().is_err(), "{text:?} was accepted");
     }
+}
+
+#[test]
+fn errors_show_how_to_write_the_time() {
+    let window = |text: &str| text.parse::<WindowArg>().unwrap_err();
+    assert_eq!(window("15"), "\"15\" has no unit; give one, such as 15m");
+    assert_eq!(
+        window("1w"),
+        "\"1w\" is not a duration such as 90s, 15m, 24h or 7d, or all"
+    );
+    let time = |text: &str| text.parse::<TimeArg>().unwrap_err();
+    assert_eq!(
+        time("15m"),
+        "\"15m\" is a duration; for an instant write now-15m"
+    );
+    assert_eq!(
+        time("1780272090"),
+        "1780272090 is in seconds; give Unix milliseconds: 1780272090000"
+    );
+    assert_eq!(
+        time("2026-06-01T08:00:00"),
+        "\"2026-06-01T08:00:00\" has no time zone; append Z for UTC"
+    );
+    assert_eq!(
+        time("yesterday"),
+        "\"yesterday\" is not a time between 2020 and 2100 such as 2026-11-20T08:00:00Z, 2026-11-20 (UTC) or now-15m, nor \
+         Unix milliseconds"
+    );
 }
 
 #[tokio::test]
