@@ -13,27 +13,44 @@ use echo_core::text::visible;
 use echo_store::StoreError;
 use serde_json::{Map, Value};
 use ureq::http::Response;
-use ureq::{Agent, Body, RequestBuilder, Timeout};
+use ureq::{Agent, Body, RequestBuilder};
 
 use crate::cli::connection::ConnectionArgs;
+use crate::cli::output::OutputArgs;
+use crate::cli::scope::ScopeArgs;
 
 pub mod assert;
+pub mod clusters;
+mod column;
+pub mod completion;
 pub mod connection;
 pub mod cost;
 pub mod dev_cert;
 pub mod explain;
+mod hang;
 pub mod history;
 pub mod mcp;
 pub mod offline;
 pub mod outliers;
+pub mod output;
 pub mod rates;
 pub mod report;
+pub mod scope;
+pub mod screen;
 pub mod sql;
+pub mod status;
+mod table;
 pub mod token;
+mod transport;
 mod view;
+pub mod watch;
 
 /// Maximum response size, in bytes.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
+
+/// What to do about a missing or invalid token.
+const TOKEN_HINT: &str =
+    "give a valid token with --token-file FILE, or in the environment variable ECHO_TOKEN";
 
 /// Connection and output format of a client command.
 #[derive(Debug, Clone, Args)]
@@ -41,27 +58,9 @@ pub struct ClientArgs {
     /// Connection.
     #[command(flatten)]
     pub connection: ConnectionArgs,
-    /// Print the JSON response unchanged
-    #[arg(long, env = "FLEET_ECHO_JSON")]
-    pub json: bool,
-}
-
-/// Cluster and time window of a query.
-#[derive(Debug, Clone, Default, Args)]
-pub struct ScopeArgs {
-    /// Cluster [default: all]
-    #[arg(long, env = "FLEET_ECHO_CLUSTER")]
-    pub cluster: Option<String>,
-    /// Start: RFC 3339, Unix milliseconds or relative such as `now-15m` [default: 1h before the
-    /// end]
-    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_FROM")]
-    pub from: Option<String>,
-    /// End, in the same formats [default: now]
-    #[arg(long, value_name = "TIME", env = "FLEET_ECHO_TO")]
-    pub to: Option<String>,
-    /// Time window instead of --from and --to: `all`, or the last `15m`, `24h`, `7d`
-    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_WINDOW")]
-    pub window: Option<String>,
+    /// Output format.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Error of a command.
@@ -76,14 +75,22 @@ pub enum CliError {
         reason: &'static str,
     },
     /// The server cannot be reached.
-    #[error(
-        "cannot reach {server} ({reason}): start it with `fleet-echo serve --db PATH --insecure-no-tls`, or give another address with --server"
-    )]
+    #[error("cannot reach {server} ({reason}): {advice}")]
     Unreachable {
         /// Server address.
         server: String,
         /// Cause.
         reason: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The server uses another protocol, or a certificate that is not trusted.
+    #[error("cannot query {server}: {problem}")]
+    Unusable {
+        /// Server address.
+        server: String,
+        /// Problem, and what to do.
+        problem: String,
     },
     /// The server did not respond in time.
     #[error(
@@ -148,7 +155,10 @@ impl CliError {
             Self::InvalidServer { .. } | Self::Usage(_) => USAGE,
             Self::Rates { .. } => DATA,
             Self::Store(error) => store_exit_code(error),
-            Self::Unreachable { .. } | Self::Timeout { .. } | Self::NotEcho { .. } => UNAVAILABLE,
+            Self::Unreachable { .. }
+            | Self::Unusable { .. }
+            | Self::Timeout { .. }
+            | Self::NotEcho { .. } => UNAVAILABLE,
             Self::Output(_) | Self::Token(_) => OUTPUT,
             Self::Api { code, .. } => {
                 match Code::ALL.into_iter().find(|known| known.name() == code) {
@@ -225,7 +235,7 @@ fn for_display(
     response: Result<(Vec<u8>, Value), CliError>,
     out: &mut dyn Write,
 ) -> Result<Option<Value>, CliError> {
-    if !client.json {
+    if !client.output.is_json() {
         return response.map(|(_, answer)| Some(view::sanitize(answer)));
     }
     match &response {
@@ -342,25 +352,14 @@ fn send(
     request: impl FnOnce(&Agent, &str, Option<&str>) -> Result<Response<Body>, ureq::Error>,
 ) -> Result<(u16, Vec<u8>), CliError> {
     let server = connection.base()?;
-    let transport_error = |error: ureq::Error| transport_error(server, connection.timeout, error);
+    let transport_error =
+        |error: ureq::Error| transport::request_error(server, connection.timeout, error);
     let (agent, token) = (connection.agent()?, connection.authorization()?);
     let mut response = request(&agent, server, token.as_deref()).map_err(transport_error)?;
     let status = response.status().as_u16();
     let reader = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
     let body = reader.read_to_vec().map_err(transport_error)?;
     Ok((status, body))
-}
-
-/// Maps a transport error.
-fn transport_error(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
-    let server = server.to_owned();
-    let reason = match error {
-        ureq::Error::Timeout(Timeout::Connect) => "connection timed out".to_owned(),
-        ureq::Error::Timeout(_) => return CliError::Timeout { server, timeout },
-        ureq::Error::Io(error) => error.to_string(),
-        error => error.to_string(),
-    };
-    CliError::Unreachable { server, reason }
 }
 
 fn response_error(server: &str, status: u16, body: Vec<u8>, answer: Option<&Value>) -> CliError {
@@ -370,14 +369,22 @@ fn response_error(server: &str, status: u16, body: Vec<u8>, answer: Option<&Valu
         Some(lines.join("\n"))
     };
     match (part("code"), part("message")) {
-        (Some(code), Some(message)) => CliError::Api {
-            code,
-            message: match part("hint") {
-                Some(hint) => format!("{message}\n  {hint}"),
-                None => message,
-            },
-            body,
-        },
+        (Some(code), Some(message)) => {
+            let (message, hint) = if code == Code::Unauthenticated.name() {
+                let message = message.split(';').next().unwrap_or(&message).to_owned();
+                (message, Some(TOKEN_HINT.to_owned()))
+            } else {
+                (message, part("hint"))
+            };
+            CliError::Api {
+                code,
+                message: match hint {
+                    Some(hint) => format!("{message}\n  {hint}"),
+                    None => message,
+                },
+                body,
+            }
+        }
         _ => CliError::NotEcho {
             server: server.to_owned(),
             status,

@@ -8,6 +8,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use echo_core::error::chain;
 use fleet_echo::app::{App, AppError};
 use fleet_echo::cli::assert::{self as gate, AssertArgs};
+use fleet_echo::cli::clusters::ClustersArgs;
+use fleet_echo::cli::completion::{CompletionArgs, ManArgs};
 use fleet_echo::cli::cost::CostArgs;
 use fleet_echo::cli::dev_cert::DevCertArgs;
 use fleet_echo::cli::explain::ExplainArgs;
@@ -19,7 +21,9 @@ use fleet_echo::cli::offline::repair::RepairArgs;
 use fleet_echo::cli::outliers::OutliersArgs;
 use fleet_echo::cli::rates::RatesArgs;
 use fleet_echo::cli::report::ReportArgs;
+use fleet_echo::cli::screen::Screen;
 use fleet_echo::cli::sql::SqlArgs;
+use fleet_echo::cli::status::StatusArgs;
 use fleet_echo::cli::token::TokenArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
@@ -42,7 +46,7 @@ const AFTER_HELP: &str = "\
 Start here:
   fleet-echo demo                                       replay jobs with a slow rank
   fleet-echo serve --db fleet.duckdb --insecure-no-tls  collect from agents on this host
-  fleet-echo outliers --cluster NAME                    which rank is slow, and since when
+  fleet-echo status                                     which rank is slow, since when, and why
 
 Exit codes: 0 success, 64 invalid flags or request, 65 invalid database or input file, 69 server
 unavailable, request timed out or port in use, 70 internal error, 74 I/O error, 75 database in use
@@ -55,6 +59,10 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Replay recorded H200 jobs through real agents and print the verdicts
     Demo(DemoArgs),
+    /// Show the open incidents: rank, cause, cost and the next command
+    Status(StatusArgs),
+    /// List the clusters that send events
+    Clusters(ClustersArgs),
     /// List the ranks that hold back their jobs
     Outliers(OutliersArgs),
     /// Explain why a rank is slow
@@ -83,6 +91,11 @@ enum Command {
     Export(ExportArgs),
     /// Set aside a damaged write-ahead log so that the database opens again
     Repair(RepairArgs),
+    /// Print a completion script for a shell
+    Completion(CompletionArgs),
+    /// Write man pages
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 /// Error that ends the program.
@@ -224,16 +237,27 @@ fn run(line: CommandLine) -> Result<(), Failure> {
             served
         }
         Command::Demo(args) => Ok(runtime()?.block_on(demo::run(&args, &mut out))?),
-        Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut out)?),
-        Command::Explain(args) => Ok(cli::explain::run(&args, &mut out)?),
-        Command::Cost(args) => Ok(cli::cost::run(&args, &mut out)?),
+        Command::Status(args) => Ok(cli::status::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Clusters(args) => Ok(cli::clusters::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Explain(args) => Ok(cli::explain::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Cost(args) => Ok(cli::cost::run(&args, &mut Screen::stdout(&mut out))?),
         // `main` runs it, because it has its own exit codes.
         Command::Assert(_) => Ok(()),
-        Command::Rates(args) => Ok(cli::rates::run(&args, &mut out)?),
-        Command::Report(args) => Ok(cli::report::run(&args, &mut out)?),
-        Command::History(args) => Ok(cli::history::run(&args, &mut out)?),
+        Command::Rates(args) => Ok(cli::rates::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Report(args) => Ok(cli::report::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::History(args) => Ok(cli::history::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Mcp(args) => run_mcp(&args),
-        Command::Sql(args) => Ok(cli::sql::run(&args, &mut out)?),
+        Command::Sql(args) => Ok(cli::sql::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Completion(args) => Ok(cli::completion::run(
+            &args,
+            CommandLine::command(),
+            &mut out,
+        )?),
+        Command::Man(args) => Ok(cli::completion::write_man_pages(
+            &args,
+            CommandLine::command(),
+        )?),
         Command::DevCert(args) => Ok(cli::dev_cert::run(&args, &mut out)?),
         Command::Token(args) => Ok(cli::token::run(&args, &mut out, &mut io::stderr())?),
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),

@@ -77,6 +77,7 @@ pub struct OutliersArgs {
 pub struct GateArgs {
     /// Cluster. Can be repeated
     #[arg(
+        short,
         long,
         required = true,
         value_name = "NAME",
@@ -85,9 +86,9 @@ pub struct GateArgs {
     )]
     pub cluster: Vec<String>,
     /// Time window: the last `30m`, `24h`, `7d`, or `all` [default: 30m]
-    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_WINDOW", value_parser = parse_window, conflicts_with_all = ["from", "to"])]
+    #[arg(short, long, value_name = "LENGTH", env = "FLEET_ECHO_WINDOW", value_parser = parse_window, conflicts_with_all = ["from", "to"])]
     pub window: Option<String>,
-    /// Start instead of --window: RFC 3339, Unix milliseconds or relative such as `now-15m`
+    /// Start instead of --window: RFC 3339, a date (UTC), Unix milliseconds or relative such as `now-15m`
     /// [default: 1h before the end]
     #[arg(long, value_name = "TIME", env = "FLEET_ECHO_FROM", value_parser = parse_time)]
     pub from: Option<String>,

@@ -27,19 +27,30 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Args)]
 pub struct ConnectionArgs {
     /// Server address
-    #[arg(long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
+    #[arg(help_heading = "Connection", long, value_name = "URL", env = "FLEET_ECHO_SERVER", default_value = DEFAULT_SERVER)]
     pub server: String,
     /// Number of shards: {shard} in --server is replaced by the shard number of --cluster
-    #[arg(long, value_name = "N", env = "FLEET_ECHO_SHARDS")]
+    #[arg(
+        help_heading = "Connection",
+        long,
+        value_name = "N",
+        env = "FLEET_ECHO_SHARDS"
+    )]
     pub shards: Option<u32>,
     /// Request timeout; should exceed the --query-deadline of the server
-    #[arg(long, value_name = "LENGTH", env = "FLEET_ECHO_TIMEOUT", default_value = "60s", value_parser = parse_timeout)]
+    #[arg(help_heading = "Connection", long, value_name = "LENGTH", env = "FLEET_ECHO_TIMEOUT", default_value = "60s", value_parser = parse_timeout)]
     pub timeout: Duration,
     /// CA certificates to verify the server, in PEM [default: those of the system]
-    #[arg(long, value_name = "FILE", env = "FLEET_ECHO_TLS_CA")]
+    #[arg(
+        help_heading = "Connection",
+        long,
+        value_name = "FILE",
+        env = "FLEET_ECHO_TLS_CA"
+    )]
     pub tls_ca: Option<PathBuf>,
     /// Bearer token; prefer the environment variable, since other users can see command lines
     #[arg(
+        help_heading = "Connection",
         long,
         value_name = "TOKEN",
         env = "ECHO_TOKEN",
@@ -48,10 +59,15 @@ pub struct ConnectionArgs {
     )]
     pub token: Option<String>,
     /// File with the bearer token
-    #[arg(long, value_name = "FILE", env = "FLEET_ECHO_TOKEN_FILE")]
+    #[arg(
+        help_heading = "Connection",
+        long,
+        value_name = "FILE",
+        env = "FLEET_ECHO_TOKEN_FILE"
+    )]
     pub token_file: Option<PathBuf>,
     /// Send the token to another host in plain text
-    #[arg(long, env = "FLEET_ECHO_INSECURE_TOKEN")]
+    #[arg(help_heading = "Connection", long, env = "FLEET_ECHO_INSECURE_TOKEN")]
     pub insecure_token: bool,
 }
 

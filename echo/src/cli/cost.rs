@@ -5,8 +5,13 @@ use std::io::{self, Write};
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::view::{decimals, heading, list, number, percent, quality, table, text};
-use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
+use crate::cli::column::Column;
+use crate::cli::output::OutputArgs;
+use crate::cli::scope::ScopeArgs;
+use crate::cli::screen::Screen;
+use crate::cli::table::Table;
+use crate::cli::view::{decimals, heading, list, money, number, percent, quality, text};
+use crate::cli::{CliError, ClientArgs, ToolInput, query};
 
 /// Cost of stragglers in a window, and per hour now.
 #[derive(Debug, Clone, Args)]
@@ -22,16 +27,36 @@ pub struct CostArgs {
     pub limit: Option<u32>,
 }
 
+const CONTRIBUTORS: [Column<'_>; 12] = [
+    Column::money("COST", "cost"),
+    Column::text("", "currency"),
+    Column::money("PER HOUR", "run_rate_per_hour").if_known(),
+    Column::decimals("GPU-HOURS", "lost_gpu_hours", 4),
+    Column::state(),
+    Column::text("CLUSTER", "cluster"),
+    Column::text("NODE", "node_id"),
+    Column::number("RANK", "rank", |row| text(row, "rank")),
+    Column::text("KIND", "kind"),
+    Column::money("IF FIXED", "if_fixed").wide(),
+    Column::text("INCIDENT", "incident_id").wide(),
+    Column::sentence("REASON", "reason"),
+];
+
 /// Runs the command.
-pub fn run(args: &CostArgs, out: &mut dyn Write) -> Result<(), CliError> {
+pub fn run(args: &CostArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     let input = ToolInput::from_scope(&args.scope).with("limit", args.limit);
-    if let Some(answer) = query(&args.client, "fleet.cluster.get_cost", input, out)? {
-        print(&answer, out)?;
+    let Some(answer) = query(&args.client, "fleet.cluster.get_cost", input, screen)? else {
+        return Ok(());
+    };
+    let output = args.client.output;
+    if output.is_csv() {
+        let table = Table::new(&CONTRIBUTORS, list(&answer, "contributors"));
+        return Ok(table.write_csv(output.layout(), screen)?);
     }
-    Ok(())
+    Ok(print(&answer, output, screen)?)
 }
 
-fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
+fn print(answer: &Value, output: OutputArgs, out: &mut Screen<'_>) -> io::Result<()> {
     writeln!(out, "{}\n", heading(answer))?;
     let window: Vec<String> = sums(answer, "window_total");
     let hourly: Vec<String> = sums(answer, "run_rate_per_hour");
@@ -56,12 +81,9 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     let contributors = list(answer, "contributors");
     if !contributors.is_empty() {
         writeln!(out)?;
-        let header = ["COST", "", "GPU-HOURS", "STATE", "NODE", "RANK", "REASON"];
-        table(
-            out,
-            &header,
-            &contributors.iter().map(contributor).collect::<Vec<_>>(),
-        )?;
+        let names_cluster = answer.get("cluster").is_some_and(Value::is_string);
+        let table = Table::new(&CONTRIBUTORS, contributors).without_if("cluster", names_cluster);
+        table.print(output.layout(), out)?;
     }
     let left_out = number(answer, "contributors_left_out").unwrap_or(0.0);
     if left_out > 0.0 {
@@ -81,14 +103,8 @@ fn lately(answer: &Value) -> String {
     format!(" (the {seconds} s before {as_of}{stale})")
 }
 
-/// Formats money with two decimals, amounts below 1 with six.
-fn money(row: &Value, name: &str) -> String {
-    let is_small = number(row, name).is_some_and(|amount| amount > 0.0 && amount < 1.0);
-    decimals(row, name, if is_small { 6 } else { 2 })
-}
-
 /// Formats a sum of the answer with its currency, one per currency if there are several.
-fn sums(answer: &Value, name: &str) -> Vec<String> {
+pub(super) fn sums(answer: &Value, name: &str) -> Vec<String> {
     let sum = |row: &Value| format!("{} {}", money(row, name), text(row, "currency"));
     let by_currency = list(answer, "by_currency");
     match by_currency {
@@ -96,16 +112,4 @@ fn sums(answer: &Value, name: &str) -> Vec<String> {
         _ if number(answer, name).is_none() => vec!["unknown".to_owned()],
         _ => vec![sum(answer)],
     }
-}
-
-fn contributor(row: &Value) -> Vec<String> {
-    vec![
-        money(row, "cost"),
-        text(row, "currency"),
-        decimals(row, "lost_gpu_hours", 4),
-        text(row, "state"),
-        text(row, "node_id"),
-        text(row, "rank"),
-        text(row, "reason"),
-    ]
 }

@@ -8,8 +8,13 @@ use clap::Args;
 use echo_tools::picture::Format;
 use serde_json::Value;
 
-use crate::cli::view::{decimals, heading, list, quality, table, text};
-use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, call_tool_for_bytes, query};
+use crate::cli::column::Column;
+use crate::cli::output::OutputArgs;
+use crate::cli::scope::ScopeArgs;
+use crate::cli::screen::Screen;
+use crate::cli::table::{Table, wrapped};
+use crate::cli::view::{gpu, heading, list, quality, text};
+use crate::cli::{CliError, ClientArgs, ToolInput, call_tool_for_bytes, query};
 
 /// Name of the tool.
 const TOOL: &str = "fleet.cluster.explain_rank";
@@ -37,13 +42,45 @@ pub struct ExplainArgs {
     pub plot: Option<PathBuf>,
 }
 
+const EVIDENCE: [Column<'_>; 6] = [
+    Column::text("EVIDENCE", "signal"),
+    Column::decimals("OWN", "own", 1),
+    Column::decimals("PEERS", "peers", 1),
+    Column::decimals("Z", "z", 1),
+    Column::text("UNIT", "unit"),
+    Column::text("MEANING", "meaning").wide(),
+];
+
+const LAG: [Column<'_>; 5] = [
+    Column::text("TIME", "time"),
+    Column::decimals("ITERATION", "first_iteration", 0),
+    Column::decimals("LAG ms", "lag_ms", 2),
+    Column::decimals("PEERS ms", "peers_sigma_ms", 2),
+    Column::decimals("PERIOD ms", "period_ms", 1),
+];
+
+const COMMUNICATORS: [Column<'_>; 4] = [
+    Column::text("COMMUNICATOR", "communicator"),
+    Column::text("OP", "op"),
+    Column::decimals("GPU LAG ms", "lag_ms", 2),
+    Column::number("BLOCKS", "blocks", |row| text(row, "blocks")),
+];
+
 /// Runs the command.
-pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), CliError> {
+pub fn run(args: &ExplainArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     let plot = args.plot.as_deref();
     let plot = plot.map(|file| Ok::<_, CliError>((file, format_from_extension(file)?)));
     let plot = plot.transpose()?;
-    if let Some(answer) = query(&args.client, TOOL, input(args), out)? {
-        print(&answer, out)?;
+    if let Some(answer) = query(&args.client, TOOL, input(args), screen)? {
+        let output = args.client.output;
+        if output.is_csv() {
+            let points = answer
+                .pointer("/lag_series")
+                .map_or(&[][..], |series| list(series, "points"));
+            Table::new(&LAG, points).write_csv(output.layout(), screen)?;
+        } else {
+            print(&answer, output, screen)?;
+        }
     }
     plot.map_or(Ok(()), |(file, format)| draw(args, file, format))
 }
@@ -74,63 +111,51 @@ fn draw(args: &ExplainArgs, file: &Path, format: Format) -> Result<(), CliError>
     Ok(fs::write(file, picture).map_err(unwritten)?)
 }
 
-fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}\n\n{}", heading(answer), text(answer, "summary"))?;
+fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Result<()> {
+    writeln!(screen, "{}", heading(answer))?;
+    writeln!(screen, "{}\n", identity(answer))?;
+    let summary = text(answer, "summary");
+    match screen.width {
+        Some(width) => writeln!(screen, "{}", wrapped(&summary, 0, width).join("\n"))?,
+        None => writeln!(screen, "{summary}")?,
+    }
     let evidence = list(answer, "evidence");
     if !evidence.is_empty() {
-        writeln!(out)?;
-        let header = ["EVIDENCE", "OWN", "PEERS", "Z", "UNIT"];
-        let rows: Vec<_> = evidence.iter().map(fact).collect();
-        table(out, &header, &rows)?;
+        writeln!(screen)?;
+        Table::new(&EVIDENCE, evidence).print(output.layout(), screen)?;
     }
     let series = answer.get("lag_series").unwrap_or(&Value::Null);
     let points = list(series, "points");
     if !points.is_empty() {
-        writeln!(out)?;
-        let header = ["TIME", "ITERATION", "LAG ms", "PEERS ms", "PERIOD ms"];
+        writeln!(screen)?;
         let step = points.len().div_ceil(MAX_PRINTED).max(1);
-        let rows: Vec<_> = points.iter().step_by(step).map(point).collect();
-        table(out, &header, &rows)?;
+        let rows: Vec<_> = points.iter().step_by(step).cloned().collect();
+        Table::new(&LAG, &rows).print(output.layout(), screen)?;
         if rows.len() < points.len() {
             let (shown, all) = (rows.len(), points.len());
-            writeln!(out, "{shown} of {all} points; --json has all of them")?;
+            writeln!(
+                screen,
+                "{shown} of {all} points; --json and --output csv have all of them"
+            )?;
         }
     }
     let communicators = list(series, "communicators");
     if !communicators.is_empty() {
-        writeln!(out)?;
-        let header = ["COMMUNICATOR", "OP", "GPU LAG ms", "BLOCKS"];
-        let rows: Vec<_> = communicators.iter().map(communicator).collect();
-        table(out, &header, &rows)?;
+        writeln!(screen)?;
+        Table::new(&COMMUNICATORS, communicators).print(output.layout(), screen)?;
     }
-    writeln!(out, "\n{}", quality(answer))
+    writeln!(screen, "\n{}", quality(answer))
 }
 
-fn fact(evidence: &Value) -> Vec<String> {
-    vec![
-        text(evidence, "signal"),
-        decimals(evidence, "own", 1),
-        decimals(evidence, "peers", 1),
-        decimals(evidence, "z", 1),
-        text(evidence, "unit"),
-    ]
-}
-
-fn communicator(series: &Value) -> Vec<String> {
-    vec![
-        text(series, "communicator"),
-        text(series, "op"),
-        decimals(series, "lag_ms", 2),
-        text(series, "blocks"),
-    ]
-}
-
-fn point(point: &Value) -> Vec<String> {
-    vec![
-        text(point, "time"),
-        decimals(point, "first_iteration", 0),
-        decimals(point, "lag_ms", 2),
-        decimals(point, "peers_sigma_ms", 2),
-        decimals(point, "period_ms", 1),
-    ]
+/// Rank, node, GPU and job.
+fn identity(answer: &Value) -> String {
+    let who = answer.get("who").unwrap_or(&Value::Null);
+    let named = |what: &str, name: &str| {
+        let found = who.get(name).and_then(Value::as_str)?;
+        Some(format!("{what} {found}"))
+    };
+    let gpu = Some(gpu(who)).filter(|gpu| gpu != "-");
+    let place = format!("rank {} on {}", text(who, "rank"), text(who, "node_id"));
+    let parts = [Some(place), gpu, named("job", "job"), named("pod", "pod")];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -5,8 +5,13 @@ use std::io::{self, Write};
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::view::{decimals, list, number, table, text};
-use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
+use crate::cli::column::Column;
+use crate::cli::output::OutputArgs;
+use crate::cli::scope::ScopeArgs;
+use crate::cli::screen::Screen;
+use crate::cli::table::Table;
+use crate::cli::view::{decimals, list, number, text};
+use crate::cli::{CliError, ClientArgs, ToolInput, query};
 
 /// Stored events, newest first.
 #[derive(Debug, Clone, Args)]
@@ -45,8 +50,41 @@ pub struct FilterArgs {
     pub cursor: Option<String>,
 }
 
+const EVENTS: [Column<'_>; 10] = [
+    Column::text("TIME", "timestamp"),
+    Column::text("CLUSTER", "cluster_id"),
+    Column::text("NODE", "node_id"),
+    Column::number("RANK", "rank", |row| text(row, "rank")),
+    Column::text("METRIC", "metric_name"),
+    Column::number("VALUE", "value_double", reading),
+    Column::text("UNIT", "unit"),
+    Column::text("COMM", "comm_id"),
+    Column::text("OP", "op"),
+    Column::computed("SEQ", "seq_first", seqs),
+];
+
+/// Columns of CSV: a histogram has count and sum, a single value one of the values.
+const CSV: [Column<'_>; 16] = [
+    Column::text("", "timestamp"),
+    Column::text("", "cluster_id"),
+    Column::text("", "node_id"),
+    Column::text("", "rank"),
+    Column::text("", "metric_name"),
+    Column::text("", "value_double"),
+    Column::text("", "value_int"),
+    Column::text("", "count"),
+    Column::text("", "sum"),
+    Column::text("", "min"),
+    Column::text("", "max"),
+    Column::text("", "unit"),
+    Column::text("", "comm_id"),
+    Column::text("", "op"),
+    Column::text("", "seq_first"),
+    Column::text("", "seq_last"),
+];
+
 /// Runs the command.
-pub fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<(), CliError> {
+pub fn run(args: &HistoryArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     let filter = &args.filter;
     let input = ToolInput::from_scope(&args.scope)
         .with("node", filter.node.clone())
@@ -55,40 +93,26 @@ pub fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .with("metric", filter.metric.clone())
         .with("limit", filter.limit)
         .with("cursor", filter.cursor.clone());
-    if let Some(answer) = query(&args.client, "fleet.cluster.event_history", input, out)? {
-        print(&answer, out)?;
+    let Some(answer) = query(&args.client, "fleet.cluster.event_history", input, screen)? else {
+        return Ok(());
+    };
+    let (output, events) = (args.client.output, list(&answer, "events"));
+    if output.is_csv() {
+        return Ok(Table::new(&CSV, events).write_csv(output.layout(), screen)?);
     }
-    Ok(())
+    Ok(print(&answer, output, screen)?)
 }
 
-fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
+fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Result<()> {
     let events = list(answer, "events");
     if events.is_empty() {
-        return writeln!(out, "no events");
+        return writeln!(screen, "no events");
     }
-    let header = [
-        "TIME", "CLUSTER", "NODE", "RANK", "METRIC", "VALUE", "UNIT", "COMM", "OP", "SEQ",
-    ];
-    table(out, &header, &events.iter().map(event).collect::<Vec<_>>())?;
+    Table::new(&EVENTS, events).print(output.layout(), screen)?;
     match answer.get("next_cursor").and_then(Value::as_str) {
-        Some(cursor) => writeln!(out, "\nnext page: --cursor {cursor}"),
+        Some(cursor) => writeln!(screen, "\nnext page: --cursor {cursor}"),
         None => Ok(()),
     }
-}
-
-fn event(event: &Value) -> Vec<String> {
-    vec![
-        text(event, "timestamp"),
-        text(event, "cluster_id"),
-        text(event, "node_id"),
-        text(event, "rank"),
-        text(event, "metric_name"),
-        reading(event),
-        text(event, "unit"),
-        text(event, "comm_id"),
-        text(event, "op"),
-        seqs(event),
-    ]
 }
 
 fn seqs(event: &Value) -> String {

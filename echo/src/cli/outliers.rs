@@ -3,10 +3,17 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::cli::view::{decimals, heading, list, percent, quality, table, text};
-use crate::cli::{CliError, ClientArgs, ScopeArgs, ToolInput, query};
+use crate::cli::column::Column;
+use crate::cli::hang;
+use crate::cli::output::OutputArgs;
+use crate::cli::scope::ScopeArgs;
+use crate::cli::screen::Screen;
+use crate::cli::table::Table;
+use crate::cli::view::{self, age, heading, list, quality, text};
+use crate::cli::watch::WatchArgs;
+use crate::cli::{CliError, ClientArgs, ToolInput, query};
 
 /// Ranks that hold back their jobs, with confidence and start time.
 #[derive(Debug, Clone, Args)]
@@ -20,108 +27,159 @@ pub struct OutliersArgs {
     /// Maximum number of outliers listed [default: 40]
     #[arg(long, env = "FLEET_ECHO_LIMIT")]
     pub limit: Option<u32>,
+    /// Repetition.
+    #[command(flatten)]
+    pub watch: WatchArgs,
 }
+
+const OUTLIERS: [Column<'_>; 15] = [
+    Column::state(),
+    Column::text("CLUSTER", "cluster"),
+    Column::text("NODE", "node_id"),
+    Column::number("RANK", "rank", |row| text(row, "rank")),
+    Column::text("GPU MODEL", "gpu_model").wide(),
+    Column::text("GPU UUID", "gpu_uuid").wide(),
+    Column::text("ROLE", "role"),
+    Column::decimals("LAG ms", "lag_ms", 1),
+    Column::percent("SLOWDOWN", "effect_ratio"),
+    Column::percent("CONFIDENCE", "confidence"),
+    Column::number("FOR", "for", |row| text(row, "for")).text_only(),
+    Column::computed("GPU", "gpu_uuid", view::gpu).narrow(),
+    Column::text("SINCE", "first_seen").wide(),
+    Column::text("JOB", "job").wide(),
+    Column::sentence("REASON", "reason"),
+];
+
+const CONDITIONS: [Column<'_>; 9] = [
+    Column::state(),
+    Column::text("CLUSTER", "cluster"),
+    Column::text("CONDITION", "kind"),
+    Column::number("SLOWDOWN", "effect_ratio", hang::slowdown),
+    Column::percent("CONFIDENCE", "confidence"),
+    Column::number("FOR", "for", |row| text(row, "for")).text_only(),
+    Column::text("SINCE", "first_seen").wide(),
+    Column::text("JOB", "job").wide(),
+    Column::sentence("REASON", "reason"),
+];
+
+/// Columns of the one table of outliers and conditions that is CSV.
+const CSV: [Column<'_>; 17] = [
+    Column::text("", "incident_id"),
+    Column::text("", "cluster"),
+    Column::text("", "state"),
+    Column::text("", "severity"),
+    Column::text("", "kind"),
+    Column::text("", "node_id"),
+    Column::text("", "rank"),
+    Column::text("", "ranks"),
+    Column::text("", "gpu_model"),
+    Column::text("", "gpu_uuid"),
+    Column::text("", "job"),
+    Column::text("", "lag_ms"),
+    Column::text("", "effect_ratio"),
+    Column::text("", "confidence"),
+    Column::text("", "first_seen"),
+    Column::text("", "last_seen"),
+    Column::text("", "reason"),
+];
 
 /// Runs the command.
-pub fn run(args: &OutliersArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let input = ToolInput::from_scope(&args.scope).with("limit", args.limit);
-    if let Some(answer) = query(&args.client, "fleet.cluster.find_outlier_nodes", input, out)? {
-        print(&answer, out)?;
-    }
-    Ok(())
+pub fn run(args: &OutliersArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
+    args.watch.repeat(screen, |screen| once(args, screen))
 }
 
-fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
-    let (outliers, conditions) = (list(answer, "outliers"), list(answer, "conditions"));
-    writeln!(out, "{}", heading(answer))?;
+fn once(args: &OutliersArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
+    let input = ToolInput::from_scope(&args.scope).with("limit", args.limit);
+    let Some(answer) = query(
+        &args.client,
+        "fleet.cluster.find_outlier_nodes",
+        input,
+        screen,
+    )?
+    else {
+        return Ok(());
+    };
+    let conditions = with_age(&hang::merged(&answer, &args.client.connection), &answer);
+    let output = args.client.output;
+    if output.is_csv() {
+        let rows = csv_rows(&answer, &conditions);
+        return Ok(Table::new(&CSV, &rows).write_csv(output.layout(), screen)?);
+    }
+    Ok(print(&answer, &conditions, output, screen)?)
+}
+
+/// Returns outliers and conditions as rows of one table.
+fn csv_rows(answer: &Value, conditions: &[Value]) -> Vec<Value> {
+    let outliers = list(answer, "outliers").iter().cloned().map(|mut row| {
+        let role = row.get("role").cloned().unwrap_or_default();
+        if let Some(fields) = row.as_object_mut() {
+            fields.insert("kind".to_owned(), role);
+        }
+        row
+    });
+    let conditions = conditions.iter().cloned().map(|mut row| {
+        let stops_job = hang::stops_job(&row);
+        if let Some(fields) = row.as_object_mut().filter(|_| stops_job) {
+            fields.insert("effect_ratio".to_owned(), Value::Null);
+        }
+        row
+    });
+    outliers.chain(conditions).collect()
+}
+
+/// Adds to each incident how long it has been open or lasted.
+fn with_age(incidents: &[Value], answer: &Value) -> Vec<Value> {
+    let window = answer.get("window").unwrap_or(&Value::Null);
+    let aged = incidents.iter().cloned().map(|mut row| {
+        let age = age(&row, window);
+        if let Some(fields) = row.as_object_mut() {
+            fields.insert("for".to_owned(), json!(age));
+        }
+        row
+    });
+    aged.collect()
+}
+
+fn print(
+    answer: &Value,
+    conditions: &[Value],
+    output: OutputArgs,
+    screen: &mut Screen<'_>,
+) -> io::Result<()> {
+    let outliers = with_age(list(answer, "outliers"), answer);
+    let names_cluster = answer.get("cluster").is_some_and(Value::is_string);
+    writeln!(screen, "{}", heading(answer))?;
     if outliers.is_empty() && conditions.is_empty() {
         let is_known = answer.pointer("/data_quality/quorum_met") == Some(&Value::Bool(true));
-        writeln!(
-            out,
-            "{}",
-            if is_known {
-                "no outliers"
-            } else {
-                "not enough data to name outliers"
-            }
-        )?;
+        let verdict = if is_known {
+            "no outliers"
+        } else {
+            "not enough data to name outliers"
+        };
+        writeln!(screen, "{verdict}")?;
     }
     if !outliers.is_empty() {
-        writeln!(out)?;
-        let header = [
-            "STATE",
-            "NODE",
-            "RANK",
-            "ROLE",
-            "LAG ms",
-            "SLOWDOWN",
-            "CONFIDENCE",
-            "SINCE",
-            "REASON",
-        ];
-        table(
-            out,
-            &header,
-            &outliers.iter().map(outlier).collect::<Vec<_>>(),
-        )?;
+        writeln!(screen)?;
+        let table = Table::new(&OUTLIERS, &outliers).without_if("cluster", names_cluster);
+        table.print(output.layout(), screen)?;
         for line in outliers.iter().filter_map(host_evidence) {
-            writeln!(out, "{line}")?;
+            writeln!(screen, "{line}")?;
         }
     }
     if !conditions.is_empty() {
-        writeln!(out)?;
-        let header = [
-            "STATE",
-            "CONDITION",
-            "SLOWDOWN",
-            "CONFIDENCE",
-            "SINCE",
-            "REASON",
-        ];
-        table(
-            out,
-            &header,
-            &conditions.iter().map(condition).collect::<Vec<_>>(),
-        )?;
+        writeln!(screen)?;
+        let table = Table::new(&CONDITIONS, conditions).without_if("cluster", names_cluster);
+        table.print(output.layout(), screen)?;
     }
     if answer.get("truncated") == Some(&Value::Bool(true)) {
-        writeln!(out, "\nlist truncated: raise --limit")?;
+        writeln!(screen, "\nlist truncated: raise --limit")?;
     }
-    writeln!(out, "\n{}", quality(answer))
-}
-
-fn outlier(outlier: &Value) -> Vec<String> {
-    vec![
-        text(outlier, "state"),
-        text(outlier, "node_id"),
-        text(outlier, "rank"),
-        text(outlier, "role"),
-        decimals(outlier, "lag_ms", 1),
-        percent(outlier, "effect_ratio"),
-        percent(outlier, "confidence"),
-        text(outlier, "first_seen"),
-        text(outlier, "reason"),
-    ]
+    writeln!(screen, "\n{}", quality(answer))
 }
 
 /// Host evidence in excess of the peers; `None` if there is none.
 fn host_evidence(outlier: &Value) -> Option<String> {
-    let is_host_evidence = |evidence: &&Value| evidence.get("lag_ms").is_some_and(Value::is_null);
-    let evidence = list(outlier, "evidence").iter().filter(is_host_evidence);
-    let evidence: Vec<String> = evidence
-        .map(|evidence| text(evidence, "sentence"))
-        .collect();
+    let sentences = view::host_evidence(outlier);
     let rank = text(outlier, "rank");
-    (!evidence.is_empty()).then(|| format!("host of rank {rank}: {}", evidence.join("; ")))
-}
-
-fn condition(condition: &Value) -> Vec<String> {
-    vec![
-        text(condition, "state"),
-        text(condition, "kind"),
-        percent(condition, "effect_ratio"),
-        percent(condition, "confidence"),
-        text(condition, "first_seen"),
-        text(condition, "reason"),
-    ]
+    (!sentences.is_empty()).then(|| format!("host of rank {rank}: {}", sentences.join("; ")))
 }

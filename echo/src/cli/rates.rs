@@ -13,6 +13,7 @@ use fleet::{Fleet, FleetArgs};
 use serde_json::{Value, json};
 
 use crate::cli::CliError;
+use crate::cli::screen::Screen;
 
 pub mod fleet;
 mod price;
@@ -81,7 +82,7 @@ Exit codes: 0 valid file (some GPUs may have no price), 64 file cannot be read, 
 69 server unavailable, 75 database in use by another process.";
 
 /// Runs the command.
-pub fn run(args: &RatesArgs, out: &mut dyn Write) -> Result<(), CliError> {
+pub fn run(args: &RatesArgs, out: &mut Screen<'_>) -> Result<(), CliError> {
     let RatesCommand::Check(args) = &args.command;
     let file = args.file.display().to_string();
     let text = fs::read_to_string(&args.file)

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
+use crate::cli::column::{Column, Layout};
 use crate::cli::connection::ConnectionArgs;
-use crate::cli::view::{decimals, list, percent, sanitize, table, text};
+use crate::cli::screen::Screen;
+use crate::cli::table::Table;
+use crate::cli::view::{list, sanitize, text};
 use crate::cli::{CliError, get_bytes};
 
 /// GPU costs of a day, by hour, cluster and node.
@@ -32,7 +35,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "TIME", requires = "from")]
     pub to: Option<String>,
     /// Cluster [default: all that the token may read]
-    #[arg(long, env = "FLEET_ECHO_CLUSTER")]
+    #[arg(short, long, env = "FLEET_ECHO_CLUSTER")]
     pub cluster: Option<String>,
     /// Output format
     // `--log-format` already has the ID that clap would derive from the field name.
@@ -66,14 +69,30 @@ pub enum Format {
     Table,
 }
 
+const SUMS: [Column<'_>; 8] = [
+    Column::text("CLUSTER", "cluster"),
+    Column::text("RATE CLASS", "rate_class"),
+    Column::decimals("GPU-HOURS", "gpu_hours", 4),
+    Column::money("COST", "cost"),
+    Column::decimals("LOST GPU-HOURS", "straggler_gpu_hours", 4),
+    Column::money("LOST COST", "straggler_cost"),
+    Column::text("CURRENCY", "currency"),
+    Column::percent("COVERAGE", "coverage"),
+];
+
 /// Runs the command.
-pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<(), CliError> {
+pub fn run(args: &ReportArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     let report = match args.format {
         Format::FocusCsv => get_bytes(&args.connection, "/api/v1/cost.csv", &args.query(true))?,
         Format::Json => get_bytes(&args.connection, "/api/v1/cost.json", &args.query(true))?,
         Format::Table => {
             let mut text = Vec::new();
-            print(&sanitize(args.sums()?), &mut text)?;
+            let mut page = Screen::plain(&mut text);
+            if args.out.is_none() {
+                page.width = screen.width;
+                page.has_color = screen.has_color;
+            }
+            print(&sanitize(args.sums()?), &mut page)?;
             text
         }
     };
@@ -84,7 +103,7 @@ pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     match &args.out {
         Some(path) => replace(path, &report),
-        None => Ok(out.write_all(&report).and_then(|()| out.flush())?),
+        None => Ok(screen.write_all(&report).and_then(|()| screen.flush())?),
     }
 }
 
@@ -125,7 +144,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     })
 }
 
-fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
+fn print(answer: &Value, out: &mut Screen<'_>) -> io::Result<()> {
     let metadata = answer.get("metadata").unwrap_or(&Value::Null);
     writeln!(
         out,
@@ -147,31 +166,10 @@ fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     if sums.is_empty() {
         return writeln!(out, "no GPU reported");
     }
-    let rows: Vec<Vec<String>> = sums
-        .iter()
-        .map(|sum| {
-            vec![
-                text(sum, "cluster"),
-                text(sum, "rate_class"),
-                decimals(sum, "gpu_hours", 2),
-                decimals(sum, "cost", 2),
-                decimals(sum, "straggler_gpu_hours", 2),
-                decimals(sum, "straggler_cost", 2),
-                text(sum, "currency"),
-                percent(sum, "coverage"),
-            ]
-        })
-        .collect();
-    let header = [
-        "cluster",
-        "rate class",
-        "GPU-hours",
-        "cost",
-        "lost GPU-hours",
-        "lost cost",
-        "currency",
-        "coverage",
-    ];
+    let layout = Layout {
+        is_wide: false,
+        has_header: true,
+    };
     writeln!(out)?;
-    table(out, &header, &rows)
+    Table::new(&SUMS, sums).print(layout, out)
 }

@@ -7,7 +7,11 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::view::{list, table, text};
+use crate::cli::column::Column;
+use crate::cli::output::OutputArgs;
+use crate::cli::screen::Screen;
+use crate::cli::table::Table;
+use crate::cli::view::{counted, list, text};
 use crate::cli::{CliError, ClientArgs, ToolInput, for_display, get_json, query};
 
 /// SQL query over the published views.
@@ -34,11 +38,11 @@ pub struct SqlArgs {
 }
 
 /// Runs the command.
-pub fn run(args: &SqlArgs, out: &mut dyn Write) -> Result<(), CliError> {
+pub fn run(args: &SqlArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     if args.views {
         let response = get_json(&args.client.connection, "/api/v1/sql");
-        if let Some(answer) = for_display(&args.client, response, out)? {
-            print_views(&answer, out)?;
+        if let Some(answer) = for_display(&args.client, response, screen)? {
+            print_views(&answer, screen)?;
         }
         return Ok(());
     }
@@ -46,8 +50,8 @@ pub fn run(args: &SqlArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .with("sql", Some(statement(args)?))
         .with("max_rows", args.max_rows)
         .with("max_bytes", args.max_bytes);
-    if let Some(answer) = query(&args.client, "fleet.cluster.run_analysis", input, out)? {
-        print(&answer, out)?;
+    if let Some(answer) = query(&args.client, "fleet.cluster.run_analysis", input, screen)? {
+        print(&answer, args.client.output, screen)?;
     }
     Ok(())
 }
@@ -76,34 +80,36 @@ fn statement(args: &SqlArgs) -> Result<String, CliError> {
     }
 }
 
-fn print(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
+fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Result<()> {
     let names: Vec<String> = list(answer, "columns")
         .iter()
         .map(|column| text(column, "name"))
         .collect();
-    let header: Vec<&str> = names.iter().map(String::as_str).collect();
-    let rows: Vec<Vec<String>> = list(answer, "rows")
+    // Names of columns may be the same, so their places are the fields of a row.
+    let places: Vec<String> = (0..names.len()).map(|place| place.to_string()).collect();
+    let rows: Vec<Value> = list(answer, "rows")
         .iter()
         .map(|row| row.as_array().map_or(&[][..], Vec::as_slice))
-        .map(|row| row.iter().map(cell).collect())
+        .map(|row| places.iter().cloned().zip(row.iter().cloned()).collect())
         .collect();
-    table(out, &header, &rows)?;
-    let rows = match rows.len() {
-        1 => "1 row".to_owned(),
-        rows => format!("{rows} rows"),
+    let is_number = |place: &String| {
+        let mut values = rows.iter().filter_map(|row| row.get(place));
+        values.all(|value| value.is_number() || value.is_null())
     };
-    match answer.get("note").and_then(Value::as_str) {
-        Some(note) => writeln!(out, "\n{rows}, {note}"),
-        None => writeln!(out, "\n{rows}"),
+    let columns: Vec<Column<'_>> = names
+        .iter()
+        .zip(&places)
+        .map(|(name, place)| Column::value(name, place, is_number(place)))
+        .collect();
+    let table = Table::new(&columns, &rows);
+    if output.is_csv() {
+        return table.write_csv(output.layout(), screen);
     }
-}
-
-/// Formats a value on one line.
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+    table.print(output.layout(), screen)?;
+    let rows = counted(rows.len(), "row");
+    match answer.get("note").and_then(Value::as_str) {
+        Some(note) => writeln!(screen, "\n{rows}, {note}"),
+        None => writeln!(screen, "\n{rows}"),
     }
 }
 

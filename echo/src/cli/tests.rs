@@ -13,13 +13,18 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
+use super::clusters::ClustersArgs;
 use super::connection::ConnectionArgs;
 use super::cost::CostArgs;
 use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
 use super::outliers::OutliersArgs;
+use super::screen::Screen;
 use super::sql::SqlArgs;
-use super::{CliError, ToolInput, call_tool, cost, explain, history, outliers, sql};
+use super::status::StatusArgs;
+use super::{
+    CliError, ToolInput, call_tool, clusters, cost, explain, history, outliers, sql, status,
+};
 use echo_serve::http::health::Readiness;
 use echo_serve::http::metrics::Metrics;
 use echo_serve::http::{RuntimeState, router, serve};
@@ -30,6 +35,7 @@ use echo_serve::tls::Encryption;
 mod hidden;
 mod parity;
 mod pictures;
+mod terminal;
 pub(super) mod waiting;
 
 #[derive(Debug, Parser)]
@@ -40,6 +46,8 @@ struct Program {
 
 #[derive(Debug, Subcommand)]
 enum ToolCommand {
+    Status(StatusArgs),
+    Clusters(ClustersArgs),
     Outliers(OutliersArgs),
     Explain(ExplainArgs),
     Cost(CostArgs),
@@ -129,18 +137,33 @@ impl Server {
         outcome.map(|()| printed)
     }
 
-    /// Runs a command line and returns its output and result.
+    /// Runs a command line with its output in a pipe, and returns its output and result.
     fn run(&self, line: &str) -> (String, Result<(), CliError>) {
+        self.run_on(line, None, false)
+    }
+
+    /// Runs a command line on a terminal of this width, and returns its output and result.
+    fn run_on(
+        &self,
+        line: &str,
+        width: Option<u16>,
+        has_color: bool,
+    ) -> (String, Result<(), CliError>) {
         let server = format!("http://{}", self.address);
         let words = ["fleet-echo"].into_iter().chain(line.split_whitespace());
         let words = words.chain(["--server", &server]);
         let mut out = Vec::new();
+        let mut screen = Screen::plain(&mut out);
+        (screen.width, screen.has_color) = (width, has_color);
+        let screen = &mut screen;
         let outcome = match Program::parse_from(words).command {
-            ToolCommand::Outliers(args) => outliers::run(&args, &mut out),
-            ToolCommand::Explain(args) => explain::run(&args, &mut out),
-            ToolCommand::Cost(args) => cost::run(&args, &mut out),
-            ToolCommand::History(args) => history::run(&args, &mut out),
-            ToolCommand::Sql(args) => sql::run(&args, &mut out),
+            ToolCommand::Status(args) => status::run(&args, screen),
+            ToolCommand::Clusters(args) => clusters::run(&args, screen),
+            ToolCommand::Outliers(args) => outliers::run(&args, screen),
+            ToolCommand::Explain(args) => explain::run(&args, screen),
+            ToolCommand::Cost(args) => cost::run(&args, screen),
+            ToolCommand::History(args) => history::run(&args, screen),
+            ToolCommand::Sql(args) => sql::run(&args, screen),
         };
         (String::from_utf8(out).unwrap(), outcome)
     }
@@ -220,8 +243,8 @@ fn an_invalid_request_exits_64_with_the_reason() {
     let server = Server::start();
     for (line, message) in [
         ("cost --cluster pord", "(known: prod)"),
-        ("cost --from yesterday", "RFC 3339"),
-        ("explain --rank 2", "cluster"),
+        ("cost --from yesterday", "such as 2026-11-20T08:00:00Z"),
+        ("cost --window 15", "such as 15m"),
         ("explain --cluster prod --rank 7", "ranks 0 to 3 did"),
         ("history --limit 100000", "the maximum of 1000"),
         ("sql FROM", "syntax error"),

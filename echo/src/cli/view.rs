@@ -1,13 +1,12 @@
 //! Text output of tool results. Fields are looked up by name: unknown fields of a newer server are
 //! ignored, and missing fields print as a dash.
 
-use std::io::{self, Write};
-
 use echo_core::text::visible;
+use jiff::Timestamp;
 use serde_json::Value;
 
 /// Placeholder for an unknown value.
-const UNKNOWN: &str = "-";
+pub(super) const UNKNOWN: &str = "-";
 
 /// Escapes control characters in all strings, because names come from outside and could overwrite
 /// the terminal.
@@ -89,25 +88,77 @@ pub(super) fn quality(answer: &Value) -> String {
     format!("{reporting} of {expected} ranks report{age}{note}")
 }
 
-/// Prints rows under a header with aligned columns; the last column is not padded.
-pub(super) fn table(out: &mut dyn Write, header: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
-    let width_of = |column: usize| {
-        let cells = rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count());
-        let title = header.get(column).map_or(0, |title| title.chars().count());
-        cells.chain([title]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..header.len()).map(width_of).collect();
-    let titles = header.iter().map(|title| (*title).to_owned()).collect();
-    for row in std::iter::once(&titles).chain(rows) {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
-        let line: Vec<String> = cells.collect();
-        writeln!(out, "{}", line.join("  ").trim_end())?;
+/// Formats money with two decimals, amounts below 1 with six; a dash if absent.
+pub(super) fn money(row: &Value, name: &str) -> String {
+    let is_small = number(row, name).is_some_and(|amount| amount > 0.0 && amount < 1.0);
+    decimals(row, name, if is_small { 6 } else { 2 })
+}
+
+/// Formats any value on one line; a dash if absent.
+pub(super) fn value(row: &Value, name: &str) -> String {
+    match row.get(name) {
+        None | Some(Value::Null) => UNKNOWN.to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
     }
-    Ok(())
+}
+
+/// Returns an instant; `None` if absent.
+pub(super) fn instant(value: &Value, name: &str) -> Option<Timestamp> {
+    value.get(name)?.as_str()?.parse().ok()
+}
+
+/// Formats the time between two instants with its two largest units, such as `1m51s`.
+pub(super) fn span(from: Timestamp, to: Timestamp) -> String {
+    let seconds = to.duration_since(from).as_secs().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{:02}s", seconds % 60),
+        (0, _, _) => format!("{hours}h{:02}m", minutes % 60),
+        _ => format!("{days}d{:02}h", hours % 24),
+    }
+}
+
+/// Formats how long an incident has been open at the end of the window, or lasted; a dash if
+/// unknown.
+pub(super) fn age(incident: &Value, window: &Value) -> String {
+    let is_open = text(incident, "state") == "open";
+    let end = if is_open {
+        instant(window, "to")
+    } else {
+        instant(incident, "last_seen")
+    };
+    let times = instant(incident, "first_seen").zip(end);
+    times.map_or_else(|| UNKNOWN.to_owned(), |(from, to)| span(from, to))
+}
+
+/// Formats model and UUID of a GPU, the UUID as its first group, which tools such as `nvidia-smi`
+/// accept; a dash if both are unknown.
+pub(super) fn gpu(rank: &Value) -> String {
+    let field = |name| rank.get(name).and_then(Value::as_str);
+    let uuid = field("gpu_uuid").map(|uuid| {
+        let groups: Vec<&str> = uuid.splitn(3, '-').take(2).collect();
+        groups.join("-")
+    });
+    let parts = [field("gpu_model").map(str::to_owned), uuid];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return UNKNOWN.to_owned();
+    }
+    parts.join(" ")
+}
+
+/// Formats a count with its noun.
+pub(super) fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Returns the sentences of the host evidence of an outlier.
+pub(super) fn host_evidence(outlier: &Value) -> Vec<String> {
+    let is_host_evidence = |evidence: &&Value| evidence.get("lag_ms").is_some_and(Value::is_null);
+    let evidence = list(outlier, "evidence").iter().filter(is_host_evidence);
+    evidence
+        .map(|evidence| text(evidence, "sentence"))
+        .collect()
 }

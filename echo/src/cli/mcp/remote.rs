@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::cli::mcp::McpArgs;
 use crate::cli::mcp::headers::{HeaderArguments, VERSION, header_arguments, headers_for, version};
-use crate::cli::{CliError, MAX_ANSWER_BYTES, parse_json};
+use crate::cli::{CliError, MAX_ANSWER_BYTES, parse_json, transport};
 
 /// Connection to the MCP endpoint.
 #[derive(Debug)]
@@ -178,11 +178,8 @@ impl Remote {
         Ok((status, body.to_vec()))
     }
 
-    fn unreachable(&self, reason: impl ToString) -> CliError {
-        CliError::Unreachable {
-            server: self.server.clone(),
-            reason: reason.to_string(),
-        }
+    fn unreachable(&self, error: impl std::error::Error + 'static) -> CliError {
+        transport::connect_error(&self.server, &error)
     }
 
     fn record_version(&self, answer: &Value) {

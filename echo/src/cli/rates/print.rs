@@ -7,46 +7,83 @@ use echo_core::pattern::Pattern;
 use echo_core::text::visible;
 use echo_core::units::Nanos;
 use echo_tools::rates::{Rate, Rates};
+use serde_json::{Value, json};
 
-use crate::cli::rates::fleet::{Fleet, Node};
-use crate::cli::view;
+use crate::cli::column::{Column, Layout};
+use crate::cli::rates::fleet::{Fleet, Node, Price};
+use crate::cli::screen::Screen;
+use crate::cli::table::Table;
+use crate::cli::view::{self, counted};
 
 /// Maximum number of nodes named per row; the rest is counted.
 const MAX_NAMED: usize = 4;
 
+const TEXT: Layout = Layout {
+    is_wide: false,
+    has_header: true,
+};
+
+const RATES: [Column<'_>; 7] = [
+    Column::text("RATE", "at"),
+    Column::sentence("FOR", "scope"),
+    Column::text("PRICE", "price"),
+    Column::text("CLASS", "class"),
+    Column::text("FROM", "from"),
+    Column::text("UNTIL", "to"),
+    Column::text("", "remark"),
+];
+
+const LOCATIONS: [Column<'_>; 4] = [
+    Column::text("CLUSTER", "cluster"),
+    Column::text("NODE", "node"),
+    Column::text("PROVIDER", "provider"),
+    Column::text("REGION", "region"),
+];
+
+const GPUS: [Column<'_>; 6] = [
+    Column::text("CLUSTER", "cluster"),
+    Column::text("MODEL", "model"),
+    Column::number("GPUS", "gpus", |row| view::text(row, "gpus")),
+    Column::text("RATE", "at"),
+    Column::text("PRICE", "price"),
+    Column::sentence("NODES", "nodes"),
+];
+
 /// Prints the rates in order of precedence.
-pub(super) fn table(file: &str, rates: &Rates, now: Nanos, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn table(
+    file: &str,
+    rates: &Rates,
+    now: Nanos,
+    screen: &mut Screen<'_>,
+) -> io::Result<()> {
     let n_rates = rates.all().len();
     let rows = rates.by_precedence();
     writeln!(
-        out,
+        screen,
         "{file} is valid: {}\n",
         count_with(n_rates, "rate", "the first match applies to a GPU")
     )?;
-    let header = ["RATE", "FOR", "PRICE", "CLASS", "FROM", "UNTIL", ""];
-    let rows: Vec<Vec<String>> = rows.iter().map(|(at, rate)| row(at, rate, now)).collect();
-    view::table(out, &header, &rows)?;
+    let rows: Vec<Value> = rows.iter().map(|(at, rate)| row(at, rate, now)).collect();
+    Table::new(&RATES, &rows).print(TEXT, screen)?;
     if !rates.locations().is_empty() {
-        writeln!(out)?;
+        writeln!(screen)?;
         let locations = rates.locations().iter().map(|place| {
             let name = |pattern: &Option<Pattern>| {
-                pattern
-                    .as_ref()
-                    .map_or_else(|| "*".to_owned(), |pattern| pattern.as_str().to_owned())
+                let name = pattern.as_ref().map(Pattern::as_str);
+                name.unwrap_or("*").to_owned()
             };
-            let region = place.region.clone().unwrap_or_else(|| "-".to_owned());
-            vec![
-                name(&place.cluster),
-                name(&place.node),
-                place.provider.clone(),
-                region,
-            ]
+            json!({
+                "cluster": name(&place.cluster),
+                "node": name(&place.node),
+                "provider": place.provider,
+                "region": place.region,
+            })
         });
-        let header = ["CLUSTER", "NODE", "PROVIDER", "REGION"];
-        view::table(out, &header, &locations.collect::<Vec<_>>())?;
+        let locations: Vec<Value> = locations.collect();
+        Table::new(&LOCATIONS, &locations).print(TEXT, screen)?;
     }
     for note in rates.notes() {
-        writeln!(out, "\nnote: {note}")?;
+        writeln!(screen, "\nnote: {note}")?;
     }
     Ok(())
 }
@@ -58,22 +95,19 @@ fn count_with(n: usize, one: &str, rest: &str) -> String {
     }
 }
 
-fn row(at: &str, rate: &Rate, now: Nanos) -> Vec<String> {
+fn row(at: &str, rate: &Rate, now: Nanos) -> Value {
     let date = |instant: Nanos| instant.to_string().chars().take(10).collect::<String>();
     let from = Some(rate.from).filter(|from| *from != Nanos::EARLIEST);
-    vec![
-        at.to_owned(),
-        scope(rate),
-        format!("{} {}", rate.per_gpu_hour.normalize(), rate.currency),
-        rate.class.name().to_owned(),
-        from.map_or_else(|| "-".to_owned(), date),
-        rate.to.map_or_else(|| "-".to_owned(), date),
-        if rate.is_in_force(now) {
-            String::new()
-        } else {
-            "not in force today".to_owned()
-        },
-    ]
+    let is_in_force = rate.is_in_force(now);
+    json!({
+        "at": at,
+        "scope": scope(rate),
+        "price": format!("{} {}", rate.per_gpu_hour.normalize(), rate.currency),
+        "class": rate.class.name(),
+        "from": from.map(date),
+        "to": rate.to.map(date),
+        "remark": if is_in_force { "" } else { "not in force today" },
+    })
 }
 
 /// Describes the GPUs that a rate applies to.
@@ -98,7 +132,7 @@ fn scope(rate: &Rate) -> String {
 
 /// Prints the GPUs of a fleet with their prices; GPUs without a price come last, with all their
 /// nodes.
-pub(super) fn fleet(fleet: &Fleet, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn fleet(fleet: &Fleet, screen: &mut Screen<'_>) -> io::Result<()> {
     let mut groups: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
     for node in &fleet.nodes {
         let key = (
@@ -109,44 +143,52 @@ pub(super) fn fleet(fleet: &Fleet, out: &mut dyn Write) -> io::Result<()> {
         );
         groups.entry(key).or_default().push(node);
     }
-    writeln!(out, "\nGPUs of {}, at the prices of today:\n", fleet.source)?;
+    writeln!(
+        screen,
+        "\nGPUs of {}, at the prices of today:\n",
+        fleet.source
+    )?;
     let rows = groups.iter().map(|((_, cluster, model, price), nodes)| {
-        let n_ranks: u64 = nodes.iter().map(|node| node.n_ranks).sum();
-        let (at, price) = price.map_or_else(
-            || ("-".to_owned(), "NO PRICE".to_owned()),
-            |price| {
-                let amount = price.per_gpu_hour.normalize();
-                (
-                    price.at.clone(),
-                    format!("{amount} {} {}", price.currency, price.class),
-                )
-            },
-        );
-        let model = visible(model.unwrap_or("unknown")).into_owned();
-        vec![
-            visible(cluster).into_owned(),
-            model,
-            n_ranks.to_string(),
-            at,
-            price,
-            names(nodes),
-        ]
+        let shown = |price: &Price| {
+            let amount = price.per_gpu_hour.normalize();
+            format!("{amount} {} {}", price.currency, price.class)
+        };
+        json!({
+            "cluster": visible(cluster),
+            "model": visible(model.unwrap_or("unknown")),
+            "gpus": n_gpus(nodes),
+            "at": price.map(|price| price.at.as_str()),
+            "price": price.map_or_else(|| "NO PRICE".to_owned(), shown),
+            "nodes": names(nodes),
+        })
     });
-    let header = ["CLUSTER", "MODEL", "RANKS", "RATE", "PRICE", "NODES"];
-    view::table(out, &header, &rows.collect::<Vec<_>>())?;
-    let (n_nodes, n_unpriced) = (fleet.nodes.len(), fleet.unpriced().count());
-    if n_unpriced == 0 {
-        writeln!(out, "\nall GPUs have a price")?;
+    let rows: Vec<Value> = rows.collect();
+    Table::new(&GPUS, &rows).print(TEXT, screen)?;
+    let unpriced_nodes: Vec<&Node> = fleet.unpriced().collect();
+    let unpriced = n_gpus(&unpriced_nodes);
+    let all: u64 = fleet.nodes.iter().map(|node| node.n_ranks).sum();
+    if unpriced == 0 {
+        writeln!(screen, "\nall GPUs have a price")?;
     } else {
+        let n_nodes = counted(unpriced_nodes.len(), "node");
         writeln!(
-            out,
-            "\n{n_unpriced} of {n_nodes} have no price: add rates for their models, spelled as above"
+            screen,
+            "\n{unpriced} of {all} GPUs, on {n_nodes}, have no price: add rates for their models, spelled as above"
         )?;
     }
     if fleet.truncated {
-        writeln!(out, "list truncated to {n_nodes} entries: use --db for all")?;
+        let n_nodes = fleet.nodes.len();
+        writeln!(
+            screen,
+            "list truncated to {n_nodes} entries: use --db for all"
+        )?;
     }
     Ok(())
+}
+
+/// Number of GPUs: one per rank.
+fn n_gpus(nodes: &[&Node]) -> u64 {
+    nodes.iter().map(|node| node.n_ranks).sum()
 }
 
 fn names(nodes: &[&Node]) -> String {

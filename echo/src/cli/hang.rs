@@ -1,0 +1,112 @@
+//! Hangs and stalls: the operations that do not end because of the same ranks are one row.
+
+use serde_json::Value;
+
+use crate::cli::connection::ConnectionArgs;
+use crate::cli::view::{counted, list, text};
+use crate::cli::{ToolInput, call_tool, view};
+
+/// Maximum number of ranks whose node is looked up, and of ranks named in a row.
+const MAX_NAMED: usize = 4;
+
+/// Returns whether a condition stops its job, so that no slowdown of iterations can be measured.
+pub(super) fn stops_job(condition: &Value) -> bool {
+    matches!(text(condition, "kind").as_str(), "hang" | "stall")
+}
+
+/// Slowdown of a condition; a job that hangs has none, it does not progress.
+pub(super) fn slowdown(condition: &Value) -> String {
+    if stops_job(condition) {
+        return "no progress".to_owned();
+    }
+    view::percent(condition, "effect_ratio")
+}
+
+/// Merges the hangs of a job that the same ranks cause, and names these ranks with their nodes.
+/// Other conditions are unchanged.
+pub(super) fn merged(answer: &Value, connection: &ConnectionArgs) -> Vec<Value> {
+    let mut groups: Vec<(Value, Vec<String>)> = Vec::new();
+    for condition in list(answer, "conditions") {
+        let id = text(condition, "incident_id");
+        let same = |(row, _): &&mut (Value, Vec<String>)| is_same_hang(row, condition);
+        match groups.iter_mut().find(same) {
+            Some((_, ids)) => ids.push(id),
+            None => groups.push((condition.clone(), vec![id])),
+        }
+    }
+    let window = answer.get("window").unwrap_or(&Value::Null);
+    let named = groups.into_iter().map(|(mut row, ids)| {
+        let missing = if stops_job(&row) {
+            missing(&row, ids.len(), |rank| node(rank, &row, window, connection))
+        } else {
+            None
+        };
+        let reason = text(&row, "reason");
+        if let Some(fields) = row.as_object_mut() {
+            if let Some(missing) = missing {
+                let sentence = format!("{missing}: {reason}");
+                fields.insert("reason".to_owned(), sentence.into());
+                fields.insert("missing".to_owned(), missing.into());
+            }
+            fields.insert("incident_ids".to_owned(), ids.into());
+        }
+        row
+    });
+    named.collect()
+}
+
+fn is_same_hang(one: &Value, other: &Value) -> bool {
+    let fields = ["kind", "cluster", "job", "state", "ranks", "rank_count"];
+    let has_ranks = !list(one, "ranks").is_empty();
+    stops_job(one) && has_ranks && fields.iter().all(|name| one.get(name) == other.get(name))
+}
+
+/// Names the ranks that did not enter, with their nodes; `None` if no rank is behind.
+fn missing(
+    row: &Value,
+    n_operations: usize,
+    node_of: impl Fn(u64) -> Option<String>,
+) -> Option<String> {
+    let ranks: Vec<u64> = list(row, "ranks")
+        .iter()
+        .filter_map(Value::as_u64)
+        .collect();
+    if ranks.is_empty() {
+        return None;
+    }
+    let named = ranks
+        .iter()
+        .take(MAX_NAMED)
+        .map(|rank| match node_of(*rank) {
+            Some(node) => format!("rank {rank} on {node}"),
+            None => format!("rank {rank}"),
+        });
+    let mut who = named.collect::<Vec<_>>().join(", ");
+    let count = row.get("rank_count").and_then(Value::as_u64);
+    let count = count.and_then(|count| usize::try_from(count).ok());
+    let more = count.unwrap_or(ranks.len()).saturating_sub(MAX_NAMED);
+    if more > 0 {
+        who = format!("{who} and {more} more");
+    }
+    Some(if text(row, "reason").contains(" entered operation ") {
+        let operations = counted(n_operations, "collective");
+        format!("{who} did not enter {operations}")
+    } else {
+        format!("{who} did not wait like the others")
+    })
+}
+
+/// Looks up the node of a rank; `None` if it did not report or may not be queried.
+fn node(rank: u64, row: &Value, window: &Value, connection: &ConnectionArgs) -> Option<String> {
+    let field =
+        |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    let input = ToolInput::default()
+        .with("cluster", field(row, "cluster"))
+        .with("rank", Some(rank))
+        .with("job", field(row, "job"))
+        .with("from", field(row, "first_seen"))
+        .with("to", field(window, "to"));
+    let (_, answer) = call_tool(connection, "fleet.cluster.explain_rank", input).ok()?;
+    let answer = view::sanitize(answer);
+    field(answer.get("who")?, "node_id")
+}

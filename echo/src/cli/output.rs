@@ -1,0 +1,61 @@
+//! Output flags: format and headers.
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::column::Layout;
+
+/// Format of the output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text that fits the terminal
+    #[default]
+    Text,
+    /// Text with all columns, on lines of any length
+    Wide,
+    /// The response unchanged
+    Json,
+    /// The rows of the table, with exact numbers
+    Csv,
+}
+
+/// Output format.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct OutputArgs {
+    /// Output format
+    #[arg(
+        short,
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "FLEET_ECHO_OUTPUT",
+        help_heading = "Output"
+    )]
+    pub output: Format,
+    /// Print the JSON response unchanged, like --output json
+    #[arg(long, env = "FLEET_ECHO_JSON", help_heading = "Output")]
+    pub json: bool,
+    /// Print tables without their header lines
+    #[arg(long, help_heading = "Output", display_order = 502)]
+    pub no_headers: bool,
+}
+
+impl OutputArgs {
+    /// Whether the response is printed as JSON.
+    pub(super) fn is_json(self) -> bool {
+        self.json || self.output == Format::Json
+    }
+
+    /// Whether rows are printed as CSV.
+    pub(super) fn is_csv(self) -> bool {
+        self.output == Format::Csv
+    }
+
+    /// Returns the layout of tables.
+    pub(super) fn layout(self) -> Layout {
+        Layout {
+            is_wide: self.output == Format::Wide,
+            has_header: !self.no_headers,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Standard output of a command, and what its reader can display.
+
+use std::io::{self, IsTerminal, Stdout, Write};
+
+/// Output of a command. A pipe or file has no width and no colours.
+pub struct Screen<'w> {
+    out: &'w mut dyn Write,
+    /// Number of columns; `None` if lines may be of any length.
+    pub(super) width: Option<u16>,
+    /// Whether colours are displayed.
+    pub(super) has_color: bool,
+}
+
+impl std::fmt::Debug for Screen<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Screen")
+            .field("width", &self.width)
+            .field("has_color", &self.has_color)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'w> Screen<'w> {
+    /// Standard output, with the width of the terminal if it is one. `NO_COLOR` and `TERM=dumb`
+    /// turn colours off.
+    pub fn stdout(out: &'w mut Stdout) -> Self {
+        let is_terminal = out.is_terminal();
+        let width = is_terminal.then(|| comfy_table::Table::new().width());
+        Self {
+            width: width.flatten().filter(|width| *width > 0),
+            has_color: is_terminal
+                && anstyle_query::term_supports_ansi_color()
+                && !anstyle_query::no_color(),
+            out,
+        }
+    }
+
+    /// Output that is not a terminal.
+    pub fn plain(out: &'w mut dyn Write) -> Self {
+        Self {
+            out,
+            width: None,
+            has_color: false,
+        }
+    }
+
+    /// Clears a terminal.
+    pub(super) fn clear(&mut self) -> io::Result<()> {
+        if self.width.is_some() {
+            self.out.write_all(b"\x1b[H\x1b[2J")?;
+        }
+        Ok(())
+    }
+}
+
+impl Write for Screen<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.out.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

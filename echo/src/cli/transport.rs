@@ -1,0 +1,155 @@
+//! Diagnosis of connections that fail.
+
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use rustls::{CertificateError, InvalidMessage};
+use ureq::Timeout;
+
+use crate::cli::CliError;
+
+/// Maximum time to find out what a listener speaks.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Protocol of a listener that does not answer HTTP/1.1 in plain text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Tls,
+    Http2,
+}
+
+/// Maps a failed request of the blocking client.
+pub(super) fn request_error(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
+    let reason = match error {
+        ureq::Error::Timeout(Timeout::Connect) => "connection timed out".to_owned(),
+        ureq::Error::Timeout(_) => {
+            let server = server.to_owned();
+            return CliError::Timeout { server, timeout };
+        }
+        ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            error.to_string()
+        }
+        error => {
+            let problem = tls_problem(&error).or_else(|| protocol_problem(probe(server)?));
+            if let Some(problem) = problem {
+                return unusable(server, problem);
+            }
+            match error {
+                ureq::Error::Io(error) => error.to_string(),
+                error => error.to_string(),
+            }
+        }
+    };
+    unreachable(server, reason)
+}
+
+/// Maps a failed request of the asynchronous client.
+pub(super) fn connect_error(server: &str, error: &(dyn Error + 'static)) -> CliError {
+    match tls_problem(error) {
+        Some(problem) => unusable(server, problem),
+        None => unreachable(server, error.to_string()),
+    }
+}
+
+fn unusable(server: &str, problem: String) -> CliError {
+    CliError::Unusable {
+        server: server.to_owned(),
+        problem,
+    }
+}
+
+fn unreachable(server: &str, reason: String) -> CliError {
+    let is_local = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
+    let advice = if is_local.iter().any(|local| server.starts_with(local)) {
+        "start it with `fleet-echo serve --db PATH --insecure-no-tls`, or give another address with --server"
+    } else {
+        "check that `fleet-echo serve` runs there and listens at this address, or give another one with --server"
+    };
+    CliError::Unreachable {
+        server: server.to_owned(),
+        reason,
+        advice,
+    }
+}
+
+/// Describes an error of the TLS handshake; `None` if it has another cause.
+fn tls_problem(error: &(dyn Error + 'static)) -> Option<String> {
+    let problem = match find_tls_error(error)? {
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "it does not speak TLS: use http://, or give it a certificate with --tls-cert and --tls-key".to_owned()
+        }
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "its certificate is issued by an unknown authority: give the certificate of the authority with --tls-ca FILE".to_owned()
+        }
+        error @ rustls::Error::InvalidCertificate(_) => {
+            format!("{error}: give an address with --server that its certificate is valid for")
+        }
+        error => error.to_string(),
+    };
+    Some(problem)
+}
+
+/// Finds a TLS error in the sources of an error.
+fn find_tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<rustls::Error>() {
+            return Some(found);
+        }
+        let outer = match error.downcast_ref::<ureq::Error>() {
+            Some(ureq::Error::Rustls(found)) => return Some(found),
+            Some(ureq::Error::Io(inner)) => Some(inner),
+            _ => error.downcast_ref::<io::Error>(),
+        };
+        let inner: Option<&(dyn Error + 'static)> = match outer.and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+        next = inner;
+    }
+    None
+}
+
+fn protocol_problem(protocol: Protocol) -> Option<String> {
+    let problem = match protocol {
+        Protocol::Tls => {
+            "it speaks TLS: use https://, and --tls-ca FILE if the certificate is from an authority of your own"
+        }
+        Protocol::Http2 => {
+            "this is a listener for OTLP: give the address of the API, by default port 8081"
+        }
+    };
+    Some(problem.to_owned())
+}
+
+/// Sends a request in plain text and returns the protocol of the response, if it is known and not
+/// HTTP/1.1.
+fn probe(server: &str) -> Option<Protocol> {
+    let authority = server.strip_prefix("http://")?.split('/').next()?;
+    let has_port = authority
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let authority = if has_port {
+        authority.to_owned()
+    } else {
+        format!("{authority}:80")
+    };
+    let address = authority.to_socket_addrs().ok()?.next()?;
+    let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT)).ok()?;
+    stream.set_write_timeout(Some(PROBE_TIMEOUT)).ok()?;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: echo\r\n\r\n")
+        .ok()?;
+    let mut header = [0; 5];
+    stream.read_exact(&mut header).ok()?;
+    match header {
+        // A TLS alert.
+        [0x15, 3, ..] => Some(Protocol::Tls),
+        // The frame SETTINGS, with which a server of HTTP/2 begins.
+        [_, _, _, 4, ..] => Some(Protocol::Http2),
+        _ => None,
+    }
+}
