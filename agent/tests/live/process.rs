@@ -38,6 +38,10 @@ pub(crate) const TESTS: &[Test] = &[
         no_btf,
     ),
     ("a_second_agent_of_the_host_is_refused", second),
+    (
+        "a_process_with_the_id_of_an_ended_one_is_a_rank_of_its_own",
+        reused_id,
+    ),
 ];
 
 /// Capabilities that an agent needs if the kernel has `uprobe_multi`.
@@ -188,6 +192,44 @@ fn half_pinned() {
     second.stop();
     let left = fs::read_dir(pins.0.join("agent")).unwrap().count();
     assert_eq!(left, 0, "no pins are left");
+}
+
+fn reused_id() {
+    let gpu = Gpu::new();
+    let mut observer = Observer::new(&settings());
+    let start = |job: &str| {
+        let environment = [("SLURM_JOB_ID", PathBuf::from(job))];
+        gpu.job_in(&environment, Linking::Dynamic, (1, 3), &["step=0"])
+    };
+    let first = start("first");
+    observer.follow(&first);
+    let pid = first.pids()[0];
+    let mut issued = first.issued()[&pid];
+    // Another process of the host can take the id between the two lines: then once more.
+    let second = loop {
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+        let job = start("second");
+        if job.pids() == [pid] {
+            break job;
+        }
+        observer.follow(&job);
+        job.issued();
+    };
+    observer.release(&second);
+    observer.until(|observer| {
+        let ends = observer
+            .events_of(pid)
+            .filter(|event| matches!(event, Event::Ended(_)));
+        ends.count() == 2
+    });
+    issued += second.issued()[&pid];
+    let jobs = observer.events_of(pid).filter_map(|event| match event {
+        Event::Started(started) => started.labels.job.as_deref(),
+        _ => None,
+    });
+    assert_eq!(jobs.collect::<Vec<_>>(), ["first", "second"]);
+    assert_eq!(observer.collectives(pid).len() as u64, issued);
+    assert_eq!(observer.live.losses().events(), 0);
 }
 
 fn overflow() {
