@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::ToolError;
+use crate::rounding::Precision;
 use crate::schemas::{ClusterName, Name};
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
@@ -179,6 +180,7 @@ impl Tool for EventHistory {
     const TITLE: &'static str = "Event history";
     const DESCRIPTION: &'static str = "Lists stored measurements (OTLP data points), newest first, filtered by cluster, \
         node, rank, operation, metric and time, one page at a time: the raw data behind an outlier.";
+    const PRECISION: Precision = Precision::Exact;
     type Answer = History;
 
     fn scope_request(&self) -> ScopeRequest {

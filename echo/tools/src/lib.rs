@@ -43,6 +43,7 @@ pub mod quality;
 pub mod query_limit;
 pub mod rates;
 pub mod registry;
+pub mod rounding;
 pub mod run_analysis;
 pub mod schemas;
 pub mod scope;

@@ -18,6 +18,7 @@ use crate::find_outlier_nodes::FindOutlierNodes;
 use crate::get_cost::GetCost;
 use crate::picture::figure::Figure;
 use crate::picture::{DrawError, Format, Picture, render};
+use crate::rounding::to_json;
 use crate::run_analysis::RunAnalysis;
 use crate::schemas::{input_schema, output_schema};
 use crate::tool::Tool;
@@ -186,7 +187,7 @@ fn run_tool<T: Tool>(context: ToolContext, input: Value) -> ToolFuture {
         let answer = tool.run(&context).await?;
         let figure = plot.map(|plot| (plot.format, (plot.layout)(&answer)));
         Ok(ToolOutput {
-            text: serde_json::to_string(&answer).map_err(ToolError::Json)?,
+            text: to_json(&answer, T::PRECISION).map_err(ToolError::Json)?,
             picture: match figure {
                 Some((format, figure)) => Some(draw(figure, format).await?),
                 None => None,

@@ -9,6 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::rounding::Precision;
 use crate::scope::Scope;
 use crate::tool::Tool;
 use crate::{ToolError, shard_hint};
@@ -78,6 +79,7 @@ impl Tool for RunAnalysis {
         Views: verdicts, ranks, collectives, events, op_waits, cost_hours, cost_hour_history, lost_time, verdict_history, dropped_slices, judged. \
         Units are in column names; *_ns is Unix nanoseconds. SELECT * FROM view LIMIT 1 shows the columns. Aggregate in SQL: large results are truncated.";
     const NEEDS_SQL: bool = true;
+    const PRECISION: Precision = Precision::Exact;
     type Answer = Analysis;
 
     async fn call(self, scope: &Scope<'_>) -> Result<Analysis, ToolError> {

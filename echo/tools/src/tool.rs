@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::picture::Format;
 use crate::picture::figure::Figure;
+use crate::rounding::Precision;
 use crate::scope::{Scope, ScopeRequest};
 use crate::{ToolContext, ToolError};
 
@@ -46,6 +47,9 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
 
     /// True when the caller needs permission to run SQL.
     const NEEDS_SQL: bool = false;
+
+    /// Precision of the numbers in the answer.
+    const PRECISION: Precision = Precision::Rounded;
 
     /// True when the input has a field `plot` that [`Tool::plot`] uses.
     const SUPPORTS_PLOT: bool = false;

@@ -19,6 +19,8 @@ pub(super) struct RunRateHorizon {
     pub(super) window: Window,
     seen_ms: f64,
     is_covered: bool,
+    /// GPUs that reported in it.
+    n_gpus: f64,
 }
 
 impl RunRateHorizon {
@@ -43,6 +45,7 @@ impl RunRateHorizon {
             as_of: last,
             window: horizon,
             seen_ms,
+            n_gpus: recent.ranks().map(|_| 1.0).sum(),
             is_covered: has_length && coverage.is_some_and(|share| share >= limits.min_coverage),
         })
     }
@@ -54,7 +57,9 @@ impl RunRateHorizon {
         end.millis_since(self.as_of) > context.limits.stale_after.as_secs_f64() * 1e3
     }
 
-    /// Computes the loss per hour within the horizon; `None` when too few ranks reported in it.
+    /// Computes the loss per hour within the horizon; `None` when too few ranks reported in it. At
+    /// most all GPUs are lost: clocks differ, and a hang is judged up to a later instant than the
+    /// last event.
     pub(super) fn run_rate<'a>(
         &self,
         context: &'a ToolContext,
@@ -65,8 +70,16 @@ impl RunRateHorizon {
         for row in &mut lost {
             row.lost_gpu_ms *= MILLIS_PER_HOUR / self.seen_ms;
         }
-        self.is_covered.then(|| RunRate {
-            per_hour: Bill::new(&lost, self.window, &context.rates),
+        self.is_covered.then(|| {
+            let mut per_hour = Bill::new(&lost, self.window, &context.rates);
+            let n_lost = per_hour.time().hours();
+            if n_lost > self.n_gpus {
+                for row in &mut lost {
+                    row.lost_gpu_ms *= self.n_gpus / n_lost;
+                }
+                per_hour = Bill::new(&lost, self.window, &context.rates);
+            }
+            RunRate { per_hour }
         })
     }
 }

@@ -106,6 +106,30 @@ async fn too_few_ranks_leave_the_run_rate_unknown() {
 }
 
 #[tokio::test]
+async fn no_more_gpus_are_lost_than_report() {
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    let hang = culprit();
+    // A little more than all of the time of two GPUs on each node.
+    let losses = (290..600).step_by(5).flat_map(|second| {
+        ["node-0", "node-1"].map(|node| LostTime {
+            lost_gpu_ms: 10_200.0,
+            ..lost(&hang, node, Some("NVIDIA H200"), second)
+        })
+    });
+    let output = DetectorOutput {
+        lost: losses.collect(),
+        incidents: vec![hang.clone()],
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    let answer = run_tool(&context, "now-10m", "now").await;
+    assert!(near(answer.lost_gpu_hours_per_hour, 4.0), "{answer:?}");
+    assert!(near(answer.run_rate_per_hour, 4.0 * 3.8));
+    assert!(near(answer.contributors[0].run_rate_per_hour, 4.0 * 3.8));
+}
+
+#[tokio::test]
 async fn gpus_without_a_price_are_never_free() {
     let mut context = context().await;
     context.rates = Arc::new(Rates::default());

@@ -107,6 +107,8 @@ impl Family {
     }
 
     fn put(&self, value: f64, metric: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        // The sum of nothing is a negative zero; adding zero removes the sign.
+        let value = value + 0.0;
         match self.kind {
             Kind::Counter => ConstCounter::new(value).encode(metric),
             Kind::Gauge => ConstGauge::new(value).encode(metric),
