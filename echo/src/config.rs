@@ -41,6 +41,7 @@ pub struct LogArgs {
         long = "log",
         value_name = "FILTER",
         env = "FLEET_ECHO_LOG",
+        help_heading = "Logging",
         global = true
     )]
     pub filter: Option<String>,
@@ -51,6 +52,7 @@ pub struct LogArgs {
         value_enum,
         default_value = "text",
         env = "FLEET_ECHO_LOG_FORMAT",
+        help_heading = "Logging",
         global = true
     )]
     pub format: LogFormat,
@@ -144,7 +146,8 @@ pub struct ServeArgs {
 }
 
 const SERVE_HELP: &str = "\
-Prints one line with the addresses in use when ready (port 0 picks a free port).
+Prints the addresses in use when ready (port 0 picks a free port), that of the page, and the command
+line of an agent.
 To send from any OpenTelemetry exporter:
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc your-program
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf your-program
@@ -156,8 +159,8 @@ Clusters can be sharded over several instances. Agents and commands select the s
 /// Flags of `demo`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArgs {
-    /// Recordings to replay, or directories of recordings
-    #[arg(value_name = "FILE", default_values = ["testdata/recordings/real-loops/hf-ddp-loader1.jsonl.gz", "testdata/recordings"])]
+    /// Recordings to replay, or directories of recordings [default: seven built-in recordings]
+    #[arg(value_name = "FILE")]
     pub recordings: Vec<PathBuf>,
 
     /// Keep running afterwards, to try the printed commands
@@ -172,9 +175,9 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub clock_skew: String,
 
-    /// GPU-hour rates (YAML)
-    #[arg(long, value_name = "FILE", default_value = "testdata/rates.yaml")]
-    pub rates: PathBuf,
+    /// GPU-hour rates (YAML) [default: built-in example rates]
+    #[arg(long, value_name = "FILE")]
+    pub rates: Option<PathBuf>,
 
     /// Agent program [default: fleet-agent in the directory of this program]
     #[arg(long, value_name = "PROGRAM", env = "FLEET_ECHO_DEMO_AGENT")]

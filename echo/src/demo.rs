@@ -27,11 +27,11 @@ use crate::feedback::health::HealthConfig;
 /// Error of the demo.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The recordings are missing or cannot be read.
+    /// The recordings are missing, or cannot be read or written.
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// The agent program is missing.
-    #[error("no agent program at {}: build it with `cargo build --release -p fleet-agent`, or give --agent", .0.display())]
+    #[error("no agent program at {}: install fleet-agent there, or give --agent", .0.display())]
     NoAgent(PathBuf),
     /// An agent failed.
     #[error("the agent of rank {rank} failed: {reason}")]
@@ -59,11 +59,19 @@ pub enum DemoError {
 )]
 pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), DemoError> {
     let agent = agent_program(args.agent.as_deref())?;
-    let recordings = recording::find(&args.recordings)?;
     let folder = tempfile::Builder::new()
         .prefix("fleet-echo-demo-")
         .tempdir()?;
-    let app = App::start(&serve_args(args, folder.path())).await?;
+    let recordings = if args.recordings.is_empty() {
+        recording::built_in(folder.path())?
+    } else {
+        recording::find(&args.recordings)?
+    };
+    let rates = match &args.rates {
+        Some(rates) => rates.clone(),
+        None => recording::built_in_rates(folder.path())?,
+    };
+    let app = App::start(&serve_args(rates, folder.path())).await?;
     let outcome = tokio::select! {
         replayed = replay_all(args, &agent, &recordings, &app, out) => replayed,
         interrupted = interrupted() => interrupted.map_err(DemoError::App),
@@ -171,7 +179,7 @@ fn spinner(title: String) -> ProgressBar {
     bar
 }
 
-fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
+fn serve_args(rates: PathBuf, folder: &Path) -> ServeArgs {
     let health = HealthConfig::default();
     ServeArgs {
         db: folder.join("fleet.duckdb"),
@@ -179,7 +187,7 @@ fn serve_args(args: &DemoArgs, folder: &Path) -> ServeArgs {
         otlp_http_listen: ([127, 0, 0, 1], 0).into(),
         http_listen: ([127, 0, 0, 1], 0).into(),
         security: crate::config::security::SecurityArgs::local(),
-        rates: Some(args.rates.clone()),
+        rates: Some(rates),
         limits: crate::config::limits::LimitArgs::default(),
         bounds: crate::config::bounds::BoundArgs::default(),
         allowed_origins: crate::config::allowed_origins::AllowedOriginArgs::default(),
