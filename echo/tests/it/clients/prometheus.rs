@@ -88,10 +88,7 @@ fn config(lab: &Lab) -> String {
         .replace("15s", "1s")
         .replace("/etc/prometheus/echo.token", &path("scraper"))
         .replace("/etc/prometheus/echo-ca.pem", &path("tls/ca.pem"))
-        .replace(
-            "fleet-echo.monitoring.svc.cluster.local:8081",
-            &lab.echo.http,
-        );
+        .replace("fleet-echo.fleet-echo.svc:8081", &lab.echo.http);
     assert!(
         edited.contains(&lab.echo.http) && edited.contains("scraper"),
         "{edited}"
