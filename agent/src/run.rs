@@ -15,12 +15,12 @@ use fleet_agent_export::sender::Sender;
 use fleet_agent_export::spool::SpoolError;
 use fleet_agent_sources::live::{Live, Stop};
 use fleet_agent_sources::process::Processes;
-use fleet_agent_sources::watch::{Health, Watch, WatchError};
+use fleet_agent_sources::watch::{Health, Watch, WatchError, WatchSettings};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 
-use crate::config::RunArgs;
+use crate::config::{RunArgs, WatchArgs};
 use crate::hooks::{HookError, HookServer};
 use crate::metrics::{MetricsError, MetricsServer};
 use crate::run::agent::Agent;
@@ -63,6 +63,22 @@ struct PollResult {
     lost: LostEvents,
 }
 
+/// Starts the watch. Pins are a convenience for the next agent: without `--pin`, a host that has no
+/// BPF file system is watched without them.
+fn start_watch(args: &WatchArgs) -> Result<Watch, WatchError> {
+    let settings = args.settings(MIN_WAIT);
+    match Watch::start(&settings) {
+        Err(error @ WatchError::PinFolder { .. }) if args.pin.is_none() => {
+            tracing::warn!("{error}; until then probes end with this agent");
+            Watch::start(&WatchSettings {
+                pins: None,
+                ..settings
+            })
+        }
+        started => started,
+    }
+}
+
 /// Runs until `stop` resolves, as `node`.
 pub async fn run<E: Forward>(
     args: &RunArgs,
@@ -83,7 +99,7 @@ pub async fn run<E: Forward>(
         }
         None => None,
     };
-    let watch = Watch::start(&args.watch.settings(MIN_WAIT))?;
+    let watch = start_watch(&args.watch)?;
     log_health(&watch.health());
 
     let (outbox, finish, sender) = Sender::new(exporter, args.sender.settings(), spool);

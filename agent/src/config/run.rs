@@ -11,7 +11,7 @@ use fleet_agent_sources::watch::{CountOptions, RESCAN, WatchSettings};
 
 use crate::config::{SenderArgs, block_ops, positive_duration};
 
-/// Directory of the BPF file system where probes are pinned.
+/// Directory of the BPF file system where probes are pinned by default.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf/fleet-agent";
 
 pub(super) const EXAMPLES: &str = "\
@@ -113,9 +113,10 @@ pub struct WatchArgs {
     pub without_kernel: bool,
 
     /// Directory of a BPF file system in which probes stay pinned when the agent is killed, so that
-    /// the next agent continues without a gap; `none` removes them with the agent
-    #[arg(long, value_name = "DIR", default_value = BPF_FILE_SYSTEM, env = "FLEET_AGENT_PIN")]
-    pub pin: PathBuf,
+    /// the next agent continues without a gap; `none` removes them with the agent [default:
+    /// /sys/fs/bpf/fleet-agent, or `none` where no BPF file system is mounted]
+    #[arg(long, value_name = "DIR", env = "FLEET_AGENT_PIN")]
+    pub pin: Option<PathBuf>,
 
     /// Unix socket on which to receive records from NCCL profiler plugins that cannot be probed
     /// (set `FLEET_NCCL_SOCKET` in the job)
@@ -130,10 +131,12 @@ pub struct WatchArgs {
 impl WatchArgs {
     /// Settings of the watch; waits shorter than `min_wait` are not reported.
     pub fn settings(&self, min_wait: Duration) -> WatchSettings {
+        let pin = self.pin.clone();
+        let folder = pin.unwrap_or_else(|| PathBuf::from(BPF_FILE_SYSTEM));
         WatchSettings {
             without_host: self.without_kernel,
             nccl_socket: self.nccl_socket.clone(),
-            pins: (self.pin.as_os_str() != "none").then(|| self.pin.clone()),
+            pins: (folder.as_os_str() != "none").then_some(folder),
             ..self.probes.settings(min_wait)
         }
     }

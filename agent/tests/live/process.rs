@@ -37,6 +37,10 @@ pub(crate) const TESTS: &[Test] = &[
         "without_btf_the_agent_runs_without_kernel_evidence_and_logs_it",
         no_btf,
     ),
+    (
+        "without_a_bpf_file_system_the_agent_runs_without_pins_and_logs_it",
+        no_bpf_file_system,
+    ),
     ("a_second_agent_of_the_host_is_refused", second),
     (
         "a_process_with_the_id_of_an_ended_one_is_a_rank_of_its_own",
@@ -334,6 +338,22 @@ fn no_btf() {
     let issued: u64 = job.issued().into_values().sum();
     running.wait_for_log("a rank ended");
     running.wait_for_log("a rank ended");
+    assert!(running.metric("fleet_agent_events_total{source=\"calls\"}") > issued);
+    running.stop();
+}
+
+fn no_bpf_file_system() {
+    let gpu = Gpu::new();
+    let mut hidden = Command::new("unshare");
+    hidden.args(["--mount", "sh", "-c"]);
+    hidden.arg("mount -t tmpfs none /sys/fs/bpf && exec \"$@\"");
+    hidden.args(["sh", env!("CARGO_BIN_EXE_fleet-agent")]);
+    let mut running = Running::start(hidden, &[]);
+    let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1"]);
+    running.follow(&gpu, &job);
+    running.wait_for_log("a rank ended");
+    running.wait_for_log("a rank ended");
+    let issued: u64 = job.issued().into_values().sum();
     assert!(running.metric("fleet_agent_events_total{source=\"calls\"}") > issued);
     running.stop();
 }
