@@ -106,6 +106,8 @@ SELECT attrs->>'service.name' AS service, attrs->>'$.name' AS name, attrs->>'ote
 SELECT left(attrs->>'$.name', 100) AS name, count(*) FROM events WHERE left(attrs->>'$.name', 100) ~ 'nccl.*' GROUP BY name
 SELECT count(*) FROM events WHERE attrs LIKE '%otel.trace_id%'
 SELECT count(*) FROM events WHERE attrs LIKE '%otel%kind%' AND contains(attrs, 'nccl')
+SELECT count(*) FROM events WHERE attrs LIKE '%fleet.cuda_graph_id%' AND attrs ILIKE '%nccl_all_reduce%'
+SELECT count(*) FROM events WHERE attrs LIKE '%"comm_id":"00aa00bb00cc00dd"%'
 WITH spans AS (SELECT attrs->>'otel.trace_id' AS trace, timestamp_ns FROM events) SELECT trace, count(*) FROM spans WHERE trace IS NOT NULL GROUP BY trace ORDER BY trace
 SELECT (attrs->>'$.bytes')::DOUBLE AS bytes, json_extract_string(attrs, '$.name')::VARCHAR FROM events
 SELECT rank, count(DISTINCT op) OVER (ORDER BY seq_first), mode(op) OVER (PARTITION BY rank), mad(wait_mean_ms) OVER () FROM collectives

@@ -76,8 +76,32 @@ fn like_steps(pattern: &str) -> u64 {
     if is_plain {
         length
     } else {
-        length * WILDCARD_PARTS
+        let n_compared = contained(pattern).map_or(length, comparisons_per_byte);
+        n_compared.min(length) * WILDCARD_PARTS
     }
+}
+
+/// Returns the text of a pattern `%text%` whose only other wildcards are `_`.
+fn contained(pattern: &str) -> Option<&str> {
+    let text = pattern.strip_prefix('%')?.strip_suffix('%')?;
+    let is_plain = text.is_ascii() && !text.contains(['%', '?', '[', '*', '\\']);
+    is_plain.then_some(text)
+}
+
+/// Maximum number of comparisons per byte of the searched text, when the pattern is compared at
+/// every position. A comparison goes beyond the first letter only where the text has that letter.
+/// So comparisons overlap at a byte as often as the pattern has the letter, or `_`, which may be
+/// it.
+fn comparisons_per_byte(text: &str) -> u64 {
+    let mut letters = text.bytes();
+    let Some(first) = letters.next() else {
+        return 1;
+    };
+    if first == b'_' {
+        return text.len() as u64;
+    }
+    let may_be_first = |letter: &u8| letter.eq_ignore_ascii_case(&first) || *letter == b'_';
+    2 + letters.filter(may_be_first).count() as u64
 }
 
 /// Steps per searched byte of a regular expression.

@@ -269,6 +269,10 @@ fn searched() -> Vec<Attack> {
             format!("SELECT attrs LIKE '%{}b%' FROM events", "_".repeat(100)),
         ),
         (
+            "a first letter of LIKE that occurs often",
+            format!("SELECT attrs LIKE '%a{}b%' FROM events", "a_".repeat(50)),
+        ),
+        (
             "pattern",
             format!("SELECT attrs LIKE '{}' FROM events", "%a".repeat(4_000)),
         ),
