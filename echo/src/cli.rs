@@ -28,6 +28,7 @@ pub mod cost;
 pub mod dev_cert;
 pub mod explain;
 mod hang;
+pub mod help;
 pub mod history;
 pub mod mcp;
 pub mod offline;
@@ -55,12 +56,12 @@ const TOKEN_HINT: &str =
 /// Connection and output format of a client command.
 #[derive(Debug, Clone, Args)]
 pub struct ClientArgs {
-    /// Connection.
-    #[command(flatten)]
-    pub connection: ConnectionArgs,
     /// Output format.
     #[command(flatten)]
     pub output: OutputArgs,
+    /// Connection.
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
 }
 
 /// Error of a command.
@@ -103,7 +104,9 @@ pub enum CliError {
         timeout: Duration,
     },
     /// The server is not an Echo instance.
-    #[error("{server} is not a fleet-echo server (unexpected response, status {status})")]
+    #[error(
+        "{server} is not the API of a fleet-echo server (unexpected response, status {status}): give its address with --server, by default port 8081"
+    )]
     NotEcho {
         /// Server address.
         server: String,

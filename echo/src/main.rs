@@ -2,9 +2,10 @@
 //! exit code.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use echo_core::error::chain;
 use fleet_echo::app::{App, AppError};
 use fleet_echo::cli::assert::{self as gate, AssertArgs};
@@ -13,6 +14,7 @@ use fleet_echo::cli::completion::{CompletionArgs, ManArgs};
 use fleet_echo::cli::cost::CostArgs;
 use fleet_echo::cli::dev_cert::DevCertArgs;
 use fleet_echo::cli::explain::ExplainArgs;
+use fleet_echo::cli::help::grouped;
 use fleet_echo::cli::history::HistoryArgs;
 use fleet_echo::cli::mcp::McpArgs;
 use fleet_echo::cli::offline::backup::BackupArgs;
@@ -52,6 +54,11 @@ Exit codes: 0 success, 64 invalid flags or request, 65 invalid database or input
 unavailable, request timed out or port in use, 70 internal error, 74 I/O error, 75 database in use
 by another process. `assert` has its own: 0 within the limits, 1 exceeded, 2 invalid flags, 3 no
 response, 4 not enough data.";
+
+/// Returns the command line, with its commands grouped in the help.
+fn command_line() -> clap::Command {
+    grouped(CommandLine::command())
+}
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -150,7 +157,8 @@ const fn app_exit_code(error: &AppError) -> u8 {
 }
 
 fn main() -> ExitCode {
-    let line = match CommandLine::try_parse() {
+    let matches = command_line().try_get_matches();
+    let line = match matches.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => line,
         Err(error) => {
             // Help and version are not errors and go to standard output.
@@ -179,7 +187,7 @@ fn main() -> ExitCode {
 
 /// Returns whether an invalid command line is for `assert`, which has its own exit codes.
 fn is_assert() -> bool {
-    let parsed = CommandLine::command().ignore_errors(true).try_get_matches();
+    let parsed = command_line().ignore_errors(true).try_get_matches();
     parsed.is_ok_and(|matches| matches.subcommand_name() == Some("assert"))
 }
 
@@ -249,15 +257,8 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::History(args) => Ok(cli::history::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Mcp(args) => run_mcp(&args),
         Command::Sql(args) => Ok(cli::sql::run(&args, &mut Screen::stdout(&mut out))?),
-        Command::Completion(args) => Ok(cli::completion::run(
-            &args,
-            CommandLine::command(),
-            &mut out,
-        )?),
-        Command::Man(args) => Ok(cli::completion::write_man_pages(
-            &args,
-            CommandLine::command(),
-        )?),
+        Command::Completion(args) => Ok(cli::completion::run(&args, command_line(), &mut out)?),
+        Command::Man(args) => Ok(cli::completion::write_man_pages(&args, command_line())?),
         Command::DevCert(args) => Ok(cli::dev_cert::run(&args, &mut out)?),
         Command::Token(args) => Ok(cli::token::run(&args, &mut out, &mut io::stderr())?),
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
@@ -311,22 +312,66 @@ async fn serve(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Fai
     let (otlp, http) = (app.otlp_address(), app.http_address());
     let otlp_http = app.otlp_http_address();
     let ready = format!(
-        "fleet-echo is ready: otlp={otlp} otlp-http={otlp_http} http={http} db={}",
-        args.db.display()
+        "fleet-echo is ready: otlp={otlp} otlp-http={otlp_http} http={http} db={}\n{}",
+        args.db.display(),
+        first_steps(args, otlp, http)
     );
-    writeln!(out, "{ready}")
+    // In one piece: a supervisor may close the pipe after the first line.
+    out.write_all(ready.as_bytes())
         .and_then(|()| out.flush())
         .map_err(Failure::Print)?;
     Ok(app.run_until_signal().await?)
 }
 
+/// The address of the page, and the command line of an agent.
+fn first_steps(args: &ServeArgs, otlp: SocketAddr, http: SocketAddr) -> String {
+    let security = &args.security;
+    let scheme = security.tls().map_or("http", |_| "https");
+    let host = |address: SocketAddr| {
+        if address.ip().is_unspecified() {
+            format!("HOST:{}", address.port())
+        } else {
+            address.to_string()
+        }
+    };
+    let flags = [
+        (security.access.is_some(), " --token-file FILE"),
+        (
+            security.client_ca.is_some(),
+            " --tls-cert FILE --tls-key FILE",
+        ),
+    ];
+    let flags = flags.into_iter().filter(|(is_needed, _)| *is_needed);
+    let flags: String = flags.map(|(_, flag)| flag).collect();
+    let (page, endpoint) = (host(http), host(otlp));
+    format!(
+        "  page   {scheme}://{page}/\n  agent  fleet-agent run --cluster NAME --endpoint {scheme}://{endpoint}{flags}\n"
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use super::CommandLine;
-    use clap::CommandFactory;
+    use fleet_echo::cli::help::GROUPS;
+
+    use super::command_line;
 
     #[test]
     fn the_command_line_is_consistent() {
-        CommandLine::command().debug_assert();
+        command_line().debug_assert();
+    }
+
+    #[test]
+    fn the_help_lists_every_command_once() {
+        let mut listed: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        let command = command_line();
+        let visible = command.get_subcommands().filter(|one| !one.is_hide_set());
+        let mut visible: Vec<&str> = visible.map(clap::Command::get_name).collect();
+        listed.sort_unstable();
+        visible.sort_unstable();
+        assert_eq!(listed, visible);
     }
 }

@@ -16,15 +16,15 @@ use crate::cli::{CliError, ClientArgs, ToolInput, query};
 /// Cost of stragglers in a window, and per hour now.
 #[derive(Debug, Clone, Args)]
 pub struct CostArgs {
-    /// Connection and output format.
-    #[command(flatten)]
-    pub client: ClientArgs,
     /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
     /// Maximum number of contributors listed [default: 20]
     #[arg(long, env = "FLEET_ECHO_LIMIT")]
     pub limit: Option<u32>,
+    /// Connection and output format.
+    #[command(flatten)]
+    pub client: ClientArgs,
 }
 
 const CONTRIBUTORS: [Column<'_>; 12] = [

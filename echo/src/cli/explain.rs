@@ -25,10 +25,7 @@ const MAX_PRINTED: usize = 12;
 /// One rank compared with its peers: verdict, host evidence and lag.
 #[derive(Debug, Clone, Args)]
 pub struct ExplainArgs {
-    /// Connection and output format.
-    #[command(flatten)]
-    pub client: ClientArgs,
-    /// Cluster (required) and time window.
+    /// Cluster [default: the only one] and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
     /// Rank within its job
@@ -40,6 +37,9 @@ pub struct ExplainArgs {
     /// Also write a plot of the lag over time to this file (`.svg` or `.png`)
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_PLOT")]
     pub plot: Option<PathBuf>,
+    /// Connection and output format.
+    #[command(flatten)]
+    pub client: ClientArgs,
 }
 
 const EVIDENCE: [Column<'_>; 6] = [

@@ -16,15 +16,15 @@ use crate::cli::{CliError, ClientArgs, ToolInput, query};
 /// Stored events, newest first.
 #[derive(Debug, Clone, Args)]
 pub struct HistoryArgs {
-    /// Connection and output format.
-    #[command(flatten)]
-    pub client: ClientArgs,
     /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
     /// Event filter.
     #[command(flatten)]
     pub filter: FilterArgs,
+    /// Connection and output format.
+    #[command(flatten)]
+    pub client: ClientArgs,
 }
 
 /// Event filter; an absent field matches all events.

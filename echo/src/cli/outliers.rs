@@ -6,21 +6,17 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::column::Column;
-use crate::cli::hang;
 use crate::cli::output::OutputArgs;
 use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
 use crate::cli::table::Table;
 use crate::cli::view::{self, age, heading, list, quality, text};
 use crate::cli::watch::WatchArgs;
-use crate::cli::{CliError, ClientArgs, ToolInput, query};
+use crate::cli::{CliError, ClientArgs, ToolInput, hang, query};
 
 /// Ranks that hold back their jobs, with confidence and start time.
 #[derive(Debug, Clone, Args)]
 pub struct OutliersArgs {
-    /// Connection and output format.
-    #[command(flatten)]
-    pub client: ClientArgs,
     /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
@@ -30,6 +26,9 @@ pub struct OutliersArgs {
     /// Repetition.
     #[command(flatten)]
     pub watch: WatchArgs,
+    /// Connection and output format.
+    #[command(flatten)]
+    pub client: ClientArgs,
 }
 
 const OUTLIERS: [Column<'_>; 15] = [

@@ -12,9 +12,8 @@ pub struct Screen<'w> {
 }
 
 impl std::fmt::Debug for Screen<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Screen")
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Screen")
             .field("width", &self.width)
             .field("has_color", &self.has_color)
             .finish_non_exhaustive()

@@ -17,9 +17,6 @@ use crate::cli::{CliError, ClientArgs, ToolInput, for_display, get_json, query};
 /// SQL query over the published views.
 #[derive(Debug, Clone, Args)]
 pub struct SqlArgs {
-    /// Connection and output format.
-    #[command(flatten)]
-    pub client: ClientArgs,
     /// SELECT statement; read from standard input if absent or `-`
     #[arg(value_name = "SELECT", conflicts_with = "file")]
     pub query: Option<String>,
@@ -35,6 +32,9 @@ pub struct SqlArgs {
     /// List the views and their columns instead of running a query
     #[arg(long, conflicts_with_all = ["query", "file"])]
     pub views: bool,
+    /// Connection and output format.
+    #[command(flatten)]
+    pub client: ClientArgs,
 }
 
 /// Runs the command.

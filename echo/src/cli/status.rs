@@ -21,15 +21,15 @@ use crate::cli::{CliError, ClientArgs, ToolInput, call_tool, for_display, hang};
 /// Open incidents: what is slow, since when, why, what it costs, and what to run next.
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
-    /// Connection and output format.
-    #[command(flatten)]
-    pub client: ClientArgs,
     /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
     /// Repetition.
     #[command(flatten)]
     pub watch: WatchArgs,
+    /// Connection and output format.
+    #[command(flatten)]
+    pub client: ClientArgs,
 }
 
 /// Width of the labels in a block.

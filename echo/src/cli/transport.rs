@@ -13,12 +13,8 @@ use crate::cli::CliError;
 /// Maximum time to find out what a listener speaks.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Protocol of a listener that does not answer HTTP/1.1 in plain text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Protocol {
-    Tls,
-    Http2,
-}
+/// Advice for a listener that expects TLS.
+const SPEAKS_TLS: &str = "it speaks TLS: use https://, and --tls-ca FILE if its certificate is from an authority of your own";
 
 /// Maps a failed request of the blocking client.
 pub(super) fn request_error(server: &str, timeout: Duration, error: ureq::Error) -> CliError {
@@ -32,7 +28,8 @@ pub(super) fn request_error(server: &str, timeout: Duration, error: ureq::Error)
             error.to_string()
         }
         error => {
-            let problem = tls_problem(&error).or_else(|| protocol_problem(probe(server)?));
+            let problem =
+                tls_problem(&error).or_else(|| speaks_tls(server).then(|| SPEAKS_TLS.to_owned()));
             if let Some(problem) = problem {
                 return unusable(server, problem);
             }
@@ -112,21 +109,13 @@ fn find_tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Er
     None
 }
 
-fn protocol_problem(protocol: Protocol) -> Option<String> {
-    let problem = match protocol {
-        Protocol::Tls => {
-            "it speaks TLS: use https://, and --tls-ca FILE if the certificate is from an authority of your own"
-        }
-        Protocol::Http2 => {
-            "this is a listener for OTLP: give the address of the API, by default port 8081"
-        }
-    };
-    Some(problem.to_owned())
+/// Returns whether a listener answers a request in plain text with an alert of TLS.
+fn speaks_tls(server: &str) -> bool {
+    first_bytes(server).is_some_and(|bytes| matches!(bytes, [0x15, 3]))
 }
 
-/// Sends a request in plain text and returns the protocol of the response, if it is known and not
-/// HTTP/1.1.
-fn probe(server: &str) -> Option<Protocol> {
+/// Sends a request in plain text and returns the first bytes of the response.
+fn first_bytes(server: &str) -> Option<[u8; 2]> {
     let authority = server.strip_prefix("http://")?.split('/').next()?;
     let has_port = authority
         .rsplit_once(':')
@@ -143,13 +132,7 @@ fn probe(server: &str) -> Option<Protocol> {
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: echo\r\n\r\n")
         .ok()?;
-    let mut header = [0; 5];
-    stream.read_exact(&mut header).ok()?;
-    match header {
-        // A TLS alert.
-        [0x15, 3, ..] => Some(Protocol::Tls),
-        // The frame SETTINGS, with which a server of HTTP/2 begins.
-        [_, _, _, 4, ..] => Some(Protocol::Http2),
-        _ => None,
-    }
+    let mut bytes = [0; 2];
+    stream.read_exact(&mut bytes).ok()?;
+    Some(bytes)
 }

@@ -8,6 +8,8 @@ mod architecture;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
+mod commands;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod database;

@@ -84,7 +84,7 @@ fn the_check_lists_priced_and_unpriced_gpus_of_a_fleet() {
     let priced = check(&table("gpu_model: H200, rate: 1.5"), &["--server", &server]);
     let text = printed(&priced);
     assert!(
-        text.contains("lab      NVIDIA H200  4      rates[0]  1.5 EUR owned"),
+        text.contains("lab      NVIDIA H200     4  rates[0]  1.5 EUR owned"),
         "{text}"
     );
     assert!(text.ends_with("\nall GPUs have a price\n"), "{text}");
@@ -109,7 +109,10 @@ fn the_check_lists_priced_and_unpriced_gpus_of_a_fleet() {
         text.contains("NO PRICE") && text.contains("node-0, node-2, node-3"),
         "{text}"
     );
-    assert!(text.contains("3 of 4 have no price"), "{text}");
+    assert!(
+        text.contains("3 of 4 GPUs, on 3 nodes, have no price"),
+        "{text}"
+    );
 
     // The server has the database open.
     let path = db.display().to_string();

@@ -109,6 +109,57 @@ fn unauthorized_requests_are_rejected_and_audited() {
 }
 
 #[test]
+fn a_wrong_scheme_or_an_unknown_authority_is_answered_with_the_flags_to_use() {
+    let site = Site::new();
+    let encrypted = site.serve(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let plain = Echo::serve(&folder.path().join("fleet.duckdb"));
+    for (server, flags, advice) in [
+        (
+            format!("http://{}", encrypted.http),
+            vec![],
+            "it speaks TLS: use https://, and --tls-ca FILE",
+        ),
+        (
+            format!("http://{}", encrypted.otlp),
+            vec![],
+            "it speaks TLS: use https://",
+        ),
+        (
+            format!("https://{}", encrypted.http),
+            vec![],
+            "unknown authority: give the certificate of the authority with --tls-ca FILE",
+        ),
+        (
+            format!("https://{}", plain.http),
+            vec![],
+            "it does not speak TLS: use http://",
+        ),
+        (
+            format!("http://{}", plain.otlp),
+            vec![],
+            "is not the API of a fleet-echo server",
+        ),
+        (
+            format!("https://{}", encrypted.http),
+            vec!["--tls-ca".to_owned(), site.text("tls/ca.pem")],
+            "--token-file FILE, or in the environment variable ECHO_TOKEN",
+        ),
+    ] {
+        let output = Command::new(ECHO)
+            .args(["outliers", "--server", &server])
+            .args(flags)
+            .output()
+            .unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains(advice), "{server}: {message}");
+        assert!(!message.contains("--insecure-no-tls"), "{message}");
+    }
+    assert_eq!(plain.terminate(), 0);
+    assert_eq!(encrypted.terminate(), 0);
+}
+
+#[test]
 fn an_agent_can_send_only_for_the_node_in_its_certificate() {
     let site = Site::new();
     let echo = site.serve(&["--client-ca", &site.text("tls/ca.pem")]);

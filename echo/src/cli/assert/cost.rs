@@ -15,6 +15,9 @@ pub struct CostLimitArgs {
     /// Maximum money lost per hour now (`run_rate_per_hour`)
     #[arg(long, value_name = "AMOUNT", env = "FLEET_ECHO_MAX_COST_PER_HOUR", value_parser = parse_amount)]
     pub max_cost_per_hour: Option<f64>,
+    /// Maximum money lost per hour now to one rank (largest `run_rate_per_hour` of `contributors`)
+    #[arg(long, value_name = "AMOUNT", env = "FLEET_ECHO_MAX_RANK_COST_PER_HOUR", value_parser = parse_amount)]
+    pub max_rank_cost_per_hour: Option<f64>,
     /// Maximum money lost in the window (`window_total`)
     #[arg(long, value_name = "AMOUNT", env = "FLEET_ECHO_MAX_WINDOW_TOTAL", value_parser = parse_amount)]
     pub max_window_total: Option<f64>,
@@ -51,6 +54,21 @@ pub(super) fn check_limits(args: &CostArgs, answer: &Value, case: &mut Case) {
         money.amount = money.amount.filter(|_| !is_stale);
         check_money(case, "cost_per_hour", limit, money, " per hour");
     }
+    if let Some(limit) = limits.max_rank_cost_per_hour {
+        let mut money = money(currency, answer, "run_rate_per_hour");
+        // Without a total, the costs of single ranks are not known either.
+        money.amount = money
+            .amount
+            .filter(|_| !is_stale)
+            .map(|_| costliest_rank(answer));
+        check_money(
+            case,
+            "rank_cost_per_hour",
+            limit,
+            money,
+            " per hour to one rank",
+        );
+    }
     if let Some(limit) = limits.max_window_total {
         let money = money(currency, answer, "window_total");
         check_money(case, "window_total", limit, money, " in the window");
@@ -76,6 +94,16 @@ pub(super) fn check_limits(args: &CostArgs, answer: &Value, case: &mut Case) {
             unknown.then(|| "unpriced GPU-hours are unknown".to_owned()),
         );
     }
+}
+
+/// Returns what the costliest rank costs per hour; zero without open incidents of a rank. The list
+/// is in order of the losses in the window, of which the first fifty are enough.
+fn costliest_rank(answer: &Value) -> f64 {
+    let ranks = list(answer, "contributors").iter();
+    let ranks = ranks.filter(|row| number(row, "rank").is_some());
+    ranks
+        .filter_map(|row| number(row, "run_rate_per_hour"))
+        .fold(0.0, f64::max)
 }
 
 fn check_money(case: &mut Case, name: &'static str, limit: f64, money: Money, suffix: &str) {

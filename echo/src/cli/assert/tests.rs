@@ -83,6 +83,8 @@ fn a_number_up_to_its_limit_passes_and_one_above_it_does_not() {
         ("--max-window-total 9.99", Outcome::Exceeded),
         ("--max-cost-per-hour 5", Outcome::Passed),
         ("--max-cost-per-hour 4.99", Outcome::Exceeded),
+        ("--max-rank-cost-per-hour 3.5", Outcome::Passed),
+        ("--max-rank-cost-per-hour 3.49", Outcome::Exceeded),
         ("--max-lost-ratio 3%", Outcome::Passed),
         ("--max-lost-ratio 0.03", Outcome::Passed),
         ("--max-lost-ratio 2.9%", Outcome::Exceeded),
