@@ -13,7 +13,7 @@ with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs)
 	export DUCKDB_LIB_DIR="$$dir";
 
 .DEFAULT_GOAL := help
-.PHONY: help demo release test clients crash-test lint docs deny bench bench-agent load soak fuzz fuzz-sql duckdb
+.PHONY: help demo release dist test clients crash-test lint docs deny bench bench-agent load soak fuzz fuzz-sql duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -27,9 +27,20 @@ demo: ## a recorded job with one slow rank, through real agents and a real serve
 	@$(with_duckdb) \
 	cargo build --workspace --bins && exec "$$CARGO_TARGET_DIR/debug/fleet-echo" demo
 
-release: ## optimised fleet-echo and fleet-agent, as in the images
+release: ## optimised fleet-echo, fleet-agent and profiler plugin, as in the images
 	@$(with_duckdb) \
-	cargo build --release --package fleet-agent --package fleet-echo
+	cargo build --release --package fleet-agent --package fleet-echo --package fleet-nccl-profiler
+
+# Tools of other projects, installed once each, some minutes.
+tools = $(CARGO_TARGET_DIR)/tools
+with_tool = grep -q '"$(1) $(2) ' "$(tools)/.crates.toml" 2>/dev/null || \
+	env -u CARGO_TARGET_DIR cargo install --quiet --locked --force --root "$(tools)" $(1)@$(2) || exit 1;
+
+dist: release ## an archive, .deb and .rpm packages, lists of their contents and checksums, in target/dist
+	@$(call need,git,the time of the last commit is that of all files: apt-get install git)
+	@$(with_duckdb) \
+	$(call with_tool,cargo-deb,3.8.0) $(call with_tool,cargo-generate-rpm,0.21.1) $(call with_tool,cargo-cyclonedx,0.5.9) \
+	PATH="$(tools)/bin:$$PATH" deploy/package/dist "$$CARGO_TARGET_DIR/dist"
 
 test: ## all tests
 	@$(call need,curl,the commands of the README are tests: apt-get install curl)
@@ -68,14 +79,13 @@ docs: ## the documentation of the code; warnings are errors
 
 # Built without optimisation, which takes a third of the time and costs seconds of each run.
 deny_version = 0.20.2
-deny_root = $(CARGO_TARGET_DIR)/tools
-cargo_deny = "$(deny_root)/bin/cargo-deny"
+cargo_deny = "$(tools)/bin/cargo-deny"
 
 deny: ## licences, sources and known vulnerabilities of the dependencies; installs cargo-deny once, some minutes
 	@$(call need,cargo,install Rust from https://rustup.rs); \
 	if [ "$$($(cargo_deny) --version 2>/dev/null)" != "cargo-deny $(deny_version)" ]; then \
 		env -u CARGO_TARGET_DIR CARGO_PROFILE_DEV_DEBUG=0 \
-			cargo install --locked --debug --force --root "$(deny_root)" cargo-deny@$(deny_version) || exit 1; \
+			cargo install --locked --debug --force --root "$(tools)" cargo-deny@$(deny_version) || exit 1; \
 	fi; \
 	$(cargo_deny) check licenses bans sources || exit 1; \
 	if timeout 60 $(cargo_deny) fetch db >/dev/null 2>&1; \

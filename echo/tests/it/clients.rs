@@ -1,6 +1,6 @@
 //! Third-party clients and validators: the conformance suite of the Model Context Protocol, its
 //! inspector and its SDK for Python, schemathesis, Prometheus, the dashboard model of Grafana, the
-//! FOCUS validator and kubectl. `make clients` runs these tests, which install the tools in the
+//! FOCUS validator, kubectl and helm. `make clients` runs these tests, which install the tools in the
 //! target folder.
 
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use crate::testbed::{Echo, recording, replay_all, repository};
 
 mod focus;
 mod grafana;
+mod helm;
 mod inspector;
 mod kubernetes;
 mod openapi;

@@ -1,10 +1,14 @@
-//! Kubernetes manifests: the objects of each overlay as rendered by `kubectl kustomize`
-//! (`testdata/deploy/`, verified by `clients::kubernetes`), checked against the pod security rules
-//! and the real programs.
+//! Packages, systemd units and Kubernetes manifests. The objects of each overlay as rendered by
+//! `kubectl kustomize` (`testdata/deploy/`, verified by `clients::kubernetes`) are checked against
+//! the pod security rules and the real programs.
 
+mod addresses;
 mod agent_pod;
+pub(crate) mod chart;
+mod commands;
 mod container;
 mod manifests;
+mod packages;
 mod pod;
 mod policy;
 mod production_pod;

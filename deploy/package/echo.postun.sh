@@ -1,0 +1,5 @@
+# After an upgrade: restarts the service if it runs.
+if [ -d /run/systemd/system ]; then
+    systemctl daemon-reload || :
+    [ "$1" -eq 0 ] || systemctl try-restart fleet-echo.service || :
+fi
