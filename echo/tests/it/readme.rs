@@ -1,8 +1,9 @@
 //! Documents: their `sh` blocks run in order as one script, and their links, paths and module names
 //! exist.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::testbed::{ECHO, Echo, agent, files_below, recording, replay_all, repository};
 
@@ -24,10 +25,11 @@ const DOCUMENTS: [&str; 10] = [
 ];
 
 /// Folders with documents.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
     ".",
     "agent-bpf",
     "agent/docs",
+    "deploy/helm",
     "deploy/statefulset",
     "deploy/systemd",
     "echo/docs",
@@ -190,6 +192,38 @@ fn the_demo_reports_the_slow_rank_of_a_stock_training_loop() {
     assert!(output.status.success(), "{error}");
     assert!(printed.contains("Hugging Face Trainer"), "{printed}");
     assert!(printed.contains("verdict  rank 1 on node-1"), "{printed}");
+}
+
+#[test]
+fn the_demo_runs_outside_of_a_checkout() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut demo = Command::new(ECHO)
+        .args(["demo", "--speed", "max"])
+        .current_dir(elsewhere.path())
+        .env("FLEET_ECHO_DEMO_AGENT", agent())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The results of the first job are enough, with a cost by the built-in rates.
+    let lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let mut printed = Vec::new();
+    for line in lines.map_while(Result::ok) {
+        let is_cost = line.contains("GPU-seconds lost, USD");
+        printed.push(line);
+        if is_cost {
+            break;
+        }
+    }
+    let printed = printed.join("\n");
+    assert!(printed.contains("Replaying 7 recorded jobs"), "{printed}");
+    assert!(printed.contains("verdict  rank 1 on node-1"), "{printed}");
+    assert!(printed.ends_with("per hour at this rate"), "{printed}");
+    let pid = demo.id().to_string();
+    let signalled = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(signalled.success());
+    assert!(demo.wait().unwrap().success());
+    let left = std::fs::read_dir(elsewhere.path()).unwrap().count();
+    assert_eq!(left, 0, "files were left behind");
 }
 
 #[test]
