@@ -167,8 +167,12 @@ impl App {
             policies.clone(),
             Misrouted::new(args.shard.shard().map(Arc::new)),
         );
+        let bound = ServeArgs {
+            otlp_listen: otlp.otlp_address,
+            ..args.clone()
+        };
         api.set_routes(routes(
-            args,
+            &bound,
             (&store, &ingest),
             (&inputs, clock),
             feeds(&judged, &policies, &listening),

@@ -1,5 +1,5 @@
-//! HTML pages: an overview of all clusters, and a page for each. Rendered on the server, without
-//! scripts.
+//! HTML pages: an overview of all clusters, a page for each, and one for each rank. Rendered on the
+//! server, without scripts.
 //!
 //! The figures come from the tools, called with the permissions of the visitor. `status` summarizes
 //! them; the other modules render them to HTML, with every text escaped.
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
-use axum::http::header::CONTENT_LENGTH;
+use axum::http::header::{CONTENT_LENGTH, HOST};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -17,6 +19,7 @@ use echo_core::error::Coded;
 use echo_tools::ToolError;
 use echo_tools::registry::Registry;
 use maud::Markup;
+use serde::Deserialize;
 
 use crate::middleware::Middleware;
 use crate::request::log_internal_error;
@@ -31,11 +34,13 @@ mod cluster;
 mod format;
 mod layout;
 mod login;
+mod open_incidents;
 mod overview;
+mod rank;
 mod status;
 
-use client::{ToolClient, WindowQuery};
-use layout::Visitor;
+use client::{RankInCluster, ToolClient, WindowQuery};
+use layout::{Reload, Top, Visitor};
 use login::{login, logout, sign_in};
 
 /// State of the pages.
@@ -54,6 +59,7 @@ pub(super) fn routes(pages: Pages) -> Router {
     Router::new()
         .route("/", get(overview))
         .route("/clusters/{name}", get(cluster))
+        .route("/clusters/{name}/ranks/{rank}", get(rank))
         .route(LOGIN_PATH, get(login).post(sign_in))
         .route("/logout", post(logout))
         .with_state(pages)
@@ -75,27 +81,89 @@ pub(super) async fn in_html(request: Request, next: Next) -> Response {
     Response::from_parts(parts, Body::from(page))
 }
 
-async fn overview(State(pages): State<Pages>, request_context: RequestContext) -> Response {
+async fn overview(
+    State(pages): State<Pages>,
+    uri: Uri,
+    headers: HeaderMap,
+    request_context: RequestContext,
+) -> Response {
     let client = ToolClient::new(&pages, &request_context);
-    let page = Box::pin(overview::page(&client));
+    let host = host(&uri, &headers);
+    let otlp = pages.contexts.otlp().zip(host);
+    let otlp = otlp.map(|(otlp, host)| otlp.url(&host));
+    let page = Box::pin(overview::page(&client, otlp.as_deref()));
     let page = client.with_deadline(page).await;
-    render("Clusters", page, &pages, &request_context)
+    let frame = Frame {
+        title: "Clusters",
+        reload: Some(&Reload::from_uri(&uri)),
+    };
+    render(&frame, page, &pages, &request_context)
+}
+
+/// Returns the host by which the visitor reaches this instance, without the port.
+fn host(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    let header = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let header = header.and_then(|host| host.parse::<Authority>().ok());
+    let authority = uri.authority().cloned().or(header)?;
+    Some(authority.host().to_owned())
 }
 
 async fn cluster(
     State(pages): State<Pages>,
     Path(name): Path<String>,
     Query(window): Query<WindowQuery>,
+    uri: Uri,
     request_context: RequestContext,
 ) -> Response {
     let client = ToolClient::new(&pages, &request_context);
     let page = Box::pin(cluster::page(&client, &name, &window));
     let page = client.with_deadline(page).await;
-    render(&name, page, &pages, &request_context)
+    let reload = Reload::from_uri(&uri);
+    let frame = Frame {
+        title: &name,
+        // The form for another window is filled in by hand, and stays as it is.
+        reload: (window.from.is_empty() && window.to.is_empty()).then_some(&reload),
+    };
+    render(&frame, page, &pages, &request_context)
+}
+
+/// Job of a rank, from the query.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct JobQuery {
+    job: Option<String>,
+}
+
+async fn rank(
+    State(pages): State<Pages>,
+    Path((cluster, rank)): Path<(String, u32)>,
+    Query(window): Query<WindowQuery>,
+    Query(JobQuery { job }): Query<JobQuery>,
+    request_context: RequestContext,
+) -> Response {
+    let client = ToolClient::new(&pages, &request_context);
+    let subject = RankInCluster {
+        cluster: &cluster,
+        rank,
+        job: job.as_deref(),
+    };
+    let page = Box::pin(rank::page(&client, &subject, &window));
+    let page = client.with_deadline(page).await;
+    let frame = Frame {
+        title: &format!("Rank {rank} of {cluster}"),
+        reload: None,
+    };
+    render(&frame, page, &pages, &request_context)
+}
+
+/// Title and reloading of a page.
+struct Frame<'a> {
+    title: &'a str,
+    reload: Option<&'a Reload>,
 }
 
 fn render(
-    title: &str,
+    frame: &Frame<'_>,
     page: Result<Markup, ToolError>,
     pages: &Pages,
     request_context: &RequestContext,
@@ -104,8 +172,12 @@ fn render(
         name: &request_context.caller.id,
         is_signed_in: !pages.middleware.auth.is_disabled(),
     };
+    let top = Top {
+        visitor: Some(&visitor),
+        reload: frame.reload,
+    };
     match page {
-        Ok(body) => layout::page(title, Some(&visitor), body),
+        Ok(body) => layout::page(frame.title, &top, body),
         Err(error) => {
             log_internal_error("page", &error, request_context.id.as_ref());
             failure(error.code(), error.body())

@@ -12,12 +12,46 @@ use tokio::sync::watch;
 pub struct ToolContexts {
     base: ToolContext,
     rates: watch::Receiver<Arc<Rates>>,
+    otlp: Option<OtlpEndpoint>,
+}
+
+/// OTLP/gRPC listener of this instance, as agents reach it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtlpEndpoint {
+    /// Port.
+    pub port: u16,
+    /// True if it speaks TLS.
+    pub is_encrypted: bool,
+}
+
+impl OtlpEndpoint {
+    /// Returns its URL on a host.
+    pub fn url(self, host: &str) -> String {
+        let scheme = if self.is_encrypted { "https" } else { "http" };
+        format!("{scheme}://{host}:{}", self.port)
+    }
 }
 
 impl ToolContexts {
     /// Creates contexts like `base`, with the prices current at the time of the query.
     pub const fn new(base: ToolContext, rates: watch::Receiver<Arc<Rates>>) -> Self {
-        Self { base, rates }
+        Self {
+            base,
+            rates,
+            otlp: None,
+        }
+    }
+
+    /// Adds the OTLP listener to which the pages refer.
+    #[must_use]
+    pub const fn with_otlp(mut self, otlp: OtlpEndpoint) -> Self {
+        self.otlp = Some(otlp);
+        self
+    }
+
+    /// Returns the OTLP listener, if known.
+    pub const fn otlp(&self) -> Option<OtlpEndpoint> {
+        self.otlp
     }
 
     /// Returns the context for a query of this principal.
@@ -38,6 +72,6 @@ impl ToolContexts {
 impl From<ToolContext> for ToolContexts {
     fn from(base: ToolContext) -> Self {
         let (_, rates) = watch::channel(Arc::clone(&base.rates));
-        Self { base, rates }
+        Self::new(base, rates)
     }
 }

@@ -18,14 +18,14 @@ use echo_ingest::accept::Ingest;
 use echo_serve::http::metrics::{Metrics, Sources};
 use echo_serve::http::{RuntimeState, router};
 use echo_serve::listener::Connections;
-use echo_serve::tool_context::ToolContexts;
+use echo_serve::tool_context::{OtlpEndpoint, ToolContexts};
 
 /// Number of CPU cores available to this process.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// Builds the routes of a running instance.
+/// Builds the routes of a running instance, whose addresses are those that it has bound.
 pub(super) fn routes(
     args: &ServeArgs,
     (store, ingest): (&Arc<DuckDbStore>, &Ingest),
@@ -57,9 +57,14 @@ pub(super) fn routes(
         jwks: inputs.key_sets.clone(),
         encryption: inputs.api_encryption.clone(),
     });
+    let otlp = OtlpEndpoint {
+        port: args.otlp_listen.port(),
+        // One certificate serves all listeners.
+        is_encrypted: inputs.api_encryption.identity().is_some(),
+    };
     router(
         Registry::standard(),
-        ToolContexts::new(tools, inputs.rates.clone()),
+        ToolContexts::new(tools, inputs.rates.clone()).with_otlp(otlp),
         (feeds, metrics),
         &inputs.middleware,
     )

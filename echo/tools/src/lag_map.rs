@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use echo_analysis::settings::Settings;
 use echo_core::ids::ClusterId;
 use echo_core::model::event::Origin;
-use echo_core::units::Window;
+use echo_core::units::{Nanos, Window};
 use echo_store::timeseries::{TimeBuckets, TimeseriesQuery};
 use fleet_proto::metric;
 
@@ -17,8 +18,10 @@ use crate::metric_names::metrics;
 use crate::scope::Scope;
 use crate::time::AnswerWindow;
 
+mod iterations;
 pub mod lags;
 
+use iterations::iteration_times;
 use lags::RankLags;
 
 /// Maximum number of ranks in a map.
@@ -44,7 +47,7 @@ pub type RankKey = (Option<String>, u32);
 /// Lag of ranks over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LagMap {
-    /// Window of event time.
+    /// Part of the requested window that has events.
     pub window: AnswerWindow,
     /// Length of a bucket, seconds.
     pub bucket_s: f64,
@@ -54,16 +57,21 @@ pub struct LagMap {
     pub ranks: Vec<RankLags>,
     /// Number of comparable ranks that are omitted.
     pub n_omitted: usize,
-    /// Median of the absolute lags, milliseconds; `None` without readings.
-    pub median_abs_ms: Option<f64>,
+    /// Largest lag of the omitted ranks, milliseconds; `None` when none is omitted.
+    pub omitted_peak_ms: Option<f64>,
+    /// Recent iteration time of each job, milliseconds; jobs without a known one are absent.
+    pub iteration_ms: BTreeMap<Option<String>, f64>,
+    /// Smallest lag for which a rank is named, as a share of the iteration time.
+    pub effect_gate: f64,
 }
 
 impl LagMap {
     /// Loads the map from the store. `pinned` ranks are always listed, the most important first.
     pub async fn load(scope: &Scope<'_>, pinned: &[RankKey]) -> Result<Self, ToolError> {
-        let (cluster, window) = (scope.require_cluster()?, scope.window);
-        let n_ranks = scope.presence().await?.ranks().count().max(1);
-        let Some(buckets) = buckets(window, n_ranks) else {
+        let cluster = scope.require_cluster()?;
+        let presence = scope.presence().await?;
+        let window = fitted(scope.window, presence.span());
+        let Some(buckets) = buckets(window, presence.ranks().count().max(1)) else {
             return Err(ToolError::invalid("window", "is too short"));
         };
         let points = scope
@@ -72,18 +80,29 @@ impl LagMap {
             .timeseries(query(cluster.clone(), buckets)?)
             .await?;
         let all = lags::rank_lags(&points, buckets.n());
-        let median_abs_ms = lags::median_abs_ms(&all);
-        let n_all = all.len();
-        let ranks = select_ranks(all, pinned);
+        let iteration_ms = iteration_times(scope, &all, buckets).await?;
+        let (ranks, omitted) = select_ranks(all, pinned);
+        let peaks = omitted.iter().filter_map(RankLags::peak_ms);
         Ok(Self {
             window: window.into(),
             bucket_s: seconds(buckets.length_nanos()),
             sampled_s: seconds(buckets.sampled_nanos()),
-            n_omitted: n_all - ranks.len(),
+            n_omitted: omitted.len(),
+            omitted_peak_ms: peaks.map(|(_, lag_ms)| lag_ms).max_by(f64::total_cmp),
             ranks,
-            median_abs_ms,
+            iteration_ms,
+            effect_gate: Settings::default().effect_gate,
         })
     }
+}
+
+/// Restricts a window to the events in it.
+fn fitted(window: Window, span: Option<(Nanos, Nanos)>) -> Window {
+    let part = span.and_then(|(first, last)| {
+        // The last event is part of the window.
+        Window::new(first.max(window.from()), last.offset(1).min(window.to()))
+    });
+    part.unwrap_or(window)
 }
 
 fn query(cluster: ClusterId, buckets: TimeBuckets) -> Result<TimeseriesQuery, ToolError> {
@@ -116,8 +135,9 @@ fn seconds(nanos: i64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// Selects the pinned ranks, then the latest of the others, up to [`MAX_ROWS`].
-fn select_ranks(mut all: Vec<RankLags>, pinned: &[RankKey]) -> Vec<RankLags> {
+/// Selects the pinned ranks, then the latest of the others, up to [`MAX_ROWS`]. Returns them and
+/// the omitted ranks.
+fn select_ranks(mut all: Vec<RankLags>, pinned: &[RankKey]) -> (Vec<RankLags>, Vec<RankLags>) {
     // A rank that is pinned twice keeps the first of its two positions.
     let positions = pinned.iter().enumerate().rev();
     let positions: BTreeMap<&RankKey, usize> =
@@ -127,9 +147,9 @@ fn select_ranks(mut all: Vec<RankLags>, pinned: &[RankKey]) -> Vec<RankLags> {
         let latest_first = b.score().total_cmp(&a.score());
         position(a).cmp(&position(b)).then(latest_first)
     });
-    all.truncate(MAX_ROWS);
+    let omitted = all.split_off(all.len().min(MAX_ROWS));
     all.sort_by_key(RankLags::key);
-    all
+    (all, omitted)
 }
 
 /// Rank of an origin.

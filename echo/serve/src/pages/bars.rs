@@ -15,14 +15,26 @@ pub(super) struct Run {
     pub(super) tooltip: String,
 }
 
-/// Renders a row of `n` cells; cells without a run stay empty.
-pub(super) fn strip(runs: &[Run], n: usize, label: &str) -> Markup {
+/// A line across a strip.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Line {
+    /// Position, in cells.
+    pub(super) at: f64,
+    /// Tooltip.
+    pub(super) tooltip: String,
+}
+
+/// Renders a row of `n` cells; cells without a run stay empty and are hatched.
+pub(super) fn strip(runs: &[Run], lines: &[Line], n: usize, label: &str) -> Markup {
     let view = format!("0 0 {} 1", n.max(1));
     html! {
         svg.strip role="img" aria-label=(label) viewBox=(view) preserveAspectRatio="none" {
             @for run in runs {
                 rect class=(SHADES.get(run.shade).copied().unwrap_or_default())
                     x=(run.from) y="0" width=(run.to - run.from) height="1" { title { (run.tooltip) } }
+            }
+            @for line in lines {
+                line.opened x1=(line.at) x2=(line.at) y1="0" y2="1" { title { (line.tooltip) } }
             }
         }
     }

@@ -1,8 +1,11 @@
 //! Calls the tools with the permissions of the visitor.
 
+use std::sync::Arc;
+
+use echo_core::model::event::Origin;
 use echo_core::shard::Shard;
 use echo_core::units::Nanos;
-use echo_tools::explain_rank::ExplainRank;
+use echo_tools::explain_rank::{ExplainRank, Explanation};
 use echo_tools::find_outlier_nodes::{FindOutlierNodes, Outliers};
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
@@ -70,6 +73,15 @@ impl WindowQuery {
     }
 }
 
+/// A rank of a job in a cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RankInCluster<'a> {
+    pub(super) cluster: &'a str,
+    pub(super) rank: u32,
+    /// Job; `None` selects the only one that has the rank.
+    pub(super) job: Option<&'a str>,
+}
+
 /// Tool calls of one visitor.
 #[derive(Debug)]
 pub(super) struct ToolClient<'a> {
@@ -130,7 +142,7 @@ impl<'a> ToolClient<'a> {
             to,
             window,
             limit: Some(MAX_INCIDENTS),
-            cursor: None,
+            ..FindOutlierNodes::default()
         };
         self.registry.call(&self.context, tool).await
     }
@@ -172,6 +184,46 @@ impl<'a> ToolClient<'a> {
             LagMap::load(&scope, priority_ranks).await
         };
         self.context.run_limited(map).await.map(Some)
+    }
+
+    /// Returns the ranks of a cluster that reported in the window, for visitors that may query its
+    /// outliers.
+    pub(super) async fn origins(
+        &self,
+        cluster: &str,
+        window: &WindowQuery,
+    ) -> Result<Vec<Arc<Origin>>, ToolError> {
+        let request = scope::ScopeRequest {
+            cluster: Some(cluster.to_owned()),
+            time: window.time()?,
+            page_window: None,
+        };
+        let origins = async {
+            let scope = Scope::resolve(&self.context, request).await?;
+            Ok(scope.presence().await?.ranks().cloned().collect())
+        };
+        self.context.run_limited(origins).await
+    }
+
+    /// Returns the explanation of a rank, or an error if the visitor may not call `explain_rank`.
+    pub(super) async fn explanation(
+        &self,
+        rank: &RankInCluster<'_>,
+        window: &WindowQuery,
+    ) -> Result<Explanation, ToolError> {
+        self.registry
+            .find(&self.context.caller, ExplainRank::NAME)?;
+        let TimeRange { from, to, window } = window.time()?;
+        let tool = ExplainRank {
+            cluster: rank.cluster.to_owned(),
+            rank: rank.rank,
+            job: rank.job.map(str::to_owned),
+            from,
+            to,
+            window,
+            plot: None,
+        };
+        self.context.run_limited(tool.run(&self.context)).await
     }
 
     /// Returns whether the visitor may call `explain_rank`.

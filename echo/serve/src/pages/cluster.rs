@@ -1,24 +1,27 @@
-//! Page of one cluster: outliers, lag of its ranks, and cost.
+//! Page of one cluster: its open incidents first, then outliers, lag of its ranks and cost in a
+//! window.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use echo_core::model::event::Origin;
+use echo_core::units::Nanos;
 use echo_tools::ToolError;
-use echo_tools::explain_rank::ExplainRank;
 use echo_tools::find_outlier_nodes::Outliers;
 use echo_tools::get_cost::answer::Cost;
 use echo_tools::lag_map::RankKey;
 use echo_tools::outlier::Outlier;
-use echo_tools::tool::Tool;
 use maud::{Markup, html};
 
 use super::client::{ToolClient, WindowQuery};
-use super::format;
-use super::overview::{badge, encoded, figure, path, quality};
-use super::status::ClusterStatus;
+use super::format::{self, Amounts};
+use super::open_incidents::hangs;
+use super::overview::{encoded, figure, path, quality};
 
 mod costs;
 mod incidents;
 mod map;
+mod past;
 
 use costs::Days;
 
@@ -35,9 +38,18 @@ const WINDOWS: [(&str, &str); 5] = [
 struct View<'a> {
     cluster: &'a str,
     window: &'a WindowQuery,
+    now: Nanos,
+    /// Answers for the window.
     outliers: Option<Outliers>,
     cost: Option<Cost>,
     may_explain: bool,
+}
+
+/// Answers for the last hour, whatever the window.
+struct Current {
+    outliers: Outliers,
+    cost: Option<Cost>,
+    origins: Vec<Arc<Origin>>,
 }
 
 impl View<'_> {
@@ -48,6 +60,30 @@ impl View<'_> {
             .map(|(name, value)| format!("&{name}={}", encoded(value)))
             .collect();
         given.concat()
+    }
+
+    /// Fetches the current state.
+    async fn current(&self, client: &ToolClient<'_>) -> Result<Option<Current>, ToolError> {
+        let recent = WindowQuery::last_hour();
+        let (outliers, cost) = if *self.window == recent {
+            (self.outliers.clone(), self.cost.clone())
+        } else {
+            let outliers = client.outliers(self.cluster, &recent).await?;
+            (outliers, client.cost(self.cluster, &recent).await?)
+        };
+        let Some(outliers) = outliers else {
+            return Ok(None);
+        };
+        let origins = if hangs(&outliers) {
+            client.origins(self.cluster, &recent).await?
+        } else {
+            Vec::new()
+        };
+        Ok(Some(Current {
+            outliers,
+            cost,
+            origins,
+        }))
     }
 }
 
@@ -66,20 +102,24 @@ pub(super) async fn page(
     let view = View {
         cluster,
         window,
+        now: client.now(),
         outliers: client.outliers(cluster, window).await?,
         cost: client.cost(cluster, window).await?,
         may_explain: client.may_explain(),
     };
+    let current = view.current(client).await?;
     let marks = view.outliers.as_ref().map(marks).unwrap_or_default();
     let map = client.map(cluster, window, &marked_ranks(&marks)).await;
-    let map = map::from_lags(map, &marks)?;
+    let map = map::from_lags(map, view.outliers.as_ref(), &marks)?;
     let days = Days::fetch(client, cluster).await?;
     Ok(html! {
-        (head(&view))
+        nav.crumbs aria-label="Breadcrumb" { a href="/" { "Clusters" } }
+        h1 { (cluster) }
+        @if let Some(current) = &current { (incidents::current(&view, current)) }
         (windows(&view))
-        @if let Some(outliers) = &view.outliers { (incidents::current(&view, outliers)) }
+        @if let Some(outliers) = &view.outliers { (past::at_end(&view, outliers, current.as_ref())) }
         @if let Some(map) = &map { (map::section(&view, map)) }
-        @if let Some(outliers) = &view.outliers { (incidents::past(&view, outliers)) }
+        @if let Some(outliers) = &view.outliers { (past::section(&view, outliers)) }
         @if let Some(cost) = &view.cost { (costs::section(cost, &days)) }
     })
 }
@@ -92,6 +132,12 @@ enum Mark {
     Culprit,
     FormerCulprit,
     Victim(Vec<u32>),
+}
+
+impl Mark {
+    const fn is_culprit(&self) -> bool {
+        matches!(self, Self::Culprit | Self::FormerCulprit)
+    }
 }
 
 fn marks(answer: &Outliers) -> Marks {
@@ -122,20 +168,19 @@ fn marked_ranks(marks: &Marks) -> Vec<RankKey> {
     named.into_iter().map(|(rank, _)| rank.clone()).collect()
 }
 
-fn head(view: &View<'_>) -> Markup {
-    let outliers = view.outliers.as_ref();
+/// Renders the figures of the window.
+fn figures(view: &View<'_>) -> Markup {
+    let lost = |cost: &Cost| {
+        cost.lost_ratio
+            .map_or_else(|| format::UNKNOWN.to_owned(), format::percent)
+    };
     html! {
-        nav.crumbs aria-label="Breadcrumb" { a href="/" { "Clusters" } }
-        h1 { (view.cluster) }
-        @if let Some(outliers) = outliers {
-            (badge(&ClusterStatus::from_outliers(outliers)))
-        }
         dl.figures {
-            @if let Some(outliers) = outliers { (quality(outliers)) }
+            @if let Some(outliers) = &view.outliers { (quality(outliers, view.now)) }
             @if let Some(cost) = &view.cost {
-                (figure("Cost now", &format::run_rate(cost)))
+                @if let Some(per_hour) = Amounts::per_hour(cost, view.now) { (figure("Cost now", &per_hour.text("/h"))) }
                 (figure("Cost of the window", &format::total(cost)))
-                (figure("GPU time lost", &cost.lost_ratio.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)))
+                (figure("GPU time lost", &lost(cost)))
             }
         }
     }
@@ -158,6 +203,7 @@ fn windows(view: &View<'_>) -> Markup {
                 p.quiet { (format::instant(&span.from)) " to " (format::instant(&span.to)) }
             }
             (other_window(view, &here))
+            (figures(view))
         }
     }
 }
@@ -179,16 +225,13 @@ fn other_window(view: &View<'_>, here: &str) -> Markup {
     }
 }
 
-/// Returns the URL of a rank's explanation, as a picture or as JSON.
-fn explained(view: &View<'_>, one: &Outlier, format: &str) -> String {
-    let job = one.lifecycle.job.as_deref();
+/// Returns the URL of a rank's page.
+fn rank_path(view: &View<'_>, rank: u32, job: Option<&str>) -> String {
     let job = job.map(|job| format!("&job={}", encoded(job)));
+    let query = format!("{}{}", job.unwrap_or_default(), view.window_query());
     format!(
-        "/api/v1/tools/{}?cluster={}&rank={}{}{}&format={format}",
-        ExplainRank::NAME,
-        encoded(view.cluster),
-        one.rank,
-        job.unwrap_or_default(),
-        view.window_query()
+        "{}/ranks/{rank}?{}",
+        path(view.cluster),
+        query.trim_start_matches('&')
     )
 }

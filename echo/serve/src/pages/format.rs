@@ -1,7 +1,13 @@
 //! Numbers and times with their units. Unknown values are a dash.
 
+use std::collections::BTreeMap;
+
+use echo_core::units::Nanos;
 use echo_tools::get_cost::answer::Cost;
 use maud::{Markup, html};
+
+/// Age, in seconds, after which events do not describe the current state.
+pub(super) const STALE_AFTER_S: f64 = 60.0;
 
 /// Placeholder for unknown values.
 pub(super) const UNKNOWN: &str = "\u{2013}";
@@ -62,6 +68,25 @@ pub(super) fn plain(name: &str) -> String {
     name.replace('_', " ")
 }
 
+/// Returns the text with a capital first letter.
+pub(super) fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
+/// Returns the number with its noun in singular or plural: `1 rank`, `3 ranks`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number}\u{a0}{noun}{plural}")
+}
+
+/// Parses an instant of an answer; `None` if it is not RFC 3339.
+pub(super) fn parse_instant(rfc3339: &str) -> Option<Nanos> {
+    let instant: jiff::Timestamp = rfc3339.parse().ok()?;
+    i64::try_from(instant.as_nanosecond()).ok().map(Nanos::new)
+}
+
 /// Renders an instant: RFC 3339 as attribute, a shorter form as text.
 pub(super) fn instant(rfc3339: &str) -> Markup {
     let (day, time) = rfc3339.split_once('T').unwrap_or((rfc3339, ""));
@@ -69,50 +94,94 @@ pub(super) fn instant(rfc3339: &str) -> Markup {
     html! { time datetime=(rfc3339) { (day) " " (time) "\u{a0}UTC" } }
 }
 
-/// Renders the time of day of an instant.
-pub(super) fn clock_time(rfc3339: &str) -> Markup {
-    let (_, time) = rfc3339.split_once('T').unwrap_or(("", rfc3339));
-    let time = time.split(['.', 'Z']).next().unwrap_or_default();
-    html! { time datetime=(rfc3339) { (time) } }
+/// Amounts of lost GPU time: money per currency, and GPU-hours without a price.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Amounts {
+    money: BTreeMap<String, f64>,
+    unpriced_gpu_hours: f64,
 }
 
-/// Formats the cost of a window in every currency, and the GPU-hours without a price.
+impl Amounts {
+    /// Returns the cost of the window; `None` without events.
+    pub(super) fn of_window(cost: &Cost) -> Option<Self> {
+        cost.as_of.as_ref()?;
+        let mut sum = Self::default();
+        for part in &cost.by_currency {
+            sum.add(Some(&part.currency), part.window_total);
+        }
+        sum.add(None, cost.unpriced_gpu_hours);
+        Some(sum.or_zero(cost))
+    }
+
+    /// Returns the current loss per hour; `None` when unknown, or when there are no recent events.
+    pub(super) fn per_hour(cost: &Cost, now: Nanos) -> Option<Self> {
+        let as_of = parse_instant(cost.as_of.as_deref()?)?;
+        let gpu_hours = cost.lost_gpu_hours_per_hour?;
+        if cost.stale || now.millis_since(as_of) > STALE_AFTER_S * 1e3 {
+            return None;
+        }
+        let mut sum = Self::default();
+        for part in &cost.by_currency {
+            if let Some(per_hour) = part.run_rate_per_hour {
+                sum.add(Some(&part.currency), per_hour);
+            }
+        }
+        if sum.money.is_empty() {
+            sum.add(None, gpu_hours);
+        }
+        Some(sum.or_zero(cost))
+    }
+
+    /// Adds money in a currency, or GPU-hours without a price.
+    pub(super) fn add(&mut self, currency: Option<&str>, amount: f64) {
+        match currency {
+            Some(currency) => *self.money.entry(currency.to_owned()).or_default() += amount,
+            None => self.unpriced_gpu_hours += amount,
+        }
+    }
+
+    /// Adds the amounts of another.
+    pub(super) fn add_all(&mut self, other: &Self) {
+        for (currency, amount) in &other.money {
+            self.add(Some(currency), *amount);
+        }
+        self.unpriced_gpu_hours += other.unpriced_gpu_hours;
+    }
+
+    /// Returns a number to sort by: money of all currencies, which are compared one to one.
+    pub(super) fn weight(&self) -> f64 {
+        self.money.values().sum::<f64>() + self.unpriced_gpu_hours
+    }
+
+    /// Nothing lost is zero in the only currency.
+    fn or_zero(mut self, cost: &Cost) -> Self {
+        if let Some(currency) = cost.currency.as_deref().filter(|_| self.money.is_empty())
+            && self.unpriced_gpu_hours == 0.0
+        {
+            self.add(Some(currency), 0.0);
+        }
+        self
+    }
+
+    /// Formats the amounts, each followed by `unit`: empty or `/h`.
+    pub(super) fn text(&self, unit: &str) -> String {
+        let priced = self.money.iter();
+        let mut parts: Vec<String> = priced
+            .map(|(currency, amount)| format!("{}{unit}", money(*amount, currency)))
+            .collect();
+        if self.unpriced_gpu_hours > 0.0 {
+            let hours = gpu_hours(self.unpriced_gpu_hours);
+            parts.push(format!("{hours}{unit} without a price"));
+        } else if parts.is_empty() {
+            parts.push(format!("{}{unit}", gpu_hours(0.0)));
+        }
+        parts.join(", ")
+    }
+}
+
+/// Formats the cost of a window, or a dash.
 pub(super) fn total(cost: &Cost) -> String {
-    let priced = cost.by_currency.iter();
-    let sums: Vec<String> = priced
-        .map(|sum| money(sum.window_total, &sum.currency))
-        .collect();
-    let unpriced =
-        (cost.unpriced_gpu_hours > 0.0).then(|| unpriced(&gpu_hours(cost.unpriced_gpu_hours)));
-    match (sums.is_empty(), &cost.currency, cost.window_total, unpriced) {
-        (true, _, _, Some(unpriced)) => unpriced,
-        (true, Some(currency), Some(sum), None) => money(sum, currency),
-        (true, _, _, None) if cost.as_of.is_none() => UNKNOWN.to_owned(),
-        (true, _, _, None) => gpu_hours(cost.lost_gpu_hours),
-        (false, _, _, None) => sums.join(", "),
-        (false, _, _, Some(unpriced)) => format!("{}, {unpriced}", sums.join(", ")),
-    }
-}
-
-/// Formats the cost per hour by the same rules.
-pub(super) fn run_rate(cost: &Cost) -> String {
-    let per_hour = |(amount, currency): (f64, &str)| format!("{}/h", money(amount, currency));
-    let several = cost.by_currency.iter();
-    let several: Vec<String> = several
-        .filter_map(|sum| Some(per_hour((sum.run_rate_per_hour?, &sum.currency))))
-        .collect();
-    let only = cost.run_rate_per_hour.zip(cost.currency.as_deref());
-    match (only, several.is_empty(), cost.lost_gpu_hours_per_hour) {
-        (Some(only), ..) => per_hour(only),
-        (None, false, _) => several.join(", "),
-        (None, true, Some(hours)) if hours > 0.0 => unpriced(&format!("{}/h", gpu_hours(hours))),
-        (None, true, Some(hours)) => format!("{}/h", gpu_hours(hours)),
-        (None, true, None) => UNKNOWN.to_owned(),
-    }
-}
-
-fn unpriced(hours: &str) -> String {
-    format!("{hours} without a price")
+    Amounts::of_window(cost).map_or_else(|| UNKNOWN.to_owned(), |sum| sum.text(""))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
 };
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -31,9 +31,52 @@ pub(super) struct Visitor<'a> {
     pub(super) is_signed_in: bool,
 }
 
+/// Header that makes browsers load the page again.
+const REFRESH: HeaderName = HeaderName::from_static("refresh");
+
+/// Seconds after which browsers load a page again.
+const RELOAD_AFTER_S: u16 = 30;
+
+/// Parameter that pauses reloading.
+const PAUSED: &str = "refresh=off";
+
+/// Reloading of a page that shows the current state.
+#[derive(Debug)]
+pub(super) struct Reload {
+    is_paused: bool,
+    /// URL of the same page with reloading paused or resumed.
+    toggle: String,
+}
+
+impl Reload {
+    /// Reads the state from the URL of the page.
+    pub(super) fn from_uri(uri: &Uri) -> Self {
+        let parameters = uri.query().unwrap_or_default().split('&');
+        let parameters = parameters.filter(|parameter| !parameter.is_empty());
+        let is_paused = parameters.clone().any(|parameter| parameter == PAUSED);
+        let others = parameters.filter(|parameter| !parameter.starts_with("refresh="));
+        let toggled: Vec<&str> = others.chain((!is_paused).then_some(PAUSED)).collect();
+        let toggle = format!("{}?{}", uri.path(), toggled.join("&"));
+        Self { is_paused, toggle }
+    }
+}
+
 /// Renders a page.
-pub(super) fn page(title: &str, visitor: Option<&Visitor<'_>>, body: Markup) -> Response {
-    (headers(), frame(title, visitor, body)).into_response()
+pub(super) fn page(title: &str, top: &Top<'_>, body: Markup) -> Response {
+    let mut headers = headers();
+    if top.reload.is_some_and(|reload| !reload.is_paused) {
+        headers.insert(REFRESH, HeaderValue::from(RELOAD_AFTER_S));
+    }
+    (headers, frame(title, top, body)).into_response()
+}
+
+/// Content of the top bar.
+#[derive(Debug, Default)]
+pub(super) struct Top<'a> {
+    /// Visitor.
+    pub(super) visitor: Option<&'a Visitor<'a>>,
+    /// Reloading of the page.
+    pub(super) reload: Option<&'a Reload>,
 }
 
 /// Renders the page of an error, from the error body. Returns it with its headers.
@@ -49,10 +92,10 @@ pub(super) fn error_page(status: StatusCode, body: &Value) -> (HeaderMap, String
         p { a href="/" { "All clusters" } }
         p.quiet { "Error " (status.as_u16()) ", request " code { (text("/error/request_id")) } }
     };
-    (headers(), frame(reason, None, markup))
+    (headers(), frame(reason, &Top::default(), markup))
 }
 
-fn frame(title: &str, visitor: Option<&Visitor<'_>>, body: Markup) -> String {
+fn frame(title: &str, top: &Top<'_>, body: Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -66,19 +109,35 @@ fn frame(title: &str, visitor: Option<&Visitor<'_>>, body: Markup) -> String {
             }
             body {
                 a.skip href="#main" { "Skip to the content" }
-                header.top { (top(visitor)) }
+                header.top { (top_bar(top)) }
                 main id="main" tabindex="-1" { (body) }
-                footer { p { "Echo " (env!("CARGO_PKG_VERSION")) ". Times are UTC. " a href="/api/v1/openapi.json" { "API" } } }
+                footer { (footer()) }
             }
         }
     };
     page.into_string()
 }
 
-fn top(visitor: Option<&Visitor<'_>>) -> Markup {
+fn footer() -> Markup {
+    html! {
+        p {
+            "Echo " (env!("CARGO_PKG_VERSION")) ". Times are UTC. "
+            a href="/api/v1/openapi.json" { "API documentation" } " "
+            a href="/metrics" { "Metrics" }
+        }
+    }
+}
+
+fn top_bar(top: &Top<'_>) -> Markup {
     html! {
         a.brand href="/" { "Echo" }
-        @if let Some(visitor) = visitor.filter(|visitor| visitor.is_signed_in) {
+        @if let Some(Reload { is_paused, toggle }) = top.reload {
+            span.quiet.reload {
+                @if *is_paused { "Reloading is paused. " a href=(toggle) { "Resume" } }
+                @else { "Reloads every " (RELOAD_AFTER_S) "\u{a0}s. " a href=(toggle) { "Pause" } }
+            }
+        }
+        @if let Some(visitor) = top.visitor.filter(|visitor| visitor.is_signed_in) {
             form method="post" action="/logout" {
                 span.quiet { "Signed in as " b { (visitor.name) } }
                 " "
@@ -94,7 +153,7 @@ fn headers() -> HeaderMap {
     let mut headers = HeaderMap::new();
     let hash = STANDARD.encode(digest(&SHA256, STYLE.as_bytes()));
     let policy = format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; form-action 'self'; \
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src 'self' data:; form-action 'self'; \
          base-uri 'none'; frame-ancestors 'none'"
     );
     if let Ok(policy) = HeaderValue::from_str(&policy) {

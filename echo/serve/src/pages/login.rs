@@ -39,7 +39,11 @@ pub(super) async fn login(
     if pages.middleware.auth.is_disabled() || request_context.caller.query.is_some() {
         return redirect(own_path(&next));
     }
-    layout::page("Sign in", None, form(own_path(&next), None))
+    layout::page(
+        "Sign in",
+        &layout::Top::default(),
+        form(own_path(&next), None),
+    )
 }
 
 /// Verifies the token as if it were in a header, and stores it in a cookie.
@@ -64,7 +68,11 @@ pub(super) async fn sign_in(State(pages): State<Pages>, request: Request) -> Res
         Ok(cookie) => with_cookies(redirect(next), [Some(cookie)]),
         Err((code, message)) => {
             let status = StatusCode::from_u16(code.http());
-            let page = layout::page("Sign in", None, form_with_error(next, &message));
+            let page = layout::page(
+                "Sign in",
+                &layout::Top::default(),
+                form_with_error(next, &message),
+            );
             (status.unwrap_or(StatusCode::UNAUTHORIZED), page).into_response()
         }
     }

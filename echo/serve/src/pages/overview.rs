@@ -1,16 +1,18 @@
-//! Overview page: every visible cluster with its status and cost.
+//! Overview page: every visible cluster with its status and cost, most urgent first.
+
+use std::cmp::Ordering;
 
 use echo_core::shard::Shard;
 use echo_core::units::Nanos;
 use echo_tools::ToolError;
 use echo_tools::find_outlier_nodes::Outliers;
-use echo_tools::get_cost::answer::Cost;
 use maud::{Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::client::{ToolClient, WindowQuery};
-use super::format;
-use super::status::ClusterStatus;
+use super::format::{self, Amounts};
+use super::open_incidents::{hangs, open_for_s, open_incidents};
+use super::status::{ClusterStatus, Tone, last_event_age_s};
 
 /// Most clusters with their status; the others are linked.
 const MAX_CLUSTERS: usize = 50;
@@ -24,12 +26,71 @@ pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 /// Card of one cluster.
 struct Card {
     name: String,
+    /// Status, and the time for which the most severe incident has been open, in seconds.
+    status: Option<(ClusterStatus, Option<f64>)>,
     outliers: Option<Outliers>,
-    cost: Option<Cost>,
+    /// Current loss per hour, and the cost of today.
+    per_hour: Option<Amounts>,
+    today: Option<Amounts>,
+    is_priced: bool,
 }
 
-/// Renders the page.
-pub(super) async fn page(client: &ToolClient<'_>) -> Result<Markup, ToolError> {
+impl Card {
+    async fn fetch(
+        client: &ToolClient<'_>,
+        name: String,
+        today: &WindowQuery,
+    ) -> Result<Self, ToolError> {
+        let recent = WindowQuery::last_hour();
+        let outliers = client.outliers(&name, &recent).await?;
+        let cost = client.cost(&name, today).await?;
+        let origins = match &outliers {
+            Some(outliers) if hangs(outliers) => client.origins(&name, &recent).await?,
+            _ => Vec::new(),
+        };
+        let now = client.now();
+        let status = outliers.as_ref().map(|outliers| {
+            let open = open_incidents(outliers, &origins);
+            let first = open.first().and_then(|one| one.lifecycle());
+            let open_for_s = first.and_then(|course| open_for_s(course, now));
+            (ClusterStatus::new(&open, outliers, now), open_for_s)
+        });
+        Ok(Self {
+            name,
+            status,
+            outliers,
+            per_hour: cost.as_ref().and_then(|cost| Amounts::per_hour(cost, now)),
+            today: cost.as_ref().and_then(Amounts::of_window),
+            is_priced: cost.is_some(),
+        })
+    }
+
+    fn is_stale(&self) -> bool {
+        self.status
+            .as_ref()
+            .is_some_and(|(status, _)| status.is_stale)
+    }
+
+    fn tone(&self) -> Tone {
+        let status = self.status.as_ref();
+        status.map_or(Tone::Idle, |(status, _)| status.tone)
+    }
+
+    /// Orders cards by severity, then cost. A cluster without events and without incidents is last.
+    fn most_urgent_first(&self, other: &Self) -> Ordering {
+        let is_over = |card: &Self| card.is_stale() && card.tone() == Tone::Idle;
+        let weight = |amounts: &Option<Amounts>| amounts.as_ref().map_or(0.0, Amounts::weight);
+        is_over(self)
+            .cmp(&is_over(other))
+            .then(self.tone().cmp(&other.tone()))
+            .then(weight(&other.per_hour).total_cmp(&weight(&self.per_hour)))
+            .then(weight(&other.today).total_cmp(&weight(&self.today)))
+            .then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+/// Renders the page. `otlp` is the URL to which agents send.
+pub(super) async fn page(client: &ToolClient<'_>, otlp: Option<&str>) -> Result<Markup, ToolError> {
     let mut names = client.clusters().await?.into_iter();
     let today = WindowQuery {
         from: midnight(client.now()).to_string(),
@@ -40,21 +101,19 @@ pub(super) async fn page(client: &ToolClient<'_>) -> Result<Markup, ToolError> {
     let mut cards = Vec::new();
     while cards.len() < MAX_CLUSTERS && has_time_left() {
         let Some(name) = names.next() else { break };
-        cards.push(Card {
-            outliers: client.outliers(&name, &WindowQuery::last_hour()).await?,
-            cost: client.cost(&name, &today).await?,
-            name,
-        });
+        cards.push(Card::fetch(client, name, &today).await?);
     }
+    cards.sort_by(Card::most_urgent_first);
     let others: Vec<String> = names.by_ref().take(MAX_LINKS).collect();
     let not_listed = names.count();
     Ok(html! {
         h1 { "Clusters" }
         @if cards.is_empty() {
-            (no_clusters())
+            (no_clusters(otlp))
         } @else {
+            @if cards.len() > 1 { (sum(&cards)) }
+            ul.cards { @for card in &cards { li { (card_markup(card, client.now())) } } }
             p.quiet { "As of " (format::instant(&client.now().to_string())) ", over the last hour of events." }
-            ul.cards { @for card in &cards { li { (card_markup(card)) } } }
         }
         @if let Some(shard) = client.shard().filter(|shard| shard.count() > 1) { (other_shards(shard)) }
         @if !others.is_empty() {
@@ -63,6 +122,31 @@ pub(super) async fn page(client: &ToolClient<'_>) -> Result<Markup, ToolError> {
             @if not_listed > 0 { p.quiet { "And " (not_listed) " more: " code { "fleet-echo outliers --cluster NAME" } "." } }
         }
     })
+}
+
+/// Renders the sums over all clusters with a card.
+fn sum(cards: &[Card]) -> Markup {
+    let total = |amounts: fn(&Card) -> Option<&Amounts>| {
+        let mut sum = Amounts::default();
+        cards
+            .iter()
+            .filter_map(amounts)
+            .for_each(|one| sum.add_all(one));
+        sum
+    };
+    let n_open = cards
+        .iter()
+        .filter(|card| matches!(card.tone(), Tone::Bad | Tone::Warn))
+        .count();
+    html! {
+        dl.figures.sum {
+            (figure("Clusters with an incident", &format!("{n_open} of {}", cards.len())))
+            @if cards.iter().any(|card| card.is_priced) {
+                (figure("Cost now", &total(|card| card.per_hour.as_ref()).text("/h")))
+                (figure("Cost today", &total(|card| card.today.as_ref()).text("")))
+            }
+        }
+    }
 }
 
 /// Returns the path of a cluster's page.
@@ -99,51 +183,43 @@ fn other_shards(shard: &Shard) -> Markup {
     }
 }
 
-fn no_clusters() -> Markup {
+fn no_clusters(otlp: Option<&str>) -> Markup {
     html! {
         div.empty {
             p.lead { "No events are stored yet." }
-            p { "Start an agent on each host, and let it send to the address that " code { "--otlp-listen" } " names:" }
-            pre { code { "fleet-agent run --cluster NAME --endpoint https://ECHO:4317" } }
-            p { "Then load this page again." }
+            p { "Start an agent on each host:" }
+            pre { code { "fleet-agent run --cluster NAME --endpoint " (otlp.unwrap_or("URL")) } }
+            @if otlp.is_none() { p { "URL is the address of " code { "--otlp-listen" } "." } }
+            p { "This page shows the cluster as soon as its first events are stored." }
         }
     }
 }
 
-fn card_markup(card: &Card) -> Markup {
-    let status = card.outliers.as_ref().map(ClusterStatus::from_outliers);
+fn card_markup(card: &Card, now: Nanos) -> Markup {
+    let is_over = card.is_stale() && card.tone() == Tone::Idle;
     html! {
-        article.card {
+        article.card.over[is_over] {
             h2 { a href=(path(&card.name)) { (card.name) } }
-            @if let Some(status) = &status { (badge(status)) }
+            @if let Some((status, open_for_s)) = &card.status {
+                (badge(status))
+                @if let Some(seconds) = open_for_s { p.quiet { "Open for " (format::length(*seconds)) } }
+            }
             dl.figures {
-                @if let Some(outliers) = &card.outliers { (outlier_figures(outliers)) }
-                @if let Some(cost) = &card.cost {
-                    (figure("Cost now", &format::run_rate(cost)))
-                    (figure("Cost today", &format::total(cost)))
-                }
+                @if let Some(per_hour) = &card.per_hour { (figure("Cost now", &per_hour.text("/h"))) }
+                @if let Some(today) = &card.today { (figure("Cost today", &today.text(""))) }
+                @if let Some(outliers) = card.outliers.as_ref().filter(|_| !card.is_stale()) { (quality(outliers, now)) }
             }
         }
     }
 }
 
-fn outlier_figures(answer: &Outliers) -> Markup {
-    let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
-    let open = culprits.filter(|one| one.lifecycle.is_open()).count();
-    html! {
-        (figure("Outliers now", &open.to_string()))
-        (quality(answer))
-    }
-}
-
 /// Renders the coverage and the age of the last event.
-pub(super) fn quality(answer: &Outliers) -> Markup {
+pub(super) fn quality(answer: &Outliers, now: Nanos) -> Markup {
     let quality = &answer.data_quality;
     let coverage = quality.coverage.map(format::percent);
     let ranks = format!("{} of {}", quality.ranks_reporting, quality.ranks_expected);
-    let age = quality
-        .last_event_age_s
-        .map(|age_s| format!("{} ago", format::length(age_s)));
+    let age = last_event_age_s(answer, now);
+    let age = age.map(|age_s| format!("{} ago", format::length(age_s)));
     html! {
         (figure("Coverage", &coverage.map_or_else(|| format::UNKNOWN.to_owned(), |share| format!("{share}, {ranks}"))))
         (figure("Last event", age.as_deref().unwrap_or(format::UNKNOWN)))

@@ -58,12 +58,6 @@ impl RankLags {
     }
 }
 
-/// Median of the absolute lags.
-pub(super) fn median_abs_ms(ranks: &[RankLags]) -> Option<f64> {
-    let all: Vec<f64> = ranks.iter().flat_map(RankLags::known).collect();
-    median(&all.iter().map(|lag| lag.abs()).collect::<Vec<f64>>())
-}
-
 /// Ranks that are compared with one another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cohort {

@@ -105,9 +105,9 @@ async fn a_rank_that_waits_less_than_its_peers_is_late_in_that_bucket_only() {
     }
     let map = map(&context(events).await, &[]).await;
     assert_eq!(map.ranks.len(), 4);
-    assert_eq!(known(&map, 2), [(0, 0.0), (30, 5.0)]);
-    assert_eq!(known(&map, 1), [(0, 0.0), (30, 0.0)]);
-    assert_eq!(map.ranks[2].peak_ms(), Some((30, 5.0)));
+    assert_eq!(known(&map, 2), [(0, 0.0), (59, 5.0)]);
+    assert_eq!(known(&map, 1), [(0, 0.0), (59, 0.0)]);
+    assert_eq!(map.ranks[2].peak_ms(), Some((59, 5.0)));
     assert_eq!(map.ranks[2].mean_ms(), Some(2.5));
 }
 
@@ -123,7 +123,7 @@ async fn a_rank_that_was_not_blocked_lags_by_the_wait_of_its_peers() {
         ));
     }
     let map = map(&context(events).await, &[]).await;
-    assert_eq!(known(&map, 2), [(0, 0.0), (30, 6.0)]);
+    assert_eq!(known(&map, 2), [(0, 0.0), (59, 6.0)]);
 }
 
 #[tokio::test]
@@ -146,8 +146,8 @@ async fn gpu_waits_take_precedence_and_the_communicator_with_the_largest_lag_cou
         events.push(device_wait(&origin(rank), (2, late)));
     }
     let map = map(&context(events).await, &[]).await;
-    assert_eq!(known(&map, 3), [(2, 7.0)]);
-    assert_eq!(known(&map, 0), [(2, 0.0)]);
+    assert_eq!(known(&map, 3), [(0, 7.0)]);
+    assert_eq!(known(&map, 0), [(0, 0.0)]);
 }
 
 #[tokio::test]
@@ -158,7 +158,9 @@ async fn among_many_ranks_the_pinned_and_the_latest_are_listed_and_the_others_co
         Arc::new(origin)
     };
     let late = |rank| if rank == 9_000 { 1.0 } else { 6.0 };
-    let events = (0..10_240).flat_map(|rank| blocked(&origin_of(rank), 305, late(rank)));
+    let first = blocked(&origin_of(0), 5, 6.0);
+    let last = (0..10_240).flat_map(|rank| blocked(&origin_of(rank), 305, late(rank)));
+    let events = first.into_iter().chain(last);
     let pinned = (Some("llama".to_owned()), 8_000);
     let map = map(&context(events.collect()).await, &[pinned]).await;
     assert_eq!(
@@ -167,9 +169,31 @@ async fn among_many_ranks_the_pinned_and_the_latest_are_listed_and_the_others_co
     );
     let cells = map.ranks.iter().map(|one| one.lags_ms.len());
     assert_eq!(cells.max(), Some(29));
-    assert_eq!(known(&map, 9_000), [(14, 5.0)]);
-    assert_eq!(known(&map, 8_000), [(14, 0.0)]);
-    assert_eq!(map.median_abs_ms, Some(0.0));
+    assert_eq!(known(&map, 9_000), [(28, 5.0)]);
+    assert_eq!(known(&map, 8_000), [(28, 0.0)]);
+    assert_eq!(map.omitted_peak_ms, Some(0.0));
+}
+
+#[tokio::test]
+async fn the_window_is_restricted_to_its_events_and_has_the_iteration_time_of_each_job() {
+    let mut events = Vec::new();
+    for rank in 0..4 {
+        let mut period = blocked(&origin(rank), 305, 0.0).remove(0);
+        period.metric = metric::PERIOD.parse().unwrap();
+        period.reading = Reading::Double(if rank == 0 { 900.0 } else { 100.0 });
+        events.extend(blocked(&origin(rank), 301, 6.0));
+        events.push(period);
+    }
+    let map = map(&context(events).await, &[]).await;
+    assert_eq!(
+        (map.window.from, map.window.to),
+        (at(301).to_string(), at(305).offset(1).to_string())
+    );
+    let job = Some("llama".to_owned());
+    assert_eq!(
+        map.iteration_ms.into_iter().collect::<Vec<_>>(),
+        [(job, 100.0)]
+    );
 }
 
 #[tokio::test]

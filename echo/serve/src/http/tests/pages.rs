@@ -17,7 +17,10 @@ use super::tenants::two_clusters;
 use super::{feeds, router, service};
 use crate::auth::tests::Site;
 use crate::http::metrics::Metrics;
+use crate::middleware::Middleware;
+use crate::tool_context::{OtlpEndpoint, ToolContexts};
 
+mod incidents;
 mod sessions;
 
 /// `Accept` header of browsers.
@@ -69,7 +72,8 @@ async fn the_overview_shows_status_and_cost_of_each_cluster() {
     assert_eq!(headers["content-type"], "text/html; charset=utf-8");
     for part in [
         "<a href=\"/clusters/prod\">prod</a>",
-        "1 rank holds back its peers",
+        "Rank 2 on node-1 holds back its peers",
+        "Open for 5\u{a0}min",
         "USD/h",
         "100\u{a0}%, 4 of 4",
         "<time datetime=",
@@ -103,7 +107,7 @@ async fn the_overview_links_clusters_that_it_has_no_time_to_query() {
     let context = of_many_clusters(60).await;
     let Page(status, _, page) = get_json(&service(context.clone()), "/").await;
     assert_eq!(status, 200, "{page}");
-    assert_eq!(page.matches("class=\"card\"").count(), 50);
+    assert_eq!(page.matches("<article class=\"card").count(), 50);
     assert!(page.contains(">other-059</a>"), "{page}");
 
     let mut hurried = context;
@@ -120,11 +124,14 @@ async fn a_cluster_page_shows_culprits_with_evidence_and_past_incidents() {
     let Page(status, _, page) = get_json(&echo, "/clusters/prod?window=15m").await;
     assert_eq!(status, 200, "{page}");
     for part in [
-        "Rank 2 on <span class=\"name\">node-1</span> holds back its peers",
+        "Rank 2 on node-1 holds back its peers",
+        "Open for 5\u{a0}min",
+        "NVIDIA H200",
         "11.0 ms per step later than its peers",
-        "an iteration takes 111.0 ms instead of 100.0 ms",
-        "explain_rank?cluster=prod&amp;rank=2&amp;job=llama&amp;window=15m&amp;format=svg",
+        "An iteration takes 111.0 ms instead of 100.0 ms",
+        "/clusters/prod/ranks/2?job=llama&amp;window=15m",
         "Uniform slowdown",
+        "#incident-0000000000000099",
         "Cost per day",
         "on demand",
         "without a price",
@@ -137,7 +144,12 @@ async fn a_cluster_page_shows_culprits_with_evidence_and_past_incidents() {
 #[tokio::test]
 async fn every_page_has_headings_in_order_one_main_landmark_and_tables_with_captions() {
     let echo = service(fixture::context().await);
-    for path in ["/", "/clusters/prod?window=15m", "/clusters/nowhere"] {
+    for path in [
+        "/",
+        "/clusters/prod?window=15m",
+        "/clusters/prod/ranks/2",
+        "/clusters/nowhere",
+    ] {
         let Page(_, _, page) = get_json(&echo, path).await;
         assert_eq!(page.matches("<main").count(), 1, "{path}");
         assert_eq!(page.matches("<h1").count(), 1, "{path}");
@@ -154,12 +166,28 @@ async fn every_page_has_headings_in_order_one_main_landmark_and_tables_with_capt
 }
 
 #[tokio::test]
-async fn an_empty_database_says_what_to_do_next() {
+async fn an_empty_database_says_what_to_do_next_with_the_scheme_host_and_port_of_this_instance() {
     let echo = service(empty());
     let Page(status, _, page) = get_json(&echo, "/").await;
     assert_eq!(status, 200);
     assert!(page.contains("No events are stored yet"), "{page}");
-    assert!(page.contains("fleet-agent run --cluster"), "{page}");
+    assert!(page.contains("--endpoint URL"), "{page}");
+    for (is_encrypted, url) in [
+        (false, "http://127.0.0.1:7317"),
+        (true, "https://127.0.0.1:7317"),
+    ] {
+        let otlp = OtlpEndpoint {
+            port: 7_317,
+            is_encrypted,
+        };
+        let contexts = ToolContexts::from(empty()).with_otlp(otlp);
+        let middleware = Middleware::without_auth(Arc::clone(&empty().clock));
+        let feeds = (feeds(), Metrics::default());
+        let echo = router(Registry::standard(), contexts, feeds, &middleware);
+        let Page(_, _, page) = get_json(&echo, "/").await;
+        let command = format!("fleet-agent run --cluster NAME --endpoint {url}</code>");
+        assert!(page.contains(&command), "{page}");
+    }
     assert_eq!(get_json(&echo, "/clusters/prod").await.0, 404);
 }
 

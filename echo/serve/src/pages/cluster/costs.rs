@@ -48,9 +48,7 @@ pub(super) fn section(cost: &Cost, days: &Days) -> Markup {
         section aria-labelledby="cost" {
             h2 id="cost" { "Cost" }
             p {
-                "GPU time that ranks lost by waiting for others, priced. Now: " b { (format::run_rate(cost)) }
-                @if cost.stale { " (by the last events of the window, which are not recent)" }
-                ". In the window: " b { (format::total(cost)) } "."
+                "GPU time that ranks lost by waiting for others, priced: " b { (format::total(cost)) } " in the window."
             }
             (by_day(days))
             @if !cost.by_rate_class.is_empty() { (by_rate_class(&cost.by_rate_class)) }

@@ -1,240 +1,245 @@
-//! Incident sections of a cluster page: open incidents with their evidence, and cleared ones.
+//! Open incidents of a cluster page, one card each, with their evidence and cost.
 
-use echo_tools::find_outlier_nodes::Outliers;
-use echo_tools::get_cost::answer::Contributor;
-use echo_tools::outlier::{Condition, Lifecycle, Outlier};
+use echo_tools::get_cost::answer::{Contributor, Cost};
+use echo_tools::outlier::{Condition, Evidence, Lifecycle, Outlier};
 use maud::{Markup, html};
 
-use super::{View, explained};
-use crate::pages::format;
-use crate::pages::overview::figure;
-use crate::pages::status::Tone;
+use super::{Current, View, rank_path};
+use crate::pages::format::{self, Amounts, parse_instant};
+use crate::pages::open_incidents::{Hang, OpenIncident, open_for_s, open_incidents};
+use crate::pages::overview::{badge, figure};
+use crate::pages::status::{ClusterStatus, Tone};
 
 /// Most ranks that are listed individually.
 const MAX_LISTED: usize = 16;
 
-/// Renders the open incidents.
-pub(super) fn current(view: &View<'_>, answer: &Outliers) -> Markup {
-    let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
-    let culprits: Vec<&Outlier> = culprits.filter(|one| one.lifecycle.is_open()).collect();
-    let conditions = answer.conditions.iter();
-    let conditions: Vec<&Condition> = conditions.filter(|one| one.lifecycle.is_open()).collect();
+/// Renders the open incidents, or the status if there are none.
+pub(super) fn current(view: &View<'_>, current: &Current) -> Markup {
+    let open = open_incidents(&current.outliers, &current.origins);
+    let status = ClusterStatus::new(&open, &current.outliers, view.now);
     html! {
         section aria-labelledby="current" {
-            h2 id="current" { "Now" }
-            @if culprits.is_empty() && conditions.is_empty() {
-                p { (nothing(answer)) }
+            h2.visually-hidden id="current" { "Now" }
+            @if open.is_empty() {
+                (badge(&status))
+            } @else if let Some(caveat) = status.caveat.as_deref().filter(|caveat| !caveat.is_empty()) {
+                p.caveat { (format::capitalized(caveat)) }
             }
-            @for one in culprits { (culprit(view, one)) }
-            @for one in conditions { (condition(view, one)) }
-            @if answer.truncated { p.quiet { "More, less severe incidents are not listed; a shorter window shows them." } }
+            @for one in &open { (card(view, current.cost.as_ref(), one)) }
+            @if current.outliers.truncated { p.quiet { "More, less severe incidents are not listed." } }
         }
     }
 }
 
-fn nothing(answer: &Outliers) -> &'static str {
-    let quality = &answer.data_quality;
-    match (quality.last_event_age_s, quality.quorum_met) {
-        (None, _) => "No events in this window, so the status is unknown.",
-        (Some(_), false) => "No verdict: too few ranks report to compare them.",
-        (Some(_), true) => "No rank holds back its peers.",
+/// Renders the card of an incident.
+pub(super) fn card(view: &View<'_>, cost: Option<&Cost>, incident: &OpenIncident<'_>) -> Markup {
+    let tone = Tone::from_incident(incident).name();
+    let ids = incident.ids();
+    html! {
+        article class={ "incident " (tone) } id=[ids.first().map(|id| format!("incident-{id}"))] {
+            h3 { (incident.headline()) }
+            @if let Some(course) = incident.lifecycle() { (duration(view, course)) }
+            @match incident {
+                OpenIncident::Hang(hang) => { (hanging(hang, cost_figures(cost, &ids, incident.lifecycle()))) }
+                OpenIncident::Culprit(one) => { (culprit(view, one, cost_figures(cost, &ids, incident.lifecycle()))) }
+                OpenIncident::Condition(one) => { (condition(one, cost_figures(cost, &ids, incident.lifecycle()))) }
+            }
+        }
     }
 }
 
-fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
-    let course = &one.lifecycle;
+fn duration(view: &View<'_>, course: &Lifecycle) -> Markup {
     html! {
-        article class={ "incident " (Tone::from_severity(course.severity).name()) } {
-            h3 {
-                "Rank " (one.rank)
-                @if let Some(node) = &one.node_id { " on " span.name { (node) } }
-                " holds back its peers"
-            }
-            (tags(course, one.class))
-            p { (one.reason) }
-            dl.figures {
-                (figure("Lag", &format::maybe_millis(one.lag_ms)))
-                (effect(one.effect_ratio, course))
-                (figure("Confidence", &one.confidence.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)))
-                (since(course))
-                (cost(view, &one.incident_id))
-            }
-            @if !one.evidence.is_empty() {
-                h4 { "Evidence" }
-                ul { @for fact in &one.evidence { li { (fact.sentence) } } }
-            }
-            @if one.victim_count > 0 {
-                p { b { "Waiting for it: " } (listed(&one.victims, one.victim_count)) }
-            }
-            @if view.may_explain {
-                p.links {
-                    a href=(explained(view, one, "svg")) { "Lag of rank " (one.rank) " over time (picture)" } " "
-                    a href=(explained(view, one, "json")) { "Full explanation (JSON)" }
+        p.duration {
+            @if let Some(seconds) = open_for_s(course, view.now) { b { "Open for " (format::length(seconds)) } ", since " }
+            @else { "Since " }
+            (format::instant(&course.first_seen))
+            @if course.occurrences > 1 { ", " (course.occurrences) " times in total" }
+            @if course.provisional { ", provisional" }
+        }
+    }
+}
+
+fn hanging(hang: &Hang<'_>, cost: Markup) -> Markup {
+    let origin = hang.origin;
+    let gpu = origin.map(|origin| Gpu {
+        model: origin.gpu_model.as_deref(),
+        uuid: origin.gpu_uuid.as_deref(),
+        namespace: origin.namespace.as_deref(),
+        pod: origin.pod.as_deref(),
+    });
+    let first = hang.conditions.first();
+    html! {
+        dl.figures {
+            @if let Some(waiting) = hang.n_waiting { (figure("Waiting", &format::count(waiting, "rank"))) }
+            (cost)
+            @if let Some(gpu) = gpu { (gpu.figures()) }
+            @if let Some(job) = first.and_then(|one| one.lifecycle.job.as_deref()) { (figure("Job", job)) }
+        }
+        @match hang.conditions.as_slice() {
+            [one] => { p { (format::capitalized(&one.reason)) "." } }
+            several => {
+                details {
+                    summary { (format::count(several.len(), "collective")) " do not end" }
+                    ul { @for one in several { li { (one.reason) } } }
                 }
             }
         }
     }
 }
 
-fn condition(view: &View<'_>, one: &Condition) -> Markup {
-    let course = &one.lifecycle;
-    html! {
-        article class={ "incident " (Tone::from_severity(course.severity).name()) } {
-            h3 { (kind(one)) @if let Some(job) = &course.job { " in " span.name { (job) } } }
-            (tags(course, None))
-            p { (one.reason) }
-            @if !one.detail.is_empty() { p { (one.detail) } }
-            @if one.rank_count > 0 { p { b { "Affected: " } (listed(&one.ranks, one.rank_count)) } }
-            dl.figures {
-                (effect(Some(one.effect_ratio), course))
-                (figure("Confidence", &format::percent(one.confidence)))
-                (since(course))
-                (cost(view, &one.incident_id))
-            }
-        }
-    }
-}
-
-fn kind(one: &Condition) -> String {
-    let words = format::plain(one.kind);
-    let mut letters = words.chars();
-    let first = letters.next().map(|first| first.to_ascii_uppercase());
-    first.into_iter().chain(letters).collect()
-}
-
-fn tags(course: &Lifecycle, class: Option<&str>) -> Markup {
-    html! {
-        ul.tags {
-            li { (course.severity) }
-            @if let Some(class) = class { li { "cause: " (class) } }
-            @if course.provisional { li { "provisional" } }
-            @if course.occurrences > 1 { li { "recurred, " (course.occurrences) " times in total" } }
-            @if course.baseline == "none" { li { "baseline: none" } }
-        }
-    }
-}
-
-fn effect(ratio: Option<f64>, course: &Lifecycle) -> Markup {
-    let ratio = ratio.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
-    let periods = format!(
-        "{ratio} longer: {} instead of {}",
-        format::millis(course.period_ms),
-        format::millis(course.healthy_period_ms)
-    );
-    figure("Iteration", &periods)
-}
-
-fn since(course: &Lifecycle) -> Markup {
-    html! { div { dt { "Since" } dd { (format::instant(&course.first_seen)) } } }
-}
-
-fn cost(view: &View<'_>, incident: &str) -> Markup {
-    html! {
-        @if let Some(cost) = cost_of(view, incident) { (figure("Cost in the window", &cost)) }
-    }
-}
-
-fn cost_of(view: &View<'_>, incident: &str) -> Option<String> {
-    let parts = &view.cost.as_ref()?.contributors;
-    let words = |part: &Contributor| match (part.amount.cost, &part.amount.currency) {
-        (Some(cost), Some(currency)) => format::money(cost, currency),
-        _ => format::gpu_hours(part.amount.lost_gpu_hours),
+fn culprit(view: &View<'_>, one: &Outlier, cost: Markup) -> Markup {
+    let gpu = Gpu {
+        model: one.gpu_model.as_deref(),
+        uuid: one.gpu_uuid.as_deref(),
+        namespace: one.namespace.as_deref(),
+        pod: one.pod.as_deref(),
     };
-    let of_it = parts.iter().filter(|part| part.incident_id == incident);
-    let parts: Vec<String> = of_it.map(words).collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
+    let job = one.lifecycle.job.as_deref();
+    html! {
+        dl.figures {
+            (slowdown(one.effect_ratio))
+            (cost)
+            (gpu.figures())
+            @if let Some(job) = job { (figure("Job", job)) }
+            @if let Some(class) = one.class { (figure("Cause", class)) }
+            (confidence(one.confidence, &one.lifecycle))
+        }
+        (why(one))
+        @if one.victim_count > 0 {
+            p { "Waiting for it: " (listed(&one.victims, one.victim_count)) }
+        }
+        @if view.may_explain {
+            p.links { a href=(rank_path(view, one.rank, job)) { "Rank " (one.rank) " in detail" } }
+        }
+    }
 }
 
-fn listed(ranks: &[u32], count: usize) -> String {
+/// Renders the reason of a culprit and its evidence. The reason has the lag already.
+pub(super) fn why(one: &Outlier) -> Markup {
+    let reason = &one.reason;
+    let has_lag = one
+        .lag_ms
+        .is_some_and(|lag_ms| reason.contains(&format!(" {lag_ms:.1} ms ")));
+    let facts = one
+        .evidence
+        .iter()
+        .filter(|fact| fact.lag_ms.is_none() || !has_lag);
+    let facts: Vec<&Evidence> = facts.collect();
+    html! {
+        p { (format::capitalized(reason)) "." }
+        @if !facts.is_empty() { ul { @for fact in facts { li { (format::capitalized(&fact.sentence)) } } } }
+    }
+}
+
+fn condition(one: &Condition, cost: Markup) -> Markup {
+    html! {
+        dl.figures {
+            (slowdown(Some(one.effect_ratio)))
+            (cost)
+            (confidence(Some(one.confidence), &one.lifecycle))
+            @if one.rank_count > 0 { (figure("Affected", &listed(&one.ranks, one.rank_count))) }
+        }
+        p { (format::capitalized(&one.reason)) "." }
+        @if !one.detail.is_empty() && one.detail != one.reason { p { (format::capitalized(&one.detail)) "." } }
+    }
+}
+
+fn slowdown(ratio: Option<f64>) -> Markup {
+    html! {
+        @if let Some(ratio) = ratio.filter(|ratio| *ratio > 0.0) {
+            (figure("Slowdown", &format!("+{}", format::percent(ratio))))
+        }
+    }
+}
+
+fn confidence(confidence: Option<f64>, course: &Lifecycle) -> Markup {
+    let estimated = if course.baseline == "none" {
+        ", by an estimated baseline"
+    } else {
+        ""
+    };
+    html! {
+        @if let Some(confidence) = confidence {
+            (figure("Confidence", &format!("{}{estimated}", format::percent(confidence))))
+        }
+    }
+}
+
+/// GPU and pod of a rank.
+struct Gpu<'a> {
+    model: Option<&'a str>,
+    uuid: Option<&'a str>,
+    namespace: Option<&'a str>,
+    pod: Option<&'a str>,
+}
+
+impl Gpu<'_> {
+    fn figures(&self) -> Markup {
+        let gpu: Vec<&str> = [self.model, self.uuid].into_iter().flatten().collect();
+        let pod: Vec<&str> = [self.namespace, self.pod].into_iter().flatten().collect();
+        html! {
+            @if !gpu.is_empty() { (figure("GPU", &gpu.join(", "))) }
+            @if self.pod.is_some() { (figure("Pod", &pod.join("/"))) }
+        }
+    }
+}
+
+/// Renders the cost of incidents: per hour now, and in the window of the answer.
+fn cost_figures(cost: Option<&Cost>, ids: &[&str], course: Option<&Lifecycle>) -> Markup {
+    let Some(cost) = cost else {
+        return html! {};
+    };
+    let began = course.and_then(|course| parse_instant(&course.first_seen));
+    let covers_all = parse_instant(&cost.window.from)
+        .zip(began)
+        .is_some_and(|(from, began)| from <= began);
+    let label = if covers_all {
+        "Cost so far"
+    } else {
+        "Cost in the last hour"
+    };
+    let per_hour = per_hour(cost, ids);
+    html! {
+        @if let Some(per_hour) = per_hour { (figure("Cost per hour", &per_hour.text(""))) }
+        @if let Some(total) = cost_of(cost, ids) { (figure(label, &total.text(""))) }
+    }
+}
+
+fn contributors<'a>(cost: &'a Cost, ids: &'a [&str]) -> impl Iterator<Item = &'a Contributor> {
+    let parts = cost.contributors.iter();
+    parts.filter(|part| ids.contains(&part.incident_id.as_str()))
+}
+
+/// Returns the cost of incidents in the window of the answer; `None` if they cost nothing.
+pub(super) fn cost_of(cost: &Cost, ids: &[&str]) -> Option<Amounts> {
+    let mut sum = None;
+    for part in contributors(cost, ids) {
+        let sum = sum.get_or_insert_with(Amounts::default);
+        match (part.amount.cost, part.amount.currency.as_deref()) {
+            (Some(amount), Some(currency)) => sum.add(Some(currency), amount),
+            _ => sum.add(None, part.amount.lost_gpu_hours),
+        }
+    }
+    sum
+}
+
+fn per_hour(cost: &Cost, ids: &[&str]) -> Option<Amounts> {
+    let mut sum = None;
+    for part in contributors(cost, ids) {
+        if let Some(amount) = part.run_rate_per_hour {
+            let sum = sum.get_or_insert_with(Amounts::default);
+            sum.add(part.amount.currency.as_deref(), amount);
+        }
+    }
+    sum
+}
+
+/// Returns ranks as text.
+pub(super) fn listed(ranks: &[u32], count: usize) -> String {
     let shown: Vec<String> = ranks.iter().take(MAX_LISTED).map(u32::to_string).collect();
     let n_shown = shown.len();
     let noun = if count == 1 { "rank" } else { "ranks" };
     let more = (count > n_shown).then(|| format!(" and {} more", count - n_shown));
     format!("{noun} {}{}", shown.join(", "), more.unwrap_or_default())
-}
-
-/// Renders the cleared incidents.
-pub(super) fn past(view: &View<'_>, answer: &Outliers) -> Markup {
-    let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
-    let culprits: Vec<&Outlier> = culprits.filter(|one| !one.lifecycle.is_open()).collect();
-    let conditions = answer.conditions.iter();
-    let conditions: Vec<&Condition> = conditions.filter(|one| !one.lifecycle.is_open()).collect();
-    html! {
-        section aria-labelledby="past" {
-            h2 id="past" { "Past incidents" }
-            @if culprits.is_empty() && conditions.is_empty() {
-                p { "No incident was cleared in this window." }
-            } @else {
-                div.scroll role="region" aria-labelledby="past-table" tabindex="0" {
-                    table {
-                        caption id="past-table" { "Incidents of the window that were cleared" }
-                        (columns())
-                        tbody {
-                            @for one in culprits { (past_culprit(view, one)) }
-                            @for one in conditions { (past_condition(view, one)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn columns() -> Markup {
-    html! {
-        thead {
-            tr {
-                th scope="col" { "Incident" } th scope="col" { "From" } th scope="col" { "Cleared" }
-                th.number scope="col" { "Lag" } th.number scope="col" { "Effect" } th.number scope="col" { "Confidence" }
-                th.number scope="col" { "Cost" }
-            }
-        }
-    }
-}
-
-fn past_culprit(view: &View<'_>, one: &Outlier) -> Markup {
-    html! {
-        tr {
-            th scope="row" {
-                "Rank " (one.rank)
-                @if let Some(node) = &one.node_id { " on " span.name { (node) } }
-                details {
-                    summary { "Why" }
-                    p { (one.reason) }
-                    ul { @for fact in &one.evidence { li { (fact.sentence) } } }
-                    @if one.victim_count > 0 { p { "Waiting for it: " (listed(&one.victims, one.victim_count)) } }
-                    @if view.may_explain { p { a href=(explained(view, one, "svg")) { "Lag over time (picture)" } } }
-                }
-            }
-            (times(&one.lifecycle))
-            td.number { (format::maybe_millis(one.lag_ms)) }
-            td.number { (one.effect_ratio.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)) }
-            td.number { (one.confidence.map_or_else(|| format::UNKNOWN.to_owned(), format::percent)) }
-            td.number { (cost_of(view, &one.incident_id).unwrap_or_else(|| format::UNKNOWN.to_owned())) }
-        }
-    }
-}
-
-fn past_condition(view: &View<'_>, one: &Condition) -> Markup {
-    html! {
-        tr {
-            th scope="row" {
-                (kind(one))
-                details { summary { "Why" } p { (one.reason) } @if !one.detail.is_empty() { p { (one.detail) } } }
-            }
-            (times(&one.lifecycle))
-            td.number { (format::UNKNOWN) }
-            td.number { (format::percent(one.effect_ratio)) }
-            td.number { (format::percent(one.confidence)) }
-            td.number { (cost_of(view, &one.incident_id).unwrap_or_else(|| format::UNKNOWN.to_owned())) }
-        }
-    }
-}
-
-fn times(course: &Lifecycle) -> Markup {
-    let cleared = course.cleared_at.as_deref().unwrap_or(&course.last_seen);
-    html! {
-        td { (format::instant(&course.first_seen)) }
-        td { (format::instant(cleared)) }
-    }
 }

@@ -1,44 +1,64 @@
 //! Lag section of a cluster page: a table with a strip for each rank, and the same figures as text.
+//! Culprits come first; ranks without a notable lag are folded.
+
+use std::collections::BTreeMap;
 
 use echo_core::units::Nanos;
 use echo_tools::ToolError;
-use echo_tools::lag_map::LagMap;
+use echo_tools::find_outlier_nodes::Outliers;
 use echo_tools::lag_map::lags::RankLags;
+use echo_tools::lag_map::{LagMap, RankKey};
 use maud::{Markup, html};
 
-use super::{Mark, Marks, View};
-use crate::pages::bars::{Run, SHADES, strip};
+use super::{Mark, Marks, View, rank_path};
+use crate::pages::bars::{Line, Run, strip};
 use crate::pages::format;
 
-/// Smallest lag with the darkest shade, in milliseconds, and as a multiple of the usual lag, so
-/// that noise stays light.
-const LEAST_SCALE_MS: f64 = 0.1;
-const SCALE_PER_USUAL: f64 = 12.0;
+mod axis;
+mod scale;
 
-/// Lower bounds of the shades, as shares of the darkest.
-const STEPS: [f64; 6] = [f64::NEG_INFINITY, 0.1, 0.25, 0.45, 0.65, 0.85];
+use axis::Axis;
+use scale::Scale;
+
+/// Largest number of ranks without a notable lag that are not folded.
+const MAX_UNFOLDED: usize = 8;
 
 /// A lag map, prepared for rendering.
 pub(super) enum MapView {
-    /// Rows, and the lag with the darkest shade in milliseconds.
-    Rows(LagMap, Vec<Row>, f64),
+    /// Ranks to compare.
+    Ranks(Box<Ranks>),
     /// No ranks to compare.
     Empty,
     /// The query timed out or was over the limit of concurrent queries.
     Unavailable(String),
 }
 
+/// Ranks with their lags.
+pub(super) struct Ranks {
+    map: LagMap,
+    axis: Axis,
+    scale: Scale,
+    has_several_jobs: bool,
+    /// Culprits and ranks with a notable lag.
+    notable: Vec<Row>,
+    /// The others.
+    quiet: Vec<Row>,
+}
+
 /// One rank.
-pub(super) struct Row {
+struct Row {
     lags: RankLags,
     mark: Option<Mark>,
     runs: Vec<Run>,
+    /// Instants at which its incidents began.
+    began: Vec<Line>,
 }
 
 /// Prepares a map; `None` if it may not be seen. A map that times out does not fail the rest of the
 /// page.
 pub(super) fn from_lags(
     map: Result<Option<LagMap>, ToolError>,
+    answer: Option<&Outliers>,
     marks: &Marks,
 ) -> Result<Option<MapView>, ToolError> {
     let map = match map {
@@ -47,32 +67,78 @@ pub(super) fn from_lags(
         }
         map => map?,
     };
-    Ok(map.map(|map| lay_out(map, marks)))
+    Ok(map.map(|map| lay_out(map, answer, marks)))
 }
 
-fn lay_out(mut map: LagMap, marks: &Marks) -> MapView {
-    if map.ranks.is_empty() {
+fn lay_out(mut map: LagMap, answer: Option<&Outliers>, marks: &Marks) -> MapView {
+    let Some(axis) = Axis::of_map(&map) else {
         return MapView::Empty;
-    }
-    let most = map.ranks.iter().filter_map(RankLags::peak_ms);
-    let most = most.map(|(_, ms)| ms).fold(LEAST_SCALE_MS, f64::max);
-    let scale_ms = most.max(map.median_abs_ms.unwrap_or(0.0) * SCALE_PER_USUAL);
-    let ranks = std::mem::take(&mut map.ranks).into_iter();
+    };
+    let scale = Scale::new(&map, answer);
+    let began = beginnings(answer);
+    let ranks = std::mem::take(&mut map.ranks);
+    let has_several_jobs = ranks.windows(2).any(|pair| match pair {
+        [one, next] => one.job != next.job,
+        _ => false,
+    });
     let row = |lags: RankLags| Row {
         mark: marks.get(&lags.key()).cloned(),
-        runs: runs(&map, scale_ms, &lags),
+        runs: runs(&axis, &scale, &lags),
+        began: lines(&axis, began.get(&lags.key()).map_or(&[][..], Vec::as_slice)),
         lags,
     };
-    let rows = ranks.map(row).collect();
-    MapView::Rows(map, rows, scale_ms)
+    let is_notable = |row: &Row| {
+        let peak = row.lags.peak_ms();
+        row.mark.as_ref().is_some_and(Mark::is_culprit)
+            || peak.is_some_and(|(_, lag_ms)| scale.is_notable(row.lags.job.as_deref(), lag_ms))
+    };
+    let (mut notable, mut quiet): (Vec<Row>, Vec<Row>) =
+        ranks.into_iter().map(row).partition(is_notable);
+    notable.sort_by_key(|row| match &row.mark {
+        Some(mark) if mark.is_culprit() => (0, Some(mark.clone())),
+        _ => (1, None),
+    });
+    if quiet.len() <= MAX_UNFOLDED && map.n_omitted == 0 {
+        notable.append(&mut quiet);
+    }
+    MapView::Ranks(Box::new(Ranks {
+        map,
+        axis,
+        scale,
+        has_several_jobs,
+        notable,
+        quiet,
+    }))
+}
+
+/// Returns the instants at which incidents of each culprit began.
+fn beginnings(answer: Option<&Outliers>) -> BTreeMap<RankKey, Vec<Nanos>> {
+    let mut began: BTreeMap<RankKey, Vec<Nanos>> = BTreeMap::new();
+    let all = answer.into_iter().flat_map(|answer| &answer.outliers);
+    for one in all.filter(|one| one.is_culprit()) {
+        let key = (one.lifecycle.job.clone(), one.rank);
+        let instant = format::parse_instant(&one.lifecycle.first_seen);
+        began.entry(key).or_default().extend(instant);
+    }
+    began
+}
+
+fn lines(axis: &Axis, began: &[Nanos]) -> Vec<Line> {
+    let line = |instant: &Nanos| {
+        Some(Line {
+            at: axis.position(*instant)?,
+            tooltip: format!("Incident began: {} UTC", time(*instant)),
+        })
+    };
+    began.iter().filter_map(line).collect()
 }
 
 /// Groups adjacent cells of the same shade.
-fn runs(map: &LagMap, scale_ms: f64, lags: &RankLags) -> Vec<Run> {
+fn runs(axis: &Axis, scale: &Scale, lags: &RankLags) -> Vec<Run> {
     let shades: Vec<Option<usize>> = lags
         .lags_ms
         .iter()
-        .map(|lag| Some(shade((*lag)? / scale_ms)))
+        .map(|lag| Some(scale.shade(lags.job.as_deref(), (*lag)?)))
         .collect();
     let mut from = 0;
     let mut runs = Vec::new();
@@ -80,21 +146,21 @@ fn runs(map: &LagMap, scale_ms: f64, lags: &RankLags) -> Vec<Run> {
         let to = from + same.len();
         if let Some(Some(shade)) = same.first() {
             let cells = lags.lags_ms.get(from..to).unwrap_or_default();
-            let tooltip = format!("{}: {}", when(map, from, to), between(cells));
+            let span = format!(
+                "{} to {} UTC",
+                time(axis.begins(from)),
+                time(axis.begins(to))
+            );
             runs.push(Run {
                 from,
                 to,
                 shade: *shade,
-                tooltip,
+                tooltip: format!("{span}: {}", between(cells)),
             });
         }
         from = to;
     }
     runs
-}
-
-fn shade(share: f64) -> usize {
-    STEPS.iter().rposition(|step| share >= *step).unwrap_or(0)
 }
 
 fn between(cells: &[Option<f64>]) -> String {
@@ -111,30 +177,10 @@ fn between(cells: &[Option<f64>]) -> String {
     }
 }
 
-/// Returns the start of a step.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "buckets are few, and lengths of windows in nanoseconds fit"
-)]
-fn begins(map: &LagMap, index: usize) -> String {
-    let from: Option<jiff::Timestamp> = map.window.from.parse().ok();
-    let from = from.and_then(|from| i64::try_from(from.as_nanosecond()).ok());
-    let after = map.bucket_s * index as f64 * 1e9;
-    Nanos::new(from.unwrap_or_default())
-        .offset(after as i64)
-        .to_string()
-}
-
-fn when(map: &LagMap, from: usize, to: usize) -> String {
-    let plain = |index| {
-        let time = begins(map, index);
-        time.split(['T', '.'])
-            .take(2)
-            .collect::<Vec<&str>>()
-            .join(" ")
-    };
-    format!("{} to {} UTC", plain(from), plain(to))
+fn time(instant: Nanos) -> String {
+    let text = instant.to_string();
+    let parts: Vec<&str> = text.split(['T', '.', 'Z']).take(2).collect();
+    parts.join(" ")
 }
 
 /// Renders the section.
@@ -143,7 +189,7 @@ pub(super) fn section(view: &View<'_>, map_view: &MapView) -> Markup {
         section aria-labelledby="lag" {
             h2 id="lag" { "Lag of ranks over time" }
             @match map_view {
-                MapView::Rows(map, rows, scale_ms) => { (table(map, rows, *scale_ms)) }
+                MapView::Ranks(ranks) => { (tables(view, ranks)) }
                 MapView::Empty => {
                     p { "Nothing to compare: no two ranks of one role reported waits in this window." }
                     @if view.window.window != "all" {
@@ -156,67 +202,82 @@ pub(super) fn section(view: &View<'_>, map_view: &MapView) -> Markup {
     }
 }
 
-fn table(map: &LagMap, rows: &[Row], scale_ms: f64) -> Markup {
-    let several_jobs = rows.windows(2).any(|pair| match pair {
-        [a, b] => a.lags.job != b.lags.job,
-        _ => false,
-    });
+fn tables(view: &View<'_>, ranks: &Ranks) -> Markup {
     html! {
-        p { "How much less a rank waited than the median of its peers, per iteration: the last rank waits least." }
-        (legend(scale_ms))
-        div.scroll role="region" aria-labelledby="lag-table" tabindex="0" {
-            table.map {
-                caption id="lag-table" {
-                    "Lag of " (rows.len()) @if map.n_omitted > 0 { " of " (rows.len() + map.n_omitted) } " ranks"
-                }
+        @if ranks.notable.is_empty() {
+            p { "No rank had a notable lag in the iterations that ended." }
+        } @else {
+            (table(view, ranks, &ranks.notable, "Ranks with their lag"))
+        }
+        @if !ranks.quiet.is_empty() {
+            details.quiet-ranks {
+                summary { (quiet(ranks)) }
+                (table(view, ranks, &ranks.quiet, "Ranks without a notable lag"))
+            }
+        }
+        (ranks.scale.legend())
+        (notes(&ranks.map))
+    }
+}
+
+/// Summarizes the folded ranks and the omitted ones.
+fn quiet(ranks: &Ranks) -> String {
+    let peaks = ranks.quiet.iter().filter_map(|row| row.lags.peak_ms());
+    let peaks = peaks
+        .map(|(_, lag_ms)| lag_ms)
+        .chain(ranks.map.omitted_peak_ms);
+    let most = peaks.fold(0.0, f64::max);
+    let n_quiet = ranks.quiet.len() + ranks.map.n_omitted;
+    let count = if ranks.notable.is_empty() {
+        format::count(n_quiet, "rank")
+    } else {
+        format::count(n_quiet, "other rank")
+    };
+    format!("{count}, never more than {} late", format::millis(most))
+}
+
+fn table(view: &View<'_>, ranks: &Ranks, rows: &[Row], caption: &str) -> Markup {
+    html! {
+        div.scroll.map role="region" aria-label=(caption) tabindex="0" {
+            table {
+                caption.visually-hidden { (caption) }
                 thead {
                     tr {
                         th scope="col" { "Rank" } th scope="col" { "Node" }
-                        th.wide scope="col" { span.visually-hidden { "Lag over time" } (axis(map)) }
+                        th.wide scope="col" { span.visually-hidden { "Lag over time" } (ranks.axis.markup()) }
                         th.number scope="col" { "Mean" } th.number scope="col" { "Max" }
                     }
                 }
-                tbody { @for one in rows { (row(map, several_jobs, one)) } }
+                tbody { @for one in rows { (row(view, ranks, one)) } }
             }
         }
-        (notes(map))
     }
 }
 
-fn axis(map: &LagMap) -> Markup {
-    let is_one_day = map.window.from.get(..10) == map.window.to.get(..10);
-    let ends = [&map.window.from, &map.window.to];
-    html! {
-        span.axis {
-            @for end in ends { @if is_one_day { (format::clock_time(end)) } @else { (format::instant(end)) } }
-        }
-    }
-}
-
-fn row(map: &LagMap, several_jobs: bool, one: &Row) -> Markup {
+fn row(view: &View<'_>, ranks: &Ranks, one: &Row) -> Markup {
     let lags = &one.lags;
     let mean = format::maybe_millis(lags.mean_ms());
     let most = lags.peak_ms();
     let label = most.map_or_else(
         || format!("Rank {}: no data", lags.rank),
         |(index, ms)| {
-            let time = begins(map, index);
             format!(
-                "Rank {}: {mean} on average, at most {} from {time}",
+                "Rank {}: {mean} on average, at most {} from {}",
                 lags.rank,
-                format::millis(ms)
+                format::millis(ms),
+                ranks.axis.begins(index)
             )
         },
     );
     html! {
         tr class=[one.mark.as_ref().map(class)] {
             th scope="row" {
-                (lags.rank)
-                @if let Some(job) = lags.job.as_deref().filter(|_| several_jobs) { " " span.quiet { (job) } }
+                a href=(rank_path(view, lags.rank, lags.job.as_deref())) { (lags.rank) }
+                @if let Some(job) = lags.job.as_deref().filter(|_| ranks.has_several_jobs) { " " span.quiet { (job) } }
                 @if let Some(mark) = &one.mark { " " span.mark { (meaning(mark)) } }
             }
             td.name { (lags.node) }
-            td.wide { (strip(&one.runs, lags.lags_ms.len(), &label)) }
+            td.wide { (strip(&one.runs, &one.began, lags.lags_ms.len(), &label)) }
             td.number { (mean) }
             td.number { (format::maybe_millis(most.map(|(_, ms)| ms))) }
         }
@@ -242,32 +303,14 @@ fn meaning(mark: &Mark) -> String {
     }
 }
 
-fn legend(scale_ms: f64) -> Markup {
-    let steps = STEPS
-        .iter()
-        .skip(1)
-        .map(|step| format::millis(step * scale_ms));
-    let words = std::iter::once("less".to_owned()).chain(steps.map(|from| format!("from {from}")));
-    html! {
-        ul.legend aria-label="Shades" {
-            @for (shade, words) in SHADES.iter().zip(words) {
-                li { svg.swatch aria-hidden="true" viewBox="0 0 1 1" { rect class=(shade) width="1" height="1" {} } (words) }
-            }
-            li { svg.swatch aria-hidden="true" viewBox="0 0 1 1" { rect.none width="1" height="1" {} } "no data" }
-        }
-    }
-}
-
 fn notes(map: &LagMap) -> Markup {
     let is_partial = map.sampled_s < map.bucket_s * 0.99;
     html! {
         p.quiet {
+            (format::instant(&map.window.from)) " to " (format::instant(&map.window.to)) ". "
             "Each step is " (format::length(map.bucket_s)) "."
             @if is_partial { " Only the first " (format::length(map.sampled_s)) " of each are sampled; a shorter window covers all." }
-            @if map.n_omitted > 0 {
-                " Listed are the ranks named above and those with the most conspicuous lag; "
-                (map.n_omitted) " others are omitted."
-            }
+            @if map.n_omitted > 0 { " " (map.n_omitted) " ranks with smaller lags are omitted from the tables." }
         }
     }
 }

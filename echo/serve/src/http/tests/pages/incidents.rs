@@ -1,0 +1,210 @@
+//! Pages: what is open now comes first, and every page agrees about it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use echo_core::clock::ManualClock;
+use echo_core::ids::{IncidentId, Rank};
+use echo_core::model::detector_output::{
+    Baseline, Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
+};
+use echo_core::model::event::BatchKey;
+use echo_tools::ToolContext;
+use echo_tools::fixture::{self, at, batch, culprit, empty, lost};
+
+use super::{BROWSER, Page, get_json, send, service};
+
+/// A collective that ranks 3 did not enter.
+fn hang(id: u64, communicator: &str) -> Incident {
+    let detail = format!(
+        "3 of 4 ranks entered operation 17 of communicator {communicator} and it does not end: missing rank 3"
+    );
+    let finding = Finding::Condition(Condition {
+        kind: ConditionKind::Hang,
+        ranks: vec![Rank::new(3)],
+        detail: detail.clone(),
+    });
+    Incident {
+        id: IncidentId::new(id),
+        first_seen: at(420),
+        last_seen: at(600),
+        effect_ratio: 0.0,
+        period_ms: 0.0,
+        baseline: Baseline::None { period_ms: 0.0 },
+        reason: detail,
+        finding,
+        inputs: None,
+        ..culprit()
+    }
+}
+
+/// A job of four ranks that hangs in three collectives.
+async fn hanging() -> ToolContext {
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    let hangs = [hang(1, "aa"), hang(2, "bb"), hang(3, "cc")];
+    let loss = (420..600)
+        .step_by(5)
+        .map(|second| lost(&hangs[0], "node-0", Some("NVIDIA H200"), second));
+    let output = DetectorOutput {
+        lost: loss.collect(),
+        incidents: hangs.to_vec(),
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    context
+}
+
+async fn text(echo: &Router, path: &str) -> String {
+    let Page(status, _, page) = get_json(echo, path).await;
+    assert_eq!(status, 200, "{page}");
+    page.replace('\u{a0}', " ")
+}
+
+#[track_caller]
+fn assert_order(page: &str, parts: &[&str]) {
+    let places: Vec<Option<usize>> = parts.iter().map(|part| page.find(part)).collect();
+    assert!(places.iter().all(Option::is_some), "{places:?}: {page}");
+    assert!(places.is_sorted(), "{parts:?} at {places:?}");
+}
+
+#[tokio::test]
+async fn a_hang_in_three_collectives_is_one_red_card_that_names_the_node_of_the_missing_rank() {
+    let echo = service(hanging().await);
+    let page = text(&echo, "/clusters/prod").await;
+    assert_eq!(page.matches("<article class=\"incident bad\"").count(), 1);
+    assert_eq!(page.matches("<article class=\"incident").count(), 1);
+    for part in [
+        "Rank 3 on node-1 did not enter 3 collectives",
+        "Open for 3 min",
+        "<dt>Waiting</dt><dd>3 ranks</dd>",
+        "NVIDIA H200",
+        "Cost so far",
+        "3 collectives do not end",
+    ] {
+        assert_eq!(page.matches(part).count(), 1, "{part}: {page}");
+    }
+    for absent in ["0.0 %", "0.00 ms", "+0 %"] {
+        assert!(!page.contains(absent), "{absent}: {page}");
+    }
+    for communicator in ["aa", "bb", "cc"] {
+        let sentence = format!("of communicator {communicator} and it does not end");
+        assert_eq!(page.matches(&sentence).count(), 1, "{sentence}: {page}");
+    }
+    let overview = text(&echo, "/").await;
+    assert!(overview.contains("badge bad\">Rank 3 on node-1 did not enter 3 collectives"));
+}
+
+#[tokio::test]
+async fn the_incident_comes_before_the_window_and_the_figures() {
+    let page = text(&service(fixture::context().await), "/clusters/prod").await;
+    assert_order(
+        &page,
+        &[
+            "<h1>prod</h1>",
+            "Rank 2 on node-1 holds back its peers",
+            "Open for 5 min",
+            "<h2 class=\"quiet\" id=\"window\">",
+            "Coverage",
+            "Lag of ranks over time",
+        ],
+    );
+    let card = page.split("id=\"window\"").next().unwrap();
+    assert_eq!(card.matches("111.0 ms instead of 100.0 ms").count(), 1);
+}
+
+#[tokio::test]
+async fn pages_reload_every_half_minute_unless_they_are_paused() {
+    let echo = service(fixture::context().await);
+    for path in ["/", "/clusters/prod", "/clusters/prod?window=15m"] {
+        let Page(_, headers, page) = get_json(&echo, path).await;
+        assert_eq!(headers["refresh"], "30", "{path}");
+        let separator = if path.contains('?') { "&amp;" } else { "?" };
+        let pause = format!("href=\"{path}{separator}refresh=off\">Pause");
+        assert!(page.contains(&pause), "{pause}: {page}");
+        let paused = format!("{path}{}refresh=off", separator.replace("&amp;", "&"));
+        let Page(_, headers, page) = get_json(&echo, &paused).await;
+        assert!(!headers.contains_key("refresh"), "{paused}");
+        assert!(page.contains(">Resume</a>"), "{page}");
+    }
+    let past = "/clusters/prod?from=2026-05-01T00:00:00Z&to=2026-05-02T00:00:00Z";
+    let Page(_, headers, _) = get_json(&echo, past).await;
+    assert!(!headers.contains_key("refresh"));
+}
+
+#[tokio::test]
+async fn the_overview_and_the_cluster_page_agree_about_a_job_that_ended() {
+    let mut context = fixture::context().await;
+    context.store.store_verdicts(cleared()).await.unwrap();
+    context.clock = Arc::new(ManualClock::at(at(1_200)));
+    let echo = service(context);
+    for path in [
+        "/",
+        "/clusters/prod",
+        "/clusters/prod?window=all",
+        "/clusters/prod?window=7d",
+    ] {
+        let page = text(&echo, path).await;
+        for part in ["badge idle\">Unknown", "stale: last event 10 min ago"] {
+            assert!(page.contains(part), "{path}: {part}: {page}");
+        }
+        for absent in ["Healthy", "Cost now", "USD/h", "0 s ago"] {
+            assert!(!page.contains(absent), "{path}: {absent}: {page}");
+        }
+    }
+}
+
+/// The usual incident, cleared when the job ended.
+fn cleared() -> DetectorOutput {
+    let over = Incident {
+        state: IncidentState::Cleared,
+        cleared_at: Some(at(600)),
+        ..culprit()
+    };
+    DetectorOutput {
+        incidents: vec![over],
+        ..DetectorOutput::default()
+    }
+}
+
+#[tokio::test]
+async fn the_overview_lists_the_most_severe_cluster_first_with_a_sum_and_stale_ones_last() {
+    let context = fixture::context().await;
+    for (number, (name, second)) in [("aged", 100), ("calm", 595)].into_iter().enumerate() {
+        let mut events = batch(0..4, second..=second);
+        events.key = BatchKey::Content(2_000 + number as u128);
+        for event in &mut events.events {
+            let mut origin = (*event.origin).clone();
+            origin.cluster = name.parse().unwrap();
+            event.origin = Arc::new(origin);
+        }
+        context.store.append(events).await.unwrap();
+    }
+    let page = text(&service(context), "/").await;
+    assert_order(
+        &page,
+        &[
+            "<dd>1 of 3</dd>",
+            ">prod</a>",
+            ">calm</a>",
+            "<article class=\"card over\"",
+            ">aged</a>",
+        ],
+    );
+}
+
+#[tokio::test]
+async fn the_page_of_a_rank_has_its_summary_and_its_plot() {
+    let echo = service(fixture::context().await);
+    let page = text(&echo, "/clusters/prod/ranks/2?job=llama&window=15m").await;
+    for part in [
+        "<h1>Rank 2 on node-1</h1>",
+        "It has held back its peers since",
+        "NVIDIA H200",
+        "explain_rank?cluster=prod&amp;rank=2&amp;job=llama&amp;window=15m&amp;format=json",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let unknown = send(&echo, ("GET", "/clusters/prod/ranks/99"), BROWSER, "").await;
+    assert_eq!(unknown.0, 404);
+}

@@ -1,0 +1,164 @@
+//! Incidents of the window that are not open now: those that were open at its end, and cleared ones.
+
+use echo_tools::find_outlier_nodes::Outliers;
+use echo_tools::outlier::{Condition, Lifecycle, Outlier};
+use maud::{Markup, html};
+
+use super::incidents::{card, cost_of, listed, why};
+use super::{Current, View, encoded, path, rank_path};
+use crate::pages::format::{self, STALE_AFTER_S, parse_instant};
+use crate::pages::open_incidents::{OpenIncident, open_incidents};
+use crate::pages::overview::badge;
+use crate::pages::status::ClusterStatus;
+
+/// Time before and after an incident that its permalink shows, nanoseconds.
+const AROUND_NANOS: i64 = 300_000_000_000;
+
+/// Renders the incidents that were open at the end of a window that ends before now, without those
+/// that are open now.
+pub(super) fn at_end(view: &View<'_>, answer: &Outliers, current: Option<&Current>) -> Markup {
+    let to = parse_instant(&answer.window.to).unwrap_or(view.now);
+    if view.now.millis_since(to) <= STALE_AFTER_S * 1e3 {
+        return html! {};
+    }
+    let is_now = |id: &str| {
+        let now = current.map(|current| &current.outliers);
+        now.is_some_and(|now| {
+            let culprits = now.outliers.iter();
+            let culprits = culprits.map(|one| (&one.incident_id, &one.lifecycle));
+            let conditions = now.conditions.iter();
+            let conditions = conditions.map(|one| (&one.incident_id, &one.lifecycle));
+            let mut all = culprits.chain(conditions);
+            all.any(|(known, course)| known == id && course.is_open())
+        })
+    };
+    let open = open_incidents(answer, &[]);
+    let others = open.iter().filter(|one| !one.ids().into_iter().any(is_now));
+    let others: Vec<&OpenIncident<'_>> = others.collect();
+    html! {
+        @if open.is_empty() || !others.is_empty() {
+            section aria-labelledby="at-end" {
+                h2 id="at-end" { "At the end of the window" }
+                @if open.is_empty() { (badge(&ClusterStatus::new(&open, answer, view.now))) }
+                @for one in others { (card(view, view.cost.as_ref(), one)) }
+            }
+        }
+    }
+}
+
+/// Renders the cleared incidents.
+pub(super) fn section(view: &View<'_>, answer: &Outliers) -> Markup {
+    let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
+    let culprits: Vec<&Outlier> = culprits.filter(|one| !one.lifecycle.is_open()).collect();
+    let conditions = answer.conditions.iter();
+    let conditions: Vec<&Condition> = conditions.filter(|one| !one.lifecycle.is_open()).collect();
+    html! {
+        section aria-labelledby="past" {
+            h2 id="past" { "Past incidents" }
+            @if culprits.is_empty() && conditions.is_empty() {
+                p { "No incident was cleared in this window." }
+            } @else {
+                div.scroll role="region" aria-labelledby="past-table" tabindex="0" {
+                    table {
+                        caption id="past-table" { "Incidents of the window that were cleared" }
+                        (columns())
+                        tbody {
+                            @for one in culprits { (culprit(view, one)) }
+                            @for one in conditions { (condition(view, one)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn columns() -> Markup {
+    html! {
+        thead {
+            tr {
+                th scope="col" { "Incident" } th scope="col" { "From" } th scope="col" { "Cleared" }
+                th.number scope="col" { "Slowdown" } th.number scope="col" { "Confidence" }
+                th.number scope="col" { "Cost" }
+            }
+        }
+    }
+}
+
+fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
+    html! {
+        tr id={ "incident-" (one.incident_id) } {
+            th scope="row" {
+                "Rank " (one.rank)
+                @if let Some(node) = &one.node_id { " on " span.name { (node) } }
+                details {
+                    summary { "Why" }
+                    (why(one))
+                    @if one.victim_count > 0 { p { "Waiting for it: " (listed(&one.victims, one.victim_count)) } }
+                    p.links {
+                        @if view.may_explain {
+                            a href=(rank_path(view, one.rank, one.lifecycle.job.as_deref())) { "Rank " (one.rank) " in detail" }
+                        }
+                        (permalink(view, &one.incident_id, &one.lifecycle))
+                    }
+                }
+            }
+            (times(&one.lifecycle))
+            (numbers(view, &one.incident_id, one.effect_ratio, one.confidence))
+        }
+    }
+}
+
+fn condition(view: &View<'_>, one: &Condition) -> Markup {
+    html! {
+        tr id={ "incident-" (one.incident_id) } {
+            th scope="row" {
+                (format::capitalized(&format::plain(one.kind)))
+                details {
+                    summary { "Why" }
+                    p { (format::capitalized(&one.reason)) "." }
+                    @if !one.detail.is_empty() && one.detail != one.reason { p { (format::capitalized(&one.detail)) "." } }
+                    p.links { (permalink(view, &one.incident_id, &one.lifecycle)) }
+                }
+            }
+            (times(&one.lifecycle))
+            (numbers(view, &one.incident_id, Some(one.effect_ratio).filter(|ratio| *ratio > 0.0), Some(one.confidence)))
+        }
+    }
+}
+
+fn numbers(view: &View<'_>, id: &str, slowdown: Option<f64>, confidence: Option<f64>) -> Markup {
+    let share =
+        |share: Option<f64>| share.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
+    let cost = view.cost.as_ref().and_then(|cost| cost_of(cost, &[id]));
+    html! {
+        td.number { (share(slowdown)) }
+        td.number { (share(confidence)) }
+        td.number { (cost.map_or_else(|| format::UNKNOWN.to_owned(), |cost| cost.text(""))) }
+    }
+}
+
+/// Renders a link to the page of the time around an incident.
+fn permalink(view: &View<'_>, id: &str, course: &Lifecycle) -> Markup {
+    let around = |instant: &str, nanos: i64| {
+        let instant = parse_instant(instant)?;
+        Some(encoded(&instant.offset(nanos).to_string()))
+    };
+    let span = around(&course.first_seen, -AROUND_NANOS).zip(around(end(course), AROUND_NANOS));
+    html! {
+        @if let Some((from, to)) = span {
+            a href={ (path(view.cluster)) "?from=" (from) "&to=" (to) "#incident-" (id) } { "Link to this incident" }
+        }
+    }
+}
+
+fn end(course: &Lifecycle) -> &str {
+    course.cleared_at.as_deref().unwrap_or(&course.last_seen)
+}
+
+fn times(course: &Lifecycle) -> Markup {
+    html! {
+        td { (format::instant(&course.first_seen)) }
+        td { (format::instant(end(course))) }
+    }
+}

@@ -1,0 +1,212 @@
+//! Open incidents of a cluster, most severe first, each with a headline.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use echo_core::ids::JobId;
+use echo_core::model::event::Origin;
+use echo_core::units::Nanos;
+use echo_tools::find_outlier_nodes::Outliers;
+use echo_tools::outlier::{Condition, Lifecycle, Outlier};
+
+use super::format;
+
+/// Maximum number of ranks that a headline names.
+const MAX_NAMED: usize = 3;
+
+/// Kinds of conditions in which operations do not end.
+const HANGS: [&str; 2] = ["hang", "stall"];
+
+/// An open incident.
+#[derive(Debug)]
+pub(super) enum OpenIncident<'a> {
+    /// A job whose operations do not end.
+    Hang(Hang<'a>),
+    /// A rank that holds back its peers.
+    Culprit(&'a Outlier),
+    /// Another problem of a whole cohort or job.
+    Condition(&'a Condition),
+}
+
+/// A job whose operations do not end.
+#[derive(Debug)]
+pub(super) struct Hang<'a> {
+    /// Its conditions, one per communicator, earliest first.
+    pub(super) conditions: Vec<&'a Condition>,
+    /// Number of collectives in which the ranks of the headline are missing.
+    pub(super) n_collectives: usize,
+    /// Number of other ranks of the job, which wait; `None` when unknown.
+    pub(super) n_waiting: Option<usize>,
+    /// Missing rank of most conditions, if it is only one.
+    pub(super) origin: Option<&'a Origin>,
+    missing: String,
+}
+
+/// Returns true if the answer has an open hang.
+pub(super) fn hangs(answer: &Outliers) -> bool {
+    open_conditions(answer).any(is_hang)
+}
+
+/// Returns the open incidents of an answer: hangs, then culprits and conditions, each by severity.
+/// `origins` are the ranks of the cluster, which are needed for hangs only.
+pub(super) fn open_incidents<'a>(
+    answer: &'a Outliers,
+    origins: &'a [Arc<Origin>],
+) -> Vec<OpenIncident<'a>> {
+    let mut by_job: BTreeMap<Option<&str>, Vec<&Condition>> = BTreeMap::new();
+    for one in open_conditions(answer).filter(|one| is_hang(one)) {
+        let job = one.lifecycle.job.as_deref();
+        by_job.entry(job).or_default().push(one);
+    }
+    let hangs = by_job.into_iter().map(|(job, mut conditions)| {
+        conditions.sort_by(|a, b| a.lifecycle.first_seen.cmp(&b.lifecycle.first_seen));
+        let of_job = origins
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|origin| origin.job.as_ref().map(JobId::as_str) == job);
+        OpenIncident::Hang(Hang::new(conditions, &of_job.collect::<Vec<_>>()))
+    });
+    let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
+    let culprits = culprits.filter(|one| one.lifecycle.is_open());
+    let conditions = open_conditions(answer).filter(|one| !is_hang(one));
+    hangs
+        .chain(culprits.map(OpenIncident::Culprit))
+        .chain(conditions.map(OpenIncident::Condition))
+        .collect()
+}
+
+fn open_conditions(answer: &Outliers) -> impl Iterator<Item = &Condition> {
+    let conditions = answer.conditions.iter();
+    conditions.filter(|one| one.lifecycle.is_open())
+}
+
+fn is_hang(condition: &Condition) -> bool {
+    HANGS.contains(&condition.kind)
+}
+
+impl OpenIncident<'_> {
+    /// Returns the incident in a few words.
+    pub(super) fn headline(&self) -> String {
+        match self {
+            Self::Hang(hang) => hang.headline(),
+            Self::Culprit(one) => culprit(one),
+            Self::Condition(one) => condition(one),
+        }
+    }
+
+    /// Returns its state, severity and times.
+    pub(super) fn lifecycle(&self) -> Option<&Lifecycle> {
+        match self {
+            Self::Hang(hang) => hang.conditions.first().map(|one| &one.lifecycle),
+            Self::Culprit(one) => Some(&one.lifecycle),
+            Self::Condition(one) => Some(&one.lifecycle),
+        }
+    }
+
+    /// Returns the ids of its incidents.
+    pub(super) fn ids(&self) -> Vec<&str> {
+        match self {
+            Self::Hang(hang) => {
+                let conditions = hang.conditions.iter();
+                conditions.map(|one| one.incident_id.as_str()).collect()
+            }
+            Self::Culprit(one) => vec![&one.incident_id],
+            Self::Condition(one) => vec![&one.incident_id],
+        }
+    }
+}
+
+/// Returns the time for which an incident has been open, in seconds.
+pub(super) fn open_for_s(course: &Lifecycle, now: Nanos) -> Option<f64> {
+    let since = format::parse_instant(&course.first_seen)?;
+    Some((now.millis_since(since) / 1e3).max(0.0))
+}
+
+impl<'a> Hang<'a> {
+    fn new(conditions: Vec<&'a Condition>, origins: &[&'a Origin]) -> Self {
+        // The root is missing in most communicators; a rank that waits in one is missing in others.
+        let n_of = |ranks: &[u32]| conditions.iter().filter(|one| one.ranks == ranks).count();
+        let mut root = conditions.first().copied();
+        for one in &conditions {
+            root = root
+                .filter(|best| n_of(&best.ranks) >= n_of(&one.ranks))
+                .or(Some(one));
+        }
+        let (ranks, n_missing) = root.map_or((&[][..], 0), |one| (&one.ranks[..], one.rank_count));
+        let is_missing = |origin: &&&Origin| {
+            let rank = origin.rank.map(|rank| rank.rank().value());
+            rank.is_some_and(|rank| ranks.contains(&rank))
+        };
+        let missing: Vec<&Origin> = origins.iter().filter(is_missing).copied().collect();
+        Self {
+            n_collectives: n_of(ranks),
+            n_waiting: (!origins.is_empty()).then(|| origins.len().saturating_sub(n_missing)),
+            origin: missing.first().copied().filter(|_| n_missing == 1),
+            missing: named(ranks, n_missing, &missing),
+            conditions,
+        }
+    }
+
+    fn headline(&self) -> String {
+        let first = self.conditions.first();
+        let job = first.and_then(|one| one.lifecycle.job.as_deref());
+        // At a standstill, the missing ranks may have entered the operation.
+        let is_standstill =
+            first.is_some_and(|one| one.detail.starts_with("no rank has progressed"));
+        match (self.missing.is_empty(), is_standstill, self.n_collectives) {
+            (true, ..) => format!("No rank progresses{}", in_job(job)),
+            (false, true, _) => format!("{} blocks the job", self.missing),
+            (false, false, 1) => format!("{} did not enter a collective", self.missing),
+            (false, false, n) => format!("{} did not enter {n} collectives", self.missing),
+        }
+    }
+}
+
+fn named(ranks: &[u32], count: usize, origins: &[&Origin]) -> String {
+    let numbers: Vec<String> = ranks.iter().take(MAX_NAMED).map(u32::to_string).collect();
+    let mut text = match (count, count.saturating_sub(MAX_NAMED)) {
+        (0, _) => return String::new(),
+        (1, _) => format!("Rank {}", numbers.join(", ")),
+        (_, 0) => format!("Ranks {}", numbers.join(", ")),
+        (_, more) => format!("Ranks {} and {more} more", numbers.join(", ")),
+    };
+    let mut nodes: Vec<&str> = origins.iter().map(|origin| origin.node.as_str()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    match nodes.as_slice() {
+        [] => {}
+        [node] => text = format!("{text} on {node}"),
+        several => text = format!("{text} on {} nodes", several.len()),
+    }
+    text
+}
+
+fn culprit(one: &Outlier) -> String {
+    let node = one.node_id.as_deref().map(|node| format!(" on {node}"));
+    let victims = match one.victim_count {
+        0 => "its peers".to_owned(),
+        1 => "1 rank".to_owned(),
+        n => format!("{n} ranks"),
+    };
+    format!(
+        "Rank {}{} holds back {victims}",
+        one.rank,
+        node.unwrap_or_default()
+    )
+}
+
+fn condition(one: &Condition) -> String {
+    let job = one.lifecycle.job.as_deref();
+    format!(
+        "{}{}",
+        format::capitalized(&format::plain(one.kind)),
+        in_job(job)
+    )
+}
+
+fn in_job(job: Option<&str>) -> String {
+    job.map_or_else(String::new, |job| format!(" in job {job}"))
+}
+
+#[cfg(test)]
+mod tests;
