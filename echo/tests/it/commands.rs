@@ -59,7 +59,7 @@ fn completion_scripts_and_man_pages_cover_all_commands() {
 }
 
 #[test]
-fn output_in_a_pipe_has_no_colours_and_one_line_per_row() {
+fn output_has_colours_and_wrapped_lines_on_a_terminal_only() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
     replay_all(&recording("host-sleep-rank2"), &echo, "lab", "max");
@@ -73,6 +73,31 @@ fn output_in_a_pipe_has_no_colours_and_one_line_per_row() {
         let text = printed(&[command, "-c", "lab", "-w", "all", "--server", &server]);
         assert!(!text.contains('\x1b'), "{text}");
         assert!(text.contains(part), "{text}");
+    }
+    // `script` gives the command a terminal.
+    for (variable, value, is_colored) in [
+        ("TERM", "xterm-256color", true),
+        ("TERM", "dumb", false),
+        ("NO_COLOR", "1", false),
+    ] {
+        let line = format!("stty cols 80; {ECHO} outliers -w all --server {server}");
+        let output = Command::new("script")
+            .args(["-q", "-e", "-c", &line, "/dev/null"])
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm-256color")
+            .env(variable, value)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("node-2"), "{variable}={value}: {text}");
+        let longest = text.lines().map(|line| line.trim_end().len()).max();
+        assert_eq!(
+            text.contains('\x1b'),
+            is_colored,
+            "{variable}={value}: {text:?}"
+        );
+        assert!(is_colored || longest <= Some(80), "{text}");
     }
     let clusters = printed(&["clusters", "--no-headers", "--server", &server]);
     assert!(clusters.starts_with("lab "), "{clusters}");

@@ -125,6 +125,18 @@ fn the_report_and_the_tool_return_the_same_cost_for_a_day() {
     }
     let table = printed(&echo, &format!("--day {DAY}"));
     assert!(table.contains("on_demand"), "{table}");
+    let command = Command::new(ECHO)
+        .args(["cost", "-c", "lab", "--from", DAY, "--to", "2026-11-02"])
+        .args(["--server", &format!("http://{}", echo.http)])
+        .output()
+        .unwrap();
+    let cost = String::from_utf8(command.stdout).unwrap();
+    let lost = cost
+        .lines()
+        .find(|line| line.starts_with("lost in the window"));
+    let digits = lost.unwrap().split_whitespace().nth(4).unwrap();
+    assert!(digits.starts_with("0.0"), "{cost}");
+    assert!(table.contains(&format!(" {digits} ")), "{digits}\n{table}");
 }
 
 #[test]
