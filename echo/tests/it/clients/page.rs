@@ -95,6 +95,9 @@ fn a_browser_shows_the_recorded_incident_on_its_rank() {
         // The late rank has dark cells, the others only light ones.
         expect("document.querySelectorAll('.map .culprit :is(.s4, .s5), .map .former :is(.s4, .s5)').length > 0"),
         expect("document.querySelectorAll('.map tr:not(.former, .culprit) :is(.s3, .s4, .s5)').length === 0"),
+        // The culprit is the first row, with a line where its incident began.
+        expect("document.querySelector('.map tbody tr').matches('.former, .culprit')"),
+        expect("document.querySelectorAll('.map tbody tr:first-child .opened').length > 0"),
         expect("document.documentElement.scrollWidth <= window.innerWidth"),
     ]);
     plan.extend(pictures("cluster"));
@@ -102,9 +105,11 @@ fn a_browser_shows_the_recorded_incident_on_its_rank() {
         json!({ "look": { "width": 400 } }),
         expect("document.documentElement.scrollWidth <= window.innerWidth"),
         json!({ "look": {} }),
-        expect("(document.querySelector('a[href*=\"format=svg\"]').closest('details') ?? {}).open = true"),
-        json!({ "click": "a[href*='format=svg']" }),
-        expect("document.documentElement.tagName === 'svg'"),
+        json!({ "click": ".map tbody tr:first-child a" }),
+        expect_text("rank 2 on node-2"),
+        expect("document.querySelector('img.plot').complete && document.querySelector('img.plot').naturalWidth > 0"),
+        json!({ "click": "a[href*='format=json']" }),
+        expect_text("\"lag_series\""),
     ]);
     browse(&plan);
 }
@@ -117,6 +122,7 @@ fn a_browser_shows_an_empty_database_and_the_next_step() {
     let mut plan = vec![
         go(&format!("http://{}/", echo.http)),
         expect_text("no events are stored yet"),
+        expect_text(&format!("--endpoint http://{}", echo.otlp)),
     ];
     plan.extend(pictures("empty"));
     plan.extend([
