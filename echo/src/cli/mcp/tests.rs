@@ -194,7 +194,7 @@ async fn a_call_recovers_once_the_tools_can_be_listed() {
         ),
         (
             Router::new().fallback(async || "{}"),
-            "is not a fleet-echo server",
+            "is not the API of a fleet-echo server",
         ),
     ] {
         let [first, second] = call_twice(before).await;
