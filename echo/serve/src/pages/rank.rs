@@ -31,11 +31,11 @@ pub(super) async fn page(
             a href="/" { "Clusters" } " / " a href=(path(subject.cluster)) { (subject.cluster) }
         }
         h1 { "Rank " (found.who.rank) " on " (found.who.node_id) }
-        p.lead { (found.summary) }
         (identity(&found.who))
         section aria-labelledby="plot" {
             h2 id="plot" { "Lag over time" }
             (plot(subject, &query, &found))
+            p { (found.summary) }
         }
         (evidence(&found.evidence))
         (communicators(&found.lag_series.communicators))
@@ -90,7 +90,15 @@ fn plot(subject: &RankInCluster<'_>, query: &str, found: &Explanation) -> Markup
 
 fn evidence(facts: &[Evidence]) -> Markup {
     let number = |value: Option<f64>| {
-        value.map_or_else(|| format::UNKNOWN.to_owned(), |value| format!("{value:.2}"))
+        value.map_or_else(
+            || format::UNKNOWN.to_owned(),
+            |value| {
+                format!(
+                    "{value:.digits$}",
+                    digits = if value.abs() < 1_000.0 { 2 } else { 0 }
+                )
+            },
+        )
     };
     html! {
         @if !facts.is_empty() {
