@@ -2,7 +2,7 @@
 //!
 //! | path | method | response |
 //! |---|---|---|
-//! | `/api/v1/tools/list` | GET | every tool with its input and output schemas |
+//! | `/api/v1/tools`, `/api/v1/tools/list` | GET | every tool with its input and output schemas |
 //! | `/api/v1/tools/{name}` | POST, GET | the tool's answer, or a picture of it; the input is the body or the query, and may be empty |
 //! | `/api/v1/openapi.json` | GET | this API as an OpenAPI document, generated from the registry |
 //! | `/mcp`, `/mcp/compat` | POST | the Model Context Protocol, with dots or underscores in tool names |
@@ -56,6 +56,12 @@ pub mod threshold;
 pub mod tools;
 pub mod versions;
 
+/// Path of the list of tools; each tool is below it.
+const TOOLS_ENDPOINT: &str = "/api/v1/tools";
+
+/// Path of SQL.
+const SQL_ENDPOINT: &str = "/api/v1/sql";
+
 /// State shared by the handlers.
 #[derive(Debug, Clone)]
 struct HttpState {
@@ -102,10 +108,11 @@ pub fn router(
         metrics,
     };
     let routes = Router::new()
+        .route(TOOLS_ENDPOINT, get(tools::list))
         .route("/api/v1/tools/list", get(tools::list))
         .route("/api/v1/tools/{name}", get(tools::read).post(tools::call))
         .route("/api/v1/openapi.json", get(openapi::openapi))
-        .route("/api/v1/sql", get(sql::views).post(sql::run))
+        .route(SQL_ENDPOINT, get(sql::views).post(sql::run))
         .route("/api/v1/cost.csv", get(cost::csv))
         .route("/api/v1/cost.json", get(cost::json))
         .route("/api/v1/threshold", get(threshold::threshold))

@@ -43,12 +43,11 @@ pub struct EventHistory {
     /// Metric name, such as `nccl.collective.wait_ms`.
     #[schemars(with = "Option<Name>")]
     pub metric: Option<String>,
-    /// Start: RFC 3339, a date (UTC), Unix milliseconds, or `now-15m`. Default: one hour before
-    /// `to`.
+    /// Start: RFC 3339, date (UTC), Unix milliseconds, or `now-15m`. Default: an hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same formats. Default: now.
+    /// End, exclusive. Default: now.
     pub to: Option<TimeArg>,
-    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
+    /// In place of `from` and `to`: `all`, or a duration such as `15m`, `7d`.
     pub window: Option<WindowArg>,
     /// Maximum number of events. Default: 100.
     #[schemars(range(min = 1, max = 1000))]

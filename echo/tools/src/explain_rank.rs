@@ -49,14 +49,13 @@ pub struct ExplainRank {
     #[serde(default)]
     #[schemars(with = "Option<Name>")]
     pub job: Option<String>,
-    /// Start: RFC 3339, a date (UTC), Unix milliseconds, or `now-15m`. Default: one hour before
-    /// `to`.
+    /// Start: RFC 3339, date (UTC), Unix milliseconds, or `now-15m`. Default: an hour before `to`.
     #[serde(default)]
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same formats. Default: now.
+    /// End, exclusive. Default: now.
     #[serde(default)]
     pub to: Option<TimeArg>,
-    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
+    /// In place of `from` and `to`: `all`, or a duration such as `15m`, `7d`.
     #[serde(default)]
     pub window: Option<WindowArg>,
     /// Adds a plot of the lag over time.

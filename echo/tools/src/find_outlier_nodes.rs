@@ -31,13 +31,21 @@ pub struct FindOutlierNodes {
     /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Start: RFC 3339, a date (UTC), Unix milliseconds, or `now-15m`. Default: one hour before
-    /// `to`.
+    /// Start: RFC 3339, date (UTC), Unix milliseconds, or `now-15m`. Default: an hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same formats. Default: now.
+    /// End, exclusive. Default: now.
     pub to: Option<TimeArg>,
-    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
+    /// In place of `from` and `to`: `all`, or a duration such as `15m`, `7d`.
     pub window: Option<WindowArg>,
+    /// Minimum lag of culprits, milliseconds per iteration.
+    #[schemars(range(min = 0))]
+    pub min_lag_ms: Option<f64>,
+    /// Minimum slowdown of culprits; 0.1 is 10 %.
+    #[schemars(range(min = 0))]
+    pub min_slowdown: Option<f64>,
+    /// Minimum confidence of culprits, 0 to 1.
+    #[schemars(range(min = 0, max = 1))]
+    pub min_confidence: Option<f64>,
     /// Maximum number of culprits and conditions. Default: 40.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
@@ -93,6 +101,7 @@ impl Tool for FindOutlierNodes {
         let offset = self.cursor.map_or(0, |cursor| cursor.offset);
         let (culprits, conditions): (Vec<&Incident>, Vec<&Incident>) = incidents
             .iter()
+            .filter(|incident| self.admits(incident))
             .partition(|incident| culprit(incident).is_some());
         let next_offset = offset.saturating_add(limit);
         let truncated = culprits.len().max(conditions.len()) > next_offset;
@@ -110,6 +119,19 @@ impl Tool for FindOutlierNodes {
             truncated,
             next_cursor: truncated.then(|| next_page.to_string()),
             data_quality: scope.quality().await?,
+        })
+    }
+}
+
+impl FindOutlierNodes {
+    /// Returns whether the incident reaches the minimums. Conditions always do: a hang has neither
+    /// lag nor slowdown.
+    fn admits(&self, incident: &Incident) -> bool {
+        let reaches = |value: f64, minimum: Option<f64>| minimum.is_none_or(|least| value >= least);
+        culprit(incident).is_none_or(|culprit| {
+            reaches(culprit.lag_ms, self.min_lag_ms)
+                && reaches(incident.effect_ratio, self.min_slowdown)
+                && reaches(incident.confidence, self.min_confidence)
         })
     }
 }

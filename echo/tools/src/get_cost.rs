@@ -38,12 +38,11 @@ pub struct GetCost {
     /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Start: RFC 3339, a date (UTC), Unix milliseconds, or `now-15m`. Default: one hour before
-    /// `to`.
+    /// Start: RFC 3339, date (UTC), Unix milliseconds, or `now-15m`. Default: an hour before `to`.
     pub from: Option<TimeArg>,
-    /// End, exclusive, in the same formats. Default: now.
+    /// End, exclusive. Default: now.
     pub to: Option<TimeArg>,
-    /// In place of `from` and `to`: `all`, or a duration up to now such as `15m`, `24h`, `7d`.
+    /// In place of `from` and `to`: `all`, or a duration such as `15m`, `7d`.
     pub window: Option<WindowArg>,
     /// Maximum number of contributors, nodes and clusters. Default: 50.
     #[schemars(range(min = 1, max = 2000))]

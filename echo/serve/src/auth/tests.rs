@@ -127,7 +127,7 @@ async fn rejections_do_not_reveal_their_reason() {
             Some(format!("Bearer {long}")),
             401,
             "error=\"invalid_token\"",
-            Some("malformed"),
+            Some("unknown"),
         ),
         (
             Some(format!("Bearer {writer}")),

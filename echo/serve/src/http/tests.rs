@@ -111,6 +111,17 @@ fn code(body: &Value) -> &str {
 }
 
 #[tokio::test]
+async fn the_versions_name_the_paths_of_tools_and_sql() {
+    let (_, versions) = get_json("/api/versions").await;
+    assert_eq!(versions["experimental"], json!([]));
+    let tools = get_json(versions["tools_endpoint"].as_str().unwrap()).await;
+    assert_eq!(tools.0, 200);
+    assert_eq!(tools, get_json("/api/v1/tools/list").await);
+    let (status, views) = get_json(versions["sql_endpoint"].as_str().unwrap()).await;
+    assert_eq!((status, views["views"].is_array()), (200, true));
+}
+
+#[tokio::test]
 async fn every_tool_returns_the_registrys_answer_over_http() {
     let (context, registry) = (fixture::context().await, Registry::standard());
     let echo = service(context.clone());

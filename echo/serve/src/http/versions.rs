@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::json;
 
-use crate::http::HttpState;
+use crate::http::{HttpState, SQL_ENDPOINT, TOOLS_ENDPOINT};
 use crate::response::success;
 
 /// Returns the versions of the API and the names of the tools. The exact version of the program is
@@ -21,8 +21,15 @@ pub(super) async fn versions(State(state): State<HttpState>) -> Response {
         .iter()
         .map(|tool| tool.name)
         .collect();
-    success(
-        json!({ "service": "fleet-echo", "version": version, "api": ["v1"], "tools": tools })
-            .to_string(),
-    )
+    let answer = json!({
+        "service": "fleet-echo",
+        "version": version,
+        "api": ["v1"],
+        "tools": tools,
+        "tools_endpoint": TOOLS_ENDPOINT,
+        "sql_endpoint": SQL_ENDPOINT,
+        // Nothing that is served may change without notice.
+        "experimental": [],
+    });
+    success(answer.to_string())
 }

@@ -25,9 +25,7 @@ async fn run_tool(context: &ToolContext, cluster: Option<&str>, from: &str, to: 
         cluster: cluster.map(str::to_owned),
         from: Some(from.parse().unwrap()),
         to: Some(to.parse().unwrap()),
-        window: None,
-        limit: None,
-        cursor: None,
+        ..FindOutlierNodes::default()
     };
     tool.run(context).await.unwrap()
 }
@@ -249,6 +247,35 @@ async fn a_window_that_starts_before_the_retention_has_a_note() {
             .unwrap_or_default()
             .contains("deleted")
     );
+}
+
+#[tokio::test]
+async fn culprits_below_a_minimum_are_omitted() {
+    // 11 ms late, 11 % slower, 90 % confident.
+    let context = context().await;
+    let found = async |tool: FindOutlierNodes| {
+        let answer = FindOutlierNodes {
+            window: Some("all".parse().unwrap()),
+            ..tool
+        };
+        let answer = answer.run(&context).await.unwrap();
+        assert_eq!(answer.conditions.len(), 1, "conditions are not filtered");
+        answer.outliers.len()
+    };
+    let least = |lag, slowdown, confidence| FindOutlierNodes {
+        min_lag_ms: Some(lag),
+        min_slowdown: Some(slowdown),
+        min_confidence: Some(confidence),
+        ..FindOutlierNodes::default()
+    };
+    assert_eq!(found(least(11.0, 0.11, 0.9)).await, 1);
+    for tool in [
+        least(11.1, 0.0, 0.0),
+        least(0.0, 0.12, 0.0),
+        least(0.0, 0.0, 0.91),
+    ] {
+        assert_eq!(found(tool).await, 0);
+    }
 }
 
 /// Estimated number of tokens, at four bytes of JSON each.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use echo_analysis::hours;
-use echo_core::ids::ClusterId;
+use echo_core::ids::{ClusterId, IncidentId};
 use echo_core::model::cost::ReportSpan;
 use echo_core::model::detector_output::LostTime;
 use echo_core::units::{GpuTime, Window};
@@ -44,6 +44,8 @@ pub struct HourlyLoss {
     pub unpriced_gpu_hours: f64,
     /// Cost of the priced GPU-hours.
     pub money: Money,
+    /// Cost of the priced GPU-hours by incident and currency.
+    pub by_incident: BTreeMap<(IncidentId, Currency), f64>,
 }
 
 /// Returns the losses of each cluster that reported or lost time in the window.
@@ -91,7 +93,11 @@ impl ClusterLoss {
 impl HourlyLoss {
     fn from_run_rate(run_rate: &RunRate<'_>) -> Self {
         let sums = run_rate.sum_by(class);
+        let by_incident = run_rate.sum_by(|item| item.loss.incident).into_iter();
+        let by_incident = by_incident
+            .filter_map(|((id, currency), sum)| Some(((id, currency?), money(sum.cost))));
         Self {
+            by_incident: by_incident.collect(),
             gpu_hours: run_rate.gpu_hours_per_hour(),
             unpriced_gpu_hours: sums.get(&(None, None)).map_or(0.0, |sum| sum.time.hours()),
             money: priced(sums),

@@ -4,21 +4,28 @@ use echo_core::error::Code;
 use serde_json::{Map, Value, json};
 
 use crate::http::openapi::{in_json, responses};
+use crate::http::{SQL_ENDPOINT, TOOLS_ENDPOINT};
 
 mod cost;
 
 /// Path, operation, summary, and schema of the answer.
 type Fixed = (&'static str, &'static str, &'static str, fn() -> Value);
 
-const FIXED: [Fixed; 6] = [
+const FIXED: [Fixed; 7] = [
     (
-        "/api/v1/tools/list",
-        "list_tools",
+        TOOLS_ENDPOINT,
+        "tools",
         "The tools with their schemas",
         tools,
     ),
     (
-        "/api/v1/sql",
+        "/api/v1/tools/list",
+        "list_tools",
+        "The same as /api/v1/tools",
+        tools,
+    ),
+    (
+        SQL_ENDPOINT,
         "sql_views",
         "The views that SQL can query",
         views,
@@ -194,12 +201,27 @@ fn health() -> Value {
 
 fn versions() -> Value {
     object(
-        &["service", "version", "api", "tools"],
+        &[
+            "service",
+            "version",
+            "api",
+            "tools",
+            "tools_endpoint",
+            "sql_endpoint",
+            "experimental",
+        ],
         json!({
             "service": { "type": "string" },
             "version": { "type": "string" },
             "api": { "type": "array", "items": { "type": "string" } },
             "tools": { "type": "array", "items": { "type": "string" } },
+            "tools_endpoint": { "type": "string" },
+            "sql_endpoint": { "type": "string" },
+            "experimental": {
+                "type": "array",
+                "description": "Paths that may change without notice.",
+                "items": { "type": "string" },
+            },
         }),
     )
 }

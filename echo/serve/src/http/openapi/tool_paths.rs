@@ -53,7 +53,7 @@ pub(super) fn path(tool: &RegisteredTool, schemas: &mut Map<String, Value>) -> V
             "tags": ["tools"],
             "requestBody": {
                 "required": is_needed(&tool.input_schema),
-                "content": { "application/json": { "schema": input } },
+                "content": { "application/json": { "schema": input, "example": example(&tool.input_schema) } },
             },
             "responses": responses(answer, &body_errors),
         },
@@ -94,6 +94,28 @@ fn type_name(tool: &RegisteredTool) -> String {
 fn is_needed(schema: &Value) -> bool {
     let required = schema.get("required").and_then(Value::as_array);
     required.is_some_and(|names| !names.is_empty())
+}
+
+/// Returns an input with the fields that most callers set.
+fn example(schema: &Value) -> Value {
+    let all = [
+        ("cluster", json!("lab")),
+        ("rank", json!(17)),
+        ("window", json!("1h")),
+        (
+            "sql",
+            json!("SELECT rank, avg(wait_mean_ms) FROM collectives GROUP BY rank"),
+        ),
+    ];
+    let known = all.into_iter().filter(|(name, _)| {
+        let required = schema.get("required").and_then(Value::as_array);
+        let is_required = required.is_some_and(|names| names.contains(&json!(name)));
+        // A rank is a filter where it is not required.
+        is_required || (*name != "rank" && schema.pointer(&format!("/properties/{name}")).is_some())
+    });
+    known
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// Returns the fields of an input as query parameters.

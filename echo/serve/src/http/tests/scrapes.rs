@@ -161,8 +161,9 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 
 #[track_caller]
 fn assert_near(found: f64, expected: f64) {
+    let allowed = 1e-9 * expected.abs().max(1.0);
     assert!(
-        (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+        (found - expected).abs() <= allowed,
         "{found} is not {expected}"
     );
 }
@@ -172,6 +173,8 @@ async fn metrics_match_the_answers_of_the_tools() {
     let lab = Lab::new().await;
     let (now, cost) = (lab.scrape().await, lab.cost(-3_000, 600).await);
     assert_near(now[PER_HOUR], cost.run_rate_per_hour.unwrap());
+    let most = r#"echo_straggler_max_rank_cost_per_hour{cluster="prod",currency="USD"}"#;
+    assert_near(now[most], cost.contributors[0].run_rate_per_hour.unwrap());
     let of = |name: &str| now[&format!("echo_{name}{{cluster=\"prod\"}}")];
     assert_near(
         of("straggler_lost_gpu_hours_per_hour"),

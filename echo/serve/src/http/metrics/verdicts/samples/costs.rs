@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use echo_core::ids::ClusterId;
 use echo_tools::get_cost::by_cluster::HourlyLoss;
+use echo_tools::outlier::culprit;
 use echo_tools::rates::{Currency, RateClass};
 
 use crate::http::metrics::verdicts::Cluster;
@@ -31,6 +32,13 @@ impl VisibleVerdicts<'_> {
                     "Money lost to stragglers per hour, at the rate of the five minutes before the last event",
                 ),
                 per_hour.collect(),
+            ),
+            gauge(
+                (
+                    "straggler_max_rank_cost_per_hour",
+                    "Money lost per hour to the open incidents of the rank that costs most",
+                ),
+                self.max_rank_cost(),
             ),
             counter(
                 (
@@ -79,6 +87,45 @@ impl VisibleVerdicts<'_> {
                 counted(&Quantity::Allocated),
             ),
         ]
+    }
+
+    /// Returns what the costliest rank of each cluster costs per hour: zero without an open culprit,
+    /// omitted if unknown.
+    fn max_rank_cost(&self) -> Vec<Sample> {
+        let mut ranks: BTreeMap<_, f64> = BTreeMap::new();
+        let mut samples: BTreeMap<_, f64> = BTreeMap::new();
+        for (name, cluster) in &self.clusters {
+            let latest = self.latest(cluster);
+            if latest.is_some_and(|latest| latest.per_hour.is_some()) {
+                let currencies = cluster.classes.iter().map(|(_, currency)| *currency);
+                samples.extend(currencies.map(|currency| ((*name, currency), 0.0)));
+            }
+        }
+        for incident in self.open() {
+            let cluster = self.clusters.get(&incident.cluster);
+            let latest = cluster.and_then(|cluster| self.latest(cluster));
+            let per_hour = latest.and_then(|latest| latest.per_hour.as_ref());
+            let Some((culprit, per_hour)) = culprit(incident).zip(per_hour) else {
+                continue;
+            };
+            let its = per_hour.by_incident.iter();
+            for ((_, currency), cost) in its.filter(|((id, _), _)| *id == incident.id) {
+                let rank = (&incident.cluster, &culprit.node, culprit.rank, *currency);
+                *ranks.entry(rank).or_default() += cost;
+            }
+        }
+        for ((cluster, _, _, currency), cost) in ranks {
+            let most = samples.entry((cluster, currency)).or_default();
+            *most = most.max(cost);
+        }
+        let samples = samples.into_iter().map(|((cluster, currency), cost)| {
+            let labels = vec![
+                ("cluster", cluster.to_string()),
+                ("currency", currency.to_string()),
+            ];
+            (labels, cost)
+        });
+        samples.collect()
     }
 
     /// Returns the cost per hour by rate class: zero without losses, omitted if unknown.

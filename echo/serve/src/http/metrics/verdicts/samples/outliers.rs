@@ -107,7 +107,8 @@ impl VisibleVerdicts<'_> {
         lags.into_iter().collect()
     }
 
-    fn open(&self) -> impl Iterator<Item = &Incident> {
+    /// Returns the open incidents, most severe first.
+    pub(super) fn open(&self) -> impl Iterator<Item = &Incident> {
         let incidents = self.incidents.iter().copied();
         incidents.filter(|incident| incident.state == IncidentState::Open)
     }
