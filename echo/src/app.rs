@@ -139,9 +139,7 @@ impl App {
         let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        // Before any file is created.
-        let sockets = bind(args)?;
-        trace_loop::refuse_own_endpoint(&args.trace, &sockets.addresses()).await?;
+        let sockets = bind(args).await?;
         let inputs = Inputs::read(args, &clock)?;
         let hangup = sources::hangup().map_err(AppError::Signal)?;
         let (store, api) = open(args, &clock, &inputs, sockets.api).await?;
@@ -161,12 +159,7 @@ impl App {
             table,
             progress,
         )?;
-        let ingest = Ingest::new(
-            IngestConfig::default(),
-            (Arc::clone(&shared), Arc::clone(&clock)),
-            policies.clone(),
-            Misrouted::new(args.shard.shard().map(Arc::new)),
-        );
+        let ingest = ingest(args, &shared, &clock, policies.clone());
         let bound = ServeArgs {
             otlp_listen: otlp.otlp_address,
             ..args.clone()
@@ -283,6 +276,21 @@ impl App {
     }
 }
 
+/// Creates the ingest path.
+fn ingest(
+    args: &ServeArgs,
+    store: &Arc<dyn EventStore>,
+    clock: &Arc<dyn Clock>,
+    policies: watch::Receiver<Arc<PolicyTable>>,
+) -> Ingest {
+    Ingest::new(
+        IngestConfig::default(),
+        (Arc::clone(store), Arc::clone(clock)),
+        policies,
+        Misrouted::new(args.shard.shard().map(Arc::new)),
+    )
+}
+
 /// Spawns the tasks that reload files and key sets, until `detector_stop` turns true.
 fn spawn_watchers(
     sources: Vec<Box<dyn WatchedFiles>>,
@@ -347,14 +355,16 @@ fn with_open_file_limit(args: &ServeArgs) -> ServeArgs {
     args
 }
 
-/// Binds the listeners. Of two processes with the same flags, the second reports the lock of the
-/// database and not the port.
-fn bind(args: &ServeArgs) -> Result<Sockets, AppError> {
+/// Binds the listeners, before any file is created. Of two processes with the same flags, the
+/// second reports the lock of the database and not the port.
+async fn bind(args: &ServeArgs) -> Result<Sockets, AppError> {
     let bound = Sockets::bind(args);
     if bound.is_err() {
         DuckDbStore::check_unlocked(&args.db)?;
     }
-    bound
+    let sockets = bound?;
+    trace_loop::refuse_own_endpoint(&args.trace, &sockets.addresses()).await?;
+    Ok(sockets)
 }
 
 /// Opens the database and starts the API listener. Opening may take minutes while a write-ahead log
