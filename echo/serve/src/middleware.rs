@@ -1,19 +1,19 @@
 //! Middleware chain of every API request.
 //!
-//! From the outside in: request id, audit log, panic handler, host and origin check,
+//! From the outside in: request id, rest of a refused body, audit log, panic handler, host and origin check,
 //! authentication, rate limit, body limit. The audit log therefore contains requests rejected by
 //! the inner layers.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use echo_core::clock::Clock;
 
 use crate::audit::log::AuditLog;
 use crate::audit::{AuditContext, audit_requests};
 use crate::auth::{Authenticator, authorize_query};
-use crate::body::{BODY_TIMEOUT, buffer_body};
+use crate::body::{BODY_TIMEOUT, buffer_body, drain_refused_body};
 use crate::origin::{OriginPolicy, check_host_and_origin};
 use crate::panics::Panics;
 use crate::request::RequestIds;
@@ -61,6 +61,7 @@ impl Middleware {
             ))
             .layer(self.panics.http_layer())
             .layer(from_fn_with_state(self.audit.clone(), audit_requests))
+            .layer(from_fn(drain_refused_body))
             .layer(from_fn_with_state(RequestIds::default(), assign_request_id))
     }
 }
