@@ -1,5 +1,7 @@
 //! Limits of the cost of stragglers.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use echo_tools::rates::Currency;
 use serde_json::Value;
@@ -57,10 +59,13 @@ pub(super) fn check_limits(args: &CostArgs, answer: &Value, case: &mut Case) {
     if let Some(limit) = limits.max_rank_cost_per_hour {
         let mut money = money(currency, answer, "run_rate_per_hour");
         // Without a total, the costs of single ranks are not known either.
-        money.amount = money
-            .amount
-            .filter(|_| !is_stale)
-            .map(|_| costliest_rank(answer));
+        money.amount = money.amount.filter(|_| !is_stale);
+        money.amount = money.amount.map(|_| costliest_rank(answer));
+        let n_omitted = number(answer, "contributors_left_out").filter(|omitted| *omitted > 0.0);
+        money.unknown = money.unknown.or_else(|| {
+            let omitted = plain(n_omitted?);
+            Some(format!("{omitted} more incidents are not in the answer"))
+        });
         check_money(
             case,
             "rank_cost_per_hour",
@@ -96,14 +101,17 @@ pub(super) fn check_limits(args: &CostArgs, answer: &Value, case: &mut Case) {
     }
 }
 
-/// Returns what the costliest rank costs per hour; zero without open incidents of a rank. The list
-/// is in order of the losses in the window, of which the first fifty are enough.
+/// Returns what the costliest rank costs per hour, over all of its open incidents.
 fn costliest_rank(answer: &Value) -> f64 {
-    let ranks = list(answer, "contributors").iter();
-    let ranks = ranks.filter(|row| number(row, "rank").is_some());
-    ranks
-        .filter_map(|row| number(row, "run_rate_per_hour"))
-        .fold(0.0, f64::max)
+    let mut ranks: BTreeMap<[String; 3], f64> = BTreeMap::new();
+    for row in list(answer, "contributors") {
+        let is_rank = number(row, "rank").is_some();
+        if let Some(cost) = number(row, "run_rate_per_hour").filter(|_| is_rank) {
+            let rank = ["cluster", "node_id", "rank"].map(|field| text(row, field));
+            *ranks.entry(rank).or_default() += cost;
+        }
+    }
+    ranks.into_values().fold(0.0, f64::max)
 }
 
 fn check_money(case: &mut Case, name: &'static str, limit: f64, money: Money, suffix: &str) {

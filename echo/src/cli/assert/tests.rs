@@ -42,6 +42,13 @@ fn cost_answer() -> Value {
         "lost_ratio": 0.03,
         "data_quality": { "coverage": 1.0, "last_event_age_s": 1.0, "quorum_met": true },
         "by_currency": [{ "currency": "USD", "window_total": 10.0 }],
+        "contributors": [
+            { "cluster": "lab", "node_id": null, "rank": null, "run_rate_per_hour": 4.5 },
+            { "cluster": "lab", "node_id": "node-2", "rank": 2, "run_rate_per_hour": 2.0 },
+            { "cluster": "lab", "node_id": "node-3", "rank": 3, "run_rate_per_hour": null },
+            { "cluster": "lab", "node_id": "node-2", "rank": 2, "run_rate_per_hour": 1.5 },
+        ],
+        "contributors_left_out": 0,
         "truncated": false,
     })
 }
