@@ -116,10 +116,18 @@ impl OpenIncident<'_> {
     }
 }
 
-/// Returns the time for which an incident has been open, in seconds.
+/// Returns the time for which an incident has been open, in seconds: until now, or until it was last
+/// seen if that is not recent.
 pub(super) fn open_for_s(course: &Lifecycle, now: Nanos) -> Option<f64> {
     let since = format::parse_instant(&course.first_seen)?;
-    Some((now.millis_since(since) / 1e3).max(0.0))
+    let until = format::parse_instant(&course.last_seen).filter(|_| !is_recent(course, now));
+    Some((until.unwrap_or(now).millis_since(since) / 1e3).max(0.0))
+}
+
+/// Returns true if an incident was seen lately.
+pub(super) fn is_recent(course: &Lifecycle, now: Nanos) -> bool {
+    let last = format::parse_instant(&course.last_seen);
+    last.is_none_or(|last| now.millis_since(last) <= format::STALE_AFTER_S * 1e3)
 }
 
 impl<'a> Hang<'a> {

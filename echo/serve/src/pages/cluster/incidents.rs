@@ -5,8 +5,9 @@ use echo_tools::outlier::{Condition, Evidence, Lifecycle, Outlier};
 use maud::{Markup, html};
 
 use super::{Current, View, rank_path};
+use crate::pages::client::WindowQuery;
 use crate::pages::format::{self, Amounts, parse_instant};
-use crate::pages::open_incidents::{Hang, OpenIncident, open_for_s, open_incidents};
+use crate::pages::open_incidents::{Hang, OpenIncident, is_recent, open_for_s, open_incidents};
 use crate::pages::overview::{badge, figure};
 use crate::pages::status::{ClusterStatus, Tone};
 
@@ -16,7 +17,11 @@ const MAX_LISTED: usize = 16;
 /// Renders the open incidents, or the status if there are none.
 pub(super) fn current(view: &View<'_>, current: &Current) -> Markup {
     let open = open_incidents(&current.outliers, &current.origins);
-    let status = ClusterStatus::new(&open, &current.outliers, view.now);
+    let mut status = ClusterStatus::new(&open, &current.outliers, view.now);
+    let is_silent = current.outliers.data_quality.last_event_age_s.is_none();
+    if is_silent && *view.window != WindowQuery::last_hour() {
+        status.caveat = Some("no events in the last hour".to_owned());
+    }
     html! {
         section aria-labelledby="current" {
             h2.visually-hidden id="current" { "Now" }
@@ -54,6 +59,7 @@ fn duration(view: &View<'_>, course: &Lifecycle) -> Markup {
             @if let Some(seconds) = open_for_s(course, view.now) { b { "Open for " (format::length(seconds)) } ", since " }
             @else { "Since " }
             (format::instant(&course.first_seen))
+            @if !is_recent(course, view.now) { ", last seen " (format::instant(&course.last_seen)) }
             @if course.occurrences > 1 { ", " (course.occurrences) " times in total" }
             @if course.provisional { ", provisional" }
         }

@@ -35,11 +35,12 @@ pub(super) fn at_end(view: &View<'_>, answer: &Outliers, current: Option<&Curren
     let open = open_incidents(answer, &[]);
     let others = open.iter().filter(|one| !one.ids().into_iter().any(is_now));
     let others: Vec<&OpenIncident<'_>> = others.collect();
+    let is_silent = open.is_empty() && answer.data_quality.last_event_age_s.is_none();
     html! {
-        @if open.is_empty() || !others.is_empty() {
+        @if is_silent || !others.is_empty() {
             section aria-labelledby="at-end" {
                 h2 id="at-end" { "At the end of the window" }
-                @if open.is_empty() { (badge(&ClusterStatus::new(&open, answer, view.now))) }
+                @if is_silent { (badge(&ClusterStatus::new(&open, answer, view.now))) }
                 @for one in others { (card(view, view.cost.as_ref(), one)) }
             }
         }

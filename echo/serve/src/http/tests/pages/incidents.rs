@@ -154,6 +154,20 @@ async fn the_overview_and_the_cluster_page_agree_about_a_job_that_ended() {
     }
 }
 
+#[tokio::test]
+async fn an_open_incident_without_recent_events_lasted_until_it_was_last_seen() {
+    let mut context = fixture::context().await;
+    context.clock = Arc::new(ManualClock::at(at(1_200)));
+    let page = text(&service(context), "/clusters/prod").await;
+    for part in [
+        "Open for 5 min",
+        "last seen <time datetime=\"2026-06-01T00:10:00.000Z\"",
+        "Stale: last event 10 min ago",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
 /// The usual incident, cleared when the job ended.
 fn cleared() -> DetectorOutput {
     let over = Incident {

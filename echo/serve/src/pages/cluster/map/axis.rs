@@ -82,10 +82,10 @@ impl Axis {
     pub(super) fn markup(&self) -> Markup {
         html! {
             svg.axis aria-hidden="true" {
-                @for (percent, label) in self.ticks() {
+                @for (index, (percent, label)) in self.ticks().into_iter().enumerate() {
                     @let x = format!("{percent:.2}%");
                     line x1=(x) x2=(x) y1="70%" y2="100%" {}
-                    text x=(x) y="60%" class=[(percent > 90.0).then_some("last")] { (label) }
+                    text.last[percent > 90.0].minor[index % 2 == 1] x=(x) y="60%" { (label) }
                 }
             }
         }
