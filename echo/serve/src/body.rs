@@ -34,9 +34,9 @@ struct ReturnedBody {
 impl Stream for ReturnedBody {
     type Item = Result<Bytes, axum::Error>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match &mut self.chunks {
-            Some(chunks) => Pin::new(chunks).poll_next(context),
+            Some(chunks) => Pin::new(chunks).poll_next(cx),
             None => Poll::Ready(None),
         }
     }
