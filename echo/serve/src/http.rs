@@ -11,7 +11,7 @@
 //! | `/api/v1/threshold?cluster_id=` | GET | health score threshold of a cluster for Ingero agents, in the body and as headers |
 //! | `/api/v1/health` | GET | status, and numbers of stored and analyzed events |
 //! | `/api/versions` | GET | versions of the API |
-//! | `/`, `/clusters/{name}` | GET | HTML pages |
+//! | `/`, `/clusters/{name}`, `/clusters/{name}/ranks/{rank}` | GET | HTML pages |
 //! | `/login`, `/logout` | GET, POST | stores a token in a cookie, and removes it |
 //! | `/metrics` | GET | metrics for Prometheus |
 //! | `/healthz`, `/readyz` | GET | liveness; readiness for events, with reasons |

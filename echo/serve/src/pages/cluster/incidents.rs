@@ -45,7 +45,7 @@ pub(super) fn card(view: &View<'_>, cost: Option<&Cost>, incident: &OpenIncident
             h3 { (incident.headline()) }
             @if let Some(course) = incident.lifecycle() { (duration(view, course)) }
             @match incident {
-                OpenIncident::Hang(hang) => { (hanging(hang, cost_figures(cost, &ids, incident.lifecycle()))) }
+                OpenIncident::Hang(hang) => { (hanging(view, hang, cost_figures(cost, &ids, incident.lifecycle()))) }
                 OpenIncident::Culprit(one) => { (culprit(view, one, cost_figures(cost, &ids, incident.lifecycle()))) }
                 OpenIncident::Condition(one) => { (condition(one, cost_figures(cost, &ids, incident.lifecycle()))) }
             }
@@ -66,7 +66,7 @@ fn duration(view: &View<'_>, course: &Lifecycle) -> Markup {
     }
 }
 
-fn hanging(hang: &Hang<'_>, cost: Markup) -> Markup {
+fn hanging(view: &View<'_>, hang: &Hang<'_>, cost: Markup) -> Markup {
     let origin = hang.origin;
     let gpu = origin.map(|origin| Gpu {
         model: origin.gpu_model.as_deref(),
@@ -75,12 +75,17 @@ fn hanging(hang: &Hang<'_>, cost: Markup) -> Markup {
         pod: origin.pod.as_deref(),
     });
     let first = hang.conditions.first();
+    let job = first.and_then(|one| one.lifecycle.job.as_deref());
+    let rank = origin
+        .and_then(|origin| origin.rank)
+        .filter(|_| view.may_explain);
+    let rank = rank.map(|rank| rank.rank().value());
     html! {
         dl.figures {
             @if let Some(waiting) = hang.n_waiting { (figure("Waiting", &format::count(waiting, "rank"))) }
             (cost)
             @if let Some(gpu) = gpu { (gpu.figures()) }
-            @if let Some(job) = first.and_then(|one| one.lifecycle.job.as_deref()) { (figure("Job", job)) }
+            @if let Some(job) = job { (figure("Job", job)) }
         }
         @match hang.conditions.as_slice() {
             [one] => { p { (format::capitalized(&one.reason)) "." } }
@@ -90,6 +95,9 @@ fn hanging(hang: &Hang<'_>, cost: Markup) -> Markup {
                     ul { @for one in several { li { (one.reason) } } }
                 }
             }
+        }
+        @if let Some(rank) = rank {
+            p.links { a href=(rank_path(view, rank, job)) { "Rank " (rank) " in detail" } }
         }
     }
 }

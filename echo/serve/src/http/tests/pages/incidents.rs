@@ -81,6 +81,7 @@ async fn a_hang_in_three_collectives_is_one_red_card_that_names_the_node_of_the_
         "NVIDIA H200",
         "Cost so far",
         "3 collectives do not end",
+        "<a href=\"/clusters/prod/ranks/3?job=llama&amp;window=1h\">Rank 3 in detail</a>",
     ] {
         assert_eq!(page.matches(part).count(), 1, "{part}: {page}");
     }
