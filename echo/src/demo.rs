@@ -102,9 +102,10 @@ async fn replay_all(
         "Echo listens on {otlp} (OTLP) and {http} (HTTP), with a temporary database."
     )?;
     let n_hosts = recordings.iter().map(|recording| recording.n_ranks).max();
+    let unit = if args.speed == "max" { "" } else { "x" };
     writeln!(
         out,
-        "Replaying {} recorded jobs on up to {} hosts, clock error up to {}, speed {}x.\n",
+        "Replaying {} recorded jobs on up to {} hosts, clock error up to {}, speed {}{unit}.\n",
         recordings.len(),
         n_hosts.unwrap_or(0),
         args.clock_skew,
