@@ -40,11 +40,11 @@ async def ask(arguments, mode):
 
         answer = await client.call_tool(name, {"cluster": "lab", "window": "all"})
         expect(not answer.is_error, answer)
-        expect(json.loads(answer.content[0].text) == answer.structured_content, answer)
+        expect(json.loads(answer.content[-1].text) == answer.structured_content, answer)
 
         wrong = await client.call_tool(name, {"clustre": "lab"})
         expect(wrong.is_error, wrong)
-        error = json.loads(wrong.content[0].text)["error"]
+        error = json.loads(wrong.content[-1].text)["error"]
         expect(error["details"][0]["pointer"] == "/clustre", error)
 
         for resource in (await client.list_resources()).resources:

@@ -3,8 +3,8 @@
 //! One endpoint supports the stateless revision 2026-07-28 and earlier ones. There are no sessions
 //! and no server-initiated messages, so every response is one JSON document. A call ends when its
 //! request is closed; the cancellation messages of earlier revisions are separate requests that
-//! cannot be attributed to a call, and are ignored. The answer of a tool is returned as text and as
-//! structured content; an error of a tool is a result marked as an error, with the error body of
+//! cannot be attributed to a call, and are ignored. The answer of a tool is returned as text, after
+//! one line that sums it up, and as structured content; an error of a tool is a result marked as an error, with the error body of
 //! the HTTP API. Only unknown tools and internal errors are protocol errors, with that body as
 //! their data.
 //!
@@ -226,11 +226,13 @@ fn request_context(context: &McpContext<RoleServer>) -> RequestContext {
     )
 }
 
-/// Converts an answer to a result. Clients read either the text or the structured content; a
-/// picture is added to both.
+/// Converts an answer to a result: one line of text, the answer as JSON, and a picture if one was
+/// requested. Clients read either these or the structured content.
 fn complete(answer: ToolOutput) -> CallToolResult {
     let structure = serde_json::from_str(&answer.text).ok();
-    let mut content = vec![ContentBlock::text(answer.text)];
+    let headline = answer.headline.map(ContentBlock::text);
+    let mut content: Vec<ContentBlock> = headline.into_iter().collect();
+    content.push(ContentBlock::text(answer.text));
     content.extend(answer.picture.map(|picture| {
         let data = STANDARD.encode(&picture.bytes);
         ContentBlock::image(data, picture.format.media_type())

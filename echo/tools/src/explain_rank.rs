@@ -145,6 +145,10 @@ impl Tool for ExplainRank {
         explain(scope, &subject).await
     }
 
+    fn headline(answer: &Explanation) -> Option<String> {
+        Some(answer.summary.clone())
+    }
+
     fn plot(&self) -> Option<Plot<Explanation>> {
         Some(Plot {
             format: self.plot?,

@@ -19,6 +19,8 @@ use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
+mod headline;
+
 /// Maximum number of incidents per answer for which host evidence is loaded, most severe first.
 const MAX_EXPLAINED: usize = 20;
 
@@ -93,6 +95,10 @@ impl Tool for FindOutlierNodes {
             },
             page_window: self.cursor.map(|cursor| cursor.window),
         }
+    }
+
+    fn headline(answer: &Outliers) -> Option<String> {
+        Some(headline::headline(answer))
     }
 
     async fn call(self, scope: &Scope<'_>) -> Result<Outliers, ToolError> {

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use answer::{ClusterCost, Cost, CurrencyCost, KindCost, ModelCost, NodeCost, RateClassCost};
+use answer::{
+    ClusterCost, Contributor, Cost, CurrencyCost, KindCost, ModelCost, NodeCost, RateClassCost,
+};
 use bill::{Bill, amount, largest_first, money};
 use contributor::{IncidentBills, contributors, kind};
 use echo_analysis::cost::{peer_waits, savings};
@@ -27,6 +29,7 @@ pub mod answer;
 mod bill;
 pub mod by_cluster;
 mod contributor;
+mod headline;
 mod run_rate;
 
 const DEFAULT_LIMIT: usize = 50;
@@ -69,6 +72,10 @@ impl Tool for GetCost {
         }
     }
 
+    fn headline(answer: &Cost) -> Option<String> {
+        Some(headline::headline(answer))
+    }
+
     async fn call(self, scope: &Scope<'_>) -> Result<Cost, ToolError> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
         let store = &scope.context.store;
@@ -88,14 +95,7 @@ impl Tool for GetCost {
         let stale = horizon
             .as_ref()
             .is_none_or(|horizon| horizon.is_stale(scope.context, scope.window));
-        let contributors = contributors(&IncidentBills {
-            lost: &breakdown.bill,
-            saved: &breakdown.savings,
-            per_hour: breakdown.run_rate.as_ref().filter(|_| !stale),
-            incidents: &breakdown.incidents,
-        });
-        let n_omitted = contributors.len().saturating_sub(limit);
-        let (contributors, _) = truncate_rows(contributors, limit);
+        let (contributors, n_omitted) = breakdown.contributors(limit, stale);
         let (by_cluster, omits_clusters) = truncate_rows(breakdown.by_cluster(), limit);
         let (by_node, omits_nodes) = truncate_rows(breakdown.by_node(), limit);
         Ok(Cost {
@@ -129,7 +129,7 @@ impl Tool for GetCost {
             by_gpu_model: breakdown.by_gpu_model(),
             by_rate_class: breakdown.by_rate_class(),
             contributors,
-            contributors_left_out: u64::try_from(n_omitted).unwrap_or(u64::MAX),
+            contributors_left_out: n_omitted,
             truncated: n_omitted > 0 || omits_clusters || omits_nodes,
         })
     }
@@ -302,6 +302,19 @@ impl CostBreakdown<'_> {
                 amount: amount(price.1, *sum),
             })
             .collect()
+    }
+
+    /// Contributors, largest first, and the number omitted. A stale run rate is unknown.
+    fn contributors(&self, limit: usize, is_stale: bool) -> (Vec<Contributor>, u64) {
+        let contributors = contributors(&IncidentBills {
+            lost: &self.bill,
+            saved: &self.savings,
+            per_hour: self.run_rate.as_ref().filter(|_| !is_stale),
+            incidents: &self.incidents,
+        });
+        let n_omitted = contributors.len().saturating_sub(limit);
+        let (contributors, _) = truncate_rows(contributors, limit);
+        (contributors, u64::try_from(n_omitted).unwrap_or(u64::MAX))
     }
 }
 

@@ -29,6 +29,8 @@ use crate::{ToolContext, ToolError};
 pub struct ToolOutput {
     /// Answer as JSON.
     pub text: String,
+    /// The answer in one line of text, if its tool has one.
+    pub headline: Option<String>,
     /// Plot of the answer, when one was requested.
     pub picture: Option<Picture>,
 }
@@ -187,6 +189,7 @@ fn run_tool<T: Tool>(context: ToolContext, input: Value) -> ToolFuture {
         let answer = tool.run(&context).await?;
         let figure = plot.map(|plot| (plot.format, (plot.layout)(&answer)));
         Ok(ToolOutput {
+            headline: T::headline(&answer),
             text: to_json(&answer, T::PRECISION).map_err(ToolError::Json)?,
             picture: match figure {
                 Some((format, figure)) => Some(draw(figure, format).await?),

@@ -45,6 +45,12 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
         }
     }
 
+    /// The answer in one line of text, for readers who may not need the rest; `None` where rows
+    /// alone say what there is.
+    fn headline(_answer: &Self::Answer) -> Option<String> {
+        None
+    }
+
     /// True when the caller needs permission to run SQL.
     const NEEDS_SQL: bool = false;
 

@@ -176,7 +176,9 @@ fn parse_mcp(message: &Value) -> Answer {
         return (Some(kind), body);
     }
     let result = &message["result"];
-    let text = result["content"][0]["text"].as_str().unwrap();
+    // The JSON follows one line that sums it up.
+    let text = result["content"].as_array().unwrap().last().unwrap();
+    let text = text["text"].as_str().unwrap();
     let body: Value = serde_json::from_str(text).unwrap();
     let kind = kind(&body);
     assert_eq!(result["isError"], json!(kind.is_some()), "{message}");

@@ -44,15 +44,15 @@ fn mcp_returns_the_plot_as_image_content_next_to_the_result() {
             let result = server.result(path, &tool, format);
             assert_eq!(result["isError"], false, "{result}");
             let content = result["content"].as_array().unwrap();
-            assert_eq!(content.len(), 2);
+            assert_eq!(content.len(), 3);
             assert_eq!(content[0]["type"], "text");
-            assert_eq!(content[1]["type"], "image");
-            assert_eq!(content[1]["mimeType"], kind);
+            assert_eq!(content[2]["type"], "image");
+            assert_eq!(content[2]["mimeType"], kind);
             let picture = STANDARD
-                .decode(content[1]["data"].as_str().unwrap())
+                .decode(content[2]["data"].as_str().unwrap())
                 .unwrap();
             assert!(picture.starts_with(beginning), "{format}");
-            let text: Value = serde_json::from_str(content[0]["text"].as_str().unwrap()).unwrap();
+            let text: Value = serde_json::from_str(content[1]["text"].as_str().unwrap()).unwrap();
             assert_eq!(result["structuredContent"], text);
             assert!(
                 text.get("plot").is_none(),

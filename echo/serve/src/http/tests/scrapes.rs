@@ -97,12 +97,8 @@ impl Lab {
             .await
             .unwrap();
         let times = (from..until).step_by(5);
-        self.lose(
-            times
-                .map(|second| lost(&culprit(), "node-0", Some("NVIDIA H200"), second))
-                .collect(),
-        )
-        .await;
+        let late = times.map(|second| lost(&culprit(), "node-0", Some("NVIDIA H200"), second));
+        self.lose(late.collect()).await;
         self.clock.set(at(until));
     }
 
@@ -150,7 +146,8 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
     let sample = |line: &str| {
         let (name, value) = line.rsplit_once(' ').unwrap();
         let value: f64 = value.parse().unwrap();
-        assert!(value.is_finite() && !line.ends_with(" -0.0"), "{line}");
+        let is_plain = value.is_finite() && !line.ends_with(" -0.0");
+        assert!(is_plain, "{line}");
         (name.to_owned(), value)
     };
     let all: Vec<_> = lines.map(sample).collect();
@@ -162,10 +159,8 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 #[track_caller]
 fn assert_near(found: f64, expected: f64) {
     let allowed = 1e-9 * expected.abs().max(1.0);
-    assert!(
-        (found - expected).abs() <= allowed,
-        "{found} is not {expected}"
-    );
+    let distance = (found - expected).abs();
+    assert!(distance <= allowed, "{found} is not {expected}");
 }
 
 #[tokio::test]
