@@ -58,7 +58,8 @@ pub(super) fn short(hash: &Hash) -> String {
     hex(hash).chars().take(8).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Formats bytes in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a `String` cannot fail.
         let _infallible = write!(text, "{byte:02x}");

@@ -91,10 +91,9 @@ fn decimals(field: &str) -> Option<i32> {
         "seconds" | "iterations" | "z" | "critical_z" | "first_iteration" | "raised_iteration"
         | "cleared_iteration" => Some(3),
         "effect_ratio" | "confidence" | "stability" | "effect_gate" => Some(4),
-        // Limits are compared with these.
-        "coverage" | "lost_ratio" => Some(6),
-        // Values of host evidence, in the unit of their metric.
-        "own" | "peers" => Some(6),
+        // Limits are compared with the first two; the others are host evidence, in the unit of its
+        // metric.
+        "coverage" | "lost_ratio" | "own" | "peers" => Some(6),
         _ => None,
     }
 }
@@ -135,7 +134,10 @@ mod tests {
             let text = to_json(&answer, Precision::Rounded).unwrap();
             let read: serde_json::Value = serde_json::from_str(&text).unwrap();
             let hours = read["lost_gpu_hours"].as_f64().unwrap();
-            assert!((hours * 3.6e9 - micros).abs() < 0.5, "{micros}: {text}");
+            assert!(
+                hours.mul_add(3.6e9, -micros).abs() < 0.5,
+                "{micros}: {text}"
+            );
         }
     }
 

@@ -45,17 +45,15 @@ pub(super) fn unknown_cluster(
 ) -> ToolError {
     let name = cluster.to_string();
     let shard = context.shard.as_deref();
-    match shard.and_then(|shard| shard.other_of(cluster)) {
-        Some(other) => ToolError::OtherShard { name, other },
-        None => {
-            let near = nearest(cluster, known).map(ClusterId::as_str);
-            let suggestion = near.map(|near| format!("; did you mean {near:?}?"));
-            ToolError::UnknownCluster {
-                name,
-                suggestion: suggestion.unwrap_or_default(),
-                known: listed(known),
-            }
-        }
+    if let Some(other) = shard.and_then(|shard| shard.other_of(cluster)) {
+        return ToolError::OtherShard { name, other };
+    }
+    let near = nearest(cluster, known).map(ClusterId::as_str);
+    let suggestion = near.map(|near| format!("; did you mean {near:?}?"));
+    ToolError::UnknownCluster {
+        name,
+        suggestion: suggestion.unwrap_or_default(),
+        known: listed(known),
     }
 }
 

@@ -116,10 +116,7 @@ fn a_token_from_another_generator_is_accepted_when_its_hash_is_listed() {
         "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
         "0d0ee4a3-3f0b-4d67-9c0f-6b1c7c5cf0f3",
     ] {
-        let hash: String = mint::hash(token)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hash = mint::hex(&mint::hash(token));
         let entry = entry("grafana", &hash, "query: { clusters: ['*'] }");
         let access = without_files(&format!("tokens:\n{entry}")).unwrap();
         let principal = access.identify(token, at(0)).unwrap();
