@@ -9,6 +9,8 @@ fn responses_conform_to_the_served_openapi_document() {
     let lab = Lab::new();
     let mut schemathesis = python("schemathesis");
     schemathesis
+        .arg("--config-file")
+        .arg(client("schemathesis.toml"))
         .args(["run", &lab.url("/api/v1/openapi.json")])
         .args(["--checks", "all", "--max-examples", "100", "--no-color"])
         // Sends the same requests in each run; other findings need separate tests.
