@@ -122,7 +122,6 @@ async fn with_retention_the_oldest_minutes_are_deleted_and_new_events_stored() {
     assert!(refused > 0, "the free space never reached its minimum");
     let counted = store.timings();
     assert_eq!(counted.refused_events.get(), refused * 2_000);
-    let kept = 48_000 - counted.deleted_events.get();
     let window = Window::new(first, last.offset(1)).unwrap();
     let everything = EventQuery {
         window,
@@ -134,8 +133,15 @@ async fn with_retention_the_oldest_minutes_are_deleted_and_new_events_stored() {
         limit: 200_000,
         cursor: None,
     };
-    let page = store.events(everything).await.unwrap();
-    assert_eq!(page.events.len() as u64, kept);
+    // Retention may delete one more minute between the two; the runner ends a test in which they
+    // never agree.
+    loop {
+        let page = store.events(everything.clone()).await.unwrap();
+        let kept = 48_000 - counted.deleted_events.get();
+        if page.events.len() as u64 == kept {
+            break;
+        }
+    }
     store.close().await.unwrap();
 }
 
