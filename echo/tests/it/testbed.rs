@@ -1,4 +1,5 @@
-//! Real processes for the tests: an Echo instance on free ports with its own database, and agents.
+//! Starts Echo and agents as processes for the tests, on free ports, each Echo with a database of
+//! its own.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -43,16 +43,16 @@ pub struct EventHistory {
     /// Metric name, such as `nccl.collective.wait_ms`.
     #[schemars(with = "Option<Name>")]
     pub metric: Option<String>,
-    /// Start: RFC 3339, date (UTC), Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start: RFC 3339, date, Unix ms, or `now-15m`. Default: 1h before `to`.
     pub from: Option<TimeArg>,
     /// End, exclusive. Default: now.
     pub to: Option<TimeArg>,
-    /// In place of `from` and `to`: `all`, or a duration such as `15m`, `7d`.
+    /// Instead of `from`, `to`: `all`, or a duration like `15m`.
     pub window: Option<WindowArg>,
     /// Maximum number of events. Default: 100.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
-    /// `next_cursor` of the previous page; omit `from`, `to` and `window`.
+    /// `next_cursor` of the previous page; omit the window.
     #[schemars(with = "Option<String>")]
     pub cursor: Option<PageCursor>,
 }

@@ -49,13 +49,13 @@ pub struct ExplainRank {
     #[serde(default)]
     #[schemars(with = "Option<Name>")]
     pub job: Option<String>,
-    /// Start: RFC 3339, date (UTC), Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start: RFC 3339, date, Unix ms, or `now-15m`. Default: 1h before `to`.
     #[serde(default)]
     pub from: Option<TimeArg>,
     /// End, exclusive. Default: now.
     #[serde(default)]
     pub to: Option<TimeArg>,
-    /// In place of `from` and `to`: `all`, or a duration such as `15m`, `7d`.
+    /// Instead of `from`, `to`: `all`, or a duration like `15m`.
     #[serde(default)]
     pub window: Option<WindowArg>,
     /// Adds a plot of the lag over time.

@@ -33,25 +33,25 @@ pub struct FindOutlierNodes {
     /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Start: RFC 3339, date (UTC), Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start: RFC 3339, date, Unix ms, or `now-15m`. Default: 1h before `to`.
     pub from: Option<TimeArg>,
     /// End, exclusive. Default: now.
     pub to: Option<TimeArg>,
-    /// In place of `from` and `to`: `all`, or a duration such as `15m`, `7d`.
+    /// Instead of `from`, `to`: `all`, or a duration like `15m`.
     pub window: Option<WindowArg>,
-    /// Minimum lag of culprits, milliseconds per iteration.
+    /// Minimum culprit lag, ms per iteration.
     #[schemars(range(min = 0))]
     pub min_lag_ms: Option<f64>,
-    /// Minimum slowdown of culprits; 0.1 is 10 %.
+    /// Minimum culprit slowdown; 0.1 is 10 %.
     #[schemars(range(min = 0))]
     pub min_slowdown: Option<f64>,
-    /// Minimum confidence of culprits, 0 to 1.
+    /// Minimum culprit confidence, 0 to 1.
     #[schemars(range(min = 0, max = 1))]
     pub min_confidence: Option<f64>,
-    /// Maximum number of culprits and conditions. Default: 40.
+    /// Maximum number of entries. Default: 40.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<usize>,
-    /// `next_cursor` of the previous page; omit `from`, `to` and `window`.
+    /// `next_cursor` of the previous page; omit the window.
     #[schemars(with = "Option<String>")]
     pub cursor: Option<ListCursor>,
 }

@@ -41,11 +41,11 @@ pub struct GetCost {
     /// Cluster name. Default: all clusters.
     #[schemars(with = "Option<ClusterName>")]
     pub cluster: Option<String>,
-    /// Start: RFC 3339, date (UTC), Unix milliseconds, or `now-15m`. Default: an hour before `to`.
+    /// Start: RFC 3339, date, Unix ms, or `now-15m`. Default: 1h before `to`.
     pub from: Option<TimeArg>,
     /// End, exclusive. Default: now.
     pub to: Option<TimeArg>,
-    /// In place of `from` and `to`: `all`, or a duration such as `15m`, `7d`.
+    /// Instead of `from`, `to`: `all`, or a duration like `15m`.
     pub window: Option<WindowArg>,
     /// Maximum number of contributors, nodes and clusters. Default: 50.
     #[schemars(range(min = 1, max = 2000))]

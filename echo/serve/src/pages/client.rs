@@ -47,6 +47,15 @@ impl WindowQuery {
         }
     }
 
+    /// Returns this window, or the last hour if no field is set.
+    pub(super) fn or_last_hour(&self) -> Self {
+        if self.given().next().is_some() {
+            self.clone()
+        } else {
+            Self::last_hour()
+        }
+    }
+
     /// Returns the fields that are set, by the names of the tools' arguments.
     pub(super) fn given(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let fields = [

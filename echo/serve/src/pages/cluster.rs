@@ -93,12 +93,7 @@ pub(super) async fn page(
     cluster: &str,
     window: &WindowQuery,
 ) -> Result<Markup, ToolError> {
-    let default = WindowQuery::last_hour();
-    let window = if window.given().next().is_some() {
-        window
-    } else {
-        &default
-    };
+    let window = &window.or_last_hour();
     let view = View {
         cluster,
         window,

@@ -18,12 +18,7 @@ pub(super) async fn page(
     subject: &RankInCluster<'_>,
     window: &WindowQuery,
 ) -> Result<Markup, ToolError> {
-    let default = WindowQuery::last_hour();
-    let window = if window.given().next().is_some() {
-        window
-    } else {
-        &default
-    };
+    let window = &window.or_last_hour();
     let found = client.explanation(subject, window).await?;
     let query = query(subject, window);
     Ok(html! {
