@@ -72,6 +72,13 @@ pub const SOURCE_HOST: &str = "host";
 /// Value of [`SOURCE`]: measured by the GPU.
 pub const SOURCE_DEVICE: &str = "device";
 
+/// On [`crate::metric::ISSUED`]: origin of a count that was not observed at library calls,
+/// [`REPORTED_BY_RAS`]; absent otherwise.
+pub const REPORTED_BY: &str = "fleet.reported_by";
+
+/// Value of [`REPORTED_BY`]: NCCL's RAS subsystem.
+pub const REPORTED_BY_RAS: &str = "nccl_ras";
+
 /// Role signature of a rank, 16 hex digits: hash of its operations in one iteration, over all its
 /// communicators. Ranks with the same role in the same job are comparable.
 pub const ROLE: &str = "fleet.role";

@@ -1,6 +1,7 @@
 //! State of one host as seen by its agent: processes, clock, and batches in order. Pure.
 
 mod clock;
+mod progress_reports;
 mod self_verdicts;
 mod totals;
 

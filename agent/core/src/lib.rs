@@ -8,6 +8,7 @@
 //! | 0 | [`event`], [`signal`], [`verdict`], [`batch`], [`vitals`] | plain data: input events, output points, the agent's own state |
 //! | 1 | [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`printable`], [`classify`] | one rule each |
 //! | 2 | [`iteration_pattern`], [`rollup`], [`pipeline`] | one process |
+//! | 2 | [`ras`] | what NCCL reports about a job without probes |
 //! | 3 | [`host`] | one host: its processes, its clock, and batches in order |
 
 pub mod activity;
@@ -26,6 +27,7 @@ pub mod pipeline;
 pub mod policy;
 pub mod printable;
 pub mod progress;
+pub mod ras;
 pub mod rollup;
 pub mod signal;
 pub mod verdict;

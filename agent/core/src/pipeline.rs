@@ -201,6 +201,14 @@ impl Pipeline {
         std::mem::take(&mut self.points)
     }
 
+    /// Returns whether the process has joined a communicator of this size with this rank.
+    pub fn has_comm(&self, rank: u32, size: u32) -> bool {
+        let comms = self.table.comms();
+        comms
+            .iter()
+            .any(|comm| (comm.rank, comm.nranks) == (rank, size))
+    }
+
     /// Returns the process.
     pub fn process(&self) -> Process {
         self.process

@@ -94,6 +94,8 @@ pub enum Source {
     Host,
     /// Timers of the GPU.
     Device,
+    /// Answers of NCCL's RAS subsystem about the whole job.
+    Ras,
 }
 
 /// Value of a point.

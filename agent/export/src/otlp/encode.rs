@@ -246,6 +246,9 @@ fn block(block: &Block) -> Vec<KeyValue> {
         seq_attribute(attribute::SEQ_LAST, block.seq_last),
         text(attribute::SOURCE, source(block.source)),
     ];
+    if block.source == Source::Ras {
+        attributes.push(text(attribute::REPORTED_BY, attribute::REPORTED_BY_RAS));
+    }
     attributes.extend(block.iterations.map(|n| double(attribute::ITERATIONS, n)));
     attributes.extend(
         block
@@ -257,7 +260,8 @@ fn block(block: &Block) -> Vec<KeyValue> {
 
 fn source(source: Source) -> &'static str {
     match source {
-        Source::Host => attribute::SOURCE_HOST,
+        // RAS counts launches on the host as well.
+        Source::Host | Source::Ras => attribute::SOURCE_HOST,
         Source::Device => attribute::SOURCE_DEVICE,
     }
 }
