@@ -294,7 +294,7 @@ CREATE TABLE verdict_rows (
     finding            VARCHAR  NOT NULL,
     finding_reason     VARCHAR,
     rank               UINTEGER,
-    node               VARCHAR,
+    node               VARCHAR,           -- of the culprit, or of the condition
     gpu_uuid           VARCHAR,
     class              VARCHAR,
     signal             VARCHAR,
@@ -303,6 +303,7 @@ CREATE TABLE verdict_rows (
     source             VARCHAR,           -- set in a culprit, with victims
     victims            UINTEGER[],
     ranks              UINTEGER[],        -- set in a condition
+    standstill         BOOLEAN  NOT NULL,
     state              VARCHAR  NOT NULL,
     provisional        BOOLEAN  NOT NULL,
     severity           VARCHAR  NOT NULL,
@@ -391,7 +392,8 @@ SELECT
     source,
     victims,
     ranks,
-    inputs
+    inputs,
+    standstill
 FROM verdict_rows;
 
 COMMENT ON VIEW verdict_history IS 'States of incidents. After a day the first, those that changed state, finding, rank, class, severity or provisional, and the last of each hour are kept; the others are dropped within the next hour. Columns as in verdicts.';
@@ -408,10 +410,10 @@ COMMENT ON COLUMN verdicts.revised_ns IS 'Time at which Echo stored this state, 
 COMMENT ON COLUMN verdicts.cluster_id IS 'Cluster of the cohort.';
 COMMENT ON COLUMN verdicts.job IS 'Job of the cohort.';
 COMMENT ON COLUMN verdicts.cohort IS 'Cohort whose ranks were compared.';
-COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, stage_imbalance, data_imbalance, network, stall, hang, identity_conflict or inconclusive.';
+COMMENT ON COLUMN verdicts.finding IS 'culprit, or the condition: uniform_slowdown, stage_imbalance, data_imbalance, network, stall, hang, identity_conflict, unhealthy_node or inconclusive.';
 COMMENT ON COLUMN verdicts.finding_reason IS 'Details of a condition.';
 COMMENT ON COLUMN verdicts.rank IS 'Rank that holds back the cohort.';
-COMMENT ON COLUMN verdicts.node_id IS 'Node of that rank.';
+COMMENT ON COLUMN verdicts.node_id IS 'Node of that rank, or the node of an unhealthy_node.';
 COMMENT ON COLUMN verdicts.gpu_uuid IS 'GPU of that rank.';
 COMMENT ON COLUMN verdicts.class IS 'Class of the cause: host, device, network, mixed or inconclusive.';
 COMMENT ON COLUMN verdicts.signal IS 'Signal that identified the rank.';
@@ -439,6 +441,7 @@ COMMENT ON COLUMN verdicts.source IS 'Clock that measured the lag of the culprit
 COMMENT ON COLUMN verdicts.victims IS 'Ranks that appear late only because they wait for the culprit.';
 COMMENT ON COLUMN verdicts.ranks IS 'Ranks affected by a condition; empty for all ranks.';
 COMMENT ON COLUMN verdicts.inputs IS 'Inputs of the judgement, a JSON object; NULL if they were not kept.';
+COMMENT ON COLUMN verdicts.standstill IS 'Whether no rank progresses although none is behind: the ranks of a hang that do not wait may have entered its operation.';
 
 CREATE VIEW lost_time AS
 SELECT

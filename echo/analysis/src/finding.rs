@@ -36,7 +36,8 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Returns the subject of a finding; `None` for a finding by rules that no longer exist.
+    /// Returns the subject of a finding; `None` for a finding that is not about a cohort, or by
+    /// rules that no longer exist.
     pub fn from_finding(finding: &Finding) -> Option<Self> {
         let condition = match finding {
             Finding::Culprit(culprit) => return Some(Self::Rank(culprit.rank)),
@@ -49,6 +50,7 @@ impl Subject {
             ConditionKind::DataImbalance => Self::Data,
             ConditionKind::Stall | ConditionKind::Hang => Self::Hang,
             ConditionKind::IdentityConflict => Self::Identity,
+            ConditionKind::UnhealthyNode => return None,
             ConditionKind::Inconclusive => {
                 let mut doubts = Doubt::ALL.into_iter();
                 Self::Unclear(doubts.find(|doubt| doubt.reason() == condition.detail)?)

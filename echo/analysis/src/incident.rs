@@ -264,7 +264,8 @@ impl OpenIncident {
                 | ConditionKind::DataImbalance
                 | ConditionKind::Stall
                 | ConditionKind::Hang
-                | ConditionKind::IdentityConflict => condition.detail.clone(),
+                | ConditionKind::IdentityConflict
+                | ConditionKind::UnhealthyNode => condition.detail.clone(),
             },
         };
     }

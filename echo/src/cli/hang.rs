@@ -88,11 +88,11 @@ fn missing(
     if more > 0 {
         who = format!("{who} and {more} more");
     }
-    Some(if text(row, "reason").contains(" entered operation ") {
+    Some(if row.get("standstill") == Some(&Value::Bool(true)) {
+        format!("{who} did not wait like the others")
+    } else {
         let operations = counted(n_operations, "collective");
         format!("{who} did not enter {operations}")
-    } else {
-        format!("{who} did not wait like the others")
     })
 }
 

@@ -1,4 +1,4 @@
-//! `fleet-echo outliers`: ranks that hold back their jobs.
+//! `fleet-echo outliers`: ranks that hold back their jobs, and nodes that report bad health.
 
 use std::io::{self, Write};
 
@@ -14,7 +14,7 @@ use crate::cli::view::{self, age, heading, list, quality, text};
 use crate::cli::watch::WatchArgs;
 use crate::cli::{CliError, ClientArgs, ToolInput, hang, query};
 
-/// Ranks that hold back their jobs, with confidence and start time.
+/// Ranks that hold back their jobs, and unhealthy nodes, with confidence and start time.
 #[derive(Debug, Clone, Args)]
 pub struct OutliersArgs {
     /// Cluster and time window.

@@ -95,15 +95,16 @@ fn fetch(args: &StatusArgs) -> Result<(Vec<u8>, Value), CliError> {
     Ok((format!("{answer}\n").into_bytes(), answer))
 }
 
-/// Returns the open incidents with their cost: culprits, then conditions.
+/// Returns the open incidents with their cost: culprits and unhealthy nodes, then conditions.
 fn open_incidents(found: &Value, cost: &Value, client: &ClientArgs) -> Vec<Value> {
     let is_open = |row: &Value| text(row, "state") == "open";
-    let is_culprit = |row: &&Value| text(row, "role") == "culprit";
-    let culprits = list(found, "outliers").iter().filter(is_culprit).cloned();
-    let culprits = culprits.map(|mut row| {
-        let id = field(&row, "incident_id").clone();
+    let is_victim = |row: &&Value| text(row, "role") == "victim";
+    let named = list(found, "outliers").iter();
+    let named = named.filter(|row| !is_victim(row)).cloned();
+    let named = named.map(|mut row| {
+        let (id, role) = (field(&row, "incident_id").clone(), text(&row, "role"));
         if let Some(fields) = row.as_object_mut() {
-            fields.insert("kind".to_owned(), json!("culprit"));
+            fields.insert("kind".to_owned(), json!(role));
             fields.insert("incident_ids".to_owned(), json!([id]));
         }
         row
@@ -113,7 +114,7 @@ fn open_incidents(found: &Value, cost: &Value, client: &ClientArgs) -> Vec<Value
         "conditions": list(found, "conditions").iter().filter(|row| is_open(row)).collect::<Vec<_>>(),
     });
     let conditions = hang::merged(&open, &client.connection);
-    let incidents = culprits.filter(is_open).chain(conditions);
+    let incidents = named.filter(is_open).chain(conditions);
     incidents.map(|row| with_cost(row, cost)).collect()
 }
 
@@ -256,7 +257,7 @@ impl Page<'_> {
                     .map(|line| ("evidence", line)),
             );
         } else {
-            if !hang::stops_job(incident) {
+            if !hang::stops_job(incident) && number(incident, "effect_ratio").is_some() {
                 lines.push(("slower", slower(incident)));
             }
             let name = if incident.get("missing").is_some() {
@@ -328,8 +329,9 @@ fn title(incident: &Value) -> String {
     let kind = text(incident, "kind");
     if kind != "culprit" {
         let kind = kind.replace('_', " ").to_uppercase();
-        let missing = incident.get("missing").and_then(Value::as_str);
-        return missing.map_or_else(|| kind.clone(), |missing| format!("{kind}: {missing}"));
+        let subject = ["missing", "node_id"].map(|name| incident.get(name)?.as_str());
+        let subject = subject.into_iter().flatten().next();
+        return subject.map_or_else(|| kind.clone(), |subject| format!("{kind}: {subject}"));
     }
     let (rank, node) = (text(incident, "rank"), text(incident, "node_id"));
     let n_victims = number(incident, "victim_count").filter(|n| *n > 0.0);

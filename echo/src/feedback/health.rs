@@ -8,7 +8,8 @@
 //! report the same score. A node that is below the threshold twice in a row, with quorum, is
 //! reported until three scores in a row are good (`sender_state`). An incident without new
 //! evidence, because the node or too many of its peers have been silent for five minutes, is
-//! cleared with that reason. A score gives neither lag nor cost.
+//! cleared with that reason. A score gives neither lag nor cost; the severity of an incident follows
+//! from the largest distance of a score from the threshold.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,8 @@
 //! An unmodified Ingero agent as a client: it pushes a health score with its own attributes, over
 //! gRPC or HTTP, and receives the threshold of its peers in the response.
 
+use std::process::Command;
+
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -13,7 +15,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 
-use crate::testbed::Echo;
+use crate::testbed::{ECHO, Echo};
 
 const CLUSTER: &str = "ingero-prod";
 
@@ -164,12 +166,19 @@ async fn an_ingero_agent_gets_its_threshold_and_a_low_score_is_reported_after_a_
         (&json!(6), &json!(3.5))
     );
     let found = echo.query("find_outlier_nodes", CLUSTER);
-    let [condition] = &found["conditions"].as_array().unwrap()[..] else {
+    let [node] = &found["outliers"].as_array().unwrap()[..] else {
         panic!("{found:#}");
     };
-    assert_eq!(condition["kind"], "inconclusive");
-    assert_eq!(condition["state"], "open");
-    let reason = condition["reason"].as_str().unwrap();
+    assert_eq!(node["role"], "unhealthy_node");
+    assert_eq!(
+        (&node["node_id"], &node["rank"]),
+        (&json!("gpu-5"), &json!(5))
+    );
+    assert_eq!(
+        (&node["state"], &node["severity"]),
+        (&json!("open"), &json!("critical"))
+    );
+    let reason = node["reason"].as_str().unwrap();
     let expected = "node gpu-5 (rank 5) reports health score 0.41, below the threshold 0.";
     assert!(reason.starts_with(expected), "{reason}");
     let history = echo.query("event_history", CLUSTER);
@@ -182,7 +191,70 @@ async fn an_ingero_agent_gets_its_threshold_and_a_low_score_is_reported_after_a_
     again.caught_up();
     assert_eq!(threshold(&again, CLUSTER).1, known);
     assert_eq!(
-        again.query("find_outlier_nodes", CLUSTER)["conditions"],
-        found["conditions"]
+        again.query("find_outlier_nodes", CLUSTER)["outliers"],
+        found["outliers"]
     );
+}
+
+/// Pushes the scores of all nodes, without ranks.
+async fn nodes_push(echo: &Echo, round: u64, last_score: f64) {
+    let mut client = MetricsServiceClient::connect(format!("http://{}", echo.otlp))
+        .await
+        .unwrap();
+    for (node, score) in (0..N_NODES).zip([0.95, 0.94, 0.96, 0.95, 0.93, last_score]) {
+        let mut request = push(node, round, score);
+        let resource = request.resource_metrics[0].resource.as_mut().unwrap();
+        let is_of_rank = |one: &KeyValue| one.key.contains("rank") || one.key.contains("world");
+        resource.attributes.retain(|one| !is_of_rank(one));
+        over_grpc(&mut client, request).await;
+    }
+    echo.caught_up();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_node_with_a_low_score_is_an_outlier_until_its_score_is_good_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    nodes_push(&echo, 0, 0.95).await;
+    for round in 1..3 {
+        nodes_push(&echo, round, 0.7).await;
+    }
+    let found = echo.query("find_outlier_nodes", CLUSTER);
+    let node = &found["outliers"][0];
+    assert_eq!(
+        (&node["role"], &node["node_id"]),
+        (&json!("unhealthy_node"), &json!("gpu-5"))
+    );
+    assert_eq!(
+        (&node["rank"], &node["severity"]),
+        (&Value::Null, &json!("warn"))
+    );
+    assert_eq!(echo.query("get_cost", CLUSTER)["contributors"], json!([]));
+    let gate = |flags: &[&str]| {
+        let mut command = Command::new(ECHO);
+        command.args(["assert", "outliers", "--window", "all", "--max", "0"]);
+        command.args(["--allow-missing", "--cluster", CLUSTER]);
+        command.args(["--server", &format!("http://{}", echo.http)]);
+        let output = command.args(flags).output().unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    let (code, printed) = gate(&[]);
+    let expected = "conditions: 1, at most 0 (unhealthy_node gpu-5)";
+    assert!(code == Some(1) && printed.contains(expected), "{printed}");
+    let (code, printed) = gate(&["--allow-condition", "unhealthy_node"]);
+    assert_eq!(code, Some(0), "{printed}");
+
+    for round in 3..6 {
+        nodes_push(&echo, round, 0.94).await;
+    }
+    let found = echo.query("find_outlier_nodes", CLUSTER);
+    let node = &found["outliers"][0];
+    assert_eq!(
+        (&node["role"], &node["state"]),
+        (&json!("unhealthy_node"), &json!("cleared"))
+    );
+    assert_eq!(node["cleared_at"], "2025-11-21T04:40:50Z", "{found:#}");
 }

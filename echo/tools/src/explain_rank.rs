@@ -1,13 +1,13 @@
 //! Explains one rank in comparison with its peers.
 
-use echo_core::ids::{ClusterId, JobId, Rank};
+use echo_core::ids::{ClusterId, NodeId, Rank};
 use echo_core::model::detector_output::Incident;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::host_evidence::{Operations, widen_for_clock_skew};
 use crate::lifecycle::as_of;
-use crate::outlier::{Condition, Evidence, Outlier, condition, culprit};
+use crate::outlier::{Condition, Evidence, Outlier, condition, culprit, unhealthy_node};
 use crate::picture::Format;
 use crate::quality::DataQuality;
 use crate::schemas::{ClusterName, Name};
@@ -160,7 +160,7 @@ impl Tool for ExplainRank {
 async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, ToolError> {
     let cluster = scope.require_cluster()?;
     let presence = scope.presence().await?;
-    let incidents = incidents_of_job(scope, subject.job()).await?;
+    let incidents = incidents_of_subject(scope, subject).await?;
     let names_rank = |incident: &&Incident| {
         culprit(incident).is_some_and(|culprit| culprit.rank == subject.rank)
     };
@@ -180,7 +180,7 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
     };
     let conditions: Vec<&Incident> = incidents
         .iter()
-        .filter(|incident| affects(incident, subject.rank))
+        .filter(|incident| affects(incident, subject))
         .collect();
     let mut explanation = Explanation {
         cluster: cluster.to_string(),
@@ -210,17 +210,21 @@ fn most_severe<T>(incidents: &[&Incident], convert: impl FnMut(&Incident) -> Opt
     most_severe.filter_map(convert).collect()
 }
 
-/// Loads the incidents of the job in their state at the end of the window, most severe first.
-async fn incidents_of_job(
+/// Loads the incidents of the rank's job and node in their state at the end of the window, most
+/// severe first.
+async fn incidents_of_subject(
     scope: &Scope<'_>,
-    job: Option<&JobId>,
+    subject: &Subject,
 ) -> Result<Vec<Incident>, ToolError> {
     let (context, window) = (scope.context, scope.window);
     let incidents = context.store.incidents(scope.cluster.as_ref(), window);
     let incidents = incidents.await?;
     let mut incidents: Vec<Incident> = incidents
         .into_iter()
-        .filter(|incident| incident.job.as_ref() == job)
+        .filter(|incident| {
+            incident.job.as_ref() == subject.job()
+                || unhealthy_node(incident) == Some(subject.node())
+        })
         .filter_map(|incident| as_of(incident, context, window))
         .collect();
     incidents.sort_by(|a, b| b.effect_ratio.total_cmp(&a.effect_ratio));
@@ -231,10 +235,13 @@ fn is_victim(incident: &Incident, rank: Rank) -> bool {
     culprit(incident).is_some_and(|culprit| culprit.victims.contains(&rank))
 }
 
-/// True for a condition of all ranks, or of a group that contains the rank.
-fn affects(incident: &Incident, rank: Rank) -> bool {
-    condition(incident)
-        .is_some_and(|condition| condition.ranks.is_empty() || condition.ranks.contains(&rank))
+/// True for a condition of all ranks, of a group that contains the rank, or of its node.
+fn affects(incident: &Incident, subject: &Subject) -> bool {
+    condition(incident).is_some_and(|condition| {
+        let is_its_node = |node: &NodeId| node == subject.node();
+        let is_its_rank = condition.ranks.is_empty() || condition.ranks.contains(&subject.rank);
+        is_its_rank && condition.node.as_ref().is_none_or(is_its_node)
+    })
 }
 
 /// Returns the operations on which the most severe incident was judged, or else all operations of

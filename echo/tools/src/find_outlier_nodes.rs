@@ -1,4 +1,4 @@
-//! Finds the ranks that hold back their cohorts.
+//! Finds the ranks that hold back their cohorts, and the nodes whose health is bad.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::host_evidence::Operations;
 use crate::lifecycle::as_of;
 use crate::list_cursor::ListCursor;
-use crate::outlier::{Condition, Evidence, Outlier, culprit};
+use crate::outlier::{Condition, Evidence, Outlier, culprit, unhealthy_node};
 use crate::quality::DataQuality;
 use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
@@ -65,7 +65,7 @@ pub struct Outliers {
     pub window: AnswerWindow,
     /// Outlier ranks in their state at the end of the window: open ones first, then by effect,
     /// largest first. Each culprit is followed by its victims, as far as `limit` allows beside the
-    /// culprits.
+    /// culprits. Nodes that report bad health follow, as their effect is unknown.
     pub outliers: Vec<Outlier>,
     /// Problems of whole cohorts or jobs without a culprit, in the same order.
     pub conditions: Vec<Condition>,
@@ -105,22 +105,22 @@ impl Tool for FindOutlierNodes {
         let incidents = incidents(scope.context, scope.cluster.as_ref(), scope.window).await?;
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
         let offset = self.cursor.map_or(0, |cursor| cursor.offset);
-        let (culprits, conditions): (Vec<&Incident>, Vec<&Incident>) = incidents
+        let (named, conditions): (Vec<&Incident>, Vec<&Incident>) = incidents
             .iter()
             .filter(|incident| self.admits(incident))
-            .partition(|incident| culprit(incident).is_some());
+            .partition(|incident| is_named(incident));
         let next_offset = offset.saturating_add(limit);
-        let truncated = culprits.len().max(conditions.len()) > next_offset;
+        let truncated = named.len().max(conditions.len()) > next_offset;
         let next_page = ListCursor {
             window: scope.window,
             offset: next_offset,
         };
-        let culprits: Vec<&Incident> = culprits.into_iter().skip(offset).take(limit).collect();
+        let named: Vec<&Incident> = named.into_iter().skip(offset).take(limit).collect();
         let conditions = conditions.into_iter().skip(offset).take(limit);
         Ok(Outliers {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),
-            outliers: outliers(scope, &culprits, limit).await?,
+            outliers: outliers(scope, &named, limit).await?,
             conditions: conditions.filter_map(Condition::from_incident).collect(),
             truncated,
             next_cursor: truncated.then(|| next_page.to_string()),
@@ -158,17 +158,23 @@ pub async fn incidents(
     Ok(incidents)
 }
 
-/// Returns each culprit with its evidence, followed by its victims, up to `limit` in all.
+/// Returns true for an incident that names a rank or a node.
+fn is_named(incident: &Incident) -> bool {
+    culprit(incident).is_some() || unhealthy_node(incident).is_some()
+}
+
+/// Returns each culprit with its evidence, followed by its victims, and each unhealthy node, up to
+/// `limit` in all.
 async fn outliers(
     scope: &Scope<'_>,
-    culprits: &[&Incident],
+    named: &[&Incident],
     limit: usize,
 ) -> Result<Vec<Outlier>, ToolError> {
     let presence = scope.presence().await?;
     let mut outliers = Vec::new();
-    let mut capacity = limit.saturating_sub(culprits.len());
-    for (index, incident) in culprits.iter().enumerate() {
-        let Some(mut outlier) = Outlier::from_culprit(incident, presence) else {
+    let mut capacity = limit.saturating_sub(named.len());
+    for (index, incident) in named.iter().enumerate() {
+        let Some(mut outlier) = Outlier::from_incident(incident, presence) else {
             continue;
         };
         if presence.has_host_evidence() && index < MAX_EXPLAINED {
@@ -204,6 +210,7 @@ fn most_severe_first(a: &Incident, b: &Incident) -> Ordering {
     is_cleared(a)
         .cmp(&is_cleared(b))
         .then(b.effect_ratio.total_cmp(&a.effect_ratio))
+        .then(b.severity.cmp(&a.severity))
         .then(a.first_seen.cmp(&b.first_seen))
         .then(a.id.cmp(&b.id))
 }

@@ -183,6 +183,28 @@ pub fn uniform() -> Incident {
     }
 }
 
+/// Open incident of a node that reports bad health without a rank.
+pub fn unhealthy_node() -> Incident {
+    let reason = "node node-7 reports health score 0.41, below the threshold 0.88 of its peers";
+    let condition = Condition {
+        node: Some("node-7".parse().unwrap()),
+        detail: reason.to_owned(),
+        ..Condition::new(ConditionKind::UnhealthyNode)
+    };
+    Incident {
+        job: None,
+        cohort: Arc::from("health/prod"),
+        severity: Severity::Critical,
+        effect_ratio: 0.0,
+        period_ms: 0.0,
+        baseline: Baseline::None { period_ms: 0.0 },
+        confidence: 0.5,
+        reason: reason.to_owned(),
+        inputs: None,
+        ..incident(0x77, (400, 590), Finding::Condition(condition))
+    }
+}
+
 /// One second of GPU time lost by a node in the five seconds from `second` on.
 pub fn lost(incident: &Incident, node: &str, model: Option<&str>, second: i64) -> LostTime {
     LostTime {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use echo_analysis::evidence::HostFact;
-use echo_core::ids::Rank;
+use echo_core::ids::{NodeId, Rank};
 use echo_core::model::detector_output::{
-    Condition as DetectedCondition, Culprit, Finding, Incident, Signal,
+    Condition as DetectedCondition, ConditionKind, Culprit, Finding, Incident, Signal,
 };
 use echo_core::model::event::Origin;
 use echo_core::model::inputs::RankLag;
@@ -18,10 +18,11 @@ use crate::quality::Presence;
 /// Maximum number of ranks listed per incident.
 const MAX_LISTED: usize = 64;
 
-/// Name of a role in answers.
+/// Names of roles in answers.
 const CULPRIT: &str = "culprit";
+const VICTIM: &str = "victim";
 
-/// A rank that is late: a culprit, or a victim of one.
+/// A rank that is late, a culprit or a victim of one, or a node whose health is bad.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Outlier {
     /// Incident id, 16 hexadecimal digits.
@@ -30,8 +31,8 @@ pub struct Outlier {
     pub cluster: String,
     /// Node of the rank; null for a victim that did not report in the window.
     pub node_id: Option<String>,
-    /// Rank within the job.
-    pub rank: u32,
+    /// Rank within the job; null for a node that reports its health as a whole.
+    pub rank: Option<u32>,
     /// UUID of its GPU; null when unknown.
     pub gpu_uuid: Option<String>,
     /// Model of its GPU; null when unknown.
@@ -41,7 +42,8 @@ pub struct Outlier {
     /// Kubernetes pod; null when unknown.
     pub pod: Option<String>,
     /// `culprit`: its lag slows down the other ranks. `victim`: it is late only because it waits
-    /// for a culprit.
+    /// for a culprit. `unhealthy_node`: the health score that the node reports is below the
+    /// threshold of its peers; its effect is unknown and costs nothing.
     pub role: &'static str,
     /// Ranks for which a victim waits; empty for a culprit.
     pub victim_of: Vec<u32>,
@@ -49,18 +51,18 @@ pub struct Outlier {
     pub victims: Vec<u32>,
     /// Number of victims of a culprit.
     pub victim_count: usize,
-    /// Class of the cause: `host`, `device`, `network`, `mixed` or `inconclusive`; null for a
-    /// victim.
+    /// Class of the cause: `host`, `device`, `network`, `mixed` or `inconclusive`; only of a
+    /// culprit.
     pub class: Option<&'static str>,
-    /// Source of the lag measurement: `host` or `device`; null for a victim.
+    /// Source of the lag measurement: `host` or `device`; only of a culprit.
     pub source: Option<&'static str>,
-    /// Signal by which it was found: `host_gap`, `wait`, `arrival` or `device_wait`; null for a
-    /// victim.
+    /// Signal by which it was found: `host_gap`, `wait`, `arrival` or `device_wait`; only of a
+    /// culprit.
     pub signal: Option<&'static str>,
     /// Lag behind the median of its peers, milliseconds per iteration; null when unknown.
     pub lag_ms: Option<f64>,
     /// Slowdown of the cohort: increase of the iteration time as a share of the healthy iteration
-    /// time (0.1 is 10 % slower); null for a victim, which causes no slowdown of its own.
+    /// time (0.1 is 10 % slower); only of a culprit.
     pub effect_ratio: Option<f64>,
     /// Confidence, 0 to 1; null for a victim.
     pub confidence: Option<f64>,
@@ -70,7 +72,7 @@ pub struct Outlier {
     /// Reason, in one sentence.
     pub reason: String,
     /// Evidence: the signal by which it was found, then host metrics in which it differs from its
-    /// peers during the same operations. Empty for a victim.
+    /// peers during the same operations. Only of a culprit.
     pub evidence: Vec<Evidence>,
 }
 
@@ -107,14 +109,17 @@ pub struct Condition {
     /// `uniform_slowdown`: all ranks are slower and none is late. `stage_imbalance`: the ranks of
     /// one role have more work. `data_imbalance`: a different rank is last each time. `network`:
     /// transfers take longer. `stall`, `hang`: an operation has not ended for seconds, or never
-    /// ends. `identity_conflict`: two nodes report the same rank. `inconclusive`: the signals do
-    /// not identify the cause.
+    /// ends. `identity_conflict`: two nodes report the same rank. `unhealthy_node`: a node reports a
+    /// bad health score. `inconclusive`: the signals do not identify the cause.
     pub kind: &'static str,
     /// Affected ranks, such as those missing from a hang, at most 64; empty when all ranks are
     /// affected.
     pub ranks: Vec<u32>,
     /// Number of affected ranks; 0 when all are affected.
     pub rank_count: usize,
+    /// True when no rank progresses although none is behind: the ranks of a hang that do not wait
+    /// may have entered its operation.
+    pub standstill: bool,
     /// Details beyond the kind; may be empty.
     pub detail: String,
     /// Slowdown of the cohort: increase of the iteration time as a share of the healthy iteration
@@ -135,6 +140,35 @@ impl Outlier {
         self.role == CULPRIT
     }
 
+    /// True for a victim.
+    pub fn is_victim(&self) -> bool {
+        self.role == VICTIM
+    }
+
+    /// Converts the culprit or the unhealthy node of an incident; `None` when the incident has
+    /// neither.
+    pub fn from_incident(incident: &Incident, presence: &Presence) -> Option<Self> {
+        Self::from_culprit(incident, presence).or_else(|| Self::from_node(incident, presence))
+    }
+
+    fn from_node(incident: &Incident, presence: &Presence) -> Option<Self> {
+        let node = unhealthy_node(incident)?;
+        let rank = condition(incident)?.ranks.first().copied();
+        let origin = rank
+            .and_then(|rank| presence.origin_of(&incident.cluster, incident.job.as_ref(), rank))
+            .filter(|origin| origin.node == *node)
+            .map(AsRef::as_ref);
+        Some(Self {
+            node_id: Some(node.to_string()),
+            rank: rank.map(Rank::value),
+            gpu_uuid: owned(origin.and_then(|origin| origin.gpu_uuid.as_ref())),
+            role: ConditionKind::UnhealthyNode.name(),
+            confidence: Some(incident.confidence),
+            reason: incident.reason.clone(),
+            ..Self::shared_fields(incident, origin)
+        })
+    }
+
     /// Converts the culprit of an incident; `None` when the incident has none.
     pub fn from_culprit(incident: &Incident, presence: &Presence) -> Option<Self> {
         let culprit = culprit(incident)?;
@@ -147,7 +181,7 @@ impl Outlier {
         let origin = origin.map(AsRef::as_ref);
         Some(Self {
             node_id: Some(culprit.node.to_string()),
-            rank: culprit.rank.value(),
+            rank: Some(culprit.rank.value()),
             gpu_uuid: owned(gpu_uuid.or_else(|| origin?.gpu_uuid.as_ref())),
             role: CULPRIT,
             victims: first_ranks(&culprit.victims),
@@ -188,9 +222,9 @@ impl Outlier {
         let lag = judged_lag(incident, rank);
         Self {
             node_id: origin.map(|origin| origin.node.to_string()),
-            rank: rank.value(),
+            rank: Some(rank.value()),
             gpu_uuid: owned(origin.and_then(|origin| origin.gpu_uuid.as_ref())),
-            role: "victim",
+            role: VICTIM,
             victim_of: vec![culprit.rank.value()],
             lag_ms: lag.map(|lag| lag.lag_ms),
             reason: format!(
@@ -207,7 +241,7 @@ impl Outlier {
             incident_id: incident.id.to_string(),
             cluster: incident.cluster.to_string(),
             node_id: None,
-            rank: 0,
+            rank: None,
             gpu_uuid: None,
             gpu_model: owned(origin.and_then(|origin| origin.gpu_model.as_ref())),
             namespace: owned(origin.and_then(|origin| origin.namespace.as_ref())),
@@ -283,6 +317,7 @@ impl Condition {
             kind: found.kind.name(),
             ranks: first_ranks(&found.ranks),
             rank_count: found.ranks.len(),
+            standstill: found.is_standstill,
             detail: found.detail.clone(),
             effect_ratio: incident.effect_ratio,
             confidence: incident.confidence,
@@ -315,6 +350,13 @@ pub const fn condition(incident: &Incident) -> Option<&DetectedCondition> {
         Finding::Culprit(_) => None,
         Finding::Condition(condition) => Some(condition),
     }
+}
+
+/// Node of an incident that is about the health of a node.
+pub fn unhealthy_node(incident: &Incident) -> Option<&NodeId> {
+    let found = condition(incident)?;
+    let is_health = found.kind == ConditionKind::UnhealthyNode;
+    found.node.as_ref().filter(|_| is_health)
 }
 
 fn judged_lag(incident: &Incident, rank: Rank) -> Option<RankLag> {

@@ -261,6 +261,11 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         role: RoleId::new(hang.comm.value()),
     };
     let detail = describe(hang);
+    let kind = if hang.is_stall {
+        ConditionKind::Stall
+    } else {
+        ConditionKind::Hang
+    };
     Incident {
         id: known.map_or_else(
             || incident_id(&cohort, Subject::Hang, hang.seq),
@@ -270,13 +275,10 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         job: job.1.clone(),
         cohort: Arc::from(cohort.to_string()),
         finding: Finding::Condition(Condition {
-            kind: if hang.is_stall {
-                ConditionKind::Stall
-            } else {
-                ConditionKind::Hang
-            },
             ranks: hang.missing.clone(),
+            is_standstill: hang.is_standstill,
             detail: detail.clone(),
+            ..Condition::new(kind)
         }),
         state: IncidentState::Open,
         first_seen: hang.since,

@@ -75,9 +75,9 @@ fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> O
         job: job.1.clone(),
         cohort: Arc::from(cohort.to_string()),
         finding: Finding::Condition(Condition {
-            kind: ConditionKind::IdentityConflict,
             ranks: conflicts.iter().map(|one| one.rank).collect(),
             detail: detail.clone(),
+            ..Condition::new(ConditionKind::IdentityConflict)
         }),
         state: IncidentState::Open,
         first_seen: known.map_or(first_seen, |known| known.first_seen),

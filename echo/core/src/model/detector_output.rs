@@ -85,9 +85,14 @@ pub enum Finding {
 pub struct Condition {
     /// Kind.
     pub kind: ConditionKind,
+    /// Affected node; `None` for a condition of a cohort or a job.
+    pub node: Option<NodeId>,
     /// Affected ranks: those missing from a hang, those of the overloaded stage. Empty if all are
     /// affected.
     pub ranks: Vec<Rank>,
+    /// True if no rank progresses although none is behind the others: the ranks of a hang that do
+    /// not wait may have entered its operation.
+    pub is_standstill: bool,
     /// Details beyond the kind; may be empty.
     pub detail: String,
 }
@@ -97,7 +102,9 @@ impl Condition {
     pub const fn new(kind: ConditionKind) -> Self {
         Self {
             kind,
+            node: None,
             ranks: Vec::new(),
+            is_standstill: false,
             detail: String::new(),
         }
     }
@@ -120,13 +127,15 @@ pub enum ConditionKind {
     Hang,
     /// Two nodes report the same rank of a job at the same time.
     IdentityConflict,
+    /// A node reports that its own health is bad.
+    UnhealthyNode,
     /// The job is slow, but the signals do not show the cause.
     Inconclusive,
 }
 
 impl ConditionKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::UniformSlowdown,
         Self::StageImbalance,
         Self::DataImbalance,
@@ -134,6 +143,7 @@ impl ConditionKind {
         Self::Stall,
         Self::Hang,
         Self::IdentityConflict,
+        Self::UnhealthyNode,
         Self::Inconclusive,
     ];
 
@@ -147,6 +157,7 @@ impl ConditionKind {
             Self::Stall => "stall",
             Self::Hang => "hang",
             Self::IdentityConflict => "identity_conflict",
+            Self::UnhealthyNode => "unhealthy_node",
             Self::Inconclusive => "inconclusive",
         }
     }

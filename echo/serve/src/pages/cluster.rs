@@ -143,9 +143,13 @@ fn marks(answer: &Outliers) -> Marks {
             (true, false) => Mark::FormerCulprit,
             (false, _) => Mark::Victim(one.victim_of.clone()),
         };
-        mark_as(&mut marks, one, one.rank, mark);
+        let is_late = one.is_culprit() || one.is_victim();
+        let Some(rank) = one.rank.filter(|_| is_late) else {
+            continue;
+        };
+        mark_as(&mut marks, one, rank, mark);
         for victim in &one.victims {
-            mark_as(&mut marks, one, *victim, Mark::Victim(vec![one.rank]));
+            mark_as(&mut marks, one, *victim, Mark::Victim(vec![rank]));
         }
     }
     marks

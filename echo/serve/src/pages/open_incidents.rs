@@ -22,8 +22,8 @@ const HANGS: [&str; 2] = ["hang", "stall"];
 pub(super) enum OpenIncident<'a> {
     /// A job whose operations do not end.
     Hang(Hang<'a>),
-    /// A rank that holds back its peers.
-    Culprit(&'a Outlier),
+    /// A rank that holds back its peers, or a node that reports bad health.
+    Outlier(&'a Outlier),
     /// Another problem of a whole cohort or job.
     Condition(&'a Condition),
 }
@@ -47,7 +47,7 @@ pub(super) fn hangs(answer: &Outliers) -> bool {
     open_conditions(answer).any(is_hang)
 }
 
-/// Returns the open incidents of an answer: hangs, then culprits and conditions, each by severity.
+/// Returns the open incidents of an answer: hangs, then outliers and conditions, each by severity.
 /// `origins` are the ranks of the cluster, which are needed for hangs only.
 pub(super) fn open_incidents<'a>(
     answer: &'a Outliers,
@@ -66,11 +66,11 @@ pub(super) fn open_incidents<'a>(
             .filter(|origin| origin.job.as_ref().map(JobId::as_str) == job);
         OpenIncident::Hang(Hang::new(conditions, &of_job.collect::<Vec<_>>()))
     });
-    let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
-    let culprits = culprits.filter(|one| one.lifecycle.is_open());
+    let outliers = answer.outliers.iter().filter(|one| !one.is_victim());
+    let outliers = outliers.filter(|one| one.lifecycle.is_open());
     let conditions = open_conditions(answer).filter(|one| !is_hang(one));
     hangs
-        .chain(culprits.map(OpenIncident::Culprit))
+        .chain(outliers.map(OpenIncident::Outlier))
         .chain(conditions.map(OpenIncident::Condition))
         .collect()
 }
@@ -80,7 +80,8 @@ fn open_conditions(answer: &Outliers) -> impl Iterator<Item = &Condition> {
     conditions.filter(|one| one.lifecycle.is_open())
 }
 
-fn is_hang(condition: &Condition) -> bool {
+/// Returns true if operations do not end.
+pub(super) fn is_hang(condition: &Condition) -> bool {
     HANGS.contains(&condition.kind)
 }
 
@@ -89,7 +90,7 @@ impl OpenIncident<'_> {
     pub(super) fn headline(&self) -> String {
         match self {
             Self::Hang(hang) => hang.headline(),
-            Self::Culprit(one) => culprit(one),
+            Self::Outlier(one) => outlier(one),
             Self::Condition(one) => condition(one),
         }
     }
@@ -98,7 +99,7 @@ impl OpenIncident<'_> {
     pub(super) fn lifecycle(&self) -> Option<&Lifecycle> {
         match self {
             Self::Hang(hang) => hang.conditions.first().map(|one| &one.lifecycle),
-            Self::Culprit(one) => Some(&one.lifecycle),
+            Self::Outlier(one) => Some(&one.lifecycle),
             Self::Condition(one) => Some(&one.lifecycle),
         }
     }
@@ -110,7 +111,7 @@ impl OpenIncident<'_> {
                 let conditions = hang.conditions.iter();
                 conditions.map(|one| one.incident_id.as_str()).collect()
             }
-            Self::Culprit(one) => vec![&one.incident_id],
+            Self::Outlier(one) => vec![&one.incident_id],
             Self::Condition(one) => vec![&one.incident_id],
         }
     }
@@ -159,8 +160,7 @@ impl<'a> Hang<'a> {
         let first = self.conditions.first();
         let job = first.and_then(|one| one.lifecycle.job.as_deref());
         // At a standstill, the missing ranks may have entered the operation.
-        let is_standstill =
-            first.is_some_and(|one| one.detail.starts_with("no rank has progressed"));
+        let is_standstill = first.is_some_and(|one| one.standstill);
         match (self.missing.is_empty(), is_standstill, self.n_collectives) {
             (true, ..) => format!("No rank progresses{}", in_job(job)),
             (false, true, _) => format!("{} blocks the job", self.missing),
@@ -189,18 +189,26 @@ fn named(ranks: &[u32], count: usize, origins: &[&Origin]) -> String {
     text
 }
 
-fn culprit(one: &Outlier) -> String {
-    let node = one.node_id.as_deref().map(|node| format!(" on {node}"));
+fn outlier(one: &Outlier) -> String {
+    let subject = subject(one);
+    if !one.is_culprit() {
+        return format!("{subject} reports bad health");
+    }
     let victims = match one.victim_count {
         0 => "its peers".to_owned(),
         1 => "1 rank".to_owned(),
         n => format!("{n} ranks"),
     };
-    format!(
-        "Rank {}{} holds back {victims}",
-        one.rank,
-        node.unwrap_or_default()
-    )
+    format!("{subject} holds back {victims}")
+}
+
+/// Returns the rank of a culprit with its node, or an unhealthy node.
+pub(super) fn subject(one: &Outlier) -> String {
+    match (one.rank, one.node_id.as_deref()) {
+        (Some(rank), Some(node)) if one.is_culprit() => format!("Rank {rank} on {node}"),
+        (Some(rank), None) => format!("Rank {rank}"),
+        (_, node) => format!("Node {}", node.unwrap_or(format::UNKNOWN)),
+    }
 }
 
 fn condition(one: &Condition) -> String {

@@ -34,7 +34,7 @@ impl Tone {
     pub(super) fn from_incident(incident: &OpenIncident<'_>) -> Self {
         match incident {
             OpenIncident::Hang(_) => Self::Bad,
-            OpenIncident::Culprit(_) | OpenIncident::Condition(_) => {
+            OpenIncident::Outlier(_) | OpenIncident::Condition(_) => {
                 let severity = incident.lifecycle().map(|course| course.severity);
                 Self::from_severity(severity.unwrap_or_default())
             }

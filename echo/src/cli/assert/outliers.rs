@@ -78,7 +78,12 @@ pub(super) fn check_limits(limits: &OutlierLimitArgs, answer: &Value, case: &mut
         ));
     }
     let stragglers = entries(answer, "outliers", |one| limits.counts_straggler(one));
-    let conditions = entries(answer, "conditions", |one| limits.counts_condition(one));
+    let mut conditions = entries(answer, "conditions", |one| limits.counts_condition(one));
+    // A node that reports bad health is listed as an outlier, but holds back nothing that was measured.
+    let nodes = entries(answer, "outliers", |one| limits.counts_node(one));
+    if let Some(conditions) = &mut conditions {
+        conditions.extend(nodes.into_iter().flatten());
+    }
     add_check(
         case,
         "outliers",
@@ -141,6 +146,14 @@ impl OutlierLimitArgs {
         !self.allow_condition.contains(&kind) && self.is_confident(condition)
     }
 
+    /// Returns whether an outlier is an unhealthy node that counts as a condition.
+    fn counts_node(&self, outlier: &Value) -> bool {
+        let kind = ConditionKind::UnhealthyNode.name();
+        text(outlier, "role") == kind
+            && !self.allow_condition.iter().any(|allowed| allowed == kind)
+            && self.is_confident(outlier)
+    }
+
     fn is_confident(&self, entry: &Value) -> bool {
         let confidence = number(entry, "confidence").unwrap_or(1.0);
         self.min_confidence.is_none_or(|least| confidence >= least)
@@ -154,6 +167,9 @@ fn straggler_name(outlier: &Value) -> String {
 }
 
 fn condition_name(condition: &Value) -> String {
+    if condition.get("role").is_some() {
+        return format!("{} {}", text(condition, "role"), text(condition, "node_id"));
+    }
     let (kind, slowdown) = (text(condition, "kind"), percent(condition, "effect_ratio"));
     let ranks: Vec<String> = list(condition, "ranks")
         .iter()

@@ -159,6 +159,31 @@ fn a_condition_fails_the_check_unless_its_kind_is_accepted() {
 }
 
 #[test]
+fn an_unhealthy_node_fails_the_check_as_a_condition_unless_it_is_accepted() {
+    let node = json!({ "rank": null, "node_id": "node-7", "role": "unhealthy_node", "class": null, "confidence": 0.5 });
+    let answer = with(outliers_answer(), "/outliers", Some(json!([node])));
+    for (flags, expected, message) in [
+        (
+            "",
+            Outcome::Exceeded,
+            "conditions: 1, at most 0 (unhealthy_node node-7)",
+        ),
+        (
+            "--allow-condition unhealthy_node",
+            Outcome::Passed,
+            "conditions: 0, at most 0",
+        ),
+        ("--min-confidence 90%", Outcome::Passed, "conditions: 0"),
+    ] {
+        let case = case(&format!("outliers --cluster lab --max 0 {flags}"), &answer);
+        let summary = case.summary();
+        assert_eq!(case.outcome(), expected, "{flags}: {summary}");
+        assert!(summary.contains(message), "{flags}: {summary}");
+        assert!(summary.contains("outliers: 0"), "{flags}: {summary}");
+    }
+}
+
+#[test]
 fn unknown_numbers_never_pass() {
     let other = |pointer: &'static str, value: Value| (pointer, Some(value));
     let absent = |pointer: &'static str| [(pointer, None), (pointer, Some(Value::Null))];

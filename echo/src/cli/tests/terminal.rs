@@ -243,3 +243,35 @@ fn a_missing_or_misspelt_cluster_is_answered_with_those_there_are() {
         assert!(error.to_string().contains(advice), "{line}: {error}");
     }
 }
+
+/// A job with a straggler, and a node that reports bad health.
+fn straggler_and_unhealthy_node() -> ContextFuture {
+    Box::pin(async {
+        let context = default_context().await;
+        let output = DetectorOutput {
+            incidents: vec![fixture::unhealthy_node()],
+            ..DetectorOutput::default()
+        };
+        context.store.store_verdicts(output).await.unwrap();
+        context
+    })
+}
+
+#[test]
+fn an_unhealthy_node_is_a_row_without_rank_and_an_open_incident_without_cost() {
+    let server = Server::with_context(straggler_and_unhealthy_node);
+    let printed = server.output("outliers -c prod --from now-5m").unwrap();
+    let row = printed
+        .lines()
+        .find(|line| line.contains("node-7"))
+        .unwrap();
+    assert!(row.contains("unhealthy_node"), "{printed}");
+    let printed = server.output("status -c prod --from now-5m").unwrap();
+    let (_, block) = printed.split_once("UNHEALTHY NODE: node-7").unwrap();
+    let block = block.split("\n\n").next().unwrap();
+    assert!(block.contains("health score 0.41"), "{printed}");
+    assert!(
+        !block.contains("cost") && !block.contains("slower"),
+        "{printed}"
+    );
+}

@@ -16,6 +16,12 @@ const RAISE_AFTER: u32 = 2;
 /// Number of consecutive good scores that clear it.
 const CLEAR_AFTER: u32 = 3;
 
+/// Distance of a score below the threshold from which an incident is a warning.
+const WARN_BELOW: f64 = 0.1;
+
+/// Distance from which it is critical.
+const CRITICAL_BELOW: f64 = 0.3;
+
 /// Event time within which a cleared incident is reopened, milliseconds.
 const REOPEN_WITHIN_MS: f64 = 60_000.0;
 
@@ -33,8 +39,10 @@ pub(super) struct Thresholds {
 }
 
 impl Thresholds {
-    fn is_below(self, score: f64) -> bool {
-        score < self.average.min(self.fresh)
+    /// Returns the distance of a low score below both thresholds; `None` for a good score.
+    fn distance_to(self, score: f64) -> Option<f64> {
+        let distance = self.average.min(self.fresh) - score;
+        (distance > 0.0).then_some(distance)
     }
 }
 
@@ -55,9 +63,9 @@ impl SenderState {
         score: f64,
         thresholds: &Thresholds,
     ) -> Option<Incident> {
-        if !thresholds.is_below(score) {
+        let Some(distance) = thresholds.distance_to(score) else {
             return self.good(at);
-        }
+        };
         self.n_good = 0;
         self.n_low = self.n_low.saturating_add(1);
         let first_low = *self.first_low.get_or_insert(at);
@@ -70,10 +78,12 @@ impl SenderState {
         incident.last_seen = incident.last_seen.max(at);
         let reason = describe(sender, score, thresholds.average);
         incident.reason.clone_from(&reason);
+        incident.severity = incident.severity.max(severity(distance));
         incident.finding = Finding::Condition(Condition {
-            kind: ConditionKind::Inconclusive,
+            node: Some(sender.node.clone()),
             ranks: sender.rank.into_iter().collect(),
             detail: reason,
+            ..Condition::new(ConditionKind::UnhealthyNode)
         });
         self.incident = Some(incident.clone());
         Some(incident)
@@ -143,6 +153,17 @@ impl SenderState {
     }
 }
 
+/// Severity of a score that is this far below the threshold.
+fn severity(distance: f64) -> Severity {
+    if distance >= CRITICAL_BELOW {
+        Severity::Critical
+    } else if distance >= WARN_BELOW {
+        Severity::Warn
+    } else {
+        Severity::Info
+    }
+}
+
 fn describe(sender: &Sender, score: f64, threshold: f64) -> String {
     let rank = sender.rank.map(|rank| format!(" (rank {rank})"));
     format!(
@@ -170,7 +191,7 @@ fn raise(cluster: &ClusterId, sender: &Sender, first: Nanos, now: Nanos) -> Inci
         cluster: cluster.clone(),
         job: sender.job.clone(),
         cohort: cohort(cluster),
-        finding: Finding::Condition(Condition::new(ConditionKind::Inconclusive)),
+        finding: Finding::Condition(Condition::new(ConditionKind::UnhealthyNode)),
         state: IncidentState::Open,
         first_seen: first,
         last_seen: now,

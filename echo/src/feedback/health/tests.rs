@@ -2,7 +2,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use echo_core::ids::RankInJob;
-use echo_core::model::detector_output::{Finding, Incident, IncidentState};
+use echo_core::model::detector_output::{
+    ConditionKind, Finding, Incident, IncidentState, Severity,
+};
 use echo_core::model::event::{Event, Origin, Reading, StoredEvent};
 use echo_core::policy_table::HealthThreshold;
 use echo_core::units::Nanos;
@@ -86,6 +88,8 @@ fn two_low_scores_raise_an_incident_and_three_good_ones_clear_it() {
     let Finding::Condition(condition) = &incident.finding else {
         panic!("{incident:?}");
     };
+    assert_eq!(condition.kind, ConditionKind::UnhealthyNode);
+    assert_eq!(condition.node.as_ref().unwrap().as_str(), "node-0");
     assert_eq!(condition.ranks.len(), 1);
     assert!(
         condition
@@ -359,4 +363,21 @@ fn the_incident_of_a_missing_node_ends_after_a_restart() {
         (ended[0].id, ended[0].state),
         (open[0].id, IncidentState::Cleared)
     );
+}
+
+#[test]
+fn the_severity_follows_from_the_largest_distance_of_a_score_from_the_threshold() {
+    let severity = |scores: &[f64]| {
+        let rounds = scores.iter().map(|score| {
+            let mut round = GOOD;
+            round[0] = *score;
+            round
+        });
+        let rounds: Vec<_> = [GOOD, GOOD].into_iter().chain(rounds).collect();
+        incidents(&rounds).last().unwrap().severity
+    };
+    assert_eq!(severity(&[0.85, 0.85]), Severity::Info);
+    assert_eq!(severity(&[0.7, 0.7]), Severity::Warn);
+    assert_eq!(severity(&[0.41, 0.41]), Severity::Critical);
+    assert_eq!(severity(&[0.85, 0.41, 0.7]), Severity::Critical);
 }

@@ -103,7 +103,9 @@ async fn an_incident_is_read_as_it_was_stored() {
             incident.severity = Severity::Warn;
             incident.finding = Finding::Condition(Condition {
                 kind,
+                node: (kind == ConditionKind::UnhealthyNode).then(|| "node-3".parse().unwrap()),
                 ranks: ranks(),
+                is_standstill: kind == ConditionKind::Hang,
                 detail: "stage 3".to_owned(),
             });
         })

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use echo_core::ids::{IdError, JobId, Rank, RankInJob, RoleId};
+use echo_core::ids::{IdError, JobId, NodeId, Rank, RankInJob, RoleId};
 use echo_core::model::event::Origin;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -82,6 +82,11 @@ impl Subject {
     /// Its job.
     pub(super) fn job(&self) -> Option<&JobId> {
         self.origin.job.as_ref()
+    }
+
+    /// Its node.
+    pub(super) fn node(&self) -> &NodeId {
+        &self.origin.node
     }
 
     /// World size of its job, when known.

@@ -1,11 +1,13 @@
 //! Summary of an explanation in a few sentences.
 
 use echo_analysis::evidence::HostFact;
+use echo_core::model::detector_output::ConditionKind;
 use echo_core::stats::median;
 use fleet_proto::attribute;
 
 use super::Explanation;
 use super::last_arrivals::LastArrivals;
+use crate::outlier::Condition;
 
 /// Maximum number of kinds of evidence in the summary.
 const MAX_FACTS: usize = 3;
@@ -77,7 +79,10 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
     if sentences.is_empty() {
         sentences.push("No incident names it in this window.".to_owned());
     }
-    if let Some(condition) = explanation.conditions.first() {
+    let is_of_node = |one: &&Condition| one.kind == ConditionKind::UnhealthyNode.name();
+    let (of_node, of_job): (Vec<&Condition>, Vec<&Condition>) =
+        explanation.conditions.iter().partition(is_of_node);
+    if let Some(condition) = of_job.first() {
         let verb = if condition.lifecycle.is_open() {
             "has"
         } else {
@@ -88,6 +93,14 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
             condition.kind.replace('_', " "),
             condition.reason
         ));
+    }
+    if let Some(condition) = of_node.first() {
+        let verb = if condition.lifecycle.is_open() {
+            "is"
+        } else {
+            "was"
+        };
+        sentences.push(format!("Its node {verb} unhealthy: {}.", condition.reason));
     }
     sentences
 }

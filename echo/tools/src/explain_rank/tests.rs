@@ -143,7 +143,7 @@ async fn a_victim_names_the_rank_for_which_it_waits() {
     let waits: Vec<_> = answer
         .victim_of
         .iter()
-        .map(|row| (row.rank, row.role, row.victim_of.clone()))
+        .map(|row| (row.rank.unwrap(), row.role, row.victim_of.clone()))
         .collect();
     assert_eq!(waits, [(3, "victim", vec![2])]);
     assert!(

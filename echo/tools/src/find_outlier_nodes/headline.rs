@@ -1,27 +1,34 @@
 //! Outliers in one line of text.
 
-use super::Outliers;
+use super::{Outlier, Outliers};
 
 /// Describes outliers: how many there are, and the most severe one.
 pub(super) fn headline(answer: &Outliers) -> String {
-    let n_culprits = answer
-        .outliers
-        .iter()
-        .filter(|row| row.is_culprit())
-        .count();
-    let counts = format!(
-        "{n_culprits} culprits, {} victims, {} conditions",
-        answer.outliers.len() - n_culprits,
-        answer.conditions.len()
-    );
+    let count = |is_counted: fn(&Outlier) -> bool| {
+        let counted = answer.outliers.iter().filter(|row| is_counted(row));
+        counted.count()
+    };
+    let (n_culprits, n_victims) = (count(Outlier::is_culprit), count(Outlier::is_victim));
+    let mut counts = format!("{n_culprits} culprits, {n_victims} victims");
+    let n_nodes = answer.outliers.len() - n_culprits - n_victims;
+    if n_nodes > 0 {
+        counts = format!("{counts}, {n_nodes} unhealthy nodes");
+    }
+    counts = format!("{counts}, {} conditions", answer.conditions.len());
     if let Some(first) = answer.outliers.first() {
         let node = first.node_id.as_deref().unwrap_or("an unknown node");
-        let slowdown = first.effect_ratio.unwrap_or_default() * 100.0;
         let confidence = first.confidence.unwrap_or_default() * 100.0;
-        let (rank, cluster) = (first.rank, &first.cluster);
-        return format!(
-            "{counts}; most severe: rank {rank} on {node} of {cluster}, slowdown {slowdown:.1} %, confidence {confidence:.0} %"
-        );
+        let cluster = &first.cluster;
+        let what = match (first.rank, first.effect_ratio) {
+            (Some(rank), Some(ratio)) => {
+                format!(
+                    "rank {rank} on {node} of {cluster}, slowdown {:.1} %",
+                    ratio * 100.0
+                )
+            }
+            _ => format!("unhealthy node {node} of {cluster}"),
+        };
+        return format!("{counts}; most severe: {what}, confidence {confidence:.0} %");
     }
     if let Some(first) = answer.conditions.first() {
         return format!("{counts}; most severe: {} in {}", first.kind, first.cluster);

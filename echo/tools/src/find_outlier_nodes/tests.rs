@@ -20,6 +20,8 @@ use crate::fixture::{
 };
 use crate::tool::Tool;
 
+mod unhealthy_nodes;
+
 async fn run_tool(context: &ToolContext, cluster: Option<&str>, from: &str, to: &str) -> Outliers {
     let tool = FindOutlierNodes {
         cluster: cluster.map(str::to_owned),
@@ -97,7 +99,14 @@ async fn victims_follow_their_culprit() {
     let rows: Vec<_> = answer
         .outliers
         .iter()
-        .map(|row| (row.rank, row.role, row.node_id.as_deref(), row.lag_ms))
+        .map(|row| {
+            (
+                row.rank.unwrap(),
+                row.role,
+                row.node_id.as_deref(),
+                row.lag_ms,
+            )
+        })
         .collect();
     assert_eq!(
         rows,

@@ -46,7 +46,7 @@ pub(super) fn card(view: &View<'_>, cost: Option<&Cost>, incident: &OpenIncident
             @if let Some(course) = incident.lifecycle() { (duration(view, course)) }
             @match incident {
                 OpenIncident::Hang(hang) => { (hanging(view, hang, cost_figures(cost, &ids, incident.lifecycle()))) }
-                OpenIncident::Culprit(one) => { (culprit(view, one, cost_figures(cost, &ids, incident.lifecycle()))) }
+                OpenIncident::Outlier(one) => { (outlier(view, one, cost_figures(cost, &ids, incident.lifecycle()))) }
                 OpenIncident::Condition(one) => { (condition(one, cost_figures(cost, &ids, incident.lifecycle()))) }
             }
         }
@@ -102,7 +102,7 @@ fn hanging(view: &View<'_>, hang: &Hang<'_>, cost: Markup) -> Markup {
     }
 }
 
-fn culprit(view: &View<'_>, one: &Outlier, cost: Markup) -> Markup {
+fn outlier(view: &View<'_>, one: &Outlier, cost: Markup) -> Markup {
     let gpu = Gpu {
         model: one.gpu_model.as_deref(),
         uuid: one.gpu_uuid.as_deref(),
@@ -123,13 +123,13 @@ fn culprit(view: &View<'_>, one: &Outlier, cost: Markup) -> Markup {
         @if one.victim_count > 0 {
             p { "Waiting for it: " (listed(&one.victims, one.victim_count)) }
         }
-        @if view.may_explain {
-            p.links { a href=(rank_path(view, one.rank, job)) { "Rank " (one.rank) " in detail" } }
+        @if let Some(rank) = one.rank.filter(|_| view.may_explain) {
+            p.links { a href=(rank_path(view, rank, job)) { "Rank " (rank) " in detail" } }
         }
     }
 }
 
-/// Renders the reason of a culprit and its evidence. The reason has the lag already.
+/// Renders the reason of an outlier and its evidence. The reason has the lag already.
 pub(super) fn why(one: &Outlier) -> Markup {
     let reason = &one.reason;
     let has_lag = one

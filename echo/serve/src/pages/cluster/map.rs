@@ -116,7 +116,8 @@ fn beginnings(answer: Option<&Outliers>) -> BTreeMap<RankKey, Vec<Nanos>> {
     let mut began: BTreeMap<RankKey, Vec<Nanos>> = BTreeMap::new();
     let all = answer.into_iter().flat_map(|answer| &answer.outliers);
     for one in all.filter(|one| one.is_culprit()) {
-        let key = (one.lifecycle.job.clone(), one.rank);
+        let Some(rank) = one.rank else { continue };
+        let key = (one.lifecycle.job.clone(), rank);
         let instant = format::parse_instant(&one.lifecycle.first_seen);
         began.entry(key).or_default().extend(instant);
     }

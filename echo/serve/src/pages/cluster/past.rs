@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::incidents::{card, cost_of, listed, why};
 use super::{Current, View, encoded, path, rank_path};
 use crate::pages::format::{self, STALE_AFTER_S, parse_instant};
-use crate::pages::open_incidents::{OpenIncident, open_incidents};
+use crate::pages::open_incidents::{OpenIncident, open_incidents, subject};
 use crate::pages::overview::badge;
 use crate::pages::status::ClusterStatus;
 
@@ -49,14 +49,14 @@ pub(super) fn at_end(view: &View<'_>, answer: &Outliers, current: Option<&Curren
 
 /// Renders the cleared incidents.
 pub(super) fn section(view: &View<'_>, answer: &Outliers) -> Markup {
-    let culprits = answer.outliers.iter().filter(|one| one.is_culprit());
-    let culprits: Vec<&Outlier> = culprits.filter(|one| !one.lifecycle.is_open()).collect();
+    let outliers = answer.outliers.iter().filter(|one| !one.is_victim());
+    let outliers: Vec<&Outlier> = outliers.filter(|one| !one.lifecycle.is_open()).collect();
     let conditions = answer.conditions.iter();
     let conditions: Vec<&Condition> = conditions.filter(|one| !one.lifecycle.is_open()).collect();
     html! {
         section aria-labelledby="past" {
             h2 id="past" { "Past incidents" }
-            @if culprits.is_empty() && conditions.is_empty() {
+            @if outliers.is_empty() && conditions.is_empty() {
                 p { "No incident was cleared in this window." }
             } @else {
                 div.scroll role="region" aria-labelledby="past-table" tabindex="0" {
@@ -64,7 +64,7 @@ pub(super) fn section(view: &View<'_>, answer: &Outliers) -> Markup {
                         caption id="past-table" { "Incidents of the window that were cleared" }
                         (columns())
                         tbody {
-                            @for one in culprits { (culprit(view, one)) }
+                            @for one in outliers { (outlier(view, one)) }
                             @for one in conditions { (condition(view, one)) }
                         }
                     }
@@ -86,19 +86,18 @@ fn columns() -> Markup {
     }
 }
 
-fn culprit(view: &View<'_>, one: &Outlier) -> Markup {
+fn outlier(view: &View<'_>, one: &Outlier) -> Markup {
     html! {
         tr id={ "incident-" (one.incident_id) } {
             th scope="row" {
-                "Rank " (one.rank)
-                @if let Some(node) = &one.node_id { " on " span.name { (node) } }
+                span.name { (subject(one)) }
                 details {
                     summary { "Why" }
                     (why(one))
                     @if one.victim_count > 0 { p { "Waiting for it: " (listed(&one.victims, one.victim_count)) } }
                     p.links {
-                        @if view.may_explain {
-                            a href=(rank_path(view, one.rank, one.lifecycle.job.as_deref())) { "Rank " (one.rank) " in detail" }
+                        @if let Some(rank) = one.rank.filter(|_| view.may_explain) {
+                            a href=(rank_path(view, rank, one.lifecycle.job.as_deref())) { "Rank " (rank) " in detail" }
                         }
                         (permalink(view, &one.incident_id, &one.lifecycle))
                     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use duckdb::Connection;
-use echo_core::ids::{ClusterId, IncidentId, JobId, Rank};
+use echo_core::ids::{ClusterId, IncidentId, JobId, NodeId, Rank};
 use echo_core::model::detector_output::{
     Baseline, CauseClass, Condition, ConditionKind, Culprit, Finding, Incident, IncidentState,
     Severity, Signal,
@@ -55,6 +55,13 @@ impl<'c> VerdictRow<'c> {
             Finding::Condition(condition) => Some(condition),
         }
     }
+
+    const fn node(&self) -> Option<&'c NodeId> {
+        match &self.incident.finding {
+            Finding::Culprit(culprit) => Some(&culprit.node),
+            Finding::Condition(condition) => condition.node.as_ref(),
+        }
+    }
 }
 
 /// Appends states of incidents, numbered from `revision` on.
@@ -95,9 +102,7 @@ fn finding_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r, 
         .maybe_u32("rank", |row| {
             row.culprit().map(|culprit| culprit.rank.value())
         })
-        .maybe_text("node", |row| {
-            row.culprit().map(|culprit| culprit.node.as_str())
-        })
+        .maybe_text("node", |row| row.node().map(NodeId::as_str))
         .maybe_text("gpu_uuid", |row| row.culprit()?.gpu_uuid.as_deref())
         .maybe_text("class", |row| {
             row.culprit().map(|culprit| culprit.class.name())
@@ -115,6 +120,10 @@ fn finding_columns<'r, 'c>(columns: Columns<'r, VerdictRow<'c>>) -> Columns<'r, 
         })
         .maybe_list("ranks", |row| {
             row.condition().map(|condition| numbers(&condition.ranks))
+        })
+        .bool("standstill", |row| {
+            row.condition()
+                .is_some_and(|condition| condition.is_standstill)
         })
 }
 
@@ -225,7 +234,9 @@ impl Row<'_> {
         if self.text("finding")? != CULPRIT {
             return Ok(Finding::Condition(Condition {
                 kind: self.named("finding", ConditionKind::ALL, |kind| kind.name())?,
+                node: self.maybe_id("node")?,
                 ranks: self.ranks("ranks")?,
+                is_standstill: self.bool("standstill")?,
                 detail: self.maybe_text("finding_reason")?.unwrap_or("").to_owned(),
             }));
         }

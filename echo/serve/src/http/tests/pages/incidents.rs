@@ -20,9 +20,9 @@ fn hang(id: u64, communicator: &str) -> Incident {
         "3 of 4 ranks entered operation 17 of communicator {communicator} and it does not end: missing rank 3"
     );
     let finding = Finding::Condition(Condition {
-        kind: ConditionKind::Hang,
         ranks: vec![Rank::new(3)],
         detail: detail.clone(),
+        ..Condition::new(ConditionKind::Hang)
     });
     Incident {
         id: IncidentId::new(id),
@@ -222,4 +222,26 @@ async fn the_page_of_a_rank_has_its_summary_and_its_plot() {
     }
     let unknown = send(&echo, ("GET", "/clusters/prod/ranks/99"), BROWSER, "").await;
     assert_eq!(unknown.0, 404);
+}
+
+#[tokio::test]
+async fn a_node_with_bad_health_is_a_card_without_slowdown_and_cost() {
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    let output = DetectorOutput {
+        incidents: vec![fixture::unhealthy_node()],
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    let page = text(&service(context), "/clusters/prod").await;
+    for part in [
+        "<article class=\"incident bad\"",
+        "<h3>Node node-7 reports bad health</h3>",
+        "Node node-7 reports health score 0.41, below the threshold 0.88 of its peers.",
+    ] {
+        assert_eq!(page.matches(part).count(), 1, "{part}: {page}");
+    }
+    for absent in ["<dt>Slowdown</dt>", "<dt>Cost so far</dt>"] {
+        assert!(!page.contains(absent), "{absent}: {page}");
+    }
 }

@@ -1,0 +1,254 @@
+//! Dumps of `PyTorch`'s Flight Recorder, one per rank: pickle or JSON.
+//!
+//! A dump lists the operations that a rank enqueued, by process group. Its `time_created_ns` is the
+//! host's enqueue time, and its `time_discovered_*` are polling times of the watchdog: neither is a
+//! time of the GPU, and neither is compared across ranks. `duration_ms` exists with
+//! `TORCH_NCCL_ENABLE_TIMING` only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use crate::pickle::{self, PickleError};
+
+/// Error of a dump.
+#[derive(Debug, thiserror::Error)]
+pub enum DumpError {
+    /// The pickle cannot be read.
+    #[error("invalid pickle: {0}")]
+    Pickle(#[from] PickleError),
+    /// The content is not a dump.
+    #[error("not a Flight Recorder dump: {0}")]
+    Content(#[from] serde_json::Error),
+}
+
+/// Dump of one rank.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Dump {
+    /// Process groups of the rank, by name.
+    #[serde(default)]
+    pub pg_config: BTreeMap<String, GroupConfig>,
+    /// Progress by local id of the process group.
+    #[serde(default)]
+    pg_status: BTreeMap<String, GroupStatus>,
+    /// Operations.
+    pub entries: Vec<Entry>,
+}
+
+/// Process group.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct GroupConfig {
+    /// Purpose, such as `DATA_PARALLEL_GROUP`.
+    #[serde(default)]
+    pub desc: String,
+    /// Ranks as text, such as `[0, 1]`.
+    #[serde(default)]
+    ranks: String,
+}
+
+impl GroupConfig {
+    /// Returns the ranks of the group in its order.
+    pub fn ranks(&self) -> Vec<u32> {
+        parse_ranks(&self.ranks)
+    }
+}
+
+/// Progress of a rank in a process group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+struct GroupStatus {
+    #[serde(default = "none_enqueued")]
+    last_enqueued_collective: i64,
+}
+
+const fn none_enqueued() -> i64 {
+    -1
+}
+
+/// Operation.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Entry {
+    /// Number of the record within the rank, in order of the enqueues.
+    #[serde(default)]
+    pub record_id: u64,
+    #[serde(default)]
+    pg_id: i64,
+    process_group: (String, String),
+    /// Number among the collectives of the group.
+    #[serde(default)]
+    pub collective_seq_id: i64,
+    /// Operation, such as `nccl:all_reduce` or `nccl:send 0->3`.
+    pub profiling_name: String,
+    /// Enqueue time on the host, Unix nanoseconds.
+    #[serde(default)]
+    pub time_created_ns: u64,
+    /// Sizes of the inputs, elements per dimension.
+    #[serde(default)]
+    pub input_sizes: Vec<Vec<u64>>,
+    #[serde(default)]
+    state: String,
+    /// Set for point-to-point transfers.
+    #[serde(default)]
+    pub is_p2p: bool,
+    /// Time on the GPU, milliseconds.
+    #[serde(default)]
+    pub duration_ms: Option<f64>,
+}
+
+impl Entry {
+    /// Name of the process group.
+    pub fn group(&self) -> &str {
+        &self.process_group.0
+    }
+
+    /// Name of the operation without backend and peers, such as `all_reduce`.
+    pub fn op_name(&self) -> &str {
+        let name = self.profiling_name.as_str();
+        let name = name.split_once(':').map_or(name, |(_, name)| name);
+        name.split(' ').next().unwrap_or(name)
+    }
+
+    /// Returns whether the operation has not completed.
+    pub fn is_pending(&self) -> bool {
+        self.state != "completed"
+    }
+
+    /// Own number in the group, which transfers name: `send 0->3`, `recv 3<-0`.
+    fn own_index(&self) -> Option<usize> {
+        let peers = self.profiling_name.split(' ').nth(1)?;
+        peers.split(['-', '<']).next()?.parse().ok()
+    }
+}
+
+impl Dump {
+    /// Reads a pickle or JSON.
+    pub fn read(bytes: &[u8]) -> Result<Self, DumpError> {
+        if pickle::is_pickle(bytes) {
+            return Ok(serde_json::from_value(pickle::read(bytes)?)?);
+        }
+        Ok(serde_json::from_slice(bytes)?)
+    }
+
+    /// Returns the rank, by its content where that is unique, else by the number that ends the name
+    /// of the file; `None` if they do not tell.
+    ///
+    /// A rank is in each of its groups, and its transfers contain its number in their group.
+    pub fn rank(&self, file_name: &str) -> Option<u32> {
+        let groups = self.pg_config.values().map(GroupConfig::ranks);
+        let groups = groups.filter(|ranks| !ranks.is_empty());
+        let groups = groups.map(|ranks| ranks.into_iter().collect::<BTreeSet<u32>>());
+        let mut possible = groups.reduce(|one, other| &one & &other);
+        for entry in self.entries.iter().filter(|entry| entry.is_p2p) {
+            let ranks = self.pg_config.get(entry.group()).map(GroupConfig::ranks);
+            let own = entry.own_index().zip(ranks);
+            let own = own.and_then(|(index, ranks)| ranks.get(index).copied());
+            if let (Some(own), Some(possible)) = (own, &mut possible) {
+                possible.retain(|rank| *rank == own);
+            }
+        }
+        let by_name = trailing_number(file_name);
+        match possible {
+            Some(ranks) if ranks.len() == 1 => ranks.first().copied(),
+            Some(ranks) if !ranks.is_empty() => by_name.filter(|rank| ranks.contains(rank)),
+            _ => by_name,
+        }
+    }
+
+    /// Returns the last collective that the rank enqueued in each group, as far as the dump shows.
+    pub fn last_enqueued(&self) -> BTreeMap<&str, i64> {
+        let mut last: BTreeMap<&str, i64> = BTreeMap::new();
+        for entry in &self.entries {
+            // The status is kept by the local id of a group, which only entries relate to its name.
+            let status = self.pg_status.get(&entry.pg_id.to_string());
+            let status = status.map_or(-1, |status| status.last_enqueued_collective);
+            let own = if entry.is_p2p {
+                -1
+            } else {
+                entry.collective_seq_id
+            };
+            let known = last.entry(entry.group()).or_insert(-1);
+            *known = (*known).max(own).max(status);
+        }
+        last
+    }
+}
+
+/// Parses `[0, 1, 2]`. A list that is abbreviated with dots yields nothing.
+pub(crate) fn parse_ranks(text: &str) -> Vec<u32> {
+    let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
+    let numbers = inner.split(',').map(|number| number.trim().parse().ok());
+    numbers.collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Last number in the name of a file, without its extensions: `nccl_trace_rank_12.json` -> 12.
+pub(crate) fn trailing_number(file_name: &str) -> Option<u32> {
+    let stem = file_name.split('.').next().unwrap_or(file_name);
+    let numbers = stem.split(|letter: char| !letter.is_ascii_digit());
+    let last = numbers.filter(|digits| !digits.is_empty()).next_back();
+    last.and_then(|digits| digits.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn dump(groups: &[&str], ops: &[(&str, &str)]) -> Dump {
+        let config = |(number, ranks): (usize, &&str)| {
+            (
+                number.to_string(),
+                json!({"desc": "group", "ranks": ranks}),
+            )
+        };
+        let config: serde_json::Map<_, _> = groups.iter().enumerate().map(config).collect();
+        let entry = |(group, name): &(&str, &str)| {
+            json!({"process_group": [group, "group"], "profiling_name": name, "is_p2p": true})
+        };
+        let entries: Vec<_> = ops.iter().map(entry).collect();
+        let text = json!({"pg_config": config, "entries": entries}).to_string();
+        Dump::read(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_rank_comes_from_the_content_where_that_is_unique() {
+        let alone = dump(&["[0, 1, 2, 3]", "[2]"], &[]);
+        assert_eq!(alone.rank("_dump_0"), Some(2));
+        let sends = dump(&["[4, 6]"], &[("0", "nccl:recv 1<-0")]);
+        assert_eq!(sends.rank("host-a_0"), Some(6));
+    }
+
+    #[test]
+    fn the_rank_comes_from_the_name_where_the_content_allows_several() {
+        let any = dump(&["[0, 1, 2, 3]"], &[]);
+        let names = [
+            "_dump_3",
+            "nccl_trace_rank_3",
+            "comm_lib_trace_rank_3.json",
+            "node7_3.json.gz",
+        ];
+        for name in names {
+            assert_eq!(any.rank(name), Some(3), "{name}");
+        }
+        assert_eq!(any.rank("nccl_trace_rank_9"), None);
+        assert_eq!(any.rank("dump"), None);
+    }
+
+    #[test]
+    fn names_of_operations_lose_backend_and_peers() {
+        for (name, op) in [
+            ("nccl:all_reduce", "all_reduce"),
+            ("nccl2:send 0->3", "send"),
+            ("xccl:_allgather_base", "_allgather_base"),
+            ("broadcast", "broadcast"),
+        ] {
+            let own = dump(&[], &[("0", name)]);
+            assert_eq!(own.entries[0].op_name(), op);
+        }
+    }
+
+    #[test]
+    fn an_abbreviated_list_of_ranks_yields_none() {
+        assert_eq!(parse_ranks("[0, 1]"), [0, 1]);
+        assert!(parse_ranks("[0, 1, ..., 1023]").is_empty());
+    }
+}
