@@ -20,7 +20,7 @@ pub use crate::config::check::CheckArgs;
 pub use crate::config::connection::{ConnectionArgs, Shard};
 pub use crate::config::install::InstallArgs;
 pub use crate::config::record::RecordArgs;
-pub use crate::config::run::{Attach, Counted, ProbeArgs, RunArgs, WatchArgs};
+pub use crate::config::run::{Attach, Counted, ProbeArgs, RasMode, RunArgs, WatchArgs};
 pub use crate::config::sender::SenderArgs;
 pub use crate::config::simulate::SimulateArgs;
 

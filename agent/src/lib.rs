@@ -27,6 +27,7 @@ pub mod hooks;
 pub mod install;
 pub mod job;
 pub mod metrics;
+pub mod ras;
 pub mod rdma;
 pub mod record;
 pub mod replay;

@@ -3,6 +3,7 @@
 
 mod agent;
 mod host_conditions;
+mod ras;
 mod self_metrics;
 
 use std::sync::Arc;
@@ -107,8 +108,11 @@ pub async fn run<E: Forward>(
         sender.vitals(),
         hooks.as_ref().map(HookServer::hooks),
     ));
-    let agent = Agent::new(args, node, outbox, Arc::clone(&self_metrics));
+    let (agent, ras) = Agent::new(args, node, outbox, Arc::clone(&self_metrics));
     let mut tasks = JoinSet::new();
+    if let Some(ras) = ras {
+        tasks.spawn(ras.run());
+    }
     tasks.spawn(async {
         sender.run().await;
     });
@@ -158,6 +162,7 @@ async fn process_events(
                 Some(polled) => agent.ingest(polled).await,
                 None => break,
             },
+            answer = agent.next_ras_answer() => agent.report_ras(answer).await,
         }
     }
     finish();

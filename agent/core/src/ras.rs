@@ -8,7 +8,7 @@ mod agreement;
 mod homes;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Op;
 pub use crate::ras::report::{LocalHost, Reporter};
@@ -64,6 +64,16 @@ pub struct RankStatus {
     pub launched: BTreeMap<Op, u64>,
     /// Whether the rank has begun to leave the communicator, or has not joined it completely.
     pub is_leaving: bool,
+}
+
+impl Status {
+    /// Returns the number of hosts that the answer names.
+    pub fn n_hosts(&self) -> usize {
+        let ranks = self.comms.iter().flat_map(|comm| &comm.ranks);
+        let processes = ranks.filter_map(|rank| rank.member.process.as_ref());
+        let hosts: BTreeSet<&str> = processes.map(|process| process.host.as_str()).collect();
+        hosts.len()
+    }
 }
 
 impl CommStatus {

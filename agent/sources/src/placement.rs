@@ -40,6 +40,8 @@ pub struct Placement {
     pub container: Option<String>,
     /// Devices visible to the container (`NVIDIA_VISIBLE_DEVICES`).
     pub container_devices: Option<String>,
+    /// Address at which NCCL's RAS subsystem listens (`NCCL_RAS_ADDR`), if not the default.
+    pub ras_address: Option<String>,
     /// Devices that the process selects among those (`CUDA_VISIBLE_DEVICES`).
     pub process_devices: Option<String>,
 }
@@ -107,6 +109,7 @@ const POD_NAME: [&str; 2] = ["POD_NAME", "MY_POD_NAME"];
 const POD_NAMESPACE: [&str; 3] = ["POD_NAMESPACE", "MY_POD_NAMESPACE", "KUBERNETES_NAMESPACE"];
 const HOSTNAME: &str = "HOSTNAME";
 const CONTAINER_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+const RAS_ADDRESS: &str = "NCCL_RAS_ADDR";
 const PROCESS_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
 impl Placement {
@@ -128,6 +131,7 @@ impl Placement {
             pod_uid: cgroup.pod_uid,
             container: cgroup.container,
             container_devices: environ.text(&[CONTAINER_DEVICES], MAX_DEVICES),
+            ras_address: text(&[RAS_ADDRESS]),
             process_devices: environ.text(&[PROCESS_DEVICES], MAX_DEVICES),
         }
     }
@@ -144,7 +148,13 @@ fn variable_names() -> Vec<&'static str> {
         &POD_JOB,
         &POD_NAME,
         &POD_NAMESPACE,
-        &[PMIX_RANK, HOSTNAME, CONTAINER_DEVICES, PROCESS_DEVICES],
+        &[
+            PMIX_RANK,
+            HOSTNAME,
+            CONTAINER_DEVICES,
+            PROCESS_DEVICES,
+            RAS_ADDRESS,
+        ],
     ];
     of_launchers.chain(lists.concat()).collect()
 }

@@ -117,6 +117,18 @@ impl Processes {
         self.stat(pid).map(|stat| matches!(stat.state, 'T' | 't'))
     }
 
+    /// Returns the id of a process in its innermost namespace: in a container, its own id of itself.
+    pub fn namespace_pid(&self, pid: u32) -> Result<u32, ProcessError> {
+        let status = self.read(pid, "status", MAX_LINES)?;
+        let status = String::from_utf8_lossy(&status);
+        let own = status
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))
+            .and_then(|pids| pids.split_whitespace().last()?.parse().ok());
+        // Kernels without namespaces have no such line.
+        Ok(own.unwrap_or(pid))
+    }
+
     /// Returns the resource usage of a process so far.
     pub fn usage(&self, pid: u32) -> Result<Usage, ProcessError> {
         let stat = self.stat(pid)?;

@@ -56,6 +56,16 @@ pub enum Attach {
     Perf,
 }
 
+/// Queries to NCCL's RAS subsystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum RasMode {
+    /// Where it answers, on localhost:28028 or at the `NCCL_RAS_ADDR` of a job
+    #[default]
+    Auto,
+    /// Never
+    Off,
+}
+
 /// Flags that select what is probed, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub struct ProbeArgs {
@@ -175,6 +185,15 @@ pub struct RunArgs {
     /// Operations per block, a power of two, instead of --interval's target
     #[arg(long, value_name = "N", env = "FLEET_AGENT_BLOCK_OPS", value_parser = block_ops)]
     pub block_ops: Option<u64>,
+
+    /// Query NCCL's RAS subsystem, by which hangs of ranks are named that no probe follows
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "auto",
+        env = "FLEET_AGENT_RAS"
+    )]
+    pub ras: RasMode,
 
     /// Unix socket that notifies remediation hooks, in lines of JSON, when a rank becomes or ceases
     /// to be a straggler

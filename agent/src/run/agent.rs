@@ -12,10 +12,11 @@ use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::now_ns;
 use jiff::Timestamp;
 
-use crate::config::RunArgs;
+use crate::config::{RasMode, RunArgs};
 use crate::gpu::Gpus;
 use crate::run::PollResult;
 use crate::run::host_conditions::HostConditions;
+use crate::run::ras::{Answer, RasQueries, RasTask, ras_queries};
 use crate::run::self_metrics::SelfMetrics;
 
 /// Interval of progress points, nanoseconds.
@@ -30,6 +31,7 @@ pub(super) struct Agent {
     gpus: Gpus,
     processes: Processes,
     conditions: HostConditions,
+    ras: Option<RasQueries>,
     self_metrics: Arc<SelfMetrics>,
     clock: WallClock,
     last_tick_ns: u64,
@@ -41,25 +43,54 @@ impl Agent {
         node: &str,
         outbox: Outbox,
         self_metrics: Arc<SelfMetrics>,
-    ) -> Self {
+    ) -> (Self, Option<RasTask>) {
         let identity = Identity {
             cluster: args.cluster.clone(),
             node: node.to_owned(),
             job: args.job.clone(),
             gpu_model: args.gpu_model.clone(),
         };
+        let processes = Processes::new("/proc");
+        let ras =
+            (args.ras == RasMode::Auto).then(|| ras_queries(identity.clone(), processes.clone()));
+        let (ras, task) = ras.unzip();
         let flush_every_ns = u64::try_from(args.interval.as_nanos()).unwrap_or(u64::MAX);
         let (mut host, clock) = (Host::new(identity, flush_every_ns), wall_clock());
         host.trace(&[], clock, args.block_rule());
-        Self {
+        let agent = Self {
             host,
             outbox,
             gpus: Gpus::open(Path::new("/proc")),
-            processes: Processes::new("/proc"),
+            processes,
             conditions: HostConditions::new(Path::new("/sys")),
+            ras,
             self_metrics,
             clock,
             last_tick_ns: 0,
+        };
+        (agent, task)
+    }
+
+    /// Waits for the next answer of NCCL's RAS subsystem, for ever if there is none.
+    pub(super) async fn next_ras_answer(&mut self) -> Answer {
+        let answer = match &mut self.ras {
+            Some(ras) => ras.next_answer().await,
+            None => None,
+        };
+        match answer {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Sends what an answer of NCCL's RAS subsystem says about the ranks of this host.
+    pub(super) async fn report_ras(&mut self, answer: Answer) {
+        let unix_ns = self.clock.unix_ns(now_ns());
+        let Some(ras) = &mut self.ras else {
+            return;
+        };
+        for batch in ras.batches(answer, &mut self.host, unix_ns) {
+            self.send(Some(batch)).await;
         }
     }
 
@@ -76,6 +107,9 @@ impl Agent {
                 Event::Ended(ended) => {
                     tracing::info!(pid = ended.pid, "a rank ended");
                     self.conditions.remove_process(ended.pid);
+                    if let Some(ras) = &mut self.ras {
+                        ras.remove_process(ended.pid);
+                    }
                     ended_processes.push(*ended);
                 }
                 _ => {}
@@ -151,6 +185,9 @@ impl Agent {
     async fn label(&mut self, started: &mut Started) {
         let process = started.process;
         let place = self.processes.placement(process.pid).unwrap_or_default();
+        if let Some(ras) = &mut self.ras {
+            ras.add_process(process.pid, &place);
+        }
         let gpu = self.gpus.for_process(process.pid, &place).await;
         self.conditions
             .add_process(process.pid, gpu.as_ref().map(|gpu| gpu.index));

@@ -11,13 +11,10 @@ impl Host {
         pipeline.is_some_and(|pipeline| pipeline.has_comm(rank, size))
     }
 
-    /// Returns the job of a traced process, or the configured one.
+    /// Returns the job of a traced process, if known.
     pub fn job(&self, pid: u32) -> Option<String> {
-        let pipeline = self.pipelines.get(&pid);
-        pipeline.map_or_else(
-            || self.identity.job.clone(),
-            |pipeline| job_name(&self.identity, self.labels.get(&pid), pipeline),
-        )
+        let pipeline = self.pipelines.get(&pid)?;
+        job_name(&self.identity, self.labels.get(&pid), pipeline)
     }
 
     /// Returns the batches that deliver these points, whose times are Unix nanoseconds.

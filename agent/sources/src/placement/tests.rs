@@ -256,6 +256,13 @@ fn text_is_truncated_and_sanitized() {
 }
 
 #[test]
+fn the_address_of_ras_is_that_of_the_environment() {
+    let set = placement(&["NCCL_RAS_ADDR=localhost:3000"], "");
+    assert_eq!(set.ras_address.as_deref(), Some("localhost:3000"));
+    assert_eq!(placement(&[], "").ras_address, None);
+}
+
+#[test]
 fn device_lists_may_be_longer() {
     let list = vec!["GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"; 16].join(",");
     let placement = placement(

@@ -77,6 +77,15 @@ fn usage_is_cpu_time_and_memory() {
 }
 
 #[test]
+fn a_process_in_a_container_has_the_id_of_its_own_namespace() {
+    let status = b"Name:\tx\nNSpid:\t7\t1\n";
+    let (_root, processes) = proc_with(&[("status", status)]);
+    assert_eq!(processes.namespace_pid(7).unwrap(), 1);
+    let (_root, processes) = proc_with(&[("status", b"Name:\tx\n")]);
+    assert_eq!(processes.namespace_pid(7).unwrap(), 7);
+}
+
+#[test]
 fn the_tests_own_process_can_be_read() {
     let own = std::process::id();
     let processes = Processes::new("/proc");

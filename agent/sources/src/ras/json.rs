@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use fleet_agent_core::ras::{CommStatus, Member, MemberProcess, RankStatus, Status};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::ras::{RasFormatError, op};
 
@@ -47,26 +48,28 @@ struct Rank {
     #[serde(default)]
     cuda_dev: i64,
     #[serde(default)]
-    status: RankState,
+    status: BTreeMap<String, Value>,
     #[serde(default)]
     collective_counts: BTreeMap<String, u64>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RankState {
-    init_state: i64,
-    finalize_called: bool,
-    destroy_flag: bool,
-    abort_flag: bool,
-    unresponsive: bool,
-    considered_dead: bool,
+impl Rank {
+    /// Returns whether a field of the status is true.
+    fn is_set(&self, name: &str) -> bool {
+        self.status.get(name).and_then(Value::as_bool) == Some(true)
+    }
+
+    /// Returns whether it has joined the communicator: 0 is `ncclSuccess`.
+    fn has_joined(&self) -> bool {
+        let state = self.status.get("init_state");
+        state.and_then(Value::as_i64).unwrap_or(0) == 0
+    }
 }
 
 fn comm_status(comm: Comm) -> CommStatus {
     let creator = comm.secondary_hash.split(':').map(hash);
     // A rank that answered, but not about this communicator, has left it.
-    let is_silent = |rank: &Rank| rank.status.unresponsive || rank.status.considered_dead;
+    let is_silent = |rank: &Rank| rank.is_set("unresponsive") || rank.is_set("considered_dead");
     let missing = comm.missing_ranks.into_iter().filter(is_silent);
     CommStatus {
         hash: hash(&comm.hash),
@@ -78,17 +81,14 @@ fn comm_status(comm: Comm) -> CommStatus {
 }
 
 fn rank_status(rank: Rank) -> RankStatus {
-    let state = &rank.status;
+    let leaves = ["finalize_called", "destroy_flag", "abort_flag"];
     let counts = rank.collective_counts.iter();
     RankStatus {
         member: member(&rank),
         launched: counts
             .filter_map(|(name, launched)| Some((op(name)?, *launched)))
             .collect(),
-        is_leaving: state.init_state != 0
-            || state.finalize_called
-            || state.destroy_flag
-            || state.abort_flag,
+        is_leaving: !rank.has_joined() || leaves.iter().any(|name| rank.is_set(name)),
     }
 }
 
