@@ -91,6 +91,19 @@ pub struct TimeseriesPoint {
     pub sum: f64,
     /// Iterations of the blocks that the samples belong to.
     pub iterations: f64,
+    /// Arrivals compared with those of the other ranks, block by block; `None` for other signals
+    /// and without blocks in which the clocks of most ranks start at the same completion.
+    pub arrivals: Option<ComparedArrivals>,
+}
+
+/// Arrivals of a rank compared with the lower median of the ranks in each block, both counted from
+/// the completion that most ranks refer to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ComparedArrivals {
+    /// Number of blocks compared.
+    pub blocks: f64,
+    /// Sum of the differences, milliseconds.
+    pub late_ms: f64,
 }
 
 /// Longest time between reports of one block, nanoseconds. Reports that are further apart belong to

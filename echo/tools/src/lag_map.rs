@@ -1,8 +1,8 @@
 //! Lag of ranks over time, for a heat map of a whole cluster. Its cost is bounded for any number of
 //! ranks: the longer the window and the more ranks there are, the coarser the map.
 //!
-//! The lag of a rank is the median wait of its peers minus its own wait: the rank that arrives last
-//! waits least. The map names no culprit; [`super::find_outlier_nodes`] does.
+//! The lag of a rank is that of the detector: see [`echo_analysis::lag`]. The map names no culprit;
+//! [`super::find_outlier_nodes`] does.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,14 @@ use crate::metric_names::metrics;
 use crate::scope::Scope;
 use crate::time::AnswerWindow;
 
+mod bucket_blocks;
 mod iterations;
 pub mod lags;
+mod missing;
 
 use iterations::iteration_times;
 use lags::RankLags;
+use missing::{absences, mark, missing_ranks};
 
 /// Maximum number of ranks in a map.
 pub const MAX_ROWS: usize = 64;
@@ -38,7 +41,7 @@ const MAX_CELLS: usize = 300_000;
 const MIN_BUCKET_NANOS: i64 = 5_000_000_000;
 
 /// Approximate maximum of rank-seconds read, and minimum time read per bucket.
-const MAX_RANK_SECONDS: f64 = 40e6;
+const MAX_RANK_SECONDS: f64 = 30e6;
 const MIN_SAMPLED_NANOS: i64 = 30_000_000_000;
 
 /// Job and number of a rank.
@@ -79,7 +82,9 @@ impl LagMap {
             .store
             .timeseries(query(cluster.clone(), buckets)?)
             .await?;
-        let all = lags::rank_lags(&points, buckets.n());
+        let absences = absences(scope, window).await?;
+        let mut all = lags::rank_lags(&points, buckets.n(), &missing_ranks(&absences));
+        mark(&mut all, &absences, buckets);
         let iteration_ms = iteration_times(scope, &all, buckets).await?;
         let (ranks, omitted) = select_ranks(all, pinned);
         let peaks = omitted.iter().filter_map(RankLags::peak_ms);
@@ -108,7 +113,12 @@ fn fitted(window: Window, span: Option<(Nanos, Nanos)>) -> Window {
 fn query(cluster: ClusterId, buckets: TimeBuckets) -> Result<TimeseriesQuery, ToolError> {
     Ok(TimeseriesQuery {
         cluster,
-        metrics: metrics(&[metric::WAIT, metric::BLOCKED, metric::ARRIVAL])?,
+        metrics: metrics(&[
+            metric::WAIT,
+            metric::HOST_GAP,
+            metric::BLOCKED,
+            metric::ARRIVAL,
+        ])?,
         buckets,
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use echo_core::ids::{CommId, Rank, RankInJob, RoleId};
-use echo_core::model::event::{Event, Origin, Reading, SeqRange, Source};
+use echo_core::model::event::{Anchor, Event, Origin, Reading, SeqRange, Source, Summary};
 
 use crate::contract::sample::{batch, device_wait, gauge, origin, wait, window};
 use crate::duckdb::DuckDbStore;
@@ -181,6 +181,7 @@ async fn the_latest_events_of_a_job_are_returned_in_order() {
 
 const WAIT_MS: &str = "nccl.collective.wait_ms";
 const BLOCKED_MS: &str = "fleet.rank.blocked_ms";
+const ARRIVAL_MS: &str = "nccl.collective.arrival_ms";
 
 /// Signals of two ranks with different clocks, and events that must not be counted.
 fn signals(first: &Arc<Origin>, second: &Arc<Origin>) -> Vec<Event> {
@@ -239,6 +240,7 @@ async fn signals_are_summed_per_rank_and_bucket_despite_clock_differences() {
         count: 32.0 * n,
         sum: 176.5 * n,
         iterations: 1.5 * n,
+        arrivals: None,
     };
     let by_gpu = TimeseriesPoint {
         source: Source::Device,
@@ -252,5 +254,51 @@ async fn signals_are_summed_per_rank_and_bucket_despite_clock_differences() {
             point(&second, BLOCKED_MS, (1, 1.0)),
             by_gpu
         ]
+    );
+}
+
+#[tokio::test]
+async fn arrivals_are_compared_block_by_block_among_ranks_whose_clocks_start_together() {
+    let store = DuckDbStore::scratch();
+    let entry = Reading::Histogram(Summary {
+        count: 1,
+        sum: 0.0,
+        min: None,
+        max: None,
+    });
+    let arrival = |rank, (anchor, offset_ms)| {
+        let mut event = evidence(&origin("prod", "node-1", rank), ARRIVAL_MS, 20, entry);
+        if let Some(block) = &mut event.block {
+            block.anchor = Some(Anchor {
+                seq: anchor,
+                offset_ms,
+            });
+        }
+        event
+    };
+    let events = [
+        arrival(0, (63, 4.0)),
+        arrival(1, (63, 9.0)),
+        arrival(2, (63, 4.5)),
+        // Counted from another completion.
+        arrival(3, (60, 500.0)),
+    ];
+    let next = events.iter().map(|event| with_seqs(event.clone(), 96, 127));
+    let events = next.chain(events.iter().cloned()).collect();
+    store.append(batch(1, events)).await.unwrap();
+    let query = TimeseriesQuery {
+        cluster: "prod".parse().unwrap(),
+        metrics: vec![ARRIVAL_MS.parse().unwrap()],
+        buckets: TimeBuckets::new(window(10, 70), 60 * 1_000_000, 60 * 1_000_000).unwrap(),
+    };
+    let mut found = store.timeseries(query).await.unwrap();
+    found.sort_by_key(|point| point.origin.rank.map(RankInJob::rank));
+    let late_ms: Vec<Option<(f64, f64)>> = found
+        .iter()
+        .map(|point| point.arrivals.map(|all| (all.blocks, all.late_ms)))
+        .collect();
+    assert_eq!(
+        late_ms,
+        [Some((2.0, -1.0)), Some((2.0, 9.0)), Some((2.0, 0.0)), None]
     );
 }

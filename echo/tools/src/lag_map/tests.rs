@@ -1,19 +1,24 @@
 use std::sync::Arc;
 
-use echo_core::ids::{CommId, RankInJob, RoleId};
+use echo_core::ids::{CommId, Rank, RankInJob, RoleId};
+use echo_core::model::detector_output::{
+    Condition, ConditionKind, DetectorOutput, Finding, IncidentState,
+};
 use echo_core::model::event::{
-    BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
+    Anchor, BatchKey, Block, Event, EventBatch, Origin, Reading, SeqRange, Source, Summary,
 };
 use fleet_proto::metric;
 
 use super::{LagMap, MAX_ROWS, RankKey};
-use crate::fixture::{at, empty, origin};
+use crate::fixture::{at, empty, origin, uniform};
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{TimeRange, WindowArg};
 use crate::{ToolContext, ToolError};
 
-/// Ten iterations that end at `second`, in which the rank was blocked for that long each.
-fn blocked(origin: &Arc<Origin>, second: i64, each_ms: f64) -> Vec<Event> {
+/// Ten iterations that end at `second`, in each of which the host was busy for that long between
+/// its synchronisation and its next collective.
+fn iterations(origin: &Arc<Origin>, second: i64, gap_ms: f64) -> Vec<Event> {
+    let first = u64::try_from(second).unwrap() * 10;
     let point = |name: &str, sum| Event {
         timestamp: at(second),
         start: None,
@@ -29,7 +34,7 @@ fn blocked(origin: &Arc<Origin>, second: i64, each_ms: f64) -> Vec<Event> {
         block: Some(Block {
             comm: CommId::new(1),
             op: None,
-            seqs: SeqRange::new(1, 10),
+            seqs: SeqRange::new(first, first + 9),
             role: Some(RoleId::new(7)),
             iterations: Some(10.0),
             anchor: None,
@@ -38,17 +43,24 @@ fn blocked(origin: &Arc<Origin>, second: i64, each_ms: f64) -> Vec<Event> {
         attrs: Arc::from("{}"),
         samples: Vec::new(),
     };
-    let arrival = point(metric::ARRIVAL, 0.0);
-    if each_ms > 0.0 {
-        vec![point(metric::BLOCKED, each_ms * 10.0), arrival]
-    } else {
-        vec![arrival]
-    }
+    vec![
+        point(metric::HOST_GAP, gap_ms * 10.0),
+        point(metric::ARRIVAL, 0.0),
+    ]
 }
 
-/// The same by the clock of its GPU, on one communicator.
+/// The same for a job that hardly synchronises: entries of its collectives after a completion.
+fn arrivals(origin: &Arc<Origin>, second: i64, offset_ms: f64) -> Vec<Event> {
+    let mut event = iterations(origin, second, 0.0).remove(1);
+    if let Some(block) = &mut event.block {
+        block.anchor = Some(Anchor { seq: 1, offset_ms });
+    }
+    vec![event]
+}
+
+/// The time of its GPU inside the collectives of one communicator.
 fn device_wait(origin: &Arc<Origin>, (comm, each_ms): (u64, f64)) -> Event {
-    let mut event = blocked(origin, 30, each_ms).remove(0);
+    let mut event = iterations(origin, 30, each_ms).remove(0);
     event.metric = metric::WAIT.parse().unwrap();
     if let Some(block) = &mut event.block {
         block.source = Source::Device;
@@ -96,51 +108,76 @@ fn known(map: &LagMap, rank: u32) -> Vec<(usize, f64)> {
 }
 
 #[tokio::test]
-async fn a_rank_that_waits_less_than_its_peers_is_late_in_that_bucket_only() {
-    let mut events = Vec::new();
-    for rank in 0..4 {
-        let late = if rank == 2 { 1.0 } else { 6.0 };
-        events.extend(blocked(&origin(rank), 5, 6.0));
-        events.extend(blocked(&origin(rank), 305, late));
+async fn a_rank_that_is_late_is_late_in_that_bucket_only() {
+    for late in [iterations, arrivals] {
+        let mut events = Vec::new();
+        for rank in 0..4 {
+            let late_ms = if rank == 2 { 6.0 } else { 1.0 };
+            events.extend(late(&origin(rank), 5, 1.0));
+            events.extend(late(&origin(rank), 305, late_ms));
+        }
+        let map = map(&context(events).await, &[]).await;
+        assert_eq!(map.ranks.len(), 4);
+        assert_eq!(known(&map, 2), [(0, 0.0), (59, 5.0)]);
+        assert_eq!(known(&map, 1), [(0, 0.0), (59, 0.0)]);
     }
-    let map = map(&context(events).await, &[]).await;
-    assert_eq!(map.ranks.len(), 4);
-    assert_eq!(known(&map, 2), [(0, 0.0), (59, 5.0)]);
-    assert_eq!(known(&map, 1), [(0, 0.0), (59, 0.0)]);
-    assert_eq!(map.ranks[2].peak_ms(), Some((59, 5.0)));
-    assert_eq!(map.ranks[2].mean_ms(), Some(2.5));
 }
 
 #[tokio::test]
-async fn a_rank_that_was_not_blocked_lags_by_the_wait_of_its_peers() {
-    let mut events = Vec::new();
-    for rank in 0..4 {
-        events.extend(blocked(&origin(rank), 5, 6.0));
-        events.extend(blocked(
-            &origin(rank),
-            305,
-            if rank == 2 { 0.0 } else { 6.0 },
-        ));
-    }
-    let map = map(&context(events).await, &[]).await;
-    assert_eq!(known(&map, 2), [(0, 0.0), (59, 6.0)]);
+async fn ranks_of_different_roles_are_not_compared() {
+    let of_role = |rank: u32| {
+        let mut events = iterations(&origin(rank), 5, f64::from(rank));
+        for block in events.iter_mut().filter_map(|event| event.block.as_mut()) {
+            block.role = Some(RoleId::new(u64::from(rank)));
+        }
+        events
+    };
+    let map = map(&context((0..4).flat_map(of_role).collect()).await, &[]).await;
+    assert!(map.ranks.is_empty());
 }
 
 #[tokio::test]
-async fn a_rank_that_is_never_blocked_cannot_be_compared() {
-    let ranks = 0..4;
-    let blocked_ms = |rank| if rank == 2 { 0.0 } else { 6.0 };
-    let events = ranks.flat_map(|rank| blocked(&origin(rank), 5, blocked_ms(rank)));
-    let map = map(&context(events.collect()).await, &[]).await;
-    let ranks: Vec<u32> = map.ranks.iter().map(|one| one.rank).collect();
-    assert_eq!(ranks, [0, 1, 3]);
+async fn a_rank_missing_from_a_hang_is_late_by_the_time_for_which_others_waited() {
+    let events = (0..4).flat_map(|rank| {
+        let mut events = iterations(&origin(rank), 5, 1.0);
+        events.extend(iterations(&origin(rank), 305, 1.0));
+        events
+    });
+    let context = context(events.collect()).await;
+    let mut hang = uniform();
+    hang.finding = Finding::Condition(Condition {
+        ranks: vec![Rank::new(3)],
+        ..Condition::new(ConditionKind::Hang)
+    });
+    (hang.first_seen, hang.cleared_at) = (at(103), Some(at(123)));
+    hang.state = IncidentState::Cleared;
+    let output = DetectorOutput {
+        incidents: vec![hang],
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    let map = map(&context, &[]).await;
+    let late = map.ranks.iter().find(|one| one.rank == 3).unwrap();
+    let waited = late.missing_ms.iter().flatten().copied();
+    let waited: Vec<f64> = waited.collect();
+    assert!(waited.is_sorted(), "{waited:?}");
+    assert_eq!(waited.last(), Some(&20_000.0));
+    assert_eq!(late.mean_ms(), Some(0.0));
+    assert_eq!(late.peak_ms().map(|(_, lag_ms)| lag_ms), Some(20_000.0));
+    let others = map.ranks.iter().filter(|one| one.rank != 3);
+    assert_eq!(
+        others
+            .flat_map(|one| one.missing_ms.iter().flatten())
+            .count(),
+        0
+    );
 }
 
 #[tokio::test]
 async fn gpu_waits_take_precedence_and_the_communicator_with_the_largest_lag_counts() {
     let mut events = Vec::new();
     for rank in 0..4 {
-        events.extend(blocked(&origin(rank), 30, 6.0));
+        events.extend(iterations(&origin(rank), 30, 6.0));
         events.push(device_wait(&origin(rank), (1, 3.0)));
         let late = if rank == 3 { 2.0 } else { 9.0 };
         events.push(device_wait(&origin(rank), (2, late)));
@@ -157,9 +194,9 @@ async fn among_many_ranks_the_pinned_and_the_latest_are_listed_and_the_others_co
         origin.rank = Some(RankInJob::new(i64::from(rank), Some(10_240)).unwrap());
         Arc::new(origin)
     };
-    let late = |rank| if rank == 9_000 { 1.0 } else { 6.0 };
-    let first = blocked(&origin_of(0), 5, 6.0);
-    let last = (0..10_240).flat_map(|rank| blocked(&origin_of(rank), 305, late(rank)));
+    let late = |rank| if rank == 9_000 { 6.0 } else { 1.0 };
+    let first = iterations(&origin_of(0), 5, 1.0);
+    let last = (0..10_240).flat_map(|rank| iterations(&origin_of(rank), 305, late(rank)));
     let events = first.into_iter().chain(last);
     let pinned = (Some("llama".to_owned()), 8_000);
     let map = map(&context(events.collect()).await, &[pinned]).await;
@@ -178,10 +215,10 @@ async fn among_many_ranks_the_pinned_and_the_latest_are_listed_and_the_others_co
 async fn the_window_is_restricted_to_its_events_and_has_the_iteration_time_of_each_job() {
     let mut events = Vec::new();
     for rank in 0..4 {
-        let mut period = blocked(&origin(rank), 305, 0.0).remove(0);
+        let mut period = iterations(&origin(rank), 305, 0.0).remove(0);
         period.metric = metric::PERIOD.parse().unwrap();
         period.reading = Reading::Double(if rank == 0 { 900.0 } else { 100.0 });
-        events.extend(blocked(&origin(rank), 301, 6.0));
+        events.extend(iterations(&origin(rank), 301, 6.0));
         events.push(period);
     }
     let map = map(&context(events).await, &[]).await;
@@ -198,7 +235,7 @@ async fn the_window_is_restricted_to_its_events_and_has_the_iteration_time_of_ea
 
 #[tokio::test]
 async fn an_empty_window_is_an_empty_map_and_an_unknown_cluster_an_error() {
-    let context = context(blocked(&origin(0), 5, 6.0)).await;
+    let context = context(iterations(&origin(0), 5, 6.0)).await;
     let second = scope(&context, ("prod", 1)).await.unwrap();
     let empty = LagMap::load(&second, &[]).await.unwrap();
     assert!(empty.ranks.is_empty());

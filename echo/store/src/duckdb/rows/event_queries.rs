@@ -129,7 +129,8 @@ pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
     // NULL counts as one value, so that equal keys join.
     let keys = "coalesce(job, ''), is_wait, coalesce(role, comm), coalesce(seq_first, 0), coalesce(seq_last, 0)";
     let signals = Query::new("WITH signals AS (SELECT event_rows.*, job, role, comm,")
-        .bind("metric = ? AS is_wait", metric::WAIT.to_owned())
+        .bind("metric = ? AS is_wait,", metric::WAIT.to_owned())
+        .bind("metric = ? AS is_arrival", metric::ARRIVAL.to_owned())
         .then("FROM event_rows JOIN origins ON origins.id = event_rows.origin JOIN series ON series.id = event_rows.series")
         .then("WHERE comm IS NOT NULL AND iterations IS NOT NULL AND number IS NOT NULL AND value IS NOT NULL")
         .one_of("AND metric", query.metrics.iter().map(ToString::to_string))
@@ -141,21 +142,26 @@ pub(in crate::duckdb) fn timeseries(query: &TimeseriesQuery) -> Query {
             "blocks AS (SELECT avg(timestamp_ns - ?)::BIGINT AS after,",
             from,
         )
-        .then("max(timestamp_ns) - min(timestamp_ns) AS apart, hash(")
+        .then("max(timestamp_ns) - min(timestamp_ns) AS apart, mode(anchor_seq) FILTER (is_arrival) AS anchor, hash(")
         .then(keys)
         .then(") AS block FROM signals GROUP BY block),")
-        .then("bucketed AS (SELECT signals.*,")
+        .then("bucketed AS (SELECT signals.*, block,")
+        .bind("CASE WHEN apart <= ?", MAX_APART_NANOS)
+        .then("AND is_arrival AND anchor_seq = anchor THEN anchor_offset_ms + value / nullif(number, 0) END AS arrival,")
         .bind("CASE WHEN apart <= ?", MAX_APART_NANOS)
         .bind("THEN after ELSE timestamp_ns - ? END AS after", from)
         .then("FROM signals, blocks WHERE blocks.block = hash(")
         .then(keys)
         .then("))")
         .then(
-            "SELECT origin, series, sum(number)::DOUBLE AS samples, sum(value) AS total,
-            sum(iterations) AS covered,",
+            ", centers AS (SELECT block AS of_block, quantile_disc(arrival, 0.5) AS center
+            FROM bucketed WHERE arrival IS NOT NULL GROUP BY block)
+            SELECT origin, series, sum(number)::DOUBLE AS samples, sum(value) AS total,
+            sum(iterations) AS covered, count(arrival)::DOUBLE AS compared,
+            coalesce(sum(arrival - center), 0) AS late,",
         )
         .bind(
-            "(after // ?)::BIGINT AS bucket FROM bucketed",
+            "(after // ?)::BIGINT AS bucket FROM bucketed LEFT JOIN centers ON of_block = block AND arrival IS NOT NULL",
             buckets.length_nanos(),
         )
         .bind("WHERE after % ?", buckets.length_nanos())

@@ -18,7 +18,7 @@ use crate::duckdb::dictionary::{Dictionary, Lease};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 use crate::duckdb::rows::row::Row;
-use crate::timeseries::TimeseriesPoint;
+use crate::timeseries::{ComparedArrivals, TimeseriesPoint};
 
 /// Builds events from rows. Looks up each series and origin once per reader, which serves one
 /// query.
@@ -111,6 +111,8 @@ impl<'d> EventReader<'d> {
         let (count, sum): (&Float64Array, &Float64Array) =
             (column(batch, "samples")?, column(batch, "total")?);
         let iterations: &Float64Array = column(batch, "covered")?;
+        let (compared, late): (&Float64Array, &Float64Array) =
+            (column(batch, "compared")?, column(batch, "late")?);
         let bucket: &Int64Array = column(batch, "bucket")?;
         let point = |row| {
             let series = self.series(series.value(row))?;
@@ -127,6 +129,10 @@ impl<'d> EventReader<'d> {
                 count: count.value(row),
                 sum: sum.value(row),
                 iterations: iterations.value(row),
+                arrivals: (compared.value(row) > 0.0).then(|| ComparedArrivals {
+                    blocks: compared.value(row),
+                    late_ms: late.value(row),
+                }),
             })
         };
         (0..batch.num_rows()).map(point).collect()
