@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 
 use crate::pickle::{self, PickleError};
+use crate::trace::{Collective, RankTrace, parse_op};
 
 /// Error of a dump.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +113,14 @@ impl Entry {
         self.state != "completed"
     }
 
+    /// Number of elements of the inputs.
+    fn elements(&self) -> u64 {
+        let of_input =
+            |sizes: &Vec<u64>| sizes.iter().fold(1, |n: u64, size| n.saturating_mul(*size));
+        let inputs = self.input_sizes.iter().map(of_input);
+        inputs.fold(0, u64::saturating_add)
+    }
+
     /// Own number in the group, which transfers name: `send 0->3`, `recv 3<-0`.
     fn own_index(&self) -> Option<usize> {
         let peers = self.profiling_name.split(' ').nth(1)?;
@@ -172,6 +181,43 @@ impl Dump {
     }
 }
 
+impl Dump {
+    /// Returns the completed operations that have a duration.
+    pub fn timed(&self, rank: u32) -> RankTrace {
+        let completed = self.entries.iter().filter(|entry| !entry.is_pending());
+        let collective = |entry: &Entry| {
+            Some(Collective {
+                group: entry.group().to_owned(),
+                seq: u64::try_from(entry.collective_seq_id).ok(),
+                op: parse_op(entry.op_name())?,
+                size: entry.elements(),
+                // The enqueue time is not the start.
+                start_ns: None,
+                duration_ns: nanos(entry.duration_ms?),
+            })
+        };
+        let groups = self.pg_config.iter();
+        RankTrace {
+            rank: Some(rank),
+            groups: groups
+                .map(|(name, config)| (name.clone(), config.ranks()))
+                .collect(),
+            collectives: completed.filter_map(collective).collect(),
+            ..RankTrace::default()
+        }
+    }
+}
+
+/// Converts milliseconds; what is not a time becomes 0.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates"
+)]
+fn nanos(ms: f64) -> u64 {
+    (ms * 1e6) as u64
+}
+
 /// Parses `[0, 1, 2]`. A list that is abbreviated with dots yields nothing.
 pub(crate) fn parse_ranks(text: &str) -> Vec<u32> {
     let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
@@ -182,8 +228,8 @@ pub(crate) fn parse_ranks(text: &str) -> Vec<u32> {
 /// Last number in the name of a file, without its extensions: `nccl_trace_rank_12.json` -> 12.
 pub(crate) fn trailing_number(file_name: &str) -> Option<u32> {
     let stem = file_name.split('.').next().unwrap_or(file_name);
-    let numbers = stem.split(|letter: char| !letter.is_ascii_digit());
-    let last = numbers.filter(|digits| !digits.is_empty()).next_back();
+    let mut numbers = stem.split(|letter: char| !letter.is_ascii_digit());
+    let last = numbers.rfind(|digits| !digits.is_empty());
     last.and_then(|digits| digits.parse().ok())
 }
 
@@ -195,15 +241,10 @@ mod tests {
 
     fn dump(groups: &[&str], ops: &[(&str, &str)]) -> Dump {
         let config = |(number, ranks): (usize, &&str)| {
-            (
-                number.to_string(),
-                json!({"desc": "group", "ranks": ranks}),
-            )
+            (number.to_string(), json!({"desc": "group", "ranks": ranks}))
         };
         let config: serde_json::Map<_, _> = groups.iter().enumerate().map(config).collect();
-        let entry = |(group, name): &(&str, &str)| {
-            json!({"process_group": [group, "group"], "profiling_name": name, "is_p2p": true})
-        };
+        let entry = |(group, name): &(&str, &str)| json!({"process_group": [group, "group"], "profiling_name": name, "is_p2p": true});
         let entries: Vec<_> = ops.iter().map(entry).collect();
         let text = json!({"pg_config": config, "entries": entries}).to_string();
         Dump::read(text.as_bytes()).unwrap()

@@ -11,12 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::flight_recorder::Dump;
 
 /// Operation that some ranks of a process group have not joined.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
     /// Name of the process group.
     pub group: String,
@@ -35,7 +35,7 @@ pub struct Blocked {
 }
 
 /// Result of the analysis.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Hang {
     /// Ranks that did not join and do not themselves wait for others.
     pub missing: Vec<u32>,
@@ -68,7 +68,11 @@ pub fn analyse(dumps: &BTreeMap<u32, Dump>) -> Hang {
     let waits_for = waits(dumps, &blocked);
     let is_root = |rank: &u32| {
         let waits = waits_for.get(rank);
-        waits.is_none_or(|others| others.iter().all(|other| leads_back(*other, *rank, &waits_for)))
+        waits.is_none_or(|others| {
+            others
+                .iter()
+                .all(|other| leads_back(*other, *rank, &waits_for))
+        })
     };
     let (missing, links): (Vec<u32>, Vec<u32>) = behind.into_iter().partition(is_root);
     let without_dump: BTreeSet<u32> = blocked
@@ -108,9 +112,8 @@ fn fronts(dumps: &BTreeMap<u32, Dump>) -> BTreeMap<&str, Front<'_>> {
             let front = fronts.entry(entry.group()).or_insert_with(|| Front {
                 seq: i64::MIN,
                 op: "",
-                ranks: config.map_or_else(BTreeSet::new, |config| {
-                    config.ranks().into_iter().collect()
-                }),
+                ranks: config
+                    .map_or_else(BTreeSet::new, |config| config.ranks().into_iter().collect()),
                 purpose: config.map_or("", |config| config.desc.as_str()),
             });
             front.ranks.insert(*rank);

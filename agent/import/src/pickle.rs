@@ -194,7 +194,7 @@ impl<'b> Machine<'b> {
         Ok(())
     }
 
-    /// Error of a GLOBAL instruction: module and name follow it, each on a line.
+    /// Error of a `GLOBAL` instruction: module and name follow it, each on a line.
     fn global_lines(&self) -> PickleError {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let mut lines = rest.split(|byte| *byte == b'\n');
@@ -203,7 +203,7 @@ impl<'b> Machine<'b> {
         PickleError::Global(format!("{module}.{name}"))
     }
 
-    /// Error of a STACK_GLOBAL instruction: module and name are the two texts on the stack.
+    /// Error of a `STACK_GLOBAL` instruction: module and name are the two texts on the stack.
     fn stack_global(&self) -> PickleError {
         let mut names = self.stack.iter().rev().take(2);
         let mut name = || match names.next().and_then(|index| self.nodes.get(*index)) {

@@ -149,7 +149,7 @@ const AGENT: Architecture = Architecture {
 
 /// Libraries of the agent, by the names of their folders. A module of the library `core` is called
 /// `agent_core::...` here.
-const AGENT_LIBRARIES: [&str; 3] = ["core", "export", "sources"];
+const AGENT_LIBRARIES: [&str; 4] = ["core", "export", "import", "sources"];
 
 /// Rules for the libraries of the agent that cargo does not enforce. Modules that make decisions
 /// are pure.
@@ -157,6 +157,7 @@ const AGENT_LIBRARY_RULES: Architecture = Architecture {
     layers: &[],
     pure: &[
         "agent_core",
+        "agent_import",
         "agent_sources::comm_fields",
         "agent_sources::functions",
         "agent_sources::instruction",

@@ -1,0 +1,99 @@
+//! Ranks that are usually the last to arrive at the operations of their groups, by durations.
+//!
+//! The ranks of a collective leave it together, so the last one to arrive spends the least time in
+//! it. No clock is compared. A rank that is last because it waits for another group looks the same:
+//! with several such ranks, durations alone do not tell the cause from its victims.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::matching::{MatchedGroup, matched};
+use crate::trace::RankTrace;
+
+/// Share of its group's waiting that a late rank causes.
+const MOSTLY: f64 = 0.5;
+/// Lag of a late rank, as a share of the time that its peers spend in an operation.
+const CLEARLY: f64 = 0.2;
+/// Least number of operations from which a rank is listed.
+const MIN_OPS: usize = 4;
+
+/// Rank that usually arrives last in one group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LateRank {
+    /// Rank.
+    pub rank: u32,
+    /// Name of the group.
+    pub group: String,
+    /// Number of ranks of the group with a trace.
+    pub n_ranks: usize,
+    /// Number of operations compared.
+    pub n_ops: usize,
+    /// Number of operations at which it was last.
+    pub n_last: usize,
+    /// Share of the group's waiting at these operations.
+    pub wait_share: f64,
+    /// Mean delay behind the median of its peers at these operations, milliseconds.
+    pub lag_ms: f64,
+}
+
+/// Returns the late ranks in the order of their numbers, one at most per group.
+pub fn late_ranks(traces: &BTreeMap<u32, RankTrace>) -> Vec<LateRank> {
+    let groups = matched(traces);
+    let comparable = groups.iter().filter(|group| group.is_comparable());
+    let mut late: Vec<LateRank> = comparable.filter_map(late_rank).collect();
+    late.sort_by_key(|one| one.rank);
+    late
+}
+
+/// Operations at which one rank was last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Last {
+    n: usize,
+    lag_ms: f64,
+    peers_ms: f64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts and durations")]
+fn late_rank(group: &MatchedGroup<'_>) -> Option<LateRank> {
+    let mut by_rank = vec![Last::default(); group.ranks.len()];
+    for (_, ops) in &group.ops {
+        let times: Vec<f64> = ops.iter().map(|op| op.duration_ns as f64 / 1e6).collect();
+        let shortest = times.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
+        if let Some((at, own_ms)) = shortest
+            && let Some(last) = by_rank.get_mut(at)
+        {
+            let peers_ms = median_without(&times, at);
+            last.n += 1;
+            last.lag_ms += peers_ms - own_ms;
+            last.peers_ms += peers_ms;
+        }
+    }
+    let all_ms: f64 = by_rank.iter().map(|last| last.lag_ms).sum();
+    let by_lag = by_rank.iter().zip(&group.ranks);
+    let (last, rank) = by_lag.max_by(|a, b| a.0.lag_ms.total_cmp(&b.0.lag_ms))?;
+    let is_late =
+        last.n >= MIN_OPS && last.lag_ms > MOSTLY * all_ms && last.lag_ms > CLEARLY * last.peers_ms;
+    is_late.then(|| LateRank {
+        rank: *rank,
+        group: group.name.to_owned(),
+        n_ranks: group.ranks.len(),
+        n_ops: group.ops.len(),
+        n_last: last.n,
+        wait_share: last.lag_ms / all_ms,
+        lag_ms: last.lag_ms / last.n as f64,
+    })
+}
+
+/// Median of all values except one; 0 without others.
+fn median_without(values: &[f64], without: usize) -> f64 {
+    let others = values.iter().enumerate().filter(|(at, _)| *at != without);
+    let mut others: Vec<f64> = others.map(|(_, value)| *value).collect();
+    others.sort_by(f64::total_cmp);
+    let upper = others.get(others.len() / 2).copied().unwrap_or(0.0);
+    let lower = others
+        .len()
+        .checked_sub(1)
+        .and_then(|last| others.get(last / 2));
+    lower.map_or(0.0, |lower| f64::midpoint(*lower, upper))
+}

@@ -1,0 +1,236 @@
+//! What a set of files shows, as data and as text.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::format::Format;
+use crate::hang::{Blocked, Hang};
+use crate::lateness::LateRank;
+use crate::matching::{MatchedGroup, matched};
+use crate::trace::RankTrace;
+
+/// Maximum number of ranks, groups and files that a line of text lists.
+const LISTED: usize = 16;
+
+/// File that was not read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedFile {
+    /// File and reason.
+    pub reason: String,
+}
+
+/// What a set of files shows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Format of the files.
+    pub format: Format,
+    /// Number of files read, one per rank.
+    pub files: usize,
+    /// Number of ranks of the job, as far as the files show.
+    pub world_size: u32,
+    /// Ranks of the job without a file.
+    pub missing_ranks: Vec<u32>,
+    /// Collective operations with a duration.
+    pub collectives: usize,
+    /// Transfers, by which no rank can be compared.
+    pub transfers: u64,
+    /// Iterations, if the operations show them.
+    pub iterations: Option<usize>,
+    /// Operation that some ranks did not join.
+    pub hang: Option<Hang>,
+    /// Ranks that usually arrive last in a group.
+    pub late: Vec<LateRank>,
+    /// Reason why no rank is judged.
+    pub refusal: Option<String>,
+    /// What the format cannot show.
+    pub cannot_show: Vec<String>,
+    /// Files that were not read.
+    pub skipped: Vec<SkippedFile>,
+}
+
+impl Report {
+    pub(crate) fn new(
+        format: Format,
+        traces: &BTreeMap<u32, RankTrace>,
+        hang: Option<Hang>,
+        skipped: Vec<SkippedFile>,
+    ) -> Self {
+        let grouped = traces.values().flat_map(|trace| trace.groups.values());
+        let mut ranks: BTreeSet<u32> = grouped.flatten().copied().collect();
+        ranks.extend(traces.keys());
+        let declared = traces.values().filter_map(|trace| trace.world_size).max();
+        let by_rank = ranks.last().map_or(0, |last| last.saturating_add(1));
+        let world_size = declared.unwrap_or(0).max(by_rank);
+        let missing = (0..world_size).filter(|rank| !traces.contains_key(rank));
+        let mut report = Self {
+            format,
+            files: traces.len(),
+            world_size,
+            missing_ranks: missing.take(MAX_RANKS).collect(),
+            collectives: traces.values().map(|trace| trace.collectives.len()).sum(),
+            transfers: traces.values().map(|trace| trace.n_transfers).sum(),
+            iterations: None,
+            hang,
+            late: Vec::new(),
+            refusal: None,
+            cannot_show: format.limits().iter().map(ToString::to_string).collect(),
+            skipped,
+        };
+        report.refusal = report.refusal(traces);
+        report
+    }
+
+    /// Returns why no rank can be judged, if so.
+    fn refusal(&self, traces: &BTreeMap<u32, RankTrace>) -> Option<String> {
+        if self.hang.is_some() {
+            return None;
+        }
+        if self.collectives == 0 {
+            return Some(match self.format {
+                Format::FlightRecorder => "no rank waits for another one, and no operation has a duration (TORCH_NCCL_ENABLE_TIMING=1 adds it)".to_owned(),
+                Format::Kineto | Format::Inspector => {
+                    "no collective operation was found: was the job traced on its GPUs, with NCCL or RCCL?".to_owned()
+                }
+            });
+        }
+        if !matched(traces).iter().any(MatchedGroup::is_comparable) {
+            return Some(format!(
+                "{} of {} ranks have a file, and no group has enough of its ranks to compare them: give the files of all ranks",
+                self.files, self.world_size
+            ));
+        }
+        None
+    }
+
+    /// Returns a sentence about the ranks that arrive last; `None` without such a rank.
+    pub fn lateness(&self) -> Option<String> {
+        let named: Vec<u32> = self.late.iter().map(|one| one.rank).collect();
+        let (first, others) = self.late.split_first()?;
+        if others.is_empty() {
+            return Some(format!(
+                "rank {} arrives last at {} of {} operations of its group, {:.1} ms behind the median of its peers",
+                first.rank, first.n_last, first.n_ops, first.lag_ms
+            ));
+        }
+        Some(format!(
+            "ranks {} each arrive last in their group: one cascade; durations of collectives alone do not tell which of them holds back the others",
+            list(&named)
+        ))
+    }
+}
+
+/// Maximum number of missing ranks that are listed.
+const MAX_RANKS: usize = 100_000;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "  files    {}, {} of {} ranks",
+            self.format, self.files, self.world_size
+        )?;
+        if !self.missing_ranks.is_empty() {
+            writeln!(f, "           no file of {}", noun(&self.missing_ranks))?;
+        }
+        for one in self.skipped.iter().take(LISTED) {
+            writeln!(f, "           not read: {}", one.reason)?;
+        }
+        if self.skipped.len() > LISTED {
+            writeln!(
+                f,
+                "           not read: {} more",
+                self.skipped.len() - LISTED
+            )?;
+        }
+        writeln!(
+            f,
+            "           {} collective operations, {} transfers{}",
+            self.collectives,
+            self.transfers,
+            match self.iterations {
+                Some(n) => format!(", {n} iterations"),
+                None => String::new(),
+            }
+        )?;
+        if let Some(hang) = &self.hang {
+            write_hang(f, hang)?;
+        }
+        if let Some(lateness) = self.lateness() {
+            writeln!(f, "  arrival  {lateness}")?;
+        }
+        if let Some(refusal) = &self.refusal {
+            writeln!(f, "  verdict  none: {refusal}")?;
+        }
+        for (at, limit) in self.cannot_show.iter().enumerate() {
+            let label = if at == 0 { "hidden " } else { "       " };
+            writeln!(f, "  {label}  {limit}")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_hang(f: &mut fmt::Formatter<'_>, hang: &Hang) -> fmt::Result {
+    let named = [
+        ("did not join", &hang.missing),
+        ("left no dump, and others wait for it:", &hang.without_dump),
+    ];
+    for (what, ranks) in named.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
+        writeln!(f, "  verdict  hang: {what} {}", noun(ranks))?;
+    }
+    if !hang.links.is_empty() {
+        writeln!(
+            f,
+            "           behind because they wait themselves: {}",
+            noun(&hang.links)
+        )?;
+    }
+    for one in hang.blocked.iter().take(LISTED) {
+        writeln!(f, "           {}", sentence(one))?;
+    }
+    if hang.blocked.len() > LISTED {
+        writeln!(
+            f,
+            "           and {} more groups",
+            hang.blocked.len() - LISTED
+        )?;
+    }
+    Ok(())
+}
+
+fn sentence(one: &Blocked) -> String {
+    let purpose = if one.purpose.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", one.purpose)
+    };
+    let absent = [&one.behind[..], &one.without_dump].concat();
+    format!(
+        "{} of group {}{purpose}: {} entered operation {}, {} did not",
+        one.op,
+        one.group,
+        noun(&one.waiting),
+        one.seq,
+        noun(&absent)
+    )
+}
+
+/// Formats ranks with their noun.
+fn noun(ranks: &[u32]) -> String {
+    match ranks {
+        [] => "no rank".to_owned(),
+        [one] => format!("rank {one}"),
+        _ => format!("ranks {}", list(ranks)),
+    }
+}
+
+fn list(ranks: &[u32]) -> String {
+    let named: Vec<String> = ranks.iter().take(LISTED).map(u32::to_string).collect();
+    let more = ranks.len().saturating_sub(LISTED);
+    if more > 0 {
+        format!("{} and {more} more", named.join(", "))
+    } else {
+        named.join(", ")
+    }
+}

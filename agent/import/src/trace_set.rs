@@ -1,0 +1,177 @@
+//! Files of one job, one per rank, added one after the other.
+
+use std::collections::BTreeMap;
+
+use crate::blocks::{self, RankPoints};
+use crate::flight_recorder::{Dump, trailing_number};
+use crate::format::Format;
+use crate::hang;
+use crate::inspector::{self, ProcessTrace};
+use crate::kineto;
+use crate::lateness;
+use crate::report::{Report, SkippedFile};
+use crate::trace::RankTrace;
+
+/// Error of one file or of the set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// The format is not known.
+    #[error(
+        "{0}: none of the formats that are recognised by content: PyTorch profiler (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines"
+    )]
+    Unknown(String),
+    /// The content is damaged or refused.
+    #[error("{file}: {reason}")]
+    Damaged {
+        /// File.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The files are of different formats.
+    #[error("{file} is one of {found}, the files before it are {known}: import them separately")]
+    Mixed {
+        /// File.
+        file: String,
+        /// Its format.
+        found: Format,
+        /// Format of the files before.
+        known: Format,
+    },
+    /// Two files are of one rank.
+    #[error("{file} and {other} are both of rank {rank}: give one file per rank")]
+    SameRank {
+        /// File.
+        file: String,
+        /// File with the same rank.
+        other: String,
+        /// The rank.
+        rank: u32,
+    },
+    /// No file was read.
+    #[error("no file of a known format was given")]
+    Empty,
+}
+
+/// Files read so far.
+#[derive(Debug, Default)]
+pub struct TraceSet {
+    format: Option<Format>,
+    skipped: Vec<SkippedFile>,
+    files: BTreeMap<u32, String>,
+    dumps: BTreeMap<u32, Dump>,
+    traces: BTreeMap<u32, RankTrace>,
+    processes: Vec<(Option<u32>, ProcessTrace)>,
+}
+
+/// Report and points of a set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imported {
+    /// What the set shows.
+    pub report: Report,
+    /// Points of each rank; empty where the set does not show iterations.
+    pub points: Vec<RankPoints>,
+    /// Operations of each rank.
+    pub traces: BTreeMap<u32, RankTrace>,
+}
+
+impl TraceSet {
+    /// Adds a file by its uncompressed content. The set is unchanged on an error.
+    pub fn add(&mut self, file: &str, bytes: &[u8]) -> Result<(), ImportError> {
+        let format = Format::recognise(bytes);
+        let format = format.ok_or_else(|| ImportError::Unknown(file.to_owned()))?;
+        if let Some(known) = self.format.filter(|known| *known != format) {
+            return Err(ImportError::Mixed {
+                file: file.to_owned(),
+                found: format,
+                known,
+            });
+        }
+        let name = file.rsplit('/').next().unwrap_or(file);
+        let damaged = |reason: String| ImportError::Damaged {
+            file: file.to_owned(),
+            reason,
+        };
+        match format {
+            Format::Kineto => {
+                let trace =
+                    kineto::read(bytes, name).map_err(|error| damaged(error.to_string()))?;
+                let rank = self.claim(file, trace.rank)?;
+                self.traces.insert(rank, trace);
+            }
+            Format::FlightRecorder => {
+                let dump = Dump::read(bytes).map_err(|error| damaged(error.to_string()))?;
+                let rank = self.claim(file, dump.rank(name))?;
+                self.traces.insert(rank, dump.timed(rank));
+                self.dumps.insert(rank, dump);
+            }
+            Format::Inspector => {
+                let process = inspector::read(bytes).map_err(damaged)?;
+                self.processes
+                    .push((trailing_number_of_host(name), process));
+            }
+        }
+        self.format = Some(format);
+        Ok(())
+    }
+
+    /// Records a file that was not read.
+    pub fn skip(&mut self, error: &ImportError) {
+        self.skipped.push(SkippedFile {
+            reason: error.to_string(),
+        });
+    }
+
+    /// Assigns a rank to a file.
+    fn claim(&mut self, file: &str, rank: Option<u32>) -> Result<u32, ImportError> {
+        let Some(rank) = rank else {
+            return Err(ImportError::Damaged {
+                file: file.to_owned(),
+                reason: "neither the content nor the name tells the rank: name it like rank_3"
+                    .to_owned(),
+            });
+        };
+        if let Some(other) = self.files.get(&rank) {
+            return Err(ImportError::SameRank {
+                file: file.to_owned(),
+                other: other.clone(),
+                rank,
+            });
+        }
+        self.files.insert(rank, file.to_owned());
+        Ok(rank)
+    }
+
+    /// Analyses the set.
+    pub fn finish(mut self) -> Result<Imported, ImportError> {
+        let format = self.format.ok_or(ImportError::Empty)?;
+        inspector::place(&mut self.processes);
+        for (_, process) in self.processes {
+            if let Some(rank) = process.trace.rank {
+                self.traces.insert(rank, process.trace);
+            }
+        }
+        let hang = Some(hang::analyse(&self.dumps)).filter(hang::Hang::is_found);
+        let mut report = Report::new(format, &self.traces, hang, self.skipped);
+        let mut points = Vec::new();
+        if report.refusal.is_none() {
+            report.late = lateness::late_ranks(&self.traces);
+            points = blocks::points(&self.traces);
+        }
+        report.iterations = points.first().map(|own| own.blocks.len());
+        Ok(Imported {
+            report,
+            points,
+            traces: self.traces,
+        })
+    }
+}
+
+/// Number of a host or rank in the name of a log, before the process id: `worker-3-pid1003.log`.
+fn trailing_number_of_host(name: &str) -> Option<u32> {
+    let before_pid = name.split("pid").next().unwrap_or(name);
+    trailing_number(before_pid)
+}
+
+#[cfg(test)]
+mod tests;

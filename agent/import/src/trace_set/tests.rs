@@ -1,0 +1,126 @@
+use std::io::Read;
+use std::path::Path;
+
+use super::*;
+
+/// Reads a folder of the test data; `keep` selects files by name.
+fn import(folder: &str, keep: impl Fn(&str) -> bool) -> Imported {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/thirdparty");
+    let mut set = TraceSet::default();
+    let files = std::fs::read_dir(testdata.join(folder)).unwrap();
+    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            let packed = std::mem::take(&mut bytes);
+            let mut reader = flate2::read::GzDecoder::new(&packed[..]);
+            reader.read_to_end(&mut bytes).unwrap();
+        }
+        if keep(&name)
+            && let Err(error) = set.add(&name, &bytes)
+        {
+            set.skip(&error);
+        }
+    }
+    set.finish().unwrap()
+}
+
+fn late(imported: &Imported) -> Vec<u32> {
+    imported.report.late.iter().map(|one| one.rank).collect()
+}
+
+#[test]
+fn inspector_lines_of_a_pipeline_yield_one_cascade_and_no_verdict() {
+    let imported = import("bytedance-AR/inspector", |_| true);
+    let report = &imported.report;
+    assert_eq!((report.files, report.world_size), (16, 16));
+    assert_eq!(late(&imported), [0, 4, 8, 12]);
+    assert!(imported.points.is_empty());
+    assert!(
+        report
+            .to_string()
+            .contains("ranks 0, 4, 8, 12 each arrive last"),
+        "{report}"
+    );
+}
+
+#[test]
+fn dumps_with_durations_yield_the_same_cascade_and_no_hang() {
+    let imported = import("bytedance-AR/flight-recorder", |_| true);
+    assert_eq!(late(&imported), [0, 4, 8, 12]);
+    assert!(imported.report.hang.is_none() && imported.points.is_empty());
+}
+
+#[test]
+fn traces_yield_the_points_of_each_iteration() {
+    let imported = import("bytedance-AR/kineto", |_| true);
+    assert_eq!(imported.report.iterations, Some(44));
+    assert_eq!(imported.points.len(), 16);
+    assert!(imported.points.iter().all(|own| own.blocks.len() == 44));
+}
+
+#[test]
+fn one_rank_without_a_file_is_listed_and_the_others_are_judged() {
+    let imported = import("bytedance-AR/kineto", |name| !name.starts_with("rank5."));
+    assert_eq!(imported.report.missing_ranks, [5]);
+    assert_eq!(imported.report.refusal, None);
+    assert_eq!(imported.points.len(), 15);
+}
+
+#[test]
+fn two_ranks_of_many_are_refused_with_the_reason() {
+    let imported = import("bytedance-AR/kineto", |name| {
+        name.starts_with("rank1.") || name.starts_with("rank6.")
+    });
+    let reason = imported.report.refusal.unwrap();
+    assert!(reason.starts_with("2 of 16 ranks have a file"), "{reason}");
+    assert!(imported.points.is_empty() && imported.report.late.is_empty());
+}
+
+#[test]
+fn files_of_other_formats_are_listed_and_named() {
+    let imported = import("flight-recorder/gpu_error_1st", |_| true);
+    let skipped = &imported.report.skipped;
+    assert_eq!(skipped.len(), 1);
+    assert!(
+        skipped[0]
+            .reason
+            .starts_with("fault_injection.log: none of"),
+        "{skipped:?}"
+    );
+    let text = imported.report.to_string();
+    assert!(text.contains("hang: did not join rank 12\n"), "{text}");
+}
+
+#[test]
+fn files_that_do_not_fit_together_are_refused() {
+    let mut set = TraceSet::default();
+    let trace = br#"{"traceEvents":[]}"#;
+    set.add("a/rank0.json", trace).unwrap();
+    let same = set.add("b/rank0.json", trace).unwrap_err().to_string();
+    assert_eq!(
+        same,
+        "b/rank0.json and a/rank0.json are both of rank 0: give one file per rank"
+    );
+    let mixed = set.add("dump_1", b"\x80\x02}.").unwrap_err();
+    assert!(matches!(mixed, ImportError::Mixed { .. }), "{mixed}");
+    let nameless = set.add("x.json", trace).unwrap_err().to_string();
+    assert!(nameless.contains("tells the rank"), "{nameless}");
+    assert!(set.add("rank1", b"\x80\x02cos\nsystem\n.").is_err());
+}
+
+#[test]
+fn a_set_without_collectives_says_so() {
+    assert_eq!(TraceSet::default().finish(), Err(ImportError::Empty));
+    let mut set = TraceSet::default();
+    set.add("rank0.json", br#"{"traceEvents":[]}"#).unwrap();
+    let report = set.finish().unwrap().report;
+    assert!(
+        report
+            .refusal
+            .unwrap()
+            .starts_with("no collective operation was found")
+    );
+}
