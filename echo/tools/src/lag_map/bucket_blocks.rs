@@ -172,9 +172,13 @@ impl CohortSums {
     }
 
     /// Returns the block; `None` without iterations.
-    fn block(self) -> Option<CohortBlock> {
+    fn block(mut self) -> Option<CohortBlock> {
         let iterations = self.ranks.values().map(|sums| sums.iterations);
         let iterations = iterations.fold(0.0, f64::max);
+        // A kind of collective in few of the iterations delays those only.
+        for transfer in &mut self.transfers {
+            transfer.iterations = transfer.iterations.max(iterations);
+        }
         let members = self.ranks.into_iter();
         let members: Vec<Member> = members.map(|(rank, sums)| sums.member(rank)).collect();
         (iterations > 0.0).then_some(CohortBlock {

@@ -242,3 +242,18 @@ async fn an_empty_window_is_an_empty_map_and_an_unknown_cluster_an_error() {
     let unknown = scope(&context, ("pord", 1)).await.unwrap_err();
     assert!(unknown.to_string().contains("(known: prod)"));
 }
+
+#[tokio::test]
+async fn a_collective_of_one_iteration_does_not_count_as_a_lag_of_all() {
+    let events = (0..4).flat_map(|rank| {
+        let mut events = iterations(&origin(rank), 30, 1.0);
+        events.push(device_wait(&origin(rank), (1, 6.0)));
+        let mut once = device_wait(&origin(rank), (2, if rank == 3 { 1.0 } else { 8.0 }));
+        once.block.as_mut().unwrap().iterations = Some(1.0);
+        events.push(once);
+        events
+    });
+    let map = map(&context(events.collect()).await, &[]).await;
+    // Ten operations in one of ten iterations, 7 ms each.
+    assert_eq!(known(&map, 3), [(0, 7.0)]);
+}
