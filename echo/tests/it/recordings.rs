@@ -6,6 +6,7 @@
 #![expect(clippy::cast_precision_loss, reason = "counts of iterations and ranks")]
 
 mod device;
+mod map;
 mod real_loops;
 
 use serde_json::Value;
@@ -90,6 +91,7 @@ fn answers(name: &str, speed: &str) -> (Value, Value) {
     }
     echo.caught_up();
     let mut outliers = echo.query("find_outlier_nodes", name);
+    map::assert_agrees(&echo, name, &outliers);
     // The age depends on the current time, everything else on the recording only.
     outliers["data_quality"]["last_event_age_s"] = Value::Null;
     (outliers, echo.query("get_cost", name))

@@ -10,12 +10,12 @@ use echo_tools::ToolError;
 use echo_tools::find_outlier_nodes::Outliers;
 use echo_tools::get_cost::answer::Cost;
 use echo_tools::lag_map::RankKey;
-use echo_tools::outlier::Outlier;
+use echo_tools::outlier::Lifecycle;
 use maud::{Markup, html};
 
 use super::client::{ToolClient, WindowQuery};
 use super::format::{self, Amounts};
-use super::open_incidents::hangs;
+use super::open_incidents::{hangs, is_hang};
 use super::overview::{encoded, figure, path, quality};
 
 mod costs;
@@ -147,16 +147,26 @@ fn marks(answer: &Outliers) -> Marks {
         let Some(rank) = one.rank.filter(|_| is_late) else {
             continue;
         };
-        mark_as(&mut marks, one, rank, mark);
+        mark_as(&mut marks, &one.lifecycle, rank, mark);
         for victim in &one.victims {
-            mark_as(&mut marks, one, *victim, Mark::Victim(vec![rank]));
+            mark_as(&mut marks, &one.lifecycle, *victim, Mark::Victim(vec![rank]));
+        }
+    }
+    for one in answer.conditions.iter().filter(|one| is_hang(one)) {
+        let mark = if one.lifecycle.is_open() {
+            Mark::Culprit
+        } else {
+            Mark::FormerCulprit
+        };
+        for rank in &one.ranks {
+            mark_as(&mut marks, &one.lifecycle, *rank, mark.clone());
         }
     }
     marks
 }
 
-fn mark_as(marks: &mut Marks, incident: &Outlier, rank: u32, mark: Mark) {
-    let known = marks.entry((incident.lifecycle.job.clone(), rank));
+fn mark_as(marks: &mut Marks, course: &Lifecycle, rank: u32, mark: Mark) {
+    let known = marks.entry((course.job.clone(), rank));
     let known = known.or_insert_with(|| mark.clone());
     *known = mark.min(known.clone());
 }

@@ -12,8 +12,11 @@ pub(super) const STALE_AFTER_S: f64 = 60.0;
 /// Placeholder for unknown values.
 pub(super) const UNKNOWN: &str = "\u{2013}";
 
-/// Formats milliseconds: `5.2 ms`.
+/// Formats milliseconds: `5.2 ms`; seconds from ten seconds on.
 pub(super) fn millis(ms: f64) -> String {
+    if ms.abs() >= 10_000.0 {
+        return format!("{:.0}\u{a0}s", ms / 1e3);
+    }
     // A value rounded to zero has no sign.
     let ms = if ms.abs() < 0.005 { 0.0 } else { ms };
     let digits = if ms.abs() < 10.0 { 2 } else { 1 };
@@ -194,6 +197,7 @@ mod tests {
             (millis(5.234), "5.23 ms"),
             (millis(52.34), "52.3 ms"),
             (millis(-0.004), "0.00 ms"),
+            (millis(20_400.0), "20 s"),
             (percent(0.1), "10 %"),
             (percent(0.045), "4.5 %"),
             (percent(1.0), "100 %"),

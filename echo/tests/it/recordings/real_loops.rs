@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::map::assert_agrees;
 use crate::testbed::{Echo, recording, replay_ranks};
 
 /// Replays a recorded job at full speed. Returns outliers and cost.
@@ -19,10 +20,9 @@ fn answers_at(name: &str, n_ranks: u32, speed: &str) -> (Value, Value) {
         assert_eq!(summary["points_rejected"], 0, "{summary}");
     }
     echo.caught_up();
-    (
-        echo.query("find_outlier_nodes", name),
-        echo.query("get_cost", name),
-    )
+    let outliers = echo.query("find_outlier_nodes", name);
+    assert_agrees(&echo, name, &outliers);
+    (outliers, echo.query("get_cost", name))
 }
 
 /// Returns the reported ranks.

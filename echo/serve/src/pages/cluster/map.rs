@@ -8,17 +8,19 @@ use echo_tools::ToolError;
 use echo_tools::find_outlier_nodes::Outliers;
 use echo_tools::lag_map::lags::RankLags;
 use echo_tools::lag_map::{LagMap, RankKey};
+use echo_tools::outlier::Lifecycle;
 use maud::{Markup, html};
 
 use super::{Mark, Marks, View, rank_path};
 use crate::pages::bars::{Line, Run, strip};
 use crate::pages::format;
+use crate::pages::open_incidents::is_hang;
 
 mod axis;
 mod scale;
 
 use axis::Axis;
-use scale::Scale;
+use scale::{DARKEST, Scale};
 
 /// Largest number of ranks without a notable lag that are not folded.
 const MAX_UNFOLDED: usize = 8;
@@ -90,6 +92,7 @@ fn lay_out(mut map: LagMap, answer: Option<&Outliers>, marks: &Marks) -> MapView
     let is_notable = |row: &Row| {
         let peak = row.lags.peak_ms();
         row.mark.as_ref().is_some_and(Mark::is_culprit)
+            || row.lags.missing_ms.iter().any(Option::is_some)
             || peak.is_some_and(|(_, lag_ms)| scale.is_notable(row.lags.job.as_deref(), lag_ms))
     };
     let (mut notable, mut quiet): (Vec<Row>, Vec<Row>) =
@@ -111,15 +114,23 @@ fn lay_out(mut map: LagMap, answer: Option<&Outliers>, marks: &Marks) -> MapView
     }))
 }
 
-/// Returns the instants at which incidents of each culprit began.
+/// Returns the instants at which incidents of each culprit, or rank missing from a hang, began.
 fn beginnings(answer: Option<&Outliers>) -> BTreeMap<RankKey, Vec<Nanos>> {
     let mut began: BTreeMap<RankKey, Vec<Nanos>> = BTreeMap::new();
-    let all = answer.into_iter().flat_map(|answer| &answer.outliers);
-    for one in all.filter(|one| one.is_culprit()) {
-        let Some(rank) = one.rank else { continue };
-        let key = (one.lifecycle.job.clone(), rank);
-        let instant = format::parse_instant(&one.lifecycle.first_seen);
+    let mut add = |course: &Lifecycle, rank: u32| {
+        let instant = format::parse_instant(&course.first_seen);
+        let key = (course.job.clone(), rank);
         began.entry(key).or_default().extend(instant);
+    };
+    let culprits = answer.into_iter().flat_map(|answer| &answer.outliers);
+    for one in culprits.filter(|one| one.is_culprit()) {
+        one.rank
+            .into_iter()
+            .for_each(|rank| add(&one.lifecycle, rank));
+    }
+    let hangs = answer.into_iter().flat_map(|answer| &answer.conditions);
+    for one in hangs.filter(|one| is_hang(one)) {
+        one.ranks.iter().for_each(|rank| add(&one.lifecycle, *rank));
     }
     began
 }
@@ -136,17 +147,21 @@ fn lines(axis: &Axis, began: &[Nanos]) -> Vec<Line> {
 
 /// Groups adjacent cells of the same shade.
 fn runs(axis: &Axis, scale: &Scale, lags: &RankLags) -> Vec<Run> {
+    let cells: Vec<Option<f64>> = lags.cells().collect();
     let shades: Vec<Option<usize>> = lags
-        .lags_ms
-        .iter()
-        .map(|lag| Some(scale.shade(lags.job.as_deref(), (*lag)?)))
+        .cells()
+        .zip(&lags.missing_ms)
+        .map(|(lag, missing)| match missing {
+            Some(_) => Some(DARKEST),
+            None => Some(scale.shade(lags.job.as_deref(), lag?)),
+        })
         .collect();
     let mut from = 0;
     let mut runs = Vec::new();
     for same in shades.chunk_by(PartialEq::eq) {
         let to = from + same.len();
         if let Some(Some(shade)) = same.first() {
-            let cells = lags.lags_ms.get(from..to).unwrap_or_default();
+            let cells = cells.get(from..to).unwrap_or_default();
             let span = format!(
                 "{} to {} UTC",
                 time(axis.begins(from)),

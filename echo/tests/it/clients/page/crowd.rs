@@ -49,8 +49,8 @@ fn origin(rank: u32) -> Arc<Origin> {
     })
 }
 
-/// Returns the events of a rank for one block of ten iterations: its blocked time and its arrival.
-fn reported(origin: &Arc<Origin>, block: i64, blocked_ms: f64) -> [Event; 2] {
+/// Returns the events of a rank for one block of ten iterations: its host gap and its arrival.
+fn reported(origin: &Arc<Origin>, block: i64, gap_ms: f64) -> [Event; 2] {
     let first = u64::try_from(block * 32).unwrap();
     let event = |name: &str, sum| Event {
         timestamp: at((block + 1) * 5),
@@ -77,7 +77,7 @@ fn reported(origin: &Arc<Origin>, block: i64, blocked_ms: f64) -> [Event; 2] {
         samples: Vec::new(),
     };
     [
-        event(metric::BLOCKED, blocked_ms * 10.0),
+        event(metric::HOST_GAP, gap_ms * 10.0),
         event(metric::ARRIVAL, 0.0),
     ]
 }
@@ -87,12 +87,11 @@ fn batch(block: i64, origins: &[Arc<Origin>]) -> EventBatch {
     let events = origins.iter().zip(0..).flat_map(|(origin, rank)| {
         let number = u64::from(rank) * 1_000 + u64::try_from(block).unwrap();
         let noise = f64::from(u32::try_from(mixed(number) % 1_000).unwrap()) / 2_000.0;
-        let blocked_ms = match (rank == LATE, late) {
-            (true, true) => 0.3,
-            (false, true) => 40.0 + noise,
-            (_, false) => 6.0 + noise,
+        let gap_ms = match (rank == LATE, late) {
+            (true, true) => 40.0,
+            _ => 0.3 + noise,
         };
-        reported(origin, block, blocked_ms)
+        reported(origin, block, gap_ms)
     });
     EventBatch {
         key: BatchKey::Content(u128::from(block.unsigned_abs())),
@@ -112,7 +111,7 @@ fn incident() -> Incident {
             node: format!("gpu-{:04}", LATE / 8).parse().unwrap(),
             gpu_uuid: None,
             class: CauseClass::Host,
-            signal: Signal::Wait,
+            signal: Signal::HostGap,
             lag_ms: 39.9,
             z: 90.0,
             source: Source::Host,

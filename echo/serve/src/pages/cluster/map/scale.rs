@@ -13,6 +13,9 @@ use crate::pages::format;
 /// Lower bounds of the shades, as multiples of the share above which a rank is named.
 const STEPS: [f64; 6] = [f64::NEG_INFINITY, 0.25, 0.5, 1.0, 2.0, 4.0];
 
+/// Shade of the largest lags, and of ranks for which others wait in an operation that does not end.
+pub(super) const DARKEST: usize = STEPS.len() - 1;
+
 /// First shade of a lag that matters.
 const NOTABLE: usize = 3;
 
