@@ -1,5 +1,6 @@
 //! Plain data shared by all layers. No serialisation, no SQL, no protobuf.
 
+mod condition;
 pub mod cost;
 pub mod detector_output;
 pub mod event;

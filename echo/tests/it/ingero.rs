@@ -256,5 +256,5 @@ async fn a_node_with_a_low_score_is_an_outlier_until_its_score_is_good_again() {
         (&node["role"], &node["state"]),
         (&json!("unhealthy_node"), &json!("cleared"))
     );
-    assert_eq!(node["cleared_at"], "2025-11-21T04:40:50Z", "{found:#}");
+    assert_eq!(node["cleared_at"], "2025-11-21T04:40:50.000Z", "{found:#}");
 }

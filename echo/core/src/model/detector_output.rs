@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::ids::{ClusterId, IncidentId, JobId, NodeId, Rank};
+pub use crate::model::condition::{Condition, ConditionKind};
 use crate::model::event::Source;
 use crate::model::inputs::Inputs;
 use crate::units::{Nanos, Window};
@@ -78,89 +79,6 @@ pub enum Finding {
     Culprit(Culprit),
     /// The cohort or the job as a whole has a problem.
     Condition(Condition),
-}
-
-/// Problem that is not attributed to a single rank.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Condition {
-    /// Kind.
-    pub kind: ConditionKind,
-    /// Affected node; `None` for a condition of a cohort or a job.
-    pub node: Option<NodeId>,
-    /// Affected ranks: those missing from a hang, those of the overloaded stage. Empty if all are
-    /// affected.
-    pub ranks: Vec<Rank>,
-    /// True if no rank progresses although none is behind the others: the ranks of a hang that do
-    /// not wait may have entered its operation.
-    pub is_standstill: bool,
-    /// Details beyond the kind; may be empty.
-    pub detail: String,
-}
-
-impl Condition {
-    /// Creates a condition that affects all ranks.
-    pub const fn new(kind: ConditionKind) -> Self {
-        Self {
-            kind,
-            node: None,
-            ranks: Vec::new(),
-            is_standstill: false,
-            detail: String::new(),
-        }
-    }
-}
-
-/// Kinds of conditions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ConditionKind {
-    /// Every rank is slower than before, and none is later than its peers.
-    UniformSlowdown,
-    /// The ranks of one role have more work than those of the others.
-    StageImbalance,
-    /// Different ranks are last in turn: the work is distributed unevenly.
-    DataImbalance,
-    /// Transfers take longer although no rank is late.
-    Network,
-    /// An operation that some ranks entered and that has not ended for seconds.
-    Stall,
-    /// An operation that some ranks entered and that never ends.
-    Hang,
-    /// Two nodes report the same rank of a job at the same time.
-    IdentityConflict,
-    /// A node reports that its own health is bad.
-    UnhealthyNode,
-    /// The job is slow, but the signals do not show the cause.
-    Inconclusive,
-}
-
-impl ConditionKind {
-    /// Every kind.
-    pub const ALL: [Self; 9] = [
-        Self::UniformSlowdown,
-        Self::StageImbalance,
-        Self::DataImbalance,
-        Self::Network,
-        Self::Stall,
-        Self::Hang,
-        Self::IdentityConflict,
-        Self::UnhealthyNode,
-        Self::Inconclusive,
-    ];
-
-    /// Name in responses and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::UniformSlowdown => "uniform_slowdown",
-            Self::StageImbalance => "stage_imbalance",
-            Self::DataImbalance => "data_imbalance",
-            Self::Network => "network",
-            Self::Stall => "stall",
-            Self::Hang => "hang",
-            Self::IdentityConflict => "identity_conflict",
-            Self::UnhealthyNode => "unhealthy_node",
-            Self::Inconclusive => "inconclusive",
-        }
-    }
 }
 
 /// Severity of the damage by its share of the healthy period.
