@@ -270,6 +270,123 @@ COMMENT ON COLUMN collectives.wait_mean_ms IS 'Waiting time per operation, milli
 COMMENT ON COLUMN collectives.wait_min_ms IS 'Shortest wait, milliseconds.';
 COMMENT ON COLUMN collectives.wait_max_ms IS 'Longest wait, milliseconds.';
 
+-- The classes of operations are in an attribute: AllReduce.7.21=90 are 90 operations of 2^21 elements or more, below
+-- 2^22, of NCCL's element type 7. Agents send at most 13 classes.
+CREATE VIEW nccl_events AS
+WITH classes AS (
+    SELECT
+        event_rows.*,
+        series.comm,
+        series.on_device,
+        unnest(string_split(regexp_extract(event_rows.attrs, '"fleet\.mix":"([^"]*)"', 1), ' ')[1:32]) AS class
+    FROM event_rows
+    JOIN series ON series.id = event_rows.series
+    WHERE series.metric = 'fleet.rank.elapsed_ms' AND series.comm IS NOT NULL
+),
+sizes AS (
+    SELECT
+        *,
+        split_part(split_part(class, '=', 1), '.', 2) AS element,
+        try_cast(split_part(split_part(class, '=', 1), '.', 3) AS UINTEGER) AS log_elements,
+        CASE
+            WHEN element IN ('0', '1', '10', '11') THEN 1
+            WHEN element IN ('6', '9') THEN 2
+            WHEN element IN ('2', '3', '7') THEN 4
+            WHEN element IN ('4', '5', '8') THEN 8
+        END AS element_bytes
+    FROM classes
+)
+SELECT
+    sizes.event_id,
+    sizes.timestamp_ns,
+    sizes.start_ns,
+    origins.cluster AS cluster_id,
+    origins.node AS node_id,
+    origins.job,
+    origins.rank,
+    origins.nranks,
+    format('{:016x}', sizes.comm) AS comm_id,
+    try_cast(regexp_extract(sizes.attrs, '"nccl\.comm_rank":([0-9]+)', 1) AS UINTEGER) AS comm_rank,
+    try_cast(regexp_extract(sizes.attrs, '"nccl\.comm_nranks":([0-9]+)', 1) AS UINTEGER) AS comm_nranks,
+    CASE WHEN sizes.on_device THEN 'device' ELSE 'host' END AS source,
+    sizes.seq_first,
+    sizes.seq_last,
+    sizes.value AS elapsed_ms,
+    split_part(split_part(sizes.class, '=', 1), '.', 1) AS op,
+    try_cast(split_part(sizes.class, '=', 2) AS UBIGINT) AS n_ops,
+    CASE sizes.element
+        WHEN '0' THEN 'int8'
+        WHEN '1' THEN 'uint8'
+        WHEN '2' THEN 'int32'
+        WHEN '3' THEN 'uint32'
+        WHEN '4' THEN 'int64'
+        WHEN '5' THEN 'uint64'
+        WHEN '6' THEN 'float16'
+        WHEN '7' THEN 'float32'
+        WHEN '8' THEN 'float64'
+        WHEN '9' THEN 'bfloat16'
+        WHEN '10' THEN 'float8e4m3'
+        WHEN '11' THEN 'float8e5m2'
+    END AS datatype,
+    CASE WHEN sizes.log_elements < 48 THEN (pow(2, sizes.log_elements) * sizes.element_bytes)::UBIGINT END AS bytes
+FROM sizes
+JOIN origins ON origins.id = sizes.origin
+WHERE sizes.class <> '';
+
+COMMENT ON VIEW nccl_events IS 'Classes of operations in blocks of the busiest communicator of each rank (metric fleet.rank.elapsed_ms): one row per block and class. Blocks have the same sequence numbers on all ranks, and in collectives and tcp_events.';
+COMMENT ON COLUMN nccl_events.event_id IS 'Event of the block.';
+COMMENT ON COLUMN nccl_events.timestamp_ns IS 'End of the block on the clock of the sender, Unix nanoseconds.';
+COMMENT ON COLUMN nccl_events.start_ns IS 'Beginning of the block, Unix nanoseconds.';
+COMMENT ON COLUMN nccl_events.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN nccl_events.node_id IS 'Node that sent it.';
+COMMENT ON COLUMN nccl_events.job IS 'Job that the rank belongs to.';
+COMMENT ON COLUMN nccl_events.rank IS 'Rank within the job, counted from 0.';
+COMMENT ON COLUMN nccl_events.nranks IS 'World size: number of ranks of the job.';
+COMMENT ON COLUMN nccl_events.comm_id IS 'Communicator, 16 hexadecimal digits.';
+COMMENT ON COLUMN nccl_events.comm_rank IS 'Rank within the communicator, counted from 0.';
+COMMENT ON COLUMN nccl_events.comm_nranks IS 'Number of ranks of the communicator.';
+COMMENT ON COLUMN nccl_events.source IS 'Clock that measured it: host or device.';
+COMMENT ON COLUMN nccl_events.seq_first IS 'First sequence number of the block, inclusive.';
+COMMENT ON COLUMN nccl_events.seq_last IS 'Last sequence number of the block, inclusive.';
+COMMENT ON COLUMN nccl_events.elapsed_ms IS 'Duration of the whole block, the same in each of its rows, milliseconds.';
+COMMENT ON COLUMN nccl_events.op IS 'Collective operation; other for rare classes, which are counted together.';
+COMMENT ON COLUMN nccl_events.n_ops IS 'Operations of this class in the block.';
+COMMENT ON COLUMN nccl_events.datatype IS 'Type of the elements; absent for other.';
+COMMENT ON COLUMN nccl_events.bytes IS 'Size of one operation as its caller gives it to NCCL, with the number of elements rounded down to a power of two; absent for other.';
+
+CREATE VIEW tcp_events AS
+SELECT
+    event_rows.event_id,
+    event_rows.timestamp_ns,
+    event_rows.start_ns,
+    origins.cluster AS cluster_id,
+    origins.node AS node_id,
+    origins.job,
+    origins.rank,
+    origins.nranks,
+    format('{:016x}', series.comm) AS comm_id,
+    event_rows.seq_first,
+    event_rows.seq_last,
+    coalesce(event_rows.value, event_rows.number) AS retransmits
+FROM event_rows
+JOIN origins ON origins.id = event_rows.origin
+JOIN series ON series.id = event_rows.series
+WHERE series.metric = 'fleet.host.tcp_retransmits';
+
+COMMENT ON VIEW tcp_events IS 'TCP segments that the process of a rank retransmitted during a block of operations of its busiest communicator (metric fleet.host.tcp_retransmits), zeros included.';
+COMMENT ON COLUMN tcp_events.event_id IS 'Event of the measurement.';
+COMMENT ON COLUMN tcp_events.timestamp_ns IS 'End of the block on the clock of the sender, Unix nanoseconds.';
+COMMENT ON COLUMN tcp_events.start_ns IS 'Beginning of the block, Unix nanoseconds.';
+COMMENT ON COLUMN tcp_events.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN tcp_events.node_id IS 'Node that sent it.';
+COMMENT ON COLUMN tcp_events.job IS 'Job that the rank belongs to.';
+COMMENT ON COLUMN tcp_events.rank IS 'Rank within the job, counted from 0.';
+COMMENT ON COLUMN tcp_events.nranks IS 'World size: number of ranks of the job.';
+COMMENT ON COLUMN tcp_events.comm_id IS 'Communicator of the block, 16 hexadecimal digits.';
+COMMENT ON COLUMN tcp_events.seq_first IS 'First sequence number of the block, inclusive.';
+COMMENT ON COLUMN tcp_events.seq_last IS 'Last sequence number of the block, inclusive.';
+COMMENT ON COLUMN tcp_events.retransmits IS 'Segments retransmitted.';
+
 CREATE VIEW dropped_slices AS
 SELECT from_ns, until_ns, n_events, dropped_ns, reason
 FROM dropped_rows;

@@ -15,7 +15,7 @@ const fn view(name: &'static str, purpose: &'static str) -> PublishedView {
 }
 
 /// Published views, most used first.
-pub const PUBLISHED: [PublishedView; 11] = [
+pub const PUBLISHED: [PublishedView; 13] = [
     view("verdicts", "stragglers and other findings"),
     view("ranks", "ranks with their nodes, jobs and GPUs"),
     view(
@@ -23,6 +23,11 @@ pub const PUBLISHED: [PublishedView; 11] = [
         "waiting times of ranks in blocks of collectives",
     ),
     view("events", "every data point"),
+    view(
+        "nccl_events",
+        "operations by class: data type, bytes, communicator size",
+    ),
+    view("tcp_events", "TCP retransmissions of ranks per block"),
     view("op_waits", "single operations, sampled"),
     view(
         "cost_hours",

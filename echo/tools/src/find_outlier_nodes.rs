@@ -81,8 +81,8 @@ impl Tool for FindOutlierNodes {
     const NAME: &'static str = "fleet.cluster.find_outlier_nodes";
     const TITLE: &'static str = "Find outlier nodes";
     const DESCRIPTION: &'static str = "Finds straggler ranks (GPUs) and nodes that slow down a training or inference job: lag, \
-        cause, effect on the job, confidence, since when, and whether it is still open. Also reports slowdowns without a \
-        single culprit. Empty lists mean a healthy cluster only if data_quality.quorum_met is true.";
+        cause, effect on the job, confidence, since when, and whether it is still open. Also reports unhealthy nodes, and \
+        slowdowns without a single culprit. Empty lists mean health only if data_quality.quorum_met is true.";
     type Answer = Outliers;
 
     fn scope_request(&self) -> ScopeRequest {

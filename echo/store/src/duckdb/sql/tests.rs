@@ -3,6 +3,7 @@
     reason = "a store lives to the end of its test"
 )]
 
+mod block_views;
 mod collected;
 mod corpus;
 mod fuzz;

@@ -80,7 +80,7 @@ const FORMS: [&str; 44] = [
 ];
 
 /// FROM clauses.
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 18] = [
     "(SELECT E AS rank, node_id, cluster_id FROM (SELECT coalesce(rank, E) AS rank, node_id, cluster_id FROM ranks WHERE E) WHERE E)",
     "(SELECT ifnull(rank, rank) AS rank, node_id || node_id AS node_id, cluster_id FROM (SELECT nullif(rank, E) AS rank, node_id, cluster_id \
      FROM (SELECT rank + rank AS rank, node_id, cluster_id FROM ranks) WHERE rank > 3) WHERE rank < 9)",
@@ -88,6 +88,8 @@ const TABLES: [&str; 16] = [
     "verdicts",
     "events",
     "collectives",
+    "nccl_events",
+    "tcp_events",
     "op_waits",
     "verdict_history",
     "ranks USING SAMPLE 5 ROWS",
