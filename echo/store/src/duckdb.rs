@@ -31,6 +31,7 @@ pub mod offline;
 mod open;
 mod permissions;
 mod query;
+mod read_gate;
 mod retention;
 mod rows;
 mod shutdown;

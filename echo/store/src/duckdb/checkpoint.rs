@@ -13,6 +13,7 @@ use echo_core::spans;
 
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::file_check::FileCheck;
+use crate::duckdb::read_gate::ReadGate;
 use crate::duckdb::rows::{partition, schema};
 use crate::timings::{Timings, timed};
 
@@ -31,9 +32,13 @@ const CHECKPOINT_EARLY_EVENTS: u64 = 50_000;
 /// merging.
 const MERGE_BELOW_EVENTS: u64 = 20_000;
 
-/// Maximum number of checkpoints that try to free deleted rows. A checkpoint cannot free them while
-/// a query that started earlier is reading.
+/// Maximum number of checkpoints that try to free deleted rows. A checkpoint frees them only if no
+/// query that began before the last commit, or before another query ended, is running: under load
+/// there always is one, so all attempts but the first hold queries back.
 const RECLAIM_ATTEMPTS: u32 = 24;
+
+/// Maximum time that queries are held back until those that are running have ended.
+const RECLAIM_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Changes committed since the last checkpoint began.
 #[derive(Debug, Default)]
@@ -51,13 +56,15 @@ pub(super) struct Checkpoints {
     pub(super) connection: Connection,
     /// Connection that holds a write transaction without changes, which keeps the engine from
     /// merging.
-    pub(super) holder: Connection,
+    holder: Connection,
     /// Changes to be written.
     pub(super) backlog: Arc<Backlog>,
+    /// Gate of the queries, closed while deleted rows are freed.
+    gate: Arc<ReadGate>,
     /// Checks that the file is still there; without it nothing is written.
     pub(super) file_check: FileCheck,
     /// Metrics.
-    pub(super) timings: Timings,
+    timings: Timings,
 }
 
 impl Backlog {
@@ -77,6 +84,10 @@ impl Backlog {
         self.owed.load(Ordering::Acquire) > 0
     }
 
+    fn is_reclaim_retried(&self) -> bool {
+        (1..RECLAIM_ATTEMPTS).contains(&self.owed.load(Ordering::Acquire))
+    }
+
     /// Returns true if the backlog warrants an early checkpoint.
     pub(super) fn is_large(&self) -> bool {
         self.events.load(Ordering::Acquire) >= CHECKPOINT_EARLY_EVENTS
@@ -84,6 +95,24 @@ impl Backlog {
 }
 
 impl Checkpoints {
+    /// Checkpoints through two connections beside this one.
+    pub(super) fn beside(
+        connection: &Connection,
+        backlog: Arc<Backlog>,
+        gate: Arc<ReadGate>,
+        file_check: FileCheck,
+        timings: Timings,
+    ) -> EngineResult<Self> {
+        Ok(Self {
+            connection: connection.try_clone()?,
+            holder: connection.try_clone()?,
+            backlog,
+            gate,
+            file_check,
+            timings,
+        })
+    }
+
     /// Checkpoints the backlog. Merges and frees space if the backlog is small and the store is
     /// idle, or if space is to be reclaimed. Returns false on failure.
     pub(super) fn run(&self, is_busy: bool) -> bool {
@@ -109,6 +138,10 @@ impl Checkpoints {
             if self.backlog.is_reclaim_requested() {
                 self.rewrite_newest_rows()?;
             }
+            let _closed = self
+                .backlog
+                .is_reclaim_retried()
+                .then(|| self.gate.close(RECLAIM_PATIENCE));
             self.connection.execute_batch(schema::CHECKPOINT)
         });
         if self.backlog.is_reclaim_requested() {
@@ -193,7 +226,7 @@ mod tests {
     use duckdb::Connection;
     use tempfile::TempDir;
 
-    use super::{Backlog, CHECKPOINT_EARLY_EVENTS, Checkpoints, MERGE_BELOW_EVENTS, partition};
+    use super::{CHECKPOINT_EARLY_EVENTS, Checkpoints, MERGE_BELOW_EVENTS, partition};
     use crate::duckdb::fatal::Fatal;
     use crate::duckdb::file_check::FileCheck;
     use crate::timings::Timings;
@@ -209,13 +242,15 @@ mod tests {
                  CREATE TABLE sample_rows (event_id BIGINT); CREATE TABLE judged_rows (n BIGINT); CHECKPOINT",
             )
             .unwrap();
-        let checkpoints = Checkpoints {
-            connection: writer.try_clone().unwrap(),
-            holder: writer.try_clone().unwrap(),
-            backlog: Arc::new(Backlog::default()),
-            file_check: FileCheck::new(&path, Fatal::default()).unwrap(),
-            timings: Timings::default(),
-        };
+        let file_check = FileCheck::new(&path, Fatal::default()).unwrap();
+        let checkpoints = Checkpoints::beside(
+            &writer,
+            Arc::default(),
+            Arc::default(),
+            file_check,
+            Timings::default(),
+        )
+        .unwrap();
         (writer, checkpoints, folder)
     }
 

@@ -13,6 +13,7 @@ use crate::duckdb::engine::{EngineResult, engine};
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::query::Query;
+use crate::duckdb::read_gate::ReadGate;
 
 /// Pool of read-only connections.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct ConnectionPool {
     idle: Arc<Mutex<Vec<Reader>>>,
     permits: Arc<Semaphore>,
     count: u32,
+    gate: Arc<ReadGate>,
     fatal: Fatal,
 }
 
@@ -50,19 +52,21 @@ impl ConnectionPool {
     /// Opens `count` connections beside the one given.
     pub(super) fn new(
         connection: &Connection,
-        lock: &Arc<Lock>,
         count: u32,
+        lock: &Arc<Lock>,
+        gate: &Arc<ReadGate>,
         fatal: &Fatal,
     ) -> EngineResult<Self> {
         let clone = |_| connection.try_clone();
         let clones = (0..count).map(clone).collect::<EngineResult<_>>()?;
-        Ok(Self::from_connections(clones, lock, fatal))
+        Ok(Self::from_connections(clones, lock, gate, fatal))
     }
 
     /// Pool of these connections.
     pub(super) fn from_connections(
         connections: Vec<Connection>,
         lock: &Arc<Lock>,
+        gate: &Arc<ReadGate>,
         fatal: &Fatal,
     ) -> Self {
         let reader = |connection| Reader {
@@ -75,6 +79,7 @@ impl ConnectionPool {
             permits: Arc::new(Semaphore::new(idle.len())),
             idle: Arc::new(Mutex::new(idle)),
             count,
+            gate: Arc::clone(gate),
             fatal: fatal.clone(),
         }
     }
@@ -116,6 +121,7 @@ impl ConnectionPool {
             }),
             reader: Some(reader),
             idle: Arc::clone(&self.idle),
+            gate: Arc::clone(&self.gate),
             _permit: permit,
         })
     }
@@ -129,7 +135,7 @@ impl ConnectionPool {
     }
 }
 
-/// A query and whether it is still running.
+/// A query, and whether it is still running and somebody waits for it.
 struct RunningQuery {
     running: Mutex<bool>,
     interrupt: Arc<InterruptHandle>,
@@ -142,8 +148,8 @@ impl Drop for InterruptOnDrop {
     fn drop(&mut self) {
         // While the flag is locked the connection cannot start another query, which this would
         // interrupt instead.
-        let running = lock(&self.0.running);
-        if *running {
+        let mut running = lock(&self.0.running);
+        if std::mem::take(&mut *running) {
             self.0.interrupt.interrupt();
         }
     }
@@ -153,15 +159,18 @@ impl Drop for InterruptOnDrop {
 struct PooledConnection {
     reader: Option<Reader>,
     idle: Arc<Mutex<Vec<Reader>>>,
+    gate: Arc<ReadGate>,
     query: Arc<RunningQuery>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl PooledConnection {
     fn run<T>(self, read: impl FnOnce(&Reader) -> EngineResult<T>) -> EngineResult<T> {
+        let _reading = self.gate.enter();
         match &self.reader {
-            Some(reader) => read(reader),
-            None => Err(duckdb::Error::InvalidQuery),
+            // Nobody may wait any more after the gate was closed.
+            Some(reader) if *lock(&self.query.running) => read(reader),
+            _ => Err(duckdb::Error::InvalidQuery),
         }
     }
 }

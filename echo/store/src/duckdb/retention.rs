@@ -42,6 +42,9 @@ const RUNNING_JOB_WINDOW: i64 = 600 * 1_000_000_000;
 /// reason.
 const PATIENCE_ROUNDS: u32 = 60;
 
+/// Rounds in which checkpoints try to free what was deleted earlier, before anything is deleted.
+const ROUNDS_BEFORE_DELETING: u32 = 2;
+
 /// Enforces the limits.
 #[derive(Debug)]
 pub(super) struct Retention {
@@ -57,8 +60,17 @@ pub(super) struct Retention {
     /// True if events may have been deleted since unused entries were last searched for; unknown
     /// before the start.
     has_deleted: Cell<bool>,
-    /// Used blocks when a slice was deleted because of its size, and rounds since.
-    waiting: Option<(u64, u32)>,
+    /// Checkpoints that have to free deleted rows before more is deleted.
+    waiting: Option<Waiting>,
+}
+
+/// Wait for checkpoints to free deleted rows.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    /// Used bytes at its beginning.
+    used: u64,
+    /// Remaining rounds.
+    rounds: u32,
 }
 
 /// Reason for deleting a slice.
@@ -210,14 +222,20 @@ impl Retention {
                 self.waiting = None;
                 return Ok(());
             };
-            // A query that still reads the old rows keeps them in the file: deleting more would not
-            // help.
-            if let Some((before, rounds)) = self.waiting
-                && used >= before
-                && rounds < PATIENCE_ROUNDS
-            {
-                self.waiting = Some((before, rounds + 1));
-                return Ok(());
+            match &mut self.waiting {
+                // First free what queries kept until now.
+                None => {
+                    self.wait(used, ROUNDS_BEFORE_DELETING);
+                    checkpoint();
+                    return Ok(());
+                }
+                // A query that still reads the old rows keeps them in the file: deleting more would
+                // not help.
+                Some(waiting) if used >= waiting.used && waiting.rounds > 0 => {
+                    waiting.rounds -= 1;
+                    return Ok(());
+                }
+                Some(_) => {}
             }
             let ends = store_error(partition::ends(connection))?;
             let Some(slice) = ends.and_then(|(first, last)| TimeSlice::for_size(first, last))
@@ -226,12 +244,16 @@ impl Retention {
                 checkpoint();
                 return Ok(());
             };
-            self.waiting = Some((used, 0));
+            self.wait(used, PATIENCE_ROUNDS);
             if !self.drop_slice(connection, (slice, now, signal), reason, checkpoint)? {
                 return Ok(());
             }
             checkpoint();
         }
+    }
+
+    const fn wait(&mut self, used: u64, rounds: u32) {
+        self.waiting = Some(Waiting { used, rounds });
     }
 
     /// Limit that is exceeded, if any.

@@ -32,6 +32,7 @@ use crate::duckdb::connection_pool::{ConnectionPool, Reader};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
+use crate::duckdb::read_gate::ReadGate;
 use crate::duckdb::sql::answer::Rows;
 use crate::duckdb::sql::memory::Memory;
 use crate::duckdb::sql::problem::RedactedPaths;
@@ -97,6 +98,7 @@ impl SqlPool {
         connections: SqlConnections,
         path: &Path,
         lock: &Arc<Lock>,
+        gate: &Arc<ReadGate>,
         fatal: &Fatal,
     ) -> Self {
         let SqlConnections {
@@ -105,7 +107,7 @@ impl SqlPool {
             budget_bytes,
         } = connections;
         Self {
-            readers: ConnectionPool::from_connections(statements, lock, fatal),
+            readers: ConnectionPool::from_connections(statements, lock, gate, fatal),
             slots: Arc::new(Semaphore::new(MAX_RUNNING as usize)),
             memory: Memory::new(probe, budget_bytes),
             stuck: Stuck::default(),

@@ -21,6 +21,7 @@ use crate::duckdb::lock::{Lock, canonical};
 use crate::duckdb::maintenance::{Maintenance, MaintenanceRounds};
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::open::Opened;
+use crate::duckdb::read_gate::ReadGate;
 use crate::duckdb::retention::Retention;
 use crate::duckdb::sql::SqlPool;
 use crate::duckdb::tail_cache::TailCache;
@@ -58,11 +59,11 @@ fn start(
     let starting = engine("starting");
     let fatal = file_check.fatal().clone();
     let backlog = Arc::new(Backlog::default());
-    let pool = |count| ConnectionPool::new(&connection, &lock, count, &fatal).map_err(&starting);
+    let gate = Arc::new(ReadGate::default());
+    let pool =
+        |count| ConnectionPool::new(&connection, count, &lock, &gate, &fatal).map_err(&starting);
     let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
-    let sql = SqlPool::new(sql, &config.path, &lock, &fatal);
-    let maintenance_connection = connection.try_clone().map_err(&starting)?;
-    let holder = connection.try_clone().map_err(&starting)?;
+    let sql = SqlPool::new(sql, &config.path, &lock, &gate, &fatal);
     let (announce, committed) = watch::channel(0);
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
     let coverage = Arc::new(CoverageCache::default());
@@ -81,18 +82,14 @@ fn start(
         file_check: file_check.clone(),
         timings: timings.clone(),
     };
+    let checkpoints = Checkpoints::beside(&connection, backlog, gate, file_check, timings.clone())
+        .map_err(&starting)?;
     let session = Session::load(connection, shared).map_err(&starting)?;
     let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
     let followed = Arc::new(AtomicU64::new(0));
     let tasks = writer.maintenance_queue();
     let rounds = MaintenanceRounds {
-        checkpoints: Checkpoints {
-            connection: maintenance_connection,
-            holder,
-            backlog,
-            file_check,
-            timings: timings.clone(),
-        },
+        checkpoints,
         retention: Retention::new(config.limits, &disk_space, clock, tasks, &followed),
     };
     let upkeep = Maintenance::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;

@@ -76,6 +76,20 @@ async fn until_settled(store: &DuckDbStore, bytes: i64) {
     }
 }
 
+/// Appends 6,000 events with text that does not compress well, 20 minutes after the last ones.
+async fn append_noise(store: &DuckDbStore, clock: &ManualClock, number: u64) {
+    let now = i64::try_from(number).unwrap() * 1_200_000;
+    clock.set(at(now));
+    let mut batch = received(now, number, 6_000);
+    for (index, event) in batch.events.iter_mut().enumerate() {
+        let index = number * 6_000 + index as u64;
+        let noise = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        event.attrs = Arc::from(format!(r#"{{"n":"{noise:x}{:x}"}}"#, noise.rotate_left(29)));
+    }
+    store.append(batch).await.unwrap();
+    follow(store).await;
+}
+
 pub(super) async fn until_dropped(store: &DuckDbStore, until: Nanos) {
     while store.dropped_until().await.unwrap() != Some(until) {
         tokio::task::yield_now().await;
@@ -154,17 +168,7 @@ async fn a_database_over_its_size_limit_loses_its_oldest_slices_and_stops_growin
     let store = open(&limited(&folder, limits), &clock);
     let mut sizes = Vec::new();
     for number in 1..=30 {
-        let now = i64::try_from(number).unwrap() * 1_200_000;
-        clock.set(at(now));
-        let mut batch = received(now, number, 6_000);
-        for (index, event) in batch.events.iter_mut().enumerate() {
-            // Text that does not compress well.
-            let index = number * 6_000 + index as u64;
-            let noise = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            event.attrs = Arc::from(format!(r#"{{"n":"{noise:x}{:x}"}}"#, noise.rotate_left(29)));
-        }
-        store.append(batch).await.unwrap();
-        follow(&store).await;
+        append_noise(&store, &clock, number).await;
         until_settled(&store, 6_400_000).await;
         let file = std::fs::metadata(folder.path().join("echo.db")).unwrap();
         sizes.push(file.len());
@@ -176,6 +180,38 @@ async fn a_database_over_its_size_limit_loses_its_oldest_slices_and_stops_growin
     assert!(sizes.iter().all(|size| *size <= 16_000_000), "{sizes:?}");
     let newest = store.events(query(0, 30 * 1_200_000 + 1)).await.unwrap();
     assert_eq!(newest.events[0].event.timestamp, at(30 * 1_200_000));
+}
+
+#[tokio::test]
+async fn queries_that_always_overlap_make_retention_delete_no_more_than_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = Limits {
+        size: Some(Amount::Bytes(8_000_000)),
+        age: None,
+        ..Limits::default()
+    };
+    let clock = ManualClock::at(at(0));
+    let store = open(&limited(&folder, limits), &clock);
+    let queries = async || {
+        let sum = "SELECT sum(hash(attrs) % 3)::BIGINT FROM event_rows, range(8)";
+        loop {
+            column::<Option<i64>>(&store, sum).await;
+        }
+    };
+    let batches = async {
+        for number in 1..=14 {
+            append_noise(&store, &clock, number).await;
+            until_settled(&store, 6_400_000).await;
+            let kept: Vec<i64> = column(&store, "SELECT count(*) FROM event_rows").await;
+            let least = i64::try_from(number.min(4)).unwrap() * 6_000;
+            assert!(kept[0] >= least, "{kept:?} after batch {number}");
+        }
+    };
+    tokio::select! {
+        () = batches => {}
+        () = queries() => {}
+        () = queries() => {}
+    }
 }
 
 #[tokio::test]
