@@ -1,6 +1,8 @@
 //! Answers of NCCL's RAS subsystem, in JSON (NCCL 2.28 and later) or text.
 
 mod json;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use fleet_agent_core::event::Op;
