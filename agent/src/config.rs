@@ -2,6 +2,8 @@
 
 mod check;
 mod connection;
+mod export;
+mod import;
 mod install;
 mod record;
 mod run;
@@ -18,6 +20,8 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use crate::config::check::CheckArgs;
 pub use crate::config::connection::{ConnectionArgs, Shard};
+pub use crate::config::export::{ExportArgs, ExportFormat};
+pub use crate::config::import::ImportArgs;
 pub use crate::config::install::InstallArgs;
 pub use crate::config::record::RecordArgs;
 pub use crate::config::run::{Attach, Counted, ProbeArgs, RasMode, RunArgs, WatchArgs};
@@ -48,9 +52,15 @@ pub enum Command {
     /// Send recorded jobs to Echo as if they ran now
     #[command(after_help = EXAMPLE)]
     Replay(Box<ReplayArgs>),
+    /// Read traces and dumps of other tools: which rank was late, or did not join
+    #[command(after_help = import::EXAMPLES)]
+    Import(Box<ImportArgs>),
     /// Simulate the agents of a whole cluster in one process, without GPUs
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(Box<SimulateArgs>),
+    /// Convert recordings to traces that other tools open
+    #[command(after_help = export::EXAMPLES)]
+    Export(ExportArgs),
     /// Copy the NCCL profiler plugin to a directory that the jobs of this host can mount
     #[command(after_help = install::EXAMPLES)]
     InstallProfiler(InstallArgs),

@@ -22,10 +22,13 @@
 
 pub mod check;
 pub mod config;
+pub mod endpoint;
 pub mod gpu;
 pub mod hooks;
+pub mod import;
 pub mod install;
 pub mod job;
+pub mod log;
 pub mod metrics;
 pub mod ras;
 pub mod rdma;
@@ -33,3 +36,4 @@ pub mod record;
 pub mod replay;
 pub mod run;
 pub mod simulate;
+pub mod trace;

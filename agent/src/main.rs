@@ -1,7 +1,7 @@
 //! Command line of the agent.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write, stderr, stdout};
+use std::io::{self, Write, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -10,16 +10,20 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use fleet_agent::check;
 use fleet_agent::config::{
-    CheckArgs, Cli, Command, ConnectionArgs, InstallArgs, RecordArgs, ReplayArgs, RunArgs,
+    CheckArgs, Cli, Command, ExportArgs, ImportArgs, InstallArgs, RecordArgs, ReplayArgs, RunArgs,
     SimulateArgs, StartAt,
 };
+use fleet_agent::endpoint::{SHARD, new_instance, shard_endpoint};
 use fleet_agent::hooks::HookError;
+use fleet_agent::import::{self, ImportFailure};
 use fleet_agent::install::{self, InstallError};
 use fleet_agent::job::layout::Layout;
+use fleet_agent::log::init_logging;
 use fleet_agent::record::{self, RecordError};
 use fleet_agent::replay::{self, ReplayError};
 use fleet_agent::run::{self, RunError};
 use fleet_agent::simulate::{self, SimulateError};
+use fleet_agent::trace::{self, ExportError};
 use fleet_agent_export::null::Null;
 use fleet_agent_export::otlp::{EndpointError, Otlp};
 use fleet_agent_export::spool::SpoolError;
@@ -28,8 +32,6 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::info;
-use tracing_subscriber::EnvFilter;
 
 const USAGE: u8 = 64;
 const BAD_INPUT: u8 = 65;
@@ -40,9 +42,6 @@ const CANNOT_CREATE: u8 = 73;
 const TEMPORARY_FAILURE: u8 = 75;
 const NO_PERMISSION: u8 = 77;
 
-/// Log target of the line that names the shard this agent reports to.
-const SHARD: &str = "fleet_agent::shard";
-
 fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => match cli.command {
@@ -50,7 +49,9 @@ fn main() -> ExitCode {
             Command::Check(args) => run_check(&args),
             Command::Record(args) => run_record(&args),
             Command::Replay(args) => run_replay(&args),
+            Command::Import(args) => run_import(&args),
             Command::Simulate(args) => run_simulate(&args),
+            Command::Export(args) => run_export(&args),
             Command::InstallProfiler(args) => run_install(&args),
         },
         Err(error) => {
@@ -221,6 +222,21 @@ fn run_replay(args: &ReplayArgs) -> ExitCode {
     )
 }
 
+fn run_import(args: &ImportArgs) -> ExitCode {
+    let progress = init_logging(import::progress_bar, "warn");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    let ran = runtime.block_on(import_to(args, &progress));
+    progress.finish_and_clear();
+    print_summary(
+        ran,
+        args.json.then_some(import::Summary::to_json),
+        import_code,
+    )
+}
+
 fn run_simulate(args: &SimulateArgs) -> ExitCode {
     let layout = match args.layout() {
         Ok(layout) => layout,
@@ -241,34 +257,14 @@ fn run_simulate(args: &SimulateArgs) -> ExitCode {
     )
 }
 
-/// Starts logging, with a progress bar when standard error is a terminal.
-fn init_logging(bar: fn() -> ProgressBar, level: &str) -> ProgressBar {
-    let is_terminal = stderr().is_terminal();
-    let progress = if is_terminal {
-        bar()
-    } else {
-        ProgressBar::hidden()
-    };
-    let bar_handle = progress.clone();
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| level.into()))
-        .with_writer(move || LogWriter(bar_handle.clone()))
-        .with_ansi(is_terminal)
-        .with_target(false)
-        .init();
-    progress
-}
-
-/// Writes to standard error, with the progress bar suspended for each write.
-struct LogWriter(ProgressBar);
-
-impl Write for LogWriter {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.0.suspend(|| stderr().write(buf))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        stderr().flush()
+fn run_export(args: &ExportArgs) -> ExitCode {
+    match trace::export(args) {
+        Ok(summary) => {
+            let written = writeln!(stdout(), "{summary}");
+            written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
+        Err(error @ ExportError::Write { .. }) => fail(CANNOT_CREATE, &error.to_string()),
+        Err(error) => fail(BAD_INPUT, &error.to_string()),
     }
 }
 
@@ -288,6 +284,24 @@ async fn replay_to(
     let boot = StartAt::Now.unix_ns();
     let exporter = |node: &str| Otlp::with_link(&link, new_instance(boot, node), &Arc::default());
     Ok(replay::replay(args, exporter, progress).await)
+}
+
+/// Imports to the endpoint of `args`.
+async fn import_to(
+    args: &ImportArgs,
+    progress: &ProgressBar,
+) -> Result<(import::Summary, Result<(), ImportFailure>), EndpointError> {
+    let args = &ImportArgs {
+        endpoint: shard_endpoint(&args.connection, &args.endpoint, &args.cluster)?,
+        ..args.clone()
+    };
+    if args.endpoint == "none" {
+        return Ok(import::import(args, |_| Null, progress).await);
+    }
+    let link = args.connection.link(&args.endpoint)?;
+    let boot = StartAt::Now.unix_ns();
+    let exporter = |node: &str| Otlp::with_link(&link, new_instance(boot, node), &Arc::default());
+    Ok(import::import(args, exporter, progress).await)
 }
 
 /// Runs the simulated agents against the endpoint of `args` until they finish or Ctrl-C.
@@ -316,29 +330,6 @@ async fn simulate_to(
         Otlp::with_link(&link, new_instance(boot, agent), connections)
     };
     Ok(simulate::simulate(args, layout, exporter, interrupted, progress).await)
-}
-
-/// Endpoint for the cluster: the given one, or with {shard} that of the cluster's shard, which is
-/// logged.
-fn shard_endpoint(
-    connection: &ConnectionArgs,
-    given: &str,
-    cluster: &str,
-) -> Result<String, EndpointError> {
-    let Some(shard) = connection.resolve_shard(given, cluster)? else {
-        return Ok(given.to_owned());
-    };
-    let (ordinal, count) = (shard.ordinal, shard.count);
-    info!(target: SHARD, "cluster {cluster} belongs to shard {ordinal} of {count}: reporting to {}", shard.endpoint);
-    Ok(shard.endpoint)
-}
-
-/// Identity of one agent of this process, new at every start.
-fn new_instance(boot: i128, node: &str) -> u64 {
-    let mut key = node.as_bytes().to_vec();
-    key.extend_from_slice(&boot.to_le_bytes());
-    key.extend_from_slice(&std::process::id().to_le_bytes());
-    xxhash_rust::xxh64::xxh64(&key, 0)
 }
 
 /// Prints the summary, as JSON if requested, and the error, if any.
@@ -375,6 +366,15 @@ fn replay_code(error: &ReplayError) -> u8 {
         ReplayError::NoSuchRank { .. } => USAGE,
         ReplayError::Unreachable { .. } | ReplayError::Undelivered { .. } => UNAVAILABLE,
         ReplayError::TaskFailed(_) => INTERNAL_ERROR,
+    }
+}
+
+const fn import_code(error: &ImportFailure) -> u8 {
+    match error {
+        ImportFailure::Unreadable { .. } => NO_INPUT,
+        ImportFailure::Content(_) | ImportFailure::Refused(_) => BAD_INPUT,
+        ImportFailure::Undelivered { .. } => UNAVAILABLE,
+        ImportFailure::TaskFailed(_) => INTERNAL_ERROR,
     }
 }
 

@@ -1,0 +1,178 @@
+//! Export of recordings as traces that other tools open: Chrome traces for Perfetto, traces as the
+//! `PyTorch` profiler writes them (Kineto), and lines as NCCL's Inspector writes them.
+
+mod alignment;
+mod chrome;
+mod inspector;
+mod kernel;
+mod kineto;
+mod perfetto;
+mod timeline;
+
+use std::fmt::{self, Display};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use fleet_agent_sources::recording::Recording;
+use fleet_agent_sources::source::{EventSource, SourceError};
+use thiserror::Error;
+
+use crate::config::{ExportArgs, ExportFormat};
+use crate::trace::alignment::{Alignment, align};
+use crate::trace::timeline::{RankTimeline, TimelineBuilder};
+
+/// Error of an export.
+#[derive(Debug, Error)]
+pub enum ExportError {
+    /// A recording cannot be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// No rank of the recordings has issued a collective.
+    #[error("no collective found in {0}; nothing was written")]
+    Empty(String),
+    /// The trace cannot be written.
+    #[error("{path}: cannot be written ({source}); choose another --output")]
+    Write {
+        /// File or directory.
+        path: String,
+        /// Error of the system.
+        source: io::Error,
+    },
+}
+
+/// Result of an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportSummary {
+    /// Written files.
+    pub files: Vec<PathBuf>,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Number of collectives, over all ranks.
+    pub collectives: usize,
+    /// Recordings that share no collective with the first one, so that their clocks differ.
+    pub unaligned: Vec<String>,
+}
+
+impl Display for ExportSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            files,
+            ranks,
+            collectives,
+            ..
+        } = self;
+        let names: Vec<String> = files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        write!(
+            f,
+            "{ranks} ranks, {collectives} collectives: {}",
+            names.join(" ")
+        )?;
+        if !self.unaligned.is_empty() {
+            let names = self.unaligned.join(", ");
+            write!(
+                f,
+                "\nno common collective, so clocks are not aligned: {names}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Exports recordings.
+pub fn export(args: &ExportArgs) -> Result<ExportSummary, ExportError> {
+    let mut ranks = Vec::new();
+    let mut names = Vec::new();
+    for (host, path) in args.files.iter().enumerate() {
+        names.push(path.display().to_string());
+        ranks.extend(read(path, host)?);
+    }
+    let collectives = ranks.iter().map(|rank| rank.collectives.len()).sum();
+    if collectives == 0 {
+        return Err(ExportError::Empty(names.join(", ")));
+    }
+    let Alignment { unaligned } = align(&mut ranks);
+    ranks.sort_by_key(|rank| (rank.process.rank, rank.host));
+    Ok(ExportSummary {
+        files: write(args, &ranks)?,
+        ranks: ranks.len(),
+        collectives,
+        unaligned: unaligned
+            .into_iter()
+            .filter_map(|host| names.get(host).cloned())
+            .collect(),
+    })
+}
+
+/// Reads the ranks of a recording, which is the one with this index.
+fn read(path: &Path, host: usize) -> Result<Vec<RankTimeline>, SourceError> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|source| SourceError::Open {
+        path: name.clone(),
+        source,
+    })?;
+    let mut recording = Recording::new(&name, file)?;
+    let mut builder = TimelineBuilder::new(host, recording.processes());
+    while let Some(event) = recording.next_event()? {
+        builder.on_event(&event);
+    }
+    Ok(builder.finish())
+}
+
+fn write(args: &ExportArgs, ranks: &[RankTimeline]) -> Result<Vec<PathBuf>, ExportError> {
+    let output = &args.output;
+    match args.format {
+        ExportFormat::Perfetto => {
+            write_file(output, |file| perfetto::write(file, ranks))?;
+            Ok(vec![output.clone()])
+        }
+        ExportFormat::Inspector => {
+            write_file(output, |file| inspector::write(file, ranks))?;
+            Ok(vec![output.clone()])
+        }
+        ExportFormat::Kineto => {
+            fs::create_dir_all(output).map_err(|source| write_error(output, source))?;
+            let mut files = Vec::new();
+            for rank in ranks {
+                let path = output.join(format!("rank-{}.json", rank.process.rank));
+                write_file(&path, |file| kineto::write(file, rank, ranks))?;
+                files.push(path);
+            }
+            Ok(files)
+        }
+    }
+}
+
+/// Writes a file, compressed if its name ends with `.gz`.
+fn write_file(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), ExportError> {
+    let written = || {
+        let mut file = BufWriter::new(File::create(path)?);
+        if path.extension().is_some_and(|extension| extension == "gz") {
+            let mut compressed = GzEncoder::new(file, Compression::default());
+            content(&mut compressed)?;
+            file = compressed.finish()?;
+        } else {
+            content(&mut file)?;
+        }
+        file.flush()
+    };
+    written().map_err(|source| write_error(path, source))
+}
+
+fn write_error(path: &Path, source: io::Error) -> ExportError {
+    ExportError::Write {
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

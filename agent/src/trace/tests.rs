@@ -1,0 +1,313 @@
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::OnceLock;
+
+use flate2::read::MultiGzDecoder;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::*;
+
+fn recording(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    root.join("testdata/recordings")
+        .join(format!("{name}.jsonl.gz"))
+}
+
+/// Four ranks of one host, of which rank 2 sleeps before its collectives, and a few of their 61,448
+/// memory copies.
+fn sleeping() -> &'static Path {
+    static PATH: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = PATH.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sleeping.jsonl");
+        let whole = text(&recording("host-sleep-rank2"));
+        let mut file = String::new();
+        for (number, line) in whole.lines().enumerate() {
+            if number % 64 == 0 || !line.contains("cudaMemcpyAsync") {
+                file.push_str(line);
+                file.push('\n');
+            }
+        }
+        fs::write(&path, file).unwrap();
+        (folder, path)
+    });
+    path
+}
+
+fn text(path: &Path) -> String {
+    let mut text = String::new();
+    let file = File::open(path).unwrap();
+    MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Exports to a name in a new directory.
+fn exported(files: &[&Path], format: ExportFormat, name: &str) -> (TempDir, ExportSummary) {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ExportArgs {
+        files: files.iter().map(|file| file.to_path_buf()).collect(),
+        format,
+        output: folder.path().join(name),
+    };
+    let summary = export(&args).unwrap();
+    (folder, summary)
+}
+
+fn events(path: &Path) -> Vec<Value> {
+    let trace: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    trace["traceEvents"].as_array().unwrap().clone()
+}
+
+fn is(event: &Value, name: &str, value: &str) -> bool {
+    event[name] == value
+}
+
+/// Lines of the recording that are calls of these functions.
+fn calls(is_wanted: impl Fn(&str) -> bool) -> Vec<Value> {
+    let lines = fs::read_to_string(sleeping()).unwrap();
+    let lines = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let calls = lines.filter(|line: &Value| {
+        is(line, "kind", "call") && line["fn"].as_str().is_some_and(&is_wanted)
+    });
+    calls.collect()
+}
+
+fn is_collective(function: &str) -> bool {
+    ["ncclAllReduce", "ncclBroadcast", "ncclAllGather"].contains(&function)
+}
+
+/// Process of each rank in a trace.
+fn processes(events: &[Value]) -> BTreeMap<String, u64> {
+    let names = events
+        .iter()
+        .filter(|event| is(event, "name", "process_name"));
+    let row = |event: &Value| {
+        let name = event["args"]["name"].as_str().unwrap().to_owned();
+        (name, event["pid"].as_u64().unwrap())
+    };
+    names.map(row).collect()
+}
+
+#[test]
+fn a_perfetto_trace_has_a_process_per_rank_and_each_collective_at_its_time() {
+    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Perfetto, "trace.json");
+    let events = events(&summary.files[0]);
+    let names: Vec<String> = processes(&events).into_keys().collect();
+    let expected = [0, 1, 2, 3].map(|rank| format!("rank {rank} (host 0)"));
+    assert_eq!(names, expected);
+    let issued = calls(is_collective);
+    assert_eq!(summary.collectives, issued.len());
+    let slices = events
+        .iter()
+        .filter(|event| is(event, "ph", "X") && event["args"].get("seq").is_some());
+    let key = |ts: f64, dur: f64, pid: u64| (ts.to_bits(), dur.to_bits(), pid);
+    let mut written: Vec<_> = slices
+        .map(|event| {
+            let number = |name: &str| event[name].as_f64().unwrap();
+            key(number("ts"), number("dur"), event["pid"].as_u64().unwrap())
+        })
+        .collect();
+    let mut recorded: Vec<_> = issued
+        .iter()
+        .map(|call| {
+            let micros = |name: &str| call[name].as_f64().unwrap() / 1e3;
+            key(micros("ts"), micros("dur"), call["pid"].as_u64().unwrap())
+        })
+        .collect();
+    written.sort_unstable();
+    recorded.sort_unstable();
+    assert_eq!(written, recorded);
+}
+
+#[test]
+fn a_perfetto_trace_shows_waits_copies_time_off_the_cpu_and_evidence() {
+    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Perfetto, "trace.json");
+    let events = events(&summary.files[0]);
+    let count = |phase: &str, name: &str| {
+        let of_name = |event: &&Value| is(event, "ph", phase) && is(event, "name", name);
+        events.iter().filter(of_name).count()
+    };
+    let waits = calls(|function| function.ends_with("Synchronize"));
+    assert_eq!(count("X", "wait for the GPU"), waits.len());
+    let copies = calls(|function| function == "cudaMemcpyAsync");
+    assert_eq!(count("X", "memory copy"), copies.len());
+    assert!(count("X", "blocked") > 0);
+    assert!(count("C", "kernel launches") > 0);
+    assert_eq!(count("b", "AllReduce"), count("e", "AllReduce"));
+    assert!(count("b", "AllReduce") > 5000);
+}
+
+#[test]
+fn the_sleeping_rank_enters_after_its_peers_in_the_trace() {
+    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Perfetto, "trace.json");
+    let events = events(&summary.files[0]);
+    let processes = processes(&events);
+    let late = |rank: u32| -> f64 {
+        let pid = processes[&format!("rank {rank} (host 0)")];
+        let own = events
+            .iter()
+            .filter(|event| is(event, "ph", "X") && event["pid"] == pid);
+        let late = own.filter_map(|event| event["args"]["after the first rank (us)"].as_f64());
+        late.sum()
+    };
+    let all = [0, 1, 2, 3].map(late);
+    assert!(
+        [0, 1, 3].iter().all(|rank| all[2] > 2.0 * all[*rank]),
+        "{all:?}"
+    );
+}
+
+/// Writes the ranks of a recording that are wanted to a file whose clock is ahead by `ahead_ns`.
+fn part(folder: &Path, name: &str, ranks: &[u64], ahead_ns: u64) -> PathBuf {
+    let whole = fs::read_to_string(sleeping()).unwrap();
+    let mut lines = whole.lines();
+    let mut header: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    let kept: Vec<Value> = header["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|process| ranks.contains(&process["rank"].as_u64().unwrap()))
+        .cloned()
+        .collect();
+    let pids: Vec<Value> = kept.iter().map(|process| process["pid"].clone()).collect();
+    header["processes"] = kept.into();
+    let mut file = format!("{header}\n");
+    for line in lines {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        if is(&line, "kind", "call") && pids.contains(&line["pid"]) {
+            line["ts"] = (line["ts"].as_u64().unwrap() + ahead_ns).into();
+            file.push_str(&line.to_string());
+            file.push('\n');
+        }
+    }
+    let path = folder.join(name);
+    fs::write(&path, file).unwrap();
+    path
+}
+
+/// Entry of each all-reduce of a rank, microseconds.
+fn entries(path: &Path, rank: &str) -> Vec<f64> {
+    let events = events(path);
+    let pid = processes(&events)[rank];
+    let own = events.iter().filter(|event| {
+        is(event, "ph", "X") && is(event, "name", "AllReduce") && event["pid"] == pid
+    });
+    own.map(|event| event["ts"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn recordings_of_two_hosts_are_aligned_by_common_collectives() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = part(folder.path(), "first.jsonl", &[0, 1], 0);
+    let second = part(folder.path(), "second.jsonl", &[2, 3], 7_000_000_000);
+    let (_folder, summary) = exported(&[&first, &second], ExportFormat::Perfetto, "trace.json");
+    assert_eq!(summary.unaligned, Vec::<String>::new());
+    let aligned = entries(&summary.files[0], "rank 2 (host 1)");
+    let (_folder, whole) = exported(&[sleeping()], ExportFormat::Perfetto, "trace.json");
+    let recorded = entries(&whole.files[0], "rank 2 (host 0)");
+    assert_eq!(aligned.len(), recorded.len());
+    let error = aligned.iter().zip(&recorded).map(|(a, b)| (a - b).abs());
+    let error = error.fold(0.0, f64::max);
+    assert!(error < 200.0, "{error} us");
+}
+
+#[test]
+fn recordings_without_a_common_collective_are_named() {
+    let other = recording("device/gpu-extra-rank1");
+    let files = [sleeping(), &other];
+    let (_folder, summary) = exported(&files, ExportFormat::Perfetto, "trace.json.gz");
+    assert_eq!(summary.unaligned, [other.display().to_string()]);
+    let trace: Value = serde_json::from_str(&text(&summary.files[0])).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert_eq!(processes(events).len(), 8);
+    // The other recording has the GPU's own times.
+    let on_gpu = |event: &&Value| is(event, "ph", "b") && is(event, "cat", "on the GPU");
+    let timed = text(&other).matches("{\"kind\":\"coll\"").count();
+    assert_eq!(events.iter().filter(on_gpu).count(), timed);
+}
+
+/// Kernels of a Kineto trace in order of time.
+fn kernels(path: &Path) -> Vec<Value> {
+    let mut kernels = events(path);
+    kernels.retain(|event| is(event, "cat", "kernel"));
+    kernels
+}
+
+#[test]
+fn a_kineto_trace_has_one_file_per_rank_with_its_collectives_as_kernels() {
+    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Kineto, "traces");
+    assert_eq!(summary.files.len(), 4);
+    for (rank, path) in summary.files.iter().enumerate() {
+        let trace: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        assert_eq!(trace["distributedInfo"]["rank"], rank);
+        assert_eq!(trace["distributedInfo"]["world_size"], 4);
+        let kernels = kernels(path);
+        assert!(kernels.len() > 1400, "{}", kernels.len());
+        let seqs: Vec<u64> = kernels
+            .iter()
+            .filter(|kernel| is(&kernel["args"], "Collective name", "allreduce"))
+            .map(|kernel| kernel["args"]["Seq"].as_u64().unwrap())
+            .collect();
+        assert!(seqs.is_sorted());
+        // One stream runs one kernel at a time.
+        let number = |kernel: &Value, name: &str| kernel[name].as_f64().unwrap();
+        for pair in kernels.windows(2) {
+            let end = number(&pair[0], "ts") + number(&pair[0], "dur");
+            assert!(end <= number(&pair[1], "ts") + 0.001, "{pair:?}");
+        }
+    }
+}
+
+#[test]
+fn a_kineto_trace_has_the_times_of_the_gpu_where_they_were_recorded() {
+    let timed = recording("device/live-ddp-gpu-rank3");
+    let (_folder, summary) = exported(&[&timed], ExportFormat::Kineto, "traces");
+    let kernels = kernels(&summary.files[0]);
+    assert!(!kernels.is_empty());
+    assert!(
+        kernels
+            .iter()
+            .all(|kernel| is(&kernel["args"], "Measured by", "device"))
+    );
+}
+
+#[test]
+fn inspector_lines_have_the_times_of_the_kernels() {
+    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Inspector, "lines.jsonl");
+    let written = fs::read_to_string(&summary.files[0]).unwrap();
+    let lines: Vec<Value> = written
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (_folder, traces) = exported(&[sleeping()], ExportFormat::Kineto, "traces");
+    let kernels: Vec<Value> = traces.files.iter().flat_map(|path| kernels(path)).collect();
+    assert_eq!(lines.len(), kernels.len());
+    for (line, kernel) in lines.iter().zip(&kernels) {
+        assert_eq!(line["coll_perf"]["coll_sn"], kernel["args"]["Seq"]);
+        let micros = line["coll_perf"]["coll_exec_time_us"].as_f64().unwrap();
+        let exact = kernel["dur"].as_f64().unwrap();
+        assert!((exact - micros).abs() < 1.001, "{exact} {micros}");
+    }
+    let first = &lines[0];
+    assert_eq!(first["header"]["n_ranks"], 4);
+    assert_eq!(first["coll_perf"]["coll_timing_source"], "collective_cpu");
+}
+
+#[test]
+fn a_recording_without_collectives_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("empty.jsonl");
+    let header = r#"{"kind":"header","processes":[{"pid":1,"rank":0,"world_size":2}]}"#;
+    fs::write(&path, format!("{header}\n")).unwrap();
+    let args = ExportArgs {
+        files: vec![path],
+        format: ExportFormat::Perfetto,
+        output: folder.path().join("trace.json"),
+    };
+    let result = export(&args);
+    assert!(matches!(result, Err(ExportError::Empty(_))), "{result:?}");
+    assert!(!args.output.exists());
+}
