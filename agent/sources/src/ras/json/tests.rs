@@ -102,7 +102,7 @@ fn omitted_commas_are_inserted() {
     let after_a_text = ANSWER.replace("\"host\": \"10.0.0.2\",", "\"host\": \"10.0.0.2\"");
     for broken in [between_members, between_fields, after_a_text] {
         assert_ne!(broken, ANSWER);
-        serde_json::from_str::<serde_json::Value>(&broken).unwrap_err();
+        serde_json::from_str::<Value>(&broken).unwrap_err();
         assert_eq!(parse_json(&broken).unwrap(), whole);
     }
 }
