@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use echo_core::ids::{ClusterId, JobId, NodeId, Rank};
+use echo_core::ids::{ClusterId, JobId, Rank};
 use echo_core::model::event::Origin;
 use echo_core::units::{GpuTime, MILLIS_PER_HOUR, Nanos, Window};
 use echo_store::Coverage;
@@ -35,7 +35,8 @@ pub struct DataQuality {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Presence {
     rows: Vec<Coverage>,
-    ranks: BTreeMap<ReporterKey, (Nanos, Nanos)>,
+    /// First and last event of each rank, on whatever nodes it ran.
+    ranks: BTreeMap<(JobKey, Rank), (Nanos, Nanos)>,
     world_sizes: BTreeMap<JobKey, u32>,
     span: Option<(Nanos, Nanos)>,
     /// Latest origin of each rank, with the time of its last event.
@@ -44,8 +45,6 @@ pub struct Presence {
 }
 
 type JobKey = (ClusterId, Option<JobId>);
-
-type ReporterKey = (JobKey, Rank, NodeId);
 
 /// Numbers of ranks over all jobs of a [`Presence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +86,7 @@ impl Presence {
                 let known = presence.world_sizes.entry(job.clone()).or_default();
                 *known = size.max(*known);
             }
-            let key = (job, rank.rank(), row.origin.node.clone());
+            let key = (job, rank.rank());
             let span = presence.ranks.entry(key).or_insert((row.first, row.last));
             *span = wider(*span, row);
         }
@@ -181,7 +180,7 @@ impl Presence {
 
     fn rank_counts(&self) -> RankCounts {
         let mut jobs: BTreeMap<&JobKey, BTreeSet<Rank>> = BTreeMap::new();
-        for (job, rank, _) in self.ranks.keys() {
+        for (job, rank) in self.ranks.keys() {
             jobs.entry(job).or_default().insert(*rank);
         }
         let count = |ranks: &BTreeSet<Rank>| u64::try_from(ranks.len()).unwrap_or(u64::MAX);

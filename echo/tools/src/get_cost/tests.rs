@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use echo_core::model::detector_output::{DetectorOutput, IncidentState, LostTime};
+use echo_core::model::event::Origin;
 
 use super::GetCost;
 use super::answer::Cost;
@@ -103,6 +104,33 @@ async fn too_few_ranks_leave_the_run_rate_unknown() {
         answer.window_total.is_some(),
         "losses in the window are known"
     );
+}
+
+#[tokio::test]
+async fn a_rank_that_moved_to_another_node_does_not_change_the_run_rate() {
+    let context = empty();
+    let mut after = batch(0..4, 455..=600);
+    let rank_2 = crate::fixture::origin(2);
+    let moved = Arc::new(Origin {
+        node: "node-9".parse().unwrap(),
+        ..(*rank_2).clone()
+    });
+    for event in &mut after.events {
+        if event.origin == rank_2 {
+            event.origin = Arc::clone(&moved);
+        }
+    }
+    for events in [batch(0..4, 0..=450), after] {
+        context.store.append(events).await.unwrap();
+    }
+    let output = detector_output();
+    context.store.store_verdicts(output).await.unwrap();
+    let answer = run_tool(&context, "now-10m", "now").await;
+    assert!(
+        near(answer.run_rate_per_hour, 4.0 * 0.1 * 3.8),
+        "{answer:?}"
+    );
+    assert_eq!(answer.data_quality.ranks_reporting, 4);
 }
 
 #[tokio::test]
