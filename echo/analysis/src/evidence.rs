@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use echo_core::ids::{MetricName, Rank};
 use echo_core::stats::{median, robust_sigma};
+use echo_core::text::decimal;
 use fleet_proto::metric;
 
 /// Smallest z-score that is significant: the usual threshold of the modified z-score (Iglewicz and
@@ -84,10 +85,10 @@ impl Unit {
 
     fn write(self, rate: f64) -> String {
         match self {
-            Self::Millis => format!("{rate:.1} ms"),
-            Self::Bytes if rate.abs() >= 1e6 => format!("{:.1} MB", rate / 1e6),
-            Self::Bytes => format!("{:.1} kB", rate / 1e3),
-            Self::Count => format!("{rate:.1}"),
+            Self::Millis => format!("{} ms", decimal(rate, 1)),
+            Self::Bytes if rate.abs() >= 1e6 => format!("{} MB", decimal(rate / 1e6, 1)),
+            Self::Bytes => format!("{} kB", decimal(rate / 1e3, 1)),
+            Self::Count => decimal(rate, 1),
         }
     }
 }
@@ -122,7 +123,7 @@ impl HostFact {
             Some(peers) if self.unit == Unit::Bytes => {
                 format!("{text}, peers {}", self.unit.write(peers))
             }
-            Some(peers) => format!("{text}, peers {peers:.1}"),
+            Some(peers) => format!("{text}, peers {}", decimal(peers, 1)),
             None => text,
         }
     }

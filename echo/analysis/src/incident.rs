@@ -7,6 +7,7 @@ use echo_core::ids::{IncidentId, Rank};
 use echo_core::model::detector_output::{
     Baseline, ConditionKind, Finding, Incident, IncidentState, Severity, Signal,
 };
+use echo_core::text::decimal;
 use echo_core::units::Nanos;
 
 use crate::assembly::{CohortBlock, CohortKey};
@@ -243,14 +244,18 @@ impl OpenIncident {
     fn explain(&mut self) {
         let incident = &self.incident;
         let (healthy, period) = (incident.baseline.period_ms(), incident.period_ms);
-        let loss = format!("an iteration takes {period:.1} ms instead of {healthy:.1} ms");
+        let loss = format!(
+            "an iteration takes {} ms instead of {} ms",
+            decimal(period, 1),
+            decimal(healthy, 1)
+        );
         self.incident.reason = match &incident.finding {
             Finding::Culprit(culprit) => {
                 let hidden = if self.disagrees { DISAGREEMENT } else { "" };
                 format!(
-                    "rank {} comes {:.1} ms later than the median of its peers ({}), and {loss}{hidden}",
+                    "rank {} comes {} ms later than the median of its peers ({}), and {loss}{hidden}",
                     culprit.rank,
-                    culprit.lag_ms,
+                    decimal(culprit.lag_ms, 1),
                     culprit.signal.meaning(),
                 )
             }

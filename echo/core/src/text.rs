@@ -50,9 +50,48 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// A number with this many decimals. One that rounds to zero has no sign.
+pub fn decimal(value: f64, places: usize) -> String {
+    let text = format!("{value:.places$}");
+    match text.strip_prefix('-') {
+        Some(zero) if zero.bytes().all(|digit| matches!(digit, b'0' | b'.')) => zero.to_owned(),
+        _ => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::visible;
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+
+    use super::{decimal, visible};
+
+    #[test]
+    fn a_number_that_rounds_to_zero_has_no_sign() {
+        for (value, places, expected) in [
+            (-0.0, 1, "0.0"),
+            (-0.04, 1, "0.0"),
+            (-0.06, 1, "-0.1"),
+            (-0.4, 0, "0"),
+            (-1.25, 2, "-1.25"),
+            (f64::NEG_INFINITY, 1, "-inf"),
+        ] {
+            assert_eq!(decimal(value, places), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_minus_stands_only_before_another_digit_than_zero(
+            value in any::<f64>(),
+            places in 0..9_usize,
+        ) {
+            let text = decimal(value, places);
+            let has_digit = text.contains(|c: char| ('1'..='9').contains(&c)) || value.is_infinite();
+            prop_assert!(!text.starts_with('-') || has_digit, "{}", text);
+            let plain = format!("{value:.places$}");
+            prop_assert_eq!(text.trim_start_matches('-'), plain.trim_start_matches('-'));
+        }
+    }
 
     #[test]
     fn invisible_characters_are_escaped_and_others_stay() {

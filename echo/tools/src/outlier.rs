@@ -9,6 +9,7 @@ use echo_core::model::detector_output::{
 };
 use echo_core::model::event::Origin;
 use echo_core::model::inputs::RankLag;
+use echo_core::text::decimal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -284,8 +285,8 @@ impl Evidence {
             lag_ms: Some(culprit.lag_ms),
             z: Some(culprit.z),
             sentence: format!(
-                "{:.1} ms per step later than its peers ({})",
-                culprit.lag_ms,
+                "{} ms per step later than its peers ({})",
+                decimal(culprit.lag_ms, 1),
                 signal.meaning()
             ),
         }

@@ -1,6 +1,7 @@
 //! Structural properties of a job that are no faults: uneven stages, uneven data.
 
 use echo_core::model::detector_output::{Baseline, Condition, ConditionKind};
+use echo_core::text::decimal;
 
 use super::{Cohort, JobView};
 use crate::finding::{Diagnosis, Subject};
@@ -50,8 +51,9 @@ fn stage_diagnosis(window: &BlockWindow<'_>, excess_ms: f64, period_ms: f64) -> 
         block.members.iter().map(|member| member.rank).collect()
     });
     let detail = format!(
-        "each GPU of this role computes {excess_ms:.1} ms longer per iteration than is typical of the job ({:.0} % of the period)",
-        100.0 * excess_ms / period_ms,
+        "each GPU of this role computes {} ms longer per iteration than is typical of the job ({} % of the period)",
+        decimal(excess_ms, 1),
+        decimal(100.0 * excess_ms / period_ms, 0),
     );
     let condition = Condition {
         ranks,
@@ -66,9 +68,9 @@ fn stage_diagnosis(window: &BlockWindow<'_>, excess_ms: f64, period_ms: f64) -> 
 
 fn data_diagnosis(imbalance: &DataImbalance, period_ms: f64) -> Diagnosis {
     let detail = format!(
-        "the last rank arrives {:.1} ms after the typical one ({:.1} % of the period), and the last rank changes from operation to operation (entropy {:.2}): the work is distributed unevenly",
-        imbalance.skew_ms,
-        100.0 * imbalance.skew_ms / period_ms,
+        "the last rank arrives {} ms after the typical one ({} % of the period), and the last rank changes from operation to operation (entropy {:.2}): the work is distributed unevenly",
+        decimal(imbalance.skew_ms, 1),
+        decimal(100.0 * imbalance.skew_ms / period_ms, 1),
         imbalance.entropy,
     );
     let condition = Condition {

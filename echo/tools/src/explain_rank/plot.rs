@@ -1,6 +1,7 @@
 //! Plot of the lag of a rank, laid out from the answer alone.
 
 use echo_core::stats::quantile;
+use echo_core::text::decimal;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
@@ -191,11 +192,11 @@ fn description(answer: &Explanation) -> String {
     let known = points.iter().filter_map(|point| point.lag_ms);
     let drawn = match (points.first(), points.last(), known.clone().count()) {
         (Some(first), Some(last), n @ 1..) => format!(
-            "{n} points from {} to {}, between {:.2} and {:.2} ms.",
+            "{n} points from {} to {}, between {} and {} ms.",
             first.time,
             last.time,
-            known.clone().fold(f64::INFINITY, f64::min),
-            known.fold(f64::NEG_INFINITY, f64::max),
+            decimal(known.clone().fold(f64::INFINITY, f64::min), 2),
+            decimal(known.fold(f64::NEG_INFINITY, f64::max), 2),
         ),
         _ => no_data_message(answer).to_owned(),
     };

@@ -3,6 +3,7 @@
 use echo_analysis::evidence::HostFact;
 use echo_core::model::detector_output::ConditionKind;
 use echo_core::stats::median;
+use echo_core::text::decimal;
 use fleet_proto::attribute;
 
 use super::Explanation;
@@ -130,11 +131,16 @@ fn lags(explanation: &Explanation) -> Option<String> {
     let middle = median(&lags)?;
     let largest = lags.iter().copied().fold(f64::MIN, f64::max);
     let peers = median(&scatter).map_or_else(String::new, |scatter| {
-        format!("; the standard deviation of its peers was {scatter:.2} ms")
+        format!(
+            "; the standard deviation of its peers was {} ms",
+            decimal(scatter, 2)
+        )
     });
     let n = lags.len();
     Some(format!(
-        "Over {n} blocks its median lag was {middle:.2} ms per iteration, its maximum {largest:.2} ms{peers}."
+        "Over {n} blocks its median lag was {} ms per iteration, its maximum {} ms{peers}.",
+        decimal(middle, 2),
+        decimal(largest, 2),
     ))
 }
 
@@ -146,7 +152,7 @@ fn own_verdict(explanation: &Explanation) -> Option<String> {
         "judged it late"
     };
     let lag = latest.lag_ms.map_or_else(String::new, |lag_ms| {
-        format!(" with a lag of {lag_ms:.1} ms")
+        format!(" with a lag of {} ms", decimal(lag_ms, 1))
     });
     Some(format!("Its own agent {verdict} at {}{lag}.", latest.time))
 }

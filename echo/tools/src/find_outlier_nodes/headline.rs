@@ -1,5 +1,7 @@
 //! Outliers in one line of text.
 
+use echo_core::text::decimal;
+
 use super::{Outlier, Outliers};
 
 /// Describes outliers: how many there are, and the most severe one.
@@ -22,8 +24,8 @@ pub(super) fn headline(answer: &Outliers) -> String {
         let what = match (first.rank, first.effect_ratio) {
             (Some(rank), Some(ratio)) => {
                 format!(
-                    "rank {rank} on {node} of {cluster}, slowdown {:.1} %",
-                    ratio * 100.0
+                    "rank {rank} on {node} of {cluster}, slowdown {} %",
+                    decimal(ratio * 100.0, 1)
                 )
             }
             _ => format!("unhealthy node {node} of {cluster}"),
