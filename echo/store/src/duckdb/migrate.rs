@@ -68,7 +68,7 @@ pub(super) fn apply(
         .filter(|migration| migration.version > version);
     for migration in missing {
         apply_one(connection, migration, clock).map_err(engine("migrating the schema"))?;
-        tracing::info!(
+        tracing::debug!(
             schema.version = migration.version,
             "applied migration {} to {}",
             migration.name,
