@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use fleet_agent_core::batch::{Batch, Resource, ResourcePoints};
 use fleet_agent_core::event::Op;
 use fleet_agent_core::exemplar::{DEFAULT_MODULUS, Sampler, is_sampled};
 use fleet_agent_core::signal::{
@@ -30,6 +31,38 @@ pub struct RankPoints {
     pub rank: u32,
     /// Points of each block. Times are nanoseconds since the first operation of the rank.
     pub blocks: Vec<Vec<Point>>,
+}
+
+impl RankPoints {
+    /// Returns one batch per block, whose times begin at `start_ns`, Unix nanoseconds.
+    pub fn batches(&self, resource: &Resource, start_ns: u64) -> Vec<Batch> {
+        let at = |time_ns: u64| start_ns.saturating_add(time_ns);
+        let moved = |point: &Point| {
+            let mut point = point.clone();
+            (point.start_ns, point.time_ns) = (at(point.start_ns), at(point.time_ns));
+            if let Value::Summary { exemplars, .. } = &mut point.value {
+                for exemplar in exemplars {
+                    exemplar.time_ns = at(exemplar.time_ns);
+                }
+            }
+            point
+        };
+        let batch = |(number, points): (u64, &Vec<Point>)| Batch {
+            number,
+            resources: vec![ResourcePoints {
+                resource: resource.clone(),
+                points: points.iter().map(moved).collect(),
+            }],
+            agent_counters: None,
+        };
+        (1..).zip(&self.blocks).map(batch).collect()
+    }
+
+    /// Time from the first operation to the end of the last block, nanoseconds.
+    pub fn span_ns(&self) -> u64 {
+        let ends = self.blocks.iter().flatten().map(|point| point.time_ns);
+        ends.max().unwrap_or(0)
+    }
 }
 
 /// Converts the traces. Empty if the format has no times of operations, or if no group has enough

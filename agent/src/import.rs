@@ -1,0 +1,205 @@
+//! Import of files that other tools wrote: reads them, and delivers their points. Opens files and
+//! spawns tasks.
+
+mod files;
+
+use std::fmt;
+use std::time::Duration;
+
+use fleet_agent_core::batch::Resource;
+use fleet_agent_export::Export;
+use fleet_agent_export::delivery::report::Report as Delivered;
+use fleet_agent_export::delivery::{Delivery, Outbox, WhenFull};
+use fleet_import::blocks::RankPoints;
+use fleet_import::report::Report;
+use fleet_import::trace_set::{ImportError, Imported};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use tokio::task::{JoinError, JoinSet};
+
+use crate::config::{ImportArgs, StartAt};
+
+/// Maximum number of points queued per rank.
+const QUEUE_POINTS: usize = 20_000;
+/// Time after which an unreachable endpoint is given up.
+const GIVE_UP_AFTER: Duration = Duration::from_mins(1);
+
+/// Error that ends an import.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportFailure {
+    /// A file or folder cannot be read.
+    #[error("{path}: cannot be read ({source})")]
+    Unreadable {
+        /// File or folder.
+        path: String,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// A file is not of a known format, or is damaged.
+    #[error(transparent)]
+    Content(#[from] ImportError),
+    /// The files do not allow a verdict.
+    #[error("no verdict: {0}")]
+    Refused(String),
+    /// Points did not arrive.
+    #[error(
+        "{endpoint}: {points} points were not delivered ({reason}); check that Echo listens there"
+    )]
+    Undelivered {
+        /// The endpoint.
+        endpoint: String,
+        /// Points that were dropped.
+        points: u64,
+        /// Cause.
+        reason: String,
+    },
+    /// A task panicked.
+    #[error("internal error: a task of the import failed ({0})")]
+    TaskFailed(#[from] JoinError),
+}
+
+/// Findings, and what was delivered.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    report: Option<Report>,
+    delivered: Delivered,
+}
+
+impl Summary {
+    /// Returns the summary as JSON, with the error that ended the import.
+    pub fn to_json(&self, error: Option<&str>) -> Value {
+        json!({
+            "report": self.report,
+            "points_sent": self.delivered.points_sent,
+            "points_rejected": self.delivered.points_rejected,
+            "points_dropped": self.delivered.points_dropped,
+            "error": error,
+        })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(report) = &self.report {
+            write!(f, "{report}")?;
+        }
+        let Delivered {
+            points_sent,
+            points_rejected,
+            points_dropped,
+            ..
+        } = &self.delivered;
+        write!(
+            f,
+            "  sent     {points_sent} points, {points_rejected} rejected, {points_dropped} dropped"
+        )
+    }
+}
+
+/// Reads the files and delivers their points; `exporter` creates the exporter of each node from its
+/// name.
+pub async fn import<E, F>(
+    args: &ImportArgs,
+    exporter: F,
+    progress: &ProgressBar,
+) -> (Summary, Result<(), ImportFailure>)
+where
+    E: Export,
+    F: FnMut(&str) -> E,
+{
+    let mut summary = Summary::default();
+    let imported = match files::read(&args.paths, progress) {
+        Ok(imported) => imported,
+        Err(error) => return (summary, Err(error)),
+    };
+    summary.report = Some(imported.report.clone());
+    if let Some(refusal) = imported.report.refusal {
+        return (summary, Err(ImportFailure::Refused(refusal)));
+    }
+    let result = deliver(args, &imported, exporter, &mut summary.delivered).await;
+    (summary, result)
+}
+
+/// Sends the points of all ranks, block by block, so that the blocks arrive in their order.
+async fn deliver<E, F>(
+    args: &ImportArgs,
+    imported: &Imported,
+    mut exporter: F,
+    total: &mut Delivered,
+) -> Result<(), ImportFailure>
+where
+    E: Export,
+    F: FnMut(&str) -> E,
+{
+    let mut deliveries = JoinSet::new();
+    let mut queues: Vec<(Outbox, std::vec::IntoIter<_>)> = Vec::new();
+    let longest_ns = imported.points.iter().map(RankPoints::span_ns).max();
+    let start_ns = StartAt::Now.unix_ns() - i128::from(longest_ns.unwrap_or(0));
+    let start_ns = u64::try_from(start_ns).unwrap_or(0);
+    for own in &imported.points {
+        let resource = resource(args, imported, own.rank);
+        let (outbox, delivery) = Delivery::new(
+            exporter(&resource.node),
+            QUEUE_POINTS,
+            WhenFull::Wait,
+            GIVE_UP_AFTER,
+        );
+        deliveries.spawn(delivery.run());
+        queues.push((outbox, own.batches(&resource, start_ns).into_iter()));
+    }
+    while !queues.is_empty() {
+        let mut open = Vec::new();
+        for (mut outbox, mut batches) in queues {
+            if let Some(batch) = batches.next() {
+                let _is_open = outbox.send(batch).await;
+                open.push((outbox, batches));
+            }
+        }
+        queues = open;
+    }
+    let mut reason = None;
+    while let Some(joined) = deliveries.join_next().await {
+        let (report, gave_up) = joined?;
+        reason = reason.or_else(|| report.refusal.clone());
+        reason = reason.or_else(|| gave_up.map(|gave_up| gave_up.to_string()));
+        total.add(&report);
+    }
+    match total.points_dropped {
+        0 => Ok(()),
+        points => Err(ImportFailure::Undelivered {
+            endpoint: args.endpoint.clone(),
+            points,
+            reason: reason.unwrap_or_else(|| "the queue was full".to_owned()),
+        }),
+    }
+}
+
+fn resource(args: &ImportArgs, imported: &Imported, rank: u32) -> Resource {
+    let trace = imported.traces.get(&rank);
+    let model = trace.and_then(|trace| trace.gpu_model.clone());
+    Resource {
+        cluster: args.cluster.clone(),
+        node: trace
+            .and_then(|trace| trace.node.clone())
+            .unwrap_or_else(|| format!("node-{rank}")),
+        job: args.job.clone(),
+        gpu_model: args.gpu_model.clone().or(model),
+        gpu_uuid: None,
+        pod: None,
+        namespace: None,
+        rank,
+        world_size: imported.report.world_size,
+        pid: rank,
+    }
+}
+
+/// Progress bar over the bytes of all files, for a terminal.
+pub fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {eta}")
+    {
+        bar.set_style(style);
+    }
+    bar.set_message("reading");
+    bar
+}

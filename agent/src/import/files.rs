@@ -1,0 +1,199 @@
+//! Files of an import: found in folders, and unpacked within bounds.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+use fleet_import::trace_set::{ImportError, Imported, TraceSet};
+use indicatif::ProgressBar;
+
+use crate::import::ImportFailure;
+
+/// Maximum size of a file, unpacked.
+const MAX_BYTES: u64 = 8 << 30;
+/// Maximum ratio of unpacked to packed bytes; traces have about 20.
+const MAX_RATIO: u64 = 400;
+/// Unpacked bytes below which the ratio does not matter.
+const SMALL: u64 = 16 << 20;
+/// Maximum number of files of a folder.
+const MAX_FILES: usize = 100_000;
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Reads and analyses all files. A file of a folder that cannot be used is listed in the report, one
+/// that was named is an error.
+pub(super) fn read(paths: &[PathBuf], progress: &ProgressBar) -> Result<Imported, ImportFailure> {
+    let mut files = Vec::new();
+    for path in paths {
+        find(path, &mut files).map_err(|source| unreadable(path, source))?;
+    }
+    for file in &files {
+        let metadata = file.path.metadata();
+        progress.inc_length(metadata.map_or(0, |metadata| metadata.len()));
+    }
+    let (mut set, mut first_error) = (TraceSet::default(), None);
+    for file in &files {
+        let name = file.path.display().to_string();
+        let added = load(&file.path, progress).and_then(|bytes| Ok(set.add(&name, &bytes)?));
+        match added {
+            Ok(()) => {}
+            Err(ImportFailure::Content(error)) if file.is_found && is_skipped(&error) => {
+                set.skip(&error);
+                first_error.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    set.finish().map_err(|error| match (error, first_error) {
+        (ImportError::Empty, Some(first)) => first.into(),
+        (error, _) => error.into(),
+    })
+}
+
+/// Returns whether the other files of a folder are of use without this one.
+const fn is_skipped(error: &ImportError) -> bool {
+    matches!(error, ImportError::Unknown(_) | ImportError::Damaged { .. })
+}
+
+/// File to read.
+struct Input {
+    path: PathBuf,
+    /// Set if it was found in a folder, and not named.
+    is_found: bool,
+}
+
+/// Adds a file, or the files of a folder in order of their names.
+fn find(path: &Path, files: &mut Vec<Input>) -> io::Result<()> {
+    if !path.metadata()?.is_dir() {
+        files.push(Input {
+            path: path.to_owned(),
+            is_found: false,
+        });
+        return Ok(());
+    }
+    let mut found = Vec::new();
+    for entry in path.read_dir()?.take(MAX_FILES) {
+        let entry = entry?.path();
+        let is_hidden = entry
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        // Not pipes and devices, which do not end.
+        if !is_hidden && entry.is_file() {
+            found.push(entry);
+        }
+    }
+    found.sort();
+    files.extend(found.into_iter().map(|path| Input {
+        path,
+        is_found: true,
+    }));
+    Ok(())
+}
+
+/// Returns the unpacked content of a file.
+fn load(path: &Path, progress: &ProgressBar) -> Result<Vec<u8>, ImportFailure> {
+    let failed = |source| unreadable(path, source);
+    let file = File::open(path).map_err(failed)?;
+    let packed_len = file.metadata().map_err(failed)?.len();
+    let mut reader = progress.wrap_read(file);
+    let mut start = Vec::new();
+    (&mut reader)
+        .take(2)
+        .read_to_end(&mut start)
+        .map_err(failed)?;
+    let whole = start.as_slice().chain(reader);
+    let name = path.display().to_string();
+    if start == GZIP_MAGIC {
+        let limit = packed_len.saturating_mul(MAX_RATIO).clamp(SMALL, MAX_BYTES);
+        bounded(MultiGzDecoder::new(whole), limit, &name)
+    } else {
+        bounded(whole, MAX_BYTES, &name)
+    }
+}
+
+/// Reads to the end; an error if that is more than `limit` bytes.
+fn bounded(reader: impl Read, limit: u64, name: &str) -> Result<Vec<u8>, ImportFailure> {
+    let refused = |reason: String| ImportError::Damaged {
+        file: name.to_owned(),
+        reason,
+    };
+    let mut bytes = Vec::new();
+    let read = reader.take(limit + 1).read_to_end(&mut bytes);
+    read.map_err(|error| refused(format!("cannot be unpacked: {error}")))?;
+    if bytes.len() as u64 > limit {
+        return Err(refused(format!(
+            "unpacks to more than {limit} bytes, more than any trace"
+        ))
+        .into());
+    }
+    Ok(bytes)
+}
+
+fn unreadable(path: &Path, source: io::Error) -> ImportFailure {
+    ImportFailure::Unreadable {
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn read_folder(files: &[(&str, &[u8])]) -> Result<Imported, ImportFailure> {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        read(&[folder.path().to_owned()], &ProgressBar::hidden())
+    }
+
+    #[test]
+    fn a_gzip_bomb_is_refused() {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        let zeros = vec![0; 1 << 20];
+        for _ in 0..40 {
+            encoder.write_all(&zeros).unwrap();
+        }
+        let bomb = encoder.finish().unwrap();
+        assert!(bomb.len() < 50_000);
+        let error = read_folder(&[("rank0.json.gz", &bomb)])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("unpacks to more than"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_without_a_known_format_names_the_file_and_the_formats() {
+        let error = read_folder(&[("notes.txt", b"hello")])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("notes.txt: none of the formats") && error.contains("Inspector"),
+            "{error}"
+        );
+        let error = read_folder(&[]).unwrap_err().to_string();
+        assert_eq!(error, "no file of a known format was given");
+    }
+
+    #[test]
+    fn a_damaged_file_beside_others_is_listed_and_alone_an_error() {
+        let files: [(&str, &[u8]); 2] = [
+            ("rank0", b"\x80\x02}X\x07\x00\x00\x00entries]s."),
+            ("rank1", b"\x80\x02cos\nsystem\n."),
+        ];
+        let imported = read_folder(&files).unwrap();
+        let skipped = &imported.report.skipped[0].reason;
+        assert!(
+            skipped.ends_with("a pickle with globals is not read"),
+            "{skipped}"
+        );
+        let error = read_folder(&files[1..]).unwrap_err().to_string();
+        assert!(error.contains("Python object os.system"), "{error}");
+    }
+}
