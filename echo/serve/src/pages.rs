@@ -13,7 +13,7 @@ use axum::http::header::{CONTENT_LENGTH, HOST};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use echo_core::error::Coded;
 use echo_tools::ToolError;
@@ -36,6 +36,7 @@ mod layout;
 mod login;
 mod open_incidents;
 mod overview;
+mod permalink;
 mod rank;
 mod status;
 
@@ -60,6 +61,7 @@ pub(super) fn routes(pages: Pages) -> Router {
         .route("/", get(overview))
         .route("/clusters/{name}", get(cluster))
         .route("/clusters/{name}/ranks/{rank}", get(rank))
+        .route("/clusters/{name}/incidents/{id}", get(incident))
         .route(LOGIN_PATH, get(login).post(sign_in))
         .route("/logout", post(logout))
         .with_state(pages)
@@ -127,6 +129,20 @@ async fn cluster(
     render(&frame, page, &pages, &request_context)
 }
 
+/// Redirects to the page of the cluster at the time of an incident.
+async fn incident(
+    State(pages): State<Pages>,
+    Path((cluster, id)): Path<(String, String)>,
+    request_context: RequestContext,
+) -> Response {
+    let client = ToolClient::new(&pages, &request_context);
+    let target = Box::pin(permalink::target(&client, &cluster, &id));
+    match client.with_deadline(target).await {
+        Ok(target) => Redirect::to(&target).into_response(),
+        Err(error) => failed(&error, &request_context),
+    }
+}
+
 /// Job of a rank, from the query.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -178,9 +194,11 @@ fn render(
     };
     match page {
         Ok(body) => layout::page(frame.title, &top, body),
-        Err(error) => {
-            log_internal_error("page", &error, request_context.id.as_ref());
-            failure(error.code(), error.body())
-        }
+        Err(error) => failed(&error, request_context),
     }
+}
+
+fn failed(error: &ToolError, request_context: &RequestContext) -> Response {
+    log_internal_error("page", error, request_context.id.as_ref());
+    failure(error.code(), error.body())
 }

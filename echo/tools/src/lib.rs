@@ -187,6 +187,12 @@ pub enum ToolError {
         /// Shard that owns the cluster.
         other: OtherShard,
     },
+    /// The cluster has no incident with this id.
+    #[error("no such incident of this cluster: {id:?}")]
+    UnknownIncident {
+        /// Requested id.
+        id: String,
+    },
     /// The rank did not report in the window.
     #[error("rank {rank} did not report in this window; {known}")]
     UnknownRank {
@@ -290,6 +296,7 @@ impl Coded for ToolError {
         match self {
             Self::UnknownTool { .. }
             | Self::UnknownCluster { .. }
+            | Self::UnknownIncident { .. }
             | Self::OtherShard { .. }
             | Self::UnknownRank { .. } => Code::NotFound,
             Self::Invalid(_) => Code::Invalid,

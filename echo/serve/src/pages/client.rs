@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use echo_core::model::detector_output::IncidentState;
 use echo_core::model::event::Origin;
 use echo_core::shard::Shard;
 use echo_core::units::Nanos;
@@ -12,7 +13,7 @@ use echo_tools::get_cost::answer::Cost;
 use echo_tools::lag_map::{LagMap, RankKey};
 use echo_tools::registry::Registry;
 use echo_tools::scope::{self, Scope, visible_clusters};
-use echo_tools::time::TimeRange;
+use echo_tools::time::{TimeRange, WindowArg};
 use echo_tools::tool::Tool;
 use echo_tools::{ToolContext, ToolError};
 use serde::Deserialize;
@@ -22,6 +23,9 @@ use crate::request_context::RequestContext;
 
 /// Most culprits and conditions of one page.
 const MAX_INCIDENTS: usize = 100;
+
+/// Milliseconds of the window of current incidents.
+const HOUR_MS: f64 = 3_600_000.0;
 
 /// Most incidents with their cost.
 const MAX_CONTRIBUTORS: usize = 100;
@@ -89,6 +93,16 @@ pub(super) struct RankInCluster<'a> {
     pub(super) rank: u32,
     /// Job; `None` selects the only one that has the rank.
     pub(super) job: Option<&'a str>,
+}
+
+/// Times of an incident.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IncidentTimes {
+    pub(super) first_seen: Nanos,
+    /// When it was cleared or last seen.
+    pub(super) end: Nanos,
+    /// True if it is open and was seen in the last hour.
+    pub(super) is_current: bool,
 }
 
 /// Tool calls of one visitor.
@@ -193,6 +207,42 @@ impl<'a> ToolClient<'a> {
             LagMap::load(&scope, priority_ranks).await
         };
         self.context.run_limited(map).await.map(Some)
+    }
+
+    /// Returns the times of an incident; `None` if the cluster has none with this id. An error if
+    /// the visitor may not query outliers.
+    pub(super) async fn incident(
+        &self,
+        cluster: &str,
+        id: &str,
+    ) -> Result<Option<IncidentTimes>, ToolError> {
+        self.registry
+            .find(&self.context.caller, FindOutlierNodes::NAME)?;
+        let request = scope::ScopeRequest {
+            cluster: Some(cluster.to_owned()),
+            time: TimeRange {
+                window: Some(WindowArg::All),
+                ..TimeRange::default()
+            },
+            page_window: None,
+        };
+        let found = async {
+            let scope = Scope::resolve(&self.context, request).await?;
+            let cluster = scope.require_cluster()?;
+            let all = self.context.store.incidents(Some(cluster), scope.window);
+            let all = all.await?;
+            let mut matching = all.iter().filter(|one| one.id.to_string() == id);
+            Ok(matching.next().map(|one| {
+                let end = one.cleared_at.unwrap_or(one.last_seen);
+                let is_open = one.state == IncidentState::Open;
+                IncidentTimes {
+                    first_seen: one.first_seen,
+                    end,
+                    is_current: is_open && self.now().millis_since(end) < HOUR_MS,
+                }
+            }))
+        };
+        self.context.run_limited(found).await
     }
 
     /// Returns the ranks of a cluster that reported in the window, for visitors that may query its

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use echo_core::model::event::Origin;
 use echo_core::units::Nanos;
 use echo_tools::ToolError;
+use echo_tools::explain_rank::ExplainRank;
 use echo_tools::find_outlier_nodes::Outliers;
 use echo_tools::get_cost::answer::Cost;
 use echo_tools::lag_map::RankKey;
 use echo_tools::outlier::Lifecycle;
+use echo_tools::tool::Tool;
 use maud::{Markup, html};
 
 use super::client::{ToolClient, WindowQuery};
@@ -149,7 +151,12 @@ fn marks(answer: &Outliers) -> Marks {
         };
         mark_as(&mut marks, &one.lifecycle, rank, mark);
         for victim in &one.victims {
-            mark_as(&mut marks, &one.lifecycle, *victim, Mark::Victim(vec![rank]));
+            mark_as(
+                &mut marks,
+                &one.lifecycle,
+                *victim,
+                Mark::Victim(vec![rank]),
+            );
         }
     }
     for one in answer.conditions.iter().filter(|one| is_hang(one)) {
@@ -242,5 +249,17 @@ fn rank_path(view: &View<'_>, rank: u32, job: Option<&str>) -> String {
         "{}/ranks/{rank}?{}",
         path(view.cluster),
         query.trim_start_matches('&')
+    )
+}
+
+/// Returns the URL of the plot of a rank.
+fn plot_path(view: &View<'_>, rank: u32, job: Option<&str>) -> String {
+    let job = job.map(|job| format!("&job={}", encoded(job)));
+    format!(
+        "/api/v1/tools/{}?cluster={}&rank={rank}{}{}&format=svg",
+        ExplainRank::NAME,
+        encoded(view.cluster),
+        job.unwrap_or_default(),
+        view.window_query()
     )
 }

@@ -104,6 +104,15 @@ impl OpenIncident<'_> {
         }
     }
 
+    /// Returns the rank that it is about, if it is only one.
+    pub(super) fn rank(&self) -> Option<u32> {
+        match self {
+            Self::Hang(hang) => Some(hang.origin?.rank?.rank().value()),
+            Self::Outlier(one) => one.rank,
+            Self::Condition(_) => None,
+        }
+    }
+
     /// Returns the ids of its incidents.
     pub(super) fn ids(&self) -> Vec<&str> {
         match self {

@@ -131,7 +131,7 @@ async fn a_cluster_page_shows_culprits_with_evidence_and_past_incidents() {
         "An iteration takes 111.0 ms instead of 100.0 ms",
         "/clusters/prod/ranks/2?job=llama&amp;window=15m",
         "Uniform slowdown",
-        "#incident-0000000000000099",
+        "/clusters/prod/incidents/0000000000000099",
         "Cost per day",
         "on demand",
         "without a price",

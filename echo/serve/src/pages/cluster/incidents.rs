@@ -4,15 +4,19 @@ use echo_tools::get_cost::answer::{Contributor, Cost};
 use echo_tools::outlier::{Condition, Evidence, Lifecycle, Outlier};
 use maud::{Markup, html};
 
-use super::{Current, View, rank_path};
+use super::{Current, View, plot_path, rank_path};
 use crate::pages::client::WindowQuery;
 use crate::pages::format::{self, Amounts, parse_instant};
 use crate::pages::open_incidents::{Hang, OpenIncident, is_recent, open_for_s, open_incidents};
 use crate::pages::overview::{badge, figure};
+use crate::pages::permalink::permalink;
 use crate::pages::status::{ClusterStatus, Tone};
 
 /// Most ranks that are listed individually.
 const MAX_LISTED: usize = 16;
+
+/// Most incidents with a plot; each is a query.
+const MAX_PLOTS: usize = 3;
 
 /// Renders the open incidents, or the status if there are none.
 pub(super) fn current(view: &View<'_>, current: &Current) -> Markup {
@@ -30,25 +34,34 @@ pub(super) fn current(view: &View<'_>, current: &Current) -> Markup {
             } @else if let Some(caveat) = status.caveat.as_deref().filter(|caveat| !caveat.is_empty()) {
                 p.caveat { (format::capitalized(caveat)) }
             }
-            @for one in &open { (card(view, current.cost.as_ref(), one)) }
+            @for (index, one) in open.iter().enumerate() {
+                (card(view, current.cost.as_ref(), one, index < MAX_PLOTS))
+            }
             @if current.outliers.truncated { p.quiet { "More, less severe incidents are not listed." } }
         }
     }
 }
 
-/// Renders the card of an incident.
-pub(super) fn card(view: &View<'_>, cost: Option<&Cost>, incident: &OpenIncident<'_>) -> Markup {
+/// Renders the card of an incident, with a plot of its rank if `has_plot`.
+pub(super) fn card(
+    view: &View<'_>,
+    cost: Option<&Cost>,
+    incident: &OpenIncident<'_>,
+    has_plot: bool,
+) -> Markup {
     let tone = Tone::from_incident(incident).name();
     let ids = incident.ids();
     html! {
         article class={ "incident " (tone) } id=[ids.first().map(|id| format!("incident-{id}"))] {
+            @for other in ids.iter().skip(1) { span id={ "incident-" (other) } {} }
             h3 { (incident.headline()) }
             @if let Some(course) = incident.lifecycle() { (duration(view, course)) }
             @match incident {
-                OpenIncident::Hang(hang) => { (hanging(view, hang, cost_figures(cost, &ids, incident.lifecycle()))) }
-                OpenIncident::Outlier(one) => { (outlier(view, one, cost_figures(cost, &ids, incident.lifecycle()))) }
+                OpenIncident::Hang(hang) => { (hanging(hang, cost_figures(cost, &ids, incident.lifecycle()))) }
+                OpenIncident::Outlier(one) => { (outlier(view, one, cost_figures(cost, &ids, incident.lifecycle()), has_plot)) }
                 OpenIncident::Condition(one) => { (condition(one, cost_figures(cost, &ids, incident.lifecycle()))) }
             }
+            (next(view, incident))
         }
     }
 }
@@ -66,7 +79,7 @@ fn duration(view: &View<'_>, course: &Lifecycle) -> Markup {
     }
 }
 
-fn hanging(view: &View<'_>, hang: &Hang<'_>, cost: Markup) -> Markup {
+fn hanging(hang: &Hang<'_>, cost: Markup) -> Markup {
     let origin = hang.origin;
     let gpu = origin.map(|origin| Gpu {
         model: origin.gpu_model.as_deref(),
@@ -76,10 +89,6 @@ fn hanging(view: &View<'_>, hang: &Hang<'_>, cost: Markup) -> Markup {
     });
     let first = hang.conditions.first();
     let job = first.and_then(|one| one.lifecycle.job.as_deref());
-    let rank = origin
-        .and_then(|origin| origin.rank)
-        .filter(|_| view.may_explain);
-    let rank = rank.map(|rank| rank.rank().value());
     html! {
         dl.figures {
             @if let Some(waiting) = hang.n_waiting { (figure("Waiting", &format::count(waiting, "rank"))) }
@@ -96,13 +105,10 @@ fn hanging(view: &View<'_>, hang: &Hang<'_>, cost: Markup) -> Markup {
                 }
             }
         }
-        @if let Some(rank) = rank {
-            p.links { a href=(rank_path(view, rank, job)) { "Rank " (rank) " in detail" } }
-        }
     }
 }
 
-fn outlier(view: &View<'_>, one: &Outlier, cost: Markup) -> Markup {
+fn outlier(view: &View<'_>, one: &Outlier, cost: Markup, has_plot: bool) -> Markup {
     let gpu = Gpu {
         model: one.gpu_model.as_deref(),
         uuid: one.gpu_uuid.as_deref(),
@@ -119,12 +125,32 @@ fn outlier(view: &View<'_>, one: &Outlier, cost: Markup) -> Markup {
             @if let Some(class) = one.class { (figure("Cause", class)) }
             (confidence(one.confidence, &one.lifecycle))
         }
+        @if let Some(rank) = one.rank.filter(|_| view.may_explain && has_plot) {
+            img.plot loading="lazy" src=(plot_path(view, rank, job)) alt={ "Lag of rank " (rank) " over time" };
+        }
         (why(one))
         @if one.victim_count > 0 {
             p { "Waiting for it: " (listed(&one.victims, one.victim_count)) }
         }
-        @if let Some(rank) = one.rank.filter(|_| view.may_explain) {
-            p.links { a href=(rank_path(view, rank, job)) { "Rank " (rank) " in detail" } }
+    }
+}
+
+/// Renders what to do next: the command that explains the rank, and links.
+fn next(view: &View<'_>, incident: &OpenIncident<'_>) -> Markup {
+    let course = incident.lifecycle();
+    let job = course.and_then(|course| course.job.as_deref());
+    let rank = incident.rank().filter(|_| view.may_explain);
+    let window = view.window.given();
+    let window = window.filter(|_| *view.window != WindowQuery::last_hour());
+    let flags = window.map(|(name, value)| format!(" --{name} {value}"));
+    let flags = flags.collect::<Vec<_>>().concat();
+    html! {
+        @if let Some(rank) = rank {
+            p.next { "Next: " code { "fleet-echo explain --cluster " (view.cluster) " --rank " (rank) (flags) } }
+        }
+        p.links {
+            @if let Some(rank) = rank { a href=(rank_path(view, rank, job)) { "Rank " (rank) " in detail" } }
+            @if let Some(id) = incident.ids().first() { (permalink(view.cluster, id)) }
         }
     }
 }

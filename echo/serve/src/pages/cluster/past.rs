@@ -5,14 +5,12 @@ use echo_tools::outlier::{Condition, Lifecycle, Outlier};
 use maud::{Markup, html};
 
 use super::incidents::{card, cost_of, listed, why};
-use super::{Current, View, encoded, path, rank_path};
+use super::{Current, View, rank_path};
 use crate::pages::format::{self, STALE_AFTER_S, parse_instant};
 use crate::pages::open_incidents::{OpenIncident, open_incidents, subject};
 use crate::pages::overview::badge;
+use crate::pages::permalink::permalink;
 use crate::pages::status::ClusterStatus;
-
-/// Time before and after an incident that its permalink shows, nanoseconds.
-const AROUND_NANOS: i64 = 300_000_000_000;
 
 /// Renders the incidents that were open at the end of a window that ends before now, without those
 /// that are open now.
@@ -41,7 +39,7 @@ pub(super) fn at_end(view: &View<'_>, answer: &Outliers, current: Option<&Curren
             section aria-labelledby="at-end" {
                 h2 id="at-end" { "At the end of the window" }
                 @if is_silent { (badge(&ClusterStatus::new(&open, answer, view.now))) }
-                @for one in others { (card(view, view.cost.as_ref(), one)) }
+                @for one in others { (card(view, view.cost.as_ref(), one, false)) }
             }
         }
     }
@@ -99,7 +97,7 @@ fn outlier(view: &View<'_>, one: &Outlier) -> Markup {
                         @if let Some(rank) = one.rank.filter(|_| view.may_explain) {
                             a href=(rank_path(view, rank, one.lifecycle.job.as_deref())) { "Rank " (rank) " in detail" }
                         }
-                        (permalink(view, &one.incident_id, &one.lifecycle))
+                        (permalink(view.cluster, &one.incident_id))
                     }
                 }
             }
@@ -118,7 +116,7 @@ fn condition(view: &View<'_>, one: &Condition) -> Markup {
                     summary { "Why" }
                     p { (format::capitalized(&one.reason)) "." }
                     @if !one.detail.is_empty() && one.detail != one.reason { p { (format::capitalized(&one.detail)) "." } }
-                    p.links { (permalink(view, &one.incident_id, &one.lifecycle)) }
+                    p.links { (permalink(view.cluster, &one.incident_id)) }
                 }
             }
             (times(&one.lifecycle))
@@ -135,20 +133,6 @@ fn numbers(view: &View<'_>, id: &str, slowdown: Option<f64>, confidence: Option<
         td.number { (share(slowdown)) }
         td.number { (share(confidence)) }
         td.number { (cost.map_or_else(|| format::UNKNOWN.to_owned(), |cost| cost.text(""))) }
-    }
-}
-
-/// Renders a link to the page of the time around an incident.
-fn permalink(view: &View<'_>, id: &str, course: &Lifecycle) -> Markup {
-    let around = |instant: &str, nanos: i64| {
-        let instant = parse_instant(instant)?;
-        Some(encoded(&instant.offset(nanos).to_string()))
-    };
-    let span = around(&course.first_seen, -AROUND_NANOS).zip(around(end(course), AROUND_NANOS));
-    html! {
-        @if let Some((from, to)) = span {
-            a href={ (path(view.cluster)) "?from=" (from) "&to=" (to) "#incident-" (id) } { "Link to this incident" }
-        }
     }
 }
 

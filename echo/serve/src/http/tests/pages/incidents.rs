@@ -245,3 +245,48 @@ async fn a_node_with_bad_health_is_a_card_without_slowdown_and_cost() {
         assert!(!page.contains(absent), "{absent}: {page}");
     }
 }
+
+/// Location to which a browser is redirected.
+async fn location(echo: &Router, path: &str) -> String {
+    let Page(status, headers, _) = get_json(echo, path).await;
+    assert_eq!(status, 303, "{path}");
+    headers["location"].to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_link_to_an_incident_leads_to_it_while_it_is_open_and_after_it_has_cleared() {
+    let context = fixture::context().await;
+    let store = Arc::clone(&context.store);
+    let echo = service(context);
+    let page = text(&echo, "/clusters/prod").await;
+    let id = culprit().id.to_string();
+    let link = format!("/clusters/prod/incidents/{id}");
+    assert!(page.contains(&format!("href=\"{link}\"")), "{page}");
+    let anchor = format!("id=\"incident-{id}\"");
+    let open = location(&echo, &link).await;
+    assert_eq!(open, format!("/clusters/prod#incident-{id}"));
+    assert!(page.contains(&anchor), "{page}");
+    store.store_verdicts(cleared()).await.unwrap();
+    let past = location(&echo, &link).await;
+    let (path, fragment) = past.split_once('#').unwrap();
+    assert_eq!(fragment, format!("incident-{id}"));
+    assert!(path.starts_with("/clusters/prod?from="), "{path}");
+    assert!(text(&echo, path).await.contains(&anchor));
+    let Page(status, ..) = get_json(&echo, "/clusters/prod/incidents/0000000000000000").await;
+    assert_eq!(status, 404);
+}
+
+#[tokio::test]
+async fn a_card_has_the_plot_of_its_rank_and_the_command_that_explains_it() {
+    let echo = service(fixture::context().await);
+    for (path, flags) in [
+        ("/clusters/prod", ""),
+        ("/clusters/prod?window=24h", " --window 24h"),
+    ] {
+        let page = text(&echo, path).await;
+        let command = format!("<code>fleet-echo explain --cluster prod --rank 2{flags}</code>");
+        assert_eq!(page.matches(&command).count(), 1, "{page}");
+        let plots = page.matches("<img class=\"plot\"").count();
+        assert_eq!(plots, 1, "{page}");
+    }
+}
