@@ -28,9 +28,7 @@ pub(super) fn request_error(server: &str, timeout: Duration, error: ureq::Error)
             error.to_string()
         }
         error => {
-            let problem =
-                tls_problem(&error).or_else(|| speaks_tls(server).then(|| SPEAKS_TLS.to_owned()));
-            if let Some(problem) = problem {
+            if let Some(problem) = scheme_problem(server, &error) {
                 return unusable(server, problem);
             }
             match error {
@@ -42,12 +40,26 @@ pub(super) fn request_error(server: &str, timeout: Duration, error: ureq::Error)
     unreachable(server, reason)
 }
 
-/// Maps a failed request of the asynchronous client.
+/// Maps a failed connection of the asynchronous client.
 pub(super) fn connect_error(server: &str, error: &(dyn Error + 'static)) -> CliError {
     match tls_problem(error) {
         Some(problem) => unusable(server, problem),
         None => unreachable(server, error.to_string()),
     }
+}
+
+/// Maps a failed response of the asynchronous client. It finds out what the listener speaks, so it
+/// may block for seconds.
+pub(super) fn response_error(server: &str, error: &(dyn Error + 'static)) -> CliError {
+    match scheme_problem(server, error) {
+        Some(problem) => unusable(server, problem),
+        None => unreachable(server, error.to_string()),
+    }
+}
+
+/// Describes what is wrong with the scheme or the certificate; `None` if it is something else.
+fn scheme_problem(server: &str, error: &(dyn Error + 'static)) -> Option<String> {
+    tls_problem(error).or_else(|| speaks_tls(server).then(|| SPEAKS_TLS.to_owned()))
 }
 
 fn unusable(server: &str, problem: String) -> CliError {

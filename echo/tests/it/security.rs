@@ -155,6 +155,17 @@ fn a_wrong_scheme_or_an_unknown_authority_is_answered_with_the_flags_to_use() {
         assert!(message.contains(advice), "{server}: {message}");
         assert!(!message.contains("--insecure-no-tls"), "{message}");
     }
+    let request = folder.path().join("request.json");
+    std::fs::write(&request, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).unwrap();
+    let proxy = Command::new(ECHO)
+        .args(["mcp", "--stdio"])
+        .args(["--server", &format!("http://{}", encrypted.http)])
+        .stdin(std::fs::File::open(&request).unwrap())
+        .output()
+        .unwrap();
+    let answer = String::from_utf8(proxy.stdout).unwrap();
+    let advice = "it speaks TLS: use https://, and --tls-ca FILE";
+    assert!(answer.contains(advice), "{answer}");
     assert_eq!(plain.terminate(), 0);
     assert_eq!(encrypted.terminate(), 0);
 }

@@ -1,5 +1,6 @@
 //! Client of the MCP endpoint of a running instance.
 
+use std::error::Error;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::cli::mcp::McpArgs;
@@ -117,10 +119,10 @@ impl Remote {
         if let Some(headers) = request.headers_mut() {
             headers.extend(self.headers(message).await?);
         }
-        let request = request
-            .body(Body::from(message.to_string()))
-            .map_err(|error| self.unreachable(error))?;
-        self.send(request).await
+        match request.body(Body::from(message.to_string())) {
+            Ok(request) => self.send(request).await,
+            Err(error) => Err(self.unreachable(error).await),
+        }
     }
 
     async fn headers(&self, message: &Value) -> Result<HeaderMap, CliError> {
@@ -147,9 +149,10 @@ impl Remote {
         }
         let list = || async {
             let request = Request::get(format!("{}/api/v1/tools/list", self.server));
-            let request = request
-                .body(Body::empty())
-                .map_err(|error| self.unreachable(error))?;
+            let request = match request.body(Body::empty()) {
+                Ok(request) => request,
+                Err(error) => return Err(self.unreachable(error).await),
+            };
             let (status, body) = self.send(request).await?;
             let (_, list) = parse_json(&self.server, (status, body))?;
             // An invalid list must not be cached: later calls would lack their headers.
@@ -166,20 +169,26 @@ impl Remote {
             let headers = request.headers_mut();
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        let response = self.client.request(request).await;
-        let response: Response<Body> = response
-            .map_err(|error| self.unreachable(error))?
-            .map(Body::new);
+        let response: Response<Body> = match self.client.request(request).await {
+            Ok(response) => response.map(Body::new),
+            Err(error) if error.is_connect() => {
+                return Err(transport::connect_error(&self.server, &error));
+            }
+            Err(error) => return Err(self.unreachable(error).await),
+        };
         let status = response.status().as_u16();
         let limit = usize::try_from(MAX_ANSWER_BYTES).unwrap_or(usize::MAX);
-        let body = to_bytes(response.into_body(), limit)
-            .await
-            .map_err(|error| self.unreachable(error))?;
-        Ok((status, body.to_vec()))
+        match to_bytes(response.into_body(), limit).await {
+            Ok(body) => Ok((status, body.to_vec())),
+            Err(error) => Err(self.unreachable(error).await),
+        }
     }
 
-    fn unreachable(&self, error: impl std::error::Error + 'static) -> CliError {
-        transport::connect_error(&self.server, &error)
+    async fn unreachable(&self, error: impl Error + Send + 'static) -> CliError {
+        let server = self.server.clone();
+        let mapped = spawn_blocking(move || transport::response_error(&server, &error));
+        let failed = |panicked: JoinError| transport::connect_error(&self.server, &panicked);
+        mapped.await.unwrap_or_else(failed)
     }
 
     fn record_version(&self, answer: &Value) {
