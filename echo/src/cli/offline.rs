@@ -7,6 +7,7 @@ use clap::Args;
 
 pub mod backup;
 pub mod export;
+mod progress;
 pub mod repair;
 
 /// Database and output format.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -102,6 +102,30 @@ fn a_backup_contains_events_of_the_log_and_does_not_change_the_database() {
 
     let (code, _, stderr) = run(&["backup", target.to_str().unwrap()], &db);
     assert_eq!(code, 74, "nothing is replaced: {stderr}");
+}
+
+#[test]
+fn a_backup_and_an_export_show_on_a_terminal_that_they_are_running() {
+    let (folder, db) = killed();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let db_path = db.display();
+    for (line, expected) in [
+        (format!("backup {}", path("monday.duckdb")), "copying"),
+        (format!("export {}", path("export")), "exporting"),
+    ] {
+        let output = Command::new("script")
+            .args(["-q", "-e", "-c", &format!("{ECHO} {line} --db {db_path}")])
+            .arg("/dev/null")
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains(&format!("{expected} {db_path}")), "{text:?}");
+    }
+    let (_, _, stderr) = run(&["backup", &path("tuesday.duckdb")], &db);
+    assert!(!stderr.contains("copying"), "{stderr}");
 }
 
 #[test]

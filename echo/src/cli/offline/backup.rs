@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
+use crate::cli::offline::progress::spinner;
 
 /// Copy the database of a stopped instance with its write-ahead log, and verify the copy.
 #[derive(Debug, Clone, Args)]
@@ -33,7 +34,10 @@ the path of --db.
 
 /// Runs the command.
 pub fn run(args: &BackupArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let made = backup(&args.database.db, &args.target, &SystemClock)?;
+    let spinner = spinner(format!("copying {}", args.database.db.display()));
+    let made = backup(&args.database.db, &args.target, &SystemClock);
+    drop(spinner);
+    let made = made?;
     let contents = made.contents;
     if args.database.json {
         let answer = json!({

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
+use crate::cli::offline::progress::spinner;
 
 /// Export events, samples, verdicts and lost time of a stopped instance as Parquet.
 #[derive(Debug, Clone, Args)]
@@ -56,7 +57,10 @@ pub fn run(args: &ExportArgs, out: &mut dyn Write) -> Result<(), CliError> {
         cluster: args.cluster.clone(),
         window,
     };
-    let written = export(&args.database.db, &args.folder, &scope, &SystemClock)?;
+    let spinner = spinner(format!("exporting {}", args.database.db.display()));
+    let written = export(&args.database.db, &args.folder, &scope, &SystemClock);
+    drop(spinner);
+    let written = written?;
     if args.database.json {
         let rows = |part: &Partition| json!({ "dataset": part.dataset, "cluster": part.cluster, "day": part.day, "rows": part.rows });
         let answer = json!({
