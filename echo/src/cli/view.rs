@@ -1,7 +1,7 @@
 //! Text output of tool results. Fields are looked up by name: unknown fields of a newer server are
 //! ignored, and missing fields print as a dash.
 
-use echo_core::text::visible;
+use echo_core::text::{decimal, visible};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -40,14 +40,14 @@ pub(super) fn number(value: &Value, name: &str) -> Option<f64> {
 
 /// Formats a number with this many decimals; a dash if absent.
 pub(super) fn decimals(value: &Value, name: &str, places: usize) -> String {
-    number(value, name).map_or_else(|| UNKNOWN.to_owned(), |number| format!("{number:.places$}"))
+    number(value, name).map_or_else(|| UNKNOWN.to_owned(), |number| decimal(number, places))
 }
 
 /// Formats a share as a percentage; a dash if absent.
 pub(super) fn percent(value: &Value, name: &str) -> String {
     number(value, name).map_or_else(
         || UNKNOWN.to_owned(),
-        |share| format!("{:.1} %", share * 100.0),
+        |share| format!("{} %", decimal(share * 100.0, 1)),
     )
 }
 
