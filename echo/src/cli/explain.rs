@@ -1,5 +1,7 @@
 //! `fleet-echo explain`: cause of a slow rank.
 
+mod trace;
+
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -37,6 +39,9 @@ pub struct ExplainArgs {
     /// Also write a plot of the lag over time to this file (`.svg` or `.png`)
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_PLOT")]
     pub plot: Option<PathBuf>,
+    /// Also write a trace of this rank and one of its victims to this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", env = "FLEET_ECHO_TRACE")]
+    pub trace: Option<PathBuf>,
     /// Connection and output format.
     #[command(flatten)]
     pub client: ClientArgs,
@@ -82,7 +87,13 @@ pub fn run(args: &ExplainArgs, screen: &mut Screen<'_>) -> Result<(), CliError> 
             print(&answer, output, screen)?;
         }
     }
-    plot.map_or(Ok(()), |(file, format)| draw(args, file, format))
+    if let Some((file, format)) = plot {
+        draw(args, file, format)?;
+    }
+    match &args.trace {
+        Some(file) => trace::write(args, file),
+        None => Ok(()),
+    }
 }
 
 fn input(args: &ExplainArgs) -> ToolInput {
