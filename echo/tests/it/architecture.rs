@@ -115,6 +115,8 @@ const AGENT: Architecture = Architecture {
     layers: &[
         ("gpu", 0),
         ("job", 0),
+        ("log", 0),
+        ("ras", 0),
         ("rdma", 0),
         // Flags create the components that they configure.
         ("config", 1),
@@ -126,6 +128,7 @@ const AGENT: Architecture = Architecture {
         ("replay", 3),
         ("run", 3),
         ("simulate", 3),
+        ("trace", 3),
         ("main", 4),
     ],
     pure: &[
@@ -141,7 +144,10 @@ const AGENT: Architecture = Architecture {
         ("clap", &["config", "main"]),
         ("fleet_agent_bpf", &["config", "check"]),
         ("hyper_util", &["metrics"]),
-        ("indicatif", &["main", "record", "replay", "simulate"]),
+        (
+            "indicatif",
+            &["log", "main", "record", "replay", "simulate"],
+        ),
         ("nvml_wrapper", &["gpu"]),
         ("prometheus_client", &["metrics"]),
     ],
