@@ -39,6 +39,7 @@ pub mod report;
 pub mod scope;
 pub mod screen;
 pub mod sql;
+mod sql_permission;
 pub mod status;
 mod table;
 pub mod token;

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::cli::column::Column;
 use crate::cli::screen::Screen;
+use crate::cli::sql_permission::{self, RUN_ANALYSIS};
 use crate::cli::table::Table;
 use crate::cli::view::{list, text};
 use crate::cli::{CliError, ClientArgs, ToolInput, query};
@@ -44,7 +45,8 @@ pub fn run(args: &ClustersArgs, screen: &mut Screen<'_>) -> Result<(), CliError>
     let input = ToolInput::default()
         .with("sql", Some(QUERY))
         .with("max_rows", Some(10_000_u32));
-    let Some(answer) = query(&args.client, "fleet.cluster.run_analysis", input, screen)? else {
+    let answer = query(&args.client, RUN_ANALYSIS, input, screen);
+    let Some(answer) = answer.map_err(sql_permission::explain)? else {
         return Ok(());
     };
     let (rows, output) = (rows(&answer), args.client.output);

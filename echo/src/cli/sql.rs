@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::cli::column::Column;
 use crate::cli::output::OutputArgs;
 use crate::cli::screen::Screen;
+use crate::cli::sql_permission::{self, RUN_ANALYSIS};
 use crate::cli::table::Table;
 use crate::cli::view::{counted, list, text};
 use crate::cli::{CliError, ClientArgs, ToolInput, for_display, get_json, query};
@@ -50,7 +51,8 @@ pub fn run(args: &SqlArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
         .with("sql", Some(statement(args)?))
         .with("max_rows", args.max_rows)
         .with("max_bytes", args.max_bytes);
-    if let Some(answer) = query(&args.client, "fleet.cluster.run_analysis", input, screen)? {
+    let answer = query(&args.client, RUN_ANALYSIS, input, screen);
+    if let Some(answer) = answer.map_err(sql_permission::explain)? {
         print(&answer, args.client.output, screen)?;
     }
     Ok(())

@@ -55,10 +55,24 @@ fn reason(status: &Status) -> String {
         cause = Some(deeper);
     }
     let cause = cause.map(|cause| printable(&cause.to_string(), MAX_REASON));
-    match cause.filter(|cause| !cause.is_empty() && !message.contains(cause)) {
-        Some(cause) => format!("{:?}: {message}: {cause}", status.code()),
-        None => format!("{:?}: {message}", status.code()),
+    let cause = cause.filter(|cause| !cause.is_empty() && !message.contains(cause));
+    let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+    let reason = format!("{:?}: {message}{cause}", status.code());
+    match scheme_hint(&reason) {
+        Some(hint) => format!("{reason} ({hint})"),
+        None => reason,
     }
+}
+
+/// Returns what to do when the endpoint has the wrong scheme.
+fn scheme_hint(reason: &str) -> Option<&'static str> {
+    // Of rustls: the answer to its greeting is not TLS.
+    if reason.contains("InvalidContentType") {
+        return Some("it does not speak TLS: use http://");
+    }
+    // Of h2: an alert of TLS, read as a frame of HTTP/2.
+    let speaks_tls = reason.contains("frame with invalid size");
+    speaks_tls.then_some("it speaks TLS: use https://")
 }
 
 #[cfg(test)]
@@ -71,6 +85,15 @@ mod tests {
 
     fn status(code: Code) -> Status {
         Status::with_error_details(code, "why", ErrorDetails::new())
+    }
+
+    #[test]
+    fn the_wrong_scheme_of_an_endpoint_is_named() {
+        let tls = Status::internal("h2 protocol error: frame with invalid size");
+        assert!(reason(&tls).ends_with("(it speaks TLS: use https://)"));
+        let plain = Status::unavailable("received corrupt message of type InvalidContentType");
+        assert!(reason(&plain).ends_with("(it does not speak TLS: use http://)"));
+        assert_eq!(reason(&Status::internal("why")), "Internal: why");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cli::connection::ConnectionArgs;
 use crate::cli::rates::price::number;
+use crate::cli::sql_permission::{self, RUN_ANALYSIS};
 use crate::cli::view::list;
 use crate::cli::{CliError, ToolInput, call_tool};
 
@@ -84,7 +85,8 @@ impl FleetArgs {
             .with("sql", Some(GPUS_QUERY))
             .with("max_rows", Some(MAX_ROWS))
             .with("max_bytes", Some(MAX_BYTES));
-        let (_, answer) = call_tool(connection, "fleet.cluster.run_analysis", input)?;
+        let answer = call_tool(connection, RUN_ANALYSIS, input);
+        let (_, answer) = answer.map_err(sql_permission::explain)?;
         Ok(Some(Fleet {
             source: connection.server.clone(),
             nodes: list(&answer, "rows").iter().filter_map(parse_row).collect(),
