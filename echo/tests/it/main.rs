@@ -20,9 +20,13 @@ mod duckdb_link;
 #[cfg(test)]
 mod durability;
 #[cfg(test)]
+mod first_hour;
+#[cfg(test)]
 mod full_volume;
 #[cfg(test)]
 mod gates;
+#[cfg(test)]
+mod import;
 #[cfg(test)]
 mod ingero;
 #[cfg(test)]
