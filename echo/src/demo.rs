@@ -1,9 +1,9 @@
 //! `fleet-echo demo`: replays recorded jobs through real agents and a real instance, and prints the
 //! results.
 
-mod agents;
+pub(crate) mod agents;
 pub mod recording;
-mod report;
+pub(crate) mod report;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         Some(rates) => rates.clone(),
         None => recording::built_in_rates(folder.path())?,
     };
-    let app = App::start(&serve_args(rates, folder.path())).await?;
+    let app = App::start(&serve_args(Some(rates), folder.path().join("fleet.duckdb"))).await?;
     let outcome = tokio::select! {
         replayed = replay_all(args, &agent, &recordings, &app, out) => replayed,
         interrupted = interrupted() => interrupted.map_err(DemoError::App),
@@ -180,15 +180,16 @@ fn spinner(title: String) -> ProgressBar {
     bar
 }
 
-fn serve_args(rates: PathBuf, folder: &Path) -> ServeArgs {
+/// Flags of an instance for this command: on free ports of this host.
+pub(crate) fn serve_args(rates: Option<PathBuf>, db: PathBuf) -> ServeArgs {
     let health = HealthConfig::default();
     ServeArgs {
-        db: folder.join("fleet.duckdb"),
+        db,
         otlp_listen: ([127, 0, 0, 1], 0).into(),
         otlp_http_listen: ([127, 0, 0, 1], 0).into(),
         http_listen: ([127, 0, 0, 1], 0).into(),
         security: crate::config::security::SecurityArgs::local(),
-        rates: Some(rates),
+        rates,
         limits: crate::config::limits::LimitArgs::default(),
         bounds: crate::config::bounds::BoundArgs::default(),
         allowed_origins: crate::config::allowed_origins::AllowedOriginArgs::default(),

@@ -12,6 +12,7 @@ pub mod feedback;
 
 // Layer 2: configuration and telemetry.
 pub mod config;
+pub mod import;
 pub mod telemetry;
 
 // Layer 3: the composition root.

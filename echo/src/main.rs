@@ -30,6 +30,7 @@ use fleet_echo::cli::token::TokenArgs;
 use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::demo::{self, DemoError};
+use fleet_echo::import::{self, ImportArgs, ImportError};
 use fleet_echo::telemetry::export::{ExportConfig, ExportError, SpanExport};
 use fleet_echo::telemetry::{self, LogError};
 use rustix::fs::Mode;
@@ -66,6 +67,9 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Replay recorded H200 jobs through real agents and print the verdicts
     Demo(DemoArgs),
+    /// Show what traces and dumps of other tools tell: who hangs, who is late, what it costs
+    #[command(after_help = import::EXAMPLES)]
+    Import(Box<ImportArgs>),
     /// Show the open incidents: rank, cause, cost and the next command
     Status(StatusArgs),
     /// List the clusters that send events
@@ -119,6 +123,8 @@ enum Failure {
     #[error(transparent)]
     Demo(#[from] DemoError),
     #[error(transparent)]
+    Import(#[from] ImportError),
+    #[error(transparent)]
     Cli(#[from] CliError),
     #[error("cannot write to standard output")]
     Print(#[source] io::Error),
@@ -134,13 +140,24 @@ const INPUT_OUTPUT: u8 = 74;
 impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Export(_) | Self::Log(_) | Self::Demo(DemoError::NoAgent(_)) => USAGE,
-            Self::Print(_) | Self::Demo(DemoError::Io(_)) => INPUT_OUTPUT,
+            Self::Export(_) | Self::Log(_) => USAGE,
+            Self::Print(_) => INPUT_OUTPUT,
             Self::Cli(error) => error.exit_code(),
-            Self::App(error) | Self::Demo(DemoError::App(error)) => app_exit_code(error),
-            Self::Demo(DemoError::Recording(_)) => DATA,
-            Self::Runtime(_) | Self::Demo(DemoError::Agent { .. } | DemoError::Query(_)) => DEFECT,
+            Self::App(error) => app_exit_code(error),
+            Self::Import(ImportError::Input(_)) => DATA,
+            Self::Demo(error) | Self::Import(ImportError::Run(error)) => demo_exit_code(error),
+            Self::Runtime(_) => DEFECT,
         }
+    }
+}
+
+const fn demo_exit_code(error: &DemoError) -> u8 {
+    match error {
+        DemoError::NoAgent(_) => USAGE,
+        DemoError::Io(_) => INPUT_OUTPUT,
+        DemoError::App(error) => app_exit_code(error),
+        DemoError::Recording(_) => DATA,
+        DemoError::Agent { .. } | DemoError::Query(_) => DEFECT,
     }
 }
 
@@ -210,6 +227,7 @@ fn run_assert(args: &AssertArgs, log: &LogArgs) -> u8 {
 fn restrict_file_permissions(command: &Command) {
     if let Command::Serve(_)
     | Command::Demo(_)
+    | Command::Import(_)
     | Command::Backup(_)
     | Command::Export(_)
     | Command::Repair(_) = command
@@ -244,6 +262,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
             runtime.shutdown_background();
             served
         }
+        Command::Import(args) => Ok(runtime()?.block_on(import::run(&args, &mut out))?),
         Command::Demo(args) => Ok(runtime()?.block_on(demo::run(&args, &mut out))?),
         Command::Status(args) => Ok(cli::status::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Clusters(args) => Ok(cli::clusters::run(&args, &mut Screen::stdout(&mut out))?),

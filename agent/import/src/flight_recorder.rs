@@ -55,14 +55,28 @@ impl GroupConfig {
 }
 
 /// Progress of a rank in a process group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct GroupStatus {
-    #[serde(default = "none_enqueued")]
-    last_enqueued_collective: i64,
+    last_enqueued_collective: Option<Count>,
 }
 
-const fn none_enqueued() -> i64 {
-    -1
+/// Number, which JSON dumps write as text.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+enum Count {
+    Number(i64),
+    Text(String),
+}
+
+impl GroupStatus {
+    /// Returns the last collective that was enqueued; -1 if none is known.
+    fn last_enqueued(&self) -> i64 {
+        match &self.last_enqueued_collective {
+            Some(Count::Number(number)) => *number,
+            Some(Count::Text(text)) => text.parse().unwrap_or(-1),
+            None => -1,
+        }
+    }
 }
 
 /// Operation.
@@ -168,7 +182,7 @@ impl Dump {
         for entry in &self.entries {
             // The status is kept by the local id of a group, which only entries relate to its name.
             let status = self.pg_status.get(&entry.pg_id.to_string());
-            let status = status.map_or(-1, |status| status.last_enqueued_collective);
+            let status = status.map_or(-1, GroupStatus::last_enqueued);
             let own = if entry.is_p2p {
                 -1
             } else {
@@ -284,6 +298,17 @@ mod tests {
         ] {
             let own = dump(&[], &[("0", name)]);
             assert_eq!(own.entries[0].op_name(), op);
+        }
+    }
+
+    #[test]
+    fn the_status_of_a_group_may_be_text_and_counts_what_the_entries_lack() {
+        for last in ["9", "\"9\""] {
+            let text = format!(
+                r#"{{"pg_status":{{"0":{{"last_enqueued_collective":{last}}}}},"entries":[{{"pg_id":0,"process_group":["a",""],"collective_seq_id":7,"profiling_name":"nccl:all_reduce"}}]}}"#
+            );
+            let dump = Dump::read(text.as_bytes()).unwrap();
+            assert_eq!(dump.last_enqueued()["a"], 9);
         }
     }
 

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use fleet_agent_core::event::Op;
 use serde::{Deserialize, Serialize};
 
 use crate::matching::{MatchedGroup, matched};
-use crate::trace::RankTrace;
+use crate::trace::{Collective, RankTrace};
 
 /// Share of its group's waiting that a late rank causes.
 const MOSTLY: f64 = 0.5;
@@ -27,7 +28,7 @@ pub struct LateRank {
     pub group: String,
     /// Number of ranks of the group with a trace.
     pub n_ranks: usize,
-    /// Number of operations compared.
+    /// Number of operations of the kind that was compared.
     pub n_ops: usize,
     /// Number of operations at which it was last.
     pub n_last: usize,
@@ -54,11 +55,29 @@ struct Last {
     peers_ms: f64,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts and durations")]
+/// Returns the rank that is last at most operations of one kind, of the kind with most waiting:
+/// ranks may meet at the first operation of an iteration and run the others side by side.
 fn late_rank(group: &MatchedGroup<'_>) -> Option<LateRank> {
-    let mut by_rank = vec![Last::default(); group.ranks.len()];
+    let mut kinds: BTreeMap<(Op, u64), Vec<&[&Collective]>> = BTreeMap::new();
     for (_, ops) in &group.ops {
-        let times: Vec<f64> = ops.iter().map(|op| op.duration_ns as f64 / 1e6).collect();
+        if let Some(first) = ops.first() {
+            let kind = kinds.entry((first.op, first.size)).or_default();
+            kind.push(ops);
+        }
+    }
+    let late = kinds.values().filter_map(|ops| late_at(group, ops));
+    late.max_by(|a, b| a.lag_ms.total_cmp(&b.lag_ms))
+}
+
+/// Returns the rank that is last at most of these operations.
+#[expect(clippy::cast_precision_loss, reason = "counts and durations")]
+fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank> {
+    let mut by_rank = vec![Last::default(); group.ranks.len()];
+    for of_ranks in ops {
+        let times: Vec<f64> = of_ranks
+            .iter()
+            .map(|op| op.duration_ns as f64 / 1e6)
+            .collect();
         let shortest = times.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1));
         if let Some((at, own_ms)) = shortest
             && let Some(last) = by_rank.get_mut(at)
@@ -72,13 +91,15 @@ fn late_rank(group: &MatchedGroup<'_>) -> Option<LateRank> {
     let all_ms: f64 = by_rank.iter().map(|last| last.lag_ms).sum();
     let by_lag = by_rank.iter().zip(&group.ranks);
     let (last, rank) = by_lag.max_by(|a, b| a.0.lag_ms.total_cmp(&b.0.lag_ms))?;
-    let is_late =
-        last.n >= MIN_OPS && last.lag_ms > MOSTLY * all_ms && last.lag_ms > CLEARLY * last.peers_ms;
+    let is_late = last.n >= MIN_OPS
+        && last.n * 2 > ops.len()
+        && last.lag_ms > MOSTLY * all_ms
+        && last.lag_ms > CLEARLY * last.peers_ms;
     is_late.then(|| LateRank {
         rank: *rank,
         group: group.name.to_owned(),
         n_ranks: group.ranks.len(),
-        n_ops: group.ops.len(),
+        n_ops: ops.len(),
         n_last: last.n,
         wait_share: last.lag_ms / all_ms,
         lag_ms: last.lag_ms / last.n as f64,

@@ -110,7 +110,7 @@ impl Report {
         let (first, others) = self.late.split_first()?;
         if others.is_empty() {
             return Some(format!(
-                "rank {} arrives last at {} of {} operations of its group, {:.1} ms behind the median of its peers",
+                "rank {} arrives last at {} of {} operations of one kind, {:.1} ms behind the median of its peers",
                 first.rank, first.n_last, first.n_ops, first.lag_ms
             ));
         }

@@ -12,7 +12,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("Report commands", &["assert", "report", "rates"]),
-    ("Server commands", &["serve", "demo", "mcp"]),
+    ("Server commands", &["serve", "demo", "import", "mcp"]),
     ("Setup commands", &["token", "dev-cert", "completion"]),
     ("Database commands", &["backup", "export", "repair"]),
 ];

@@ -42,7 +42,7 @@ pub struct OutputArgs {
 
 impl OutputArgs {
     /// Whether the response is printed as JSON.
-    pub(super) fn is_json(self) -> bool {
+    pub(crate) fn is_json(self) -> bool {
         self.json || self.output == Format::Json
     }
 

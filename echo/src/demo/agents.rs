@@ -25,7 +25,7 @@ pub(super) struct AgentSummary {
 }
 
 /// Returns the agent program: `named`, or the one in the directory of this program.
-pub(super) fn agent_program(named: Option<&Path>) -> Result<PathBuf, DemoError> {
+pub(crate) fn agent_program(named: Option<&Path>) -> Result<PathBuf, DemoError> {
     let program = match named {
         Some(named) => named.to_owned(),
         None => std::env::current_exe()?.with_file_name("fleet-agent"),

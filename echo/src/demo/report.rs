@@ -15,15 +15,17 @@ use crate::demo::recording::Recording;
 
 /// Tool results for one cluster.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ToolAnswers {
+pub(crate) struct ToolAnswers {
     server: SocketAddr,
-    outliers: Value,
-    cost: Value,
+    /// Outliers and conditions.
+    pub(crate) outliers: Value,
+    /// Cost.
+    pub(crate) cost: Value,
 }
 
 impl ToolAnswers {
     /// Queries the tools over HTTP, like any client.
-    pub(super) async fn query(server: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
+    pub(crate) async fn query(server: SocketAddr, cluster: &str) -> Result<Self, DemoError> {
         let input = json!({ "cluster": cluster, "window": "all" });
         let task = tokio::task::spawn_blocking(move || {
             let call = |tool: &str| -> Result<Value, ureq::Error> {
@@ -90,7 +92,8 @@ pub(super) fn print(
     )
 }
 
-fn print_verdict(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
+/// Prints the ranks and conditions that hold back a job.
+pub(crate) fn print_verdict(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
     let list = |name: &str| {
         answer
             .get(name)
@@ -142,7 +145,8 @@ fn print_timeline(out: &mut dyn Write, incident: &Value) -> io::Result<()> {
     writeln!(out, "           {}", text(incident, "reason"))
 }
 
-fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
+/// Prints what they cost.
+pub(crate) fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
     let gpu_seconds = number(cost, "lost_gpu_hours") * 3_600.0;
     let currency = cost.get("currency").and_then(Value::as_str).unwrap_or("");
     let money = |name: &str, digits: usize| {

@@ -11,8 +11,9 @@ use crate::testbed::{ECHO, Echo, agent, files_below, recording, replay_all, repo
 const QUICKSTART: &str = "echo/docs/guide/quickstart.md";
 
 /// Documents whose commands run before the last block of the quickstart.
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 11] = [
     "README.md",
+    "echo/docs/guide/import.md",
     "echo/docs/guide/queries.md",
     "echo/docs/guide/sql.md",
     "echo/docs/guide/mcp.md",

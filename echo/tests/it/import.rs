@@ -1,0 +1,83 @@
+//! `fleet-echo import` on traces and dumps that other tools wrote.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::testbed::{ECHO, agent};
+
+fn thirdparty(folder: &str) -> PathBuf {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    repository.join("testdata/thirdparty").join(folder)
+}
+
+/// Runs the command. Returns exit code, standard output and standard error.
+fn import(path: &Path, flags: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(ECHO);
+    command.args(["--log", "error", "import"]).arg(path);
+    command.args(flags).arg("--agent").arg(agent());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn traces_of_a_pipeline_name_the_slow_rank_and_none_of_its_victims() {
+    let (code, printed, errors) = import(&thirdparty("bytedance-AR/kineto"), &["--json"]);
+    assert_eq!(code, 0, "{errors}");
+    let answer: Value = serde_json::from_str(&printed).unwrap();
+    let outliers = answer["outliers"]["outliers"].as_array().unwrap();
+    let ranks: Vec<&Value> = outliers.iter().map(|outlier| &outlier["rank"]).collect();
+    assert_eq!(ranks, [0], "{answer:#}");
+    assert_eq!(answer["report"]["iterations"], 44);
+    assert!(
+        answer["cost"]["lost_gpu_hours"].as_f64().unwrap() > 0.0,
+        "{answer:#}"
+    );
+}
+
+#[test]
+fn dumps_of_a_hang_name_the_ranks_that_did_not_join() {
+    for (set, verdict) in [
+        ("gpu_error_1st", "hang: did not join rank 12\n"),
+        ("lock_gil_2nd", "hang: did not join ranks 10, 15\n"),
+    ] {
+        let (code, printed, errors) = import(&thirdparty("flight-recorder").join(set), &[]);
+        assert_eq!(code, 0, "{errors}");
+        assert!(printed.contains(verdict), "{printed}");
+    }
+}
+
+#[test]
+fn a_format_without_iterations_yields_no_verdict_about_a_rank() {
+    let (code, printed, errors) = import(&thirdparty("bytedance-AR/inspector"), &[]);
+    assert_eq!(code, 0, "{errors}");
+    assert!(
+        printed.contains("ranks 0, 4, 8, 12 each arrive last") && !printed.contains("verdict"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn files_without_a_verdict_end_the_command_with_the_reason() {
+    let two = tempfile::tempdir().unwrap();
+    for rank in [1, 6] {
+        let name = format!("rank{rank}.pt.trace.json.gz");
+        let from = thirdparty("bytedance-AR/kineto").join(&name);
+        std::fs::copy(from, two.path().join(&name)).unwrap();
+    }
+    let (code, printed, errors) = import(two.path(), &[]);
+    assert_eq!(code, 65, "{printed}");
+    assert!(errors.contains("2 of 16 ranks have a file"), "{errors}");
+    let (code, _, errors) = import(&thirdparty("README.md"), &[]);
+    assert_eq!(code, 65);
+    assert!(
+        errors.contains("README.md: none of the formats"),
+        "{errors}"
+    );
+}
