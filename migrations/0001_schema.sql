@@ -333,10 +333,10 @@ FROM sizes
 JOIN origins ON origins.id = sizes.origin
 WHERE sizes.class <> '';
 
-COMMENT ON VIEW nccl_events IS 'Classes of operations in blocks of the busiest communicator of each rank (metric fleet.rank.elapsed_ms): one row per block and class. Blocks have the same sequence numbers on all ranks, and in collectives and tcp_events.';
-COMMENT ON COLUMN nccl_events.event_id IS 'Event of the block.';
-COMMENT ON COLUMN nccl_events.timestamp_ns IS 'End of the block on the clock of the sender, Unix nanoseconds.';
-COMMENT ON COLUMN nccl_events.start_ns IS 'Beginning of the block, Unix nanoseconds.';
+COMMENT ON VIEW nccl_events IS 'Classes of operations in intervals of the busiest communicator of each rank, from one completion to another (metric fleet.rank.elapsed_ms): one row per interval and class. An interval overlaps blocks of collectives and tcp_events, so join them where their sequence numbers overlap.';
+COMMENT ON COLUMN nccl_events.event_id IS 'Event of the interval.';
+COMMENT ON COLUMN nccl_events.timestamp_ns IS 'End of the interval on the clock of the sender, Unix nanoseconds.';
+COMMENT ON COLUMN nccl_events.start_ns IS 'Beginning of the interval, Unix nanoseconds.';
 COMMENT ON COLUMN nccl_events.cluster_id IS 'Cluster of the node.';
 COMMENT ON COLUMN nccl_events.node_id IS 'Node that sent it.';
 COMMENT ON COLUMN nccl_events.job IS 'Job that the rank belongs to.';
@@ -346,11 +346,11 @@ COMMENT ON COLUMN nccl_events.comm_id IS 'Communicator, 16 hexadecimal digits.';
 COMMENT ON COLUMN nccl_events.comm_rank IS 'Rank within the communicator, counted from 0.';
 COMMENT ON COLUMN nccl_events.comm_nranks IS 'Number of ranks of the communicator.';
 COMMENT ON COLUMN nccl_events.source IS 'Clock that measured it: host or device.';
-COMMENT ON COLUMN nccl_events.seq_first IS 'First sequence number of the block, inclusive.';
-COMMENT ON COLUMN nccl_events.seq_last IS 'Last sequence number of the block, inclusive.';
-COMMENT ON COLUMN nccl_events.elapsed_ms IS 'Duration of the whole block, the same in each of its rows, milliseconds.';
+COMMENT ON COLUMN nccl_events.seq_first IS 'First sequence number of the interval, inclusive.';
+COMMENT ON COLUMN nccl_events.seq_last IS 'Last sequence number of the interval, inclusive.';
+COMMENT ON COLUMN nccl_events.elapsed_ms IS 'Duration of the whole interval, the same in each of its rows, milliseconds.';
 COMMENT ON COLUMN nccl_events.op IS 'Collective operation; other for rare classes, which are counted together.';
-COMMENT ON COLUMN nccl_events.n_ops IS 'Operations of this class in the block.';
+COMMENT ON COLUMN nccl_events.n_ops IS 'Operations of this class in the interval.';
 COMMENT ON COLUMN nccl_events.datatype IS 'Type of the elements; absent for other.';
 COMMENT ON COLUMN nccl_events.bytes IS 'Size of one operation as its caller gives it to NCCL, with the number of elements rounded down to a power of two; absent for other.';
 
@@ -373,7 +373,7 @@ JOIN origins ON origins.id = event_rows.origin
 JOIN series ON series.id = event_rows.series
 WHERE series.metric = 'fleet.host.tcp_retransmits';
 
-COMMENT ON VIEW tcp_events IS 'TCP segments that the process of a rank retransmitted during a block of operations of its busiest communicator (metric fleet.host.tcp_retransmits), zeros included.';
+COMMENT ON VIEW tcp_events IS 'TCP segments that the process of a rank retransmitted during a block of operations of its busiest communicator (metric fleet.host.tcp_retransmits), zeros included. Blocks have the same sequence numbers as in collectives.';
 COMMENT ON COLUMN tcp_events.event_id IS 'Event of the measurement.';
 COMMENT ON COLUMN tcp_events.timestamp_ns IS 'End of the block on the clock of the sender, Unix nanoseconds.';
 COMMENT ON COLUMN tcp_events.start_ns IS 'Beginning of the block, Unix nanoseconds.';

@@ -94,6 +94,33 @@ fn a_select_returns_the_same_rows_over_http_as_a_tool_and_from_the_shell() {
 }
 
 #[test]
+fn operations_of_a_replayed_job_join_by_sequence_numbers_over_the_views() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
+    replay_all(&recording("host-sleep-rank2"), &echo, "lab", "max");
+    echo.caught_up();
+    let rows = |sql: &str| {
+        let (status, answer) = posted(&echo, "/api/v1/sql", &json!({ "sql": sql }));
+        assert_eq!(status, 200, "{sql}: {answer}");
+        answer["rows"].clone()
+    };
+    let sizes = "SELECT DISTINCT datatype, comm_nranks FROM nccl_events WHERE op = 'AllReduce'";
+    assert_eq!(rows(sizes), json!([["float32", 4]]));
+    let joined = "SELECT rank, count(*)::BIGINT > 0, bool_and(n.bytes > 0), bool_and(n.n_ops > 0) \
+         FROM nccl_events n JOIN collectives c USING (cluster_id, node_id, rank, comm_id, op) \
+         WHERE n.seq_first <= c.seq_last AND c.seq_first <= n.seq_last AND op = 'AllReduce' \
+         GROUP BY rank ORDER BY rank";
+    let expected: Vec<Value> = (0..4).map(|rank| json!([rank, true, true, true])).collect();
+    assert_eq!(rows(joined), json!(expected));
+    // The recording has no probes of TCP.
+    assert_eq!(
+        rows("SELECT count(*)::BIGINT FROM tcp_events"),
+        json!([[0]])
+    );
+    assert_eq!(echo.terminate(), 0);
+}
+
+#[test]
 fn rejected_sql_returns_the_reason_and_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));

@@ -54,10 +54,12 @@ async fn operations_are_listed_by_class_with_data_type_bytes_and_ranks_and_join_
             "other 5 null null 3 8",
         ]
     );
-    let joined = "SELECT n.rank, n.node_id, sum(n.n_ops * n.bytes)::BIGINT, any_value(t.retransmits)::BIGINT \
-         FROM nccl_events n JOIN tcp_events t USING (cluster_id, node_id, rank, comm_id, seq_first, seq_last) \
-         JOIN collectives c USING (cluster_id, node_id, rank, comm_id, seq_first, seq_last) \
-         WHERE n.op = 'AllReduce' AND c.timestamp_ns = t.timestamp_ns GROUP BY ALL ORDER BY n.rank";
+    let joined = "SELECT rank, node_id, sum(n.n_ops * n.bytes)::BIGINT, any_value(t.retransmits)::BIGINT \
+         FROM nccl_events n JOIN collectives c USING (cluster_id, node_id, rank, comm_id) \
+         JOIN tcp_events t USING (cluster_id, node_id, rank, comm_id) \
+         WHERE n.op = 'AllReduce' AND c.seq_first = t.seq_first AND c.seq_last = t.seq_last \
+         AND n.seq_first <= c.seq_last AND c.seq_first <= n.seq_last AND c.timestamp_ns = t.timestamp_ns \
+         GROUP BY ALL ORDER BY rank";
     let waits = [1, 2].map(|rank| wait(&origin("prod", "node-1", rank), 9_000));
     lab.store.append(batch(3, waits.to_vec())).await.unwrap();
     assert_eq!(
