@@ -44,6 +44,18 @@ fn a_second_process_on_the_same_database_exits_75_and_names_the_first() {
 }
 
 #[test]
+fn a_new_database_is_created_without_a_line_per_migration() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = serve_command(&folder.path().join("fleet.duckdb"));
+    command.args(["--log", "info"]);
+    let (echo, log) = Echo::spawn(command);
+    assert_eq!(echo.terminate(), 0);
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    assert!(log.contains("INFO"), "{log}");
+    assert!(!log.contains("migration"), "{log}");
+}
+
+#[test]
 fn a_database_with_a_newer_schema_exits_65_and_is_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
