@@ -1,6 +1,6 @@
 //! Open incidents of a cluster, most severe first, each with a headline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use echo_core::ids::JobId;
@@ -142,25 +142,30 @@ pub(super) fn is_recent(course: &Lifecycle, now: Nanos) -> bool {
 
 impl<'a> Hang<'a> {
     fn new(conditions: Vec<&'a Condition>, origins: &[&'a Origin]) -> Self {
-        // The root is missing in most communicators; a rank that waits in one is missing in others.
+        // A root is missing in most communicators; a rank that waits in one is missing in others.
         let n_of = |ranks: &[u32]| conditions.iter().filter(|one| one.ranks == ranks).count();
-        let mut root = conditions.first().copied();
-        for one in &conditions {
-            root = root
-                .filter(|best| n_of(&best.ranks) >= n_of(&one.ranks))
-                .or(Some(one));
-        }
-        let (ranks, n_missing) = root.map_or((&[][..], 0), |one| (&one.ranks[..], one.rank_count));
+        let most = conditions.iter().map(|one| n_of(&one.ranks)).max();
+        let roots = conditions.iter();
+        let roots = roots.filter(|one| Some(n_of(&one.ranks)) == most);
+        let roots: Vec<&Condition> = roots.copied().collect();
+        // Several roots are independent of one another.
+        let distinct: BTreeMap<&[u32], usize> = roots
+            .iter()
+            .map(|one| (one.ranks.as_slice(), one.rank_count))
+            .collect();
+        let n_missing = distinct.values().sum();
+        let ranks: BTreeSet<u32> = distinct.into_keys().flatten().copied().collect();
+        let ranks: Vec<u32> = ranks.into_iter().collect();
         let is_missing = |origin: &&&Origin| {
             let rank = origin.rank.map(|rank| rank.rank().value());
             rank.is_some_and(|rank| ranks.contains(&rank))
         };
         let missing: Vec<&Origin> = origins.iter().filter(is_missing).copied().collect();
         Self {
-            n_collectives: n_of(ranks),
+            n_collectives: roots.len(),
             n_waiting: (!origins.is_empty()).then(|| origins.len().saturating_sub(n_missing)),
             origin: missing.first().copied().filter(|_| n_missing == 1),
-            missing: named(ranks, n_missing, &missing),
+            missing: named(&ranks, n_missing, &missing),
             conditions,
         }
     }

@@ -95,7 +95,7 @@ fn day(from: &str) -> Markup {
 fn by_rate_class(classes: &[RateClassCost]) -> Markup {
     html! {
         div.scroll role="region" aria-labelledby="by-rate" tabindex="0" {
-            table {
+            table.rates {
                 caption id="by-rate" { "Cost of the window by rate class" }
                 thead {
                     tr {

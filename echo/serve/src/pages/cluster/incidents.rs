@@ -126,7 +126,7 @@ fn outlier(view: &View<'_>, one: &Outlier, cost: Markup, has_plot: bool) -> Mark
             (confidence(one.confidence, &one.lifecycle))
         }
         @if let Some(rank) = one.rank.filter(|_| view.may_explain && has_plot) {
-            img.plot loading="lazy" src=(plot_path(view, rank, job)) alt={ "Lag of rank " (rank) " over time" };
+            img.plot src=(plot_path(view, rank, job)) alt={ "Lag of rank " (rank) " over time" };
         }
         (why(one))
         @if one.victim_count > 0 {

@@ -97,6 +97,25 @@ async fn a_hang_in_three_collectives_is_one_red_card_that_names_the_node_of_the_
 }
 
 #[tokio::test]
+async fn a_job_that_hangs_for_two_reasons_names_both() {
+    let context = empty();
+    context.store.append(batch(0..4, 0..=600)).await.unwrap();
+    let mut other = hang(2, "bb");
+    if let Finding::Condition(condition) = &mut other.finding {
+        condition.ranks = vec![Rank::new(0)];
+    }
+    let output = DetectorOutput {
+        incidents: vec![hang(1, "aa"), other],
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    let page = text(&service(context), "/clusters/prod").await;
+    assert_eq!(page.matches("<article class=\"incident").count(), 1);
+    let headline = "Ranks 0, 3 on 2 nodes did not enter 2 collectives";
+    assert!(page.contains(headline), "{page}");
+}
+
+#[tokio::test]
 async fn the_incident_comes_before_the_window_and_the_figures() {
     let page = text(&service(fixture::context().await), "/clusters/prod").await;
     assert_order(
