@@ -10,6 +10,7 @@ PLAN is a list of steps in JSON, each an object with one field:
     {"expect": EXPRESSION}                 is true on the page
     {"look": {"width": N, "dark": BOOL}}   from here on
     {"shot": FILE}                         saves a picture of the whole page
+    {"top": [FILE, N]}                     saves a picture of its first N pixels
 
 It talks to the browser over a pipe and needs nothing but Python's own library.
 """
@@ -157,8 +158,11 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[feature])
 
     def shot(self, path):
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": self._width, "height": size["height"], "scale": 1}
+        self.top([path, self.call("Page.getLayoutMetrics")["cssContentSize"]["height"]])
+
+    def top(self, picture):
+        path, height = picture
+        clip = {"x": 0, "y": 0, "width": self._width, "height": height, "scale": 1}
         picture = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
         with open(path, "wb") as file:
             file.write(base64.b64decode(picture["data"]))
