@@ -97,7 +97,7 @@ impl Report {
         }
         if !matched(traces).iter().any(MatchedGroup::is_comparable) {
             return Some(format!(
-                "{} of {} ranks have a file, and no group has enough of its ranks to compare them: give the files of all ranks",
+                "{} of {} ranks have a file, and no communicator has enough of its ranks to compare them: give the files of all ranks",
                 self.files, self.world_size
             ));
         }
@@ -115,7 +115,7 @@ impl Report {
             ));
         }
         Some(format!(
-            "ranks {} each arrive last in their group: one cascade; durations of collectives alone do not tell which of them holds back the others",
+            "ranks {} each arrive last in their communicator: one cascade; durations of collectives alone do not tell which of them holds back the others",
             list(&named)
         ))
     }
@@ -192,7 +192,7 @@ fn write_hang(f: &mut fmt::Formatter<'_>, hang: &Hang) -> fmt::Result {
     if hang.blocked.len() > LISTED {
         writeln!(
             f,
-            "           and {} more groups",
+            "           and {} more communicators",
             hang.blocked.len() - LISTED
         )?;
     }
@@ -207,7 +207,7 @@ fn sentence(one: &Blocked) -> String {
     };
     let absent = [&one.behind[..], &one.without_dump].concat();
     format!(
-        "{} of group {}{purpose}: {} entered operation {}, {} did not",
+        "{} of communicator {}{purpose}: {} entered operation {}, {} did not",
         one.op,
         one.group,
         noun(&one.waiting),

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::blocks::{self, RankPoints};
 use crate::flight_recorder::{Dump, trailing_number};
 use crate::format::Format;
-use crate::hang;
+use crate::hang::{Hang, analyse};
 use crate::inspector::{self, ProcessTrace};
 use crate::kineto;
-use crate::lateness;
+use crate::lateness::late_ranks;
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
 
@@ -151,11 +151,11 @@ impl TraceSet {
                 self.traces.insert(rank, process.trace);
             }
         }
-        let hang = Some(hang::analyse(&self.dumps)).filter(hang::Hang::is_found);
+        let hang = Some(analyse(&self.dumps)).filter(Hang::is_found);
         let mut report = Report::new(format, &self.traces, hang, self.skipped);
         let mut points = Vec::new();
         if report.refusal.is_none() {
-            report.late = lateness::late_ranks(&self.traces);
+            report.late = late_ranks(&self.traces);
             points = blocks::points(&self.traces);
         }
         report.iterations = points.first().map(|own| own.blocks.len());
