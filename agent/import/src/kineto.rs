@@ -162,7 +162,8 @@ fn add(trace: &mut RankTrace, event: TraceEvent<'_>) {
     }
     let duration_ns = nanos(event.dur);
     if !is_nccl(&event.name) {
-        *trace.busy_ns.get_or_insert(0) += duration_ns;
+        let busy_ns = trace.busy_ns.get_or_insert(0);
+        *busy_ns = busy_ns.saturating_add(duration_ns);
         return;
     }
     let args = event.args.unwrap_or_default();

@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Number, Value};
 
-/// Maximum number of values of a pickle, counted where they are used: a shared list counts each
-/// time.
-const MAX_VALUES: usize = 4_000_000;
+/// Maximum number of values per byte of a pickle, counted where they are used: a shared list counts
+/// each time.
+const MAX_VALUES_PER_BYTE: usize = 16;
 /// Maximum depth of nested containers.
 const MAX_DEPTH: usize = 32;
 
@@ -28,7 +28,9 @@ pub enum PickleError {
     #[error("it is damaged at byte {0}")]
     Damaged(usize),
     /// It is too large or too deep.
-    #[error("it has more than {MAX_VALUES} values, or more than {MAX_DEPTH} levels")]
+    #[error(
+        "it has more than {MAX_VALUES_PER_BYTE} values per byte, or more than {MAX_DEPTH} levels"
+    )]
     TooLarge,
 }
 
@@ -83,20 +85,20 @@ impl<'b> Machine<'b> {
             0x80 => drop(self.array::<1>()?),
             0x95 => drop(self.array::<8>()?),
             b'(' => self.marks.push(self.stack.len()),
-            b'N' => self.leaf(Value::Null)?,
-            0x88 => self.leaf(Value::Bool(true))?,
-            0x89 => self.leaf(Value::Bool(false))?,
+            b'N' => self.leaf(Value::Null),
+            0x88 => self.leaf(Value::Bool(true)),
+            0x89 => self.leaf(Value::Bool(false)),
             b'J' | b'K' | b'M' | 0x8a | b'G' => self.number(code)?,
             b'X' | b'T' | b'B' | 0x8c | b'U' | b'C' | 0x8d | 0x8e => self.text(code)?,
-            b'}' => self.push(Node::Dict(Vec::new()))?,
-            b']' | b')' => self.push(Node::List(Vec::new()))?,
+            b'}' => self.push(Node::Dict(Vec::new())),
+            b']' | b')' => self.push(Node::List(Vec::new())),
             b'd' => {
                 let items = self.since_mark()?;
-                self.push(Node::Dict(items))?;
+                self.push(Node::Dict(items));
             }
             b'l' | b't' => {
                 let items = self.since_mark()?;
-                self.push(Node::List(items))?;
+                self.push(Node::List(items));
             }
             0x85..=0x87 => self.tuple(usize::from(code - 0x84))?,
             b'a' | b'e' | b's' | b'u' => self.fill(code)?,
@@ -117,7 +119,8 @@ impl<'b> Machine<'b> {
             b'G' => {
                 let float = f64::from_be_bytes(self.array()?);
                 // JSON has no such number; nothing in a dump needs one.
-                return self.leaf(Number::from_f64(float).map_or(Value::Null, Value::Number));
+                self.leaf(Number::from_f64(float).map_or(Value::Null, Value::Number));
+                return Ok(());
             }
             _ => {
                 let [len] = self.array()?;
@@ -125,7 +128,8 @@ impl<'b> Machine<'b> {
                 Number::from(long(bytes).ok_or(PickleError::Damaged(self.at))?)
             }
         };
-        self.leaf(Value::Number(number))
+        self.leaf(Value::Number(number));
+        Ok(())
     }
 
     fn text(&mut self, code: u8) -> Result<(), PickleError> {
@@ -136,14 +140,16 @@ impl<'b> Machine<'b> {
         };
         let len = usize::try_from(len).map_err(|_too_long| PickleError::Truncated)?;
         let text = String::from_utf8_lossy(self.take(len)?).into_owned();
-        self.leaf(Value::String(text))
+        self.leaf(Value::String(text));
+        Ok(())
     }
 
     fn tuple(&mut self, len: usize) -> Result<(), PickleError> {
         let start = self.stack.len().checked_sub(len);
         let start = start.ok_or(PickleError::Damaged(self.at))?;
         let items = self.stack.split_off(start);
-        self.push(Node::List(items))
+        self.push(Node::List(items));
+        Ok(())
     }
 
     /// Adds members to the container on the stack.
@@ -214,17 +220,13 @@ impl<'b> Machine<'b> {
         PickleError::Global(format!("{module}.{name}"))
     }
 
-    fn leaf(&mut self, value: Value) -> Result<(), PickleError> {
-        self.push(Node::Leaf(value))
+    fn leaf(&mut self, value: Value) {
+        self.push(Node::Leaf(value));
     }
 
-    fn push(&mut self, node: Node) -> Result<(), PickleError> {
-        if self.nodes.len() >= MAX_VALUES {
-            return Err(PickleError::TooLarge);
-        }
+    fn push(&mut self, node: Node) {
         self.stack.push(self.nodes.len());
         self.nodes.push(node);
-        Ok(())
     }
 
     fn pop(&mut self) -> Result<Index, PickleError> {
@@ -252,7 +254,7 @@ impl<'b> Machine<'b> {
     /// Converts a value and its members; `values` counts them over the whole pickle.
     fn value(&self, index: Index, depth: usize, values: &mut usize) -> Result<Value, PickleError> {
         *values += 1;
-        if *values > MAX_VALUES || depth > MAX_DEPTH {
+        if *values > self.bytes.len() * MAX_VALUES_PER_BYTE || depth > MAX_DEPTH {
             return Err(PickleError::TooLarge);
         }
         match self.nodes.get(index) {

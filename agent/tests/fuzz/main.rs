@@ -5,6 +5,8 @@
 //! --ignored --nocapture`.
 
 #[cfg(test)]
+mod import;
+#[cfg(test)]
 mod mutate;
 #[cfg(test)]
 mod policy;
