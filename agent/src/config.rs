@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use fleet_agent_core::block_size::MAX_EXPONENT;
+use fleet_completion::{CompletionArgs, ManArgs};
 use jiff::{SignedDuration, Timestamp};
 
 pub use crate::config::check::CheckArgs;
@@ -64,6 +65,12 @@ pub enum Command {
     /// Copy the NCCL profiler plugin to a directory that the jobs of this host can mount
     #[command(after_help = install::EXAMPLES)]
     InstallProfiler(InstallArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = fleet_completion::examples!("fleet-agent"))]
+    Completion(CompletionArgs),
+    /// Write man pages
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 const EXAMPLE: &str = "\
@@ -274,7 +281,13 @@ mod tests {
     #[test]
     fn every_flag_has_an_environment_variable() {
         let cli = Cli::command();
-        let flags = cli.get_subcommands().flat_map(clap::Command::get_arguments);
+        // Shells and packages run these two, once.
+        let is_generator =
+            |command: &&clap::Command| matches!(command.get_name(), "completion" | "man");
+        let commands = cli
+            .get_subcommands()
+            .filter(|command| !is_generator(command));
+        let flags = commands.flat_map(clap::Command::get_arguments);
         for arg in flags.filter(|arg| arg.get_id() != "help") {
             let env = arg.get_env().and_then(|env| env.to_str());
             assert!(

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use fleet_agent::check;
 use fleet_agent::config::{
     CheckArgs, Cli, Command, ExportArgs, ImportArgs, InstallArgs, RecordArgs, ReplayArgs, RunArgs,
@@ -53,6 +53,8 @@ fn main() -> ExitCode {
             Command::Simulate(args) => run_simulate(&args),
             Command::Export(args) => run_export(&args),
             Command::InstallProfiler(args) => run_install(&args),
+            Command::Completion(args) => args.run(Cli::command()),
+            Command::Man(args) => args.run(Cli::command()),
         },
         Err(error) => {
             let is_requested = matches!(
@@ -386,10 +388,8 @@ fn simulate_code(error: &SimulateError) -> u8 {
 }
 
 fn no_runtime(error: &io::Error) -> ExitCode {
-    fail(
-        INTERNAL_ERROR,
-        &format!("cannot start the async runtime: {error}"),
-    )
+    let message = format!("cannot start the async runtime: {error}");
+    fail(INTERNAL_ERROR, &message)
 }
 
 fn fail(code: u8, message: &str) -> ExitCode {

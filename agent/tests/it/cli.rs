@@ -43,6 +43,24 @@ fn a_replay_ends_with_one_line_on_standard_output() {
 }
 
 #[test]
+fn completion_scripts_and_man_pages_cover_all_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&agent(&["completion", shell]).stdout);
+        for command in ["replay", "check", "endpoint"] {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("man");
+    let output = agent(&["man", directory.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for page in ["fleet-agent.1", "fleet-agent-replay.1"] {
+        assert!(directory.join(page).is_file(), "{page}");
+    }
+    assert!(!text(&agent(&["--help"]).stdout).contains("\n  man "));
+}
+
+#[test]
 fn the_summary_can_be_json() {
     let output = replay(&recording("healthy"), "none", &["--json"]);
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
