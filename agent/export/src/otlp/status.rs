@@ -89,11 +89,22 @@ mod tests {
 
     #[test]
     fn the_wrong_scheme_of_an_endpoint_is_named() {
-        let tls = Status::internal("h2 protocol error: frame with invalid size");
-        assert!(reason(&tls).ends_with("(it speaks TLS: use https://)"));
-        let plain = Status::unavailable("received corrupt message of type InvalidContentType");
-        assert!(reason(&plain).ends_with("(it does not speak TLS: use http://)"));
-        assert_eq!(reason(&Status::internal("why")), "Internal: why");
+        let reason_of = |code, message: &str| {
+            reason(&Status::with_error_details(
+                code,
+                message,
+                ErrorDetails::new(),
+            ))
+        };
+        let tls = reason_of(Code::Internal, "h2 protocol error: frame with invalid size");
+        assert!(tls.ends_with("(it speaks TLS: use https://)"), "{tls}");
+        let plain = "received corrupt message of type InvalidContentType";
+        let plain = reason_of(Code::Unavailable, plain);
+        assert!(
+            plain.ends_with("(it does not speak TLS: use http://)"),
+            "{plain}"
+        );
+        assert_eq!(reason_of(Code::Internal, "why"), "Internal: why");
     }
 
     #[test]
