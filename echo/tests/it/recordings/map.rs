@@ -68,7 +68,7 @@ pub(super) fn assert_agrees(echo: &Echo, cluster: &str, outliers: &Value) {
     for (incident, rank) in culprits.chain(missing) {
         let from = incident["first_seen"].as_str().unwrap();
         let to = incident["cleared_at"].as_str();
-        let span = (from, to.or(incident["last_seen"].as_str()).unwrap());
+        let span = (from, to.or_else(|| incident["last_seen"].as_str()).unwrap());
         let own = darkest(&cells, rank, span);
         assert!(
             own.is_some_and(|(shade, _)| shade > 0),
