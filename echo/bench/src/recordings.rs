@@ -176,7 +176,9 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
                 offset_ms: anchor.offset_ms,
             }),
             source: match about.source {
-                fleet_agent_core::signal::Source::Host => Source::Host,
+                fleet_agent_core::signal::Source::Host | fleet_agent_core::signal::Source::Ras => {
+                    Source::Host
+                }
                 fleet_agent_core::signal::Source::Device => Source::Device,
             },
         }),
