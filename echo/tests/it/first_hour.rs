@@ -35,7 +35,7 @@ const VARIABLE: [(&str, &str); 13] = [
     (r"\d+ versions pushed", "N versions pushed"),
     (r"v\d+: device_wait center .*", "vN: device_wait center"),
     (
-        r"\d+ self-verdicts raised|with a lag of -?\d+\.\d ms",
+        r"policy v\d+(; \d+ self-verdicts raised)?$|with a lag of -?\d+\.\d ms",
         "SELF-VERDICT",
     ),
 ];
