@@ -20,7 +20,7 @@ use fleet_completion::{CompletionArgs, ManArgs};
 use jiff::{SignedDuration, Timestamp};
 
 pub use crate::config::check::CheckArgs;
-pub use crate::config::connection::{ConnectionArgs, Shard};
+pub use crate::config::connection::{ConnectionArgs, NO_ENDPOINT, Shard};
 pub use crate::config::export::{ExportArgs, ExportFormat};
 pub use crate::config::import::ImportArgs;
 pub use crate::config::install::InstallArgs;

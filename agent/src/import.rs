@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 
-use crate::config::{ImportArgs, StartAt};
+use crate::config::{ImportArgs, NO_ENDPOINT, StartAt};
 
 /// Maximum number of points queued per rank.
 const QUEUE_POINTS: usize = 20_000;
@@ -62,6 +62,8 @@ pub enum ImportFailure {
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     report: Option<Report>,
+    /// Whether the points were meant for an Echo.
+    is_sent: bool,
     delivered: Delivered,
 }
 
@@ -82,6 +84,9 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(report) = &self.report {
             write!(f, "{report}")?;
+        }
+        if !self.is_sent {
+            return Ok(());
         }
         let Delivered {
             points_sent,
@@ -107,7 +112,10 @@ where
     E: Export,
     F: FnMut(&str) -> E,
 {
-    let mut summary = Summary::default();
+    let mut summary = Summary {
+        is_sent: args.endpoint != NO_ENDPOINT,
+        ..Summary::default()
+    };
     let imported = match files::read(&args.paths, progress) {
         Ok(imported) => imported,
         Err(error) => return (summary, Err(error)),

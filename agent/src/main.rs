@@ -10,8 +10,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use fleet_agent::check;
 use fleet_agent::config::{
-    CheckArgs, Cli, Command, ExportArgs, ImportArgs, InstallArgs, RecordArgs, ReplayArgs, RunArgs,
-    SimulateArgs, StartAt,
+    CheckArgs, Cli, Command, ExportArgs, ImportArgs, InstallArgs, NO_ENDPOINT, RecordArgs,
+    ReplayArgs, RunArgs, SimulateArgs, StartAt,
 };
 use fleet_agent::endpoint::{SHARD, new_instance, shard_endpoint};
 use fleet_agent::hooks::HookError;
@@ -92,7 +92,7 @@ async fn run_to_endpoint(args: &RunArgs) -> Result<Result<(), RunError>, Endpoin
         endpoint: shard_endpoint(&args.sender.connection, &args.endpoint, &args.cluster)?,
         ..args.clone()
     };
-    if args.endpoint == "none" {
+    if args.endpoint == NO_ENDPOINT {
         return Ok(Box::pin(run::run(args, &node, Null, stop)).await);
     }
     let link = args.sender.connection.link(&args.endpoint)?;
@@ -279,7 +279,7 @@ async fn replay_to(
         endpoint: shard_endpoint(&args.connection, &args.endpoint, &args.cluster)?,
         ..args.clone()
     };
-    if args.endpoint == "none" {
+    if args.endpoint == NO_ENDPOINT {
         return Ok(replay::replay(args, |_| Null, progress).await);
     }
     let link = args.connection.link(&args.endpoint)?;
@@ -297,7 +297,7 @@ async fn import_to(
         endpoint: shard_endpoint(&args.connection, &args.endpoint, &args.cluster)?,
         ..args.clone()
     };
-    if args.endpoint == "none" {
+    if args.endpoint == NO_ENDPOINT {
         return Ok(import::import(args, |_| Null, progress).await);
     }
     let link = args.connection.link(&args.endpoint)?;
@@ -322,7 +322,7 @@ async fn simulate_to(
         endpoint: shard_endpoint(&args.connection, &args.endpoint, &args.cluster)?,
         ..args.clone()
     };
-    if args.endpoint == "none" {
+    if args.endpoint == NO_ENDPOINT {
         let null = |_: &str, _: &Arc<AtomicU64>| Null;
         return Ok(simulate::simulate(args, layout, null, interrupted, progress).await);
     }

@@ -92,6 +92,8 @@ impl ManArgs {
 fn exit_code(program: &str, result: io::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // The reader wants no more, as after `| head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be closed, which cannot be reported anywhere.
             let _closed = writeln!(io::stderr(), "{program}: {error}");

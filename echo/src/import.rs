@@ -16,6 +16,7 @@ use crate::cli::output::OutputArgs;
 use crate::demo::agents::agent_program;
 use crate::demo::report::{ToolAnswers, print_cost, print_verdict};
 use crate::demo::{DemoError, serve_args};
+use crate::progress::spinner;
 
 /// Examples of the help.
 pub const EXAMPLES: &str = "\
@@ -126,7 +127,9 @@ async fn import(
     app: &App,
     out: &mut (dyn Write + Send),
 ) -> Result<(), ImportError> {
+    let spinner = spinner("reading the files".to_owned());
     let summary = run_agent(args, agent, app).await?;
+    drop(spinner);
     let Some(report) = summary.report else {
         let unknown = || "the agent gave no reason".to_owned();
         return Err(ImportError::Input(summary.error.unwrap_or_else(unknown)));
@@ -147,10 +150,7 @@ async fn import(
         write!(out, "{report}")?;
         if let Some(answers) = &answers {
             if is_empty(&answers.outliers) {
-                writeln!(
-                    out,
-                    "  verdict  no rank is named: no lag reaches the limits of the detector, or there are too few iterations"
-                )?;
+                writeln!(out, "  verdict  {}", without_outlier(&report))?;
             } else {
                 print_verdict(out, &answers.outliers)?;
             }
@@ -160,6 +160,15 @@ async fn import(
     match summary.error {
         Some(error) => Err(ImportError::Input(error)),
         None => Ok(()),
+    }
+}
+
+/// Returns why the detector names nobody.
+fn without_outlier(report: &Report) -> &'static str {
+    if report.late.is_empty() {
+        "no rank is named: no lag reaches the limits of the detector"
+    } else {
+        "no rank is named: the traced steps have no healthy ones to compare with, or are too few; see arrival"
     }
 }
 

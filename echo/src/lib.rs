@@ -12,7 +12,7 @@ pub mod feedback;
 
 // Layer 2: configuration and telemetry.
 pub mod config;
-pub mod import;
+mod progress;
 pub mod telemetry;
 
 // Layer 3: the composition root.
@@ -21,3 +21,7 @@ pub mod app;
 // Layer 4: commands.
 pub mod cli;
 pub mod demo;
+pub mod import;
+
+// Layer 5: errors and exit codes of the program.
+pub mod failure;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use echo_core::error::chain;
-use fleet_echo::app::{App, AppError};
+use fleet_echo::app::App;
 use fleet_echo::cli::assert::{self as gate, AssertArgs};
 use fleet_echo::cli::clusters::ClustersArgs;
 use fleet_echo::cli::completion::{CompletionArgs, ManArgs};
@@ -27,12 +27,11 @@ use fleet_echo::cli::screen::Screen;
 use fleet_echo::cli::sql::SqlArgs;
 use fleet_echo::cli::status::StatusArgs;
 use fleet_echo::cli::token::TokenArgs;
-use fleet_echo::cli::{self, CliError, store_exit_code};
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
-use fleet_echo::demo::{self, DemoError};
-use fleet_echo::import::{self, ImportArgs, ImportError};
-use fleet_echo::telemetry::export::{ExportConfig, ExportError, SpanExport};
-use fleet_echo::telemetry::{self, LogError};
+use fleet_echo::failure::{Failure, USAGE};
+use fleet_echo::import::{self, ImportArgs};
+use fleet_echo::telemetry::export::{ExportConfig, SpanExport};
+use fleet_echo::{cli, demo, telemetry};
 use rustix::fs::Mode;
 
 /// Finds the GPU rank that holds back a training cluster, the cause and the cost.
@@ -109,70 +108,6 @@ enum Command {
     Man(ManArgs),
 }
 
-/// Error that ends the program.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error(transparent)]
-    Export(#[from] ExportError),
-    #[error("cannot start the runtime")]
-    Runtime(#[source] io::Error),
-    #[error(transparent)]
-    App(#[from] AppError),
-    #[error(transparent)]
-    Demo(#[from] DemoError),
-    #[error(transparent)]
-    Import(#[from] ImportError),
-    #[error(transparent)]
-    Cli(#[from] CliError),
-    #[error("cannot write to standard output")]
-    Print(#[source] io::Error),
-}
-
-// Exit codes, as in `sysexits.h`.
-const USAGE: u8 = 64;
-const DATA: u8 = 65;
-const UNAVAILABLE: u8 = 69;
-const DEFECT: u8 = 70;
-const INPUT_OUTPUT: u8 = 74;
-
-impl Failure {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Export(_) | Self::Log(_) => USAGE,
-            Self::Print(_) => INPUT_OUTPUT,
-            Self::Cli(error) => error.exit_code(),
-            Self::App(error) => app_exit_code(error),
-            Self::Import(ImportError::Input(_)) => DATA,
-            Self::Demo(error) | Self::Import(ImportError::Run(error)) => demo_exit_code(error),
-            Self::Runtime(_) => DEFECT,
-        }
-    }
-}
-
-const fn demo_exit_code(error: &DemoError) -> u8 {
-    match error {
-        DemoError::NoAgent(_) => USAGE,
-        DemoError::Io(_) => INPUT_OUTPUT,
-        DemoError::App(error) => app_exit_code(error),
-        DemoError::Recording(_) => DATA,
-        DemoError::Agent { .. } | DemoError::Query(_) => DEFECT,
-    }
-}
-
-const fn app_exit_code(error: &AppError) -> u8 {
-    match error {
-        AppError::Config(_) | AppError::File { .. } | AppError::Access(_) | AppError::Tls(_) => {
-            USAGE
-        }
-        AppError::Rates(_) => DATA,
-        AppError::Bind { .. } => UNAVAILABLE,
-        AppError::Store(error) => store_exit_code(error),
-        _ => DEFECT,
-    }
-}
-
 fn main() -> ExitCode {
     let matches = command_line().try_get_matches();
     let line = match matches.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
@@ -195,6 +130,8 @@ fn main() -> ExitCode {
     }
     match run(line) {
         Ok(()) => ExitCode::SUCCESS,
+        // The reader wants no more, as after `| head`.
+        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             let _broken_pipe = writeln!(io::stderr(), "fleet-echo: {}", chain(&failure));
             ExitCode::from(failure.exit_code())
@@ -243,10 +180,11 @@ fn run(line: CommandLine) -> Result<(), Failure> {
     {
         return serve_and_export(args, endpoint, &line.log);
     }
-    let default = if matches!(line.command, Command::Serve(_)) {
-        "info"
-    } else {
-        "warn"
+    let default = match line.command {
+        Command::Serve(_) => "info",
+        // Their instance is reached by nobody else, so its insecure flags are no news.
+        Command::Demo(_) | Command::Import(_) => "warn,fleet_echo::app::inputs=error",
+        _ => "warn",
     };
     let filter = line.log.filter.as_deref().unwrap_or(default);
     match line.log.format {

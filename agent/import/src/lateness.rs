@@ -18,6 +18,9 @@ const MOSTLY: f64 = 0.5;
 const CLEARLY: f64 = 0.2;
 /// Least number of operations from which a rank is listed.
 const MIN_OPS: usize = 4;
+/// Least share of the traced time that the delays take, if the format has times: the least effect
+/// that Echo reports.
+const MIN_TIME_SHARE: f64 = 0.02;
 
 /// Rank that usually arrives last in one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +39,8 @@ pub struct LateRank {
     pub wait_share: f64,
     /// Mean delay behind the median of its peers at these operations, milliseconds.
     pub lag_ms: f64,
+    /// Share of the traced time that the delays take; `None` if the format has no times.
+    pub time_share: Option<f64>,
 }
 
 /// Returns the late ranks in the order of their numbers, one at most per group.
@@ -91,7 +96,9 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
     let all_ms: f64 = by_rank.iter().map(|last| last.lag_ms).sum();
     let by_lag = by_rank.iter().zip(&group.ranks);
     let (last, rank) = by_lag.max_by(|a, b| a.0.lag_ms.total_cmp(&b.0.lag_ms))?;
+    let time_share = group.span_ms().map(|span_ms| last.lag_ms / span_ms);
     let is_late = last.n >= MIN_OPS
+        && time_share.is_none_or(|share| share >= MIN_TIME_SHARE)
         && last.n * 2 > ops.len()
         && last.lag_ms > MOSTLY * all_ms
         && last.lag_ms > CLEARLY * last.peers_ms;
@@ -103,6 +110,7 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
         n_last: last.n,
         wait_share: last.lag_ms / all_ms,
         lag_ms: last.lag_ms / last.n as f64,
+        time_share,
     })
 }
 

@@ -23,6 +23,16 @@ impl MatchedGroup<'_> {
         let n_all = self.ranks.len() + self.missing.len();
         self.ranks.len() >= 2 && self.missing.len() <= (n_all / 8).max(1) && !self.ops.is_empty()
     }
+
+    /// Time from the first operation to the last one by the clock of the first rank, milliseconds;
+    /// `None` if the format has no times.
+    #[expect(clippy::cast_precision_loss, reason = "a duration")]
+    pub(crate) fn span_ms(&self) -> Option<f64> {
+        let own = || self.ops.iter().filter_map(|(_, ops)| ops.first());
+        let first = own().filter_map(|op| op.start_ns).min()?;
+        let last = own().filter_map(|op| op.end_ns()).max()?;
+        (last > first).then(|| (last - first) as f64 / 1e6)
+    }
 }
 
 /// Matches the operations of all groups of more than one rank.

@@ -109,8 +109,11 @@ impl Report {
         let named: Vec<u32> = self.late.iter().map(|one| one.rank).collect();
         let (first, others) = self.late.split_first()?;
         if others.is_empty() {
+            let share = first.time_share.map_or_else(String::new, |share| {
+                format!(", {:.1} % of the traced time", share * 100.0)
+            });
             return Some(format!(
-                "rank {} arrives last at {} of {} operations of one kind, {:.1} ms behind the median of its peers",
+                "rank {} arrives last at {} of {} operations of one kind, {:.1} ms behind the median of its peers{share}",
                 first.rank, first.n_last, first.n_ops, first.lag_ms
             ));
         }

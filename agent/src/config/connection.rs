@@ -7,6 +7,9 @@ use clap::Args;
 use fleet_agent_export::otlp::{EndpointError, Link, Security};
 use fleet_proto::shard::{self, MAX_SHARDS, PLACEHOLDER};
 
+/// Endpoint to which nothing is sent.
+pub const NO_ENDPOINT: &str = "none";
+
 /// Flags that select the shard and secure the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub struct ConnectionArgs {

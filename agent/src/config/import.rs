@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::config::connection::ConnectionArgs;
+use crate::config::connection::{ConnectionArgs, NO_ENDPOINT};
 
 pub(super) const EXAMPLES: &str = "\
 Examples: who did not join a hanging operation, from the dumps of PyTorch's Flight Recorder:
@@ -33,7 +33,7 @@ pub struct ImportArgs {
     #[arg(
         long,
         value_name = "URL",
-        default_value = "none",
+        default_value = NO_ENDPOINT,
         env = "FLEET_AGENT_ENDPOINT"
     )]
     pub endpoint: String,

@@ -7,7 +7,6 @@ use clap::Args;
 
 pub mod backup;
 pub mod export;
-mod progress;
 pub mod repair;
 
 /// Database and output format.

@@ -155,6 +155,12 @@ pub(crate) fn print_cost(out: &mut dyn Write, cost: &Value) -> io::Result<()> {
             |amount| format!("{currency} {amount:.digits$}"),
         )
     };
+    if cost.get("window_total").is_none_or(Value::is_null) {
+        return writeln!(
+            out,
+            "  cost     {gpu_seconds:.2} GPU-seconds lost; for an amount of money give --rates FILE"
+        );
+    }
     writeln!(
         out,
         "  cost     {gpu_seconds:.2} GPU-seconds lost, {} in the window; {} per hour at this rate",

@@ -24,12 +24,14 @@ const ECHO: Architecture = Architecture {
     layers: &[
         ("feedback", 0),
         ("config", 1),
+        ("progress", 1),
         ("telemetry", 1),
         ("app", 2),
         ("cli", 3),
         ("demo", 3),
         ("import", 4),
-        ("main", 5),
+        ("failure", 5),
+        ("main", 6),
     ],
     pure: &["feedback::health"],
     restricted: &[
@@ -39,7 +41,7 @@ const ECHO: Architecture = Architecture {
         // Other modules may use the names of attributes and metrics, but no messages and headers.
         ("fleet_proto::metadata", &["feedback", "demo"]),
         ("fleet_proto::policy", &["feedback", "demo"]),
-        ("indicatif", &["cli", "demo", "main"]),
+        ("indicatif", &["demo", "main", "progress"]),
         ("opentelemetry", &["telemetry"]),
         ("opentelemetry_otlp", &["telemetry"]),
         ("opentelemetry_sdk", &["telemetry"]),

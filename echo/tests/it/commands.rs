@@ -1,9 +1,10 @@
 //! The command line itself: what `serve` prints, completion, man pages, and output in a pipe.
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::testbed::{ECHO, Echo, recording, replay_all, serve_command};
+use crate::testbed::{ECHO, Echo, agent, recording, replay_all, serve_command};
 
 fn printed(arguments: &[&str]) -> String {
     let output = Command::new(ECHO).args(arguments).output().unwrap();
@@ -56,6 +57,20 @@ fn completion_scripts_and_man_pages_cover_all_commands() {
         assert!(text.contains("fleet"), "{page}");
     }
     assert!(!printed(&["--help"]).contains("\n  man "));
+}
+
+#[test]
+fn a_reader_that_closes_the_pipe_early_is_no_error() {
+    for program in [PathBuf::from(ECHO), agent()] {
+        let script = "set -o pipefail; \"$0\" completion bash | true";
+        let output = Command::new("bash")
+            .args(["-c", script])
+            .arg(&program)
+            .output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+    }
 }
 
 #[test]

@@ -124,3 +124,17 @@ fn a_set_without_collectives_says_so() {
             .starts_with("no collective operation was found")
     );
 }
+
+#[test]
+fn the_rank_that_sleeps_while_others_wait_did_not_join() {
+    let imported = import("../torch/hang4", |_| true);
+    assert_eq!(imported.report.hang.unwrap().missing, [3]);
+}
+
+#[test]
+fn a_rank_with_a_slow_loader_arrives_last_and_nobody_does_in_the_healthy_job() {
+    let slow = import("../torch/ddp4-loader2", |_| true);
+    assert_eq!(late(&slow), [2]);
+    let healthy = import("../torch/ddp4-healthy", |_| true);
+    assert!(late(&healthy).is_empty(), "{}", healthy.report);
+}

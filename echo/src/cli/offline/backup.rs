@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
-use crate::cli::offline::progress::spinner;
+use crate::progress::spinner;
 
 /// Copy the database of a stopped instance with its write-ahead log, and verify the copy.
 #[derive(Debug, Clone, Args)]

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::cli::CliError;
 use crate::cli::offline::DatabaseArgs;
-use crate::cli::offline::progress::spinner;
+use crate::progress::spinner;
 
 /// Export events, samples, verdicts and lost time of a stopped instance as Parquet.
 #[derive(Debug, Clone, Args)]

@@ -23,6 +23,10 @@ fn quoted(text: &str, program: &str) -> BTreeSet<String> {
     let quotations = text.split('`').skip(1).step_by(2);
     let names = quotations.flat_map(str::lines).filter_map(|line| {
         let line = line.trim_start().trim_start_matches("$ ");
+        // What `serve` prints.
+        if line.starts_with("fleet-echo is ready: ") {
+            return None;
+        }
         let rest = line.strip_prefix(program)?.strip_prefix(' ')?;
         let name = rest.split_whitespace().next()?;
         let is_name = name.chars().all(|c| c.is_ascii_lowercase() || c == '-');

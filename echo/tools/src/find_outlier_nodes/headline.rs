@@ -11,15 +11,21 @@ pub(super) fn headline(answer: &Outliers) -> String {
         counted.count()
     };
     let (n_culprits, n_victims) = (count(Outlier::is_culprit), count(Outlier::is_victim));
-    let mut counts = format!("{n_culprits} culprits, {n_victims} victims");
+    let mut counts = format!(
+        "{}, {}",
+        counted(n_culprits, "culprit"),
+        counted(n_victims, "victim")
+    );
     let n_nodes = answer.outliers.len() - n_culprits - n_victims;
     if n_nodes > 0 {
-        counts = format!("{counts}, {n_nodes} unhealthy nodes");
+        counts = format!("{counts}, {}", counted(n_nodes, "unhealthy node"));
     }
-    counts = format!("{counts}, {} conditions", answer.conditions.len());
+    counts = format!(
+        "{counts}, {}",
+        counted(answer.conditions.len(), "condition")
+    );
     if let Some(first) = answer.outliers.first() {
         let node = first.node_id.as_deref().unwrap_or("an unknown node");
-        let confidence = first.confidence.unwrap_or_default() * 100.0;
         let cluster = &first.cluster;
         let what = match (first.rank, first.effect_ratio) {
             (Some(rank), Some(ratio)) => {
@@ -30,7 +36,10 @@ pub(super) fn headline(answer: &Outliers) -> String {
             }
             _ => format!("unhealthy node {node} of {cluster}"),
         };
-        return format!("{counts}; most severe: {what}, confidence {confidence:.0} %");
+        let confidence = first.confidence.map_or_else(String::new, |confidence| {
+            format!(", confidence {:.0} %", confidence * 100.0)
+        });
+        return format!("{counts}; most severe: {what}{confidence}");
     }
     if let Some(first) = answer.conditions.first() {
         return format!("{counts}; most severe: {} in {}", first.kind, first.cluster);
@@ -40,6 +49,12 @@ pub(super) fn headline(answer: &Outliers) -> String {
     } else {
         format!("{counts}, but too few ranks report to say that the cluster is healthy")
     }
+}
+
+/// Formats a number with its noun.
+fn counted(n: usize, noun: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {noun}{plural}")
 }
 
 #[cfg(test)]
@@ -54,7 +69,7 @@ mod tests {
         let found = FindOutlierNodes::default().run(&context).await.unwrap();
         assert_eq!(
             FindOutlierNodes::headline(&found).unwrap(),
-            "1 culprits, 0 victims, 1 conditions; most severe: rank 2 on node-1 of prod, slowdown 11.0 %, confidence 90 %"
+            "1 culprit, 0 victims, 1 condition; most severe: rank 2 on node-1 of prod, slowdown 11.0 %, confidence 90 %"
         );
     }
 

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
 /// Starts a spinner with the elapsed time on standard error, if that is a terminal. It disappears
 /// when it is dropped.
-pub(super) fn spinner(title: String) -> ProgressBar {
+pub(crate) fn spinner(title: String) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
         bar.set_style(style);

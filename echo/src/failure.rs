@@ -1,0 +1,93 @@
+//! Errors that end the program, and its exit codes.
+
+use std::io;
+
+use crate::app::AppError;
+use crate::cli::{CliError, store_exit_code};
+use crate::demo::DemoError;
+use crate::import::ImportError;
+use crate::telemetry::LogError;
+use crate::telemetry::export::ExportError;
+
+/// Error that ends the program.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The log cannot be set up.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// Traces cannot be exported.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// The runtime cannot be started.
+    #[error("cannot start the runtime")]
+    Runtime(#[source] io::Error),
+    /// The instance failed.
+    #[error(transparent)]
+    App(#[from] AppError),
+    /// The demo failed.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+    /// The import failed.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// A command failed.
+    #[error(transparent)]
+    Cli(#[from] CliError),
+    /// The output cannot be written.
+    #[error("cannot write to standard output")]
+    Print(#[source] io::Error),
+}
+
+/// Exit code of an invalid command line; all as in `sysexits.h`.
+pub const USAGE: u8 = 64;
+const DATA: u8 = 65;
+const UNAVAILABLE: u8 = 69;
+const DEFECT: u8 = 70;
+const INPUT_OUTPUT: u8 = 74;
+
+impl Failure {
+    /// Returns whether the reader of the output closed it.
+    pub fn is_closed_pipe(&self) -> bool {
+        match self {
+            Self::Cli(CliError::Output(error)) | Self::Print(error) => {
+                error.kind() == io::ErrorKind::BrokenPipe
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Export(_) | Self::Log(_) => USAGE,
+            Self::Print(_) => INPUT_OUTPUT,
+            Self::Cli(error) => error.exit_code(),
+            Self::App(error) => app_exit_code(error),
+            Self::Import(ImportError::Input(_)) => DATA,
+            Self::Demo(error) | Self::Import(ImportError::Run(error)) => demo_exit_code(error),
+            Self::Runtime(_) => DEFECT,
+        }
+    }
+}
+
+const fn demo_exit_code(error: &DemoError) -> u8 {
+    match error {
+        DemoError::NoAgent(_) => USAGE,
+        DemoError::Io(_) => INPUT_OUTPUT,
+        DemoError::App(error) => app_exit_code(error),
+        DemoError::Recording(_) => DATA,
+        DemoError::Agent { .. } | DemoError::Query(_) => DEFECT,
+    }
+}
+
+const fn app_exit_code(error: &AppError) -> u8 {
+    match error {
+        AppError::Config(_) | AppError::File { .. } | AppError::Access(_) | AppError::Tls(_) => {
+            USAGE
+        }
+        AppError::Rates(_) => DATA,
+        AppError::Bind { .. } => UNAVAILABLE,
+        AppError::Store(error) => store_exit_code(error),
+        _ => DEFECT,
+    }
+}
