@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use answer::{
-    ClusterCost, Contributor, Cost, CurrencyCost, KindCost, ModelCost, NodeCost, RateClassCost,
+    ClusterCost, Contributor, Cost, CurrencyCost, JobCost, KindCost, ModelCost, NodeCost,
+    RateClassCost,
 };
 use bill::{Bill, amount, largest_first, money};
+use chargeback::Chargeback;
 use contributor::{IncidentBills, contributors, kind};
 use echo_analysis::cost::{peer_waits, savings};
 use echo_core::ids::IncidentId;
@@ -17,6 +19,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::lifecycle::as_of;
+use crate::quality::Presence;
 use crate::rates::Currency;
 use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
@@ -28,6 +31,7 @@ mod allocation;
 pub mod answer;
 mod bill;
 pub mod by_cluster;
+mod chargeback;
 mod contributor;
 mod headline;
 mod run_rate;
@@ -47,7 +51,7 @@ pub struct GetCost {
     pub to: Option<TimeArg>,
     /// Instead of `from`, `to`: `all`, or a duration like `15m`.
     pub window: Option<WindowArg>,
-    /// Maximum number of contributors, nodes and clusters. Default: 50.
+    /// Maximum number of entries. Default: 50.
     #[schemars(range(min = 1, max = 2000))]
     pub limit: Option<usize>,
 }
@@ -55,8 +59,8 @@ pub struct GetCost {
 impl Tool for GetCost {
     const NAME: &'static str = "fleet.cluster.get_cost";
     const TITLE: &'static str = "Get cost";
-    const DESCRIPTION: &'static str = "Prices the GPU time that jobs lost to stragglers: window_total is the loss in the window, \
-        run_rate_per_hour the loss per hour at its end; by cluster, node, GPU model, rate class and incident. GPU-hours \
+    const DESCRIPTION: &'static str = "Prices the GPU time lost to stragglers: window_total is the loss in the window, \
+        run_rate_per_hour the loss per hour at its end; by cluster, node, job, GPU model, rate class and incident. GPU-hours \
         without a price are in unpriced_gpu_hours, never free.";
     type Answer = Cost;
 
@@ -98,6 +102,8 @@ impl Tool for GetCost {
         let (contributors, n_omitted) = breakdown.contributors(limit, stale);
         let (by_cluster, omits_clusters) = truncate_rows(breakdown.by_cluster(), limit);
         let (by_node, omits_nodes) = truncate_rows(breakdown.by_node(), limit);
+        let by_job = breakdown.by_job(scope.presence().await?);
+        let (by_job, omits_jobs) = truncate_rows(by_job, limit);
         Ok(Cost {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),
@@ -126,11 +132,12 @@ impl Tool for GetCost {
             by_kind: breakdown.by_kind(),
             by_cluster,
             by_node,
+            by_job,
             by_gpu_model: breakdown.by_gpu_model(),
             by_rate_class: breakdown.by_rate_class(),
             contributors,
             contributors_left_out: n_omitted,
-            truncated: n_omitted > 0 || omits_clusters || omits_nodes,
+            truncated: n_omitted > 0 || omits_clusters || omits_nodes || omits_jobs,
         })
     }
 }
@@ -267,6 +274,10 @@ impl CostBreakdown<'_> {
                 amount: amount(currency, sum),
             })
             .collect()
+    }
+
+    fn by_job(&self, presence: &Presence) -> Vec<JobCost> {
+        Chargeback::new(&self.incidents, presence).by_job(&self.bill)
     }
 
     fn by_gpu_model(&self) -> Vec<ModelCost> {

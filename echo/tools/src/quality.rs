@@ -127,6 +127,13 @@ impl Presence {
         self.origins.values().map(|(_, origin)| origin)
     }
 
+    /// Origins of the ranks that reported: one per job, node and rank, so a rank that moved to
+    /// another node has several.
+    pub fn reporting_ranks(&self) -> impl Iterator<Item = &Arc<Origin>> {
+        let origins = self.rows.iter().map(|row| &row.origin);
+        origins.filter(|origin| origin.rank.is_some())
+    }
+
     /// True when host evidence was reported.
     pub const fn has_host_evidence(&self) -> bool {
         self.has_host_evidence

@@ -57,6 +57,8 @@ pub struct Cost {
     pub by_cluster: Vec<ClusterCost>,
     /// Losses by node, largest first: the nodes that waited, and that of the culprit.
     pub by_node: Vec<NodeCost>,
+    /// Losses by job and Kubernetes namespace, largest first.
+    pub by_job: Vec<JobCost>,
     /// Losses by GPU model.
     pub by_gpu_model: Vec<ModelCost>,
     /// Losses by rate class.
@@ -65,8 +67,8 @@ pub struct Cost {
     pub contributors: Vec<Contributor>,
     /// Number of contributors omitted because of `limit`.
     pub contributors_left_out: u64,
-    /// True when `limit` shortened the list of contributors, nodes or clusters. The totals always
-    /// cover everything.
+    /// True when `limit` shortened the list of contributors, nodes, jobs or clusters. The totals
+    /// always cover everything.
     pub truncated: bool,
 }
 
@@ -122,6 +124,21 @@ pub struct NodeCost {
     pub cluster: String,
     /// Node name.
     pub node_id: String,
+    /// Lost GPU time and its cost.
+    #[serde(flatten)]
+    pub amount: Amount,
+}
+
+/// A row of `by_job`.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct JobCost {
+    /// Cluster of the job.
+    pub cluster: String,
+    /// Job whose ranks lost the time; null when unknown.
+    pub job: Option<String>,
+    /// Kubernetes namespace of the job's ranks; null when unknown, or when its ranks on one node
+    /// are in several.
+    pub namespace: Option<String>,
     /// Lost GPU time and its cost.
     #[serde(flatten)]
     pub amount: Amount,
