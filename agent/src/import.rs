@@ -11,6 +11,7 @@ use fleet_agent_export::Export;
 use fleet_agent_export::delivery::report::Report as Delivered;
 use fleet_agent_export::delivery::{Delivery, Outbox, WhenFull};
 use fleet_import::blocks::RankPoints;
+use fleet_import::progress::REPORT_TIMES;
 use fleet_import::report::Report;
 use fleet_import::trace_set::{ImportError, Imported};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -116,16 +117,74 @@ where
         is_sent: args.endpoint != NO_ENDPOINT,
         ..Summary::default()
     };
-    let imported = match files::read(&args.paths, progress) {
+    let mut imported = match files::read(&args.paths, progress) {
         Ok(imported) => imported,
         Err(error) => return (summary, Err(error)),
     };
     summary.report = Some(imported.report.clone());
-    if let Some(refusal) = imported.report.refusal {
+    if let Some(refusal) = imported.report.refusal.clone() {
         return (summary, Err(ImportFailure::Refused(refusal)));
     }
-    let result = deliver(args, &imported, exporter, &mut summary.delivered).await;
+    let delivered = &mut summary.delivered;
+    let result = if imported.progress.is_empty() {
+        let longest_ns = imported.points.iter().map(RankPoints::span_ns).max();
+        let sent = Schedule {
+            start_ns: unix_ns_before(longest_ns.unwrap_or(0)),
+            pauses: &[],
+        };
+        deliver(args, &imported, exporter, sent, delivered).await
+    } else {
+        report_hang(args, &mut imported, exporter, delivered).await
+    };
     (summary, result)
+}
+
+/// Reports the progress of the ranks of a hang, at the times at which a live agent would.
+async fn report_hang<E, F>(
+    args: &ImportArgs,
+    imported: &mut Imported,
+    exporter: F,
+    total: &mut Delivered,
+) -> Result<(), ImportFailure>
+where
+    E: Export,
+    F: FnMut(&str) -> E,
+{
+    imported.points = std::mem::take(&mut imported.progress);
+    let mut pauses = Vec::new();
+    let mut age = Duration::ZERO;
+    if args.endpoint == NO_ENDPOINT {
+        // Nobody waits for the later reports.
+    } else if let Some(seconds) = args.hang_age {
+        age = Duration::from_secs(seconds.into());
+        for own in &mut imported.points {
+            own.blocks.truncate(1);
+        }
+    } else {
+        let times = REPORT_TIMES.iter();
+        pauses = times
+            .zip(REPORT_TIMES.iter().skip(1))
+            .map(|(one, next)| next.saturating_sub(*one))
+            .collect();
+    }
+    let sent = Schedule {
+        start_ns: unix_ns_before(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)),
+        pauses: &pauses,
+    };
+    deliver(args, imported, exporter, sent, total).await
+}
+
+/// When points are sent.
+struct Schedule<'p> {
+    /// Time at which the blocks begin, Unix nanoseconds.
+    start_ns: u64,
+    /// Pauses after the first blocks of all ranks.
+    pauses: &'p [Duration],
+}
+
+/// Returns the time `age_ns` ago, Unix nanoseconds.
+fn unix_ns_before(age_ns: u64) -> u64 {
+    u64::try_from(StartAt::Now.unix_ns() - i128::from(age_ns)).unwrap_or(0)
 }
 
 /// Sends the points of all ranks, block by block, so that the blocks arrive in their order.
@@ -133,6 +192,7 @@ async fn deliver<E, F>(
     args: &ImportArgs,
     imported: &Imported,
     mut exporter: F,
+    schedule: Schedule<'_>,
     total: &mut Delivered,
 ) -> Result<(), ImportFailure>
 where
@@ -141,9 +201,7 @@ where
 {
     let mut deliveries = JoinSet::new();
     let mut queues: Vec<(Outbox, std::vec::IntoIter<_>)> = Vec::new();
-    let longest_ns = imported.points.iter().map(RankPoints::span_ns).max();
-    let start_ns = StartAt::Now.unix_ns() - i128::from(longest_ns.unwrap_or(0));
-    let start_ns = u64::try_from(start_ns).unwrap_or(0);
+    let mut pauses = schedule.pauses.iter();
     for own in &imported.points {
         let resource = resource(args, imported, own.rank);
         let (outbox, delivery) = Delivery::new(
@@ -153,7 +211,10 @@ where
             GIVE_UP_AFTER,
         );
         deliveries.spawn(delivery.run());
-        queues.push((outbox, own.batches(&resource, start_ns).into_iter()));
+        queues.push((
+            outbox,
+            own.batches(&resource, schedule.start_ns).into_iter(),
+        ));
     }
     while !queues.is_empty() {
         let mut open = Vec::new();
@@ -164,6 +225,9 @@ where
             }
         }
         queues = open;
+        if let Some(pause) = pauses.next() {
+            tokio::time::sleep(*pause).await;
+        }
     }
     let mut reason = None;
     while let Some(joined) = deliveries.join_next().await {

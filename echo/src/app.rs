@@ -131,14 +131,13 @@ pub enum AppError {
 }
 
 impl App {
-    /// Builds, binds and starts an instance. Port 0 picks a free port.
-    pub async fn start(args: &ServeArgs) -> Result<Self, AppError> {
+    /// Builds, binds and starts an instance with a clock. Port 0 picks a free port.
+    pub async fn start(args: &ServeArgs, clock: Arc<dyn Clock>) -> Result<Self, AppError> {
         let settings = args.check()?;
         let args = &with_open_file_limit(args);
         // Installed first: a client that sees the ready line may send a signal at once.
         let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let sockets = bind(args).await?;
         let inputs = Inputs::read(args, &clock)?;
         let hangup = sources::hangup().map_err(AppError::Signal)?;

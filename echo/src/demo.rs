@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use echo_analysis::settings::Settings;
+use echo_core::clock::SystemClock;
 use echo_core::ids::ClusterId;
 use echo_core::policy_table::PolicyTable;
 use echo_store::limits::Amount;
@@ -71,7 +72,8 @@ pub async fn run(args: &DemoArgs, out: &mut (dyn Write + Send)) -> Result<(), De
         Some(rates) => rates.clone(),
         None => recording::built_in_rates(folder.path())?,
     };
-    let app = App::start(&serve_args(Some(rates), folder.path().join("fleet.duckdb"))).await?;
+    let serve = serve_args(Some(rates), folder.path().join("fleet.duckdb"));
+    let app = App::start(&serve, Arc::new(SystemClock)).await?;
     let outcome = tokio::select! {
         replayed = replay_all(args, &agent, &recordings, &app, out) => replayed,
         interrupted = interrupted() => interrupted.map_err(DemoError::App),

@@ -60,7 +60,7 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Export(_) | Self::Log(_) => USAGE,
-            Self::Print(_) => INPUT_OUTPUT,
+            Self::Print(_) | Self::Import(ImportError::NotStored(_)) => INPUT_OUTPUT,
             Self::Cli(error) => error.exit_code(),
             Self::App(error) => app_exit_code(error),
             Self::Import(ImportError::Input(_)) => DATA,

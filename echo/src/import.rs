@@ -4,8 +4,12 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
+use echo_core::clock::DelayedClock;
+use fleet_import::progress::REPORT_TIMES;
 use fleet_import::report::Report;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -69,6 +73,9 @@ pub enum ImportError {
     /// The files cannot be read, or do not allow a verdict.
     #[error("{0}")]
     Input(String),
+    /// The instance did not accept the events.
+    #[error("the events were not stored: {0}")]
+    NotStored(String),
     /// The instance, the agent program or the output failed.
     #[error(transparent)]
     Run(#[from] DemoError),
@@ -90,7 +97,32 @@ impl From<AppError> for ImportError {
 #[derive(Debug, Deserialize)]
 struct Summary {
     report: Option<Report>,
+    points_dropped: u64,
     error: Option<String>,
+}
+
+impl Summary {
+    /// Returns the error that ended the import.
+    fn result(self) -> Result<(), ImportError> {
+        match self.error {
+            Some(error) if self.points_dropped > 0 => Err(ImportError::NotStored(error)),
+            Some(error) => Err(ImportError::Input(error)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Delay of the instance's clock at its start. An instance with an existing database looks for
+/// hangs only after the agents had 120 s to reconnect.
+const START_DELAY: Duration = Duration::from_secs(150);
+
+/// An agent that imports into an instance whose clock can be moved, so that the reports of a hang
+/// arrive at the times at which live agents would send them.
+struct Importer<'a> {
+    args: &'a ImportArgs,
+    agent: &'a Path,
+    app: &'a App,
+    clock: DelayedClock,
 }
 
 /// Imports the files and prints the results.
@@ -105,9 +137,18 @@ pub async fn run(args: &ImportArgs, out: &mut (dyn Write + Send)) -> Result<(), 
         .tempdir()?;
     let temporary = folder.path().join("fleet.duckdb");
     let db = args.db.clone().unwrap_or(temporary);
-    let app = App::start(&serve_args(args.rates.clone(), db)).await?;
+    let clock = DelayedClock::default();
+    clock.set_delay(START_DELAY);
+    let serve = serve_args(args.rates.clone(), db);
+    let app = App::start(&serve, Arc::new(clock.clone())).await?;
+    let importer = Importer {
+        args,
+        agent: &agent,
+        app: &app,
+        clock,
+    };
     let outcome = tokio::select! {
-        imported = import(args, &agent, &app, out) => imported,
+        imported = importer.import(out) => imported,
         interrupted = interrupted() => interrupted.map_err(ImportError::from),
     };
     if outcome.is_ok() && args.serve {
@@ -121,46 +162,104 @@ pub async fn run(args: &ImportArgs, out: &mut (dyn Write + Send)) -> Result<(), 
     Ok(stopped?)
 }
 
-async fn import(
-    args: &ImportArgs,
-    agent: &Path,
-    app: &App,
-    out: &mut (dyn Write + Send),
-) -> Result<(), ImportError> {
-    let spinner = spinner("reading the files".to_owned());
-    let summary = run_agent(args, agent, app).await?;
-    drop(spinner);
-    let Some(report) = summary.report else {
-        let unknown = || "the agent gave no reason".to_owned();
-        return Err(ImportError::Input(summary.error.unwrap_or_else(unknown)));
-    };
-    let answers = match report.iterations {
-        Some(_) => {
-            app.wait_until_judged().await;
-            Some(ToolAnswers::query(app.http_address(), &args.cluster).await?)
-        }
-        None => None,
-    };
-    if args.output.is_json() {
-        let outliers = answers.as_ref().map(|answers| &answers.outliers);
-        let cost = answers.as_ref().map(|answers| &answers.cost);
-        let all = json!({ "report": report, "outliers": outliers, "cost": cost });
-        writeln!(out, "{all:#}")?;
-    } else {
-        write!(out, "{report}")?;
-        if let Some(answers) = &answers {
-            if is_empty(&answers.outliers) {
-                writeln!(out, "  verdict  {}", without_outlier(&report))?;
-            } else {
-                print_verdict(out, &answers.outliers)?;
+impl Importer<'_> {
+    async fn import(&self, out: &mut (dyn Write + Send)) -> Result<(), ImportError> {
+        let spinner = spinner("reading the files".to_owned());
+        let summary = self.send().await?;
+        drop(spinner);
+        let Some(report) = &summary.report else {
+            let unknown = || "the agent gave no reason".to_owned();
+            return Err(ImportError::Input(summary.error.unwrap_or_else(unknown)));
+        };
+        let is_stored = report.iterations.is_some() || report.hang.is_some();
+        let answers = if is_stored && summary.error.is_none() {
+            self.app.wait_until_judged().await;
+            Some(ToolAnswers::query(self.app.http_address(), &self.args.cluster).await?)
+        } else {
+            None
+        };
+        if self.args.output.is_json() {
+            let outliers = answers.as_ref().map(|answers| &answers.outliers);
+            let cost = answers.as_ref().map(|answers| &answers.cost);
+            let all = json!({ "report": report, "outliers": outliers, "cost": cost });
+            writeln!(out, "{all:#}")?;
+        } else {
+            write!(out, "{report}")?;
+            if let Some(answers) = &answers {
+                print_answers(out, report, answers)?;
             }
-            print_cost(out, &answers.cost)?;
         }
+        summary.result()
     }
-    match summary.error {
-        Some(error) => Err(ImportError::Input(error)),
-        None => Ok(()),
+
+    /// Sends the events, those of a hang in one run per report, and returns the first summary with
+    /// the first error.
+    async fn send(&self) -> Result<Summary, ImportError> {
+        let [first, later @ ..] = REPORT_TIMES.map(age);
+        self.clock.set_delay(first);
+        let mut summary = self.run_agent(first).await?;
+        let is_hang = |report: &Report| report.hang.is_some();
+        if summary.report.as_ref().is_some_and(is_hang) {
+            for age in later {
+                if summary.error.is_some() {
+                    break;
+                }
+                self.clock.set_delay(age);
+                let next = self.run_agent(age).await?;
+                (summary.error, summary.points_dropped) = (next.error, next.points_dropped);
+            }
+        }
+        self.clock.set_delay(Duration::ZERO);
+        Ok(summary)
     }
+
+    /// Runs the agent, which reports a hang as of `age` ago, and returns its summary.
+    async fn run_agent(&self, age: Duration) -> Result<Summary, ImportError> {
+        let endpoint = format!("http://{}", self.app.otlp_address());
+        let output = Command::new(self.agent)
+            .arg("import")
+            .args(["--endpoint", &endpoint, "--cluster", &self.args.cluster])
+            .args(["--hang-age", &age.as_secs().to_string(), "--json", "--"])
+            .args(&self.args.paths)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        serde_json::from_slice(&output.stdout).map_err(|_no_summary| {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let last = stderr.lines().last().unwrap_or("no error output");
+            ImportError::Input(format!("the agent failed ({}): {last}", output.status))
+        })
+    }
+}
+
+/// Age of a report at the time of the last one.
+fn age(time: Duration) -> Duration {
+    let [.., last] = REPORT_TIMES;
+    last.saturating_sub(time)
+}
+
+/// Prints what the detector found. The report has already named the ranks of a hang.
+fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) -> io::Result<()> {
+    if report.hang.is_none() {
+        if is_empty(&answers.outliers) {
+            writeln!(out, "  verdict  {}", without_outlier(report))?;
+        } else {
+            print_verdict(out, &answers.outliers)?;
+        }
+        return print_cost(out, &answers.cost);
+    }
+    if is_empty(&answers.outliers) {
+        return Ok(());
+    }
+    print_cost(out, &answers.cost)?;
+    writeln!(
+        out,
+        "           of {} s only: a dump does not tell how long its ranks have waited",
+        age(Duration::ZERO).as_secs()
+    )
 }
 
 /// Returns why the detector names nobody.
@@ -179,31 +278,4 @@ fn is_empty(answer: &Value) -> bool {
         list.is_some_and(|list| !list.is_empty())
     };
     !has("outliers") && !has("conditions")
-}
-
-/// Runs the agent and returns its summary.
-async fn run_agent(args: &ImportArgs, agent: &Path, app: &App) -> Result<Summary, ImportError> {
-    let endpoint = format!("http://{}", app.otlp_address());
-    let output = Command::new(agent)
-        .arg("import")
-        .args([
-            "--endpoint",
-            &endpoint,
-            "--cluster",
-            &args.cluster,
-            "--json",
-        ])
-        .arg("--")
-        .args(&args.paths)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .output()
-        .await?;
-    serde_json::from_slice(&output.stdout).map_err(|_no_summary| {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        let last = stderr.lines().last().unwrap_or("no error output");
-        ImportError::Input(format!("the agent failed ({}): {last}", output.status))
-    })
 }

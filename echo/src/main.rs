@@ -4,8 +4,10 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use echo_core::clock::SystemClock;
 use echo_core::error::chain;
 use fleet_echo::app::App;
 use fleet_echo::cli::assert::{self as gate, AssertArgs};
@@ -128,10 +130,12 @@ fn main() -> ExitCode {
     if let Command::Assert(args) = &line.command {
         return ExitCode::from(run_assert(args, &line.log));
     }
+    // The client of a session needs every answer; the reader of a list may want no more, as after
+    // `| head`.
+    let is_session = matches!(line.command, Command::Mcp(_));
     match run(line) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader wants no more, as after `| head`.
-        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(failure) if failure.is_closed_pipe() && !is_session => ExitCode::SUCCESS,
         Err(failure) => {
             let _broken_pipe = writeln!(io::stderr(), "fleet-echo: {}", chain(&failure));
             ExitCode::from(failure.exit_code())
@@ -265,7 +269,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 async fn serve(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
-    let app = App::start(args).await?;
+    let app = App::start(args, Arc::new(SystemClock)).await?;
     let (otlp, http) = (app.otlp_address(), app.http_address());
     let otlp_http = app.otlp_http_address();
     let ready = format!(

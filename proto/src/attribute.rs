@@ -73,11 +73,14 @@ pub const SOURCE_HOST: &str = "host";
 pub const SOURCE_DEVICE: &str = "device";
 
 /// On [`crate::metric::ISSUED`]: origin of a count that was not observed at library calls,
-/// [`REPORTED_BY_RAS`]; absent otherwise.
+/// [`REPORTED_BY_RAS`] or [`REPORTED_BY_FLIGHT_RECORDER`]; absent otherwise.
 pub const REPORTED_BY: &str = "fleet.reported_by";
 
 /// Value of [`REPORTED_BY`]: NCCL's RAS subsystem.
 pub const REPORTED_BY_RAS: &str = "nccl_ras";
+
+/// Value of [`REPORTED_BY`]: a dump of `PyTorch`'s Flight Recorder.
+pub const REPORTED_BY_FLIGHT_RECORDER: &str = "flight_recorder";
 
 /// Role signature of a rank, 16 hex digits: hash of its operations in one iteration, over all its
 /// communicators. Ranks with the same role in the same job are comparable.

@@ -96,6 +96,8 @@ pub enum Source {
     Device,
     /// Answers of NCCL's RAS subsystem about the whole job.
     Ras,
+    /// Dumps of `PyTorch`'s Flight Recorder.
+    FlightRecorder,
 }
 
 /// Value of a point.

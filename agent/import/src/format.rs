@@ -54,7 +54,8 @@ impl Format {
             Self::FlightRecorder => &[
                 "computation and transfers of the GPU",
                 "slow ranks, unless the job ran with TORCH_NCCL_ENABLE_TIMING=1",
-                "cost: a dump has no iterations",
+                "hangs of sends and receives alone: only collective operations are analysed",
+                "cost of slow ranks: a dump has no iterations",
             ],
             Self::Inspector => &[
                 "hangs: an operation is written when it has ended",

@@ -6,7 +6,7 @@
 //! | 0 | [`pickle`], [`trace`] | the pickle format; the operations of a rank in one form |
 //! | 1 | [`flight_recorder`], [`kineto`], [`inspector`] | one format each |
 //! | 2 | [`hang`], [`lateness`], [`blocks`] | no format: what the operations of all ranks show |
-//! | 3 | [`mod@format`], [`report`], [`trace_set`] | the files of one job |
+//! | 3 | [`mod@format`], [`progress`], [`report`], [`trace_set`] | the files of one job |
 
 pub mod blocks;
 pub mod flight_recorder;
@@ -17,6 +17,7 @@ pub mod kineto;
 pub mod lateness;
 mod matching;
 pub mod pickle;
+pub mod progress;
 pub mod report;
 mod timeline;
 pub mod trace;

@@ -9,6 +9,7 @@ use crate::hang::{Hang, analyse};
 use crate::inspector::{self, ProcessTrace};
 use crate::kineto;
 use crate::lateness::late_ranks;
+use crate::progress;
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
 
@@ -71,6 +72,8 @@ pub struct Imported {
     pub report: Report,
     /// Points of each rank; empty where the set does not show iterations.
     pub points: Vec<RankPoints>,
+    /// Progress of the ranks of a hang, one block per report.
+    pub progress: Vec<RankPoints>,
     /// Operations of each rank.
     pub traces: BTreeMap<u32, RankTrace>,
 }
@@ -158,10 +161,13 @@ impl TraceSet {
             report.late = late_ranks(&self.traces);
             points = blocks::points(&self.traces);
         }
+        let hang = report.hang.as_ref();
+        let progress = hang.map_or_else(Vec::new, |hang| progress::points(&self.dumps, hang));
         report.iterations = points.first().map(|own| own.blocks.len());
         Ok(Imported {
             report,
             points,
+            progress,
             traces: self.traces,
         })
     }

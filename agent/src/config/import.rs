@@ -17,7 +17,8 @@ Send the iterations of a job that was traced with the PyTorch profiler to Echo:
 
 Give one file per rank, or a folder with them. Formats are recognised by content: PyTorch profiler
 (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines; each may be
-gzipped. Nothing in a pickle is run. The times of the points end now.
+gzipped. Nothing in a pickle is run. The times of the points end now. An instance names a hang after
+30 s without progress, so the progress of its ranks is sent three times within 35 s.
 
 Exit codes: 0 imported, 64 invalid flags, 65 no file of a known format, files that do not belong together,
 or no verdict from them, 66 a file cannot be read, 69 endpoint unreachable.";
@@ -54,6 +55,10 @@ pub struct ImportArgs {
     /// GPU model to report [default: the model in the files]
     #[arg(long, value_name = "NAME", env = "FLEET_AGENT_GPU_MODEL")]
     pub gpu_model: Option<String>,
+
+    /// Report a hang once, as of this many seconds ago, and not at intervals for 35 s
+    #[arg(long, value_name = "SECONDS", env = "FLEET_AGENT_HANG_AGE")]
+    pub hang_age: Option<u32>,
 
     /// TLS and token of the connections
     #[command(flatten)]

@@ -176,10 +176,10 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
                 offset_ms: anchor.offset_ms,
             }),
             source: match about.source {
-                fleet_agent_core::signal::Source::Host | fleet_agent_core::signal::Source::Ras => {
-                    Source::Host
-                }
                 fleet_agent_core::signal::Source::Device => Source::Device,
+                fleet_agent_core::signal::Source::Host
+                | fleet_agent_core::signal::Source::Ras
+                | fleet_agent_core::signal::Source::FlightRecorder => Source::Host,
             },
         }),
         attrs: attrs(&point.value),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::units::Nanos;
 
@@ -26,6 +26,25 @@ impl Clock for SystemClock {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Nanos::new(i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
+/// The system clock, set back by a duration that can be changed; clones share one duration.
+#[derive(Debug, Clone, Default)]
+pub struct DelayedClock(Arc<AtomicI64>);
+
+impl DelayedClock {
+    /// Sets the duration by which the clock is behind the system clock.
+    pub fn set_delay(&self, delay: Duration) {
+        let nanos = i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX);
+        self.0.store(nanos, Ordering::SeqCst);
+    }
+}
+
+impl Clock for DelayedClock {
+    fn now(&self) -> Nanos {
+        let delay = self.0.load(Ordering::SeqCst);
+        SystemClock.now().offset(delay.saturating_neg())
     }
 }
 
@@ -53,8 +72,19 @@ impl Clock for ManualClock {
 
 #[cfg(test)]
 mod tests {
-    use super::{Clock, ManualClock};
+    use std::time::Duration;
+
+    use super::{Clock, DelayedClock, ManualClock, SystemClock};
     use crate::units::Nanos;
+
+    #[test]
+    fn clones_of_a_delayed_clock_are_behind_by_one_duration() {
+        let clock = DelayedClock::default();
+        let other = clock.clone();
+        clock.set_delay(Duration::from_hours(1));
+        let behind_ms = SystemClock.now().millis_since(other.now());
+        assert!((3_599e3..=3_601e3).contains(&behind_ms), "{behind_ms} ms");
+    }
 
     #[test]
     fn clones_of_a_manual_clock_share_one_time() {

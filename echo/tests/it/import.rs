@@ -1,11 +1,12 @@
 //! `fleet-echo import` on traces and dumps that other tools wrote.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::testbed::{ECHO, agent};
+use crate::testbed::{ECHO, Echo, agent};
 
 fn thirdparty(folder: &str) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -51,6 +52,41 @@ fn dumps_of_a_hang_name_the_ranks_that_did_not_join() {
         assert_eq!(code, 0, "{errors}");
         assert!(printed.contains(verdict), "{printed}");
     }
+}
+
+#[test]
+fn a_hang_of_dumps_is_stored_with_the_ranks_that_did_not_join() {
+    for (set, missing) in [
+        ("../torch/hang4", &[3][..]),
+        ("flight-recorder/gpu_error_1st", &[12]),
+        ("flight-recorder/lock_gil_2nd", &[10, 15]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let db = folder.path().join("fleet.duckdb");
+        let flags = ["--json", "--db", db.to_str().unwrap()];
+        let (code, printed, errors) = import(&thirdparty(set), &flags);
+        assert_eq!(code, 0, "{errors}");
+        let answer: Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(named(&answer["outliers"]), missing, "{set}: {answer:#}");
+
+        let echo = Echo::serve(&db);
+        let stored = echo.query("find_outlier_nodes", "import");
+        assert_eq!(named(&stored), missing, "{set}: {stored:#}");
+    }
+}
+
+/// Returns the ranks that the conditions name as missing; all must be hangs.
+fn named(outliers: &Value) -> Vec<u64> {
+    let conditions = outliers["conditions"].as_array().unwrap();
+    assert!(
+        conditions.iter().all(|one| one["kind"] == "hang"),
+        "{outliers:#}"
+    );
+    let ranks = conditions
+        .iter()
+        .flat_map(|one| one["ranks"].as_array().unwrap());
+    let ranks: BTreeSet<u64> = ranks.map(|rank| rank.as_u64().unwrap()).collect();
+    ranks.into_iter().collect()
 }
 
 #[test]

@@ -246,9 +246,12 @@ fn block(block: &Block) -> Vec<KeyValue> {
         seq_attribute(attribute::SEQ_LAST, block.seq_last),
         text(attribute::SOURCE, source(block.source)),
     ];
-    if block.source == Source::Ras {
-        attributes.push(text(attribute::REPORTED_BY, attribute::REPORTED_BY_RAS));
-    }
+    let reported_by = match block.source {
+        Source::Host | Source::Device => None,
+        Source::Ras => Some(attribute::REPORTED_BY_RAS),
+        Source::FlightRecorder => Some(attribute::REPORTED_BY_FLIGHT_RECORDER),
+    };
+    attributes.extend(reported_by.map(|by| text(attribute::REPORTED_BY, by)));
     attributes.extend(block.iterations.map(|n| double(attribute::ITERATIONS, n)));
     attributes.extend(
         block
@@ -260,8 +263,8 @@ fn block(block: &Block) -> Vec<KeyValue> {
 
 fn source(source: Source) -> &'static str {
     match source {
-        // RAS counts launches on the host as well.
-        Source::Host | Source::Ras => attribute::SOURCE_HOST,
+        // These count launches on the host as well.
+        Source::Host | Source::Ras | Source::FlightRecorder => attribute::SOURCE_HOST,
         Source::Device => attribute::SOURCE_DEVICE,
     }
 }

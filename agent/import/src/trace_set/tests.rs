@@ -1,6 +1,8 @@
 use std::io::Read;
 use std::path::Path;
 
+use serde_json::json;
+
 use super::*;
 
 /// Reads a folder of the test data; `keep` selects files by name.
@@ -123,6 +125,22 @@ fn a_set_without_collectives_says_so() {
             .unwrap()
             .starts_with("no collective operation was found")
     );
+}
+
+#[test]
+fn a_hang_of_transfers_alone_yields_no_verdict_and_the_limit_of_the_analysis() {
+    let mut set = TraceSet::default();
+    for (rank, name) in [(0, "nccl:recv 0<-1"), (1, "nccl:recv 1<-0")] {
+        let entry = json!({"process_group": ["0", ""], "profiling_name": name, "is_p2p": true,
+                           "state": "scheduled"});
+        let dump = json!({"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": [entry]});
+        let file = format!("rank_{rank}");
+        set.add(&file, dump.to_string().as_bytes()).unwrap();
+    }
+    let report = set.finish().unwrap().report;
+    assert_eq!((&report.hang, report.refusal.is_some()), (&None, true));
+    let text = report.to_string();
+    assert!(text.contains("hangs of sends and receives alone"), "{text}");
 }
 
 #[test]
