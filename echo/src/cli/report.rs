@@ -47,6 +47,9 @@ pub struct ReportArgs {
         env = "FLEET_ECHO_FORMAT"
     )]
     pub format: Format,
+    /// Print the table or the CSV without its header line
+    #[arg(long)]
+    pub no_headers: bool,
     /// Include hours that are not closed yet; such a report will change
     #[arg(long)]
     pub allow_open: bool,
@@ -61,6 +64,8 @@ pub struct ReportArgs {
 /// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
+    /// CSV in ten columns: hour, cluster, node, model, rate, GPU-hours and cost, used and lost
+    Csv,
     /// CSV in FOCUS 1.2 columns
     FocusCsv,
     /// The same columns as JSON, with totals
@@ -80,9 +85,27 @@ const SUMS: [Column<'_>; 8] = [
     Column::percent("COVERAGE", "coverage"),
 ];
 
+/// Columns of the short CSV, with their fields in the rows of the report.
+const SHORT: [Column<'_>; 10] = [
+    Column::value("hour", "ChargePeriodStart", false),
+    Column::value("cluster", "SubAccountId", false),
+    Column::value("node", "ResourceName", false),
+    Column::value("gpu_model", "SkuId", false),
+    Column::value("rate_class", "x_EchoRateClass", false),
+    Column::value("gpu_hours", "ConsumedQuantity", true),
+    Column::value("cost", "EffectiveCost", true),
+    Column::value("lost_gpu_hours", "x_EchoStragglerGpuHours", true),
+    Column::value("lost_cost", "x_EchoStragglerCost", true),
+    Column::value("currency", "BillingCurrency", false),
+];
+
+/// Currency of rows without a price, in which FOCUS demands a number nevertheless.
+const NO_CURRENCY: &str = "XXX";
+
 /// Runs the command.
 pub fn run(args: &ReportArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     let report = match args.format {
+        Format::Csv => args.short_csv()?,
         Format::FocusCsv => get_bytes(&args.connection, "/api/v1/cost.csv", &args.query(true))?,
         Format::Json => get_bytes(&args.connection, "/api/v1/cost.json", &args.query(true))?,
         Format::Table => {
@@ -92,12 +115,12 @@ pub fn run(args: &ReportArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
                 page.width = screen.width;
                 page.has_color = screen.has_color;
             }
-            print(&sanitize(args.sums()?), &mut page)?;
+            print(&sanitize(args.answer(false)?), args.layout(), &mut page)?;
             text
         }
     };
     if let Some(path) = &args.metadata {
-        let sums = args.sums()?;
+        let sums = args.answer(false)?;
         let metadata = sums.get("metadata").unwrap_or(&Value::Null);
         replace(path, format!("{metadata}\n").as_bytes())?;
     }
@@ -123,9 +146,38 @@ impl ReportArgs {
             .collect()
     }
 
-    /// Fetches metadata and totals of the report.
-    fn sums(&self) -> Result<Value, CliError> {
-        let body = get_bytes(&self.connection, "/api/v1/cost.json", &self.query(false))?;
+    const fn layout(&self) -> Layout {
+        Layout {
+            is_wide: false,
+            has_header: !self.no_headers,
+        }
+    }
+
+    /// Returns the rows in the columns that a person reads; without a price money is empty.
+    fn short_csv(&self) -> Result<Vec<u8>, CliError> {
+        let mut answer = self.answer(true)?;
+        let rows = answer.get_mut("rows").and_then(Value::as_array_mut);
+        let mut rows = rows.map(std::mem::take).unwrap_or_default();
+        for row in &mut rows {
+            if text(row, "BillingCurrency") == NO_CURRENCY
+                && let Some(row) = row.as_object_mut()
+            {
+                row.remove("EffectiveCost");
+                row.remove("BillingCurrency");
+            }
+        }
+        let mut csv = Vec::new();
+        Table::new(&SHORT, &rows).write_csv(self.layout(), &mut csv)?;
+        Ok(csv)
+    }
+
+    /// Fetches metadata and totals of the report, and its rows if asked.
+    fn answer(&self, with_rows: bool) -> Result<Value, CliError> {
+        let body = get_bytes(
+            &self.connection,
+            "/api/v1/cost.json",
+            &self.query(with_rows),
+        )?;
         serde_json::from_slice(&body).map_err(|_no_json| CliError::NotEcho {
             server: self.connection.server.clone(),
             status: 200,
@@ -144,7 +196,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     })
 }
 
-fn print(answer: &Value, out: &mut Screen<'_>) -> io::Result<()> {
+fn print(answer: &Value, layout: Layout, out: &mut Screen<'_>) -> io::Result<()> {
     let metadata = answer.get("metadata").unwrap_or(&Value::Null);
     writeln!(
         out,
@@ -166,10 +218,6 @@ fn print(answer: &Value, out: &mut Screen<'_>) -> io::Result<()> {
     if sums.is_empty() {
         return writeln!(out, "no GPU reported");
     }
-    let layout = Layout {
-        is_wide: false,
-        has_header: true,
-    };
     writeln!(out)?;
     Table::new(&SUMS, sums).print(layout, out)
 }

@@ -123,6 +123,28 @@ fn the_report_and_the_tool_return_the_same_cost_for_a_day() {
             "{column}: {expected}\n{csv}"
         );
     }
+    let short = printed(&echo, &format!("--day {DAY} --format csv --cluster lab"));
+    let header =
+        "hour,cluster,node,gpu_model,rate_class,gpu_hours,cost,lost_gpu_hours,lost_cost,currency";
+    assert_eq!(short.lines().next(), Some(header));
+    for (column, of_focus) in [
+        ("gpu_hours", "ConsumedQuantity"),
+        ("cost", "EffectiveCost"),
+        ("lost_cost", "x_EchoStragglerCost"),
+    ] {
+        assert!(
+            (sum(&short, column) - sum(&csv, of_focus)).abs() < 1e-9,
+            "{short}"
+        );
+    }
+    let rows = printed(
+        &echo,
+        &format!("--day {DAY} --format csv --cluster lab --no-headers"),
+    );
+    assert_eq!(
+        Some(rows.as_str()),
+        short.split_once('\n').map(|(_, rows)| rows)
+    );
     let table = printed(&echo, &format!("--day {DAY}"));
     assert!(table.contains("on_demand"), "{table}");
     let command = Command::new(ECHO)

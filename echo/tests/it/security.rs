@@ -63,7 +63,7 @@ fn unauthorized_requests_are_rejected_and_audited() {
             &["cost", "--cluster", "lab"],
             "but not query",
         ),
-        (Some("tenant"), &["sql", "SELECT 1"], "no such tool"),
+        (Some("tenant"), &["sql", "SELECT 1"], "token new --sql"),
         (
             Some("tenant"),
             &["cost", "--cluster", "other"],
