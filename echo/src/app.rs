@@ -43,6 +43,7 @@ mod api_listener;
 mod inputs;
 mod jwks;
 mod otlp_listeners;
+mod readiness;
 mod routes;
 mod sockets;
 mod sources;
@@ -215,14 +216,6 @@ impl App {
     /// Policies as they are pushed to agents.
     pub fn policies(&self) -> watch::Receiver<Arc<PolicyTable>> {
         self.policies.clone()
-    }
-
-    /// Waits until the detector has processed all events committed at the time of the call.
-    pub async fn wait_until_judged(&self) {
-        let committed = *self.store.committed().borrow();
-        let mut judged = self.judged.clone();
-        // The channel closes only on shutdown, when there is nothing left to wait for.
-        let _ended = judged.wait_for(|id| *id >= committed).await;
     }
 
     /// Runs until SIGINT, SIGTERM or a failed task; then drains. A second signal ends the drain.

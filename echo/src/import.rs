@@ -99,18 +99,30 @@ struct Summary {
     report: Option<Report>,
     points_dropped: u64,
     error: Option<String>,
+    /// Reason why the instance accepts no events.
+    #[serde(skip)]
+    not_stored: Option<String>,
 }
 
 impl Summary {
+    /// Returns whether the instance has the events.
+    const fn is_delivered(&self) -> bool {
+        self.error.is_none() && self.not_stored.is_none()
+    }
+
     /// Returns the error that ended the import.
     fn result(self) -> Result<(), ImportError> {
-        match self.error {
-            Some(error) if self.points_dropped > 0 => Err(ImportError::NotStored(error)),
-            Some(error) => Err(ImportError::Input(error)),
-            None => Ok(()),
+        match (self.not_stored, self.error) {
+            (Some(reason), _) => Err(ImportError::NotStored(reason)),
+            (None, Some(error)) if self.points_dropped > 0 => Err(ImportError::NotStored(error)),
+            (None, Some(error)) => Err(ImportError::Input(error)),
+            (None, None) => Ok(()),
         }
     }
 }
+
+/// Endpoint with which an agent sends nothing.
+const NO_ENDPOINT: &str = "none";
 
 /// Delay of the instance's clock at its start. An instance with an existing database looks for
 /// hangs only after the agents had 120 s to reconnect.
@@ -172,7 +184,7 @@ impl Importer<'_> {
             return Err(ImportError::Input(summary.error.unwrap_or_else(unknown)));
         };
         let is_stored = report.iterations.is_some() || report.hang.is_some();
-        let answers = if is_stored && summary.error.is_none() {
+        let answers = if is_stored && summary.is_delivered() {
             self.app.wait_until_judged().await;
             Some(ToolAnswers::query(self.app.http_address(), &self.args.cluster).await?)
         } else {
@@ -195,9 +207,18 @@ impl Importer<'_> {
     /// Sends the events, those of a hang in one run per report, and returns the first summary with
     /// the first error.
     async fn send(&self) -> Result<Summary, ImportError> {
+        // The agent would repeat its attempts for a minute.
+        if let Some(reason) = self.app.not_ready_reasons().first() {
+            let mut summary = self.run_agent(NO_ENDPOINT, Duration::ZERO).await?;
+            if summary.error.is_none() {
+                summary.not_stored = Some(reason.to_string());
+            }
+            return Ok(summary);
+        }
+        let endpoint = format!("http://{}", self.app.otlp_address());
         let [first, later @ ..] = REPORT_TIMES.map(age);
         self.clock.set_delay(first);
-        let mut summary = self.run_agent(first).await?;
+        let mut summary = self.run_agent(&endpoint, first).await?;
         let is_hang = |report: &Report| report.hang.is_some();
         if summary.report.as_ref().is_some_and(is_hang) {
             for age in later {
@@ -205,8 +226,9 @@ impl Importer<'_> {
                     break;
                 }
                 self.clock.set_delay(age);
-                let next = self.run_agent(age).await?;
-                (summary.error, summary.points_dropped) = (next.error, next.points_dropped);
+                let next = self.run_agent(&endpoint, age).await?;
+                summary.error = next.error;
+                summary.points_dropped = next.points_dropped;
             }
         }
         self.clock.set_delay(Duration::ZERO);
@@ -214,11 +236,10 @@ impl Importer<'_> {
     }
 
     /// Runs the agent, which reports a hang as of `age` ago, and returns its summary.
-    async fn run_agent(&self, age: Duration) -> Result<Summary, ImportError> {
-        let endpoint = format!("http://{}", self.app.otlp_address());
+    async fn run_agent(&self, endpoint: &str, age: Duration) -> Result<Summary, ImportError> {
         let output = Command::new(self.agent)
             .arg("import")
-            .args(["--endpoint", &endpoint, "--cluster", &self.args.cluster])
+            .args(["--endpoint", endpoint, "--cluster", &self.args.cluster])
             .args(["--hang-age", &age.as_secs().to_string(), "--json", "--"])
             .args(&self.args.paths)
             .stdin(Stdio::null())

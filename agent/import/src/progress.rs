@@ -27,7 +27,7 @@ pub const REPORT_TIMES: [Duration; 3] = [
 ];
 
 /// Returns the points of all ranks of the communicators that wait, one block per report.
-pub fn points(dumps: &BTreeMap<u32, Dump>, hang: &Hang) -> Vec<RankPoints> {
+pub fn reports(dumps: &BTreeMap<u32, Dump>, hang: &Hang) -> Vec<RankPoints> {
     let mut by_rank: BTreeMap<u32, Vec<(Block, u64)>> = BTreeMap::new();
     for one in &hang.blocked {
         for (rank, issued) in issued(one, dumps) {
@@ -35,14 +35,14 @@ pub fn points(dumps: &BTreeMap<u32, Dump>, hang: &Hang) -> Vec<RankPoints> {
             by_rank.entry(rank).or_default().extend(counted);
         }
     }
-    let reports = |(rank, issued): (u32, Vec<(Block, u64)>)| RankPoints {
+    let of_rank = |(rank, issued): (u32, Vec<(Block, u64)>)| RankPoints {
         rank,
         blocks: REPORT_TIMES
             .map(|time| report(&issued, time))
             .into_iter()
             .collect(),
     };
-    by_rank.into_iter().map(reports).collect()
+    by_rank.into_iter().map(of_rank).collect()
 }
 
 /// Returns how many operations each rank has issued, no more than the one that is waited for.
@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(reported, [reported[0]; REPORT_TIMES.len()]);
             (own.rank, reported[0])
         };
-        points(dumps, hang).into_iter().map(total).collect()
+        reports(dumps, hang).into_iter().map(total).collect()
     }
 
     #[test]

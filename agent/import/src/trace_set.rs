@@ -9,7 +9,7 @@ use crate::hang::{Hang, analyse};
 use crate::inspector::{self, ProcessTrace};
 use crate::kineto;
 use crate::lateness::late_ranks;
-use crate::progress;
+use crate::progress::reports;
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
 
@@ -162,7 +162,7 @@ impl TraceSet {
             points = blocks::points(&self.traces);
         }
         let hang = report.hang.as_ref();
-        let progress = hang.map_or_else(Vec::new, |hang| progress::points(&self.dumps, hang));
+        let progress = hang.map_or_else(Vec::new, |hang| reports(&self.dumps, hang));
         report.iterations = points.first().map(|own| own.blocks.len());
         Ok(Imported {
             report,

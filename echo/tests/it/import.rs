@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::testbed::{ECHO, Echo, agent};
+use crate::volume::Mounted;
 
 fn thirdparty(folder: &str) -> PathBuf {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -87,6 +88,22 @@ fn named(outliers: &Value) -> Vec<u64> {
         .flat_map(|one| one["ranks"].as_array().unwrap());
     let ranks: BTreeSet<u64> = ranks.map(|rank| rank.as_u64().unwrap()).collect();
     ranks.into_iter().collect()
+}
+
+#[test]
+fn dumps_are_analysed_and_the_reason_is_named_if_no_event_can_be_stored() {
+    let Some(volume) = Mounted::ext4(64) else {
+        return;
+    };
+    let db = volume.db();
+    let flags = ["--db", db.to_str().unwrap()];
+    let (code, printed, errors) = import(&thirdparty("../torch/hang4"), &flags);
+    assert_eq!(code, 74, "{printed}{errors}");
+    assert!(printed.contains("hang: did not join rank 3\n"), "{printed}");
+    assert!(
+        errors.contains("the events were not stored: the volume of the database is nearly full"),
+        "{errors}"
+    );
 }
 
 #[test]
