@@ -1,8 +1,10 @@
 //! `fleet-echo cost`: cost of stragglers.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use clap::Args;
+use echo_core::text::decimal;
 use serde_json::Value;
 
 use crate::cli::column::Column;
@@ -19,7 +21,7 @@ pub struct CostArgs {
     /// Cluster and time window.
     #[command(flatten)]
     pub scope: ScopeArgs,
-    /// Maximum number of contributors listed [default: 20]
+    /// Maximum number of contributors and of jobs listed [default: 20]
     #[arg(long, env = "FLEET_ECHO_LIMIT")]
     pub limit: Option<u32>,
     /// Connection and output format.
@@ -40,6 +42,15 @@ const CONTRIBUTORS: [Column<'_>; 12] = [
     Column::money("IF FIXED", "if_fixed").wide(),
     Column::text("INCIDENT", "incident_id").wide(),
     Column::sentence("REASON", "reason"),
+];
+
+const JOBS: [Column<'_>; 6] = [
+    Column::money("COST", "cost"),
+    Column::text("", "currency"),
+    Column::decimals("GPU-HOURS", "lost_gpu_hours", 4),
+    Column::text("CLUSTER", "cluster"),
+    Column::text("NAMESPACE", "namespace").if_known(),
+    Column::text("JOB", "job"),
 ];
 
 /// Runs the command.
@@ -79,9 +90,9 @@ fn print(answer: &Value, output: OutputArgs, out: &mut Screen<'_>) -> io::Result
         writeln!(out, "GPU-hours unpriced    {hours}: no rate for these GPUs")?;
     }
     let contributors = list(answer, "contributors");
+    let names_cluster = answer.get("cluster").is_some_and(Value::is_string);
     if !contributors.is_empty() {
         writeln!(out)?;
-        let names_cluster = answer.get("cluster").is_some_and(Value::is_string);
         let table = Table::new(&CONTRIBUTORS, contributors).without_if("cluster", names_cluster);
         table.print(output.layout(), out)?;
     }
@@ -89,7 +100,37 @@ fn print(answer: &Value, output: OutputArgs, out: &mut Screen<'_>) -> io::Result
     if left_out > 0.0 {
         writeln!(out, "{left_out} more: raise --limit")?;
     }
+    let jobs = list(answer, "by_job");
+    if tells_jobs_apart(jobs) {
+        writeln!(out)?;
+        if output.layout().has_header {
+            writeln!(out, "BY JOB")?;
+        }
+        let table = Table::new(&JOBS, jobs).without_if("cluster", names_cluster);
+        table.print(output.layout(), out)?;
+        if let Some(hours) = hours_in_other_rows(answer, jobs) {
+            writeln!(out, "{hours} GPU-hours in other rows: raise --limit")?;
+        }
+    }
     writeln!(out, "\n{}", quality(answer))
+}
+
+/// Returns true if there are several jobs, or if a namespace is known.
+fn tells_jobs_apart(rows: &[Value]) -> bool {
+    let job = |row: &Value| (text(row, "cluster"), text(row, "job"));
+    let jobs: BTreeSet<_> = rows.iter().map(job).collect();
+    let has_namespace = |row: &Value| row.get("namespace").is_some_and(Value::is_string);
+    jobs.len() > 1 || rows.iter().any(has_namespace)
+}
+
+/// Formats the GPU-hours lost that no row contains; `None` if none would be seen.
+fn hours_in_other_rows(answer: &Value, rows: &[Value]) -> Option<String> {
+    let listed: f64 = rows
+        .iter()
+        .filter_map(|row| number(row, "lost_gpu_hours"))
+        .sum();
+    let others = number(answer, "lost_gpu_hours")? - listed;
+    (others >= 0.000_05).then(|| decimal(others, 4))
 }
 
 /// Horizon of the run rate; empty without events.

@@ -156,6 +156,61 @@ fn rows_of_all_clusters_name_their_cluster() {
     }
 }
 
+/// A job with a straggler, whose ranks report their Kubernetes namespace.
+fn straggler_in_a_namespace() -> ContextFuture {
+    Box::pin(async {
+        let context = fixture::empty();
+        let mut batch = fixture::batch(0..4, 0..=600);
+        for event in &mut batch.events {
+            let mut origin = (*event.origin).clone();
+            origin.namespace = Some(Arc::from("research"));
+            event.origin = Arc::new(origin);
+        }
+        context.store.append(batch).await.unwrap();
+        let output = fixture::detector_output();
+        context.store.store_verdicts(output).await.unwrap();
+        context
+    })
+}
+
+#[test]
+fn costs_have_a_table_of_jobs_if_there_are_several_or_a_namespace_is_known() {
+    let several = Server::with_context(straggler_and_hang);
+    let table = |printed: &str| {
+        let (_, below) = printed.split_once("\nBY JOB\n")?;
+        Some(below.split("\n\n").next().unwrap().to_owned())
+    };
+    let all = several.output("cost --from now-10m").unwrap();
+    let jobs = table(&all).unwrap();
+    assert!(jobs.contains("CLUSTER") && jobs.contains("llama"), "{all}");
+    assert!(!jobs.contains("NAMESPACE"), "{all}");
+    let one = several.output("cost -c prod --from now-10m").unwrap();
+    assert_eq!(table(&one), None, "{one}");
+    let known = Server::with_context(straggler_in_a_namespace);
+    let printed = known.output("cost -c prod --from now-10m").unwrap();
+    let jobs = table(&printed).unwrap();
+    let words = jobs.lines().map(|line| line.split_whitespace().collect());
+    let words: Vec<Vec<&str>> = words.collect();
+    let expected = [
+        vec!["COST", "GPU-HOURS", "NAMESPACE", "JOB"],
+        vec!["0.130889", "USD", "0.0344", "research", "llama"],
+        vec!["-", "-", "0.0028", "research", "llama"],
+    ];
+    assert_eq!(words, expected, "{printed}");
+    let bare = "cost -c prod --from now-10m --no-headers";
+    let bare = known.output(bare).unwrap();
+    assert!(!bare.contains("BY JOB") && !bare.contains("NAMESPACE"));
+    assert!(bare.contains("research"), "{bare}");
+}
+
+#[test]
+fn a_shortened_table_of_jobs_names_the_gpu_hours_in_other_rows() {
+    let known = Server::with_context(straggler_in_a_namespace);
+    let printed = known.output("cost --from now-10m --limit 1").unwrap();
+    let expected = "0.0028 GPU-hours in other rows: raise --limit\n";
+    assert!(printed.contains(expected), "{printed}");
+}
+
 #[test]
 fn wide_output_has_instants_and_the_uuid_of_the_gpu() {
     let server = Server::with_context(straggler_and_hang);
