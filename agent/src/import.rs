@@ -63,7 +63,7 @@ pub enum ImportFailure {
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     report: Option<Report>,
-    /// Whether the points were meant for an Echo.
+    /// Whether an endpoint was given, so that points are sent.
     is_sent: bool,
     delivered: Delivered,
 }
@@ -154,7 +154,7 @@ where
     let mut pauses = Vec::new();
     let mut age = Duration::ZERO;
     if args.endpoint == NO_ENDPOINT {
-        // Nobody waits for the later reports.
+        // The later reports are not needed.
     } else if let Some(seconds) = args.hang_age {
         age = Duration::from_secs(seconds.into());
         for own in &mut imported.points {

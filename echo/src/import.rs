@@ -283,7 +283,7 @@ fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) ->
     )
 }
 
-/// Returns why the detector names nobody.
+/// Returns the reason why the detector names no rank.
 fn without_outlier(report: &Report) -> &'static str {
     if report.late.is_empty() {
         "no rank is named: no lag reaches the limits of the detector"

@@ -186,7 +186,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
     }
     let default = match line.command {
         Command::Serve(_) => "info",
-        // Their instance is reached by nobody else, so its insecure flags are no news.
+        // Only this command uses their instance, so warnings about plain text do not apply.
         Command::Demo(_) | Command::Import(_) => "warn,fleet_echo::app::inputs=error",
         _ => "warn",
     };

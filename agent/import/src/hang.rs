@@ -4,10 +4,10 @@
 //! group that has not enqueued it is *behind*. Clocks are not compared: only numbers of operations
 //! are.
 //!
-//! A rank may be behind because its host waits for another rank: the last operation that it
-//! enqueued is the front of another group, in which somebody else is behind. Then it is a link of
-//! the chain, and the rank at the end of the chain is missing. In a circle of such ranks nobody is
-//! the root, so all of them are named.
+//! A rank may be behind because it waits for another rank: the last operation that it enqueued is
+//! the front of another group, and another rank of that group is behind. Such a rank is a link of
+//! the chain; the rank at the end of the chain is missing. If the chain is a circle, it has no end,
+//! and all its ranks are named.
 
 use std::collections::{BTreeMap, BTreeSet};
 

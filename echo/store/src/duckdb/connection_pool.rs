@@ -135,7 +135,7 @@ impl ConnectionPool {
     }
 }
 
-/// A query, and whether it is still running and somebody waits for it.
+/// A query, and whether it is running and its caller still waits for the result.
 struct RunningQuery {
     running: Mutex<bool>,
     interrupt: Arc<InterruptHandle>,
@@ -168,7 +168,7 @@ impl PooledConnection {
     fn run<T>(self, read: impl FnOnce(&Reader) -> EngineResult<T>) -> EngineResult<T> {
         let _reading = self.gate.enter();
         match &self.reader {
-            // Nobody may wait any more after the gate was closed.
+            // The caller may have stopped waiting while the gate was closed.
             Some(reader) if *lock(&self.query.running) => read(reader),
             _ => Err(duckdb::Error::InvalidQuery),
         }

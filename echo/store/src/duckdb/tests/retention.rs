@@ -39,6 +39,14 @@ pub(super) fn by_age(days: u64) -> Limits {
     }
 }
 
+fn by_size(bytes: u64) -> Limits {
+    Limits {
+        size: Some(Amount::Bytes(bytes)),
+        age: None,
+        ..Limits::default()
+    }
+}
+
 fn received(millis: i64, number: u64, n_events: usize) -> EventBatch {
     EventBatch {
         key: BatchKey::Numbered {
@@ -159,13 +167,8 @@ async fn clock_jumps_ahead_or_back_delete_nothing() {
 #[tokio::test]
 async fn a_database_over_its_size_limit_loses_its_oldest_slices_and_stops_growing() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = Limits {
-        size: Some(Amount::Bytes(8_000_000)),
-        age: None,
-        ..Limits::default()
-    };
     let clock = ManualClock::at(at(0));
-    let store = open(&limited(&folder, limits), &clock);
+    let store = open(&limited(&folder, by_size(8_000_000)), &clock);
     let mut sizes = Vec::new();
     for number in 1..=30 {
         append_noise(&store, &clock, number).await;
@@ -185,13 +188,8 @@ async fn a_database_over_its_size_limit_loses_its_oldest_slices_and_stops_growin
 #[tokio::test]
 async fn queries_that_always_overlap_make_retention_delete_no_more_than_needed() {
     let folder = tempfile::tempdir().unwrap();
-    let limits = Limits {
-        size: Some(Amount::Bytes(8_000_000)),
-        age: None,
-        ..Limits::default()
-    };
     let clock = ManualClock::at(at(0));
-    let store = open(&limited(&folder, limits), &clock);
+    let store = open(&limited(&folder, by_size(8_000_000)), &clock);
     let queries = async || {
         let sum = "SELECT sum(hash(attrs) % 3)::BIGINT FROM event_rows, range(8)";
         loop {
