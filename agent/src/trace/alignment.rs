@@ -52,7 +52,10 @@ fn completions(ranks: &[RankTimeline], host: usize) -> BTreeMap<(CommId, u64), u
             if let Some(completed_ns) = collective.completed_ns
                 && next_ns != Some(completed_ns)
             {
-                completions.insert((collective.comm, collective.seq), completed_ns);
+                completions.insert(
+                    (collective.operation.comm, collective.operation.seq),
+                    completed_ns,
+                );
             }
         }
     }

@@ -25,14 +25,14 @@ pub(super) fn write(output: &mut dyn Write, ranks: &[RankTimeline]) -> io::Resul
 }
 
 fn line(rank: &RankTimeline, kernel: &Kernel, n_hosts: usize) -> serde_json::Value {
-    let size = bytes(kernel.count, kernel.datatype);
+    let size = bytes(kernel.operation.count, kernel.operation.datatype);
     let duration_ns = kernel.end_ns.saturating_sub(kernel.start_ns);
     let algorithm_gbs = rate(size, duration_ns);
     json!({
         "header": {
-            "id": format!("0x{:x}", kernel.comm.to_bits()),
-            "rank": kernel.comm_rank,
-            "n_ranks": kernel.comm_size,
+            "id": format!("0x{:x}", kernel.operation.comm.to_bits()),
+            "rank": kernel.operation.comm_rank,
+            "n_ranks": kernel.operation.comm_size,
             "nnodes": n_hosts,
         },
         "metadata": {
@@ -44,13 +44,13 @@ fn line(rank: &RankTimeline, kernel: &Kernel, n_hosts: usize) -> serde_json::Val
             "pid": rank.process.pid,
         },
         "coll_perf": {
-            "coll": kernel.op.name(),
-            "coll_sn": kernel.seq,
+            "coll": kernel.operation.op.name(),
+            "coll_sn": kernel.operation.seq,
             "coll_msg_size_bytes": size,
             "coll_exec_time_us": duration_ns / 1000,
             "coll_timing_source": if kernel.is_device { "kernel_gpu" } else { "collective_cpu" },
             "coll_algobw_gbs": algorithm_gbs,
-            "coll_busbw_gbs": algorithm_gbs * bus_factor(kernel.op, kernel.comm_size),
+            "coll_busbw_gbs": algorithm_gbs * bus_factor(kernel.operation.op, kernel.operation.comm_size),
         },
     })
 }

@@ -4,10 +4,10 @@
 //! bounds seen by the host: from the call until the next collective is issued, the last one until
 //! the wait for the GPU returns.
 
-use fleet_agent_core::event::{GpuOperation, GpuSpan, Op};
+use fleet_agent_core::event::{GpuOperation, GpuSpan};
 use fleet_agent_core::signal::CommId;
 
-use crate::trace::timeline::{Collective, RankTimeline};
+use crate::trace::timeline::{Collective, CommOperation, RankTimeline};
 
 /// Kernel of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,20 +18,8 @@ pub(super) struct Kernel {
     pub(super) start_ns: u64,
     /// End, nanoseconds.
     pub(super) end_ns: u64,
-    /// Communicator.
-    pub(super) comm: CommId,
-    /// Rank in the communicator.
-    pub(super) comm_rank: u32,
-    /// Number of ranks of the communicator.
-    pub(super) comm_size: u32,
-    /// Number in the communicator.
-    pub(super) seq: u64,
-    /// Kind of operation.
-    pub(super) op: Op,
-    /// Elements per rank.
-    pub(super) count: u64,
-    /// Element type, in NCCL's numbering.
-    pub(super) datatype: u32,
+    /// Its operation.
+    pub(super) operation: CommOperation,
     /// Whether the GPU measured its times.
     pub(super) is_device: bool,
 }
@@ -64,13 +52,15 @@ fn device_kernels(rank: &RankTimeline) -> Vec<Kernel> {
         issued: None,
         start_ns: on_host(span.start_ns),
         end_ns: on_host(span.stop_ns),
-        comm: CommId::new(operation.comm_id),
-        comm_rank: operation.rank,
-        comm_size: operation.nranks,
-        seq: operation.seq,
-        op: operation.op,
-        count: operation.count,
-        datatype: u32::MAX,
+        operation: CommOperation {
+            comm: CommId::new(operation.comm_id),
+            comm_rank: operation.rank,
+            comm_size: operation.nranks,
+            seq: operation.seq,
+            op: operation.op,
+            count: operation.count,
+            datatype: u32::MAX,
+        },
         is_device: true,
     };
     timed.map(kernel).collect()
@@ -89,13 +79,7 @@ fn host_kernels(rank: &RankTimeline) -> Vec<Kernel> {
             issued: Some(*collective),
             start_ns: collective.call.start_ns,
             end_ns,
-            comm: collective.comm,
-            comm_rank: collective.comm_rank,
-            comm_size: collective.comm_size,
-            seq: collective.seq,
-            op: collective.op,
-            count: collective.count,
-            datatype: collective.datatype,
+            operation: collective.operation,
             is_device: false,
         });
     }

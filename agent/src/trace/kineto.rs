@@ -28,7 +28,7 @@ pub(super) fn write(
     let thread = |kernel: &Kernel| kernel.issued.map_or(rank.process.pid, |call| call.call.tid);
     for (number, kernel) in (1_u64..).zip(&kernels) {
         if let Some(Collective { call, .. }) = kernel.issued {
-            let name = format!("nccl:{}", torch_name(kernel.op));
+            let name = format!("nccl:{}", torch_name(kernel.operation.op));
             let launch = json!({
                 "ph": "X", "cat": "cuda_runtime", "name": name,
                 "pid": rank.process.pid, "tid": thread(kernel),
@@ -56,7 +56,7 @@ pub(super) fn write(
 fn members(ranks: &[RankTimeline]) -> BTreeMap<CommId, BTreeSet<u32>> {
     let mut members: BTreeMap<CommId, BTreeSet<u32>> = BTreeMap::new();
     for rank in ranks {
-        let issued = rank.collectives.iter().map(|own| own.comm);
+        let issued = rank.collectives.iter().map(|own| own.operation.comm);
         let timed = rank.gpu.iter().map(|own| CommId::new(own.comm_id));
         for comm in issued.chain(timed) {
             members.entry(comm).or_default().insert(rank.process.rank);
@@ -68,7 +68,7 @@ fn members(ranks: &[RankTimeline]) -> BTreeMap<CommId, BTreeSet<u32>> {
 fn groups(kernels: &[Kernel], members: &BTreeMap<CommId, BTreeSet<u32>>) -> Vec<Value> {
     let sizes: BTreeMap<CommId, u32> = kernels
         .iter()
-        .map(|own| (own.comm, own.comm_size))
+        .map(|own| (own.operation.comm, own.operation.comm_size))
         .collect();
     let group = |(comm, size): (CommId, u32)| {
         json!({
@@ -125,7 +125,7 @@ fn kernel_event(
     members: &BTreeMap<CommId, BTreeSet<u32>>,
 ) -> Value {
     let ranks: Vec<String> = members
-        .get(&kernel.comm)
+        .get(&kernel.operation.comm)
         .into_iter()
         .flatten()
         .map(ToString::to_string)
@@ -133,7 +133,7 @@ fn kernel_event(
     json!({
         "ph": "X",
         "cat": "kernel",
-        "name": format!("ncclDevKernel_{}", kernel.op.name()),
+        "name": format!("ncclDevKernel_{}", kernel.operation.op.name()),
         "pid": device(rank),
         "tid": STREAM,
         "ts": micros(kernel.start_ns),
@@ -142,15 +142,15 @@ fn kernel_event(
             "device": device(rank),
             "stream": STREAM,
             "correlation": number,
-            "Collective name": torch_name(kernel.op),
-            "In msg nelems": kernel.count,
-            "Out msg nelems": kernel.count,
-            "Group size": kernel.comm_size,
-            "dtype": torch_type(kernel.datatype),
-            "Process Group Name": kernel.comm.to_string(),
+            "Collective name": torch_name(kernel.operation.op),
+            "In msg nelems": kernel.operation.count,
+            "Out msg nelems": kernel.operation.count,
+            "Group size": kernel.operation.comm_size,
+            "dtype": torch_type(kernel.operation.datatype),
+            "Process Group Name": kernel.operation.comm.to_string(),
             "Process Group Description": "communicator",
             "Process Group Ranks": format!("[{}]", ranks.join(", ")),
-            "Seq": kernel.seq,
+            "Seq": kernel.operation.seq,
             "Measured by": if kernel.is_device { "device" } else { "host" },
         },
     })

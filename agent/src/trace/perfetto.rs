@@ -48,7 +48,7 @@ fn first_entries(ranks: &[RankTimeline]) -> Entries {
     let mut entries = Entries::new();
     for collective in ranks.iter().flat_map(|rank| &rank.collectives) {
         let first = entries
-            .entry((collective.comm, collective.seq))
+            .entry((collective.operation.comm, collective.operation.seq))
             .or_insert(u64::MAX);
         *first = collective.call.start_ns.min(*first);
     }
@@ -64,7 +64,7 @@ fn write_rank(
     write_names(trace, rank, pid)?;
     let nothing = json!({});
     for collective in &rank.collectives {
-        let (name, details) = (collective.op.name(), details(collective, entries));
+        let (name, details) = (collective.operation.op.name(), details(collective, entries));
         let track = Track::Collectives;
         trace.event(&slice(pid, track, &collective.call, name, &details))?;
         write_flight(trace, pid, collective, &details)?;
@@ -119,8 +119,8 @@ fn write_flight(
         trace.event(&json!({
             "ph": phase,
             "cat": "in flight",
-            "name": collective.op.name(),
-            "id": format!("{}:{}:{pid}", collective.comm, collective.seq),
+            "name": collective.operation.op.name(),
+            "id": format!("{}:{}:{pid}", collective.operation.comm, collective.operation.seq),
             "pid": pid,
             "tid": thread_id(Track::Collectives, collective.call.tid),
             "ts": micros(ns),
@@ -136,12 +136,12 @@ fn write_kernel(trace: &mut ChromeTrace<'_>, pid: u32, kernel: &Kernel) -> io::R
         trace.event(&json!({
             "ph": phase,
             "cat": "on the GPU",
-            "name": format!("{} on the GPU", kernel.op.name()),
-            "id": format!("gpu:{}:{}:{pid}", kernel.comm, kernel.seq),
+            "name": format!("{} on the GPU", kernel.operation.op.name()),
+            "id": format!("gpu:{}:{}:{pid}", kernel.operation.comm, kernel.operation.seq),
             "pid": pid,
             "tid": pid,
             "ts": micros(ns),
-            "args": {"communicator": kernel.comm.to_string(), "seq": kernel.seq},
+            "args": {"communicator": kernel.operation.comm.to_string(), "seq": kernel.operation.seq},
         }))?;
     }
     Ok(())
@@ -149,14 +149,14 @@ fn write_kernel(trace: &mut ChromeTrace<'_>, pid: u32, kernel: &Kernel) -> io::R
 
 fn details(collective: &Collective, entries: &Entries) -> Value {
     let entered_ns = collective.call.start_ns;
-    let first_ns = entries.get(&(collective.comm, collective.seq));
+    let first_ns = entries.get(&(collective.operation.comm, collective.operation.seq));
     let late_ns = first_ns.map_or(0, |first_ns| entered_ns.saturating_sub(*first_ns));
     json!({
-        "communicator": collective.comm.to_string(),
-        "communicator rank": collective.comm_rank,
-        "communicator size": collective.comm_size,
-        "seq": collective.seq,
-        "count": collective.count,
+        "communicator": collective.operation.comm.to_string(),
+        "communicator rank": collective.operation.comm_rank,
+        "communicator size": collective.operation.comm_size,
+        "seq": collective.operation.seq,
+        "count": collective.operation.count,
         "after the first rank (us)": micros(late_ns),
     })
 }

@@ -20,13 +20,9 @@ pub(super) struct Span {
     pub(super) tid: u32,
 }
 
-/// Collective of one rank.
+/// Operation of a communicator, as one of its ranks takes part in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Collective {
-    /// Call that issued it.
-    pub(super) call: Span,
-    /// Return of the first wait for the GPU that began after it; `None` if none followed.
-    pub(super) completed_ns: Option<u64>,
+pub(super) struct CommOperation {
     /// Communicator.
     pub(super) comm: CommId,
     /// Rank in the communicator.
@@ -41,6 +37,17 @@ pub(super) struct Collective {
     pub(super) count: u64,
     /// Element type, in NCCL's numbering.
     pub(super) datatype: u32,
+}
+
+/// Collective of one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Collective {
+    /// Call that issued it.
+    pub(super) call: Span,
+    /// Return of the first wait for the GPU that began after it; `None` if none followed.
+    pub(super) completed_ns: Option<u64>,
+    /// Its operation.
+    pub(super) operation: CommOperation,
 }
 
 /// Time off the CPU.
@@ -249,13 +256,15 @@ impl RankBuilder {
         self.timeline.collectives.push(Collective {
             call,
             completed_ns: None,
-            comm: comm.id,
-            comm_rank: comm.rank,
-            comm_size: comm.nranks,
-            seq,
-            op: operation.op,
-            count: operation.count,
-            datatype: operation.datatype,
+            operation: CommOperation {
+                comm: comm.id,
+                comm_rank: comm.rank,
+                comm_size: comm.nranks,
+                seq,
+                op: operation.op,
+                count: operation.count,
+                datatype: operation.datatype,
+            },
         });
     }
 
