@@ -160,3 +160,48 @@ pub const EFFECT_RATIO: &str = "fleet.effect_ratio";
 /// On [`crate::metric::STRAGGLER`]: version of the policy set (`PolicySet.version`) used for the
 /// comparison. Absent in the modes [`MODE_LOCAL`] and [`MODE_NONE`].
 pub const POLICY_VERSION: &str = "fleet.policy_version";
+
+/// Process id on its host.
+pub const PID: &str = "process.pid";
+
+/// Name of the process.
+pub const PROCESS_NAME: &str = "process.executable.name";
+
+/// On [`crate::metric::CALLS`] and [`crate::metric::STACK_SAMPLES`]: function of a GPU library, such
+/// as `cudaMalloc`; absent for samples outside such a call.
+pub const FUNCTION: &str = "fleet.function";
+
+/// On [`crate::metric::CALLS`]: median duration, milliseconds.
+pub const P50_MS: &str = "fleet.p50_ms";
+
+/// On [`crate::metric::CALLS`]: 95th percentile, milliseconds.
+pub const P95_MS: &str = "fleet.p95_ms";
+
+/// On [`crate::metric::CALLS`]: 99th percentile, milliseconds.
+pub const P99_MS: &str = "fleet.p99_ms";
+
+/// On [`crate::metric::CALLS`]: bytes moved or allocated; absent where the function has none.
+pub const BYTES: &str = "fleet.bytes";
+
+/// On [`crate::metric::CHAIN`]: cause, such as `cpu_contention` or `memory_allocation`.
+pub const CHAIN_CAUSE: &str = "fleet.chain.cause";
+
+/// On [`crate::metric::CHAIN`]: `low`, `medium` or `high`.
+pub const CHAIN_SEVERITY: &str = "fleet.chain.severity";
+
+/// On [`crate::metric::CHAIN`]: the chain in one sentence, with its figures.
+pub const CHAIN_SUMMARY: &str = "fleet.chain.summary";
+
+/// On [`crate::metric::CHAIN`]: links of the chain from the system to the call, one per line.
+pub const CHAIN_LINKS: &str = "fleet.chain.links";
+
+/// On [`crate::metric::CHAIN`]: where the process waited, innermost frame first, one per line;
+/// absent without samples.
+pub const CHAIN_STACK: &str = "fleet.chain.stack";
+
+/// On [`crate::metric::CHAIN`]: what to do, one advice per line; absent where none is known.
+pub const CHAIN_ADVICE: &str = "fleet.chain.advice";
+
+/// On [`crate::metric::STACK_SAMPLES`]: the stack, innermost frame first, one frame per line, such as
+/// `[Python] train.py:142 in forward()`.
+pub const STACK: &str = "fleet.stack";

@@ -103,6 +103,24 @@ pub const THROTTLED: &str = "fleet.host.throttled_ms";
 /// process.
 pub const RDMA_ERRORS: &str = "fleet.host.rdma_errors";
 
+/// Prefix of the names of what an agent found out about one process on its host, with or without a
+/// rank. The points have no block: they cover a period of about ten seconds, and are kept for people
+/// and models; no verdict is based on them.
+pub const PROCESS: &str = "fleet.process.";
+
+/// Histogram, delta: durations of the calls of one function, milliseconds.
+/// [`crate::attribute::FUNCTION`] is the function, and [`crate::attribute::P50_MS`],
+/// [`crate::attribute::P95_MS`] and [`crate::attribute::P99_MS`] are quantiles.
+pub const CALLS: &str = "fleet.process.calls_ms";
+
+/// Gauge: share of its time, 0 to 1, that the process lost to one cause, with the causal chain in the
+/// attributes from [`crate::attribute::CHAIN_CAUSE`] on. Sent in every period in which the chain
+/// holds.
+pub const CHAIN: &str = "fleet.process.chain";
+
+/// Sum, delta: samples in which a thread had one stack, [`crate::attribute::STACK`].
+pub const STACK_SAMPLES: &str = "fleet.process.stack_samples";
+
 /// Prefix of the names of an agent's own metrics. They are delta sums over the time since the last
 /// report, for the whole host. Zeros are sent, too: they show that what is missing from a rank's
 /// record was not lost.
