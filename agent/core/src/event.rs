@@ -1,9 +1,17 @@
 //! Plain events of traced processes, as every source yields them. Times are nanoseconds of the
 //! source's monotonic clock.
 
+mod delay;
 mod gpu;
+mod operation;
+mod stack;
 
+pub use crate::event::delay::{
+    BlockReason, BlockedTime, DelaySample, Delays, MAX_NAMED_TASKS, OTHER_TASKS, Pressure, TaskTime,
+};
 pub use crate::event::gpu::{CommState, GpuOperation, GpuSpan};
+pub use crate::event::operation::{CommInit, Op, Operation};
+pub use crate::event::stack::{Frame, Stack, StackSample};
 
 /// Event of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,11 +30,15 @@ pub enum Event {
     ContextSwitch(ContextSwitch),
     /// Activity of a process on its host, summed up by the source.
     Activity(ActivitySample),
+    /// Delays of a process on its host, summed up by the source.
+    Delays(Box<DelaySample>),
     /// Operation that ran on a GPU, stamped at its end.
     GpuOperation(GpuOperation),
     /// State of a communicator older than the agent, read from memory and stamped at the end of the
     /// read.
     CommState(CommState),
+    /// Stack of a sampled thread.
+    Stack(Box<StackSample>),
     /// Loss of events: those of any process since the previous loss (or the start) may be missing.
     Lost(Lost),
     /// End of a process; no events of it follow.
@@ -44,8 +56,10 @@ impl Event {
             Self::Launches(launches) => launches.ts_ns,
             Self::ContextSwitch(switch) => switch.ts_ns,
             Self::Activity(measured) => measured.ts_ns,
+            Self::Delays(measured) => measured.ts_ns,
             Self::GpuOperation(operation) => operation.ts_ns,
             Self::CommState(state) => state.ts_ns,
+            Self::Stack(sample) => sample.ts_ns,
             Self::Lost(lost) => lost.ts_ns,
             Self::Ended(ended) => ended.ts_ns,
         }
@@ -61,8 +75,10 @@ impl Event {
             Self::Entered(entered) => Some(entered.pid),
             Self::Launches(launches) => Some(launches.pid),
             Self::Activity(measured) => Some(measured.pid),
+            Self::Delays(measured) => Some(measured.pid),
             Self::GpuOperation(operation) => Some(operation.pid),
             Self::CommState(state) => Some(state.pid),
+            Self::Stack(sample) => Some(sample.pid),
             Self::Ended(ended) => Some(ended.pid),
             Self::ContextSwitch(_) | Self::Lost(_) => None,
         }
@@ -302,85 +318,6 @@ impl Direction {
             3 => Self::WithinDevice,
             _ => Self::Unspecified,
         }
-    }
-}
-
-/// Operation issued on a communicator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Operation {
-    /// Kind of operation.
-    pub op: Op,
-    /// Elements per rank.
-    pub count: u64,
-    /// Element type, in NCCL's numbering.
-    pub datatype: u32,
-    /// Pointer of the communicator in the calling process.
-    pub comm: u64,
-    /// Sequence number on its communicator, where the source counts; otherwise assigned here.
-    pub seq: Option<u64>,
-    /// Peer rank of a point-to-point transfer.
-    pub peer: Option<u32>,
-}
-
-/// Initialization of a communicator by one rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CommInit {
-    /// Number of ranks of the communicator.
-    pub nranks: u32,
-    /// The caller's rank within it.
-    pub rank: u32,
-    /// Hash of the unique id, equal on all ranks.
-    pub unique_id: u64,
-    /// Pointer of the new communicator, where the source knows it.
-    pub comm: Option<u64>,
-}
-
-/// Operations of a communicator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Op {
-    /// Reduction received by every rank.
-    AllReduce,
-    /// Concatenation received by every rank.
-    AllGather,
-    /// Reduction of which every rank receives one part.
-    ReduceScatter,
-    /// Data of one rank sent to all.
-    Broadcast,
-    /// Reduction received by one rank.
-    Reduce,
-    /// Data of every rank sent to every rank.
-    AllToAll,
-    /// Concatenation received by one rank.
-    Gather,
-    /// Parts of one rank's data sent to all ranks.
-    Scatter,
-    /// Sending half of a point-to-point transfer.
-    Send,
-    /// Receiving half.
-    Recv,
-}
-
-impl Op {
-    /// Name in NCCL without the prefix.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AllReduce => "AllReduce",
-            Self::AllGather => "AllGather",
-            Self::ReduceScatter => "ReduceScatter",
-            Self::Broadcast => "Broadcast",
-            Self::Reduce => "Reduce",
-            Self::AllToAll => "AlltoAll",
-            Self::Gather => "Gather",
-            Self::Scatter => "Scatter",
-            Self::Send => "Send",
-            Self::Recv => "Recv",
-        }
-    }
-
-    /// Returns whether all ranks of the communicator take part, so that the operation has a
-    /// sequence number.
-    pub fn is_collective(self) -> bool {
-        !matches!(self, Self::Send | Self::Recv)
     }
 }
 

@@ -54,12 +54,13 @@ impl SelfMetrics {
     pub(super) fn record_event(&self, event: &Event) {
         let source = match event {
             Event::Call(_) | Event::Returned(_) => "calls",
-            Event::Activity(_) => "kernel",
+            Event::Activity(_) | Event::Delays(_) => "kernel",
             Event::GpuOperation(_) => "device",
             Event::Started(_) | Event::Ended(_) => "processes",
             Event::Entered(_)
             | Event::Launches(_)
             | Event::CommState(_)
+            | Event::Stack(_)
             | Event::ContextSwitch(_)
             | Event::Lost(_) => return,
         };

@@ -1,0 +1,121 @@
+//! Delays of a process on its host: which tasks ran in its place, why its threads were blocked, and
+//! what its cgroup and interrupts took.
+
+/// Maximum number of tasks named in [`Delays::preempted_by`]; the rest is one entry.
+pub const MAX_NAMED_TASKS: usize = 3;
+/// Name of the entry that sums up the tasks beyond [`MAX_NAMED_TASKS`].
+pub const OTHER_TASKS: &str = "(others)";
+
+/// Delays of a process over a short window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DelaySample {
+    /// End of the window, nanoseconds.
+    pub ts_ns: u64,
+    /// The process.
+    pub pid: u32,
+    /// Delays in the window.
+    pub delays: Delays,
+}
+
+/// Delays of a process over some time; `None` for what the source cannot see. Times of tasks,
+/// blocking and interrupts are sums over the threads that call the GPU's libraries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Delays {
+    /// Tasks that ran while threads of the process were runnable, largest time first: at most
+    /// [`MAX_NAMED_TASKS`], and the rest as [`OTHER_TASKS`].
+    pub preempted_by: Vec<TaskTime>,
+    /// Time blocked by reason, largest first, without waits for the GPU.
+    pub blocked: Vec<BlockedTime>,
+    /// Time for which the process's cgroup was throttled at its CPU quota, nanoseconds.
+    pub cgroup_throttled_ns: Option<u64>,
+    /// Time of interrupts and softirqs on the CPU of a thread while it was running, nanoseconds.
+    pub interrupt_ns: Option<u64>,
+    /// Pressure stall time of the process's cgroup, or of the host if the cgroup has no pressure
+    /// files.
+    pub pressure: Option<Pressure>,
+}
+
+/// Time for which another task had the CPU while a thread of the process was runnable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskTime {
+    /// Name of the task, as in `/proc/PID/comm`.
+    pub task: String,
+    /// CPU on which it ran; for [`OTHER_TASKS`] that of the largest part.
+    pub cpu: u32,
+    /// Time, nanoseconds.
+    pub ns: u64,
+    /// Number of times the task was switched in.
+    pub switches: u64,
+}
+
+/// Time for which threads of the process were blocked for one reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockedTime {
+    /// Reason.
+    pub reason: BlockReason,
+    /// Time, nanoseconds.
+    pub ns: u64,
+    /// Number of times.
+    pub count: u64,
+}
+
+/// Reason why a thread was blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlockReason {
+    /// Futex: mutex, condition variable, semaphore or join of another thread.
+    Lock,
+    /// Read or write of a block device.
+    BlockIo,
+    /// Page fault that had to wait.
+    PageFault,
+    /// Socket, or poll of sockets.
+    Network,
+    /// Pipe.
+    Pipe,
+    /// Timer.
+    Sleep,
+    /// Anything else.
+    Other,
+}
+
+impl BlockReason {
+    /// All reasons.
+    pub const ALL: [Self; 7] = [
+        Self::Lock,
+        Self::BlockIo,
+        Self::PageFault,
+        Self::Network,
+        Self::Pipe,
+        Self::Sleep,
+        Self::Other,
+    ];
+
+    /// Returns its name in recordings and in output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::BlockIo => "block_io",
+            Self::PageFault => "page_fault",
+            Self::Network => "network",
+            Self::Pipe => "pipe",
+            Self::Sleep => "sleep",
+            Self::Other => "other",
+        }
+    }
+
+    /// Returns the reason of a name; `None` for an unknown one.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+}
+
+/// Pressure stall time: at least one task waited for the resource ("some" of PSI).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pressure {
+    /// CPU, nanoseconds.
+    pub cpu_ns: u64,
+    /// Memory, nanoseconds.
+    pub memory_ns: u64,
+    /// I/O, nanoseconds.
+    pub io_ns: u64,
+}
