@@ -3,6 +3,7 @@
 
 mod delay;
 mod gpu;
+mod latency;
 mod operation;
 mod stack;
 
@@ -10,6 +11,7 @@ pub use crate::event::delay::{
     BlockReason, BlockedTime, DelaySample, Delays, MAX_NAMED_TASKS, OTHER_TASKS, Pressure, TaskTime,
 };
 pub use crate::event::gpu::{CommState, GpuOperation, GpuSpan};
+pub use crate::event::latency::{CallDurations, FunctionDurations, LaunchSizes, LogHistogram};
 pub use crate::event::operation::{CommInit, Op, Operation};
 pub use crate::event::stack::{Frame, Stack, StackSample};
 
@@ -32,6 +34,8 @@ pub enum Event {
     Activity(ActivitySample),
     /// Delays of a process on its host, summed up by the source.
     Delays(Box<DelaySample>),
+    /// Durations of library calls of a process, counted over a short window.
+    CallDurations(Box<CallDurations>),
     /// Operation that ran on a GPU, stamped at its end.
     GpuOperation(GpuOperation),
     /// State of a communicator older than the agent, read from memory and stamped at the end of the
@@ -57,6 +61,7 @@ impl Event {
             Self::ContextSwitch(switch) => switch.ts_ns,
             Self::Activity(measured) => measured.ts_ns,
             Self::Delays(measured) => measured.ts_ns,
+            Self::CallDurations(measured) => measured.ts_ns,
             Self::GpuOperation(operation) => operation.ts_ns,
             Self::CommState(state) => state.ts_ns,
             Self::Stack(sample) => sample.ts_ns,
@@ -76,6 +81,7 @@ impl Event {
             Self::Launches(launches) => Some(launches.pid),
             Self::Activity(measured) => Some(measured.pid),
             Self::Delays(measured) => Some(measured.pid),
+            Self::CallDurations(measured) => Some(measured.pid),
             Self::GpuOperation(operation) => Some(operation.pid),
             Self::CommState(state) => Some(state.pid),
             Self::Stack(sample) => Some(sample.pid),

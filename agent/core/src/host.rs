@@ -128,7 +128,7 @@ impl Host {
                 self.pipelines.get_mut(pid)?.on_activity(activity);
                 None
             }
-            Event::Delays(_) | Event::Stack(_) => None,
+            Event::Delays(_) | Event::CallDurations(_) | Event::Stack(_) => None,
             Event::GpuOperation(operation) => {
                 self.pipelines
                     .get_mut(&operation.pid)?

@@ -34,7 +34,7 @@ impl EventCounts {
             Event::Call(_) | Event::Returned(_) => self.calls += 1,
             Event::Launches(_) => self.launches += 1,
             Event::ContextSwitch(_) => self.context_switches += 1,
-            Event::Activity(_) | Event::Delays(_) => self.windows += 1,
+            Event::Activity(_) | Event::Delays(_) | Event::CallDurations(_) => self.windows += 1,
             Event::GpuOperation(_) => self.device += 1,
             // The entry of a call that is counted at its return, and events that recordings do not
             // hold.

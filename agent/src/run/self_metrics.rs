@@ -54,7 +54,7 @@ impl SelfMetrics {
     pub(super) fn record_event(&self, event: &Event) {
         let source = match event {
             Event::Call(_) | Event::Returned(_) => "calls",
-            Event::Activity(_) | Event::Delays(_) => "kernel",
+            Event::Activity(_) | Event::Delays(_) | Event::CallDurations(_) => "kernel",
             Event::GpuOperation(_) => "device",
             Event::Started(_) | Event::Ended(_) => "processes",
             Event::Entered(_)

@@ -159,7 +159,12 @@ impl TimelineBuilder {
                     rank.continue_at(adopted.and_then(|comm| Some((comm.index, comm.next?))));
                 }
             }
-            Event::Delays(_) | Event::Stack(_) | Event::Entered(_) | Event::Lost(_) | Event::Ended(_) => {}
+            Event::Delays(_)
+            | Event::CallDurations(_)
+            | Event::Stack(_)
+            | Event::Entered(_)
+            | Event::Lost(_)
+            | Event::Ended(_) => {}
         }
     }
 
