@@ -1,7 +1,5 @@
 //! `fleet-echo explain`: cause of a slow rank.
 
-mod trace;
-
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,10 +14,13 @@ use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
 use crate::cli::table::{Table, wrapped};
 use crate::cli::view::{gpu, heading, list, quality, text};
-use crate::cli::{CliError, ClientArgs, ToolInput, call_tool_for_bytes, query};
+use crate::cli::{CliError, ClientArgs, ToolInput, call_tool_for_bytes, get_bytes, query};
 
 /// Name of the tool.
 const TOOL: &str = "fleet.cluster.explain_rank";
+
+/// Path of traces on the server.
+const TRACE_PATH: &str = "/api/v1/trace.json";
 
 /// Maximum number of points of the lag series that are printed; `--json` has all of them.
 const MAX_PRINTED: usize = 12;
@@ -91,7 +92,7 @@ pub fn run(args: &ExplainArgs, screen: &mut Screen<'_>) -> Result<(), CliError> 
         draw(args, file, format)?;
     }
     match &args.trace {
-        Some(file) => trace::write(args, file),
+        Some(file) => write_trace(args, file),
         None => Ok(()),
     }
 }
@@ -115,11 +116,36 @@ fn format_from_extension(file: &Path) -> Result<Format, CliError> {
 fn draw(args: &ExplainArgs, file: &Path, format: Format) -> Result<(), CliError> {
     let input = input(args).with("plot", Some(format.name()));
     let picture = call_tool_for_bytes(&args.client.connection, TOOL, input)?;
+    write_file(file, &picture)
+}
+
+/// Writes a trace of the rank beside one of its peers, as the server makes it.
+fn write_trace(args: &ExplainArgs, file: &Path) -> Result<(), CliError> {
+    let scope = &args.scope;
+    let optional = [
+        ("cluster", &scope.cluster),
+        ("job", &args.job),
+        ("from", &scope.from),
+        ("to", &scope.to),
+        ("window", &scope.window),
+    ];
+    let given = optional
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.clone()?)));
+    let query: Vec<_> = [("rank", args.rank.to_string())]
+        .into_iter()
+        .chain(given)
+        .collect();
+    let trace = get_bytes(&args.client.connection, TRACE_PATH, &query)?;
+    write_file(file, &trace)
+}
+
+fn write_file(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let unwritten = |error: io::Error| {
         let message = format!("{}: {error}", file.display());
         io::Error::new(error.kind(), message)
     };
-    Ok(fs::write(file, picture).map_err(unwritten)?)
+    Ok(fs::write(file, bytes).map_err(unwritten)?)
 }
 
 fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Result<()> {

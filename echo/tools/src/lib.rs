@@ -41,6 +41,7 @@ pub mod outlier;
 pub mod picture;
 pub mod quality;
 pub mod query_limit;
+pub mod rank_trace;
 pub mod rates;
 pub mod registry;
 pub mod rounding;

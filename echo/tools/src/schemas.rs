@@ -51,7 +51,7 @@ impl JsonSchema for ClusterName {
 
 /// Returns the schema of an input. `T or null` becomes plain `T`: absent means the same as null,
 /// and some clients support a single type only.
-pub(super) fn input_schema<T: JsonSchema>() -> Value {
+pub fn input_schema<T: JsonSchema>() -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let mut schema = generator.into_root_schema_for::<T>().to_value();
     simplify(&mut schema);

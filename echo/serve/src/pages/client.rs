@@ -11,6 +11,7 @@ use echo_tools::find_outlier_nodes::{FindOutlierNodes, Outliers};
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::answer::Cost;
 use echo_tools::lag_map::{LagMap, RankKey};
+use echo_tools::rank_trace::RankTrace;
 use echo_tools::registry::Registry;
 use echo_tools::scope::{self, Scope, visible_clusters};
 use echo_tools::time::{TimeRange, WindowArg};
@@ -290,5 +291,10 @@ impl<'a> ToolClient<'a> {
         self.registry
             .find(&self.context.caller, ExplainRank::NAME)
             .is_ok()
+    }
+
+    /// Returns whether the visitor may download the trace of a rank.
+    pub(super) fn may_trace(&self) -> bool {
+        RankTrace::check_permission(self.registry, &self.context).is_ok()
     }
 }

@@ -45,6 +45,7 @@ struct View<'a> {
     outliers: Option<Outliers>,
     cost: Option<Cost>,
     may_explain: bool,
+    may_trace: bool,
 }
 
 /// Answers for the last hour, whatever the window.
@@ -103,6 +104,7 @@ pub(super) async fn page(
         outliers: client.outliers(cluster, window).await?,
         cost: client.cost(cluster, window).await?,
         may_explain: client.may_explain(),
+        may_trace: client.may_trace(),
     };
     let current = view.current(client).await?;
     let marks = view.outliers.as_ref().map(marks).unwrap_or_default();
@@ -243,8 +245,7 @@ fn other_window(view: &View<'_>, here: &str) -> Markup {
 
 /// Returns the URL of a rank's page.
 fn rank_path(view: &View<'_>, rank: u32, job: Option<&str>) -> String {
-    let job = job.map(|job| format!("&job={}", encoded(job)));
-    let query = format!("{}{}", job.unwrap_or_default(), view.window_query());
+    let query = rank_query(view, job);
     format!(
         "{}/ranks/{rank}?{}",
         path(view.cluster),
@@ -252,14 +253,18 @@ fn rank_path(view: &View<'_>, rank: u32, job: Option<&str>) -> String {
     )
 }
 
+/// Returns the job of a rank and the window as the end of a query string.
+fn rank_query(view: &View<'_>, job: Option<&str>) -> String {
+    let job = job.map(|job| format!("&job={}", encoded(job)));
+    format!("{}{}", job.unwrap_or_default(), view.window_query())
+}
+
 /// Returns the URL of the plot of a rank.
 fn plot_path(view: &View<'_>, rank: u32, job: Option<&str>) -> String {
-    let job = job.map(|job| format!("&job={}", encoded(job)));
     format!(
-        "/api/v1/tools/{}?cluster={}&rank={rank}{}{}&format=svg",
+        "/api/v1/tools/{}?cluster={}&rank={rank}{}&format=svg",
         ExplainRank::NAME,
         encoded(view.cluster),
-        job.unwrap_or_default(),
-        view.window_query()
+        rank_query(view, job)
     )
 }

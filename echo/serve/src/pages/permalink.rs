@@ -1,4 +1,4 @@
-//! Links to incidents that stay valid after the incident has cleared.
+//! Links to incidents that stay valid after the incident has cleared, and to the trace of a rank.
 
 use echo_tools::ToolError;
 use maud::{Markup, html};
@@ -13,6 +13,19 @@ const AROUND_NANOS: i64 = 300_000_000_000;
 pub(super) fn permalink(cluster: &str, id: &str) -> Markup {
     html! {
         a href={ (path(cluster)) "/incidents/" (encoded(id)) } { "Link to this incident" }
+    }
+}
+
+/// Returns the URL of the trace of a rank; `query` holds its job and the window.
+pub(super) fn trace_path(cluster: &str, rank: u32, query: &str) -> String {
+    let cluster = encoded(cluster);
+    format!("/api/v1/trace.json?cluster={cluster}&rank={rank}{query}")
+}
+
+/// Renders the link to the trace of a rank. The page itself requests nothing from the viewer.
+pub(super) fn trace_link(href: &str) -> Markup {
+    html! {
+        a href=(href) download { "Download the trace" } " (open it in ui.perfetto.dev)"
     }
 }
 

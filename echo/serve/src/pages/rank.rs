@@ -11,6 +11,7 @@ use maud::{Markup, html};
 use super::client::{RankInCluster, ToolClient, WindowQuery};
 use super::format;
 use super::overview::{encoded, figure, path};
+use super::permalink::{trace_link, trace_path};
 
 /// Renders the page.
 pub(super) async fn page(
@@ -36,6 +37,7 @@ pub(super) async fn page(
         (communicators(&found.lag_series.communicators))
         p.links {
             a href=(tool(subject, &query, "&format=json")) { "All of it as JSON" }
+            @if client.may_trace() { (trace_link(&trace_path(subject.cluster, subject.rank, &query))) }
         }
     })
 }

@@ -89,6 +89,28 @@ fn the_shell_writes_the_plot_to_a_file() {
 }
 
 #[test]
+fn the_shell_writes_the_trace_that_the_page_links() {
+    let server = Server::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rank2.json");
+    let line = format!(
+        "explain --cluster prod --rank 2 --from now-10m --trace {}",
+        file.display()
+    );
+    server.output(&line).unwrap();
+    let written: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let path = "/api/v1/trace.json?cluster=prod&rank=2&from=now-10m";
+    let request = server.request("GET", path).body(String::new()).unwrap();
+    let (status, served) = send(request);
+    assert_eq!((status, &served), (200, &written));
+    let events = written["traceEvents"].as_array().unwrap();
+    let is_culprit = |event: &Value| event["pid"] == 3 && event["name"] == "culprit";
+    assert!(events.iter().any(is_culprit), "{written}");
+    let unwritable = line.replace("rank2.json", "nowhere/rank2.json");
+    assert_eq!(server.output(&unwritable).unwrap_err().exit_code(), 74);
+}
+
+#[test]
 fn an_unknown_extension_or_unwritable_file_is_rejected() {
     let server = Server::start();
     let explain = "explain --cluster prod --rank 2 --plot";

@@ -4,12 +4,12 @@ use echo_tools::get_cost::answer::{Contributor, Cost};
 use echo_tools::outlier::{Condition, Evidence, Lifecycle, Outlier};
 use maud::{Markup, html};
 
-use super::{Current, View, plot_path, rank_path};
+use super::{Current, View, plot_path, rank_path, rank_query};
 use crate::pages::client::WindowQuery;
 use crate::pages::format::{self, Amounts, parse_instant};
 use crate::pages::open_incidents::{Hang, OpenIncident, is_recent, open_for_s, open_incidents};
 use crate::pages::overview::{badge, figure};
-use crate::pages::permalink::permalink;
+use crate::pages::permalink::{permalink, trace_link, trace_path};
 use crate::pages::status::{ClusterStatus, Tone};
 
 /// Most ranks that are listed individually.
@@ -150,6 +150,7 @@ fn next(view: &View<'_>, incident: &OpenIncident<'_>) -> Markup {
         }
         p.links {
             @if let Some(rank) = rank { a href=(rank_path(view, rank, job)) { "Rank " (rank) " in detail" } }
+            @if let Some(rank) = rank.filter(|_| view.may_trace) { (trace_link(&trace_path(view.cluster, rank, &rank_query(view, job)))) }
             @if let Some(id) = incident.ids().first() { (permalink(view.cluster, id)) }
         }
     }

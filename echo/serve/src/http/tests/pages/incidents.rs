@@ -12,7 +12,9 @@ use echo_core::model::event::BatchKey;
 use echo_tools::ToolContext;
 use echo_tools::fixture::{self, at, batch, culprit, empty, lost};
 
-use super::{BROWSER, Page, get_json, send, service};
+use serde_json::Value;
+
+use super::{BROWSER, Page, get_json, guarded, send, service};
 
 /// A collective that ranks 3 did not enter.
 fn hang(id: u64, communicator: &str) -> Incident {
@@ -308,4 +310,67 @@ async fn a_card_has_the_plot_of_its_rank_and_the_command_that_explains_it() {
         let plots = page.matches("<img class=\"plot\"").count();
         assert_eq!(plots, 1, "{page}");
     }
+}
+
+#[tokio::test]
+async fn the_page_of_an_incident_links_the_trace_of_its_rank() {
+    let echo = service(fixture::context().await);
+    let by_incident = "/api/v1/trace.json?cluster=prod&rank=2&job=llama&window=15m";
+    for path in [
+        "/clusters/prod?window=15m",
+        "/clusters/prod/ranks/2?job=llama&window=15m",
+    ] {
+        let page = text(&echo, path).await;
+        let link = format!(
+            "<a href=\"{}\" download>",
+            by_incident.replace('&', "&amp;")
+        );
+        assert_eq!(page.matches(&link).count(), 1, "{path}: {page}");
+    }
+    let Page(status, headers, body) = get_json(&echo, by_incident).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(headers["content-type"], "application/json");
+    assert_eq!(
+        headers["content-disposition"],
+        "attachment; filename=\"rank-2.json\""
+    );
+    let trace: Value = serde_json::from_str(&body).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let names = events
+        .iter()
+        .filter(|event| event["name"] == "process_name");
+    let names: Vec<&str> = names
+        .map(|event| event["args"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["rank 2 on node-1", "rank 0 on node-0", "incidents"]);
+    for (wrong, status) in [
+        ("cluster=prod", 400),
+        ("cluster=prod&rank=2&plot=svg", 400),
+        ("cluster=&rank=2", 400),
+        ("cluster=prod&rank=2&window=15", 400),
+        ("cluster=nowhere&rank=2", 404),
+        ("cluster=prod&rank=99", 404),
+    ] {
+        let path = format!("/api/v1/trace.json?{wrong}");
+        assert_eq!(get_json(&echo, &path).await.0, status, "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn a_trace_needs_the_permissions_of_the_tools_that_it_is_made_of() {
+    let all = "id: all, query: { clusters: [prod] }";
+    let no_events =
+        "id: some, query: { clusters: [prod], tools: [\"*find_*\", \"*explain_rank\"] }";
+    let (echo, site) = guarded(&[all, no_events]).await;
+    let trace = "/api/v1/trace.json?cluster=prod&rank=2";
+    let page = "/clusters/prod";
+    for (token, status, n_links) in [(0, 200, 1), (1, 404, 0)] {
+        let headers = format!("{BROWSER}\nauthorization: Bearer {}", site.tokens[token]);
+        assert_eq!(send(&echo, ("GET", trace), &headers, "").await.0, status);
+        let Page(_, _, page) = send(&echo, ("GET", page), &headers, "").await;
+        assert!(page.contains("Rank 2 in detail"), "{page}");
+        let links = page.matches("/api/v1/trace.json").count();
+        assert_eq!(links, n_links, "{page}");
+    }
+    assert_eq!(send(&echo, ("GET", trace), "", "").await.0, 401);
 }
