@@ -91,6 +91,9 @@ pub struct Entry {
     /// Number among the collectives of the group.
     #[serde(default)]
     pub collective_seq_id: i64,
+    /// Number among the transfers that the rank enqueued in the group; one per batch.
+    #[serde(default)]
+    pub p2p_seq_id: i64,
     /// Operation, such as `nccl:all_reduce` or `nccl:send 0->3`.
     pub profiling_name: String,
     /// Enqueue time on the host, Unix nanoseconds.
@@ -135,10 +138,15 @@ impl Entry {
         inputs.fold(0, u64::saturating_add)
     }
 
-    /// Own number in the group, which transfers name: `send 0->3`, `recv 3<-0`.
-    fn own_index(&self) -> Option<usize> {
-        let peers = self.profiling_name.split(' ').nth(1)?;
-        peers.split(['-', '<']).next()?.parse().ok()
+    /// Numbers of the own and the other rank in the group, which transfers name: `send 0->3`,
+    /// `recv 3<-0`.
+    pub fn peers(&self) -> Option<(usize, usize)> {
+        let (own, other) = self
+            .profiling_name
+            .split(' ')
+            .nth(1)?
+            .split_once(['-', '<'])?;
+        Some((own.parse().ok()?, other.get(1..)?.parse().ok()?))
     }
 }
 
@@ -162,8 +170,8 @@ impl Dump {
         let mut possible = groups.reduce(|one, other| &one & &other);
         for entry in self.entries.iter().filter(|entry| entry.is_p2p) {
             let ranks = self.pg_config.get(entry.group()).map(GroupConfig::ranks);
-            let own = entry.own_index().zip(ranks);
-            let own = own.and_then(|(index, ranks)| ranks.get(index).copied());
+            let own = entry.peers().zip(ranks);
+            let own = own.and_then(|((index, _), ranks)| ranks.get(index).copied());
             if let (Some(own), Some(possible)) = (own, &mut possible) {
                 possible.retain(|rank| *rank == own);
             }

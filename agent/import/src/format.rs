@@ -1,7 +1,9 @@
 //! Recognition of a format by the content of a file.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::inspector;
@@ -17,11 +19,18 @@ pub enum Format {
     FlightRecorder,
     /// Lines of the NCCL Inspector.
     Inspector,
+    /// Recording of `fleet-agent`, which is replayed.
+    Recording,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 3] = [Self::Kineto, Self::FlightRecorder, Self::Inspector];
+    pub const ALL: [Self; 4] = [
+        Self::Kineto,
+        Self::FlightRecorder,
+        Self::Inspector,
+        Self::Recording,
+    ];
 
     /// Recognises uncompressed content.
     pub fn recognise(bytes: &[u8]) -> Option<Self> {
@@ -34,6 +43,9 @@ impl Format {
         let line = bytes.split(|byte| *byte == b'\n').next()?;
         if line.len() <= MAX_LINE && inspector::is_line(line) {
             return Some(Self::Inspector);
+        }
+        if line.len() <= MAX_LINE && is_recording_header(line) {
+            return Some(Self::Recording);
         }
         let has = |key: &[u8]| memchr::memmem::find(bytes, key).is_some();
         if has(b"\"traceEvents\"") {
@@ -54,7 +66,7 @@ impl Format {
             Self::FlightRecorder => &[
                 "computation and transfers of the GPU",
                 "slow ranks, unless the job ran with TORCH_NCCL_ENABLE_TIMING=1",
-                "hangs of sends and receives alone: only collective operations are analysed",
+                "which send or receive waits, if a collective operation waits as well",
                 "cost of slow ranks: a dump has no iterations",
             ],
             Self::Inspector => &[
@@ -62,8 +74,22 @@ impl Format {
                 "computation and transfers between stages, so not the first cause of a chain",
                 "cost: the lines have no start times",
             ],
+            Self::Recording => &["anything before and after the recording"],
         }
     }
+}
+
+/// First line of a recording.
+#[derive(Deserialize)]
+struct RecordingHeader<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    processes: Vec<IgnoredAny>,
+}
+
+fn is_recording_header(line: &[u8]) -> bool {
+    let header = serde_json::from_slice::<RecordingHeader<'_>>(line);
+    header.is_ok_and(|header| header.kind == "header" && !header.processes.is_empty())
 }
 
 /// Longest line of the Inspector, bytes; verbose lines have one entry per channel.
@@ -75,6 +101,7 @@ impl fmt::Display for Format {
             Self::Kineto => "PyTorch profiler (Kineto) traces",
             Self::FlightRecorder => "PyTorch Flight Recorder dumps",
             Self::Inspector => "NCCL Inspector lines",
+            Self::Recording => "recordings of fleet-agent",
         })
     }
 }
@@ -97,6 +124,10 @@ mod tests {
                 Some(Format::Kineto),
             ),
             (inspector.as_bytes(), Some(Format::Inspector)),
+            (
+                b"{\"kind\":\"header\",\"processes\":[{\"pid\":1}]}\n{\"kind\":\"call\"}\n",
+                Some(Format::Recording),
+            ),
             (b"{\"resourceMetrics\":[]}", None),
             (b"PAR1", None),
             (b"", None),

@@ -8,12 +8,16 @@
 //! the front of another group, and another rank of that group is behind. Such a rank is a link of
 //! the chain; the rank at the end of the chain is missing. If the chain is a circle, it has no end,
 //! and all its ranks are named.
+//!
+//! If no collective waits, the sends and receives are analysed: a rank is behind if it has not
+//! enqueued the other half of a transfer for which its peer waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::flight_recorder::Dump;
+use crate::transfers::{WaitingTransfer, waiting_transfers};
 
 /// Operation that some ranks of a process group have not joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +28,7 @@ pub struct Blocked {
     pub purpose: String,
     /// Name of the operation.
     pub op: String,
-    /// Number of the operation in the group.
+    /// Number of the operation in the group; of a transfer, among those of the rank that waits.
     pub seq: i64,
     /// Ranks that have enqueued it and wait.
     pub waiting: Vec<u32>,
@@ -32,6 +36,9 @@ pub struct Blocked {
     pub behind: Vec<u32>,
     /// Ranks of the group without a dump.
     pub without_dump: Vec<u32>,
+    /// Set for a send or receive, of which `behind` is the peer.
+    #[serde(default)]
+    pub is_transfer: bool,
 }
 
 /// Result of the analysis.
@@ -60,12 +67,20 @@ pub fn analyse(dumps: &BTreeMap<u32, Dump>) -> Hang {
         .into_iter()
         .filter_map(|(group, front)| front.blocked(group, dumps))
         .collect();
+    let mut waits_for = waits(dumps, &blocked);
+    if blocked.is_empty() {
+        let transfers = waiting_transfers(dumps);
+        for transfer in transfers.iter().filter(|transfer| transfer.is_last) {
+            let others = waits_for.entry(transfer.rank).or_default();
+            others.insert(transfer.peer);
+        }
+        blocked = transfers.into_iter().map(Blocked::from).collect();
+    }
     let behind: BTreeSet<u32> = blocked
         .iter()
         .flat_map(|one| &one.behind)
         .copied()
         .collect();
-    let waits_for = waits(dumps, &blocked);
     let is_root = |rank: &u32| {
         let waits = waits_for.get(rank);
         waits.is_none_or(|others| {
@@ -148,7 +163,29 @@ impl Front<'_> {
             waiting,
             behind,
             without_dump,
+            is_transfer: false,
         })
+    }
+}
+
+impl From<WaitingTransfer<'_>> for Blocked {
+    fn from(transfer: WaitingTransfer<'_>) -> Self {
+        let peer = vec![transfer.peer];
+        let (behind, without_dump) = if transfer.has_peer_dump {
+            (peer, Vec::new())
+        } else {
+            (Vec::new(), peer)
+        };
+        Self {
+            group: transfer.group.to_owned(),
+            purpose: transfer.purpose.to_owned(),
+            op: transfer.op.to_owned(),
+            seq: transfer.seq,
+            waiting: vec![transfer.rank],
+            behind,
+            without_dump,
+            is_transfer: true,
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 0 | [`pickle`], [`trace`] | the pickle format; the operations of a rank in one form |
 //! | 1 | [`flight_recorder`], [`kineto`], [`inspector`] | one format each |
-//! | 2 | [`hang`], [`lateness`], [`blocks`] | no format: what the operations of all ranks show |
+//! | 2 | [`hang`], [`lateness`], [`blocks`] | what the operations of all ranks show |
 //! | 3 | [`mod@format`], [`progress`], [`report`], [`trace_set`] | the files of one job |
 
 pub mod blocks;
@@ -22,3 +22,4 @@ pub mod report;
 mod timeline;
 pub mod trace;
 pub mod trace_set;
+mod transfers;

@@ -48,9 +48,13 @@ pub fn reports(dumps: &BTreeMap<u32, Dump>, hang: &Hang) -> Vec<RankPoints> {
 /// Returns how many operations each rank has issued, no more than the one that is waited for.
 fn issued(one: &Blocked, dumps: &BTreeMap<u32, Dump>) -> Vec<(u32, u64)> {
     let behind = one.behind.iter().map(|rank| {
-        let last = dumps
-            .get(rank)
-            .and_then(|dump| dump.last_enqueued().get(one.group.as_str()).copied());
+        let last = if one.is_transfer {
+            // Both ranks have done the transfers before.
+            Some(one.seq - 1)
+        } else {
+            let dump = dumps.get(rank);
+            dump.and_then(|dump| dump.last_enqueued().get(one.group.as_str()).copied())
+        };
         (*rank, count(last.unwrap_or(-1).min(one.seq - 1)))
     });
     let silent = one.without_dump.iter().map(|rank| (*rank, 0));
@@ -68,13 +72,23 @@ fn block(one: &Blocked, rank: u32, issued: u64) -> Option<Block> {
     let mut ranks = [&one.waiting[..], &one.behind, &one.without_dump].concat();
     ranks.sort_unstable();
     let seq = issued.saturating_sub(1);
+    let comm = if one.is_transfer {
+        // Of each direction of each pair: their numbers have nothing in common.
+        format!("{} {} of {:?} in {ranks:?}", one.group, one.op, one.waiting)
+    } else {
+        one.group.clone()
+    };
     Some(Block {
-        comm: CommId::new(xxh64(one.group.as_bytes(), 0)),
+        comm: CommId::new(xxh64(comm.as_bytes(), 0)),
         comm_rank: u32::try_from(ranks.binary_search(&rank).ok()?).ok()?,
         comm_nranks: u32::try_from(ranks.len()).ok()?,
         source: Source::FlightRecorder,
-        // A barrier is an all-reduce for NCCL.
-        op: parse_op(&one.op).unwrap_or(Op::AllReduce),
+        op: match one.op.as_str() {
+            "send" => Op::Send,
+            "recv" => Op::Recv,
+            // A barrier is an all-reduce for NCCL.
+            other => parse_op(other).unwrap_or(Op::AllReduce),
+        },
         seq_first: seq,
         seq_last: seq,
         iterations: None,
@@ -113,6 +127,7 @@ mod tests {
             waiting: vec![4],
             behind: behind.to_vec(),
             without_dump: without_dump.to_vec(),
+            is_transfer: false,
         };
         Hang {
             blocked: vec![one],

@@ -26,7 +26,7 @@ pub struct SkippedFile {
 pub struct Report {
     /// Format of the files.
     pub format: Format,
-    /// Number of files read, one per rank.
+    /// Number of ranks with a file.
     pub files: usize,
     /// Number of ranks of the job, as far as the files show.
     pub world_size: u32,
@@ -82,6 +82,33 @@ impl Report {
         report
     }
 
+    /// Report about recordings of the agent with these ranks.
+    pub fn of_recordings(
+        ranks: &BTreeSet<u32>,
+        world_size: u32,
+        skipped: Vec<SkippedFile>,
+    ) -> Self {
+        let missing = (0..world_size).filter(|rank| !ranks.contains(rank));
+        Self {
+            format: Format::Recording,
+            files: ranks.len(),
+            world_size,
+            missing_ranks: missing.take(MAX_RANKS).collect(),
+            collectives: 0,
+            transfers: 0,
+            iterations: None,
+            hang: None,
+            late: Vec::new(),
+            refusal: None,
+            cannot_show: Format::Recording
+                .limits()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            skipped,
+        }
+    }
+
     /// Returns why no rank can be judged, if so.
     fn refusal(&self, traces: &BTreeMap<u32, RankTrace>) -> Option<String> {
         if self.hang.is_some() {
@@ -90,7 +117,7 @@ impl Report {
         if self.collectives == 0 {
             return Some(match self.format {
                 Format::FlightRecorder => "no rank waits for another one, and no operation has a duration (TORCH_NCCL_ENABLE_TIMING=1 adds it)".to_owned(),
-                Format::Kineto | Format::Inspector => {
+                Format::Kineto | Format::Inspector | Format::Recording => {
                     "no collective operation was found: was the job traced on its GPUs, with NCCL or RCCL?".to_owned()
                 }
             });
@@ -147,16 +174,18 @@ impl fmt::Display for Report {
                 self.skipped.len() - LISTED
             )?;
         }
-        writeln!(
-            f,
-            "           {} collective operations, {} transfers{}",
-            self.collectives,
-            self.transfers,
-            match self.iterations {
-                Some(n) => format!(", {n} iterations"),
-                None => String::new(),
-            }
-        )?;
+        if self.format != Format::Recording {
+            writeln!(
+                f,
+                "           {} collective operations, {} transfers{}",
+                self.collectives,
+                self.transfers,
+                match self.iterations {
+                    Some(n) => format!(", {n} iterations"),
+                    None => String::new(),
+                }
+            )?;
+        }
         if let Some(hang) = &self.hang {
             write_hang(f, hang)?;
         }
@@ -209,6 +238,16 @@ fn sentence(one: &Blocked) -> String {
         format!(" ({})", one.purpose)
     };
     let absent = [&one.behind[..], &one.without_dump].concat();
+    if one.is_transfer {
+        return format!(
+            "{} {} of communicator {}{purpose}: {} waits for {}, which did not enqueue the other half",
+            one.op,
+            one.seq,
+            one.group,
+            noun(&one.waiting),
+            noun(&absent)
+        );
+    }
     format!(
         "{} of communicator {}{purpose}: {} entered operation {}, {} did not",
         one.op,

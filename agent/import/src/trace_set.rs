@@ -49,6 +49,11 @@ pub enum ImportError {
         /// The rank.
         rank: u32,
     },
+    /// The file is a recording, which is replayed and not converted.
+    #[error(
+        "{0} is a recording of fleet-agent: send it with fleet-agent replay, or give it to fleet-echo import"
+    )]
+    Recording(String),
     /// No file was read.
     #[error("no file of a known format was given")]
     Empty,
@@ -113,6 +118,7 @@ impl TraceSet {
                 self.processes
                     .push((trailing_number_of_host(name), process));
             }
+            Format::Recording => return Err(ImportError::Recording(file.to_owned())),
         }
         self.format = Some(format);
         Ok(())

@@ -128,19 +128,23 @@ fn a_set_without_collectives_says_so() {
 }
 
 #[test]
-fn a_hang_of_transfers_alone_yields_no_verdict_and_the_limit_of_the_analysis() {
+fn a_hang_of_transfers_alone_names_the_peers_that_are_waited_for() {
     let mut set = TraceSet::default();
     for (rank, name) in [(0, "nccl:recv 0<-1"), (1, "nccl:recv 1<-0")] {
         let entry = json!({"process_group": ["0", ""], "profiling_name": name, "is_p2p": true,
-                           "state": "scheduled"});
+                           "p2p_seq_id": 3, "state": "scheduled"});
         let dump = json!({"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": [entry]});
         let file = format!("rank_{rank}");
         set.add(&file, dump.to_string().as_bytes()).unwrap();
     }
-    let report = set.finish().unwrap().report;
-    assert_eq!((&report.hang, report.refusal.is_some()), (&None, true));
-    let text = report.to_string();
-    assert!(text.contains("hangs of sends and receives alone"), "{text}");
+    let imported = set.finish().unwrap();
+    assert_eq!(imported.progress.len(), 2);
+    let text = imported.report.to_string();
+    assert!(text.contains("hang: did not join ranks 0, 1\n"), "{text}");
+    assert!(
+        text.contains("recv 3 of communicator 0: rank 0 waits for rank 1, which did not enqueue"),
+        "{text}"
+    );
 }
 
 #[test]
