@@ -1,6 +1,9 @@
 //! `fleet-echo import`: prints what traces and dumps of other tools show, with verdict and cost. An
 //! agent reads the files and sends their points to an instance that lasts as long as the command.
 
+mod error;
+mod recordings;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,11 +18,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::app::{App, AppError, interrupted};
+use crate::app::{App, interrupted};
 use crate::cli::output::OutputArgs;
 use crate::demo::agents::agent_program;
 use crate::demo::report::{ToolAnswers, print_cost, print_verdict};
-use crate::demo::{DemoError, serve_args};
+use crate::demo::serve_args;
+pub use crate::import::error::ImportError;
+use crate::import::recordings::{Recordings, Target};
 use crate::progress::spinner;
 
 /// Examples of the help.
@@ -32,8 +37,8 @@ Keep the database, and serve the page, SQL and MCP on it:
   fleet-echo import traces/ --db traces.duckdb --serve
 
 Give one file per rank, or a folder with them. Formats are recognised by content: PyTorch profiler
-(Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines; each may be
-gzipped. Nothing in a pickle is run.";
+(Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, recordings of
+fleet-agent; each may be gzipped. Nothing in a pickle is run.";
 
 /// Flags of `import`.
 #[derive(Debug, Clone, Args)]
@@ -65,32 +70,6 @@ pub struct ImportArgs {
     /// Output format
     #[command(flatten)]
     pub output: OutputArgs,
-}
-
-/// Error of an import.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// The files cannot be read, or do not allow a verdict.
-    #[error("{0}")]
-    Input(String),
-    /// The instance did not accept the events.
-    #[error("the events were not stored: {0}")]
-    NotStored(String),
-    /// The instance, the agent program or the output failed.
-    #[error(transparent)]
-    Run(#[from] DemoError),
-}
-
-impl From<io::Error> for ImportError {
-    fn from(error: io::Error) -> Self {
-        Self::Run(error.into())
-    }
-}
-
-impl From<AppError> for ImportError {
-    fn from(error: AppError) -> Self {
-        Self::Run(error.into())
-    }
 }
 
 /// Summary that the agent prints.
@@ -144,6 +123,7 @@ struct Importer<'a> {
 )]
 pub async fn run(args: &ImportArgs, out: &mut (dyn Write + Send)) -> Result<(), ImportError> {
     let agent = agent_program(args.agent.as_deref())?;
+    let recordings = Recordings::find(&args.paths)?;
     let folder = tempfile::Builder::new()
         .prefix("fleet-echo-import-")
         .tempdir()?;
@@ -160,7 +140,7 @@ pub async fn run(args: &ImportArgs, out: &mut (dyn Write + Send)) -> Result<(), 
         clock,
     };
     let outcome = tokio::select! {
-        imported = importer.import(out) => imported,
+        imported = importer.import(recordings, out) => imported,
         interrupted = interrupted() => interrupted.map_err(ImportError::from),
     };
     if outcome.is_ok() && args.serve {
@@ -175,15 +155,24 @@ pub async fn run(args: &ImportArgs, out: &mut (dyn Write + Send)) -> Result<(), 
 }
 
 impl Importer<'_> {
-    async fn import(&self, out: &mut (dyn Write + Send)) -> Result<(), ImportError> {
+    /// Imports the recordings, or the files of other tools if there are none.
+    async fn import(
+        &self,
+        recordings: Option<Recordings>,
+        out: &mut (dyn Write + Send),
+    ) -> Result<(), ImportError> {
         let spinner = spinner("reading the files".to_owned());
-        let summary = self.send().await?;
+        let is_recorded = recordings.is_some();
+        let summary = match recordings {
+            Some(recordings) => self.replay(recordings).await?,
+            None => self.send().await?,
+        };
         drop(spinner);
         let Some(report) = &summary.report else {
             let unknown = || "the agent gave no reason".to_owned();
             return Err(ImportError::Input(summary.error.unwrap_or_else(unknown)));
         };
-        let is_stored = report.iterations.is_some() || report.hang.is_some();
+        let is_stored = is_recorded || report.iterations.is_some() || report.hang.is_some();
         let answers = if is_stored && summary.is_delivered() {
             self.app.wait_until_judged().await;
             Some(ToolAnswers::query(self.app.http_address(), &self.args.cluster).await?)
@@ -202,6 +191,27 @@ impl Importer<'_> {
             }
         }
         summary.result()
+    }
+
+    /// Replays the recordings as of now.
+    async fn replay(&self, recordings: Recordings) -> Result<Summary, ImportError> {
+        self.clock.set_delay(Duration::ZERO);
+        if let Some(reason) = self.app.not_ready_reasons().first() {
+            return Err(ImportError::NotStored(reason.to_string()));
+        }
+        let endpoint = format!("http://{}", self.app.otlp_address());
+        let target = Target {
+            agent: self.agent,
+            endpoint: &endpoint,
+            cluster: &self.args.cluster,
+        };
+        recordings.replay(target).await?;
+        Ok(Summary {
+            report: Some(recordings.into_report()),
+            points_dropped: 0,
+            error: None,
+            not_stored: None,
+        })
     }
 
     /// Sends the events, those of a hang in one run per report, and returns the first summary with

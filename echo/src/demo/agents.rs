@@ -11,7 +11,7 @@ use crate::demo::DemoError;
 use crate::demo::recording::Recording;
 
 /// Block length below the default, because the recorded faults last seconds and real ones minutes.
-const BLOCK_TARGET: &str = "200ms";
+pub(crate) const BLOCK_TARGET: &str = "200ms";
 
 /// Summary that an agent prints after its replay.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

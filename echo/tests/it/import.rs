@@ -44,6 +44,39 @@ fn traces_of_a_pipeline_name_the_slow_rank_and_none_of_its_victims() {
 }
 
 #[test]
+fn a_recording_is_recognised_and_judged_as_its_replay() {
+    let (code, printed, errors) = import(
+        &thirdparty("../recordings/host-sleep-rank2.jsonl.gz"),
+        &["--json"],
+    );
+    assert_eq!(code, 0, "{errors}");
+    let answer: Value = serde_json::from_str(&printed).unwrap();
+    let outliers = answer["outliers"]["outliers"].as_array().unwrap();
+    let ranks: Vec<&Value> = outliers.iter().map(|outlier| &outlier["rank"]).collect();
+    assert_eq!(ranks, [2], "{answer:#}");
+    assert_eq!(answer["report"]["format"], "recording");
+    assert_eq!(answer["report"]["files"], 4);
+}
+
+#[test]
+fn recordings_that_do_not_fit_together_are_refused_with_their_names() {
+    let (code, _, errors) = import(&thirdparty("../recordings"), &[]);
+    assert_eq!(code, 65);
+    assert!(
+        errors.contains("gpu-extra-rank1.jsonl.gz are both recordings of rank 0: import jobs one"),
+        "{errors}"
+    );
+    let mixed = thirdparty("README.md");
+    let flags = [mixed.to_str().unwrap()];
+    let (code, _, errors) = import(&thirdparty("../recordings/healthy.jsonl.gz"), &flags);
+    assert_eq!(code, 65);
+    assert!(
+        errors.contains("README.md is not: import them separately"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn dumps_of_a_hang_name_the_ranks_that_did_not_join() {
     for (set, verdict) in [
         ("gpu_error_1st", "hang: did not join rank 12\n"),
