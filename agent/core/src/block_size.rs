@@ -7,6 +7,8 @@
 //!
 //! A configured size overrides the measured one.
 
+use crate::statistics::median;
+
 /// Rule for block sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BlockRule {
@@ -91,13 +93,6 @@ pub fn exponent(target_ns: f64, interval_ns: f64) -> u32 {
     } else {
         0
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let upper = values.get(values.len() / 2)?;
-    let lower = values.get(values.len().saturating_sub(1) / 2)?;
-    Some(f64::midpoint(*lower, *upper))
 }
 
 #[cfg(test)]

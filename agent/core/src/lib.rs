@@ -6,9 +6,10 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`event`], [`signal`], [`verdict`], [`batch`], [`vitals`] | plain data: input events, output points, the agent's own state |
-//! | 1 | [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`printable`], [`classify`] | one rule each |
+//! | 1 | [`statistics`], [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`printable`], [`classify`] | one rule each |
 //! | 2 | [`iteration_pattern`], [`rollup`], [`pipeline`] | one process |
 //! | 2 | [`ras`] | what NCCL reports about a job without probes |
+//! | 2 | [`explain`] | what the processes of one host lose time to |
 //! | 3 | [`host`] | one host: its processes, its clock, and batches in order |
 
 pub mod activity;
@@ -19,6 +20,7 @@ pub mod correlate;
 pub mod discover;
 pub mod event;
 pub mod exemplar;
+pub mod explain;
 pub mod host;
 pub mod iteration;
 pub mod iteration_pattern;
@@ -30,5 +32,6 @@ pub mod progress;
 pub mod ras;
 pub mod rollup;
 pub mod signal;
+pub mod statistics;
 pub mod verdict;
 pub mod vitals;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::classify::reference::{Gates, Reference};
 use crate::signal::{Block, CommId, Role, Summary};
+use crate::statistics::median;
 
 /// Minimum number of healthy blocks for a reference.
 const MIN_BLOCKS: usize = 20;
@@ -88,12 +89,4 @@ fn push_bounded<T>(values: &mut VecDeque<T>, value: T, max: usize) {
     if values.len() > max {
         values.pop_front();
     }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    let lower = *values.get(values.len().saturating_sub(1) / 2)?;
-    Some(f64::midpoint(lower, upper))
 }

@@ -1,0 +1,300 @@
+//! Explains on one host, without a server, what its processes lose time to: one report for each
+//! process and period, with the causal chains that hold. Pure.
+//!
+//! A share of time stands out against the other ranks of the job on this host, else against the
+//! process's own past, else by its amount, for causes on which no healthy process spends time. It
+//! has to stand out in several periods in a row. All times are those of the process's own threads,
+//! so that a cause is never named because it coincides with a wait.
+
+mod cause;
+mod chain;
+mod links;
+mod observation;
+mod past;
+
+use std::collections::BTreeMap;
+
+use crate::event::{Event, Process};
+pub use crate::explain::cause::Cause;
+pub use crate::explain::chain::{CausalChain, Reference, Severity};
+pub use crate::explain::observation::Observation;
+use crate::explain::observation::ratio;
+use crate::explain::past::Past;
+use crate::statistics::median;
+
+/// Smallest difference to the reference, as a share of the process's time.
+const FLOOR: f64 = 0.03;
+/// Smallest share where there is no reference.
+const FLOOR_ALONE: f64 = 0.05;
+/// Smallest ratio to the reference.
+const MULTIPLE: f64 = 2.0;
+/// Periods in a row in which a share has to stand out.
+const PERIODS: u32 = 2;
+/// The same for calls, of which every process makes many while it starts.
+const PERIODS_OF_CALLS: u32 = 3;
+/// Maximum number of processes; further ones are not explained.
+const MAX_PROCESSES: usize = 4096;
+
+/// What was found out about one process in one period.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProcessReport {
+    /// Process id.
+    pub pid: u32,
+    /// Its rank; `None` if it has none.
+    pub process: Option<Process>,
+    /// Start of the period, nanoseconds.
+    pub from_ns: u64,
+    /// End of the period, nanoseconds.
+    pub to_ns: u64,
+    /// What was seen.
+    pub seen: Observation,
+    /// Chains that hold, largest share first.
+    pub chains: Vec<CausalChain>,
+}
+
+/// Explains the processes of one host.
+#[derive(Debug)]
+pub struct Explainer {
+    period_ns: u64,
+    opened_ns: Option<u64>,
+    processes: BTreeMap<u32, ProcessState>,
+}
+
+#[derive(Debug, Default)]
+struct ProcessState {
+    process: Option<Process>,
+    job: Option<String>,
+    opened_ns: u64,
+    seen: Observation,
+    past: Past,
+    standing_out: BTreeMap<Cause, StandingOut>,
+}
+
+/// Periods in a row in which a cause stood out.
+#[derive(Debug, Clone, Copy)]
+struct StandingOut {
+    since_ns: u64,
+    periods: u32,
+}
+
+impl Explainer {
+    /// Creates an explainer that closes a period every `period_ns` of event time.
+    pub fn new(period_ns: u64) -> Self {
+        Self {
+            period_ns: period_ns.max(1),
+            opened_ns: None,
+            processes: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a process with a rank, as the header of a recording lists it.
+    pub fn add_process(&mut self, process: Process, ts_ns: u64) {
+        if let Some(state) = self.state(process.pid, ts_ns) {
+            *state = ProcessState {
+                process: Some(process),
+                opened_ns: ts_ns,
+                ..ProcessState::default()
+            };
+        }
+    }
+
+    /// Takes in an event.
+    pub fn on_event(&mut self, event: &Event) {
+        let ts_ns = event.ts_ns();
+        match event {
+            Event::Started(started) => {
+                self.add_process(started.process, ts_ns);
+                if let Some(state) = self.state(started.process.pid, ts_ns) {
+                    state.job.clone_from(&started.labels.job);
+                }
+            }
+            Event::Ended(ended) => {
+                self.processes.remove(&ended.pid);
+            }
+            Event::Activity(sample) => {
+                if let Some(state) = self.state(sample.pid, ts_ns) {
+                    state.seen.add_activity(&sample.activity);
+                }
+            }
+            Event::Delays(sample) => {
+                if let Some(state) = self.state(sample.pid, ts_ns) {
+                    state.seen.add_delays(&sample.delays);
+                }
+            }
+            Event::CallDurations(sample) => {
+                if let Some(state) = self.state(sample.pid, ts_ns) {
+                    state.seen.add_calls(sample);
+                }
+            }
+            Event::Stack(sample) => {
+                if let Some(state) = self.state(sample.pid, ts_ns) {
+                    state.seen.add_stack(sample);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes the period if it is over at `now_ns`, and returns a report for each process of which
+    /// anything was seen.
+    pub fn reports(&mut self, now_ns: u64) -> Vec<ProcessReport> {
+        let opened_ns = *self.opened_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(opened_ns) < self.period_ns {
+            return Vec::new();
+        }
+        self.opened_ns = Some(now_ns);
+        let shares = self.shares(now_ns);
+        let mut reports = Vec::new();
+        for (pid, state) in &mut self.processes {
+            let own = shares.get(pid).cloned().unwrap_or_default();
+            let peers = Peers {
+                shares: &shares,
+                pids: peers(&state.key(), *pid, &shares),
+            };
+            reports.extend(state.close(*pid, now_ns, &own.shares, &peers));
+        }
+        reports
+    }
+
+    fn state(&mut self, pid: u32, ts_ns: u64) -> Option<&mut ProcessState> {
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&pid) {
+            return None;
+        }
+        Some(self.processes.entry(pid).or_insert_with(|| ProcessState {
+            opened_ns: ts_ns,
+            ..ProcessState::default()
+        }))
+    }
+
+    /// Shares of their time that the processes lost to each cause.
+    fn shares(&self, now_ns: u64) -> BTreeMap<u32, Shares> {
+        let of_process = |(pid, state): (&u32, &ProcessState)| {
+            let period_ns = now_ns.saturating_sub(state.opened_ns);
+            let share = |cause: Cause| {
+                let lost_ns = cause.lost_ns(&state.seen)?;
+                Some((cause, ratio(lost_ns, period_ns).min(1.0)))
+            };
+            let shares = Shares {
+                key: state.key(),
+                shares: Cause::ALL.into_iter().filter_map(share).collect(),
+            };
+            (*pid, shares)
+        };
+        self.processes.iter().map(of_process).collect()
+    }
+}
+
+/// Job of a process, by which it has peers; `None` for a process without a rank.
+type PeerKey = Option<(u32, Option<String>)>;
+
+#[derive(Debug, Clone, Default)]
+struct Shares {
+    key: PeerKey,
+    shares: BTreeMap<Cause, f64>,
+}
+
+/// Other ranks of a process's job on this host.
+struct Peers<'a> {
+    shares: &'a BTreeMap<u32, Shares>,
+    pids: Vec<u32>,
+}
+
+fn peers(key: &PeerKey, pid: u32, shares: &BTreeMap<u32, Shares>) -> Vec<u32> {
+    let is_peer = |(other, own): &(&u32, &Shares)| **other != pid && own.key == *key;
+    let others = shares.iter().filter(is_peer).map(|(other, _)| *other);
+    others.filter(|_| key.is_some()).collect()
+}
+
+impl Peers<'_> {
+    /// Median share of the peers; `None` if they are too few. A rank that waits for a late one
+    /// spends more time on what is usual, so two of them are needed there.
+    fn usual(&self, cause: Cause) -> Option<f64> {
+        let shares = self.pids.iter().filter_map(|pid| self.shares.get(pid));
+        let shares: Vec<f64> = shares
+            .filter_map(|own| own.shares.get(&cause).copied())
+            .collect();
+        let enough = if cause.is_usual() { 2 } else { 1 };
+        (shares.len() >= enough).then(|| median(shares))?
+    }
+}
+
+impl ProcessState {
+    fn key(&self) -> PeerKey {
+        let process = self.process.filter(|process| process.world_size > 1)?;
+        Some((process.world_size, self.job.clone()))
+    }
+
+    /// Closes the period: judges the shares of each cause.
+    fn close(
+        &mut self,
+        pid: u32,
+        now_ns: u64,
+        shares: &BTreeMap<Cause, f64>,
+        peers: &Peers<'_>,
+    ) -> Option<ProcessReport> {
+        let from_ns = std::mem::replace(&mut self.opened_ns, now_ns);
+        let seen = std::mem::take(&mut self.seen);
+        let mut chains = Vec::new();
+        for cause in Cause::ALL {
+            let Some(share) = shares.get(&cause).copied() else {
+                self.standing_out.remove(&cause);
+                continue;
+            };
+            let usual = peers.usual(cause).map(Reference::Peers);
+            let usual = usual.or_else(|| self.past.usual(cause).map(Reference::Past));
+            let reference = usual.unwrap_or(Reference::None);
+            if !stands_out(cause, share, reference) {
+                self.standing_out.remove(&cause);
+                self.past.add(cause, share);
+                continue;
+            }
+            let standing = self.standing_out.entry(cause).or_insert(StandingOut {
+                since_ns: from_ns,
+                periods: 0,
+            });
+            standing.periods = standing.periods.saturating_add(1);
+            if standing.periods >= required_periods(cause) {
+                let period_ns = now_ns.saturating_sub(from_ns);
+                let stack = seen.stack_of(cause);
+                chains.push(CausalChain {
+                    cause,
+                    share,
+                    reference,
+                    since_ns: standing.since_ns,
+                    links: links::links(cause, &seen, period_ns),
+                    stack: stack.map(|(stack, share)| (stack.clone(), share)),
+                    advice: links::advice(cause, pid, &seen),
+                });
+            }
+        }
+        chains.sort_by(|a, b| b.share.total_cmp(&a.share));
+        (!seen.is_empty()).then_some(ProcessReport {
+            pid,
+            process: self.process,
+            from_ns,
+            to_ns: now_ns,
+            seen,
+            chains,
+        })
+    }
+}
+
+fn required_periods(cause: Cause) -> u32 {
+    if cause.is_call() {
+        PERIODS_OF_CALLS
+    } else {
+        PERIODS
+    }
+}
+
+fn stands_out(cause: Cause, share: f64, reference: Reference) -> bool {
+    match reference {
+        Reference::None => !cause.is_usual() && share >= FLOOR_ALONE,
+        Reference::Peers(usual) | Reference::Past(usual) => {
+            share - usual >= FLOOR && share >= MULTIPLE * usual
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Causes for which a process loses time on its host.
+
+use std::fmt;
+
+use crate::event::BlockReason;
+use crate::explain::observation::Observation;
+
+/// Functions that allocate or free GPU memory, by the beginnings of their names.
+const MEMORY: [&str; 8] = [
+    "cudaMalloc",
+    "cudaFree",
+    "cuMemAlloc",
+    "cuMemFree",
+    "cuMemCreate",
+    "cuMemMap",
+    "hipMalloc",
+    "hipFree",
+];
+/// Functions that make a CUDA graph before it can be launched.
+const GRAPH_CREATION: [&str; 7] = [
+    "cudaStreamBeginCapture",
+    "cudaStreamEndCapture",
+    "cudaGraphInstantiate",
+    "cuStreamBeginCapture",
+    "cuStreamEndCapture",
+    "cuGraphInstantiate",
+    "hipGraphInstantiate",
+];
+/// Functions whose duration is a wait for the GPU or for other ranks, or that are called once.
+const WAITS: [&str; 3] = ["Synchronize", "CommInit", "CommDestroy"];
+
+/// Cause for which a process loses time. The time is that of its own threads, so that cause and
+/// wait cannot merely coincide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Other tasks had the CPU while a thread was runnable.
+    CpuContention,
+    /// The cgroup of the process had used up its CPU quota.
+    CgroupThrottling,
+    /// Interrupts ran on the CPU of a running thread.
+    Interrupts,
+    /// Waited for a lock or a condition of another thread.
+    Lock,
+    /// Waited for a block device.
+    BlockIo,
+    /// Waited for memory pages.
+    PageFaults,
+    /// Waited for a socket.
+    Network,
+    /// Waited for another process at a pipe.
+    Pipe,
+    /// Slept.
+    Sleep,
+    /// Allocated or freed GPU memory.
+    MemoryAllocation,
+    /// Captured and instantiated CUDA graphs.
+    GraphCreation,
+    /// Some calls of a function took far longer than its median.
+    SlowCalls,
+}
+
+impl Cause {
+    /// All causes.
+    pub const ALL: [Self; 12] = [
+        Self::CpuContention,
+        Self::CgroupThrottling,
+        Self::Interrupts,
+        Self::Lock,
+        Self::BlockIo,
+        Self::PageFaults,
+        Self::Network,
+        Self::Pipe,
+        Self::Sleep,
+        Self::MemoryAllocation,
+        Self::GraphCreation,
+        Self::SlowCalls,
+    ];
+
+    /// Returns its name in output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CpuContention => "cpu_contention",
+            Self::CgroupThrottling => "cgroup_throttling",
+            Self::Interrupts => "interrupts",
+            Self::Lock => "lock",
+            Self::BlockIo => "block_io",
+            Self::PageFaults => "page_faults",
+            Self::Network => "network",
+            Self::Pipe => "pipe",
+            Self::Sleep => "sleep",
+            Self::MemoryAllocation => "memory_allocation",
+            Self::GraphCreation => "graph_creation",
+            Self::SlowCalls => "slow_calls",
+        }
+    }
+
+    /// Returns whether healthy processes spend time on it, so that an amount says nothing without
+    /// one to compare it with.
+    pub(super) const fn is_usual(self) -> bool {
+        self.block_reason().is_some() && !matches!(self, Self::PageFaults)
+    }
+
+    /// Returns whether it is a kind of GPU library calls.
+    pub(super) const fn is_call(self) -> bool {
+        matches!(
+            self,
+            Self::MemoryAllocation | Self::GraphCreation | Self::SlowCalls
+        )
+    }
+
+    /// Returns the reason of blocking that it stands for.
+    pub(super) const fn block_reason(self) -> Option<BlockReason> {
+        Some(match self {
+            Self::Lock => BlockReason::Lock,
+            Self::BlockIo => BlockReason::BlockIo,
+            Self::PageFaults => BlockReason::PageFault,
+            Self::Network => BlockReason::Network,
+            Self::Pipe => BlockReason::Pipe,
+            Self::Sleep => BlockReason::Sleep,
+            _ => return None,
+        })
+    }
+
+    /// Returns whether a function belongs to it; `None` if it is not a kind of calls.
+    pub(super) fn has_function(self, function: &str) -> bool {
+        let is_one_of = |names: &[&str]| {
+            names
+                .iter()
+                .any(|beginning| function.starts_with(beginning))
+        };
+        match self {
+            Self::MemoryAllocation => is_one_of(&MEMORY),
+            Self::GraphCreation => is_one_of(&GRAPH_CREATION),
+            Self::SlowCalls => {
+                !is_one_of(&MEMORY)
+                    && !is_one_of(&GRAPH_CREATION)
+                    && !WAITS.iter().any(|part| function.contains(part))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the time that a process lost to it in a period, nanoseconds; `None` if it could not
+    /// be seen.
+    pub(super) fn lost_ns(self, seen: &Observation) -> Option<u64> {
+        match self {
+            Self::CpuContention => seen.threads.map(|threads| {
+                threads
+                    .preempted_ns
+                    .saturating_add(threads.run_queue_ns.unwrap_or(0))
+            }),
+            Self::CgroupThrottling => seen.cgroup_throttled_ns,
+            Self::Interrupts => seen.interrupt_ns,
+            Self::MemoryAllocation | Self::GraphCreation => {
+                let own = seen.calls.iter();
+                let own = own.filter(|(function, _)| self.has_function(function));
+                Some(own.map(|(_, calls)| calls.total_ns).sum())
+            }
+            Self::SlowCalls => Some(seen.slowest_function().map_or(0, |(_, tail_ns)| tail_ns)),
+            Self::Lock
+            | Self::BlockIo
+            | Self::PageFaults
+            | Self::Network
+            | Self::Pipe
+            | Self::Sleep => seen.blocked_ns(self.block_reason()?),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    /// Writes the cause as part of a sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CpuContention => "runnable without a CPU",
+            Self::CgroupThrottling => "throttled at the CPU quota of its cgroup",
+            Self::Interrupts => "interrupted on its CPU",
+            Self::Lock => "waiting for a lock or condition of another thread",
+            Self::BlockIo => "waiting for a block device",
+            Self::PageFaults => "waiting for memory pages",
+            Self::Network => "waiting for a socket",
+            Self::Pipe => "waiting at a pipe for another process",
+            Self::Sleep => "sleeping",
+            Self::MemoryAllocation => "allocating and freeing GPU memory",
+            Self::GraphCreation => "capturing and instantiating CUDA graphs",
+            Self::SlowCalls => "in calls far slower than their median",
+        })
+    }
+}

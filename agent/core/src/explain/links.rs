@@ -1,0 +1,176 @@
+//! Links of a causal chain and advice about its cause.
+
+use crate::event::{FunctionDurations, OTHER_TASKS};
+use crate::explain::cause::Cause;
+use crate::explain::chain::percent;
+use crate::explain::observation::{Observation, ratio};
+use crate::signal::millis;
+
+/// Maximum number of tasks or functions that a link names.
+const MAX_NAMED: usize = 3;
+/// Share of the period from which memory or I/O pressure is a link of its own.
+const PRESSURE_SHARE: f64 = 0.02;
+
+/// Returns the links from the system to the call, each with its figures for a period.
+pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<String> {
+    let mut links = Vec::new();
+    links.extend(pressure(cause, seen, period_ns));
+    match cause {
+        Cause::CpuContention => links.extend(contention(seen, period_ns)),
+        Cause::CgroupThrottling => links.push(format!(
+            "the cgroup had used up its CPU quota {}",
+            per_second(seen.cgroup_throttled_ns.unwrap_or(0), period_ns)
+        )),
+        Cause::Interrupts => links.push(format!(
+            "interrupts took {}",
+            per_second(seen.interrupt_ns.unwrap_or(0), period_ns)
+        )),
+        Cause::MemoryAllocation | Cause::GraphCreation => {
+            links.extend(functions(cause, seen, period_ns));
+        }
+        Cause::SlowCalls => links.extend(slowest(seen)),
+        Cause::Lock
+        | Cause::BlockIo
+        | Cause::PageFaults
+        | Cause::Network
+        | Cause::Pipe
+        | Cause::Sleep => {
+            let blocked_ns = cause.lost_ns(seen).unwrap_or(0);
+            links.push(format!(
+                "its threads were {cause} {}",
+                per_second(blocked_ns, period_ns)
+            ));
+        }
+    }
+    links
+}
+
+/// Returns what to do, a command where there is one.
+pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation) -> Vec<String> {
+    let text = match cause {
+        Cause::CpuContention => return contention_advice(pid, seen),
+        Cause::CgroupThrottling => {
+            "raise the CPU limit of its container, or start fewer threads (OMP_NUM_THREADS, num_workers)"
+        }
+        Cause::Interrupts => {
+            "move the interrupts to other CPUs: /proc/irq/N/smp_affinity_list, or irqbalance --banirq=N"
+        }
+        Cause::Lock => {
+            return vec![format!(
+                "find the thread that holds it: fleet-agent stacks --pid {pid}"
+            )];
+        }
+        Cause::BlockIo => {
+            "copy the data to a local disk, or let more workers read ahead (num_workers, prefetch_factor)"
+        }
+        Cause::PageFaults => "raise the memory limit of its container, or use less memory",
+        Cause::Network => "look at the connection that it reads: ss -tip",
+        Cause::Pipe => {
+            "let more workers prepare data (num_workers, prefetch_factor), or make their work cheaper"
+        }
+        Cause::Sleep => {
+            return vec![format!(
+                "find the line that sleeps: fleet-agent stacks --pid {pid}"
+            )];
+        }
+        Cause::MemoryAllocation => {
+            "allocate once and reuse; with PyTorch call no empty_cache() in the loop, and set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        }
+        Cause::GraphCreation => {
+            "keep one graph per shape, or pad batches to few shapes, so that none is captured again"
+        }
+        Cause::SlowCalls => return Vec::new(),
+    };
+    vec![text.to_owned()]
+}
+
+/// Pressure on memory or I/O behind a wait for pages or for a disk.
+fn pressure(cause: Cause, seen: &Observation, period_ns: u64) -> Option<String> {
+    let pressure = seen.pressure?;
+    let (resource, ns) = match cause {
+        Cause::PageFaults => ("memory", pressure.memory_ns),
+        Cause::BlockIo => ("I/O", pressure.io_ns),
+        _ => return None,
+    };
+    let share = ratio(ns, period_ns);
+    (share >= PRESSURE_SHARE).then(|| format!("tasks waited for {resource} {}", percent(share)))
+}
+
+fn contention(seen: &Observation, period_ns: u64) -> Vec<String> {
+    let named = seen.tasks().into_iter().take(MAX_NAMED);
+    let mut links: Vec<String> = named
+        .map(|(task, cpu, ns)| {
+            let task = if task == OTHER_TASKS {
+                "other tasks"
+            } else {
+                task
+            };
+            format!("{task} ran on cpu {cpu} {}", per_second(ns, period_ns))
+        })
+        .collect();
+    if let Some(threads) = seen.threads {
+        let run_queue_ns = threads.run_queue_ns.unwrap_or(0);
+        links.push(format!(
+            "its threads were preempted {} times, for {}, and waited for a CPU after waking up {}",
+            threads.preemptions,
+            per_second(threads.preempted_ns, period_ns),
+            per_second(run_queue_ns, period_ns)
+        ));
+    }
+    links
+}
+
+fn contention_advice(pid: u32, seen: &Observation) -> Vec<String> {
+    let tasks = seen.tasks();
+    let Some((task, cpu, _)) = tasks.iter().find(|(task, ..)| *task != OTHER_TASKS) else {
+        return vec![format!(
+            "give it CPUs of its own: taskset -apc CPUS {pid}, or a cpuset"
+        )];
+    };
+    vec![format!(
+        "keep {task} off cpu {cpu}, or move the process: taskset -apc CPUS {pid}, or a cpuset of its own"
+    )]
+}
+
+fn functions(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<String> {
+    let own = seen.calls.iter();
+    let own = own.filter(|(function, _)| cause.has_function(function));
+    let mut own: Vec<(&String, &FunctionDurations)> = own.collect();
+    own.sort_by_key(|(function, calls)| (std::cmp::Reverse(calls.total_ns), *function));
+    own.into_iter()
+        .take(MAX_NAMED)
+        .map(|(function, calls)| {
+            format!(
+                "{function} was called {} times, for {}{}",
+                calls.calls(),
+                per_second(calls.total_ns, period_ns),
+                percentiles(calls)
+            )
+        })
+        .collect()
+}
+
+fn slowest(seen: &Observation) -> Option<String> {
+    let (function, _) = seen.slowest_function()?;
+    let calls = seen.calls.get(function)?;
+    Some(format!(
+        "{function} was called {} times{}, longest {:.1} ms",
+        calls.calls(),
+        percentiles(calls),
+        millis(calls.longest_ns)
+    ))
+}
+
+fn percentiles(calls: &FunctionDurations) -> String {
+    match (calls.percentile_ns(50), calls.percentile_ns(99)) {
+        (Some(p50), Some(p99)) => {
+            format!(", p50 {:.3} ms, p99 {:.3} ms", millis(p50), millis(p99))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Formats a time as milliseconds per second of a period.
+fn per_second(ns: u64, period_ns: u64) -> String {
+    format!("{:.1} ms/s", ratio(ns, period_ns) * 1e3)
+}

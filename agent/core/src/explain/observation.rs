@@ -1,0 +1,172 @@
+//! What was seen of one process in one period.
+
+use std::collections::BTreeMap;
+
+use crate::event::{
+    Activity, BlockReason, CallDurations, Delays, FunctionDurations, LogHistogram, OffCpuTime,
+    Pressure, Stack, StackSample,
+};
+use crate::explain::cause::Cause;
+
+/// Maximum number of different stacks that are kept of a period.
+const MAX_STACKS: usize = 256;
+/// Multiple of the median from which a call is slow.
+const SLOW_MULTIPLE: u64 = 8;
+/// Duration below which a call is never slow, nanoseconds.
+const SLOW_NS: u64 = 1_000_000;
+
+/// What was seen of one process in one period; `None` for what the source cannot see. Times are
+/// sums over the threads that call the GPU's libraries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Observation {
+    /// Time off the CPU.
+    pub threads: Option<OffCpuTime>,
+    /// Tasks that had the CPU while a thread was runnable, by name and CPU: nanoseconds.
+    pub preempted_by: BTreeMap<(String, u32), u64>,
+    /// Time blocked, by reason; `None` if reasons are not seen.
+    pub blocked: Option<BTreeMap<BlockReason, u64>>,
+    /// Time for which the cgroup was throttled at its CPU quota, nanoseconds.
+    pub cgroup_throttled_ns: Option<u64>,
+    /// Time of interrupts on the CPU of a running thread, nanoseconds.
+    pub interrupt_ns: Option<u64>,
+    /// Pressure stall time of the cgroup, or else of the host.
+    pub pressure: Option<Pressure>,
+    /// Calls by function, copies with their direction.
+    pub calls: BTreeMap<String, FunctionDurations>,
+    /// Samples by the function that the thread was in, and stack.
+    pub stacks: BTreeMap<(Option<String>, Stack), u64>,
+}
+
+impl Observation {
+    /// Returns whether nothing was seen.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(super) fn add_activity(&mut self, activity: &Activity) {
+        let Some(later) = activity.threads else {
+            return;
+        };
+        let sum = self.threads.get_or_insert_default();
+        sum.off_cpu_ns = sum.off_cpu_ns.saturating_add(later.off_cpu_ns);
+        sum.preempted_ns = sum.preempted_ns.saturating_add(later.preempted_ns);
+        sum.preemptions = sum.preemptions.saturating_add(later.preemptions);
+        if let Some(run_queue_ns) = later.run_queue_ns {
+            let sum = sum.run_queue_ns.get_or_insert_default();
+            *sum = sum.saturating_add(run_queue_ns);
+        }
+    }
+
+    pub(super) fn add_delays(&mut self, delays: &Delays) {
+        for task in &delays.preempted_by {
+            let sum = self
+                .preempted_by
+                .entry((task.task.clone(), task.cpu))
+                .or_default();
+            *sum = sum.saturating_add(task.ns);
+        }
+        let blocked = self.blocked.get_or_insert_default();
+        for part in &delays.blocked {
+            let sum = blocked.entry(part.reason).or_default();
+            *sum = sum.saturating_add(part.ns);
+        }
+        add(&mut self.cgroup_throttled_ns, delays.cgroup_throttled_ns);
+        add(&mut self.interrupt_ns, delays.interrupt_ns);
+        if let Some(later) = delays.pressure {
+            let sum = self.pressure.get_or_insert_default();
+            sum.cpu_ns = sum.cpu_ns.saturating_add(later.cpu_ns);
+            sum.memory_ns = sum.memory_ns.saturating_add(later.memory_ns);
+            sum.io_ns = sum.io_ns.saturating_add(later.io_ns);
+        }
+    }
+
+    pub(super) fn add_calls(&mut self, calls: &CallDurations) {
+        for later in &calls.calls {
+            match self.calls.get_mut(&later.label()) {
+                Some(sum) => sum.merge(later),
+                None => {
+                    self.calls.insert(later.label(), later.clone());
+                }
+            }
+        }
+    }
+
+    pub(super) fn add_stack(&mut self, sample: &StackSample) {
+        let key = (sample.call.clone(), sample.stack.clone());
+        if self.stacks.len() < MAX_STACKS || self.stacks.contains_key(&key) {
+            let samples = self.stacks.entry(key).or_default();
+            *samples = samples.saturating_add(sample.samples);
+        }
+    }
+
+    pub(super) fn blocked_ns(&self, reason: BlockReason) -> Option<u64> {
+        let blocked = self.blocked.as_ref()?;
+        Some(blocked.get(&reason).copied().unwrap_or(0))
+    }
+
+    /// Returns the tasks that took the CPU, with the CPU and the time: largest time first.
+    pub fn tasks(&self) -> Vec<(&str, u32, u64)> {
+        let tasks = self.preempted_by.iter();
+        let mut tasks: Vec<(&str, u32, u64)> = tasks
+            .map(|((task, cpu), ns)| (task.as_str(), *cpu, *ns))
+            .collect();
+        tasks.sort_by_key(|(task, cpu, ns)| (std::cmp::Reverse(*ns), *task, *cpu));
+        tasks
+    }
+
+    /// Returns the function whose slow calls took longest beyond its median, and that time,
+    /// nanoseconds.
+    pub(super) fn slowest_function(&self) -> Option<(&str, u64)> {
+        let functions = self.calls.iter();
+        let functions = functions.filter(|(name, _)| Cause::SlowCalls.has_function(name));
+        functions
+            .map(|(name, calls)| (name.as_str(), slow_ns(&calls.histogram)))
+            .filter(|(_, ns)| *ns > 0)
+            .max_by_key(|(_, ns)| *ns)
+    }
+
+    /// Returns the stack with the most samples in calls of a cause, or outside of calls if the cause
+    /// is none, with its share of all samples, 0 to 1.
+    pub(super) fn stack_of(&self, cause: Cause) -> Option<(&Stack, f64)> {
+        let matches = |call: &Option<String>| match call {
+            Some(function) => cause.is_call() && cause.has_function(function),
+            None => !cause.is_call(),
+        };
+        let own = self.stacks.iter().filter(|((call, _), _)| matches(call));
+        let ((_, stack), samples) = own.max_by_key(|(_, samples)| **samples)?;
+        let all = self.stacks.values().copied().sum();
+        Some((stack, ratio(*samples, all)))
+    }
+}
+
+/// Time of calls far longer than the median, beyond the median, nanoseconds.
+fn slow_ns(histogram: &LogHistogram) -> u64 {
+    let Some(median) = histogram.percentile(50) else {
+        return 0;
+    };
+    let limit = median.saturating_mul(SLOW_MULTIPLE).max(SLOW_NS);
+    let slow = histogram.buckets().filter_map(|(bucket, times)| {
+        let duration = LogHistogram::lower_bound(bucket);
+        (duration >= limit).then(|| times.saturating_mul(duration - median))
+    });
+    slow.fold(0, u64::saturating_add)
+}
+
+fn add(sum: &mut Option<u64>, later: Option<u64>) {
+    if let Some(later) = later {
+        *sum = Some(sum.unwrap_or(0).saturating_add(later));
+    }
+}
+
+/// Ratio of two amounts; 0 if the second is 0.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "amounts of one period stay below 2^53"
+)]
+pub(super) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}

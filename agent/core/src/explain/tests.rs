@@ -1,0 +1,304 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::{
+    Activity, ActivitySample, BlockReason, BlockedTime, CallDurations, DelaySample, Delays, Frame,
+    FunctionDurations, OffCpuTime, Stack, StackSample, TaskTime,
+};
+
+const SECOND: u64 = 1_000_000_000;
+const PERIOD: u64 = 10 * SECOND;
+
+/// Host of some ranks of one job, with an explainer.
+struct Ranks {
+    explainer: Explainer,
+    ranks: u32,
+    now_ns: u64,
+}
+
+impl Ranks {
+    fn new(ranks: u32) -> Self {
+        let mut explainer = Explainer::new(PERIOD);
+        explainer.reports(0);
+        for rank in 0..ranks {
+            let process = Process {
+                pid: rank,
+                rank,
+                world_size: ranks,
+            };
+            explainer.add_process(process, 0);
+        }
+        Self {
+            explainer,
+            ranks,
+            now_ns: 0,
+        }
+    }
+
+    /// Lets a period pass with the events of each rank.
+    fn period(&mut self, events: impl Fn(u32, u64) -> Vec<Event>) -> Vec<ProcessReport> {
+        self.now_ns += PERIOD;
+        for rank in 0..self.ranks {
+            for event in events(rank, self.now_ns) {
+                self.explainer.on_event(&event);
+            }
+        }
+        self.explainer.reports(self.now_ns)
+    }
+
+    fn periods(&mut self, n: u32, events: impl Fn(u32, u64) -> Vec<Event>) -> Vec<ProcessReport> {
+        (0..n).map(|_| self.period(&events)).last().unwrap()
+    }
+}
+
+fn preempted(pid: u32, ts_ns: u64, ns: u64) -> Vec<Event> {
+    let activity = Activity {
+        threads: Some(OffCpuTime {
+            preempted_ns: ns,
+            run_queue_ns: Some(0),
+            preemptions: 380,
+            ..OffCpuTime::default()
+        }),
+        ..Activity::default()
+    };
+    let task = |task: &str, cpu, ns| TaskTime {
+        task: task.to_owned(),
+        cpu,
+        ns,
+        switches: 1,
+    };
+    let delays = Delays {
+        preempted_by: vec![
+            task("node_exporter", 12, ns / 4 * 3),
+            task("kworker/12:1H", 12, ns / 4),
+        ],
+        ..Delays::default()
+    };
+    vec![
+        Event::Activity(ActivitySample {
+            ts_ns,
+            pid,
+            activity,
+        }),
+        Event::Delays(Box::new(DelaySample { ts_ns, pid, delays })),
+    ]
+}
+
+fn blocked(pid: u32, ts_ns: u64, reason: BlockReason, ns: u64) -> Event {
+    let delays = Delays {
+        blocked: vec![BlockedTime {
+            reason,
+            ns,
+            count: 1,
+        }],
+        ..Delays::default()
+    };
+    Event::Delays(Box::new(DelaySample { ts_ns, pid, delays }))
+}
+
+fn calls(pid: u32, ts_ns: u64, function: &str, durations_ns: &[(u64, u64)]) -> Event {
+    let mut own = FunctionDurations {
+        function: function.to_owned(),
+        ..FunctionDurations::default()
+    };
+    for (ns, times) in durations_ns {
+        own.histogram.record(*ns, *times);
+        own.total_ns += ns * times;
+        own.longest_ns = own.longest_ns.max(*ns);
+    }
+    Event::CallDurations(Box::new(CallDurations {
+        ts_ns,
+        pid,
+        calls: vec![own],
+        launch_sizes: None,
+    }))
+}
+
+fn stack(pid: u32, ts_ns: u64, call: Option<&str>, line: u32, samples: u64) -> Event {
+    let frame = Frame::Python {
+        file: "/app/train.py".to_owned(),
+        line,
+        function: "forward".to_owned(),
+    };
+    Event::Stack(Box::new(StackSample {
+        ts_ns,
+        pid,
+        tid: pid,
+        call: call.map(str::to_owned),
+        stack: Stack {
+            frames: vec![frame],
+        },
+        samples,
+    }))
+}
+
+fn causes(report: &ProcessReport) -> Vec<Cause> {
+    report.chains.iter().map(|chain| chain.cause).collect()
+}
+
+#[test]
+fn the_rank_that_is_preempted_more_than_its_peers_is_explained_with_the_task_and_the_cpu() {
+    let mut ranks = Ranks::new(4);
+    let reports = ranks.periods(3, |rank, ts_ns| {
+        preempted(
+            rank,
+            ts_ns,
+            if rank == 1 { 3 * SECOND } else { SECOND / 10 },
+        )
+    });
+    let chains: Vec<usize> = reports.iter().map(|report| report.chains.len()).collect();
+    assert_eq!(chains, [0, 1, 0, 0]);
+    let chain = &reports[1].chains[0];
+    assert_eq!(
+        chain.to_string(),
+        "runnable without a CPU for 30.0 % of its time, peers 1.0 %"
+    );
+    assert_eq!((chain.severity(), chain.since_ns), (Severity::High, 0));
+    assert_eq!(
+        chain.links,
+        [
+            "node_exporter ran on cpu 12 225.0 ms/s",
+            "kworker/12:1H ran on cpu 12 75.0 ms/s",
+            "its threads were preempted 380 times, for 300.0 ms/s, and waited for a CPU after waking up 0.0 ms/s",
+        ]
+    );
+    assert!(chain.advice[0].contains("taskset -apc CPUS 1"), "{chain:?}");
+}
+
+#[test]
+fn what_all_ranks_share_is_not_explained_by_one_of_them() {
+    let mut ranks = Ranks::new(4);
+    let reports = ranks.periods(5, |rank, ts_ns| {
+        preempted(rank, ts_ns, 3 * SECOND + u64::from(rank))
+    });
+    assert!(reports.iter().all(|report| report.chains.is_empty()));
+}
+
+#[test]
+fn one_period_is_not_enough() {
+    let mut ranks = Ranks::new(4);
+    let late = |rank, ts_ns| preempted(rank, ts_ns, if rank == 1 { 3 * SECOND } else { 0 });
+    let calm = |rank, ts_ns| preempted(rank, ts_ns, 0);
+    for _ in 0..3 {
+        assert!(ranks.period(late)[1].chains.is_empty());
+        assert!(ranks.period(calm)[1].chains.is_empty());
+    }
+}
+
+#[test]
+fn a_process_alone_is_compared_with_its_own_past() {
+    let mut ranks = Ranks::new(1);
+    let lock = |ns| move |pid, ts_ns| vec![blocked(pid, ts_ns, BlockReason::Lock, ns)];
+    // Waiting for a lock is usual, so no amount stands out until it changes.
+    let healthy = ranks.periods(5, lock(3 * SECOND));
+    assert_eq!(causes(&healthy[0]), []);
+    let later = ranks.periods(2, lock(8 * SECOND));
+    assert_eq!(causes(&later[0]), [Cause::Lock]);
+    let chain = &later[0].chains[0];
+    assert_eq!(
+        chain.to_string(),
+        "waiting for a lock or condition of another thread for 80.0 % of its time, before 30.0 %"
+    );
+    assert_eq!(chain.since_ns, 5 * PERIOD);
+    let over = ranks.periods(1, lock(3 * SECOND));
+    assert_eq!(causes(&over[0]), []);
+}
+
+#[test]
+fn a_single_peer_does_not_make_a_usual_wait_a_cause() {
+    // The victim of a late rank waits longer at its socket than that rank.
+    let mut ranks = Ranks::new(2);
+    let reports = ranks.periods(4, |rank, ts_ns| {
+        let ns = if rank == 0 { 6 * SECOND } else { SECOND };
+        vec![blocked(rank, ts_ns, BlockReason::Network, ns)]
+    });
+    assert!(reports.iter().all(|report| report.chains.is_empty()));
+}
+
+#[test]
+fn memory_allocated_in_the_loop_is_explained_with_its_line() {
+    let mut ranks = Ranks::new(1);
+    let reports = ranks.periods(3, |pid, ts_ns| {
+        vec![
+            calls(pid, ts_ns, "cudaMalloc", &[(1_000_000, 1_000)]),
+            calls(pid, ts_ns, "cudaFree", &[(500_000, 1_000)]),
+            stack(pid, ts_ns, Some("cudaMalloc"), 142, 30),
+            stack(pid, ts_ns, None, 17, 60),
+            stack(pid, ts_ns, Some("ncclAllReduce"), 99, 10),
+        ]
+    });
+    assert_eq!(causes(&reports[0]), [Cause::MemoryAllocation]);
+    let chain = &reports[0].chains[0];
+    assert_eq!(
+        chain.to_string(),
+        "allocating and freeing GPU memory for 15.0 % of its time"
+    );
+    assert_eq!(chain.links.len(), 2, "{:?}", chain.links);
+    assert!(
+        chain.links[0]
+            .starts_with("cudaMalloc was called 1000 times, for 100.0 ms/s, p50 0.979 ms"),
+        "{:?}",
+        chain.links
+    );
+    let (stack, share) = chain.stack.as_ref().unwrap();
+    assert_eq!(stack.lines(), ["train.py:142 in forward()"]);
+    assert!((share - 0.3).abs() < 1e-9);
+}
+
+#[test]
+fn calls_far_slower_than_their_median_are_explained_and_waits_are_not() {
+    let mut ranks = Ranks::new(1);
+    let durations = [(10_000, 10_000), (40_000_000, 20)];
+    for (function, expected) in [
+        ("cudaMemcpyAsync", vec![Cause::SlowCalls]),
+        ("cudaStreamSynchronize", vec![]),
+        ("ncclCommInitRank", vec![]),
+    ] {
+        let reports = ranks.periods(3, |pid, ts_ns| {
+            vec![calls(pid, ts_ns, function, &durations)]
+        });
+        assert_eq!(causes(&reports[0]), expected, "{function}");
+    }
+}
+
+#[test]
+fn an_unseen_process_has_no_report_and_an_ended_one_is_forgotten() {
+    let mut ranks = Ranks::new(2);
+    let reports = ranks.period(|rank, ts_ns| match rank {
+        0 => preempted(rank, ts_ns, 0),
+        _ => vec![],
+    });
+    assert_eq!(reports.len(), 1);
+    let ended = |rank, ts_ns| {
+        vec![
+            preempted(rank, ts_ns, 0).remove(0),
+            Event::Ended(crate::event::Ended { ts_ns, pid: rank }),
+        ]
+    };
+    assert!(ranks.period(ended).is_empty());
+}
+
+proptest! {
+    #[test]
+    fn a_share_is_between_0_and_1_and_chains_are_sorted(
+        amounts in proptest::collection::vec((0_u32..4, 0_u64..40 * SECOND), 1..60),
+    ) {
+        let mut ranks = Ranks::new(4);
+        for chunk in amounts.chunks(4) {
+            let reports = ranks.period(|rank, ts_ns| {
+                let own = chunk.iter().filter(|(of, _)| *of == rank);
+                own.flat_map(|(_, ns)| {
+                    let mut events = preempted(rank, ts_ns, *ns);
+                    events.push(blocked(rank, ts_ns, BlockReason::PageFault, ns / 3));
+                    events
+                })
+                .collect()
+            });
+            for report in reports {
+                let shares: Vec<f64> = report.chains.iter().map(|chain| chain.share).collect();
+                prop_assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
+                prop_assert!(shares.is_sorted_by(|a, b| a >= b));
+            }
+        }
+    }
+}
