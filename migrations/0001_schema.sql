@@ -387,6 +387,174 @@ COMMENT ON COLUMN tcp_events.seq_first IS 'First sequence number of the block, i
 COMMENT ON COLUMN tcp_events.seq_last IS 'Last sequence number of the block, inclusive.';
 COMMENT ON COLUMN tcp_events.retransmits IS 'Segments retransmitted.';
 
+-- What agents report about single processes. One call of json_extract_string parses the attributes once.
+CREATE VIEW process_calls AS
+SELECT
+    event_id,
+    timestamp_ns,
+    start_ns,
+    cluster_id,
+    node_id,
+    job,
+    rank,
+    pod,
+    try_cast(fields[1] AS UINTEGER) AS pid,
+    left(fields[2], 64) AS process,
+    left(fields[3], 64) AS function,
+    number::UBIGINT AS n_calls,
+    value AS total_ms,
+    min AS min_ms,
+    max AS max_ms,
+    try_cast(fields[4] AS DOUBLE) AS p50_ms,
+    try_cast(fields[5] AS DOUBLE) AS p95_ms,
+    try_cast(fields[6] AS DOUBLE) AS p99_ms,
+    try_cast(fields[7] AS UBIGINT) AS bytes
+FROM (
+    SELECT
+        event_rows.*,
+        origins.cluster AS cluster_id,
+        origins.node AS node_id,
+        origins.job,
+        origins.rank,
+        origins.pod,
+        json_extract_string(
+            event_rows.attrs,
+            ['$."process.pid"', '$."process.executable.name"', '$."fleet.function"', '$."fleet.p50_ms"', '$."fleet.p95_ms"', '$."fleet.p99_ms"', '$."fleet.bytes"']
+        ) AS fields
+    FROM event_rows
+    JOIN origins ON origins.id = event_rows.origin
+    JOIN series ON series.id = event_rows.series
+    WHERE series.metric = 'fleet.process.calls_ms'
+)
+WHERE number IS NOT NULL AND value IS NOT NULL AND fields[3] IS NOT NULL;
+
+COMMENT ON VIEW process_calls IS 'Calls of functions of the GPU libraries (metric fleet.process.calls_ms): one row per process, function and period of about ten seconds.';
+COMMENT ON COLUMN process_calls.event_id IS 'Event of the report.';
+COMMENT ON COLUMN process_calls.timestamp_ns IS 'End of the period on the clock of the sender, Unix nanoseconds.';
+COMMENT ON COLUMN process_calls.start_ns IS 'Beginning of the period, Unix nanoseconds.';
+COMMENT ON COLUMN process_calls.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN process_calls.node_id IS 'Node of the process.';
+COMMENT ON COLUMN process_calls.job IS 'Job that the process belongs to.';
+COMMENT ON COLUMN process_calls.rank IS 'Rank of the process within its job, counted from 0; absent for a process without a rank.';
+COMMENT ON COLUMN process_calls.pod IS 'Kubernetes pod of the process.';
+COMMENT ON COLUMN process_calls.pid IS 'Process id on its node.';
+COMMENT ON COLUMN process_calls.process IS 'Name of the process.';
+COMMENT ON COLUMN process_calls.function IS 'Function, such as cudaMalloc.';
+COMMENT ON COLUMN process_calls.n_calls IS 'Number of calls.';
+COMMENT ON COLUMN process_calls.total_ms IS 'Time in these calls, milliseconds.';
+COMMENT ON COLUMN process_calls.min_ms IS 'Shortest call, milliseconds.';
+COMMENT ON COLUMN process_calls.max_ms IS 'Longest call, milliseconds.';
+COMMENT ON COLUMN process_calls.p50_ms IS 'Median duration, milliseconds.';
+COMMENT ON COLUMN process_calls.p95_ms IS '95th percentile of the durations, milliseconds.';
+COMMENT ON COLUMN process_calls.p99_ms IS '99th percentile of the durations, milliseconds.';
+COMMENT ON COLUMN process_calls.bytes IS 'Bytes moved or allocated; absent where the function has none.';
+
+CREATE VIEW process_chains AS
+SELECT
+    event_id,
+    timestamp_ns,
+    start_ns,
+    cluster_id,
+    node_id,
+    job,
+    rank,
+    pod,
+    try_cast(fields[1] AS UINTEGER) AS pid,
+    left(fields[2], 64) AS process,
+    left(fields[3], 64) AS cause,
+    left(fields[4], 64) AS severity,
+    coalesce(value, number::DOUBLE) AS share,
+    fields[5] AS summary,
+    fields[6] AS links,
+    fields[7] AS stack,
+    fields[8] AS advice
+FROM (
+    SELECT
+        event_rows.*,
+        origins.cluster AS cluster_id,
+        origins.node AS node_id,
+        origins.job,
+        origins.rank,
+        origins.pod,
+        json_extract_string(
+            event_rows.attrs,
+            ['$."process.pid"', '$."process.executable.name"', '$."fleet.chain.cause"', '$."fleet.chain.severity"', '$."fleet.chain.summary"', '$."fleet.chain.links"', '$."fleet.chain.stack"', '$."fleet.chain.advice"']
+        ) AS fields
+    FROM event_rows
+    JOIN origins ON origins.id = event_rows.origin
+    JOIN series ON series.id = event_rows.series
+    WHERE series.metric = 'fleet.process.chain'
+)
+WHERE fields[3] IS NOT NULL;
+
+COMMENT ON VIEW process_chains IS 'Causal chains of processes (metric fleet.process.chain): one row per process, cause and period of about ten seconds in which the chain holds.';
+COMMENT ON COLUMN process_chains.event_id IS 'Event of the report.';
+COMMENT ON COLUMN process_chains.timestamp_ns IS 'End of the period on the clock of the sender, Unix nanoseconds.';
+COMMENT ON COLUMN process_chains.start_ns IS 'Beginning of the period, Unix nanoseconds.';
+COMMENT ON COLUMN process_chains.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN process_chains.node_id IS 'Node of the process.';
+COMMENT ON COLUMN process_chains.job IS 'Job that the process belongs to.';
+COMMENT ON COLUMN process_chains.rank IS 'Rank of the process within its job, counted from 0; absent for a process without a rank.';
+COMMENT ON COLUMN process_chains.pod IS 'Kubernetes pod of the process.';
+COMMENT ON COLUMN process_chains.pid IS 'Process id on its node.';
+COMMENT ON COLUMN process_chains.process IS 'Name of the process.';
+COMMENT ON COLUMN process_chains.cause IS 'Cause, such as cpu_contention.';
+COMMENT ON COLUMN process_chains.severity IS 'Severity: low, medium or high.';
+COMMENT ON COLUMN process_chains.share IS 'Share of its time that the process lost to the cause, 0 to 1.';
+COMMENT ON COLUMN process_chains.summary IS 'The chain in one sentence.';
+COMMENT ON COLUMN process_chains.links IS 'Links of the chain from the system to the call, one per line.';
+COMMENT ON COLUMN process_chains.stack IS 'Stack in which the process waited, innermost frame first, one per line.';
+COMMENT ON COLUMN process_chains.advice IS 'Advice, one per line.';
+
+CREATE VIEW process_stacks AS
+SELECT
+    event_id,
+    timestamp_ns,
+    start_ns,
+    cluster_id,
+    node_id,
+    job,
+    rank,
+    pod,
+    try_cast(fields[1] AS UINTEGER) AS pid,
+    left(fields[2], 64) AS process,
+    left(fields[3], 64) AS function,
+    coalesce(number, value::BIGINT)::UBIGINT AS samples,
+    fields[4] AS stack
+FROM (
+    SELECT
+        event_rows.*,
+        origins.cluster AS cluster_id,
+        origins.node AS node_id,
+        origins.job,
+        origins.rank,
+        origins.pod,
+        json_extract_string(
+            event_rows.attrs,
+            ['$."process.pid"', '$."process.executable.name"', '$."fleet.function"', '$."fleet.stack"']
+        ) AS fields
+    FROM event_rows
+    JOIN origins ON origins.id = event_rows.origin
+    JOIN series ON series.id = event_rows.series
+    WHERE series.metric = 'fleet.process.stack_samples'
+)
+WHERE fields[4] IS NOT NULL AND coalesce(number, value) >= 0;
+
+COMMENT ON VIEW process_stacks IS 'Stack samples of processes (metric fleet.process.stack_samples): one row per process, stack and period of about ten seconds.';
+COMMENT ON COLUMN process_stacks.event_id IS 'Event of the report.';
+COMMENT ON COLUMN process_stacks.timestamp_ns IS 'End of the period on the clock of the sender, Unix nanoseconds.';
+COMMENT ON COLUMN process_stacks.start_ns IS 'Beginning of the period, Unix nanoseconds.';
+COMMENT ON COLUMN process_stacks.cluster_id IS 'Cluster of the node.';
+COMMENT ON COLUMN process_stacks.node_id IS 'Node of the process.';
+COMMENT ON COLUMN process_stacks.job IS 'Job that the process belongs to.';
+COMMENT ON COLUMN process_stacks.rank IS 'Rank of the process within its job, counted from 0; absent for a process without a rank.';
+COMMENT ON COLUMN process_stacks.pod IS 'Kubernetes pod of the process.';
+COMMENT ON COLUMN process_stacks.pid IS 'Process id on its node.';
+COMMENT ON COLUMN process_stacks.process IS 'Name of the process.';
+COMMENT ON COLUMN process_stacks.function IS 'Function of a GPU library in which the samples were taken; absent outside of such calls.';
+COMMENT ON COLUMN process_stacks.samples IS 'Number of samples in which a thread had this stack.';
+COMMENT ON COLUMN process_stacks.stack IS 'The stack, innermost frame first, one per line.';
+
 CREATE VIEW dropped_slices AS
 SELECT from_ns, until_ns, n_events, dropped_ns, reason
 FROM dropped_rows;

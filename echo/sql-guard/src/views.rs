@@ -15,7 +15,7 @@ const fn view(name: &'static str, purpose: &'static str) -> PublishedView {
 }
 
 /// Published views, most used first.
-pub const PUBLISHED: [PublishedView; 13] = [
+pub const PUBLISHED: [PublishedView; 16] = [
     view("verdicts", "stragglers and other findings"),
     view("ranks", "ranks with their nodes, jobs and GPUs"),
     view(
@@ -29,6 +29,12 @@ pub const PUBLISHED: [PublishedView; 13] = [
     ),
     view("tcp_events", "TCP retransmissions of ranks per block"),
     view("op_waits", "single operations, sampled"),
+    view("process_chains", "causal chains of processes"),
+    view(
+        "process_calls",
+        "calls of GPU libraries by process and function",
+    ),
+    view("process_stacks", "stack samples of processes"),
     view(
         "cost_hours",
         "GPU-hours allocated and lost per hour, node and GPU model",
@@ -60,10 +66,18 @@ pub const PRIVATE: [&str; 14] = [
 ];
 
 /// Columns whose size is chosen by the sender, or that have one item for each of many ranks.
-const LONG: [&str; 4] = ["attrs", "inputs", "ranks", "victims"];
+const LONG: [&str; 8] = [
+    "attrs", "inputs", "ranks", "victims", "summary", "links", "stack", "advice",
+];
 
 /// Views with such columns.
-const WITH_LONG: [&str; 3] = ["events", "verdicts", "verdict_history"];
+const WITH_LONG: [&str; 5] = [
+    "events",
+    "verdicts",
+    "verdict_history",
+    "process_chains",
+    "process_stacks",
+];
 
 /// Prefixes of the engine's own views, and one name without a common prefix.
 const ENGINE_PREFIXES: [&str; 5] = ["duckdb_", "pg_", "pragma_", "sqlite_", "information_schema"];

@@ -7,6 +7,7 @@
 
 mod hours;
 mod job_events;
+mod processes;
 pub(crate) mod sample;
 mod tail;
 mod verdicts;

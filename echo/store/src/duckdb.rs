@@ -30,6 +30,7 @@ mod migrations;
 pub mod offline;
 mod open;
 mod permissions;
+mod process_reports;
 mod query;
 mod read_gate;
 mod retention;
