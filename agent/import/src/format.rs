@@ -6,8 +6,8 @@ use std::fmt;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::inspector;
 use crate::pickle::is_pickle;
+use crate::{bytedance, calls, inspector};
 
 /// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -21,21 +21,33 @@ pub enum Format {
     Inspector,
     /// Recording of `fleet-agent`, which is replayed.
     Recording,
+    /// Table of call times (CSV).
+    Calls,
+    /// Operations of `ByteDance`'s `StragglerAnalysis` (Parquet).
+    Operations,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
         Self::Kineto,
         Self::FlightRecorder,
         Self::Inspector,
         Self::Recording,
+        Self::Calls,
+        Self::Operations,
     ];
 
     /// Recognises uncompressed content.
     pub fn recognise(bytes: &[u8]) -> Option<Self> {
         if is_pickle(bytes) {
             return Some(Self::FlightRecorder);
+        }
+        if bytes.starts_with(bytedance::MAGIC) {
+            return Some(Self::Operations);
+        }
+        if calls::is_table(bytes) {
+            return Some(Self::Calls);
         }
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             return None;
@@ -75,6 +87,14 @@ impl Format {
                 "cost: the lines have no start times",
             ],
             Self::Recording => &["anything before and after the recording"],
+            Self::Calls => &[
+                "hangs, computation and transfers",
+                "clocks that are apart by less than an iteration: the times of all hosts are compared as they are",
+            ],
+            Self::Operations => &[
+                "hangs and the cause on the host",
+                "ranks of one worker, which the rows do not tell apart",
+            ],
         }
     }
 }
@@ -102,6 +122,8 @@ impl fmt::Display for Format {
             Self::FlightRecorder => "PyTorch Flight Recorder dumps",
             Self::Inspector => "NCCL Inspector lines",
             Self::Recording => "recordings of fleet-agent",
+            Self::Calls => "tables of call times (CSV)",
+            Self::Operations => "operations of StragglerAnalysis (Parquet)",
         })
     }
 }
@@ -129,7 +151,8 @@ mod tests {
                 Some(Format::Recording),
             ),
             (b"{\"resourceMetrics\":[]}", None),
-            (b"PAR1", None),
+            (b"PAR1", Some(Format::Operations)),
+            (b"rank,op_count,call_time_s\n0,1,1.5\n", Some(Format::Calls)),
             (b"", None),
             (b"# a text\n", None),
         ] {

@@ -4,11 +4,13 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`pickle`], [`trace`] | the pickle format; the operations of a rank in one form |
-//! | 1 | [`flight_recorder`], [`kineto`], [`inspector`] | one format each |
+//! | 1 | [`flight_recorder`], [`kineto`], [`inspector`], [`calls`], [`bytedance`] | one format each |
 //! | 2 | [`hang`], [`lateness`], [`blocks`] | what the operations of all ranks show |
 //! | 3 | [`mod@format`], [`progress`], [`report`], [`trace_set`] | the files of one job |
 
 pub mod blocks;
+pub mod bytedance;
+pub mod calls;
 pub mod flight_recorder;
 pub mod format;
 pub mod hang;

@@ -117,7 +117,7 @@ impl Report {
         if self.collectives == 0 {
             return Some(match self.format {
                 Format::FlightRecorder => "no rank waits for another one, and no operation has a duration (TORCH_NCCL_ENABLE_TIMING=1 adds it)".to_owned(),
-                Format::Kineto | Format::Inspector | Format::Recording => {
+                _ => {
                     "no collective operation was found: was the job traced on its GPUs, with NCCL or RCCL?".to_owned()
                 }
             });

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::blocks::{self, RankPoints};
+use crate::bytedance;
+use crate::calls::{self, Calls};
 use crate::flight_recorder::{Dump, trailing_number};
 use crate::format::Format;
 use crate::hang::{Hang, analyse};
@@ -18,7 +20,7 @@ use crate::trace::RankTrace;
 pub enum ImportError {
     /// The format is not known.
     #[error(
-        "{0}: none of the formats that are recognised by content: PyTorch profiler (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines"
+        "{0}: none of the formats that are recognised by content: PyTorch profiler (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, recordings of fleet-agent, tables of call times (CSV), operations of StragglerAnalysis (Parquet)"
     )]
     Unknown(String),
     /// The content is damaged or refused.
@@ -68,6 +70,7 @@ pub struct TraceSet {
     dumps: BTreeMap<u32, Dump>,
     traces: BTreeMap<u32, RankTrace>,
     processes: Vec<(Option<u32>, ProcessTrace)>,
+    calls: Calls,
 }
 
 /// Report and points of a set.
@@ -118,6 +121,19 @@ impl TraceSet {
                 self.processes
                     .push((trailing_number_of_host(name), process));
             }
+            Format::Calls => {
+                let calls = calls::read(bytes).map_err(|error| damaged(error.to_string()))?;
+                self.claim_all(file, calls.ranks())?;
+                self.calls.extend(calls);
+            }
+            Format::Operations => {
+                let traces = bytedance::read(bytes).map_err(|error| damaged(error.to_string()))?;
+                self.claim_all(file, traces.iter().filter_map(|trace| trace.rank))?;
+                let by_rank = traces
+                    .into_iter()
+                    .filter_map(|trace| Some((trace.rank?, trace)));
+                self.traces.extend(by_rank);
+            }
             Format::Recording => return Err(ImportError::Recording(file.to_owned())),
         }
         self.format = Some(format);
@@ -140,15 +156,29 @@ impl TraceSet {
                     .to_owned(),
             });
         };
-        if let Some(other) = self.files.get(&rank) {
-            return Err(ImportError::SameRank {
-                file: file.to_owned(),
-                other: other.clone(),
-                rank,
-            });
-        }
-        self.files.insert(rank, file.to_owned());
+        self.claim_all(file, [rank])?;
         Ok(rank)
+    }
+
+    /// Assigns ranks to a file, all or none.
+    fn claim_all(
+        &mut self,
+        file: &str,
+        ranks: impl IntoIterator<Item = u32>,
+    ) -> Result<(), ImportError> {
+        let ranks: Vec<u32> = ranks.into_iter().collect();
+        for rank in &ranks {
+            if let Some(other) = self.files.get(rank) {
+                return Err(ImportError::SameRank {
+                    file: file.to_owned(),
+                    other: other.clone(),
+                    rank: *rank,
+                });
+            }
+        }
+        self.files
+            .extend(ranks.into_iter().map(|rank| (rank, file.to_owned())));
+        Ok(())
     }
 
     /// Analyses the set.
@@ -160,8 +190,16 @@ impl TraceSet {
                 self.traces.insert(rank, process.trace);
             }
         }
+        let refusal = match self.calls.traces() {
+            Ok(traces) => {
+                self.traces.extend(traces);
+                None
+            }
+            Err(reason) => Some(reason),
+        };
         let hang = Some(analyse(&self.dumps)).filter(Hang::is_found);
         let mut report = Report::new(format, &self.traces, hang, self.skipped);
+        report.refusal = refusal.or(report.refusal);
         let mut points = Vec::new();
         if report.refusal.is_none() {
             report.late = late_ranks(&self.traces);

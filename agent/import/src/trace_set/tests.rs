@@ -64,6 +64,32 @@ fn traces_yield_the_points_of_each_iteration() {
 }
 
 #[test]
+fn a_table_of_calls_names_the_rank_that_calls_last() {
+    let imported = import("gf-bench", |name| name == "slow_trial_1_1_6_calls.csv");
+    assert_eq!(late(&imported), [1]);
+    assert_eq!((imported.report.files, imported.points.len()), (2, 2));
+    let lateness = imported.report.lateness().unwrap();
+    assert!(
+        lateness.starts_with("rank 1 arrives last at 16 of 16"),
+        "{lateness}"
+    );
+}
+
+#[test]
+fn parquet_of_a_pipeline_yields_the_same_ranks_as_its_traces() {
+    let parquet = import("../bytedance", |name| name == "trace-AR.parquet");
+    let traces = import("bytedance-AR/kineto", |_| true);
+    assert_eq!(parquet.report.world_size, 16);
+    assert_eq!(parquet.report.iterations, Some(44));
+    assert_eq!(parquet.report.collectives, traces.report.collectives);
+    assert_eq!(late(&parquet), late(&traces));
+    let busy = |imported: &Imported, rank| imported.traces[&rank].busy_ns.unwrap() / 1_000_000;
+    for rank in 0..16 {
+        assert_eq!(busy(&parquet, rank), busy(&traces, rank), "{rank}");
+    }
+}
+
+#[test]
 fn one_rank_without_a_file_is_listed_and_the_others_are_judged() {
     let imported = import("bytedance-AR/kineto", |name| !name.starts_with("rank5."));
     assert_eq!(imported.report.missing_ranks, [5]);
