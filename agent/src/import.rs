@@ -259,8 +259,8 @@ fn resource(args: &ImportArgs, imported: &Imported, rank: u32) -> Resource {
         gpu_uuid: None,
         pod: None,
         namespace: None,
-        rank,
-        world_size: imported.report.world_size,
+        rank: Some(rank),
+        world_size: Some(imported.report.world_size),
         pid: rank,
     }
 }

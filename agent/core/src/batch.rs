@@ -1,5 +1,6 @@
 //! Batches of points and verdicts of one host, sent and acknowledged as a unit.
 
+use crate::explain::ProcessReport;
 use crate::signal::Point;
 use crate::verdict::SelfVerdict;
 
@@ -10,6 +11,8 @@ pub struct Batch {
     pub number: u64,
     /// Points by process.
     pub resources: Vec<ResourcePoints>,
+    /// What processes lost time to.
+    pub reports: Vec<ResourceReport>,
     /// Counters of the agent itself, if any.
     pub agent_counters: Option<AgentCounters>,
 }
@@ -37,7 +40,8 @@ impl Batch {
             .agent_counters
             .as_ref()
             .map_or(0, |agent| agent.counts.len());
-        of_processes.sum::<usize>() + of_agent
+        let of_reports = self.reports.iter().map(|own| own.report.n_points());
+        of_processes.sum::<usize>() + of_reports.sum::<usize>() + of_agent
     }
 }
 
@@ -77,6 +81,15 @@ pub struct ResourcePoints {
     pub points: Vec<Point>,
 }
 
+/// What one process lost time to in one period. Times are Unix nanoseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResourceReport {
+    /// The process.
+    pub resource: Resource,
+    /// The report.
+    pub report: ProcessReport,
+}
+
 /// Identity of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
@@ -94,10 +107,10 @@ pub struct Resource {
     pub pod: Option<String>,
     /// Namespace of the pod, if known.
     pub namespace: Option<String>,
-    /// Rank within the job.
-    pub rank: u32,
-    /// Number of ranks of the job.
-    pub world_size: u32,
+    /// Rank within the job; `None` for a process without a rank.
+    pub rank: Option<u32>,
+    /// Number of ranks of the job; `None` for a process without a rank.
+    pub world_size: Option<u32>,
     /// Process id.
     pub pid: u32,
 }

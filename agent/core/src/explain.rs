@@ -14,7 +14,7 @@ mod past;
 
 use std::collections::BTreeMap;
 
-use crate::event::{Event, Process};
+use crate::event::{Event, FunctionDurations, Process, Stack};
 pub use crate::explain::cause::Cause;
 pub use crate::explain::chain::{CausalChain, Reference, Severity};
 pub use crate::explain::observation::Observation;
@@ -32,6 +32,11 @@ const MULTIPLE: f64 = 2.0;
 const PERIODS: u32 = 2;
 /// The same for calls, of which every process makes many while it starts.
 const PERIODS_OF_CALLS: u32 = 3;
+/// Share of a period from which the calls of a function are noticeable.
+const NOTICEABLE: f64 = 0.001;
+/// Maximum number of functions and of stacks that are reported of a process.
+const MAX_FUNCTIONS: usize = 8;
+const MAX_STACKS: usize = 8;
 /// Maximum number of processes; further ones are not explained.
 const MAX_PROCESSES: usize = 4096;
 
@@ -50,6 +55,47 @@ pub struct ProcessReport {
     pub seen: Observation,
     /// Chains that hold, largest share first.
     pub chains: Vec<CausalChain>,
+}
+
+impl ProcessReport {
+    /// Returns the functions that took at least a noticeable share of the period, longest first.
+    pub fn functions(&self) -> Vec<&FunctionDurations> {
+        let period_ns = self.to_ns.saturating_sub(self.from_ns);
+        let calls = self.seen.calls.values();
+        let mut calls: Vec<&FunctionDurations> = calls
+            .filter(|calls| ratio(calls.total_ns, period_ns) >= NOTICEABLE)
+            .collect();
+        calls.sort_by_key(|calls| std::cmp::Reverse(calls.total_ns));
+        calls.truncate(MAX_FUNCTIONS);
+        calls
+    }
+
+    /// Returns the most frequent stacks with the function that the thread was in and the number of
+    /// samples.
+    pub fn stacks(&self) -> Vec<(Option<&str>, &Stack, u64)> {
+        let stacks = self.seen.stacks.iter();
+        let mut stacks: Vec<_> = stacks
+            .map(|((call, stack), samples)| (call.as_deref(), stack, *samples))
+            .collect();
+        stacks.sort_by_key(|(.., samples)| std::cmp::Reverse(*samples));
+        stacks.truncate(MAX_STACKS);
+        stacks
+    }
+
+    /// Returns the number of points that deliver it.
+    pub fn n_points(&self) -> usize {
+        self.functions().len() + self.stacks().len() + self.chains.len()
+    }
+
+    /// Converts its times.
+    pub fn map_times(&mut self, convert: impl Fn(u64) -> u64) {
+        for ns in [&mut self.from_ns, &mut self.to_ns] {
+            *ns = convert(*ns);
+        }
+        for chain in &mut self.chains {
+            chain.since_ns = convert(chain.since_ns);
+        }
+    }
 }
 
 /// Explains the processes of one host.

@@ -2,6 +2,7 @@
 
 mod clock;
 mod progress_reports;
+mod resources;
 mod self_verdicts;
 mod totals;
 
@@ -10,10 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use fleet_proto::policy::PolicySet;
 
 use crate::batch::{
-    AgentCounters, Batch, Resource, ResourcePoints, ResourceVerdicts, VerdictBatch,
+    AgentCounters, Batch, ResourcePoints, ResourceReport, ResourceVerdicts, VerdictBatch,
 };
 use crate::event::{ActivitySample, Call, Event, Labels, Process, Started};
+use crate::explain::Explainer;
 pub use crate::host::clock::WallClock;
+use crate::host::resources::job_name;
 use crate::host::self_verdicts::SelfVerdicts;
 pub use crate::host::totals::Totals;
 use crate::pipeline::{BlockRule, Ending, Pipeline};
@@ -23,6 +26,8 @@ use crate::verdict::{Mode, Tally};
 
 /// Number of points after which a batch is closed.
 const BATCH_POINTS: usize = 1000;
+/// Period of the reports about what processes lose time to, nanoseconds.
+pub const REPORT_PERIOD_NS: u64 = 10_000_000_000;
 
 /// Attributes that all points of a host share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub struct Host {
     labels: BTreeMap<u32, Labels>,
     ended: BTreeSet<u32>,
     pending: BTreeMap<u32, Vec<Point>>,
+    explainer: Explainer,
+    reports: Vec<ResourceReport>,
     self_verdicts: SelfVerdicts,
     tallies: BTreeMap<Mode, Tally>,
     now_ns: u64,
@@ -75,6 +82,8 @@ impl Host {
             labels: BTreeMap::new(),
             ended: BTreeSet::new(),
             pending: BTreeMap::new(),
+            explainer: Explainer::new(REPORT_PERIOD_NS),
+            reports: Vec::new(),
             self_verdicts: SelfVerdicts::default(),
             tallies: BTreeMap::new(),
             now_ns: 0,
@@ -96,6 +105,9 @@ impl Host {
             .iter()
             .map(|process| (process.pid, Pipeline::new(*process, rule)))
             .collect();
+        for process in processes {
+            self.explainer.add_process(*process, clock.origin_ns);
+        }
     }
 
     /// Updates the mapping from the source's clock to wall time.
@@ -114,6 +126,7 @@ impl Host {
     /// hosts are ignored.
     pub fn on_event(&mut self, event: &Event) -> Option<Batch> {
         self.now_ns = self.now_ns.max(event.ts_ns());
+        self.explainer.on_event(event);
         match event {
             Event::Started(started) => self.start(started),
             Event::Ended(ended) => self.end(ended.pid),
@@ -128,7 +141,13 @@ impl Host {
                 self.pipelines.get_mut(pid)?.on_activity(activity);
                 None
             }
-            Event::Delays(_) | Event::CallDurations(_) | Event::Stack(_) => None,
+            Event::Delays(measured) => {
+                self.pipelines
+                    .get_mut(&measured.pid)?
+                    .on_delays(&measured.delays);
+                None
+            }
+            Event::CallDurations(_) | Event::Stack(_) => None,
             Event::GpuOperation(operation) => {
                 self.pipelines
                     .get_mut(&operation.pid)?
@@ -180,6 +199,7 @@ impl Host {
             }
             self.collect(pid);
         }
+        self.explain(now_ns);
         self.batch_if_due(now_ns)
     }
 
@@ -234,7 +254,7 @@ impl Host {
     }
 
     fn has_pending(&self) -> bool {
-        !self.pending.is_empty() || self.agent_counters.is_some()
+        !self.pending.is_empty() || !self.reports.is_empty() || self.agent_counters.is_some()
     }
 
     fn batch_if_due(&mut self, now_ns: u64) -> Option<Batch> {
@@ -362,39 +382,8 @@ impl Host {
         Batch {
             number: self.batches,
             resources,
+            reports: std::mem::take(&mut self.reports),
             agent_counters: self.agent_counters.take(),
         }
     }
-
-    fn resource(&self, pipeline: &Pipeline) -> Resource {
-        let Process {
-            pid,
-            rank,
-            world_size,
-        } = pipeline.process();
-        let (identity, labels) = (&self.identity, self.labels.get(&pid));
-        let labels = labels.cloned().unwrap_or_default();
-        Resource {
-            cluster: identity.cluster.clone(),
-            node: identity.node.clone(),
-            job: job_name(identity, Some(&labels), pipeline),
-            gpu_model: labels.gpu_model.or_else(|| identity.gpu_model.clone()),
-            gpu_uuid: labels.gpu_uuid,
-            pod: labels.pod,
-            namespace: labels.namespace,
-            rank,
-            world_size,
-            pid,
-        }
-    }
-}
-
-/// Returns the job name: configured, else from the launcher's labels, else the id of the
-/// communicator that spans the job.
-fn job_name(identity: &Identity, labels: Option<&Labels>, pipeline: &Pipeline) -> Option<String> {
-    let configured = identity.job.clone();
-    let from_labels = || labels.and_then(|labels| labels.job.clone());
-    configured
-        .or_else(from_labels)
-        .or_else(|| pipeline.job().map(|comm| comm.to_string()))
 }

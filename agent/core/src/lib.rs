@@ -5,11 +5,12 @@
 //!
 //! | layer | modules | knows |
 //! |---|---|---|
-//! | 0 | [`event`], [`signal`], [`verdict`], [`batch`], [`vitals`] | plain data: input events, output points, the agent's own state |
+//! | 0 | [`event`], [`signal`], [`verdict`], [`vitals`] | plain data: input events, output points, the agent's own state |
 //! | 1 | [`statistics`], [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`printable`], [`classify`] | one rule each |
+//! | 1 | [`explain`] | what the processes of one host lose time to |
+//! | 1 | [`batch`] | what is sent and acknowledged as a unit |
 //! | 2 | [`iteration_pattern`], [`rollup`], [`pipeline`] | one process |
 //! | 2 | [`ras`] | what NCCL reports about a job without probes |
-//! | 2 | [`explain`] | what the processes of one host lose time to |
 //! | 3 | [`host`] | one host: its processes, its clock, and batches in order |
 
 pub mod activity;

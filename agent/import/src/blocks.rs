@@ -53,6 +53,7 @@ impl RankPoints {
                 resource: resource.clone(),
                 points: points.iter().map(moved).collect(),
             }],
+            reports: Vec::new(),
             agent_counters: None,
         };
         (1..).zip(&self.blocks).map(batch).collect()

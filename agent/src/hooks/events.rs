@@ -19,7 +19,7 @@ struct Event {
     cluster: String,
     node: String,
     job: Option<String>,
-    rank: u32,
+    rank: Option<u32>,
     pid: u32,
     pod: Option<String>,
     namespace: Option<String>,

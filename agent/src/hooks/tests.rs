@@ -46,8 +46,8 @@ fn batch(pid: u32, state: State) -> VerdictBatch {
         gpu_uuid: Some("GPU-1".to_owned()),
         pod: Some("llama-worker-1".to_owned()),
         namespace: None,
-        rank: 3,
-        world_size: 8,
+        rank: Some(3),
+        world_size: Some(8),
         pid,
     };
     VerdictBatch {

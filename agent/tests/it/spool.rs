@@ -51,8 +51,8 @@ pub(crate) fn batch(number: u64) -> Batch {
         gpu_uuid: None,
         pod: None,
         namespace: None,
-        rank: 0,
-        world_size: 2,
+        rank: Some(0),
+        world_size: Some(2),
         pid: 1,
     };
     Batch {
@@ -61,6 +61,7 @@ pub(crate) fn batch(number: u64) -> Batch {
             resource,
             points: vec![point],
         }],
+        reports: Vec::new(),
         agent_counters: None,
     }
 }

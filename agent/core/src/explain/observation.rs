@@ -43,10 +43,43 @@ impl Observation {
         *self == Self::default()
     }
 
+    /// Adds what was seen later.
+    pub fn merge(&mut self, later: &Self) {
+        if let Some(later) = later.threads {
+            self.add_threads(later);
+        }
+        for (task, ns) in &later.preempted_by {
+            let sum = self.preempted_by.entry(task.clone()).or_default();
+            *sum = sum.saturating_add(*ns);
+        }
+        if let Some(later) = &later.blocked {
+            let blocked = self.blocked.get_or_insert_default();
+            for (reason, ns) in later {
+                let sum = blocked.entry(*reason).or_default();
+                *sum = sum.saturating_add(*ns);
+            }
+        }
+        add(&mut self.cgroup_throttled_ns, later.cgroup_throttled_ns);
+        add(&mut self.interrupt_ns, later.interrupt_ns);
+        if let Some(later) = later.pressure {
+            self.add_pressure(later);
+        }
+        later
+            .calls
+            .values()
+            .for_each(|calls| self.add_function(calls));
+        for ((call, stack), samples) in &later.stacks {
+            self.add_samples(call.clone(), stack, *samples);
+        }
+    }
+
     pub(super) fn add_activity(&mut self, activity: &Activity) {
-        let Some(later) = activity.threads else {
-            return;
-        };
+        if let Some(threads) = activity.threads {
+            self.add_threads(threads);
+        }
+    }
+
+    fn add_threads(&mut self, later: OffCpuTime) {
         let sum = self.threads.get_or_insert_default();
         sum.off_cpu_ns = sum.off_cpu_ns.saturating_add(later.off_cpu_ns);
         sum.preempted_ns = sum.preempted_ns.saturating_add(later.preempted_ns);
@@ -72,30 +105,43 @@ impl Observation {
         }
         add(&mut self.cgroup_throttled_ns, delays.cgroup_throttled_ns);
         add(&mut self.interrupt_ns, delays.interrupt_ns);
-        if let Some(later) = delays.pressure {
-            let sum = self.pressure.get_or_insert_default();
-            sum.cpu_ns = sum.cpu_ns.saturating_add(later.cpu_ns);
-            sum.memory_ns = sum.memory_ns.saturating_add(later.memory_ns);
-            sum.io_ns = sum.io_ns.saturating_add(later.io_ns);
+        if let Some(pressure) = delays.pressure {
+            self.add_pressure(pressure);
         }
     }
 
+    fn add_pressure(&mut self, later: Pressure) {
+        let sum = self.pressure.get_or_insert_default();
+        sum.cpu_ns = sum.cpu_ns.saturating_add(later.cpu_ns);
+        sum.memory_ns = sum.memory_ns.saturating_add(later.memory_ns);
+        sum.io_ns = sum.io_ns.saturating_add(later.io_ns);
+    }
+
     pub(super) fn add_calls(&mut self, calls: &CallDurations) {
-        for later in &calls.calls {
-            match self.calls.get_mut(&later.label()) {
-                Some(sum) => sum.merge(later),
-                None => {
-                    self.calls.insert(later.label(), later.clone());
-                }
+        calls
+            .calls
+            .iter()
+            .for_each(|calls| self.add_function(calls));
+    }
+
+    fn add_function(&mut self, later: &FunctionDurations) {
+        match self.calls.get_mut(&later.label()) {
+            Some(sum) => sum.merge(later),
+            None => {
+                self.calls.insert(later.label(), later.clone());
             }
         }
     }
 
     pub(super) fn add_stack(&mut self, sample: &StackSample) {
-        let key = (sample.call.clone(), sample.stack.clone());
+        self.add_samples(sample.call.clone(), &sample.stack, sample.samples);
+    }
+
+    fn add_samples(&mut self, call: Option<String>, stack: &Stack, samples: u64) {
+        let key = (call, stack.clone());
         if self.stacks.len() < MAX_STACKS || self.stacks.contains_key(&key) {
-            let samples = self.stacks.entry(key).or_default();
-            *samples = samples.saturating_add(sample.samples);
+            let sum = self.stacks.entry(key).or_default();
+            *sum = sum.saturating_add(samples);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Progress that was reported without probes.
 
 use crate::batch::{Batch, ResourcePoints};
-use crate::host::{BATCH_POINTS, Host, job_name};
+use crate::host::resources::job_name;
+use crate::host::{BATCH_POINTS, Host};
 
 impl Host {
     /// Returns whether a traced process has joined a communicator of this size with this rank, so
@@ -26,6 +27,7 @@ impl Host {
             batches.push(Batch {
                 number: self.batches,
                 resources,
+                reports: Vec::new(),
                 agent_counters: None,
             });
             resources = rest;

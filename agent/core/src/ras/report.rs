@@ -200,8 +200,8 @@ impl Answer<'_> {
             gpu_uuid: None,
             pod: None,
             namespace: None,
-            rank,
-            world_size: size,
+            rank: Some(rank),
+            world_size: Some(size),
             pid: process.map_or(0, |process| process.pid),
         }
     }

@@ -87,8 +87,8 @@ fn batch(number: u64, n_points: usize) -> Batch {
         gpu_uuid: None,
         pod: None,
         namespace: None,
-        rank: 0,
-        world_size: 2,
+        rank: Some(0),
+        world_size: Some(2),
         pid: 1,
     };
     Batch {
@@ -97,6 +97,7 @@ fn batch(number: u64, n_points: usize) -> Batch {
             resource,
             points: vec![point; n_points],
         }],
+        reports: Vec::new(),
         agent_counters: None,
     }
 }

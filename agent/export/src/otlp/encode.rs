@@ -1,5 +1,7 @@
 //! Encoding of points as OTLP messages.
 
+mod report;
+
 use std::collections::BTreeMap;
 
 use fleet_agent_core::batch::{AgentCounters, Batch, Resource, ResourcePoints};
@@ -21,6 +23,7 @@ const SERVICE: &str = "fleet-agent";
 pub(super) fn encode(batch: &Batch) -> ExportMetricsServiceRequest {
     let processes = batch.resources.iter().map(resource_metrics);
     let resource_metrics = processes
+        .chain(batch.reports.iter().map(report::resource_metrics))
         .chain(batch.agent_counters.as_ref().map(self_metrics))
         .collect();
     ExportMetricsServiceRequest { resource_metrics }
@@ -108,11 +111,16 @@ pub(super) fn resource(resource: &Resource) -> OtlpResource {
     let mut attributes = vec![
         text(cluster, &resource.cluster),
         text(node, &resource.node),
-        int(attribute::FLEET_RANK, resource.rank.into()),
-        int(attribute::FLEET_WORLD_SIZE, resource.world_size.into()),
         text("service.name", SERVICE),
-        int("process.pid", resource.pid.into()),
+        int(attribute::PID, resource.pid.into()),
     ];
+    let numbers = [
+        (attribute::FLEET_RANK, resource.rank),
+        (attribute::FLEET_WORLD_SIZE, resource.world_size),
+    ];
+    for (key, number) in numbers {
+        attributes.extend(number.map(|number| int(key, number.into())));
+    }
     let known = [
         (job, &resource.job),
         (gpu_model, &resource.gpu_model),
@@ -136,7 +144,7 @@ fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
         Value::Gauge(_) | Value::Elapsed { .. } => Data::Gauge(Gauge {
             data_points: numbers(),
         }),
-        Value::Increase(_) => Data::Sum(Sum {
+        Value::Increase(_) | Value::TaskTime { .. } => Data::Sum(Sum {
             data_points: numbers(),
             aggregation_temporality: AggregationTemporality::Delta.into(),
             is_monotonic: false,
@@ -176,6 +184,11 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
         Value::Gauge(value) | Value::Increase(value) => number_data_point::Value::AsDouble(*value),
         Value::Elapsed { ms, mix } => {
             attributes.push(text(attribute::MIX, &mix.to_string()));
+            number_data_point::Value::AsDouble(*ms)
+        }
+        Value::TaskTime { ms, task, cpu } => {
+            attributes.push(text(attribute::TASK, task));
+            attributes.push(int(attribute::CPU, (*cpu).into()));
             number_data_point::Value::AsDouble(*ms)
         }
         Value::Issued {

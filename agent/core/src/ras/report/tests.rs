@@ -85,7 +85,11 @@ fn progress<'r>(reported: &'r [ResourcePoints]) -> Vec<(&'r str, u32, u64)> {
         let Value::Issued { total, .. } = point.value else {
             panic!("{point:?}")
         };
-        (own.resource.node.as_str(), own.resource.rank, total)
+        (
+            own.resource.node.as_str(),
+            own.resource.rank.unwrap(),
+            total,
+        )
     };
     reported.iter().map(row).collect()
 }
@@ -99,7 +103,7 @@ fn each_host_reports_its_own_ranks_under_its_own_name() {
     assert_eq!(progress(&second), [("node-a", 2, 7), ("node-a", 3, 6)]);
     let ResourcePoints { resource, points } = &second[1];
     assert_eq!(resource.job.as_deref(), Some("train"));
-    assert_eq!((resource.world_size, resource.pid), (4, 103));
+    assert_eq!((resource.world_size, resource.pid), (Some(4), 103));
     assert_eq!(points[0].block.comm, CommId::new(0xabc));
     assert_eq!(points[0].block.source, Source::Ras);
 }

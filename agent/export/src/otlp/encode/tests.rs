@@ -39,8 +39,8 @@ fn process() -> Resource {
         gpu_uuid: None,
         pod: None,
         namespace: None,
-        rank: 3,
-        world_size: 4,
+        rank: Some(3),
+        world_size: Some(4),
         pid: 77,
     }
 }
@@ -50,6 +50,7 @@ fn encoded(points: Vec<Point>) -> ResourceMetrics {
     let batch = Batch {
         number: 1,
         resources: vec![ResourcePoints { resource, points }],
+        reports: Vec::new(),
         agent_counters: None,
     };
     encode(&batch).resource_metrics.remove(0)
@@ -235,6 +236,24 @@ fn evidence_is_a_delta_sum_and_progress_a_cumulative_one() {
     let stopped = &map(&total.data_points[0].attributes)["fleet.stopped"];
     assert!(format!("{stopped:?}").contains("true"), "{stopped:?}");
     assert!(map(&increase.data_points[0].attributes).contains_key("fleet.iterations"));
+}
+
+#[test]
+fn the_time_of_a_task_has_its_name_and_cpu() {
+    let value = Value::TaskTime {
+        ms: 44.7,
+        task: "kworker/3:1H".to_owned(),
+        cpu: 12,
+    };
+    let metrics = encoded(vec![point(metric::PREEMPTED_BY, value)]);
+    let Some(Data::Sum(sum)) = &metrics.scope_metrics[0].metrics[0].data else {
+        panic!("{metrics:?}");
+    };
+    assert_eq!(sum.aggregation_temporality(), AggregationTemporality::Delta);
+    let attributes = map(&sum.data_points[0].attributes);
+    let shown = ["fleet.task", "fleet.cpu"].map(|name| format!("{:?}", attributes[name]));
+    assert!(shown[0].contains("\"kworker/3:1H\""), "{shown:?}");
+    assert!(shown[1].contains("(12)"), "{shown:?}");
 }
 
 #[test]

@@ -141,8 +141,8 @@ pub(super) fn resource() -> Resource {
         gpu_uuid: None,
         pod: None,
         namespace: None,
-        rank: 0,
-        world_size: 2,
+        rank: Some(0),
+        world_size: Some(2),
         pid: 1,
     }
 }
@@ -162,6 +162,7 @@ pub(super) fn batch(number: u64) -> Batch {
             resource: resource(),
             points: vec![point; 10],
         }],
+        reports: Vec::new(),
         agent_counters: None,
     }
 }

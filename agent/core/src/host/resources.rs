@@ -1,0 +1,139 @@
+//! Identity of the processes of a host in what is sent.
+
+use crate::batch::{Resource, ResourceReport};
+use crate::event::{Labels, Process};
+use crate::host::{Host, Identity};
+use crate::pipeline::Pipeline;
+
+impl Host {
+    /// Adds the reports of a period that is over to the next batch.
+    pub(super) fn explain(&mut self, now_ns: u64) {
+        let reports = self.explainer.reports(now_ns).into_iter();
+        for mut report in reports.filter(|report| report.n_points() > 0) {
+            let resource = match self.pipelines.get(&report.pid) {
+                Some(pipeline) => self.resource(pipeline),
+                None => self.resource_without_rank(report.pid),
+            };
+            report.map_times(|ns| self.clock.unix_ns(ns));
+            self.reports.push(ResourceReport { resource, report });
+        }
+    }
+
+    pub(super) fn resource(&self, pipeline: &Pipeline) -> Resource {
+        let Process {
+            pid,
+            rank,
+            world_size,
+        } = pipeline.process();
+        Resource {
+            job: job_name(&self.identity, self.labels.get(&pid), pipeline),
+            rank: Some(rank),
+            world_size: Some(world_size),
+            ..self.resource_without_rank(pid)
+        }
+    }
+
+    fn resource_without_rank(&self, pid: u32) -> Resource {
+        let identity = &self.identity;
+        let labels = self.labels.get(&pid).cloned().unwrap_or_default();
+        Resource {
+            cluster: identity.cluster.clone(),
+            node: identity.node.clone(),
+            job: identity.job.clone().or(labels.job),
+            gpu_model: labels.gpu_model.or_else(|| identity.gpu_model.clone()),
+            gpu_uuid: labels.gpu_uuid,
+            pod: labels.pod,
+            namespace: labels.namespace,
+            rank: None,
+            world_size: None,
+            pid,
+        }
+    }
+}
+
+/// Returns the job name: configured, else from the launcher's labels, else the id of the
+/// communicator that spans the job.
+pub(super) fn job_name(
+    identity: &Identity,
+    labels: Option<&Labels>,
+    pipeline: &Pipeline,
+) -> Option<String> {
+    let configured = identity.job.clone();
+    let from_labels = || labels.and_then(|labels| labels.job.clone());
+    configured
+        .or_else(from_labels)
+        .or_else(|| pipeline.job().map(|comm| comm.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Activity, ActivitySample, Event, OffCpuTime};
+    use crate::explain::Cause;
+    use crate::host::{REPORT_PERIOD_NS, WallClock};
+    use crate::pipeline::BlockRule;
+
+    #[test]
+    fn a_batch_delivers_what_processes_with_and_without_a_rank_lose_time_to() {
+        let identity = Identity {
+            cluster: "c".to_owned(),
+            node: "n".to_owned(),
+            job: Some("j".to_owned()),
+            gpu_model: None,
+        };
+        let mut host = Host::new(identity, REPORT_PERIOD_NS);
+        let ranks = [0, 1].map(|rank| Process {
+            pid: rank + 10,
+            rank,
+            world_size: 2,
+        });
+        let clock = WallClock {
+            origin_ns: 0,
+            unix_ns: 1_000_000_000_000_000,
+        };
+        host.trace(&ranks, clock, BlockRule::default());
+        host.tick(0);
+        let mut last = None;
+        for period in 1..=3 {
+            let ts_ns = period * REPORT_PERIOD_NS;
+            for (pid, preempted_ns) in [(10, 0), (11, 4_000_000_000), (12, 4_000_000_000)] {
+                let activity = Activity {
+                    threads: Some(OffCpuTime {
+                        preempted_ns,
+                        ..OffCpuTime::default()
+                    }),
+                    ..Activity::default()
+                };
+                host.on_event(&Event::Activity(ActivitySample {
+                    ts_ns,
+                    pid,
+                    activity,
+                }));
+            }
+            last = host.tick(ts_ns).or(last);
+        }
+        let batch = last.unwrap();
+        let rows: Vec<_> = batch
+            .reports
+            .iter()
+            .map(|own| {
+                let causes = own.report.chains.iter().map(|chain| chain.cause);
+                (
+                    own.resource.pid,
+                    own.resource.rank,
+                    own.report.to_ns,
+                    causes.collect::<Vec<_>>(),
+                )
+            })
+            .collect();
+        let to_ns = 1_000_030_000_000_000;
+        assert_eq!(
+            rows,
+            [
+                (11, Some(1), to_ns, vec![Cause::CpuContention]),
+                (12, None, to_ns, vec![Cause::CpuContention]),
+            ]
+        );
+        assert_eq!(batch.n_points(), 2);
+    }
+}
