@@ -113,6 +113,12 @@ pub const WAITING_MS: &str = "fleet.waiting_ms";
 /// absent otherwise.
 pub const STOPPED: &str = "fleet.stopped";
 
+/// On [`crate::metric::PREEMPTED_BY`]: name of the task, or `(others)`.
+pub const TASK: &str = "fleet.task";
+
+/// On [`crate::metric::PREEMPTED_BY`]: CPU on which the task ran last.
+pub const CPU: &str = "fleet.cpu";
+
 /// On [`crate::metric::STRAGGLER`]: new state, [`STATE_RAISED`] or [`STATE_CLEARED`].
 pub const STRAGGLER_STATE: &str = "fleet.straggler.state";
 

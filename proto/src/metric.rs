@@ -121,6 +121,38 @@ pub const CHAIN: &str = "fleet.process.chain";
 /// Sum, delta: samples in which a thread had one stack, [`crate::attribute::STACK`].
 pub const STACK_SAMPLES: &str = "fleet.process.stack_samples";
 
+/// Delta sum: milliseconds for which the control group of the process was throttled at its CPU
+/// quota, a sum over CPUs.
+pub const CGROUP_THROTTLED: &str = "fleet.host.cgroup_throttled_ms";
+
+/// Delta sum: milliseconds of interrupts on the CPUs of threads of the process while they ran. A
+/// sum over the threads that call the GPU's libraries.
+pub const INTERRUPT: &str = "fleet.host.interrupt_ms";
+
+/// Delta sum: the part of [`OFF_CPU`] blocked on locks of the process (futexes).
+pub const LOCK: &str = "fleet.host.lock_ms";
+
+/// Delta sum: the part of [`OFF_CPU`] blocked in page faults.
+pub const PAGE_FAULT: &str = "fleet.host.page_fault_ms";
+
+/// Delta sum: the part of [`OFF_CPU`] blocked on sockets.
+pub const NETWORK_WAIT: &str = "fleet.host.network_wait_ms";
+
+/// Delta sum: milliseconds for which at least one task of the process's control group, or of the
+/// host if the group is not measured, waited for a CPU.
+pub const PRESSURE_CPU: &str = "fleet.host.pressure_cpu_ms";
+
+/// Delta sum: the same for memory.
+pub const PRESSURE_MEMORY: &str = "fleet.host.pressure_memory_ms";
+
+/// Delta sum: the same for I/O.
+pub const PRESSURE_IO: &str = "fleet.host.pressure_io_ms";
+
+/// Delta sum: milliseconds for which the task [`crate::attribute::TASK`] ran on
+/// [`crate::attribute::CPU`] while threads of the process were runnable on that CPU. One point for
+/// each of the three longest tasks of a block, and one for all others.
+pub const PREEMPTED_BY: &str = "fleet.host.preempted_by_ms";
+
 /// Prefix of the names of an agent's own metrics. They are delta sums over the time since the last
 /// report, for the whole host. Zeros are sent, too: they show that what is missing from a rank's
 /// record was not lost.

@@ -6,6 +6,7 @@
 mod block;
 mod device;
 mod elapsed;
+mod evidence;
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use fleet_proto::metric;
 
 use crate::correlate::{Completion, Completions, Issued, Observation, Waited};
 use crate::discover::{Comm, CommIndex};
-use crate::event::Activity;
+use crate::event::Delays;
 use crate::exemplar::is_sampled;
 use crate::iteration::Pattern;
 use crate::iteration_pattern::IterationPattern;
@@ -89,6 +90,13 @@ impl Rollup {
             Observation::Waited(waited) => self.on_waited(waited, completion, view),
             Observation::Completed(completed) => self.on_completed(completed, view),
             Observation::TransferTime { exclusive_ns } => self.add_kernel_time(*exclusive_ns),
+        }
+    }
+
+    /// Adds delays of the process to its open block.
+    pub fn add_delays(&mut self, delays: &Delays) {
+        if let Some(totals) = self.totals() {
+            totals.delays.get_or_insert_default().add(delays);
         }
     }
 
@@ -270,8 +278,8 @@ impl Rollup {
                 value,
             });
         };
-        for (metric, amount) in evidence(&totals.activity) {
-            push(metric, Value::Increase(amount));
+        for (metric, value) in evidence::values(&totals.activity, totals.delays.as_ref()) {
+            push(metric, value);
         }
         if totals.host_gap.count > 0 {
             push(metric::HOST_GAP, Value::from(totals.host_gap));
@@ -337,51 +345,6 @@ impl Rollup {
         let per_iteration = view.iteration_pattern.profile()?.ops.get(&comm)?;
         Some((open.seq_last - open.seq_first + 1) as f64 / per_iteration)
     }
-}
-
-/// Returns the evidence metrics of one block that the source can see.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "bytes and counts of one block stay below 2^53"
-)]
-fn evidence(activity: &Activity) -> impl Iterator<Item = (&'static str, f64)> {
-    let (threads, copied, kernel) = (activity.threads, activity.memcpy_bytes, activity.kernel);
-    let count = |n: Option<u64>| n.map(|n| n as f64);
-    let amounts = [
-        (metric::OFF_CPU, threads.map(|sum| millis(sum.off_cpu_ns))),
-        (
-            metric::RUN_QUEUE,
-            threads.and_then(|sum| sum.run_queue_ns).map(millis),
-        ),
-        (
-            metric::PREEMPTED,
-            threads.map(|sum| millis(sum.preempted_ns)),
-        ),
-        (
-            metric::PREEMPTIONS,
-            count(threads.map(|sum| sum.preemptions)),
-        ),
-        (metric::MEMCPY, count(copied.map(|bytes| bytes.total()))),
-        (
-            metric::MEMCPY_TO_HOST,
-            count(copied.map(|bytes| bytes.to_host)),
-        ),
-        (metric::LAUNCHES, count(activity.launches)),
-        (metric::GRAPH_LAUNCHES, count(activity.graph_launches)),
-        (
-            metric::PAGE_ALLOCATIONS,
-            count(kernel.map(|work| work.page_allocations)),
-        ),
-        (
-            metric::BLOCK_IO,
-            kernel.map(|work| millis(work.block_io_ns)),
-        ),
-        (metric::TCP_RETRANSMITS, count(activity.tcp_retransmits)),
-        (metric::THROTTLED, activity.throttled_ns.map(millis)),
-        (metric::RDMA_ERRORS, count(activity.rdma_errors)),
-    ];
-    let seen = |(metric, amount): (&'static str, Option<f64>)| Some((metric, amount?));
-    amounts.into_iter().filter_map(seen)
 }
 
 #[cfg(test)]

@@ -132,7 +132,10 @@ fn origin(resource: &Resource) -> anyhow::Result<Origin> {
 
 fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
     let (reading, samples, anchor) = match &point.value {
-        Value::Gauge(value) | Value::Increase(value) | Value::Elapsed { ms: value, .. } => {
+        Value::Gauge(value)
+        | Value::Increase(value)
+        | Value::Elapsed { ms: value, .. }
+        | Value::TaskTime { ms: value, .. } => {
             (Reading::Double(*value), Vec::new(), None)
         }
         Value::Issued { total, .. } => {

@@ -35,6 +35,73 @@ pub struct Delays {
     pub pressure: Option<Pressure>,
 }
 
+impl Delays {
+    /// Sorts the tasks by time and sums up those beyond [`MAX_NAMED_TASKS`].
+    pub fn name_largest_tasks(&mut self) {
+        let rank = |task: &TaskTime| (task.task == OTHER_TASKS, std::cmp::Reverse(task.ns));
+        self.preempted_by
+            .sort_by(|a, b| rank(a).cmp(&rank(b)).then_with(|| a.task.cmp(&b.task)));
+        let named = self.preempted_by.len().min(MAX_NAMED_TASKS);
+        let rest = self.preempted_by.split_off(named);
+        let others = rest.into_iter().reduce(|sum, task| TaskTime {
+            task: OTHER_TASKS.to_owned(),
+            cpu: sum.cpu,
+            ns: sum.ns.saturating_add(task.ns),
+            switches: sum.switches.saturating_add(task.switches),
+        });
+        self.preempted_by.extend(others.map(|others| TaskTime {
+            task: OTHER_TASKS.to_owned(),
+            ..others
+        }));
+    }
+
+    /// Adds later delays.
+    pub fn add(&mut self, later: &Self) {
+        for task in &later.preempted_by {
+            let is_same = |known: &&mut TaskTime| known.task == task.task;
+            if let Some(known) = self.preempted_by.iter_mut().find(is_same) {
+                known.cpu = task.cpu;
+                known.ns = known.ns.saturating_add(task.ns);
+                known.switches = known.switches.saturating_add(task.switches);
+            } else {
+                self.preempted_by.push(task.clone());
+            }
+        }
+        for blocked in &later.blocked {
+            let is_same = |known: &&mut BlockedTime| known.reason == blocked.reason;
+            if let Some(known) = self.blocked.iter_mut().find(is_same) {
+                known.ns = known.ns.saturating_add(blocked.ns);
+                known.count = known.count.saturating_add(blocked.count);
+            } else {
+                self.blocked.push(*blocked);
+            }
+        }
+        add(&mut self.cgroup_throttled_ns, later.cgroup_throttled_ns);
+        add(&mut self.interrupt_ns, later.interrupt_ns);
+        if let Some(later) = later.pressure {
+            let sum = self.pressure.get_or_insert_default();
+            sum.cpu_ns = sum.cpu_ns.saturating_add(later.cpu_ns);
+            sum.memory_ns = sum.memory_ns.saturating_add(later.memory_ns);
+            sum.io_ns = sum.io_ns.saturating_add(later.io_ns);
+        }
+    }
+
+    /// Returns the time blocked for a reason, nanoseconds.
+    pub fn blocked_ns(&self, reason: BlockReason) -> u64 {
+        let of_reason = self
+            .blocked
+            .iter()
+            .filter(|blocked| blocked.reason == reason);
+        of_reason.map(|blocked| blocked.ns).sum()
+    }
+}
+
+fn add(sum: &mut Option<u64>, later: Option<u64>) {
+    if let Some(later) = later {
+        *sum = Some(sum.unwrap_or(0).saturating_add(later));
+    }
+}
+
 /// Time for which another task had the CPU while a thread of the process was runnable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskTime {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::block_size::{exponent, iteration_ns};
 use crate::correlate::Observation;
 use crate::discover::CommIndex;
+use crate::event::Delays;
 use crate::iteration_pattern::IterationPattern;
 use crate::pipeline::BlockRule;
 
@@ -18,6 +19,8 @@ const MAX_HELD_NS: u64 = 30_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct PendingObservations {
     observations: Vec<Observation>,
+    /// Delays with the number of observations before them.
+    delays: Vec<(usize, Delays)>,
     since_ns: Option<u64>,
     now_ns: Option<u64>,
 }
@@ -34,6 +37,13 @@ impl PendingObservations {
         }
     }
 
+    /// Adds delays of the process. Those before the first collective are ignored.
+    pub(super) fn push_delays(&mut self, delays: &Delays) {
+        if self.since_ns.is_some() {
+            self.delays.push((self.observations.len(), delays.clone()));
+        }
+    }
+
     /// Returns whether waiting longer is pointless.
     pub(super) fn is_full(&self) -> bool {
         let waited_ns = self
@@ -43,9 +53,17 @@ impl PendingObservations {
         self.observations.len() >= MAX_HELD || waited_ns > MAX_HELD_NS
     }
 
-    /// Returns the observations in order.
-    pub(super) fn into_observations(self) -> Vec<Observation> {
-        self.observations
+    /// Returns the observations in order, each with the delays since the one before.
+    pub(super) fn into_observations(self) -> impl Iterator<Item = (Vec<Delays>, Observation)> {
+        let mut delays = self.delays.into_iter().peekable();
+        let observations = self.observations.into_iter().enumerate();
+        observations.map(move |(at, observation)| {
+            let mut before = Vec::new();
+            while let Some((_, delays)) = delays.next_if(|(position, _)| *position <= at) {
+                before.push(delays);
+            }
+            (before, observation)
+        })
     }
 
     /// Returns the block sizes of all communicators of the iteration, once its duration is known.
@@ -112,5 +130,55 @@ fn instant_ns(observation: &Observation) -> Option<u64> {
         | Observation::Active(_)
         | Observation::Completed(_)
         | Observation::TransferTime { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::correlate::Correlator;
+    use crate::discover::CommTable;
+    use crate::event::{CommInit, Op, Operation};
+
+    #[test]
+    fn delays_stay_between_the_observations_that_they_arrived_between() {
+        let (mut table, mut correlator) = (CommTable::default(), Correlator::default());
+        let (nranks, rank, unique_id, comm) = (2, 0, 1, None);
+        table.record_init(
+            1,
+            CommInit {
+                nranks,
+                rank,
+                unique_id,
+                comm,
+            },
+        );
+        let index = table.find(1, 9).unwrap();
+        let mut issued = |seq, entry_ns| {
+            let operation = Operation {
+                op: Op::AllReduce,
+                count: 8,
+                datatype: 7,
+                comm: 9,
+                seq: Some(seq),
+                peer: None,
+            };
+            correlator.issue(index, 2, operation, entry_ns)
+        };
+        let delays = |interrupt_ns| Delays {
+            interrupt_ns: Some(interrupt_ns),
+            ..Delays::default()
+        };
+        let mut pending = PendingObservations::default();
+        pending.push_delays(&delays(1));
+        pending.push(issued(0, 10));
+        pending.push_delays(&delays(2));
+        pending.push_delays(&delays(3));
+        pending.push(issued(1, 20));
+        let placed: Vec<Vec<Option<u64>>> = pending
+            .into_observations()
+            .map(|(before, _)| before.iter().map(|delays| delays.interrupt_ns).collect())
+            .collect();
+        assert_eq!(placed, [vec![], vec![Some(2), Some(3)]]);
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::correlate::{Issued, Observation};
 use crate::discover::CommTable;
+use crate::event::Delays;
 use crate::iteration_pattern::IterationPattern;
 use crate::pipeline::pending::PendingObservations;
 use crate::pipeline::{Pipeline, State};
@@ -42,8 +43,19 @@ impl Pipeline {
             exponents,
             self.rule.max_ns(),
         )));
-        for observation in pending.into_observations() {
+        for (delays, observation) in pending.into_observations() {
+            for delays in delays {
+                self.on_delays(&delays);
+            }
             self.roll(&observation);
+        }
+    }
+
+    /// Adds delays that the source has summed up.
+    pub fn on_delays(&mut self, delays: &Delays) {
+        match &mut self.state {
+            State::Learning(pending) => pending.push_delays(delays),
+            State::Rolling(rollup) => rollup.add_delays(delays),
         }
     }
 

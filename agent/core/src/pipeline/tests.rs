@@ -260,7 +260,7 @@ proptest! {
             prop_assert!(point.block.seq_first <= point.block.seq_last);
             let numbers = match point.value {
                 Value::Gauge(ms) | Value::Increase(ms) | Value::Elapsed { ms, .. } => vec![ms],
-                Value::Issued { waiting_ms, .. } => vec![waiting_ms],
+                Value::Issued { waiting_ms: ms, .. } | Value::TaskTime { ms, .. } => vec![ms],
                 Value::Summary { summary, .. } => {
                     prop_assert!(summary.count > 0);
                     vec![summary.sum_ms, summary.min_ms, summary.max_ms]
