@@ -2,6 +2,7 @@
 
 mod check;
 mod connection;
+mod explain;
 mod export;
 mod import;
 mod install;
@@ -21,6 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 
 pub use crate::config::check::CheckArgs;
 pub use crate::config::connection::{ConnectionArgs, NO_ENDPOINT, Shard};
+pub use crate::config::explain::{ExplainArgs, TraceArgs};
 pub use crate::config::export::{ExportArgs, ExportFormat};
 pub use crate::config::import::ImportArgs;
 pub use crate::config::install::InstallArgs;
@@ -50,6 +52,12 @@ pub enum Command {
     /// Record the GPU jobs of this host to a file that can be replayed
     #[command(after_help = record::EXAMPLES)]
     Record(Box<RecordArgs>),
+    /// Explain what the processes of this host, or of recordings, lose time to
+    #[command(after_help = explain::EXPLAIN_EXAMPLES)]
+    Explain(Box<ExplainArgs>),
+    /// Show the calls of processes and what they lose time to, while they run
+    #[command(after_help = explain::TRACE_EXAMPLES)]
+    Trace(Box<TraceArgs>),
     /// Send recorded jobs to Echo as if they ran now
     #[command(after_help = EXAMPLE)]
     Replay(Box<ReplayArgs>),
@@ -256,6 +264,7 @@ fn block_ops(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use fleet_agent_sources::watch::Detail;
 
     fn parse(extra: &[&str]) -> Result<ReplayArgs, clap::Error> {
         let required = [
@@ -332,7 +341,8 @@ mod tests {
             Command::Record(args) => {
                 let settings = args.probes.settings(Duration::ZERO);
                 assert_eq!((args.pid, args.duration), (vec![7, 8], None));
-                assert!(settings.count_options.copies && settings.count_options.launches);
+                let counted = settings.count_options;
+                assert_eq!([counted.copies, counted.launches], [Detail::Count; 2]);
                 assert_eq!((settings.min_wait_ns, settings.pins), (0, None));
             }
             other => panic!("{other:?}"),

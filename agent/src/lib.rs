@@ -23,6 +23,7 @@
 pub mod check;
 pub mod config;
 pub mod endpoint;
+pub mod explain;
 pub mod gpu;
 pub mod hooks;
 pub mod import;

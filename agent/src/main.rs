@@ -10,10 +10,11 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use fleet_agent::check;
 use fleet_agent::config::{
-    CheckArgs, Cli, Command, ExportArgs, ImportArgs, InstallArgs, NO_ENDPOINT, RecordArgs,
-    ReplayArgs, RunArgs, SimulateArgs, StartAt,
+    CheckArgs, Cli, Command, ExplainArgs, ExportArgs, ImportArgs, InstallArgs, NO_ENDPOINT,
+    RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StartAt, TraceArgs,
 };
 use fleet_agent::endpoint::{SHARD, new_instance, shard_endpoint};
+use fleet_agent::explain::{self, ExplainError};
 use fleet_agent::hooks::HookError;
 use fleet_agent::import::{self, ImportFailure};
 use fleet_agent::install::{self, InstallError};
@@ -48,6 +49,8 @@ fn main() -> ExitCode {
             Command::Run(args) => run_live(&args),
             Command::Check(args) => run_check(&args),
             Command::Record(args) => run_record(&args),
+            Command::Explain(args) => run_explain(&args),
+            Command::Trace(args) => run_trace(&args),
             Command::Replay(args) => run_replay(&args),
             Command::Import(args) => run_import(&args),
             Command::Simulate(args) => run_simulate(&args),
@@ -193,6 +196,51 @@ fn record_code(error: &RecordError) -> u8 {
         RecordError::Exists { .. } | RecordError::File { .. } => CANNOT_CREATE,
         RecordError::NoRanks { .. } => UNAVAILABLE,
         RecordError::TaskFailed(_) => INTERNAL_ERROR,
+    }
+}
+
+fn run_explain(args: &ExplainArgs) -> ExitCode {
+    let progress = init_logging(explain::progress_bar, "off");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    let explained = runtime.block_on(explain::explain(args, shutdown_signal(), &progress));
+    progress.finish_and_clear();
+    match explained {
+        Ok(summary) => {
+            let text = if args.json {
+                format!("{}\n", summary.to_json())
+            } else {
+                summary.to_string()
+            };
+            match stdout().write_all(text.as_bytes()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(INTERNAL_ERROR, &ExplainError::Output(error).to_string()),
+            }
+        }
+        Err(error) => fail(explain_code(&error), &error.to_string()),
+    }
+}
+
+fn run_trace(args: &TraceArgs) -> ExitCode {
+    init_logging(ProgressBar::hidden, "off");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    match runtime.block_on(explain::trace(args, shutdown_signal())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(explain_code(&error), &error.to_string()),
+    }
+}
+
+fn explain_code(error: &ExplainError) -> u8 {
+    match error {
+        ExplainError::Watch(error) => watch_code(error),
+        ExplainError::Source(_) => BAD_INPUT,
+        ExplainError::NoProcesses { .. } => UNAVAILABLE,
+        ExplainError::Output(_) | ExplainError::TaskFailed(_) => INTERNAL_ERROR,
     }
 }
 

@@ -127,6 +127,7 @@ const AGENT: Architecture = Architecture {
         ("hooks", 2),
         ("metrics", 2),
         ("check", 3),
+        ("explain", 3),
         ("import", 3),
         ("install", 3),
         ("record", 3),
@@ -151,7 +152,9 @@ const AGENT: Architecture = Architecture {
         ("hyper_util", &["metrics"]),
         (
             "indicatif",
-            &["import", "log", "main", "record", "replay", "simulate"],
+            &[
+                "explain", "import", "log", "main", "record", "replay", "simulate",
+            ],
         ),
         ("nvml_wrapper", &["gpu"]),
         ("prometheus_client", &["metrics"]),

@@ -43,7 +43,7 @@ impl Agent {
 fn progress(batches: &[Batch]) -> Vec<(u32, u64)> {
     let resources = batches.iter().flat_map(|batch| &batch.resources);
     let rows = resources.map(|own| match own.points[0].value {
-        Value::Issued { total, .. } => (own.resource.rank, total),
+        Value::Issued { total, .. } => (own.resource.rank.unwrap(), total),
         ref other => panic!("{other:?}"),
     });
     rows.collect()

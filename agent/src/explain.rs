@@ -1,0 +1,226 @@
+//! Explains what processes lose time to: watches this host, or reads recordings.
+
+mod json;
+mod screen;
+pub mod summary;
+mod text;
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use fleet_agent_core::explain::{Explainer, ProcessReport};
+use fleet_agent_sources::live::{Live, Stop};
+use fleet_agent_sources::process::Processes;
+use fleet_agent_sources::recording::Recording;
+use fleet_agent_sources::source::{EventSource, SourceError};
+use fleet_agent_sources::watch::{Watch, WatchError, WatchSettings, now_ns};
+use indicatif::{ProgressBar, ProgressStyle};
+use thiserror::Error;
+use tokio::task::{JoinError, spawn_blocking};
+
+use crate::config::{ExplainArgs, ProbeArgs, TraceArgs};
+use crate::explain::screen::Screen;
+use crate::explain::summary::{HostSummary, Summary};
+
+/// Period over which a process is observed, nanoseconds: a chain holds for two of them or more.
+const PERIOD_NS: u64 = 5_000_000_000;
+/// Name of this host in summaries.
+const THIS_HOST: &str = "this host";
+
+/// Error of an explanation.
+#[derive(Debug, Error)]
+pub enum ExplainError {
+    /// The host cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// A file is damaged or not a recording.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// No process called a GPU library.
+    #[error(
+        "{place}: nothing to explain: no process {selected}called a GPU library; \
+         `fleet-agent check` lists what is watched"
+    )]
+    NoProcesses {
+        /// The host or the files.
+        place: String,
+        /// Processes selected by --pid, as part of the message.
+        selected: &'static str,
+    },
+    /// Output cannot be written.
+    #[error("cannot write to standard output: {0}")]
+    Output(#[source] std::io::Error),
+    /// A task panicked.
+    #[error("internal error: a task of the explanation failed ({0})")]
+    TaskFailed(#[from] JoinError),
+}
+
+/// Explains this host, or recordings. The watch ends early if `stop` resolves.
+pub async fn explain(
+    args: &ExplainArgs,
+    stop: impl Future<Output = ()>,
+    progress: &ProgressBar,
+) -> Result<Summary, ExplainError> {
+    let args = args.clone();
+    let selected = args.pid.clone();
+    let per_process = args.per_process;
+    let hosts = if args.files.is_empty() {
+        let bar = progress.clone();
+        let watch = move |stop: &Stop| {
+            let mut host = HostSummary::new(THIS_HOST);
+            let watched = watch_host(&args.probes, Some(args.duration), stop, |reports, until| {
+                bar.set_message(format!("watching {} processes", host.n_processes()));
+                bar.set_position(until.as_secs());
+                host.add(reports);
+                Ok(())
+            });
+            host.limitation = watched?;
+            Ok(vec![host])
+        };
+        blocking_until(stop, watch).await?
+    } else {
+        let read = move |_: &Stop| args.files.iter().map(|file| read(file, &args)).collect();
+        blocking_until(stop, read).await?
+    };
+    let summary = Summary {
+        hosts,
+        selected,
+        per_process,
+    };
+    if summary.processes().next().is_none() {
+        return Err(no_processes(&summary));
+    }
+    Ok(summary)
+}
+
+/// Shows the calls of processes and what they lose time to until the time is over or `stop`
+/// resolves.
+pub async fn trace(args: &TraceArgs, stop: impl Future<Output = ()>) -> Result<(), ExplainError> {
+    let args = args.clone();
+    let trace = move |stop: &Stop| {
+        let mut screen = Screen::new(args.json, args.pid.clone());
+        watch_host(&args.probes, args.duration, stop, |reports, _| {
+            screen.show(&reports).map_err(ExplainError::Output)
+        })?;
+        match screen.n_shown() {
+            0 => Err(ExplainError::NoProcesses {
+                place: THIS_HOST.to_owned(),
+                selected: selected(&args.pid),
+            }),
+            _ => Ok(()),
+        }
+    };
+    blocking_until(stop, trace).await
+}
+
+/// Progress of a watch on a terminal.
+pub fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar.set_message("watching");
+    bar
+}
+
+/// Runs `work` on a thread of its own and requests its stop when `stop` resolves.
+async fn blocking_until<T: Send + 'static>(
+    stop: impl Future<Output = ()>,
+    work: impl FnOnce(&Stop) -> Result<T, ExplainError> + Send + 'static,
+) -> Result<T, ExplainError> {
+    let stop_request = Stop::default();
+    let own = stop_request.clone();
+    let mut working = spawn_blocking(move || work(&own));
+    let joined = tokio::select! {
+        joined = &mut working => joined,
+        () = stop => {
+            stop_request.request();
+            working.await
+        }
+    };
+    joined?
+}
+
+/// Watches this host and passes on the reports of each period and the time since the start. Returns
+/// what the kernel does not let it see.
+fn watch_host(
+    probes: &ProbeArgs,
+    duration: Option<Duration>,
+    stop: &Stop,
+    mut on_reports: impl FnMut(Vec<ProcessReport>, Duration) -> Result<(), ExplainError>,
+) -> Result<Option<String>, ExplainError> {
+    let settings = WatchSettings {
+        without_host: false,
+        // Single waits are not looked at: their durations are summed up in the kernel.
+        ..probes.settings(Duration::MAX)
+    };
+    let watch = Watch::start(&settings)?;
+    let limitation = watch.health().abilities.no_host;
+    let mut live = Live::new(watch, Processes::new("/proc"), stop.clone());
+    let started_ns = now_ns();
+    let mut explainer = Explainer::new(PERIOD_NS);
+    while live.poll() {
+        while let Some(event) = live.next_pending() {
+            explainer.on_event(&event);
+        }
+        let until_ns = now_ns();
+        let elapsed = Duration::from_nanos(until_ns.saturating_sub(started_ns));
+        on_reports(explainer.reports(until_ns), elapsed)?;
+        if duration.is_some_and(|duration| elapsed >= duration) {
+            stop.request();
+        }
+    }
+    live.clear();
+    Ok(limitation)
+}
+
+/// Reads a recording and explains its processes.
+fn read(path: &Path, args: &ExplainArgs) -> Result<HostSummary, ExplainError> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|source| SourceError::Open {
+        path: name.clone(),
+        source,
+    })?;
+    let mut recording = Recording::new(&name, file)?;
+    let mut host = HostSummary::new(&name);
+    let mut explainer = Explainer::new(PERIOD_NS);
+    let mut is_first = true;
+    while let Some(event) = recording.next_event()? {
+        let ts_ns = event.ts_ns();
+        if std::mem::take(&mut is_first) {
+            for process in recording.processes() {
+                explainer.add_process(*process, ts_ns);
+            }
+        }
+        host.add(explainer.reports(ts_ns));
+        explainer.on_event(&event);
+    }
+    if let Some(since) = args.since {
+        host.keep_last(since);
+    }
+    Ok(host)
+}
+
+fn no_processes(summary: &Summary) -> ExplainError {
+    let places: Vec<&str> = summary
+        .hosts
+        .iter()
+        .map(|host| host.name.as_str())
+        .collect();
+    ExplainError::NoProcesses {
+        place: places.join(", "),
+        selected: selected(&summary.selected),
+    }
+}
+
+fn selected(pids: &[u32]) -> &'static str {
+    if pids.is_empty() {
+        ""
+    } else {
+        "selected by --pid "
+    }
+}
+
+#[cfg(test)]
+mod tests;
