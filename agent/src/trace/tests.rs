@@ -262,6 +262,20 @@ fn a_kineto_trace_has_one_file_per_rank_with_its_collectives_as_kernels() {
 }
 
 #[test]
+fn the_rank_of_a_kineto_trace_is_found_by_readers_that_search_its_text() {
+    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Kineto, "traces");
+    for (rank, path) in summary.files.iter().enumerate() {
+        let text = fs::read_to_string(path).unwrap();
+        // HolisticTraceAnalysis looks for the first line with `"rank":\s+(\d+)`.
+        let mut lines = text
+            .lines()
+            .filter_map(|line| line.split_once("\"rank\": "));
+        let (_, found) = lines.next().unwrap();
+        assert_eq!(found.trim_end_matches(','), rank.to_string());
+    }
+}
+
+#[test]
 fn a_kineto_trace_has_the_times_of_the_gpu_where_they_were_recorded() {
     let timed = recording("device/live-ddp-gpu-rank3");
     let (_folder, summary) = exported(&[&timed], ExportFormat::Kineto, "traces");

@@ -1,6 +1,6 @@
 //! Third-party clients and validators: the conformance suite of the Model Context Protocol, its
 //! inspector and its SDK for Python, schemathesis, Prometheus, the dashboard model of Grafana, the
-//! FOCUS validator, kubectl and helm. `make clients` runs these tests, which install the tools in the
+//! FOCUS validator, HolisticTraceAnalysis, the trace viewer of Chromium, kubectl and helm. `make clients` runs these tests, which install the tools in the
 //! target folder.
 
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ mod openapi;
 mod page;
 mod prometheus;
 mod protocol;
+mod traces;
 
 /// Packages for Node.js, and Node.js itself: the suite requires a newer version than many machines
 /// have.
@@ -82,19 +83,24 @@ fn installed(kind: &str, packages: &[&str], install: impl FnOnce(&Path)) -> Path
 
 /// Returns a command that runs a script of a package with the installed Node.js.
 fn node(script: &str) -> Command {
-    let folder = installed("node", &FOR_NODE, |folder| {
+    let modules = node_modules(&FOR_NODE);
+    let mut command = Command::new(modules.join("node/bin/node"));
+    command.arg(modules.join(script));
+    command
+}
+
+/// Returns the folder of these packages for Node.js.
+fn node_modules(packages: &[&str]) -> PathBuf {
+    let folder = installed("node", packages, |folder| {
         // Without this file, npm uses a project in a parent folder.
         std::fs::write(folder.join("package.json"), "{}").unwrap();
         let mut npm = Command::new("npm");
         npm.args(["install", "--no-fund", "--no-audit", "--loglevel", "error"])
-            .args(FOR_NODE)
+            .args(packages)
             .current_dir(folder);
         done(&mut npm, "npm could not install the clients for Node.js");
     });
-    let modules = folder.join("node_modules");
-    let mut command = Command::new(modules.join("node/bin/node"));
-    command.arg(modules.join(script));
-    command
+    folder.join("node_modules")
 }
 
 /// Returns a program of the virtual environment with the Python packages.
