@@ -5,7 +5,11 @@
     reason = "tests the library, not the store"
 )]
 
+use std::process::Command;
+
 use duckdb::Connection;
+
+use crate::testbed::ECHO;
 
 #[test]
 fn duckdb_has_the_pinned_version() {
@@ -34,4 +38,17 @@ fn duckdb_extensions_are_linked_in_and_never_fetched() {
         linked,
         ["autocomplete", "core_functions", "icu", "json", "parquet"]
     );
+}
+
+#[test]
+fn the_program_looks_for_duckdb_relative_to_itself_and_names_no_folder_of_the_build() {
+    let output = Command::new("readelf").args(["-d", ECHO]).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let paths = output.lines().filter(|line| line.contains("RUNPATH"));
+    let paths: Vec<&str> = paths
+        .filter_map(|line| line.split_once('['))
+        .map(|(_, path)| path)
+        .collect();
+    assert_eq!(paths, ["$ORIGIN/../lib/fleet-echo]"], "{output}");
+    assert!(!output.contains("RPATH)"), "{output}");
 }
