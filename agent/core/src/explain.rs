@@ -10,6 +10,7 @@ mod cause;
 mod chain;
 mod links;
 mod observation;
+mod own_code;
 mod past;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ pub use crate::explain::cause::Cause;
 pub use crate::explain::chain::{CausalChain, Reference, Severity};
 pub use crate::explain::observation::Observation;
 use crate::explain::observation::ratio;
+use crate::explain::own_code::{LineShares, OwnLine};
 use crate::explain::past::Past;
 use crate::statistics::median;
 
@@ -197,7 +199,7 @@ impl Explainer {
                 shares: &shares,
                 pids: peers(&state.key(), *pid, &shares),
             };
-            reports.extend(state.close(*pid, now_ns, &own.shares, &peers));
+            reports.extend(state.close(*pid, now_ns, &own, &peers));
         }
         reports
     }
@@ -222,7 +224,8 @@ impl Explainer {
             };
             let shares = Shares {
                 key: state.key(),
-                shares: Cause::ALL.into_iter().filter_map(share).collect(),
+                lines: LineShares::from_observation(&state.seen),
+                shares: Cause::MEASURED.into_iter().filter_map(share).collect(),
             };
             (*pid, shares)
         };
@@ -237,6 +240,7 @@ type PeerKey = Option<(u32, Option<String>)>;
 struct Shares {
     key: PeerKey,
     shares: BTreeMap<Cause, f64>,
+    lines: LineShares,
 }
 
 /// Other ranks of a process's job on this host.
@@ -251,7 +255,12 @@ fn peers(key: &PeerKey, pid: u32, shares: &BTreeMap<u32, Shares>) -> Vec<u32> {
     others.filter(|_| key.is_some()).collect()
 }
 
-impl Peers<'_> {
+impl<'a> Peers<'a> {
+    fn lines(&self) -> Vec<&'a LineShares> {
+        let shares = self.pids.iter().filter_map(|pid| self.shares.get(pid));
+        shares.map(|own| &own.lines).collect()
+    }
+
     /// Median share of the peers; `None` if they are too few. A rank that waits for a late one
     /// spends more time on what is usual, so two of them are needed there.
     fn usual(&self, cause: Cause) -> Option<f64> {
@@ -275,14 +284,14 @@ impl ProcessState {
         &mut self,
         pid: u32,
         now_ns: u64,
-        shares: &BTreeMap<Cause, f64>,
+        own: &Shares,
         peers: &Peers<'_>,
     ) -> Option<ProcessReport> {
         let from_ns = std::mem::replace(&mut self.opened_ns, now_ns);
         let seen = std::mem::take(&mut self.seen);
-        let mut chains = Vec::new();
-        for cause in Cause::ALL {
-            let Some(share) = shares.get(&cause).copied() else {
+        let mut chains: Vec<CausalChain> = Vec::new();
+        for cause in Cause::MEASURED {
+            let Some(share) = own.shares.get(&cause).copied() else {
                 self.standing_out.remove(&cause);
                 continue;
             };
@@ -294,23 +303,21 @@ impl ProcessState {
                 self.past.add(cause, share);
                 continue;
             }
-            let standing = self.standing_out.entry(cause).or_insert(StandingOut {
-                since_ns: from_ns,
-                periods: 0,
-            });
-            standing.periods = standing.periods.saturating_add(1);
-            if standing.periods >= required_periods(cause) {
-                let period_ns = now_ns.saturating_sub(from_ns);
-                let stack = seen.stack_of(cause);
-                chains.push(CausalChain {
-                    cause,
-                    share,
-                    reference,
-                    since_ns: standing.since_ns,
-                    links: links::links(cause, &seen, period_ns),
-                    stack: stack.map(|(stack, share)| (stack.clone(), share)),
-                    advice: links::advice(cause, pid, &seen),
-                });
+            let stack = seen.stack_of(cause);
+            chains.extend(self.held_since(cause, from_ns).map(|since_ns| CausalChain {
+                cause,
+                share,
+                reference,
+                since_ns,
+                links: links::links(cause, &seen, now_ns.saturating_sub(from_ns)),
+                stack: stack.map(|(stack, share)| (stack.clone(), share)),
+                advice: links::advice(cause, pid, &seen),
+            }));
+        }
+        match own.lines.standing_out(&peers.lines()) {
+            Some(line) => chains.extend(self.own_code(&line, from_ns, &seen)),
+            None => {
+                self.standing_out.remove(&Cause::OwnCode);
             }
         }
         chains.sort_by(|a, b| b.share.total_cmp(&a.share));
@@ -322,6 +329,31 @@ impl ProcessState {
             seen,
             chains,
         })
+    }
+
+    fn own_code(&mut self, own: &OwnLine, from_ns: u64, seen: &Observation) -> Option<CausalChain> {
+        let since_ns = self.held_since(Cause::OwnCode, from_ns)?;
+        let stack = own.stack(seen);
+        Some(CausalChain {
+            cause: Cause::OwnCode,
+            share: own.share,
+            reference: Reference::Peers(own.usual),
+            since_ns,
+            links: vec![format!("the line is {}", own.line)],
+            stack: stack.map(|(stack, share)| (stack.clone(), share)),
+            advice: Vec::new(),
+        })
+    }
+
+    /// Counts a period in which a cause stood out. Returns the start of the first of them in a row
+    /// if they are enough.
+    fn held_since(&mut self, cause: Cause, from_ns: u64) -> Option<u64> {
+        let standing = self.standing_out.entry(cause).or_insert(StandingOut {
+            since_ns: from_ns,
+            periods: 0,
+        });
+        standing.periods = standing.periods.saturating_add(1);
+        (standing.periods >= required_periods(cause)).then_some(standing.since_ns)
     }
 }
 

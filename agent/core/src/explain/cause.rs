@@ -57,11 +57,13 @@ pub enum Cause {
     GraphCreation,
     /// Some calls of a function took far longer than its median.
     SlowCalls,
+    /// Was at a line of its own program more often than its peers.
+    OwnCode,
 }
 
 impl Cause {
-    /// All causes.
-    pub const ALL: [Self; 12] = [
+    /// Causes whose time is measured; that of [`Cause::OwnCode`] is sampled.
+    pub(super) const MEASURED: [Self; 12] = [
         Self::CpuContention,
         Self::CgroupThrottling,
         Self::Interrupts,
@@ -91,6 +93,7 @@ impl Cause {
             Self::MemoryAllocation => "memory_allocation",
             Self::GraphCreation => "graph_creation",
             Self::SlowCalls => "slow_calls",
+            Self::OwnCode => "own_code",
         }
     }
 
@@ -156,6 +159,7 @@ impl Cause {
                 let own = own.filter(|(function, _)| self.has_function(function));
                 Some(own.map(|(_, calls)| calls.total_ns).sum())
             }
+            Self::OwnCode => None,
             Self::SlowCalls => Some(seen.slowest_function().map_or(0, |(_, tail_ns)| tail_ns)),
             Self::Lock
             | Self::BlockIo
@@ -183,6 +187,7 @@ impl fmt::Display for Cause {
             Self::MemoryAllocation => "allocating and freeing GPU memory",
             Self::GraphCreation => "capturing and instantiating CUDA graphs",
             Self::SlowCalls => "in calls far slower than their median",
+            Self::OwnCode => "at one line of its program",
         })
     }
 }

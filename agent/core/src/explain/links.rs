@@ -1,5 +1,7 @@
 //! Links of a causal chain and advice about its cause.
 
+use fleet_proto::advice;
+
 use crate::event::{FunctionDurations, OTHER_TASKS};
 use crate::explain::cause::Cause;
 use crate::explain::chain::percent;
@@ -29,6 +31,7 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
             links.extend(functions(cause, seen, period_ns));
         }
         Cause::SlowCalls => links.extend(slowest(seen)),
+        Cause::OwnCode => {}
         Cause::Lock
         | Cause::BlockIo
         | Cause::PageFaults
@@ -48,23 +51,18 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
 /// Returns what to do, a command where there is one.
 pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation) -> Vec<String> {
     let text = match cause {
-        Cause::CpuContention => return contention_advice(pid, seen),
-        Cause::CgroupThrottling => {
-            "raise the CPU limit of its container, or start fewer threads (OMP_NUM_THREADS, num_workers)"
+        Cause::CpuContention => {
+            let tasks = seen.tasks();
+            let named = tasks.iter().find(|(task, ..)| *task != OTHER_TASKS);
+            let named = named.map(|(task, cpu, _)| (*task, *cpu));
+            return vec![advice::cpu_contention(named, pid)];
         }
-        Cause::Interrupts => {
-            "move the interrupts to other CPUs: /proc/irq/N/smp_affinity_list, or irqbalance --banirq=N"
-        }
-        Cause::Lock => {
-            return vec![format!(
-                "find the thread that holds it: fleet-agent stacks --pid {pid}"
-            )];
-        }
-        Cause::BlockIo => {
-            "copy the data to a local disk, or let more workers read ahead (num_workers, prefetch_factor)"
-        }
-        Cause::PageFaults => "raise the memory limit of its container, or use less memory",
-        Cause::Network => "look at the connection that it reads: ss -tip",
+        Cause::CgroupThrottling => advice::CGROUP_THROTTLING,
+        Cause::Interrupts => advice::INTERRUPTS,
+        Cause::Lock => return vec![advice::lock(pid)],
+        Cause::BlockIo => advice::BLOCK_IO,
+        Cause::PageFaults => advice::PAGE_FAULTS,
+        Cause::Network => advice::NETWORK,
         Cause::Pipe => {
             "let more workers prepare data (num_workers, prefetch_factor), or make their work cheaper"
         }
@@ -79,7 +77,7 @@ pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation) -> Vec<String> 
         Cause::GraphCreation => {
             "keep one graph per shape, or pad batches to few shapes, so that none is captured again"
         }
-        Cause::SlowCalls => return Vec::new(),
+        Cause::SlowCalls | Cause::OwnCode => return Vec::new(),
     };
     vec![text.to_owned()]
 }
@@ -118,18 +116,6 @@ fn contention(seen: &Observation, period_ns: u64) -> Vec<String> {
         ));
     }
     links
-}
-
-fn contention_advice(pid: u32, seen: &Observation) -> Vec<String> {
-    let tasks = seen.tasks();
-    let Some((task, cpu, _)) = tasks.iter().find(|(task, ..)| *task != OTHER_TASKS) else {
-        return vec![format!(
-            "give it CPUs of its own: taskset -apc CPUS {pid}, or a cpuset"
-        )];
-    };
-    vec![format!(
-        "keep {task} off cpu {cpu}, or move the process: taskset -apc CPUS {pid}, or a cpuset of its own"
-    )]
 }
 
 fn functions(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<String> {
