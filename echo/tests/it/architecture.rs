@@ -163,7 +163,7 @@ const AGENT: Architecture = Architecture {
 
 /// Libraries of the agent, by the names of their folders. A module of the library `core` is called
 /// `agent_core::...` here.
-const AGENT_LIBRARIES: [&str; 4] = ["core", "export", "import", "sources"];
+const AGENT_LIBRARIES: [&str; 5] = ["core", "export", "import", "sources", "stacks"];
 
 /// Rules for the libraries of the agent that cargo does not enforce. Modules that make decisions
 /// are pure.
@@ -185,6 +185,9 @@ const AGENT_LIBRARY_RULES: Architecture = Architecture {
         "agent_sources::recording::device",
         "agent_sources::recording::line",
         "agent_sources::watch::mapping",
+        "agent_stacks::budget",
+        "agent_stacks::mixed",
+        "agent_stacks::sums",
     ],
     restricted: &[
         (
@@ -196,7 +199,11 @@ const AGENT_LIBRARY_RULES: Architecture = Architecture {
                 "agent_sources::watch",
             ],
         ),
-        ("object", &["agent_sources::symbols"]),
+        ("object", &["agent_sources::symbols", "agent_stacks::unwind"]),
+        ("blazesym", &["agent_stacks::symbols"]),
+        ("framehop", &["agent_stacks::unwind"]),
+        ("perf_event", &["agent_stacks::registers"]),
+        ("py_spy", &["agent_stacks::python"]),
     ],
 };
 

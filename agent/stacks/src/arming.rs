@@ -1,0 +1,183 @@
+//! Armed processes: sampled within limits of time and of CPU.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fleet_agent_core::event::StackSample;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::budget::{Budget, WINDOW_NS};
+use crate::sampler::{Counts, Sampler};
+
+/// Interval at which armed processes are to be sampled.
+pub const INTERVAL: Duration = Duration::from_millis(40);
+/// Time for which an armed process is sampled, nanoseconds.
+const ARMED_NS: u64 = 10_000_000_000;
+/// Interval between two reports about an armed process, nanoseconds.
+const REPORT_NS: u64 = 2_000_000_000;
+
+/// Process to sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Process id.
+    pub pid: u32,
+    /// Threads.
+    pub tids: Vec<u32>,
+}
+
+/// News about armed processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// Sampling of a process began; a part of the stacks may be missing.
+    Armed {
+        /// Process id.
+        pid: u32,
+        /// Reasons why a part is missing.
+        limits: Vec<String>,
+    },
+    /// Stacks of a process since the last report, most frequent first.
+    Samples {
+        /// The stacks.
+        samples: Vec<StackSample>,
+        /// Counts since the process was armed.
+        counts: Counts,
+    },
+    /// Sampling of a process ended.
+    Disarmed {
+        /// Process id.
+        pid: u32,
+        /// Reason.
+        reason: Reason,
+        /// Counts since the process was armed.
+        counts: Counts,
+    },
+}
+
+/// Reason why sampling ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// The time of sampling is over.
+    Done,
+    /// The CPU time for this minute is spent.
+    Budget,
+    /// The process cannot be sampled.
+    Failed(String),
+}
+
+/// Sampling of armed processes.
+#[derive(Debug)]
+pub struct Arming {
+    budget: Budget,
+    armed: BTreeMap<u32, Armed>,
+    begun_ns: BTreeMap<u32, u64>,
+}
+
+#[derive(Debug)]
+struct Armed {
+    sampler: Sampler,
+    until_ns: u64,
+    report_ns: u64,
+}
+
+impl Arming {
+    /// Starts without an armed process; sampling may use a fraction of one core, 0.01 for 1 %.
+    pub fn new(budget: f64) -> Self {
+        Self {
+            budget: Budget::new(budget),
+            armed: BTreeMap::new(),
+            begun_ns: BTreeMap::new(),
+        }
+    }
+
+    /// Returns whether a process is armed, so that samples are due.
+    pub fn is_active(&self) -> bool {
+        !self.armed.is_empty()
+    }
+
+    /// Arms a process at `now_ns`, unless it was armed less than a minute ago.
+    pub fn arm(&mut self, target: &Target, now_ns: u64) -> Option<Report> {
+        let pid = target.pid;
+        self.begun_ns
+            .retain(|_, begun_ns| now_ns.saturating_sub(*begun_ns) < WINDOW_NS);
+        if self.begun_ns.contains_key(&pid) {
+            return None;
+        }
+        self.begun_ns.insert(pid, now_ns);
+        if !self.budget.is_left(now_ns) {
+            return Some(Report::Disarmed {
+                pid,
+                reason: Reason::Budget,
+                counts: Counts::default(),
+            });
+        }
+        let before_ns = cpu_ns();
+        let opened = Sampler::open(pid, &target.tids);
+        self.budget.charge(cpu_ns().saturating_sub(before_ns));
+        Some(match opened {
+            Ok(sampler) => {
+                let limits = sampler.limits();
+                let armed = Armed {
+                    sampler,
+                    until_ns: now_ns.saturating_add(ARMED_NS),
+                    report_ns: now_ns.saturating_add(REPORT_NS),
+                };
+                self.armed.insert(pid, armed);
+                Report::Armed { pid, limits }
+            }
+            Err(error) => Report::Disarmed {
+                pid,
+                reason: Reason::Failed(error.to_string()),
+                counts: Counts::default(),
+            },
+        })
+    }
+
+    /// Samples each armed process once, at `now_ns`, and returns what is to be reported.
+    pub fn sample(&mut self, now_ns: u64) -> Vec<Report> {
+        let mut reports = Vec::new();
+        let budget = &mut self.budget;
+        self.armed.retain(|pid, armed| {
+            let before_ns = cpu_ns();
+            let failed = armed.sampler.sample(now_ns).err();
+            budget.charge(cpu_ns().saturating_sub(before_ns));
+            let end = match failed {
+                Some(error) => Some(Reason::Failed(error.to_string())),
+                None if now_ns >= armed.until_ns => Some(Reason::Done),
+                None => (!budget.is_left(now_ns)).then_some(Reason::Budget),
+            };
+            let counts = armed.sampler.counts();
+            if end.is_some() || now_ns >= armed.report_ns {
+                armed.report_ns = now_ns.saturating_add(REPORT_NS);
+                let samples = armed.sampler.take();
+                reports.push(Report::Samples { samples, counts });
+            }
+            let is_armed = end.is_none();
+            reports.extend(end.map(|reason| Report::Disarmed {
+                pid: *pid,
+                reason,
+                counts,
+            }));
+            is_armed
+        });
+        reports
+    }
+}
+
+/// Returns the time of the events' clock, nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    clock_ns(ClockId::Monotonic)
+}
+
+/// Returns the CPU time of this thread, nanoseconds.
+fn cpu_ns() -> u64 {
+    clock_ns(ClockId::ThreadCPUTime)
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(nanoseconds)
+}

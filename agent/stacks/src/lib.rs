@@ -1,0 +1,23 @@
+//! Stacks of running threads: the lines of a Python program and the functions of its libraries,
+//! read without stopping or slowing the process. Nothing is attached while no process is sampled.
+//!
+//! | layer | modules | knows |
+//! |---|---|---|
+//! | 0 | [`error`], [`budget`], [`sums`], [`mixed`] | plain data and rules, without I/O |
+//! | 1 | [`memory`], [`registers`], [`python`] | one process or thread: its memory, its registers, its interpreter |
+//! | 2 | [`unwind`], [`symbols`] | from registers to addresses, from addresses to functions |
+//! | 3 | [`native`], [`sampler`] | all of it, for the threads of one process |
+//! | 4 | [`arming`] | sampling within limits of time and CPU |
+
+pub mod arming;
+pub mod budget;
+pub mod error;
+mod memory;
+mod mixed;
+mod native;
+mod python;
+mod registers;
+pub mod sampler;
+pub mod sums;
+mod symbols;
+mod unwind;

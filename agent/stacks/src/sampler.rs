@@ -1,0 +1,201 @@
+//! Sampler of the threads of one process.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+
+use fleet_agent_core::event::StackSample;
+
+use crate::error::StackError;
+use crate::mixed::{PythonFrame, gpu_call, mix};
+use crate::native::{NativeReader, NativeStack};
+use crate::python::{PythonReader, PythonThread};
+use crate::registers::ThreadObserver;
+use crate::sums::StackSums;
+
+/// `ESRCH`, the same on every architecture of Linux.
+const ESRCH: i32 = 3;
+
+/// Sampler of some threads of a process.
+pub struct Sampler {
+    pid: u32,
+    threads: Vec<Thread>,
+    python: Result<PythonReader, String>,
+    native: NativeReader,
+    no_native: Option<String>,
+    sums: StackSums,
+    counts: Counts,
+}
+
+/// Sampled thread.
+struct Thread {
+    tid: u32,
+    /// Its id in the innermost namespace of the process.
+    own_tid: u32,
+    observer: Option<ThreadObserver>,
+}
+
+/// Counts of samples of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Stacks that were read, at least in part.
+    pub samples: u64,
+    /// Reads during which the thread moved on, even after retries. Its Python lines or its native
+    /// functions are missing in the sample.
+    pub torn: u64,
+    /// Samples without a stack, or with one more than are kept.
+    pub dropped: u64,
+}
+
+impl std::fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sampler")
+            .field("pid", &self.pid)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sampler {
+    /// Starts to observe some threads of a process.
+    pub fn open(pid: u32, tids: &[u32]) -> Result<Self, StackError> {
+        let unreadable = |source| unreadable(pid, "maps", source);
+        let native = NativeReader::open(pid).map_err(unreadable)?;
+        let mut threads = Vec::new();
+        let mut no_native = None;
+        for tid in tids {
+            let own_tid = namespace_tid(pid, *tid)?;
+            let observer = ThreadObserver::start(*tid)
+                .inspect_err(|error| no_native = Some(format!("no native functions: {error}")));
+            threads.push(Thread {
+                tid: *tid,
+                own_tid,
+                observer: observer.ok(),
+            });
+        }
+        let python = PythonReader::open(pid).map_err(|reason| {
+            if native.is_python() {
+                format!("no Python lines: {reason}")
+            } else {
+                "not a Python program".to_owned()
+            }
+        });
+        if let (Err(python), Some(native)) = (&python, &no_native) {
+            let (python, native) = (python.clone(), native.clone());
+            return Err(StackError::Nothing {
+                pid,
+                python,
+                native,
+            });
+        }
+        Ok(Self {
+            pid,
+            threads,
+            python,
+            native,
+            no_native,
+            sums: StackSums::default(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Returns the reasons why a part of the stacks is missing.
+    pub fn limits(&self) -> Vec<String> {
+        let no_python = self.python.as_ref().err().cloned();
+        no_python
+            .into_iter()
+            .chain(self.no_native.clone())
+            .collect()
+    }
+
+    /// Returns the counts so far.
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Samples each thread once, at `now_ns` of the events' clock.
+    pub fn sample(&mut self, now_ns: u64) -> Result<(), StackError> {
+        let python = match &mut self.python {
+            Ok(reader) => reader.read(),
+            Err(_) => Some(Vec::new()),
+        };
+        self.counts.torn += u64::from(python.is_none());
+        let mut python = python.unwrap_or_default();
+        let mut has_any = false;
+        for index in 0..self.threads.len() {
+            has_any |= self.sample_thread(index, &mut python, now_ns);
+        }
+        if !has_any {
+            // Nothing can be read of a process that has exited.
+            namespace_tid(self.pid, self.pid).map_err(|error| match error {
+                StackError::NoProcess { pid } | StackError::NoThread { pid, .. } => {
+                    StackError::Exited { pid }
+                }
+                other => other,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the stacks since the last call, most frequent first.
+    pub fn take(&mut self) -> Vec<StackSample> {
+        self.sums.take(self.pid)
+    }
+
+    /// Samples a thread and returns whether it has a stack.
+    fn sample_thread(&mut self, index: usize, python: &mut [PythonThread], now_ns: u64) -> bool {
+        let Some(thread) = self.threads.get_mut(index) else {
+            return false;
+        };
+        let native = match &mut thread.observer {
+            Some(observer) => self.native.read(thread.tid, observer),
+            None => NativeStack::Unknown,
+        };
+        let native = match native {
+            NativeStack::Known(frames) => frames,
+            NativeStack::Unknown => Vec::new(),
+            NativeStack::Torn => {
+                self.counts.torn += 1;
+                Vec::new()
+            }
+        };
+        let stack = mix(native, python_frames(python, thread.own_tid));
+        let has_frames = !stack.frames.is_empty();
+        let call = gpu_call(&stack);
+        if has_frames && self.sums.add(thread.tid, call, stack, now_ns) {
+            self.counts.samples += 1;
+        } else {
+            self.counts.dropped += 1;
+        }
+        has_frames
+    }
+}
+
+/// Takes the frames of one thread.
+fn python_frames(threads: &mut [PythonThread], own_tid: u32) -> Vec<PythonFrame> {
+    let own = threads
+        .iter_mut()
+        .find(|thread| thread.tid == Some(own_tid));
+    own.map(|thread| std::mem::take(&mut thread.frames))
+        .unwrap_or_default()
+}
+
+/// Returns the id of a thread in the innermost namespace of its process.
+fn namespace_tid(pid: u32, tid: u32) -> Result<u32, StackError> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+    let status = status.map_err(|source| match source.kind() {
+        ErrorKind::NotFound if pid != tid => StackError::NoThread { pid, tid },
+        _ => unreadable(pid, "status", source),
+    })?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let own = line.and_then(|tids| tids.split_whitespace().last()?.parse().ok());
+    Ok(own.unwrap_or(tid))
+}
+
+fn unreadable(pid: u32, file: &'static str, source: io::Error) -> StackError {
+    match source.kind() {
+        ErrorKind::NotFound => StackError::NoProcess { pid },
+        ErrorKind::PermissionDenied => StackError::NotPermitted { pid },
+        _ if source.raw_os_error() == Some(ESRCH) => StackError::Exited { pid },
+        _ => StackError::Unreadable { pid, file, source },
+    }
+}

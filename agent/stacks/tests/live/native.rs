@@ -1,0 +1,159 @@
+//! Functions of libraries, with the Python lines that call them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Test;
+use crate::program::{Program, is_at};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "a_call_of_a_gpu_library_is_named_above_the_line_that_calls_it",
+        gpu_call,
+    ),
+    (
+        "the_library_of_another_root_and_user_names_its_functions",
+        other_root,
+    ),
+    (
+        "a_program_without_python_has_native_functions",
+        without_python,
+    ),
+];
+
+/// Waits for a GPU that never ends.
+const TRAIN: &str = "\
+import ctypes
+
+cuda = ctypes.CDLL('./libcudart.so.13')
+
+def forward():
+    cuda.cudaStreamSynchronize(None)
+
+print('ready', flush=True)
+cuda.fake_cuda_gpu(ctypes.CDLL(None).pause)
+forward()
+";
+
+fn source(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fake-gpu");
+    folder.join(name)
+}
+
+/// Compiles a file without frame pointers, as libraries are.
+fn compile(flags: &[&str], source: &Path, output: &Path) {
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"]);
+    command.arg("-o").arg(output).arg(source).args(flags);
+    assert!(command.status().unwrap().success());
+}
+
+fn library(folder: &Path) {
+    let output = folder.join("libcudart.so.13");
+    compile(&["-fPIC", "-shared"], &source("cudart.c"), &output);
+}
+
+fn gpu_call() {
+    let program = Program::python_with(TRAIN, library);
+    let lines = program.until(|sample| sample.call.is_some());
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("cudaStreamSynchronize")),
+        "{lines:?}"
+    );
+    let lines = program.until(|sample| {
+        sample.call.as_deref() == Some("cudaStreamSynchronize")
+            && is_at(sample, "train.py:6 in forward()")
+    });
+    let last = lines.last().map(String::as_str);
+    assert_eq!(
+        last,
+        Some("[Python] train.py:10 in <module>()"),
+        "{lines:?}"
+    );
+}
+
+/// Program that prints a line and then waits in a library.
+const WAITS: &str = "\
+#include <stdio.h>
+#include <unistd.h>
+int cudaDeviceSynchronize(void);
+void fake_cuda_gpu(void (*does)(void));
+static void never(void) { for (;;) pause(); }
+int main(void) { fake_cuda_gpu(never); puts(\"ready\"); fflush(stdout); return cudaDeviceSynchronize(); }
+";
+
+/// Compiles a program that is linked statically except for its GPU library.
+fn waiting_program(folder: &Path) {
+    library(folder);
+    let text = folder.join("waits.c");
+    std::fs::write(&text, WAITS).unwrap();
+    let library = folder.join("libcudart.so.13");
+    let library = library.to_str().unwrap();
+    compile(&[library], &text, &folder.join("waits"));
+}
+
+fn without_python() {
+    let folder = tempfile::tempdir().unwrap();
+    waiting_program(folder.path());
+    let mut command = Command::new(folder.path().join("waits"));
+    command.env("LD_LIBRARY_PATH", folder.path());
+    let program = Program::start(command, folder);
+    let lines = program.until(|sample| sample.call.as_deref() == Some("cudaDeviceSynchronize"));
+    assert!(
+        lines.iter().any(|line| line.starts_with("main")),
+        "{lines:?}"
+    );
+}
+
+fn other_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let on_host = folder.path().join("gpu");
+    let root = folder.path().join("root");
+    let in_root = root.join(on_host.strip_prefix("/").unwrap());
+    for folder in [&on_host, &in_root] {
+        std::fs::create_dir_all(folder).unwrap();
+        waiting_program(folder);
+    }
+    // Another build lies at the same path on the host.
+    let renamed = ["-fPIC", "-shared", "-DcudaDeviceSynchronize=cudaOfTheHost"];
+    compile(
+        &renamed,
+        &source("cudart.c"),
+        &on_host.join("libcudart.so.13"),
+    );
+    furnish(&root, &in_root.join("waits"));
+    let mut command = Command::new("unshare");
+    command.args([
+        "--mount",
+        "--pid",
+        "--fork",
+        "chroot",
+        "--userspec=65534:65534",
+    ]);
+    command.arg(&root).arg(on_host.join("waits"));
+    command.env("LD_LIBRARY_PATH", &on_host);
+    let program = Program::start(command, folder);
+    let lines =
+        program.until_in_child(|sample| sample.call.as_deref() == Some("cudaDeviceSynchronize"));
+    assert!(
+        lines.iter().any(|line| line.starts_with("main")),
+        "{lines:?}"
+    );
+}
+
+/// Copies a program's libraries, as in a container image.
+fn furnish(root: &Path, program: &Path) {
+    let listed = Command::new("ldd").arg(program).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let is_path = |word: &&str| word.starts_with('/');
+    for path in listed.split_whitespace().filter(is_path) {
+        let target = root.join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        // Its own library is there already.
+        if !target.exists() {
+            std::fs::copy(path, target).unwrap();
+        }
+    }
+}

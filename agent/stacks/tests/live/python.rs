@@ -1,0 +1,114 @@
+//! Lines of Python programs.
+
+use crate::Test;
+use crate::program::{Program, is_at};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_data_set_that_sleeps_is_found_at_its_line", data_set),
+    ("a_lock_held_by_another_thread_is_found_at_its_line", lock),
+    ("a_garbage_collection_is_found_at_its_line", collection),
+    ("a_program_that_computes_is_found_at_its_line", healthy),
+];
+
+const DATA_SET: &str = "\
+import time
+
+class Images:
+    def __getitem__(self, index):
+        time.sleep(60)
+        return index
+
+def main():
+    print('ready', flush=True)
+    images = Images()
+    return images[1]
+
+main()
+";
+
+fn data_set() {
+    let program = Program::python(DATA_SET);
+    let lines = program.until(|sample| {
+        is_at(sample, "train.py:5 in __getitem__()")
+            || is_at(sample, "train.py:5 in Images.__getitem__()")
+    });
+    assert!(
+        lines
+            .iter()
+            .any(|line| line == "[Python] train.py:11 in main()"),
+        "{lines:?}"
+    );
+}
+
+const LOCK: &str = "\
+import threading
+import time
+
+lock = threading.Lock()
+is_held = threading.Event()
+
+def hold():
+    with lock:
+        is_held.set()
+        time.sleep(60)
+
+threading.Thread(target=hold, daemon=True).start()
+is_held.wait()
+print('ready', flush=True)
+with lock:
+    print('never')
+";
+
+fn lock() {
+    let program = Program::python(LOCK);
+    let lines = program.until(|sample| is_at(sample, "train.py:15 in <module>()"));
+    let takes_lock = |line: &String| line.contains("acquire_lock");
+    assert!(lines.iter().any(takes_lock), "{lines:?}");
+}
+
+const COLLECTION: &str = "\
+import gc
+
+gc.disable()
+garbage = [[] for _ in range(1_000_000)]
+print('ready', flush=True)
+
+def step():
+    gc.collect()
+
+while True:
+    step()
+";
+
+fn collection() {
+    let program = Program::python(COLLECTION);
+    let lines = program.until(|sample| is_at(sample, "train.py:8 in step()"));
+    assert!(!lines.is_empty());
+}
+
+const HEALTHY: &str = "\
+print('ready', flush=True)
+
+def forward(x):
+    for n in range(1000):
+        x = (x * 31 + n) % 1000003
+    return x
+
+def main():
+    x = 1
+    while True:
+        x = forward(x)
+
+main()
+";
+
+fn healthy() {
+    let program = Program::python(HEALTHY);
+    let lines = program.until(|sample| is_at(sample, "train.py:5 in forward()"));
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.ends_with("train.py:11 in main()")),
+        "{lines:?}"
+    );
+}
