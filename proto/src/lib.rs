@@ -1,8 +1,9 @@
 //! The wire contract between agents and Echo: standard OTLP plus the names in this crate. Both
 //! sides depend on this crate, and neither on the other. It contains names, with their meaning, and
-//! generated messages, but no logic. The exception is [`shard`]: rules that agents and Echo must
-//! apply identically, in all versions.
+//! generated messages, but no logic. The exceptions are [`shard`], rules that agents and Echo must
+//! apply identically in all versions, and [`advice`], texts that both print.
 
+pub mod advice;
 pub mod attribute;
 pub mod metadata;
 pub mod metric;
