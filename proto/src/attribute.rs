@@ -113,8 +113,11 @@ pub const WAITING_MS: &str = "fleet.waiting_ms";
 /// absent otherwise.
 pub const STOPPED: &str = "fleet.stopped";
 
-/// On [`crate::metric::PREEMPTED_BY`]: name of the task, or `(others)`.
+/// On [`crate::metric::PREEMPTED_BY`]: name of the task, or [`OTHER_TASKS`].
 pub const TASK: &str = "fleet.task";
+
+/// Value of [`TASK`]: the sum of the tasks that are not named.
+pub const OTHER_TASKS: &str = "(others)";
 
 /// On [`crate::metric::PREEMPTED_BY`]: CPU on which the task ran last.
 pub const CPU: &str = "fleet.cpu";

@@ -266,10 +266,21 @@ pub struct EvidenceSum {
     pub rank: Rank,
     /// Kind of evidence.
     pub metric: MetricName,
+    /// Task of [`fleet_proto::metric::PREEMPTED_BY`]; `None` for other kinds.
+    pub task: Option<EvidenceTask>,
     /// Sum of the values, in the unit of the metric.
     pub sum: f64,
     /// Iterations of the blocks that the values belong to.
     pub iterations: f64,
+}
+
+/// Task that host evidence names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvidenceTask {
+    /// Name, or `(others)` for the sum of those that the agent did not name.
+    pub name: String,
+    /// CPU on which it ran last.
+    pub cpu: u32,
 }
 
 /// Filters of [`EventStore::job_events`]; an absent filter matches everything.

@@ -64,16 +64,21 @@ impl CoverageRows {
     }
 }
 
-/// Merges sums into one per rank and kind: a rank that reported different origins has several.
+/// Merges sums into one per rank, kind and task: a rank that reported different origins, or a task
+/// that ran on different CPUs, has several.
 pub(super) fn merged(sums: impl IntoIterator<Item = EvidenceSum>) -> Vec<EvidenceSum> {
-    let mut merged: BTreeMap<(Rank, MetricName), EvidenceSum> = BTreeMap::new();
+    let mut merged: BTreeMap<(Rank, MetricName, Option<String>), EvidenceSum> = BTreeMap::new();
     for sum in sums {
-        match merged.entry((sum.rank, sum.metric.clone())) {
+        let task = sum.task.as_ref().map(|task| task.name.clone());
+        match merged.entry((sum.rank, sum.metric.clone(), task)) {
             Entry::Vacant(vacant) => {
                 vacant.insert(sum);
             }
             Entry::Occupied(mut occupied) => {
                 let known = occupied.get_mut();
+                if sum.sum > known.sum {
+                    known.task = sum.task;
+                }
                 known.sum += sum.sum;
                 known.iterations += sum.iterations;
             }

@@ -1,17 +1,22 @@
 //! Host evidence of a cohort, loaded from the store.
 
-use echo_analysis::evidence::{HostFact, HostTotal, compare};
+use echo_analysis::evidence::{HostFact, HostTotal, Task, compare};
 use echo_core::ids::{ClusterId, JobId, Rank, RoleId};
 use echo_core::model::detector_output::Incident;
 use echo_core::model::event::SeqRange;
+use echo_core::text::is_hidden;
 use echo_core::units::{Nanos, Window};
-use echo_store::{EvidenceQuery, EvidenceSum};
+use echo_store::{EvidenceQuery, EvidenceSum, EvidenceTask};
+use fleet_proto::attribute;
 
 use crate::{ToolContext, ToolError};
 
 /// Tolerated clock skew between nodes, nanoseconds. Operations are matched by sequence number; time
 /// only narrows the search.
 pub const CLOCK_TOLERANCE_NANOS: i64 = 60_000_000_000;
+
+/// Maximum length of the name of a task, characters: names of Linux have 15.
+const MAX_TASK_CHARS: usize = 32;
 
 /// Operations of a job over which the hosts of its ranks are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,9 +69,23 @@ fn total(sum: EvidenceSum) -> HostTotal {
     HostTotal {
         rank: sum.rank,
         metric: sum.metric,
+        task: sum.task.map(task),
         sum: sum.sum,
         iterations: sum.iterations,
     }
+}
+
+fn task(task: EvidenceTask) -> Task {
+    let is_named = task.name != attribute::OTHER_TASKS;
+    Task {
+        // Any process of the host chooses its name.
+        name: is_named.then(|| task.name.chars().take(MAX_TASK_CHARS).map(shown).collect()),
+        cpu: task.cpu,
+    }
+}
+
+fn shown(c: char) -> char {
+    if is_hidden(c) { '?' } else { c }
 }
 
 /// Window from `from` to `to`, both inclusive, widened by the tolerated clock skew.

@@ -4,7 +4,7 @@
 /// Maximum number of tasks named in [`Delays::preempted_by`]; the rest is one entry.
 pub const MAX_NAMED_TASKS: usize = 3;
 /// Name of the entry that sums up the tasks beyond [`MAX_NAMED_TASKS`].
-pub const OTHER_TASKS: &str = "(others)";
+pub const OTHER_TASKS: &str = fleet_proto::attribute::OTHER_TASKS;
 
 /// Delays of a process over a short window.
 #[derive(Debug, Clone, PartialEq, Eq)]

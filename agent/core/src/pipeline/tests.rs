@@ -13,14 +13,12 @@ const RULE: BlockRule = BlockRule {
 };
 
 fn pipeline() -> Pipeline {
-    Pipeline::new(
-        Process {
-            pid: 1,
-            rank: 0,
-            world_size: 4,
-        },
-        RULE,
-    )
+    let process = Process {
+        pid: 1,
+        rank: 0,
+        world_size: 4,
+    };
+    Pipeline::new(process, RULE)
 }
 
 fn call(ts_ns: u64, dur_ns: u64, kind: CallKind) -> Call {
@@ -206,16 +204,9 @@ fn the_rollup_follows_a_change_of_the_busiest_communicator() {
     let start_ns = 20_000 * MS;
     pipeline.on_call(&call(start_ns, 1, init(8, 2)));
     for at in 1..=3000 {
-        pipeline.on_call(&call(
-            start_ns + at * 10 * MS,
-            1,
-            operation(2, Op::AllGather),
-        ));
-        pipeline.on_call(&call(
-            start_ns + (at * 10 + 2) * MS,
-            MS,
-            CallKind::Synchronize,
-        ));
+        let at_ns = start_ns + at * 10 * MS;
+        pipeline.on_call(&call(at_ns, 1, operation(2, Op::AllGather)));
+        pipeline.on_call(&call(at_ns + 2 * MS, MS, CallKind::Synchronize));
     }
     let points = pipeline.take_points();
     let last = points
@@ -259,8 +250,11 @@ proptest! {
         for point in pipeline.take_points() {
             prop_assert!(point.block.seq_first <= point.block.seq_last);
             let numbers = match point.value {
-                Value::Gauge(ms) | Value::Increase(ms) | Value::Elapsed { ms, .. } => vec![ms],
-                Value::Issued { waiting_ms: ms, .. } | Value::TaskTime { ms, .. } => vec![ms],
+                Value::Gauge(ms)
+                | Value::Increase(ms)
+                | Value::Elapsed { ms, .. }
+                | Value::TaskTime { ms, .. }
+                | Value::Issued { waiting_ms: ms, .. } => vec![ms],
                 Value::Summary { summary, .. } => {
                     prop_assert!(summary.count > 0);
                     vec![summary.sum_ms, summary.min_ms, summary.max_ms]

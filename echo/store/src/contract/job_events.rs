@@ -100,6 +100,45 @@ async fn host_evidence_is_summed_over_whole_blocks() {
     );
 }
 
+#[tokio::test]
+async fn the_time_of_tasks_is_summed_by_name() {
+    let store = DuckDbStore::scratch();
+    let first = origin("prod", "node-1", 0);
+    let task = |attrs: &str, ms| Event {
+        attrs: attrs.into(),
+        ..evidence(
+            &first,
+            "fleet.host.preempted_by_ms",
+            10,
+            Reading::Double(ms),
+        )
+    };
+    let events = vec![
+        task(r#"{"fleet.cpu":12,"fleet.task":"kworker/3:1H"}"#, 4.0),
+        task(r#"{"fleet.cpu":12,"fleet.task":"kworker/3:1H","x":1}"#, 2.0),
+        task(r#"{"fleet.cpu":3,"fleet.task":"kworker/3:1H"}"#, 9.0),
+        task(r#"{"fleet.cpu":3,"fleet.task":"\"quoted\""}"#, 1.0),
+        task(r#"{"fleet.task":7}"#, 1.5),
+    ];
+    store.append(batch(1, events)).await.unwrap();
+    let found = store.host_evidence(evidence_query()).await.unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|sum| {
+            let task = sum.task.as_ref().unwrap();
+            (task.name.as_str(), task.cpu, sum.sum)
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("\"quoted\"", 3, 1.0),
+            ("(others)", 0, 1.5),
+            ("kworker/3:1H", 3, 15.0),
+        ]
+    );
+}
+
 fn blocks(ranges: &[(u64, u64)]) -> Vec<SeqRange> {
     let ranges = ranges.iter();
     ranges

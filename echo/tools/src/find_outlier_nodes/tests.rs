@@ -9,9 +9,10 @@ use echo_core::ids::{IncidentId, Rank};
 use echo_core::model::detector_output::{
     Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState,
 };
-use echo_core::model::event::{BatchKey, Origin};
+use echo_core::model::event::{BatchKey, Event, Origin};
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
+use fleet_proto::metric;
 
 use super::{FindOutlierNodes, Outliers};
 use crate::ToolContext;
@@ -85,6 +86,28 @@ async fn host_evidence_explains_a_culprit() {
     let host = &answer.outliers[0].evidence[1];
     assert_eq!((host.own, host.peers), (Some(14.75), Some(5.0)));
     assert_eq!(host.signal, "fleet.host.preempted_ms");
+}
+
+#[tokio::test]
+async fn the_task_that_preempts_a_culprit_is_named() {
+    let context = context().await;
+    let mut batch = host_evidence();
+    let preempted = batch.events.iter().find(|event| {
+        let rank = event.origin.rank.map(|rank| rank.rank().value());
+        event.metric.as_str() == metric::PREEMPTED && rank == Some(2)
+    });
+    let hog = Event {
+        metric: metric::PREEMPTED_BY.parse().unwrap(),
+        attrs: r#"{"fleet.cpu":12,"fleet.task":"cpu-\u001bhog"}"#.into(),
+        ..preempted.unwrap().clone()
+    };
+    batch.events.push(hog);
+    context.store.append(batch).await.unwrap();
+    let answer = run_tool(&context, None, "now-5m", "now").await;
+    assert_eq!(
+        answer.outliers[0].evidence[1].sentence,
+        "preempted 14.8 ms per step by cpu-?hog on cpu 12, peers 5.0"
+    );
 }
 
 #[tokio::test]

@@ -101,12 +101,16 @@ pub(in crate::duckdb) fn tail(
         .bind("ORDER BY event_id LIMIT ?", limit)
 }
 
-/// Sums of host evidence by origin and metric.
+/// Sums of host evidence by origin, metric and, where it has one, the attributes of its task.
 pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
-    let sums = Query::new(
-        "SELECT origin, metric, sum(coalesce(value, number::DOUBLE)) AS total, sum(iterations) AS iterations
-         FROM event_rows JOIN series ON series.id = event_rows.series WHERE iterations IS NOT NULL",
-    );
+    let sums = Query::new("SELECT origin, metric,")
+        .bind(
+            "CASE WHEN metric = ? THEN attrs END AS task_attrs,",
+            metric::PREEMPTED_BY.to_owned(),
+        )
+        .then("sum(coalesce(value, number::DOUBLE)) AS total, sum(iterations) AS iterations")
+        .then("FROM event_rows JOIN series ON series.id = event_rows.series")
+        .then("WHERE iterations IS NOT NULL");
     of_job(
         in_window(sums, query.window),
         &query.cluster,
@@ -120,7 +124,7 @@ pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
     .bind("AND role = ?", query.role.value())
     .bind("AND seq_first >= ?", query.seqs.first())
     .bind("AND seq_last <= ?", query.seqs.last())
-    .then("GROUP BY origin, metric")
+    .then("GROUP BY origin, metric, task_attrs")
 }
 
 /// Sums of signals per origin, series and bucket of the block's mean time.

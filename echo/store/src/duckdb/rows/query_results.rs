@@ -11,14 +11,16 @@ use echo_core::model::event::{
     Anchor, Block, Event, OpSample, Origin, Reading, SeqRange, StoredEvent, Summary,
 };
 use echo_core::units::Nanos;
+use fleet_proto::attribute;
+use serde::Deserialize;
 
-use crate::EvidenceSum;
 use crate::duckdb::dictionary::series::Series;
 use crate::duckdb::dictionary::{Dictionary, Lease};
 use crate::duckdb::engine::EngineResult;
 use crate::duckdb::rows::column::{Unexpected, column, malformed, maybe};
 use crate::duckdb::rows::row::Row;
 use crate::timeseries::{ComparedArrivals, TimeseriesPoint};
+use crate::{EvidenceSum, EvidenceTask};
 
 /// Builds events from rows. Looks up each series and origin once per reader, which serves one
 /// query.
@@ -86,6 +88,7 @@ impl<'d> EventReader<'d> {
     ) -> EngineResult<Vec<EvidenceSum>> {
         let origin: &UInt64Array = column(batch, "origin")?;
         let metric: &StringArray = column(batch, "metric")?;
+        let task_attrs: &StringArray = column(batch, "task_attrs")?;
         let (total, iterations): (&Float64Array, &Float64Array) =
             (column(batch, "total")?, column(batch, "iterations")?);
         let sum = |row| {
@@ -94,6 +97,7 @@ impl<'d> EventReader<'d> {
             Ok(EvidenceSum {
                 rank: rank.rank(),
                 metric: parsed("metric", metric.value(row))?,
+                task: maybe!(task_attrs, row).map(task),
                 sum: total.value(row),
                 iterations: iterations.value(row),
             })
@@ -246,6 +250,23 @@ impl<'b> EventColumns<'b> {
             anchor: anchor.map(|(seq, offset_ms)| Anchor { seq, offset_ms }),
             source: of.source,
         }))
+    }
+}
+
+/// Parses the task in the attributes of a point. Senders choose them, so a point without a task
+/// counts for those that are not named.
+fn task(attrs: &str) -> EvidenceTask {
+    #[derive(Default, Deserialize)]
+    struct TaskAttributes {
+        #[serde(rename = "fleet.task")]
+        name: Option<String>,
+        #[serde(rename = "fleet.cpu", default)]
+        cpu: u32,
+    }
+    let TaskAttributes { name, cpu } = serde_json::from_str(attrs).unwrap_or_default();
+    EvidenceTask {
+        name: name.unwrap_or_else(|| attribute::OTHER_TASKS.to_owned()),
+        cpu,
     }
 }
 
