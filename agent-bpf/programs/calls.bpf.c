@@ -8,7 +8,7 @@
  * relocation or kernel function would make the whole object fail there, which is why the host
  * programs are a separate object.
  */
-#include "layout.h"
+#include "durations.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -23,7 +23,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Set by the agent before loading. */
 const volatile u64 min_wait_ns = 0;
+/* One in so many launches is measured for its size; 0 measures none. */
+const volatile u32 launch_sampling = 0;
 const volatile bool follows_threads = false;
+const volatile bool measures_all = false;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -52,6 +55,15 @@ struct {
 	__type(value, u32);
 } traced SEC(".maps");
 
+/* Processes that call CUDA or HIP and not NCCL, if they are measured: their calls are counted and
+ * never reported. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 128);
+	__type(key, u32);
+	__type(value, u32);
+} measured SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -59,12 +71,32 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+/* Functions whose entry alone is probed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 8192);
 	__type(key, struct sum_key);
 	__type(value, struct sum);
 } sums SEC(".maps");
+
+/* Functions whose return is probed, too. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct sum_key);
+	__type(value, struct durations);
+} durations SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 512);
+	__type(key, u32);
+	__type(value, struct launch_sizes);
+} launch_sizes SEC(".maps");
+
+/* Source of new entries, which are too large for the stack. */
+static const struct durations no_durations SEC(".rodata.zeros");
+static const struct launch_sizes no_launches SEC(".rodata.zeros");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -165,7 +197,8 @@ static __always_inline u64 hash_unique_id(u64 address)
 	return hash;
 }
 
-static __always_inline void add_to_sum(u32 tgid, u32 op, u64 bytes, u64 duration_ns)
+/* Counts a call of a function whose entry alone is probed. */
+static __always_inline void add_to_sum(u32 tgid, u32 op, u64 bytes)
 {
 	struct sum_key key = {.tgid = tgid, .op = op};
 	struct sum *sum = bpf_map_lookup_elem(&sums, &key);
@@ -182,9 +215,120 @@ static __always_inline void add_to_sum(u32 tgid, u32 op, u64 bytes, u64 duration
 	}
 	sum->calls += 1;
 	sum->bytes += bytes;
-	sum->total_ns += duration_ns;
-	if (duration_ns > sum->longest_ns)
-		sum->longest_ns = duration_ns;
+}
+
+/* Counts a call that has returned. */
+static __always_inline void add_duration(u32 tgid, u32 op, u64 bytes, u64 duration_ns)
+{
+	struct sum_key key = {.tgid = tgid, .op = op};
+	struct durations *calls = bpf_map_lookup_elem(&durations, &key);
+
+	if (!calls) {
+		bpf_map_update_elem(&durations, &key, &no_durations, BPF_NOEXIST);
+		calls = bpf_map_lookup_elem(&durations, &key);
+		if (!calls) {
+			count_loss(LOSS_SUMS);
+			return;
+		}
+	}
+	count_value(calls->buckets, BUCKETS, FIRST_BUCKET, duration_ns);
+	__sync_fetch_and_add(&calls->total_ns, duration_ns);
+	if (bytes)
+		__sync_fetch_and_add(&calls->bytes, bytes);
+	/* Of two calls that return at the same time the shorter one may win, which is harmless. */
+	if (duration_ns > calls->longest_ns)
+		calls->longest_ns = duration_ns;
+}
+
+/* Reads the sizes of grid and block of a launch: three numbers each. */
+static __always_inline bool read_launch_size(struct pt_regs *regs, u32 flags, u32 *size)
+{
+	u64 grid, block;
+
+	if (flags & FLAG_SIZE_BEHIND) {
+		if (!bpf_probe_read_user(size, 6 * sizeof(*size), (void *)argument(regs, 0)))
+			return true;
+		count_loss(LOSS_UNREADABLE);
+		return false;
+	}
+	if (flags & FLAG_SIZE_PACKED) {
+		grid = argument(regs, 1);
+		block = argument(regs, 3);
+		size[0] = grid;
+		size[1] = grid >> 32;
+		size[2] = argument(regs, 2);
+		size[3] = block;
+		size[4] = block >> 32;
+		size[5] = argument(regs, 4);
+		return true;
+	}
+	size[0] = argument(regs, 1);
+	size[1] = argument(regs, 2);
+	size[2] = argument(regs, 3);
+	size[3] = argument(regs, 4);
+	size[4] = argument(regs, 5);
+	size[5] = argument(regs, 6);
+	return true;
+}
+
+static __always_inline void sample_launch(struct pt_regs *regs, u32 tgid, u32 flags)
+{
+	struct launch_sizes *sizes;
+	u32 size[6] = {};
+	u64 blocks, threads_per_block;
+
+	if (!launch_sampling || bpf_get_prandom_u32() % launch_sampling)
+		return;
+	if (!read_launch_size(regs, flags, size))
+		return;
+	sizes = bpf_map_lookup_elem(&launch_sizes, &tgid);
+	if (!sizes) {
+		bpf_map_update_elem(&launch_sizes, &tgid, &no_launches, BPF_NOEXIST);
+		sizes = bpf_map_lookup_elem(&launch_sizes, &tgid);
+		if (!sizes) {
+			count_loss(LOSS_SUMS);
+			return;
+		}
+	}
+	blocks = (u64)size[0] * size[1] * size[2];
+	threads_per_block = (u64)size[3] * size[4] * size[5];
+	count_value(sizes->grid, GRID_BUCKETS, 0, blocks);
+	count_value(sizes->block, BLOCK_BUCKETS, 0, threads_per_block);
+	__sync_fetch_and_add(&sizes->grid_total, blocks);
+	__sync_fetch_and_add(&sizes->block_total, threads_per_block);
+}
+
+/* Returns whether calls of CUDA or HIP are recorded: in processes that call NCCL, and in others if
+ * all processes are measured. */
+static __always_inline bool is_recorded(u32 tgid, u32 *is_foreign)
+{
+	u32 one = 1;
+
+	*is_foreign = 0;
+	if (bpf_map_lookup_elem(&traced, &tgid))
+		return true;
+	if (!measures_all)
+		return false;
+	*is_foreign = 1;
+	if (bpf_map_lookup_elem(&measured, &tgid))
+		return true;
+	if (!bpf_map_update_elem(&measured, &tgid, &one, BPF_ANY))
+		return true;
+	count_loss(LOSS_TRACED);
+	return false;
+}
+
+/* Records that a process calls NCCL. */
+static __always_inline void trace(u32 tgid)
+{
+	u32 one = 1;
+
+	if (bpf_map_lookup_elem(&traced, &tgid))
+		return;
+	if (bpf_map_update_elem(&traced, &tgid, &one, BPF_ANY))
+		count_loss(LOSS_TRACED);
+	if (measures_all)
+		bpf_map_delete_elem(&measured, &tgid);
 }
 
 /* Records that a thread calls the libraries, and whether it waits there. */
@@ -286,19 +430,18 @@ static __always_inline int enter(struct pt_regs *regs)
 	struct call_key key = {.pid_tgid = pid_tgid, .class = COOKIE_CLASS(cookie)};
 	struct call call = {.cookie = cookie, .seq = NO_SEQUENCE};
 	struct call *outer;
-	u32 one = 1;
 
 	if (flags & FLAG_RECORDS)
 		return submit_plugin_record(regs, pid_tgid);
-	if (flags & (FLAG_WAITS | FLAG_COUNTS)) {
-		if (!bpf_map_lookup_elem(&traced, &tgid))
+	if (flags & (FLAG_WAITS | FLAG_COUNTS | FLAG_RUNTIME)) {
+		if (!is_recorded(tgid, &call.is_foreign))
 			return 0;
-	} else if (!bpf_map_lookup_elem(&traced, &tgid) && bpf_map_update_elem(&traced, &tgid, &one, BPF_ANY)) {
-		count_loss(LOSS_TRACED);
+	} else {
+		trace(tgid);
 	}
 	if (flags & FLAG_COUNTS) {
 		u32 kind = read_kind(regs, cookie) & 0xff;
-		add_to_sum(tgid, COOKIE_OP(cookie) | kind << 8, argument(regs, COOKIE_PLACE(cookie, PLACE_COUNT)), 0);
+		add_to_sum(tgid, COOKIE_OP(cookie) | kind << 8, argument(regs, COOKIE_PLACE(cookie, PLACE_COUNT)));
 		return 0;
 	}
 	outer = bpf_map_lookup_elem(&in_flight, &key);
@@ -306,8 +449,10 @@ static __always_inline int enter(struct pt_regs *regs)
 	 * left from a call that never returned. */
 	if (outer && outer->cookie != cookie)
 		return 0;
-	if (follows_threads)
+	if (follows_threads && !call.is_foreign && !(flags & FLAG_RUNTIME))
 		follow_thread(pid_tgid, flags & FLAG_WAITS);
+	if (flags & (FLAG_SIZE_PACKED | FLAG_SIZE_APART | FLAG_SIZE_BEHIND))
+		sample_launch(regs, tgid, flags);
 
 	call.entered_ns = bpf_ktime_get_ns();
 	call.comm = argument(regs, COOKIE_PLACE(cookie, PLACE_COMM));
@@ -382,17 +527,21 @@ static __always_inline int leave(struct pt_regs *regs)
 	struct call_key key = {.pid_tgid = pid_tgid, .class = COOKIE_CLASS(cookie)};
 	struct call *call = bpf_map_lookup_elem(&in_flight, &key);
 	u64 duration_ns, comm;
+	u32 kind;
 
 	if (!call || call->cookie != cookie)
 		return 0;
 	duration_ns = bpf_ktime_get_ns() - call->entered_ns;
-	add_to_sum(pid_tgid >> 32, COOKIE_OP(cookie), 0, duration_ns);
+	/* Only runtime and driver have calls with a size in bytes, and a direction. */
+	kind = flags & FLAG_RUNTIME ? call->kind & 0xff : 0;
+	add_duration(pid_tgid >> 32, COOKIE_OP(cookie) | kind << 8,
+		     flags & FLAG_RUNTIME && !(u32)RESULT(regs) ? call->count : 0, duration_ns);
 	comm = call->comm;
 	if (flags & FLAG_MAKES_COMM)
 		comm = read_new_comm(pid_tgid >> 32, call, RESULT(regs));
-	if (!(flags & FLAG_QUIET) && !(flags & FLAG_WAITS && duration_ns < min_wait_ns))
+	if (!(flags & FLAG_QUIET) && !call->is_foreign && !(flags & FLAG_WAITS && duration_ns < min_wait_ns))
 		submit_call(call, pid_tgid, comm, RESULT(regs), duration_ns);
-	if (follows_threads && flags & FLAG_WAITS)
+	if (follows_threads && flags & FLAG_WAITS && !call->is_foreign)
 		follow_thread(pid_tgid, false);
 	/* Last, so that a call is always in this map, in the ring, or in both. */
 	bpf_map_delete_elem(&in_flight, &key);

@@ -22,6 +22,10 @@
 #define FLAG_KIND_BEHIND (1 << 9) /* its argument `kind` is a pointer to a `struct ibv_async_event` */
 
 #define FLAG_RECORDS (1 << 10)	  /* entry only: its first argument points to a record of the NCCL profiler plugin */
+#define FLAG_RUNTIME (1 << 11)	  /* neither issues nor waits: counted in traced processes, with `count` as bytes */
+#define FLAG_SIZE_PACKED (1 << 12) /* launches: its arguments 1 to 4 are the sizes of grid and block as structs */
+#define FLAG_SIZE_APART (1 << 13)  /* launches: its arguments 1 to 6 are the sizes of grid and block */
+#define FLAG_SIZE_BEHIND (1 << 14) /* launches: its first argument points to the sizes of grid and block */
 
 enum place { PLACE_COMM, PLACE_HANDLE, PLACE_COUNT, PLACE_DATATYPE, PLACE_REDUCE, PLACE_PEER, PLACE_NRANKS, PLACE_KIND };
 
@@ -85,6 +89,8 @@ struct call {
 	u32 rank;
 	u32 nranks;
 	u32 kind;
+	u32 is_foreign; /* of a process without NCCL: never an event */
+	u32 unused;
 };
 
 struct comm_key {
@@ -120,7 +126,10 @@ struct thread {
 	u32 waits;
 	u64 away_ns;
 	u64 runnable_ns;
-	u64 preempted;
+	u32 preempted;
+	u32 reason;	/* why it blocked, enum delay_kind */
+	u32 queue;	/* CPU in whose queue it waits, plus one */
+	u32 unused;
 };
 
 /* Host activity of one process, on one CPU. */
@@ -131,6 +140,34 @@ struct host_sum {
 	u64 preemptions;
 	u64 page_allocations;
 	u64 block_io_ns;
+};
+
+/* Kinds of delays of a thread. The first ones are reasons of blocking, in the order of the agent's
+ * BlockReason. */
+enum delay_kind {
+	DELAY_LOCK,
+	DELAY_BLOCK_IO,
+	DELAY_PAGE_FAULT,
+	DELAY_NETWORK,
+	DELAY_PIPE,
+	DELAY_SLEEP,
+	DELAY_OTHER,
+	DELAY_TASK,	 /* another task had the CPU */
+	DELAY_INTERRUPT, /* an interrupt had the CPU */
+};
+
+#define TASK_NAME_BYTES 16
+struct delay_key {
+	u32 tgid;
+	u32 kind;
+	char task[TASK_NAME_BYTES]; /* of DELAY_TASK, else zeros */
+};
+
+struct delay_sum {
+	u64 ns;
+	u64 count;
+	u32 cpu; /* the last one */
+	u32 unused;
 };
 
 /* Causes of losses. */

@@ -1,9 +1,13 @@
 //! Data shared by programs and agent: counterparts of the structs in `programs/layout.h`, in native
 //! byte order.
 
+mod durations;
+mod host;
 mod losses;
 mod plugin_record;
 
+pub use crate::layout::durations::{FIRST_BUCKET, FunctionHistogram, LaunchSizeCounts};
+pub use crate::layout::host::{DelayKey, DelayKind, DelaySum, HostSum};
 pub use crate::layout::losses::Losses;
 pub(crate) use crate::layout::plugin_record::EVENT_BYTES as PLUGIN_EVENT_BYTES;
 pub use crate::layout::plugin_record::{PluginRecord, RECORD_BYTES};
@@ -35,6 +39,14 @@ pub mod flag {
     pub const KIND_BEHIND: u16 = 1 << 9;
     /// Entry only: its first argument points to a record of the NCCL profiler plugin.
     pub const RECORDS: u16 = 1 << 10;
+    /// Neither issues nor waits: counted in traced processes, with `count` as bytes.
+    pub const RUNTIME: u16 = 1 << 11;
+    /// Launches: its arguments 1 to 4 are the sizes of grid and block as structs of three numbers.
+    pub const SIZE_PACKED: u16 = 1 << 12;
+    /// Launches: its arguments 1 to 6 are the sizes of grid and block.
+    pub const SIZE_APART: u16 = 1 << 13;
+    /// Launches: its first argument points to the sizes of grid and block.
+    pub const SIZE_BEHIND: u16 = 1 << 14;
 }
 
 /// Argument indexes of a function by meaning, from 0; [`NO_ARGUMENT`] where it has none.
@@ -191,24 +203,6 @@ pub struct FunctionSum {
     pub sum: CallSum,
 }
 
-/// Host activity of one process since tracing began. Times are sums over its threads that call the
-/// libraries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HostSum {
-    /// Blocked, except in a wait for the GPU, nanoseconds.
-    pub off_cpu_ns: u64,
-    /// Runnable after a wake-up, waiting for a CPU, nanoseconds.
-    pub run_queue_ns: u64,
-    /// Runnable after a preemption, nanoseconds.
-    pub preempted_ns: u64,
-    /// Number of preemptions.
-    pub preemptions: u64,
-    /// Memory pages allocated.
-    pub page_allocations: u64,
-    /// Time with block requests in flight, nanoseconds; concurrent requests are counted separately.
-    pub block_io_ns: u64,
-}
-
 /// Reader of the fields of a struct, one after the other.
 struct Fields<'a>(&'a [u8]);
 
@@ -256,13 +250,13 @@ impl CallRecord {
         })
     }
 
-    /// Parses a `struct call_key` and a `struct call`.
+    /// Parses a `struct call_key` and a `struct call`; `None` for a call that is never an event.
     pub(crate) fn from_map_entry(key: &[u8], call: &[u8]) -> Option<Self> {
         let pid_tgid = Fields(key).u64()?;
         let mut fields = Fields(call);
         let entered_ns = fields.u64()?;
         let cookie = Cookie(fields.u64()?);
-        Some(Self {
+        let record = Self {
             entered_ns,
             comm: fields.u64()?,
             comm_id: fields.u64()?,
@@ -279,7 +273,9 @@ impl CallRecord {
             tgid: high(pid_tgid),
             tid: low(pid_tgid),
             ..Self::default()
-        })
+        };
+        let is_foreign = fields.u32()? != 0;
+        (!is_foreign).then_some(record)
     }
 }
 
@@ -308,20 +304,6 @@ impl CallSum {
         self.bytes += fields.u64()?;
         self.total_ns += fields.u64()?;
         self.longest_ns = self.longest_ns.max(fields.u64()?);
-        Some(())
-    }
-}
-
-impl HostSum {
-    /// Adds a `struct host_sum` of one CPU.
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> Option<()> {
-        let mut fields = Fields(bytes);
-        self.off_cpu_ns += fields.u64()?;
-        self.run_queue_ns += fields.u64()?;
-        self.preempted_ns += fields.u64()?;
-        self.preemptions += fields.u64()?;
-        self.page_allocations += fields.u64()?;
-        self.block_io_ns += fields.u64()?;
         Some(())
     }
 }
@@ -376,7 +358,7 @@ mod tests {
         let bytes = [0_u8; 104];
         assert!(CallRecord::from_event(&bytes).is_some());
         assert!(CallRecord::from_event(&bytes[..103]).is_none());
-        assert!(CallRecord::from_map_entry(&bytes[..16], &bytes[..80]).is_some());
+        assert!(CallRecord::from_map_entry(&bytes[..16], &bytes[..88]).is_some());
         assert!(CallRecord::from_map_entry(&bytes[..7], &bytes).is_none());
     }
 }

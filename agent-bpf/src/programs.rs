@@ -22,13 +22,16 @@ const CALLS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/calls.bpf.o"));
 const HOST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/host.bpf.o"));
 /// Maps of the calls object that outlive the agent when they are pinned, so that the next agent
 /// continues counting.
-const LASTING: [&str; 8] = [
+const LASTING: [&str; 11] = [
     "events",
     "in_flight",
     "comms",
     "traced",
+    "measured",
     "threads",
     "sums",
+    "durations",
+    "launch_sizes",
     "losses",
     "losses_reported",
 ];
@@ -54,6 +57,10 @@ pub struct Settings {
     pub mechanism: Option<Mechanism>,
     /// Omits the evidence about what the kernel does to the processes.
     pub without_host: bool,
+    /// One in so many kernel launches is measured for its size; 0 measures none.
+    pub launch_sampling: u32,
+    /// Measures calls of processes that call CUDA or HIP and not NCCL.
+    pub measures_all: bool,
     /// Folder of a BPF file system in which maps and probes stay when the agent dies.
     pub pins: Option<PathBuf>,
 }
@@ -263,13 +270,13 @@ fn open_calls(settings: &Settings, mechanism: Mechanism) -> Result<OpenObject, l
     Ok(object)
 }
 
-/// Sets `min_wait_ns` and `follows_threads`, in the order of `calls.bpf.c`.
+/// Sets the constants in the order of `calls.bpf.c`.
 fn set_constants(constants: &mut [u8], settings: &Settings) {
-    if let Some((min_wait_ns, rest)) = constants.split_first_chunk_mut() {
-        *min_wait_ns = settings.min_wait_ns.to_ne_bytes();
-        if let Some(follows_threads) = rest.first_mut() {
-            *follows_threads = u8::from(!settings.without_host);
-        }
+    let mut bytes = settings.min_wait_ns.to_ne_bytes().to_vec();
+    bytes.extend(settings.launch_sampling.to_ne_bytes());
+    bytes.extend([!settings.without_host, settings.measures_all].map(u8::from));
+    for (constant, byte) in constants.iter_mut().zip(bytes) {
+        *constant = byte;
     }
 }
 
@@ -288,6 +295,10 @@ fn load_host(settings: &Settings, calls: &Object) -> Result<Option<Host>, libbpf
         let name = map.name().to_string_lossy().into_owned();
         if let Some((_, theirs)) = shared.iter().find(|(shared, _)| *shared == name) {
             map.reuse_fd(std::os::fd::AsFd::as_fd(theirs))?;
+        }
+        if name == "cpus" {
+            let cpus = u32::try_from(libbpf_rs::num_possible_cpus()?).unwrap_or(u32::MAX);
+            map.set_max_entries(cpus)?;
         }
     }
     let object = object.load()?;

@@ -27,7 +27,9 @@ pub use crate::config::export::{ExportArgs, ExportFormat};
 pub use crate::config::import::ImportArgs;
 pub use crate::config::install::InstallArgs;
 pub use crate::config::record::RecordArgs;
-pub use crate::config::run::{Attach, Counted, ProbeArgs, RasMode, RunArgs, WatchArgs};
+pub use crate::config::run::{
+    Attach, Counted, Observed, ProbeArgs, RasMode, RunArgs, WatchArgs,
+};
 pub use crate::config::sender::SenderArgs;
 pub use crate::config::simulate::SimulateArgs;
 

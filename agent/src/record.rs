@@ -168,7 +168,19 @@ impl Session {
                     recorder.push_state(state);
                 }
             }
-            let sums = recorder.is_window_due(&polled).then(|| watch.sums());
+            if recorder.are_delays_due(&polled)
+                && let Some(delays) = watch.delays()
+            {
+                recorder.push_delays(polled.until_ns, &delays);
+                watch.remove_delays(&recorder.take_idle_delays());
+            }
+            let histograms = recorder.is_window_due(&polled).then(|| watch.histograms());
+            let sums = histograms.map(|histograms| {
+                recorder.push_durations(&polled, &histograms);
+                let mut sums = watch.sums();
+                sums.extend(histograms.sums());
+                sums
+            });
             let lines = recorder.record(&polled, sums.as_deref(), watch.losses().events());
             for pid in polled.exited.into_iter().chain(polled.detached) {
                 if recorder.take_observed(pid) {

@@ -1,10 +1,10 @@
 // One rank of a training job on the stand-ins for NCCL and CUDA.
 //
-//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [gpu=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [split] [job=N] [rdma=TYPE]
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [gpu=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [delay=RANK:KIND:MS] [file=FILE] [split] [job=N] [rdma=TYPE] [alloc=NS] [capture]
 //
 // Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them; the GPU needs `compute` microseconds more. The slow rank sleeps longer in the
 // steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
-// `init` is there, begins when `begin` is there, and ends soon after `end` is, all ranks after the same step. With `gpu` it is the rank's GPU that has more to do in those steps; the plugin in NCCL_PROFILER_PLUGIN is told of it. With `rdma` a device tells of an event of that type in every step. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
+// `init` is there, begins when `begin` is there, and ends soon after `end` is, all ranks after the same step. With `gpu` it is the rank's GPU that has more to do in those steps; the plugin in NCCL_PROFILER_PLUGIN is told of it. With `rdma` a device tells of an event of that type in every step. With `alloc` each step allocates for so many nanoseconds; with `capture` it records a graph, launches it and destroys it. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -13,6 +13,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "delay.h"
 
 typedef struct {
 	char internal[128];
@@ -25,6 +27,13 @@ extern int ncclAllReduce(const void *, void *, size_t, int, int, void *, void *)
 extern int cudaStreamSynchronize(void *);
 extern int cudaMemcpyAsync(void *, const void *, size_t, int, void *);
 extern int cudaLaunchKernel(const void *);
+extern int cudaMalloc(void **, size_t);
+extern int cudaFree(void *);
+extern int cudaStreamBeginCapture(void *, int);
+extern int cudaStreamEndCapture(void *, void **);
+extern int cudaGraphInstantiate(void **, void *, unsigned long long);
+extern int cudaGraphLaunch(void *, void *);
+extern int cudaGraphExecDestroy(void *);
 extern void fake_nccl_complete(void);
 extern void fake_cuda_gpu(void (*)(void));
 #define FIND(name) name
@@ -137,6 +146,8 @@ int main(int argc, char **argv)
 	int late = -1, late_from = 0, late_to = 0;
 	double late_ms = 0;
 	long *gpu_extra_us = NULL;
+	struct delay delay = {.file = option(argc, argv, "file")};
+	int delayed = -1;
 	unsigned long job = number(argc, argv, "job", 1);
 	ncclUniqueId id;
 	void *comm = NULL, *part = NULL;
@@ -149,6 +160,11 @@ int main(int argc, char **argv)
 	text = option(argc, argv, "gpu");
 	if (text)
 		sscanf(text, "%d:%lf:%d:%d", &late, &late_ms, &late_from, &late_to);
+	text = option(argc, argv, "delay");
+	if (text && sscanf(text, "%d:%15[a-z]:%lf", &delayed, delay.kind, &delay.ms) == 3 && delayed == rank && delay_open(&delay)) {
+		perror(text);
+		return 4;
+	}
 	pause_ms(number(argc, argv, "load", 0));
 	OPEN();
 	struct {
@@ -168,6 +184,17 @@ int main(int argc, char **argv)
 	int (*copy)(void *, const void *, size_t, int, void *) =
 		(int (*)(void *, const void *, size_t, int, void *))FIND(cudaMemcpyAsync);
 	int (*launch)(const void *) = (int (*)(const void *))FIND(cudaLaunchKernel);
+	int (*allocate)(void **, size_t) = (int (*)(void **, size_t))FIND(cudaMalloc);
+	int (*release)(void *) = (int (*)(void *))FIND(cudaFree);
+	int (*begin_capture)(void *, int) = (int (*)(void *, int))FIND(cudaStreamBeginCapture);
+	int (*end_capture)(void *, void **) = (int (*)(void *, void **))FIND(cudaStreamEndCapture);
+	int (*instantiate)(void **, void *, unsigned long long) =
+		(int (*)(void **, void *, unsigned long long))FIND(cudaGraphInstantiate);
+	int (*launch_graph)(void *, void *) = (int (*)(void *, void *))FIND(cudaGraphLaunch);
+	int (*destroy_graph)(void *) = (int (*)(void *))FIND(cudaGraphExecDestroy);
+	size_t alloc_ns = number(argc, argv, "alloc", 0);
+	int captures = option(argc, argv, "capture") != NULL;
+	void *memory = NULL, *graph = NULL, *executable = NULL;
 #ifndef LINKED
 	if (late == rank)
 		gpu_extra_us = (long *)FIND(fake_gpu_extra_us);
@@ -189,6 +216,19 @@ int main(int argc, char **argv)
 		if (gpu_extra_us)
 			*gpu_extra_us = late_from <= step && step < late_to ? late_ms * 1000 : 0;
 		copy(NULL, NULL, 4096, 1, NULL);
+		if (alloc_ns) {
+			allocate(&memory, alloc_ns);
+			release(memory);
+		}
+		if (captures) {
+			begin_capture(NULL, 0);
+			end_capture(NULL, &graph);
+			instantiate(&executable, graph, 0);
+			launch_graph(executable, NULL);
+			destroy_graph(executable);
+		}
+		if (delayed == rank)
+			delay_step(&delay);
 		pause_ms(step_ms + (rank == slow && from <= step && step < to ? slow_ms : 0));
 		for (int op = 0; op < ops; op++, issued++) {
 			launch(NULL);

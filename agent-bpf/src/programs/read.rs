@@ -2,7 +2,10 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
 
-use crate::layout::{self, CallRecord, CallSum, CommRecord, FunctionSum, HostSum, Losses};
+use crate::layout::{
+    self, CallRecord, CallSum, CommRecord, DelayKey, DelaySum, FunctionHistogram, FunctionSum,
+    HostSum, LaunchSizeCounts, Losses,
+};
 use crate::programs::attach::missing;
 
 /// Maps of the calls object.
@@ -12,8 +15,11 @@ pub struct Maps {
     in_flight: MapHandle,
     comms: MapHandle,
     traced: MapHandle,
+    measured: MapHandle,
     threads: MapHandle,
     sums: MapHandle,
+    durations: MapHandle,
+    launch_sizes: MapHandle,
     losses: MapHandle,
     losses_reported: MapHandle,
 }
@@ -22,6 +28,7 @@ pub struct Maps {
 #[derive(Debug)]
 pub struct HostMaps {
     sums: MapHandle,
+    delays: MapHandle,
     tcp_retransmits: MapHandle,
 }
 
@@ -40,8 +47,11 @@ impl Maps {
             in_flight: map(calls, "in_flight")?,
             comms: map(calls, "comms")?,
             traced: map(calls, "traced")?,
+            measured: map(calls, "measured")?,
             threads: map(calls, "threads")?,
             sums: map(calls, "sums")?,
+            durations: map(calls, "durations")?,
+            launch_sizes: map(calls, "launch_sizes")?,
             losses: map(calls, "losses")?,
             losses_reported: map(calls, "losses_reported")?,
         })
@@ -61,7 +71,22 @@ impl Maps {
             .collect()
     }
 
-    /// Returns the call counters since each process was first seen.
+    /// Returns the durations of calls since each process was first seen.
+    pub fn durations(&self) -> Vec<FunctionHistogram> {
+        entries(&self.durations)
+            .filter_map(|(key, calls)| FunctionHistogram::from_map_entry(&key, &calls))
+            .collect()
+    }
+
+    /// Returns the sampled sizes of kernel launches since each process was first seen.
+    pub fn launch_sizes(&self) -> Vec<LaunchSizeCounts> {
+        entries(&self.launch_sizes)
+            .filter_map(|(key, sizes)| LaunchSizeCounts::from_map_entry(&key, &sizes))
+            .collect()
+    }
+
+    /// Returns the counters of functions whose entry alone is probed, since each process was first
+    /// seen.
     pub fn sums(&self) -> Vec<FunctionSum> {
         per_cpu_entries(&self.sums)
             .filter_map(|(key, values)| {
@@ -114,9 +139,15 @@ impl Maps {
         entry.is_ok_and(|entry| entry.is_some())
     }
 
-    /// Returns the traced processes.
+    /// Returns whether calls of a process are measured that does not call NCCL.
+    pub fn is_measured(&self, tgid: u32) -> bool {
+        let entry = self.measured.lookup(&tgid.to_ne_bytes(), MapFlags::ANY);
+        entry.is_ok_and(|entry| entry.is_some())
+    }
+
+    /// Returns the traced processes, and those that are only measured.
     pub fn traced(&self) -> Vec<u32> {
-        let keys = self.traced.keys();
+        let keys = self.traced.keys().chain(self.measured.keys());
         keys.filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?)))
             .collect()
     }
@@ -133,13 +164,15 @@ impl Maps {
         delete_where(&self.threads, |_, thread| {
             layout::thread_tgid(thread) == Some(tgid)
         });
-        let sums: Vec<Vec<u8>> = self
-            .sums
-            .keys()
-            .filter(|key| layout::sum_key(key).is_some_and(|(owner, _)| owner == tgid))
-            .collect();
-        delete(&self.sums, &sums);
-        delete(&self.traced, &[tgid.to_ne_bytes().to_vec()]);
+        for functions in [&self.sums, &self.durations] {
+            let is_of_process =
+                |key: &Vec<u8>| layout::sum_key(key).is_some_and(|(owner, _)| owner == tgid);
+            let of_process: Vec<Vec<u8>> = functions.keys().filter(is_of_process).collect();
+            delete(functions, &of_process);
+        }
+        for processes in [&self.launch_sizes, &self.measured, &self.traced] {
+            delete(processes, &[tgid.to_ne_bytes().to_vec()]);
+        }
     }
 }
 
@@ -147,6 +180,7 @@ impl HostMaps {
     pub(super) fn open(host: &Object) -> Result<Self, libbpf_rs::Error> {
         Ok(Self {
             sums: map(host, "host_sums")?,
+            delays: map(host, "delays")?,
             tcp_retransmits: map(host, "tcp_retransmits")?,
         })
     }
@@ -162,6 +196,20 @@ impl HostMaps {
             .collect()
     }
 
+    /// Returns the delays of each process and kind since tracing began.
+    pub fn delays(&self) -> Vec<(DelayKey, DelaySum)> {
+        entries(&self.delays)
+            .filter_map(|(key, sum)| Some((DelayKey::parse(&key)?, DelaySum::parse(&sum)?)))
+            .collect()
+    }
+
+    /// Removes delays, so that their entries can be used again.
+    pub fn remove_delays(&self, is_removed: impl Fn(&DelayKey) -> bool) {
+        delete_where(&self.delays, |key, _| {
+            DelayKey::parse(key).is_some_and(|key| is_removed(&key))
+        });
+    }
+
     /// Returns the number of TCP segments that the host has retransmitted since the programs were
     /// loaded.
     pub fn tcp_retransmits(&self) -> u64 {
@@ -171,6 +219,7 @@ impl HostMaps {
     /// Removes all entries of an exited process.
     pub fn forget(&self, tgid: u32) {
         delete(&self.sums, &[tgid.to_ne_bytes().to_vec()]);
+        self.remove_delays(|key| key.tgid == tgid);
     }
 }
 

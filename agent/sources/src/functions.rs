@@ -6,74 +6,17 @@
 //! register, so the arguments after it move up.
 
 mod argument_index;
+mod runtime;
 mod spec;
 
-use fleet_agent_bpf::layout::{ArgumentIndexes, CallRecord, Cookie, NO_ARGUMENT, flag};
-use fleet_agent_core::event::{CallKind, CommInit, Direction, MemoryCopy, Op, Operation};
+use fleet_agent_bpf::layout::{ArgumentIndexes, CallRecord, NO_ARGUMENT, flag};
+use fleet_agent_core::event::{CallKind, CommInit, Op, Operation};
 
 use crate::functions::argument_index::{
-    COMM_ONLY, COPYING, GATHERING, INIT, INIT_SCALABLE, PAIRED, REDUCING, REDUCING_TO_ONE, ROOTED,
-    SPLIT,
+    COMM_ONLY, GATHERING, INIT, INIT_SCALABLE, PAIRED, REDUCING, REDUCING_TO_ONE, ROOTED, SPLIT,
 };
-pub use crate::functions::spec::{Effect, Family, ProbeWhen};
-
-/// Function of a library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Function {
-    /// Symbol name.
-    pub name: &'static str,
-    /// Library family.
-    pub family: Family,
-    /// Condition for probing it.
-    pub probe_when: ProbeWhen,
-    /// Effect of a call.
-    pub effect: Effect,
-    flags: u16,
-    arguments: ArgumentIndexes,
-}
-
-impl Function {
-    /// Returns whether it is called so often that a slow probe would be noticeable.
-    pub fn is_hot(&self) -> bool {
-        !matches!(
-            self.effect,
-            Effect::MakesComm
-                | Effect::SplitsComm
-                | Effect::EndsComm
-                | Effect::AcknowledgesEvent
-                // Consists of an instruction that suits the kernel.
-                | Effect::Records
-        )
-    }
-
-    /// Returns whether its return is probed.
-    pub fn returns(&self) -> bool {
-        self.flags & flag::COUNTS == 0
-    }
-
-    /// Returns its cookie as function number `op` of [`FUNCTIONS`].
-    pub fn cookie(&self, op: u8) -> Cookie {
-        Cookie::new(op, self.class(), self.flags, self.arguments)
-    }
-
-    // The newer variants of a function call the older one or vice versa, and a runtime calls the
-    // driver: one class, so that only the outer call is reported. Functions that are only counted
-    // are counted wherever they are called.
-    fn class(&self) -> u8 {
-        match self.effect {
-            Effect::Operation(op) => 16 + op as u8,
-            Effect::MakesComm | Effect::SplitsComm => 1,
-            Effect::EndsComm => 2,
-            Effect::EndsGroup => 3,
-            Effect::Waits => 4,
-            Effect::Copies
-            | Effect::Launches
-            | Effect::LaunchesGraph
-            | Effect::AcknowledgesEvent
-            | Effect::Records => 5,
-        }
-    }
-}
+use crate::functions::runtime::RUNTIME;
+pub use crate::functions::spec::{Effect, Family, Function, GraphChange, ProbeWhen};
 
 const fn operation(name: &'static str, op: Op, arguments: ArgumentIndexes) -> Function {
     let flags = if matches!(op, Op::Send | Op::Recv) {
@@ -86,6 +29,7 @@ const fn operation(name: &'static str, op: Op, arguments: ArgumentIndexes) -> Fu
         family: Family::Collectives,
         probe_when: ProbeWhen::Always,
         effect: Effect::Operation(op),
+        one_way: None,
         flags,
         arguments,
     }
@@ -102,6 +46,7 @@ const fn comm(
         family: Family::Collectives,
         probe_when: ProbeWhen::Always,
         effect,
+        one_way: None,
         flags,
         arguments,
     }
@@ -119,23 +64,8 @@ const fn wait(name: &'static str, family: Family) -> Function {
         family,
         probe_when: ProbeWhen::Always,
         effect: Effect::Waits,
+        one_way: None,
         flags: flag::WAITS,
-        arguments,
-    }
-}
-
-const fn count(
-    name: &'static str,
-    probe_when: ProbeWhen,
-    effect: Effect,
-    arguments: ArgumentIndexes,
-) -> Function {
-    Function {
-        name,
-        family: Family::Runtime,
-        probe_when,
-        effect,
-        flags: flag::COUNTS,
         arguments,
     }
 }
@@ -148,6 +78,7 @@ const ACKNOWLEDGING: Function = Function {
     family: Family::Verbs,
     probe_when: ProbeWhen::Always,
     effect: Effect::AcknowledgesEvent,
+    one_way: None,
     flags: flag::COUNTS | flag::KIND_BEHIND,
     arguments: ArgumentIndexes {
         kind: 0,
@@ -162,13 +93,23 @@ const fn record(name: &'static str, probe_when: ProbeWhen) -> Function {
         family: Family::Profiler,
         probe_when,
         effect: Effect::Records,
+        one_way: None,
         flags: flag::COUNTS | flag::RECORDS,
         arguments: ArgumentIndexes::NONE,
     }
 }
 
 /// All functions. Their indexes are their numbers in cookies.
-pub const FUNCTIONS: [Function; 59] = [
+pub const FUNCTIONS: [Function; OTHERS.len() + RUNTIME.len()] = {
+    let mut all = [ACKNOWLEDGING; OTHERS.len() + RUNTIME.len()];
+    let (first, rest) = all.split_at_mut(OTHERS.len());
+    first.copy_from_slice(&OTHERS);
+    rest.copy_from_slice(&RUNTIME);
+    all
+};
+
+/// Functions that issue, wait, or pass on records.
+const OTHERS: [Function; 43] = [
     operation("ncclAllReduce", Op::AllReduce, REDUCING),
     operation("ncclAllGather", Op::AllGather, GATHERING),
     operation("ncclReduceScatter", Op::ReduceScatter, REDUCING),
@@ -229,87 +170,6 @@ pub const FUNCTIONS: [Function; 59] = [
     wait("cuStreamSynchronize_ptsz", Family::Driver),
     wait("cuEventSynchronize", Family::Driver),
     wait("cuCtxSynchronize", Family::Driver),
-    count("cudaMemcpy", ProbeWhen::Copies, Effect::Copies, COPYING),
-    count(
-        "cudaMemcpy_ptds",
-        ProbeWhen::Copies,
-        Effect::Copies,
-        COPYING,
-    ),
-    count(
-        "cudaMemcpyAsync",
-        ProbeWhen::Copies,
-        Effect::Copies,
-        COPYING,
-    ),
-    count(
-        "cudaMemcpyAsync_ptsz",
-        ProbeWhen::Copies,
-        Effect::Copies,
-        COPYING,
-    ),
-    count("hipMemcpy", ProbeWhen::Copies, Effect::Copies, COPYING),
-    count("hipMemcpyAsync", ProbeWhen::Copies, Effect::Copies, COPYING),
-    count(
-        "cudaLaunchKernel",
-        ProbeWhen::Launches,
-        Effect::Launches,
-        ArgumentIndexes::NONE,
-    ),
-    count(
-        "cudaLaunchKernel_ptsz",
-        ProbeWhen::Launches,
-        Effect::Launches,
-        ArgumentIndexes::NONE,
-    ),
-    count(
-        "cudaLaunchKernelExC",
-        ProbeWhen::Launches,
-        Effect::Launches,
-        ArgumentIndexes::NONE,
-    ),
-    count(
-        "cudaLaunchKernelExC_ptsz",
-        ProbeWhen::Launches,
-        Effect::Launches,
-        ArgumentIndexes::NONE,
-    ),
-    count(
-        "hipLaunchKernel",
-        ProbeWhen::Launches,
-        Effect::Launches,
-        ArgumentIndexes::NONE,
-    ),
-    count(
-        "hipModuleLaunchKernel",
-        ProbeWhen::Launches,
-        Effect::Launches,
-        ArgumentIndexes::NONE,
-    ),
-    count(
-        "hipExtModuleLaunchKernel",
-        ProbeWhen::Launches,
-        Effect::Launches,
-        ArgumentIndexes::NONE,
-    ),
-    count(
-        "cudaGraphLaunch",
-        ProbeWhen::Always,
-        Effect::LaunchesGraph,
-        ArgumentIndexes::NONE,
-    ),
-    count(
-        "cudaGraphLaunch_ptsz",
-        ProbeWhen::Always,
-        Effect::LaunchesGraph,
-        ArgumentIndexes::NONE,
-    ),
-    count(
-        "hipGraphLaunch",
-        ProbeWhen::Always,
-        Effect::LaunchesGraph,
-        ArgumentIndexes::NONE,
-    ),
     ACKNOWLEDGING,
     record("fleet_nccl_record", ProbeWhen::FastNop),
     record("fleet_nccl_record_push", ProbeWhen::SlowNop),
@@ -332,8 +192,8 @@ pub fn is_rdma_error(event_type: u32) -> bool {
     matches!(event_type, 0..=3 | 7 | 8 | 10 | 14 | 19)
 }
 
-/// Returns the call of a record; `None` for a function that is only counted, and for a call that
-/// created no communicator.
+/// Returns the call of a record; `None` for a function whose calls are no events, and for a call
+/// that created no communicator.
 pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
     Some(match by_number(record.op)?.effect {
         Effect::Operation(op) => CallKind::Operation(Operation {
@@ -358,13 +218,13 @@ pub fn call_kind(record: &CallRecord) -> Option<CallKind> {
             comm: Some(record.comm),
         },
         Effect::Waits => CallKind::Synchronize,
-        Effect::Copies => CallKind::MemoryCopy(MemoryCopy {
-            bytes: record.count,
-            direction: Direction::from_cuda_kind(record.kind),
-        }),
         Effect::EndsGroup
+        | Effect::Copies
+        | Effect::Allocates
+        | Effect::Frees
         | Effect::Launches
         | Effect::LaunchesGraph
+        | Effect::ChangesGraph(_)
         | Effect::AcknowledgesEvent
         | Effect::Records => {
             return None;

@@ -2,8 +2,11 @@
 
 pub(crate) mod assemble;
 mod comms;
+pub(crate) mod delays;
+pub(crate) mod durations;
 mod evidence;
 pub(crate) mod jobs;
+mod measure;
 pub(crate) mod plugin_records;
 pub(crate) mod preexisting;
 mod sizes;
@@ -12,13 +15,13 @@ mod stop;
 use std::collections::VecDeque;
 
 use fleet_agent_bpf::layout::{CallRecord, Losses};
-use fleet_agent_core::event::{
-    ActivitySample, Call, CallKind, CommInit, Ended, Entered, Event, Lost, Process,
-};
+use fleet_agent_core::event::{Call, CallKind, CommInit, Ended, Entered, Event, Lost, Process};
 
 use crate::functions;
 use crate::live::assemble::{Assembler, CallEvent};
 use crate::live::comms::{CommChange, KnownComms};
+use crate::live::delays::DelayMeter;
+use crate::live::durations::DurationMeter;
 use crate::live::evidence::Evidence;
 use crate::live::jobs::Jobs;
 use crate::live::plugin_records::PluginRecordQueue;
@@ -41,6 +44,8 @@ pub struct Live {
     comms: KnownComms,
     sizes: CommSizes,
     evidence: Evidence,
+    delays: DelayMeter,
+    durations: DurationMeter,
     plugin_records: PluginRecordQueue,
     preexisting: PreexistingComms,
     out: VecDeque<Event>,
@@ -60,6 +65,8 @@ impl Live {
             losses: Losses::default(),
             watch,
             assembler: Assembler::default(),
+            delays: DelayMeter::new(processes.clone()),
+            durations: DurationMeter::default(),
             jobs: Jobs::new(processes),
             comms: KnownComms::default(),
             sizes: CommSizes::default(),
@@ -137,7 +144,7 @@ impl Live {
         for comm in self.watch.comms() {
             self.emit_existing_comm(comm.tgid, jobs::comm_init(&comm), ts_ns);
         }
-        let _reported = self.evidence(ts_ns);
+        self.discard_counters(ts_ns);
     }
 
     /// Emits a communicator that was created earlier, if its size is known.
@@ -327,42 +334,6 @@ impl Live {
             self.watch.mark_losses_reported(&now);
         }
         self.losses = losses;
-    }
-
-    fn measure(&mut self, ts_ns: u64) {
-        self.measured_ns = ts_ns;
-        let measured = self.evidence(ts_ns);
-        let known = measured
-            .into_iter()
-            .filter(|measured| self.jobs.is_announced(measured.pid));
-        self.out.extend(known.map(Event::Activity));
-    }
-
-    fn evidence(&mut self, ts_ns: u64) -> Vec<ActivitySample> {
-        let (sums, host) = (self.watch.sums(), self.watch.host_sums());
-        let retransmits = self.watch.tcp_retransmits();
-        self.evidence
-            .measure(ts_ns, &sums, host.as_deref(), retransmits)
-    }
-
-    fn end(&mut self, ended: Ended) {
-        let pid = ended.pid;
-        if self.jobs.is_announced(pid) {
-            // Its last activity was counted, and would be removed with it.
-            self.measure(ended.ts_ns);
-            self.out.push_back(Event::Ended(ended));
-        }
-        let was_known = self.jobs.forget(pid);
-        // A process may have called NCCL without any reported event.
-        if was_known || self.watch.is_traced(pid) {
-            self.watch.forget(pid);
-            self.assembler.forget(pid);
-            self.evidence.forget(pid);
-            self.comms.forget(pid);
-            self.sizes.forget(pid);
-            self.plugin_records.forget(pid);
-            self.preexisting.forget(pid);
-        }
     }
 }
 

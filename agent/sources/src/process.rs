@@ -1,5 +1,7 @@
 //! Access to `/proc`: information of the kernel about processes.
 
+mod cgroup;
+
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -8,6 +10,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::placement::{Network, Placement};
+pub use crate::process::cgroup::CgroupTotals;
 
 /// Maximum bytes of an environment. The kernel gives arguments and environment together a quarter
 /// of the stack, by default 2 MiB. Less would suffice for most, but a pod has seven variables for

@@ -10,11 +10,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::functions;
 use crate::live::assemble::{Assembler, CallEvent};
+use crate::live::delays::DelayMeter;
+use crate::live::durations::DurationMeter;
 use crate::live::jobs::Jobs;
 use crate::live::preexisting::PreexistingComms;
 use crate::process::Processes;
-use crate::watch::PollResult;
-use fleet_agent_bpf::layout::{CallRecord, FunctionSum};
+use crate::watch::{Histograms, PollResult};
+use fleet_agent_bpf::layout::{CallRecord, DelayKey, DelaySum, FunctionSum};
 use fleet_agent_core::event::{CallKind, CommState, Event, Process};
 
 use crate::recorder::line::{Line, Part};
@@ -25,6 +27,8 @@ use crate::recorder::windows::Windows;
 const PATIENCE_NS: u64 = 10_000_000_000;
 /// Interval between readings of the kernel's counters, nanoseconds.
 const WINDOW_NS: u64 = 100_000_000;
+/// Interval between readings of the delays, nanoseconds.
+const DELAYS_NS: u64 = 1_000_000_000;
 /// Time without a line after which a `quiet` line is written, nanoseconds: a recording with a gap
 /// of an hour is considered damaged.
 const QUIET_NS: u64 = 1_800_000_000_000;
@@ -55,6 +59,10 @@ pub struct Recorder {
     assembler: Assembler,
     jobs: Jobs,
     windows: Windows,
+    delays: DelayMeter,
+    delays_read_ns: u64,
+    durations: DurationMeter,
+    durations_read_ns: u64,
     preexisting: PreexistingComms,
     counted: VecDeque<Line>,
     processes: Vec<Process>,
@@ -71,6 +79,10 @@ impl Recorder {
         Self {
             only: only.iter().copied().collect(),
             assembler: Assembler::with_patience(PATIENCE_NS),
+            delays: DelayMeter::new(processes.clone()),
+            delays_read_ns: now_ns,
+            durations: DurationMeter::default(),
+            durations_read_ns: now_ns,
             jobs: Jobs::new(processes),
             windows: Windows::new(now_ns),
             preexisting: PreexistingComms::default(),
@@ -107,6 +119,40 @@ impl Recorder {
     pub fn is_window_due(&self, polled: &PollResult) -> bool {
         !polled.exited.is_empty()
             || polled.until_ns.saturating_sub(self.windows.read_ns()) >= WINDOW_NS
+    }
+
+    /// Returns whether the delays have to be read with this poll: each second, and before an exited
+    /// process is removed.
+    pub fn are_delays_due(&self, polled: &PollResult) -> bool {
+        !polled.exited.is_empty()
+            || polled.until_ns.saturating_sub(self.delays_read_ns) >= DELAYS_NS
+    }
+
+    /// Adds the delays of all processes so far, before the poll result of the same time is
+    /// recorded.
+    pub fn push_delays(&mut self, until_ns: u64, counted: &[(DelayKey, DelaySum)]) {
+        self.delays_read_ns = until_ns;
+        let pids: Vec<u32> = self.jobs.announced().collect();
+        let measured = self.delays.measure(until_ns, Some(counted), pids);
+        self.counted.extend(measured.iter().map(Line::from_delays));
+    }
+
+    /// Returns the delays that no longer grow and can be removed from the kernel.
+    pub fn take_idle_delays(&mut self) -> BTreeSet<DelayKey> {
+        self.delays.take_idle()
+    }
+
+    /// Adds the durations of all calls so far, if a second has passed since the last time or a
+    /// process has exited, before the poll result of the same time is recorded.
+    pub fn push_durations(&mut self, polled: &PollResult, counted: &Histograms) {
+        let since_ns = polled.until_ns.saturating_sub(self.durations_read_ns);
+        if polled.exited.is_empty() && since_ns < DELAYS_NS {
+            return;
+        }
+        self.durations_read_ns = polled.until_ns;
+        let measured = self.durations.measure(polled.until_ns, counted);
+        self.counted
+            .extend(measured.iter().map(Line::from_durations));
     }
 
     /// Returns the communicators, by process and pointer, that were created before the recording
@@ -272,6 +318,8 @@ impl Recorder {
             self.left_out.remove(&pid);
             self.assembler.forget(pid);
             self.windows.forget(pid);
+            self.delays.forget(pid);
+            self.durations.forget(pid);
             self.preexisting.forget(pid);
         }
     }

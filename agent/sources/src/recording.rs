@@ -3,7 +3,9 @@
 //! Lines of kind `truth` contain measurements of the recorded job itself, for scoring only. They
 //! are dropped here, so that no later stage can see them.
 
+pub(crate) mod delays;
 mod device;
+pub(crate) mod durations;
 mod line;
 
 use std::collections::VecDeque;

@@ -2,6 +2,7 @@
 //! they call.
 
 mod bpffs;
+mod counters;
 mod failure;
 mod ignore_cache;
 mod libraries;
@@ -20,18 +21,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fleet_agent_bpf::layout::{CallRecord, CommRecord, FunctionSum, HostSum, Losses};
+use fleet_agent_bpf::layout::{CallRecord, CommRecord};
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
-use fleet_agent_bpf::programs::{HostMaps, Mechanism, Programs, Settings};
+use fleet_agent_bpf::programs::{Mechanism, Programs, Settings};
 use fleet_agent_core::event::CommState;
 
 use crate::comm_fields::RankAndSize;
 use crate::process::{ProcessError, Processes};
 use crate::watch::bpffs::PinFolder;
+pub use crate::watch::counters::Histograms;
 pub use crate::watch::failure::WatchError;
 use crate::watch::libraries::Libraries;
 use crate::watch::libraries::files::{Files, Inspected};
-pub use crate::watch::library::CountOptions;
+pub use crate::watch::library::{CountOptions, Detail};
 pub use crate::watch::machine::{cpus, now_ns};
 use crate::watch::memory::CommMemory;
 pub use crate::watch::report::{Health, PollResult, Watched};
@@ -80,6 +82,7 @@ pub struct Watch {
     returned: Vec<CallRecord>,
     /// Start times of the watched processes, in ticks, since process ids are reused.
     started: BTreeMap<u32, u64>,
+    measures_all: bool,
     /// Processes of the last scan.
     scanned: BTreeSet<u32>,
     rescan: Duration,
@@ -98,6 +101,8 @@ impl Watch {
         let folder = pins.as_ref().map(|pins| pins.folder.clone());
         let programs = Programs::load(&Settings {
             min_wait_ns: settings.min_wait_ns,
+            launch_sampling: settings.count_options.launch_sampling(),
+            measures_all: settings.count_options.all_processes,
             mechanism: settings.mechanism,
             without_host: settings.without_host,
             pins: folder.clone(),
@@ -126,6 +131,7 @@ impl Watch {
             exited: Vec::new(),
             returned: Vec::new(),
             started: BTreeMap::new(),
+            measures_all: settings.count_options.all_processes,
             scanned: machine::pids(&PathBuf::from("/proc")),
             rescan: settings.rescan,
             rescanned_ns: 0,
@@ -200,59 +206,10 @@ impl Watch {
         CommMemory::open(&self.proc.join(pid.to_string()), pointer, fields)
     }
 
-    /// Returns the communicators whose creation an earlier agent saw.
-    pub fn comms(&self) -> Vec<CommRecord> {
-        self.programs.maps().comms()
-    }
-
-    /// Returns the call counters by process and function.
-    pub fn sums(&self) -> Vec<FunctionSum> {
-        self.programs.maps().sums()
-    }
-
-    /// Returns host activity by process; `None` where it cannot be seen.
-    pub fn host_sums(&self) -> Option<Vec<(u32, HostSum)>> {
-        self.programs.host_maps().map(HostMaps::sums)
-    }
-
-    /// Returns the number of TCP segments that this host has retransmitted; `None` where it cannot
-    /// be seen.
-    pub fn tcp_retransmits(&self) -> Option<u64> {
-        self.programs.host_maps().map(HostMaps::tcp_retransmits)
-    }
-
-    /// Returns the losses since the programs were loaded, possibly by an earlier agent.
-    pub fn losses(&self) -> Losses {
-        self.programs.maps().losses()
-    }
-
-    /// Returns the losses that were already reported.
-    pub fn reported_losses(&self) -> Losses {
-        self.programs.maps().reported_losses()
-    }
-
-    /// Marks these losses as reported.
-    pub fn mark_losses_reported(&self, losses: &Losses) {
-        self.programs.maps().mark_losses_reported(losses);
-    }
-
     /// Returns the number of files that were not inspected when they were mapped, because of the
     /// rate limit.
     pub const fn deferred_files(&self) -> u64 {
         self.libraries.deferred_files()
-    }
-
-    /// Returns whether the programs trace a process.
-    pub fn is_traced(&self, pid: u32) -> bool {
-        self.programs.maps().is_traced(pid)
-    }
-
-    /// Removes the state of a process that has ended and been reported.
-    pub fn forget(&self, pid: u32) {
-        self.programs.maps().forget(pid);
-        if let Some(maps) = self.programs.host_maps() {
-            maps.forget(pid);
-        }
     }
 
     /// Returns the health of the watch.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use fleet_agent_bpf::programs::Mechanism;
 use fleet_agent_core::pipeline::BlockRule;
-use fleet_agent_sources::watch::{CountOptions, RESCAN, WatchSettings};
+use fleet_agent_sources::watch::{CountOptions, Detail, RESCAN, WatchSettings};
 
 use crate::config::{SenderArgs, block_ops, positive_duration};
 
@@ -44,6 +44,17 @@ pub enum Counted {
     Copies,
 }
 
+/// Processes whose calls are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Observed {
+    /// Those that call NCCL or RCCL
+    #[default]
+    Nccl,
+    /// Also those that call CUDA or HIP only, at most 128 of them; they have no rank, and are never
+    /// reported to Echo
+    Gpu,
+}
+
 /// Mechanism that attaches probes to functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Attach {
@@ -69,7 +80,8 @@ pub enum RasMode {
 /// Flags that select what is probed, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub struct ProbeArgs {
-    /// Calls to count besides collectives and waits; costs each launch or copy half a microsecond
+    /// Calls to count besides collectives, waits and rare ones; costs each launch or copy half a
+    /// microsecond
     #[arg(
         long,
         value_name = "WHAT",
@@ -77,6 +89,16 @@ pub struct ProbeArgs {
         env = "FLEET_AGENT_COUNT"
     )]
     pub count: Vec<Counted>,
+
+    /// Calls to measure, with percentiles of their durations, and the sizes of sampled launches;
+    /// costs each launch or copy two microseconds
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_delimiter = ',',
+        env = "FLEET_AGENT_MEASURE"
+    )]
+    pub measure: Vec<Counted>,
 
     /// Mechanism to attach probes with
     #[arg(
@@ -89,13 +111,25 @@ pub struct ProbeArgs {
 }
 
 impl ProbeArgs {
+    /// Returns how calls of a kind are handled.
+    fn detail(&self, calls: Counted) -> Detail {
+        if self.measure.contains(&calls) {
+            Detail::Measure
+        } else if self.count.contains(&calls) {
+            Detail::Count
+        } else {
+            Detail::Off
+        }
+    }
+
     /// Settings for probes that end with the agent and without kernel evidence; waits shorter than
     /// `min_wait` are not reported.
     pub fn settings(&self, min_wait: Duration) -> WatchSettings {
         WatchSettings {
             count_options: CountOptions {
-                copies: self.count.contains(&Counted::Copies),
-                launches: self.count.contains(&Counted::Launches),
+                copies: self.detail(Counted::Copies),
+                launches: self.detail(Counted::Launches),
+                all_processes: false,
             },
             min_wait_ns: u64::try_from(min_wait.as_nanos()).unwrap_or(u64::MAX),
             mechanism: match self.attach {
@@ -117,6 +151,15 @@ pub struct WatchArgs {
     /// Flags of the probes
     #[command(flatten)]
     pub probes: ProbeArgs,
+
+    /// Processes whose calls are measured
+    #[arg(
+        long,
+        value_name = "WHICH",
+        default_value = "nccl",
+        env = "FLEET_AGENT_PROCESSES"
+    )]
+    pub processes: Observed,
 
     /// Do not collect kernel evidence: time off the CPU, page allocations, block I/O, TCP
     #[arg(long, env = "FLEET_AGENT_WITHOUT_KERNEL")]
@@ -143,11 +186,16 @@ impl WatchArgs {
     pub fn settings(&self, min_wait: Duration) -> WatchSettings {
         let pin = self.pin.clone();
         let folder = pin.unwrap_or_else(|| PathBuf::from(BPF_FILE_SYSTEM));
+        let probes = self.probes.settings(min_wait);
         WatchSettings {
+            count_options: CountOptions {
+                all_processes: self.processes == Observed::Gpu,
+                ..probes.count_options
+            },
             without_host: self.without_kernel,
             nccl_socket: self.nccl_socket.clone(),
             pins: (folder.as_os_str() != "none").then_some(folder),
-            ..self.probes.settings(min_wait)
+            ..probes
         }
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use fleet_agent_core::event::{CallKind, CommInit, Event, Operation};
 use fleet_agent_sources::live::{Live, Stop};
 use fleet_agent_sources::process::Processes;
-use fleet_agent_sources::watch::{CountOptions, RESCAN, Watch, WatchSettings};
+use fleet_agent_sources::watch::{CountOptions, Detail, RESCAN, Watch, WatchSettings};
 use tempfile::TempDir;
 
 use crate::job::{Job, assert_no_failures};
@@ -105,8 +105,9 @@ impl Gpu {
 pub(crate) fn settings() -> WatchSettings {
     WatchSettings {
         count_options: CountOptions {
-            copies: true,
-            launches: true,
+            copies: Detail::Count,
+            launches: Detail::Count,
+            all_processes: false,
         },
         min_wait_ns: 0,
         mechanism: None,

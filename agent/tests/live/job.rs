@@ -105,6 +105,16 @@ impl Job {
         self.ranks.iter().map(|rank| rank.pid).collect()
     }
 
+    /// Waits for the end; returns what each process printed.
+    pub(crate) fn outputs(mut self) -> Vec<String> {
+        let outputs = self.ranks.drain(..).map(|rank| {
+            let output = rank.ending.join().unwrap();
+            assert_no_failures();
+            output
+        });
+        outputs.collect()
+    }
+
     /// Waits for the end; returns the collectives that each rank issued, by process.
     pub(crate) fn issued(mut self) -> BTreeMap<u32, u64> {
         let mut issued = BTreeMap::new();

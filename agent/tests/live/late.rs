@@ -148,7 +148,7 @@ fn blocks(events: &[Event], is_of_use: fn(&Event) -> bool) -> Blocks {
         for point in points.filter(|point| point.metric == metric::ARRIVAL) {
             let block = &point.block;
             let at = (block.comm.to_string(), block.seq_first, block.seq_last);
-            blocks.entry(at).or_default().push(resource.resource.rank);
+            blocks.entry(at).or_default().extend(resource.resource.rank);
         }
     }
     for ranks in blocks.values_mut() {

@@ -9,6 +9,7 @@
 )]
 
 mod attaching;
+mod durations;
 mod echo;
 mod fixture;
 mod job;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     }
     let tests = [
         attaching::TESTS,
+        durations::TESTS,
         late::TESTS,
         mounts::TESTS,
         process::TESTS,

@@ -29,9 +29,11 @@ impl Linking {
 }
 
 /// Compiled files.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 10] = [
     "libnccl.so.2",
     "libcudart.so.13",
+    "libcuda.so.1",
+    "alone",
     "librccl.so.1",
     "libamdhip64.so.6",
     "libibverbs.so.1",
@@ -41,12 +43,19 @@ const PARTS: [&str; 8] = [
 ];
 
 /// Names of HIP for those of CUDA, and of its libraries.
-const HIP: [&str; 7] = [
+const HIP: [&str; 14] = [
     "-DcudaStreamSynchronize=hipStreamSynchronize",
     "-DcudaEventSynchronize=hipEventSynchronize",
     "-DcudaDeviceSynchronize=hipDeviceSynchronize",
     "-DcudaMemcpyAsync=hipMemcpyAsync",
     "-DcudaLaunchKernel=hipLaunchKernel",
+    "-DcudaMalloc=hipMalloc",
+    "-DcudaFree=hipFree",
+    "-DcudaStreamBeginCapture=hipStreamBeginCapture",
+    "-DcudaStreamEndCapture=hipStreamEndCapture",
+    "-DcudaGraphInstantiate=hipGraphInstantiate",
+    "-DcudaGraphLaunch=hipGraphLaunch",
+    "-DcudaGraphExecDestroy=hipGraphExecDestroy",
     "-DCOLLECTIVES=\"librccl.so.1\"",
     "-DRUNTIME=\"libamdhip64.so.6\"",
 ];
@@ -95,10 +104,12 @@ fn compile(dir: &Path) {
     );
     library("libnccl.so.2", &[], "nccl.c");
     library("libcudart.so.13", &[], "cudart.c");
+    library("libcuda.so.1", &[], "cuda.c");
     library("librccl.so.1", &HIP, "nccl.c");
     library("libamdhip64.so.6", &HIP, "cudart.c");
     library("libibverbs.so.1", &[&versions], "ibverbs.c");
     cc("rank", &[], &["rank.c"]);
+    cc("alone", &[], &["alone.c"]);
     cc("rank-hip", &HIP, &["rank.c"]);
     cc(
         "rank-static",

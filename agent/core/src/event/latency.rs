@@ -70,6 +70,16 @@ impl FunctionDurations {
 }
 
 impl Direction {
+    /// Returns its number as a `cudaMemcpyKind`; that of the default if it is not specified.
+    pub const fn to_cuda_kind(self) -> u32 {
+        match self {
+            Self::ToDevice => 1,
+            Self::ToHost => 2,
+            Self::WithinDevice => 3,
+            Self::Unspecified => 4,
+        }
+    }
+
     /// Returns its name in output.
     pub const fn name(self) -> &'static str {
         match self {

@@ -46,6 +46,16 @@ pub(super) const COPYING: ArgumentIndexes = ArgumentIndexes {
     kind: 3,
     ..ArgumentIndexes::NONE
 };
+/// `(destination, source, bytes)`: the direction is in the name of the function.
+pub(super) const COPYING_ONE_WAY: ArgumentIndexes = ArgumentIndexes {
+    count: 2,
+    ..ArgumentIndexes::NONE
+};
+/// `(pointer out, bytes)`.
+pub(super) const ALLOCATING: ArgumentIndexes = ArgumentIndexes {
+    count: 1,
+    ..ArgumentIndexes::NONE
+};
 
 /// `(comm out, ranks, unique id by value, rank)`.
 #[cfg(target_arch = "x86_64")]

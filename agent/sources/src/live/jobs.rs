@@ -89,6 +89,12 @@ impl Jobs {
         matches!(self.known.get(&pid), Some(Known::Placed))
     }
 
+    /// Returns the processes that were announced.
+    pub(crate) fn announced(&self) -> impl Iterator<Item = u32> + '_ {
+        let placed = |(pid, known): (&u32, &Known)| matches!(known, Known::Placed).then_some(*pid);
+        self.known.iter().filter_map(placed)
+    }
+
     /// Returns the number of processes with an unknown rank.
     pub(crate) fn unplaced(&self) -> usize {
         self.known

@@ -4,10 +4,12 @@ mod gpu_operation;
 
 use crate::functions::{Effect, Function};
 use fleet_agent_bpf::layout::{CallRecord, PluginRecord};
-use fleet_agent_core::event::{CommState, Op};
+use fleet_agent_core::event::{CallDurations, CommState, DelaySample, Op};
 use serde::Serialize;
 
 use crate::recorder::line::gpu_operation::GpuOperationFields;
+use crate::recording::delays::DelayFields;
+use crate::recording::durations::DurationFields;
 
 /// Part of a call on a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +51,10 @@ pub(super) struct Line {
     operation: Option<GpuOperationFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rc: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delays: Option<DelayFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durations: Option<DurationFields>,
 }
 
 /// Counted calls of one function by one process.
@@ -181,6 +187,28 @@ impl Line {
         }
     }
 
+    /// Returns the line of the delays of a process.
+    pub(super) fn from_delays(sample: &DelaySample) -> Self {
+        Self {
+            kind: "delays",
+            ts: sample.ts_ns,
+            pid: Some(sample.pid),
+            delays: Some(DelayFields::new(&sample.delays)),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the line of the durations of calls of a process.
+    pub(super) fn from_durations(durations: &CallDurations) -> Self {
+        Self {
+            kind: "call_durations",
+            ts: durations.ts_ns,
+            pid: Some(durations.pid),
+            durations: Some(DurationFields::new(durations)),
+            ..Self::default()
+        }
+    }
+
     /// Returns the line of lost events.
     pub(super) fn lost(ts: u64, events: u64) -> Self {
         Self {
@@ -239,6 +267,9 @@ fn arguments(part: Part, record: &CallRecord, effect: Effect) -> Option<Argument
         | Effect::Copies
         | Effect::Launches
         | Effect::LaunchesGraph
+        | Effect::Allocates
+        | Effect::Frees
+        | Effect::ChangesGraph(_)
         | Effect::AcknowledgesEvent
         | Effect::Records => return None,
     })

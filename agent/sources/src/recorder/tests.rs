@@ -3,8 +3,10 @@ use std::fs;
 use crate::functions::FUNCTIONS;
 use crate::recording::Recording;
 use crate::source::EventSource;
-use fleet_agent_bpf::layout::CallSum;
-use fleet_agent_core::event::{Activity, ActivitySample, Call, CommInit, Entered, Launches};
+use fleet_agent_bpf::layout::{CallSum, DelayKind};
+use fleet_agent_core::event::{
+    Activity, ActivitySample, Call, CommInit, DelaySample, Delays, Entered, Launches,
+};
 use tempfile::TempDir;
 
 use super::*;
@@ -84,7 +86,8 @@ fn recorded_events_are_read_back_unchanged() {
     let (_proc, processes) = host();
     let mut recorder = Recorder::new(&[], processes, 0);
     let names = FUNCTIONS.iter().filter(|function| function.returns());
-    let reported = names.filter(|function| function.effect != functions::Effect::EndsGroup);
+    let is_event = |name| functions::call_kind(&call(name, 8, 1, 1)).is_some();
+    let reported = names.filter(|function| is_event(function.name));
     let mut calls: Vec<CallRecord> = (1_u64..)
         .zip(reported)
         .map(|(at, function)| CallRecord {
@@ -185,6 +188,30 @@ fn launches_and_copies_are_recorded_at_the_end_of_their_window() {
     );
     let Counts { windows, lost, .. } = recorder.counts();
     assert_eq!((windows, lost), (3, 3));
+}
+
+#[test]
+fn delays_are_recorded_at_the_end_of_their_window() {
+    let (_proc, processes) = host();
+    let mut recorder = Recorder::new(&[], processes, 0);
+    let first = call("ncclAllReduce", 8, 50, 5);
+    let mut lines = recorder.record(&polled(1000, &[first], &[]), None, 0);
+    let interrupt = |tgid| {
+        let kind = DelayKind::Interrupt;
+        let (ns, count, cpu) = (5, 1, 0);
+        (DelayKey { tgid, kind }, DelaySum { ns, count, cpu })
+    };
+    recorder.push_delays(2000, &[8, 4711].map(interrupt));
+    lines.extend(recorder.record(&polled(2000, &[], &[]), None, 0));
+    let delays = Event::Delays(Box::new(DelaySample {
+        ts_ns: 2000,
+        pid: 8,
+        delays: Delays {
+            interrupt_ns: Some(5),
+            ..Delays::default()
+        },
+    }));
+    assert_eq!(read(&recorder, &lines).1, [event(&first), delays]);
 }
 
 #[test]

@@ -9,6 +9,8 @@ use fleet_agent_core::event::{
 use serde::Deserialize;
 
 use crate::functions::{self, Effect};
+use crate::recording::delays::DelayFields;
+use crate::recording::durations::DurationFields;
 
 #[derive(Deserialize)]
 pub(super) struct Line<'a> {
@@ -60,6 +62,10 @@ pub(super) struct Line<'a> {
     prev_state: Cow<'a, str>,
     #[serde(default)]
     next_tid: u32,
+    #[serde(default)]
+    delays: Option<DelayFields>,
+    #[serde(default)]
+    durations: Option<DurationFields>,
 }
 
 impl Line<'_> {
@@ -85,6 +91,8 @@ impl Line<'_> {
                 pid: self.pid,
                 activity: self.activity(),
             }),
+            "delays" => return Ok(self.delays(ts_ns?)),
+            "call_durations" => return Ok(self.durations(ts_ns?)),
             "comm_state" => return Ok(self.comm_state(ts_ns?).map(Event::CommState)),
             "lost" => Event::Lost(Lost {
                 ts_ns: ts_ns?,
@@ -145,6 +153,9 @@ impl Line<'_> {
                 Effect::EndsGroup
                 | Effect::Launches
                 | Effect::LaunchesGraph
+                | Effect::Allocates
+                | Effect::Frees
+                | Effect::ChangesGraph(_)
                 | Effect::AcknowledgesEvent
                 | Effect::Records,
             )
@@ -166,6 +177,18 @@ impl Line<'_> {
             nranks: self.nranks,
             collectives: self.collectives,
         })
+    }
+
+    /// Returns the delays of a process; `None` if the line lacks them.
+    fn delays(&self, ts_ns: u64) -> Option<Event> {
+        let sample = self.delays.as_ref()?.sample(ts_ns, self.pid);
+        Some(Event::Delays(Box::new(sample)))
+    }
+
+    /// Returns the durations of calls of a process; `None` if the line lacks them.
+    fn durations(&self, ts_ns: u64) -> Option<Event> {
+        let durations = self.durations.as_ref()?.durations(ts_ns, self.pid);
+        Some(Event::CallDurations(Box::new(durations)))
     }
 
     /// Returns the activity counted over a window.

@@ -36,23 +36,58 @@ const COUNT: &str = "ncclCommCount";
 /// Maximum number of bytes read of one of them. They have some hundred.
 const MAX_CODE: usize = 8192;
 
-/// Functions counted besides collectives and waits.
+/// One in so many launches is measured for its size.
+const LAUNCH_SAMPLING: u32 = 16;
+
+/// Handling of calls that are too frequent to be probed in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Detail {
+    /// Not probed.
+    #[default]
+    Off,
+    /// Counted, by a probe of the entry.
+    Count,
+    /// Measured, by probes of entry and return.
+    Measure,
+}
+
+/// Functions counted or measured besides collectives, waits and calls that are rare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CountOptions {
     /// Copies between host and device.
-    pub copies: bool,
+    pub copies: Detail,
     /// Kernel launches.
-    pub launches: bool,
+    pub launches: Detail,
+    /// Measures processes that call CUDA or HIP and not NCCL, too.
+    pub all_processes: bool,
 }
 
 impl CountOptions {
-    fn includes(self, function: &Function) -> bool {
-        match function.probe_when {
-            ProbeWhen::Always => true,
+    /// Returns that one in so many launches is measured for its size; 0 if none is.
+    pub(super) fn launch_sampling(self) -> u32 {
+        match self.launches {
+            Detail::Measure => LAUNCH_SAMPLING,
+            Detail::Off | Detail::Count => 0,
+        }
+    }
+
+    /// Returns the function as it is to be probed; `None` if it is not to be.
+    fn select(self, function: &Function) -> Option<Function> {
+        let detail = match function.probe_when {
+            ProbeWhen::Always => Detail::Count,
             ProbeWhen::Copies => self.copies,
+            ProbeWhen::MeasuredCopies if self.copies == Detail::Measure => Detail::Count,
             ProbeWhen::Launches => self.launches,
-            ProbeWhen::FastNop => has_fast_nop(),
-            ProbeWhen::SlowNop => !has_fast_nop(),
+            ProbeWhen::GraphLaunches => self.launches.max(Detail::Count),
+            ProbeWhen::MeasuredLaunches if self.launches == Detail::Measure => Detail::Count,
+            ProbeWhen::FastNop if has_fast_nop() => Detail::Count,
+            ProbeWhen::SlowNop if !has_fast_nop() => Detail::Count,
+            _ => Detail::Off,
+        };
+        match detail {
+            Detail::Off => None,
+            Detail::Count => Some(*function),
+            Detail::Measure => Some(function.measured()),
         }
     }
 }
@@ -135,7 +170,7 @@ impl Functions {
         count_options: CountOptions,
     ) -> Result<Self, SymbolError> {
         let of_family = |function: &&Function| {
-            families.contains(&function.family) && count_options.includes(function)
+            families.contains(&function.family) && count_options.select(function).is_some()
         };
         let mut names: Vec<&'static str> = FUNCTIONS
             .iter()
@@ -144,17 +179,18 @@ impl Functions {
             .collect();
         names.extend([USER_RANK, COUNT]);
         let found = symbols::find(file, &names)?;
-        let mut chosen = Self::choose(&found);
+        let mut chosen = Self::choose(&found, count_options);
         chosen.fields = fields(file, &found);
         Ok(chosen)
     }
 
-    fn choose(found: &BTreeMap<&'static str, Symbol>) -> Self {
+    fn choose(found: &BTreeMap<&'static str, Symbol>, count_options: CountOptions) -> Self {
         let mut chosen = Self::default();
         // Two names may denote one function, and one probe is enough.
         let mut used_offsets = BTreeSet::new();
         for (op, function) in (0_u8..).zip(&FUNCTIONS) {
-            let Some(symbol) = found.get(function.name) else {
+            let selected = found.get(function.name).zip(count_options.select(function));
+            let Some((symbol, function)) = selected else {
                 continue;
             };
             chosen.has_collectives |= function.family == Family::Collectives;
@@ -271,7 +307,7 @@ mod tests {
             ("ncclAllGather", symbol(0x200, 0x31)),
             ("ncclCommInitRankConfig", symbol(0x300, 0x31)),
         ]);
-        let chosen = Functions::choose(&found);
+        let chosen = Functions::choose(&found, CountOptions::default());
         let offsets: Vec<u64> = chosen.probes.iter().map(|probe| probe.offset).collect();
         assert_eq!(
             (offsets, chosen.refused),
@@ -285,6 +321,34 @@ mod tests {
             ("ncclAlltoAll", symbol(0x100, 0x55)),
             ("ncclAllToAll", symbol(0x100, 0x55)),
         ]);
-        assert_eq!(Functions::choose(&found).probes.len(), 1);
+        let chosen = Functions::choose(&found, CountOptions::default());
+        assert_eq!(chosen.probes.len(), 1);
+    }
+
+    #[test]
+    fn a_launch_is_skipped_counted_or_measured() {
+        let found = BTreeMap::from([
+            ("cudaLaunchKernel", symbol(0x100, 0x55)),
+            ("cuLaunchKernel", symbol(0x200, 0x55)),
+            ("cudaGraphLaunch", symbol(0x300, 0x55)),
+        ]);
+        let probed = |launches| {
+            let options = CountOptions {
+                launches,
+                ..CountOptions::default()
+            };
+            let chosen = Functions::choose(&found, options);
+            let probes = chosen.probes.iter();
+            probes
+                .map(|probe| (probe.offset, probe.returns))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(probed(Detail::Off), [(0x300, false)]);
+        // Whether the runtime calls the driver is known only from the return.
+        assert_eq!(probed(Detail::Count), [(0x100, false), (0x300, false)]);
+        assert_eq!(
+            probed(Detail::Measure),
+            [(0x100, true), (0x200, true), (0x300, true)]
+        );
     }
 }

@@ -1,0 +1,221 @@
+//! Durations of calls of CUDA and HIP: count and percentiles of every function.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use fleet_agent_core::event::{
+    CallDurations, Direction, Event, FunctionDurations, LaunchSizes, Process,
+};
+use fleet_agent_sources::watch::{CountOptions, Detail, WatchSettings};
+
+use crate::Test;
+use crate::fixture::{Gpu, Linking, Observer, settings};
+use crate::job::Job;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("an_allocation_in_the_loop_shows", allocation),
+    ("a_graph_that_is_captured_in_each_step_shows", capture),
+    (
+        "a_process_without_nccl_is_measured_if_all_processes_are",
+        alone,
+    ),
+    ("a_process_without_nccl_is_left_out_by_default", left_out),
+];
+
+const STEPS: u64 = 60;
+/// Calls of a process without NCCL.
+const CALLS: u64 = 400;
+/// Part of a duration measured by a program that is the cost of the probes, nanoseconds.
+const PROBES_NS: u64 = 20_000;
+
+/// Durations of a process by function, over all windows.
+fn durations(observer: &Observer, pid: u32) -> BTreeMap<String, FunctionDurations> {
+    let mut all: BTreeMap<String, FunctionDurations> = BTreeMap::new();
+    for calls in windows(observer, pid).flat_map(|window| &window.calls) {
+        match all.get_mut(&calls.label()) {
+            Some(known) => known.merge(calls),
+            None => drop(all.insert(calls.label(), calls.clone())),
+        }
+    }
+    all
+}
+
+fn windows(observer: &Observer, pid: u32) -> impl Iterator<Item = &CallDurations> {
+    observer.events_of(pid).filter_map(|event| match event {
+        Event::CallDurations(durations) => Some(durations.as_ref()),
+        _ => None,
+    })
+}
+
+fn watching(count_options: CountOptions) -> Observer {
+    Observer::new(&WatchSettings {
+        count_options,
+        ..settings()
+    })
+}
+
+fn allocation() {
+    let gpu = Gpu::new();
+    for linking in [Linking::Dynamic, Linking::Hip] {
+        let mut observer = watching(CountOptions::default());
+        let steps = u32::try_from(STEPS).unwrap();
+        let with = gpu.job(linking, 2, steps, &["step=1", "alloc=200000"]);
+        observer.follow(&with);
+        let without = gpu.job(linking, 2, steps, &["step=1"]);
+        observer.follow(&without);
+        for pid in with.pids() {
+            let durations = durations(&observer, pid);
+            let prefix = if linking == Linking::Hip {
+                "hip"
+            } else {
+                "cuda"
+            };
+            let malloc = &durations[&format!("{prefix}Malloc")];
+            assert_eq!((malloc.calls(), malloc.bytes), (STEPS, STEPS * 200_000));
+            assert!(malloc.total_ns >= STEPS * 200_000);
+            for percent in [50, 95, 99] {
+                assert!(malloc.percentile_ns(percent).unwrap() >= 200_000 * 8 / 9);
+            }
+            assert!(malloc.longest_ns >= 200_000);
+            assert_eq!(durations[&format!("{prefix}Free")].calls(), STEPS);
+            // Collectives and waits are measured as well.
+            assert_eq!(durations["ncclAllReduce"].calls(), 4 * STEPS);
+            assert_eq!(
+                durations[&format!("{prefix}StreamSynchronize")].calls(),
+                STEPS
+            );
+        }
+        for pid in without.pids() {
+            let names = durations(&observer, pid).into_keys();
+            assert!(names.filter(|name| name.contains("Malloc")).count() == 0);
+        }
+    }
+}
+
+fn capture() {
+    let gpu = Gpu::new();
+    let mut observer = watching(CountOptions::default());
+    let job = gpu.job(
+        Linking::Dynamic,
+        2,
+        u32::try_from(STEPS).unwrap(),
+        &["step=1", "capture"],
+    );
+    observer.follow(&job);
+    for pid in job.pids() {
+        let durations = durations(&observer, pid);
+        for name in [
+            "cudaStreamBeginCapture",
+            "cudaStreamEndCapture",
+            "cudaGraphInstantiate",
+            "cudaGraphExecDestroy",
+        ] {
+            assert_eq!(durations[name].calls(), STEPS, "{name}");
+        }
+        let launches = observer.events_of(pid).filter_map(|event| match event {
+            Event::Activity(measured) => measured.activity.graph_launches,
+            _ => None,
+        });
+        assert_eq!(launches.sum::<u64>(), STEPS);
+    }
+}
+
+/// Starts the program that uses a GPU alone.
+fn start_alone(gpu: &Gpu) -> Job {
+    let mut command = Command::new(gpu.path().join("alone"));
+    command
+        .arg(CALLS.to_string())
+        .arg(gpu.gate("go"))
+        .env("LD_LIBRARY_PATH", gpu.path());
+    // The environment of a rank makes it none.
+    gpu.start([(0, command)].into_iter(), 1)
+}
+
+fn alone() {
+    let gpu = Gpu::new();
+    let mut observer = watching(CountOptions {
+        copies: Detail::Measure,
+        launches: Detail::Measure,
+        all_processes: true,
+    });
+    let job = start_alone(&gpu);
+    observer.follow(&job);
+    let pid = job.pids()[0];
+    let durations = durations(&observer, pid);
+    let calls: BTreeMap<&str, (u64, u64)> = durations
+        .iter()
+        .map(|(name, calls)| (name.as_str(), (calls.calls(), calls.bytes)))
+        .collect();
+    let malloc = &durations["cudaMalloc"];
+    // The driver's allocation is a part of the runtime's one.
+    let expected = [
+        ("cuLaunchKernel", (CALLS, 0)),
+        ("cuMemcpyDtoH_v2 to host", (CALLS, 10 * CALLS)),
+        ("cudaLaunchKernel", (CALLS, 0)),
+        ("cudaMalloc", (CALLS, malloc.bytes)),
+        ("cudaMemcpyAsync to device", (CALLS, 1000 * CALLS)),
+    ];
+    assert_eq!(calls, BTreeMap::from(expected));
+    assert_eq!(
+        durations["cuMemcpyDtoH_v2 to host"].direction,
+        Some(Direction::ToHost)
+    );
+    let mut sizes = LaunchSizes::default();
+    for sampled in windows(&observer, pid).filter_map(|window| window.launch_sizes.as_ref()) {
+        sizes.merge(sampled);
+    }
+    let sampled = sizes.grid.count();
+    assert!(sampled > 0 && sampled < 2 * CALLS);
+    assert_eq!(
+        (sizes.grid_total, sizes.block_total),
+        (24 * sampled, 256 * sampled)
+    );
+    // It has no rank, and nothing else is known of it.
+    let is_measurement = |event: &Event| matches!(event, Event::CallDurations(_) | Event::Ended(_));
+    assert!(observer.events_of(pid).all(is_measurement));
+    assert_percentiles(malloc, &job.outputs()[0]);
+}
+
+/// Asserts that percentiles deviate from those that the program has measured by the stated error at
+/// most.
+fn assert_percentiles(calls: &FunctionDurations, output: &str) {
+    let own: Vec<u64> = output
+        .split_whitespace()
+        .map(|number| number.parse().unwrap())
+        .collect();
+    assert_eq!(own[0], calls.calls());
+    for (percent, own_ns) in [50, 95, 99].into_iter().zip(&own[1..]) {
+        let seen_ns = calls.percentile_ns(percent).unwrap();
+        let least_ns = own_ns.saturating_sub(PROBES_NS);
+        assert!(
+            (least_ns - least_ns / 9..=own_ns + own_ns / 9).contains(&seen_ns),
+            "p{percent}: {seen_ns} ns, by the program {own_ns} ns"
+        );
+    }
+    assert!(calls.longest_ns <= own[4] && calls.longest_ns >= own[4].saturating_sub(PROBES_NS) / 2);
+}
+
+fn left_out() {
+    let gpu = Gpu::new();
+    let mut observer = watching(CountOptions::default());
+    let job = start_alone(&gpu);
+    observer.release(&job);
+    let pid = job.pids()[0];
+    job.outputs();
+    let rank = gpu.job(Linking::Dynamic, 1, 5, &["step=1"]);
+    observer.follow(&rank);
+    assert_eq!(observer.events_of(pid).count(), 0);
+    let started = observer
+        .events_of(rank.pids()[0])
+        .find_map(|event| match event {
+            Event::Started(started) => Some(started.process),
+            _ => None,
+        });
+    let pid = rank.pids()[0];
+    let process = Process {
+        pid,
+        rank: 0,
+        world_size: 1,
+    };
+    assert_eq!(started, Some(process));
+}

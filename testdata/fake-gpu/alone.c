@@ -1,0 +1,82 @@
+// One process that uses a GPU alone, without NCCL.
+//
+//   alone CALLS GATE
+//
+// When the file GATE is there, it allocates CALLS times, each time for 20 to 1010 microseconds, copies and launches, and
+// measures each allocation itself. Prints `CALLS P50 P95 P99 LONGEST`, the durations of the allocations in nanoseconds.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct {
+	unsigned x, y, z;
+} dim3;
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000L + now.tv_nsec;
+}
+
+static int compare(const void *a, const void *b)
+{
+	int64_t difference = *(const int64_t *)a - *(const int64_t *)b;
+	return difference < 0 ? -1 : difference > 0;
+}
+
+static void *find(void *library, const char *name)
+{
+	void *symbol = library ? dlsym(library, name) : NULL;
+	if (!symbol) {
+		fprintf(stderr, "no %s: %s\n", name, dlerror());
+		exit(1);
+	}
+	return symbol;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 3)
+		return 2;
+	int calls = atoi(argv[1]);
+	int64_t *durations = calloc(calls, sizeof(*durations));
+	// In this order: the runtime calls the driver.
+	void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	void *cudart = dlopen("libcudart.so.13", RTLD_NOW | RTLD_GLOBAL);
+	int (*allocate)(void **, size_t) = (int (*)(void **, size_t))find(cudart, "cudaMalloc");
+	int (*copy)(void *, const void *, size_t, int, void *) =
+		(int (*)(void *, const void *, size_t, int, void *))find(cudart, "cudaMemcpyAsync");
+	int (*launch)(const void *, dim3, dim3, void **, size_t, void *) =
+		(int (*)(const void *, dim3, dim3, void **, size_t, void *))find(cudart, "cudaLaunchKernel");
+	int (*driver_copy)(void *, uintptr_t, size_t) = (int (*)(void *, uintptr_t, size_t))find(cuda, "cuMemcpyDtoH_v2");
+	int (*driver_launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+			     void **) =
+		(int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+			 void **))find(cuda, "cuLaunchKernel");
+	void *memory;
+
+	while (access(argv[2], F_OK))
+		usleep(1000);
+	for (int call = 0; call < calls; call++) {
+		// An odd step, so that short and long calls alternate.
+		size_t bytes = 20000 + call * 37 % 100 * 10000;
+		int64_t begin = now_ns();
+		allocate(&memory, bytes);
+		durations[call] = now_ns() - begin;
+		copy(NULL, NULL, 1000, 1, NULL);
+		driver_copy(NULL, 0, 10);
+		launch(NULL, (dim3){2, 3, 4}, (dim3){32, 4, 2}, NULL, 0, NULL);
+		driver_launch(NULL, 2, 3, 4, 32, 4, 2, 0, NULL, NULL, NULL);
+	}
+	qsort(durations, calls, sizeof(*durations), compare);
+	printf("%d", calls);
+	for (int percent = 50; percent <= 100; percent += percent == 50 ? 45 : percent == 95 ? 4 : 1)
+		printf(" %ld", (long)durations[(calls * percent + 99) / 100 - 1]);
+	printf("\n");
+	return 0;
+}
