@@ -2,6 +2,7 @@
 //! spawns tasks.
 
 mod files;
+mod nsys;
 
 use std::fmt;
 use std::time::Duration;

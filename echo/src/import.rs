@@ -37,8 +37,9 @@ Keep the database, and serve the page, SQL and MCP on it:
   fleet-echo import traces/ --db traces.duckdb --serve
 
 Give one file per rank, or a folder with them. Formats are recognised by content: PyTorch profiler
-(Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, recordings of
-fleet-agent; each may be gzipped. Nothing in a pickle is run.";
+(Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, exports of
+Nsight Systems (SQLite), operations of StragglerAnalysis (Parquet), tables of call times (CSV),
+recordings of fleet-agent; each but databases may be gzipped. Nothing in a pickle is run.";
 
 /// Flags of `import`.
 #[derive(Debug, Clone, Args)]
@@ -293,12 +294,16 @@ fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) ->
     )
 }
 
-/// Returns the reason why the detector names no rank.
-fn without_outlier(report: &Report) -> &'static str {
-    if report.late.is_empty() {
-        "no rank is named: no lag reaches the limits of the detector"
-    } else {
-        "no rank is named: the traced steps have no healthy ones to compare with, or are too few; see arrival"
+/// Returns what can be said if the detector names no rank.
+fn without_outlier(report: &Report) -> String {
+    match report.late.as_slice() {
+        [] => "no rank is named: no lag reaches the limits of the detector".to_owned(),
+        [one] => format!(
+            "rank {}, by its arrivals alone: for the detector the traced steps are too few, or have no healthy ones to compare with",
+            one.rank
+        ),
+        _ => "no rank is named: the traced steps have no healthy ones to compare with, or are too few; see arrival"
+            .to_owned(),
     }
 }
 

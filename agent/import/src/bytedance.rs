@@ -1,6 +1,6 @@
 //! Operations of a job as `ByteDance`'s `StragglerAnalysis` publishes them: Parquet, one row per
-//! operation of a pipeline worker, with the columns `dp_rank`, `stage`, `step`, `optype`, `start_ts`
-//! and `duration`, seconds.
+//! operation of a pipeline worker, with the columns `dp_rank`, `stage`, `step`, `optype`,
+//! `start_ts` and `duration`, seconds.
 //!
 //! A worker becomes a rank, stage by stage. The steps are a sample of the job whose times begin
 //! again with each step, so they are laid end to end. The operation of the embedding joins stages

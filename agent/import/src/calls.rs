@@ -1,9 +1,9 @@
 //! Tables of call times: CSV with the columns `rank`, `op_count` and `call_time_s`, as
 //! gf-bench/nccl_log_rca_bench derives them from `NCCL_DEBUG` logs.
 //!
-//! A call time is of the host. If the calls of all ranks alternate, each rank waits for the last one
-//! before it issues its next operation, so the time from its call to the last one is its wait. The
-//! clocks of the ranks are taken as they are: a clock that is behind looks like an early rank.
+//! A call time is of the host. If the calls of all ranks alternate, each rank waits for the last
+//! one before it issues its next operation, so the time from its call to the last one is its wait.
+//! The clocks of the ranks are taken as they are: a clock that is behind looks like an early rank.
 
 use std::collections::BTreeMap;
 

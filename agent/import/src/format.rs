@@ -25,23 +25,29 @@ pub enum Format {
     Calls,
     /// Operations of `ByteDance`'s `StragglerAnalysis` (Parquet).
     Operations,
+    /// `SQLite` export of Nsight Systems.
+    Nsys,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Kineto,
         Self::FlightRecorder,
         Self::Inspector,
         Self::Recording,
         Self::Calls,
         Self::Operations,
+        Self::Nsys,
     ];
 
     /// Recognises uncompressed content.
     pub fn recognise(bytes: &[u8]) -> Option<Self> {
         if is_pickle(bytes) {
             return Some(Self::FlightRecorder);
+        }
+        if bytes.starts_with(SQLITE_MAGIC) {
+            return Some(Self::Nsys);
         }
         if bytes.starts_with(bytedance::MAGIC) {
             return Some(Self::Operations);
@@ -91,6 +97,11 @@ impl Format {
                 "hangs, computation and transfers",
                 "clocks that are apart by less than an iteration: the times of all hosts are compared as they are",
             ],
+            Self::Nsys => &[
+                "hangs: the export is written when the trace has ended",
+                "ranks and communicators: GPUs are numbered in the order of files, processes and devices, and compared where their operations end together",
+                "waits in sends and receives",
+            ],
             Self::Operations => &[
                 "hangs and the cause on the host",
                 "ranks of one worker, which the rows do not tell apart",
@@ -98,6 +109,9 @@ impl Format {
         }
     }
 }
+
+/// First bytes of a `SQLite` database.
+pub const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// First line of a recording.
 #[derive(Deserialize)]
@@ -123,6 +137,7 @@ impl fmt::Display for Format {
             Self::Inspector => "NCCL Inspector lines",
             Self::Recording => "recordings of fleet-agent",
             Self::Calls => "tables of call times (CSV)",
+            Self::Nsys => "Nsight Systems exports (SQLite)",
             Self::Operations => "operations of StragglerAnalysis (Parquet)",
         })
     }
@@ -151,6 +166,7 @@ mod tests {
                 Some(Format::Recording),
             ),
             (b"{\"resourceMetrics\":[]}", None),
+            (b"SQLite format 3\0\x10", Some(Format::Nsys)),
             (b"PAR1", Some(Format::Operations)),
             (b"rank,op_count,call_time_s\n0,1,1.5\n", Some(Format::Calls)),
             (b"", None),

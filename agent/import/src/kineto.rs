@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::flight_recorder::{parse_ranks, trailing_number};
+use crate::kernel::{is_nccl, kernel_op};
 use crate::trace::{Collective, RankTrace, parse_op};
 
 /// Reads a trace. `file_name` tells the rank where the content does not.
@@ -188,15 +189,6 @@ fn add(trace: &mut RankTrace, event: TraceEvent<'_>) {
         start_ns: Some(nanos(event.ts)),
         duration_ns,
     });
-}
-
-fn is_nccl(kernel: &str) -> bool {
-    kernel.starts_with("ncclDevKernel") || kernel.starts_with("ncclKernel")
-}
-
-/// Part of a kernel's name before its template arguments.
-fn kernel_op(kernel: &str) -> &str {
-    kernel.split('(').next().unwrap_or(kernel)
 }
 
 /// Converts microseconds; what is not a time becomes 0.

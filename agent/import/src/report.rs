@@ -117,12 +117,19 @@ impl Report {
         if self.collectives == 0 {
             return Some(match self.format {
                 Format::FlightRecorder => "no rank waits for another one, and no operation has a duration (TORCH_NCCL_ENABLE_TIMING=1 adds it)".to_owned(),
+                _ if self.transfers > 0 => format!(
+                    "no collective operation was found: {} transfers do not tell which rank is late",
+                    self.transfers
+                ),
                 _ => {
                     "no collective operation was found: was the job traced on its GPUs, with NCCL or RCCL?".to_owned()
                 }
             });
         }
         if !matched(traces).iter().any(MatchedGroup::is_comparable) {
+            if self.format == Format::Nsys {
+                return Some("no two GPUs ran the same collective operations to the same ends: give the exports of all hosts, of the same steps".to_owned());
+            }
             return Some(format!(
                 "{} of {} ranks have a file, and no communicator has enough of its ranks to compare them: give the files of all ranks",
                 self.files, self.world_size

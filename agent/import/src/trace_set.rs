@@ -11,6 +11,7 @@ use crate::hang::{Hang, analyse};
 use crate::inspector::{self, ProcessTrace};
 use crate::kineto;
 use crate::lateness::late_ranks;
+use crate::nsys::{self, FileGpus};
 use crate::progress::reports;
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
@@ -20,7 +21,7 @@ use crate::trace::RankTrace;
 pub enum ImportError {
     /// The format is not known.
     #[error(
-        "{0}: none of the formats that are recognised by content: PyTorch profiler (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, recordings of fleet-agent, tables of call times (CSV), operations of StragglerAnalysis (Parquet)"
+        "{0}: none of the formats that are recognised by content: PyTorch profiler (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, recordings of fleet-agent, tables of call times (CSV), operations of StragglerAnalysis (Parquet), Nsight Systems exports (SQLite)"
     )]
     Unknown(String),
     /// The content is damaged or refused.
@@ -71,6 +72,7 @@ pub struct TraceSet {
     traces: BTreeMap<u32, RankTrace>,
     processes: Vec<(Option<u32>, ProcessTrace)>,
     calls: Calls,
+    gpus: Vec<FileGpus>,
 }
 
 /// Report and points of a set.
@@ -91,13 +93,7 @@ impl TraceSet {
     pub fn add(&mut self, file: &str, bytes: &[u8]) -> Result<(), ImportError> {
         let format = Format::recognise(bytes);
         let format = format.ok_or_else(|| ImportError::Unknown(file.to_owned()))?;
-        if let Some(known) = self.format.filter(|known| *known != format) {
-            return Err(ImportError::Mixed {
-                file: file.to_owned(),
-                found: format,
-                known,
-            });
-        }
+        self.accept(file, format)?;
         let name = file.rsplit('/').next().unwrap_or(file);
         let damaged = |reason: String| ImportError::Damaged {
             file: file.to_owned(),
@@ -134,10 +130,36 @@ impl TraceSet {
                     .filter_map(|trace| Some((trace.rank?, trace)));
                 self.traces.extend(by_rank);
             }
+            Format::Nsys => {
+                return Err(damaged(
+                    "a compressed database is not read: unpack it".to_owned(),
+                ));
+            }
             Format::Recording => return Err(ImportError::Recording(file.to_owned())),
         }
         self.format = Some(format);
         Ok(())
+    }
+
+    /// Adds the GPUs of an export of Nsight Systems.
+    pub fn add_gpus(&mut self, file: &str, gpus: Vec<RankTrace>) -> Result<(), ImportError> {
+        self.accept(file, Format::Nsys)?;
+        let name = file.rsplit('/').next().unwrap_or(file);
+        self.gpus.push((trailing_number(name), gpus));
+        self.format = Some(Format::Nsys);
+        Ok(())
+    }
+
+    /// Checks the format against that of the files before.
+    fn accept(&self, file: &str, format: Format) -> Result<(), ImportError> {
+        match self.format.filter(|known| *known != format) {
+            None => Ok(()),
+            Some(known) => Err(ImportError::Mixed {
+                file: file.to_owned(),
+                found: format,
+                known,
+            }),
+        }
     }
 
     /// Records a file that was not read.
@@ -190,6 +212,7 @@ impl TraceSet {
                 self.traces.insert(rank, process.trace);
             }
         }
+        self.traces.extend(nsys::place(self.gpus));
         let refusal = match self.calls.traces() {
             Ok(traces) => {
                 self.traces.extend(traces);

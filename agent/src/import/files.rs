@@ -5,10 +5,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
+use fleet_import::format::SQLITE_MAGIC;
 use fleet_import::trace_set::{ImportError, Imported, TraceSet};
 use indicatif::ProgressBar;
 
-use crate::import::ImportFailure;
+use crate::import::{ImportFailure, nsys};
 
 /// Maximum size of a file, unpacked.
 const MAX_BYTES: u64 = 8 << 30;
@@ -33,9 +34,7 @@ pub(super) fn read(paths: &[PathBuf], progress: &ProgressBar) -> Result<Imported
     }
     let (mut set, mut first_error) = (TraceSet::default(), None);
     for file in &files {
-        let name = file.path.display().to_string();
-        let added = load(&file.path, progress).and_then(|bytes| Ok(set.add(&name, &bytes)?));
-        match added {
+        match add(&file.path, &mut set, progress) {
             Ok(()) => {}
             Err(ImportFailure::Content(error)) if file.is_found && is_skipped(&error) => {
                 set.skip(&error);
@@ -90,25 +89,34 @@ fn find(path: &Path, files: &mut Vec<Input>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the unpacked content of a file.
-fn load(path: &Path, progress: &ProgressBar) -> Result<Vec<u8>, ImportFailure> {
+/// Adds a file to the set. A database is read in place, any other file as a whole.
+fn add(path: &Path, set: &mut TraceSet, progress: &ProgressBar) -> Result<(), ImportFailure> {
     let failed = |source| unreadable(path, source);
     let file = File::open(path).map_err(failed)?;
     let packed_len = file.metadata().map_err(failed)?.len();
     let mut reader = progress.wrap_read(file);
     let mut start = Vec::new();
     (&mut reader)
-        .take(2)
+        .take(SQLITE_MAGIC.len() as u64)
         .read_to_end(&mut start)
         .map_err(failed)?;
-    let whole = start.as_slice().chain(reader);
     let name = path.display().to_string();
-    if start == GZIP_MAGIC {
-        let limit = packed_len.saturating_mul(MAX_RATIO).clamp(SMALL, MAX_BYTES);
-        bounded(MultiGzDecoder::new(whole), limit, &name)
-    } else {
-        bounded(whole, MAX_BYTES, &name)
+    if start == SQLITE_MAGIC {
+        let gpus = nsys::read(path).map_err(|error| ImportError::Damaged {
+            file: name.clone(),
+            reason: error.to_string(),
+        })?;
+        progress.inc(packed_len);
+        return Ok(set.add_gpus(&name, gpus)?);
     }
+    let whole = start.as_slice().chain(reader);
+    let bytes = if start.starts_with(&GZIP_MAGIC) {
+        let limit = packed_len.saturating_mul(MAX_RATIO).clamp(SMALL, MAX_BYTES);
+        bounded(MultiGzDecoder::new(whole), limit, &name)?
+    } else {
+        bounded(whole, MAX_BYTES, &name)?
+    };
+    Ok(set.add(&name, &bytes)?)
 }
 
 /// Reads to the end; an error if that is more than `limit` bytes.

@@ -43,6 +43,46 @@ fn traces_of_a_pipeline_name_the_slow_rank_and_none_of_its_victims() {
     );
 }
 
+/// Returns the ranks that the detector names.
+fn outliers(path: &Path) -> Vec<u64> {
+    let (code, printed, errors) = import(path, &["--json"]);
+    assert_eq!(code, 0, "{errors}");
+    let answer: Value = serde_json::from_str(&printed).unwrap();
+    let outliers = answer["outliers"]["outliers"].as_array().unwrap();
+    let ranks = outliers.iter().map(|outlier| outlier["rank"].as_u64());
+    ranks.collect::<Option<_>>().unwrap()
+}
+
+#[test]
+fn parquet_of_a_pipeline_names_the_slow_worker() {
+    assert_eq!(outliers(&thirdparty("../bytedance/trace-AR.parquet")), [0]);
+}
+
+#[test]
+fn parquet_of_a_job_with_unequal_sequences_names_no_worker() {
+    assert!(outliers(&thirdparty("../bytedance/trace-SE.parquet")).is_empty());
+}
+
+#[test]
+fn a_table_of_call_times_names_the_rank_that_sleeps() {
+    let (code, printed, errors) = import(&thirdparty("gf-bench"), &[]);
+    assert_eq!(code, 0, "{errors}");
+    assert!(
+        printed.contains("verdict  rank 1, by its arrivals alone"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn an_export_of_nsight_systems_with_transfers_only_names_nobody() {
+    let (code, printed, errors) = import(&thirdparty("nsys-ai"), &[]);
+    assert_eq!(code, 65, "{printed}");
+    assert!(
+        errors.contains("66 transfers do not tell which rank is late"),
+        "{errors}"
+    );
+}
+
 #[test]
 fn a_recording_is_recognised_and_judged_as_its_replay() {
     let (code, printed, errors) = import(
