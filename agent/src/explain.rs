@@ -2,6 +2,7 @@
 
 mod json;
 mod screen;
+mod stacks;
 pub mod summary;
 mod text;
 
@@ -9,18 +10,20 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use fleet_agent_core::event::Event;
 use fleet_agent_core::explain::{Explainer, ProcessReport};
 use fleet_agent_sources::live::{Live, Stop};
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::recording::Recording;
 use fleet_agent_sources::source::{EventSource, SourceError};
-use fleet_agent_sources::watch::{Watch, WatchError, WatchSettings, now_ns};
+use fleet_agent_sources::watch::{Watch, WatchError, now_ns};
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::config::{ExplainArgs, ProbeArgs, TraceArgs};
 use crate::explain::screen::Screen;
+use crate::explain::stacks::StackSampling;
 use crate::explain::summary::{HostSummary, Summary};
 
 /// Period over which a process is observed, nanoseconds: a chain holds for two of them or more.
@@ -75,7 +78,7 @@ pub async fn explain(
                 host.add(reports);
                 Ok(())
             });
-            host.limitation = watched?;
+            host.limitations = watched?;
             Ok(vec![host])
         };
         blocking_until(stop, watch).await?
@@ -143,28 +146,35 @@ async fn blocking_until<T: Send + 'static>(
 }
 
 /// Watches this host and passes on the reports of each period and the time since the start. Returns
-/// what the kernel does not let it see.
+/// what it cannot see.
 fn watch_host(
     probes: &ProbeArgs,
     duration: Option<Duration>,
     stop: &Stop,
     mut on_reports: impl FnMut(Vec<ProcessReport>, Duration) -> Result<(), ExplainError>,
-) -> Result<Option<String>, ExplainError> {
-    let settings = WatchSettings {
-        without_host: false,
-        // Single waits are not looked at: their durations are summed up in the kernel.
-        ..probes.settings(Duration::MAX)
-    };
+) -> Result<Vec<String>, ExplainError> {
+    // Single waits are not looked at: their durations are summed up in the kernel.
+    let mut settings = probes.settings(Duration::MAX);
+    settings.without_host = false;
+    settings.count_options.all_processes = true;
     let watch = Watch::start(&settings)?;
-    let limitation = watch.health().abilities.no_host;
+    let no_host = watch.health().abilities.no_host;
     let mut live = Live::new(watch, Processes::new("/proc"), stop.clone());
     let started_ns = now_ns();
     let mut explainer = Explainer::new(PERIOD_NS);
+    let mut stacks = StackSampling::default();
     while live.poll() {
         while let Some(event) = live.next_pending() {
+            stacks.on_event(&event);
             explainer.on_event(&event);
         }
         let until_ns = now_ns();
+        stacks.sample(until_ns);
+        if explainer.is_due(until_ns) {
+            for sample in stacks.take() {
+                explainer.on_event(&Event::Stack(Box::new(sample)));
+            }
+        }
         let elapsed = Duration::from_nanos(until_ns.saturating_sub(started_ns));
         on_reports(explainer.reports(until_ns), elapsed)?;
         if duration.is_some_and(|duration| elapsed >= duration) {
@@ -172,7 +182,12 @@ fn watch_host(
         }
     }
     live.clear();
-    Ok(limitation)
+    let no_host =
+        no_host.map(|reason| format!("no kernel evidence, such as time off the CPU: {reason}"));
+    Ok(no_host
+        .into_iter()
+        .chain(stacks.limits().cloned())
+        .collect())
 }
 
 /// Reads a recording and explains its processes.

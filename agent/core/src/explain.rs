@@ -183,11 +183,17 @@ impl Explainer {
         }
     }
 
+    /// Returns whether the period is over at `now_ns`.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        self.opened_ns
+            .is_some_and(|opened_ns| now_ns.saturating_sub(opened_ns) >= self.period_ns)
+    }
+
     /// Closes the period if it is over at `now_ns`, and returns a report for each process of which
     /// anything was seen.
     pub fn reports(&mut self, now_ns: u64) -> Vec<ProcessReport> {
-        let opened_ns = *self.opened_ns.get_or_insert(now_ns);
-        if now_ns.saturating_sub(opened_ns) < self.period_ns {
+        self.opened_ns.get_or_insert(now_ns);
+        if !self.is_due(now_ns) {
             return Vec::new();
         }
         self.opened_ns = Some(now_ns);

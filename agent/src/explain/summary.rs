@@ -27,7 +27,7 @@ pub struct HostSummary {
     /// Its name, or the file of its recording.
     pub name: String,
     /// What could not be seen.
-    pub limitation: Option<String>,
+    pub limitations: Vec<String>,
     reports: BTreeMap<u32, Vec<ProcessReport>>,
 }
 
@@ -74,7 +74,8 @@ impl Summary {
         let limitations: Vec<&str> = self
             .hosts
             .iter()
-            .filter_map(|host| host.limitation.as_deref())
+            .flat_map(|host| &host.limitations)
+            .map(String::as_str)
             .collect();
         json!({ "processes": processes, "limitations": limitations })
     }
@@ -84,7 +85,7 @@ impl HostSummary {
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            limitation: None,
+            limitations: Vec::new(),
             reports: BTreeMap::new(),
         }
     }
@@ -163,15 +164,8 @@ impl fmt::Display for Summary {
                 text::write_figures(f, process)?;
             }
         }
-        let limitations = self
-            .hosts
-            .iter()
-            .filter_map(|host| host.limitation.as_deref());
-        for limitation in limitations {
-            writeln!(
-                f,
-                "\nNo kernel evidence, such as time off the CPU: {limitation}"
-            )?;
+        for limitation in self.hosts.iter().flat_map(|host| &host.limitations) {
+            writeln!(f, "Not seen: {limitation}")?;
         }
         Ok(())
     }

@@ -264,7 +264,7 @@ fn calls_far_slower_than_their_median_are_explained_and_waits_are_not() {
 /// Stack in a function of a library, called at a line.
 fn native_stack(pid: u32, ts_ns: u64, module: &str, line: u32, samples: u64) -> Event {
     let Event::Stack(mut sample) = stack(pid, ts_ns, None, line, samples) else {
-        unreachable!()
+        panic!("not a stack")
     };
     let native = Frame::Native {
         symbol: None,
