@@ -1,0 +1,100 @@
+//! Stacks of the processes that are explained.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleet_agent_core::event::{Event, StackSample};
+use fleet_agent_stacks::sampler::Sampler;
+
+/// Maximum number of threads of a process that are sampled.
+const MAX_THREADS: usize = 4;
+/// Maximum number of processes that are sampled.
+const MAX_PROCESSES: usize = 64;
+
+/// Sampling of processes, each in the threads that call the GPU's libraries.
+#[derive(Debug, Default)]
+pub(super) struct StackSampling {
+    processes: BTreeMap<u32, Process>,
+    limits: BTreeSet<String>,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    threads: BTreeSet<u32>,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// To be opened, with the threads known so far.
+    #[default]
+    New,
+    Sampled(Box<Sampler>),
+    Failed,
+}
+
+impl StackSampling {
+    /// Takes in an event, which can tell of a process or of a thread.
+    pub(super) fn on_event(&mut self, event: &Event) {
+        let (pid, tid) = match event {
+            Event::Call(call) => (call.pid, call.tid),
+            Event::Entered(entered) => (entered.pid, entered.tid),
+            Event::CallDurations(durations) => (durations.pid, durations.pid),
+            Event::Ended(ended) => {
+                self.processes.remove(&ended.pid);
+                return;
+            }
+            _ => return,
+        };
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&pid) {
+            return;
+        }
+        let process = self.processes.entry(pid).or_default();
+        if process.threads.len() < MAX_THREADS && process.threads.insert(tid) {
+            process.state = State::New;
+        }
+    }
+
+    /// Samples each process once.
+    pub(super) fn sample(&mut self, now_ns: u64) {
+        for (pid, process) in &mut self.processes {
+            if matches!(process.state, State::New) {
+                process.state = open(*pid, &process.threads, &mut self.limits);
+            }
+            if let State::Sampled(sampler) = &mut process.state
+                && sampler.sample(now_ns).is_err()
+            {
+                // A process that cannot be read any more is about to end.
+                process.state = State::Failed;
+            }
+        }
+    }
+
+    /// Returns the stacks since the last call.
+    pub(super) fn take(&mut self) -> Vec<StackSample> {
+        let samplers = self.processes.values_mut();
+        let samplers = samplers.filter_map(|process| match &mut process.state {
+            State::Sampled(sampler) => Some(sampler),
+            State::New | State::Failed => None,
+        });
+        samplers.flat_map(|sampler| sampler.take()).collect()
+    }
+
+    /// Returns what could not be sampled.
+    pub(super) fn limits(&self) -> impl Iterator<Item = &String> {
+        self.limits.iter()
+    }
+}
+
+fn open(pid: u32, threads: &BTreeSet<u32>, limits: &mut BTreeSet<String>) -> State {
+    let threads: Vec<u32> = threads.iter().copied().collect();
+    match Sampler::open(pid, &threads) {
+        Ok(sampler) => {
+            limits.extend(sampler.limits());
+            State::Sampled(Box::new(sampler))
+        }
+        Err(error) => {
+            limits.insert(error.to_string());
+            State::Failed
+        }
+    }
+}
