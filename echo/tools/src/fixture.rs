@@ -23,6 +23,9 @@ use crate::query_limit::QueryLimit;
 use crate::rates::Rates;
 
 pub mod broken;
+mod processes;
+
+pub use processes::process_reports;
 
 /// Instant `seconds` after 2026-06-01T00:00:00Z, the start of the recording.
 pub fn at(seconds: i64) -> Nanos {

@@ -32,6 +32,7 @@ pub mod event_history;
 pub mod explain_rank;
 pub mod find_outlier_nodes;
 pub mod get_cost;
+pub mod host;
 pub mod host_evidence;
 pub mod lag_map;
 pub mod lifecycle;
@@ -202,6 +203,14 @@ pub enum ToolError {
         /// Ranks that did report.
         known: String,
     },
+    /// The node did not report in the window.
+    #[error("node {node:?} did not report in this window (known: {known})")]
+    UnknownNode {
+        /// Requested node.
+        node: String,
+        /// Nodes that did report.
+        known: String,
+    },
     /// A rule refuses the request.
     #[error("{reason}")]
     Refused {
@@ -299,7 +308,8 @@ impl Coded for ToolError {
             | Self::UnknownCluster { .. }
             | Self::UnknownIncident { .. }
             | Self::OtherShard { .. }
-            | Self::UnknownRank { .. } => Code::NotFound,
+            | Self::UnknownRank { .. }
+            | Self::UnknownNode { .. } => Code::NotFound,
             Self::Invalid(_) => Code::Invalid,
             Self::Refused { .. } => Code::Refused,
             Self::Overloaded { .. } => Code::Busy,

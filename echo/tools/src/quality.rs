@@ -134,6 +134,36 @@ impl Presence {
         origins.filter(|origin| origin.rank.is_some())
     }
 
+    /// Origins of all reporters, with or without a rank.
+    pub fn origins(&self) -> impl Iterator<Item = &Arc<Origin>> {
+        self.rows.iter().map(|row| &row.origin)
+    }
+
+    /// Origins of all reporters with the time of the last event of each.
+    pub fn last_events(&self) -> impl Iterator<Item = (&Arc<Origin>, Nanos)> {
+        self.rows.iter().map(|row| (&row.origin, row.last))
+    }
+
+    /// True when the rank reported, in any job.
+    pub fn has_rank(&self, rank: Rank) -> bool {
+        self.origins.keys().any(|(_, known)| *known == rank)
+    }
+
+    /// Describes the ranks that reported, for an error.
+    pub fn describe_ranks(&self) -> String {
+        let first = self.origins.keys().map(|(_, rank)| rank).min();
+        let last = self.origins.keys().map(|(_, rank)| rank).max();
+        let jobs = self.ranks().map(|origin| origin.job.as_ref());
+        let jobs: BTreeSet<&str> = jobs.map(job_name).collect();
+        let jobs: Vec<&str> = jobs.into_iter().take(8).collect();
+        match first.zip(last) {
+            Some((first, last)) => {
+                format!("ranks {first} to {last} did, of job {}", jobs.join(", "))
+            }
+            None => "no rank did; use window=all".to_owned(),
+        }
+    }
+
     /// True when host evidence was reported.
     pub const fn has_host_evidence(&self) -> bool {
         self.has_host_evidence
@@ -206,4 +236,9 @@ impl Presence {
             expected,
         }
     }
+}
+
+/// Name of a job; a placeholder for ranks without a job.
+pub(super) fn job_name(job: Option<&JobId>) -> &str {
+    job.map_or("(no job)", JobId::as_str)
 }

@@ -16,6 +16,11 @@ use crate::event_history::EventHistory;
 use crate::explain_rank::ExplainRank;
 use crate::find_outlier_nodes::FindOutlierNodes;
 use crate::get_cost::GetCost;
+use crate::host::causal_chains::GetCausalChains;
+use crate::host::check::HostCheck;
+use crate::host::graph_lifecycle::GraphLifecycle;
+use crate::host::stacks::GetStacks;
+use crate::host::trace_stats::GetTraceStats;
 use crate::picture::figure::Figure;
 use crate::picture::{DrawError, Format, Picture, render};
 use crate::rounding::to_json;
@@ -90,6 +95,11 @@ impl Registry {
         registry.register::<GetCost>();
         registry.register::<EventHistory>();
         registry.register::<RunAnalysis>();
+        registry.register::<GetCausalChains>();
+        registry.register::<GetTraceStats>();
+        registry.register::<GetStacks>();
+        registry.register::<GraphLifecycle>();
+        registry.register::<HostCheck>();
         registry
     }
 

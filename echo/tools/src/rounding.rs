@@ -90,7 +90,8 @@ fn decimals(field: &str) -> Option<i32> {
     match field {
         "seconds" | "iterations" | "z" | "critical_z" | "first_iteration" | "raised_iteration"
         | "cleared_iteration" => Some(3),
-        "effect_ratio" | "confidence" | "stability" | "effect_gate" => Some(4),
+        "effect_ratio" | "confidence" | "stability" | "effect_gate" | "share" | "max_share"
+        | "median_share" => Some(4),
         // Limits are compared with the first two; the others are host evidence, in the unit of its
         // metric.
         "coverage" | "lost_ratio" | "own" | "peers" => Some(6),

@@ -2,7 +2,8 @@
 //!
 //! Lists omit details that a model does not need for a valid call: patterns of names and times
 //! beyond their descriptions, and the nested structure of answers. The full schemas are in
-//! `echo://schema` and in the OpenAPI document, and arguments are validated against them.
+//! `echo://schema`, in `echo://host-schema` and in the OpenAPI document, and arguments are validated
+//! against them.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use echo_core::ids::ClusterId;
 use echo_core::units::{Nanos, Window};
 use echo_tools::rates::Rate;
-use echo_tools::registry::Registry;
+use echo_tools::registry::{RegisteredTool, Registry};
 use echo_tools::run_analysis::RunAnalysis;
 use echo_tools::tool::Tool;
 use echo_tools::{ToolContext, ToolError, shard_hint, views};
@@ -19,15 +19,21 @@ use crate::mcp::LIST_TTL_MS;
 const MAX_CLUSTERS: usize = 500;
 
 const SCHEMA: &str = "echo://schema";
+const HOST_SCHEMA: &str = "echo://host-schema";
 const CLUSTERS: &str = "echo://clusters";
 const RATES: &str = "echo://rates";
 
 /// URI, name and description of each resource.
-const RESOURCES: [(&str, &str, &str); 3] = [
+const RESOURCES: [(&str, &str, &str); 4] = [
     (
         SCHEMA,
         "schema",
-        "Schemas of the input and the answer of every tool, and the views that SQL can query, with the meaning and the unit of each field.",
+        "Schemas of the input and the answer of each tool about clusters, and the views that SQL can query, with the meaning and the unit of each field.",
+    ),
+    (
+        HOST_SCHEMA,
+        "host-schema",
+        "Schemas of the input and the answer of each tool about the processes of hosts.",
     ),
     (
         CLUSTERS,
@@ -62,6 +68,10 @@ pub(super) async fn read(
             context.run_limited(schema(registry, context)).await?,
             LIST_TTL_MS,
         ),
+        HOST_SCHEMA => {
+            let tools = tool_schemas(registry, context, is_about_hosts);
+            (json!({ "tools": tools }), LIST_TTL_MS)
+        }
         CLUSTERS => (context.run_limited(clusters(context)).await?, 0),
         RATES => (rates(context), LIST_TTL_MS),
         _ => return Ok(None),
@@ -80,15 +90,30 @@ pub(super) fn unknown(uri: &str) -> ErrorData {
     ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
 }
 
-async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, ToolError> {
-    let tools = registry.tools_for(&context.caller).map(|tool| {
+fn is_about_hosts(tool: &RegisteredTool) -> bool {
+    tool.name.starts_with("fleet.host.")
+}
+
+/// Returns the schemas of the tools that the caller may use and that match.
+fn tool_schemas(
+    registry: &Registry,
+    context: &ToolContext,
+    matches: impl Fn(&RegisteredTool) -> bool,
+) -> Vec<Value> {
+    let tools = registry.tools_for(&context.caller);
+    let tools = tools.filter(|tool| matches(tool)).map(|tool| {
         json!({ "name": tool.name, "input": tool.input_schema, "answer": tool.output_schema })
     });
+    tools.collect()
+}
+
+async fn schema(registry: &Registry, context: &ToolContext) -> Result<Value, ToolError> {
+    let tools = tool_schemas(registry, context, |tool| !is_about_hosts(tool));
     let views = match registry.find(&context.caller, RunAnalysis::NAME) {
         Ok(_) => views::views(context).await?,
         Err(_) => Vec::new(),
     };
-    Ok(json!({ "tools": tools.collect::<Vec<_>>(), "views": views }))
+    Ok(json!({ "tools": tools, "views": views }))
 }
 
 /// Returns the clusters by name, with the times of their first and last event, using one query for

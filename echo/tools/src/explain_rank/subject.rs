@@ -1,6 +1,5 @@
 //! The rank that a request is about.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use echo_core::ids::{IdError, JobId, NodeId, Rank, RankInJob, RoleId};
@@ -9,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::ToolError;
-use crate::quality::Presence;
+use crate::quality::{Presence, job_name};
 
 /// A rank that reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,14 +62,14 @@ impl Subject {
         match matches.as_slice() {
             [] => Err(ToolError::UnknownRank {
                 rank: rank.value(),
-                known: reporting_ranks(presence),
+                known: presence.describe_ranks(),
             }),
             [origin] => Ok(Self {
                 rank,
                 origin: Arc::clone(origin),
             }),
             several => {
-                let names = several.iter().map(|origin| job_name(origin));
+                let names = several.iter().map(|origin| job_name(origin.job.as_ref()));
                 let names = names.collect::<Vec<_>>().join(", ");
                 let message =
                     format!("rank {rank} reported in several jobs; set job to one of: {names}");
@@ -108,22 +107,5 @@ impl Subject {
             namespace: owned(&self.origin.namespace),
             pod: owned(&self.origin.pod),
         }
-    }
-}
-
-fn job_name(origin: &Origin) -> &str {
-    origin.job.as_ref().map_or("(no job)", JobId::as_str)
-}
-
-/// Describes the ranks that reported.
-fn reporting_ranks(presence: &Presence) -> String {
-    let ranks = || presence.ranks().filter_map(|origin| origin.rank);
-    let first = ranks().map(RankInJob::rank).min();
-    let last = ranks().map(RankInJob::rank).max();
-    let jobs: BTreeSet<&str> = presence.ranks().map(|origin| job_name(origin)).collect();
-    let jobs: Vec<&str> = jobs.into_iter().take(8).collect();
-    match first.zip(last) {
-        Some((first, last)) => format!("ranks {first} to {last} did, of job {}", jobs.join(", ")),
-        None => "no rank did; use window=all".to_owned(),
     }
 }

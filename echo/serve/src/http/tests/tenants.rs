@@ -10,7 +10,7 @@ use echo_core::ids::IncidentId;
 use echo_core::model::detector_output::{DetectorOutput, Finding};
 use echo_core::model::event::BatchKey;
 use echo_tools::ToolContext;
-use echo_tools::fixture::{batch, culprit, detector_output, empty, lost};
+use echo_tools::fixture::{batch, culprit, detector_output, empty, lost, process_reports};
 use echo_tools::rates::Rates;
 use echo_tools::registry::Registry;
 use serde_json::{Value, json};
@@ -38,8 +38,10 @@ pub(super) async fn two_clusters() -> ToolContext {
         .store_verdicts(detector_output())
         .await
         .unwrap();
+    context.store.append(process_reports()).await.unwrap();
     let mut other = batch(0..4, 0..=600);
     other.key = BatchKey::Content(77);
+    other.events.extend(process_reports().events);
     for event in &mut other.events {
         let mut origin = (*event.origin).clone();
         origin.cluster = "hidden-fleet".parse().unwrap();
@@ -157,6 +159,7 @@ fn beside_the_tools() -> Vec<(&'static str, String, Value)> {
     let mut all: Vec<(&'static str, String, Value)> = Vec::new();
     for uri in [
         "echo://schema",
+        "echo://host-schema",
         "echo://clusters",
         "echo://rates",
         "echo://other",
