@@ -8,8 +8,9 @@
 //! time, and `cohort` combines these for one cohort; `hang` finds operations that never end.
 //! `loss_accounting` attributes the losses of a job to its incidents by the shares of
 //! `attribution`; `cost` sums the GPU time that incidents cost, and `hours` breaks it down by node
-//! and hour beside the allocated time.
+//! and hour beside the allocated time. `advice` says what to do about a verdict.
 
+pub mod advice;
 pub mod assembly;
 pub mod attribution;
 pub mod baseline;

@@ -1,0 +1,167 @@
+//! Advice: what to do about a verdict, from its class and its evidence, with a command where there
+//! is one.
+//!
+//! Only evidence that stands out is a reason for advice, and only what it names is named: a task
+//! that had the CPU, a GPU, a node. Without such evidence the advice is how to find the cause.
+
+use echo_core::ids::Rank;
+use echo_core::model::detector_output::{CauseClass, Condition, ConditionKind, Culprit};
+use fleet_proto::{advice, metric};
+
+use crate::evidence::{HostFact, Task};
+
+/// Maximum number of pieces of advice for a verdict.
+const MAX_ADVICE: usize = 4;
+
+/// Maximum number of ranks that advice names.
+const MAX_RANKS: usize = 8;
+
+/// Placeholder in commands: Echo does not know the process of a rank.
+const PID: &str = "PID";
+
+/// Beginning of the UUIDs of NVIDIA's GPUs, which its tools accept.
+const NVIDIA: &str = "GPU-";
+
+const TELL_APART: &str = "have the job load the NCCL profiler plugin (NCCL_PROFILER_PLUGIN), which tells a slow host \
+     from a slow GPU";
+
+/// Returns what to do about a culprit, for the evidence that stands out, largest difference first.
+pub fn for_culprit(culprit: &Culprit, facts: &[HostFact]) -> Vec<String> {
+    let notable = facts.iter().filter(|fact| fact.stands_out());
+    let mut found: Vec<String> = Vec::new();
+    for text in notable.filter_map(|fact| for_fact(culprit, fact)) {
+        if !found.contains(&text) {
+            found.push(text);
+        }
+    }
+    found.truncate(MAX_ADVICE);
+    if found.is_empty() {
+        found = without_cause(culprit);
+    }
+    found
+}
+
+/// Returns what to do about a condition; empty where nothing is known that would help.
+pub fn for_condition(condition: &Condition) -> Vec<String> {
+    let text = match condition.kind {
+        ConditionKind::UniformSlowdown => {
+            "look at what all ranks share: storage, network, limits of power and clocks, the code".to_owned()
+        }
+        ConditionKind::StageImbalance => format!(
+            "give {} less work: fewer layers, or a cheaper first or last stage",
+            ranks(&condition.ranks, "the slow stage")
+        ),
+        ConditionKind::DataImbalance => {
+            "give the ranks equal work: pack or sort sequences by length, or fill batches by tokens".to_owned()
+        }
+        ConditionKind::Network => {
+            "look at the errors of the network ports: ip -s link, rdma statistic show link; measure the links when \
+             no job uses them: all_reduce_perf of nccl-tests"
+                .to_owned()
+        }
+        ConditionKind::Stall | ConditionKind::Hang => format!(
+            "find where the threads of {} are: fleet-agent stacks --pid {PID}, on its host",
+            ranks(&condition.ranks, "a rank")
+        ),
+        ConditionKind::IdentityConflict => {
+            "give each process of the job a rank of its own (RANK), and each job a name of its own".to_owned()
+        }
+        ConditionKind::UnhealthyNode | ConditionKind::Inconclusive => return Vec::new(),
+    };
+    vec![text]
+}
+
+/// Returns the advice for one kind of evidence; `None` when it is no cause that can be removed, or
+/// when the class of the verdict excludes it.
+fn for_fact(culprit: &Culprit, fact: &HostFact) -> Option<String> {
+    let name = fact.metric.as_str();
+    // The host of a late device was measured, and was not late.
+    if culprit.class == CauseClass::Device && name != metric::THROTTLED {
+        return None;
+    }
+    let text = match name {
+        metric::PREEMPTED => return Some(contention(&fact.tasks)),
+        metric::PREEMPTIONS | metric::RUN_QUEUE | metric::PRESSURE_CPU => {
+            return Some(contention(&[]));
+        }
+        metric::LOCK => return Some(advice::lock(PID)),
+        metric::THROTTLED => return Some(throttled(culprit)),
+        metric::TCP_RETRANSMITS => {
+            "look at the errors of the network ports: ip -s link, nstat -az TcpRetransSegs"
+        }
+        metric::RDMA_ERRORS => "look at the errors of the RDMA ports: rdma statistic show link",
+        metric::CGROUP_THROTTLED => advice::CGROUP_THROTTLING,
+        metric::INTERRUPT => advice::INTERRUPTS,
+        metric::BLOCK_IO | metric::PRESSURE_IO => advice::BLOCK_IO,
+        metric::PAGE_FAULT | metric::PRESSURE_MEMORY => advice::PAGE_FAULTS,
+        metric::NETWORK_WAIT => advice::NETWORK,
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn contention(tasks: &[Task]) -> String {
+    let named = tasks
+        .iter()
+        .find_map(|task| Some((task.name.as_deref()?, task.cpu)));
+    advice::cpu_contention(named, PID)
+}
+
+fn throttled(culprit: &Culprit) -> String {
+    let text = "find why the clocks of its GPU are reduced (power, temperature, a limit)";
+    match nvidia_uuid(culprit) {
+        Some(uuid) => format!("{text}: nvidia-smi -q -d PERFORMANCE -i {uuid}"),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns how to find the cause when no evidence shows one.
+fn without_cause(culprit: &Culprit) -> Vec<String> {
+    let node = &culprit.node;
+    let host = || format!("find what its processes lose time to: fleet-agent explain, on {node}");
+    let ports = || {
+        format!(
+            "look at the errors of the network ports of {node}: ip -s link, rdma statistic show link"
+        )
+    };
+    match culprit.class {
+        CauseClass::Host => vec![host()],
+        CauseClass::Device => vec![diagnose(culprit)],
+        CauseClass::Network => vec![ports()],
+        CauseClass::Mixed => vec![host(), ports()],
+        CauseClass::Inconclusive => vec![host(), TELL_APART.to_owned()],
+    }
+}
+
+fn diagnose(culprit: &Culprit) -> String {
+    let node = &culprit.node;
+    let (gpu, command) = match nvidia_uuid(culprit) {
+        Some(uuid) => (uuid, ": dcgmi diag -r 3"),
+        None => ("its GPU", ""),
+    };
+    format!("test {gpu} when no job uses {node}{command}; replace the node if it stays slow")
+}
+
+/// Returns the UUID of an NVIDIA GPU. It may become part of a command, so anything but a UUID is
+/// left out.
+fn nvidia_uuid(culprit: &Culprit) -> Option<&str> {
+    let uuid = culprit.gpu_uuid.as_deref()?;
+    let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    uuid.strip_prefix(NVIDIA)
+        .is_some_and(is_plain)
+        .then_some(uuid)
+}
+
+fn ranks(ranks: &[Rank], unknown: &str) -> String {
+    let named = ranks.iter().take(MAX_RANKS).map(ToString::to_string);
+    let named = named.collect::<Vec<_>>().join(", ");
+    match ranks.len() {
+        0 => unknown.to_owned(),
+        1 => format!("rank {named}"),
+        n if n <= MAX_RANKS => format!("ranks {named}"),
+        n => format!("ranks {named} and {} more", n - MAX_RANKS),
+    }
+}
+
+#[cfg(test)]
+mod tests;

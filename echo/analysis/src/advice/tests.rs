@@ -1,0 +1,203 @@
+use echo_core::ids::Rank;
+use echo_core::model::detector_output::{CauseClass, Condition, ConditionKind, Culprit, Signal};
+use echo_core::model::event::Source;
+use fleet_proto::{advice, metric};
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+use proptest::sample::select;
+
+use super::{for_condition, for_culprit};
+use crate::evidence::{HostFact, HostTotal, Task, compare};
+
+const UUID: &str = "GPU-5f0d2c1e-8a44-4c1f-9c1e-3b6d7d1a2f10";
+
+const KINDS: [&str; 20] = [
+    metric::OFF_CPU,
+    metric::RUN_QUEUE,
+    metric::PREEMPTED,
+    metric::PREEMPTIONS,
+    metric::MEMCPY,
+    metric::LAUNCHES,
+    metric::PAGE_ALLOCATIONS,
+    metric::BLOCK_IO,
+    metric::TCP_RETRANSMITS,
+    metric::THROTTLED,
+    metric::RDMA_ERRORS,
+    metric::CGROUP_THROTTLED,
+    metric::INTERRUPT,
+    metric::LOCK,
+    metric::PAGE_FAULT,
+    metric::NETWORK_WAIT,
+    metric::PRESSURE_CPU,
+    metric::PRESSURE_MEMORY,
+    metric::PRESSURE_IO,
+    "fleet.host.later_kind_ms",
+];
+
+fn culprit(class: CauseClass, gpu_uuid: Option<&str>) -> Culprit {
+    Culprit {
+        rank: Rank::new(1),
+        node: "node-1".parse().unwrap(),
+        gpu_uuid: gpu_uuid.map(Into::into),
+        class,
+        signal: Signal::Wait,
+        lag_ms: 10.0,
+        z: 12.0,
+        source: Source::Host,
+        victims: Vec::new(),
+    }
+}
+
+/// Totals of rank 1 and three peers for one kind of evidence.
+fn totals(name: &str, own: f64) -> Vec<HostTotal> {
+    let rates = [5_000.0, own, 5_010.0, 4_990.0];
+    let ranks = (0..).zip(rates);
+    ranks
+        .map(|(rank, rate)| HostTotal {
+            rank: Rank::new(rank),
+            metric: name.parse().unwrap(),
+            task: None,
+            sum: rate * 10.0,
+            iterations: 10.0,
+        })
+        .collect()
+}
+
+fn facts(totals: &[HostTotal]) -> Vec<HostFact> {
+    compare(totals, Rank::new(1))
+}
+
+fn advised(class: CauseClass, name: &str) -> Vec<String> {
+    for_culprit(&culprit(class, Some(UUID)), &facts(&totals(name, 50_000.0)))
+}
+
+#[test]
+fn the_task_that_had_the_cpu_is_named() {
+    let mut all = totals(metric::PREEMPTED, 50_000.0);
+    all.push(HostTotal {
+        task: Some(Task {
+            name: Some("cpu-hog".to_owned()),
+            cpu: 3,
+        }),
+        metric: metric::PREEMPTED_BY.parse().unwrap(),
+        ..all[1].clone()
+    });
+    let found = for_culprit(&culprit(CauseClass::Host, None), &facts(&all));
+    assert_eq!(
+        found,
+        [
+            "keep cpu-hog off cpu 3, or move the process: taskset -apc CPUS PID, or a cpuset of its own"
+        ]
+    );
+}
+
+#[test]
+fn a_throttled_gpu_is_looked_at_by_its_uuid() {
+    for class in [CauseClass::Device, CauseClass::Host] {
+        assert_eq!(
+            advised(class, metric::THROTTLED),
+            [format!(
+                "find why the clocks of its GPU are reduced (power, temperature, a limit): nvidia-smi -q -d \
+                 PERFORMANCE -i {UUID}"
+            )]
+        );
+    }
+}
+
+#[test]
+fn a_slow_gpu_without_a_cause_is_tested() {
+    let found = for_culprit(&culprit(CauseClass::Device, Some(UUID)), &[]);
+    assert_eq!(
+        found,
+        [format!(
+            "test {UUID} when no job uses node-1: dcgmi diag -r 3; replace the node if it stays slow"
+        )]
+    );
+    // What its host does is no cause: it was measured, and was not late.
+    assert_eq!(advised(CauseClass::Device, metric::BLOCK_IO), found);
+}
+
+#[test]
+fn a_uuid_that_is_none_never_becomes_part_of_a_command() {
+    for uuid in ["GPU-1; reboot", "$(reboot)", "GPU-\u{1b}[2J", "0x1002"] {
+        for totals in [Vec::new(), totals(metric::THROTTLED, 50_000.0)] {
+            let found = for_culprit(&culprit(CauseClass::Device, Some(uuid)), &facts(&totals));
+            assert!(!found.concat().contains(uuid), "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn causes_that_agents_find_too_get_the_same_words() {
+    for (name, text) in [
+        (metric::CGROUP_THROTTLED, advice::CGROUP_THROTTLING),
+        (metric::INTERRUPT, advice::INTERRUPTS),
+        (metric::BLOCK_IO, advice::BLOCK_IO),
+        (metric::PAGE_FAULT, advice::PAGE_FAULTS),
+        (metric::NETWORK_WAIT, advice::NETWORK),
+    ] {
+        assert_eq!(advised(CauseClass::Host, name), [text], "{name}");
+    }
+}
+
+#[test]
+fn every_class_without_evidence_gets_a_way_to_find_the_cause() {
+    for class in CauseClass::ALL {
+        let found = for_culprit(&culprit(class, None), &[]);
+        assert!(!found.is_empty(), "{class:?}");
+    }
+}
+
+#[test]
+fn a_hang_names_its_missing_ranks_and_no_others() {
+    let mut hang = Condition::new(ConditionKind::Hang);
+    hang.ranks = vec![Rank::new(3), Rank::new(7)];
+    assert_eq!(
+        for_condition(&hang),
+        ["find where the threads of ranks 3, 7 are: fleet-agent stacks --pid PID, on its host"]
+    );
+}
+
+fn any_class() -> impl Strategy<Value = CauseClass> {
+    select(CauseClass::ALL.to_vec())
+}
+
+proptest! {
+    #[test]
+    fn no_advice_without_evidence_that_stands_out(
+        class in any_class(),
+        own in vec(0.0..60_000.0, KINDS.len()),
+        has_task in any::<bool>(),
+    ) {
+        let all: Vec<HostTotal> = KINDS.iter().zip(&own).flat_map(|(name, own)| totals(name, *own)).collect();
+        let mut tasks = all.clone();
+        if has_task {
+            tasks.push(HostTotal {
+                metric: metric::PREEMPTED_BY.parse().unwrap(),
+                task: Some(Task { name: Some("cpu-hog".to_owned()), cpu: 3 }),
+                ..all[1].clone()
+            });
+        }
+        let facts = facts(&tasks);
+        let who = culprit(class, Some(UUID));
+        let found = for_culprit(&who, &facts);
+        let fallback = for_culprit(&who, &[]);
+        prop_assert!(!found.is_empty() && found.len() <= 4);
+        // Every piece of advice is that of one fact that stands out, alone, or the fallback.
+        let each: Vec<String> = facts
+            .iter()
+            .filter(|fact| fact.stands_out())
+            .flat_map(|fact| for_culprit(&who, std::slice::from_ref(fact)))
+            .collect();
+        for text in &found {
+            prop_assert!(each.contains(text) || found == fallback, "{text}");
+        }
+        let is_named = facts.iter().any(|fact| fact.stands_out() && !fact.tasks.is_empty());
+        if !is_named {
+            prop_assert!(!found.concat().contains("cpu-hog"));
+        }
+        if facts.iter().all(|fact| !fact.stands_out()) {
+            prop_assert_eq!(found, fallback);
+        }
+    }
+}
