@@ -157,6 +157,12 @@ impl Tool for ExplainRank {
     }
 }
 
+impl EvidenceBasis {
+    fn is_of(&self, incident: &Incident) -> bool {
+        self.incident_id.as_deref() == Some(incident.id.to_string().as_str())
+    }
+}
+
 async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, ToolError> {
     let cluster = scope.require_cluster()?;
     let presence = scope.presence().await?;
@@ -188,7 +194,11 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
         who: subject.identity(blocks.role()),
         summary: String::new(),
         truncated: own.len().max(waited_for.len()).max(conditions.len()) > MAX_INCIDENTS,
-        incidents: most_severe(&own, |one| JudgedIncident::from_incident(one, presence)),
+        incidents: most_severe(&own, |one| {
+            let is_basis = basis.as_ref().is_some_and(|basis| basis.is_of(one));
+            let facts = if is_basis { facts.as_slice() } else { &[] };
+            JudgedIncident::from_incident(one, presence, facts)
+        }),
         victim_of: most_severe(&waited_for, |one| {
             let culprit = culprit(one)?;
             Some(Outlier::from_victim(one, culprit, subject.rank, presence))

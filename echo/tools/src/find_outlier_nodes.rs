@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::host_evidence::Operations;
 use crate::lifecycle::as_of;
 use crate::list_cursor::ListCursor;
-use crate::outlier::{Condition, Evidence, Outlier, culprit, unhealthy_node};
+use crate::outlier::{Condition, Outlier, culprit, unhealthy_node};
 use crate::quality::DataQuality;
 use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
@@ -178,9 +178,7 @@ async fn outliers(
             continue;
         };
         if presence.has_host_evidence() && index < MAX_EXPLAINED {
-            outlier
-                .evidence
-                .extend(host_evidence(scope.context, incident).await?);
+            explain(&mut outlier, scope.context, incident).await?;
         }
         outliers.push(outlier);
         let mut victims = Outlier::from_victims(incident, presence);
@@ -191,18 +189,18 @@ async fn outliers(
     Ok(outliers)
 }
 
-/// Returns the host evidence in which the culprit differs from its peers.
-async fn host_evidence(
+/// Adds the host evidence in which the culprit differs from its peers, and what to do about it.
+async fn explain(
+    outlier: &mut Outlier,
     context: &ToolContext,
     incident: &Incident,
-) -> Result<Vec<Evidence>, ToolError> {
-    let Some((operations, culprit)) = Operations::from_incident(incident).zip(culprit(incident))
-    else {
-        return Ok(Vec::new());
-    };
-    let facts = operations.host_facts(context, culprit.rank).await?;
-    let notable = facts.iter().filter(|fact| fact.stands_out());
-    Ok(notable.map(Evidence::from).collect())
+) -> Result<(), ToolError> {
+    if let Some((operations, culprit)) = Operations::from_incident(incident).zip(culprit(incident))
+    {
+        let facts = operations.host_facts(context, culprit.rank).await?;
+        outlier.explain(culprit, &facts);
+    }
+    Ok(())
 }
 
 fn most_severe_first(a: &Incident, b: &Incident) -> Ordering {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use echo_analysis::advice;
 use echo_analysis::evidence::HostFact;
 use echo_core::ids::{NodeId, Rank};
 use echo_core::model::detector_output::{
@@ -75,6 +76,9 @@ pub struct Outlier {
     /// Evidence: the signal by which it was found, then host metrics in which it differs from its
     /// peers during the same operations. Only of a culprit.
     pub evidence: Vec<Evidence>,
+    /// What to do about it, for the class and the evidence, most important first; only of a
+    /// culprit.
+    pub advice: Vec<String>,
 }
 
 /// A measurement of a rank compared with its peers.
@@ -133,6 +137,8 @@ pub struct Condition {
     pub lifecycle: Lifecycle,
     /// Reason, in one sentence.
     pub reason: String,
+    /// What to do about it; empty when nothing is known that would help.
+    pub advice: Vec<String>,
 }
 
 impl Outlier {
@@ -195,8 +201,16 @@ impl Outlier {
             confidence: Some(incident.confidence),
             reason: incident.reason.clone(),
             evidence: vec![Evidence::from_signal(incident, culprit)],
+            advice: advice::for_culprit(culprit, &[]),
             ..Self::shared_fields(incident, origin)
         })
+    }
+
+    /// Adds the host evidence that stands out, and the advice for it.
+    pub fn explain(&mut self, culprit: &Culprit, facts: &[HostFact]) {
+        let notable = facts.iter().filter(|fact| fact.stands_out());
+        self.evidence.extend(notable.map(Evidence::from));
+        self.advice = advice::for_culprit(culprit, facts);
     }
 
     /// Converts the victims of an incident.
@@ -260,6 +274,7 @@ impl Outlier {
             lifecycle: Lifecycle::from_incident(incident),
             reason: String::new(),
             evidence: Vec::new(),
+            advice: Vec::new(),
         }
     }
 }
@@ -324,6 +339,7 @@ impl Condition {
             confidence: incident.confidence,
             lifecycle: Lifecycle::from_incident(incident),
             reason: incident.reason.clone(),
+            advice: advice::for_condition(found),
         })
     }
 }
@@ -364,3 +380,6 @@ fn judged_lag(incident: &Incident, rank: Rank) -> Option<RankLag> {
     let lags = &incident.inputs.as_deref()?.lags;
     lags.iter().find(|lag| lag.rank == rank).copied()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,13 @@
 //! Incidents with the inputs of their judgement.
 
+use echo_analysis::advice::for_culprit;
+use echo_analysis::evidence::HostFact;
 use echo_core::model::detector_output::Incident;
 use echo_core::model::inputs::Inputs;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::outlier::Outlier;
+use crate::outlier::{Outlier, culprit};
 use crate::quality::Presence;
 
 /// An incident in which the rank is the culprit.
@@ -63,10 +65,17 @@ pub struct JudgedLag {
 }
 
 impl JudgedIncident {
-    /// Converts an incident; `None` when it has no culprit.
-    pub(super) fn from_incident(incident: &Incident, presence: &Presence) -> Option<Self> {
+    /// Converts an incident; `None` when it has no culprit. `facts` is the host evidence of its
+    /// operations.
+    pub(super) fn from_incident(
+        incident: &Incident,
+        presence: &Presence,
+        facts: &[HostFact],
+    ) -> Option<Self> {
+        let mut outlier = Outlier::from_culprit(incident, presence)?;
+        outlier.advice = for_culprit(culprit(incident)?, facts);
         Some(Self {
-            outlier: Outlier::from_culprit(incident, presence)?,
+            outlier,
             inputs: incident.inputs.as_deref().map(JudgedInputs::from),
         })
     }
