@@ -85,6 +85,9 @@ static int delay_open(struct delay *delay)
 		int direct = !strcmp(delay->kind, "file") ? O_DIRECT : 0;
 		delay->fd = open(delay->file, O_RDONLY | direct);
 		delay->map = direct ? NULL : mmap(NULL, DELAY_FILE_BYTES, PROT_READ, MAP_SHARED, delay->fd, 0);
+		// Its pages belong to the process that wrote them, until they are read again.
+		fdatasync(delay->fd);
+		posix_fadvise(delay->fd, 0, 0, POSIX_FADV_DONTNEED);
 		return posix_memalign((void **)&delay->block, 4096, 1 << 20) || delay->fd < 0 || delay->map == MAP_FAILED;
 	}
 	if (!strcmp(delay->kind, "irq"))

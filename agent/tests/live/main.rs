@@ -9,13 +9,16 @@
 )]
 
 mod attaching;
+mod delays;
 mod durations;
 mod echo;
+mod explain;
 mod fixture;
 mod job;
 mod late;
 mod mounts;
 mod process;
+mod ras;
 mod running;
 mod stand_ins;
 
@@ -33,10 +36,13 @@ fn main() -> ExitCode {
     let tests = [
         attaching::TESTS,
         durations::TESTS,
+        delays::TESTS,
+        explain::TESTS,
         late::TESTS,
         mounts::TESTS,
         process::TESTS,
         echo::TESTS,
+        ras::TESTS,
     ]
     .concat();
     let has_echo = echo::program().exists();
@@ -50,7 +56,8 @@ fn main() -> ExitCode {
             test();
             Ok(())
         };
-        let needs_echo = echo::TESTS.iter().any(|(of_echo, _)| *of_echo == name);
+        let mut with_echo = echo::TESTS.iter().chain(ras::TESTS);
+        let needs_echo = with_echo.any(|(of_echo, _)| *of_echo == name);
         Trial::test(name, run).with_ignored_flag(forbidden.is_some() || needs_echo && !has_echo)
     });
     libtest_mimic::run(&arguments, trials.collect()).exit_code()

@@ -1,0 +1,254 @@
+//! Delays of a rank on its host: who ran in its place, and why it was blocked. Rank 0 has the delay,
+//! and rank 1 is its healthy twin.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use fleet_agent_core::event::{BlockReason, Delays, Event};
+
+use crate::Test;
+use crate::fixture::{Gpu, Linking, Observer, settings};
+use crate::job::Job;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_task_on_the_cpu_of_a_rank_is_named", hog),
+    ("a_wait_for_a_lock_is_told_from_other_waits", lock),
+    ("a_wait_for_a_pipe_is_told_from_other_waits", pipe),
+    ("a_wait_for_a_connection_is_told_from_other_waits", tcp),
+    ("a_read_past_the_page_cache_is_a_wait_for_a_device", file),
+    ("a_page_fault_that_waits_is_told_from_other_waits", fault),
+    ("interrupts_on_the_cpu_of_a_rank_are_counted", interrupts),
+    (
+        "a_rank_at_its_cpu_quota_is_throttled_and_no_task_is_to_blame",
+        throttled,
+    ),
+    (
+        "a_rank_short_of_memory_waits_in_page_faults",
+        short_of_memory,
+    ),
+];
+
+const MS: u64 = 1_000_000;
+
+/// Starts two ranks, rank 0 with a delay in every step and run by `wrapper`, until the gate `end`
+/// opens.
+fn start(gpu: &Gpu, delay: &str, wrapper: &[String]) -> Job {
+    let file = gpu.gate("data");
+    let command = |rank: u32| {
+        let mut words: Vec<String> = Vec::new();
+        words.extend(wrapper.iter().filter(|_| rank == 0).cloned());
+        let program = gpu.path().join(Linking::Dynamic.program());
+        words.push(program.display().to_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command
+            .args([rank, 2, 0].map(|n| n.to_string()))
+            .args(["import=0", "step=5", "compute=50"])
+            .arg(format!("init={}", gpu.gate("go").display()))
+            .arg(format!("end={}", gpu.gate("end").display()))
+            .arg(format!("file={}", file.display()))
+            .arg(format!("delay=0:{delay}"))
+            .env("LD_LIBRARY_PATH", gpu.path());
+        command
+    };
+    gpu.start((0..2).map(|rank| (rank, command(rank))), 2)
+}
+
+/// Observes the delays of both ranks until `is_enough`; returns those of rank 0 and of its twin.
+fn observe(
+    gpu: &Gpu,
+    delay: &str,
+    wrapper: &[String],
+    is_enough: impl Fn(&Delays) -> bool,
+) -> [Delays; 2] {
+    let mut observer = Observer::new(&settings());
+    let job = start(gpu, delay, wrapper);
+    let pids = job.pids();
+    let delays = |observer: &Observer, at: usize| {
+        let mut sum = Delays::default();
+        for event in observer.events_of(pids[at]) {
+            if let Event::Delays(sample) = event {
+                sum.add(&sample.delays);
+            }
+        }
+        sum.name_largest_tasks();
+        sum
+    };
+    observer.release(&job);
+    observer.until(|observer| is_enough(&delays(observer, 0)));
+    let seen = [0, 1].map(|at| delays(&observer, at));
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    observer.live.clear();
+    seen
+}
+
+/// Asserts that rank 0 waits mainly for one reason, which its twin hardly knows.
+fn waits_for(delay: &str, reason: BlockReason) {
+    let gpu = Gpu::new();
+    fs::write(gpu.gate("data"), vec![1; 16 << 20]).unwrap();
+    let is_enough = |delays: &Delays| delays.blocked_ns(reason) > 200 * MS;
+    let [own, twin] = observe(&gpu, delay, &[], is_enough);
+    // A rank sleeps in every step as well.
+    let others = own
+        .blocked
+        .iter()
+        .filter(|blocked| blocked.reason != BlockReason::Sleep);
+    let longest = others.max_by_key(|blocked| blocked.ns).unwrap();
+    assert_eq!(longest.reason, reason, "{own:?}");
+    assert!(
+        own.blocked_ns(reason) > 4 * twin.blocked_ns(reason),
+        "{own:?} {twin:?}"
+    );
+    assert!(twin.blocked_ns(BlockReason::Sleep) > 0, "{twin:?}");
+}
+
+fn lock() {
+    waits_for("lock:10", BlockReason::Lock);
+}
+
+fn pipe() {
+    waits_for("pipe:10", BlockReason::Pipe);
+}
+
+fn tcp() {
+    waits_for("tcp:10", BlockReason::Network);
+}
+
+fn file() {
+    waits_for("file:20", BlockReason::BlockIo);
+}
+
+fn fault() {
+    waits_for("fault:20", BlockReason::PageFault);
+}
+
+/// Task that keeps one CPU busy.
+pub(crate) struct Hog(Child);
+
+impl Hog {
+    pub(crate) fn start(gpu: &Gpu, name: &str, cpu: u32) -> Self {
+        let program = gpu.path().join(name);
+        fs::copy("/usr/bin/yes", &program).unwrap();
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string()]).arg(program);
+        Self(command.stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+pub(crate) fn pinned_to(cpu: u32) -> Vec<String> {
+    ["taskset", "-c", &cpu.to_string()]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn time_of(delays: &Delays, name: &str) -> u64 {
+    let named = delays.preempted_by.iter().filter(|task| task.task == name);
+    named.map(|task| task.ns).sum()
+}
+
+fn hog() {
+    let gpu = Gpu::new();
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    let is_enough = |delays: &Delays| time_of(delays, "cpu-hog") > 200 * MS;
+    let [own, twin] = observe(&gpu, "spin:20", &pinned_to(0), is_enough);
+    let first = &own.preempted_by[0];
+    assert_eq!((first.task.as_str(), first.cpu), ("cpu-hog", 0), "{own:?}");
+    assert!(first.switches > 0, "{own:?}");
+    assert!(4 * time_of(&twin, "cpu-hog") < first.ns, "{own:?} {twin:?}");
+}
+
+fn interrupts() {
+    let gpu = Gpu::new();
+    let interrupted = |delays: &Delays| delays.interrupt_ns.unwrap_or(0);
+    let [own, twin] = observe(&gpu, "irq:20", &[], |delays| interrupted(delays) > 100 * MS);
+    assert!(
+        interrupted(&own) > 4 * interrupted(&twin),
+        "{own:?} {twin:?}"
+    );
+}
+
+/// Control group of a test, of either version.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Creates a group with a limit, given as file and value in version 2 and in version 1.
+    fn new(name: &str, controller: &str, limits: [&[(&str, &str)]; 2]) -> Self {
+        let mount = Path::new("/sys/fs/cgroup");
+        let is_unified = mount.join("cgroup.controllers").exists();
+        let (parent, limits) = if is_unified {
+            fs::write(
+                mount.join("cgroup.subtree_control"),
+                format!("+{controller}"),
+            )
+            .unwrap();
+            (mount.to_owned(), limits[0])
+        } else {
+            (mount.join(controller), limits[1])
+        };
+        let group = Self(parent.join(format!("fleet-test-{name}-{}", std::process::id())));
+        fs::create_dir(&group.0).unwrap();
+        for (file, value) in limits {
+            fs::write(group.0.join(file), value).unwrap();
+        }
+        group
+    }
+
+    /// Returns the words before a command that runs in the group.
+    fn wrapper(&self) -> Vec<String> {
+        let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
+        ["sh", "-c", &enter, "sh"].map(str::to_owned).to_vec()
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _removed = fs::remove_dir(&self.0);
+    }
+}
+
+fn throttled() {
+    let gpu = Gpu::new();
+    let quota: [&[(&str, &str)]; 2] = [
+        &[("cpu.max", "5000 100000")],
+        &[
+            ("cpu.cfs_period_us", "100000"),
+            ("cpu.cfs_quota_us", "5000"),
+        ],
+    ];
+    let group = Cgroup::new("quota", "cpu", quota);
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    let throttled = |delays: &Delays| delays.cgroup_throttled_ns.unwrap_or(0);
+    let wrapper = [group.wrapper(), pinned_to(0)].concat();
+    let is_enough = |delays: &Delays| throttled(delays) > 500 * MS;
+    let [own, twin] = observe(&gpu, "spin:20", &wrapper, is_enough);
+    assert_eq!(twin.cgroup_throttled_ns, Some(0), "{twin:?}");
+    // The task beside it shares the CPU, but has it alone only because of the quota.
+    assert!(time_of(&own, "cpu-hog") < throttled(&own), "{own:?}");
+}
+
+fn short_of_memory() {
+    let gpu = Gpu::new();
+    fs::write(gpu.gate("data"), vec![1; 16 << 20]).unwrap();
+    let limit: [&[(&str, &str)]; 2] = [
+        &[("memory.high", "12000000")],
+        &[("memory.limit_in_bytes", "12000000")],
+    ];
+    let group = Cgroup::new("memory", "memory", limit);
+    let is_enough = |delays: &Delays| delays.blocked_ns(BlockReason::PageFault) > 200 * MS;
+    let [own, twin] = observe(&gpu, "touch:20", &group.wrapper(), is_enough);
+    let faults = [&own, &twin].map(|delays| delays.blocked_ns(BlockReason::PageFault));
+    assert!(faults[0] > 4 * faults[1], "{own:?} {twin:?}");
+    assert!(
+        own.pressure.is_none_or(|pressure| pressure.memory_ns > 0),
+        "{own:?}"
+    );
+}
