@@ -16,6 +16,12 @@ COMMENT ON COLUMN schema_version.name IS 'Name of the migration.';
 COMMENT ON COLUMN schema_version.checksum IS 'xxHash64 of its SQL, 16 hexadecimal digits.';
 COMMENT ON COLUMN schema_version.applied_at IS 'When it was applied, Unix nanoseconds.';
 
+-- Identity of this database, so that a lake can tell the rows of several instances apart. Copies of the file share it.
+CREATE TABLE database_identity (
+    id UUID NOT NULL
+);
+INSERT INTO database_identity VALUES (uuid());
+
 -- Ingested data.
 
 -- Fields shared by the points of a series. The id is a hash of all other columns, or the next free number

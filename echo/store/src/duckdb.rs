@@ -36,6 +36,7 @@ mod read_gate;
 mod retention;
 mod rows;
 mod shutdown;
+pub mod slices;
 mod sql;
 mod start;
 mod tail_cache;
@@ -47,8 +48,8 @@ mod writer;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use echo_core::clock::Clock;
@@ -67,8 +68,10 @@ use crate::duckdb::fatal::Fatal;
 use crate::duckdb::hours::HoursCache;
 use crate::duckdb::maintenance::Maintenance;
 use crate::duckdb::migrations::MIGRATIONS;
+use crate::duckdb::retention::Progress;
 use crate::duckdb::rows::query_results::{EventReader, read_extent};
 use crate::duckdb::rows::{detector_output, event_queries, partition, verdicts};
+use crate::duckdb::slices::SliceReader;
 use crate::duckdb::sql::SqlPool;
 use crate::duckdb::tail_cache::TailCache;
 use crate::duckdb::writer::Writer;
@@ -101,8 +104,9 @@ pub struct DuckDbStore {
     coverage: Arc<CoverageCache>,
     hours: Arc<HoursCache>,
     committed: watch::Receiver<u64>,
-    /// Number of the last event that the detector has read.
-    followed: Arc<AtomicU64>,
+    progress: Progress,
+    /// Reader for copies; taken by the thread that copies.
+    slices: Mutex<Option<SliceReader>>,
     fatal: Fatal,
     path: PathBuf,
     disk_space: Arc<DiskSpace>,
@@ -132,6 +136,13 @@ impl DuckDbStore {
     /// Metrics since the store was opened.
     pub fn timings(&self) -> Timings {
         self.timings.clone()
+    }
+
+    /// Takes the reader for copies of committed rows; `None` without
+    /// [`DuckDbConfig::keep_until_copied`], and on later calls.
+    pub fn take_slices(&self) -> Option<SliceReader> {
+        let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+        slices.take()
     }
 
     /// Commits the queue, checkpoints, waits for running queries and releases the lock. A SQL
@@ -215,7 +226,7 @@ impl EventStore for DuckDbStore {
         metrics: &[MetricName],
         limit: usize,
     ) -> Result<Tail, StoreError> {
-        self.followed.fetch_max(after, Ordering::AcqRel);
+        self.progress.followed.fetch_max(after, Ordering::AcqRel);
         if let Some(tail) = self.tail_cache.take(after, metrics, limit) {
             return Ok(tail);
         }

@@ -27,6 +27,9 @@ pub struct DuckDbConfig {
     pub checkpoint_every: Duration,
     /// Retention limits.
     pub limits: Limits,
+    /// Whether retention keeps events until [`crate::duckdb::slices::SliceReader::confirm`] has
+    /// reported that they are stored elsewhere, unless the free space is below its floor.
+    pub keep_until_copied: bool,
 }
 
 impl DuckDbConfig {
@@ -42,6 +45,7 @@ impl DuckDbConfig {
             commit_after_quiet: Duration::from_millis(20),
             checkpoint_every: Duration::from_secs(5),
             limits: Limits::default(),
+            keep_until_copied: false,
         }
     }
 }

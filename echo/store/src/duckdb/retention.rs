@@ -7,7 +7,6 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use duckdb::Connection;
@@ -23,9 +22,11 @@ use crate::duckdb::shutdown::Signal;
 use crate::duckdb::writer::MaintenanceQueue;
 use crate::limits::Limits;
 
+mod progress;
 mod steps;
 mod time_slice;
 
+pub(super) use progress::Progress;
 use steps::Steps;
 use time_slice::{TimeSlice, TrustedTime};
 
@@ -52,8 +53,7 @@ pub(super) struct Retention {
     disk_space: Arc<DiskSpace>,
     clock: Arc<dyn Clock>,
     tasks: MaintenanceQueue,
-    /// Number of the last event that the detector has read.
-    followed: Arc<AtomicU64>,
+    progress: Progress,
     time: TrustedTime,
     looked: Option<Nanos>,
     cleaned_up: Option<Nanos>,
@@ -82,20 +82,20 @@ enum Reason {
 }
 
 impl Retention {
-    /// Enforces `limits`; `followed` is the number of the last event that the detector has read.
+    /// Enforces `limits`.
     pub(super) fn new(
         limits: Limits,
         disk_space: &Arc<DiskSpace>,
         clock: Arc<dyn Clock>,
         tasks: MaintenanceQueue,
-        followed: &Arc<AtomicU64>,
+        progress: Progress,
     ) -> Self {
         Self {
             limits,
             disk_space: Arc::clone(disk_space),
             clock,
             tasks,
-            followed: Arc::clone(followed),
+            progress,
             time: TrustedTime::default(),
             looked: None,
             cleaned_up: None,
@@ -246,6 +246,7 @@ impl Retention {
             };
             self.wait(used, PATIENCE_ROUNDS);
             if !self.drop_slice(connection, (slice, now, signal), reason, checkpoint)? {
+                self.waiting = None;
                 return Ok(());
             }
             checkpoint();
@@ -278,8 +279,8 @@ impl Retention {
         self.limits.delete_above_bytes(total, reach)
     }
 
-    /// Deletes a slice. Returns whether it is gone: a slice that the detector has not read yet
-    /// waits, if possible.
+    /// Deletes a slice. Returns whether it is gone: a slice that the detector has not read, or that
+    /// is not copied yet, waits, if possible.
     fn drop_slice(
         &self,
         connection: &Connection,
@@ -296,8 +297,11 @@ impl Retention {
         let mut gone = 0;
         let mut steps = Steps::new(rest(0)?);
         while let Some(events) = steps.next() {
-            let is_followed = steps.last <= self.followed.load(Ordering::Acquire);
-            if signal.stopped() || (!is_followed && matches!(reason, Reason::Age(_))) {
+            let is_followed = self.progress.is_followed(steps.last);
+            let is_copied = self.progress.is_copied(steps.last);
+            let waits_for_detector = !is_followed && matches!(reason, Reason::Age(_));
+            let waits_for_lake = !is_copied && self.disk_space.shortage().is_none();
+            if signal.stopped() || waits_for_detector || waits_for_lake {
                 return Ok(false);
             }
             let range = DeleteRange {
@@ -309,11 +313,7 @@ impl Retention {
             let deleted = self.tasks.delete(range, now)?;
             gone += deleted;
             self.has_deleted.set(self.has_deleted.get() || deleted > 0);
-            if !is_followed {
-                tracing::warn!(
-                    "the database is full: events were deleted before the detector judged them"
-                );
-            }
+            self.progress.report(deleted, is_followed, is_copied);
             if deleted == 0 {
                 // Numbers of other slices lie between.
                 steps.set_range(rest(events.last.saturating_add(1))?);

@@ -1,7 +1,6 @@
 //! Assembles the parts of the store.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use echo_core::clock::Clock;
 use tokio::sync::watch;
@@ -22,7 +21,8 @@ use crate::duckdb::maintenance::{Maintenance, MaintenanceRounds};
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::open::Opened;
 use crate::duckdb::read_gate::ReadGate;
-use crate::duckdb::retention::Retention;
+use crate::duckdb::retention::{Progress, Retention};
+use crate::duckdb::slices::SliceReader;
 use crate::duckdb::sql::SqlPool;
 use crate::duckdb::tail_cache::TailCache;
 use crate::duckdb::writer::Writer;
@@ -65,6 +65,14 @@ fn start(
     let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
     let sql = SqlPool::new(sql, &config.path, &lock, &gate, &fatal);
     let (announce, committed) = watch::channel(0);
+    let progress = Progress::new(config.keep_until_copied);
+    let slices = if config.keep_until_copied {
+        let (committed, progress) = (committed.clone(), progress.clone());
+        let reader = SliceReader::new(&connection, &lock, &gate, committed, progress);
+        Some(reader.map_err(&starting)?)
+    } else {
+        None
+    };
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
     let coverage = Arc::new(CoverageCache::default());
     let hours = Arc::new(HoursCache::default());
@@ -86,11 +94,10 @@ fn start(
         .map_err(&starting)?;
     let session = Session::load(connection, shared).map_err(&starting)?;
     let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
-    let followed = Arc::new(AtomicU64::new(0));
     let tasks = writer.maintenance_queue();
     let rounds = MaintenanceRounds {
         checkpoints,
-        retention: Retention::new(config.limits, &disk_space, clock, tasks, &followed),
+        retention: Retention::new(config.limits, &disk_space, clock, tasks, progress.clone()),
     };
     let upkeep = Maintenance::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
     Ok(DuckDbStore {
@@ -104,7 +111,8 @@ fn start(
         coverage,
         hours,
         committed,
-        followed,
+        progress,
+        slices: Mutex::new(slices),
         fatal,
         path: config.path.clone(),
         disk_space,
