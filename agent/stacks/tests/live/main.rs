@@ -7,6 +7,7 @@
     reason = "all of this is tests, which clippy does not detect with a custom runner"
 )]
 
+mod arming;
 mod native;
 mod program;
 mod python;
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     if let Some(reason) = &reason {
         eprintln!("ignored: {reason}");
     }
-    let tests = [python::TESTS, native::TESTS].concat();
+    let tests = [python::TESTS, native::TESTS, arming::TESTS].concat();
     let trials = tests.into_iter().map(|(name, test)| {
         let run = move || {
             test();
