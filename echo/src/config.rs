@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use echo_analysis::settings::Settings;
@@ -105,6 +106,11 @@ pub struct ServeArgs {
     /// Minimum slowdown of a job, as a share of its iteration period, to name a rank
     #[arg(long, value_name = "SHARE", default_value_t = Settings::default().effect_gate, env = "FLEET_ECHO_EFFECT_GATE")]
     pub effect_gate: f64,
+
+    /// Time without progress after which a collective that ranks have not entered is a hang; longer
+    /// than two report intervals of the agents
+    #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = bounds::parse_length, env = "FLEET_ECHO_HANG_AFTER")]
+    pub hang_after: Duration,
 
     /// Ingero health scores: threshold below the median of the peers, in robust standard deviations
     /// (Ingero's own default of 2 flags healthy nodes all the time)
@@ -225,6 +231,7 @@ impl ServeArgs {
         }
         let settings = Settings {
             effect_gate: self.effect_gate,
+            hang_after_ms: self.hang_after.as_secs_f64() * 1e3,
             ..Settings::default()
         };
         let health = HealthConfig {

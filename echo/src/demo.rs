@@ -199,6 +199,7 @@ pub(crate) fn serve_args(rates: Option<PathBuf>, db: PathBuf) -> ServeArgs {
         shard: crate::config::shard::ShardArgs::default(),
         memory_limit: Amount::Bytes(1_000_000_000),
         effect_gate: Settings::default().effect_gate,
+        hang_after: Duration::from_secs_f64(Settings::default().hang_after_ms / 1e3),
         ingero_k: health.k,
         ingero_ema: health.ema_alpha,
         ingero_quorum: health.quorum,

@@ -90,7 +90,8 @@ fn parse_pace(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a duration from 0s to 2s, such as 50ms".to_owned())
 }
 
-fn parse_length(text: &str) -> Result<Duration, String> {
+/// Parses a duration up to an hour.
+pub(super) fn parse_length(text: &str) -> Result<Duration, String> {
     let length = match text.parse()? {
         WindowArg::Last(nanos) => Duration::from_nanos(nanos.unsigned_abs()),
         WindowArg::All => Duration::ZERO,
