@@ -6,6 +6,7 @@ mod explain;
 mod export;
 mod import;
 mod install;
+mod ras;
 mod record;
 mod run;
 mod sender;
@@ -26,10 +27,9 @@ pub use crate::config::explain::{ExplainArgs, TraceArgs};
 pub use crate::config::export::{ExportArgs, ExportFormat};
 pub use crate::config::import::ImportArgs;
 pub use crate::config::install::InstallArgs;
+pub use crate::config::ras::{RasArgs, RasMode};
 pub use crate::config::record::RecordArgs;
-pub use crate::config::run::{
-    Attach, Counted, Observed, ProbeArgs, RasMode, RunArgs, WatchArgs,
-};
+pub use crate::config::run::{Attach, Counted, Observed, ProbeArgs, RunArgs, WatchArgs};
 pub use crate::config::sender::SenderArgs;
 pub use crate::config::simulate::SimulateArgs;
 

@@ -4,8 +4,13 @@
 //! then for the status, and the server closes the connection after it. NCCL before 2.28 does not
 //! know the format JSON and sends text.
 
+mod network_namespace;
+
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use fleet_agent_core::ras::Status;
@@ -13,10 +18,14 @@ use fleet_agent_sources::ras::{RasFormatError, parse_json, parse_text};
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
+use tokio::runtime;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+pub use crate::ras::network_namespace::{NetworkNamespace, listening};
+
 /// Port on which NCCL listens by default, on the loopback interface.
-const DEFAULT_PORT: u16 = 28028;
+pub const DEFAULT_PORT: u16 = 28028;
 
 /// Version of the protocol in NCCL 2.24 to 2.30.
 const PROTOCOL: &str = "CLIENT PROTOCOL 2\n";
@@ -73,9 +82,9 @@ pub fn default_address() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))
 }
 
-/// Parses the value of `NCCL_RAS_ADDR`, `HOST:PORT`; `None` unless it is on this host. The value
-/// comes from the environment of a job, which must not direct the agent to other hosts.
-pub fn local_address(value: &str) -> Option<SocketAddr> {
+/// Parses the value of `NCCL_RAS_ADDR`, `HOST:PORT`. The value comes from the environment of a job,
+/// which must not direct the agent to other hosts: [`query_local`] checks that it is on this one.
+pub fn listen_address(value: &str) -> Option<SocketAddr> {
     let named = || {
         Some((
             Ipv4Addr::LOCALHOST,
@@ -90,16 +99,62 @@ pub fn local_address(value: &str) -> Option<SocketAddr> {
             SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         });
     }
-    is_local(address.ip()).then_some(address)
+    Some(address)
 }
 
 /// Returns whether an address is one of this host's: only those can be bound.
-pub fn is_local(address: IpAddr) -> bool {
+fn is_local(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
+/// Status of a job, and which of its hosts is this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalStatus {
+    /// Status of the job.
+    pub status: Status,
+    /// Addresses of hosts that are addresses of this host, as seen from where the job listens.
+    pub local_hosts: BTreeSet<String>,
+}
+
+/// Queries the status of the job that listens at an address of this host.
+pub async fn query_local(address: SocketAddr, limits: RasLimits) -> Result<LocalStatus, RasError> {
+    if !is_local(address.ip()) {
+        return Err(RasError::Connection(io::ErrorKind::AddrNotAvailable.into()));
+    }
+    let status = query(address, limits).await?;
+    let mut local_hosts: BTreeSet<String> = status.hosts().map(str::to_owned).collect();
+    local_hosts.retain(|host| host.parse().is_ok_and(is_local));
+    Ok(LocalStatus {
+        status,
+        local_hosts,
+    })
+}
+
+/// Queries the status of the job that listens at an address in another network namespace, by a
+/// thread of its own, which enters it. `proc` is the `/proc` of the host.
+pub async fn query_in(
+    namespace: NetworkNamespace,
+    address: SocketAddr,
+    limits: RasLimits,
+    proc: PathBuf,
+) -> Result<LocalStatus, RasError> {
+    let (answer, answered) = oneshot::channel();
+    let inside = move || {
+        namespace.enter(&proc)?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(query_local(address, limits))
+    };
+    let thread = thread::Builder::new().name("ras-namespace".to_owned());
+    thread.spawn(move || answer.send(inside()))?;
+    answered
+        .await
+        .unwrap_or(Err(RasError::Connection(io::ErrorKind::BrokenPipe.into())))
+}
+
 /// Queries the status of the job that listens at an address.
-pub async fn query(address: SocketAddr, limits: RasLimits) -> Result<Status, RasError> {
+async fn query(address: SocketAddr, limits: RasLimits) -> Result<Status, RasError> {
     let answered = timeout(limits.timeout, exchange(address, limits));
     answered
         .await

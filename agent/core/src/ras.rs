@@ -67,16 +67,26 @@ pub struct RankStatus {
 }
 
 impl Status {
+    /// Returns the host of each rank that the answer names.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        let members = self.comms.iter().flat_map(CommStatus::members);
+        let processes = members.filter_map(|member| member.process.as_ref());
+        processes.map(|process| process.host.as_str())
+    }
+
     /// Returns the number of hosts that the answer names.
     pub fn n_hosts(&self) -> usize {
-        let ranks = self.comms.iter().flat_map(|comm| &comm.ranks);
-        let processes = ranks.filter_map(|rank| rank.member.process.as_ref());
-        let hosts: BTreeSet<&str> = processes.map(|process| process.host.as_str()).collect();
-        hosts.len()
+        self.hosts().collect::<BTreeSet<_>>().len()
     }
 }
 
 impl CommStatus {
+    /// Returns all ranks that it names.
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        let answered = self.ranks.iter().map(|rank| &rank.member);
+        answered.chain(&self.missing)
+    }
+
     /// Returns the ranks that take part in operations.
     fn active(&self) -> impl Iterator<Item = &RankStatus> {
         self.ranks.iter().filter(|rank| !rank.is_leaving)

@@ -9,7 +9,7 @@ use fleet_agent_bpf::programs::Mechanism;
 use fleet_agent_core::pipeline::BlockRule;
 use fleet_agent_sources::watch::{CountOptions, Detail, RESCAN, WatchSettings};
 
-use crate::config::{SenderArgs, block_ops, positive_duration};
+use crate::config::{RasArgs, SenderArgs, block_ops, positive_duration};
 
 /// Directory of the BPF file system where probes are pinned by default.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf/fleet-agent";
@@ -65,16 +65,6 @@ pub enum Attach {
     Multi,
     /// One perf event per function; needs `CAP_SYS_ADMIN`
     Perf,
-}
-
-/// Queries to NCCL's RAS subsystem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum RasMode {
-    /// Where it answers, on localhost:28028 or at the `NCCL_RAS_ADDR` of a job
-    #[default]
-    Auto,
-    /// Never
-    Off,
 }
 
 /// Flags that select what is probed, and how.
@@ -234,14 +224,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", env = "FLEET_AGENT_BLOCK_OPS", value_parser = block_ops)]
     pub block_ops: Option<u64>,
 
-    /// Query NCCL's RAS subsystem, by which hangs of ranks are named that no probe follows
-    #[arg(
-        long,
-        value_name = "WHEN",
-        default_value = "auto",
-        env = "FLEET_AGENT_RAS"
-    )]
-    pub ras: RasMode,
+    /// Queries to NCCL's RAS subsystem
+    #[command(flatten)]
+    pub ras: RasArgs,
 
     /// Unix socket that notifies remediation hooks, in lines of JSON, when a rank becomes or ceases
     /// to be a straggler

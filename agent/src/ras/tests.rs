@@ -65,13 +65,27 @@ async fn an_answer_that_is_not_json_is_an_error() {
     assert!(matches!(result, Err(RasError::Format(_))), "{result:?}");
 }
 
-#[test]
-fn an_address_from_a_job_is_used_only_if_it_is_on_this_host() {
-    let local = |value| local_address(value).map(|address| address.to_string());
+#[tokio::test]
+async fn an_address_from_a_job_is_used_only_if_it_is_on_this_host() {
+    let local = |value| listen_address(value).map(|address| address.to_string());
     assert_eq!(local("localhost:3000").unwrap(), "127.0.0.1:3000");
     assert_eq!(local("0.0.0.0:3000").unwrap(), "127.0.0.1:3000");
     assert_eq!(local("127.0.0.9:3000").unwrap(), "127.0.0.9:3000");
-    for elsewhere in ["192.0.2.1:3000", "example.org:80", "localhost", "", ":1"] {
-        assert_eq!(local_address(elsewhere), None, "{elsewhere}");
+    for unusable in ["example.org:80", "localhost", "", ":1"] {
+        assert_eq!(local(unusable), None, "{unusable}");
     }
+    let elsewhere = listen_address("192.0.2.1:3000").unwrap();
+    let result = query_local(elsewhere, PATIENT).await;
+    let Err(RasError::Connection(error)) = result else {
+        panic!("{result:?}")
+    };
+    assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+}
+
+#[tokio::test]
+async fn the_hosts_of_a_status_that_are_this_one_are_known() {
+    let answer = json(&[("127.0.0.1", Some(7)), ("192.0.2.1", Some(7))]);
+    let address = Server::Json(answer).listen();
+    let LocalStatus { local_hosts, .. } = query_local(address, PATIENT).await.unwrap();
+    assert_eq!(local_hosts, BTreeSet::from(["127.0.0.1".to_owned()]));
 }

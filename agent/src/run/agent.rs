@@ -12,7 +12,7 @@ use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::now_ns;
 use jiff::Timestamp;
 
-use crate::config::{RasMode, RunArgs};
+use crate::config::RunArgs;
 use crate::gpu::Gpus;
 use crate::run::PollResult;
 use crate::run::host_conditions::HostConditions;
@@ -51,9 +51,7 @@ impl Agent {
             gpu_model: args.gpu_model.clone(),
         };
         let processes = Processes::new("/proc");
-        let ras =
-            (args.ras == RasMode::Auto).then(|| ras_queries(identity.clone(), processes.clone()));
-        let (ras, task) = ras.unzip();
+        let (ras, task) = ras_queries(&args.ras, identity.clone(), processes.clone()).unzip();
         let flush_every_ns = u64::try_from(args.interval.as_nanos()).unwrap_or(u64::MAX);
         let (mut host, clock) = (Host::new(identity, flush_every_ns), wall_clock());
         host.trace(&[], clock, args.block_rule());

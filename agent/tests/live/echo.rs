@@ -38,7 +38,7 @@ pub(crate) fn program() -> PathBuf {
 }
 
 /// Running Echo.
-struct Echo {
+pub(crate) struct Echo {
     child: Child,
     otlp: String,
     http: String,
@@ -46,7 +46,12 @@ struct Echo {
 
 impl Echo {
     /// Starts it on the database in a directory, with these addresses for OTLP and HTTP.
-    fn start(folder: &Path, [otlp, http]: [&str; 2]) -> Self {
+    fn start(folder: &Path, addresses: [&str; 2]) -> Self {
+        Self::start_with(folder, addresses, &[])
+    }
+
+    /// Like `start`, with more flags.
+    pub(crate) fn start_with(folder: &Path, [otlp, http]: [&str; 2], flags: &[&str]) -> Self {
         let mut command = Command::new(program());
         command
             .args(["serve", "--insecure-no-tls", "--db"])
@@ -59,6 +64,7 @@ impl Echo {
             "--otlp-http-listen",
             "127.0.0.1:0",
         ]);
+        command.args(flags);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -131,7 +137,7 @@ impl Echo {
     }
 
     /// Calls a tool; none while the cluster is unknown.
-    fn call_tool(&self, tool: &str, arguments: &Value) -> Option<Value> {
+    pub(crate) fn call_tool(&self, tool: &str, arguments: &Value) -> Option<Value> {
         let body = arguments.to_string();
         let mut stream = TcpStream::connect(&self.http).unwrap();
         write!(
@@ -268,7 +274,7 @@ fn away() {
 }
 
 /// Starts an agent that reports to Echo as `node-7` of the cluster `live`.
-fn reporting(echo: &Echo, flags: &[&str]) -> Running {
+pub(crate) fn reporting(echo: &Echo, flags: &[&str]) -> Running {
     let mut all = vec!["--node=node-7"];
     all.extend_from_slice(flags);
     Running::reporting(agent(), &format!("http://{}", echo.otlp), &all)

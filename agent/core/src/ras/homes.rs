@@ -50,8 +50,7 @@ impl<'s> Homes<'s> {
     fn add(&mut self, comm: &'s CommStatus) {
         let id = self.comm_id(comm);
         self.largest = self.largest.or(Some(id));
-        let answered = comm.ranks.iter().map(|rank| &rank.member);
-        for member in answered.chain(&comm.missing) {
+        for member in comm.members() {
             if let Some(process) = &member.process {
                 self.by_process.entry(process).or_insert(Home {
                     comm: id,

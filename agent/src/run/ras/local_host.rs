@@ -1,43 +1,24 @@
 //! Knowledge of the agent about the processes that RAS names.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fleet_agent_core::host::{Host, Identity};
 use fleet_agent_core::ras::{LocalHost, MemberProcess};
 use fleet_agent_sources::process::Processes;
 
-use crate::ras::is_local;
-
 /// The agent's host during one report.
 #[derive(Debug)]
 pub(super) struct AgentHost<'a> {
-    identity: &'a Identity,
-    host: &'a Host,
-    processes: &'a Processes,
-    namespace_pids: &'a BTreeMap<u32, u32>,
-    addresses: RefCell<BTreeMap<String, bool>>,
+    pub(super) identity: &'a Identity,
+    pub(super) host: &'a Host,
+    pub(super) processes: &'a Processes,
+    /// Traced processes with their own ids of themselves, which RAS reports.
+    pub(super) namespace_pids: &'a BTreeMap<u32, u32>,
+    /// Addresses of this host among those that the answer names.
+    pub(super) local_hosts: &'a BTreeSet<String>,
 }
 
-impl<'a> AgentHost<'a> {
-    /// Creates the host; `namespace_pids` are the traced processes with their own ids of
-    /// themselves, which RAS reports.
-    pub(super) fn new(
-        identity: &'a Identity,
-        host: &'a Host,
-        processes: &'a Processes,
-        namespace_pids: &'a BTreeMap<u32, u32>,
-    ) -> Self {
-        Self {
-            identity,
-            host,
-            processes,
-            namespace_pids,
-            addresses: RefCell::default(),
-        }
-    }
-
+impl AgentHost<'_> {
     fn traced(&self, process: &MemberProcess) -> impl Iterator<Item = u32> {
         let own = process.pid;
         let pids = self.namespace_pids.iter();
@@ -55,13 +36,7 @@ impl LocalHost for AgentHost<'_> {
     }
 
     fn is_local(&self, address: &str) -> bool {
-        let mut known = self.addresses.borrow_mut();
-        if let Some(is_local) = known.get(address) {
-            return *is_local;
-        }
-        let is_local = address.parse::<IpAddr>().is_ok_and(is_local);
-        known.insert(address.to_owned(), is_local);
-        is_local
+        self.local_hosts.contains(address)
     }
 
     fn is_probed(&self, process: &MemberProcess, rank: u32, size: u32) -> bool {

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-/// Shortest interval. Two reports have to fall into the time after which a hang is named, 30 s.
-const SHORTEST: Duration = Duration::from_secs(5);
 /// Longest interval at which ranks are reported.
 const LONGEST_REPORTING: Duration = Duration::from_secs(15);
 /// Increase of the interval per host: NCCL passes each query to all processes of the job, and every
@@ -29,16 +27,19 @@ pub(super) enum Outcome {
 /// Interval of the queries, and the time of the next one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
+    /// Shortest interval. Two reports have to fall into the time after which a hang is named.
+    shortest: Duration,
     interval: Duration,
     due_ns: u64,
 }
 
 impl Pace {
     /// Creates the pace of an address that becomes known at `now_ns`; the first query follows soon.
-    pub(super) fn new(now_ns: u64) -> Self {
+    pub(super) fn new(now_ns: u64, shortest: Duration) -> Self {
         Self {
-            interval: SHORTEST / 2,
-            due_ns: after(now_ns, SHORTEST),
+            shortest,
+            interval: shortest / 2,
+            due_ns: after(now_ns, shortest),
         }
     }
 
@@ -53,10 +54,10 @@ impl Pace {
             Outcome::Reported { hosts } => {
                 let hosts = u32::try_from(hosts).unwrap_or(u32::MAX);
                 let interval = PER_HOST.saturating_mul(hosts);
-                interval.clamp(SHORTEST, LONGEST_REPORTING)
+                interval.min(LONGEST_REPORTING).max(self.shortest)
             }
-            Outcome::Unneeded => LONGEST,
-            Outcome::Failed => (self.interval * 2).min(LONGEST),
+            Outcome::Unneeded => LONGEST.max(self.shortest),
+            Outcome::Failed => (self.interval * 2).min(LONGEST.max(self.shortest)),
         };
         self.due_ns = after(now_ns, self.interval);
     }
@@ -72,7 +73,7 @@ mod tests {
 
     fn intervals(outcomes: &[Outcome]) -> Vec<u64> {
         let now_ns = 7;
-        let mut pace = Pace::new(now_ns);
+        let mut pace = Pace::new(now_ns, Duration::from_secs(5));
         let record = |outcome: &Outcome| {
             pace.record(*outcome, now_ns);
             (pace.due_ns() - now_ns) / 1_000_000_000

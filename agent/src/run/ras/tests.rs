@@ -21,7 +21,12 @@ impl Agent {
             job: Some("train".to_owned()),
             gpu_model: None,
         };
-        let (queries, task) = ras_queries(identity.clone(), Processes::new("/proc"));
+        let args = RasArgs {
+            mode: RasMode::Auto,
+            interval: Duration::from_secs(5),
+        };
+        let queries = ras_queries(&args, identity.clone(), Processes::new("/proc"));
+        let (queries, task) = queries.unwrap();
         Self {
             queries,
             task,
@@ -35,7 +40,16 @@ impl Agent {
             let answer = self.queries.next_answer().await.unwrap();
             self.queries.batches(answer, &mut self.host, now_ns)
         };
-        tokio::join!(report, self.task.query(address))
+        let target = at(address);
+        tokio::join!(report, self.task.query(&target))
+    }
+}
+
+/// Address in the network namespace of the agent.
+fn at(address: SocketAddr) -> Target {
+    Target {
+        namespace: None,
+        address,
     }
 }
 
@@ -90,8 +104,9 @@ async fn a_job_on_other_hosts_is_left_to_their_agents() {
 #[tokio::test]
 async fn no_answer_of_a_broken_server_reaches_the_agent() {
     for server in [Server::Foreign, Server::Json("{".to_owned())] {
-        let agent = Agent::new();
-        assert_eq!(agent.task.query(server.listen()).await, Outcome::Failed);
+        let mut agent = Agent::new();
+        let target = at(server.listen());
+        assert_eq!(agent.task.query(&target).await, Outcome::Failed);
     }
 }
 
