@@ -16,6 +16,7 @@ use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::{Plot, Tool};
 use crate::{ToolContext, ToolError};
 
+pub mod chains;
 pub mod communicators;
 mod downsample;
 pub mod judgement;
@@ -26,6 +27,7 @@ mod plot;
 pub mod subject;
 mod summary;
 
+use chains::HostReports;
 use judgement::JudgedIncident;
 use lag_series::{LagSeries, RankBlocks};
 use own_verdicts::SelfVerdict;
@@ -90,6 +92,8 @@ pub struct Explanation {
     pub evidence: Vec<Evidence>,
     /// Operations over which the evidence was compared; null without evidence.
     pub evidence_basis: Option<EvidenceBasis>,
+    /// What its process lost time to during its incidents, or in the window without one.
+    pub host: HostReports,
     /// Lag over time, block by block, computed by the same code as the incidents.
     pub lag_series: LagSeries,
     /// Verdicts of the agent of this rank on itself between two policies, latest first.
@@ -114,8 +118,8 @@ impl Tool for ExplainRank {
     const NAME: &'static str = "fleet.cluster.explain_rank";
     const TITLE: &'static str = "Explain rank";
     const DESCRIPTION: &'static str = "Compares one rank (GPU) with its peers: whether it slows them down or only waits for \
-        another rank, since when, with what confidence and inputs, how its host differs (preemption, I/O, retransmits), and \
-        its lag over time. Use it for ranks that find_outlier_nodes reports.";
+        another rank, since when, with what confidence, how its host differs and what it loses time to, and its lag over time. \
+        Use it for ranks of find_outlier_nodes.";
     const SUPPORTS_PLOT: bool = true;
     type Answer = Explanation;
 
@@ -206,6 +210,7 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
         conditions: most_severe(&conditions, Condition::from_incident),
         evidence: facts.iter().map(Evidence::from).collect(),
         evidence_basis: basis.filter(|_| !facts.is_empty()),
+        host: HostReports::load(scope, subject, &related).await?,
         lag_series: blocks.series(scope, subject).await?,
         self_verdicts: own_verdicts::load(scope, subject).await?,
         data_quality: scope.quality().await?,

@@ -13,6 +13,8 @@ use super::format;
 use super::overview::{encoded, figure, path};
 use super::permalink::{trace_link, trace_path};
 
+mod host;
+
 /// Renders the page.
 pub(super) async fn page(
     client: &ToolClient<'_>,
@@ -34,6 +36,7 @@ pub(super) async fn page(
             p { (found.summary) }
         }
         (evidence(&found.evidence))
+        (host::reports(&found.host))
         (communicators(&found.lag_series.communicators))
         p.links {
             a href=(tool(subject, &query, "&format=json")) { "All of it as JSON" }

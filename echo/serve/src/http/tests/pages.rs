@@ -21,6 +21,7 @@ use crate::middleware::Middleware;
 use crate::tool_context::{OtlpEndpoint, ToolContexts};
 
 mod incidents;
+mod processes;
 mod sessions;
 
 /// `Accept` header of browsers.
