@@ -13,7 +13,7 @@ with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs)
 	export DUCKDB_LIB_DIR="$$dir";
 
 .DEFAULT_GOAL := help
-.PHONY: help demo release dist test clients crash-test lint docs deny bench bench-agent load soak fuzz fuzz-sql duckdb
+.PHONY: help demo release dist test clients crash-test lint docs deny bench bench-agent bench-import load soak fuzz fuzz-sql duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -115,6 +115,10 @@ bench-agent: ## cost of probes and agent, into agent/docs/cost.md; needs root, b
 	@[ "$$(id -u)" -eq 0 ] || { echo "make bench-agent needs root, because it attaches probes: run it with sudo" >&2; exit 1; }; \
 	$(call need,cargo,install Rust from https://rustup.rs); $(with_bpf) \
 	cargo bench --package fleet-agent --bench probes -- --markdown "$(CURDIR)/agent/docs/cost.md" $(BENCH_FLAGS)
+
+bench-import: ## how fast traces of other tools are read; needs no DuckDB
+	@$(call need,cargo,install Rust from https://rustup.rs); \
+	cargo bench --package fleet-import --bench readers
 
 MINUTES ?= 10
 

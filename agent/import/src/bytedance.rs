@@ -7,15 +7,14 @@
 //! with different work, and is counted as a transfer.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use fleet_agent_core::event::Op;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::{Field, Row};
-use parquet::schema::types::Type;
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use crate::trace::{Collective, RankTrace};
 
@@ -23,6 +22,8 @@ use crate::trace::{Collective, RankTrace};
 pub const MAGIC: &[u8] = b"PAR1";
 /// Columns that are read.
 const COLUMNS: [&str; 6] = ["dp_rank", "stage", "step", "optype", "start_ts", "duration"];
+/// Number of rows that are read at once.
+const CHUNK: usize = 65_536;
 /// Maximum number of rows; the published jobs have 100,000.
 const MAX_ROWS: i64 = 20_000_000;
 /// Maximum size of the columns, bytes.
@@ -160,69 +161,125 @@ fn operations(bytes: &[u8]) -> Result<Vec<Operation>, OperationsError> {
         let found = format!("{rows} rows in {size} bytes");
         return Err(OperationsError::TooLarge(found));
     }
-    let schema = metadata.file_metadata().schema();
-    let mut columns = Vec::new();
-    for name in COLUMNS {
-        let column = schema
-            .get_fields()
-            .iter()
-            .find(|field| field.name() == name);
-        let column = column.filter(|field| field.is_primitive());
-        columns.push(Arc::clone(column.ok_or(OperationsError::NoColumn(name))?));
-    }
-    let projection = Type::group_type_builder(schema.name()).with_fields(columns);
+    let schema = metadata.file_metadata().schema_descr();
+    let column = |name: &'static str| {
+        let mut columns = schema.columns().iter();
+        let index = columns.position(|column| column.path().parts() == [name]);
+        index.map(|index| Column { name, index })
+    };
+    let [dp_rank, stage, step, optype, start_ts, duration] =
+        COLUMNS.map(|name| column(name).ok_or(OperationsError::NoColumn(name)));
+    let columns = [dp_rank?, stage?, step?, optype?, start_ts?, duration?];
     let mut operations = Vec::new();
-    for row in reader.get_row_iter(Some(projection.build()?))? {
-        operations.push(operation(&row?)?);
+    for number in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(number)?;
+        operations.extend(rows_of(group.as_ref(), &columns)?);
+        if operations.len() as u64 > MAX_ROWS.unsigned_abs() {
+            return Err(OperationsError::TooLarge(format!(
+                "{} rows",
+                operations.len()
+            )));
+        }
     }
     Ok(operations)
 }
 
-fn operation(row: &Row) -> Result<Operation, OperationsError> {
-    let field = |name: &'static str| {
-        let mut columns = row.get_column_iter();
-        let found = columns.find(|(column, _)| *column == name);
-        found
-            .map(|(_, field)| field)
-            .ok_or(OperationsError::Value(name))
-    };
-    let integer = |name| integer(field(name)?).ok_or(OperationsError::Value(name));
-    let small = |name| u32::try_from(integer(name)?).map_err(|_large| OperationsError::Value(name));
-    let seconds = |name| seconds(field(name)?).ok_or(OperationsError::Value(name));
-    let Field::Str(optype) = field("optype")? else {
-        return Err(OperationsError::Value("optype"));
-    };
-    Ok(Operation {
-        dp_rank: small("dp_rank")?,
-        stage: small("stage")?,
-        step: integer("step")?,
-        kind: Kind::new(optype),
-        start_s: seconds("start_ts")?,
-        duration_s: seconds("duration")?,
-    })
-}
-
-fn integer(field: &Field) -> Option<i64> {
-    match field {
-        Field::Byte(value) => Some((*value).into()),
-        Field::Short(value) => Some((*value).into()),
-        Field::Int(value) => Some((*value).into()),
-        Field::Long(value) => Some(*value),
-        Field::UByte(value) => Some((*value).into()),
-        Field::UShort(value) => Some((*value).into()),
-        Field::UInt(value) => Some((*value).into()),
-        _ => None,
+/// Reads the rows of a row group.
+fn rows_of(
+    group: &dyn RowGroupReader,
+    columns: &[Column; COLUMNS.len()],
+) -> Result<Vec<Operation>, OperationsError> {
+    let [dp_rank, stage, step, optype, start_ts, duration] = columns;
+    let kinds = optype.kinds(group)?;
+    let mut integers = [Vec::new(), Vec::new(), Vec::new()];
+    for (values, column) in integers.iter_mut().zip([dp_rank, stage, step]) {
+        *values = column.integers(group)?;
     }
+    let [dp_ranks, stages, steps] = integers;
+    let (starts, durations) = (start_ts.seconds(group)?, duration.seconds(group)?);
+    let small = |column: &Column, value| u32::try_from(value).map_err(|_large| column.invalid());
+    let numbers = dp_ranks.into_iter().zip(stages).zip(steps);
+    let rows = numbers.zip(kinds).zip(starts.into_iter().zip(durations));
+    let rows = rows.map(
+        |((((own_rank, own_stage), step), kind), (start_s, duration_s))| {
+            Ok(Operation {
+                dp_rank: small(dp_rank, own_rank)?,
+                stage: small(stage, own_stage)?,
+                step,
+                kind,
+                start_s,
+                duration_s,
+            })
+        },
+    );
+    rows.collect()
 }
 
-/// A time of at most 30 years, so that sums stay finite.
-fn seconds(field: &Field) -> Option<f64> {
-    let value = match field {
-        Field::Double(value) => *value,
-        Field::Float(value) => (*value).into(),
-        _ => return None,
-    };
-    (0.0..1e9).contains(&value).then_some(value)
+/// Column of a file.
+struct Column {
+    name: &'static str,
+    index: usize,
+}
+
+impl Column {
+    const fn invalid(&self) -> OperationsError {
+        OperationsError::Value(self.name)
+    }
+
+    fn integers(&self, group: &dyn RowGroupReader) -> Result<Vec<i64>, OperationsError> {
+        match group.get_column_reader(self.index)? {
+            ColumnReader::Int32ColumnReader(reader) => {
+                let values = self.values(group, reader)?;
+                Ok(values.into_iter().map(i64::from).collect())
+            }
+            ColumnReader::Int64ColumnReader(reader) => self.values(group, reader),
+            _ => Err(self.invalid()),
+        }
+    }
+
+    /// Reads times of at most 30 years, so that sums stay finite.
+    fn seconds(&self, group: &dyn RowGroupReader) -> Result<Vec<f64>, OperationsError> {
+        let values = match group.get_column_reader(self.index)? {
+            ColumnReader::FloatColumnReader(reader) => {
+                let values = self.values(group, reader)?;
+                values.into_iter().map(f64::from).collect()
+            }
+            ColumnReader::DoubleColumnReader(reader) => self.values(group, reader)?,
+            _ => return Err(self.invalid()),
+        };
+        let is_valid = values.iter().all(|value| (0.0..1e9).contains(value));
+        is_valid.then_some(values).ok_or_else(|| self.invalid())
+    }
+
+    fn kinds(&self, group: &dyn RowGroupReader) -> Result<Vec<Kind>, OperationsError> {
+        let ColumnReader::ByteArrayColumnReader(reader) = group.get_column_reader(self.index)?
+        else {
+            return Err(self.invalid());
+        };
+        let values = self.values(group, reader)?;
+        let kind = |value: &ByteArray| Kind::new(std::str::from_utf8(value.data()).unwrap_or(""));
+        Ok(values.iter().map(kind).collect())
+    }
+
+    /// Reads one value per row; a row without a value is an error.
+    fn values<T: DataType>(
+        &self,
+        group: &dyn RowGroupReader,
+        mut reader: ColumnReaderImpl<T>,
+    ) -> Result<Vec<T::T>, OperationsError> {
+        let n_rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        let mut values = Vec::new();
+        while values.len() < n_rows {
+            let wanted = CHUNK.min(n_rows - values.len());
+            let mut levels = Vec::new();
+            let (n_read, n_values, _) =
+                reader.read_records(wanted, Some(&mut levels), None, &mut values)?;
+            if n_read == 0 || n_values != n_read {
+                return Err(self.invalid());
+            }
+        }
+        Ok(values)
+    }
 }
 
 /// Converts seconds.

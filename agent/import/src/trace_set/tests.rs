@@ -97,6 +97,51 @@ fn one_rank_without_a_file_is_listed_and_the_others_are_judged() {
     assert_eq!(imported.points.len(), 15);
 }
 
+/// Trace of one of 128 ranks: eight all-reduces, in which all but rank 5 wait. The clocks of the
+/// ranks are hours apart.
+fn trace_of_128(rank: u32) -> String {
+    let ranks: Vec<u32> = (0..128).collect();
+    let event = |step: u32| {
+        let duration_us = if rank == 5 { 1_000.0 } else { 9_000.0 };
+        let end_us = f64::from(rank).mul_add(3.6e9, f64::from(step + 1) * 20_000.0);
+        json!({"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
+               "ts": end_us - duration_us, "dur": duration_us,
+               "args": {"Process Group Name": "0", "Seq": step,
+                        "Process Group Ranks": format!("{ranks:?}")}})
+    };
+    let events: Vec<_> = (0..8).map(event).collect();
+    let info = json!({"rank": rank, "world_size": 128});
+    json!({"distributedInfo": info, "traceEvents": events}).to_string()
+}
+
+#[test]
+fn one_missing_rank_of_128_and_clocks_hours_apart_do_not_hide_the_late_rank() {
+    let mut set = TraceSet::default();
+    for rank in (0..128).filter(|rank| *rank != 77) {
+        set.add(&format!("{rank}.json"), trace_of_128(rank).as_bytes())
+            .unwrap();
+    }
+    let imported = set.finish().unwrap();
+    assert_eq!(imported.report.missing_ranks, [77]);
+    assert_eq!(late(&imported), [5]);
+    assert_eq!(imported.points.len(), 127);
+    let longest_ns = imported.points.iter().map(RankPoints::span_ns).max();
+    assert!(longest_ns < Some(1_000_000_000), "{longest_ns:?}");
+}
+
+#[test]
+fn two_ranks_of_128_are_refused_with_the_reason() {
+    let mut set = TraceSet::default();
+    for rank in [5, 6] {
+        set.add(&format!("{rank}.json"), trace_of_128(rank).as_bytes())
+            .unwrap();
+    }
+    let imported = set.finish().unwrap();
+    let reason = imported.report.refusal.unwrap();
+    assert!(reason.starts_with("2 of 128 ranks have a file"), "{reason}");
+    assert!(imported.points.is_empty() && imported.report.late.is_empty());
+}
+
 #[test]
 fn two_ranks_of_many_are_refused_with_the_reason() {
     let imported = import("bytedance-AR/kineto", |name| {
