@@ -83,7 +83,8 @@ impl RankTrace {
             window: self.window,
             plot: None,
         };
-        let answer = permitted::<ExplainRank>(registry.call(context, explain).await?)?;
+        let answer = Box::pin(registry.call(context, explain)).await?;
+        let answer = permitted::<ExplainRank>(answer)?;
         let own = events(registry, context, &answer, self.rank).await?;
         let peer = peer(&answer, self.rank);
         let others = events(registry, context, &answer, peer).await?;
