@@ -1,0 +1,113 @@
+//! The commands `explain` and `trace`, which say what processes lose time to.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::Test;
+use crate::delays::{Hog, pinned_to};
+use crate::fixture::{Gpu, Linking};
+use crate::job::Job;
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "the_task_that_takes_the_cpu_of_a_rank_is_explained_and_its_peers_are_not",
+        contention,
+    ),
+    (
+        "a_process_without_a_rank_that_allocates_in_its_loop_is_explained",
+        allocation,
+    ),
+];
+
+/// Starts `fleet-agent` and returns when it is watching.
+fn start(arguments: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_fleet-agent"))
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn json_of(child: Child) -> Value {
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Finds a process in an explanation.
+fn process(explanation: &Value, pid: u32) -> &Value {
+    let mut all = explanation["processes"].as_array().unwrap().iter();
+    all.find(|own| own["pid"] == pid)
+        .unwrap_or_else(|| panic!("no process {pid} in {explanation:#}"))
+}
+
+fn causes(process: &Value) -> Vec<&str> {
+    let chains = process["chains"].as_array().unwrap().iter();
+    chains
+        .map(|held| held["chain"]["cause"].as_str().unwrap())
+        .collect()
+}
+
+/// Starts three ranks, rank 0 on a CPU that it shares, until the gate `end` opens.
+fn job(gpu: &Gpu) -> Job {
+    let command = |rank: u32| {
+        let program = gpu.path().join(Linking::Dynamic.program());
+        let mut words = if rank == 0 { pinned_to(0) } else { Vec::new() };
+        words.push(program.display().to_string());
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .args([rank, 3, 0].map(|n| n.to_string()))
+            .args(["import=0", "step=5", "compute=50", "delay=0:spin:20"])
+            .arg(format!("init={}", gpu.gate("go").display()))
+            .arg(format!("end={}", gpu.gate("end").display()))
+            .env("LD_LIBRARY_PATH", gpu.path());
+        command
+    };
+    gpu.start((0..3).map(|rank| (rank, command(rank))), 3)
+}
+
+fn contention() {
+    let gpu = Gpu::new();
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    let job = job(&gpu);
+    job.release();
+    let explanation = json_of(start(&["explain", "--duration", "13s", "--json"]));
+    fs::write(gpu.gate("end"), "").unwrap();
+    let pids = job.pids();
+    job.issued();
+    let late = process(&explanation, pids[0]);
+    assert!(causes(late).contains(&"cpu_contention"), "{late:#}");
+    let chain = &late["chains"][0]["chain"];
+    assert_eq!(chain["cause"], "cpu_contention", "{late:#}");
+    let first = chain["links"][0].as_str().unwrap();
+    assert!(first.starts_with("cpu-hog ran on cpu 0 "), "{chain:#}");
+    let advice = chain["advice"][0].as_str().unwrap();
+    assert!(advice.contains("cpu-hog"), "{chain:#}");
+    for pid in &pids[1..] {
+        let peer = process(&explanation, *pid);
+        assert_eq!(causes(peer), [""; 0], "{peer:#}");
+    }
+}
+
+fn allocation() {
+    let gpu = Gpu::new();
+    fs::write(gpu.gate("go"), "").unwrap();
+    let mut alone = Command::new(gpu.path().join("alone"))
+        .arg("1000000")
+        .arg(gpu.gate("go"))
+        .env("LD_LIBRARY_PATH", gpu.path())
+        .spawn()
+        .unwrap();
+    let pid = alone.id();
+    let explanation = json_of(start(&["explain", "--duration", "18s", "--json"]));
+    alone.kill().unwrap();
+    alone.wait().unwrap();
+    let own = process(&explanation, pid);
+    assert_eq!(own["rank"], Value::Null);
+    assert_eq!(causes(own), ["memory_allocation"], "{own:#}");
+}
