@@ -1,5 +1,7 @@
-# After an upgrade: restarts the service if it runs.
+# After an upgrade: restarts the service if it runs. After removal: the folders of the package, unless they
+# hold changed settings or other files.
 if [ -d /run/systemd/system ]; then
     systemctl daemon-reload || :
     [ "$1" -eq 0 ] || systemctl try-restart fleet-agent.service || :
 fi
+if [ "$1" -eq 0 ]; then rmdir /etc/fleet-agent /usr/share/doc/fleet-agent 2>/dev/null || :; fi

@@ -119,3 +119,20 @@ fn changed_settings_are_kept_and_no_service_is_started() {
         );
     }
 }
+
+#[test]
+fn the_folders_that_only_an_rpm_uses_are_removed_with_it() {
+    for package in packages() {
+        let files = package.rpm().iter().map(|asset| text(&asset["dest"]));
+        let folders = files.filter_map(|file| Some(file.rsplit_once('/')?.0));
+        let is_own = |folder: &&str| folder.rsplit('/').next().unwrap().starts_with("fleet-");
+        let own: BTreeSet<&str> = folders.filter(is_own).collect();
+        let script = text(&package.metadata["generate-rpm"]["post_uninstall_script"]);
+        let script = std::fs::read_to_string(package.folder.join(script)).unwrap();
+        let removal = script
+            .lines()
+            .find_map(|line| Some(line.split_once("rmdir ")?.1));
+        let (removed, _) = removal.unwrap().split_once(" 2>").unwrap();
+        assert_eq!(removed.split(' ').collect::<BTreeSet<_>>(), own);
+    }
+}
