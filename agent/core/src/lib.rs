@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | 0 | [`event`], [`signal`], [`verdict`], [`vitals`] | plain data: input events, output points, the agent's own state |
 //! | 1 | [`statistics`], [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`printable`], [`classify`] | one rule each |
+//! | 1 | [`measurement`] | what is exported under names of OpenTelemetry |
 //! | 1 | [`explain`] | what the processes of one host lose time to |
 //! | 1 | [`batch`] | what is sent and acknowledged as a unit |
 //! | 2 | [`iteration_pattern`], [`rollup`], [`pipeline`] | one process |
@@ -25,6 +26,7 @@ pub mod explain;
 pub mod host;
 pub mod iteration;
 pub mod iteration_pattern;
+pub mod measurement;
 pub mod order;
 pub mod pipeline;
 pub mod policy;

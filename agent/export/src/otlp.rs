@@ -3,6 +3,7 @@
 mod encode;
 mod link;
 mod logs;
+mod measurements;
 mod raw;
 mod status;
 
@@ -29,6 +30,7 @@ use tonic::{Request, Response, Status};
 use crate::encoded::EncodedBatch;
 use crate::otlp::encode::encode;
 pub use crate::otlp::link::{EndpointError, Link, Security};
+pub use crate::otlp::measurements::MeasurementExporter;
 use crate::otlp::raw::RawCodec;
 use crate::otlp::status::{MAX_REASON, classify, classify_for_spool};
 use crate::{Ack, Export, ExportError, Forward};

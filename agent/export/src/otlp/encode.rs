@@ -298,7 +298,7 @@ pub(super) fn double(key: &str, value: f64) -> KeyValue {
     key_value(key, Any::DoubleValue(value))
 }
 
-fn key_value(key: &str, value: Any) -> KeyValue {
+pub(super) fn key_value(key: &str, value: Any) -> KeyValue {
     let value = Some(AnyValue { value: Some(value) });
     KeyValue {
         key: key.to_owned(),
