@@ -11,6 +11,7 @@ mod record;
 mod run;
 mod sender;
 mod simulate;
+mod stacks;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -32,6 +33,7 @@ pub use crate::config::record::RecordArgs;
 pub use crate::config::run::{Attach, Counted, Observed, ProbeArgs, RunArgs, WatchArgs};
 pub use crate::config::sender::SenderArgs;
 pub use crate::config::simulate::SimulateArgs;
+pub use crate::config::stacks::{CoreShare, StackSamplingArgs, StacksArgs};
 
 /// Watches the GPU jobs of a host and reports to Echo which rank holds the others back.
 #[derive(Debug, Clone, PartialEq, Parser)]
@@ -60,6 +62,9 @@ pub enum Command {
     /// Show the calls of processes and what they lose time to, while they run
     #[command(after_help = explain::TRACE_EXAMPLES)]
     Trace(Box<TraceArgs>),
+    /// Show where the threads of a process spend their time: Python lines and native functions
+    #[command(after_help = stacks::EXAMPLES)]
+    Stacks(StacksArgs),
     /// Send recorded jobs to Echo as if they ran now
     #[command(after_help = EXAMPLE)]
     Replay(Box<ReplayArgs>),

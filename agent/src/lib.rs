@@ -37,4 +37,5 @@ pub mod record;
 pub mod replay;
 pub mod run;
 pub mod simulate;
+pub mod stacks;
 pub mod trace;

@@ -1,7 +1,9 @@
 //! Command line of the agent.
 
+mod exit_code;
+
 use std::fmt::Display;
-use std::io::{self, Write, stderr, stdout};
+use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,37 +13,31 @@ use clap::{CommandFactory, Parser};
 use fleet_agent::check;
 use fleet_agent::config::{
     CheckArgs, Cli, Command, ExplainArgs, ExportArgs, ImportArgs, InstallArgs, NO_ENDPOINT,
-    RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StartAt, TraceArgs,
+    RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StacksArgs, StartAt, TraceArgs,
 };
 use fleet_agent::endpoint::{SHARD, new_instance, shard_endpoint};
 use fleet_agent::explain::{self, ExplainError};
-use fleet_agent::hooks::HookError;
 use fleet_agent::import::{self, ImportFailure};
 use fleet_agent::install::{self, InstallError};
 use fleet_agent::job::layout::Layout;
 use fleet_agent::log::init_logging;
-use fleet_agent::record::{self, RecordError};
+use fleet_agent::record;
 use fleet_agent::replay::{self, ReplayError};
 use fleet_agent::run::{self, RunError};
 use fleet_agent::simulate::{self, SimulateError};
+use fleet_agent::stacks;
 use fleet_agent::trace::{self, ExportError};
 use fleet_agent_export::null::Null;
 use fleet_agent_export::otlp::{EndpointError, Otlp};
-use fleet_agent_export::spool::SpoolError;
-use fleet_agent_sources::watch::WatchError;
 use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-const USAGE: u8 = 64;
-const BAD_INPUT: u8 = 65;
-const NO_INPUT: u8 = 66;
-const UNAVAILABLE: u8 = 69;
-const INTERNAL_ERROR: u8 = 70;
-const CANNOT_CREATE: u8 = 73;
-const TEMPORARY_FAILURE: u8 = 75;
-const NO_PERMISSION: u8 = 77;
+use crate::exit_code::{
+    BAD_INPUT, CANNOT_CREATE, INTERNAL_ERROR, NO_INPUT, NO_PERMISSION, USAGE, explain_code, fail,
+    import_code, no_runtime, record_code, replay_code, run_code, simulate_code, stack_code,
+};
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
@@ -51,6 +47,7 @@ fn main() -> ExitCode {
             Command::Record(args) => run_record(&args),
             Command::Explain(args) => run_explain(&args),
             Command::Trace(args) => run_trace(&args),
+            Command::Stacks(args) => run_stacks(&args),
             Command::Replay(args) => run_replay(&args),
             Command::Import(args) => run_import(&args),
             Command::Simulate(args) => run_simulate(&args),
@@ -131,25 +128,6 @@ async fn shutdown_signal() {
     }
 }
 
-fn run_code(error: &RunError) -> u8 {
-    match error {
-        RunError::Watch(error) => watch_code(error),
-        RunError::Spool(SpoolError::InUse(_)) | RunError::Hooks(HookError::InUse { .. }) => {
-            TEMPORARY_FAILURE
-        }
-        RunError::Spool(_) | RunError::Hooks(_) | RunError::Metrics(_) => USAGE,
-        RunError::TaskFailed(_) => INTERNAL_ERROR,
-    }
-}
-
-fn watch_code(error: &WatchError) -> u8 {
-    match error {
-        WatchError::Load(_) => NO_PERMISSION,
-        WatchError::InUse { .. } => TEMPORARY_FAILURE,
-        WatchError::PinFolder { .. } | WatchError::Socket { .. } => USAGE,
-    }
-}
-
 fn run_check(args: &CheckArgs) -> ExitCode {
     init_logging(ProgressBar::hidden, "off");
     let runtime = match Runtime::new() {
@@ -190,15 +168,6 @@ fn run_record(args: &RecordArgs) -> ExitCode {
     )
 }
 
-fn record_code(error: &RecordError) -> u8 {
-    match error {
-        RecordError::Watch(error) => watch_code(error),
-        RecordError::Exists { .. } | RecordError::File { .. } => CANNOT_CREATE,
-        RecordError::NoRanks { .. } => UNAVAILABLE,
-        RecordError::TaskFailed(_) => INTERNAL_ERROR,
-    }
-}
-
 fn run_explain(args: &ExplainArgs) -> ExitCode {
     let progress = init_logging(explain::progress_bar, "off");
     let runtime = match Runtime::new() {
@@ -235,12 +204,23 @@ fn run_trace(args: &TraceArgs) -> ExitCode {
     }
 }
 
-fn explain_code(error: &ExplainError) -> u8 {
-    match error {
-        ExplainError::Watch(error) => watch_code(error),
-        ExplainError::Source(_) => BAD_INPUT,
-        ExplainError::NoProcesses { .. } => UNAVAILABLE,
-        ExplainError::Output(_) | ExplainError::TaskFailed(_) => INTERNAL_ERROR,
+fn run_stacks(args: &StacksArgs) -> ExitCode {
+    init_logging(ProgressBar::hidden, "off");
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return no_runtime(&error),
+    };
+    match runtime.block_on(stacks::sample(args, shutdown_signal())) {
+        Ok(profile) => {
+            let text = if args.json {
+                format!("{}\n", profile.to_json())
+            } else {
+                profile.to_string()
+            };
+            let written = stdout().write_all(text.as_bytes());
+            written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
+        Err(error) => fail(stack_code(&error), &error.to_string()),
     }
 }
 
@@ -408,40 +388,4 @@ fn print_summary<S: Display, E: Display>(
         (Some(code), Some(message)) => fail(code, &message),
         _ => ExitCode::SUCCESS,
     }
-}
-
-fn replay_code(error: &ReplayError) -> u8 {
-    match error {
-        ReplayError::Source(_) => BAD_INPUT,
-        ReplayError::NoSuchRank { .. } => USAGE,
-        ReplayError::Unreachable { .. } | ReplayError::Undelivered { .. } => UNAVAILABLE,
-        ReplayError::TaskFailed(_) => INTERNAL_ERROR,
-    }
-}
-
-const fn import_code(error: &ImportFailure) -> u8 {
-    match error {
-        ImportFailure::Unreadable { .. } => NO_INPUT,
-        ImportFailure::Content(_) | ImportFailure::Refused(_) => BAD_INPUT,
-        ImportFailure::Undelivered { .. } => UNAVAILABLE,
-        ImportFailure::TaskFailed(_) => INTERNAL_ERROR,
-    }
-}
-
-fn simulate_code(error: &SimulateError) -> u8 {
-    match error {
-        SimulateError::Lost { .. } => UNAVAILABLE,
-        SimulateError::TaskFailed(_) => INTERNAL_ERROR,
-    }
-}
-
-fn no_runtime(error: &io::Error) -> ExitCode {
-    let message = format!("cannot start the async runtime: {error}");
-    fail(INTERNAL_ERROR, &message)
-}
-
-fn fail(code: u8, message: &str) -> ExitCode {
-    // Standard error may be closed, which cannot be reported anywhere.
-    let _closed = writeln!(stderr(), "fleet-agent: {message}");
-    ExitCode::from(code)
 }

@@ -184,7 +184,14 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         ("counter_lost", vitals.gpu_lost.counter_lost),
         ("unknown_communicator", vitals.gpu_lost.unknown_comm),
     ];
-    family(encoder, "gpu_operations_lost", help, "reason", lost)
+    family(encoder, "gpu_operations_lost", help, "reason", lost)?;
+    let help = "Samples of the stacks of late ranks, by what could be read";
+    let samples = [
+        ("read", vitals.stacks.samples),
+        ("torn", vitals.stacks.torn),
+        ("dropped", vitals.stacks.dropped),
+    ];
+    family(encoder, "stack_samples", help, "outcome", samples)
 }
 
 fn family(
@@ -230,6 +237,11 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), 
             "implausible_policies",
             "Policy sets ignored in part because their sampling rate is implausible",
             vitals.implausible_policies,
+        ),
+        (
+            "stack_samplings_over_budget",
+            "Times that sampling of stacks ended early because its CPU time was spent",
+            vitals.stacks.over_budget,
         ),
         (
             "hook_clients_dropped",

@@ -5,6 +5,7 @@ mod agent;
 mod host_conditions;
 mod ras;
 mod self_metrics;
+mod stacks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::hooks::{HookError, HookServer};
 use crate::metrics::{MetricsError, MetricsServer};
 use crate::run::agent::Agent;
 use crate::run::self_metrics::SelfMetrics;
+use crate::run::stacks::stack_sampling;
 
 /// Shorter synchronizations are not reported: nothing was waited for, and some programs poll all
 /// the time. A rank that is late to every collective has short waits, but not as short as this.
@@ -108,8 +110,12 @@ pub async fn run<E: Forward>(
         sender.vitals(),
         hooks.as_ref().map(HookServer::hooks),
     ));
-    let (agent, ras) = Agent::new(args, node, outbox, Arc::clone(&self_metrics));
+    let (mut agent, ras) = Agent::new(args, node, outbox, Arc::clone(&self_metrics));
     let mut tasks = JoinSet::new();
+    if let Some((sampling, task)) = stack_sampling(&args.stacks, &self_metrics) {
+        agent.set_stack_sampling(sampling);
+        tasks.spawn_blocking(move || task.run());
+    }
     if let Some(ras) = ras {
         tasks.spawn(ras.run());
     }

@@ -1,6 +1,7 @@
 //! State of one host as seen by its agent: processes, clock, and batches in order. Pure.
 
 mod clock;
+mod late;
 mod progress_reports;
 mod resources;
 mod self_verdicts;
@@ -16,6 +17,7 @@ use crate::batch::{
 use crate::event::{ActivitySample, Call, Event, Labels, Process, Started};
 use crate::explain::Explainer;
 pub use crate::host::clock::WallClock;
+pub use crate::host::late::LateProcess;
 use crate::host::resources::job_name;
 use crate::host::self_verdicts::SelfVerdicts;
 pub use crate::host::totals::Totals;

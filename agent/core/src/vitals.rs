@@ -21,6 +21,8 @@ pub struct Vitals {
     pub broken_blocks: u64,
     /// Losses of operations on GPUs.
     pub gpu_lost: LostOperations,
+    /// Samples of stacks.
+    pub stacks: StackCounts,
     /// Delivery counters of points.
     pub points: PointCounts,
     /// Bytes of points spooled on disk.
@@ -107,6 +109,19 @@ impl AddAssign for LostOperations {
         self.counter_lost = self.counter_lost.saturating_add(rhs.counter_lost);
         self.unknown_comm = self.unknown_comm.saturating_add(rhs.unknown_comm);
     }
+}
+
+/// Samples of the stacks of late ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StackCounts {
+    /// Stacks that were read.
+    pub samples: u64,
+    /// Stacks of which a part is missing, since the thread moved on during each attempt.
+    pub torn: u64,
+    /// Samples without a stack.
+    pub dropped: u64,
+    /// Times that sampling ended early, because its CPU time was spent.
+    pub over_budget: u64,
 }
 
 /// Delivery counters of points.

@@ -9,7 +9,7 @@ use fleet_agent_bpf::programs::Mechanism;
 use fleet_agent_core::pipeline::BlockRule;
 use fleet_agent_sources::watch::{CountOptions, Detail, RESCAN, WatchSettings};
 
-use crate::config::{RasArgs, SenderArgs, block_ops, positive_duration};
+use crate::config::{RasArgs, SenderArgs, StackSamplingArgs, block_ops, positive_duration};
 
 /// Directory of the BPF file system where probes are pinned by default.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf/fleet-agent";
@@ -227,6 +227,10 @@ pub struct RunArgs {
     /// Queries to NCCL's RAS subsystem
     #[command(flatten)]
     pub ras: RasArgs,
+
+    /// Sampling of the stacks of late ranks
+    #[command(flatten)]
+    pub stacks: StackSamplingArgs,
 
     /// Unix socket that notifies remediation hooks, in lines of JSON, when a rank becomes or ceases
     /// to be a straggler

@@ -74,6 +74,11 @@ fleet_agent_gpu_operations_lost_total{reason=\"implausible\"} 10
 fleet_agent_gpu_operations_lost_total{reason=\"overwritten\"} 12
 fleet_agent_gpu_operations_lost_total{reason=\"counter_lost\"} 13
 fleet_agent_gpu_operations_lost_total{reason=\"unknown_communicator\"} 11
+# HELP fleet_agent_stack_samples Samples of the stacks of late ranks, by what could be read
+# TYPE fleet_agent_stack_samples counter
+fleet_agent_stack_samples_total{outcome=\"read\"} 0
+fleet_agent_stack_samples_total{outcome=\"torn\"} 0
+fleet_agent_stack_samples_total{outcome=\"dropped\"} 0
 # HELP fleet_agent_unknown_comm_ops Operations on communicators created before tracing began
 # TYPE fleet_agent_unknown_comm_ops counter
 fleet_agent_unknown_comm_ops_total 4
@@ -92,6 +97,9 @@ fleet_agent_points_dropped_total 5
 # HELP fleet_agent_implausible_policies Policy sets ignored in part because their sampling rate is implausible
 # TYPE fleet_agent_implausible_policies counter
 fleet_agent_implausible_policies_total 14
+# HELP fleet_agent_stack_samplings_over_budget Times that sampling of stacks ended early because its CPU time was spent
+# TYPE fleet_agent_stack_samplings_over_budget counter
+fleet_agent_stack_samplings_over_budget_total 0
 # HELP fleet_agent_hook_clients_dropped Hook socket clients disconnected because they fell behind
 # TYPE fleet_agent_hook_clients_dropped counter
 fleet_agent_hook_clients_dropped_total 2

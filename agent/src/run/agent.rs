@@ -7,6 +7,7 @@ use fleet_agent_core::batch::{Batch, VerdictBatch};
 use fleet_agent_core::event::{Event, Started};
 use fleet_agent_core::host::{Host, Identity, Totals, WallClock};
 use fleet_agent_core::pipeline::Ending;
+use fleet_agent_core::verdict::State;
 use fleet_agent_export::delivery::Outbox;
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::now_ns;
@@ -18,6 +19,7 @@ use crate::run::PollResult;
 use crate::run::host_conditions::HostConditions;
 use crate::run::ras::{Answer, RasQueries, RasTask, ras_queries};
 use crate::run::self_metrics::SelfMetrics;
+use crate::run::stacks::StackSampling;
 
 /// Interval of progress points, nanoseconds.
 const TICK_NS: u64 = 500_000_000;
@@ -32,6 +34,7 @@ pub(super) struct Agent {
     processes: Processes,
     conditions: HostConditions,
     ras: Option<RasQueries>,
+    stacks: Option<StackSampling>,
     self_metrics: Arc<SelfMetrics>,
     clock: WallClock,
     last_tick_ns: u64,
@@ -62,11 +65,17 @@ impl Agent {
             processes,
             conditions: HostConditions::new(Path::new("/sys")),
             ras,
+            stacks: None,
             self_metrics,
             clock,
             last_tick_ns: 0,
         };
         (agent, task)
+    }
+
+    /// Has the stacks of late ranks sampled from now on.
+    pub(super) fn set_stack_sampling(&mut self, stacks: StackSampling) {
+        self.stacks = Some(stacks);
     }
 
     /// Waits for the next answer of NCCL's RAS subsystem, for ever if there is none.
@@ -97,6 +106,9 @@ impl Agent {
         if let Some(policy) = self.outbox.new_policy() {
             self.self_metrics.record_policy(&policy);
             self.host.apply_policy(&policy);
+            if let Some(stacks) = &self.stacks {
+                stacks.arm(&self.host.late_processes(&policy));
+            }
         }
         let mut ended_processes = Vec::new();
         for mut event in polled.events {
@@ -113,10 +125,17 @@ impl Agent {
                 _ => {}
             }
             self.self_metrics.record_event(&event);
+            if let Some(stacks) = &mut self.stacks {
+                stacks.record_event(&event);
+            }
             let batch = self.host.on_event(&event);
             self.send(batch).await;
         }
         self.self_metrics.set_lost_events(polled.lost);
+        let stacks = self.stacks.as_mut().map(StackSampling::take);
+        for sample in stacks.unwrap_or_default() {
+            self.host.on_event(&Event::Stack(Box::new(sample)));
+        }
         self.tick(polled.now_ns).await;
         if let Some(verdicts) = self.host.take_verdicts() {
             self.report_verdicts(verdicts);
@@ -214,6 +233,10 @@ impl Agent {
         for own in &batch.resources {
             for verdict in &own.verdicts {
                 tracing::info!(rank = own.resource.rank, "{verdict}");
+            }
+            let is_late = own.verdicts.iter().any(|it| it.state == State::Raised);
+            if let Some(stacks) = self.stacks.as_ref().filter(|_| is_late) {
+                stacks.arm(&[self.host.late_process(own.resource.pid)]);
             }
         }
         self.self_metrics.with_hooks(|hooks| hooks.publish(&batch));

@@ -9,6 +9,7 @@ use fleet_agent_core::policy::is_plausible;
 use fleet_agent_core::vitals::{LostEvents, Vitals, counter_increases};
 use fleet_agent_export::vitals::Vitals as Delivered;
 use fleet_agent_sources::process::Processes;
+use fleet_agent_stacks::sampler::Counts;
 use fleet_proto::policy::PolicySet;
 
 use crate::hooks::Hooks;
@@ -70,6 +71,15 @@ impl SelfMetrics {
     /// Sets what the watch has lost so far.
     pub(super) fn set_lost_events(&self, lost: LostEvents) {
         self.lock().vitals.lost = lost;
+    }
+
+    /// Adds samples of stacks.
+    pub(super) fn add_stack_samples(&self, counts: Counts, is_over_budget: bool) {
+        let stacks = &mut self.lock().vitals.stacks;
+        stacks.samples += counts.samples;
+        stacks.torn += counts.torn;
+        stacks.dropped += counts.dropped;
+        stacks.over_budget += u64::from(is_over_budget);
     }
 
     /// Counts points.

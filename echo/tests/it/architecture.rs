@@ -55,13 +55,14 @@ const ECHO: Architecture = Architecture {
 
 /// Libraries of Echo, by the names of their folders. A module of the library `store` is called
 /// `store::...` here. Cargo enforces their order.
-const LIBRARIES: [&str; 9] = [
+const LIBRARIES: [&str; 10] = [
     "core",
     "sql-guard",
     "access",
     "analysis",
     "store",
     "ingest",
+    "lake",
     "tools",
     "serve",
     "bench",
@@ -92,7 +93,17 @@ const LIBRARY_RULES: Architecture = Architecture {
         ("arrow", &["store::duckdb"]),
         ("axum", &["ingest::otlp", "serve"]),
         ("cookie", &["serve::session"]),
-        ("duckdb", &["store::duckdb", "bench::bytedance"]),
+        ("backon", &["lake::committer"]),
+        (
+            "duckdb",
+            &[
+                "store::duckdb",
+                "bench::bytedance",
+                "lake::destination",
+                "lake::overview",
+                "lake::session",
+            ],
+        ),
         // Other modules may use the names of attributes and metrics, but no messages and headers.
         ("fleet_proto::metadata", &["ingest", "serve"]),
         ("fleet_proto::policy", &["ingest", "serve"]),
@@ -106,7 +117,14 @@ const LIBRARY_RULES: Architecture = Architecture {
         ("rmcp", &["serve"]),
         (
             "serde",
-            &["access", "ingest", "serve", "store::duckdb", "tools"],
+            &[
+                "access",
+                "ingest",
+                "lake::overview",
+                "serve",
+                "store::duckdb",
+                "tools",
+            ],
         ),
         // The service uses gRPC, and `respond` builds its statuses.
         ("tonic", &["ingest::otlp", "ingest::respond", "serve"]),
@@ -134,8 +152,10 @@ const AGENT: Architecture = Architecture {
         ("replay", 3),
         ("run", 3),
         ("simulate", 3),
+        ("stacks", 3),
         ("trace", 3),
-        ("main", 4),
+        ("exit_code", 4),
+        ("main", 5),
     ],
     pure: &[
         "job",

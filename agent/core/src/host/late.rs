@@ -1,0 +1,164 @@
+//! Ranks of one host that its policy calls late.
+
+use fleet_proto::policy::PolicySet;
+
+use crate::host::Host;
+use crate::host::resources::job_name;
+use crate::pipeline::Pipeline;
+use crate::policy::{cohort_key, find_cohort};
+
+/// Process of a late rank, and one to compare with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LateProcess {
+    /// Process of the late rank.
+    pub pid: u32,
+    /// Process of a rank of the same job on this host that is not late, if there is one.
+    pub peer: Option<u32>,
+}
+
+impl Host {
+    /// Returns the processes whose ranks a policy set names as culprits.
+    pub fn late_processes(&self, set: &PolicySet) -> Vec<LateProcess> {
+        let is_late = |pipeline: &&Pipeline| self.is_late(set, pipeline);
+        let late = self.pipelines.values().filter(is_late);
+        late.map(|pipeline| {
+            let pid = pipeline.process().pid;
+            let peer = self.peer(pid, |other| !self.is_late(set, other));
+            LateProcess { pid, peer }
+        })
+        .collect()
+    }
+
+    /// Returns a process that calls itself late, with a peer.
+    pub fn late_process(&self, pid: u32) -> LateProcess {
+        LateProcess {
+            pid,
+            peer: self.peer(pid, |_| true),
+        }
+    }
+
+    fn is_late(&self, set: &PolicySet, pipeline: &Pipeline) -> bool {
+        let role = pipeline.iteration_pattern().role();
+        let key = cohort_key(role, self.job_of(pipeline).as_deref());
+        let cohort = key.and_then(|key| find_cohort(set, &key));
+        let rank = pipeline.process().rank;
+        cohort.is_some_and(|cohort| cohort.outlier_ranks.contains(&rank))
+    }
+
+    /// Returns a process of the job of `pid` that satisfies a condition.
+    fn peer(&self, pid: u32, condition: impl Fn(&Pipeline) -> bool) -> Option<u32> {
+        let job = self.job_of(self.pipelines.get(&pid)?)?;
+        let is_peer = |pipeline: &&Pipeline| {
+            pipeline.process().pid != pid
+                && self.job_of(pipeline).as_ref() == Some(&job)
+                && condition(pipeline)
+        };
+        let peer = self.pipelines.values().find(is_peer)?;
+        Some(peer.process().pid)
+    }
+
+    fn job_of(&self, pipeline: &Pipeline) -> Option<String> {
+        let labels = self.labels.get(&pipeline.process().pid);
+        job_name(&self.identity, labels, pipeline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fleet_proto::policy::CohortPolicy;
+
+    use super::*;
+    use crate::event::{Call, CallKind, CommInit, Event, Labels, Op, Operation, Process, Started};
+    use crate::host::Identity;
+
+    const MILLISECOND: u64 = 1_000_000;
+
+    fn call(pid: u32, ts_ns: u64, kind: CallKind) -> Event {
+        Event::Call(Call {
+            ts_ns,
+            dur_ns: 10_000,
+            pid,
+            tid: pid,
+            kind,
+        })
+    }
+
+    /// Job of two ranks, of the processes 10 and 11, and one of another job.
+    fn host() -> Host {
+        let identity = Identity {
+            cluster: "c".to_owned(),
+            node: "n".to_owned(),
+            job: None,
+            gpu_model: None,
+        };
+        let mut host = Host::new(identity, u64::MAX);
+        for (pid, rank, job) in [(10, 0, "train"), (11, 1, "train"), (12, 1, "other")] {
+            host.on_event(&Event::Started(Box::new(Started {
+                ts_ns: 1,
+                process: Process {
+                    pid,
+                    rank,
+                    world_size: 2,
+                },
+                labels: Labels {
+                    job: Some(job.to_owned()),
+                    ..Labels::default()
+                },
+            })));
+            let init = CommInit {
+                nranks: 2,
+                rank,
+                unique_id: 7,
+                comm: Some(0x10),
+            };
+            host.on_event(&call(pid, 2, CallKind::CommInit(init)));
+            for step in 1..200 {
+                let operation = Operation {
+                    op: Op::AllReduce,
+                    count: 1024,
+                    datatype: 7,
+                    comm: 0x10,
+                    seq: None,
+                    peer: None,
+                };
+                let ts_ns = step * 20 * MILLISECOND;
+                host.on_event(&call(pid, ts_ns, CallKind::Operation(operation)));
+                host.on_event(&call(pid, ts_ns + MILLISECOND, CallKind::Synchronize));
+            }
+        }
+        host
+    }
+
+    fn policy(host: &Host, outlier_ranks: &[u32]) -> PolicySet {
+        let role = host.pipelines[&10].iteration_pattern().role();
+        let cohort = CohortPolicy {
+            cohort: cohort_key(role, Some("train")).unwrap(),
+            outlier_ranks: outlier_ranks.to_vec(),
+            ..CohortPolicy::default()
+        };
+        PolicySet {
+            cohorts: vec![cohort],
+            ..PolicySet::default()
+        }
+    }
+
+    #[test]
+    fn a_late_rank_comes_with_a_rank_of_its_job_that_is_not_late() {
+        let host = host();
+        let late = |ranks: &[u32]| host.late_processes(&policy(&host, ranks));
+        let (pid, peer) = (11, Some(10));
+        assert_eq!(late(&[1]), [LateProcess { pid, peer }]);
+        assert_eq!(late(&[]), []);
+        assert_eq!(late(&[5]), []);
+        let peer = None;
+        let both = [10, 11].map(|pid| LateProcess { pid, peer });
+        assert_eq!(late(&[0, 1]), both);
+    }
+
+    #[test]
+    fn a_rank_alone_in_its_job_has_no_peer() {
+        let host = host();
+        assert_eq!(host.late_process(12).peer, None);
+        assert_eq!(host.late_process(10).peer, Some(11));
+    }
+}

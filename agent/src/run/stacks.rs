@@ -1,0 +1,191 @@
+//! Sampling of the stacks of late ranks: armed by a policy or by a verdict of their own, together
+//! with a rank to compare with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fleet_agent_core::event::{Event, StackSample};
+use fleet_agent_core::host::LateProcess;
+use fleet_agent_core::printable::printable;
+use fleet_agent_stacks::arming::{Arming, INTERVAL, Reason, Report, Target, monotonic_ns};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::config::StackSamplingArgs;
+use crate::run::self_metrics::SelfMetrics;
+
+/// Maximum number of requests, and of reports, that wait.
+const MAX_QUEUED: usize = 64;
+/// Maximum number of lines of a rank in the log.
+const MAX_LINES: usize = 3;
+/// Maximum number of characters of a line in the log.
+const MAX_TEXT: usize = 160;
+
+/// Requests to sample late ranks, and the stacks that were read.
+pub(super) struct StackSampling {
+    targets: mpsc::Sender<Target>,
+    reports: mpsc::Receiver<Report>,
+    self_metrics: Arc<SelfMetrics>,
+    /// Thread of each process that last called a GPU library.
+    callers: BTreeMap<u32, u32>,
+    lines: BTreeMap<u32, BTreeMap<String, u64>>,
+}
+
+/// Task that samples, on a thread of its own. It waits while nothing is requested.
+pub(super) struct StackTask {
+    targets: mpsc::Receiver<Target>,
+    reports: mpsc::Sender<Report>,
+    budget: f64,
+}
+
+/// Creates both sides, unless sampling is turned off.
+pub(super) fn stack_sampling(
+    args: &StackSamplingArgs,
+    self_metrics: &Arc<SelfMetrics>,
+) -> Option<(StackSampling, StackTask)> {
+    if args.without_stacks {
+        return None;
+    }
+    let (targets, requested) = mpsc::channel(MAX_QUEUED);
+    let (reporter, reports) = mpsc::channel(MAX_QUEUED);
+    let sampling = StackSampling {
+        targets,
+        reports,
+        self_metrics: Arc::clone(self_metrics),
+        callers: BTreeMap::new(),
+        lines: BTreeMap::new(),
+    };
+    let task = StackTask {
+        targets: requested,
+        reports: reporter,
+        budget: args.stack_budget.fraction(),
+    };
+    Some((sampling, task))
+}
+
+impl StackTask {
+    /// Samples what is requested until the other side is gone.
+    pub(super) fn run(mut self) {
+        let runtime = Handle::current();
+        let mut arming = Arming::new(self.budget);
+        loop {
+            let requested = if arming.is_active() {
+                runtime
+                    .block_on(timeout(INTERVAL, self.targets.recv()))
+                    .ok()
+            } else {
+                Some(self.targets.blocking_recv())
+            };
+            let now_ns = monotonic_ns();
+            let reports = match requested {
+                Some(Some(target)) => arming.arm(&target, now_ns).into_iter().collect(),
+                Some(None) => break,
+                None => arming.sample(now_ns),
+            };
+            for report in reports {
+                // The agent stops if it does not listen any more.
+                let _gone = self.reports.blocking_send(report);
+            }
+        }
+    }
+}
+
+impl StackSampling {
+    /// Takes in an event, which can tell of the thread that calls a GPU library.
+    pub(super) fn record_event(&mut self, event: &Event) {
+        match event {
+            Event::Call(call) => {
+                self.callers.insert(call.pid, call.tid);
+            }
+            Event::Ended(ended) => {
+                self.callers.remove(&ended.pid);
+            }
+            _ => {}
+        }
+    }
+
+    /// Requests to sample late ranks and their peers. A process is sampled once per minute at most.
+    pub(super) fn arm(&self, late: &[LateProcess]) {
+        for LateProcess { pid, peer } in late {
+            for pid in [Some(*pid), *peer].into_iter().flatten() {
+                let caller = self.callers.get(&pid).filter(|tid| **tid != pid);
+                let tids = [Some(pid), caller.copied()].into_iter().flatten();
+                let target = Target {
+                    pid,
+                    tids: tids.collect(),
+                };
+                // If too many wait, the policy requests them again.
+                let _full = self.targets.try_send(target);
+            }
+        }
+    }
+
+    /// Returns the stacks that were read since the last call, and logs what is new.
+    pub(super) fn take(&mut self) -> Vec<StackSample> {
+        let mut taken = Vec::new();
+        while let Ok(report) = self.reports.try_recv() {
+            match report {
+                Report::Armed { pid, limits } => {
+                    let missing = limits.join("; ");
+                    tracing::info!(pid, %missing, "sampling the stacks of a rank");
+                }
+                Report::Samples { samples, .. } => {
+                    for sample in &samples {
+                        let lines = self.lines.entry(sample.pid).or_default();
+                        *lines.entry(line(sample)).or_default() += sample.samples;
+                    }
+                    taken.extend(samples);
+                }
+                Report::Disarmed {
+                    pid,
+                    reason,
+                    counts,
+                } => {
+                    let is_over_budget = reason == Reason::Budget;
+                    self.self_metrics.add_stack_samples(counts, is_over_budget);
+                    self.log_end(pid, &reason);
+                }
+            }
+        }
+        taken
+    }
+
+    fn log_end(&mut self, pid: u32, reason: &Reason) {
+        match reason {
+            Reason::Done => {}
+            Reason::Budget => tracing::warn!(
+                pid,
+                "stopped sampling the stacks of a rank: the CPU time of --stack-budget is spent"
+            ),
+            Reason::Failed(error) => {
+                let error = printable(error, MAX_TEXT);
+                tracing::warn!(pid, "cannot sample the stacks of a rank: {error}");
+            }
+        }
+        let mut lines: Vec<(String, u64)> = self
+            .lines
+            .remove(&pid)
+            .unwrap_or_default()
+            .into_iter()
+            .collect();
+        lines.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
+        let total: u64 = lines.iter().map(|(_, samples)| samples).sum();
+        for (line, samples) in lines.iter().take(MAX_LINES) {
+            let percent = samples * 100 / total.max(1);
+            tracing::info!(pid, percent, samples, line, "where a rank spends its time");
+        }
+    }
+}
+
+/// Returns the innermost Python line of a sample, else its innermost frame, and the call.
+fn line(sample: &StackSample) -> String {
+    let stack = &sample.stack;
+    let frame = stack.python_line().or_else(|| stack.frames.first());
+    let frame = frame.map(ToString::to_string).unwrap_or_default();
+    let text = match &sample.call {
+        Some(call) => format!("{frame}, in {call}"),
+        None => frame,
+    };
+    printable(&text, MAX_TEXT)
+}
