@@ -313,7 +313,14 @@ impl Retention {
             let deleted = self.tasks.delete(range, now)?;
             gone += deleted;
             self.has_deleted.set(self.has_deleted.get() || deleted > 0);
-            self.progress.report(deleted, is_followed, is_copied);
+            if !is_followed {
+                tracing::warn!(
+                    "the database is full: events were deleted before the detector judged them"
+                );
+            }
+            if !is_copied {
+                self.progress.lose(deleted);
+            }
             if deleted == 0 {
                 // Numbers of other slices lie between.
                 steps.set_range(rest(events.last.saturating_add(1))?);

@@ -152,21 +152,24 @@ impl fmt::Debug for SliceReader {
 }
 
 impl SliceReader {
-    /// Reader beside a connection.
+    /// Reader beside a connection; `None` if nothing waits for copies.
     pub(super) fn new(
         connection: &Connection,
         lock: &Arc<Lock>,
         gate: &Arc<ReadGate>,
         committed: watch::Receiver<u64>,
-        progress: Progress,
-    ) -> EngineResult<Self> {
-        Ok(Self {
+        progress: &Progress,
+    ) -> EngineResult<Option<Self>> {
+        if !progress.waits_for_copies() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
             connection: connection.try_clone()?,
             gate: Arc::clone(gate),
             committed,
-            progress,
+            progress: progress.clone(),
             _lock: Arc::clone(lock),
-        })
+        }))
     }
 
     /// Identity of the database, a UUID. Copies of the file share it.

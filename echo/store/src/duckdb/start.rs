@@ -66,13 +66,8 @@ fn start(
     let sql = SqlPool::new(sql, &config.path, &lock, &gate, &fatal);
     let (announce, committed) = watch::channel(0);
     let progress = Progress::new(config.keep_until_copied);
-    let slices = if config.keep_until_copied {
-        let (committed, progress) = (committed.clone(), progress.clone());
-        let reader = SliceReader::new(&connection, &lock, &gate, committed, progress);
-        Some(reader.map_err(&starting)?)
-    } else {
-        None
-    };
+    let slices = SliceReader::new(&connection, &lock, &gate, committed.clone(), &progress);
+    let slices = Mutex::new(slices.map_err(&starting)?);
     let dictionary = Arc::new(Dictionary::new(config.limits.entries));
     let coverage = Arc::new(CoverageCache::default());
     let hours = Arc::new(HoursCache::default());
@@ -112,7 +107,7 @@ fn start(
         hours,
         committed,
         progress,
-        slices: Mutex::new(slices),
+        slices,
         fatal,
         path: config.path.clone(),
         disk_space,

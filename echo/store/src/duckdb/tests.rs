@@ -3,6 +3,7 @@
     reason = "a store lives to the end of its test"
 )]
 
+mod copied;
 mod crowd;
 mod durability;
 mod entries;

@@ -37,18 +37,16 @@ impl Progress {
         last <= self.copied.load(Ordering::Acquire)
     }
 
-    /// Reports that events were deleted too early.
-    pub(super) fn report(&self, deleted: u64, is_followed: bool, is_copied: bool) {
-        if !is_followed {
-            tracing::warn!(
-                "the database is full: events were deleted before the detector judged them"
-            );
-        }
-        if !is_copied {
-            self.lost.inc_by(deleted);
-            tracing::warn!(
-                "the volume is full: {deleted} events were deleted before the lake had them"
-            );
-        }
+    /// Returns whether events are kept until they are copied.
+    pub(in crate::duckdb) fn waits_for_copies(&self) -> bool {
+        self.copied.load(Ordering::Acquire) != u64::MAX
+    }
+
+    /// Reports events deleted before the lake had them.
+    pub(super) fn lose(&self, deleted: u64) {
+        self.lost.inc_by(deleted);
+        tracing::warn!(
+            "the volume is full: {deleted} events were deleted before the lake had them"
+        );
     }
 }

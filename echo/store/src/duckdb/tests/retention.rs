@@ -47,7 +47,7 @@ fn by_size(bytes: u64) -> Limits {
     }
 }
 
-fn received(millis: i64, number: u64, n_events: usize) -> EventBatch {
+pub(super) fn received(millis: i64, number: u64, n_events: usize) -> EventBatch {
     EventBatch {
         key: BatchKey::Numbered {
             agent: "agent-1".parse().unwrap(),
