@@ -12,6 +12,7 @@ use echo_access::AccessError;
 use echo_core::clock::{Clock, SystemClock};
 use echo_core::ids::IdError;
 use echo_core::policy_table::PolicyTable;
+use echo_lake::committer::Committer;
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use echo_store::{EventStore, StoreError};
 use echo_tools::rates::RatesError;
@@ -42,6 +43,7 @@ use echo_serve::tls::TlsError;
 mod api_listener;
 mod inputs;
 mod jwks;
+mod lake;
 mod otlp_listeners;
 mod readiness;
 mod routes;
@@ -75,6 +77,7 @@ pub struct App {
     listeners: JoinSet<()>,
     watcher: JoinSet<()>,
     detector: JoinSet<()>,
+    lake: Option<Committer>,
     interrupt: Signal,
     terminate: Signal,
 }
@@ -126,6 +129,9 @@ pub enum AppError {
     /// A signal handler cannot be installed.
     #[error("cannot install a signal handler")]
     Signal(#[source] std::io::Error),
+    /// A thread cannot be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
     /// A task panicked.
     #[error("a task panicked")]
     Task(#[from] tokio::task::JoinError),
@@ -147,6 +153,7 @@ impl App {
         // After all checks, so that a failed start prints one line only.
         inputs::warn_of_risks(args);
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
+        let lake = lake::start(args, &store)?;
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
         let (progress, judged) = watch::channel(0);
@@ -166,7 +173,7 @@ impl App {
         };
         api.set_routes(routes(
             &bound,
-            (&store, &ingest),
+            (&store, &ingest, lake.as_ref()),
             (&inputs, clock),
             feeds(&judged, &policies, &listening),
             otlp.connections(&api),
@@ -193,6 +200,7 @@ impl App {
             listeners,
             watcher,
             detector,
+            lake,
             interrupt,
             terminate,
         })
@@ -262,6 +270,7 @@ impl App {
         self.stop_detector.send_replace(true);
         let judged = self.detector.join_next().await.transpose();
         self.watcher.abort_all();
+        lake::stop(self.lake.take()).await?;
         self.store.close().await?;
         judged?;
         drained.unwrap_or(Ok(()))
@@ -373,6 +382,7 @@ async fn open(
         readers: args.bounds.queries(cores()),
         limits: args.limits.limits(),
         commit_every: args.bounds.commit_every,
+        keep_until_copied: args.lake.committer(&args.db).is_some(),
         ..DuckDbConfig::new(&args.db)
     };
     let clock = Arc::clone(clock);

@@ -12,6 +12,7 @@ use crate::feedback::health::HealthConfig;
 
 pub mod allowed_origins;
 pub mod bounds;
+pub mod lake;
 pub mod limits;
 pub mod security;
 pub mod shard;
@@ -19,6 +20,7 @@ pub mod trace;
 
 use allowed_origins::AllowedOriginArgs;
 use bounds::BoundArgs;
+use lake::LakeArgs;
 use limits::LimitArgs;
 use security::SecurityArgs;
 use shard::ShardArgs;
@@ -149,6 +151,10 @@ pub struct ServeArgs {
     /// Sharding
     #[command(flatten)]
     pub shard: ShardArgs,
+
+    /// Lake
+    #[command(flatten)]
+    pub lake: LakeArgs,
 }
 
 const SERVE_HELP: &str = "\
@@ -220,6 +226,7 @@ impl ServeArgs {
         }
         self.check_health(&mut wrong);
         self.shard.check(&mut wrong);
+        self.lake.check(&mut wrong);
         if self.bounds.idle_timeout < self.bounds.query_deadline {
             wrong.push(
                 "--idle-timeout must not be shorter than --query-deadline: connections would be closed during queries"

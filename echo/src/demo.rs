@@ -197,6 +197,7 @@ pub(crate) fn serve_args(rates: Option<PathBuf>, db: PathBuf) -> ServeArgs {
         allowed_origins: crate::config::allowed_origins::AllowedOriginArgs::default(),
         trace: crate::config::trace::TraceArgs::default(),
         shard: crate::config::shard::ShardArgs::default(),
+        lake: crate::config::lake::LakeArgs::default(),
         memory_limit: Amount::Bytes(1_000_000_000),
         effect_gate: Settings::default().effect_gate,
         hang_after: Duration::from_secs_f64(Settings::default().hang_after_ms / 1e3),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use echo_core::clock::Clock;
+use echo_lake::committer::Committer;
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
 use echo_tools::query_limit::QueryLimit;
@@ -13,6 +14,7 @@ use echo_tools::registry::Registry;
 use echo_tools::{Limits, ToolContext};
 
 use crate::app::inputs::Inputs;
+use crate::app::lake::collectors;
 use crate::config::ServeArgs;
 use echo_ingest::accept::Ingest;
 use echo_serve::http::metrics::{Metrics, Sources};
@@ -28,7 +30,7 @@ pub(super) fn cores() -> usize {
 /// Builds the routes of a running instance, whose addresses are those that it has bound.
 pub(super) fn routes(
     args: &ServeArgs,
-    (store, ingest): (&Arc<DuckDbStore>, &Ingest),
+    (store, ingest, lake): (&Arc<DuckDbStore>, &Ingest, Option<&Committer>),
     (inputs, clock): (&Inputs, Arc<dyn Clock>),
     feeds: RuntimeState,
     listeners: [(&'static str, Connections); 3],
@@ -56,6 +58,7 @@ pub(super) fn routes(
         reloads: inputs.reloads.clone(),
         jwks: inputs.key_sets.clone(),
         encryption: inputs.api_encryption.clone(),
+        collectors: collectors(lake),
     });
     let otlp = OtlpEndpoint {
         port: args.otlp_listen.port(),

@@ -114,7 +114,7 @@ impl LimitArgs {
     }
 }
 
-fn parse_length(text: &str) -> Result<Bound<Duration>, String> {
+pub(super) fn parse_length(text: &str) -> Result<Bound<Duration>, String> {
     if text.trim() == "off" {
         return Ok(Bound::Off);
     }
@@ -157,7 +157,7 @@ pub(super) fn parse_memory(text: &str) -> Result<Amount, String> {
     }
 }
 
-fn parse_bytes(text: &str) -> Result<Bound<u64>, String> {
+pub(super) fn parse_bytes(text: &str) -> Result<Bound<u64>, String> {
     match parse_amount(text)? {
         Bound::Off => Ok(Bound::Off),
         Bound::At(Amount::Bytes(bytes)) => Ok(Bound::At(bytes)),

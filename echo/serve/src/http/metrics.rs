@@ -1,6 +1,7 @@
 //! Metrics of Echo and its verdicts, in the `OpenMetrics` text format.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -73,11 +74,13 @@ pub struct Sources {
     pub jwks: JwksCache,
     /// TLS with its current certificate.
     pub encryption: Encryption,
+    /// Metrics of optional parts.
+    pub collectors: Vec<Box<dyn Collector>>,
 }
 
 impl Metrics {
     /// Registers the metrics of a running instance.
-    pub fn new(sources: Sources) -> Self {
+    pub fn new(mut sources: Sources) -> Self {
         let mut registry = Registry::with_prefix(PREFIX);
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         registry.register("build", "The version of Echo", Info::new(version));
@@ -120,6 +123,9 @@ impl Metrics {
         ];
         for (name, help, counter) in counts {
             registry.register(name, help, counter.clone());
+        }
+        for collector in mem::take(&mut sources.collectors) {
+            registry.register_collector(collector);
         }
         registry.register_collector(Box::new(sources));
         Self {

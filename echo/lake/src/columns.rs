@@ -1,0 +1,112 @@
+//! Tables of the lake. They have the columns of the tables of the database, so that a column of a
+//! later version is added to the lake by itself, and the instance that a row came from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use echo_store::duckdb::slices::{Column, SliceReader, Table};
+
+use crate::error::LakeError;
+use crate::session::{LAKE, Session};
+
+/// Column of the instance.
+const INSTANCE: &str = "instance VARCHAR NOT NULL";
+
+/// Slices that were committed. A slice and its row are one transaction.
+const SLICES: &str = "CREATE TABLE IF NOT EXISTS lake.slices (
+    instance         VARCHAR NOT NULL,
+    first_event      UBIGINT NOT NULL,
+    last_event       UBIGINT NOT NULL,
+    last_revision    UBIGINT NOT NULL,
+    last_received_ns BIGINT,
+    n_events         UBIGINT NOT NULL,
+    n_samples        UBIGINT NOT NULL,
+    n_verdicts       UBIGINT NOT NULL,
+    n_lost           UBIGINT NOT NULL,
+    n_hours          UBIGINT NOT NULL,
+    committed_ns     BIGINT  NOT NULL
+)";
+
+/// Views for readers of the lake, with the names that the views of an instance have.
+const VIEWS: [&str; 3] = [
+    "CREATE VIEW IF NOT EXISTS lake.events AS
+     SELECT rows.instance, rows.event_id, rows.timestamp_ns, rows.received_ns, rows.cluster AS cluster_id,
+            origins.node AS node_id, origins.rank, origins.nranks, origins.job, series.metric AS metric_name,
+            series.unit, series.op, format('{:016x}', series.comm) AS comm_id, rows.seq_first, rows.seq_last,
+            rows.number, rows.value, rows.min, rows.max, rows.attrs, rows.day
+     FROM event_rows AS rows
+     JOIN origins ON origins.instance = rows.instance AND origins.id = rows.origin
+     JOIN series ON series.instance = rows.instance AND series.id = rows.series",
+    "CREATE VIEW IF NOT EXISTS lake.verdicts AS
+     SELECT * FROM verdict_rows
+     QUALIFY row_number() OVER (PARTITION BY instance, incident ORDER BY revision DESC) = 1",
+    "CREATE VIEW IF NOT EXISTS lake.cost_hours AS
+     SELECT * FROM cost_hour_rows
+     QUALIFY revision = max(revision) OVER (PARTITION BY instance, hour_ns, cluster)",
+];
+
+/// Creates missing tables, columns and views.
+pub(crate) fn prepare(session: &Session, reader: &SliceReader) -> Result<(), LakeError> {
+    let doing = "preparing the tables";
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let columns = "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = ?";
+    let columns = session.rows(doing, columns, [LAKE], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    for (table, column) in columns {
+        found.entry(table).or_default().insert(column);
+    }
+    let mut changes = Vec::new();
+    for table in Table::ALL {
+        let columns = reader.columns(table)?;
+        match found.get(table.name()) {
+            None => changes.extend(created(table, &columns)),
+            Some(known) => changes.extend(added(table, &columns, known)),
+        }
+    }
+    if !found.contains_key("slices") {
+        changes.push(SLICES.to_owned());
+    }
+    if !found.contains_key("events") {
+        changes.extend(VIEWS.map(str::to_owned));
+    }
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let changes = changes.join(";\n");
+    session.run(doing, &format!("BEGIN;\n{changes};\nCOMMIT"))
+}
+
+/// Returns the statements that create a table.
+fn created(table: Table, columns: &[Column]) -> Vec<String> {
+    let columns: Vec<String> = columns.iter().map(definition).collect();
+    let name = table.name();
+    let mut created = vec![format!(
+        "CREATE TABLE IF NOT EXISTS {LAKE}.{name} ({INSTANCE}, {})",
+        columns.join(", ")
+    )];
+    if matches!(table, Table::Events | Table::Samples) {
+        created.push(format!(
+            "ALTER TABLE {LAKE}.{name} SET PARTITIONED BY (day, cluster)"
+        ));
+    }
+    created
+}
+
+/// Returns the statements that add missing columns.
+fn added(table: Table, columns: &[Column], known: &BTreeSet<String>) -> Vec<String> {
+    let missing = columns
+        .iter()
+        .filter(|column| !known.contains(&column.name));
+    let name = table.name();
+    missing
+        .map(|column| {
+            format!(
+                "ALTER TABLE {LAKE}.{name} ADD COLUMN {}",
+                definition(column)
+            )
+        })
+        .collect()
+}
+
+/// Returns the definition of a column.
+pub(crate) fn definition(Column { name, kind }: &Column) -> String {
+    format!("\"{name}\" {kind}")
+}
