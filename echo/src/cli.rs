@@ -30,6 +30,7 @@ pub mod explain;
 mod hang;
 pub mod help;
 pub mod history;
+pub mod lake;
 pub mod mcp;
 pub mod offline;
 pub mod outliers;

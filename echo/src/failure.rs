@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::app::AppError;
+use crate::cli::lake::LakeCommandError;
 use crate::cli::{CliError, store_exit_code};
 use crate::demo::DemoError;
 use crate::import::ImportError;
@@ -33,6 +34,9 @@ pub enum Failure {
     /// A command failed.
     #[error(transparent)]
     Cli(#[from] CliError),
+    /// A command for a lake failed.
+    #[error(transparent)]
+    Lake(#[from] LakeCommandError),
     /// The output cannot be written.
     #[error("cannot write to standard output")]
     Print(#[source] io::Error),
@@ -49,7 +53,9 @@ impl Failure {
     /// Returns whether the reader of the output closed it.
     pub fn is_closed_pipe(&self) -> bool {
         match self {
-            Self::Cli(CliError::Output(error)) | Self::Print(error) => {
+            Self::Cli(CliError::Output(error))
+            | Self::Lake(LakeCommandError::Output(error))
+            | Self::Print(error) => {
                 error.kind() == io::ErrorKind::BrokenPipe
             }
             _ => false,
@@ -61,6 +67,7 @@ impl Failure {
         match self {
             Self::Export(_) | Self::Log(_) => USAGE,
             Self::Print(_) | Self::Import(ImportError::NotStored(_)) => INPUT_OUTPUT,
+            Self::Lake(error) => error.exit_code(),
             Self::Cli(error) => error.exit_code(),
             Self::App(error) => app_exit_code(error),
             Self::Import(ImportError::Input(_)) => DATA,

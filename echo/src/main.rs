@@ -18,6 +18,7 @@ use fleet_echo::cli::dev_cert::DevCertArgs;
 use fleet_echo::cli::explain::ExplainArgs;
 use fleet_echo::cli::help::grouped;
 use fleet_echo::cli::history::HistoryArgs;
+use fleet_echo::cli::lake::LakeCommandArgs;
 use fleet_echo::cli::mcp::McpArgs;
 use fleet_echo::cli::offline::backup::BackupArgs;
 use fleet_echo::cli::offline::export::ExportArgs;
@@ -103,6 +104,8 @@ enum Command {
     Export(ExportArgs),
     /// Set aside a damaged write-ahead log so that the database opens again
     Repair(RepairArgs),
+    /// Show what a lake holds and verify it
+    Lake(LakeCommandArgs),
     /// Print a completion script for a shell
     Completion(CompletionArgs),
     /// Write man pages
@@ -225,6 +228,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Backup(args) => Ok(cli::offline::backup::run(&args, &mut out)?),
         Command::Export(args) => Ok(cli::offline::export::run(&args, &mut out)?),
         Command::Repair(args) => Ok(cli::offline::repair::run(&args, &mut out)?),
+        Command::Lake(args) => Ok(cli::lake::run(&args, &mut Screen::stdout(&mut out))?),
     }
 }
 

@@ -14,7 +14,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Report commands", &["assert", "report", "rates"]),
     ("Server commands", &["serve", "demo", "import", "mcp"]),
     ("Setup commands", &["token", "dev-cert", "completion"]),
-    ("Database commands", &["backup", "export", "repair"]),
+    ("Database commands", &["backup", "export", "repair", "lake"]),
 ];
 
 /// Groups the commands in the help of a command line.
