@@ -16,6 +16,7 @@ mod grafana;
 mod helm;
 mod inspector;
 mod kubernetes;
+mod lake;
 mod openapi;
 mod page;
 mod prometheus;

@@ -19,18 +19,19 @@ const ROUNDS: u64 = 5;
 const ROUNDS_PER_DATABASE: usize = 40;
 
 /// Number of agents that send concurrently.
-const AGENTS: u64 = 4;
+pub(crate) const AGENTS: u64 = 4;
 
 /// Maximum number of batches of one agent in all rounds.
 const BATCHES: u64 = 1_000_000;
 
 /// State of one agent.
 #[derive(Debug, Default)]
-struct Agent {
+pub(crate) struct Agent {
     /// Number of the batch that was sent and not acknowledged; it is sent again.
     open: Option<u64>,
     next: u64,
-    acknowledged: Vec<u64>,
+    /// Batches that were acknowledged.
+    pub(crate) acknowledged: Vec<u64>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the only setting of a test")]
@@ -149,7 +150,7 @@ fn with_one_database(chances: impl Iterator<Item = u64>) -> Counts {
 }
 
 /// Sends batches to Echo and kills it after a random number of acknowledgements and a random pause.
-fn one_round(echo: Echo, agents: &mut [Agent], chance: u64) {
+pub(crate) fn one_round(echo: Echo, agents: &mut [Agent], chance: u64) {
     let address = echo.otlp_http.clone();
     let acknowledged = AtomicU64::new(0);
     let gone = AtomicBool::new(false);
@@ -170,7 +171,7 @@ fn one_round(echo: Echo, agents: &mut [Agent], chance: u64) {
 
 /// Compares acknowledged with stored batches. Returns the number of batches that are stored without
 /// an acknowledgement.
-fn check(agents: &[Agent], stored: &BTreeMap<u64, (u64, u64)>, round: usize) -> u64 {
+pub(crate) fn check(agents: &[Agent], stored: &BTreeMap<u64, (u64, u64)>, round: usize) -> u64 {
     for (batch, counts) in stored {
         let whole = (size_of(*batch), size_of(*batch));
         assert_eq!(
