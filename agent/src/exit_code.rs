@@ -30,7 +30,10 @@ pub(crate) fn run_code(error: &RunError) -> u8 {
         RunError::Spool(SpoolError::InUse(_)) | RunError::Hooks(HookError::InUse { .. }) => {
             TEMPORARY_FAILURE
         }
-        RunError::Spool(_) | RunError::Hooks(_) | RunError::Metrics(_) => USAGE,
+        RunError::Spool(_)
+        | RunError::Hooks(_)
+        | RunError::Metrics(_)
+        | RunError::MetricsEndpoint(_) => USAGE,
         RunError::TaskFailed(_) => INTERNAL_ERROR,
     }
 }

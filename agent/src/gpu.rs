@@ -7,6 +7,7 @@
 mod choice;
 mod files;
 mod nvml;
+mod readings;
 mod throttle;
 
 use std::path::Path;
@@ -20,6 +21,7 @@ use tokio::time::timeout;
 use crate::gpu::choice::choose;
 use crate::gpu::files::ProcFiles;
 use crate::gpu::nvml::Library;
+pub use crate::gpu::readings::DeviceReadings;
 use crate::gpu::throttle::ThrottleTimes;
 
 /// Requests that can wait for the driver.
@@ -61,6 +63,11 @@ pub trait Driver: Send {
 
     /// Throttling of a GPU's clocks.
     fn throttling(&mut self, index: u32) -> Option<Throttling>;
+
+    /// State of a GPU now.
+    fn readings(&mut self, gpu: &Gpu) -> DeviceReadings {
+        DeviceReadings::unknown(gpu)
+    }
 }
 
 /// A process that has memory on a GPU.
@@ -83,7 +90,7 @@ pub enum Throttling {
 }
 
 /// GPUs of the host. Without a driver there are none.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Gpus {
     inbox: mpsc::Sender<Request>,
 }
@@ -97,6 +104,9 @@ enum Request {
     },
     All {
         reply: oneshot::Sender<Vec<Gpu>>,
+    },
+    Readings {
+        reply: oneshot::Sender<Vec<DeviceReadings>>,
     },
     Throttled {
         now_ns: u64,
@@ -157,6 +167,12 @@ impl Gpus {
             .await
     }
 
+    /// Returns the state of each GPU; none when the driver does not respond. It takes some
+    /// milliseconds per GPU.
+    pub async fn readings(&self) -> Option<Vec<DeviceReadings>> {
+        self.call(|reply| Request::Readings { reply }).await
+    }
+
     async fn call<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
         let (sender, reply) = oneshot::channel();
         self.inbox.try_send(request(sender)).ok()?;
@@ -182,10 +198,18 @@ impl Worker {
             Request::All { reply } if !reply.is_closed() => {
                 let _timed_out = reply.send(self.driver.gpus());
             }
+            Request::Readings { reply } if !reply.is_closed() => {
+                let gpus = self.driver.gpus();
+                let readings = gpus.iter().map(|gpu| self.driver.readings(gpu));
+                let _timed_out = reply.send(readings.collect());
+            }
             Request::Throttled { now_ns, reply } if !reply.is_closed() => {
                 let _timed_out = reply.send(self.throttled(now_ns));
             }
-            Request::ForProcess { .. } | Request::All { .. } | Request::Throttled { .. } => {}
+            Request::ForProcess { .. }
+            | Request::All { .. }
+            | Request::Readings { .. }
+            | Request::Throttled { .. } => {}
         }
     }
 

@@ -30,6 +30,7 @@ pub mod import;
 pub mod install;
 pub mod job;
 pub mod log;
+pub mod measurements;
 pub mod metrics;
 pub mod ras;
 pub mod rdma;

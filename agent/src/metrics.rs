@@ -1,5 +1,6 @@
 //! The agent's own metrics as `OpenMetrics` text for Prometheus. Disabled by default.
 
+mod measurements;
 mod server;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENT
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use fleet_agent_core::measurement::Measurement;
 use fleet_agent_core::vitals::Vitals;
 use fleet_agent_export::token::{Token, TokenError};
 use prometheus_client::collector::Collector;
@@ -25,6 +27,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use thiserror::Error;
 use tokio::net::TcpListener;
+
+use crate::metrics::measurements::MeasurementCollector;
 
 /// Content type of the metrics.
 const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -84,16 +88,29 @@ impl MetricsServer {
         self.listener.local_addr()
     }
 
-    /// Serves `/metrics` and `/healthz` until `stop` resolves. `vitals` is called for each scrape.
-    pub async fn serve<F>(self, vitals: F, stop: impl Future<Output = ()> + Send)
-    where
-        F: Fn() -> Vitals + Send + Sync + 'static,
+    /// Serves `/metrics` and `/healthz` until `stop` resolves. `vitals` and `measurements` are
+    /// called for each scrape.
+    pub async fn serve<V, M>(
+        self,
+        vitals: V,
+        measurements: M,
+        stop: impl Future<Output = ()> + Send,
+    ) where
+        V: Fn() -> Vitals + Send + Sync + 'static,
+        M: Fn() -> Vec<Measurement> + Send + Sync + 'static,
     {
-        server::serve(self.listener, router(vitals, self.token), stop).await;
+        let router = router(vitals, measurements, self.token);
+        server::serve(self.listener, router, stop).await;
     }
 }
 
-fn router(vitals: impl Fn() -> Vitals + Send + Sync + 'static, token: Option<Token>) -> Router {
+fn router(
+    vitals: impl Fn() -> Vitals + Send + Sync + 'static,
+    measurements: impl Fn() -> Vec<Measurement> + Send + Sync + 'static,
+    token: Option<Token>,
+) -> Router {
+    let mut host = Registry::default();
+    host.register_collector(Box::new(MeasurementCollector(Box::new(measurements))));
     let mut registry = Registry::with_prefix(PREFIX);
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     registry.register("build", "Version of the agent", Info::new(version));
@@ -101,13 +118,20 @@ fn router(vitals: impl Fn() -> Vitals + Send + Sync + 'static, token: Option<Tok
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
-        .with_state(Arc::new(AppState { registry, token }))
+        .with_state(Arc::new(AppState {
+            registry,
+            host,
+            token,
+        }))
 }
 
 /// State of the request handlers.
 #[derive(Debug)]
 struct AppState {
+    /// The agent's own metrics.
     registry: Registry,
+    /// Measurements of the host.
+    host: Registry,
     token: Option<Token>,
 }
 
@@ -128,7 +152,12 @@ async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Resp
         return (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")]).into_response();
     }
     let mut text = String::new();
-    if text::encode(&mut text, &state.registry).is_err() {
+    let registries = [&state.registry, &state.host];
+    let mut encoded = registries
+        .into_iter()
+        .try_for_each(|registry| text::encode_registry(&mut text, registry));
+    encoded = encoded.and_then(|()| text::encode_eof(&mut text));
+    if encoded.is_err() {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
     let headers = [

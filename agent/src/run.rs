@@ -3,6 +3,7 @@
 
 mod agent;
 mod host_conditions;
+mod measuring;
 mod ras;
 mod self_metrics;
 mod stacks;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use fleet_agent_core::event::Event;
 use fleet_agent_core::vitals::LostEvents;
 use fleet_agent_export::Forward;
+use fleet_agent_export::otlp::EndpointError;
 use fleet_agent_export::sender::Sender;
 use fleet_agent_export::spool::SpoolError;
 use fleet_agent_sources::live::{Live, Stop};
@@ -26,6 +28,7 @@ use crate::config::{RunArgs, WatchArgs};
 use crate::hooks::{HookError, HookServer};
 use crate::metrics::{MetricsError, MetricsServer};
 use crate::run::agent::Agent;
+use crate::run::measuring::Measuring;
 use crate::run::self_metrics::SelfMetrics;
 use crate::run::stacks::stack_sampling;
 
@@ -53,6 +56,9 @@ pub enum RunError {
     /// The metrics endpoint cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// The receiver of metrics cannot be used.
+    #[error("--metrics-endpoint: {0}")]
+    MetricsEndpoint(#[from] EndpointError),
     /// A task of the agent panicked.
     #[error("internal error: a task of the agent failed ({0}); its points were not delivered")]
     TaskFailed(#[from] JoinError),
@@ -95,21 +101,15 @@ pub async fn run<E: Forward>(
         Some(path) => Some(HookServer::bind(path).await?),
         None => None,
     };
-    let metrics = match args.metrics_listen {
-        Some(address) => {
-            let token = args.metrics_token_file.as_deref();
-            Some(MetricsServer::bind(address, token).await?)
-        }
-        None => None,
-    };
+    let metrics = bind_metrics(args).await?;
+    let measuring = Measuring::new(args, node)?;
     let watch = start_watch(&args.watch)?;
     log_health(&watch.health());
 
     let (outbox, finish, sender) = Sender::new(exporter, args.sender.settings(), spool);
-    let self_metrics = Arc::new(SelfMetrics::new(
-        sender.vitals(),
-        hooks.as_ref().map(HookServer::hooks),
-    ));
+    let own = SelfMetrics::new(sender.vitals(), hooks.as_ref().map(HookServer::hooks));
+    let self_metrics =
+        Arc::new(own.with_measurements(measuring.as_ref().map(Measuring::measurements)));
     let (mut agent, ras) = Agent::new(args, node, outbox, Arc::clone(&self_metrics));
     let mut tasks = JoinSet::new();
     if let Some((sampling, task)) = stack_sampling(&args.stacks, &self_metrics) {
@@ -123,15 +123,14 @@ pub async fn run<E: Forward>(
         sender.run().await;
     });
     let (running, finished) = watch::channel(());
-    let until_finished = |mut finished: watch::Receiver<()>| async move {
-        // Nothing is ever sent on the channel; it closes when the agent has finished.
-        let _gone = finished.changed().await;
-    };
     if let Some(hooks) = hooks {
         tasks.spawn(hooks.serve(until_finished(finished.clone())));
     }
+    if let Some(measuring) = measuring {
+        tasks.spawn(measuring.run(until_finished(finished.clone())));
+    }
     if let Some(metrics) = metrics {
-        tasks.spawn(metrics.serve(move || self_metrics.vitals(), until_finished(finished)));
+        tasks.spawn(serve_metrics(metrics, self_metrics, finished));
     }
     process_events(
         agent,
@@ -146,6 +145,37 @@ pub async fn run<E: Forward>(
         joined?;
     }
     Ok(())
+}
+
+/// Resolves when the agent has finished.
+async fn until_finished(mut finished: watch::Receiver<()>) {
+    // Nothing is ever sent on the channel; it closes then.
+    let _gone = finished.changed().await;
+}
+
+/// Serves the metrics until the agent has finished.
+async fn serve_metrics(
+    server: MetricsServer,
+    self_metrics: Arc<SelfMetrics>,
+    finished: watch::Receiver<()>,
+) {
+    let own = Arc::clone(&self_metrics);
+    let measurements = move || own.measurements();
+    let vitals = move || self_metrics.vitals();
+    server
+        .serve(vitals, measurements, until_finished(finished))
+        .await;
+}
+
+/// Binds the address of the metrics, if there is one.
+async fn bind_metrics(args: &RunArgs) -> Result<Option<MetricsServer>, MetricsError> {
+    match args.metrics_listen {
+        Some(address) => {
+            let token = args.metrics_token_file.as_deref();
+            MetricsServer::bind(address, token).await.map(Some)
+        }
+        None => Ok(None),
+    }
 }
 
 /// Passes the events of the watch to the agent until `stop` resolves.

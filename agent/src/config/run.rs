@@ -237,7 +237,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH", env = "FLEET_AGENT_HOOK_SOCKET")]
     pub hook_socket: Option<PathBuf>,
 
-    /// Address to serve the agent's own metrics to Prometheus, such as 127.0.0.1:9464
+    /// Address to serve metrics of the agent, the host and its GPU processes to Prometheus, such as
+    /// 127.0.0.1:9464
     #[arg(long, value_name = "ADDR", env = "FLEET_AGENT_METRICS_LISTEN")]
     pub metrics_listen: Option<SocketAddr>,
 
@@ -245,6 +246,11 @@ pub struct RunArgs {
     /// again for each scrape; required when --metrics-listen is reachable from other hosts
     #[arg(long, value_name = "PATH", env = "FLEET_AGENT_METRICS_TOKEN_FILE")]
     pub metrics_token_file: Option<PathBuf>,
+
+    /// OTLP/gRPC endpoint of any receiver, such as an OpenTelemetry collector, to which metrics of
+    /// the host and its GPU processes are sent every 10s
+    #[arg(long, value_name = "URL", env = "FLEET_AGENT_METRICS_ENDPOINT")]
+    pub metrics_endpoint: Option<String>,
 
     /// Flags of the watch
     #[command(flatten)]

@@ -1,12 +1,12 @@
 //! GPUs as reported by NVML. The library is loaded at run time; a query that fails leaves its value
 //! unknown.
 
-use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
-use nvml_wrapper::enum_wrappers::device::PerformancePolicy;
+use nvml_wrapper::enum_wrappers::device::{Clock, PerformancePolicy, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::{Device, Nvml};
 
-use crate::gpu::{Driver, Gpu, GpuProcess, Throttling};
+use crate::gpu::{DeviceReadings, Driver, Gpu, GpuProcess, Throttling};
 
 /// Totals that are counted. Left out are low utilization, which is idleness, and the two totals
 /// that include it.
@@ -87,8 +87,33 @@ impl Driver for Library {
         if !totals.is_empty() {
             return Some(Throttling::Totals(totals));
         }
-        let reasons = device.current_throttle_reasons().ok()?;
-        let active = REASONS.iter().filter(|(_, one)| reasons.contains(*one));
-        Some(Throttling::Now(active.map(|(name, _)| *name).collect()))
+        Some(Throttling::Now(active_reasons(&device)?))
     }
+
+    fn readings(&mut self, gpu: &Gpu) -> DeviceReadings {
+        let Ok(device) = self.0.device_by_index(gpu.index) else {
+            return DeviceReadings::unknown(gpu);
+        };
+        let utilization = device.utilization_rates().ok();
+        let memory = device.memory_info().ok();
+        DeviceReadings {
+            gpu: gpu.clone(),
+            busy_percent: utilization.as_ref().map(|rates| rates.gpu),
+            memory_busy_percent: utilization.map(|rates| rates.memory),
+            memory_used: memory.as_ref().map(|memory| memory.used),
+            memory_total: memory.map(|memory| memory.total),
+            power_mw: device.power_usage().ok(),
+            temperature: device.temperature(TemperatureSensor::Gpu).ok(),
+            sm_clock_mhz: device.clock_info(Clock::SM).ok(),
+            memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
+            throttle_reasons: active_reasons(&device).unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns the reasons for which the clocks of a GPU are throttled now.
+fn active_reasons(device: &Device<'_>) -> Option<Vec<&'static str>> {
+    let reasons = device.current_throttle_reasons().ok()?;
+    let active = REASONS.iter().filter(|(_, one)| reasons.contains(*one));
+    Some(active.map(|(name, _)| *name).collect())
 }

@@ -142,7 +142,7 @@ async fn serve_to(vitals: fn() -> Vitals, token_file: Option<&Path>) -> Running 
     let address = bound.address().unwrap();
     let (stop, stopped) = oneshot::channel();
     let mut server = JoinSet::new();
-    server.spawn(bound.serve(vitals, async { drop(stopped.await) }));
+    server.spawn(bound.serve(vitals, Vec::new, async { drop(stopped.await) }));
     Running {
         address,
         stop,

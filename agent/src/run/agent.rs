@@ -115,8 +115,10 @@ impl Agent {
             match &mut event {
                 Event::Started(started) => self.label(started).await,
                 Event::Ended(ended) => {
-                    tracing::info!(pid = ended.pid, "a rank ended");
-                    self.conditions.remove_process(ended.pid);
+                    // Processes without a rank are measured as well.
+                    if self.conditions.remove_process(ended.pid) {
+                        tracing::info!(pid = ended.pid, "a rank ended");
+                    }
                     if let Some(ras) = &mut self.ras {
                         ras.remove_process(ended.pid);
                     }

@@ -36,9 +36,9 @@ impl HostConditions {
         self.gpu_of.insert(pid, gpu);
     }
 
-    /// Removes a process.
-    pub(super) fn remove_process(&mut self, pid: u32) {
-        self.gpu_of.remove(&pid);
+    /// Removes a process and returns whether it was traced.
+    pub(super) fn remove_process(&mut self, pid: u32) -> bool {
+        self.gpu_of.remove(&pid).is_some()
     }
 
     /// Returns whether a reading is due.

@@ -1,18 +1,22 @@
 //! The agent's own metrics: counted as it works, read by each scrape, and reported to Echo every
 //! minute.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fleet_agent_core::event::Event;
 use fleet_agent_core::host::Totals;
+use fleet_agent_core::measurement::Measurement;
 use fleet_agent_core::policy::is_plausible;
 use fleet_agent_core::vitals::{LostEvents, Vitals, counter_increases};
 use fleet_agent_export::vitals::Vitals as Delivered;
 use fleet_agent_sources::process::Processes;
+use fleet_agent_sources::watch::now_ns;
 use fleet_agent_stacks::sampler::Counts;
 use fleet_proto::policy::PolicySet;
 
 use crate::hooks::Hooks;
+use crate::measurements::Measurements;
 
 /// Report interval, nanoseconds; losses are reported at once.
 const INTERVAL_NS: u64 = 60_000_000_000;
@@ -22,6 +26,7 @@ const INTERVAL_NS: u64 = 60_000_000_000;
 pub(super) struct SelfMetrics {
     delivered: Arc<Delivered>,
     hooks: Option<Hooks>,
+    measurements: Option<Measurements>,
     own: Processes,
     state: Mutex<State>,
 }
@@ -39,9 +44,22 @@ impl SelfMetrics {
         Self {
             delivered,
             hooks,
+            measurements: None,
             own: Processes::new("/proc"),
             state: Mutex::default(),
         }
+    }
+
+    /// Counts events in these measurements as well.
+    pub(super) fn with_measurements(mut self, measurements: Option<Measurements>) -> Self {
+        self.measurements = measurements;
+        self
+    }
+
+    /// Returns the measurements of the host now.
+    pub(super) fn measurements(&self) -> Vec<Measurement> {
+        let read = |measurements: &Measurements| measurements.read(Path::new("/proc"), now_ns());
+        self.measurements.as_ref().map(read).unwrap_or_default()
     }
 
     /// Runs `publish` on the hook socket, if there is one.
@@ -53,6 +71,9 @@ impl SelfMetrics {
 
     /// Counts an event.
     pub(super) fn record_event(&self, event: &Event) {
+        if let Some(measurements) = &self.measurements {
+            measurements.record_event(event, &self.own);
+        }
         let source = match event {
             Event::Call(_) | Event::Returned(_) => "calls",
             Event::Activity(_) | Event::Delays(_) | Event::CallDurations(_) => "kernel",

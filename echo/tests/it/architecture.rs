@@ -141,6 +141,7 @@ const AGENT: Architecture = Architecture {
         ("rdma", 0),
         // Flags create the components that they configure.
         ("config", 1),
+        ("measurements", 1),
         ("endpoint", 2),
         ("hooks", 2),
         ("metrics", 2),
@@ -162,6 +163,7 @@ const AGENT: Architecture = Architecture {
         "check::findings",
         "gpu::choice",
         "gpu::limits",
+        "measurements::device",
         "hooks::events",
     ],
     restricted: &[
@@ -177,6 +179,7 @@ const AGENT: Architecture = Architecture {
             ],
         ),
         ("nvml_wrapper", &["gpu"]),
+        ("procfs_core", &["measurements"]),
         ("prometheus_client", &["metrics"]),
     ],
 };
