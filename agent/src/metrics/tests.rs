@@ -1,7 +1,7 @@
 use std::fs;
 use std::time::Duration;
 
-use fleet_agent_core::vitals::{LostEvents, LostOperations, PointCounts};
+use fleet_agent_core::vitals::{LostEvents, LostOperations, PointCounts, StackCounts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -32,6 +32,12 @@ fn vitals() -> Vitals {
             unknown_comm: 11,
             overwritten: 12,
             counter_lost: 13,
+        },
+        stacks: StackCounts {
+            samples: 15,
+            torn: 16,
+            dropped: 17,
+            over_budget: 18,
         },
         points: PointCounts {
             made: 100,
@@ -76,9 +82,9 @@ fleet_agent_gpu_operations_lost_total{reason=\"counter_lost\"} 13
 fleet_agent_gpu_operations_lost_total{reason=\"unknown_communicator\"} 11
 # HELP fleet_agent_stack_samples Samples of the stacks of late ranks, by what could be read
 # TYPE fleet_agent_stack_samples counter
-fleet_agent_stack_samples_total{outcome=\"read\"} 0
-fleet_agent_stack_samples_total{outcome=\"torn\"} 0
-fleet_agent_stack_samples_total{outcome=\"dropped\"} 0
+fleet_agent_stack_samples_total{outcome=\"read\"} 15
+fleet_agent_stack_samples_total{outcome=\"torn\"} 16
+fleet_agent_stack_samples_total{outcome=\"dropped\"} 17
 # HELP fleet_agent_unknown_comm_ops Operations on communicators created before tracing began
 # TYPE fleet_agent_unknown_comm_ops counter
 fleet_agent_unknown_comm_ops_total 4
@@ -99,7 +105,7 @@ fleet_agent_points_dropped_total 5
 fleet_agent_implausible_policies_total 14
 # HELP fleet_agent_stack_samplings_over_budget Times that sampling of stacks ended early because its CPU time was spent
 # TYPE fleet_agent_stack_samplings_over_budget counter
-fleet_agent_stack_samplings_over_budget_total 0
+fleet_agent_stack_samplings_over_budget_total 18
 # HELP fleet_agent_hook_clients_dropped Hook socket clients disconnected because they fell behind
 # TYPE fleet_agent_hook_clients_dropped counter
 fleet_agent_hook_clients_dropped_total 2
