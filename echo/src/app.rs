@@ -221,11 +221,6 @@ impl App {
         self.api.address
     }
 
-    /// Policies as they are pushed to agents.
-    pub fn policies(&self) -> watch::Receiver<Arc<PolicyTable>> {
-        self.policies.clone()
-    }
-
     /// Runs until SIGINT, SIGTERM or a failed task; then drains. A second signal ends the drain.
     pub async fn run_until_signal(mut self) -> Result<(), AppError> {
         let failed = tokio::select! {

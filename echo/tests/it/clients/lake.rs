@@ -2,8 +2,9 @@
 //! killed: every acknowledged event is there once.
 
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -17,6 +18,9 @@ mod postgres;
 
 /// Packages for Python.
 const DUCKDB: [&str; 1] = ["duckdb==1.5.5"];
+
+/// Packages of the stand-in for an object store.
+const OBJECT_STORE: [&str; 1] = ["moto[server]==5.2.5"];
 
 /// Rounds in which Echo is killed.
 const ROUNDS: usize = 10;
@@ -273,4 +277,67 @@ fn an_older_copy_of_a_database_is_not_copied_over_the_newer_slices() {
     assert_consistent(&lake, 1_000);
     let expected = [1, 2].map(|batch| (batch, (500, 500)));
     assert_eq!(lake.counted(), expected.into());
+}
+
+/// A stand-in for an object store, killed on drop.
+struct ObjectStore {
+    server: Child,
+    url: String,
+}
+
+impl ObjectStore {
+    /// Starts it with a bucket `bucket`.
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port().to_string();
+        drop(listener);
+        let mut server = python_with(&OBJECT_STORE, "moto_server");
+        let server = server.args(["-p", &port]).stderr(Stdio::null()).spawn();
+        let store = Self {
+            server: server.unwrap(),
+            url: format!("http://127.0.0.1:{port}"),
+        };
+        wait_for("the object store", || {
+            let bucket = ureq::put(format!("{}/bucket", store.url)).send_empty();
+            bucket.is_ok()
+        });
+        store
+    }
+}
+
+impl Drop for ObjectStore {
+    fn drop(&mut self) {
+        // It has ended if it could not start.
+        let _gone = self.server.kill();
+        let _reaped = self.server.wait();
+    }
+}
+
+#[test]
+#[ignore = "installs packages: make clients"]
+fn the_data_of_a_lake_is_in_an_object_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = ObjectStore::start();
+    let keys = folder.path().join("keys");
+    let lines = [
+        "AWS_ACCESS_KEY_ID=echo",
+        "AWS_SECRET_ACCESS_KEY=secret",
+        "AWS_REGION=us-east-1",
+        &format!("AWS_ENDPOINT_URL={}", store.url),
+    ];
+    std::fs::write(&keys, lines.join("\n")).unwrap();
+    let catalog = folder.path().join("catalog");
+    let mut lake = Lake::new(format!("ducklake:{}", catalog.display()), folder.path());
+    let more = ["--lake-data", "s3://bucket/lake", "--lake-s3-key-file"];
+    lake.flags
+        .retain(|flag| flag != "--lake-data" && *flag != lake.data);
+    lake.flags.extend(more.map(str::to_owned));
+    lake.flags.push(keys.display().to_string());
+    let echo = lake.serve(&folder.path().join("fleet.duckdb"));
+    let sent = send(&sender(), &echo.otlp_http, "agent-1", 1, &request(1, 500));
+    assert_eq!(sent, Sent::Acknowledged);
+    copied(&echo);
+    assert_eq!(echo.terminate(), 0);
+    assert_consistent(&lake, 500);
+    assert!(!Path::new(&lake.data).exists(), "nothing is beside it");
 }
