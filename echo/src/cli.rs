@@ -1,8 +1,6 @@
-//! Client commands: `fleet-echo outliers`, `explain`, `cost`, `report`, `history` and `sql` query a
-//! running instance over HTTP. With `--json` they print the response byte for byte, otherwise as
-//! text. Nothing is computed here, so the shell, Grafana and a model see the same numbers. `assert`
-//! checks the results of the same tools against limits in a build pipeline. `token`, `rates` and
-//! the commands for a database file need no running instance.
+//! Client commands query a running instance over HTTP. With `--json` they print the response byte
+//! for byte, otherwise as text. Nothing is computed here, so the shell, Grafana and a model see the
+//! same numbers. `token`, `rates`, `lake` and those for a database file need no running instance.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -30,6 +28,7 @@ pub mod explain;
 mod hang;
 pub mod help;
 pub mod history;
+pub mod host;
 pub mod lake;
 pub mod mcp;
 pub mod offline;

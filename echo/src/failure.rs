@@ -68,7 +68,7 @@ impl Failure {
             Self::Export(_) | Self::Log(_) => USAGE,
             Self::Print(_) | Self::Import(ImportError::NotStored(_)) => INPUT_OUTPUT,
             Self::Lake(error) => error.exit_code(),
-            Self::Cli(error) => error.exit_code(),
+            Self::Cli(error) | Self::Import(ImportError::Session(error)) => error.exit_code(),
             Self::App(error) => app_exit_code(error),
             Self::Import(ImportError::Input(_)) => DATA,
             Self::Demo(error) | Self::Import(ImportError::Run(error)) => demo_exit_code(error),

@@ -18,6 +18,7 @@ use fleet_echo::cli::dev_cert::DevCertArgs;
 use fleet_echo::cli::explain::ExplainArgs;
 use fleet_echo::cli::help::grouped;
 use fleet_echo::cli::history::HistoryArgs;
+use fleet_echo::cli::host::HostArgs;
 use fleet_echo::cli::lake::LakeCommandArgs;
 use fleet_echo::cli::mcp::McpArgs;
 use fleet_echo::cli::offline::backup::BackupArgs;
@@ -32,6 +33,7 @@ use fleet_echo::cli::status::StatusArgs;
 use fleet_echo::cli::token::TokenArgs;
 use fleet_echo::config::{DemoArgs, LogArgs, LogFormat, ServeArgs};
 use fleet_echo::failure::{Failure, USAGE};
+use fleet_echo::import::open::{self, OpenArgs};
 use fleet_echo::import::{self, ImportArgs};
 use fleet_echo::telemetry::export::{ExportConfig, SpanExport};
 use fleet_echo::{cli, demo, telemetry};
@@ -72,6 +74,9 @@ enum Command {
     /// Show what traces and dumps of other tools tell: who hangs, who is late, what it costs
     #[command(after_help = import::EXAMPLES)]
     Import(Box<ImportArgs>),
+    /// Investigate recordings of hosts without a server: page, tools, SQL and MCP on them
+    #[command(after_help = open::EXAMPLES)]
+    Open(Box<OpenArgs>),
     /// Show the open incidents: rank, cause, cost and the next command
     Status(StatusArgs),
     /// List the clusters that send events
@@ -80,6 +85,8 @@ enum Command {
     Outliers(OutliersArgs),
     /// Explain why a rank is slow
     Explain(ExplainArgs),
+    /// Show what the processes of hosts lose time to: chains, calls, stacks, graphs
+    Host(HostArgs),
     /// Show what stragglers cost
     Cost(CostArgs),
     /// Check the cost or number of stragglers against limits, for CI
@@ -135,7 +142,11 @@ fn main() -> ExitCode {
     }
     // The client of a session needs every answer; the reader of a list may want no more, as after
     // `| head`.
-    let is_session = matches!(line.command, Command::Mcp(_));
+    let is_session = match &line.command {
+        Command::Mcp(_) => true,
+        Command::Open(args) => args.mcp,
+        _ => false,
+    };
     match run(line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_closed_pipe() && !is_session => ExitCode::SUCCESS,
@@ -172,6 +183,7 @@ fn restrict_file_permissions(command: &Command) {
     if let Command::Serve(_)
     | Command::Demo(_)
     | Command::Import(_)
+    | Command::Open(_)
     | Command::Backup(_)
     | Command::Export(_)
     | Command::Repair(_) = command
@@ -190,7 +202,9 @@ fn run(line: CommandLine) -> Result<(), Failure> {
     let default = match line.command {
         Command::Serve(_) => "info",
         // Only this command uses their instance, so warnings about plain text do not apply.
-        Command::Demo(_) | Command::Import(_) => "warn,fleet_echo::app::inputs=error",
+        Command::Demo(_) | Command::Import(_) | Command::Open(_) => {
+            "warn,fleet_echo::app::inputs=error"
+        }
         _ => "warn",
     };
     let filter = line.log.filter.as_deref().unwrap_or(default);
@@ -208,11 +222,13 @@ fn run(line: CommandLine) -> Result<(), Failure> {
             served
         }
         Command::Import(args) => Ok(runtime()?.block_on(import::run(&args, &mut out))?),
+        Command::Open(args) => run_open(&args, &mut out),
         Command::Demo(args) => Ok(runtime()?.block_on(demo::run(&args, &mut out))?),
         Command::Status(args) => Ok(cli::status::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Clusters(args) => Ok(cli::clusters::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Outliers(args) => Ok(cli::outliers::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Explain(args) => Ok(cli::explain::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Host(args) => Ok(cli::host::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Cost(args) => Ok(cli::cost::run(&args, &mut Screen::stdout(&mut out))?),
         // `main` runs it, because it has its own exit codes.
         Command::Assert(_) => Ok(()),
@@ -261,6 +277,19 @@ fn run_mcp(args: &McpArgs) -> Result<(), Failure> {
     let result = runtime.block_on(cli::mcp::run(args, input, tokio::io::stdout()));
     // A read of standard input cannot be cancelled, so dropping the runtime would wait for the next
     // write or for EOF.
+    runtime.shutdown_background();
+    Ok(result?)
+}
+
+/// Opens recordings. In a session standard output belongs to its messages.
+fn run_open(args: &OpenArgs, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    let runtime = runtime()?;
+    let result = if args.mcp {
+        runtime.block_on(open::run(args, &mut io::stderr()))
+    } else {
+        runtime.block_on(open::run(args, out))
+    };
+    // As in `run_mcp`.
     runtime.shutdown_background();
     Ok(result?)
 }

@@ -8,11 +8,14 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Query commands",
         &[
-            "status", "outliers", "explain", "cost", "history", "sql", "clusters",
+            "status", "outliers", "explain", "host", "cost", "history", "sql", "clusters",
         ],
     ),
     ("Report commands", &["assert", "report", "rates"]),
-    ("Server commands", &["serve", "demo", "import", "mcp"]),
+    (
+        "Server commands",
+        &["serve", "demo", "import", "open", "mcp"],
+    ),
     ("Setup commands", &["token", "dev-cert", "completion"]),
     ("Database commands", &["backup", "export", "repair", "lake"]),
 ];

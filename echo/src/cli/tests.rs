@@ -18,6 +18,7 @@ use super::connection::ConnectionArgs;
 use super::cost::CostArgs;
 use super::explain::ExplainArgs;
 use super::history::HistoryArgs;
+use super::host::HostArgs;
 use super::outliers::OutliersArgs;
 use super::screen::Screen;
 use super::sql::SqlArgs;
@@ -33,6 +34,7 @@ use echo_serve::middleware::Middleware;
 use echo_serve::tls::Encryption;
 
 mod hidden;
+mod host;
 mod parity;
 mod pictures;
 mod terminal;
@@ -52,6 +54,7 @@ enum ToolCommand {
     Explain(ExplainArgs),
     Cost(CostArgs),
     History(HistoryArgs),
+    Host(HostArgs),
     Sql(SqlArgs),
 }
 
@@ -163,6 +166,7 @@ impl Server {
             ToolCommand::Explain(args) => explain::run(&args, screen),
             ToolCommand::Cost(args) => cost::run(&args, screen),
             ToolCommand::History(args) => history::run(&args, screen),
+            ToolCommand::Host(args) => super::host::run(&args, screen),
             ToolCommand::Sql(args) => sql::run(&args, screen),
         };
         (String::from_utf8(out).unwrap(), outcome)

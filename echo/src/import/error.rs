@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::app::AppError;
+use crate::cli::CliError;
 use crate::demo::DemoError;
 
 /// Error of an import.
@@ -14,6 +15,9 @@ pub enum ImportError {
     /// The instance did not accept the events.
     #[error("the events were not stored: {0}")]
     NotStored(String),
+    /// Messages could not be forwarded.
+    #[error(transparent)]
+    Session(#[from] CliError),
     /// The instance, the agent program or the output failed.
     #[error(transparent)]
     Run(#[from] DemoError),

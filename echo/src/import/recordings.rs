@@ -43,7 +43,7 @@ pub(super) struct Target<'a> {
 
 /// First line of a recording.
 #[derive(Debug, Deserialize)]
-struct Header {
+pub(super) struct Header {
     kind: String,
     processes: Vec<Process>,
 }
@@ -115,12 +115,49 @@ impl Recordings {
 
     /// Replays all files at once, as fast as the instance accepts the events.
     pub(super) async fn replay(&self, target: Target<'_>) -> Result<(), ImportError> {
+        let files = self.files.iter();
+        let replays: Vec<_> = files.map(|file| (file.as_path(), Node::PerRank)).collect();
+        target.replay(&replays).await
+    }
+
+    /// Returns the report about the files; the instance judges their events.
+    pub(super) fn into_report(self) -> Report {
+        let ranks = self.ranks.into_keys().collect();
+        let skipped = self.others.iter().map(|file| SkippedFile {
+            reason: format!("{}: not a recording of fleet-agent", file.display()),
+        });
+        Report::of_recordings(&ranks, self.world_size, skipped.collect())
+    }
+}
+
+/// Node that a recording is replayed as.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Node<'a> {
+    /// A node for each rank.
+    PerRank,
+    /// One node with this name.
+    Named(&'a str),
+}
+
+impl Target<'_> {
+    /// Replays the files at once, as fast as the instance accepts the events.
+    pub(super) async fn replay(self, files: &[(&Path, Node<'_>)]) -> Result<(), ImportError> {
         let start_at = jiff::Timestamp::now().to_string();
         let mut running = Vec::new();
-        for file in &self.files {
-            let child = Command::new(target.agent)
-                .args(["replay", "--endpoint", target.endpoint])
-                .args(["--cluster", target.cluster, "--node-per-rank"])
+        for (file, node) in files {
+            let mut command = Command::new(self.agent);
+            command.args([
+                "replay",
+                "--endpoint",
+                self.endpoint,
+                "--cluster",
+                self.cluster,
+            ]);
+            match node {
+                Node::PerRank => command.arg("--node-per-rank"),
+                Node::Named(name) => command.args(["--node", name]),
+            };
+            let child = command
                 .args(["--speed", "max", "--start-at", &start_at])
                 .args(["--block-target", BLOCK_TARGET, "--json", "--"])
                 .arg(file)
@@ -149,19 +186,10 @@ impl Recordings {
         }
         Ok(())
     }
-
-    /// Returns the report about the files; the instance judges their events.
-    pub(super) fn into_report(self) -> Report {
-        let ranks = self.ranks.into_keys().collect();
-        let skipped = self.others.iter().map(|file| SkippedFile {
-            reason: format!("{}: not a recording of fleet-agent", file.display()),
-        });
-        Report::of_recordings(&ranks, self.world_size, skipped.collect())
-    }
 }
 
 /// Returns the files of a folder in order of their names, without hidden ones.
-fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = folder.read_dir()?.collect::<Result<Vec<_>, _>>()?;
     let is_hidden = |name: &std::ffi::OsString| name.as_encoded_bytes().starts_with(b".");
     let shown = entries
@@ -176,7 +204,7 @@ fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Returns the header of a recording, gzipped or not; `None` if the file is not one.
-fn header(file: &Path) -> Option<Header> {
+pub(super) fn header(file: &Path) -> Option<Header> {
     let mut file = BufReader::new(File::open(file).ok()?);
     let mut line = Vec::new();
     if file.fill_buf().ok()?.starts_with(&GZIP_MAGIC) {
@@ -194,6 +222,6 @@ fn first_line(reader: impl Read, line: &mut Vec<u8>) -> Option<usize> {
     reader.read_until(b'\n', line).ok()
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> ImportError {
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> ImportError {
     ImportError::Input(format!("{}: cannot be read ({error})", path.display()))
 }

@@ -26,6 +26,8 @@ mod full_volume;
 #[cfg(test)]
 mod gates;
 #[cfg(test)]
+mod host;
+#[cfg(test)]
 mod import;
 #[cfg(test)]
 mod ingero;
@@ -39,6 +41,8 @@ mod metrics;
 mod monitoring;
 #[cfg(test)]
 mod offline;
+#[cfg(test)]
+mod open;
 #[cfg(test)]
 mod private_files;
 #[cfg(test)]

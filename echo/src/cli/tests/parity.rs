@@ -21,6 +21,11 @@ fn command(tool: &RegisteredTool) -> &'static str {
         "fleet.cluster.get_cost" => "cost",
         "fleet.cluster.event_history" => "history",
         "fleet.cluster.run_analysis" => "sql",
+        "fleet.host.get_causal_chains" => "host chains",
+        "fleet.host.get_trace_stats" => "host calls",
+        "fleet.host.get_stacks" => "host stacks",
+        "fleet.host.graph_lifecycle" => "host graphs",
+        "fleet.host.check" => "host check",
         name => panic!("no command calls {name}"),
     }
 }
