@@ -7,6 +7,7 @@
 //! with different work, and is counted as a transfer.
 
 use std::collections::BTreeMap;
+use std::panic::catch_unwind;
 
 use bytes::Bytes;
 use fleet_agent_core::event::Op;
@@ -37,6 +38,9 @@ pub enum OperationsError {
     /// The file is not valid Parquet.
     #[error("invalid Parquet: {0}")]
     Parquet(#[from] ParquetError),
+    /// The library failed on a page.
+    #[error("invalid Parquet: a page is damaged")]
+    Damaged,
     /// A column is missing.
     #[error(
         "no column {0}: of Parquet files, only those of ByteDance's StragglerAnalysis are read, with dp_rank, stage, step, optype, start_ts and duration"
@@ -83,7 +87,9 @@ impl Kind {
 
 /// Reads the operations of all ranks.
 pub fn read(bytes: &[u8]) -> Result<Vec<RankTrace>, OperationsError> {
-    let operations = operations(bytes)?;
+    // Version 60 of the library panics on some damaged pages.
+    let operations =
+        catch_unwind(|| operations(bytes)).map_err(|_panic| OperationsError::Damaged)??;
     let count = |number: fn(&Operation) -> u32| {
         let highest = operations.iter().map(number).max();
         highest.map_or(0, |highest| highest.saturating_add(1))
@@ -290,4 +296,25 @@ impl Column {
 )]
 fn nanos(s: f64) -> u64 {
     (s * 1e9) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn each_changed_byte_of_a_file_is_read_or_refused() {
+        let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fuzz/import");
+        let sound = std::fs::read(testdata.join("sound-operations.parquet")).unwrap();
+        assert_eq!(read(&sound).unwrap().len(), 2);
+        let mut n_refused = 0;
+        for at in 0..sound.len() {
+            let mut changed = sound.clone();
+            changed[at] ^= 2;
+            n_refused += u32::from(read(&changed).is_err());
+        }
+        assert!(n_refused > 0);
+    }
 }
