@@ -13,6 +13,7 @@ use fleet::{Fleet, FleetArgs};
 use serde_json::{Value, json};
 
 use crate::cli::CliError;
+use crate::cli::output::OutputArgs;
 use crate::cli::screen::Screen;
 
 pub mod fleet;
@@ -41,9 +42,9 @@ pub struct CheckArgs {
     /// Rates file, in the format of `testdata/rates.yaml` or of a published `gpu_rates.yaml`
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Print JSON
-    #[arg(long, env = "FLEET_ECHO_JSON")]
-    pub json: bool,
+    /// Output format; CSV has the GPUs of the fleet, or without one the rates
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// The fleet.
     #[command(flatten)]
     pub fleet: FleetArgs,
@@ -90,7 +91,7 @@ pub fn run(args: &RatesArgs, out: &mut Screen<'_>) -> Result<(), CliError> {
     let rates = match Rates::parse(&text) {
         Ok(rates) => rates,
         Err(RatesError { mistakes }) => {
-            if args.json {
+            if args.output.is_json() {
                 let answer = json!({ "file": file, "valid": false, "mistakes": mistakes });
                 writeln!(out, "{answer}")?;
             }
@@ -100,13 +101,19 @@ pub fn run(args: &RatesArgs, out: &mut Screen<'_>) -> Result<(), CliError> {
     let now = SystemClock.now();
     let fleet = args.fleet.load()?;
     let fleet = fleet.map(|fleet| fleet.priced(&rates, now));
-    if args.json {
+    if args.output.is_json() {
         writeln!(out, "{}", report(&file, &rates, fleet.as_ref(), now))?;
         return Ok(());
     }
-    print::table(&file, &rates, now, out)?;
+    let layout = args.output.layout();
+    if args.output.is_csv() {
+        let report = report(&file, &rates, fleet.as_ref(), now);
+        return Ok(print::csv(&report, layout, out)?);
+    }
+    let printed = print::Printed { layout, now };
+    printed.table(&file, &rates, out)?;
     if let Some(fleet) = &fleet {
-        print::fleet(fleet, out)?;
+        printed.fleet(fleet, out)?;
     }
     Ok(())
 }

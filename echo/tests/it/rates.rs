@@ -33,6 +33,24 @@ fn a_valid_file_is_listed_in_order_of_precedence() {
 }
 
 #[test]
+fn rates_are_printed_in_the_formats_of_other_commands() {
+    let file = repository("testdata/rates.yaml");
+    let json = printed(&check(&file, &["--json"]));
+    assert_eq!(printed(&check(&file, &["-o", "json"])), json);
+    let result: Value = serde_json::from_str(&json).unwrap();
+    let csv = printed(&check(&file, &["-o", "csv"]));
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 1 + result["rates"].as_array().unwrap().len());
+    assert!(
+        lines[0].starts_with("at,node,cluster,provider,region,gpu_model,per_gpu_hour,currency")
+    );
+    assert!(lines[1].contains(",2.35,"), "{csv}");
+    let rows = printed(&check(&file, &["-o", "csv", "--no-headers"]));
+    assert_eq!(rows.lines().collect::<Vec<_>>(), lines[1..]);
+    assert!(!printed(&check(&file, &["-o", "wide", "--no-headers"])).contains("PRICE"));
+}
+
+#[test]
 fn an_invalid_file_exits_65_with_every_problem() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rates.yaml");
@@ -100,6 +118,14 @@ fn the_check_lists_priced_and_unpriced_gpus_of_a_fleet() {
         (&"node-1".into(), &2.0.into())
     );
     assert_eq!(nodes[0]["rate"], Value::Null);
+    let flags = ["-o", "csv", "--server", &server];
+    let csv = printed(&check(&table("node: node-1, rate: 2"), &flags));
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 5, "{csv}");
+    assert_eq!(
+        lines[2],
+        "lab,node-1,NVIDIA H200,1,,,rates[0],2.0,EUR,owned"
+    );
 
     let text = printed(&check(
         &table("node: node-1, rate: 2"),

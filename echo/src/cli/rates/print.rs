@@ -13,15 +13,10 @@ use crate::cli::column::{Column, Layout};
 use crate::cli::rates::fleet::{Fleet, Node, Price};
 use crate::cli::screen::Screen;
 use crate::cli::table::Table;
-use crate::cli::view::{self, counted};
+use crate::cli::view::{self, counted, list};
 
 /// Maximum number of nodes named per row; the rest is counted.
 const MAX_NAMED: usize = 4;
-
-const TEXT: Layout = Layout {
-    is_wide: false,
-    has_header: true,
-};
 
 const RATES: [Column<'_>; 7] = [
     Column::text("RATE", "at"),
@@ -49,43 +44,148 @@ const GPUS: [Column<'_>; 6] = [
     Column::sentence("NODES", "nodes"),
 ];
 
-/// Prints the rates in order of precedence.
-pub(super) fn table(
-    file: &str,
-    rates: &Rates,
-    now: Nanos,
-    screen: &mut Screen<'_>,
-) -> io::Result<()> {
-    let n_rates = rates.all().len();
-    let rows = rates.by_precedence();
-    writeln!(
-        screen,
-        "{file} is valid: {}\n",
-        count_with(n_rates, "rate", "the first match applies to a GPU")
-    )?;
-    let rows: Vec<Value> = rows.iter().map(|(at, rate)| row(at, rate, now)).collect();
-    Table::new(&RATES, &rows).print(TEXT, screen)?;
-    if !rates.locations().is_empty() {
-        writeln!(screen)?;
-        let locations = rates.locations().iter().map(|place| {
-            let name = |pattern: &Option<Pattern>| {
-                let name = pattern.as_ref().map(Pattern::as_str);
-                name.unwrap_or("*").to_owned()
+/// Rates as CSV.
+const RATES_CSV: [Column<'_>; 12] = [
+    Column::text("", "at"),
+    Column::text("", "node"),
+    Column::text("", "cluster"),
+    Column::text("", "provider"),
+    Column::text("", "region"),
+    Column::text("", "gpu_model"),
+    Column::text("", "per_gpu_hour"),
+    Column::text("", "currency"),
+    Column::text("", "rate_class"),
+    Column::text("", "from"),
+    Column::text("", "to"),
+    Column::text("", "in_force"),
+];
+
+/// GPUs of a fleet as CSV.
+const GPUS_CSV: [Column<'_>; 10] = [
+    Column::text("", "cluster"),
+    Column::text("", "node_id"),
+    Column::text("", "gpu_model"),
+    Column::text("", "n_ranks"),
+    Column::text("", "provider"),
+    Column::text("", "region"),
+    Column::text("", "rate"),
+    Column::text("", "per_gpu_hour"),
+    Column::text("", "currency"),
+    Column::text("", "rate_class"),
+];
+
+/// Prints the GPUs of the fleet of a JSON report as CSV, or without a fleet its rates.
+pub(super) fn csv(report: &Value, layout: Layout, screen: &mut Screen<'_>) -> io::Result<()> {
+    match report.get("fleet").filter(|fleet| !fleet.is_null()) {
+        Some(fleet) => Table::new(&GPUS_CSV, list(fleet, "nodes")).write_csv(layout, screen),
+        None => Table::new(&RATES_CSV, list(report, "rates")).write_csv(layout, screen),
+    }
+}
+
+/// How rates and GPUs are printed as text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Printed {
+    pub(super) layout: Layout,
+    /// Time of the prices.
+    pub(super) now: Nanos,
+}
+
+impl Printed {
+    /// Prints the rates in order of precedence.
+    pub(super) fn table(
+        self,
+        file: &str,
+        rates: &Rates,
+        screen: &mut Screen<'_>,
+    ) -> io::Result<()> {
+        let Self { layout, now } = self;
+        let n_rates = rates.all().len();
+        let rows = rates.by_precedence();
+        writeln!(
+            screen,
+            "{file} is valid: {}\n",
+            count_with(n_rates, "rate", "the first match applies to a GPU")
+        )?;
+        let rows: Vec<Value> = rows.iter().map(|(at, rate)| row(at, rate, now)).collect();
+        Table::new(&RATES, &rows).print(layout, screen)?;
+        if !rates.locations().is_empty() {
+            writeln!(screen)?;
+            let locations = rates.locations().iter().map(|place| {
+                let name = |pattern: &Option<Pattern>| {
+                    let name = pattern.as_ref().map(Pattern::as_str);
+                    name.unwrap_or("*").to_owned()
+                };
+                json!({
+                    "cluster": name(&place.cluster),
+                    "node": name(&place.node),
+                    "provider": place.provider,
+                    "region": place.region,
+                })
+            });
+            let locations: Vec<Value> = locations.collect();
+            Table::new(&LOCATIONS, &locations).print(layout, screen)?;
+        }
+        for note in rates.notes() {
+            writeln!(screen, "\nnote: {note}")?;
+        }
+        Ok(())
+    }
+
+    /// Prints the GPUs of a fleet with their prices; GPUs without a price come last, with all their
+    /// nodes.
+    pub(super) fn fleet(self, fleet: &Fleet, screen: &mut Screen<'_>) -> io::Result<()> {
+        let mut groups: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
+        for node in &fleet.nodes {
+            let key = (
+                node.price.is_none(),
+                node.cluster.as_str(),
+                node.model.as_deref(),
+                node.price.as_ref(),
+            );
+            groups.entry(key).or_default().push(node);
+        }
+        writeln!(
+            screen,
+            "\nGPUs of {}, at the prices of today:\n",
+            fleet.source
+        )?;
+        let rows = groups.iter().map(|((_, cluster, model, price), nodes)| {
+            let shown = |price: &Price| {
+                let amount = price.per_gpu_hour.normalize();
+                format!("{amount} {} {}", price.currency, price.class)
             };
             json!({
-                "cluster": name(&place.cluster),
-                "node": name(&place.node),
-                "provider": place.provider,
-                "region": place.region,
+                "cluster": visible(cluster),
+                "model": visible(model.unwrap_or("unknown")),
+                "gpus": n_gpus(nodes),
+                "at": price.map(|price| price.at.as_str()),
+                "price": price.map_or_else(|| "NO PRICE".to_owned(), shown),
+                "nodes": names(nodes),
             })
         });
-        let locations: Vec<Value> = locations.collect();
-        Table::new(&LOCATIONS, &locations).print(TEXT, screen)?;
+        let rows: Vec<Value> = rows.collect();
+        Table::new(&GPUS, &rows).print(self.layout, screen)?;
+        let unpriced_nodes: Vec<&Node> = fleet.unpriced().collect();
+        let unpriced = n_gpus(&unpriced_nodes);
+        let all: u64 = fleet.nodes.iter().map(|node| node.n_ranks).sum();
+        if unpriced == 0 {
+            writeln!(screen, "\nall GPUs have a price")?;
+        } else {
+            let n_nodes = counted(unpriced_nodes.len(), "node");
+            writeln!(
+                screen,
+                "\n{unpriced} of {all} GPUs, on {n_nodes}, have no price: add rates for their models, spelled as above"
+            )?;
+        }
+        if fleet.truncated {
+            let n_nodes = fleet.nodes.len();
+            writeln!(
+                screen,
+                "list truncated to {n_nodes} entries: use --db for all"
+            )?;
+        }
+        Ok(())
     }
-    for note in rates.notes() {
-        writeln!(screen, "\nnote: {note}")?;
-    }
-    Ok(())
 }
 
 fn count_with(n: usize, one: &str, rest: &str) -> String {
@@ -128,62 +228,6 @@ fn scope(rate: &Rate) -> String {
     } else {
         parts.join(", ")
     }
-}
-
-/// Prints the GPUs of a fleet with their prices; GPUs without a price come last, with all their
-/// nodes.
-pub(super) fn fleet(fleet: &Fleet, screen: &mut Screen<'_>) -> io::Result<()> {
-    let mut groups: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
-    for node in &fleet.nodes {
-        let key = (
-            node.price.is_none(),
-            node.cluster.as_str(),
-            node.model.as_deref(),
-            node.price.as_ref(),
-        );
-        groups.entry(key).or_default().push(node);
-    }
-    writeln!(
-        screen,
-        "\nGPUs of {}, at the prices of today:\n",
-        fleet.source
-    )?;
-    let rows = groups.iter().map(|((_, cluster, model, price), nodes)| {
-        let shown = |price: &Price| {
-            let amount = price.per_gpu_hour.normalize();
-            format!("{amount} {} {}", price.currency, price.class)
-        };
-        json!({
-            "cluster": visible(cluster),
-            "model": visible(model.unwrap_or("unknown")),
-            "gpus": n_gpus(nodes),
-            "at": price.map(|price| price.at.as_str()),
-            "price": price.map_or_else(|| "NO PRICE".to_owned(), shown),
-            "nodes": names(nodes),
-        })
-    });
-    let rows: Vec<Value> = rows.collect();
-    Table::new(&GPUS, &rows).print(TEXT, screen)?;
-    let unpriced_nodes: Vec<&Node> = fleet.unpriced().collect();
-    let unpriced = n_gpus(&unpriced_nodes);
-    let all: u64 = fleet.nodes.iter().map(|node| node.n_ranks).sum();
-    if unpriced == 0 {
-        writeln!(screen, "\nall GPUs have a price")?;
-    } else {
-        let n_nodes = counted(unpriced_nodes.len(), "node");
-        writeln!(
-            screen,
-            "\n{unpriced} of {all} GPUs, on {n_nodes}, have no price: add rates for their models, spelled as above"
-        )?;
-    }
-    if fleet.truncated {
-        let n_nodes = fleet.nodes.len();
-        writeln!(
-            screen,
-            "list truncated to {n_nodes} entries: use --db for all"
-        )?;
-    }
-    Ok(())
 }
 
 /// Number of GPUs: one per rank.
