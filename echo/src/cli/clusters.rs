@@ -40,6 +40,10 @@ const QUERY: &str = "\
         WHERE state = 'open' GROUP BY cluster_id) AS v ON v.cluster_id = r.cluster_id \
     GROUP BY r.cluster_id ORDER BY r.cluster_id";
 
+/// What to do where no agent has sent events.
+const FIRST_STEP: &str = "start one on each host: fleet-agent run --cluster NAME --endpoint URL
+URL is the address of --otlp-listen, which `fleet-echo serve` prints";
+
 /// Runs the command.
 pub fn run(args: &ClustersArgs, screen: &mut Screen<'_>) -> Result<(), CliError> {
     let input = ToolInput::default()
@@ -55,7 +59,10 @@ pub fn run(args: &ClustersArgs, screen: &mut Screen<'_>) -> Result<(), CliError>
         return Ok(table.write_csv(output.layout(), screen)?);
     }
     if rows.is_empty() {
-        writeln!(screen, "no clusters: no agent has sent events yet")?;
+        writeln!(
+            screen,
+            "no clusters: no agent has sent events yet\n{FIRST_STEP}"
+        )?;
         return Ok(());
     }
     Ok(table.print(output.layout(), screen)?)

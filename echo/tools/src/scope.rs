@@ -12,6 +12,10 @@ use crate::quality::{DataQuality, Presence};
 use crate::time::TimeRange;
 use crate::{ToolContext, ToolError, shard_hint};
 
+/// What to do where no agent has sent events.
+const FIRST_STEP: &str = "start an agent on each host with `fleet-agent run --cluster NAME --endpoint URL`, where URL is \
+    the address of --otlp-listen";
+
 /// Cluster and time range as given in the input of a tool.
 #[derive(Debug, Clone, Default)]
 pub struct ScopeRequest {
@@ -95,7 +99,7 @@ impl<'a> Scope<'a> {
             Some("too few ranks report to compare them".to_owned())
         } else {
             Some(match context.store.extent(cluster.as_ref()).await? {
-                None => "no events are stored yet".to_owned(),
+                None => format!("no events are stored yet: {FIRST_STEP}"),
                 Some((first, last)) => format!(
                     "no events in this window; stored events range from {first} to {last}: use window=all"
                 ),
