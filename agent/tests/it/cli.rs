@@ -43,6 +43,23 @@ fn a_replay_ends_with_one_line_on_standard_output() {
 }
 
 #[test]
+fn an_endpoint_with_tls_on_a_host_without_authorities_says_how_to_get_them() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-agent"));
+    command
+        .arg("replay")
+        .arg(recording("healthy"))
+        .args(["--endpoint", "https://127.0.0.1:1", "--cluster", "lab"])
+        .env("SSL_CERT_FILE", "/dev/null")
+        .env_remove("SSL_CERT_DIR");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    let message = text(&output.stderr);
+    for part in ["https://127.0.0.1:1", "ca-certificates", "--tls-ca FILE"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}
+
+#[test]
 fn completion_scripts_and_man_pages_cover_all_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&agent(&["completion", shell]).stdout);

@@ -17,6 +17,29 @@ pub(crate) struct AckTracker {
     pub(crate) vitals: Arc<Vitals>,
     policy: watch::Sender<Option<Arc<PolicySet>>>,
     policy_changes: PolicyChanges,
+    refusals: Refusals,
+}
+
+/// Batches refused in a row, of which the log has the first one for each reason.
+#[derive(Debug, Default)]
+struct Refusals {
+    reason: Option<String>,
+    count: u64,
+}
+
+impl Refusals {
+    /// Records a refusal. Returns whether its reason differs from that of the batch before.
+    fn is_news(&mut self, reason: &str) -> bool {
+        self.count += 1;
+        let is_news = self.reason.as_deref() != Some(reason);
+        self.reason = Some(reason.to_owned());
+        is_news
+    }
+
+    /// Records an accepted batch. Returns how many were refused before it.
+    fn end(&mut self) -> u64 {
+        std::mem::take(self).count
+    }
 }
 
 impl AckTracker {
@@ -26,12 +49,17 @@ impl AckTracker {
             vitals: Arc::clone(vitals),
             policy,
             policy_changes: PolicyChanges::default(),
+            refusals: Refusals::default(),
         }
     }
 
     /// Records a batch that is stored by the receiver.
     pub(crate) fn record_ack(&mut self, points: u64, ack: Ack) {
         self.vitals.record_ack(points, ack.rejected);
+        let refused = self.refusals.end();
+        if refused > 0 {
+            tracing::info!(refused, "batches are accepted again");
+        }
         self.report.batches_acked += 1;
         self.report.points_sent += points;
         self.report.points_rejected += ack.rejected;
@@ -49,7 +77,13 @@ impl AckTracker {
 
     /// Records a batch that the receiver will never accept.
     pub(crate) fn record_refusal(&mut self, number: u64, points: u64, reason: String) {
-        tracing::error!(batch.number = number, points, "batch refused: {reason}");
+        if self.refusals.is_news(&reason) {
+            tracing::error!(
+                batch.number = number,
+                points,
+                "batch refused: {reason}; further refusals for this reason are counted, not logged"
+            );
+        }
         self.vitals.set_connected();
         self.record_loss(Loss::Refused, Amount::batch(points));
         self.report.add_rejected(&reason, points);
@@ -66,5 +100,20 @@ impl AckTracker {
     pub(crate) fn into_report(mut self) -> Report {
         self.report.policy_version = self.policy_changes.version();
         self.report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Refusals;
+
+    #[test]
+    fn a_refusal_is_news_once_for_each_reason_in_a_row() {
+        let mut refusals = Refusals::default();
+        let news = ["no permission", "no permission", "too large", "too large"];
+        let news = news.map(|reason| refusals.is_news(reason));
+        assert_eq!(news, [true, false, true, false]);
+        assert_eq!((refusals.end(), refusals.end()), (4, 0));
+        assert!(refusals.is_news("too large"), "it was accepted meanwhile");
     }
 }

@@ -66,6 +66,12 @@ pub enum EndpointError {
         /// Reason.
         reason: String,
     },
+    /// The host has no CA certificates, and none were given.
+    #[error(
+        "cannot verify the certificate of {0}: this host has no CA certificates; install the package ca-certificates, \
+         or give the certificate of the authority with --tls-ca FILE"
+    )]
+    NoAuthorities(String),
     /// The token cannot be read.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -223,12 +229,16 @@ fn tls_endpoint(
     if let Some(name) = &security.server_name {
         tls = tls.domain_name(name);
     }
-    endpoint
-        .tls_config(tls)
-        .map_err(|error| EndpointError::Tls {
-            url: url.to_owned(),
-            reason: root_cause(&error),
-        })
+    let uses_system = security.ca.is_none();
+    endpoint.tls_config(tls).map_err(|error| {
+        let (url, reason) = (url.to_owned(), root_cause(&error));
+        // tonic has no type for it.
+        if uses_system && reason.contains("no native certs found") {
+            EndpointError::NoAuthorities(url)
+        } else {
+            EndpointError::Tls { url, reason }
+        }
+    })
 }
 
 /// Content of a PEM file: the end of its first line, and its name.
