@@ -134,6 +134,8 @@ async fn a_cluster_page_shows_culprits_with_evidence_and_past_incidents() {
         "Uniform slowdown",
         "/clusters/prod/incidents/0000000000000099",
         "Cost per day",
+        "Cost of the window by job",
+        "<th scope=\"row\">llama</th>",
         "on demand",
         "without a price",
         "aria-current=\"true\">15 minutes",

@@ -1,7 +1,7 @@
-//! Cost section of a cluster page: cost per day and by rate class.
+//! Cost section of a cluster page: cost per day, by job and by rate class.
 
 use echo_tools::ToolError;
-use echo_tools::get_cost::answer::{Cost, RateClassCost};
+use echo_tools::get_cost::answer::{Amount, Cost, JobCost, RateClassCost};
 use maud::{Markup, html};
 
 use crate::pages::bars::bar;
@@ -51,6 +51,7 @@ pub(super) fn section(cost: &Cost, days: &Days) -> Markup {
                 "GPU time that ranks lost by waiting for others, priced: " b { (format::total(cost)) } " in the window."
             }
             (by_day(days))
+            @if !cost.by_job.is_empty() { (by_job(&cost.by_job)) }
             @if !cost.by_rate_class.is_empty() { (by_rate_class(&cost.by_rate_class)) }
             @if cost.unpriced_gpu_hours > 0.0 {
                 p.caveat {
@@ -92,6 +93,41 @@ fn day(from: &str) -> Markup {
     html! { time datetime=(day) { (day) } }
 }
 
+fn by_job(jobs: &[JobCost]) -> Markup {
+    let name = |name: Option<&str>| name.map_or_else(|| format::UNKNOWN.to_owned(), str::to_owned);
+    html! {
+        div.scroll role="region" aria-labelledby="by-job" tabindex="0" {
+            table.rates {
+                caption id="by-job" { "Cost of the window by job" }
+                thead {
+                    tr {
+                        th scope="col" { "Job" } th scope="col" { "Namespace" }
+                        th.number scope="col" { "GPU time lost" } th.number scope="col" { "Cost" }
+                    }
+                }
+                tbody {
+                    @for one in jobs {
+                        tr {
+                            th scope="row" { (name(one.job.as_deref())) } td { (name(one.namespace.as_deref())) }
+                            td.number { (format::gpu_hours(one.amount.lost_gpu_hours)) }
+                            td.number { (money(&one.amount, one.amount.cost)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Renders money in the currency of an amount.
+fn money(amount: &Amount, money: Option<f64>) -> String {
+    let priced = money.zip(amount.currency.as_deref());
+    priced.map_or_else(
+        || format::UNKNOWN.to_owned(),
+        |(money, currency)| format::money(money, currency),
+    )
+}
+
 fn by_rate_class(classes: &[RateClassCost]) -> Markup {
     html! {
         div.scroll role="region" aria-labelledby="by-rate" tabindex="0" {
@@ -110,19 +146,12 @@ fn by_rate_class(classes: &[RateClassCost]) -> Markup {
 }
 
 fn rate_class(class: &RateClassCost) -> Markup {
-    let money = |amount: Option<f64>| {
-        let priced = amount.zip(class.amount.currency.as_deref());
-        priced.map_or_else(
-            || format::UNKNOWN.to_owned(),
-            |(amount, currency)| format::money(amount, currency),
-        )
-    };
     html! {
         tr {
             th scope="row" { (class.rate_class.map_or_else(|| "without a price".to_owned(), format::plain)) }
-            td.number { (money(class.rate_per_gpu_hour)) }
+            td.number { (money(&class.amount, class.rate_per_gpu_hour)) }
             td.number { (format::gpu_hours(class.amount.lost_gpu_hours)) }
-            td.number { (money(class.amount.cost)) }
+            td.number { (money(&class.amount, class.amount.cost)) }
         }
     }
 }
