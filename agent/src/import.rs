@@ -2,7 +2,7 @@
 //! spawns tasks.
 
 mod files;
-mod nsys;
+pub mod nsys;
 
 use std::fmt;
 use std::time::Duration;

@@ -177,6 +177,19 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_of_twenty_thousand_small_files_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        for rank in 0..20_000 {
+            let path = folder.path().join(format!("rank_{rank}.json"));
+            std::fs::write(path, br#"{"traceEvents":[]}"#).unwrap();
+        }
+        let imported = read(&[folder.path().to_owned()], &ProgressBar::hidden()).unwrap();
+        assert_eq!(imported.report.files, 20_000);
+        let refusal = imported.report.refusal.unwrap();
+        assert!(refusal.starts_with("no collective operation"), "{refusal}");
+    }
+
+    #[test]
     fn a_folder_without_a_known_format_names_the_file_and_the_formats() {
         let error = read_folder(&[("notes.txt", b"hello")])
             .unwrap_err()

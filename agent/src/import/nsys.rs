@@ -26,7 +26,7 @@ const MAX_ROW: i32 = 1 << 20;
 
 /// Error of an export.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NsysError {
+pub enum NsysError {
     /// The database is damaged or has other columns.
     #[error("invalid export: {0}")]
     Database(#[from] rusqlite::Error),
@@ -39,7 +39,7 @@ pub(super) enum NsysError {
 }
 
 /// Reads the operations of each GPU of an export.
-pub(super) fn read(path: &Path) -> Result<Vec<RankTrace>, NsysError> {
+pub fn read(path: &Path) -> Result<Vec<RankTrace>, NsysError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(path, flags)?;
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;

@@ -26,14 +26,24 @@ pub(crate) fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
 
 /// Mutates the corpus of a target and checks the outcome, until the time is up. A check returns
 /// whether its input was valid.
+pub(crate) fn fuzz(target: &str, pieces: &[&[u8]], check: impl Fn(&[u8]) -> bool) {
+    fuzz_files(target, &corpus(target), pieces, check);
+}
+
+/// Does the same with some files of a corpus.
 #[expect(
     clippy::disallowed_methods,
     reason = "it runs for a duration, not for a number of cases"
 )]
-pub(crate) fn fuzz(target: &str, pieces: &[&[u8]], check: impl Fn(&[u8]) -> bool) {
+pub(crate) fn fuzz_files(
+    target: &str,
+    corpus: &[(PathBuf, Vec<u8>)],
+    pieces: &[&[u8]],
+    check: impl Fn(&[u8]) -> bool,
+) {
     let requested = env::var("FLEET_FUZZ_SECONDS").ok();
     let seconds = requested.and_then(|text| text.parse().ok()).unwrap_or(10);
-    let (corpus, mut rng) = (corpus(target), ChaCha8Rng::from_os_rng());
+    let mut rng = ChaCha8Rng::from_os_rng();
     let (start, mut inputs, mut valid) = (Instant::now(), 0_u64, 0_u64);
     while start.elapsed() < Duration::from_secs(seconds) {
         let (_, whole) = corpus.choose(&mut rng).unwrap();
