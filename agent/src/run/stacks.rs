@@ -189,3 +189,94 @@ fn line(sample: &StackSample) -> String {
     };
     printable(&text, MAX_TEXT)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
+    use tokio::task::spawn_blocking;
+
+    use super::*;
+
+    /// Process that waits, killed on drop.
+    struct Waiting(Child);
+
+    impl Waiting {
+        fn start() -> Self {
+            Self(Command::new("sleep").arg("60").spawn().unwrap())
+        }
+    }
+
+    impl Drop for Waiting {
+        fn drop(&mut self) {
+            let _gone = self.0.kill();
+            let _status = self.0.wait();
+        }
+    }
+
+    fn sampling(without_stacks: bool) -> Option<(StackSampling, StackTask)> {
+        let args = StackSamplingArgs {
+            without_stacks,
+            stack_budget: "100%".parse().unwrap(),
+        };
+        let self_metrics = Arc::new(SelfMetrics::new(Arc::default(), None));
+        stack_sampling(&args, &self_metrics)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_late_process_and_its_peer_are_sampled() {
+        let processes = [Waiting::start(), Waiting::start()];
+        let [pid, peer] = [0, 1].map(|index: usize| processes[index].0.id());
+        let (mut sampling, task) = sampling(false).unwrap();
+        let running = spawn_blocking(move || task.run());
+        let peer = Some(peer);
+        sampling.arm(&[LateProcess { pid, peer }]);
+        let mut sampled = BTreeSet::new();
+        while sampled.len() < 2 {
+            let report = timeout(Duration::from_secs(25), sampling.reports.recv());
+            match report.await.unwrap().unwrap() {
+                Report::Samples { samples, .. } => {
+                    sampled.extend(samples.iter().map(|sample| sample.pid));
+                }
+                Report::Disarmed { reason, .. } => {
+                    eprintln!("skipped: stacks cannot be sampled here: {reason:?}");
+                    break;
+                }
+                Report::Armed { .. } => {}
+            }
+        }
+        // The task ends with the agent.
+        drop(sampling);
+        running.await.unwrap();
+    }
+
+    #[test]
+    fn nothing_is_sampled_if_it_is_turned_off() {
+        assert!(sampling(true).is_none());
+    }
+
+    #[test]
+    fn a_line_names_the_call_that_the_thread_is_in() {
+        use fleet_agent_core::event::{Frame, Stack};
+        let sample = StackSample {
+            ts_ns: 1,
+            pid: 7,
+            tid: 7,
+            call: Some("ncclAllReduce".to_owned()),
+            stack: Stack {
+                frames: vec![Frame::Python {
+                    file: "/app/train.py".to_owned(),
+                    line: 142,
+                    function: "backward".to_owned(),
+                }],
+            },
+            samples: 1,
+        };
+        assert_eq!(
+            line(&sample),
+            "train.py:142 in backward(), in ncclAllReduce"
+        );
+    }
+}
