@@ -6,7 +6,6 @@
 //   tcp     reading a connection that another thread writes to
 //   file    reading a file past the page cache, `file=FILE`
 //   fault   touching a mapping of that file whose pages were dropped
-//   touch   touching a mapping of that file whose pages may have been dropped
 //   irq     sending datagrams to itself, which arrive in software interrupts
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -81,13 +80,10 @@ static int delay_open(struct delay *delay)
 
 	if (!strcmp(delay->kind, "spin"))
 		return 0;
-	if (strchr("ft", *delay->kind) && strcmp(delay->kind, "tcp")) {
+	if (!strcmp(delay->kind, "file") || !strcmp(delay->kind, "fault")) {
 		int direct = !strcmp(delay->kind, "file") ? O_DIRECT : 0;
 		delay->fd = open(delay->file, O_RDONLY | direct);
 		delay->map = direct ? NULL : mmap(NULL, DELAY_FILE_BYTES, PROT_READ, MAP_SHARED, delay->fd, 0);
-		// Its pages belong to the process that wrote them, until they are read again.
-		fdatasync(delay->fd);
-		posix_fadvise(delay->fd, 0, 0, POSIX_FADV_DONTNEED);
 		return posix_memalign((void **)&delay->block, 4096, 1 << 20) || delay->fd < 0 || delay->map == MAP_FAILED;
 	}
 	if (!strcmp(delay->kind, "irq"))
@@ -117,12 +113,10 @@ static void delay_step(struct delay *delay)
 		for (off_t at = 0; delay_now_ms() < end; at = (at + (1 << 20)) % DELAY_FILE_BYTES)
 			if (pread(delay->fd, delay->block, 1 << 20, at) < 0)
 				break;
-	} else if (!strcmp(delay->kind, "fault") || !strcmp(delay->kind, "touch")) {
+	} else if (!strcmp(delay->kind, "fault")) {
 		while (delay_now_ms() < end) {
-			if (*delay->kind == 'f') {
-				madvise(delay->map, DELAY_FILE_BYTES, MADV_DONTNEED);
-				posix_fadvise(delay->fd, 0, 0, POSIX_FADV_DONTNEED);
-			}
+			madvise(delay->map, DELAY_FILE_BYTES, MADV_DONTNEED);
+			posix_fadvise(delay->fd, 0, 0, POSIX_FADV_DONTNEED);
 			for (int at = 0; at < DELAY_FILE_BYTES && delay_now_ms() < end; at += 1 << 16)
 				byte += ((volatile char *)delay->map)[at];
 		}
