@@ -104,7 +104,7 @@ impl Format {
             ],
             Self::Operations => &[
                 "hangs and the cause on the host",
-                "ranks of one worker, which the rows do not tell apart",
+                "ranks of one stage and replica, which the rows do not tell apart",
             ],
         }
     }
