@@ -2,6 +2,7 @@
 
 use echo_core::ids::{ClusterId, NodeId, Rank};
 use echo_core::model::detector_output::Incident;
+use echo_core::units::Nanos;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,7 @@ use crate::lifecycle::as_of;
 use crate::outlier::{Condition, Evidence, Outlier, condition, culprit, unhealthy_node};
 use crate::picture::Format;
 use crate::quality::DataQuality;
+use crate::recurrence::History;
 use crate::schemas::{ClusterName, Name};
 use crate::scope::{Scope, ScopeRequest, only_cluster};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
@@ -146,7 +148,7 @@ impl Tool for ExplainRank {
     async fn call(self, scope: &Scope<'_>) -> Result<Explanation, ToolError> {
         let presence = scope.presence().await?;
         let subject = Subject::find(presence, Rank::new(self.rank), self.job.as_deref())?;
-        explain(scope, &subject).await
+        Box::pin(explain(scope, &subject)).await
     }
 
     fn headline(answer: &Explanation) -> Option<String> {
@@ -179,6 +181,8 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
         .iter()
         .filter(|incident| is_victim(incident, subject.rank))
         .collect();
+    let raised: Vec<Nanos> = own.iter().map(|one| one.raised_at).collect();
+    let history = History::load(scope.context, Some(cluster), &raised).await?;
     let blocks = RankBlocks::load(scope, subject).await?;
     let related = [own.as_slice(), waited_for.as_slice()].concat();
     let (basis, facts) = match basis(&related, cluster, subject, &blocks) {
@@ -201,7 +205,9 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
         incidents: most_severe(&own, |one| {
             let is_basis = basis.as_ref().is_some_and(|basis| basis.is_of(one));
             let facts = if is_basis { facts.as_slice() } else { &[] };
-            JudgedIncident::from_incident(one, presence, facts)
+            let mut judged = JudgedIncident::from_incident(one, presence, facts)?;
+            judged.outlier.recurrence = Some(history.recurrence(one, culprit(one)?));
+            Some(judged)
         }),
         victim_of: most_severe(&waited_for, |one| {
             let culprit = culprit(one)?;

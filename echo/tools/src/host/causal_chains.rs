@@ -147,7 +147,11 @@ impl ProcessChain {
 /// Summarizes the chains in a sentence.
 fn summarize(chains: &[ProcessChain], examined: &Examined) -> String {
     let Some(first) = chains.first() else {
-        return format!("nothing stands out: {}", examined.sentence());
+        return if examined.processes == 0 {
+            "no agent reported on a process".to_owned()
+        } else {
+            format!("nothing stands out: {}", examined.sentence())
+        };
     };
     let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
     for chain in chains {

@@ -66,6 +66,7 @@ async fn without_a_chain_the_answer_says_what_was_examined() {
         "nothing stands out: 1 process on 1 node reported, 1 with a rank"
     );
     let answer = GetCausalChains::default().run(&empty()).await.unwrap();
+    assert_eq!(answer.summary, "no agent reported on a process");
     let note = answer.note.unwrap();
     assert!(note.contains("fleet.host.check"), "{note}");
 }
