@@ -6,6 +6,7 @@
 )]
 
 mod hours;
+mod incident_history;
 mod job_events;
 mod processes;
 pub(crate) mod sample;

@@ -21,6 +21,7 @@ mod file_check;
 mod filesystem;
 mod group_commit;
 mod hours;
+mod incident_history;
 pub mod inventory;
 mod lock;
 mod maintenance;

@@ -5,6 +5,7 @@
 
 pub mod duckdb;
 pub mod hours;
+pub mod incident_history;
 pub mod limits;
 pub mod process_reports;
 pub mod readiness;
@@ -32,6 +33,7 @@ use tokio::sync::watch;
 
 pub use crate::failure::StoreError;
 use crate::hours::CostHours;
+use crate::incident_history::IncidentHistory;
 use crate::process_reports::ProcessReports;
 use crate::readiness::NotReadyReason;
 use crate::resume::{Resume, WarmUp};
@@ -42,7 +44,7 @@ use echo_core::units::{Nanos, Window};
 
 /// Database of events and detector output. Shared as `Arc<dyn EventStore>`.
 #[async_trait]
-pub trait EventStore: CostHours + ProcessReports + std::fmt::Debug {
+pub trait EventStore: CostHours + IncidentHistory + ProcessReports + std::fmt::Debug {
     /// Stores the batch durably, or reports that a batch with the same key was stored before. The
     /// events of a batch get consecutive numbers in their order, all above every event committed
     /// earlier.

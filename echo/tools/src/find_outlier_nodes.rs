@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use echo_core::ids::ClusterId;
 use echo_core::model::detector_output::{Incident, IncidentState};
-use echo_core::units::Window;
+use echo_core::units::{Nanos, Window};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,7 @@ use crate::lifecycle::as_of;
 use crate::list_cursor::ListCursor;
 use crate::outlier::{Condition, Outlier, culprit, unhealthy_node};
 use crate::quality::DataQuality;
+use crate::recurrence::History;
 use crate::schemas::ClusterName;
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
@@ -171,6 +172,9 @@ async fn outliers(
     limit: usize,
 ) -> Result<Vec<Outlier>, ToolError> {
     let presence = scope.presence().await?;
+    let culprits = named.iter().filter(|one| culprit(one).is_some());
+    let raised: Vec<Nanos> = culprits.map(|one| one.raised_at).collect();
+    let history = History::load(scope.context, scope.cluster.as_ref(), &raised).await?;
     let mut outliers = Vec::new();
     let mut capacity = limit.saturating_sub(named.len());
     for (index, incident) in named.iter().enumerate() {
@@ -180,6 +184,7 @@ async fn outliers(
         if presence.has_host_evidence() && index < MAX_EXPLAINED {
             explain(&mut outlier, scope.context, incident).await?;
         }
+        outlier.recurrence = culprit(incident).map(|one| history.recurrence(incident, one));
         outliers.push(outlier);
         let mut victims = Outlier::from_victims(incident, presence);
         victims.truncate(capacity);

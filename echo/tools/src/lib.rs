@@ -44,6 +44,7 @@ pub mod quality;
 pub mod query_limit;
 pub mod rank_trace;
 pub mod rates;
+pub mod recurrence;
 pub mod registry;
 pub mod rounding;
 pub mod run_analysis;

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 pub use crate::lifecycle::Lifecycle;
 use crate::quality::Presence;
+use crate::recurrence::Recurrence;
 
 /// Maximum number of ranks listed per incident.
 const MAX_LISTED: usize = 64;
@@ -76,9 +77,10 @@ pub struct Outlier {
     /// Evidence: the signal by which it was found, then host metrics in which it differs from its
     /// peers during the same operations. Only of a culprit.
     pub evidence: Vec<Evidence>,
-    /// What to do about it, for the class and the evidence, most important first; only of a
-    /// culprit.
+    /// What to do about a culprit, most important first.
     pub advice: Vec<String>,
+    /// Earlier incidents of a culprit's GPU and node.
+    pub recurrence: Option<Recurrence>,
 }
 
 /// A measurement of a rank compared with its peers.
@@ -137,7 +139,7 @@ pub struct Condition {
     pub lifecycle: Lifecycle,
     /// Reason, in one sentence.
     pub reason: String,
-    /// What to do about it; empty when nothing is known that would help.
+    /// What to do about it.
     pub advice: Vec<String>,
 }
 
@@ -275,6 +277,7 @@ impl Outlier {
             reason: String::new(),
             evidence: Vec::new(),
             advice: Vec::new(),
+            recurrence: None,
         }
     }
 }

@@ -14,6 +14,7 @@ pub(super) mod identity;
 mod inputs;
 pub(super) mod parquet;
 pub(super) mod partition;
+pub(super) mod past_culprits;
 pub(super) mod process_queries;
 pub(super) mod process_results;
 pub(super) mod query_results;

@@ -1,0 +1,31 @@
+//! Culprits of past incidents in the database.
+
+use async_trait::async_trait;
+use echo_core::ids::ClusterId;
+use echo_core::units::Window;
+
+use crate::StoreError;
+use crate::duckdb::DuckDbStore;
+use crate::duckdb::connection_pool::Reader;
+use crate::duckdb::rows::past_culprits;
+use crate::incident_history::{IncidentHistory, PastCulprit};
+
+#[async_trait]
+impl IncidentHistory for DuckDbStore {
+    async fn past_culprits(
+        &self,
+        cluster: Option<&ClusterId>,
+        raised: Window,
+    ) -> Result<Vec<PastCulprit>, StoreError> {
+        let query = past_culprits::query(cluster, raised);
+        let read = move |reader: &Reader| {
+            let mut found = Vec::new();
+            reader.each_batch(&query, |batch| {
+                found.extend(past_culprits::read(batch)?);
+                Ok(())
+            })?;
+            Ok(found)
+        };
+        self.readers.run("reading past culprits", read).await
+    }
+}
