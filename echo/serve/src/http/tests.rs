@@ -28,6 +28,7 @@ mod crowd;
 mod pages;
 mod pictures;
 mod readiness;
+mod recurrence;
 mod requests;
 mod scrapes;
 mod shards;

@@ -113,6 +113,15 @@ impl OpenIncident<'_> {
         }
     }
 
+    /// Returns what to do about it.
+    pub(super) fn advice(&self) -> &[String] {
+        match self {
+            Self::Hang(hang) => hang.conditions.first().map_or(&[], |one| &one.advice),
+            Self::Outlier(one) => &one.advice,
+            Self::Condition(one) => &one.advice,
+        }
+    }
+
     /// Returns the ids of its incidents.
     pub(super) fn ids(&self) -> Vec<&str> {
         match self {

@@ -18,6 +18,7 @@ use echo_core::model::detector_output::{Incident, IncidentState};
 use echo_core::units::{Nanos, Window};
 use echo_tools::get_cost::by_cluster::ClusterLoss;
 use echo_tools::rates::{Currency, Gpu, RateClass, Rates};
+use echo_tools::recurrence::History;
 use echo_tools::{ToolContext, ToolError};
 pub(super) use samples::Families;
 use snapshot::Snapshot;
@@ -63,6 +64,8 @@ struct State {
     left_out: usize,
     /// Incidents of all clusters, most severe first.
     incidents: Vec<Incident>,
+    /// History of their GPUs and nodes.
+    history: History,
     failed: u64,
     rates_in_force: usize,
 }
@@ -140,6 +143,7 @@ impl State {
         self.open_from = snapshot.intervals.open.map(Window::from);
         self.read_at = Some(snapshot.at);
         self.incidents = snapshot.incidents;
+        self.history = snapshot.history;
     }
 
     /// Updates the rate classes of the GPUs that report.

@@ -61,7 +61,19 @@ pub(super) fn card(
                 OpenIncident::Outlier(one) => { (outlier(view, one, cost_figures(cost, &ids, incident.lifecycle()), has_plot)) }
                 OpenIncident::Condition(one) => { (condition(one, cost_figures(cost, &ids, incident.lifecycle()))) }
             }
+            (advice(incident))
             (next(view, incident))
+        }
+    }
+}
+
+/// Renders what to do about an incident.
+fn advice(incident: &OpenIncident<'_>) -> Markup {
+    let advice = incident.advice();
+    html! {
+        @if !advice.is_empty() {
+            p { "Do:" }
+            ul.advice { @for text in advice { li { (format::capitalized(text)) } } }
         }
     }
 }
@@ -129,10 +141,16 @@ fn outlier(view: &View<'_>, one: &Outlier, cost: Markup, has_plot: bool) -> Mark
             img.plot src=(plot_path(view, rank, job)) alt={ "Lag of rank " (rank) " over time" };
         }
         (why(one))
+        @if let Some(sentence) = recurrence(one) { p { (format::capitalized(sentence)) "." } }
         @if one.victim_count > 0 {
             p { "Waiting for it: " (listed(&one.victims, one.victim_count)) }
         }
     }
+}
+
+/// Returns how often its GPU or node had incidents before.
+fn recurrence(one: &Outlier) -> Option<&str> {
+    one.recurrence.as_ref()?.sentence.as_deref()
 }
 
 /// Renders what to do next: the command that explains the rank, and links.

@@ -10,6 +10,7 @@ use echo_core::units::Nanos;
 use echo_tools::find_outlier_nodes::FindOutlierNodes;
 use echo_tools::get_cost::GetCost;
 use echo_tools::get_cost::by_cluster::ClusterLoss;
+use echo_tools::recurrence::History;
 use echo_tools::tool::Tool;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -49,6 +50,7 @@ struct VisibleVerdicts<'a> {
     clusters: BTreeMap<&'a ClusterId, &'a Cluster>,
     /// Incidents, most severe first.
     incidents: Vec<&'a Incident>,
+    history: &'a History,
     now: Nanos,
     /// Time since the verdicts were read; `None` before the first read.
     age_ms: Option<f64>,
@@ -124,6 +126,7 @@ impl<'a> VisibleVerdicts<'a> {
         let incidents = incidents.filter(|incident| clusters.contains_key(&incident.cluster));
         Self {
             incidents: incidents.collect(),
+            history: &state.history,
             clusters,
             now,
             age_ms: state.read_at.map(|at| now.millis_since(at).max(0.0)),

@@ -9,6 +9,7 @@ use echo_core::units::{Nanos, Window};
 use echo_store::Coverage;
 use echo_tools::find_outlier_nodes::incidents;
 use echo_tools::get_cost::by_cluster::{ClusterLoss, losses_by_cluster};
+use echo_tools::recurrence::History;
 use echo_tools::{ToolContext, ToolError};
 
 use super::counters::Intervals;
@@ -29,6 +30,8 @@ pub(super) struct Snapshot {
     pub(super) reporting: Vec<Coverage>,
     /// Incidents of the last hour, most severe first.
     pub(super) incidents: Vec<Incident>,
+    /// History of their GPUs and nodes.
+    pub(super) history: History,
     /// Intervals of the losses.
     pub(super) intervals: Intervals,
     /// Losses of each closed interval.
@@ -61,11 +64,13 @@ impl Snapshot {
             ),
             None => (Vec::new(), Vec::new()),
         };
+        let raised: Vec<Nanos> = incidents.iter().map(|one| one.raised_at).collect();
         Ok(Self {
             at: now,
             clusters: context.store.clusters().await?,
             reporting,
             incidents,
+            history: History::load(context, None, &raised).await?,
             intervals,
             closing,
             open,

@@ -33,6 +33,13 @@ impl VisibleVerdicts<'_> {
             ),
             gauge(
                 (
+                    "gpu_incidents",
+                    "Incidents of a GPU in seven days, the open one included, for the 50 most severe open culprits",
+                ),
+                self.gpu_incidents(),
+            ),
+            gauge(
+                (
                     "open_conditions",
                     "Open conditions of whole jobs, without a responsible rank",
                 ),
@@ -105,6 +112,28 @@ impl VisibleVerdicts<'_> {
             }
         }
         lags.into_iter().collect()
+    }
+
+    /// Counts the incidents of the GPU of each culprit, the largest number of a rank that holds back
+    /// several cohorts.
+    fn gpu_incidents(&self) -> Vec<Sample> {
+        let mut counts: BTreeMap<Labels, u32> = BTreeMap::new();
+        for incident in self.open() {
+            let culprit = culprit(incident);
+            let count = culprit.and_then(|culprit| {
+                let recurrence = self.history.recurrence(incident, culprit);
+                let n = u32::try_from(recurrence.gpu_incidents?).unwrap_or(u32::MAX);
+                Some((rank_labels(incident, culprit), n))
+            });
+            if let Some((labels, n)) = count
+                && (counts.len() < MAX_RANKS || counts.contains_key(&labels))
+            {
+                let known = counts.entry(labels).or_default();
+                *known = n.max(*known);
+            }
+        }
+        let counts = counts.into_iter();
+        counts.map(|(labels, n)| (labels, f64::from(n))).collect()
     }
 
     /// Returns the open incidents, most severe first.
