@@ -167,12 +167,11 @@ impl App {
             progress,
         )?;
         let ingest = ingest(args, &shared, &clock, policies.clone());
-        let bound = ServeArgs {
-            otlp_listen: otlp.otlp_address,
-            ..args.clone()
-        };
         api.set_routes(routes(
-            &bound,
+            &ServeArgs {
+                otlp_listen: otlp.otlp_address,
+                ..args.clone()
+            },
             (&store, &ingest, lake.as_ref()),
             (&inputs, clock),
             feeds(&judged, &policies, &listening),

@@ -30,8 +30,8 @@ pub struct LakeLocationArgs {
     #[arg(long, value_name = "LOCATION", env = "FLEET_ECHO_LAKE_DATA")]
     pub lake_data: Option<String>,
 
-    /// File with the keys of the object store, in lines such as AWS_ACCESS_KEY_ID=...,
-    /// AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL
+    /// File with the keys of the object store, in lines such as `AWS_ACCESS_KEY_ID=...`,
+    /// `AWS_SECRET_ACCESS_KEY=`, `AWS_REGION=` and `AWS_ENDPOINT_URL=`
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_LAKE_S3_KEY_FILE")]
     pub lake_s3_key_file: Option<PathBuf>,
 
