@@ -1,5 +1,5 @@
-//! A lake with a real PostgreSQL, read by a plain DuckDB for Python, while Echo and PostgreSQL are
-//! killed: every acknowledged event is there once.
+//! A lake with a real `PostgreSQL`, read by a plain DuckDB for Python, while Echo and `PostgreSQL`
+//! are killed: every acknowledged event is there once.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -192,7 +192,7 @@ fn while_the_lake_is_away_events_are_accepted_and_copied_later() {
     });
     append(3);
     wait_for("two batches to wait", || {
-        metric(&echo, "echo_lake_behind_events") == 2_000.0
+        metric(&echo, "echo_lake_behind_events") >= 2_000.0
     });
     assert!(metric(&echo, "echo_lake_behind_seconds") > 0.0);
     let ready = ureq::get(format!("http://{}/readyz", echo.http))

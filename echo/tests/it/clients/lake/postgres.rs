@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the Debian package.
+//! A `PostgreSQL` server of the Debian package.
 
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::clients::done;
 
-/// A PostgreSQL server in a folder of its own, stopped on drop.
+/// A `PostgreSQL` server in a folder of its own, stopped on drop.
 pub(super) struct Postgres {
     folder: TempDir,
     programs: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server with a database `lake`; `None` where PostgreSQL is not installed.
+    /// Starts a server with a database `lake`; `None` where `PostgreSQL` is not installed.
     pub(super) fn start() -> Option<Self> {
         let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
         let programs = versions.flatten().map(|version| version.path().join("bin"));
