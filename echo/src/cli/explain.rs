@@ -9,11 +9,12 @@ use echo_tools::picture::Format;
 use serde_json::Value;
 
 use crate::cli::column::Column;
+use crate::cli::host::print_chain;
 use crate::cli::output::OutputArgs;
 use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
-use crate::cli::table::{Table, wrapped};
-use crate::cli::view::{gpu, heading, list, quality, text};
+use crate::cli::table::{Table, write_lines};
+use crate::cli::view::{advice, gpu, heading, list, quality, recurrence, text};
 use crate::cli::{CliError, ClientArgs, ToolInput, call_tool_for_bytes, get_bytes, query};
 
 /// Name of the tool.
@@ -152,14 +153,22 @@ fn print(answer: &Value, output: OutputArgs, screen: &mut Screen<'_>) -> io::Res
     writeln!(screen, "{}", heading(answer))?;
     writeln!(screen, "{}\n", identity(answer))?;
     let summary = text(answer, "summary");
-    match screen.width {
-        Some(width) => writeln!(screen, "{}", wrapped(&summary, 0, width).join("\n"))?,
-        None => writeln!(screen, "{summary}")?,
+    write_lines(screen, &summary)?;
+    let most_severe = list(answer, "incidents").first();
+    if let Some(sentence) = most_severe.and_then(recurrence) {
+        write_lines(screen, &format!("recurs: {sentence}"))?;
+    }
+    for line in most_severe.map(advice).unwrap_or_default() {
+        write_lines(screen, &format!("do: {line}"))?;
     }
     let evidence = list(answer, "evidence");
     if !evidence.is_empty() {
         writeln!(screen)?;
         Table::new(&EVIDENCE, evidence).print(output.layout(), screen)?;
+    }
+    for chain in list(answer.get("host").unwrap_or(&Value::Null), "chains") {
+        writeln!(screen)?;
+        print_chain(chain, screen)?;
     }
     let series = answer.get("lag_series").unwrap_or(&Value::Null);
     let points = list(series, "points");

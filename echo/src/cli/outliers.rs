@@ -9,7 +9,7 @@ use crate::cli::column::Column;
 use crate::cli::output::OutputArgs;
 use crate::cli::scope::ScopeArgs;
 use crate::cli::screen::Screen;
-use crate::cli::table::Table;
+use crate::cli::table::{Table, write_lines};
 use crate::cli::view::{self, age, heading, list, quality, text};
 use crate::cli::watch::WatchArgs;
 use crate::cli::{CliError, ClientArgs, ToolInput, hang, query};
@@ -161,14 +161,20 @@ fn print(
         writeln!(screen)?;
         let table = Table::new(&OUTLIERS, &outliers).without_if("cluster", names_cluster);
         table.print(output.layout(), screen)?;
-        for line in outliers.iter().filter_map(host_evidence) {
-            writeln!(screen, "{line}")?;
+        for line in outliers.iter().flat_map(explanation) {
+            write_lines(screen, &line)?;
         }
     }
     if !conditions.is_empty() {
         writeln!(screen)?;
         let table = Table::new(&CONDITIONS, conditions).without_if("cluster", names_cluster);
         table.print(output.layout(), screen)?;
+        for one in conditions {
+            let subject = format!("job {}", text(one, "job"));
+            for line in advice(one, &subject) {
+                write_lines(screen, &line)?;
+            }
+        }
     }
     if answer.get("truncated") == Some(&Value::Bool(true)) {
         writeln!(screen, "\nlist truncated: raise --limit")?;
@@ -176,9 +182,21 @@ fn print(
     writeln!(screen, "\n{}", quality(answer))
 }
 
-/// Host evidence in excess of the peers; `None` if there is none.
-fn host_evidence(outlier: &Value) -> Option<String> {
+/// Host evidence in excess of the peers, and what to do.
+fn explanation(outlier: &Value) -> Vec<String> {
     let sentences = view::host_evidence(outlier);
-    let rank = text(outlier, "rank");
-    (!sentences.is_empty()).then(|| format!("host of rank {rank}: {}", sentences.join("; ")))
+    let subject = format!("rank {}", text(outlier, "rank"));
+    let evidence =
+        (!sentences.is_empty()).then(|| format!("host of {subject}: {}", sentences.join("; ")));
+    let recurrence = view::recurrence(outlier).map(|sentence| format!("{subject}: {sentence}"));
+    let lines = evidence.into_iter().chain(recurrence);
+    lines.chain(advice(outlier, &subject)).collect()
+}
+
+/// What to do about an open incident.
+fn advice(incident: &Value, subject: &str) -> Vec<String> {
+    let advice = view::advice(incident).into_iter();
+    advice
+        .map(|text| format!("do ({subject}): {text}"))
+        .collect()
 }

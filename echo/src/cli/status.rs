@@ -268,6 +268,9 @@ impl Page<'_> {
             lines.push(("reason", text(incident, name)));
         }
         lines.extend(cost_line(incident).map(|line| ("cost", line)));
+        lines.extend(view::recurrence(incident).map(|line| ("recurs", line)));
+        let advice = view::advice(incident).into_iter();
+        lines.extend(advice.map(|line| ("do", line)));
         lines.extend(self.next_command(incident).map(|line| ("next", line)));
         lines
     }

@@ -202,6 +202,14 @@ pub(super) fn wrapped(text: &str, indent: u16, width: u16) -> Vec<String> {
         .collect()
 }
 
+/// Writes a text, wrapped to the width of the terminal.
+pub(super) fn write_lines(screen: &mut Screen<'_>, text: &str) -> io::Result<()> {
+    match screen.width {
+        Some(width) => writeln!(screen, "{}", wrapped(text, 0, width).join("\n")),
+        None => writeln!(screen, "{text}"),
+    }
+}
+
 /// A value as in the JSON response; items of lists are separated by blanks.
 fn exact(value: Option<&Value>) -> String {
     match value {

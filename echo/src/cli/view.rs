@@ -154,6 +154,20 @@ pub(super) fn counted(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
+/// Returns how often the GPU or the node had incidents before; `None` for the first.
+pub(super) fn recurrence(incident: &Value) -> Option<String> {
+    let sentence = incident.pointer("/recurrence/sentence")?.as_str()?;
+    Some(sentence.to_owned())
+}
+
+/// Returns what to do about an open incident; nothing once it is cleared.
+pub(super) fn advice(incident: &Value) -> Vec<String> {
+    let is_open = text(incident, "state") == "open";
+    let advice = list(incident, "advice").iter().filter(|_| is_open);
+    let advice = advice.filter_map(Value::as_str);
+    advice.map(str::to_owned).collect()
+}
+
 /// Returns the sentences of the host evidence of an outlier.
 pub(super) fn host_evidence(outlier: &Value) -> Vec<String> {
     let is_host_evidence = |evidence: &&Value| evidence.get("lag_ms").is_some_and(Value::is_null);
