@@ -9,19 +9,23 @@
 mod cause;
 mod chain;
 mod links;
+mod lost_time;
 mod observation;
 mod own_code;
 mod past;
+mod place;
 
 use std::collections::BTreeMap;
 
 use crate::event::{Event, FunctionDurations, Process, Stack};
 pub use crate::explain::cause::Cause;
 pub use crate::explain::chain::{CausalChain, Reference, Severity};
+use crate::explain::lost_time::lost_ns;
 pub use crate::explain::observation::Observation;
 use crate::explain::observation::ratio;
 use crate::explain::own_code::{LineShares, OwnLine};
 use crate::explain::past::Past;
+pub use crate::explain::place::Place;
 use crate::statistics::median;
 
 /// Smallest difference to the reference, as a share of the process's time.
@@ -225,7 +229,7 @@ impl Explainer {
         let of_process = |(pid, state): (&u32, &ProcessState)| {
             let period_ns = now_ns.saturating_sub(state.opened_ns);
             let share = |cause: Cause| {
-                let lost_ns = cause.lost_ns(&state.seen)?;
+                let lost_ns = lost_ns(cause, &state.seen)?;
                 Some((cause, ratio(lost_ns, period_ns).min(1.0)))
             };
             let shares = Shares {
@@ -295,7 +299,9 @@ impl ProcessState {
     ) -> Option<ProcessReport> {
         let from_ns = std::mem::replace(&mut self.opened_ns, now_ns);
         let seen = std::mem::take(&mut self.seen);
+        let line = own.lines.compare(&peers.lines());
         let mut chains: Vec<CausalChain> = Vec::new();
+        let mut is_delayed = false;
         for cause in Cause::MEASURED {
             let Some(share) = own.shares.get(&cause).copied() else {
                 self.standing_out.remove(&cause);
@@ -309,23 +315,22 @@ impl ProcessState {
                 self.past.add(cause, share);
                 continue;
             }
-            let stack = seen.stack_of(cause);
+            is_delayed |= !cause.is_call();
+            let line = line.as_ref().filter(|_| !cause.is_call());
+            let line = line.map(|own| &own.line);
             chains.extend(self.held_since(cause, from_ns).map(|since_ns| CausalChain {
                 cause,
                 share,
                 reference,
                 since_ns,
                 links: links::links(cause, &seen, now_ns.saturating_sub(from_ns)),
-                stack: stack.map(|(stack, share)| (stack.clone(), share)),
+                place: Place::of(cause, line, &seen),
                 advice: links::advice(cause, pid, &seen),
             }));
         }
-        match own.lines.standing_out(&peers.lines()) {
-            Some(line) => chains.extend(self.own_code(&line, from_ns, &seen)),
-            None => {
-                self.standing_out.remove(&Cause::OwnCode);
-            }
-        }
+        // A delayed thread is more often at whatever line it was delayed at.
+        let line = line.filter(|own| own.stands_out && !is_delayed);
+        chains.extend(self.own_code(line, from_ns, &seen));
         chains.sort_by(|a, b| b.share.total_cmp(&a.share));
         (!seen.is_empty()).then_some(ProcessReport {
             pid,
@@ -337,16 +342,24 @@ impl ProcessState {
         })
     }
 
-    fn own_code(&mut self, own: &OwnLine, from_ns: u64, seen: &Observation) -> Option<CausalChain> {
+    fn own_code(
+        &mut self,
+        line: Option<OwnLine>,
+        from_ns: u64,
+        seen: &Observation,
+    ) -> Option<CausalChain> {
+        let Some(own) = line else {
+            self.standing_out.remove(&Cause::OwnCode);
+            return None;
+        };
         let since_ns = self.held_since(Cause::OwnCode, from_ns)?;
-        let stack = own.stack(seen);
         Some(CausalChain {
             cause: Cause::OwnCode,
             share: own.share,
             reference: Reference::Peers(own.usual),
             since_ns,
             links: vec![format!("the line is {}", own.line)],
-            stack: stack.map(|(stack, share)| (stack.clone(), share)),
+            place: Place::of(Cause::OwnCode, Some(&own.line), seen),
             advice: Vec::new(),
         })
     }

@@ -46,7 +46,7 @@ fn chain(chain: &CausalChain) -> Value {
         Reference::Past(share) => (Some("past"), Some(share)),
         Reference::None => (None, None),
     };
-    let stack = chain.stack.as_ref();
+    let place = chain.place.as_ref();
     json!({
         "cause": chain.cause.name(),
         "severity": chain.severity().name(),
@@ -55,8 +55,9 @@ fn chain(chain: &CausalChain) -> Value {
         "usual_share": usual,
         "summary": chain.to_string(),
         "links": chain.links,
-        "stack": stack.map(|(stack, _)| stack.lines()),
-        "stack_share": stack.map(|(_, share)| share),
+        "function": place.and_then(|place| place.call.as_deref()),
+        "stack": place.map(|place| place.stack.lines()),
+        "stack_share": place.map(|place| place.share),
         "advice": chain.advice,
     })
 }

@@ -1,5 +1,5 @@
 use fleet_agent_core::event::{Frame, FunctionDurations, OffCpuTime, Process, Stack};
-use fleet_agent_core::explain::{CausalChain, Cause, Observation, ProcessReport, Reference};
+use fleet_agent_core::explain::{CausalChain, Cause, Observation, Place, ProcessReport, Reference};
 
 use super::summary::{HostSummary, Summary};
 
@@ -20,7 +20,11 @@ fn chain(since_ns: u64) -> CausalChain {
         reference: Reference::Peers(0.01),
         since_ns,
         links: vec!["node_exporter ran on cpu 12 225.0 ms/s".to_owned()],
-        stack: Some((stack, 0.64)),
+        place: Some(Place {
+            call: None,
+            stack,
+            share: 0.64,
+        }),
         advice: vec!["keep node_exporter off cpu 12".to_owned()],
     }
 }

@@ -80,11 +80,11 @@ fn write_chain(f: &mut fmt::Formatter<'_>, chain: &CausalChain) -> fmt::Result {
     for link in &chain.links {
         writeln!(f, "  because  {link}")?;
     }
-    if let Some((stack, share)) = &chain.stack {
-        let mut frames = stack.lines();
-        frames.truncate(MAX_FRAMES);
-        let (frames, percent) = (frames.join(" <- "), share * 100.0);
-        writeln!(f, "  where    {frames} ({percent:.0} % of the samples)")?;
+    if let Some(place) = &chain.place {
+        let mut lines = place.lines();
+        lines.truncate(MAX_FRAMES);
+        let (lines, percent) = (lines.join(" <- "), place.share * 100.0);
+        writeln!(f, "  where    {lines} ({percent:.0} % of the samples)")?;
     }
     Ok(())
 }

@@ -86,6 +86,30 @@ impl Stack {
         self.frames.iter().find(|frame| frame.is_python())
     }
 
+    /// Returns a text for each line of the program, innermost first; without such lines for each
+    /// function that has a name, and without those for each frame.
+    pub fn outline(&self) -> Vec<String> {
+        let is_named = |frame: &&Frame| {
+            matches!(
+                frame,
+                Frame::Native {
+                    symbol: Some(_),
+                    ..
+                }
+            )
+        };
+        let python = self.frames.iter().filter(|frame| frame.is_python());
+        let named = self.frames.iter().filter(is_named);
+        let mut lines: Vec<String> = python.map(Frame::to_string).collect();
+        if lines.is_empty() {
+            lines = named.map(Frame::to_string).collect();
+        }
+        if lines.is_empty() {
+            lines = self.lines();
+        }
+        lines
+    }
+
     /// Returns a text for each frame, innermost first. Python frames are marked if there are native
     /// ones.
     pub fn lines(&self) -> Vec<String> {
@@ -183,6 +207,24 @@ mod tests {
             ]
         );
         assert_eq!(stack.python_line(), Some(&python(142, "forward")));
+    }
+
+    #[test]
+    fn the_outline_of_a_stack_is_its_python_lines_or_else_its_named_functions() {
+        let (named, unnamed) = (
+            native(Some("f"), None, 1),
+            native(None, Some("/lib/a.so"), 2),
+        );
+        let outline = |frames: &[Frame]| {
+            Stack {
+                frames: frames.to_vec(),
+            }
+            .outline()
+        };
+        let all = [unnamed.clone(), named.clone(), python(142, "forward")];
+        assert_eq!(outline(&all), ["train.py:142 in forward()"]);
+        assert_eq!(outline(&[unnamed.clone(), named]), ["f+0x1"]);
+        assert_eq!(outline(&[unnamed]), ["a.so+0x2"]);
     }
 
     #[test]

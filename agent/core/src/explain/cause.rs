@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::event::BlockReason;
-use crate::explain::observation::Observation;
 
 /// Functions that allocate or free GPU memory, by the beginnings of their names.
 const MEMORY: [&str; 8] = [
@@ -140,33 +139,6 @@ impl Cause {
                     && !WAITS.iter().any(|part| function.contains(part))
             }
             _ => false,
-        }
-    }
-
-    /// Returns the time that a process lost to it in a period, nanoseconds; `None` if it could not
-    /// be seen.
-    pub(super) fn lost_ns(self, seen: &Observation) -> Option<u64> {
-        match self {
-            Self::CpuContention => seen.threads.map(|threads| {
-                threads
-                    .preempted_ns
-                    .saturating_add(threads.run_queue_ns.unwrap_or(0))
-            }),
-            Self::CgroupThrottling => seen.cgroup_throttled_ns,
-            Self::Interrupts => seen.interrupt_ns,
-            Self::MemoryAllocation | Self::GraphCreation => {
-                let own = seen.calls.iter();
-                let own = own.filter(|(function, _)| self.has_function(function));
-                Some(own.map(|(_, calls)| calls.total_ns).sum())
-            }
-            Self::OwnCode => None,
-            Self::SlowCalls => Some(seen.slowest_function().map_or(0, |(_, tail_ns)| tail_ns)),
-            Self::Lock
-            | Self::BlockIo
-            | Self::PageFaults
-            | Self::Network
-            | Self::Pipe
-            | Self::Sleep => seen.blocked_ns(self.block_reason()?),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::event::Stack;
 use crate::explain::cause::Cause;
+use crate::explain::place::Place;
 
 /// Share of its time, from which a loss is of medium severity.
 const MEDIUM: f64 = 0.05;
@@ -23,8 +23,8 @@ pub struct CausalChain {
     pub since_ns: u64,
     /// Links from the system to the call, each with its figures.
     pub links: Vec<String>,
-    /// Stack that the process had most often, and its share of all samples.
-    pub stack: Option<(Stack, f64)>,
+    /// Where the process was; `None` without samples.
+    pub place: Option<Place>,
     /// What to do, a command where there is one.
     pub advice: Vec<String>,
 }

@@ -5,6 +5,7 @@ use fleet_proto::advice;
 use crate::event::{FunctionDurations, OTHER_TASKS};
 use crate::explain::cause::Cause;
 use crate::explain::chain::percent;
+use crate::explain::lost_time::{lost_ns, slowest_function};
 use crate::explain::observation::{Observation, ratio};
 use crate::signal::millis;
 
@@ -38,7 +39,7 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
         | Cause::Network
         | Cause::Pipe
         | Cause::Sleep => {
-            let blocked_ns = cause.lost_ns(seen).unwrap_or(0);
+            let blocked_ns = lost_ns(cause, seen).unwrap_or(0);
             links.push(format!(
                 "its threads were {cause} {}",
                 per_second(blocked_ns, period_ns)
@@ -137,7 +138,7 @@ fn functions(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<String> {
 }
 
 fn slowest(seen: &Observation) -> Option<String> {
-    let (function, _) = seen.slowest_function()?;
+    let (function, _) = slowest_function(seen)?;
     let calls = seen.calls.get(function)?;
     Some(format!(
         "{function} was called {} times{}, longest {:.1} ms",

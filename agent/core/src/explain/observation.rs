@@ -3,18 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::event::{
-    Activity, BlockReason, CallDurations, Delays, FunctionDurations, LogHistogram, OffCpuTime,
-    Pressure, Stack, StackSample,
+    Activity, BlockReason, CallDurations, Delays, FunctionDurations, OffCpuTime, Pressure, Stack,
+    StackSample,
 };
-use crate::explain::cause::Cause;
 
 /// Maximum number of different stacks that are kept of a period.
 const MAX_STACKS: usize = 256;
-/// Multiple of the median from which a call is slow.
-const SLOW_MULTIPLE: u64 = 8;
-/// Duration below which a call is never slow, nanoseconds.
-const SLOW_NS: u64 = 1_000_000;
-
 /// What was seen of one process in one period; `None` for what the source cannot see. Times are
 /// sums over the threads that call the GPU's libraries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -159,43 +153,6 @@ impl Observation {
         tasks.sort_by_key(|(task, cpu, ns)| (std::cmp::Reverse(*ns), *task, *cpu));
         tasks
     }
-
-    /// Returns the function whose slow calls took longest beyond its median, and that time,
-    /// nanoseconds.
-    pub(super) fn slowest_function(&self) -> Option<(&str, u64)> {
-        let functions = self.calls.iter();
-        let functions = functions.filter(|(name, _)| Cause::SlowCalls.has_function(name));
-        functions
-            .map(|(name, calls)| (name.as_str(), slow_ns(&calls.histogram)))
-            .filter(|(_, ns)| *ns > 0)
-            .max_by_key(|(_, ns)| *ns)
-    }
-
-    /// Returns the stack with the most samples in calls of a cause, or outside of calls if the cause
-    /// is none, with its share of all samples, 0 to 1.
-    pub(super) fn stack_of(&self, cause: Cause) -> Option<(&Stack, f64)> {
-        let matches = |call: &Option<String>| match call {
-            Some(function) => cause.is_call() && cause.has_function(function),
-            None => !cause.is_call(),
-        };
-        let own = self.stacks.iter().filter(|((call, _), _)| matches(call));
-        let ((_, stack), samples) = own.max_by_key(|(_, samples)| **samples)?;
-        let all = self.stacks.values().copied().sum();
-        Some((stack, ratio(*samples, all)))
-    }
-}
-
-/// Time of calls far longer than the median, beyond the median, nanoseconds.
-fn slow_ns(histogram: &LogHistogram) -> u64 {
-    let Some(median) = histogram.percentile(50) else {
-        return 0;
-    };
-    let limit = median.saturating_mul(SLOW_MULTIPLE).max(SLOW_NS);
-    let slow = histogram.buckets().filter_map(|(bucket, times)| {
-        let duration = LogHistogram::lower_bound(bucket);
-        (duration >= limit).then(|| times.saturating_mul(duration - median))
-    });
-    slow.fold(0, u64::saturating_add)
 }
 
 fn add(sum: &mut Option<u64>, later: Option<u64>) {

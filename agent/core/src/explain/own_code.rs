@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Frame, Stack};
+use crate::event::Frame;
 use crate::explain::observation::{Observation, ratio};
+use crate::explain::place::{has_gpu_library, program_samples};
 use crate::statistics::median;
 
 /// Smallest number of samples of a process in a period.
@@ -12,8 +13,7 @@ const MIN_SAMPLES: u64 = 50;
 const FLOOR: f64 = 0.1;
 /// Smallest ratio to the peers.
 const MULTIPLE: f64 = 2.0;
-/// Difference to the peers in standard deviations of two sampled shares, each at most
-/// `0.5 / sqrt(samples)`.
+/// Smallest difference to the peers in standard deviations of the difference of two shares.
 const SIGMAS: f64 = 3.0;
 
 /// Shares of the samples at the innermost Python lines, outside of GPU library calls.
@@ -36,13 +36,17 @@ pub(super) struct OwnLine {
     pub(super) line: Frame,
     pub(super) share: f64,
     pub(super) usual: f64,
+    /// Whether the difference is more than chance and matters.
+    pub(super) stands_out: bool,
 }
 
 impl LineShares {
     pub(super) fn from_observation(seen: &Observation) -> Self {
-        let mut shares = Self::default();
+        let mut shares = Self {
+            samples: program_samples(seen),
+            lines: BTreeMap::new(),
+        };
         for ((call, stack), samples) in &seen.stacks {
-            shares.samples = shares.samples.saturating_add(*samples);
             let Some(line) = stack.python_line().filter(|_| call.is_none()) else {
                 continue;
             };
@@ -61,15 +65,13 @@ impl LineShares {
     /// Returns the line at which the process is most often beyond its peers. A rank that waits for
     /// another one in a call that is not recognised is more often at its line than that one, so a
     /// single peer is enough only if it is known that the rank was in no such call.
-    pub(super) fn standing_out(&self, peers: &[&Self]) -> Option<OwnLine> {
+    pub(super) fn compare(&self, peers: &[&Self]) -> Option<OwnLine> {
         let is_sampled = |shares: &&&Self| shares.samples >= MIN_SAMPLES;
         let peers: Vec<&&Self> = peers.iter().filter(is_sampled).collect();
         let fewest = peers.iter().map(|peer| peer.samples).min()?;
         if self.samples < MIN_SAMPLES {
             return None;
         }
-        let deviation = 0.5 * (ratio(1, self.samples) + ratio(1, fewest)).sqrt();
-        let floor = FLOOR.max(SIGMAS * deviation);
         let own = self.lines.iter().filter(|(_, own)| {
             let is_certain = own.certain.saturating_mul(2) > own.samples;
             peers.len() >= if is_certain { 1 } else { 2 }
@@ -77,10 +79,14 @@ impl LineShares {
         let own = own.filter_map(|(line, own)| {
             let share = ratio(own.samples, self.samples);
             let usual = median(peers.iter().map(|peer| peer.share(line)))?;
-            let line = line.clone();
-            Some(OwnLine { line, share, usual })
+            Some(OwnLine {
+                line: line.clone(),
+                share,
+                usual,
+                stands_out: stands_out((share, self.samples), (usual, fewest)),
+            })
         });
-        own.filter(|own| own.share - own.usual >= floor && own.share >= MULTIPLE * own.usual)
+        own.filter(|own| own.share > own.usual)
             .max_by(|a, b| (a.share - a.usual).total_cmp(&(b.share - b.usual)))
     }
 
@@ -90,39 +96,11 @@ impl LineShares {
     }
 }
 
-impl OwnLine {
-    /// Returns the most frequent stack at this line, with its share of all samples.
-    pub(super) fn stack<'s>(&self, seen: &'s Observation) -> Option<(&'s Stack, f64)> {
-        let all = seen.stacks.values().copied().sum();
-        let at_line = seen
-            .stacks
-            .iter()
-            .filter(|((call, stack), _)| call.is_none() && stack.python_line() == Some(&self.line));
-        let ((_, stack), samples) = at_line.max_by_key(|(_, samples)| **samples)?;
-        Some((stack, ratio(*samples, all)))
-    }
-}
-
-/// Returns whether the thread was in a library of the GPU stack, even in a function without a
-/// symbol.
-fn has_gpu_library(stack: &Stack) -> bool {
-    let innermost = stack.frames.iter().take_while(|frame| !frame.is_python());
-    let mut modules = innermost.filter_map(|frame| match frame {
-        Frame::Native { module, .. } => module.as_deref(),
-        Frame::Python { .. } => None,
-    });
-    modules.any(|path| {
-        let name = path.rsplit('/').next().unwrap_or_default();
-        let is_gpu = |part| name.starts_with(part);
-        [
-            "libcuda",
-            "libnccl",
-            "librccl",
-            "libamdhip",
-            "libhsa-runtime",
-            "libnvidia",
-        ]
-        .into_iter()
-        .any(is_gpu)
-    })
+/// Compares two shares, each with its number of samples: the standard deviation of their difference
+/// is that of two binomial distributions with the pooled share.
+fn stands_out((share, samples): (f64, u64), (usual, of_peer): (f64, u64)) -> bool {
+    let pooled = f64::midpoint(share, usual);
+    let variance = pooled * (1.0 - pooled) * (ratio(1, samples) + ratio(1, of_peer));
+    let floor = FLOOR.max(SIGMAS * variance.sqrt());
+    share - usual >= floor && share >= MULTIPLE * usual
 }

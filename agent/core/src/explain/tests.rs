@@ -240,9 +240,9 @@ fn memory_allocated_in_the_loop_is_explained_with_its_line() {
         "{:?}",
         chain.links
     );
-    let (stack, share) = chain.stack.as_ref().unwrap();
-    assert_eq!(stack.lines(), ["train.py:142 in forward()"]);
-    assert!((share - 0.3).abs() < 1e-9);
+    let place = chain.place.as_ref().unwrap();
+    assert_eq!(place.lines(), ["cudaMalloc", "train.py:142 in forward()"]);
+    assert!((place.share - 0.3).abs() < 1e-9);
 }
 
 #[test]
@@ -319,6 +319,41 @@ fn of_two_ranks_only_the_one_outside_of_gpu_libraries_is_at_its_own_code() {
         ]
     });
     assert!(reports.iter().all(|report| report.chains.is_empty()));
+}
+
+#[test]
+fn idle_threads_of_libraries_do_not_hide_a_line() {
+    let mut ranks = Ranks::new(4);
+    let reports = ranks.periods(2, |rank, ts_ns| {
+        let (load, wait) = if rank == 2 { (17, 68) } else { (0, 85) };
+        let Event::Stack(mut idle) = native_stack(rank, ts_ns, "/lib/libc.so.6", 0, 90) else {
+            panic!("not a stack")
+        };
+        idle.stack.frames.truncate(1);
+        vec![
+            stack(rank, ts_ns, None, 17, load),
+            stack(rank, ts_ns, Some("cuStreamSynchronize"), 99, wait),
+            Event::Stack(idle),
+        ]
+    });
+    let found: Vec<Vec<Cause>> = reports.iter().map(causes).collect();
+    assert_eq!(found, [vec![], vec![], vec![Cause::OwnCode], vec![]]);
+}
+
+#[test]
+fn a_delayed_rank_is_not_blamed_for_the_line_at_which_it_was_delayed() {
+    let mut ranks = Ranks::new(4);
+    let reports = ranks.periods(2, |rank, ts_ns| {
+        let is_late = rank == 2;
+        let mut events = preempted(rank, ts_ns, if is_late { 6 * SECOND } else { 0 });
+        let (load, wait) = if is_late { (100, 20) } else { (20, 100) };
+        events.push(stack(rank, ts_ns, None, 17, load));
+        events.push(stack(rank, ts_ns, None, 99, wait));
+        events
+    });
+    assert_eq!(causes(&reports[2]), [Cause::CpuContention]);
+    let place = reports[2].chains[0].place.as_ref().unwrap();
+    assert_eq!(place.lines(), ["train.py:17 in forward()"]);
 }
 
 #[test]

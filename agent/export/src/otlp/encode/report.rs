@@ -98,8 +98,12 @@ fn chain_point(chain: &CausalChain, (_, to_ns): (u64, u64)) -> NumberDataPoint {
         text(attribute::CHAIN_SUMMARY, &chain.to_string()),
         text(attribute::CHAIN_LINKS, &chain.links.join("\n")),
     ];
-    let stack = chain.stack.as_ref();
-    attributes.extend(stack.map(|(stack, _)| text(attribute::CHAIN_STACK, &frames(stack))));
+    let place = chain.place.as_ref();
+    attributes.extend(place.map(|place| {
+        let mut lines = place.lines();
+        lines.truncate(MAX_FRAMES);
+        text(attribute::CHAIN_STACK, &lines.join("\n"))
+    }));
     if !chain.advice.is_empty() {
         attributes.push(text(attribute::CHAIN_ADVICE, &chain.advice.join("\n")));
     }
@@ -142,7 +146,7 @@ fn frames(stack: &Stack) -> String {
 mod tests {
     use fleet_agent_core::batch::Resource;
     use fleet_agent_core::event::{Frame, LogHistogram};
-    use fleet_agent_core::explain::{Cause, Observation, ProcessReport, Reference};
+    use fleet_agent_core::explain::{Cause, Observation, Place, ProcessReport, Reference};
     use opentelemetry_proto::tonic::common::v1::AnyValue;
     use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 
@@ -180,7 +184,11 @@ mod tests {
             reference: Reference::None,
             since_ns: 5,
             links: vec!["first".to_owned(), "second".to_owned()],
-            stack: Some((stack(), 1.0)),
+            place: Some(Place {
+                call: Some("cudaMalloc".to_owned()),
+                stack: stack(),
+                share: 1.0,
+            }),
             advice: vec!["allocate once".to_owned()],
         };
         ResourceReport {
@@ -268,7 +276,7 @@ mod tests {
             ("fleet.chain.links", "first\nsecond"),
             (
                 "fleet.chain.stack",
-                "train.py:142 in forward()\ntrain.py:210 in forward()",
+                "cudaMalloc\ntrain.py:142 in forward()\ntrain.py:210 in forward()",
             ),
             ("fleet.chain.advice", "allocate once"),
         ];

@@ -1,0 +1,95 @@
+//! Where a process was while it lost time.
+
+use std::collections::BTreeMap;
+
+use crate::event::{Frame, Stack};
+use crate::explain::cause::Cause;
+use crate::explain::observation::{Observation, ratio};
+
+/// Where a process was while it lost time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    /// Function of a GPU library that the thread was in; `None` outside of them.
+    pub call: Option<String>,
+    /// Stack that it had most often there.
+    pub stack: Stack,
+    /// Share of the samples with the same call and line, 0 to 1.
+    pub share: f64,
+}
+
+/// Function of a GPU library and innermost line.
+type Spot<'a> = (Option<&'a str>, Option<&'a Frame>);
+
+impl Place {
+    /// Finds where the process was most often: in calls of a cause, or outside of calls if the cause
+    /// is no kind of calls, at `line` if it is given.
+    pub(super) fn of(cause: Cause, line: Option<&Frame>, seen: &Observation) -> Option<Self> {
+        let mut spots: BTreeMap<Spot<'_>, u64> = BTreeMap::new();
+        for ((call, stack), samples) in &seen.stacks {
+            let (call, own) = (call.as_deref(), stack.python_line());
+            let is_of_cause = match call {
+                Some(function) => cause.is_call() && cause.has_function(function),
+                None => !cause.is_call() && !has_gpu_library(stack),
+            };
+            // Threads of libraries wait for work most of the time.
+            let is_of_program = own.is_some() || cause.is_call();
+            if is_of_cause && is_of_program && (line.is_none() || line == own) {
+                let sum = spots.entry((call, own)).or_default();
+                *sum = sum.saturating_add(*samples);
+            }
+        }
+        let (spot, samples) = spots.into_iter().max_by_key(|(_, samples)| *samples)?;
+        let at_spot = seen
+            .stacks
+            .iter()
+            .filter(|((call, stack), _)| (call.as_deref(), stack.python_line()) == spot);
+        let ((call, stack), _) = at_spot.max_by_key(|(_, samples)| **samples)?;
+        Some(Self {
+            call: call.clone(),
+            stack: stack.clone(),
+            share: ratio(samples, program_samples(seen)),
+        })
+    }
+
+    /// Returns the function and the lines of the program, innermost first; without such lines the
+    /// native functions.
+    pub fn lines(&self) -> Vec<String> {
+        let call = self.call.iter().cloned();
+        call.chain(self.stack.outline()).collect()
+    }
+}
+
+/// Returns the number of samples of threads that run the program, or of all threads if none of them
+/// has a line.
+pub(super) fn program_samples(seen: &Observation) -> u64 {
+    let with_line = seen.stacks.iter();
+    let with_line = with_line.filter(|((_, stack), _)| stack.python_line().is_some());
+    match with_line.map(|(_, samples)| *samples).sum() {
+        0 => seen.stacks.values().copied().sum(),
+        with_line => with_line,
+    }
+}
+
+/// Returns whether the thread was in a library of the GPU stack, even in a function without a
+/// symbol.
+pub(super) fn has_gpu_library(stack: &Stack) -> bool {
+    const LIBRARIES: [&str; 6] = [
+        "libcuda",
+        "libnccl",
+        "librccl",
+        "libamdhip",
+        "libhsa-runtime",
+        "libnvidia",
+    ];
+    let innermost = stack.frames.iter().take_while(|frame| !frame.is_python());
+    let mut modules = innermost.filter_map(|frame| match frame {
+        Frame::Native { module, .. } => module.as_deref(),
+        Frame::Python { .. } => None,
+    });
+    modules.any(|path| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        LIBRARIES
+            .iter()
+            .any(|beginning| name.starts_with(beginning))
+    })
+}
