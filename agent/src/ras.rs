@@ -150,7 +150,7 @@ pub async fn query_in(
     thread.spawn(move || answer.send(inside()))?;
     answered
         .await
-        .unwrap_or(Err(RasError::Connection(io::ErrorKind::BrokenPipe.into())))
+        .unwrap_or_else(|_stopped| Err(RasError::Connection(io::ErrorKind::BrokenPipe.into())))
 }
 
 /// Queries the status of the job that listens at an address.

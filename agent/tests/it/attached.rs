@@ -27,7 +27,7 @@ fn blocks(replayed: &Replayed) -> BTreeMap<u32, Vec<(u64, u64)>> {
     for sent in arrivals(replayed) {
         let block = &sent.point.block;
         let range = (block.seq_first, block.seq_last);
-        blocks.entry(sent.resource.rank).or_default().push(range);
+        blocks.entry(sent.rank()).or_default().push(range);
     }
     blocks
 }
@@ -64,7 +64,7 @@ fn ranks_of_late_agents_agree_on_communicator_and_job() {
         assert_eq!(comms, BTreeSet::from([(hash.to_owned(), 2)]), "{name}");
         let jobs: BTreeSet<_> = replayed.sent.iter().map(|s| &s.resource.job).collect();
         assert_eq!(jobs, BTreeSet::from([&Some(hash.to_owned())]), "{name}");
-        let is_own = |sent: &Sent| sent.point.block.comm_rank == sent.resource.rank;
+        let is_own = |sent: &Sent| sent.point.block.comm_rank == sent.rank();
         assert!(replayed.sent.iter().all(is_own), "{name}");
     }
 }
@@ -77,7 +77,7 @@ fn a_late_agent_has_gpu_times_and_misses_few_operations() {
         for sent in &replayed.sent {
             let block = &sent.point.block;
             if (sent.point.metric, block.source) == (metric::WAIT, Source::Device) {
-                let at = (sent.resource.rank, block.seq_first);
+                let at = (sent.rank(), block.seq_first);
                 *ran.entry(at).or_default() += sent.samples().count;
             }
         }
@@ -87,7 +87,7 @@ fn a_late_agent_has_gpu_times_and_misses_few_operations() {
             let block = &sent.point.block;
             n_ops += block.seq_last - block.seq_first + 1;
             assert!(
-                ran.contains_key(&(sent.resource.rank, block.seq_first)),
+                ran.contains_key(&(sent.rank(), block.seq_first)),
                 "{name}: {block:?}"
             );
         }

@@ -35,6 +35,11 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
+    /// Rank of the process, which all recordings of these tests have.
+    pub(crate) fn rank(&self) -> u32 {
+        self.resource.rank.unwrap()
+    }
+
     pub(crate) fn samples(&self) -> Samples {
         match &self.point.value {
             Value::Summary { summary, .. } => *summary,

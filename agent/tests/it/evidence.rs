@@ -29,7 +29,7 @@ fn per_iteration(replayed: &Replayed, metric: &str, during: bool) -> BTreeMap<u3
     for sent in with_metric(replayed, metric) {
         let block = &sent.point.block;
         if block.seq_first >= from && block.seq_last < to {
-            let (sum, iterations) = sums.entry(sent.resource.rank).or_default();
+            let (sum, iterations) = sums.entry(sent.rank()).or_default();
             *sum += sent.gauge();
             *iterations += block.iterations.unwrap();
         }
@@ -111,7 +111,7 @@ fn every_block_has_its_evidence_before_its_arrival() {
     let mut reported: BTreeMap<(u32, u64), Vec<&str>> = BTreeMap::new();
     let mut n_blocks = 0;
     for sent in &replayed.sent {
-        let key = (sent.resource.rank, sent.point.block.seq_first);
+        let key = (sent.rank(), sent.point.block.seq_first);
         if sent.point.metric == metric::ARRIVAL {
             n_blocks += 1;
             assert_eq!(
@@ -151,7 +151,7 @@ fn progress_is_reported_every_five_seconds_and_never_decreases() {
             };
             let block = &sent.point.block;
             assert_eq!((block.seq_first, block.seq_last), (count - 1, count - 1));
-            let key = (sent.resource.rank, block.comm.to_string());
+            let key = (sent.rank(), block.comm.to_string());
             reported
                 .entry(key)
                 .or_default()

@@ -101,7 +101,7 @@ fn clock_skew_shifts_times_and_nothing_else() {
     .sent;
     assert_eq!(exact.len(), skewed.len());
     for (exact, skewed) in exact.iter().zip(skewed) {
-        let shift_ns = match exact.resource.rank {
+        let shift_ns = match exact.rank() {
             0 => -9_000_000_000,
             1 => 3_000_000_000,
             2 => -3_000_000_000,
@@ -134,10 +134,7 @@ fn the_speed_changes_nothing_that_is_sent() {
 #[test]
 fn a_lone_rank_sends_what_it_sends_among_the_others() {
     let all = run(&recording("mesh-host-sleep-rank3"), &["--node-per-rank"]).sent;
-    let all: Vec<Sent> = all
-        .into_iter()
-        .filter(|sent| sent.resource.rank == 2)
-        .collect();
+    let all: Vec<Sent> = all.into_iter().filter(|sent| sent.rank() == 2).collect();
     assert_eq!(
         all,
         run(&recording("mesh-host-sleep-rank3"), &["--only-rank", "2"]).sent

@@ -28,10 +28,7 @@ fn by_block<'a>(
         let block = &sent.point.block;
         if (sent.point.metric, block.source) == (metric, source) {
             let range = (block.seq_first, block.seq_last);
-            points
-                .entry(sent.resource.rank)
-                .or_default()
-                .insert(range, sent);
+            points.entry(sent.rank()).or_default().insert(range, sent);
         }
     }
     points

@@ -38,7 +38,7 @@ fn ranks_by_block(
         ranks
             .entry((sent.point.block.role, first, last))
             .or_default()
-            .push(sent.resource.rank);
+            .push(sent.rank());
     }
     ranks
 }
@@ -51,7 +51,7 @@ fn assert_aligned_at_each_multiple(replayed: &Replayed, name: &str) {
     for sent in with_metric(replayed, metric::ARRIVAL) {
         let (first, last) = range(sent);
         largest = (last + 1 - first).next_power_of_two().max(largest);
-        ends.entry(sent.resource.rank).or_default().insert(last + 1);
+        ends.entry(sent.rank()).or_default().insert(last + 1);
     }
     assert_eq!(ends.len(), 4, "{name}");
     let last = |ends: &BTreeSet<u64>| ends.last().copied();
@@ -72,7 +72,7 @@ fn per_iteration(replayed: &Replayed, metric: &str, from: u64, to: u64) -> BTree
     for sent in with_metric(replayed, metric) {
         let (first, last) = range(sent);
         if first >= from * 10 + 10 && last < to * 10 {
-            let (sum, iterations) = sums.entry(sent.resource.rank).or_default();
+            let (sum, iterations) = sums.entry(sent.rank()).or_default();
             *sum += sent.samples().sum_ms;
             *iterations += sent.point.block.iterations.unwrap();
         }
@@ -128,7 +128,7 @@ fn blocks_follow_each_other_without_a_gap_to_the_last_operation() {
         let replayed = run(&recording(name), &["--block-target", "200ms"]);
         let mut next: BTreeMap<u32, u64> = BTreeMap::new();
         for sent in with_metric(&replayed, metric::ARRIVAL) {
-            let next = next.entry(sent.resource.rank).or_default();
+            let next = next.entry(sent.rank()).or_default();
             let (first, last) = range(sent);
             assert_eq!(first, *next, "{name}");
             assert_eq!(sent.samples().count, last - first + 1);
@@ -243,7 +243,7 @@ fn periods_follow_each_other_and_cover_whole_iterations() {
         let block = &sent.point.block;
         let ops = u32::try_from(last_seq - first_seq + 1).unwrap();
         assert_eq!(block.iterations, Some(f64::from(ops) / 10.0));
-        if let Some(before) = last.insert(sent.resource.rank, (last_seq, sent.point.time_ns)) {
+        if let Some(before) = last.insert(sent.rank(), (last_seq, sent.point.time_ns)) {
             assert_eq!((before.0 + 1, before.1), (first_seq, sent.point.start_ns));
         }
     }
@@ -272,10 +272,7 @@ fn without_synchronisation_per_step_arrivals_are_anchored_to_a_common_completion
             anchors.entry((first, last)).or_default().insert(anchor.seq);
             let count = u32::try_from(summary.count).unwrap();
             let entry_ms = anchor.offset_ms + summary.sum_ms / f64::from(count);
-            mean_ms
-                .entry(sent.resource.rank)
-                .or_default()
-                .push(entry_ms);
+            mean_ms.entry(sent.rank()).or_default().push(entry_ms);
         }
     }
     assert!(
@@ -294,7 +291,7 @@ fn waits_are_reported_with_sampled_operations_of_their_block() {
     let mut comms: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
     for sent in with_metric(&replayed, metric::WAIT) {
         comms
-            .entry(sent.resource.rank)
+            .entry(sent.rank())
             .or_default()
             .insert(sent.point.block.comm.to_string());
         let Value::Summary {
