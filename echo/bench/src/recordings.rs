@@ -117,11 +117,15 @@ fn delivery(batch: &Batch) -> anyhow::Result<Delivery> {
 }
 
 fn origin(resource: &Resource) -> anyhow::Result<Origin> {
-    let (rank, size) = (i64::from(resource.rank), i64::from(resource.world_size));
+    let size = resource.world_size.map(i64::from);
+    let rank = resource
+        .rank
+        .map(|rank| RankInJob::new(rank.into(), size))
+        .transpose()?;
     Ok(Origin {
         cluster: resource.cluster.parse()?,
         node: resource.node.parse()?,
-        rank: Some(RankInJob::new(rank, Some(size))?),
+        rank,
         job: resource.job.as_deref().map(str::parse).transpose()?,
         gpu_model: None,
         gpu_uuid: None,
@@ -135,9 +139,7 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
         Value::Gauge(value)
         | Value::Increase(value)
         | Value::Elapsed { ms: value, .. }
-        | Value::TaskTime { ms: value, .. } => {
-            (Reading::Double(*value), Vec::new(), None)
-        }
+        | Value::TaskTime { ms: value, .. } => (Reading::Double(*value), Vec::new(), None),
         Value::Issued { total, .. } => {
             let count = i64::try_from(*total).unwrap_or(i64::MAX);
             (Reading::Int(count), Vec::new(), None)
