@@ -55,9 +55,7 @@ impl Failure {
         match self {
             Self::Cli(CliError::Output(error))
             | Self::Lake(LakeCommandError::Output(error))
-            | Self::Print(error) => {
-                error.kind() == io::ErrorKind::BrokenPipe
-            }
+            | Self::Print(error) => error.kind() == io::ErrorKind::BrokenPipe,
             _ => false,
         }
     }

@@ -181,6 +181,7 @@ const AGENT: Architecture = Architecture {
         ("nvml_wrapper", &["gpu"]),
         ("procfs_core", &["measurements"]),
         ("prometheus_client", &["metrics"]),
+        ("rusqlite", &["import"]),
     ],
 };
 
@@ -222,9 +223,13 @@ const AGENT_LIBRARY_RULES: Architecture = Architecture {
                 "agent_sources::watch",
             ],
         ),
-        ("object", &["agent_sources::symbols", "agent_stacks::unwind"]),
+        (
+            "object",
+            &["agent_sources::symbols", "agent_stacks::unwind"],
+        ),
         ("blazesym", &["agent_stacks::symbols"]),
         ("framehop", &["agent_stacks::unwind"]),
+        ("parquet", &["agent_import::bytedance"]),
         ("perf_event", &["agent_stacks::registers"]),
         ("py_spy", &["agent_stacks::python"]),
     ],

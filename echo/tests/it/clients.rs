@@ -1,7 +1,7 @@
 //! Third-party clients and validators: the conformance suite of the Model Context Protocol, its
 //! inspector and its SDK for Python, schemathesis, Prometheus, the dashboard model of Grafana, the
-//! FOCUS validator, HolisticTraceAnalysis, the trace viewer of Chromium, kubectl and helm. `make clients` runs these tests, which install the tools in the
-//! target folder.
+//! FOCUS validator, `HolisticTraceAnalysis`, the trace viewer of Chromium, kubectl and helm.
+//! `make clients` runs these tests, which install the tools in the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

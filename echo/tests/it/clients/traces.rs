@@ -1,5 +1,5 @@
-//! Exported recordings and the trace of an incident, read by other programs: HolisticTraceAnalysis
-//! and the trace viewer of Chromium (catapult). Their figures are those of what was exported.
+//! Exported recordings and the trace of an incident, read by other programs:
+//! `HolisticTraceAnalysis` and the trace viewer of Chromium (catapult). Their figures are those of what was exported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
