@@ -50,8 +50,8 @@ pub enum Observed {
     /// Those that call NCCL or RCCL
     #[default]
     Nccl,
-    /// Also those that call CUDA or HIP only, at most 128 of them; they have no rank, and are never
-    /// reported to Echo
+    /// Also those that call CUDA or HIP only, at most 128 of them; they have no rank and are never
+    /// called stragglers
     Gpu,
 }
 
