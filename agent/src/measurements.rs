@@ -1,5 +1,5 @@
 //! Measurements of the host: calls of its GPU processes, its CPUs, memory and GPUs. Served to
-//! Prometheus and sent to any OTLP receiver; nothing of them is reported to Echo.
+//! Prometheus and sent to any OTLP receiver. Echo receives what processes lose time to instead.
 
 mod calls;
 mod device;
