@@ -9,8 +9,9 @@ use fleet_agent_core::event::{
 use fleet_agent_sources::watch::{CountOptions, Detail, WatchSettings};
 
 use crate::Test;
-use crate::fixture::{Gpu, Linking, Observer, settings};
+use crate::fixture::{Gpu, Linking, Observer, agent, settings};
 use crate::job::Job;
+use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_allocation_in_the_loop_shows", allocation),
@@ -20,6 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
         alone,
     ),
     ("a_process_without_nccl_is_left_out_by_default", left_out),
+    ("calls_of_a_process_are_served_to_prometheus", served),
 ];
 
 const STEPS: u64 = 60;
@@ -218,4 +220,54 @@ fn left_out() {
         world_size: 1,
     };
     assert_eq!(started, Some(process));
+}
+
+fn served() {
+    let gpu = Gpu::new();
+    let flags = [
+        "--pin=none",
+        "--ras=off",
+        "--processes=gpu",
+        "--measure=launches,copies",
+    ];
+    let mut running = Running::start(agent(), &flags);
+    let job = start_alone(&gpu);
+    let pid = job.pids()[0];
+    let libraries = ["libcuda.so.1", "libcudart.so.13"];
+    let paths = libraries.map(|name| gpu.path().join(name).display().to_string());
+    let mut log_text = String::new();
+    while !paths.iter().all(|path| log_text.contains(path)) {
+        log_text += &running.wait_for_log("watching");
+    }
+    job.release();
+    job.outputs();
+    let value = |text: &str, name: &str, label: &str| {
+        let process = format!("{name}{{process_pid=\"{pid}\"");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&process) && line.contains(label));
+        line.and_then(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+    };
+    // An ended process stays for a minute.
+    let is_complete =
+        |text: &String| value(text, "gpu_kernel_launch_calls_total", "") == Some(800.0);
+    let text = std::iter::repeat_with(|| running.metrics())
+        .find(is_complete)
+        .unwrap();
+    for (name, label, expected) in [
+        ("gpu_call_duration_seconds_count", "cudaMalloc", 400.0),
+        ("gpu_memory_copies_bytes_total", "host_to_device", 400_000.0),
+        ("gpu_memory_copies_bytes_total", "device_to_host", 4_000.0),
+    ] {
+        let served = value(&text, name, label);
+        assert_eq!(served, Some(expected), "{name} {label} in\n{text}");
+    }
+    let p50 = value(
+        &text,
+        "gpu_call_duration_quantile_seconds",
+        "\"cudaMalloc\",quantile=\"0.5\"",
+    );
+    assert!(p50.is_some_and(|seconds| seconds > 0.0004), "{text}");
+    assert!(text.contains("system_cpu_time_seconds_total{cpu_mode=\"user\"}"));
+    running.stop();
 }

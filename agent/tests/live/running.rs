@@ -82,14 +82,20 @@ impl Running {
         job.release();
     }
 
-    /// Returns one of the agent's metrics.
-    pub(crate) fn metric(&self, name: &str) -> u64 {
+    /// Returns the text of all metrics.
+    pub(crate) fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(&self.metrics).unwrap();
         stream
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n")
             .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Returns one of the agent's metrics.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let text = self.metrics();
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
