@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicU64;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use fleet_agent::check;
 use fleet_agent::config::{
     CheckArgs, Cli, Command, ExplainArgs, ExportArgs, ImportArgs, InstallArgs, NO_ENDPOINT,
     RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StacksArgs, StartAt, TraceArgs,
@@ -21,12 +20,11 @@ use fleet_agent::import::{self, ImportFailure};
 use fleet_agent::install::{self, InstallError};
 use fleet_agent::job::layout::Layout;
 use fleet_agent::log::init_logging;
-use fleet_agent::record;
 use fleet_agent::replay::{self, ReplayError};
 use fleet_agent::run::{self, RunError};
 use fleet_agent::simulate::{self, SimulateError};
-use fleet_agent::stacks;
 use fleet_agent::trace::{self, ExportError};
+use fleet_agent::{check, record, stacks};
 use fleet_agent_export::null::Null;
 use fleet_agent_export::otlp::{EndpointError, Otlp};
 use indicatif::ProgressBar;

@@ -17,7 +17,6 @@ use echo_core::text::decimal;
 use fleet_proto::metric::PREEMPTED;
 
 pub use crate::evidence::kind::Unit;
-use crate::evidence::kind::{Phrase, kind};
 pub use crate::evidence::task::Task;
 
 /// Smallest z-score that is significant: the usual threshold of the modified z-score (Iglewicz and
@@ -63,7 +62,7 @@ pub struct HostFact {
     /// Tasks that had the CPU, for [`PREEMPTED`]: those that took more of the rank's than of
     /// its peers', longest first.
     pub tasks: Vec<Task>,
-    phrase: Phrase,
+    phrase: kind::Phrase,
 }
 
 impl HostFact {
@@ -81,8 +80,8 @@ impl HostFact {
     pub fn sentence(&self) -> String {
         let own = self.unit.write(self.own);
         let text = match &self.phrase {
-            Phrase::Before(phrase) => format!("{phrase} {own} per step"),
-            Phrase::After(phrase) => format!("{own} {phrase} per step"),
+            kind::Phrase::Before(phrase) => format!("{phrase} {own} per step"),
+            kind::Phrase::After(phrase) => format!("{own} {phrase} per step"),
         };
         let text = match self.tasks.as_slice() {
             [] => text,
@@ -136,7 +135,7 @@ pub fn compare(all: &[HostTotal], rank: Rank) -> Vec<HostFact> {
 }
 
 fn fact(metric: &MetricName, own: f64, peers: &[f64]) -> HostFact {
-    let (meaning, unit, phrase) = kind(metric.as_str());
+    let (meaning, unit, phrase) = kind::kind(metric.as_str());
     let center = median(peers);
     let all_rates: Vec<f64> = peers.iter().copied().chain([own]).collect();
     let z = robust_sigma(&all_rates).zip(center).map(|(sigma, center)| {
