@@ -223,7 +223,7 @@ fn wide_output_has_instants_and_the_uuid_of_the_gpu() {
     for part in [
         "GPU-3f2a1b2c-0000-1111-2222-333344445555",
         "2026-06-01T00:04:50.000Z",
-        "llama",
+        "  JOB ",
     ] {
         assert!(
             wide.contains(part) && !narrow.contains(part),
