@@ -48,8 +48,9 @@ pub const PUBLISHED: [PublishedView; 16] = [
 
 /// Other objects in the database. WITH must not define these names, so that no ambiguity exposes
 /// them.
-pub const PRIVATE: [&str; 14] = [
+pub const PRIVATE: [&str; 15] = [
     "cost_hour_rows",
+    "database_identity",
     "dropped_rows",
     "due_hour_rows",
     "event_rows",
