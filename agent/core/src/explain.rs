@@ -22,11 +22,10 @@ pub use crate::explain::cause::Cause;
 pub use crate::explain::chain::{CausalChain, Reference, Severity};
 use crate::explain::lost_time::lost_ns;
 pub use crate::explain::observation::Observation;
-use crate::explain::observation::ratio;
 use crate::explain::own_code::{LineShares, OwnLine};
 use crate::explain::past::Past;
 pub use crate::explain::place::Place;
-use crate::statistics::median;
+use crate::statistics::{median, ratio};
 
 /// Smallest difference to the reference, as a share of the process's time.
 const FLOOR: f64 = 0.03;

@@ -10,6 +10,19 @@ pub fn median(samples: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some(f64::midpoint(*lower, *upper))
 }
 
+/// Returns the ratio of two amounts; 0 if the second is 0.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "amounts of one period stay below 2^53"
+)]
+pub fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 
 use crate::blocks::{self, RankPoints};
-use crate::bytedance;
 use crate::calls::{self, Calls};
 use crate::flight_recorder::{Dump, trailing_number};
 use crate::format::Format;
 use crate::hang::{Hang, analyse};
 use crate::inspector::{self, ProcessTrace};
-use crate::kineto;
 use crate::lateness::late_ranks;
 use crate::nsys::{self, FileGpus};
 use crate::progress::reports;
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
+use crate::{bytedance, kineto};
 
 /// Error of one file or of the set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,10 +5,24 @@ use fleet_agent_core::explain::{CausalChain, Observation, ProcessReport, Referen
 use fleet_agent_core::signal::millis;
 use serde_json::{Value, json};
 
-use crate::explain::summary::{HeldChain, ProcessSummary};
+use crate::explain::summary::{HeldChain, ProcessSummary, Summary};
+
+impl Summary {
+    /// Returns the summary as JSON.
+    pub fn to_json(&self) -> Value {
+        let processes: Vec<Value> = self.processes().map(|own| process(&own)).collect();
+        let limitations: Vec<&str> = self
+            .hosts
+            .iter()
+            .flat_map(|host| &host.limitations)
+            .map(String::as_str)
+            .collect();
+        json!({ "processes": processes, "limitations": limitations })
+    }
+}
 
 /// Converts what was found out about a process.
-pub(super) fn process(own: &ProcessSummary) -> Value {
+fn process(own: &ProcessSummary) -> Value {
     let chains = own.chains.iter().map(|held: &HeldChain| {
         json!({
             "chain": chain(&held.chain),

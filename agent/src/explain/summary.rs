@@ -1,14 +1,10 @@
 //! What was found out about the processes of some hosts, as text and as JSON.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use fleet_agent_core::event::Process;
 use fleet_agent_core::explain::{CausalChain, Cause, Observation, ProcessReport};
-use serde_json::{Value, json};
-
-use crate::explain::{json as as_json, text};
 
 /// What was found out about some hosts.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,18 +62,6 @@ impl Summary {
             let reports = host.reports.iter().filter(move |(pid, _)| is_shown(pid));
             reports.filter_map(|(_, reports)| ProcessSummary::new(reports))
         })
-    }
-
-    /// Returns the summary as JSON.
-    pub fn to_json(&self) -> Value {
-        let processes: Vec<Value> = self.processes().map(|own| as_json::process(&own)).collect();
-        let limitations: Vec<&str> = self
-            .hosts
-            .iter()
-            .flat_map(|host| &host.limitations)
-            .map(String::as_str)
-            .collect();
-        json!({ "processes": processes, "limitations": limitations })
     }
 }
 
@@ -137,36 +121,5 @@ impl ProcessSummary {
             seen,
             chains,
         })
-    }
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let processes: Vec<ProcessSummary> = self.processes().collect();
-        let explained: Vec<&ProcessSummary> = processes
-            .iter()
-            .filter(|process| !process.chains.is_empty())
-            .collect();
-        for process in &explained {
-            text::write_explained(f, process)?;
-        }
-        if explained.is_empty() {
-            text::write_nothing(f, &processes)?;
-            if !self.per_process {
-                writeln!(
-                    f,
-                    "Add --per-process for their calls and their time off the CPU."
-                )?;
-            }
-        }
-        if self.per_process {
-            for process in &processes {
-                text::write_figures(f, process)?;
-            }
-        }
-        for limitation in self.hosts.iter().flat_map(|host| &host.limitations) {
-            writeln!(f, "Not seen: {limitation}")?;
-        }
-        Ok(())
     }
 }

@@ -6,15 +6,46 @@ use fleet_agent_core::event::{FunctionDurations, Process};
 use fleet_agent_core::explain::{CausalChain, Observation, ProcessReport};
 use fleet_agent_core::signal::millis;
 
-use crate::explain::summary::{HeldChain, ProcessSummary};
+use crate::explain::summary::{HeldChain, ProcessSummary, Summary};
 
 /// Maximum number of frames of a stack in text.
 const MAX_FRAMES: usize = 4;
 /// Maximum number of functions of a process in text.
 const MAX_FUNCTIONS: usize = 12;
 
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let processes: Vec<ProcessSummary> = self.processes().collect();
+        let explained: Vec<&ProcessSummary> = processes
+            .iter()
+            .filter(|process| !process.chains.is_empty())
+            .collect();
+        for process in &explained {
+            write_explained(f, process)?;
+        }
+        if explained.is_empty() {
+            write_nothing(f, &processes)?;
+            if !self.per_process {
+                writeln!(
+                    f,
+                    "Add --per-process for their calls and their time off the CPU."
+                )?;
+            }
+        }
+        if self.per_process {
+            for process in &processes {
+                write_figures(f, process)?;
+            }
+        }
+        for limitation in self.hosts.iter().flat_map(|host| &host.limitations) {
+            writeln!(f, "Not seen: {limitation}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Writes the chains of a process.
-pub(super) fn write_explained(f: &mut fmt::Formatter<'_>, own: &ProcessSummary) -> fmt::Result {
+fn write_explained(f: &mut fmt::Formatter<'_>, own: &ProcessSummary) -> fmt::Result {
     write_title(f, own.pid, own.process)?;
     for held in &own.chains {
         write_chain(f, &held.chain)?;
@@ -28,10 +59,7 @@ pub(super) fn write_explained(f: &mut fmt::Formatter<'_>, own: &ProcessSummary) 
 }
 
 /// Writes what was looked at if no process has a chain.
-pub(super) fn write_nothing(
-    f: &mut fmt::Formatter<'_>,
-    processes: &[ProcessSummary],
-) -> fmt::Result {
+fn write_nothing(f: &mut fmt::Formatter<'_>, processes: &[ProcessSummary]) -> fmt::Result {
     let longest = processes.iter().map(|own| own.observed_ns).max();
     let seconds = seconds(longest.unwrap_or(0));
     let noun = if processes.len() == 1 {
@@ -47,7 +75,7 @@ pub(super) fn write_nothing(
 }
 
 /// Writes the calls and the time off the CPU of a process.
-pub(super) fn write_figures(f: &mut fmt::Formatter<'_>, own: &ProcessSummary) -> fmt::Result {
+fn write_figures(f: &mut fmt::Formatter<'_>, own: &ProcessSummary) -> fmt::Result {
     write_title(f, own.pid, own.process)?;
     write_tables(f, &own.seen, own.observed_ns)?;
     writeln!(f)

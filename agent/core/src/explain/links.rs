@@ -6,8 +6,9 @@ use crate::event::{FunctionDurations, OTHER_TASKS};
 use crate::explain::cause::Cause;
 use crate::explain::chain::percent;
 use crate::explain::lost_time::{lost_ns, slowest_function};
-use crate::explain::observation::{Observation, ratio};
+use crate::explain::observation::Observation;
 use crate::signal::millis;
+use crate::statistics::ratio;
 
 /// Maximum number of tasks or functions that a link names.
 const MAX_NAMED: usize = 3;

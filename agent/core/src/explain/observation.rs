@@ -160,16 +160,3 @@ fn add(sum: &mut Option<u64>, later: Option<u64>) {
         *sum = Some(sum.unwrap_or(0).saturating_add(later));
     }
 }
-
-/// Ratio of two amounts; 0 if the second is 0.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "amounts of one period stay below 2^53"
-)]
-pub(super) fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 / whole as f64
-    }
-}

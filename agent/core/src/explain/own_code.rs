@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::event::Frame;
-use crate::explain::observation::{Observation, ratio};
+use crate::explain::observation::Observation;
 use crate::explain::place::{has_gpu_library, program_samples};
-use crate::statistics::median;
+use crate::statistics::{median, ratio};
 
 /// Smallest number of samples of a process in a period.
 const MIN_SAMPLES: u64 = 50;

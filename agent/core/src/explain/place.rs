@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::event::{Frame, Stack};
 use crate::explain::cause::Cause;
-use crate::explain::observation::{Observation, ratio};
+use crate::explain::observation::Observation;
+use crate::statistics::ratio;
 
 /// Where a process was while it lost time.
 #[derive(Debug, Clone, PartialEq)]
