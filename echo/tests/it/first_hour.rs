@@ -71,7 +71,10 @@ fn printed(output: &Output) -> String {
 fn play(archive: &Path, folder: &Path) -> String {
     let script = repository("deploy/package/first-hour");
     let job = recording("host-sleep-rank2");
-    let libraries = ["fleet-echo", "fleet-agent"].map(|name| folder.join("staged").join(name));
+    let staged = ["fleet-echo", "fleet-agent"].map(|name| folder.join("staged").join(name));
+    // The staged program does not find its engine before it is unpacked, and so not what that needs.
+    let engine = Path::new(ECHO).with_file_name("../lib/fleet-echo/libduckdb.so");
+    let libraries = [&staged[..], &[engine]].concat();
     let output = match CleanRoot::new(&folder.join("root"), &PROGRAMS, &libraries) {
         Ok(root) => root.run(&script, &[archive, &job]),
         Err(why) => {
