@@ -7,12 +7,9 @@ use std::process::{Child, Command, Stdio};
 
 use fleet_agent_core::event::{BlockReason, Delays, Event};
 
-use serde_json::{Value, json};
-
 use crate::Test;
-use crate::echo::{Echo, reporting};
 use crate::fixture::{Gpu, Linking, Observer, settings};
-use crate::job::{Job, assert_no_failures};
+use crate::job::Job;
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_task_on_the_cpu_of_a_rank_is_named", hog),
@@ -27,11 +24,6 @@ pub(crate) const TESTS: &[Test] = &[
         throttled,
     ),
 ];
-
-pub(crate) const WITH_ECHO: &[Test] = &[(
-    "echo_names_the_task_on_the_cpu_of_a_late_rank",
-    hog_is_named_by_echo,
-)];
 
 const MS: u64 = 1_000_000;
 
@@ -167,35 +159,6 @@ fn hog() {
     let hog = named.find(|task| task.task == "cpu-hog").unwrap();
     assert!(hog.cpu == 0 && hog.switches > 0, "{own:?}");
     assert!(4 * time_of(&twin, "cpu-hog") < hog.ns, "{own:?} {twin:?}");
-}
-
-fn hog_is_named_by_echo() {
-    let gpu = Gpu::new();
-    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &[]);
-    let mut running = reporting(&echo, &["--pin=none"]);
-    let _hog = Hog::start(&gpu, "cpu-hog", 0);
-    let job = start(&gpu, (4, 2), "spin:20", &pinned_to(0));
-    running.follow(&gpu, &job);
-    let ask = |tool: &str, arguments: &Value| {
-        assert_no_failures();
-        let answer = echo.call_tool(tool, arguments);
-        answer.map_or_else(String::new, |answer| answer.to_string())
-    };
-    let is_named = |answer: &str| {
-        let by = answer
-            .split("\"preempted ")
-            .skip(1)
-            .filter_map(|rest| rest.split_once(" by "));
-        let mut sentences = by.map(|(_, by)| by.split('"').next().unwrap_or_default());
-        sentences.any(|tasks| tasks.contains("cpu-hog") && tasks.contains("cpu 0"))
-    };
-    let outliers = json!({"cluster": "live"});
-    while !is_named(&ask("fleet.cluster.find_outlier_nodes", &outliers)) {}
-    let rank = json!({"cluster": "live", "rank": 2});
-    while !is_named(&ask("fleet.cluster.explain_rank", &rank)) {}
-    fs::write(gpu.gate("end"), "").unwrap();
-    job.issued();
-    running.stop();
 }
 
 fn interrupts() {

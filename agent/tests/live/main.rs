@@ -37,7 +37,6 @@ fn main() -> ExitCode {
         attaching::TESTS,
         durations::TESTS,
         delays::TESTS,
-        delays::WITH_ECHO,
         explain::TESTS,
         late::TESTS,
         mounts::TESTS,
@@ -57,8 +56,7 @@ fn main() -> ExitCode {
             test();
             Ok(())
         };
-        let with_echo = echo::TESTS.iter().chain(ras::TESTS);
-        let mut with_echo = with_echo.chain(delays::WITH_ECHO);
+        let mut with_echo = echo::TESTS.iter().chain(ras::TESTS);
         let needs_echo = with_echo.any(|(of_echo, _)| *of_echo == name);
         Trial::test(name, run).with_ignored_flag(forbidden.is_some() || needs_echo && !has_echo)
     });

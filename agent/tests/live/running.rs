@@ -96,18 +96,14 @@ impl Running {
     /// Returns one of the agent's metrics.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let text = self.metrics();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in\n{text}"))
-            .parse()
-            .unwrap()
+        value_of(&text, name).unwrap_or_else(|| panic!("no {name} in\n{text}"))
     }
 
     pub(crate) fn wait_for_metric(&self, name: &str, is_enough: impl Fn(u64) -> bool) -> u64 {
         loop {
             assert_no_failures();
-            let value = self.metric(name);
+            // A counter with labels is absent until it is counted.
+            let value = value_of(&self.metrics(), name).unwrap_or(0);
             if is_enough(value) {
                 return value;
             }
@@ -127,6 +123,12 @@ impl Running {
         assert!(self.child.wait().unwrap().success(), "{log_text}");
         log_text
     }
+}
+
+fn value_of(metrics: &str, name: &str) -> Option<u64> {
+    let mut lines = metrics.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.map(|value| value.parse().unwrap())
 }
 
 impl Drop for Running {
