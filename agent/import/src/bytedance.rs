@@ -29,8 +29,8 @@ const CHUNK: usize = 65_536;
 const MAX_ROWS: i64 = 20_000_000;
 /// Maximum size of the columns, bytes.
 const MAX_BYTES: i64 = 8 << 30;
-/// Maximum number of workers.
-const MAX_WORKERS: u32 = 1 << 20;
+/// Maximum number of entries in the lists of replicas of all workers: 256 MB.
+const MAX_LISTED: u64 = 1 << 26;
 
 /// Error of a file.
 #[derive(Debug, thiserror::Error)]
@@ -90,18 +90,26 @@ pub fn read(bytes: &[u8]) -> Result<Vec<RankTrace>, OperationsError> {
     // Version 60 of the library panics on some damaged pages.
     let operations =
         catch_unwind(|| operations(bytes)).map_err(|_panic| OperationsError::Damaged)??;
+    traces(&operations)
+}
+
+/// Assigns the operations to ranks. Each worker has operations, and each rank lists its replicas: a
+/// damaged number of one row must not make a job of millions of them.
+fn traces(operations: &[Operation]) -> Result<Vec<RankTrace>, OperationsError> {
     let count = |number: fn(&Operation) -> u32| {
         let highest = operations.iter().map(number).max();
         highest.map_or(0, |highest| highest.saturating_add(1))
     };
     let (n_replicas, n_stages) = (count(|one| one.dp_rank), count(|one| one.stage));
     let world_size = n_replicas.saturating_mul(n_stages);
-    if world_size > MAX_WORKERS {
-        return Err(OperationsError::TooLarge(format!("{world_size} workers")));
+    let listed = u64::from(world_size).saturating_mul(n_replicas.into());
+    if u64::from(world_size) > operations.len() as u64 || listed > MAX_LISTED {
+        let found = format!("{world_size} workers in {} rows", operations.len());
+        return Err(OperationsError::TooLarge(found));
     }
-    let offsets = offsets(&operations);
+    let offsets = offsets(operations);
     let mut traces: BTreeMap<u32, RankTrace> = BTreeMap::new();
-    for operation in &operations {
+    for operation in operations {
         let first = operation.stage * n_replicas;
         let rank = first + operation.dp_rank;
         let group = format!("dp_stage{}", operation.stage);
@@ -316,5 +324,25 @@ mod tests {
             n_refused += u32::from(read(&changed).is_err());
         }
         assert!(n_refused > 0);
+    }
+
+    #[test]
+    fn one_row_with_a_damaged_number_does_not_make_a_job_of_millions() {
+        let row = |dp_rank| Operation {
+            dp_rank,
+            stage: 0,
+            step: 0,
+            kind: Kind::Compute,
+            start_s: 0.0,
+            duration_s: 1.0,
+        };
+        let sound: Vec<Operation> = (0..4).map(row).collect();
+        assert_eq!(traces(&sound).unwrap().len(), 4);
+        let damaged: Vec<Operation> = (0..3).chain([1_000_000]).map(row).collect();
+        let refused = traces(&damaged).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "1000001 workers in 4 rows, more than any such file"
+        );
     }
 }
