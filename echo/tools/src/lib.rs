@@ -212,6 +212,14 @@ pub enum ToolError {
         /// Nodes that did report.
         known: String,
     },
+    /// The process did not report in the window.
+    #[error("process {pid} did not report in this window (known: {known})")]
+    UnknownProcess {
+        /// Requested process id.
+        pid: u32,
+        /// Processes that did report.
+        known: String,
+    },
     /// A rule refuses the request.
     #[error("{reason}")]
     Refused {
@@ -310,7 +318,8 @@ impl Coded for ToolError {
             | Self::UnknownIncident { .. }
             | Self::OtherShard { .. }
             | Self::UnknownRank { .. }
-            | Self::UnknownNode { .. } => Code::NotFound,
+            | Self::UnknownNode { .. }
+            | Self::UnknownProcess { .. } => Code::NotFound,
             Self::Invalid(_) => Code::Invalid,
             Self::Refused { .. } => Code::Refused,
             Self::Overloaded { .. } => Code::Busy,

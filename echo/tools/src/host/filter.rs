@@ -192,8 +192,7 @@ fn with_pid(processes: Vec<ProcessSeen>, pid: u32) -> Result<Vec<ProcessSeen>, T
     let mut found = processes;
     found.retain(|seen| seen.process.pid == Some(pid));
     if found.is_empty() {
-        let message = format!("process {pid} did not report in this window (known: {known})");
-        return Err(ToolError::invalid("pid", message));
+        return Err(ToolError::UnknownProcess { pid, known });
     }
     Ok(found)
 }
