@@ -29,7 +29,7 @@ pub(super) struct Measuring {
 }
 
 impl Measuring {
-    /// Creates the task; `None` if nobody reads the measurements.
+    /// Creates the task; `None` if neither an address nor an endpoint for metrics is set.
     pub(super) fn new(args: &RunArgs, node: &str) -> Result<Option<Self>, EndpointError> {
         let resource = vec![
             Attribute::text("service.name", "fleet-agent"),

@@ -12,7 +12,7 @@ const MAX_NAMED: usize = 3;
 /// Smallest share of the time of all tasks for which a task is named.
 const LEAST_SHARE: f64 = 0.1;
 /// Smallest excess over the peers, as a share of the rank's own rate, for which a task is named:
-/// what runs everywhere holds nobody back.
+/// a task that runs beside every rank makes none of them late.
 const LEAST_EXCESS: f64 = 0.5;
 /// Smallest rate for which a task is named, milliseconds per iteration.
 const LEAST_MS: f64 = 0.1;
