@@ -6,17 +6,19 @@
 //! again with each step, so they are laid end to end. The operation of the embedding joins stages
 //! with different work, and is counted as a transfer.
 
+mod pages;
+
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
 use bytes::Bytes;
 use fleet_agent_core::event::Op;
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 
+use self::pages::Pages;
 use crate::trace::{Collective, RankTrace};
 
 /// First bytes of a file.
@@ -163,8 +165,8 @@ fn offsets(operations: &[Operation]) -> BTreeMap<i64, f64> {
 
 /// Reads the rows.
 fn operations(bytes: &[u8]) -> Result<Vec<Operation>, OperationsError> {
-    let reader = SerializedFileReader::new(Bytes::copy_from_slice(bytes))?;
-    let metadata = reader.metadata();
+    let file = Bytes::copy_from_slice(bytes);
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&file)?;
     let rows = metadata.file_metadata().num_rows();
     let sizes = metadata
         .row_groups()
@@ -185,9 +187,9 @@ fn operations(bytes: &[u8]) -> Result<Vec<Operation>, OperationsError> {
         COLUMNS.map(|name| column(name).ok_or(OperationsError::NoColumn(name)));
     let columns = [dp_rank?, stage?, step?, optype?, start_ts?, duration?];
     let mut operations = Vec::new();
-    for number in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(number)?;
-        operations.extend(rows_of(group.as_ref(), &columns)?);
+    for metadata in metadata.row_groups() {
+        let file = file.clone();
+        operations.extend(rows_of(&RowGroup { file, metadata }, &columns)?);
         if operations.len() as u64 > MAX_ROWS.unsigned_abs() {
             return Err(OperationsError::TooLarge(format!(
                 "{} rows",
@@ -198,9 +200,30 @@ fn operations(bytes: &[u8]) -> Result<Vec<Operation>, OperationsError> {
     Ok(operations)
 }
 
+/// Part of a file that holds the values of some rows.
+struct RowGroup<'a> {
+    file: Bytes,
+    metadata: &'a RowGroupMetaData,
+}
+
+impl RowGroup<'_> {
+    fn n_rows(&self) -> usize {
+        usize::try_from(self.metadata.num_rows()).unwrap_or(0)
+    }
+
+    fn column(&self, index: usize) -> Result<ColumnReader, ParquetError> {
+        let column = self.metadata.column(index);
+        let pages = Pages::new(&self.file, column, self.n_rows())?;
+        Ok(get_column_reader(
+            column.column_descr_ptr(),
+            Box::new(pages),
+        ))
+    }
+}
+
 /// Reads the rows of a row group.
 fn rows_of(
-    group: &dyn RowGroupReader,
+    group: &RowGroup<'_>,
     columns: &[Column; COLUMNS.len()],
 ) -> Result<Vec<Operation>, OperationsError> {
     let [dp_rank, stage, step, optype, start_ts, duration] = columns;
@@ -240,8 +263,8 @@ impl Column {
         OperationsError::Value(self.name)
     }
 
-    fn integers(&self, group: &dyn RowGroupReader) -> Result<Vec<i64>, OperationsError> {
-        match group.get_column_reader(self.index)? {
+    fn integers(&self, group: &RowGroup<'_>) -> Result<Vec<i64>, OperationsError> {
+        match group.column(self.index)? {
             ColumnReader::Int32ColumnReader(reader) => {
                 let values = self.values(group, reader)?;
                 Ok(values.into_iter().map(i64::from).collect())
@@ -252,8 +275,8 @@ impl Column {
     }
 
     /// Reads times of at most 30 years, so that sums stay finite.
-    fn seconds(&self, group: &dyn RowGroupReader) -> Result<Vec<f64>, OperationsError> {
-        let values = match group.get_column_reader(self.index)? {
+    fn seconds(&self, group: &RowGroup<'_>) -> Result<Vec<f64>, OperationsError> {
+        let values = match group.column(self.index)? {
             ColumnReader::FloatColumnReader(reader) => {
                 let values = self.values(group, reader)?;
                 values.into_iter().map(f64::from).collect()
@@ -265,9 +288,8 @@ impl Column {
         is_valid.then_some(values).ok_or_else(|| self.invalid())
     }
 
-    fn kinds(&self, group: &dyn RowGroupReader) -> Result<Vec<Kind>, OperationsError> {
-        let ColumnReader::ByteArrayColumnReader(reader) = group.get_column_reader(self.index)?
-        else {
+    fn kinds(&self, group: &RowGroup<'_>) -> Result<Vec<Kind>, OperationsError> {
+        let ColumnReader::ByteArrayColumnReader(reader) = group.column(self.index)? else {
             return Err(self.invalid());
         };
         let values = self.values(group, reader)?;
@@ -278,10 +300,10 @@ impl Column {
     /// Reads one value per row; a row without a value is an error.
     fn values<T: DataType>(
         &self,
-        group: &dyn RowGroupReader,
+        group: &RowGroup<'_>,
         mut reader: ColumnReaderImpl<T>,
     ) -> Result<Vec<T::T>, OperationsError> {
-        let n_rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        let n_rows = group.n_rows();
         let mut values = Vec::new();
         while values.len() < n_rows {
             let wanted = CHUNK.min(n_rows - values.len());
