@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use fleet_agent_core::event::Op;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
 use crate::trace::{Collective, RankTrace, parse_op};
 
@@ -18,14 +18,15 @@ const COLUMNS: [&str; 3] = ["rank", "op_count", "call_time_s"];
 const MAX_HEADER: usize = 4_096;
 /// Name of the only group of a table.
 const GROUP: &str = "all";
-/// Latest time, seconds: the year 5138, so that nanoseconds fit.
-const MAX_TIME_S: f64 = 1e11;
+/// Latest time, seconds: the year 2255, so that nanoseconds fit.
+const MAX_TIME_S: f64 = 9e9;
 
 #[derive(Deserialize)]
 struct Row {
     rank: u32,
     op_count: u64,
-    call_time_s: f64,
+    #[serde(rename = "call_time_s", deserialize_with = "nanos")]
+    time_ns: u64,
     #[serde(default)]
     op: Option<String>,
 }
@@ -50,7 +51,11 @@ pub fn is_table(bytes: &[u8]) -> bool {
         return false;
     }
     let text = String::from_utf8_lossy(line);
-    let names: Vec<&str> = text.split(',').map(str::trim).collect();
+    let is_quote = |letter: char| letter == '"' || letter.is_whitespace();
+    let names: Vec<&str> = text
+        .split(',')
+        .map(|name| name.trim_matches(is_quote))
+        .collect();
     COLUMNS.iter().all(|column| names.contains(column))
 }
 
@@ -63,7 +68,7 @@ pub fn read(bytes: &[u8]) -> Result<Calls, csv::Error> {
     for row in reader.deserialize::<Row>() {
         let row = row?;
         let call = Call {
-            time_ns: nanos(row.call_time_s),
+            time_ns: row.time_ns,
             // Without names, any operation of all ranks: only their times are compared.
             op: row
                 .op
@@ -151,14 +156,19 @@ struct Span {
     n_ranks: usize,
 }
 
-/// Converts seconds; what is not a time becomes 0.
+/// Reads seconds as nanoseconds.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the cast saturates"
+    reason = "the limits are within those of the type"
 )]
-fn nanos(s: f64) -> u64 {
-    (s.min(MAX_TIME_S) * 1e9) as u64
+fn nanos<'de, D: Deserializer<'de>>(seconds: D) -> Result<u64, D::Error> {
+    let s = f64::deserialize(seconds)?;
+    if !(0.0..=MAX_TIME_S).contains(&s) {
+        let limits = format_args!("{s} is not a time from 0 to {MAX_TIME_S} s");
+        return Err(de::Error::custom(limits));
+    }
+    Ok((s * 1e9) as u64)
 }
 
 #[cfg(test)]
@@ -202,9 +212,11 @@ mod tests {
     #[test]
     fn a_table_is_recognised_by_its_columns_and_an_error_names_the_line() {
         assert!(is_table(b"op_count, rank ,call_time_s,op\r\n") && !is_table(b"rank,time\n"));
-        let error = read(b"rank,op_count,call_time_s\n0,1,x\n")
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("line: 2"), "{error}");
+        assert!(is_table(b"\"rank\",\"op_count\",\"call_time_s\"\r\n"));
+        for time in ["x", "NaN", "-1", "1e300"] {
+            let text = format!("rank,op_count,call_time_s\n0,1,{time}\n");
+            let error = read(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("line: 2"), "{error}");
+        }
     }
 }

@@ -58,10 +58,12 @@ impl Format {
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             return None;
         }
-        let line = bytes.split(|byte| *byte == b'\n').next()?;
-        if line.len() <= MAX_LINE && inspector::is_line(line) {
+        let lines = || bytes.split(|byte| *byte == b'\n');
+        let is_inspector = |line: &[u8]| line.len() <= MAX_LINE && inspector::is_line(line);
+        if lines().take(MARKERS).any(is_inspector) {
             return Some(Self::Inspector);
         }
+        let line = lines().next()?;
         if line.len() <= MAX_LINE && is_recording_header(line) {
             return Some(Self::Recording);
         }
@@ -128,6 +130,8 @@ fn is_recording_header(line: &[u8]) -> bool {
 
 /// Longest line of the Inspector, bytes; verbose lines have one entry per channel.
 const MAX_LINE: usize = 1 << 20;
+/// Lines of the Inspector among which one is of an operation: a dump begins with markers.
+const MARKERS: usize = 8;
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,6 +165,10 @@ mod tests {
                 Some(Format::Kineto),
             ),
             (inspector.as_bytes(), Some(Format::Inspector)),
+            (
+                format!("{{\"dump_stats\":{{\"overflows\":1}}}}\n{inspector}").as_bytes(),
+                Some(Format::Inspector),
+            ),
             (
                 b"{\"kind\":\"header\",\"processes\":[{\"pid\":1}]}\n{\"kind\":\"call\"}\n",
                 Some(Format::Recording),

@@ -63,9 +63,10 @@ impl Hang {
 
 /// Analyses the dumps, by rank.
 pub fn analyse(dumps: &BTreeMap<u32, Dump>) -> Hang {
+    let last_enqueued = last_enqueued(dumps);
     let mut blocked: Vec<Blocked> = fronts(dumps)
         .into_iter()
-        .filter_map(|(group, front)| front.blocked(group, dumps))
+        .filter_map(|(group, front)| front.blocked(group, &last_enqueued))
         .collect();
     let mut waits_for = waits(dumps, &blocked);
     if blocked.is_empty() {
@@ -108,6 +109,16 @@ pub fn analyse(dumps: &BTreeMap<u32, Dump>) -> Hang {
     }
 }
 
+/// Last collective that each rank enqueued in each of its groups.
+pub(crate) type LastEnqueued<'d> = BTreeMap<u32, BTreeMap<&'d str, i64>>;
+
+pub(crate) fn last_enqueued(dumps: &BTreeMap<u32, Dump>) -> LastEnqueued<'_> {
+    let by_rank = dumps.iter();
+    by_rank
+        .map(|(rank, dump)| (*rank, dump.last_enqueued()))
+        .collect()
+}
+
 /// Front of a process group.
 struct Front<'d> {
     seq: i64,
@@ -142,13 +153,11 @@ fn fronts(dumps: &BTreeMap<u32, Dump>) -> BTreeMap<&str, Front<'_>> {
 
 impl Front<'_> {
     /// Returns the operation if not all ranks have enqueued it.
-    fn blocked(self, group: &str, dumps: &BTreeMap<u32, Dump>) -> Option<Blocked> {
+    fn blocked(self, group: &str, last_enqueued: &LastEnqueued<'_>) -> Option<Blocked> {
         let (mut waiting, mut behind, mut without_dump) = (Vec::new(), Vec::new(), Vec::new());
         for rank in self.ranks {
-            let last = dumps
-                .get(&rank)
-                .map(|dump| dump.last_enqueued().get(group).copied());
-            match last {
+            let own = last_enqueued.get(&rank);
+            match own.map(|own| own.get(group).copied()) {
                 None => without_dump.push(rank),
                 Some(Some(last)) if last >= self.seq => waiting.push(rank),
                 Some(_) => behind.push(rank),

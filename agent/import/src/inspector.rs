@@ -3,10 +3,14 @@
 //!
 //! `coll_exec_time_us` is the longest time of a channel in whole microseconds, and
 //! `dump_timestamp_us` is the time of the dump, not of the operation. The output of one process
-//! mixes communicators, and its ranks are ranks in the communicator.
+//! mixes communicators, and its ranks are ranks in the communicator. The last line of a process that
+//! was killed may be incomplete; it is left out.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::flight_recorder::trailing_number;
 use crate::trace::{Collective, RankTrace, parse_op};
 
 #[derive(Deserialize)]
@@ -27,7 +31,6 @@ struct Header {
 #[derive(Deserialize)]
 struct Metadata {
     hostname: Option<String>,
-    pid: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -39,15 +42,24 @@ struct CollPerf {
     coll_exec_time_us: u64,
 }
 
-/// Trace of one process, and the identity of the process.
+/// Trace of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessTrace {
+    /// File that has its lines.
+    pub file: String,
     /// Its operations.
     pub trace: RankTrace,
-    /// Its communicators: number of ranks and own rank in each.
-    pub memberships: Vec<(String, u32, u32)>,
-    /// Its host and process id, if the lines have them.
-    pub process: Option<(String, u64)>,
+    /// Its communicators.
+    pub memberships: BTreeMap<String, Membership>,
+}
+
+/// Place of a process in a communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Membership {
+    /// Number of ranks of the communicator.
+    pub n_ranks: u32,
+    /// Own rank in it.
+    pub rank: u32,
 }
 
 /// Returns whether a line of JSON is of the Inspector.
@@ -57,14 +69,20 @@ pub fn is_line(line: &[u8]) -> bool {
 }
 
 /// Reads the lines of one process. An error names the line.
-pub fn read(bytes: &[u8]) -> Result<ProcessTrace, String> {
-    let mut own = ProcessTrace::default();
-    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+pub fn read(bytes: &[u8], file: &str) -> Result<ProcessTrace, String> {
+    let mut own = ProcessTrace {
+        file: file.to_owned(),
+        ..ProcessTrace::default()
+    };
+    let mut lines = (1..).zip(bytes.split(|byte| *byte == b'\n')).peekable();
+    while let Some((number, line)) = lines.next() {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let parsed = serde_json::from_slice::<Line>(line);
-        let parsed = parsed.map_err(|error| format!("line {number}: {error}"))?;
+        let parsed = match serde_json::from_slice::<Line>(line) {
+            Err(error) if error.is_eof() && lines.peek().is_none() => break,
+            parsed => parsed.map_err(|error| format!("line {number}: {error}"))?,
+        };
         if let (Some(header), Some(perf)) = (parsed.header, parsed.coll_perf) {
             own.add(header, parsed.metadata, perf);
         }
@@ -74,14 +92,11 @@ pub fn read(bytes: &[u8]) -> Result<ProcessTrace, String> {
 
 impl ProcessTrace {
     fn add(&mut self, header: Header, metadata: Option<Metadata>, perf: CollPerf) {
-        let known = |(group, _, _): &(String, u32, u32)| *group == header.id;
-        if !self.memberships.iter().any(known) {
-            let membership = (header.id.clone(), header.n_ranks, header.rank);
-            self.memberships.push(membership);
-        }
+        let Header { n_ranks, rank, .. } = header;
+        let membership = Membership { n_ranks, rank };
+        let group = header.id.clone();
+        self.memberships.entry(group).or_insert(membership);
         if let Some(metadata) = metadata {
-            let host = metadata.hostname.clone().unwrap_or_default();
-            self.process = metadata.pid.map(|pid| (host, pid));
             self.trace.node = metadata.hostname;
         }
         self.trace.rank = self.trace.rank.or(header.global_rank);
@@ -103,40 +118,38 @@ impl ProcessTrace {
 /// Gives each process its rank in the job, and each group its ranks.
 ///
 /// The Inspector knows ranks of communicators only. A communicator of which all other ones are
-/// parts has the ranks of the job. Otherwise processes are numbered in the order of `number`, the
-/// numbers in the names of their files.
-pub fn place(processes: &mut [(Option<u32>, ProcessTrace)]) {
-    let largest = processes
-        .iter()
-        .flat_map(|(_, own)| &own.memberships)
-        .max_by_key(|(_, n_ranks, _)| *n_ranks)
-        .cloned();
-    let spans_job = largest.filter(|(_, n_ranks, _)| usize_of(*n_ranks) >= processes.len());
-    for (number, own) in processes.iter_mut() {
-        let by_job = spans_job.as_ref().and_then(|(job, _, _)| {
-            let own = own.memberships.iter().find(|(group, _, _)| group == job);
-            own.map(|(_, _, rank)| *rank)
-        });
-        own.trace.rank = own.trace.rank.or(by_job).or(*number);
+/// parts has the ranks of the job. Otherwise a process has the number in the name of its file.
+pub fn place(processes: &mut [ProcessTrace]) {
+    let memberships = processes.iter().flat_map(|own| &own.memberships);
+    let largest = memberships.max_by_key(|(_, own)| own.n_ranks);
+    let spans_job = largest.filter(|(_, own)| usize_of(own.n_ranks) >= processes.len());
+    let job = spans_job.map(|(job, _)| job.clone());
+    let mut groups: BTreeMap<String, BTreeMap<u32, u32>> = BTreeMap::new();
+    for own in processes.iter_mut() {
+        let by_job = job.as_ref().and_then(|job| own.memberships.get(job));
+        let by_job = by_job.map(|own| own.rank);
+        own.trace.rank = own.trace.rank.or(by_job).or_else(|| number(&own.file));
+        if let Some(rank) = own.trace.rank {
+            for (group, own) in &own.memberships {
+                let members = groups.entry(group.clone()).or_default();
+                members.insert(own.rank, rank);
+            }
+        }
     }
-    let mut members: Vec<(String, u32, u32)> = processes
-        .iter()
-        .flat_map(|(_, own)| {
-            let rank = own.trace.rank;
-            let of = move |(group, _, index): &(String, u32, u32)| {
-                rank.map(|rank| (group.clone(), *index, rank))
-            };
-            own.memberships.iter().filter_map(of)
-        })
-        .collect();
-    members.sort();
-    for (_, own) in processes.iter_mut() {
-        for (group, _, _) in &own.memberships {
-            let of_group = members.iter().filter(|(name, _, _)| name == group);
-            let ranks = of_group.map(|(_, _, rank)| *rank).collect();
+    for own in processes {
+        for group in own.memberships.keys() {
+            let members = groups.get(group).into_iter().flat_map(BTreeMap::values);
+            let ranks = members.copied().collect();
             own.trace.groups.insert(group.clone(), ranks);
         }
     }
+}
+
+/// Number of a host or rank in the name of a log, before the process id: `worker-3-pid1003.log`.
+fn number(file: &str) -> Option<u32> {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let before_pid = name.split("pid").next().unwrap_or(name);
+    trailing_number(before_pid)
 }
 
 fn usize_of(n: u32) -> usize {
@@ -152,9 +165,12 @@ mod tests {
     #[test]
     fn a_line_is_read_by_its_fields_and_other_lines_are_skipped() {
         let text = format!("{{\"dump_stats\":{{\"overflows\":1}}}}\n{LINE}\n\n");
-        let own = read(text.as_bytes()).unwrap();
-        assert_eq!(own.process, Some(("a".to_owned(), 7)));
-        assert_eq!(own.memberships, [("0xd0".to_owned(), 2, 1)]);
+        let own = read(text.as_bytes(), "a.log").unwrap();
+        let membership = Membership {
+            n_ranks: 2,
+            rank: 1,
+        };
+        assert_eq!(own.memberships, [("0xd0".to_owned(), membership)].into());
         let [one] = &own.trace.collectives[..] else {
             panic!("{own:?}")
         };
@@ -163,7 +179,15 @@ mod tests {
             (Some(3), 5_000, "AllReduce")
         );
         assert!(is_line(LINE.as_bytes()) && !is_line(b"{\"a\":1}"));
-        assert!(read(b"{\"header\":").unwrap_err().starts_with("line 1: "));
+        let damaged = read(b"{\"header\":\n{}\n", "a.log").unwrap_err();
+        assert!(damaged.starts_with("line 1: "), "{damaged}");
+    }
+
+    #[test]
+    fn the_incomplete_last_line_of_a_killed_process_is_left_out() {
+        let text = format!("{LINE}\n{}", LINE.split_at(LINE.len() - 9).0);
+        let own = read(text.as_bytes(), "a.log").unwrap();
+        assert_eq!(own.trace.collectives.len(), 1);
     }
 
     #[test]
@@ -171,11 +195,11 @@ mod tests {
         let other = LINE.replace("\"rank\":1", "\"rank\":0");
         let mut processes: Vec<_> = [LINE, &other]
             .iter()
-            .map(|line| (Some(9), read(line.as_bytes()).unwrap()))
+            .map(|line| read(line.as_bytes(), "logs/host-9-pid7.log").unwrap())
             .collect();
         place(&mut processes);
-        let ranks: Vec<_> = processes.iter().map(|(_, own)| own.trace.rank).collect();
+        let ranks: Vec<_> = processes.iter().map(|own| own.trace.rank).collect();
         assert_eq!(ranks, [Some(1), Some(0)]);
-        assert_eq!(processes[0].1.trace.groups["0xd0"], [0, 1]);
+        assert_eq!(processes[0].trace.groups["0xd0"], [0, 1]);
     }
 }

@@ -43,12 +43,14 @@ pub struct LateRank {
     pub time_share: Option<f64>,
 }
 
-/// Returns the late ranks in the order of their numbers, one at most per group.
+/// Returns the late ranks in the order of their numbers, one at most per group. A rank that is late
+/// in several groups is listed with the one in which its lag is largest.
 pub fn late_ranks(traces: &BTreeMap<u32, RankTrace>) -> Vec<LateRank> {
     let groups = matched(traces);
     let comparable = groups.iter().filter(|group| group.is_comparable());
     let mut late: Vec<LateRank> = comparable.filter_map(late_rank).collect();
-    late.sort_by_key(|one| one.rank);
+    late.sort_by(|a, b| (a.rank.cmp(&b.rank)).then(b.lag_ms.total_cmp(&a.lag_ms)));
+    late.dedup_by_key(|one| one.rank);
     late
 }
 
@@ -125,4 +127,42 @@ fn median_without(values: &[f64], without: usize) -> f64 {
         .checked_sub(1)
         .and_then(|last| others.get(last / 2));
     lower.map_or(0.0, |lower| f64::midpoint(*lower, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Trace of a rank that spends `ms` in each of eight all-reduces of both groups.
+    fn trace(groups: [(&str, u64); 2]) -> RankTrace {
+        let ops = groups.into_iter().flat_map(|(group, ms)| {
+            (0..8).map(move |seq| Collective {
+                group: group.to_owned(),
+                seq: Some(seq),
+                op: Op::AllReduce,
+                size: 1,
+                start_ns: None,
+                duration_ns: ms * 1_000_000,
+            })
+        });
+        RankTrace {
+            collectives: ops.collect(),
+            ..RankTrace::default()
+        }
+    }
+
+    #[test]
+    fn a_rank_that_is_late_in_two_groups_is_listed_once_with_its_larger_lag() {
+        let traces = BTreeMap::from([
+            (0, trace([("tensor", 3), ("other", 1)])),
+            (1, trace([("tensor", 1), ("data", 1)])),
+            (2, trace([("data", 9), ("other", 1)])),
+        ]);
+        let late = late_ranks(&traces);
+        let listed: Vec<_> = late
+            .iter()
+            .map(|one| (one.rank, one.group.as_str()))
+            .collect();
+        assert_eq!(listed, [(1, "data")]);
+    }
 }

@@ -4,11 +4,16 @@
 //! tuples, strings, numbers, booleans and `None`; one that names or calls a Python object is refused.
 //! The result is a JSON value, so that a pickle and a JSON dump have one reader.
 
+use fleet_agent_core::printable::printable;
 use serde_json::{Map, Number, Value};
 
 /// Maximum number of values per byte of a pickle, counted where they are used: a shared list counts
 /// each time.
 const MAX_VALUES_PER_BYTE: usize = 16;
+/// Bytes of a text that count as one value, as they take as much memory.
+const TEXT_PER_VALUE: usize = 32;
+/// Maximum length of a name in a message, characters.
+const MAX_NAME: usize = 60;
 /// Maximum depth of nested containers.
 const MAX_DEPTH: usize = 32;
 
@@ -204,7 +209,7 @@ impl<'b> Machine<'b> {
     fn global_lines(&self) -> PickleError {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let mut lines = rest.split(|byte| *byte == b'\n');
-        let mut line = || printable(lines.next().unwrap_or_default());
+        let mut line = || name(lines.next().unwrap_or_default());
         let (module, name) = (line(), line());
         PickleError::Global(format!("{module}.{name}"))
     }
@@ -212,11 +217,11 @@ impl<'b> Machine<'b> {
     /// Error of a `STACK_GLOBAL` instruction: module and name are the two texts on the stack.
     fn stack_global(&self) -> PickleError {
         let mut names = self.stack.iter().rev().take(2);
-        let mut name = || match names.next().and_then(|index| self.nodes.get(*index)) {
-            Some(Node::Leaf(Value::String(text))) => printable(text.as_bytes()),
+        let mut part = || match names.next().and_then(|index| self.nodes.get(*index)) {
+            Some(Node::Leaf(Value::String(text))) => printable(text, MAX_NAME),
             _ => "?".to_owned(),
         };
-        let (name, module) = (name(), name());
+        let (name, module) = (part(), part());
         PickleError::Global(format!("{module}.{name}"))
     }
 
@@ -253,35 +258,48 @@ impl<'b> Machine<'b> {
 
     /// Converts a value and its members; `values` counts them over the whole pickle.
     fn value(&self, index: Index, depth: usize, values: &mut usize) -> Result<Value, PickleError> {
-        *values += 1;
-        if *values > self.bytes.len() * MAX_VALUES_PER_BYTE || depth > MAX_DEPTH {
+        if depth > MAX_DEPTH {
             return Err(PickleError::TooLarge);
         }
-        match self.nodes.get(index) {
-            Some(Node::Leaf(value)) => Ok(value.clone()),
-            Some(Node::List(list)) => {
+        match self.counted(index, values)? {
+            Node::Leaf(value) => Ok(value.clone()),
+            Node::List(list) => {
                 let members = list
                     .iter()
                     .map(|member| self.value(*member, depth + 1, values));
                 Ok(Value::Array(members.collect::<Result<_, _>>()?))
             }
-            Some(Node::Dict(dict)) => {
+            Node::Dict(dict) => {
                 let mut map = Map::new();
                 for pair in dict.chunks(2) {
                     let [key, value] = pair else {
                         return Err(PickleError::Damaged(self.at));
                     };
-                    let key = match self.nodes.get(*key) {
-                        Some(Node::Leaf(Value::String(text))) => text.clone(),
-                        Some(Node::Leaf(other)) => other.to_string(),
+                    let key = match self.counted(*key, values)? {
+                        Node::Leaf(Value::String(text)) => text.clone(),
+                        Node::Leaf(other) => other.to_string(),
                         _ => return Err(PickleError::Damaged(self.at)),
                     };
                     map.insert(key, self.value(*value, depth + 1, values)?);
                 }
                 Ok(Value::Object(map))
             }
-            None => Err(PickleError::Damaged(self.at)),
         }
+    }
+
+    /// Returns a node, and counts it by the memory that its value takes.
+    fn counted(&self, index: Index, values: &mut usize) -> Result<&Node, PickleError> {
+        let node = self.nodes.get(index);
+        let node = node.ok_or(PickleError::Damaged(self.at))?;
+        let text_len = match node {
+            Node::Leaf(Value::String(text)) => text.len(),
+            _ => 0,
+        };
+        *values = values.saturating_add(1 + text_len / TEXT_PER_VALUE);
+        if *values > self.bytes.len().saturating_mul(MAX_VALUES_PER_BYTE) {
+            return Err(PickleError::TooLarge);
+        }
+        Ok(node)
     }
 }
 
@@ -294,11 +312,9 @@ fn long(bytes: &[u8]) -> Option<i64> {
     Some(i64::from_le_bytes(wide))
 }
 
-/// Name for a message: printable characters only, at most 60.
-fn printable(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name);
-    let letters = text.chars().filter(|letter| !letter.is_control());
-    letters.take(60).collect()
+/// Returns a name for a message.
+fn name(bytes: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(bytes), MAX_NAME)
 }
 
 #[cfg(test)]

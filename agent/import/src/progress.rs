@@ -14,7 +14,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use crate::blocks::RankPoints;
 use crate::flight_recorder::Dump;
-use crate::hang::{Blocked, Hang};
+use crate::hang::{Blocked, Hang, LastEnqueued, last_enqueued};
 use crate::trace::parse_op;
 
 /// Times of the reports since the first one. An instance names a hang when no rank has progressed
@@ -28,9 +28,10 @@ pub const REPORT_TIMES: [Duration; 3] = [
 
 /// Returns the points of all ranks of the communicators that wait, one block per report.
 pub fn reports(dumps: &BTreeMap<u32, Dump>, hang: &Hang) -> Vec<RankPoints> {
+    let last_enqueued = last_enqueued(dumps);
     let mut by_rank: BTreeMap<u32, Vec<(Block, u64)>> = BTreeMap::new();
     for one in &hang.blocked {
-        for (rank, issued) in issued(one, dumps) {
+        for (rank, issued) in issued(one, &last_enqueued) {
             let counted = block(one, rank, issued).map(|block| (block, issued));
             by_rank.entry(rank).or_default().extend(counted);
         }
@@ -46,14 +47,14 @@ pub fn reports(dumps: &BTreeMap<u32, Dump>, hang: &Hang) -> Vec<RankPoints> {
 }
 
 /// Returns how many operations each rank has issued, no more than the one that is waited for.
-fn issued(one: &Blocked, dumps: &BTreeMap<u32, Dump>) -> Vec<(u32, u64)> {
+fn issued(one: &Blocked, last_enqueued: &LastEnqueued<'_>) -> Vec<(u32, u64)> {
     let behind = one.behind.iter().map(|rank| {
         let last = if one.is_transfer {
             // Both ranks have done the transfers before.
             Some(one.seq - 1)
         } else {
-            let dump = dumps.get(rank);
-            dump.and_then(|dump| dump.last_enqueued().get(one.group.as_str()).copied())
+            let own = last_enqueued.get(rank);
+            own.and_then(|own| own.get(one.group.as_str()).copied())
         };
         (*rank, count(last.unwrap_or(-1).min(one.seq - 1)))
     });

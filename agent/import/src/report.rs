@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use fleet_agent_core::printable::printable;
 use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
@@ -13,6 +14,8 @@ use crate::trace::RankTrace;
 
 /// Maximum number of ranks, groups and files that a line of text lists.
 const LISTED: usize = 16;
+/// Maximum length of a name that a file gives, characters.
+const MAX_NAME: usize = 80;
 
 /// File that was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -239,26 +242,24 @@ fn write_hang(f: &mut fmt::Formatter<'_>, hang: &Hang) -> fmt::Result {
 }
 
 fn sentence(one: &Blocked) -> String {
+    let name = |text: &str| printable(text, MAX_NAME);
     let purpose = if one.purpose.is_empty() {
         String::new()
     } else {
-        format!(" ({})", one.purpose)
+        format!(" ({})", name(&one.purpose))
     };
+    let (op, group) = (name(&one.op), name(&one.group));
     let absent = [&one.behind[..], &one.without_dump].concat();
     if one.is_transfer {
         return format!(
-            "{} {} of communicator {}{purpose}: {} waits for {}, which did not enqueue the other half",
-            one.op,
+            "{op} {} of communicator {group}{purpose}: {} waits for {}, which did not enqueue the other half",
             one.seq,
-            one.group,
             noun(&one.waiting),
             noun(&absent)
         );
     }
     format!(
-        "{} of communicator {}{purpose}: {} entered operation {}, {} did not",
-        one.op,
-        one.group,
+        "{op} of communicator {group}{purpose}: {} entered operation {}, {} did not",
         noun(&one.waiting),
         one.seq,
         noun(&absent)
@@ -281,5 +282,28 @@ fn list(ranks: &[u32]) -> String {
         format!("{} and {more} more", named.join(", "))
     } else {
         named.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_a_file_do_not_control_the_terminal() {
+        let text = sentence(&Blocked {
+            group: "3\u{1b}[2J".to_owned(),
+            purpose: "DATA\nverdict".to_owned(),
+            op: "x".repeat(1_000),
+            seq: 7,
+            waiting: vec![0],
+            behind: vec![1],
+            without_dump: Vec::new(),
+            is_transfer: false,
+        });
+        assert!(
+            text.len() < 300 && !text.contains(char::is_control),
+            "{text}"
+        );
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use fleet_agent_core::printable::printable;
+
 use crate::blocks::{self, RankPoints};
 use crate::calls::{self, Calls};
 use crate::flight_recorder::{Dump, trailing_number};
@@ -14,6 +16,11 @@ use crate::progress::reports;
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
 use crate::{bytedance, kineto};
+
+/// Mark at the beginning of text that other systems wrote.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// Maximum length of the reason why a file is not read, characters: it may quote the file.
+const MAX_REASON: usize = 300;
 
 /// Error of one file or of the set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,7 +64,7 @@ pub enum ImportError {
     )]
     Recording(String),
     /// No file was read.
-    #[error("no file of a known format was given")]
+    #[error("no file was found: a folder has to hold the files itself, not in folders below it")]
     Empty,
 }
 
@@ -69,7 +76,7 @@ pub struct TraceSet {
     files: BTreeMap<u32, String>,
     dumps: BTreeMap<u32, Dump>,
     traces: BTreeMap<u32, RankTrace>,
-    processes: Vec<(Option<u32>, ProcessTrace)>,
+    processes: Vec<ProcessTrace>,
     calls: Calls,
     gpus: Vec<FileGpus>,
 }
@@ -90,13 +97,14 @@ pub struct Imported {
 impl TraceSet {
     /// Adds a file by its uncompressed content. The set is unchanged on an error.
     pub fn add(&mut self, file: &str, bytes: &[u8]) -> Result<(), ImportError> {
+        let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
         let format = Format::recognise(bytes);
         let format = format.ok_or_else(|| ImportError::Unknown(file.to_owned()))?;
         self.accept(file, format)?;
         let name = file.rsplit('/').next().unwrap_or(file);
         let damaged = |reason: String| ImportError::Damaged {
             file: file.to_owned(),
-            reason,
+            reason: printable(&reason, MAX_REASON),
         };
         match format {
             Format::Kineto => {
@@ -112,9 +120,8 @@ impl TraceSet {
                 self.dumps.insert(rank, dump);
             }
             Format::Inspector => {
-                let process = inspector::read(bytes).map_err(damaged)?;
-                self.processes
-                    .push((trailing_number_of_host(name), process));
+                let process = inspector::read(bytes, file).map_err(damaged)?;
+                self.processes.push(process);
             }
             Format::Calls => {
                 let calls = calls::read(bytes).map_err(|error| damaged(error.to_string()))?;
@@ -202,15 +209,26 @@ impl TraceSet {
         Ok(())
     }
 
+    /// Gives each process of the Inspector its rank.
+    fn place_processes(&mut self) -> Result<(), ImportError> {
+        let mut processes = std::mem::take(&mut self.processes);
+        inspector::place(&mut processes);
+        for process in processes {
+            match self.claim(&process.file, process.trace.rank) {
+                Ok(rank) => {
+                    self.traces.insert(rank, process.trace);
+                }
+                Err(error @ ImportError::Damaged { .. }) => self.skip(&error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Analyses the set.
     pub fn finish(mut self) -> Result<Imported, ImportError> {
         let format = self.format.ok_or(ImportError::Empty)?;
-        inspector::place(&mut self.processes);
-        for (_, process) in self.processes {
-            if let Some(rank) = process.trace.rank {
-                self.traces.insert(rank, process.trace);
-            }
-        }
+        self.place_processes()?;
         self.traces.extend(nsys::place(self.gpus));
         let refusal = match self.calls.traces() {
             Ok(traces) => {
@@ -237,12 +255,6 @@ impl TraceSet {
             traces: self.traces,
         })
     }
-}
-
-/// Number of a host or rank in the name of a log, before the process id: `worker-3-pid1003.log`.
-fn trailing_number_of_host(name: &str) -> Option<u32> {
-    let before_pid = name.split("pid").next().unwrap_or(name);
-    trailing_number(before_pid)
 }
 
 #[cfg(test)]

@@ -71,6 +71,7 @@ pub(crate) fn waiting_transfers(dumps: &BTreeMap<u32, Dump>) -> Vec<WaitingTrans
             let Some(dump) = dumps.get(rank) else {
                 continue;
             };
+            let last = dump.entries.iter().max_by_key(|entry| entry.record_id);
             for (direction, entries) in by_direction {
                 let peer = direction.peer(*rank);
                 let matched = others.get(&peer).and_then(|halves| halves.get(direction));
@@ -86,7 +87,7 @@ pub(crate) fn waiting_transfers(dumps: &BTreeMap<u32, Dump>) -> Vec<WaitingTrans
                     rank: *rank,
                     peer,
                     has_peer_dump: dumps.contains_key(&peer),
-                    is_last: is_last(dump, entry),
+                    is_last: last.is_some_and(|last| is_of_batch(entry, last)),
                 });
             }
         }
@@ -132,12 +133,9 @@ fn pending<'d>(dump: &'d Dump, op: &str) -> Pending<'d> {
     pending
 }
 
-/// Returns whether no other operation was enqueued after this one and its batch.
-fn is_last(dump: &Dump, entry: &Entry) -> bool {
-    let last = dump.entries.iter().max_by_key(|entry| entry.record_id);
-    last.is_some_and(|last| {
-        last.is_p2p && last.group() == entry.group() && last.p2p_seq_id == entry.p2p_seq_id
-    })
+/// Returns whether the other operation is this one, or of its batch.
+fn is_of_batch(entry: &Entry, other: &Entry) -> bool {
+    other.is_p2p && other.group() == entry.group() && other.p2p_seq_id == entry.p2p_seq_id
 }
 
 #[cfg(test)]
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_that_both_sides_have_enqueued_waits_for_nobody() {
+    fn a_transfer_that_both_sides_have_enqueued_waits_for_no_rank() {
         let hang = hang([
             dump(&[("send 0->1", 1, "started"), ("send 0->1", 2, "scheduled")]),
             dump(&[("recv 1<-0", 1, "scheduled")]),

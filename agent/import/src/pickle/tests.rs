@@ -49,6 +49,20 @@ fn a_pickle_that_multiplies_or_contains_itself_is_refused() {
 }
 
 #[test]
+fn a_pickle_that_multiplies_a_long_text_is_refused() {
+    // A list, or the keys of a dictionary, that refer to one text of 64 KiB a thousand times.
+    let members = [(b']', &b"h\x00"[..], b'e'), (b'}', b"h\x00N", b'u')];
+    for (container, reference, end) in members {
+        let mut bytes = b"\x80\x02X\x00\x00\x01\x00".to_vec();
+        bytes.extend(b"a".repeat(1 << 16));
+        bytes.extend([b'q', 0, b'0', container, b'(']);
+        bytes.extend(reference.repeat(1_000));
+        bytes.extend([end, b'.']);
+        assert_eq!(read(&bytes), Err(PickleError::TooLarge));
+    }
+}
+
+#[test]
 fn damage_is_an_error() {
     let cases: [(&[u8], PickleError); 6] = [
         (b"", PickleError::Truncated),

@@ -184,6 +184,62 @@ fn files_that_do_not_fit_together_are_refused() {
     assert!(set.add("rank1", b"\x80\x02cos\nsystem\n.").is_err());
 }
 
+/// Line of the Inspector about an operation of a communicator of two ranks.
+const LINE: &str = r#"{"header":{"id":"0xd0","rank":1,"n_ranks":2},"metadata":{"hostname":"a"},"coll_perf":{"coll":"AllReduce","coll_sn":3,"coll_exec_time_us":5}}"#;
+
+#[test]
+fn logs_of_the_inspector_that_are_of_one_rank_are_refused() {
+    let mut set = TraceSet::default();
+    for file in ["host-0-pid7.log", "host-0-pid8.log"] {
+        set.add(file, LINE.as_bytes()).unwrap();
+    }
+    let error = set.finish().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "host-0-pid8.log and host-0-pid7.log are both of rank 1: give one file per rank"
+    );
+}
+
+#[test]
+fn a_log_of_the_inspector_without_a_rank_is_listed() {
+    let mut set = TraceSet::default();
+    for (file, group) in [("a.log", "0xa"), ("b.log", "0xb"), ("rank2.log", "0xc")] {
+        set.add(file, LINE.replace("0xd0", group).as_bytes())
+            .unwrap();
+    }
+    let skipped = set.finish().unwrap().report.skipped;
+    let [one, other] = &skipped[..] else {
+        panic!("{skipped:?}")
+    };
+    assert!(
+        one.reason
+            .starts_with("a.log: neither the content nor the name")
+    );
+    assert!(other.reason.starts_with("b.log: "));
+}
+
+#[test]
+fn a_byte_order_mark_is_passed_over() {
+    for text in [
+        "rank,op_count,call_time_s\n0,1,1.5\n",
+        r#"{"traceEvents":[]}"#,
+    ] {
+        let mut set = TraceSet::default();
+        set.add("rank0", format!("\u{feff}{text}").as_bytes())
+            .unwrap();
+        assert_eq!(set.finish().unwrap().report.files, 1);
+    }
+}
+
+#[test]
+fn an_error_does_not_quote_the_whole_file() {
+    let mut set = TraceSet::default();
+    let dump = json!({"entries": "x".repeat(10_000), "pg_config": {}});
+    let error = set.add("rank0", dump.to_string().as_bytes()).unwrap_err();
+    let error = error.to_string();
+    assert!(error.len() < 400 && error.contains("not a Flight Recorder dump"));
+}
+
 #[test]
 fn a_set_without_collectives_says_so() {
     assert_eq!(TraceSet::default().finish(), Err(ImportError::Empty));
