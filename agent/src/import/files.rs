@@ -26,7 +26,7 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 pub(super) fn read(paths: &[PathBuf], progress: &ProgressBar) -> Result<Imported, ImportFailure> {
     let mut files = Vec::new();
     for path in paths {
-        find(path, &mut files).map_err(|source| unreadable(path, source))?;
+        find(path, MAX_FILES, &mut files).map_err(|source| unreadable(path, source))?;
     }
     for file in &files {
         let metadata = file.path.metadata();
@@ -62,7 +62,7 @@ struct Input {
 }
 
 /// Adds a file, or the files of a folder in order of their names.
-fn find(path: &Path, files: &mut Vec<Input>) -> io::Result<()> {
+fn find(path: &Path, max_files: usize, files: &mut Vec<Input>) -> io::Result<()> {
     if !path.metadata()?.is_dir() {
         files.push(Input {
             path: path.to_owned(),
@@ -71,7 +71,11 @@ fn find(path: &Path, files: &mut Vec<Input>) -> io::Result<()> {
         return Ok(());
     }
     let mut found = Vec::new();
-    for entry in path.read_dir()?.take(MAX_FILES) {
+    for entry in path.read_dir()? {
+        if found.len() >= max_files {
+            let reason = format!("it has {max_files} files or more, more than any job has ranks");
+            return Err(io::Error::other(reason));
+        }
         let entry = entry?.path();
         let is_hidden = entry
             .file_name()
@@ -127,7 +131,7 @@ fn bounded(reader: impl Read, limit: u64, name: &str) -> Result<Vec<u8>, ImportF
     };
     let mut bytes = Vec::new();
     let read = reader.take(limit + 1).read_to_end(&mut bytes);
-    read.map_err(|error| refused(format!("cannot be unpacked: {error}")))?;
+    read.map_err(|error| refused(format!("cannot be read to its end: {error}")))?;
     if bytes.len() as u64 > limit {
         return Err(refused(format!(
             "unpacks to more than {limit} bytes, more than any trace"
@@ -190,6 +194,20 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_with_more_files_than_the_limit_is_refused_and_not_read_in_part() {
+        let folder = tempfile::tempdir().unwrap();
+        for rank in 0..3 {
+            std::fs::write(folder.path().join(format!("rank{rank}")), "").unwrap();
+        }
+        let found = |max_files| {
+            let mut files = Vec::new();
+            find(folder.path(), max_files, &mut files).map(|()| files.len())
+        };
+        assert_eq!(found(4).unwrap(), 3);
+        assert!(found(2).unwrap_err().to_string().contains("2 files"));
+    }
+
+    #[test]
     fn a_folder_without_a_known_format_names_the_file_and_the_formats() {
         let error = read_folder(&[("notes.txt", b"hello")])
             .unwrap_err()
@@ -199,7 +217,7 @@ mod tests {
             "{error}"
         );
         let error = read_folder(&[]).unwrap_err().to_string();
-        assert_eq!(error, "no file of a known format was given");
+        assert!(error.contains("not in folders below it"), "{error}");
     }
 
     #[test]
