@@ -26,6 +26,15 @@ const SLICES: &str = "CREATE TABLE IF NOT EXISTS lake.slices (
     committed_ns     BIGINT  NOT NULL
 )";
 
+/// Rows that were deleted because of their age, which slices count still.
+const DELETIONS: &str = "CREATE TABLE IF NOT EXISTS lake.deletions (
+    instance   VARCHAR NOT NULL,
+    before_day DATE    NOT NULL,
+    n_events   UBIGINT NOT NULL,
+    n_samples  UBIGINT NOT NULL,
+    deleted_ns BIGINT  NOT NULL
+)";
+
 /// Views for readers of the lake, with the names that the views of an instance have.
 const VIEWS: [&str; 3] = [
     "CREATE VIEW IF NOT EXISTS lake.events AS
@@ -63,6 +72,9 @@ pub(crate) fn prepare(session: &Session, reader: &SliceReader) -> Result<(), Lak
     }
     if !found.contains_key("slices") {
         changes.push(SLICES.to_owned());
+    }
+    if !found.contains_key("deletions") {
+        changes.push(DELETIONS.to_owned());
     }
     if !found.contains_key("events") {
         changes.extend(VIEWS.map(str::to_owned));

@@ -15,6 +15,7 @@ use echo_store::timings::timed;
 use crate::destination::{Destination, MAX_EVENTS};
 use crate::error::LakeError;
 use crate::location::LakeConfig;
+use crate::maintenance::{Maintenance, MaintenanceConfig, RunLimits};
 use crate::progress::LakeProgress;
 use crate::stop::Stop;
 
@@ -35,6 +36,8 @@ pub struct CommitterConfig {
     pub lake: LakeConfig,
     /// Time between two commits.
     pub every: Duration,
+    /// Maintenance between commits.
+    pub maintenance: MaintenanceConfig,
 }
 
 /// A running thread.
@@ -141,6 +144,12 @@ impl Copying {
         let opened = Destination::open(lake, &self.reader, self.clock.now(), &self.stop);
         let mut destination = opened.map_err(|error| (error, false))?;
         self.observe(Some(destination.position.event));
+        let mut maintenance = Maintenance::new(self.config.maintenance);
+        let limits = RunLimits {
+            clock: &*self.clock,
+            stop: &self.stop,
+            time: self.config.every,
+        };
         let mut has_copied = false;
         while !self.stop.is_requested() {
             let commits = self.progress.commits();
@@ -151,6 +160,7 @@ impl Copying {
                 self.progress.count_slice(written.events);
             }
             self.observe(Some(event));
+            maintenance.run_if_due(&destination, limits, &self.progress);
             self.wait_until_due();
         }
         Ok(())

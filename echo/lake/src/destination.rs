@@ -19,7 +19,10 @@ pub(crate) const MAX_EVENTS: u64 = 5_000_000;
 /// The lake as one instance writes it, positioned after its last slice.
 #[derive(Debug)]
 pub(crate) struct Destination {
-    session: Session,
+    /// Connection.
+    pub(crate) session: Session,
+    /// Name of this client in `PostgreSQL`.
+    pub(crate) client: String,
     instance: String,
     /// Last slice.
     pub(crate) position: Position,
@@ -80,6 +83,7 @@ impl Destination {
         let position = last_slice(&session, &instance, reader)?;
         Ok(Self {
             session,
+            client,
             instance,
             position,
             hours: hours.into_iter().collect(),

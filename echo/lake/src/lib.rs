@@ -9,11 +9,13 @@
 pub mod committer;
 pub mod error;
 pub mod location;
+pub mod maintenance;
 pub mod overview;
 pub mod progress;
 
 mod columns;
 mod destination;
 mod fencing;
+mod lease;
 mod session;
 mod stop;

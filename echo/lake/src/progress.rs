@@ -28,6 +28,17 @@ pub struct LakeProgress {
     failures: Counter,
     lost: Counter,
     commits: Histogram,
+    maintenance: MaintenanceCounters,
+}
+
+/// Counters of the maintenance by this instance.
+#[derive(Debug, Clone, Default)]
+struct MaintenanceCounters {
+    runs: Counter,
+    failures: Counter,
+    merged_files: Counter,
+    deleted_files: Counter,
+    deleted_events: Counter,
 }
 
 impl LakeProgress {
@@ -42,6 +53,7 @@ impl LakeProgress {
             failures: Counter::default(),
             lost,
             commits: seconds(),
+            maintenance: MaintenanceCounters::default(),
         }
     }
 
@@ -61,6 +73,31 @@ impl LakeProgress {
     /// Counts a failed attempt.
     pub(crate) fn count_failure(&self) {
         self.failures.inc();
+    }
+
+    /// Counts a finished run of the maintenance.
+    pub(crate) fn count_maintenance(&self) {
+        self.maintenance.runs.inc();
+    }
+
+    /// Counts a failed run of the maintenance.
+    pub(crate) fn count_maintenance_failure(&self) {
+        self.maintenance.failures.inc();
+    }
+
+    /// Counts files that are not there any more because their rows were merged.
+    pub(crate) fn count_merged_files(&self, files: u64) {
+        self.maintenance.merged_files.inc_by(files);
+    }
+
+    /// Counts files without rows in use that were deleted.
+    pub(crate) fn count_deleted_files(&self, files: u64) {
+        self.maintenance.deleted_files.inc_by(files);
+    }
+
+    /// Counts events that were deleted because of their age.
+    pub(crate) fn count_deleted_events(&self, events: u64) {
+        self.maintenance.deleted_events.inc_by(events);
     }
 
     /// Durations of commits, seconds.
@@ -91,6 +128,39 @@ impl LakeProgress {
                 age.max(0) as f64 / 1e9
             }
         }
+    }
+}
+
+impl MaintenanceCounters {
+    /// Names, descriptions and values.
+    const fn described(&self) -> [(&'static str, &'static str, &Counter); 5] {
+        [
+            (
+                "lake_maintenance_runs",
+                "Finished runs of the maintenance of the lake by this instance",
+                &self.runs,
+            ),
+            (
+                "lake_maintenance_failures",
+                "Failed runs of the maintenance of the lake by this instance",
+                &self.failures,
+            ),
+            (
+                "lake_merged_files",
+                "Files of the lake replaced by larger ones, less those",
+                &self.merged_files,
+            ),
+            (
+                "lake_deleted_files",
+                "Files of the lake deleted because no snapshot uses them",
+                &self.deleted_files,
+            ),
+            (
+                "lake_deleted_events",
+                "Events deleted from the lake because of their age",
+                &self.deleted_events,
+            ),
+        ]
     }
 }
 
@@ -128,6 +198,7 @@ impl Collector for LakeProgress {
                 &self.lost,
             ),
         ];
+        let counters = counters.into_iter().chain(self.maintenance.described());
         for (name, help, counter) in counters {
             let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
             counter.encode(metric)?;

@@ -119,6 +119,12 @@ impl Session {
         rows().map_err(|error| self.error(doing, &error))
     }
 
+    /// Ends a transaction that a failed statement has left open.
+    pub(crate) fn roll_back(&self) {
+        // It fails if there is none.
+        let _ended = self.connection.execute_batch("ROLLBACK");
+    }
+
     /// Converts an error of the engine.
     pub(crate) fn error(&self, doing: &'static str, error: &duckdb::Error) -> LakeError {
         LakeError::Engine {

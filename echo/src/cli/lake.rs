@@ -93,11 +93,17 @@ pub fn run(args: &LakeCommandArgs, screen: &mut Screen<'_>) -> Result<(), LakeCo
     let lake = open(&read.location)?;
     match &args.command {
         LakeCommand::Status(read) => {
-            let instances = lake.status()?;
+            let (instances, files) = (lake.status()?, lake.files()?);
             if read.output.is_json() {
-                return print_json(&serde_json::json!({ "instances": instances }), screen);
+                let answer = serde_json::json!({ "instances": instances, "files": files.files, "bytes": files.bytes });
+                return print_json(&answer, screen);
             }
-            print_table(&instances, read.output, screen)
+            print_table(&instances, read.output, screen)?;
+            if read.output.is_csv() {
+                return Ok(());
+            }
+            let megabytes = files.bytes / 1_000_000;
+            Ok(writeln!(screen, "{} files, {megabytes} MB", files.files)?)
         }
         LakeCommand::Verify(read) => {
             let verification = lake.verify()?;

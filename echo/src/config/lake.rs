@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use echo_lake::committer::CommitterConfig;
 use echo_lake::location::{CatalogSource, LakeConfig};
+use echo_lake::maintenance::MaintenanceConfig;
 
 use super::limits::{Bound, parse_bytes, parse_length};
 
@@ -56,6 +57,21 @@ pub struct LakeArgs {
     /// Memory limit of the engine that writes to the lake, in addition to --memory-limit
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_memory_bytes, env = "FLEET_ECHO_LAKE_MEMORY")]
     pub lake_memory: u64,
+
+    /// Time between two runs of the maintenance of the lake, by one of its instances: small files
+    /// are merged, and files that are not used any more are deleted; `off` for none by this one
+    #[arg(long, value_name = "LENGTH", default_value = "1h", value_parser = parse_length, env = "FLEET_ECHO_LAKE_MAINTENANCE_EVERY")]
+    pub lake_maintenance_every: Bound<Duration>,
+
+    /// Age from which states of the lake are forgotten that only time travel shows, and their files
+    /// deleted; longer than any query of the lake
+    #[arg(long, value_name = "LENGTH", default_value = "1d", value_parser = parse_interval, env = "FLEET_ECHO_LAKE_SNAPSHOT_AGE")]
+    pub lake_snapshot_age: Duration,
+
+    /// Delete days of events and samples from the lake that ended longer ago: `400d`, or `off` to
+    /// keep them. Incidents and costs stay
+    #[arg(long, value_name = "LENGTH", default_value = "off", value_parser = parse_length, env = "FLEET_ECHO_LAKE_RETENTION")]
+    pub lake_retention: Bound<Duration>,
 }
 
 impl Default for LakeArgs {
@@ -64,6 +80,9 @@ impl Default for LakeArgs {
             location: LakeLocationArgs::default(),
             lake_every: Duration::from_mins(1),
             lake_memory: MEMORY_BYTES,
+            lake_maintenance_every: Bound::At(Duration::from_hours(1)),
+            lake_snapshot_age: Duration::from_hours(24),
+            lake_retention: Bound::Off,
         }
     }
 }
@@ -126,6 +145,11 @@ impl LakeArgs {
                 ..lake
             },
             every: self.lake_every,
+            maintenance: MaintenanceConfig {
+                every: self.lake_maintenance_every.value(),
+                snapshot_age: self.lake_snapshot_age,
+                retention: self.lake_retention.value(),
+            },
         })
     }
 }
@@ -182,6 +206,8 @@ mod tests {
         let flags = "--lake ducklake:/tmp/c --lake-data /tmp/d --duckdb-extensions /tmp/e";
         let lake = lake(flags).unwrap().unwrap();
         assert_eq!(lake.every.as_secs(), 60);
+        assert_eq!(lake.maintenance.every.unwrap().as_secs(), 3_600);
+        assert_eq!(lake.maintenance.retention, None);
         let scratch = lake.lake.scratch.unwrap();
         assert_eq!(scratch, Path::new("/var/lib/fleet.duckdb.lake-tmp"));
     }

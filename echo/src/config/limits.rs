@@ -65,7 +65,7 @@ pub enum Bound<T> {
 }
 
 impl<T> Bound<T> {
-    fn value(self) -> Option<T> {
+    pub(super) fn value(self) -> Option<T> {
         match self {
             Self::Off => None,
             Self::At(bound) => Some(bound),

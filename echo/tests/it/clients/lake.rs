@@ -14,6 +14,7 @@ use crate::crash::{AGENTS, Agent, check, one_round};
 use crate::load::{STRIDE, Sent, mixed, request, send, sender};
 use crate::testbed::{ECHO, Echo, repository, wait_for};
 
+mod maintenance;
 mod postgres;
 
 /// Packages for Python.
@@ -60,9 +61,15 @@ impl Lake {
 
     /// Starts Echo on the database, with a commit to the lake every second.
     fn serve(&self, db: &Path) -> Echo {
+        self.serve_with(db, &[])
+    }
+
+    /// The same, with more flags.
+    fn serve_with(&self, db: &Path, more: &[&str]) -> Echo {
         let flags = self.flags.iter().map(String::as_str);
         let flags: Vec<&str> = flags
             .chain(["--lake-every", "1s", "--ballast", "off"])
+            .chain(more.iter().copied())
             .collect();
         Echo::serve_with(db, &flags)
     }

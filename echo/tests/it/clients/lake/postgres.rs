@@ -127,6 +127,20 @@ impl Postgres {
         done(&mut stop, "pg_ctl stop");
     }
 
+    /// Returns an interactive client of the database.
+    pub(super) fn client(&self) -> Command {
+        let mut client = self.program("psql");
+        let port = self.port.to_string();
+        client.args(["-h", "127.0.0.1", "-U", "echo", "-p", &port, "-d", "lake"]);
+        client
+    }
+
+    /// Runs a statement and returns its only value.
+    pub(super) fn query(&self, sql: &str) -> String {
+        let output = done(self.client().args(["-XAtc", sql]), "psql");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
     /// Catalog of a lake in its database.
     pub(super) fn catalog(&self) -> String {
         format!(
