@@ -4,7 +4,7 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`error`], [`budget`], [`sums`], [`mixed`] | plain data and rules, without I/O |
-//! | 1 | [`memory`], [`registers`], [`python`] | one process or thread: its memory, its registers, its interpreter |
+//! | 1 | [`memory`], [`registers`], [`thread_state`], [`python`] | one process or thread: its memory, its registers, its interpreter |
 //! | 2 | [`unwind`], [`symbols`] | from registers to addresses, from addresses to functions |
 //! | 3 | [`native`], [`sampler`] | all of it, for the threads of one process |
 //! | 4 | [`arming`] | sampling within limits of time and CPU |
@@ -20,4 +20,5 @@ mod registers;
 pub mod sampler;
 pub mod sums;
 mod symbols;
+mod thread_state;
 mod unwind;

@@ -26,8 +26,44 @@ pub(crate) struct PythonFrame {
     pub(crate) is_entry: bool,
 }
 
+/// Beginnings of the names of libraries that call functions through pointers for the interpreter.
+const DISPATCHERS: [&str; 2] = ["libffi", "_ctypes"];
+
+/// Returns the frames that a thread is in if the return addresses of its `unchanged` outermost ones
+/// are still on its stack. The next one is called from the same place and so is the same function,
+/// except where the interpreter calls any function from one place. None without the interpreter: it
+/// overwrites the return address with each call, while deeper ones stay after a return.
+pub(crate) fn remaining(mut frames: Vec<Frame>, unchanged: usize) -> Vec<Frame> {
+    let first = frames.len().saturating_sub(unchanged);
+    let Some(called) = first.checked_sub(1) else {
+        return frames;
+    };
+    let calls_one_function = frames
+        .get(first)
+        .is_some_and(|caller| !calls_any(caller, &frames));
+    let is_interpreter = frames.get(called).is_some_and(is_evaluation);
+    let is_known = is_interpreter || calls_one_function;
+    frames.drain(..if is_known { called } else { first });
+    if interpreter(&frames).is_none() {
+        frames.clear();
+    }
+    frames
+}
+
+fn calls_any(caller: &Frame, frames: &[Frame]) -> bool {
+    let Some(path) = module(caller) else {
+        return true;
+    };
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let is_dispatcher = DISPATCHERS
+        .iter()
+        .any(|beginning| name.starts_with(beginning));
+    is_dispatcher || interpreter(frames).as_deref() == Some(path)
+}
+
 /// Returns one stack: where the interpreter runs Python code, the native frame is replaced by the
-/// Python lines that it runs, and its other frames are left out.
+/// Python lines that it runs, and its other frames are left out. The innermost one remains if the
+/// thread is in no function that the interpreter called.
 pub(crate) fn mix(native: Vec<Frame>, python: Vec<PythonFrame>) -> Stack {
     let mut python = VecDeque::from(python);
     if python.is_empty() {
@@ -44,6 +80,9 @@ pub(crate) fn mix(native: Vec<Frame>, python: Vec<PythonFrame>) -> Stack {
         let is_interpreter = interpreter.is_some() && module(&frame) == interpreter.as_deref();
         if is_evaluation(&frame) {
             has_python = true;
+            if frames.is_empty() {
+                frames.push(at_its_start(&frame));
+            }
             while let Some(next) = python.pop_front() {
                 frames.push(next.frame);
                 if next.is_entry {
@@ -70,6 +109,15 @@ pub(crate) fn gpu_call(stack: &Stack) -> Option<String> {
         _ => None,
     });
     names.last().cloned()
+}
+
+/// Returns the interpreter without its place, which changes all the time.
+fn at_its_start(frame: &Frame) -> Frame {
+    let mut frame = frame.clone();
+    if let Frame::Native { offset, .. } = &mut frame {
+        *offset = 0;
+    }
+    frame
 }
 
 fn is_gpu_library(path: &str) -> bool {
@@ -174,8 +222,56 @@ mod tests {
             ],
             vec![python(1, true), python(2, true)],
         );
-        assert_eq!(stack.frames.len(), 3);
+        assert_eq!(
+            stack.lines(),
+            [
+                "_PyEval_EvalFrameDefault+0x0 (python3.12)",
+                "[Python] train.py:1 in f()",
+                "cudaLaunchHostFunc+0x0 (libcudart.so.13)",
+                "[Python] train.py:2 in f()",
+            ]
+        );
         assert_eq!(gpu_call(&stack), None);
+    }
+
+    /// Names of the frames that remain of a call of PyTorch.
+    fn remaining_of(unchanged: usize) -> Vec<String> {
+        let frames = vec![
+            native("ioctl", "/lib/libc.so.6"),
+            native("cudaStreamSynchronize", CUDART),
+            native("THPStream_synchronize", TORCH),
+            native("cfunction_vectorcall", PYTHON),
+            native("_PyEval_EvalFrameDefault", PYTHON),
+            native("PyEval_EvalCode", PYTHON),
+        ];
+        let frames = remaining(frames, unchanged).into_iter();
+        let names = frames.filter_map(|frame| match frame {
+            Frame::Native { symbol, .. } => symbol,
+            Frame::Python { .. } => None,
+        });
+        names.collect()
+    }
+
+    #[test]
+    fn a_thread_that_polls_in_a_call_is_still_in_it() {
+        assert_eq!(remaining_of(5)[0], "ioctl");
+        assert_eq!(remaining_of(4)[0], "cudaStreamSynchronize");
+    }
+
+    #[test]
+    fn a_call_that_has_returned_is_left_out() {
+        // Every function of C is called from one place, so the return address says nothing.
+        assert_eq!(remaining_of(3)[0], "cfunction_vectorcall");
+        assert_eq!(remaining_of(2)[0], "_PyEval_EvalFrameDefault");
+        assert_eq!(remaining_of(1)[0], "_PyEval_EvalFrameDefault");
+        assert_eq!(remaining_of(0), [""; 0]);
+        // The callers are not known down to the interpreter.
+        let frames = vec![
+            native("usleep", "/lib/libc.so.6"),
+            native("cudaStreamSynchronize", CUDART),
+            native("ffi_call", "/lib/libffi.so.8"),
+        ];
+        assert_eq!(remaining(frames, 2), []);
     }
 
     #[test]

@@ -6,9 +6,10 @@ use fleet_agent_core::event::Frame;
 use remoteprocess::Process;
 
 use crate::memory::{Pages, word};
+use crate::mixed::remaining;
 use crate::registers::{self, Position, ThreadObserver};
 use crate::symbols::Symbols;
-use crate::unwind::{CodeAddress, ProcessUnwinder};
+use crate::unwind::{CodeAddress, ProcessUnwinder, Slot};
 
 /// Number of attempts to read the stack of a thread that wakes up meanwhile.
 const ATTEMPTS: usize = 3;
@@ -21,14 +22,20 @@ pub(crate) struct NativeReader {
     symbols: Symbols,
 }
 
-/// Native frames of a thread.
+/// Native stack of a thread.
 pub(crate) enum NativeStack {
-    /// Innermost first, as far as they can be trusted.
-    Known(Vec<Frame>),
+    /// As far as it can be trusted.
+    Known(Calls),
     /// The thread has not been seen yet.
     Unknown,
     /// The thread moved on during each attempt.
     Torn,
+}
+
+/// Calls that a thread was in, innermost first.
+pub(crate) struct Calls {
+    addresses: Vec<CodeAddress>,
+    is_waiting: bool,
 }
 
 impl NativeReader {
@@ -56,10 +63,49 @@ impl NativeReader {
                 return NativeStack::Unknown;
             };
             if let Some(addresses) = self.addresses(&position, thread) {
-                return NativeStack::Known(self.frames(&addresses));
+                let is_waiting = matches!(position, Position::Waiting(_));
+                return NativeStack::Known(Calls {
+                    addresses,
+                    is_waiting,
+                });
             }
         }
         NativeStack::Torn
+    }
+
+    /// Returns the functions of the calls.
+    pub(crate) fn frames(&mut self, calls: &Calls) -> Vec<Frame> {
+        let (symbols, unwinder) = (&mut self.symbols, &self.unwinder);
+        let addresses = calls.addresses.iter();
+        addresses
+            .map(|code| symbols.frame(*code, unwinder))
+            .collect()
+    }
+
+    /// Returns the functions of the calls that the thread has not returned from since they were
+    /// read: a thread that has waited all the time is in all of them; else the return addresses in
+    /// its memory decide.
+    pub(crate) fn remaining(&mut self, calls: &Calls, thread: &mut ThreadObserver) -> Vec<Frame> {
+        // Names are looked up last, since that takes long the first time.
+        let is_same = calls.is_waiting && !thread.read_switches();
+        let unchanged = if is_same { 0 } else { self.unchanged(calls) };
+        let frames = self.frames(calls);
+        if is_same {
+            frames
+        } else {
+            remaining(frames, unchanged)
+        }
+    }
+
+    /// Returns the number of outermost frames whose return addresses are still where they were.
+    fn unchanged(&self, calls: &Calls) -> usize {
+        let mut pages = Pages::new(&self.process);
+        let outermost_first = calls.addresses.iter().rev();
+        let unchanged = outermost_first.take_while(|code| {
+            let is_unchanged = |slot: Slot| pages.word(slot.address) == Some(slot.value);
+            code.slot.is_some_and(is_unchanged)
+        });
+        unchanged.count()
     }
 
     /// Returns the addresses of a stack; `None` if the thread moved on meanwhile.
@@ -83,11 +129,5 @@ impl NativeReader {
                 Some(self.unwinder.unwind(*registers, read))
             }
         }
-    }
-
-    fn frames(&mut self, addresses: &[CodeAddress]) -> Vec<Frame> {
-        let (symbols, unwinder) = (&mut self.symbols, &self.unwinder);
-        let frames = addresses.iter();
-        frames.map(|code| symbols.frame(*code, unwinder)).collect()
     }
 }

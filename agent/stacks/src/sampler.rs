@@ -6,9 +6,9 @@ use std::io::{self, ErrorKind};
 use fleet_agent_core::event::StackSample;
 
 use crate::error::StackError;
-use crate::mixed::{PythonFrame, gpu_call, mix};
+use crate::mixed::{gpu_call, mix};
 use crate::native::{NativeReader, NativeStack};
-use crate::python::{PythonReader, PythonThread};
+use crate::python::PythonReader;
 use crate::registers::ThreadObserver;
 use crate::sums::StackSums;
 
@@ -72,7 +72,7 @@ impl Sampler {
                 observer: observer.ok(),
             });
         }
-        let python = PythonReader::open(pid).map_err(|reason| {
+        let mut python = PythonReader::open(pid).map_err(|reason| {
             if native.is_python() {
                 format!("no Python lines: {reason}")
             } else {
@@ -86,6 +86,12 @@ impl Sampler {
                 python,
                 native,
             });
+        }
+        if let Ok(reader) = &mut python {
+            // Finds the threads, which takes longer than to read them.
+            for thread in &threads {
+                let _not_yet = reader.read(thread.own_tid);
+            }
         }
         Ok(Self {
             pid,
@@ -114,15 +120,9 @@ impl Sampler {
 
     /// Samples each thread once, at `now_ns` of the events' clock.
     pub fn sample(&mut self, now_ns: u64) -> Result<(), StackError> {
-        let python = match &mut self.python {
-            Ok(reader) => reader.read(),
-            Err(_) => Some(Vec::new()),
-        };
-        self.counts.torn += u64::from(python.is_none());
-        let mut python = python.unwrap_or_default();
         let mut has_any = false;
         for index in 0..self.threads.len() {
-            has_any |= self.sample_thread(index, &mut python, now_ns);
+            has_any |= self.sample_thread(index, now_ns);
         }
         if !has_any {
             // Nothing can be read of a process that has exited.
@@ -141,8 +141,9 @@ impl Sampler {
         self.sums.take(self.pid)
     }
 
-    /// Samples a thread and returns whether it has a stack.
-    fn sample_thread(&mut self, index: usize, python: &mut [PythonThread], now_ns: u64) -> bool {
+    /// Samples a thread and returns whether it has a stack. The native functions are read before the
+    /// Python lines, and those that the thread has left since are dropped.
+    fn sample_thread(&mut self, index: usize, now_ns: u64) -> bool {
         let Some(thread) = self.threads.get_mut(index) else {
             return false;
         };
@@ -150,15 +151,24 @@ impl Sampler {
             Some(observer) => self.native.read(thread.tid, observer),
             None => NativeStack::Unknown,
         };
-        let native = match native {
-            NativeStack::Known(frames) => frames,
-            NativeStack::Unknown => Vec::new(),
-            NativeStack::Torn => {
+        let python = match &mut self.python {
+            Ok(reader) => reader.read(thread.own_tid),
+            Err(_) => Some(Vec::new()),
+        };
+        self.counts.torn += u64::from(python.is_none());
+        let python = python.unwrap_or_default();
+        let native = match (native, &mut thread.observer) {
+            (NativeStack::Known(calls), Some(observer)) if !python.is_empty() => {
+                self.native.remaining(&calls, observer)
+            }
+            (NativeStack::Known(calls), _) => self.native.frames(&calls),
+            (NativeStack::Unknown, _) => Vec::new(),
+            (NativeStack::Torn, _) => {
                 self.counts.torn += 1;
                 Vec::new()
             }
         };
-        let stack = mix(native, python_frames(python, thread.own_tid));
+        let stack = mix(native, python);
         let has_frames = !stack.frames.is_empty();
         let call = gpu_call(&stack);
         if has_frames && self.sums.add(thread.tid, call, stack, now_ns) {
@@ -168,15 +178,6 @@ impl Sampler {
         }
         has_frames
     }
-}
-
-/// Takes the frames of one thread.
-fn python_frames(threads: &mut [PythonThread], own_tid: u32) -> Vec<PythonFrame> {
-    let own = threads
-        .iter_mut()
-        .find(|thread| thread.tid == Some(own_tid));
-    own.map(|thread| std::mem::take(&mut thread.frames))
-        .unwrap_or_default()
 }
 
 /// Returns the id of a thread in the innermost namespace of its process.

@@ -43,6 +43,15 @@ pub(crate) struct CodeAddress {
     pub(crate) address: u64,
     /// Whether it is a return address.
     pub(crate) is_return: bool,
+    /// Where the thread keeps the return address; `None` if it is in a register.
+    pub(crate) slot: Option<Slot>,
+}
+
+/// Word of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) address: u64,
+    pub(crate) value: u64,
 }
 
 impl ProcessUnwinder {
@@ -66,15 +75,22 @@ impl ProcessUnwinder {
         registers: Registers,
         mut read: impl FnMut(u64) -> Option<u64>,
     ) -> Vec<CodeAddress> {
-        let mut read = |address| read(address).ok_or(());
+        let mut words = Vec::new();
         let mut state = native_registers(registers);
         let mut address = FrameAddress::from_instruction_pointer(registers.ip);
-        let mut addresses = Vec::new();
+        let mut addresses: Vec<CodeAddress> = Vec::new();
         while addresses.len() < MAX_FRAMES && self.load(address.address_for_lookup()) {
             addresses.push(CodeAddress {
                 address: address.address(),
                 is_return: address.is_return_address(),
+                slot: words.iter().rev().find(holds(address)).copied(),
             });
+            words.clear();
+            let mut read = |address| {
+                let value = read(address).ok_or(())?;
+                words.push(Slot { address, value });
+                Ok(value)
+            };
             let caller =
                 self.unwinder
                     .unwind_frame(address, &mut state, &mut self.cache, &mut read);
@@ -152,6 +168,12 @@ impl Mapping {
             is_loaded: false,
         }
     }
+}
+
+/// Returns whether a word of the stack is a return address, which may be signed in its upper bits.
+fn holds(address: FrameAddress) -> impl Fn(&&Slot) -> bool {
+    const UNSIGNED: u64 = (1 << 47) - 1;
+    move |word| word.value & UNSIGNED == address.address() & UNSIGNED
 }
 
 /// Opens the file of a mapping: the very one, which may have been replaced or removed since, else

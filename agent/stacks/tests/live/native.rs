@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fleet_agent_core::event::StackSample;
+
 use crate::Test;
 use crate::program::{Program, is_at};
 
@@ -18,6 +20,10 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "a_program_without_python_has_native_functions",
         without_python,
+    ),
+    (
+        "a_line_is_not_paired_with_a_call_that_has_returned",
+        alternating,
     ),
 ];
 
@@ -105,6 +111,67 @@ fn without_python() {
         lines.iter().any(|line| line.starts_with("main")),
         "{lines:?}"
     );
+}
+
+/// Sleeps and waits for its GPU by turns, with other threads, which make a sample take longer.
+const ALTERNATES: &str = "\
+import ctypes
+import threading
+import time
+
+cuda = ctypes.CDLL('./libcudart.so.13')
+gpu = ctypes.CDLL('./gpu.so')
+cuda.fake_cuda_gpu(gpu.works)
+done = threading.Event()
+for _ in range(40):
+    threading.Thread(target=done.wait, daemon=True).start()
+
+def load():
+    time.sleep(0.005)
+
+def forward():
+    cuda.cudaStreamSynchronize(None)
+
+print('ready', flush=True)
+while True:
+    load()
+    forward()
+";
+
+/// GPU that works for 5 ms.
+const GPU: &str = "\
+#include <unistd.h>
+void works(void) { usleep(5000); }
+";
+
+fn alternating() {
+    let program = Program::python_with(ALTERNATES, |folder| {
+        library(folder);
+        let text = folder.join("gpu.c");
+        std::fs::write(&text, GPU).unwrap();
+        compile(&["-fPIC", "-shared"], &text, &folder.join("gpu.so"));
+    });
+    let samples = program.samples(300);
+    let count = |is_one: &dyn Fn(&StackSample) -> bool| -> u64 {
+        let ones = samples.iter().filter(|sample| is_one(sample));
+        ones.map(|sample| sample.samples).sum()
+    };
+    let is_loading = |sample: &StackSample| is_at(sample, "train.py:13 in load()");
+    let is_computing = |sample: &StackSample| is_at(sample, "train.py:16 in forward()");
+    let sleeps = |sample: &StackSample| has_function(sample, "time_sleep");
+    let in_call = |sample: &StackSample| sample.call.is_some();
+    let wrong = count(&|sample| is_loading(sample) && in_call(sample))
+        + count(&|sample| is_computing(sample) && sleeps(sample));
+    let right = count(&|sample| is_loading(sample) && sleeps(sample))
+        + count(&|sample| is_computing(sample) && in_call(sample));
+    // The thread can come back to the same call during a single read, if that takes 10 ms.
+    assert!(wrong <= 3, "{wrong} wrong, {right} right");
+    assert!(right > 30, "{wrong} wrong, {right} right");
+}
+
+fn has_function(sample: &StackSample, function: &str) -> bool {
+    let mut lines = sample.stack.lines().into_iter();
+    lines.any(|line| line.starts_with(function))
 }
 
 fn other_root() {

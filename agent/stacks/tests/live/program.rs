@@ -56,12 +56,37 @@ impl Program {
 
     /// Samples the first thread until a stack is as expected, and returns this stack's lines.
     pub(crate) fn until(&self, is_expected: impl Fn(&StackSample) -> bool) -> Vec<String> {
-        until(self.pid(), is_expected)
+        until(self.pid(), self.pid(), is_expected)
+    }
+
+    /// Returns the ids of its threads, in the order in which they were started.
+    pub(crate) fn tids(&self) -> Vec<u32> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let ids = threads.map(|thread| thread.unwrap().file_name().into_string().unwrap());
+        let mut tids: Vec<u32> = ids.map(|tid| tid.parse().unwrap()).collect();
+        tids.sort_unstable();
+        tids
+    }
+
+    /// Samples a thread until a stack is as expected.
+    pub(crate) fn until_in_thread(&self, tid: u32, is_expected: impl Fn(&StackSample) -> bool) {
+        until(self.pid(), tid, is_expected);
+    }
+
+    /// Samples the first thread so many times and returns its stacks.
+    pub(crate) fn samples(&self, n: usize) -> Vec<StackSample> {
+        let pid = self.pid();
+        let mut sampler = Sampler::open(pid, &[pid]).unwrap();
+        for _ in 0..n {
+            sampler.sample(monotonic_ns()).unwrap();
+        }
+        sampler.take()
     }
 
     /// Samples the child of the program, which is in a container, in the same way.
     pub(crate) fn until_in_child(&self, is_expected: impl Fn(&StackSample) -> bool) -> Vec<String> {
-        until(self.inner_pid().unwrap(), is_expected)
+        let pid = self.inner_pid().unwrap();
+        until(pid, pid, is_expected)
     }
 
     /// Returns the id of the only child of the program.
@@ -72,8 +97,8 @@ impl Program {
     }
 }
 
-fn until(pid: u32, is_expected: impl Fn(&StackSample) -> bool) -> Vec<String> {
-    let mut sampler = Sampler::open(pid, &[pid]).unwrap();
+fn until(pid: u32, tid: u32, is_expected: impl Fn(&StackSample) -> bool) -> Vec<String> {
+    let mut sampler = Sampler::open(pid, &[tid]).unwrap();
     let mut other = Vec::new();
     let end_ns = monotonic_ns() + LIMIT_NS;
     while monotonic_ns() < end_ns {

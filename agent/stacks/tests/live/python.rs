@@ -8,6 +8,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_lock_held_by_another_thread_is_found_at_its_line", lock),
     ("a_garbage_collection_is_found_at_its_line", collection),
     ("a_program_that_computes_is_found_at_its_line", healthy),
+    ("each_thread_of_a_program_is_found_at_its_own_line", threads),
 ];
 
 const DATA_SET: &str = "\
@@ -111,4 +112,34 @@ fn healthy() {
             .any(|line| line.ends_with("train.py:11 in main()")),
         "{lines:?}"
     );
+}
+
+const THREADS: &str = "\
+import threading
+
+done = threading.Event()
+
+def first():
+    done.wait()
+
+def second():
+    done.wait()
+
+for target in (first, second):
+    threading.Thread(target=target, daemon=True).start()
+print('ready', flush=True)
+done.wait()
+";
+
+fn threads() {
+    let program = Program::python(THREADS);
+    let expected = [
+        "train.py:14 in <module>()",
+        "train.py:6 in first()",
+        "train.py:9 in second()",
+    ];
+    for (tid, line) in program.tids().into_iter().zip(expected) {
+        let is_in_it = |text: &String| text.ends_with(line);
+        program.until_in_thread(tid, |sample| sample.stack.lines().iter().any(is_in_it));
+    }
 }
