@@ -3,12 +3,14 @@
 //!
 //! `coll_exec_time_us` is the longest time of a channel in whole microseconds, and
 //! `dump_timestamp_us` is the time of the dump, not of the operation. The output of one process
-//! mixes communicators, and its ranks are ranks in the communicator. The last line of a process that
-//! was killed may be incomplete; it is left out.
+//! mixes communicators, and its ranks are ranks in the communicator. A file has the lines of one
+//! process, or of several if logs were joined. The last line of a process that was killed may be
+//! incomplete; it is left out.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::flight_recorder::trailing_number;
 use crate::trace::{Collective, RankTrace, parse_op};
@@ -18,6 +20,7 @@ struct Line {
     header: Option<Header>,
     metadata: Option<Metadata>,
     coll_perf: Option<CollPerf>,
+    p2p_perf: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -28,9 +31,10 @@ struct Header {
     global_rank: Option<u32>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Metadata {
     hostname: Option<String>,
+    pid: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -68,12 +72,9 @@ pub fn is_line(line: &[u8]) -> bool {
     parsed.is_ok_and(|line| line.header.is_some() && line.metadata.is_some())
 }
 
-/// Reads the lines of one process. An error names the line.
-pub fn read(bytes: &[u8], file: &str) -> Result<ProcessTrace, String> {
-    let mut own = ProcessTrace {
-        file: file.to_owned(),
-        ..ProcessTrace::default()
-    };
+/// Reads the lines of a file. An error names the line.
+pub fn read(bytes: &[u8], file: &str) -> Result<Vec<ProcessTrace>, String> {
+    let mut processes: BTreeMap<Metadata, ProcessTrace> = BTreeMap::new();
     let mut lines = (1..).zip(bytes.split(|byte| *byte == b'\n')).peekable();
     while let Some((number, line)) = lines.next() {
         if line.trim_ascii().is_empty() {
@@ -83,23 +84,34 @@ pub fn read(bytes: &[u8], file: &str) -> Result<ProcessTrace, String> {
             Err(error) if error.is_eof() && lines.peek().is_none() => break,
             parsed => parsed.map_err(|error| format!("line {number}: {error}"))?,
         };
-        if let (Some(header), Some(perf)) = (parsed.header, parsed.coll_perf) {
-            own.add(header, parsed.metadata, perf);
+        if let Some(header) = parsed.header {
+            let metadata = parsed.metadata.unwrap_or_default();
+            let node = metadata.hostname.clone();
+            let own = processes.entry(metadata).or_insert_with(|| ProcessTrace {
+                file: file.to_owned(),
+                trace: RankTrace {
+                    node,
+                    ..RankTrace::default()
+                },
+                ..ProcessTrace::default()
+            });
+            own.trace.n_transfers += u64::from(parsed.p2p_perf.is_some());
+            own.add(header, parsed.coll_perf);
         }
     }
-    Ok(own)
+    Ok(processes.into_values().collect())
 }
 
 impl ProcessTrace {
-    fn add(&mut self, header: Header, metadata: Option<Metadata>, perf: CollPerf) {
+    fn add(&mut self, header: Header, perf: Option<CollPerf>) {
         let Header { n_ranks, rank, .. } = header;
         let membership = Membership { n_ranks, rank };
         let group = header.id.clone();
         self.memberships.entry(group).or_insert(membership);
-        if let Some(metadata) = metadata {
-            self.trace.node = metadata.hostname;
-        }
         self.trace.rank = self.trace.rank.or(header.global_rank);
+        let Some(perf) = perf else {
+            return;
+        };
         let Some(op) = parse_op(&perf.coll) else {
             self.trace.n_transfers += 1;
             return;
@@ -165,7 +177,7 @@ mod tests {
     #[test]
     fn a_line_is_read_by_its_fields_and_other_lines_are_skipped() {
         let text = format!("{{\"dump_stats\":{{\"overflows\":1}}}}\n{LINE}\n\n");
-        let own = read(text.as_bytes(), "a.log").unwrap();
+        let own = read(text.as_bytes(), "a.log").unwrap().remove(0);
         let membership = Membership {
             n_ranks: 2,
             rank: 1,
@@ -184,9 +196,16 @@ mod tests {
     }
 
     #[test]
+    fn transfers_are_counted() {
+        let transfer = LINE.replace("coll_perf", "p2p_perf");
+        let own = read(transfer.as_bytes(), "a.log").unwrap().remove(0);
+        assert_eq!((own.trace.n_transfers, own.trace.collectives.len()), (1, 0));
+    }
+
+    #[test]
     fn the_incomplete_last_line_of_a_killed_process_is_left_out() {
         let text = format!("{LINE}\n{}", LINE.split_at(LINE.len() - 9).0);
-        let own = read(text.as_bytes(), "a.log").unwrap();
+        let own = read(text.as_bytes(), "a.log").unwrap().remove(0);
         assert_eq!(own.trace.collectives.len(), 1);
     }
 
@@ -195,7 +214,7 @@ mod tests {
         let other = LINE.replace("\"rank\":1", "\"rank\":0");
         let mut processes: Vec<_> = [LINE, &other]
             .iter()
-            .map(|line| read(line.as_bytes(), "logs/host-9-pid7.log").unwrap())
+            .flat_map(|line| read(line.as_bytes(), "logs/host-9-pid7.log").unwrap())
             .collect();
         place(&mut processes);
         let ranks: Vec<_> = processes.iter().map(|own| own.trace.rank).collect();

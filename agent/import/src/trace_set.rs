@@ -120,8 +120,8 @@ impl TraceSet {
                 self.dumps.insert(rank, dump);
             }
             Format::Inspector => {
-                let process = inspector::read(bytes, file).map_err(damaged)?;
-                self.processes.push(process);
+                let processes = inspector::read(bytes, file).map_err(damaged)?;
+                self.processes.extend(processes);
             }
             Format::Calls => {
                 let calls = calls::read(bytes).map_err(|error| damaged(error.to_string()))?;

@@ -188,6 +188,19 @@ fn files_that_do_not_fit_together_are_refused() {
 const LINE: &str = r#"{"header":{"id":"0xd0","rank":1,"n_ranks":2},"metadata":{"hostname":"a"},"coll_perf":{"coll":"AllReduce","coll_sn":3,"coll_exec_time_us":5}}"#;
 
 #[test]
+fn joined_logs_of_the_inspector_are_divided_by_process() {
+    let other = LINE.replace("\"rank\":1", "\"rank\":0");
+    let other = other.replace("\"a\"", "\"b\"");
+    let mut set = TraceSet::default();
+    set.add("all.log", format!("{LINE}\n{other}\n").as_bytes())
+        .unwrap();
+    let imported = set.finish().unwrap();
+    assert_eq!(imported.report.files, 2);
+    let nodes = imported.traces.values().map(|trace| trace.node.as_deref());
+    assert!(nodes.eq([Some("b"), Some("a")]));
+}
+
+#[test]
 fn logs_of_the_inspector_that_are_of_one_rank_are_refused() {
     let mut set = TraceSet::default();
     for file in ["host-0-pid7.log", "host-0-pid8.log"] {
