@@ -9,6 +9,7 @@ mod kineto;
 mod perfetto;
 mod timeline;
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -138,8 +139,16 @@ fn write(args: &ExportArgs, ranks: &[RankTimeline]) -> Result<Vec<PathBuf>, Expo
         ExportFormat::Kineto => {
             fs::create_dir_all(output).map_err(|source| write_error(output, source))?;
             let mut files = Vec::new();
+            let mut written: BTreeMap<u32, u32> = BTreeMap::new();
             for rank in ranks {
-                let path = output.join(format!("rank-{}.json", rank.process.rank));
+                let number = rank.process.rank;
+                let times = written.entry(number).or_insert(0);
+                *times += 1;
+                // Recordings of several jobs, or of a process that was started again.
+                let path = output.join(match *times {
+                    1 => format!("rank-{number}.json"),
+                    times => format!("rank-{number}-{times}.json"),
+                });
                 write_file(&path, |file| kineto::write(file, rank, ranks))?;
                 files.push(path);
             }

@@ -1,8 +1,9 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::OnceLock;
 
 use flate2::read::MultiGzDecoder;
+use fleet_import::trace_set::TraceSet;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -259,6 +260,27 @@ fn a_kineto_trace_has_one_file_per_rank_with_its_collectives_as_kernels() {
             assert!(end <= number(&pair[1], "ts") + 0.001, "{pair:?}");
         }
     }
+}
+
+#[test]
+fn a_kineto_trace_of_each_recording_is_written_if_two_have_the_same_ranks() {
+    let recordings = [sleeping(), sleeping()];
+    let (_folder, summary) = exported(&recordings, ExportFormat::Kineto, "traces");
+    assert_eq!((summary.files.len(), summary.ranks), (8, 8));
+    let distinct: BTreeSet<&PathBuf> = summary.files.iter().collect();
+    assert_eq!(distinct.len(), 8);
+    assert!(summary.files.iter().all(|file| file.exists()));
+}
+
+#[test]
+fn an_exported_trace_of_the_inspector_is_imported_with_all_ranks() {
+    let (_folder, summary) = exported(&[sleeping()], ExportFormat::Inspector, "lines.jsonl");
+    let mut set = TraceSet::default();
+    let lines = fs::read(&summary.files[0]).unwrap();
+    set.add("lines.jsonl", &lines).unwrap();
+    let report = set.finish().unwrap().report;
+    assert_eq!((report.files, report.world_size), (4, 4));
+    assert_eq!(report.refusal, None);
 }
 
 #[test]
