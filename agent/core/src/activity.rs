@@ -42,20 +42,29 @@ impl Activity {
         add(&mut self.rdma_errors, later.rdma_errors);
     }
 
-    /// Returns zero for every counter that was seen.
-    fn zero(&self) -> Self {
+    /// Applies a function to each counter that was seen.
+    pub(crate) fn map(&self, amount: impl Fn(u64) -> u64) -> Self {
         Self {
             threads: self.threads.map(|sum| OffCpuTime {
-                run_queue_ns: sum.run_queue_ns.map(|_| 0),
-                ..OffCpuTime::default()
+                off_cpu_ns: amount(sum.off_cpu_ns),
+                run_queue_ns: sum.run_queue_ns.map(&amount),
+                preempted_ns: amount(sum.preempted_ns),
+                preemptions: amount(sum.preemptions),
             }),
-            memcpy_bytes: self.memcpy_bytes.map(|_| CopiedBytes::default()),
-            launches: self.launches.map(|_| 0),
-            graph_launches: self.graph_launches.map(|_| 0),
-            kernel: self.kernel.map(|_| KernelWork::default()),
-            tcp_retransmits: self.tcp_retransmits.map(|_| 0),
-            throttled_ns: self.throttled_ns.map(|_| 0),
-            rdma_errors: self.rdma_errors.map(|_| 0),
+            memcpy_bytes: self.memcpy_bytes.map(|sum| CopiedBytes {
+                to_device: amount(sum.to_device),
+                to_host: amount(sum.to_host),
+                unspecified: amount(sum.unspecified),
+            }),
+            launches: self.launches.map(&amount),
+            graph_launches: self.graph_launches.map(&amount),
+            kernel: self.kernel.map(|sum| KernelWork {
+                page_allocations: amount(sum.page_allocations),
+                block_io_ns: amount(sum.block_io_ns),
+            }),
+            tcp_retransmits: self.tcp_retransmits.map(&amount),
+            throttled_ns: self.throttled_ns.map(&amount),
+            rdma_errors: self.rdma_errors.map(&amount),
         }
     }
 }
@@ -143,11 +152,6 @@ impl ActivityTracker {
         add(&mut self.since_taken.launches, Some(n));
     }
 
-    /// Records activity that the source has summed up.
-    pub fn record_activity(&mut self, activity: &Activity) {
-        self.since_taken.add(activity);
-    }
-
     /// Records a context switch of the host, of this process or another one.
     pub fn record_switch(&mut self, switch: &ContextSwitch) {
         self.since_taken.threads.get_or_insert_default();
@@ -164,7 +168,7 @@ impl ActivityTracker {
     /// A counter that was seen once stays reported, as 0 if need be: "never preempted" is an
     /// answer, "cannot see preemptions" is not.
     pub fn take_activity(&mut self) -> Activity {
-        let zero = self.since_taken.zero();
+        let zero = self.since_taken.map(|_| 0);
         std::mem::replace(&mut self.since_taken, zero)
     }
 

@@ -133,6 +133,8 @@ pub struct Entered {
 /// Activity of a process on its host over a short window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActivitySample {
+    /// Beginning of the window, nanoseconds.
+    pub from_ns: u64,
     /// End of the window, nanoseconds.
     pub ts_ns: u64,
     /// The process.

@@ -14,7 +14,7 @@ use fleet_proto::policy::PolicySet;
 use crate::batch::{
     AgentCounters, Batch, ResourcePoints, ResourceReport, ResourceVerdicts, VerdictBatch,
 };
-use crate::event::{ActivitySample, Call, Event, Labels, Process, Started};
+use crate::event::{Call, Event, Labels, Process, Started};
 use crate::explain::Explainer;
 pub use crate::host::clock::WallClock;
 pub use crate::host::late::LateProcess;
@@ -139,14 +139,16 @@ impl Host {
                 self.collect(entered.pid);
                 self.batch_if_due(entered.ts_ns)
             }
-            Event::Activity(ActivitySample { pid, activity, .. }) => {
-                self.pipelines.get_mut(pid)?.on_activity(activity);
+            Event::Activity(measured) => {
+                self.pipelines
+                    .get_mut(&measured.pid)?
+                    .on_activity(*measured);
+                self.collect(measured.pid);
                 None
             }
             Event::Delays(measured) => {
-                self.pipelines
-                    .get_mut(&measured.pid)?
-                    .on_delays(&measured.delays);
+                self.pipelines.get_mut(&measured.pid)?.on_delays(measured);
+                self.collect(measured.pid);
                 None
             }
             Event::CallDurations(_) | Event::Stack(_) => None,

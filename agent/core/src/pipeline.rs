@@ -122,11 +122,6 @@ impl Pipeline {
         self.advance(|queue, steps| queue.push_return(call, steps));
     }
 
-    /// Adds activity that the source has summed up.
-    pub fn on_activity(&mut self, activity: &Activity) {
-        self.activity.record_activity(activity);
-    }
-
     /// Invalidates all state that may lack lost events.
     pub fn on_loss(&mut self) {
         self.transfers.disable();
@@ -186,8 +181,12 @@ impl Pipeline {
         }
         match ending {
             Ending::Complete => self.flush(),
-            Ending::Cut if matches!(self.state, State::Learning(_)) => self.start(),
-            Ending::Cut => {}
+            Ending::Cut => {
+                if matches!(self.state, State::Learning(_)) {
+                    self.start();
+                }
+                self.report_samples();
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! Every communicator has its own blocks. Those of the busiest one also carry what is measured for
 //! the whole process: host gap, blocked time, arrivals and period.
 
+mod attribution;
 mod block;
 mod device;
 mod elapsed;
@@ -14,10 +15,11 @@ use fleet_proto::metric;
 
 use crate::correlate::{Completion, Completions, Issued, Observation, Waited};
 use crate::discover::{Comm, CommIndex};
-use crate::event::Delays;
 use crate::exemplar::is_sampled;
 use crate::iteration::Pattern;
 use crate::iteration_pattern::IterationPattern;
+pub use crate::rollup::attribution::Sample;
+use crate::rollup::attribution::{Closed, SampledBlocks};
 use crate::rollup::block::{BlockSize, OpenBlock, ProcessTotals};
 use crate::rollup::device::RunningBlocks;
 use crate::rollup::elapsed::Elapsed;
@@ -41,6 +43,7 @@ pub struct Rollup {
     exponents: BTreeMap<CommIndex, u32>,
     open: BTreeMap<CommIndex, OpenBlock>,
     running: RunningBlocks,
+    sampled: SampledBlocks,
     completions: Completions,
     last_completion: Option<Completion>,
     elapsed: Elapsed,
@@ -61,6 +64,7 @@ impl Rollup {
             exponents,
             open: BTreeMap::new(),
             running: RunningBlocks::default(),
+            sampled: SampledBlocks::default(),
             completions: Completions::new(primary),
             last_completion: None,
             elapsed: Elapsed::default(),
@@ -93,11 +97,15 @@ impl Rollup {
         }
     }
 
-    /// Adds delays of the process to its open block.
-    pub fn add_delays(&mut self, delays: &Delays) {
-        if let Some(totals) = self.totals() {
-            totals.delays.get_or_insert_default().add(delays);
-        }
+    /// Adds a sample of the process to the blocks that were open in its window.
+    pub fn add_sample(&mut self, sample: &Sample) {
+        self.sampled.add(sample);
+        self.points.extend(self.sampled.take_complete());
+    }
+
+    /// Reports the samples of closed blocks as they are, at the end of the process's events.
+    pub fn report_samples(&mut self) {
+        self.points.extend(self.sampled.take_all());
     }
 
     /// Closes all open blocks as they are.
@@ -106,6 +114,7 @@ impl Rollup {
         while let Some((comm, open)) = self.open.pop_first() {
             self.close(comm, open, view);
         }
+        self.report_samples();
     }
 
     /// Returns the points of the blocks closed since the last call.
@@ -169,6 +178,10 @@ impl Rollup {
             };
             self.open
                 .insert(at.comm, OpenBlock::new(size, issued, anchor));
+            if at.comm == self.primary {
+                self.sampled.begin(issued.entry_ns);
+                self.points.extend(self.sampled.take_complete());
+            }
         }
         if at.comm == self.primary {
             self.elapsed.record(issued);
@@ -207,16 +220,10 @@ impl Rollup {
 
     fn close(&mut self, index: CommIndex, mut open: OpenBlock, view: View<'_>) {
         Self::settle(&mut open);
-        let Some(comm) = view.comms.get(index.position()) else {
+        let Some(comm) = view.comms.get(index.position()).filter(|_| !open.is_broken) else {
+            self.discard(index, &open);
             return;
         };
-        if open.is_broken {
-            self.broken += 1;
-            if index == self.primary {
-                self.elapsed.restart(open.totals.completion);
-            }
-            return;
-        }
         self.blocks += 1;
         let block = Block {
             comm: comm.id,
@@ -252,6 +259,12 @@ impl Rollup {
         // The collector takes the arrival as the sign that the rank has reported all of a block, so
         // it comes last.
         if index == self.primary {
+            let closed = Closed {
+                block: block.clone(),
+                start_ns,
+                time_ns,
+            };
+            self.sampled.close(start_ns, closed);
             self.points.push(Point {
                 metric: metric::ARRIVAL,
                 start_ns,
@@ -263,6 +276,14 @@ impl Rollup {
                     anchor,
                 },
             });
+        }
+    }
+
+    fn discard(&mut self, index: CommIndex, open: &OpenBlock) {
+        self.broken += 1;
+        if index == self.primary {
+            self.elapsed.restart(open.totals.completion);
+            self.sampled.discard(open.first_entry_ns);
         }
     }
 
@@ -278,7 +299,7 @@ impl Rollup {
                 value,
             });
         };
-        for (metric, value) in evidence::values(&totals.activity, totals.delays.as_ref()) {
+        for (metric, value) in evidence::values(&totals.activity, None) {
             push(metric, value);
         }
         if totals.host_gap.count > 0 {

@@ -48,10 +48,11 @@ impl HostConditions {
 
     /// Returns what happened since the previous reading, per process.
     pub(super) async fn measure(&mut self, gpus: &Gpus, now_ns: u64) -> Vec<ActivitySample> {
-        self.read_ns = now_ns;
+        let from_ns = std::mem::replace(&mut self.read_ns, now_ns);
         let rdma_errors = self.rdma.read().map(|increases| increases.total());
         let throttled_ns = self.throttled_ns(gpus, now_ns).await;
         let measured = self.gpu_of.iter().map(|(pid, gpu)| ActivitySample {
+            from_ns,
             ts_ns: now_ns,
             pid: *pid,
             activity: Activity {

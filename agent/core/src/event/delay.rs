@@ -9,6 +9,8 @@ pub const OTHER_TASKS: &str = fleet_proto::attribute::OTHER_TASKS;
 /// Delays of a process over a short window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DelaySample {
+    /// Beginning of the window, nanoseconds.
+    pub from_ns: u64,
     /// End of the window, nanoseconds.
     pub ts_ns: u64,
     /// The process.
@@ -83,6 +85,34 @@ impl Delays {
             sum.cpu_ns = sum.cpu_ns.saturating_add(later.cpu_ns);
             sum.memory_ns = sum.memory_ns.saturating_add(later.memory_ns);
             sum.io_ns = sum.io_ns.saturating_add(later.io_ns);
+        }
+    }
+
+    /// Applies a function to each amount; tasks and reasons of which nothing is left are removed.
+    pub(crate) fn map(&self, amount: impl Fn(u64) -> u64) -> Self {
+        let task = |task: &TaskTime| TaskTime {
+            task: task.task.clone(),
+            cpu: task.cpu,
+            ns: amount(task.ns),
+            switches: amount(task.switches),
+        };
+        let blocked = |blocked: &BlockedTime| BlockedTime {
+            reason: blocked.reason,
+            ns: amount(blocked.ns),
+            count: amount(blocked.count),
+        };
+        let tasks = self.preempted_by.iter().map(task);
+        let reasons = self.blocked.iter().map(blocked);
+        Self {
+            preempted_by: tasks.filter(|task| task.ns > 0).collect(),
+            blocked: reasons.filter(|blocked| blocked.ns > 0).collect(),
+            cgroup_throttled_ns: self.cgroup_throttled_ns.map(&amount),
+            interrupt_ns: self.interrupt_ns.map(&amount),
+            pressure: self.pressure.map(|pressure| Pressure {
+                cpu_ns: amount(pressure.cpu_ns),
+                memory_ns: amount(pressure.memory_ns),
+                io_ns: amount(pressure.io_ns),
+            }),
         }
     }
 

@@ -78,12 +78,22 @@ fn preempted(pid: u32, ts_ns: u64, ns: u64) -> Vec<Event> {
     };
     vec![
         Event::Activity(ActivitySample {
+            from_ns: ts_ns - PERIOD,
             ts_ns,
             pid,
             activity,
         }),
-        Event::Delays(Box::new(DelaySample { ts_ns, pid, delays })),
+        delay_sample(pid, ts_ns, delays),
     ]
+}
+
+fn delay_sample(pid: u32, ts_ns: u64, delays: Delays) -> Event {
+    Event::Delays(Box::new(DelaySample {
+        from_ns: ts_ns - PERIOD,
+        ts_ns,
+        pid,
+        delays,
+    }))
 }
 
 fn blocked(pid: u32, ts_ns: u64, reason: BlockReason, ns: u64) -> Event {
@@ -95,7 +105,7 @@ fn blocked(pid: u32, ts_ns: u64, reason: BlockReason, ns: u64) -> Event {
         }],
         ..Delays::default()
     };
-    Event::Delays(Box::new(DelaySample { ts_ns, pid, delays }))
+    delay_sample(pid, ts_ns, delays)
 }
 
 fn calls(pid: u32, ts_ns: u64, function: &str, durations_ns: &[(u64, u64)]) -> Event {

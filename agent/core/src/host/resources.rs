@@ -73,6 +73,16 @@ mod tests {
     use crate::host::{REPORT_PERIOD_NS, WallClock};
     use crate::pipeline::BlockRule;
 
+    fn preempted(preempted_ns: u64) -> Activity {
+        Activity {
+            threads: Some(OffCpuTime {
+                preempted_ns,
+                ..OffCpuTime::default()
+            }),
+            ..Activity::default()
+        }
+    }
+
     #[test]
     fn a_batch_delivers_what_processes_with_and_without_a_rank_lose_time_to() {
         let identity = Identity {
@@ -97,17 +107,11 @@ mod tests {
         for period in 1..=3 {
             let ts_ns = period * REPORT_PERIOD_NS;
             for (pid, preempted_ns) in [(10, 0), (11, 4_000_000_000), (12, 4_000_000_000)] {
-                let activity = Activity {
-                    threads: Some(OffCpuTime {
-                        preempted_ns,
-                        ..OffCpuTime::default()
-                    }),
-                    ..Activity::default()
-                };
                 host.on_event(&Event::Activity(ActivitySample {
+                    from_ns: ts_ns - REPORT_PERIOD_NS,
                     ts_ns,
                     pid,
-                    activity,
+                    activity: preempted(preempted_ns),
                 }));
             }
             last = host.tick(ts_ns).or(last);

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::block_size::{exponent, iteration_ns};
 use crate::correlate::Observation;
 use crate::discover::CommIndex;
-use crate::event::Delays;
 use crate::iteration_pattern::IterationPattern;
 use crate::pipeline::BlockRule;
+use crate::rollup::Sample;
 
 /// Number of observations after which the rollup starts without an iteration pattern.
 const MAX_HELD: usize = 16_384;
@@ -19,8 +19,8 @@ const MAX_HELD_NS: u64 = 30_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct PendingObservations {
     observations: Vec<Observation>,
-    /// Delays with the number of observations before them.
-    delays: Vec<(usize, Delays)>,
+    /// Samples with the number of observations before them.
+    samples: Vec<(usize, Sample)>,
     since_ns: Option<u64>,
     now_ns: Option<u64>,
 }
@@ -37,10 +37,10 @@ impl PendingObservations {
         }
     }
 
-    /// Adds delays of the process. Those before the first collective are ignored.
-    pub(super) fn push_delays(&mut self, delays: &Delays) {
+    /// Adds a sample of the process. Those before the first collective are ignored.
+    pub(super) fn push_sample(&mut self, sample: Sample) {
         if self.since_ns.is_some() {
-            self.delays.push((self.observations.len(), delays.clone()));
+            self.samples.push((self.observations.len(), sample));
         }
     }
 
@@ -53,14 +53,14 @@ impl PendingObservations {
         self.observations.len() >= MAX_HELD || waited_ns > MAX_HELD_NS
     }
 
-    /// Returns the observations in order, each with the delays since the one before.
-    pub(super) fn into_observations(self) -> impl Iterator<Item = (Vec<Delays>, Observation)> {
-        let mut delays = self.delays.into_iter().peekable();
+    /// Returns the observations in order, each with the samples since the one before.
+    pub(super) fn into_observations(self) -> impl Iterator<Item = (Vec<Sample>, Observation)> {
+        let mut samples = self.samples.into_iter().peekable();
         let observations = self.observations.into_iter().enumerate();
         observations.map(move |(at, observation)| {
             let mut before = Vec::new();
-            while let Some((_, delays)) = delays.next_if(|(position, _)| *position <= at) {
-                before.push(delays);
+            while let Some((_, sample)) = samples.next_if(|(position, _)| *position <= at) {
+                before.push(sample);
             }
             (before, observation)
         })
@@ -138,10 +138,10 @@ mod tests {
     use super::*;
     use crate::correlate::Correlator;
     use crate::discover::CommTable;
-    use crate::event::{CommInit, Op, Operation};
+    use crate::event::{CommInit, DelaySample, Delays, Op, Operation};
 
     #[test]
-    fn delays_stay_between_the_observations_that_they_arrived_between() {
+    fn samples_stay_between_the_observations_that_they_arrived_between() {
         let (mut table, mut correlator) = (CommTable::default(), Correlator::default());
         let (nranks, rank, unique_id, comm) = (2, 0, 1, None);
         table.record_init(
@@ -165,20 +165,28 @@ mod tests {
             };
             correlator.issue(index, 2, operation, entry_ns)
         };
-        let delays = |interrupt_ns| Delays {
-            interrupt_ns: Some(interrupt_ns),
-            ..Delays::default()
+        let sample = |ts_ns| {
+            Sample::Delays(Box::new(DelaySample {
+                from_ns: 0,
+                ts_ns,
+                pid: 1,
+                delays: Delays::default(),
+            }))
+        };
+        let end_ns = |sample: &Sample| match sample {
+            Sample::Delays(sample) => sample.ts_ns,
+            Sample::Activity(sample) => sample.ts_ns,
         };
         let mut pending = PendingObservations::default();
-        pending.push_delays(&delays(1));
+        pending.push_sample(sample(1));
         pending.push(issued(0, 10));
-        pending.push_delays(&delays(2));
-        pending.push_delays(&delays(3));
+        pending.push_sample(sample(2));
+        pending.push_sample(sample(3));
         pending.push(issued(1, 20));
-        let placed: Vec<Vec<Option<u64>>> = pending
+        let placed: Vec<Vec<u64>> = pending
             .into_observations()
-            .map(|(before, _)| before.iter().map(|delays| delays.interrupt_ns).collect())
+            .map(|(before, _)| before.iter().map(end_ns).collect())
             .collect();
-        assert_eq!(placed, [vec![], vec![Some(2), Some(3)]]);
+        assert_eq!(placed, [vec![], vec![2, 3]]);
     }
 }

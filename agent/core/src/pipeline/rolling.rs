@@ -3,12 +3,12 @@
 
 use crate::correlate::{Issued, Observation};
 use crate::discover::CommTable;
-use crate::event::Delays;
+use crate::event::{ActivitySample, DelaySample};
 use crate::iteration_pattern::IterationPattern;
 use crate::pipeline::pending::PendingObservations;
 use crate::pipeline::{Pipeline, State};
 use crate::policy::Settings;
-use crate::rollup::{Rollup, View};
+use crate::rollup::{Rollup, Sample, View};
 
 impl Pipeline {
     pub(super) fn try_start(&mut self, issued: Issued) {
@@ -43,19 +43,39 @@ impl Pipeline {
             exponents,
             self.rule.max_ns(),
         )));
-        for (delays, observation) in pending.into_observations() {
-            for delays in delays {
-                self.on_delays(&delays);
+        for (samples, observation) in pending.into_observations() {
+            for sample in samples {
+                self.on_sample(sample);
             }
             self.roll(&observation);
         }
     }
 
+    /// Adds activity that the source has summed up.
+    pub fn on_activity(&mut self, sample: ActivitySample) {
+        self.on_sample(Sample::Activity(sample));
+    }
+
     /// Adds delays that the source has summed up.
-    pub fn on_delays(&mut self, delays: &Delays) {
+    pub fn on_delays(&mut self, sample: &DelaySample) {
+        self.on_sample(Sample::Delays(Box::new(sample.clone())));
+    }
+
+    fn on_sample(&mut self, sample: Sample) {
         match &mut self.state {
-            State::Learning(pending) => pending.push_delays(delays),
-            State::Rolling(rollup) => rollup.add_delays(delays),
+            State::Learning(pending) => pending.push_sample(sample),
+            State::Rolling(rollup) => {
+                rollup.add_sample(&sample);
+                self.points.append(&mut rollup.take_points());
+            }
+        }
+    }
+
+    /// Reports the samples of closed blocks as they are, at the end of the process's events.
+    pub(super) fn report_samples(&mut self) {
+        if let State::Rolling(rollup) = &mut self.state {
+            rollup.report_samples();
+            self.points.append(&mut rollup.take_points());
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::correlate::{CompletedOp, Completion, Issued, OpRef, Waited};
-use crate::event::{Activity, Delays, Op};
+use crate::event::{Activity, Op};
 use crate::exemplar::Sampler;
 use crate::iteration::Pattern;
 use crate::signal::{Anchor, Exemplar, Summary, Value, millis};
@@ -93,9 +93,8 @@ pub(super) struct ProcessTotals {
     pub(super) arrival: Summary,
     pub(super) anchor: Option<Anchor>,
     pub(super) completion: Option<Completion>,
+    /// Activity that the source reports event by event.
     pub(super) activity: Activity,
-    /// `None` if the source has reported none.
-    pub(super) delays: Option<Delays>,
 }
 
 impl Wait {

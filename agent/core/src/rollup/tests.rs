@@ -1,7 +1,7 @@
 use super::*;
 use crate::correlate::{Correlator, OpRef};
 use crate::discover::CommTable;
-use crate::event::{BlockReason, BlockedTime, CommInit, OTHER_TASKS, Op, Operation, TaskTime};
+use crate::event::{CommInit, Op, Operation};
 use crate::exemplar::DEFAULT_MODULUS;
 use crate::signal::Summary;
 
@@ -81,12 +81,21 @@ impl Rank {
         self.feed(ended);
     }
 
+    pub(super) fn sample(&mut self, sample: &Sample) {
+        self.rollup.add_sample(sample);
+    }
+
+    /// Marks the open blocks as broken.
+    pub(super) fn lose(&mut self) {
+        self.rollup.on_loss();
+    }
+
     /// Returns the points since the last call.
     pub(super) fn points(&mut self) -> Vec<Point> {
         self.rollup.take_points()
     }
 
-    fn finish(mut self) -> Vec<Point> {
+    pub(super) fn finish(mut self) -> Vec<Point> {
         let view = View {
             comms: self.table.comms(),
             iteration_pattern: &self.iteration_pattern,
@@ -254,52 +263,4 @@ fn one(sample_ms: f64) -> Summary {
         min_ms: sample_ms,
         max_ms: sample_ms,
     }
-}
-
-#[test]
-fn a_block_names_the_three_tasks_that_took_its_cpu_longest() {
-    let mut rank = Rank::new(2);
-    let task = |name: &str, ms: u64| TaskTime {
-        task: name.to_owned(),
-        cpu: 12,
-        ns: ms * MS,
-        switches: 1,
-    };
-    let delays = |tasks: &[(&str, u64)]| Delays {
-        preempted_by: tasks.iter().map(|(name, ms)| task(name, *ms)).collect(),
-        blocked: vec![BlockedTime {
-            reason: BlockReason::Lock,
-            ns: 3 * MS,
-            count: 1,
-        }],
-        interrupt_ns: Some(MS),
-        ..Delays::default()
-    };
-    rank.issue(1, 1);
-    rank.rollup.add_delays(&delays(&[("a", 5), ("b", 4)]));
-    rank.issue(1, 2);
-    rank.rollup
-        .add_delays(&delays(&[("c", 3), ("a", 5), ("d", 2), (OTHER_TASKS, 7)]));
-    let points = rank.finish();
-    let shown: Vec<String> = points
-        .iter()
-        .filter_map(|point| match &point.value {
-            Value::TaskTime { ms, task, cpu } => Some(format!("{task} on {cpu}: {ms}")),
-            Value::Increase(amount) => Some(format!("{} {amount}", point.metric)),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            "fleet.host.interrupt_ms 2",
-            "fleet.host.lock_ms 6",
-            "fleet.host.page_fault_ms 0",
-            "fleet.host.network_wait_ms 0",
-            "a on 12: 10",
-            "b on 12: 4",
-            "c on 12: 3",
-            "(others) on 12: 9"
-        ]
-    );
 }

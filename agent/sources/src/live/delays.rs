@@ -21,6 +21,7 @@ pub(crate) struct DelayMeter {
     mount: PathBuf,
     counted: BTreeMap<DelayKey, Counted>,
     cgroups: BTreeMap<u32, CgroupTotals>,
+    read_ns: u64,
 }
 
 /// Delay at the last reading.
@@ -38,6 +39,7 @@ impl DelayMeter {
             mount: PathBuf::from("/sys/fs/cgroup"),
             counted: BTreeMap::new(),
             cgroups: BTreeMap::new(),
+            read_ns: 0,
         }
     }
 
@@ -56,6 +58,7 @@ impl DelayMeter {
         counted: Option<&[(DelayKey, DelaySum)]>,
         pids: impl IntoIterator<Item = u32>,
     ) -> Vec<DelaySample> {
+        let from_ns = std::mem::replace(&mut self.read_ns, ts_ns);
         let mut delays: BTreeMap<u32, Delays> = BTreeMap::new();
         for (key, sum) in counted.unwrap_or_default() {
             let since = self.since(key, *sum);
@@ -74,7 +77,12 @@ impl DelayMeter {
             self.add_cgroup(pid, &mut delays, &mut groups);
             finish(&mut delays);
             if counted.is_some() || delays != Delays::default() {
-                samples.push(DelaySample { ts_ns, pid, delays });
+                samples.push(DelaySample {
+                    from_ns,
+                    ts_ns,
+                    pid,
+                    delays,
+                });
             }
         }
         samples
@@ -234,6 +242,7 @@ mod tests {
             [(BlockReason::Lock, 60), (BlockReason::Network, 30)]
         );
         assert_eq!(measured[1].delays.interrupt_ns, Some(0));
+        assert_eq!((measured[1].from_ns, measured[1].ts_ns), (1, 2));
     }
 
     #[test]

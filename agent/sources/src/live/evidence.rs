@@ -15,6 +15,7 @@ pub(super) struct Evidence {
     calls: BTreeMap<(u32, u32), CallSum>,
     host: BTreeMap<u32, HostSum>,
     tcp_retransmits: Option<u64>,
+    read_ns: u64,
 }
 
 impl Evidence {
@@ -27,6 +28,7 @@ impl Evidence {
         host: Option<&[(u32, HostSum)]>,
         tcp_retransmits: Option<u64>,
     ) -> Vec<ActivitySample> {
+        let from_ns = std::mem::replace(&mut self.read_ns, ts_ns);
         let mut activities: BTreeMap<u32, Activity> = BTreeMap::new();
         for FunctionSum { tgid, op, sum } in calls {
             let before = self.calls.insert((*tgid, *op), *sum).unwrap_or_default();
@@ -46,6 +48,7 @@ impl Evidence {
         let measured = activities
             .into_iter()
             .map(|(pid, activity)| ActivitySample {
+                from_ns,
                 ts_ns,
                 pid,
                 activity,
@@ -129,6 +132,7 @@ mod tests {
         };
         evidence.measure(1, &copies(100, 10), None, None);
         let measured = evidence.measure(2, &copies(150, 10), None, None);
+        assert_eq!((measured[0].from_ns, measured[0].ts_ns), (1, 2));
         let copied = CopiedBytes {
             to_device: 50,
             ..CopiedBytes::default()

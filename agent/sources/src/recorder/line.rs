@@ -192,6 +192,7 @@ impl Line {
         Self {
             kind: "delays",
             ts: sample.ts_ns,
+            window_ns: Some(sample.ts_ns.saturating_sub(sample.from_ns)),
             pid: Some(sample.pid),
             delays: Some(DelayFields::new(&sample.delays)),
             ..Self::default()

@@ -164,6 +164,7 @@ fn launches_and_copies_are_recorded_at_the_end_of_their_window() {
     };
     let launches = |ts_ns, n| Event::Launches(Launches { ts_ns, pid: 8, n });
     let copies = Event::Activity(ActivitySample {
+        from_ns: 0,
         ts_ns: 1000,
         pid: 8,
         activity: Activity {
@@ -204,6 +205,7 @@ fn delays_are_recorded_at_the_end_of_their_window() {
     recorder.push_delays(2000, &[8, 4711].map(interrupt));
     lines.extend(recorder.record(&polled(2000, &[], &[]), None, 0));
     let delays = Event::Delays(Box::new(DelaySample {
+        from_ns: 0,
         ts_ns: 2000,
         pid: 8,
         delays: Delays {

@@ -67,9 +67,9 @@ impl DelayFields {
         }
     }
 
-    /// Returns the delays of a window that ends at `ts_ns`. Reasons that only a later agent knows
+    /// Returns the delays of a window, given its beginning and end. Reasons that only a later agent knows
     /// count as other ones.
-    pub(super) fn sample(&self, ts_ns: u64, pid: u32) -> DelaySample {
+    pub(super) fn sample(&self, (from_ns, ts_ns): (u64, u64), pid: u32) -> DelaySample {
         let task = |task: &TaskFields| TaskTime {
             task: task.task.clone(),
             cpu: task.cpu,
@@ -92,7 +92,12 @@ impl DelayFields {
                 io_ns: pressure.io_ns,
             }),
         };
-        DelaySample { ts_ns, pid, delays }
+        DelaySample {
+            from_ns,
+            ts_ns,
+            pid,
+            delays,
+        }
     }
 }
 
@@ -126,8 +131,8 @@ mod tests {
         };
         let line = serde_json::to_string(&DelayFields::new(&delays)).unwrap();
         let fields: DelayFields = serde_json::from_str(&line).unwrap();
-        let sample = fields.sample(5, 8);
-        assert_eq!((sample.ts_ns, sample.pid), (5, 8));
+        let sample = fields.sample((4, 5), 8);
+        assert_eq!((sample.from_ns, sample.ts_ns, sample.pid), (4, 5, 8));
         assert_eq!(sample.delays, delays);
     }
 
@@ -135,7 +140,7 @@ mod tests {
     fn a_reason_of_a_later_agent_is_another_one() {
         let line = r#"{"blocked":[{"reason":"moon","ns":4,"count":1,"phase":2}]}"#;
         let fields: DelayFields = serde_json::from_str(line).unwrap();
-        let blocked = &fields.sample(5, 8).delays.blocked[0];
+        let blocked = &fields.sample((4, 5), 8).delays.blocked[0];
         assert_eq!((blocked.reason, blocked.ns), (BlockReason::Other, 4));
     }
 }

@@ -87,6 +87,7 @@ impl Line<'_> {
                 n: self.n,
             }),
             "graph_launches" | "copies" | "rdma_events" => Event::Activity(ActivitySample {
+                from_ns: self.window_start(ts_ns?),
                 ts_ns: ts_ns?,
                 pid: self.pid,
                 activity: self.activity(),
@@ -106,6 +107,11 @@ impl Line<'_> {
             }),
             _ => return Ok(None),
         }))
+    }
+
+    /// Returns the beginning of the window that ends at `ts_ns`.
+    const fn window_start(&self, ts_ns: u64) -> u64 {
+        ts_ns.saturating_sub(self.window_ns)
     }
 
     fn call(&self, ts_ns: u64) -> Call {
@@ -168,7 +174,7 @@ impl Line<'_> {
     /// pointer or hash.
     fn comm_state(&self, ts_ns: u64) -> Option<CommState> {
         Some(CommState {
-            from_ns: ts_ns.saturating_sub(self.window_ns),
+            from_ns: self.window_start(ts_ns),
             ts_ns,
             pid: self.pid,
             pointer: self.comm.as_deref().and_then(hex)?,
@@ -181,7 +187,8 @@ impl Line<'_> {
 
     /// Returns the delays of a process; `None` if the line lacks them.
     fn delays(&self, ts_ns: u64) -> Option<Event> {
-        let sample = self.delays.as_ref()?.sample(ts_ns, self.pid);
+        let window = (self.window_start(ts_ns), ts_ns);
+        let sample = self.delays.as_ref()?.sample(window, self.pid);
         Some(Event::Delays(Box::new(sample)))
     }
 

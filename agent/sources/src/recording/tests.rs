@@ -286,6 +286,7 @@ fn a_call_in_two_parts_and_an_exact_communicator_are_read() {
 fn counted_calls_and_losses_are_read() {
     let measured = |ts_ns, activity| {
         Event::Activity(ActivitySample {
+            from_ns: ts_ns - 10,
             ts_ns,
             pid: 7,
             activity,

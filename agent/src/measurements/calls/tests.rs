@@ -109,6 +109,7 @@ fn a_process_without_a_rank_has_its_process_id_only() {
 fn bytes_are_those_that_were_measured_else_those_that_were_counted() {
     let activity = |to_device| {
         Event::Activity(ActivitySample {
+            from_ns: 0,
             ts_ns: SECOND,
             pid: 7,
             activity: Activity {
