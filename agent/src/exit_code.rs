@@ -89,7 +89,9 @@ pub(crate) fn replay_code(error: &ReplayError) -> u8 {
 pub(crate) const fn import_code(error: &ImportFailure) -> u8 {
     match error {
         ImportFailure::Unreadable { .. } => NO_INPUT,
-        ImportFailure::Content(_) | ImportFailure::Refused(_) => BAD_INPUT,
+        ImportFailure::Content(_) | ImportFailure::Refused(_) | ImportFailure::Rejected { .. } => {
+            BAD_INPUT
+        }
         ImportFailure::Undelivered { .. } => UNAVAILABLE,
         ImportFailure::TaskFailed(_) => INTERNAL_ERROR,
     }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use fleet_agent_core::batch::Resource;
+use fleet_agent_core::printable::printable;
 use fleet_agent_export::Export;
 use fleet_agent_export::delivery::report::Report as Delivered;
 use fleet_agent_export::delivery::{Delivery, Outbox, WhenFull};
@@ -25,6 +26,9 @@ use crate::config::{ImportArgs, NO_ENDPOINT, StartAt};
 const QUEUE_POINTS: usize = 20_000;
 /// Time after which an unreachable endpoint is given up.
 const GIVE_UP_AFTER: Duration = Duration::from_mins(1);
+
+/// Maximum length of names in the files, characters.
+const MAX_NAME: usize = 60;
 
 /// Error that ends an import.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +57,16 @@ pub enum ImportFailure {
         /// Points that were dropped.
         points: u64,
         /// Cause.
+        reason: String,
+    },
+    /// The receiver rejected every point.
+    #[error("{endpoint}: all {points} points were rejected ({reason})")]
+    Rejected {
+        /// The endpoint.
+        endpoint: String,
+        /// Number of points.
+        points: u64,
+        /// Reason of the receiver.
         reason: String,
     },
     /// A task panicked.
@@ -237,23 +251,44 @@ where
         reason = reason.or_else(|| gave_up.map(|gave_up| gave_up.to_string()));
         total.add(&report);
     }
-    match total.points_dropped {
-        0 => Ok(()),
-        points => Err(ImportFailure::Undelivered {
-            endpoint: args.endpoint.clone(),
-            points,
-            reason: reason.unwrap_or_else(|| "the queue was full".to_owned()),
-        }),
+    accepted(&args.endpoint, total, reason)
+}
+
+/// Returns an error if points did not arrive, or none was accepted. `dropped` is why points were
+/// dropped.
+fn accepted(
+    endpoint: &str,
+    total: &Delivered,
+    dropped: Option<String>,
+) -> Result<(), ImportFailure> {
+    let endpoint = endpoint.to_owned();
+    if total.points_dropped > 0 {
+        return Err(ImportFailure::Undelivered {
+            endpoint,
+            points: total.points_dropped,
+            reason: dropped.unwrap_or_else(|| "the queue was full".to_owned()),
+        });
     }
+    if total.points_rejected > 0 && total.points_rejected == total.points_sent {
+        let reasons: Vec<&str> = total.reasons.keys().map(String::as_str).collect();
+        return Err(ImportFailure::Rejected {
+            endpoint,
+            points: total.points_rejected,
+            reason: reasons.join("; "),
+        });
+    }
+    Ok(())
 }
 
 fn resource(args: &ImportArgs, imported: &Imported, rank: u32) -> Resource {
     let trace = imported.traces.get(&rank);
-    let model = trace.and_then(|trace| trace.gpu_model.clone());
+    // Echo accepts no names with control characters.
+    let name = |text: &str| printable(text, MAX_NAME);
+    let model = trace.and_then(|trace| trace.gpu_model.as_deref().map(name));
     Resource {
         cluster: args.cluster.clone(),
         node: trace
-            .and_then(|trace| trace.node.clone())
+            .and_then(|trace| trace.node.as_deref().map(name))
             .unwrap_or_else(|| format!("node-{rank}")),
         job: args.job.clone(),
         gpu_model: args.gpu_model.clone().or(model),

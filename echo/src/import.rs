@@ -80,6 +80,7 @@ pub struct ImportArgs {
 #[derive(Debug, Deserialize)]
 struct Summary {
     report: Option<Report>,
+    points_rejected: u64,
     points_dropped: u64,
     error: Option<String>,
     /// Reason why the instance accepts no events.
@@ -148,8 +149,9 @@ pub async fn run(args: &ImportArgs, out: &mut (dyn Write + Send)) -> Result<(), 
         interrupted = interrupted() => interrupted.map_err(ImportError::from),
     };
     if outcome.is_ok() && args.serve {
-        let http = app.http_address();
-        writeln!(out, "  page     http://{http}/, until Ctrl-C")?;
+        if !args.output.is_json() {
+            writeln!(out, "  page     {}, until Ctrl-C", page(&app))?;
+        }
         out.flush()?;
         return Ok(app.run_until_signal().await?);
     }
@@ -186,10 +188,24 @@ impl Importer<'_> {
         if self.args.output.is_json() {
             let outliers = answers.as_ref().map(|answers| &answers.outliers);
             let cost = answers.as_ref().map(|answers| &answers.cost);
-            let all = json!({ "report": report, "outliers": outliers, "cost": cost });
+            let page = self.args.serve.then(|| page(self.app));
+            let all = json!({
+                "report": report,
+                "points_rejected": summary.points_rejected,
+                "outliers": outliers,
+                "cost": cost,
+                "page": page,
+            });
             writeln!(out, "{all:#}")?;
         } else {
             write!(out, "{report}")?;
+            if summary.points_rejected > 0 {
+                let rejected = summary.points_rejected;
+                writeln!(
+                    out,
+                    "  stored   without {rejected} points, which were rejected"
+                )?;
+            }
             if let Some(answers) = &answers {
                 print_answers(out, report, answers)?;
             }
@@ -212,6 +228,7 @@ impl Importer<'_> {
         recordings.replay(target).await?;
         Ok(Summary {
             report: Some(recordings.into_report()),
+            points_rejected: 0,
             points_dropped: 0,
             error: None,
             not_stored: None,
@@ -268,6 +285,11 @@ impl Importer<'_> {
             ImportError::Input(format!("the agent failed ({}): {last}", output.status))
         })
     }
+}
+
+/// Returns the address of the page.
+fn page(app: &App) -> String {
+    format!("http://{}/", app.http_address())
 }
 
 /// Age of a report at the time of the last one.

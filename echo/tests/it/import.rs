@@ -1,10 +1,11 @@
 //! `fleet-echo import` on traces and dumps that other tools wrote.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Deserializer, Value, json};
 
 use crate::testbed::{ECHO, Echo, agent};
 use crate::volume::Mounted;
@@ -14,12 +15,17 @@ fn thirdparty(folder: &str) -> PathBuf {
     repository.join("testdata/thirdparty").join(folder)
 }
 
-/// Runs the command. Returns exit code, standard output and standard error.
-fn import(path: &Path, flags: &[&str]) -> (i32, String, String) {
+fn command(path: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(ECHO);
     command.args(["--log", "error", "import"]).arg(path);
     command.args(flags).arg("--agent").arg(agent());
-    let output = command.output().unwrap();
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the command. Returns exit code, standard output and standard error.
+fn import(path: &Path, flags: &[&str]) -> (i32, String, String) {
+    let output = command(path, flags).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (
         output.status.code().unwrap(),
@@ -73,8 +79,70 @@ fn a_table_of_call_times_names_the_rank_that_sleeps() {
     );
 }
 
+/// Writes profiler traces of four ranks, of which rank 1 arrives last from the 31st step on.
+fn late_rank(folder: &Path, gpu_model: &str) {
+    for rank in 0..4_u32 {
+        let event = |step: u32| {
+            let duration_us = match (rank, step > 30) {
+                (1, true) => 1_000,
+                (_, true) => 9_000,
+                (_, false) => 1_000,
+            };
+            let end_us = (step + 1) * 20_000;
+            json!({"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
+                   "ts": end_us - duration_us, "dur": duration_us,
+                   "args": {"Process Group Name": "0", "Seq": step,
+                            "Process Group Ranks": "[0, 1, 2, 3]"}})
+        };
+        let events: Vec<Value> = (0..80).map(event).collect();
+        let trace = json!({"deviceProperties": [{"name": gpu_model}], "traceEvents": events,
+                           "distributedInfo": {"rank": rank, "world_size": 4}});
+        let path = folder.join(format!("rank{rank}.json"));
+        std::fs::write(path, trace.to_string()).unwrap();
+    }
+}
+
 #[test]
-fn an_export_of_nsight_systems_with_transfers_only_names_nobody() {
+fn a_model_with_control_characters_does_not_prevent_that_a_trace_is_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    late_rank(folder.path(), "NVIDIA\u{7} H200");
+    let (code, printed, errors) = import(folder.path(), &["--json"]);
+    assert_eq!(code, 0, "{errors}");
+    let answer: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(answer["points_rejected"], 0);
+    assert_eq!(answer["report"]["late"][0]["rank"], 1);
+}
+
+#[test]
+fn an_import_of_which_every_point_is_rejected_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    late_rank(folder.path(), "H200");
+    let mut command = command(folder.path(), &[]);
+    command.env("FLEET_AGENT_GPU_MODEL", "a\u{7}");
+    let output = command.output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(65), "{errors}");
+    assert!(errors.contains("points were rejected ("), "{errors}");
+}
+
+#[test]
+fn json_of_an_import_that_is_served_has_the_address_of_its_page() {
+    let mut command = command(&thirdparty("gf-bench"), &["--json", "--serve"]);
+    let mut child = command.spawn().unwrap();
+    let mut printed = child.stdout.take().unwrap();
+    let mut answers = Deserializer::from_reader(&mut printed).into_iter::<Value>();
+    let answer = answers.next().unwrap().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let page = answer["page"].as_str().unwrap();
+    assert!(page.starts_with("http://127.0.0.1:"), "{page}");
+    let mut rest = String::new();
+    printed.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest.trim(), "");
+}
+
+#[test]
+fn an_export_of_nsight_systems_with_transfers_only_names_no_gpu() {
     let (code, printed, errors) = import(&thirdparty("nsys-ai"), &[]);
     assert_eq!(code, 65, "{printed}");
     assert!(

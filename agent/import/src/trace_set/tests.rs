@@ -294,7 +294,7 @@ fn the_rank_that_sleeps_while_others_wait_did_not_join() {
 }
 
 #[test]
-fn a_rank_with_a_slow_loader_arrives_last_and_nobody_does_in_the_healthy_job() {
+fn a_rank_with_a_slow_loader_arrives_last_and_none_does_in_the_healthy_job() {
     let slow = import("../torch/ddp4-loader2", |_| true);
     assert_eq!(late(&slow), [2]);
     let healthy = import("../torch/ddp4-healthy", |_| true);

@@ -71,7 +71,7 @@ fn import(path: &Path) -> Imported {
 }
 
 #[test]
-fn the_rank_with_a_slow_loader_arrives_last_and_nobody_does_in_the_healthy_job() {
+fn the_rank_with_a_slow_loader_arrives_last_and_none_does_in_the_healthy_job() {
     let folder = tempfile::tempdir().unwrap();
     for (traces, expected) in [
         ("torch/ddp4-loader2", vec![2]),
@@ -95,7 +95,7 @@ fn the_rank_with_a_slow_loader_arrives_last_and_nobody_does_in_the_healthy_job()
 }
 
 #[test]
-fn a_real_export_of_two_gpus_with_transfers_only_names_nobody() {
+fn a_real_export_of_two_gpus_with_transfers_only_names_no_gpu() {
     let imported = import(&testdata("thirdparty/nsys-ai/mfu_2gpu_before.sqlite"));
     let report = &imported.report;
     assert_eq!(
