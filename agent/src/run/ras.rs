@@ -72,6 +72,8 @@ pub(super) struct RasTask {
     added: mpsc::Receiver<Target>,
     answers: mpsc::Sender<Answer>,
     targets: BTreeMap<Target, Pace>,
+    /// Address of jobs that name none, which is always queried.
+    own: Target,
     limits: RasLimits,
     interval: Duration,
     /// Time of the next search for network namespaces; `None` for no search.
@@ -110,7 +112,8 @@ pub(super) fn ras_queries(
     let task = RasTask {
         added,
         answers: add_answer,
-        targets: BTreeMap::from([(own, Pace::new(now_ns(), args.interval))]),
+        targets: BTreeMap::from([(own.clone(), Pace::new(now_ns(), args.interval))]),
+        own,
         limits: RasLimits::default(),
         interval: args.interval,
         scan_due_ns,
@@ -224,10 +227,21 @@ impl RasTask {
 
     /// Adds a target, or queries a known one soon: a job has started there.
     fn add(&mut self, target: Target) {
-        if self.targets.len() < MAX_ADDRESSES || self.targets.contains_key(&target) {
-            let pace = Pace::new(now_ns(), self.interval);
-            self.targets.insert(target, pace);
+        if self.targets.len() >= MAX_ADDRESSES && !self.targets.contains_key(&target) {
+            // Its job has ended, and the next one listens at another port.
+            let silent = self
+                .targets
+                .iter()
+                .filter(|(known, pace)| pace.has_failed() && **known != self.own)
+                .max_by_key(|(_, pace)| pace.due_ns());
+            let Some(silent) = silent.map(|(known, _)| known.clone()) else {
+                tracing::debug!(address = %target.address, "too many addresses of NCCL RAS");
+                return;
+            };
+            self.targets.remove(&silent);
         }
+        let pace = Pace::new(now_ns(), self.interval);
+        self.targets.insert(target, pace);
     }
 
     /// Adds the network namespaces in which something listens on NCCL's port, and forgets those

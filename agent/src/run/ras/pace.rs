@@ -31,6 +31,7 @@ pub(super) struct Pace {
     shortest: Duration,
     interval: Duration,
     due_ns: u64,
+    has_failed: bool,
 }
 
 impl Pace {
@@ -40,12 +41,18 @@ impl Pace {
             shortest,
             interval: shortest / 2,
             due_ns: after(now_ns, shortest),
+            has_failed: false,
         }
     }
 
     /// Returns the time of the next query, nanoseconds.
     pub(super) fn due_ns(&self) -> u64 {
         self.due_ns
+    }
+
+    /// Returns whether the last query had no usable answer.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Records the outcome of a query that ended at `now_ns`.
@@ -59,6 +66,7 @@ impl Pace {
             Outcome::Unneeded => LONGEST.max(self.shortest),
             Outcome::Failed => (self.interval * 2).min(LONGEST.max(self.shortest)),
         };
+        self.has_failed = outcome == Outcome::Failed;
         self.due_ns = after(now_ns, self.interval);
     }
 }

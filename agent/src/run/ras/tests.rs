@@ -116,3 +116,22 @@ async fn the_task_ends_with_the_agent() {
     drop(queries);
     task.run().await;
 }
+
+#[test]
+fn the_address_of_a_new_job_replaces_one_where_no_job_listens_any_longer() {
+    let mut task = Agent::new().task;
+    let port = |port| at(SocketAddr::from(([127, 0, 0, 1], port)));
+    let n_ports = u16::try_from(MAX_ADDRESSES).unwrap();
+    for own in 1..n_ports {
+        task.add(port(own));
+    }
+    task.add(port(100));
+    assert!(!task.targets.contains_key(&port(100)));
+    for pace in task.targets.values_mut() {
+        pace.record(Outcome::Failed, 0);
+    }
+    task.add(port(100));
+    assert!(task.targets.contains_key(&port(100)));
+    assert!(task.targets.contains_key(&at(default_address())));
+    assert_eq!(task.targets.len(), MAX_ADDRESSES);
+}
