@@ -340,9 +340,10 @@ static __always_inline void follow_thread(u64 pid_tgid, bool waits)
 	/* Thread ids are reused. */
 	if (thread && thread->tgid == pid_tgid >> 32) {
 		thread->waits = waits;
+		thread->has_called = true;
 		return;
 	}
-	struct thread first = {.tgid = pid_tgid >> 32, .waits = waits};
+	struct thread first = {.tgid = pid_tgid >> 32, .waits = waits, .has_called = true};
 	if (bpf_map_update_elem(&threads, &tid, &first, BPF_ANY))
 		count_loss(LOSS_THREADS);
 }

@@ -154,6 +154,23 @@ struct {
 	__type(value, struct cpu_state);
 } cpus SEC(".maps");
 
+/* Threads of one process that call the libraries. Two that change at the same moment on two CPUs can
+ * lose or count one wait twice. */
+struct process {
+	s32 awake;	/* runnable, or waiting for the GPU */
+	u32 last_caller;
+	u64 since_ns;	/* when the last one was blocked, 0 while one is awake */
+	u32 reason;
+	u32 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, struct process);
+} processes SEC(".maps");
+
 /* A retransmission runs in whichever process the timer interrupts, so it is counted for the
  * host. */
 struct {
@@ -200,6 +217,72 @@ static __always_inline void add_delay(struct delay_key *key, u64 ns)
 	__sync_fetch_and_add(&sum->ns, ns);
 	__sync_fetch_and_add(&sum->count, 1);
 	sum->cpu = bpf_get_smp_processor_id();
+}
+
+static __always_inline struct process *process_of(u32 tgid)
+{
+	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
+
+	if (!process) {
+		struct process none = {};
+		bpf_map_update_elem(&processes, &tgid, &none, BPF_NOEXIST);
+		process = bpf_map_lookup_elem(&processes, &tgid);
+	}
+	return process;
+}
+
+/* A process waits while all of its threads that call the libraries are blocked: one that waits for
+ * another one of them loses no time. The reason is that of the thread that called last, which the
+ * others wait for. */
+static __always_inline void count_blocked(u32 tid, struct thread *thread, u64 now_ns)
+{
+	struct process *process = process_of(thread->tgid);
+	struct thread *caller;
+	u32 last;
+
+	if (!process)
+		return;
+	if (thread->counted == THREAD_AWAKE)
+		__sync_fetch_and_add(&process->awake, -1);
+	thread->counted = THREAD_BLOCKED;
+	if (thread->has_called)
+		process->last_caller = tid;
+	thread->has_called = false;
+	if (process->awake > 0)
+		return;
+	last = process->last_caller;
+	caller = bpf_map_lookup_elem(&threads, &last);
+	process->reason = caller && caller->tgid == thread->tgid ? caller->reason : thread->reason;
+	process->since_ns = now_ns;
+}
+
+static __always_inline void count_awake(struct thread *thread, u64 now_ns)
+{
+	struct process *process;
+	u64 since_ns;
+
+	if (thread->counted == THREAD_AWAKE)
+		return;
+	process = process_of(thread->tgid);
+	if (!process)
+		return;
+	since_ns = process->since_ns;
+	process->since_ns = 0;
+	if (since_ns && now_ns > since_ns) {
+		struct delay_key key = {.tgid = thread->tgid, .kind = process->reason};
+		add_delay(&key, now_ns - since_ns);
+	}
+	__sync_fetch_and_add(&process->awake, 1);
+	thread->counted = THREAD_AWAKE;
+}
+
+static __always_inline void count_ended(struct thread *thread)
+{
+	u32 tgid = thread->tgid;
+	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
+
+	if (process && thread->counted == THREAD_AWAKE)
+		__sync_fetch_and_add(&process->awake, -1);
 }
 
 static __always_inline u64 state_of(struct task_struct *task)
@@ -463,6 +546,7 @@ static __always_inline void switched_out(struct task_struct *prev, bool preempt,
 		return;
 	state = state_of(prev);
 	if (state & TASK_DEAD) {
+		count_ended(thread);
 		bpf_map_delete_elem(&threads, &tid);
 		return;
 	}
@@ -472,8 +556,13 @@ static __always_inline void switched_out(struct task_struct *prev, bool preempt,
 	/* What runs in the place of a throttled thread does not hold it up. */
 	if (thread->preempted && !is_throttled(prev))
 		queue_on(cpu, tid, thread, now_ns);
-	else if (!thread->preempted && !thread->waits)
+	if (thread->preempted || thread->waits) {
+		/* A thread that waits for the GPU is not delayed by its host. */
+		count_awake(thread, now_ns);
+	} else {
 		thread->reason = block_reason(prev, state);
+		count_blocked(tid, thread, now_ns);
+	}
 }
 
 static __always_inline void switched_in(u32 tid, struct thread *thread, u64 now_ns, u32 cpu)
@@ -481,6 +570,7 @@ static __always_inline void switched_in(u32 tid, struct thread *thread, u64 now_
 	struct host_sum *sum;
 
 	dequeue(tid, thread, cpu, now_ns);
+	count_awake(thread, now_ns);
 	if (!thread->away_ns)
 		return;
 	sum = sum_of(thread->tgid);
@@ -490,12 +580,8 @@ static __always_inline void switched_in(u32 tid, struct thread *thread, u64 now_
 	} else if (sum) {
 		u64 runnable_ns = thread->runnable_ns > thread->away_ns ? thread->runnable_ns : now_ns;
 		sum->run_queue_ns += now_ns - runnable_ns;
-		/* A thread that waits for the GPU is not delayed by its host. */
-		if (!thread->waits) {
-			struct delay_key key = {.tgid = thread->tgid, .kind = thread->reason};
+		if (!thread->waits)
 			sum->off_cpu_ns += runnable_ns - thread->away_ns;
-			add_delay(&key, runnable_ns - thread->away_ns);
-		}
 	}
 	thread->away_ns = 0;
 }
@@ -532,6 +618,7 @@ int BPF_PROG(on_wakeup, struct task_struct *task)
 	if (thread && thread->away_ns && !thread->runnable_ns) {
 		u64 now_ns = bpf_ktime_get_ns();
 		thread->runnable_ns = now_ns;
+		count_awake(thread, now_ns);
 		queue_on(cpu_of(task), tid, thread, now_ns);
 	}
 	return 0;

@@ -129,8 +129,11 @@ struct thread {
 	u32 preempted;
 	u32 reason;	/* why it blocked, enum delay_kind */
 	u32 queue;	/* CPU in whose queue it waits, plus one */
-	u32 unused;
+	u16 has_called; /* since it was last blocked */
+	u16 counted;	/* in its process, enum thread_state */
 };
+
+enum thread_state { THREAD_NEW, THREAD_AWAKE, THREAD_BLOCKED };
 
 /* Host activity of one process, on one CPU. */
 struct host_sum {

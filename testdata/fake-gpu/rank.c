@@ -1,12 +1,13 @@
 // One rank of a training job on the stand-ins for NCCL and CUDA.
 //
-//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [gpu=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [delay=RANK:KIND:MS] [file=FILE] [split] [job=N] [rdma=TYPE] [alloc=NS] [capture]
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [gpu=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [delay=RANK:KIND:MS] [delay_from=FILE] [file=FILE] [split] [job=N] [rdma=TYPE] [alloc=NS] [capture] [backward=MS]
 //
 // Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them; the GPU needs `compute` microseconds more. The slow rank sleeps longer in the
 // steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
-// `init` is there, begins when `begin` is there, and ends soon after `end` is, all ranks after the same step. With `gpu` it is the rank's GPU that has more to do in those steps; the plugin in NCCL_PROFILER_PLUGIN is told of it. With `rdma` a device tells of an event of that type in every step. With `alloc` each step allocates for so many nanoseconds; with `capture` it records a graph, launches it and destroys it. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
+// `init` is there, begins when `begin` is there, and ends soon after `end` is, all ranks after the same step. A delay (`delay.h`) begins when `delay_from` is there. With `gpu` it is the rank's GPU that has more to do in those steps; the plugin in NCCL_PROFILER_PLUGIN is told of it. With `rdma` a device tells of an event of that type in every step. With `alloc` each step allocates for so many nanoseconds; with `capture` it records a graph, launches it and destroys it. With `backward` another thread computes for so long and issues the collectives, as that of PyTorch's backward pass does, and the first thread waits for it. Prints `RANK STEPS COLLECTIVES MEAN_STEP_US` at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,39 @@ static double number(int argc, char **argv, const char *name, double otherwise)
 	return text ? atof(text) : otherwise;
 }
 
+// Collectives of a step, and the thread that issues them after it has computed.
+struct backward {
+	double ms;
+	int ops;
+	void *comm;
+	int (*launch)(const void *);
+	int (*reduce)(const void *, void *, size_t, int, int, void *, void *);
+	sem_t begin, end;
+};
+
+static void issue(struct backward *backward)
+{
+	for (int op = 0; op < backward->ops; op++) {
+		backward->launch(NULL);
+		backward->reduce(NULL, NULL, 1000 + op, 7, 0, backward->comm, (void *)0x99);
+	}
+}
+
+static void *run_backward(void *argument)
+{
+	struct backward *backward = argument;
+
+	for (;;) {
+		sem_wait(&backward->begin);
+		double end = delay_now_ms() + backward->ms;
+		while (delay_now_ms() < end)
+			;
+		issue(backward);
+		sem_post(&backward->end);
+	}
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 4)
@@ -209,9 +243,14 @@ int main(int argc, char **argv)
 		perror("ncclCommSplit");
 		return 3;
 	}
+	struct backward backward = {.ms = number(argc, argv, "backward", 0), .ops = ops, .comm = comm, .launch = launch, .reduce = reduce};
+	pthread_t other;
+	if (backward.ms &&
+	    (sem_init(&backward.begin, 0, 0) || sem_init(&backward.end, 0, 0) || pthread_create(&other, NULL, run_backward, &backward)))
+		return 5;
 	await(option(argc, argv, "begin"));
 	double begin = now_us();
-	const char *end = option(argc, argv, "end");
+	const char *end = option(argc, argv, "end"), *delay_from = option(argc, argv, "delay_from");
 	for (int step = 0; step < steps || end; step++) {
 		if (gpu_extra_us)
 			*gpu_extra_us = late_from <= step && step < late_to ? late_ms * 1000 : 0;
@@ -227,13 +266,16 @@ int main(int argc, char **argv)
 			launch_graph(executable, NULL);
 			destroy_graph(executable);
 		}
-		if (delayed == rank)
+		if (delay_from && !access(delay_from, F_OK))
+			delay_from = NULL;
+		if (delayed == rank && !delay_from)
 			delay_step(&delay);
 		pause_ms(step_ms + (rank == slow && from <= step && step < to ? slow_ms : 0));
-		for (int op = 0; op < ops; op++, issued++) {
-			launch(NULL);
-			reduce(NULL, NULL, 1000 + op, 7, 0, comm, (void *)0x99);
-		}
+		if (backward.ms)
+			sem_post(&backward.begin), sem_wait(&backward.end);
+		else
+			issue(&backward);
+		issued += ops;
 		if (part)
 			reduce(NULL, NULL, 500, 7, 0, part, (void *)0x99), issued++;
 		if (ack)

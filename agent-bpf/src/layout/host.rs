@@ -47,7 +47,8 @@ pub struct DelayKey {
     pub kind: DelayKind,
 }
 
-/// Delays of one process and kind since tracing began, over its threads that call the libraries.
+/// Delays of one process and kind since tracing began: sums over its threads that call the libraries,
+/// but time blocked counts while all of them are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DelaySum {
     /// Time, nanoseconds.

@@ -29,6 +29,7 @@ pub struct Maps {
 pub struct HostMaps {
     sums: MapHandle,
     delays: MapHandle,
+    processes: MapHandle,
     tcp_retransmits: MapHandle,
 }
 
@@ -181,6 +182,7 @@ impl HostMaps {
         Ok(Self {
             sums: map(host, "host_sums")?,
             delays: map(host, "delays")?,
+            processes: map(host, "processes")?,
             tcp_retransmits: map(host, "tcp_retransmits")?,
         })
     }
@@ -218,7 +220,9 @@ impl HostMaps {
 
     /// Removes all entries of an exited process.
     pub fn forget(&self, tgid: u32) {
-        delete(&self.sums, &[tgid.to_ne_bytes().to_vec()]);
+        for processes in [&self.sums, &self.processes] {
+            delete(processes, &[tgid.to_ne_bytes().to_vec()]);
+        }
         self.remove_delays(|key| key.tgid == tgid);
     }
 }

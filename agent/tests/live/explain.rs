@@ -19,6 +19,10 @@ pub(crate) const TESTS: &[Test] = &[
         "a_process_without_a_rank_that_allocates_in_its_loop_is_explained",
         allocation,
     ),
+    (
+        "a_lock_is_explained_beside_a_thread_that_waits_for_work",
+        lock,
+    ),
 ];
 
 /// Starts `fleet-agent` and returns when it is watching.
@@ -52,17 +56,19 @@ fn causes(process: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Starts three ranks, rank 0 on a CPU that it shares, until the gate `end` opens.
-fn job(gpu: &Gpu) -> Job {
+/// Starts three ranks until the gate `end` opens, rank 0 with a wrapper.
+fn job(gpu: &Gpu, wrapper: &[String], options: &[&str]) -> Job {
     let command = |rank: u32| {
         let program = gpu.path().join(Linking::Dynamic.program());
-        let mut words = if rank == 0 { pinned_to(0) } else { Vec::new() };
+        let mut words: Vec<String> = Vec::new();
+        words.extend(wrapper.iter().filter(|_| rank == 0).cloned());
         words.push(program.display().to_string());
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])
             .args([rank, 3, 0].map(|n| n.to_string()))
-            .args(["import=0", "step=5", "compute=50", "delay=0:spin:20"])
+            .args(["import=0", "compute=50"])
+            .args(options)
             .arg(format!("init={}", gpu.gate("go").display()))
             .arg(format!("end={}", gpu.gate("end").display()))
             .env("LD_LIBRARY_PATH", gpu.path());
@@ -74,7 +80,7 @@ fn job(gpu: &Gpu) -> Job {
 fn contention() {
     let gpu = Gpu::new();
     let _hog = Hog::start(&gpu, "cpu-hog", 0);
-    let job = job(&gpu);
+    let job = job(&gpu, &pinned_to(0), &["step=5", "delay=0:spin:20"]);
     job.release();
     let explanation = json_of(start(&["explain", "--duration", "13s", "--json"]));
     fs::write(gpu.gate("end"), "").unwrap();
@@ -110,4 +116,23 @@ fn allocation() {
     let own = process(&explanation, pid);
     assert_eq!(own["rank"], Value::Null);
     assert_eq!(causes(own), ["memory_allocation"], "{own:#}");
+}
+
+/// All ranks wait for a lock most of the time: in each step the first thread waits for the other
+/// one, which waits for work otherwise. Rank 0 waits for a third one a tenth of its time.
+fn lock() {
+    let gpu = Gpu::new();
+    let options = ["step=15", "backward=5", "delay=0:lock:3"];
+    let job = job(&gpu, &[], &options);
+    job.release();
+    let explanation = json_of(start(&["explain", "--duration", "13s", "--json"]));
+    fs::write(gpu.gate("end"), "").unwrap();
+    let pids = job.pids();
+    job.issued();
+    let late = process(&explanation, pids[0]);
+    assert!(causes(late).contains(&"lock"), "{explanation:#}");
+    for pid in &pids[1..] {
+        let peer = process(&explanation, *pid);
+        assert!(!causes(peer).contains(&"lock"), "{peer:#}");
+    }
 }

@@ -19,14 +19,15 @@ pub struct DelaySample {
     pub delays: Delays,
 }
 
-/// Delays of a process over some time; `None` for what the source cannot see. Times of tasks,
-/// blocking and interrupts are sums over the threads that call the GPU's libraries.
+/// Delays of a process over some time; `None` for what the source cannot see. Times of tasks and
+/// interrupts are sums over the threads that call the GPU's libraries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Delays {
     /// Tasks that ran while threads of the process were runnable, largest time first: at most
     /// [`MAX_NAMED_TASKS`], and the rest as [`OTHER_TASKS`].
     pub preempted_by: Vec<TaskTime>,
-    /// Time blocked by reason, largest first, without waits for the GPU.
+    /// Time for which all of these threads were blocked, by the reason of the one that called last,
+    /// largest first. A thread that waits for the GPU is not blocked.
     pub blocked: Vec<BlockedTime>,
     /// Time for which the process's cgroup was throttled at its CPU quota, nanoseconds.
     pub cgroup_throttled_ns: Option<u64>,
@@ -145,7 +146,7 @@ pub struct TaskTime {
     pub switches: u64,
 }
 
-/// Time for which threads of the process were blocked for one reason.
+/// Time for which a process was blocked for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockedTime {
     /// Reason.
