@@ -13,7 +13,9 @@ mod lost_time;
 mod observation;
 mod own_code;
 mod past;
+mod peers;
 mod place;
+mod recapture;
 
 use std::collections::BTreeMap;
 
@@ -22,10 +24,12 @@ pub use crate::explain::cause::Cause;
 pub use crate::explain::chain::{CausalChain, Reference, Severity};
 use crate::explain::lost_time::lost_ns;
 pub use crate::explain::observation::Observation;
-use crate::explain::own_code::{LineShares, OwnLine};
+use crate::explain::own_code::{LineHistory, LineShares, OwnLine};
 use crate::explain::past::Past;
+use crate::explain::peers::{PeerKey, Peers, Shares};
 pub use crate::explain::place::Place;
-use crate::statistics::{median, ratio};
+use crate::explain::recapture::Graphs;
+use crate::statistics::ratio;
 
 /// Smallest difference to the reference, as a share of the process's time.
 const FLOOR: f64 = 0.03;
@@ -118,6 +122,8 @@ struct ProcessState {
     opened_ns: u64,
     seen: Observation,
     past: Past,
+    past_graphs: Past,
+    lines: LineHistory,
     standing_out: BTreeMap<Cause, StandingOut>,
 }
 
@@ -204,10 +210,7 @@ impl Explainer {
         let mut reports = Vec::new();
         for (pid, state) in &mut self.processes {
             let own = shares.get(pid).cloned().unwrap_or_default();
-            let peers = Peers {
-                shares: &shares,
-                pids: peers(&state.key(), *pid, &shares),
-            };
+            let peers = Peers::new(&state.key(), *pid, &shares);
             reports.extend(state.close(*pid, now_ns, &own, &peers));
         }
         reports
@@ -231,54 +234,17 @@ impl Explainer {
                 let lost_ns = lost_ns(cause, &state.seen)?;
                 Some((cause, ratio(lost_ns, period_ns).min(1.0)))
             };
+            let present = LineShares::from_observation(&state.seen);
             let shares = Shares {
                 key: state.key(),
-                lines: LineShares::from_observation(&state.seen),
+                lines: state.lines.pooled(&present),
+                present,
+                graphs: Graphs::new(&state.seen, period_ns),
                 shares: Cause::MEASURED.into_iter().filter_map(share).collect(),
             };
             (*pid, shares)
         };
         self.processes.iter().map(of_process).collect()
-    }
-}
-
-/// Job of a process, by which it has peers; `None` for a process without a rank.
-type PeerKey = Option<(u32, Option<String>)>;
-
-#[derive(Debug, Clone, Default)]
-struct Shares {
-    key: PeerKey,
-    shares: BTreeMap<Cause, f64>,
-    lines: LineShares,
-}
-
-/// Other ranks of a process's job on this host.
-struct Peers<'a> {
-    shares: &'a BTreeMap<u32, Shares>,
-    pids: Vec<u32>,
-}
-
-fn peers(key: &PeerKey, pid: u32, shares: &BTreeMap<u32, Shares>) -> Vec<u32> {
-    let is_peer = |(other, own): &(&u32, &Shares)| **other != pid && own.key == *key;
-    let others = shares.iter().filter(is_peer).map(|(other, _)| *other);
-    others.filter(|_| key.is_some()).collect()
-}
-
-impl<'a> Peers<'a> {
-    fn lines(&self) -> Vec<&'a LineShares> {
-        let shares = self.pids.iter().filter_map(|pid| self.shares.get(pid));
-        shares.map(|own| &own.lines).collect()
-    }
-
-    /// Median share of the peers; `None` if they are too few. A rank that waits for a late one
-    /// spends more time on what is usual, so two of them are needed there.
-    fn usual(&self, cause: Cause) -> Option<f64> {
-        let shares = self.pids.iter().filter_map(|pid| self.shares.get(pid));
-        let shares: Vec<f64> = shares
-            .filter_map(|own| own.shares.get(&cause).copied())
-            .collect();
-        let enough = if cause.is_usual() { 2 } else { 1 };
-        (shares.len() >= enough).then(|| median(shares))?
     }
 }
 
@@ -298,7 +264,10 @@ impl ProcessState {
     ) -> Option<ProcessReport> {
         let from_ns = std::mem::replace(&mut self.opened_ns, now_ns);
         let seen = std::mem::take(&mut self.seen);
-        let line = own.lines.compare(&peers.lines());
+        let line = own.lines.compare(&own.present, &peers.lines());
+        let are_made_again = own
+            .graphs
+            .are_made_again(&peers.graphs(), &mut self.past_graphs);
         let mut chains: Vec<CausalChain> = Vec::new();
         let mut is_delayed = false;
         for cause in Cause::MEASURED {
@@ -309,7 +278,8 @@ impl ProcessState {
             let usual = peers.usual(cause).map(Reference::Peers);
             let usual = usual.or_else(|| self.past.usual(cause).map(Reference::Past));
             let reference = usual.unwrap_or(Reference::None);
-            if !stands_out(cause, share, reference) {
+            let is_by_count = cause == Cause::GraphCreation && are_made_again;
+            if !is_by_count && !stands_out(cause, share, reference) {
                 self.standing_out.remove(&cause);
                 self.past.add(cause, share);
                 continue;
@@ -327,6 +297,7 @@ impl ProcessState {
                 advice: links::advice(cause, pid, &seen),
             }));
         }
+        self.lines.add(own.present.clone(), is_delayed);
         // A delayed thread is more often at whatever line it was delayed at.
         let line = line.filter(|own| own.stands_out && !is_delayed);
         chains.extend(self.own_code(line, from_ns, &seen));

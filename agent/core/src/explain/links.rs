@@ -7,6 +7,7 @@ use crate::explain::cause::Cause;
 use crate::explain::chain::percent;
 use crate::explain::lost_time::{lost_ns, slowest_function};
 use crate::explain::observation::Observation;
+use crate::explain::recapture::Graphs;
 use crate::signal::millis;
 use crate::statistics::ratio;
 
@@ -29,7 +30,9 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
             "interrupts took {}",
             per_second(seen.interrupt_ns.unwrap_or(0), period_ns)
         )),
-        Cause::MemoryAllocation | Cause::GraphCreation => {
+        Cause::MemoryAllocation => links.extend(functions(cause, seen, period_ns)),
+        Cause::GraphCreation => {
+            links.push(Graphs::new(seen, period_ns).link());
             links.extend(functions(cause, seen, period_ns));
         }
         Cause::SlowCalls => links.extend(slowest(seen)),

@@ -25,6 +25,8 @@ pub struct Observation {
     pub interrupt_ns: Option<u64>,
     /// Pressure stall time of the cgroup, or else of the host.
     pub pressure: Option<Pressure>,
+    /// Launches of CUDA graphs, where they are counted.
+    pub graph_launches: Option<u64>,
     /// Calls by function, copies with their direction.
     pub calls: BTreeMap<String, FunctionDurations>,
     /// Samples by the function that the thread was in, and stack.
@@ -55,6 +57,7 @@ impl Observation {
         }
         add(&mut self.cgroup_throttled_ns, later.cgroup_throttled_ns);
         add(&mut self.interrupt_ns, later.interrupt_ns);
+        add(&mut self.graph_launches, later.graph_launches);
         if let Some(later) = later.pressure {
             self.add_pressure(later);
         }
@@ -71,6 +74,7 @@ impl Observation {
         if let Some(threads) = activity.threads {
             self.add_threads(threads);
         }
+        add(&mut self.graph_launches, activity.graph_launches);
     }
 
     fn add_threads(&mut self, later: OffCpuTime) {

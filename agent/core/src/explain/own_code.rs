@@ -1,20 +1,51 @@
 //! Lines of a rank's own program at which it is more often than its peers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::Frame;
 use crate::explain::observation::Observation;
 use crate::explain::place::{has_gpu_library, program_samples};
 use crate::statistics::{median, ratio};
 
-/// Smallest number of samples of a process in a period.
+/// Number of periods whose samples are added up: one alone has too few for a tenth of the time.
+const POOLED: usize = 3;
+/// Smallest number of samples of a process in these periods.
 const MIN_SAMPLES: u64 = 50;
 /// Smallest difference to the peers, as a share of the samples.
-const FLOOR: f64 = 0.1;
+const FLOOR: f64 = 0.06;
 /// Smallest ratio to the peers.
 const MULTIPLE: f64 = 2.0;
 /// Smallest difference to the peers in standard deviations of the difference of two shares.
-const SIGMAS: f64 = 3.0;
+const SIGMAS: f64 = 5.0;
+/// Smallest share in the last period, as a part of the share in all of them: a line that the rank
+/// has left is no cause any more.
+const STILL: f64 = 0.5;
+
+/// Samples of the last periods of a process.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LineHistory(VecDeque<LineShares>);
+
+impl LineHistory {
+    /// Adds a period. Without one that is like the others, such as that of a delayed rank, the
+    /// history begins anew.
+    pub(super) fn add(&mut self, period: LineShares, is_delayed: bool) {
+        if is_delayed {
+            self.0.clear();
+            return;
+        }
+        if self.0.len() == POOLED - 1 {
+            self.0.pop_front();
+        }
+        self.0.push_back(period);
+    }
+
+    /// Returns the shares in these periods and the present one.
+    pub(super) fn pooled(&self, present: &LineShares) -> LineShares {
+        let mut pooled = present.clone();
+        self.0.iter().for_each(|earlier| pooled.add(earlier));
+        pooled
+    }
+}
 
 /// Shares of the samples at the innermost Python lines, outside of GPU library calls.
 #[derive(Debug, Clone, Default)]
@@ -62,14 +93,23 @@ impl LineShares {
         shares
     }
 
-    /// Returns the line at which the process is most often beyond its peers. A rank that waits for
-    /// another one in a call that is not recognised is more often at its line than that one, so a
-    /// single peer is enough only if it is known that the rank was in no such call.
-    pub(super) fn compare(&self, peers: &[&Self]) -> Option<OwnLine> {
+    fn add(&mut self, earlier: &Self) {
+        self.samples = self.samples.saturating_add(earlier.samples);
+        for (line, own) in &earlier.lines {
+            let sum = self.lines.entry(line.clone()).or_default();
+            sum.samples = sum.samples.saturating_add(own.samples);
+            sum.certain = sum.certain.saturating_add(own.certain);
+        }
+    }
+
+    /// Returns the line at which the process is most often beyond its peers, by the samples of some
+    /// periods, of which `present` is the last one. A rank that waits for another one in a call that
+    /// is not recognised is more often at its line than that one, so a single peer is enough only if
+    /// it is known that the rank was in no such call.
+    pub(super) fn compare(&self, present: &Self, peers: &[&Self]) -> Option<OwnLine> {
         let is_sampled = |shares: &&&Self| shares.samples >= MIN_SAMPLES;
         let peers: Vec<&&Self> = peers.iter().filter(is_sampled).collect();
-        let fewest = peers.iter().map(|peer| peer.samples).min()?;
-        if self.samples < MIN_SAMPLES {
+        if self.samples < MIN_SAMPLES || peers.is_empty() {
             return None;
         }
         let own = self.lines.iter().filter(|(_, own)| {
@@ -77,13 +117,19 @@ impl LineShares {
             peers.len() >= if is_certain { 1 } else { 2 }
         });
         let own = own.filter_map(|(line, own)| {
-            let share = ratio(own.samples, self.samples);
-            let usual = median(peers.iter().map(|peer| peer.share(line)))?;
+            let all = Counts::of_all(line, &peers);
+            let usual = median(peers.iter().map(|peer| peer.share(line)))?.max(all.share());
+            let counts = Counts {
+                at_line: own.samples,
+                samples: self.samples,
+            };
+            let share = counts.share();
+            let is_still = present.share(line) >= STILL * share;
             Some(OwnLine {
                 line: line.clone(),
                 share,
                 usual,
-                stands_out: stands_out((share, self.samples), (usual, fewest)),
+                stands_out: is_still && counts.stand_out(usual, all),
             })
         });
         own.filter(|own| own.share > own.usual)
@@ -96,11 +142,37 @@ impl LineShares {
     }
 }
 
-/// Compares two shares, each with its number of samples: the standard deviation of their difference
-/// is that of two binomial distributions with the pooled share.
-fn stands_out((share, samples): (f64, u64), (usual, of_peer): (f64, u64)) -> bool {
-    let pooled = f64::midpoint(share, usual);
-    let variance = pooled * (1.0 - pooled) * (ratio(1, samples) + ratio(1, of_peer));
-    let floor = FLOOR.max(SIGMAS * variance.sqrt());
-    share - usual >= floor && share >= MULTIPLE * usual
+/// Samples at a line, and all samples.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    at_line: u64,
+    samples: u64,
+}
+
+impl Counts {
+    /// Adds up the samples of some processes.
+    fn of_all(line: &Frame, processes: &[&&LineShares]) -> Self {
+        let at_line = |shares: &&&LineShares| shares.lines.get(line).map_or(0, |own| own.samples);
+        Self {
+            at_line: processes.iter().map(at_line).sum(),
+            samples: processes.iter().map(|shares| shares.samples).sum(),
+        }
+    }
+
+    fn share(self) -> f64 {
+        ratio(self.at_line, self.samples)
+    }
+
+    /// Compares the share with that of the peers: the standard deviation of their difference is that
+    /// of two binomial distributions with the pooled share.
+    fn stand_out(self, usual: f64, peers: Self) -> bool {
+        let pooled = ratio(
+            self.at_line.saturating_add(peers.at_line),
+            self.samples.saturating_add(peers.samples),
+        );
+        let samples = ratio(1, self.samples) + ratio(1, peers.samples);
+        let deviation = (pooled * (1.0 - pooled) * samples).sqrt();
+        let share = self.share();
+        share - usual >= FLOOR.max(SIGMAS * deviation) && share >= MULTIPLE * usual
+    }
 }

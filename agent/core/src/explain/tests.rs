@@ -1,4 +1,5 @@
 mod own_code;
+mod recapture;
 
 use proptest::prelude::*;
 

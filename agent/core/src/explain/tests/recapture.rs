@@ -1,0 +1,75 @@
+//! Graphs that are made again and again.
+
+use super::*;
+
+/// Events of a period with graphs that were instantiated and launched.
+fn graphs(pid: u32, ts_ns: u64, instantiated: u64, launched: u64) -> Vec<Event> {
+    let activity = Activity {
+        graph_launches: Some(launched),
+        ..Activity::default()
+    };
+    vec![
+        Event::Activity(ActivitySample {
+            from_ns: ts_ns - PERIOD,
+            ts_ns,
+            pid,
+            activity,
+        }),
+        calls(
+            pid,
+            ts_ns,
+            "cudaGraphInstantiateWithFlags",
+            &[(500_000, instantiated)],
+        ),
+    ]
+}
+
+#[test]
+fn a_graph_that_only_one_rank_captures_in_each_step_is_named() {
+    let mut ranks = Ranks::new(4);
+    let reports = ranks.periods(3, |rank, ts_ns| match rank {
+        1 => graphs(rank, ts_ns, 100, 500),
+        _ => graphs(rank, ts_ns, 0, 500),
+    });
+    let found: Vec<Vec<Cause>> = reports.iter().map(causes).collect();
+    assert_eq!(found, [vec![], vec![Cause::GraphCreation], vec![], vec![]]);
+    let chain = &reports[1].chains[0];
+    assert_eq!(
+        chain.to_string(),
+        "capturing and instantiating CUDA graphs for 0.5 % of its time, peers 0.0 %"
+    );
+    assert_eq!(chain.severity(), Severity::Low);
+    assert_eq!(
+        chain.links[0],
+        "100 graphs were instantiated, 10.0 per second, and graphs were launched 500 times"
+    );
+}
+
+#[test]
+fn graphs_that_all_ranks_capture_are_not_named() {
+    let mut ranks = Ranks::new(4);
+    let reports = ranks.periods(5, |rank, ts_ns| graphs(rank, ts_ns, 100, 100));
+    assert!(reports.iter().all(|report| report.chains.is_empty()));
+}
+
+#[test]
+fn a_process_alone_is_named_if_it_begins_to_capture_a_graph_for_each_launch() {
+    let mut ranks = Ranks::new(1);
+    let healthy = ranks.periods(4, |pid, ts_ns| graphs(pid, ts_ns, 0, 100));
+    assert_eq!(causes(&healthy[0]), []);
+    let later = ranks.periods(3, |pid, ts_ns| graphs(pid, ts_ns, 100, 100));
+    assert_eq!(causes(&later[0]), [Cause::GraphCreation]);
+}
+
+#[test]
+fn a_program_that_starts_captures_graphs_without_launching_them() {
+    let mut ranks = Ranks::new(1);
+    ranks.periods(4, |pid, ts_ns| graphs(pid, ts_ns, 0, 0));
+    for _ in 0..4 {
+        let starting = ranks.period(|pid, ts_ns| graphs(pid, ts_ns, 20, 0));
+        assert_eq!(causes(&starting[0]), []);
+    }
+    // Then a few of them are launched many times.
+    let running = ranks.periods(4, |pid, ts_ns| graphs(pid, ts_ns, 0, 10_000));
+    assert_eq!(causes(&running[0]), []);
+}
