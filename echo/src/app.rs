@@ -3,12 +3,12 @@
 //! Only this module spawns tasks and waits for signals.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use echo_access::AccessError;
+use echo_actions::policy::PolicyError;
 use echo_core::clock::{Clock, SystemClock};
 use echo_core::ids::IdError;
 use echo_core::policy_table::PolicyTable;
@@ -37,10 +37,11 @@ use echo_ingest::accept::{Ingest, IngestConfig};
 use echo_ingest::misrouted::Misrouted;
 use echo_serve::http::RuntimeState;
 use echo_serve::http::health::Readiness;
-use echo_serve::open_files;
 use echo_serve::tls::TlsError;
 
+mod actions;
 mod api_listener;
+mod connection_limit;
 mod inputs;
 mod jwks;
 mod lake;
@@ -60,9 +61,6 @@ const API_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time to open the database before the API listener starts and reports `starting` to probes.
 const QUICK_OPEN: Duration = Duration::from_secs(1);
 
-/// Number of listeners: OTLP over gRPC, OTLP over HTTP, and the API.
-const LISTENERS: u64 = 3;
-
 /// A running instance.
 #[derive(Debug)]
 pub struct App {
@@ -77,6 +75,7 @@ pub struct App {
     listeners: JoinSet<()>,
     watcher: JoinSet<()>,
     detector: JoinSet<()>,
+    actions: JoinSet<()>,
     lake: Option<Committer>,
     interrupt: Signal,
     terminate: Signal,
@@ -91,6 +90,9 @@ pub enum AppError {
     /// The rates file is invalid.
     #[error(transparent)]
     Rates(#[from] RatesError),
+    /// The policy of actions is invalid.
+    #[error(transparent)]
+    Actions(#[from] PolicyError),
     /// The access file is invalid.
     #[error(transparent)]
     Access(#[from] AccessError),
@@ -141,7 +143,7 @@ impl App {
     /// Builds, binds and starts an instance with a clock. Port 0 picks a free port.
     pub async fn start(args: &ServeArgs, clock: Arc<dyn Clock>) -> Result<Self, AppError> {
         let settings = args.check()?;
-        let args = &with_open_file_limit(args);
+        let args = &connection_limit::with_open_file_limit(args);
         // Installed first: a client that sees the ready line may send a signal at once.
         let interrupt = signal(SignalKind::interrupt()).map_err(AppError::Signal)?;
         let terminate = signal(SignalKind::terminate()).map_err(AppError::Signal)?;
@@ -154,6 +156,7 @@ impl App {
         inputs::warn_of_risks(args);
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
         let lake = lake::start(args, &store)?;
+        let dispatcher = actions::dispatcher(args, &inputs, &clock)?;
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));
         let (progress, judged) = watch::channel(0);
@@ -168,15 +171,13 @@ impl App {
         )?;
         let ingest = ingest(args, &shared, &clock, policies.clone());
         api.set_routes(routes(
-            &ServeArgs {
-                otlp_listen: otlp.otlp_address,
-                ..args.clone()
-            },
+            &at_address(args, otlp.otlp_address),
             (&store, &ingest, lake.as_ref()),
-            (&inputs, clock),
+            (&inputs, Arc::clone(&clock)),
             feeds(&judged, &policies, &listening),
             otlp.connections(&api),
         ));
+        let actions = actions::start(dispatcher, (&shared, &clock, &judged), &detector_stop);
         let (otlp_address, otlp_http_address) = (otlp.otlp_address, otlp.otlp_http_address);
         let listeners = otlp.serve(ingest, listening);
         let (sources, refresher) = (inputs.sources, inputs.jwks_refresher);
@@ -184,9 +185,7 @@ impl App {
         let grace = args.limits.cost_grace;
         let closer = HourCloser::new(shared, Arc::new(SystemClock), grace, judged.clone());
         watcher.spawn(closer.run(detector_stop.clone()));
-        let mut detector = JoinSet::new();
-        // On its own thread: the analysis of a block of 10,000 ranks must not delay requests.
-        detector.spawn_blocking(|| Handle::current().block_on(refresh.run(detector_stop)));
+        let detector = spawn_detector(refresh, detector_stop);
         Ok(Self {
             otlp_address,
             otlp_http_address,
@@ -199,6 +198,7 @@ impl App {
             listeners,
             watcher,
             detector,
+            actions,
             lake,
             interrupt,
             terminate,
@@ -263,11 +263,21 @@ impl App {
         self.api.tasks.abort_all();
         self.stop_detector.send_replace(true);
         let judged = self.detector.join_next().await.transpose();
+        join_all(&mut self.actions).await?;
         self.watcher.abort_all();
         lake::stop(self.lake.take()).await?;
         self.store.close().await?;
         judged?;
         drained.unwrap_or(Ok(()))
+    }
+}
+
+/// Returns the arguments with the address that is bound.
+fn at_address(args: &ServeArgs, otlp_listen: SocketAddr) -> ServeArgs {
+    let args = args.clone();
+    ServeArgs {
+        otlp_listen,
+        ..args
     }
 }
 
@@ -301,6 +311,14 @@ fn spawn_watchers(
     watcher
 }
 
+/// Spawns the detector on a thread of its own: the analysis of a block of 10,000 ranks must not delay
+/// requests.
+fn spawn_detector(refresh: Refresh, stop: watch::Receiver<bool>) -> JoinSet<()> {
+    let mut detector = JoinSet::new();
+    detector.spawn_blocking(|| Handle::current().block_on(refresh.run(stop)));
+    detector
+}
+
 /// Channels through which API handlers observe the detector and the policies.
 fn feeds(
     judged: &watch::Receiver<u64>,
@@ -332,22 +350,6 @@ pub async fn interrupted() -> Result<(), AppError> {
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     }
-}
-
-/// Returns the arguments with the connection limit reduced to the open file limit of the process.
-fn with_open_file_limit(args: &ServeArgs) -> ServeArgs {
-    let mut args = args.clone();
-    let requested = args.bounds.max_connections;
-    let each = open_files::raise_limit(LISTENERS * u64::from(requested.get())) / LISTENERS;
-    let each = u32::try_from(each).ok().and_then(NonZeroU32::new);
-    args.bounds.max_connections = each.unwrap_or(NonZeroU32::MIN);
-    if args.bounds.max_connections < requested {
-        info!(
-            "--max-connections lowered from {requested} to {} by the open file limit of the process (ulimit -n, LimitNOFILE)",
-            args.bounds.max_connections
-        );
-    }
-    args
 }
 
 /// Binds the listeners, before any file is created. Of two processes with the same flags, the

@@ -1,6 +1,6 @@
 //! Client commands query a running instance over HTTP. With `--json` they print the response byte
 //! for byte, otherwise as text. Nothing is computed here, so the shell, Grafana and a model see the
-//! same numbers. `token`, `rates`, `lake` and those for a database file need no running instance.
+//! same numbers. `token`, `rates`, `actions`, `lake` and offline commands need no running instance.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use echo_core::error::Code;
 use echo_core::text::visible;
 use echo_store::StoreError;
 use serde_json::{Map, Value};
-use ureq::http::Response;
-use ureq::{Agent, Body, RequestBuilder};
+use ureq::{Agent, Body, RequestBuilder, http::Response};
 
 use crate::cli::connection::ConnectionArgs;
 use crate::cli::output::OutputArgs;
 use crate::cli::scope::ScopeArgs;
 
+pub mod actions;
 pub mod assert;
 pub mod clusters;
 mod column;

@@ -100,6 +100,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", env = "FLEET_ECHO_RATES")]
     pub rates: Option<PathBuf>,
 
+    /// Policy of actions (YAML): which incidents are reported to which systems; without it, none
+    #[arg(long, value_name = "FILE", env = "FLEET_ECHO_ACTIONS")]
+    pub actions: Option<PathBuf>,
+
     /// Memory limit of the database: `2GB`, or a share of the memory of the machine or container,
     /// such as `25%`
     #[arg(long, value_name = "SIZE", default_value = "2GB", value_parser = limits::parse_memory, env = "FLEET_ECHO_MEMORY_LIMIT")]

@@ -192,6 +192,7 @@ pub(crate) fn serve_args(rates: Option<PathBuf>, db: PathBuf) -> ServeArgs {
         http_listen: ([127, 0, 0, 1], 0).into(),
         security: crate::config::security::SecurityArgs::local(),
         rates,
+        actions: None,
         limits: crate::config::limits::LimitArgs::default(),
         bounds: crate::config::bounds::BoundArgs::default(),
         allowed_origins: crate::config::allowed_origins::AllowedOriginArgs::default(),

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::app::AppError;
+use crate::cli::actions::ActionsCommandError;
 use crate::cli::lake::LakeCommandError;
 use crate::cli::{CliError, store_exit_code};
 use crate::demo::DemoError;
@@ -34,6 +35,9 @@ pub enum Failure {
     /// A command failed.
     #[error(transparent)]
     Cli(#[from] CliError),
+    /// A command for a policy of actions failed.
+    #[error(transparent)]
+    Actions(#[from] ActionsCommandError),
     /// A command for a lake failed.
     #[error(transparent)]
     Lake(#[from] LakeCommandError),
@@ -53,7 +57,8 @@ impl Failure {
     /// Returns whether the reader of the output closed it.
     pub fn is_closed_pipe(&self) -> bool {
         match self {
-            Self::Cli(CliError::Output(error))
+            Self::Actions(ActionsCommandError::Output(error))
+            | Self::Cli(CliError::Output(error))
             | Self::Lake(LakeCommandError::Output(error))
             | Self::Print(error) => error.kind() == io::ErrorKind::BrokenPipe,
             _ => false,
@@ -65,6 +70,7 @@ impl Failure {
         match self {
             Self::Export(_) | Self::Log(_) => USAGE,
             Self::Print(_) | Self::Import(ImportError::NotStored(_)) => INPUT_OUTPUT,
+            Self::Actions(error) => error.exit_code(),
             Self::Lake(error) => error.exit_code(),
             Self::Cli(error) | Self::Import(ImportError::Session(error)) => error.exit_code(),
             Self::App(error) => app_exit_code(error),
@@ -90,7 +96,7 @@ const fn app_exit_code(error: &AppError) -> u8 {
         AppError::Config(_) | AppError::File { .. } | AppError::Access(_) | AppError::Tls(_) => {
             USAGE
         }
-        AppError::Rates(_) => DATA,
+        AppError::Rates(_) | AppError::Actions(_) => DATA,
         AppError::Bind { .. } => UNAVAILABLE,
         AppError::Store(error) => store_exit_code(error),
         _ => DEFECT,

@@ -10,6 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use echo_core::clock::SystemClock;
 use echo_core::error::chain;
 use fleet_echo::app::App;
+use fleet_echo::cli::actions::ActionsArgs;
 use fleet_echo::cli::assert::{self as gate, AssertArgs};
 use fleet_echo::cli::clusters::ClustersArgs;
 use fleet_echo::cli::completion::{CompletionArgs, ManArgs};
@@ -93,6 +94,8 @@ enum Command {
     Assert(AssertArgs),
     /// Check a rates file and list GPUs without a price
     Rates(RatesArgs),
+    /// Check a policy of actions: which incidents are reported to which systems
+    Actions(ActionsArgs),
     /// Report the costs of a day, as CSV in FOCUS columns
     Report(ReportArgs),
     /// List stored events
@@ -233,6 +236,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         // `main` runs it, because it has its own exit codes.
         Command::Assert(_) => Ok(()),
         Command::Rates(args) => Ok(cli::rates::run(&args, &mut Screen::stdout(&mut out))?),
+        Command::Actions(args) => Ok(cli::actions::run(&args, &mut out)?),
         Command::Report(args) => Ok(cli::report::run(&args, &mut Screen::stdout(&mut out))?),
         Command::History(args) => Ok(cli::history::run(&args, &mut Screen::stdout(&mut out))?),
         Command::Mcp(args) => run_mcp(&args),

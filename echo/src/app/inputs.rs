@@ -1,10 +1,13 @@
-//! Configuration read from files: certificates, access and GPU-hour rates.
+//! Configuration read from files: certificates, access, GPU-hour rates and the
+//! policy of actions.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use echo_access::Access;
+use echo_actions::counts::ActionCounts;
+use echo_actions::policy::Policy;
 use echo_core::clock::Clock;
 use echo_tools::rates::Rates;
 use tokio::sync::watch;
@@ -34,6 +37,10 @@ pub(super) struct Inputs {
     pub(super) middleware: Middleware,
     /// GPU-hour rates.
     pub(super) rates: watch::Receiver<Arc<Rates>>,
+    /// Policy of actions; `None` without one.
+    pub(super) actions: Option<watch::Receiver<Arc<Policy>>>,
+    /// Counts of actions.
+    pub(super) action_counts: ActionCounts,
     /// Reload counters.
     pub(super) reloads: Reloads,
     /// Files to poll for changes.
@@ -76,6 +83,12 @@ impl Inputs {
             rates = source.current();
             sources.push(Box::new(source));
         }
+        let mut actions = None;
+        if let Some(path) = args.actions.clone() {
+            let source = FileSource::new("actions", move || read_actions(&path), &reloads)?;
+            actions = Some(source.current());
+            sources.push(Box::new(source));
+        }
         let middleware = Middleware {
             origins: args
                 .allowed_origins
@@ -93,6 +106,8 @@ impl Inputs {
             api_encryption,
             middleware,
             rates,
+            actions,
+            action_counts: ActionCounts::default(),
             reloads,
             sources,
             key_sets,
@@ -155,6 +170,11 @@ fn read_rates(path: &Path) -> Result<(Rates, Vec<PathBuf>), AppError> {
         warn!("{}: {note}", path.display());
     }
     Ok((rates, vec![path.to_owned()]))
+}
+
+fn read_actions(path: &Path) -> Result<(Policy, Vec<PathBuf>), AppError> {
+    let policy = Policy::parse(&text(path)?, folder(path))?;
+    Ok((policy, vec![path.to_owned()]))
 }
 
 fn text(path: &Path) -> Result<String, AppError> {

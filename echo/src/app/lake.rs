@@ -1,5 +1,6 @@
 //! The copy in a lake, if one is configured.
 
+use echo_actions::counts::ActionCounts;
 use echo_core::clock::SystemClock;
 use echo_lake::committer::Committer;
 use echo_store::duckdb::DuckDbStore;
@@ -21,11 +22,17 @@ pub(super) fn start(args: &ServeArgs, store: &DuckDbStore) -> Result<Option<Comm
     started.map(Some).map_err(AppError::Thread)
 }
 
-/// Metrics of the copy.
-pub(super) fn collectors(lake: Option<&Committer>) -> Vec<Box<dyn Collector>> {
+/// Metrics of the copy and of actions, as far as they are configured.
+pub(super) fn collectors(
+    lake: Option<&Committer>,
+    actions: Option<&ActionCounts>,
+) -> Vec<Box<dyn Collector>> {
     let mut collectors: Vec<Box<dyn Collector>> = Vec::new();
     if let Some(lake) = lake {
         collectors.push(Box::new(lake.progress()));
+    }
+    if let Some(actions) = actions {
+        collectors.push(Box::new(actions.clone()));
     }
     collectors
 }

@@ -47,6 +47,7 @@ pub(super) fn routes(
         shard: args.shard.shard().map(Arc::new),
         ..usual
     };
+    let actions = inputs.actions.as_ref().map(|_policy| &inputs.action_counts);
     let metrics = Metrics::new(Sources {
         ingest: ingest.clone(),
         store: shared,
@@ -58,7 +59,7 @@ pub(super) fn routes(
         reloads: inputs.reloads.clone(),
         jwks: inputs.key_sets.clone(),
         encryption: inputs.api_encryption.clone(),
-        collectors: collectors(lake),
+        collectors: collectors(lake, actions),
     });
     let otlp = OtlpEndpoint {
         port: args.otlp_listen.port(),

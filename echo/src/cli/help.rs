@@ -11,7 +11,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
             "status", "outliers", "explain", "host", "cost", "history", "sql", "clusters",
         ],
     ),
-    ("Report commands", &["assert", "report", "rates"]),
+    ("Report commands", &["assert", "report", "rates", "actions"]),
     (
         "Server commands",
         &["serve", "demo", "import", "open", "mcp"],

@@ -55,7 +55,7 @@ const ECHO: Architecture = Architecture {
 
 /// Libraries of Echo, by the names of their folders. A module of the library `store` is called
 /// `store::...` here. Cargo enforces their order.
-const LIBRARIES: [&str; 10] = [
+const LIBRARIES: [&str; 11] = [
     "core",
     "sql-guard",
     "access",
@@ -63,6 +63,7 @@ const LIBRARIES: [&str; 10] = [
     "store",
     "ingest",
     "lake",
+    "actions",
     "tools",
     "serve",
     "bench",
@@ -80,6 +81,12 @@ const LIBRARY_RULES: Architecture = Architecture {
         "core::policy_table",
         "core::shard",
         "sql_guard",
+        "actions::breaker",
+        "actions::notice",
+        "actions::planner",
+        "actions::queue",
+        "actions::selection",
+        "actions::state",
         "analysis",
         "ingest::decode",
         "serve::pages::bars",
@@ -93,7 +100,7 @@ const LIBRARY_RULES: Architecture = Architecture {
         ("arrow", &["store::duckdb"]),
         ("axum", &["ingest::otlp", "serve"]),
         ("cookie", &["serve::session"]),
-        ("backon", &["lake::committer"]),
+        ("backon", &["actions::dispatcher", "lake::committer"]),
         (
             "duckdb",
             &[
@@ -119,6 +126,7 @@ const LIBRARY_RULES: Architecture = Architecture {
             "serde",
             &[
                 "access",
+                "actions",
                 "ingest",
                 "lake::overview",
                 "serve",
@@ -126,6 +134,7 @@ const LIBRARY_RULES: Architecture = Architecture {
                 "tools",
             ],
         ),
+        ("ureq", &["actions::consumers"]),
         // The service uses gRPC, and `respond` builds its statuses.
         ("tonic", &["ingest::otlp", "ingest::respond", "serve"]),
     ],

@@ -4,6 +4,8 @@
 use fleet_echo as _;
 
 #[cfg(test)]
+mod actions;
+#[cfg(test)]
 mod architecture;
 #[cfg(test)]
 mod clients;

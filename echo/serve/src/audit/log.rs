@@ -67,6 +67,11 @@ impl AuditLog {
         }))
     }
 
+    /// Writes a record that is not about a request.
+    pub fn record(&self, record: &serde_json::Value) {
+        self.write(&record.to_string());
+    }
+
     /// Writes a line. Failures are counted, and the first one is logged.
     pub(super) fn write(&self, line: &str) {
         let mut sink = self.0.sink.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,28 @@
+//! Senders, one for each kind of consumer.
+
+use std::sync::Arc;
+
+use crate::consumer::Consumer;
+use crate::policy::Destination;
+
+mod alertmanager;
+mod http;
+mod kubernetes;
+mod slurm;
+mod time;
+mod webhook;
+
+/// Returns the sender for a destination.
+pub fn sender(destination: &Destination) -> Arc<dyn Consumer> {
+    match destination {
+        Destination::Webhook(own) => Arc::new(webhook::WebhookSender::new(own.clone())),
+        Destination::Alertmanager(own) => {
+            Arc::new(alertmanager::AlertmanagerSender::new(own.clone()))
+        }
+        Destination::Kubernetes(own) => Arc::new(kubernetes::KubernetesSender::new(own.clone())),
+        Destination::Slurm(own) => Arc::new(slurm::SlurmSender::new(own.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

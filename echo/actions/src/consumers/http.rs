@@ -1,0 +1,156 @@
+//! HTTP client of the senders: bounded in time and size, without redirects and proxies. Files with
+//! secrets and authorities are read for each request, because they are rotated.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use ureq::Agent;
+use ureq::http::{Request, Response};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+use crate::consumer::DeliveryError;
+
+/// Longest time of a request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest answer that is read.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Longest part of an answer in messages, in characters.
+const MAX_SHOWN: usize = 200;
+
+/// Longest wait that a consumer may ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
+
+/// Answer of a consumer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Status.
+    pub(super) status: u16,
+    /// Body.
+    pub(super) body: Vec<u8>,
+    retry_after: Option<Duration>,
+}
+
+/// Sends a request with a body of JSON.
+pub(super) fn send(
+    request: Request<Vec<u8>>,
+    ca_file: Option<&Path>,
+) -> Result<Answer, DeliveryError> {
+    let is_encrypted = request.uri().scheme_str() == Some("https");
+    let roots = match ca_file {
+        _ if !is_encrypted => Vec::new(),
+        Some(path) => authorities(path)?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    let unreachable = |error: ureq::Error| DeliveryError::transient(format!("no answer: {error}"));
+    let mut response = agent(&roots).run(request).map_err(unreachable)?;
+    let (status, retry_after) = (response.status().as_u16(), retry_after(&response));
+    let body = response.body_mut().with_config().limit(MAX_BYTES);
+    Ok(Answer {
+        status,
+        retry_after,
+        body: body.read_to_vec().map_err(unreachable)?,
+    })
+}
+
+impl Answer {
+    /// Checks that the status is a success.
+    pub(super) fn check(self) -> Result<Self, DeliveryError> {
+        match self.status {
+            200..=299 => Ok(self),
+            status => Err(self.failure(is_final(status))),
+        }
+    }
+
+    fn failure(&self, is_permanent: bool) -> DeliveryError {
+        DeliveryError {
+            is_permanent,
+            retry_after: self.retry_after,
+            message: format!("status {}: {}", self.status, self.shown()),
+        }
+    }
+
+    fn shown(&self) -> String {
+        let text = String::from_utf8_lossy(&self.body);
+        let plain = text.chars().filter(|c| !c.is_control());
+        plain.take(MAX_SHOWN).collect()
+    }
+}
+
+/// Returns true if the same request would fail again. Credentials may be replaced, so their errors
+/// are not final.
+const fn is_final(status: u16) -> bool {
+    !matches!(status, 401 | 403 | 408 | 409 | 425 | 429 | 500..)
+}
+
+fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
+    let value = response.headers().get("retry-after")?.to_str().ok()?;
+    let after = Duration::from_secs(value.parse().ok()?);
+    Some(after.min(MAX_RETRY_AFTER))
+}
+
+/// Reads a file with a secret or a token.
+pub(super) fn secret(path: &Path) -> Result<String, DeliveryError> {
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    let text = text.trim();
+    let is_usable = !text.is_empty() && text.chars().all(|c| matches!(c, '!'..='~'));
+    is_usable
+        .then(|| text.to_owned())
+        .ok_or_else(|| DeliveryError::transient(format!("{} contains no secret", path.display())))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> DeliveryError {
+    DeliveryError::transient(format!("cannot read {}: {error}", path.display()))
+}
+
+fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, DeliveryError> {
+    let text = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
+    let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let roots = roots.ok().filter(|roots| !roots.is_empty());
+    roots.ok_or_else(|| {
+        let path = path.display();
+        DeliveryError::transient(format!("{path} contains no certificate in PEM"))
+    })
+}
+
+fn agent(roots: &[CertificateDer<'static>]) -> Agent {
+    let roots: Vec<_> = roots
+        .iter()
+        .map(|root| Certificate::from_der(root).to_owned())
+        .collect();
+    let tls = TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&roots))
+        .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()));
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(TIMEOUT))
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .proxy(None)
+        .tls_config(tls.build());
+    Agent::new_with_config(config.build())
+}
+
+/// Builds a request with a body of JSON.
+pub(super) fn request(
+    (method, url): (&str, &str),
+    headers: &[(&str, &str)],
+    body: Vec<u8>,
+) -> Result<Request<Vec<u8>>, DeliveryError> {
+    let mut request = Request::builder()
+        .method(method)
+        .uri(url)
+        .header("accept", "application/json")
+        .header("user-agent", "fleet-echo");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request
+        .body(body)
+        .map_err(|error| DeliveryError::permanent(format!("invalid request: {error}")))
+}
