@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use echo_core::ids::{IdError, Rank, RankInJob};
+use echo_core::ids::{Rank, RankInJob};
 use echo_core::model::event::{Reading, SeqRange, StoredEvent};
 use echo_core::units::{Nanos, Window};
 use echo_store::{Cursor, EventQuery};
@@ -12,12 +12,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::ToolError;
 use crate::rounding::Precision;
 use crate::schemas::{ClusterName, Name};
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{AnswerWindow, TimeArg, TimeRange, WindowArg};
 use crate::tool::Tool;
+use crate::{ToolError, names};
 
 const DEFAULT_LIMIT: usize = 100;
 
@@ -220,10 +220,10 @@ impl EventHistory {
         Ok(EventQuery {
             window: scope.window,
             cluster: scope.cluster.clone(),
-            node: parse_filter("node", self.node.as_deref())?,
+            node: names::optional("node", self.node.as_deref())?,
             rank: self.rank.map(Rank::new),
-            op: parse_filter("op", self.op.as_deref())?,
-            metric: parse_filter("metric", self.metric.as_deref())?,
+            op: names::optional("op", self.op.as_deref())?,
+            metric: names::optional("metric", self.metric.as_deref())?,
             limit: self.limit(),
             cursor: self.cursor.map(|cursor| cursor.end),
         })
@@ -243,15 +243,6 @@ fn take_within_size(events: &[StoredEvent], bytes: usize) -> Result<Vec<HistoryE
         taken.push(event);
     }
     Ok(taken)
-}
-
-fn parse_filter<T: FromStr<Err = IdError>>(
-    field: &str,
-    text: Option<&str>,
-) -> Result<Option<T>, ToolError> {
-    text.map(str::parse)
-        .transpose()
-        .map_err(|error: IdError| ToolError::invalid(field, error.to_string()))
 }
 
 impl From<&StoredEvent> for HistoryEvent {

@@ -14,7 +14,7 @@ use echo_store::timeseries::{TimeBuckets, TimeseriesQuery};
 use fleet_proto::metric;
 
 use crate::ToolError;
-use crate::metric_names::metrics;
+use crate::names::metrics;
 use crate::scope::Scope;
 use crate::time::AnswerWindow;
 

@@ -37,7 +37,7 @@ pub mod host_evidence;
 pub mod lag_map;
 pub mod lifecycle;
 pub mod list_cursor;
-mod metric_names;
+mod names;
 pub mod outlier;
 pub mod picture;
 pub mod quality;

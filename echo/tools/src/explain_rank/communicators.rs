@@ -20,7 +20,7 @@ use super::downsample::evenly;
 use super::subject::Subject;
 use crate::ToolError;
 use crate::host_evidence::widen_for_clock_skew;
-use crate::metric_names::metrics;
+use crate::names::metrics;
 use crate::scope::Scope;
 
 /// Maximum number of waits of the rank that are read, latest first.

@@ -23,7 +23,7 @@ use super::last_arrivals::LastArrivals;
 use super::subject::Subject;
 use crate::ToolError;
 use crate::host_evidence::{CLOCK_TOLERANCE_NANOS, widen_for_clock_skew};
-use crate::metric_names::metrics;
+use crate::names::metrics;
 use crate::scope::Scope;
 
 /// Maximum number of blocks of a rank that are read, latest first.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use echo_core::ids::{IdError, JobId, NodeId, Rank, RankInJob, RoleId};
+use echo_core::ids::{JobId, NodeId, Rank, RankInJob, RoleId};
 use echo_core::model::event::Origin;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::ToolError;
 use crate::quality::{Presence, job_name};
+use crate::{ToolError, names};
 
 /// A rank that reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,10 +50,7 @@ impl Subject {
         rank: Rank,
         job: Option<&str>,
     ) -> Result<Self, ToolError> {
-        let job: Option<JobId> = job
-            .map(str::parse)
-            .transpose()
-            .map_err(|error: IdError| ToolError::invalid("job", error.to_string()))?;
+        let job: Option<JobId> = names::optional("job", job)?;
         let matches: Vec<&Arc<Origin>> = presence
             .ranks()
             .filter(|origin| origin.rank.map(RankInJob::rank) == Some(rank))

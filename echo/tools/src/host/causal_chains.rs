@@ -98,7 +98,7 @@ impl Tool for GetCausalChains {
         Ok(CausalChains {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),
-            summary: summarize(&chains, &examined),
+            summary: summarize(&chains, truncated, &examined),
             chains,
             truncated,
             examined,
@@ -145,7 +145,7 @@ impl ProcessChain {
 }
 
 /// Summarizes the chains in a sentence.
-fn summarize(chains: &[ProcessChain], examined: &Examined) -> String {
+fn summarize(chains: &[ProcessChain], truncated: bool, examined: &Examined) -> String {
     let Some(first) = chains.first() else {
         return if examined.processes == 0 {
             "no agent reported on a process".to_owned()
@@ -168,8 +168,13 @@ fn summarize(chains: &[ProcessChain], examined: &Examined) -> String {
     let share = first.share.map_or_else(String::new, |share| {
         format!(", {} % of its time{peers}", decimal(share * 100.0, 1))
     });
+    let (more, first_ones) = if truncated {
+        ("more than ", "first: ")
+    } else {
+        ("", "")
+    };
     format!(
-        "{} ({}); most severe: {}{share}: {}",
+        "{more}{} ({first_ones}{}); most severe: {}{share}: {}",
         counted(chains.len(), "causal chain", "causal chains"),
         causes.join(", "),
         first.process.name(),

@@ -1,19 +1,18 @@
 //! Input of the tools about processes: cluster, node, rank, process id and window.
 
 use std::collections::BTreeSet;
-use std::str::FromStr;
 
-use echo_core::ids::{IdError, NodeId, Rank};
+use echo_core::ids::{NodeId, Rank};
 use echo_core::units::Nanos;
 use echo_store::process_reports::{ProcessQuery, ProcessSeen};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ToolError;
 use crate::quality::Presence;
 use crate::schemas::{ClusterName, Name};
 use crate::scope::{Scope, ScopeRequest};
 use crate::time::{TimeArg, TimeRange, WindowArg};
+use crate::{ToolError, names};
 
 const DEFAULT_LIMIT: usize = 50;
 
@@ -95,7 +94,7 @@ impl HostFilter {
 
     /// Finds the node of the filter; an error if it did not report.
     pub(super) fn node(&self, presence: &Presence) -> Result<Option<NodeId>, ToolError> {
-        let node: Option<NodeId> = parse("node", self.node.as_deref())?;
+        let node: Option<NodeId> = names::optional("node", self.node.as_deref())?;
         let nodes: BTreeSet<&NodeId> = presence.origins().map(|origin| &origin.node).collect();
         match node {
             Some(node) if !nodes.contains(&node) => Err(ToolError::UnknownNode {
@@ -217,13 +216,4 @@ fn named(names: &BTreeSet<String>) -> String {
         shown.push("none");
     }
     format!("{}{more}", shown.join(", "))
-}
-
-fn parse<T: FromStr<Err = IdError>>(
-    field: &str,
-    text: Option<&str>,
-) -> Result<Option<T>, ToolError> {
-    text.map(str::parse)
-        .transpose()
-        .map_err(|error: IdError| ToolError::invalid(field, error.to_string()))
 }

@@ -90,6 +90,11 @@ async fn rows_above_the_limit_are_cut_and_that_is_reported() {
     assert_eq!((stacks.stacks.len(), stacks.truncated), (1, true));
     let chains = GetCausalChains(one.clone()).run(&context).await.unwrap();
     assert_eq!((chains.chains.len(), chains.truncated), (1, true));
+    let summary = &chains.summary;
+    assert!(
+        summary.starts_with("more than 1 causal chain (first: "),
+        "{summary}"
+    );
     let nodes = HostCheck(one).run(&context).await.unwrap();
     assert_eq!((nodes.nodes.len(), nodes.truncated), (1, true));
 }

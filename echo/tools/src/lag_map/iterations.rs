@@ -11,7 +11,7 @@ use fleet_proto::metric;
 
 use super::lags::RankLags;
 use crate::ToolError;
-use crate::metric_names::metrics;
+use crate::names::metrics;
 use crate::scope::Scope;
 
 /// Maximum number of jobs whose iteration time is loaded.
