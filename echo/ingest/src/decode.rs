@@ -44,6 +44,12 @@ mod tests;
 mod traces;
 mod wire;
 
+/// Typical size of a point of an agent, bytes.
+const TYPICAL_POINT_BYTES: usize = 320;
+
+/// Maximum number of events for which a list is allocated before they are found.
+const MAX_EXPECTED_EVENTS: usize = 256;
+
 /// Result of decoding a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decoded {
@@ -108,7 +114,7 @@ pub struct Malformed {
 
 /// Decodes the body of a request that arrived at `received`.
 pub fn decode_body(payload: Payload, body: &[u8], received: Nanos) -> Result<Decoded, Malformed> {
-    let decoder = Decoder::new(received);
+    let decoder = Decoder::new(received, body.len());
     let request = Fields::new(body);
     let decoded = match payload {
         Payload::Metrics => decoder.decode(request, Decoder::scope),
@@ -196,11 +202,12 @@ impl Scratch<'_> {
 }
 
 impl<'a> Decoder<'a> {
-    fn new(received: Nanos) -> Self {
+    fn new(received: Nanos, body_bytes: usize) -> Self {
+        let expected = (body_bytes / TYPICAL_POINT_BYTES).min(MAX_EXPECTED_EVENTS);
         Self {
             received,
             interner: Interner::default(),
-            events: Vec::new(),
+            events: Vec::with_capacity(expected),
             rejections: Rejections::default(),
         }
     }

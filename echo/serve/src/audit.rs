@@ -10,13 +10,14 @@ use aws_lc_rs::digest::{SHA256, digest};
 use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::header::USER_AGENT;
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use echo_access::Principal;
 use echo_core::clock::Clock;
 use echo_core::error::Code;
 use echo_core::text::is_hidden;
+use echo_core::units::Nanos;
 use echo_store::timings::Stopwatch;
 use serde_json::{Map, Value, json};
 
@@ -43,11 +44,65 @@ const MCP_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub struct AuditRecord(Arc<Mutex<RecordState>>);
 
 struct RecordState {
+    head: RequestHead,
     fields: Map<String, Value>,
     outcome: Option<Code>,
     is_written: bool,
     began: Stopwatch,
     log: AuditLog,
+}
+
+/// What a request states about itself, in shared buffers: it is formatted only if a line is written,
+/// which accepted ingest requests never need.
+struct RequestHead {
+    arrived: Nanos,
+    id: Option<RequestId>,
+    peer: Option<Peer>,
+    method: Method,
+    uri: Uri,
+    client: Option<HeaderValue>,
+    mcp_version: Option<HeaderValue>,
+}
+
+impl RequestHead {
+    fn new(arrived: Nanos, request: &Request) -> Self {
+        let (headers, extensions) = (request.headers(), request.extensions());
+        Self {
+            arrived,
+            id: extensions.get().cloned(),
+            peer: extensions.get().copied(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            client: headers.get(USER_AGENT).cloned(),
+            mcp_version: headers.get(MCP_VERSION).cloned(),
+        }
+    }
+
+    fn put_into(&self, fields: &mut Map<String, Value>) {
+        let mut put = |name: &str, value: Value| {
+            fields.insert(name.to_owned(), value);
+        };
+        put("ts", json!(self.arrived.to_string()));
+        put("request_id", json!(self.id.as_ref().map(RequestId::as_str)));
+        put("peer", json!(self.peer.map(|peer| peer.0.ip().to_string())));
+        put("transport", json!(self.transport()));
+        put("method", json!(self.method.as_str()));
+        put("path", json!(sanitize(self.uri.path())));
+        put("client", json!(text(self.client.as_ref())));
+    }
+
+    fn transport(&self) -> String {
+        if !self.uri.path().starts_with("/mcp") {
+            return "http".to_owned();
+        }
+        let version = text(self.mcp_version.as_ref());
+        version.map_or_else(|| "mcp".to_owned(), |version| format!("mcp {version}"))
+    }
+}
+
+/// Readable text of a header.
+fn text(value: Option<&HeaderValue>) -> Option<String> {
+    value?.to_str().ok().map(sanitize)
 }
 
 impl fmt::Debug for RecordState {
@@ -59,24 +114,9 @@ impl fmt::Debug for RecordState {
 impl AuditRecord {
     /// Starts the record of a request.
     fn begin(log: &AuditLog, clock: &dyn Clock, request: &Request) -> Self {
-        let mut fields = Map::new();
-        let mut put = |name: &str, value: Value| {
-            fields.insert(name.to_owned(), value);
-        };
-        put("ts", json!(clock.now().to_string()));
-        let id = request.extensions().get::<RequestId>();
-        put("request_id", json!(id.map(RequestId::as_str)));
-        let peer = request.extensions().get::<Peer>();
-        put("peer", json!(peer.map(|peer| peer.0.ip().to_string())));
-        put("transport", json!(transport(request)));
-        put("method", json!(request.method().as_str()));
-        put("path", json!(sanitize(request.uri().path())));
-        put(
-            "client",
-            json!(text(request.headers(), &USER_AGENT).map(sanitize)),
-        );
         Self(Arc::new(Mutex::new(RecordState {
-            fields,
+            head: RequestHead::new(clock.now(), request),
+            fields: Map::new(),
             outcome: None,
             is_written: false,
             began: Stopwatch::start(),
@@ -145,7 +185,9 @@ impl AuditRecord {
         state.put("bytes", json!(bytes));
         let millis = state.began.elapsed().as_secs_f64() * 1e3;
         state.put("duration_ms", json!((millis * 1e3).round() / 1e3));
-        let line = Value::Object(std::mem::take(&mut state.fields)).to_string();
+        let mut fields = std::mem::take(&mut state.fields);
+        state.head.put_into(&mut fields);
+        let line = Value::Object(fields).to_string();
         state.log.write(&line);
     }
 
@@ -240,18 +282,6 @@ fn is_forbidden(response: &Response) -> bool {
 /// auditing.
 fn is_probe(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
-}
-
-fn transport(request: &Request) -> String {
-    if !request.uri().path().starts_with("/mcp") {
-        return "http".to_owned();
-    }
-    let version = text(request.headers(), &MCP_VERSION).map(sanitize);
-    version.map_or_else(|| "mcp".to_owned(), |version| format!("mcp {version}"))
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }
 
 fn hex(bytes: &[u8]) -> String {

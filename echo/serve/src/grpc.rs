@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use echo_core::error::Code;
 use tokio::time::timeout;
 use tonic::service::Routes;
+use tower::ServiceBuilder;
 
 use crate::audit::audit_refusals;
 use crate::auth::authorize_ingest;
@@ -33,15 +34,18 @@ pub async fn serve(
     (middleware, encryption): (Middleware, Encryption),
     shutdown: impl Future<Output = ()> + Send,
 ) {
+    // One layer, since each one that a router has allocates for each request.
+    let layers = ServiceBuilder::new()
+        .layer(from_fn(require_grpc))
+        .layer(from_fn(limit_duration))
+        .layer(from_fn_with_state(middleware.audit, audit_refusals))
+        .layer(middleware.panics.grpc_layer())
+        .layer(from_fn_with_state(middleware.auth, authorize_ingest));
     let router = Routes::new(metrics)
         .add_service(logs)
         .add_service(traces)
         .into_axum_router()
-        .layer(from_fn_with_state(middleware.auth, authorize_ingest))
-        .layer(middleware.panics.grpc_layer())
-        .layer(from_fn_with_state(middleware.audit, audit_refusals))
-        .layer(from_fn(limit_duration))
-        .layer(from_fn(require_grpc));
+        .layer(layers);
     let options = ConnectionOptions {
         encryption,
         default_protocol: DefaultProtocol::Detect,
