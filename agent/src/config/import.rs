@@ -18,12 +18,13 @@ Send the iterations of a job that was traced with the PyTorch profiler to Echo:
 Give one file per rank, or a folder with them. Formats are recognised by content: PyTorch profiler
 (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, exports of
 Nsight Systems (SQLite), operations of StragglerAnalysis (Parquet), tables of call times (CSV); each
-but databases may be gzipped. Nothing in a pickle is run. The times of the points end now. An
-instance names a hang after 30 s without progress, so the progress of its ranks is sent three times
-within 35 s.
+but databases may be gzipped. Folders in a folder are not read. Nothing in a pickle is run. The
+times of the points end now. An instance names a hang after 30 s without progress, so the progress
+of its ranks is sent three times within 35 s.
 
-Exit codes: 0 imported, 64 invalid flags, 65 no file of a known format, files that do not belong together,
-or no verdict from them, 66 a file cannot be read, 69 endpoint unreachable.";
+Exit codes: 0 imported, 64 invalid flags, 65 no file of a known format, files that do not belong
+together, no verdict from them, or all points rejected, 66 a file cannot be read, 69 endpoint
+unreachable.";
 
 /// Flags of `import`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -50,7 +51,7 @@ pub struct ImportArgs {
     )]
     pub cluster: String,
 
-    /// Job name to report [default: the communicator that spans the job]
+    /// Job name to report [default: none]
     #[arg(long, value_name = "ID", env = "FLEET_AGENT_JOB")]
     pub job: Option<String>,
 
