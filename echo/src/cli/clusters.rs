@@ -22,10 +22,10 @@ pub struct ClustersArgs {
 
 const CLUSTERS: [Column<'_>; 7] = [
     Column::text("CLUSTER", "cluster_id"),
-    Column::number("NODES", "n_nodes", |row| text(row, "n_nodes")),
-    Column::number("JOBS", "n_jobs", |row| text(row, "n_jobs")),
-    Column::number("GPUS", "n_gpus", |row| text(row, "n_gpus")),
-    Column::number("OPEN", "n_open", |row| text(row, "n_open")),
+    Column::count("NODES", "n_nodes"),
+    Column::count("JOBS", "n_jobs"),
+    Column::count("GPUS", "n_gpus"),
+    Column::count("OPEN", "n_open"),
     Column::text("OPEN SINCE", "open_since"),
     Column::text("GPU MODELS", "gpu_models"),
 ];

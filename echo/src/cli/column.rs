@@ -22,6 +22,8 @@ enum Kind {
     State,
     /// Text that may be long.
     Sentence,
+    /// Whole number.
+    Count,
     Decimals(usize),
     Percent,
     Money,
@@ -89,6 +91,10 @@ impl<'a> Column<'a> {
         Self::new(title, field, Kind::Sentence)
     }
 
+    pub(super) const fn count(title: &'a str, field: &'a str) -> Self {
+        Self::new(title, field, Kind::Count)
+    }
+
     pub(super) const fn decimals(title: &'a str, field: &'a str, places: usize) -> Self {
         Self::new(title, field, Kind::Decimals(places))
     }
@@ -142,7 +148,8 @@ impl<'a> Column<'a> {
     pub(super) const fn is_number(self) -> bool {
         matches!(
             self.kind,
-            Kind::Decimals(_)
+            Kind::Count
+                | Kind::Decimals(_)
                 | Kind::Percent
                 | Kind::Money
                 | Kind::ComputedNumber(_)
@@ -171,7 +178,7 @@ impl<'a> Column<'a> {
 
     pub(super) fn shown(self, row: &Value) -> String {
         match self.kind {
-            Kind::Text | Kind::State | Kind::Sentence => view::text(row, self.field),
+            Kind::Text | Kind::State | Kind::Sentence | Kind::Count => view::text(row, self.field),
             Kind::Decimals(places) => view::decimals(row, self.field, places),
             Kind::Percent => view::percent(row, self.field),
             Kind::Money => view::money(row, self.field),

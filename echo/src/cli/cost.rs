@@ -37,7 +37,7 @@ const CONTRIBUTORS: [Column<'_>; 12] = [
     Column::state(),
     Column::text("CLUSTER", "cluster"),
     Column::text("NODE", "node_id"),
-    Column::number("RANK", "rank", |row| text(row, "rank")),
+    Column::count("RANK", "rank"),
     Column::text("KIND", "kind"),
     Column::money("IF FIXED", "if_fixed").wide(),
     Column::text("INCIDENT", "incident_id").wide(),

@@ -70,7 +70,7 @@ const COMMUNICATORS: [Column<'_>; 4] = [
     Column::text("COMMUNICATOR", "communicator"),
     Column::text("OP", "op"),
     Column::decimals("GPU LAG ms", "lag_ms", 2),
-    Column::number("BLOCKS", "blocks", |row| text(row, "blocks")),
+    Column::count("BLOCKS", "blocks"),
 ];
 
 /// Runs the command.

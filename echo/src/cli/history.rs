@@ -54,7 +54,7 @@ const EVENTS: [Column<'_>; 10] = [
     Column::text("TIME", "timestamp"),
     Column::text("CLUSTER", "cluster_id"),
     Column::text("NODE", "node_id"),
-    Column::number("RANK", "rank", |row| text(row, "rank")),
+    Column::count("RANK", "rank"),
     Column::text("METRIC", "metric_name"),
     Column::number("VALUE", "value_double", reading),
     Column::text("UNIT", "unit"),

@@ -13,35 +13,24 @@ use crate::cli::view::{UNKNOWN, list, percent, text};
 /// Columns of the lines of a block.
 const LINES: [Column<'_>; 2] = [Column::text("", "label"), Column::sentence("", "text")];
 
-/// Columns of CSV.
-const CHAINS: [Column<'_>; 13] = [
-    Column::text("", "cluster"),
-    Column::text("", "node_id"),
-    Column::text("", "job"),
-    Column::text("", "rank"),
-    Column::text("", "pid"),
-    Column::text("", "process"),
-    Column::text("", "cause"),
-    Column::text("", "severity"),
-    Column::text("", "state"),
-    Column::text("", "share"),
-    Column::text("", "since"),
-    Column::text("", "last_seen"),
-    Column::text("", "summary"),
+/// Fields of the columns of CSV.
+const CHAINS: [&str; 13] = [
+    "cluster",
+    "node_id",
+    "job",
+    "rank",
+    "pid",
+    "process",
+    "cause",
+    "severity",
+    "state",
+    "share",
+    "since",
+    "last_seen",
+    "summary",
 ];
-
-/// Columns of CSV.
-const STACKS: [Column<'_>; 10] = [
-    Column::text("", "cluster"),
-    Column::text("", "node_id"),
-    Column::text("", "job"),
-    Column::text("", "rank"),
-    Column::text("", "pid"),
-    Column::text("", "process"),
-    Column::text("", "function"),
-    Column::text("", "samples"),
-    Column::text("", "share"),
-    Column::text("", "stack"),
+const STACKS: [&str; 10] = [
+    "cluster", "node_id", "job", "rank", "pid", "process", "function", "samples", "share", "stack",
 ];
 
 /// Prints causal chains.
@@ -52,7 +41,7 @@ pub(super) fn chains(
 ) -> io::Result<()> {
     let (output, chains) = (args.client.output, list(answer, "chains"));
     if output.is_csv() {
-        return Table::new(&CHAINS, chains).write_csv(output.layout(), screen);
+        return Table::new(&columns(CHAINS), chains).write_csv(output.layout(), screen);
     }
     if chains.is_empty() {
         return write_wrapped(&text(answer, "summary"), screen);
@@ -100,7 +89,7 @@ pub(super) fn stacks(
     let (output, stacks) = (args.client.output, list(answer, "stacks"));
     if output.is_csv() {
         let rows: Vec<Value> = stacks.iter().map(with_stack_on_one_line).collect();
-        return Table::new(&STACKS, &rows).write_csv(output.layout(), screen);
+        return Table::new(&columns(STACKS), &rows).write_csv(output.layout(), screen);
     }
     stacks.iter().try_for_each(|stack| {
         writeln!(screen)?;
@@ -117,6 +106,11 @@ pub(super) fn stacks(
         let frames = frames.map(|(frame, label)| (label, frame));
         print_block(&title, function.into_iter().chain(frames), screen)
     })
+}
+
+/// Columns of CSV, which are named by their fields.
+fn columns<const N: usize>(fields: [&'static str; N]) -> [Column<'static>; N] {
+    fields.map(|field| Column::text("", field))
 }
 
 /// Names a process.

@@ -14,11 +14,11 @@ const CALLS: [Column<'_>; 16] = [
     Column::text("CLUSTER", "cluster"),
     Column::text("NODE", "node_id"),
     Column::text("JOB", "job").wide(),
-    Column::number("RANK", "rank", |row| text(row, "rank")),
-    Column::number("PID", "pid", |row| text(row, "pid")),
+    Column::count("RANK", "rank"),
+    Column::count("PID", "pid"),
     Column::text("PROCESS", "process"),
     Column::text("FUNCTION", "function"),
-    Column::number("CALLS", "n_calls", |row| text(row, "n_calls")),
+    Column::count("CALLS", "n_calls"),
     Column::decimals("PER s", "calls_per_s", 1),
     Column::decimals("p50 ms", "p50_ms", 3),
     Column::decimals("p95 ms", "p95_ms", 3),
@@ -26,23 +26,21 @@ const CALLS: [Column<'_>; 16] = [
     Column::decimals("WORST p99", "worst_p99_ms", 3).wide(),
     Column::decimals("MAX ms", "max_ms", 3),
     Column::decimals("TOTAL ms", "total_ms", 1),
-    Column::number("BYTES", "bytes", |row| text(row, "bytes")).wide(),
+    Column::count("BYTES", "bytes").wide(),
 ];
 
 const GRAPHS: [Column<'_>; 13] = [
     Column::text("CLUSTER", "cluster"),
     Column::text("NODE", "node_id"),
     Column::text("JOB", "job").wide(),
-    Column::number("RANK", "rank", |row| text(row, "rank")),
-    Column::number("PID", "pid", |row| text(row, "pid")),
+    Column::count("RANK", "rank"),
+    Column::count("PID", "pid"),
     Column::text("PROCESS", "process"),
-    Column::number("CAPTURES", "captures", |row| text(row, "captures")),
-    Column::number("INSTANTIATIONS", "instantiations", |row| {
-        text(row, "instantiations")
-    }),
-    Column::number("UPDATES", "updates", |row| text(row, "updates")),
-    Column::number("LAUNCHES", "launches", |row| text(row, "launches")),
-    Column::number("DESTROYS", "destroys", |row| text(row, "destroys")).wide(),
+    Column::count("CAPTURES", "captures"),
+    Column::count("INSTANTIATIONS", "instantiations"),
+    Column::count("UPDATES", "updates"),
+    Column::count("LAUNCHES", "launches"),
+    Column::count("DESTROYS", "destroys").wide(),
     Column::decimals("LAUNCHES PER s", "launches_per_s", 1),
     Column::sentence("NOTE", "note"),
 ];
@@ -52,13 +50,9 @@ const NODES: [Column<'_>; 12] = [
     Column::text("NODE", "node_id"),
     Column::decimals("LAST REPORT s", "last_report_age_s", 0),
     Column::text("LAST REPORT", "last_report").wide(),
-    Column::number("RANKS", "ranks", |row| text(row, "ranks")),
-    Column::number("PROCESSES", "processes_with_rank", |row| {
-        text(row, "processes_with_rank")
-    }),
-    Column::number("WITHOUT RANK", "processes_without_rank", |row| {
-        text(row, "processes_without_rank")
-    }),
+    Column::count("RANKS", "ranks"),
+    Column::count("PROCESSES", "processes_with_rank"),
+    Column::count("WITHOUT RANK", "processes_without_rank"),
     Column::computed("KERNEL", "has_kernel_evidence", kernel),
     Column::text("LAST CALLS", "last_calls").wide(),
     Column::text("LAST CHAIN", "last_chain").wide(),

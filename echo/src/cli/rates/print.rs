@@ -13,7 +13,7 @@ use crate::cli::column::{Column, Layout};
 use crate::cli::rates::fleet::{Fleet, Node, Price};
 use crate::cli::screen::Screen;
 use crate::cli::table::Table;
-use crate::cli::view::{self, counted, list};
+use crate::cli::view::{counted, list};
 
 /// Maximum number of nodes named per row; the rest is counted.
 const MAX_NAMED: usize = 4;
@@ -38,7 +38,7 @@ const LOCATIONS: [Column<'_>; 4] = [
 const GPUS: [Column<'_>; 6] = [
     Column::text("CLUSTER", "cluster"),
     Column::text("MODEL", "model"),
-    Column::number("GPUS", "gpus", |row| view::text(row, "gpus")),
+    Column::count("GPUS", "gpus"),
     Column::text("RATE", "at"),
     Column::text("PRICE", "price"),
     Column::sentence("NODES", "nodes"),
