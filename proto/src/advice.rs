@@ -20,6 +20,10 @@ pub const PAGE_FAULTS: &str = "raise the memory limit of its container, or use l
 /// Advice when a process waits for sockets.
 pub const NETWORK: &str = "look at the connection that it reads: ss -tip";
 
+/// Advice when a host sends TCP segments again.
+pub const TCP_RETRANSMITS: &str =
+    "look at the errors of the network ports: ip -s link, nstat -az TcpRetransSegs";
+
 /// Returns the advice when other tasks have the CPUs of a process: `task` is the name and the CPU of
 /// one of them, `pid` the process, or a placeholder for it.
 pub fn cpu_contention(task: Option<(&str, u32)>, pid: impl Display) -> String {

@@ -263,6 +263,7 @@ impl ProcessState {
         peers: &Peers<'_>,
     ) -> Option<ProcessReport> {
         let from_ns = std::mem::replace(&mut self.opened_ns, now_ns);
+        let period_ns = now_ns.saturating_sub(from_ns);
         let seen = std::mem::take(&mut self.seen);
         let line = own.lines.compare(&own.present, &peers.lines());
         let are_made_again = own
@@ -292,9 +293,9 @@ impl ProcessState {
                 share,
                 reference,
                 since_ns,
-                links: links::links(cause, &seen, now_ns.saturating_sub(from_ns)),
+                links: links::links(cause, &seen, period_ns),
                 place: Place::of(cause, line, &seen),
-                advice: links::advice(cause, pid, &seen),
+                advice: links::advice(cause, pid, &seen, period_ns),
             }));
         }
         self.lines.add(own.present.clone(), is_delayed);

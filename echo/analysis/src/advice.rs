@@ -86,9 +86,7 @@ fn for_fact(culprit: &Culprit, fact: &HostFact) -> Option<String> {
         }
         metric::LOCK => return Some(advice::lock(PID)),
         metric::THROTTLED => return Some(throttled(culprit)),
-        metric::TCP_RETRANSMITS => {
-            "look at the errors of the network ports: ip -s link, nstat -az TcpRetransSegs"
-        }
+        metric::TCP_RETRANSMITS => advice::TCP_RETRANSMITS,
         metric::RDMA_ERRORS => "look at the errors of the RDMA ports: rdma statistic show link",
         metric::CGROUP_THROTTLED => advice::CGROUP_THROTTLING,
         metric::INTERRUPT => advice::INTERRUPTS,

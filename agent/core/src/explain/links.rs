@@ -15,6 +15,8 @@ use crate::statistics::ratio;
 const MAX_NAMED: usize = 3;
 /// Share of the period from which memory or I/O pressure is a link of its own.
 const PRESSURE_SHARE: f64 = 0.02;
+/// TCP segments sent again per second from which they are a link of their own.
+const RETRANSMITS: f64 = 1.0;
 
 /// Returns the links from the system to the call, each with its figures for a period.
 pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<String> {
@@ -50,11 +52,18 @@ pub(super) fn links(cause: Cause, seen: &Observation, period_ns: u64) -> Vec<Str
             ));
         }
     }
+    if cause == Cause::Network
+        && let Some(per_second) = retransmits(seen, period_ns)
+    {
+        links.push(format!(
+            "its host sent {per_second:.1} TCP segments again per second"
+        ));
+    }
     links
 }
 
 /// Returns what to do, a command where there is one.
-pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation) -> Vec<String> {
+pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation, period_ns: u64) -> Vec<String> {
     let text = match cause {
         Cause::CpuContention => {
             let tasks = seen.tasks();
@@ -67,7 +76,11 @@ pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation) -> Vec<String> 
         Cause::Lock => return vec![advice::lock(pid)],
         Cause::BlockIo => advice::BLOCK_IO,
         Cause::PageFaults => advice::PAGE_FAULTS,
-        Cause::Network => advice::NETWORK,
+        Cause::Network => {
+            let lost = retransmits(seen, period_ns).map(|_| advice::TCP_RETRANSMITS);
+            let all = [advice::NETWORK].into_iter().chain(lost);
+            return all.map(str::to_owned).collect();
+        }
         Cause::Pipe => {
             "let more workers prepare data (num_workers, prefetch_factor), or make their work cheaper"
         }
@@ -85,6 +98,12 @@ pub(super) fn advice(cause: Cause, pid: u32, seen: &Observation) -> Vec<String> 
         Cause::SlowCalls | Cause::OwnCode => return Vec::new(),
     };
     vec![text.to_owned()]
+}
+
+/// TCP segments that the host sent again, per second, if they are worth a link.
+fn retransmits(seen: &Observation, period_ns: u64) -> Option<f64> {
+    let per_second = ratio(seen.tcp_retransmits?, period_ns) * 1e9;
+    (per_second >= RETRANSMITS).then_some(per_second)
 }
 
 /// Pressure on memory or I/O behind a wait for pages or for a disk.

@@ -23,6 +23,8 @@ pub struct Observation {
     pub cgroup_throttled_ns: Option<u64>,
     /// Time of interrupts on the CPU of a running thread, nanoseconds.
     pub interrupt_ns: Option<u64>,
+    /// TCP segments that the host sent again.
+    pub tcp_retransmits: Option<u64>,
     /// Pressure stall time of the cgroup, or else of the host.
     pub pressure: Option<Pressure>,
     /// Launches of CUDA graphs, where they are counted.
@@ -57,6 +59,7 @@ impl Observation {
         }
         add(&mut self.cgroup_throttled_ns, later.cgroup_throttled_ns);
         add(&mut self.interrupt_ns, later.interrupt_ns);
+        add(&mut self.tcp_retransmits, later.tcp_retransmits);
         add(&mut self.graph_launches, later.graph_launches);
         if let Some(later) = later.pressure {
             self.add_pressure(later);
@@ -75,6 +78,7 @@ impl Observation {
             self.add_threads(threads);
         }
         add(&mut self.graph_launches, activity.graph_launches);
+        add(&mut self.tcp_retransmits, activity.tcp_retransmits);
     }
 
     fn add_threads(&mut self, later: OffCpuTime) {

@@ -1,3 +1,4 @@
+mod network;
 mod own_code;
 mod recapture;
 
