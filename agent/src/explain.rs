@@ -2,7 +2,6 @@
 
 mod json;
 mod screen;
-mod stacks;
 pub mod summary;
 mod text;
 
@@ -23,8 +22,8 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::config::{ExplainArgs, ProbeArgs, TraceArgs};
 use crate::explain::screen::Screen;
-use crate::explain::stacks::StackSampling;
 use crate::explain::summary::{HostSummary, Summary};
+use crate::stack_sampling::StackSampling;
 
 /// Period over which a process is observed, nanoseconds: a chain holds for two of them or more.
 const PERIOD_NS: u64 = 5_000_000_000;

@@ -38,5 +38,6 @@ pub mod record;
 pub mod replay;
 pub mod run;
 pub mod simulate;
+mod stack_sampling;
 pub mod stacks;
 pub mod trace;

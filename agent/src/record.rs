@@ -1,23 +1,26 @@
 //! Recorder of this host's GPU jobs: writes the events of a watch to a file that can be replayed.
 
+mod stacks;
 pub mod summary;
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
+use fleet_agent_bpf::layout::FunctionSum;
 use fleet_agent_sources::live::Stop;
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::recorder::Recorder;
 use fleet_agent_sources::recorder::file::{Overwrite, RecordingFile};
 use fleet_agent_sources::recorder::header::Header;
-use fleet_agent_sources::watch::{Watch, WatchError, cpus, now_ns};
+use fleet_agent_sources::watch::{PollResult, Watch, WatchError, cpus, now_ns};
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::config::RecordArgs;
 use crate::gpu::{Gpu, Gpus};
+use crate::record::stacks::RecordedStacks;
 use crate::record::summary::Summary;
 
 /// Flush interval of the file, nanoseconds.
@@ -149,12 +152,15 @@ impl Session {
     }
 
     fn watch(&mut self, mut file: RecordingFile, mut header: Header) -> Result<(), RecordError> {
-        let mut watch = Watch::start(&self.args.probes.settings(Duration::ZERO))?;
+        let mut settings = self.args.probes.settings(Duration::ZERO);
+        settings.without_host = false;
+        let mut watch = Watch::start(&settings)?;
         let started_ns = now_ns();
         let length_ns = self.args.duration.map_or(u64::MAX, |duration| {
             u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
         });
         let mut recorder = Recorder::new(&self.args.pid, Processes::new("/proc"), started_ns);
+        let mut stacks = RecordedStacks::new(!self.args.without_stacks, started_ns);
         let mut flushed_ns = started_ns;
         let mut is_last = false;
         while !is_last {
@@ -168,19 +174,8 @@ impl Session {
                     recorder.push_state(state);
                 }
             }
-            if recorder.are_delays_due(&polled)
-                && let Some(delays) = watch.delays()
-            {
-                recorder.push_delays(polled.until_ns, &delays);
-                watch.remove_delays(&recorder.take_idle_delays());
-            }
-            let histograms = recorder.is_window_due(&polled).then(|| watch.histograms());
-            let sums = histograms.map(|histograms| {
-                recorder.push_durations(&polled, &histograms);
-                let mut sums = watch.sums();
-                sums.extend(histograms.sums());
-                sums
-            });
+            stacks.sample(&polled, &mut recorder, is_last);
+            let sums = read_counters(&watch, &mut recorder, &polled);
             let lines = recorder.record(&polled, sums.as_deref(), watch.losses().events());
             for pid in polled.exited.into_iter().chain(polled.detached) {
                 if recorder.take_observed(pid) {
@@ -204,6 +199,7 @@ impl Session {
             self.summary.bytes = written.map_err(|source| self.file_error(source))?;
             self.show_progress();
         }
+        stacks.log_limits();
         self.summary.bytes = file.finish().map_err(|source| self.file_error(source))?;
         self.no_ranks().map_or(Ok(()), Err)
     }
@@ -244,6 +240,25 @@ impl Session {
             source,
         }
     }
+}
+
+/// Adds the counters of the kernel that are due, and returns those of functions.
+fn read_counters(
+    watch: &Watch,
+    recorder: &mut Recorder,
+    polled: &PollResult,
+) -> Option<Vec<FunctionSum>> {
+    if recorder.are_delays_due(polled)
+        && let Some(delays) = watch.delays()
+    {
+        recorder.push_delays(polled.until_ns, &delays);
+        watch.remove_delays(&recorder.take_idle_delays());
+    }
+    let histograms = recorder.is_window_due(polled).then(|| watch.histograms())?;
+    recorder.push_durations(polled, &histograms);
+    let mut sums = watch.sums();
+    sums.extend(histograms.sums());
+    Some(sums)
 }
 
 /// Records in the header which tools the recording was made with.

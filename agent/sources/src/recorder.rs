@@ -6,7 +6,7 @@ pub mod header;
 mod line;
 mod windows;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use crate::functions;
 use crate::live::assemble::{Assembler, CallEvent};
@@ -17,7 +17,7 @@ use crate::live::preexisting::PreexistingComms;
 use crate::process::Processes;
 use crate::watch::{Histograms, PollResult};
 use fleet_agent_bpf::layout::{CallRecord, DelayKey, DelaySum, FunctionSum};
-use fleet_agent_core::event::{CallKind, CommState, Event, Process};
+use fleet_agent_core::event::{CallKind, CommState, Event, Process, StackSample};
 
 use crate::recorder::line::{Line, Part};
 use crate::recorder::windows::Windows;
@@ -65,6 +65,8 @@ pub struct Recorder {
     durations_read_ns: u64,
     preexisting: PreexistingComms,
     counted: VecDeque<Line>,
+    /// Ids of the stacks that have a line.
+    stacks: HashSet<u64>,
     processes: Vec<Process>,
     observed: BTreeSet<u32>,
     ended: Vec<(u64, u32)>,
@@ -87,6 +89,7 @@ impl Recorder {
             windows: Windows::new(now_ns),
             preexisting: PreexistingComms::default(),
             counted: VecDeque::new(),
+            stacks: HashSet::new(),
             processes: Vec::new(),
             observed: BTreeSet::new(),
             ended: Vec::new(),
@@ -153,6 +156,15 @@ impl Recorder {
         let measured = self.durations.measure(polled.until_ns, counted);
         self.counted
             .extend(measured.iter().map(Line::from_durations));
+    }
+
+    /// Adds samples of stacks up to `until_ns`, before the poll result of the same time is recorded.
+    pub fn push_samples(&mut self, until_ns: u64, samples: Vec<StackSample>) {
+        let lines = samples.into_iter().map(|sample| {
+            let ts_ns = until_ns;
+            Line::from_samples(&StackSample { ts_ns, ..sample })
+        });
+        self.counted.extend(lines);
     }
 
     /// Returns the communicators, by process and pointer, that were created before the recording
@@ -250,7 +262,8 @@ impl Recorder {
         }
     }
 
-    fn is_recorded(&self, pid: u32) -> bool {
+    /// Returns whether the events of a process are recorded.
+    pub fn is_recorded(&self, pid: u32) -> bool {
         self.jobs.is_announced(pid) && !self.left_out.contains(&pid)
     }
 
@@ -286,6 +299,11 @@ impl Recorder {
         while let Some(line) = self.counted.pop_front_if(|line| line.ts <= until_ns) {
             if line.pid.is_none_or(|pid| self.is_recorded(pid)) {
                 self.counts.windows += u64::from(line.is_window());
+                if let Some(stack) = &line.sampled
+                    && self.stacks.insert(stack.id())
+                {
+                    self.write(&Line::from_stack(line.ts, stack), text);
+                }
                 self.write(&line, text);
             }
         }

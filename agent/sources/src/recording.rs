@@ -7,12 +7,13 @@ pub(crate) mod delays;
 mod device;
 pub(crate) mod durations;
 mod line;
+pub(crate) mod stacks;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 
 use flate2::bufread::MultiGzDecoder;
-use fleet_agent_core::event::{Event, Process};
+use fleet_agent_core::event::{Event, Process, Stack};
 use serde::Deserialize;
 
 use crate::recording::device::Row;
@@ -25,6 +26,8 @@ const MAX_LINE: u64 = 1 << 20;
 /// Maximum time between consecutive events, nanoseconds. A larger one is a corrupt number, for
 /// which a replay must not wait.
 const MAX_STEP_NS: u64 = 3_600_000_000_000;
+/// Maximum number of different stacks; samples of further ones are skipped.
+const MAX_STACKS: usize = 100_000;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Reader of one recording.
@@ -36,6 +39,7 @@ pub struct Recording {
     processes: Vec<Process>,
     gpu_model: Option<String>,
     last_ts_ns: Option<u64>,
+    stacks: HashMap<u64, Stack>,
     /// Events of rows that were read all at once.
     device_events: VecDeque<Event>,
 }
@@ -81,6 +85,7 @@ impl Recording {
             processes: Vec::new(),
             gpu_model: None,
             last_ts_ns: None,
+            stacks: HashMap::new(),
             device_events: VecDeque::new(),
         };
         recording.read_header()?;
@@ -237,8 +242,13 @@ impl EventSource for Recording {
             }
             match serde_json::from_slice::<Line<'_>>(&self.buffer) {
                 Ok(line) => {
+                    if let Some((id, stack)) = line.stack()
+                        && self.stacks.len() < MAX_STACKS
+                    {
+                        self.stacks.insert(id, stack);
+                    }
                     let event = line
-                        .event()
+                        .event(&self.stacks)
                         .map_err(|reason| self.damaged(reason.to_owned()))?;
                     // Quiet periods have lines of their own, so a large step in time is always an
                     // error.

@@ -21,7 +21,10 @@ Record two processes only, with kernel launches and copies, until Ctrl-C:
 One line per call, in order of entry: collectives, waits for the GPU however short, communicators.
 Launches and copies are counted in the kernel, so their lines are sums over about 100 ms. A call of
 more than ten seconds has one line for its entry and one for its return; a call that has not
-returned at the end has only the first. Kernel evidence, such as time off the CPU, is not recorded.
+returned at the end has only the first. Of kernel evidence the delays of each second are recorded.
+
+Stacks of the ranks are sampled twenty times per second, in the threads that call the libraries, and
+stored once each: names of functions, and paths and lines of Python programs.
 
 Needs the same privileges as `run` and can run beside it. FILE is readable at any time; if the
 recorder is killed, at most the last second is missing.
@@ -30,6 +33,10 @@ Exit codes: 0 recorded, 64 invalid flags, 69 no process called NCCL or RCCL, 73 
 be written, 77 not permitted by the kernel.";
 
 /// Flags of `record`.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "flags of the command line are independent"
+)]
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct RecordArgs {
     /// File to write; compressed when the name ends in .gz
@@ -52,6 +59,10 @@ pub struct RecordArgs {
     /// Replace FILE if it exists
     #[arg(long, env = "FLEET_AGENT_OVERWRITE")]
     pub overwrite: bool,
+
+    /// Do not sample the stacks of the ranks
+    #[arg(long, env = "FLEET_AGENT_WITHOUT_STACKS")]
+    pub without_stacks: bool,
 
     /// Flags of the probes
     #[command(flatten)]

@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
         "a_lock_is_explained_beside_a_thread_that_waits_for_work",
         lock,
     ),
+    ("a_recording_says_what_the_live_host_said", recorded),
 ];
 
 /// Starts `fleet-agent` and returns when it is watching.
@@ -42,6 +43,16 @@ fn json_of(child: Child) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// Releases a job, explains it while it runs, and ends it; returns its processes by rank.
+pub(crate) fn explained(gpu: &Gpu, job: &Job) -> Vec<Value> {
+    job.release();
+    let explanation = json_of(start(&["explain", "--duration", "13s", "--json"]));
+    fs::write(gpu.gate("end"), "").unwrap();
+    let pids = job.pids();
+    let processes = pids.iter().map(|pid| process(&explanation, *pid).clone());
+    processes.collect()
+}
+
 /// Finds a process in an explanation.
 fn process(explanation: &Value, pid: u32) -> &Value {
     let mut all = explanation["processes"].as_array().unwrap().iter();
@@ -49,7 +60,7 @@ fn process(explanation: &Value, pid: u32) -> &Value {
         .unwrap_or_else(|| panic!("no process {pid} in {explanation:#}"))
 }
 
-fn causes(process: &Value) -> Vec<&str> {
+pub(crate) fn causes(process: &Value) -> Vec<&str> {
     let chains = process["chains"].as_array().unwrap().iter();
     chains
         .map(|held| held["chain"]["cause"].as_str().unwrap())
@@ -57,7 +68,7 @@ fn causes(process: &Value) -> Vec<&str> {
 }
 
 /// Starts three ranks until the gate `end` opens, rank 0 with a wrapper.
-fn job(gpu: &Gpu, wrapper: &[String], options: &[&str]) -> Job {
+pub(crate) fn job(gpu: &Gpu, wrapper: &[String], options: &[&str]) -> Job {
     let command = |rank: u32| {
         let program = gpu.path().join(Linking::Dynamic.program());
         let mut words: Vec<String> = Vec::new();
@@ -81,12 +92,9 @@ fn contention() {
     let gpu = Gpu::new();
     let _hog = Hog::start(&gpu, "cpu-hog", 0);
     let job = job(&gpu, &pinned_to(0), &["step=5", "delay=0:spin:20"]);
-    job.release();
-    let explanation = json_of(start(&["explain", "--duration", "13s", "--json"]));
-    fs::write(gpu.gate("end"), "").unwrap();
-    let pids = job.pids();
+    let ranks = explained(&gpu, &job);
     job.issued();
-    let late = process(&explanation, pids[0]);
+    let late = &ranks[0];
     assert!(causes(late).contains(&"cpu_contention"), "{late:#}");
     let chain = &late["chains"][0]["chain"];
     assert_eq!(chain["cause"], "cpu_contention", "{late:#}");
@@ -94,8 +102,7 @@ fn contention() {
     assert!(first.starts_with("cpu-hog ran on cpu 0 "), "{chain:#}");
     let advice = chain["advice"][0].as_str().unwrap();
     assert!(advice.contains("cpu-hog"), "{chain:#}");
-    for pid in &pids[1..] {
-        let peer = process(&explanation, *pid);
+    for peer in &ranks[1..] {
         assert_eq!(causes(peer), [""; 0], "{peer:#}");
     }
 }
@@ -124,15 +131,47 @@ fn lock() {
     let gpu = Gpu::new();
     let options = ["step=15", "backward=5", "delay=0:lock:3"];
     let job = job(&gpu, &[], &options);
+    let ranks = explained(&gpu, &job);
+    job.issued();
+    assert!(causes(&ranks[0]).contains(&"lock"), "{ranks:#?}");
+    for peer in &ranks[1..] {
+        assert!(!causes(peer).contains(&"lock"), "{peer:#}");
+    }
+}
+
+fn recorded() {
+    let gpu = Gpu::new();
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    let job = job(&gpu, &pinned_to(0), &["step=5", "delay=0:spin:20"]);
     job.release();
-    let explanation = json_of(start(&["explain", "--duration", "13s", "--json"]));
+    let file = gpu.path().join("host.jsonl.gz");
+    let file = file.to_str().unwrap();
+    let recording = start(&["record", file, "--duration", "14s", "--json"]);
+    let live = start(&["explain", "--duration", "12s", "--json"]);
+    let (live, recorded) = (json_of(live), json_of(recording));
     fs::write(gpu.gate("end"), "").unwrap();
     let pids = job.pids();
     job.issued();
-    let late = process(&explanation, pids[0]);
-    assert!(causes(late).contains(&"lock"), "{explanation:#}");
-    for pid in &pids[1..] {
-        let peer = process(&explanation, *pid);
-        assert!(!causes(peer).contains(&"lock"), "{peer:#}");
+    assert_eq!(recorded["processes"], 3, "{recorded}");
+    let opened = json_of(start(&["explain", file, "--json"]));
+    for explanation in [&live, &opened] {
+        let late = process(explanation, pids[0]);
+        assert!(causes(late).contains(&"cpu_contention"), "{late:#}");
+        let chains = late["chains"].as_array().unwrap().iter();
+        let mut chains = chains.map(|held| &held["chain"]);
+        let chain = chains
+            .find(|chain| chain["cause"] == "cpu_contention")
+            .unwrap();
+        // On a busy machine other tasks run there as well.
+        let links = chain["links"].to_string();
+        assert!(links.contains("cpu-hog ran on cpu 0 "), "{chain:#}");
+        let stacks = late["stacks"].to_string();
+        assert!(
+            stacks.contains("delay_step") || stacks.contains("main+"),
+            "{stacks}"
+        );
+        for pid in &pids[1..] {
+            assert!(!causes(process(explanation, *pid)).contains(&"cpu_contention"));
+        }
     }
 }

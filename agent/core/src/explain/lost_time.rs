@@ -13,10 +13,17 @@ const SLOW_NS: u64 = 1_000_000;
 /// be seen.
 pub(super) fn lost_ns(cause: Cause, seen: &Observation) -> Option<u64> {
     match cause {
-        Cause::CpuContention => seen.threads.map(|threads| {
-            let run_queue_ns = threads.run_queue_ns.unwrap_or(0);
-            threads.preempted_ns.saturating_add(run_queue_ns)
-        }),
+        Cause::CpuContention => match seen.threads {
+            Some(threads) => {
+                let run_queue_ns = threads.run_queue_ns.unwrap_or(0);
+                Some(threads.preempted_ns.saturating_add(run_queue_ns))
+            }
+            // A recording has the tasks only.
+            None => seen
+                .blocked
+                .as_ref()
+                .map(|_| seen.preempted_by.values().sum()),
+        },
         Cause::CgroupThrottling => seen.cgroup_throttled_ns,
         Cause::Interrupts => seen.interrupt_ns,
         Cause::MemoryAllocation | Cause::GraphCreation => {

@@ -180,6 +180,19 @@ fn the_rank_that_is_preempted_more_than_its_peers_is_explained_with_the_task_and
 }
 
 #[test]
+fn the_tasks_that_took_the_cpu_are_enough() {
+    let mut ranks = Ranks::new(4);
+    let reports = ranks.periods(3, |rank, ts_ns| {
+        let ns = if rank == 1 { 3 * SECOND } else { SECOND / 10 };
+        let mut events = preempted(rank, ts_ns, ns);
+        events.retain(|event| matches!(event, Event::Delays(_)));
+        events
+    });
+    let found: Vec<Vec<Cause>> = reports.iter().map(causes).collect();
+    assert_eq!(found, [vec![], vec![Cause::CpuContention], vec![], vec![]]);
+}
+
+#[test]
 fn what_all_ranks_share_is_not_explained_by_one_of_them() {
     let mut ranks = Ranks::new(4);
     let reports = ranks.periods(5, |rank, ts_ns| {

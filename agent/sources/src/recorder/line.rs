@@ -4,12 +4,13 @@ mod gpu_operation;
 
 use crate::functions::{Effect, Function};
 use fleet_agent_bpf::layout::{CallRecord, PluginRecord};
-use fleet_agent_core::event::{CallDurations, CommState, DelaySample, Op};
+use fleet_agent_core::event::{CallDurations, CommState, DelaySample, Op, Stack, StackSample};
 use serde::Serialize;
 
 use crate::recorder::line::gpu_operation::GpuOperationFields;
 use crate::recording::delays::DelayFields;
 use crate::recording::durations::DurationFields;
+use crate::recording::stacks::{FrameFields, shortened, to_fields};
 
 /// Part of a call on a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +56,15 @@ pub(super) struct Line {
     delays: Option<DelayFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
     durations: Option<DurationFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_call: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stack: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frames: Option<Vec<FrameFields>>,
+    /// Stack of the samples, which has a line of its own before.
+    #[serde(skip)]
+    pub(super) sampled: Option<Stack>,
 }
 
 /// Counted calls of one function by one process.
@@ -206,6 +216,33 @@ impl Line {
             ts: durations.ts_ns,
             pid: Some(durations.pid),
             durations: Some(DurationFields::new(durations)),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the line of the samples of a stack.
+    pub(super) fn from_samples(sample: &StackSample) -> Self {
+        let stack = shortened(&sample.stack);
+        Self {
+            kind: "samples",
+            ts: sample.ts_ns,
+            pid: Some(sample.pid),
+            tid: Some(sample.tid),
+            n: Some(sample.samples),
+            in_call: sample.call.clone(),
+            stack: Some(format!("{:016x}", stack.id())),
+            sampled: Some(stack),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the line of a stack.
+    pub(super) fn from_stack(ts: u64, stack: &Stack) -> Self {
+        Self {
+            kind: "stack",
+            ts,
+            stack: Some(format!("{:016x}", stack.id())),
+            frames: Some(to_fields(stack)),
             ..Self::default()
         }
     }

@@ -1,3 +1,5 @@
+mod stacks;
+
 use std::fs;
 
 use crate::functions::FUNCTIONS;

@@ -1,16 +1,19 @@
 //! Parsing of a recording line to its event. Pure.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use fleet_agent_core::event::{
     Activity, ActivitySample, Call, CallKind, CommInit, CommState, ContextSwitch, CopiedBytes,
-    Direction, Entered, Event, Launches, Lost, MemoryCopy, Operation, SwitchReason,
+    Direction, Entered, Event, Launches, Lost, MemoryCopy, Operation, Stack, StackSample,
+    SwitchReason,
 };
 use serde::Deserialize;
 
 use crate::functions::{self, Effect};
 use crate::recording::delays::DelayFields;
 use crate::recording::durations::DurationFields;
+use crate::recording::stacks::{FrameFields, from_fields};
 
 #[derive(Deserialize)]
 pub(super) struct Line<'a> {
@@ -66,11 +69,27 @@ pub(super) struct Line<'a> {
     delays: Option<DelayFields>,
     #[serde(default)]
     durations: Option<DurationFields>,
+    #[serde(borrow, default)]
+    stack: Option<Cow<'a, str>>,
+    #[serde(default)]
+    frames: Option<Vec<FrameFields>>,
+    #[serde(borrow, default)]
+    in_call: Option<Cow<'a, str>>,
 }
 
 impl Line<'_> {
-    /// Returns the event if its kind is known; an error if the line has no time.
-    pub(super) fn event(&self) -> Result<Option<Event>, &'static str> {
+    /// Returns the stack that the line describes, with its id.
+    pub(super) fn stack(&self) -> Option<(u64, Stack)> {
+        let frames = self.frames.as_ref().filter(|_| self.kind == "stack")?;
+        Some((self.stack_id()?, from_fields(frames)))
+    }
+
+    /// Returns the event if its kind is known, with one of the stacks read so far; an error if the
+    /// line has no time.
+    pub(super) fn event(
+        &self,
+        stacks: &HashMap<u64, Stack>,
+    ) -> Result<Option<Event>, &'static str> {
         let ts_ns = self.ts.ok_or("event without ts");
         Ok(Some(match self.kind.as_ref() {
             "call" => Event::Call(self.call(ts_ns?)),
@@ -94,6 +113,7 @@ impl Line<'_> {
             }),
             "delays" => return Ok(self.delays(ts_ns?)),
             "call_durations" => return Ok(self.durations(ts_ns?)),
+            "samples" => return Ok(self.samples(ts_ns?, stacks)),
             "comm_state" => return Ok(self.comm_state(ts_ns?).map(Event::CommState)),
             "lost" => Event::Lost(Lost {
                 ts_ns: ts_ns?,
@@ -196,6 +216,23 @@ impl Line<'_> {
     fn durations(&self, ts_ns: u64) -> Option<Event> {
         let durations = self.durations.as_ref()?.durations(ts_ns, self.pid);
         Some(Event::CallDurations(Box::new(durations)))
+    }
+
+    fn stack_id(&self) -> Option<u64> {
+        u64::from_str_radix(self.stack.as_deref()?, 16).ok()
+    }
+
+    /// Returns the samples of a stack; `None` if the stack is unknown.
+    fn samples(&self, ts_ns: u64, stacks: &HashMap<u64, Stack>) -> Option<Event> {
+        let stack = stacks.get(&self.stack_id()?)?;
+        Some(Event::Stack(Box::new(StackSample {
+            ts_ns,
+            pid: self.pid,
+            tid: self.tid,
+            call: self.in_call.as_deref().map(str::to_owned),
+            stack: stack.clone(),
+            samples: self.n,
+        })))
     }
 
     /// Returns the activity counted over a window.

@@ -323,6 +323,17 @@ fn counted_calls_and_losses_are_read() {
 }
 
 #[test]
+fn samples_of_an_unknown_stack_are_skipped() {
+    let events = events_of(&[
+        r#"{"kind":"stack","ts":12,"stack":"00000000000000aa","frames":[{"fn":"ioctl"}]}"#,
+        r#"{"kind":"samples","ts":13,"pid":7,"tid":7,"n":3,"stack":"00000000000000bb"}"#,
+        r#"{"kind":"samples","ts":14,"pid":7,"tid":7,"n":3,"stack":"00000000000000aa"}"#,
+    ]);
+    let times: Vec<u64> = events.iter().map(Event::ts_ns).collect();
+    assert_eq!(times, [14]);
+}
+
+#[test]
 fn a_long_time_without_events_is_bridged_by_a_quiet_line() {
     let (start, hour) = (10_000 * 1_000_000_000, MAX_STEP_NS);
     let text = all_reduces_at(&[start, start + hour + 1]);

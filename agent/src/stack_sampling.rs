@@ -1,4 +1,4 @@
-//! Stacks of the processes that are explained.
+//! Stacks of the processes that are explained or recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ const MAX_PROCESSES: usize = 64;
 
 /// Sampling of processes, each in the threads that call the GPU's libraries.
 #[derive(Debug, Default)]
-pub(super) struct StackSampling {
+pub(crate) struct StackSampling {
     processes: BTreeMap<u32, Process>,
     limits: BTreeSet<String>,
 }
@@ -34,17 +34,22 @@ enum State {
 
 impl StackSampling {
     /// Takes in an event, which can tell of a process or of a thread.
-    pub(super) fn on_event(&mut self, event: &Event) {
+    pub(crate) fn on_event(&mut self, event: &Event) {
         let (pid, tid) = match event {
             Event::Call(call) => (call.pid, call.tid),
             Event::Entered(entered) => (entered.pid, entered.tid),
             Event::CallDurations(durations) => (durations.pid, durations.pid),
             Event::Ended(ended) => {
-                self.processes.remove(&ended.pid);
+                self.remove(ended.pid);
                 return;
             }
             _ => return,
         };
+        self.add(pid, tid);
+    }
+
+    /// Adds a thread that calls the GPU's libraries.
+    pub(crate) fn add(&mut self, pid: u32, tid: u32) {
         if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&pid) {
             return;
         }
@@ -54,8 +59,13 @@ impl StackSampling {
         }
     }
 
+    /// Removes a process.
+    pub(crate) fn remove(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
+
     /// Samples each process once.
-    pub(super) fn sample(&mut self, now_ns: u64) {
+    pub(crate) fn sample(&mut self, now_ns: u64) {
         for (pid, process) in &mut self.processes {
             if matches!(process.state, State::New) {
                 process.state = open(*pid, &process.threads, &mut self.limits);
@@ -70,7 +80,7 @@ impl StackSampling {
     }
 
     /// Returns the stacks since the last call.
-    pub(super) fn take(&mut self) -> Vec<StackSample> {
+    pub(crate) fn take(&mut self) -> Vec<StackSample> {
         let samplers = self.processes.values_mut();
         let samplers = samplers.filter_map(|process| match &mut process.state {
             State::Sampled(sampler) => Some(sampler),
@@ -80,7 +90,7 @@ impl StackSampling {
     }
 
     /// Returns what could not be sampled.
-    pub(super) fn limits(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn limits(&self) -> impl Iterator<Item = &String> {
         self.limits.iter()
     }
 }
