@@ -1,6 +1,6 @@
 // One rank of a training job on the stand-ins for NCCL and CUDA.
 //
-//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [gpu=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [delay=RANK:KIND:MS] [delay_from=FILE] [file=FILE] [split] [job=N] [rdma=TYPE] [alloc=NS] [capture] [backward=MS]
+//   rank RANK WORLD STEPS [slow=RANK:MS:FROM:TO] [gpu=RANK:MS:FROM:TO] [step=MS] [ops=N] [load=MS] [import=MS] [init=FILE] [begin=FILE] [end=FILE] [compute=US] [delay=RANK:KIND:MS] [delay_from=FILE] [file=FILE] [netns=FILE] [split] [job=N] [rdma=TYPE] [alloc=NS] [capture] [backward=MS]
 //
 // Each step computes for `step` milliseconds, issues `ops` collectives, and waits for them; the GPU needs `compute` microseconds more. The slow rank sleeps longer in the
 // steps from FROM to TO. With `load` the libraries are opened that much later. It joins its communicator when the file
@@ -180,7 +180,7 @@ int main(int argc, char **argv)
 	int late = -1, late_from = 0, late_to = 0;
 	double late_ms = 0;
 	long *gpu_extra_us = NULL;
-	struct delay delay = {.file = option(argc, argv, "file")};
+	struct delay delay = {.file = option(argc, argv, "file"), .netns = option(argc, argv, "netns")};
 	int delayed = -1;
 	unsigned long job = number(argc, argv, "job", 1);
 	ncclUniqueId id;
@@ -195,9 +195,14 @@ int main(int argc, char **argv)
 	if (text)
 		sscanf(text, "%d:%lf:%d:%d", &late, &late_ms, &late_from, &late_to);
 	text = option(argc, argv, "delay");
-	if (text && sscanf(text, "%d:%15[a-z]:%lf", &delayed, delay.kind, &delay.ms) == 3 && delayed == rank && delay_open(&delay)) {
-		perror(text);
-		return 4;
+	if (text && sscanf(text, "%d:%15[a-z]:%lf", &delayed, delay.kind, &delay.ms) == 3) {
+		delay.workers = delayed == rank ? 1 : 8;
+		if (!strcmp(delay.kind, "loader"))
+			delayed = rank;
+		if (delayed == rank && delay_open(&delay)) {
+			perror(text);
+			return 4;
+		}
 	}
 	pause_ms(number(argc, argv, "load", 0));
 	OPEN();

@@ -2,12 +2,12 @@
 //! and rank 1 is its healthy twin.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use fleet_agent_core::event::{BlockReason, Delays, Event};
+use fleet_agent_core::event::{BlockReason, DelaySample, Delays, Event};
 
 use crate::Test;
+use crate::cgroup::Cgroup;
 use crate::fixture::{Gpu, Linking, Observer, settings};
 use crate::job::Job;
 
@@ -19,14 +19,22 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_read_past_the_page_cache_is_a_wait_for_a_device", file),
     ("a_page_fault_that_waits_has_a_reason_of_its_own", fault),
     ("interrupts_on_the_cpu_of_a_rank_are_counted", interrupts),
-    ("a_rank_at_its_cpu_quota_is_throttled", throttled),
+    (
+        "no_task_is_charged_for_the_time_a_rank_is_throttled",
+        throttled,
+    ),
 ];
 
 const MS: u64 = 1_000_000;
 
 /// Starts ranks until the gate `end` opens, of which one, run by `wrapper`, has a delay in every
-/// step.
-fn start(gpu: &Gpu, (ranks, delayed): (u32, u32), delay: &str, wrapper: &[String]) -> Job {
+/// step, once the file `delay_from` is there if the options name one.
+pub(crate) fn start(
+    gpu: &Gpu,
+    (ranks, delayed): (u32, u32),
+    options: &[&str],
+    wrapper: &[String],
+) -> Job {
     let gate = |name: &str, file: &str| format!("{name}={}", gpu.gate(file).display());
     let command = |rank: u32| {
         let mut words: Vec<String> = Vec::new();
@@ -39,48 +47,55 @@ fn start(gpu: &Gpu, (ranks, delayed): (u32, u32), delay: &str, wrapper: &[String
             .args([rank, ranks, 0].map(|n| n.to_string()))
             .args(["import=0", "step=5", "compute=50"])
             .args([gate("init", "go"), gate("end", "end"), gate("file", "data")])
-            .arg(format!("delay={delayed}:{delay}"))
+            .args(options)
             .env("LD_LIBRARY_PATH", gpu.path());
         command
     };
     gpu.start((0..ranks).map(|rank| (rank, command(rank))), ranks)
 }
 
-/// Observes the delays of both ranks until `is_enough`; returns those of rank 0 and of its twin.
+/// Observes both ranks until `is_enough` holds for rank 0; returns the delays of it and of its twin.
 fn observe(
     gpu: &Gpu,
     delay: &str,
     wrapper: &[String],
-    is_enough: impl Fn(&Delays) -> bool,
-) -> [Delays; 2] {
+    is_enough: impl Fn(&[DelaySample]) -> bool,
+) -> [Vec<DelaySample>; 2] {
     let mut observer = Observer::new(&settings());
-    let job = start(gpu, (2, 0), delay, wrapper);
+    let job = start(gpu, (2, 0), &[&format!("delay=0:{delay}")], wrapper);
     let pids = job.pids();
-    let delays = |observer: &Observer, at: usize| {
-        let mut sum = Delays::default();
-        for event in observer.events_of(pids[at]) {
-            if let Event::Delays(sample) = event {
-                sum.add(&sample.delays);
-            }
-        }
-        sum.name_largest_tasks();
-        sum
+    let samples = |observer: &Observer, at: usize| -> Vec<DelaySample> {
+        let events = observer.events_of(pids[at]);
+        let delays = events.filter_map(|event| match event {
+            Event::Delays(sample) => Some(DelaySample::clone(sample)),
+            _ => None,
+        });
+        delays.collect()
     };
     observer.release(&job);
-    observer.until(|observer| is_enough(&delays(observer, 0)));
-    let seen = [0, 1].map(|at| delays(&observer, at));
+    observer.until(|observer| is_enough(&samples(observer, 0)));
+    let seen = [0, 1].map(|at| samples(&observer, at));
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
     observer.live.clear();
     seen
 }
 
+fn sum(samples: &[DelaySample]) -> Delays {
+    let mut sum = Delays::default();
+    for sample in samples {
+        sum.add(&sample.delays);
+    }
+    sum.name_largest_tasks();
+    sum
+}
+
 /// Asserts that rank 0 waits mainly for one reason, which its twin hardly knows.
 fn waits_for(delay: &str, reason: BlockReason) {
     let gpu = Gpu::new();
     fs::write(gpu.gate("data"), vec![1; 16 << 20]).unwrap();
-    let is_enough = |delays: &Delays| delays.blocked_ns(reason) > 200 * MS;
-    let [own, twin] = observe(&gpu, delay, &[], is_enough);
+    let is_enough = |samples: &[DelaySample]| sum(samples).blocked_ns(reason) > 200 * MS;
+    let [own, twin] = observe(&gpu, delay, &[], is_enough).map(|samples| sum(&samples));
     // A rank sleeps in every step as well.
     let others = own
         .blocked
@@ -115,15 +130,16 @@ fn fault() {
     waits_for("fault:20", BlockReason::PageFault);
 }
 
-/// Task that keeps one CPU busy.
+/// Task that keeps one CPU busy, and has more of it than any other task of a busy host.
 pub(crate) struct Hog(Child);
 
 impl Hog {
     pub(crate) fn start(gpu: &Gpu, name: &str, cpu: u32) -> Self {
         let program = gpu.path().join(name);
         fs::copy("/usr/bin/yes", &program).unwrap();
-        let mut command = Command::new("taskset");
-        command.args(["-c", &cpu.to_string()]).arg(program);
+        let mut command = Command::new("nice");
+        command.args(["-n", "-5", "taskset", "-c", &cpu.to_string()]);
+        command.arg(program);
         Self(command.stdout(Stdio::null()).spawn().unwrap())
     }
 }
@@ -149,8 +165,9 @@ fn time_of(delays: &Delays, name: &str) -> u64 {
 fn hog() {
     let gpu = Gpu::new();
     let _hog = Hog::start(&gpu, "cpu-hog", 0);
-    let is_enough = |delays: &Delays| time_of(delays, "cpu-hog") > 200 * MS;
-    let [own, twin] = observe(&gpu, "spin:20", &pinned_to(0), is_enough);
+    let is_enough = |samples: &[DelaySample]| time_of(&sum(samples), "cpu-hog") > 200 * MS;
+    let seen = observe(&gpu, "spin:20", &pinned_to(0), is_enough);
+    let [own, twin] = seen.map(|samples| sum(&samples));
     // On a busy machine other tasks run there as well.
     let mut named = own.preempted_by.iter();
     let hog = named.find(|task| task.task == "cpu-hog").unwrap();
@@ -161,54 +178,31 @@ fn hog() {
 fn interrupts() {
     let gpu = Gpu::new();
     let interrupted = |delays: &Delays| delays.interrupt_ns.unwrap_or(0);
-    let [own, twin] = observe(&gpu, "irq:20", &[], |delays| interrupted(delays) > 100 * MS);
+    let is_enough = |samples: &[DelaySample]| interrupted(&sum(samples)) > 100 * MS;
+    let [own, twin] = observe(&gpu, "irq:20", &[], is_enough).map(|samples| sum(&samples));
     assert!(
         interrupted(&own) > 4 * interrupted(&twin),
         "{own:?} {twin:?}"
     );
 }
 
-/// Control group of a test, of either version.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    /// Creates a group with a CPU quota of microseconds in each tenth of a second.
-    fn with_quota(quota_us: u32) -> Self {
-        let mount = Path::new("/sys/fs/cgroup");
-        let is_unified = mount.join("cgroup.controllers").exists();
-        let name = format!("fleet-test-{}", std::process::id());
-        if is_unified {
-            fs::write(mount.join("cgroup.subtree_control"), "+cpu").unwrap();
-            let group = Self(mount.join(name));
-            fs::create_dir(&group.0).unwrap();
-            fs::write(group.0.join("cpu.max"), format!("{quota_us} 100000")).unwrap();
-            return group;
-        }
-        let group = Self(mount.join("cpu").join(name));
-        fs::create_dir(&group.0).unwrap();
-        fs::write(group.0.join("cpu.cfs_period_us"), "100000").unwrap();
-        fs::write(group.0.join("cpu.cfs_quota_us"), quota_us.to_string()).unwrap();
-        group
-    }
-
-    /// Returns the words before a command that runs in the group.
-    fn wrapper(&self) -> Vec<String> {
-        let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
-        ["sh", "-c", &enter, "sh"].map(str::to_owned).to_vec()
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        let _removed = fs::remove_dir(&self.0);
-    }
-}
-
+/// A thread that is throttled waits for no task: both times together are not more than what passed.
 fn throttled() {
     let gpu = Gpu::new();
     let group = Cgroup::with_quota(5000);
-    let throttled = |delays: &Delays| delays.cgroup_throttled_ns.unwrap_or(0);
-    let is_enough = |delays: &Delays| throttled(delays) > 500 * MS;
-    let [_, twin] = observe(&gpu, "spin:20", &group.wrapper(), is_enough);
-    assert_eq!(twin.cgroup_throttled_ns, Some(0), "{twin:?}");
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    let wrapper = [group.wrapper(), pinned_to(0)].concat();
+    let throttled = |samples: &[DelaySample]| sum(samples).cgroup_throttled_ns.unwrap_or(0);
+    let is_enough = |samples: &[DelaySample]| throttled(samples) > 2500 * MS;
+    let [own, twin] = observe(&gpu, "spin:20", &wrapper, is_enough);
+    assert_eq!(throttled(&twin), 0, "{twin:?}");
+    // The first reading of a group has no predecessor.
+    let is_whole = |sample: &&DelaySample| sample.delays.cgroup_throttled_ns.is_some();
+    let own: Vec<DelaySample> = own.iter().filter(is_whole).cloned().collect();
+    let passed_ns: u64 = own.iter().map(|own| own.ts_ns - own.from_ns).sum();
+    let tasks = sum(&own).preempted_by;
+    let tasks_ns: u64 = tasks.iter().map(|task| task.ns).sum();
+    // What began before the first reading is counted when it ends.
+    let bound_ns = passed_ns + passed_ns / 10;
+    assert!(tasks_ns + throttled(&own) < bound_ns, "{passed_ns} {own:?}");
 }

@@ -9,6 +9,8 @@
 )]
 
 mod attaching;
+mod causes;
+mod cgroup;
 mod delays;
 mod durations;
 mod echo;
@@ -16,7 +18,9 @@ mod explain;
 mod fixture;
 mod job;
 mod late;
+mod lossy_link;
 mod mounts;
+mod preempted;
 mod process;
 mod ras;
 mod running;
@@ -38,10 +42,12 @@ fn main() -> ExitCode {
         durations::TESTS,
         delays::TESTS,
         explain::TESTS,
+        causes::TESTS,
         late::TESTS,
         mounts::TESTS,
         process::TESTS,
         echo::TESTS,
+        preempted::WITH_ECHO,
         ras::TESTS,
     ]
     .concat();
@@ -56,7 +62,8 @@ fn main() -> ExitCode {
             test();
             Ok(())
         };
-        let mut with_echo = echo::TESTS.iter().chain(ras::TESTS);
+        let with_echo = echo::TESTS.iter().chain(ras::TESTS);
+        let mut with_echo = with_echo.chain(preempted::WITH_ECHO);
         let needs_echo = with_echo.any(|(of_echo, _)| *of_echo == name);
         Trial::test(name, run).with_ignored_flag(forbidden.is_some() || needs_echo && !has_echo)
     });

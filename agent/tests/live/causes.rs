@@ -1,0 +1,83 @@
+//! Planted causes, each explained with its advice. Rank 0 has the cause, and its peers are healthy.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::Test;
+use crate::cgroup::Cgroup;
+use crate::explain::{causes, explained, job};
+use crate::fixture::Gpu;
+use crate::lossy_link::LossyLink;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("interrupts_on_the_cpu_of_a_rank_are_explained", interrupts),
+    ("a_rank_at_its_memory_limit_is_explained", memory),
+    ("a_data_loader_with_too_few_workers_is_explained", loader),
+    ("lost_segments_of_a_connection_are_explained", loss),
+];
+
+/// Explains a job whose rank 0 runs with a wrapper and has a delay; asserts that it has the cause
+/// and that its peers do not, and returns its chain.
+fn explains(gpu: &Gpu, wrapper: &[String], options: &[&str], cause: &str) -> Value {
+    let job = job(gpu, wrapper, &[&["step=5"], options].concat());
+    let ranks = explained(gpu, &job);
+    job.issued();
+    for peer in &ranks[1..] {
+        assert!(!causes(peer).contains(&cause), "{peer:#}");
+    }
+    let chains = ranks[0]["chains"].as_array().unwrap().iter();
+    let mut chains = chains.map(|held| &held["chain"]);
+    let chain = chains.find(|chain| chain["cause"] == cause);
+    chain.unwrap_or_else(|| panic!("{:#}", ranks[0])).clone()
+}
+
+fn contains(texts: &Value, words: &str) -> bool {
+    let mut texts = texts.as_array().unwrap().iter();
+    texts.any(|text| text.as_str().unwrap().contains(words))
+}
+
+fn interrupts() {
+    let gpu = Gpu::new();
+    let chain = explains(&gpu, &[], &["delay=0:irq:20"], "interrupts");
+    assert!(contains(&chain["links"], "interrupts took"), "{chain:#}");
+    assert!(contains(&chain["advice"], "smp_affinity_list"), "{chain:#}");
+}
+
+fn memory() {
+    let gpu = Gpu::new();
+    fs::write(gpu.gate("data"), vec![1; 16 << 20]).unwrap();
+    // Half of the file.
+    let group = Cgroup::with_memory(8 << 20);
+    let file = format!("file={}", gpu.gate("data").display());
+    let options = ["delay=0:memory:20", &file];
+    let chain = explains(&gpu, &group.wrapper(), &options, "page_faults");
+    assert!(
+        contains(&chain["links"], "waiting for memory pages"),
+        "{chain:#}"
+    );
+    assert!(
+        contains(&chain["advice"], "raise the memory limit"),
+        "{chain:#}"
+    );
+}
+
+fn loader() {
+    let gpu = Gpu::new();
+    let chain = explains(&gpu, &[], &["delay=0:loader:20"], "pipe");
+    assert!(contains(&chain["links"], "waiting at a pipe"), "{chain:#}");
+    assert!(contains(&chain["advice"], "num_workers"), "{chain:#}");
+}
+
+fn loss() {
+    let gpu = Gpu::new();
+    let link = LossyLink::new();
+    let netns = format!("netns={}", link.namespace().display());
+    let chain = explains(&gpu, &[], &["delay=0:loss:1", &netns], "network");
+    assert!(
+        contains(&chain["links"], "waiting for a socket"),
+        "{chain:#}"
+    );
+    assert!(contains(&chain["links"], "TCP segments again"), "{chain:#}");
+    assert!(contains(&chain["advice"], "ss -tip"), "{chain:#}");
+}
