@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
         "a_lock_is_explained_beside_a_thread_that_waits_for_work",
         lock,
     ),
+    ("a_recording_says_what_the_live_host_said", recorded),
 ];
 
 /// Starts `fleet-agent` and returns when it is watching.
@@ -135,5 +136,42 @@ fn lock() {
     assert!(causes(&ranks[0]).contains(&"lock"), "{ranks:#?}");
     for peer in &ranks[1..] {
         assert!(!causes(peer).contains(&"lock"), "{peer:#}");
+    }
+}
+
+fn recorded() {
+    let gpu = Gpu::new();
+    let _hog = Hog::start(&gpu, "cpu-hog", 0);
+    let job = job(&gpu, &pinned_to(0), &["step=5", "delay=0:spin:20"]);
+    job.release();
+    let file = gpu.path().join("host.jsonl.gz");
+    let file = file.to_str().unwrap();
+    let recording = start(&["record", file, "--duration", "14s", "--json"]);
+    let live = start(&["explain", "--duration", "12s", "--json"]);
+    let (live, recorded) = (json_of(live), json_of(recording));
+    fs::write(gpu.gate("end"), "").unwrap();
+    let pids = job.pids();
+    job.issued();
+    assert_eq!(recorded["processes"], 3, "{recorded}");
+    let opened = json_of(start(&["explain", file, "--json"]));
+    for explanation in [&live, &opened] {
+        let late = process(explanation, pids[0]);
+        assert!(causes(late).contains(&"cpu_contention"), "{late:#}");
+        let chains = late["chains"].as_array().unwrap().iter();
+        let mut chains = chains.map(|held| &held["chain"]);
+        let chain = chains
+            .find(|chain| chain["cause"] == "cpu_contention")
+            .unwrap();
+        // On a busy machine other tasks run there as well.
+        let links = chain["links"].to_string();
+        assert!(links.contains("cpu-hog ran on cpu 0 "), "{chain:#}");
+        let stacks = late["stacks"].to_string();
+        assert!(
+            stacks.contains("delay_step") || stacks.contains("main+"),
+            "{stacks}"
+        );
+        for pid in &pids[1..] {
+            assert!(!causes(process(explanation, *pid)).contains(&"cpu_contention"));
+        }
     }
 }
