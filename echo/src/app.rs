@@ -46,6 +46,7 @@ mod inputs;
 mod jwks;
 mod lake;
 mod otlp_listeners;
+pub mod read_only;
 mod readiness;
 mod routes;
 mod sockets;

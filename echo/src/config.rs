@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use echo_analysis::settings::Settings;
 use echo_store::limits::Amount;
@@ -65,8 +66,15 @@ pub struct LogArgs {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = SERVE_HELP, args_override_self = true)]
 pub struct ServeArgs {
-    /// Database file; created if missing
-    #[arg(long, value_name = "PATH", env = "FLEET_ECHO_DB")]
+    /// Database file; created if missing. Required, unless --read-only
+    #[arg(
+        long,
+        value_name = "PATH",
+        required = false,
+        required_unless_present = "read_only",
+        default_value_if("read_only", ArgPredicate::IsPresent, "-"),
+        env = "FLEET_ECHO_DB"
+    )]
     pub db: PathBuf,
 
     /// Listen address for OTLP over gRPC
@@ -286,6 +294,17 @@ mod tests {
     fn serve(flags: &str) -> ServeArgs {
         let words = ["serve", "--db", "x.duckdb"];
         Serve::parse_from(words.into_iter().chain(flags.split_whitespace())).args
+    }
+
+    #[test]
+    fn a_database_is_required_except_to_read_a_lake() {
+        let parsed = |flags: &str| {
+            let words = ["serve"].into_iter().chain(flags.split_whitespace());
+            Serve::try_parse_from(words)
+        };
+        assert!(parsed("").is_err());
+        assert!(parsed("--db x.duckdb").is_ok());
+        assert!(parsed("--read-only").unwrap().args.lake.read_only);
     }
 
     #[test]

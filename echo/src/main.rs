@@ -10,6 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use echo_core::clock::SystemClock;
 use echo_core::error::chain;
 use fleet_echo::app::App;
+use fleet_echo::app::read_only::ReadOnlyApp;
 use fleet_echo::cli::actions::ActionsArgs;
 use fleet_echo::cli::assert::{self as gate, AssertArgs};
 use fleet_echo::cli::clusters::ClustersArgs;
@@ -306,6 +307,9 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 async fn serve(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    if args.lake.read_only {
+        return serve_lake(args, out).await;
+    }
     let app = App::start(args, Arc::new(SystemClock)).await?;
     let (otlp, http) = (app.otlp_address(), app.http_address());
     let otlp_http = app.otlp_http_address();
@@ -315,6 +319,19 @@ async fn serve(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Fai
         first_steps(args, otlp, http)
     );
     // In one piece: a supervisor may close the pipe after the first line.
+    out.write_all(ready.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(Failure::Print)?;
+    Ok(app.run_until_signal().await?)
+}
+
+/// Serves the rows of a lake.
+async fn serve_lake(args: &ServeArgs, out: &mut (dyn Write + Send)) -> Result<(), Failure> {
+    let app = ReadOnlyApp::start(args, Arc::new(SystemClock)).await?;
+    let http = app.http_address();
+    let scheme = args.security.tls().map_or("http", |_| "https");
+    let ready =
+        format!("fleet-echo is ready: http={http} (reads a lake)\n  page   {scheme}://{http}/\n");
     out.write_all(ready.as_bytes())
         .and_then(|()| out.flush())
         .map_err(Failure::Print)?;

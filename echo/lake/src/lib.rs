@@ -12,6 +12,7 @@ pub mod location;
 pub mod maintenance;
 pub mod overview;
 pub mod progress;
+pub mod reader;
 
 mod columns;
 mod destination;

@@ -244,6 +244,11 @@ impl Secrets {
         Self(secrets)
     }
 
+    /// Returns the texts.
+    pub(crate) fn into_texts(self) -> Vec<String> {
+        self.0
+    }
+
     /// Returns a message without credentials.
     pub(crate) fn hide(&self, message: &str) -> String {
         let mut message = message.to_owned();

@@ -2,7 +2,7 @@
 //! settings are locked before anything else runs on it.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use duckdb::{Config, Connection, Params};
 
@@ -20,7 +20,7 @@ const THREADS: i64 = 2;
 
 /// Folder that does not exist: keys that an account has stored for DuckDB are not used. Without any,
 /// the extension for `PostgreSQL` does not connect.
-const NO_FOLDER: &str = "/proc/self/no-secrets";
+pub(crate) const NO_FOLDER: &str = "/proc/self/no-secrets";
 
 /// Whether rows are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,16 +134,22 @@ impl Session {
     }
 
     fn load(&self, folder: &Path, name: &str) -> Result<(), LakeError> {
-        let file = folder.join(format!("{name}.duckdb_extension"));
-        if !file.is_file() {
-            return Err(LakeError::Setting(format!(
-                "no extension {}: `echo/get-duckdb --extensions` prints a folder with it, for --duckdb-extensions",
-                file.display()
-            )));
-        }
+        let file = extension(folder, name)?;
         let load = format!("LOAD {}", quoted(&file.display().to_string()));
         self.run("loading an extension", &load)
     }
+}
+
+/// Returns the file of an extension.
+pub(crate) fn extension(folder: &Path, name: &str) -> Result<PathBuf, LakeError> {
+    let file = folder.join(format!("{name}.duckdb_extension"));
+    if file.is_file() {
+        return Ok(file);
+    }
+    Err(LakeError::Setting(format!(
+        "no extension {}: `echo/get-duckdb --extensions` prints a folder with it, for --duckdb-extensions",
+        file.display()
+    )))
 }
 
 /// Opens an engine without a file, which fetches nothing by itself.

@@ -136,6 +136,8 @@ pub(super) fn warn_of_risks(args: &ServeArgs) {
 
 fn audit_log(args: &ServeArgs) -> Result<AuditLog, AppError> {
     let usual = || match args.security.access {
+        // There is no folder of its own to keep it in.
+        Some(_) if args.lake.read_only => PathBuf::from("-"),
         Some(_) => args.db.with_file_name("audit.jsonl"),
         None => PathBuf::from("off"),
     };

@@ -66,9 +66,15 @@ pub(super) fn routes(
         // One certificate serves all listeners.
         is_encrypted: inputs.api_encryption.identity().is_some(),
     };
+    let contexts = ToolContexts::new(tools, inputs.rates.clone());
+    let contexts = if args.lake.read_only {
+        contexts
+    } else {
+        contexts.with_otlp(otlp)
+    };
     router(
         Registry::standard(),
-        ToolContexts::new(tools, inputs.rates.clone()).with_otlp(otlp),
+        contexts,
         (feeds, metrics),
         &inputs.middleware,
     )

@@ -57,7 +57,8 @@ pub(super) struct BoundSocket {
 }
 
 impl BoundSocket {
-    fn bind(flag: &'static str, address: SocketAddr) -> Result<Self, AppError> {
+    /// Binds the address of a flag.
+    pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<Self, AppError> {
         let failed = |source| AppError::Bind {
             flag,
             address,

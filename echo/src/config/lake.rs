@@ -50,6 +50,11 @@ pub struct LakeArgs {
     #[command(flatten)]
     pub location: LakeLocationArgs,
 
+    /// Serve the rows of the lake, of all instances: tools, pages, SQL and metrics. There are no
+    /// OTLP listeners, and --db is not used
+    #[arg(long, env = "FLEET_ECHO_READ_ONLY")]
+    pub read_only: bool,
+
     /// Time between two commits to the lake; five million events are committed at once
     #[arg(long, value_name = "LENGTH", default_value = "1m", value_parser = parse_interval, env = "FLEET_ECHO_LAKE_EVERY")]
     pub lake_every: Duration,
@@ -78,6 +83,7 @@ impl Default for LakeArgs {
     fn default() -> Self {
         Self {
             location: LakeLocationArgs::default(),
+            read_only: false,
             lake_every: Duration::from_mins(1),
             lake_memory: MEMORY_BYTES,
             lake_maintenance_every: Bound::At(Duration::from_hours(1)),
@@ -130,7 +136,10 @@ impl LakeLocationArgs {
 impl LakeArgs {
     /// Appends the problems with the flags to `wrong`.
     pub fn check(&self, wrong: &mut Vec<String>) {
-        self.location.lake(wrong);
+        let lake = self.location.lake(wrong);
+        if self.read_only && lake.is_none() && wrong.is_empty() {
+            wrong.push("--read-only requires --lake or --lake-catalog-file".to_owned());
+        }
     }
 
     /// Returns the settings of the thread that copies the database at `db`; `None` without a lake.
@@ -216,6 +225,7 @@ mod tests {
     fn every_problem_is_reported() {
         for (flags, expected) in [
             ("--lake-data /tmp/d", "--lake-catalog-file"),
+            ("--read-only", "--lake"),
             ("--lake ducklake:/tmp/c", "--duckdb-extensions"),
             ("--lake ducklake:/tmp/c --lake-catalog-file f", "exclude"),
             (

@@ -23,6 +23,8 @@ mod group_commit;
 mod hours;
 mod incident_history;
 pub mod inventory;
+mod lake;
+pub mod lake_source;
 mod lock;
 mod maintenance;
 mod memory;
@@ -34,6 +36,7 @@ mod permissions;
 mod process_reports;
 mod query;
 mod read_gate;
+mod redaction;
 mod retention;
 mod rows;
 mod shutdown;
@@ -67,6 +70,7 @@ use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::hours::HoursCache;
+use crate::duckdb::lake::LakeRefresh;
 use crate::duckdb::maintenance::Maintenance;
 use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::retention::Progress;
@@ -94,6 +98,8 @@ use crate::{
 #[derive(Debug)]
 pub struct DuckDbStore {
     upkeep: Maintenance,
+    /// Follows a lake, if its rows are read.
+    _lake: Option<LakeRefresh>,
     readers: ConnectionPool,
     /// Connections for SQL, with limits of their own.
     sql: SqlPool,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::duckdb::lake_source::LakeSource;
 use crate::limits::{Amount, Limits};
 
 /// Configuration of a database.
@@ -30,6 +31,9 @@ pub struct DuckDbConfig {
     /// Whether retention keeps events until [`crate::duckdb::slices::SliceReader::confirm`] has
     /// reported that they are stored elsewhere, unless the free space is below its floor.
     pub keep_until_copied: bool,
+    /// Lake whose rows are read in the place of own rows. Then the database has to be a new one,
+    /// nothing may be appended, and nothing is deleted.
+    pub lake: Option<LakeSource>,
 }
 
 impl DuckDbConfig {
@@ -46,6 +50,7 @@ impl DuckDbConfig {
             checkpoint_every: Duration::from_secs(5),
             limits: Limits::default(),
             keep_until_copied: false,
+            lake: None,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::query::Query;
 use crate::duckdb::read_gate::ReadGate;
+use crate::duckdb::redaction::Hidden;
 
 /// Pool of read-only connections.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub(super) struct ConnectionPool {
     count: u32,
     gate: Arc<ReadGate>,
     fatal: Fatal,
+    hidden: Hidden,
 }
 
 /// Read-only connection. Keeps the lock of the database while it lives.
@@ -81,6 +83,15 @@ impl ConnectionPool {
             count,
             gate: Arc::clone(gate),
             fatal: fatal.clone(),
+            hidden: Hidden::default(),
+        }
+    }
+
+    /// Hides credentials in errors.
+    pub(super) fn hiding(self, hidden: &Hidden) -> Self {
+        Self {
+            hidden: hidden.clone(),
+            ..self
         }
     }
 
@@ -101,7 +112,7 @@ impl ConnectionPool {
         match answer {
             Ok(answer) => answer.map_err(|error| {
                 self.fatal.record(&error.to_string());
-                engine(doing)(error)
+                self.hidden.in_error(engine(doing)(error))
             }),
             Err(failed) => Err(StoreError::Engine {
                 doing,

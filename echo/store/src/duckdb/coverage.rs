@@ -42,6 +42,8 @@ struct CacheState {
     rows: usize,
     /// Number of the last query; the least recently used slots are evicted first.
     last_query: QueryNumber,
+    /// Number of the last query that began before all slots were invalidated.
+    valid_after: QueryNumber,
     /// Slots changed during each query in progress.
     changed: Vec<Weak<Changed>>,
 }
@@ -108,6 +110,17 @@ impl CoverageCache {
         }
     }
 
+    /// Invalidates all slots, as [`Self::invalidate`] does.
+    pub(super) fn invalidate_all(&self) {
+        let mut cache = lock(&self.0);
+        let last_query = cache.last_query;
+        *cache = CacheState {
+            last_query,
+            valid_after: last_query,
+            ..CacheState::default()
+        };
+    }
+
     /// Returns the coverage of each origin in the window, by its id. `n_origins` is the approximate
     /// number of origins; the result includes at least the wanted ones.
     fn seen(
@@ -171,6 +184,9 @@ impl CoverageCache {
         let rows = |slot: &Slot| in_order(counted.remove(slot).unwrap_or_default());
         let counts: Vec<SlotRows> = lookup.missing.iter().map(rows).collect();
         let mut cache = lock(&self.0);
+        if lookup.query <= cache.valid_after {
+            return;
+        }
         let changed = lock(&lookup.changed);
         for (slot, rows) in lookup.missing.iter().zip(counts) {
             if !changed.iter().any(|inner| slot.contains(*inner)) {

@@ -34,7 +34,7 @@ pub(super) struct MaintenanceRounds {
     /// Runs checkpoints.
     pub(super) checkpoints: Checkpoints,
     /// Enforces the limits.
-    pub(super) retention: Retention,
+    pub(super) retention: Option<Retention>,
 }
 
 #[derive(Debug)]
@@ -96,7 +96,9 @@ impl MaintenanceRounds {
         } = self;
         let _written = checkpoints.run(is_busy);
         let connection = &checkpoints.connection;
-        retention.round(connection, signal, after, || checkpoints.reclaim());
+        if let Some(retention) = retention {
+            retention.round(connection, signal, after, || checkpoints.reclaim());
+        }
     }
 }
 

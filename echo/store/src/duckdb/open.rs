@@ -16,7 +16,7 @@ use crate::duckdb::lock::beside;
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::rows::schema;
 use crate::duckdb::sql::SqlConnections;
-use crate::duckdb::{DuckDbConfig, memory, migrate};
+use crate::duckdb::{DuckDbConfig, lake_source, memory, migrate};
 use crate::limits::Amount;
 
 /// WAL size at which a commit checkpoints by itself; the timer should always be earlier.
@@ -60,6 +60,9 @@ pub(super) fn open(
     let mut connection = connect(path, settings)?;
     let _known = connection.execute_batch(UTC);
     migrate::apply(&mut connection, path, migrations, clock)?;
+    if let Some(source) = &config.lake {
+        lake_source::attach(&connection, source)?;
+    }
     connection
         .execute_batch("SET enable_external_access = false; SET lock_configuration = true")
         .map_err(unreadable)?;

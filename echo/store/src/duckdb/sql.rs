@@ -33,6 +33,7 @@ use crate::duckdb::engine::EngineResult;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::lock::Lock;
 use crate::duckdb::read_gate::ReadGate;
+use crate::duckdb::redaction::Hidden;
 use crate::duckdb::sql::answer::Rows;
 use crate::duckdb::sql::memory::Memory;
 use crate::duckdb::sql::problem::RedactedPaths;
@@ -90,6 +91,7 @@ pub(super) struct SqlPool {
     memory: Memory,
     stuck: Stuck,
     hidden: Arc<RedactedPaths>,
+    secrets: Hidden,
 }
 
 impl SqlPool {
@@ -112,6 +114,16 @@ impl SqlPool {
             memory: Memory::new(probe, budget_bytes),
             stuck: Stuck::default(),
             hidden: Arc::new(RedactedPaths::new(path)),
+            secrets: Hidden::default(),
+        }
+    }
+
+    /// Hides credentials in errors.
+    pub(super) fn hiding(self, hidden: &Hidden) -> Self {
+        Self {
+            readers: self.readers.hiding(hidden),
+            secrets: hidden.clone(),
+            ..self
         }
     }
 
@@ -137,10 +149,10 @@ impl SqlPool {
             slot: RunSlot::new(permit),
             memory: Some(self.memory.clone()),
         };
-        let hidden = Arc::clone(&self.hidden);
+        let (hidden, secrets) = (Arc::clone(&self.hidden), self.secrets.clone());
         let read = move |reader: &Reader| {
             let answered = answer(reader, &query, &watch, rules);
-            Ok(answered.map_err(|error| hidden.redact(error)))
+            Ok(answered.map_err(|error| hidden.redact(error, &secrets)))
         };
         let answered = self.readers.run("running SQL", read).await;
         drop(abandon);

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use duckdb::Connection;
 use echo_core::clock::Clock;
 use tokio::sync::watch;
 
@@ -16,11 +17,14 @@ use crate::duckdb::engine::{engine, unreadable};
 use crate::duckdb::fatal::{Fatal, or_fatal};
 use crate::duckdb::file_check::FileCheck;
 use crate::duckdb::hours::HoursCache;
+use crate::duckdb::lake::LakeSnapshot;
+use crate::duckdb::lake_source::LakeSource;
 use crate::duckdb::lock::{Lock, canonical};
 use crate::duckdb::maintenance::{Maintenance, MaintenanceRounds};
 use crate::duckdb::migrations::Migration;
 use crate::duckdb::open::Opened;
 use crate::duckdb::read_gate::ReadGate;
+use crate::duckdb::redaction::Hidden;
 use crate::duckdb::retention::{Progress, Retention};
 use crate::duckdb::slices::SliceReader;
 use crate::duckdb::sql::SqlPool;
@@ -44,9 +48,34 @@ impl DuckDbStore {
         let started = open::open(&path, config, migrations, &*clock).and_then(|opened| {
             let file_check = FileCheck::new(&path, Fatal::default())
                 .map_err(|error| unreadable(&path, error.to_string()))?;
-            start((opened, file_check), lock, (disk_space, config), clock)
+            let lake = match &config.lake {
+                None => None,
+                Some(_) => Some(opened.connection.try_clone().map_err(engine("starting"))?),
+            };
+            let held = Arc::clone(&lock);
+            let store = start((opened, file_check), lock, (disk_space, config), clock)?;
+            store.with_lake(lake.zip(config.lake.as_ref()), held)
         });
         started.map_err(or_fatal)
+    }
+
+    /// Reads the rows of a lake on this connection.
+    fn with_lake(
+        self,
+        lake: Option<(Connection, &LakeSource)>,
+        lock: Arc<Lock>,
+    ) -> Result<Self, StoreError> {
+        let Some((connection, source)) = lake else {
+            return Ok(self);
+        };
+        let shown = LakeSnapshot::load(connection, &self.dictionary, &self.coverage, source)?;
+        let hidden = Hidden::new(&source.secrets);
+        Ok(Self {
+            readers: self.readers.hiding(&hidden),
+            sql: self.sql.hiding(&hidden),
+            _lake: Some(shown.follow(source.refresh_every, lock)?),
+            ..self
+        })
     }
 }
 
@@ -58,8 +87,7 @@ fn start(
 ) -> Result<DuckDbStore, StoreError> {
     let starting = engine("starting");
     let fatal = file_check.fatal().clone();
-    let backlog = Arc::new(Backlog::default());
-    let gate = Arc::new(ReadGate::default());
+    let (backlog, gate): (Arc<Backlog>, Arc<ReadGate>) = Default::default();
     let pool =
         |count| ConnectionPool::new(&connection, count, &lock, &gate, &fatal).map_err(&starting);
     let (follower, readers) = (pool(1)?, pool(config.readers.max(1))?);
@@ -90,13 +118,16 @@ fn start(
     let session = Session::load(connection, shared).map_err(&starting)?;
     let writer = Writer::start(session, Arc::clone(&lock), config).map_err(no_thread)?;
     let tasks = writer.maintenance_queue();
+    let retention = Retention::new(config.limits, &disk_space, clock, tasks, progress.clone());
     let rounds = MaintenanceRounds {
         checkpoints,
-        retention: Retention::new(config.limits, &disk_space, clock, tasks, progress.clone()),
+        // The rows of a lake are not the store's to delete.
+        retention: config.lake.is_none().then_some(retention),
     };
     let upkeep = Maintenance::start(rounds, lock, config.checkpoint_every).map_err(no_thread)?;
     Ok(DuckDbStore {
         upkeep,
+        _lake: None,
         readers,
         sql,
         follower,

@@ -16,6 +16,7 @@ use crate::testbed::{ECHO, Echo, repository, wait_for};
 
 mod maintenance;
 mod postgres;
+mod read_only;
 
 /// Packages for Python.
 const DUCKDB: [&str; 1] = ["duckdb==1.5.5"];

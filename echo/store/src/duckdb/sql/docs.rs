@@ -6,16 +6,16 @@ use echo_sql_guard::views::PUBLISHED;
 use crate::duckdb::engine::EngineResult;
 use crate::sql::{ColumnDocs, ViewDocs};
 
-const VIEWS: &str =
-    "SELECT coalesce(comment, '') FROM duckdb_views() WHERE NOT internal AND view_name = ?";
+const VIEWS: &str = "SELECT coalesce(comment, '') FROM duckdb_views()
+    WHERE NOT internal AND database_name = current_database() AND view_name = ?";
 
 // History columns mean the same as in the view of the latest state, where they are documented.
 const COLUMNS: &str = "
     SELECT own.column_name, own.data_type, coalesce(own.comment, same.comment, '')
     FROM duckdb_columns() AS own
     LEFT JOIN duckdb_columns() AS same
-        ON NOT same.internal AND same.table_name = 'verdicts' AND same.column_name = own.column_name
-    WHERE NOT own.internal AND own.table_name = ?
+        ON NOT same.internal AND same.database_name = own.database_name AND same.table_name = 'verdicts' AND same.column_name = own.column_name
+    WHERE NOT own.internal AND own.database_name = current_database() AND own.table_name = ?
     ORDER BY own.column_index";
 
 /// Returns the published views, in the order of their list.

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 use crate::StoreError;
+use crate::duckdb::redaction::Hidden;
 use crate::sql::SqlError;
 
 /// Errors caused by the statement or its values. The engine's messages explain how to fix them.
@@ -71,15 +72,18 @@ impl RedactedPaths {
         Self(texts)
     }
 
-    /// Returns the error with redacted paths.
-    pub(super) fn redact(&self, error: SqlError) -> SqlError {
+    /// Returns the error with redacted paths and credentials.
+    pub(super) fn redact(&self, error: SqlError, secrets: &Hidden) -> SqlError {
         match error {
             SqlError::Wrong { message } => SqlError::Wrong {
                 message: self
                     .0
                     .iter()
-                    .fold(message, |message, text| message.replace(text, "(path)")),
+                    .fold(secrets.in_text(&message), |message, text| {
+                        message.replace(text, "(path)")
+                    }),
             },
+            SqlError::Store(error) => SqlError::Store(secrets.in_error(error)),
             other => other,
         }
     }
@@ -107,7 +111,7 @@ fn without_paths(message: &str) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{RedactedPaths, SqlError, with_position, without_paths};
+    use super::{Hidden, RedactedPaths, SqlError, with_position, without_paths};
 
     #[test]
     fn paths_are_redacted_and_other_text_is_kept() {
@@ -122,7 +126,7 @@ mod tests {
         let hidden = RedactedPaths::new(Path::new("/var/lib/my data/fleet.duckdb"));
         let message = "no a=/var/lib/my data/fleet.duckdb.wal,b=/var/lib/my data/x or c/d";
         let message = message.to_owned();
-        let error = hidden.redact(SqlError::Wrong { message });
+        let error = hidden.redact(SqlError::Wrong { message }, &Hidden::default());
         assert_eq!(error.to_string(), "no a=(path).wal,b=(path)/x or c/d");
     }
 
