@@ -95,13 +95,13 @@ fn check(file: &Path, flags: &[&str]) -> Output {
 }
 
 /// Replays a recording as if it ran now, slowly enough for its fault to last some seconds.
-fn replay(name: &str, echo: &Echo) {
+pub(crate) fn replay(name: &str, echo: &Echo) {
     let mut command = Command::new(agent());
     command
         .arg("replay")
         .arg(recording(name))
         .args(["--endpoint", &format!("http://{}", echo.otlp)])
-        .args(["--cluster", "lab", "--node-per-rank", "--speed", "0.7"])
+        .args(["--cluster", "lab", "--node-per-rank", "--speed", "0.5"])
         .args(["--block-target", "200ms"]);
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

