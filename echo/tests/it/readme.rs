@@ -303,7 +303,8 @@ const MODULE_DOCUMENTS: [&str; 6] = [
 ];
 
 /// Crates by their names in these documents, each with its folder.
-const CRATES: [(&str, &str); 7] = [
+const CRATES: [(&str, &str); 8] = [
+    ("actions", "echo/actions/src"),
     ("analysis", "echo/analysis/src"),
     ("core", "echo/core/src"),
     ("export", "agent/export/src"),
