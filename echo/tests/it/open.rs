@@ -1,6 +1,7 @@
 //! `fleet-echo open` on recordings of two hosts.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -31,6 +32,20 @@ fn open(arguments: &[&str], lines: &[Value]) -> Output {
     }
     drop(input);
     child.wait_with_output().unwrap()
+}
+
+/// Returns the answers of the tools by the id of the call, and the messages.
+fn answers(arguments: &[&str], lines: &[Value]) -> (BTreeMap<u64, Value>, String) {
+    let output = open(arguments, lines);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{errors}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let answers = printed.lines().map(|line| {
+        let message: Value = serde_json::from_str(line).unwrap();
+        let answer = message["result"]["structuredContent"].clone();
+        (message["id"].as_u64().unwrap(), answer)
+    });
+    (answers.collect(), errors)
 }
 
 fn call(id: u32, tool: &str, arguments: &Value) -> Value {
@@ -66,29 +81,18 @@ fn a_client_queries_the_tools_about_recordings_of_two_hosts() {
         recording("host-sleep-rank2.jsonl.gz"),
     );
     let arguments = ["--mcp", "--db", db.to_str().unwrap(), &one, &other];
-    let output = open(&arguments, &lines);
-    let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{errors}");
-    let printed = String::from_utf8(output.stdout).unwrap();
-    let answers: BTreeMap<u64, Value> = printed
-        .lines()
-        .map(|line| {
-            let message: Value = serde_json::from_str(line).unwrap();
-            let answer = message["result"]["structuredContent"].clone();
-            (message["id"].as_u64().unwrap(), answer)
-        })
-        .collect();
+    let (answers, errors) = answers(&arguments, &lines);
     let outliers = answers[&1]["outliers"].as_array().unwrap();
     let late: Vec<_> = outliers
         .iter()
         .map(|outlier| (&outlier["node_id"], &outlier["rank"]))
         .collect();
-    assert_eq!(late, [(&json!("host-sleep-rank2"), &json!(2))], "{printed}");
+    assert_eq!(late, [(&json!("host-sleep-rank2"), &json!(2))]);
     let nodes = answers[&2]["nodes"].as_array().unwrap();
     let mut nodes: Vec<_> = nodes.iter().map(|node| node["node_id"].as_str()).collect();
     nodes.sort_unstable();
     assert_eq!(nodes, [Some("healthy"), Some("host-sleep-rank2")]);
-    assert!(answers[&3]["chains"].is_array(), "{printed}");
+    assert!(answers[&3]["chains"].is_array(), "{answers:?}");
     assert!(errors.contains("page     http://127.0.0.1:"), "{errors}");
     assert!(db.is_file(), "the database is kept");
 }
@@ -106,5 +110,81 @@ fn a_file_that_is_not_a_recording_is_refused_with_the_next_step() {
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(65), "{errors}");
         assert!(errors.contains(part), "{errors}");
+    }
+}
+
+/// Writes a recording of 50 s of a host with four ranks, of which one (`late`) loses a third of its time
+/// to a task on its CPU, and all allocate.
+fn record_host(path: &Path, ranks: std::ops::Range<u32>, late: Option<u32>) {
+    const SECOND: u64 = 1_000_000_000;
+    let processes: Vec<Value> = ranks
+        .clone()
+        .map(|rank| json!({"pid": 100 + rank, "rank": rank, "world_size": 8}))
+        .collect();
+    let mut lines =
+        vec![json!({"kind": "header", "version": 1, "name": "host", "processes": processes})];
+    for (stack, line) in [("aa", 142), ("bb", 17)] {
+        let frame = json!({"file": "/app/train.py", "line": line, "fn": "forward"});
+        lines.push(json!({"kind": "stack", "ts": SECOND, "stack": stack, "frames": [frame]}));
+    }
+    for second in 1..=50 {
+        let ts = second * SECOND;
+        for rank in ranks.clone() {
+            let pid = 100 + rank;
+            let is_late = late == Some(rank);
+            let ns = if is_late { SECOND / 3 } else { SECOND / 200 };
+            let task = json!({"task": "node_exporter", "cpu": 12, "ns": ns, "switches": 9});
+            let delays = json!({"preempted_by": [task], "interrupt_ns": 0});
+            lines.push(json!({"kind": "delays", "ts": ts, "window_ns": SECOND, "pid": pid, "delays": delays}));
+            let malloc = json!({"fn": "cudaMalloc", "buckets": [[100, 20]], "total_ns": 2_000_000, "longest_ns": 200_000});
+            lines.push(json!({"kind": "call_durations", "ts": ts, "pid": pid, "durations": {"calls": [malloc]}}));
+            let (stack, call) = if is_late {
+                ("aa", None)
+            } else {
+                ("bb", Some("cudaStreamSynchronize"))
+            };
+            lines.push(json!({"kind": "samples", "ts": ts, "pid": pid, "tid": pid, "n": 20, "stack": stack, "in_call": call}));
+        }
+    }
+    let text: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(path, text.concat()).unwrap();
+}
+
+#[test]
+fn recordings_of_two_hosts_say_why_and_where_as_the_live_hosts_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["gpu-7", "gpu-8"].map(|node| folder.path().join(format!("{node}.jsonl")));
+    record_host(&one, 0..4, Some(1));
+    record_host(&other, 4..8, None);
+    let lines: Vec<Value> = ["get_causal_chains", "get_trace_stats", "get_stacks"]
+        .into_iter()
+        .zip(1..)
+        .map(|(tool, id)| {
+            call(
+                id,
+                &format!("fleet.host.{tool}"),
+                &json!({ "window": "all" }),
+            )
+        })
+        .collect();
+    let (answers, _) = answers(&["--mcp", folder.path().to_str().unwrap()], &lines);
+    let chains = answers[&1]["chains"].as_array().unwrap();
+    let found: Vec<_> = chains
+        .iter()
+        .map(|chain| (&chain["node_id"], &chain["rank"], &chain["cause"]))
+        .collect();
+    let expected = (&json!("gpu-7"), &json!(1), &json!("cpu_contention"));
+    assert_eq!(found, [expected], "{chains:#?}");
+    let text = chains[0].to_string();
+    assert!(text.contains("node_exporter ran on cpu 12"), "{text}");
+    assert!(text.contains("train.py:142 in forward()"), "{text}");
+    let stats = answers[&2].to_string();
+    assert!(
+        stats.contains("cudaMalloc") && stats.contains("gpu-8"),
+        "{stats}"
+    );
+    let stacks = answers[&3].to_string();
+    for line in ["train.py:142 in forward()", "train.py:17 in forward()"] {
+        assert!(stacks.contains(line), "{stacks}");
     }
 }
