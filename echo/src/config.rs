@@ -239,6 +239,9 @@ impl ServeArgs {
         self.check_health(&mut wrong);
         self.shard.check(&mut wrong);
         self.lake.check(&mut wrong);
+        if self.lake.read_only && self.actions.is_some() {
+            wrong.push("--actions does not work with --read-only, which detects nothing: give it to the instances that write the lake".to_owned());
+        }
         if self.bounds.idle_timeout < self.bounds.query_deadline {
             wrong.push(
                 "--idle-timeout must not be shorter than --query-deadline: connections would be closed during queries"
@@ -305,6 +308,15 @@ mod tests {
         assert!(parsed("").is_err());
         assert!(parsed("--db x.duckdb").is_ok());
         assert!(parsed("--read-only").unwrap().args.lake.read_only);
+    }
+
+    #[test]
+    fn actions_require_an_instance_with_a_detector() {
+        let flags = "--insecure-no-tls --read-only --lake ducklake:/tmp/c --lake-data /tmp/d --duckdb-extensions /tmp/e";
+        assert!(serve(flags).check().is_ok());
+        let acting = serve(&format!("{flags} --actions a.yaml"));
+        let error = acting.check().unwrap_err().to_string();
+        assert!(error.contains("--actions"), "{error}");
     }
 
     #[test]
