@@ -226,9 +226,9 @@ impl Importer<'_> {
             endpoint: &endpoint,
             cluster: &self.args.cluster,
         };
-        recordings.replay(target).await?;
+        let unread_ends = recordings.replay(target).await?;
         Ok(Summary {
-            report: Some(recordings.into_report()),
+            report: Some(recordings.into_report(unread_ends)),
             points_rejected: 0,
             points_dropped: 0,
             error: None,

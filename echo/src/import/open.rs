@@ -121,13 +121,16 @@ async fn open(
     let files: Vec<_> = files
         .map(|(node, file)| (file.as_path(), Node::Named(node)))
         .collect();
-    target.replay(&files).await?;
+    let unread_ends = target.replay(&files).await?;
     app.wait_until_judged().await;
     let http = app.http_address();
     let answers = ToolAnswers::query(http, &args.cluster).await?;
     drop(spinner);
     let names: Vec<&str> = nodes.keys().map(String::as_str).collect();
     writeln!(out, "  nodes    {}", names.join(", "))?;
+    for reason in unread_ends {
+        writeln!(out, "           {reason}")?;
+    }
     print_verdict(out, &answers.outliers)?;
     print_next(out, http)?;
     Ok(out.flush()?)
@@ -174,7 +177,7 @@ fn nodes(paths: &[PathBuf]) -> Result<BTreeMap<String, PathBuf>, ImportError> {
             vec![path.clone()]
         };
         for file in files {
-            if header(&file).is_some() {
+            if header(&file)?.is_some() {
                 let node = unused(&nodes, &node_name(&file));
                 nodes.insert(node, file);
             } else if !is_folder {

@@ -46,6 +46,9 @@ pub(super) struct Target<'a> {
 pub(super) struct Header {
     kind: String,
     processes: Vec<Process>,
+    /// Processes that do not call NCCL.
+    #[serde(default)]
+    unranked: Vec<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,6 +60,7 @@ struct Process {
 /// Summary that an agent prints after its replay.
 #[derive(Debug, Deserialize)]
 struct Summary {
+    points_sent: u64,
     points_dropped: u64,
     error: Option<String>,
 }
@@ -79,7 +83,7 @@ impl Recordings {
                 vec![path.clone()]
             };
             for file in files {
-                match header(&file) {
+                match header(&file)? {
                     Some(header) => found.add(file, header)?,
                     None if is_folder => found.others.push(file),
                     None => named = named.or(Some(file)),
@@ -113,19 +117,22 @@ impl Recordings {
         Ok(())
     }
 
-    /// Replays all files at once, as fast as the instance accepts the events.
-    pub(super) async fn replay(&self, target: Target<'_>) -> Result<(), ImportError> {
+    /// Replays all files at once, as [`Target::replay`].
+    pub(super) async fn replay(&self, target: Target<'_>) -> Result<Vec<String>, ImportError> {
         let files = self.files.iter();
         let replays: Vec<_> = files.map(|file| (file.as_path(), Node::PerRank)).collect();
         target.replay(&replays).await
     }
 
-    /// Returns the report about the files; the instance judges their events.
-    pub(super) fn into_report(self) -> Report {
+    /// Returns the report about the files, of which these have an unreadable end; the instance
+    /// judges their events.
+    pub(super) fn into_report(self, unread_ends: Vec<String>) -> Report {
         let ranks = self.ranks.into_keys().collect();
-        let skipped = self.others.iter().map(|file| SkippedFile {
-            reason: format!("{}: not a recording of fleet-agent", file.display()),
-        });
+        let others = self.others.iter();
+        let others =
+            others.map(|file| format!("{}: not a recording of fleet-agent", file.display()));
+        let reasons = others.chain(unread_ends);
+        let skipped = reasons.map(|reason| SkippedFile { reason });
         Report::of_recordings(&ranks, self.world_size, skipped.collect())
     }
 }
@@ -140,8 +147,13 @@ pub(super) enum Node<'a> {
 }
 
 impl Target<'_> {
-    /// Replays the files at once, as fast as the instance accepts the events.
-    pub(super) async fn replay(self, files: &[(&Path, Node<'_>)]) -> Result<(), ImportError> {
+    /// Replays the files at once, as fast as the instance accepts the events. Returns why the ends
+    /// of files could not be read: a recording ends early if its agent was killed or its disk was
+    /// full.
+    pub(super) async fn replay(
+        self,
+        files: &[(&Path, Node<'_>)],
+    ) -> Result<Vec<String>, ImportError> {
         let start_at = jiff::Timestamp::now().to_string();
         let mut running = Vec::new();
         for (file, node) in files {
@@ -168,6 +180,7 @@ impl Target<'_> {
                 .spawn()?;
             running.push(child);
         }
+        let mut unread_ends = Vec::new();
         for child in running {
             let output = child.wait_with_output().await?;
             let Ok(summary) = serde_json::from_slice::<Summary>(&output.stdout) else {
@@ -180,11 +193,12 @@ impl Target<'_> {
                 Some(error) if summary.points_dropped > 0 => {
                     return Err(ImportError::NotStored(error));
                 }
+                Some(error) if summary.points_sent > 0 => unread_ends.push(error),
                 Some(error) => return Err(ImportError::Input(error)),
                 None => {}
             }
         }
-        Ok(())
+        Ok(unread_ends)
     }
 }
 
@@ -204,8 +218,13 @@ pub(super) fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Returns the header of a recording, gzipped or not; `None` if the file is not one.
-pub(super) fn header(file: &Path) -> Option<Header> {
-    let mut file = BufReader::new(File::open(file).ok()?);
+pub(super) fn header(path: &Path) -> Result<Option<Header>, ImportError> {
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    Ok(parse_header(file))
+}
+
+fn parse_header(file: File) -> Option<Header> {
+    let mut file = BufReader::new(file);
     let mut line = Vec::new();
     if file.fill_buf().ok()?.starts_with(&GZIP_MAGIC) {
         first_line(MultiGzDecoder::new(file), &mut line)?;
@@ -213,7 +232,8 @@ pub(super) fn header(file: &Path) -> Option<Header> {
         first_line(file, &mut line)?;
     }
     let header: Header = serde_json::from_slice(&line).ok()?;
-    let is_recording = header.kind == "header" && !header.processes.is_empty();
+    let is_empty = header.processes.is_empty() && header.unranked.is_empty();
+    let is_recording = header.kind == "header" && !is_empty;
     is_recording.then_some(header)
 }
 

@@ -164,6 +164,34 @@ fn a_recording_is_recognised_and_judged_as_its_replay() {
 }
 
 #[test]
+fn a_recording_that_ends_early_is_judged_up_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.jsonl.gz");
+    let whole = std::fs::read(thirdparty("../recordings/healthy.jsonl.gz")).unwrap();
+    let (half, _) = whole.split_at(whole.len() / 2);
+    std::fs::write(&cut, half).unwrap();
+    let (code, printed, errors) = import(&cut, &["--json"]);
+    assert_eq!(code, 0, "{errors}");
+    let answer: Value = serde_json::from_str(&printed).unwrap();
+    let skipped = answer["report"]["skipped"][0]["reason"].as_str().unwrap();
+    assert!(
+        skipped.contains("recording ends early at line "),
+        "{skipped}"
+    );
+    assert!(answer["outliers"].is_object());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let (code, _, errors) = import(Path::new("/no/such/recording"), &[]);
+    assert_eq!(code, 65);
+    assert!(
+        errors.contains("/no/such/recording: cannot be read (No such file"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn recordings_that_do_not_fit_together_are_refused_with_their_names() {
     let (code, _, errors) = import(&thirdparty("../recordings"), &[]);
     assert_eq!(code, 65);
