@@ -55,6 +55,8 @@ pub struct ExportSummary {
     pub collectives: usize,
     /// Recordings that share no collective with the first one, so that their clocks differ.
     pub unaligned: Vec<String>,
+    /// Reasons why the ends of recordings were not read.
+    pub unread_ends: Vec<String>,
 }
 
 impl Display for ExportSummary {
@@ -81,6 +83,9 @@ impl Display for ExportSummary {
                 "\nno common collective, so clocks are not aligned: {names}"
             )?;
         }
+        for reason in &self.unread_ends {
+            write!(f, "\n{reason}")?;
+        }
         Ok(())
     }
 }
@@ -88,10 +93,12 @@ impl Display for ExportSummary {
 /// Exports recordings.
 pub fn export(args: &ExportArgs) -> Result<ExportSummary, ExportError> {
     let mut ranks = Vec::new();
-    let mut names = Vec::new();
+    let (mut names, mut unread_ends) = (Vec::new(), Vec::new());
     for (host, path) in args.files.iter().enumerate() {
         names.push(path.display().to_string());
-        ranks.extend(read(path, host)?);
+        let (own, unread_end) = read(path, host)?;
+        ranks.extend(own);
+        unread_ends.extend(unread_end.map(|error| error.to_string()));
     }
     let collectives = ranks.iter().map(|rank| rank.collectives.len()).sum();
     if collectives == 0 {
@@ -107,11 +114,13 @@ pub fn export(args: &ExportArgs) -> Result<ExportSummary, ExportError> {
             .into_iter()
             .filter_map(|host| names.get(host).cloned())
             .collect(),
+        unread_ends,
     })
 }
 
-/// Reads the ranks of a recording, which is the one with this index.
-fn read(path: &Path, host: usize) -> Result<Vec<RankTimeline>, SourceError> {
+/// Reads the ranks of a recording, which is the one with this index. Returns as well why its end
+/// cannot be read.
+fn read(path: &Path, host: usize) -> Result<(Vec<RankTimeline>, Option<SourceError>), SourceError> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|source| SourceError::Open {
         path: name.clone(),
@@ -119,10 +128,17 @@ fn read(path: &Path, host: usize) -> Result<Vec<RankTimeline>, SourceError> {
     })?;
     let mut recording = Recording::new(&name, file)?;
     let mut builder = TimelineBuilder::new(host, recording.processes());
-    while let Some(event) = recording.next_event()? {
-        builder.on_event(&event);
-    }
-    Ok(builder.finish())
+    let unread_end = loop {
+        match recording.next_event() {
+            Ok(Some(event)) => builder.on_event(&event),
+            Ok(None) => break None,
+            Err(error @ (SourceError::Truncated { .. } | SourceError::Damaged { .. })) => {
+                break Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    Ok((builder.finish(), unread_end))
 }
 
 fn write(args: &ExportArgs, ranks: &[RankTimeline]) -> Result<Vec<PathBuf>, ExportError> {

@@ -284,6 +284,18 @@ fn an_exported_trace_of_the_inspector_is_imported_with_all_ranks() {
 }
 
 #[test]
+fn a_recording_that_ends_early_is_exported_up_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.jsonl");
+    let whole = fs::read(sleeping()).unwrap();
+    fs::write(&cut, whole.split_at(whole.len() / 2).0).unwrap();
+    let (_folder, summary) = exported(&[&cut], ExportFormat::Perfetto, "trace.json");
+    assert!(summary.collectives > 0 && summary.files[0].exists());
+    let text = summary.to_string();
+    assert!(text.contains("cut.jsonl: recording ends early"), "{text}");
+}
+
+#[test]
 fn the_rank_of_a_kineto_trace_is_found_by_readers_that_search_its_text() {
     let (_folder, summary) = exported(&[sleeping()], ExportFormat::Kineto, "traces");
     for (rank, path) in summary.files.iter().enumerate() {
