@@ -34,7 +34,7 @@ pub enum PickleError {
     Damaged(usize),
     /// It is too large or too deep.
     #[error(
-        "it has more than {MAX_VALUES_PER_BYTE} values per byte, or more than {MAX_DEPTH} levels"
+        "it has more than {MAX_VALUES_PER_BYTE} values per byte ({TEXT_PER_VALUE} bytes of text are one), or more than {MAX_DEPTH} levels"
     )]
     TooLarge,
 }
