@@ -8,6 +8,7 @@ use crate::EventStore;
 use crate::contract::sample::at;
 use crate::duckdb::DuckDbConfig;
 use crate::duckdb::slices::{Numbers, SliceReader, Table};
+use crate::limits::{Amount, Limits};
 
 const HOUR: i64 = 3_600_000;
 
@@ -84,4 +85,41 @@ async fn age_deletes_only_what_is_copied() {
     until_dropped(&store, at(2 * HOUR)).await;
     assert_eq!(slices.first_event().unwrap(), Some(11));
     assert_eq!(slices.lost().get(), 0);
+}
+
+#[tokio::test]
+async fn below_the_floor_of_the_volume_events_are_deleted_before_they_are_copied_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(at(74 * HOUR));
+    let with_floor = |bytes| DuckDbConfig {
+        keep_until_copied: true,
+        ..limited(
+            &folder,
+            Limits {
+                floor: Some(Amount::Bytes(bytes)),
+                ballast_bytes: 0,
+                ..by_age(3)
+            },
+        )
+    };
+    let store = open(&with_floor(0), &clock);
+    // The event times show that the clock is right.
+    for (number, hours) in [(1, 0), (2, 1), (3, 2), (4, 26), (5, 50), (6, 74)] {
+        let batch = received(hours * HOUR + 1, number, 5);
+        store.append(batch).await.unwrap();
+    }
+    follow(&store).await;
+    some_rounds(&store).await;
+    assert_eq!(store.dropped_until().await.unwrap(), None, "they wait");
+    drop(store);
+    let store = open(&with_floor(u64::MAX / 2), &clock);
+    follow(&store).await;
+    until_dropped(&store, at(2 * HOUR)).await;
+    let slices = store.take_slices().unwrap();
+    // They are counted after they are deleted.
+    while slices.lost().get() < 10 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(slices.lost().get(), 10);
+    assert_eq!(slices.first_event().unwrap(), Some(11));
 }
