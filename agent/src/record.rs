@@ -46,9 +46,9 @@ pub enum RecordError {
         /// Error of the system.
         source: io::Error,
     },
-    /// No process called NCCL or RCCL.
+    /// No process called a GPU library.
     #[error(
-        "{path}: nothing to record: no process {selected}called NCCL or RCCL{unplaced}; \
+        "{path}: nothing to record: no process {selected}called a GPU library{unplaced}; \
          `fleet-agent check` lists what is watched"
     )]
     NoRanks {
@@ -128,7 +128,7 @@ impl Session {
         // The file is created first, so that no probes are attached in vain.
         let file = self.create(&header)?;
         let result = self.watch(file, header);
-        if self.summary.processes == 0 {
+        if self.summary.is_empty() {
             // A recording without processes is not valid. If removal fails, the error still names
             // the file.
             let _removed = std::fs::remove_file(&self.args.file);
@@ -142,7 +142,7 @@ impl Session {
         } else {
             Overwrite::Never
         };
-        let created = RecordingFile::create(&self.args.file, overwrite, &header.line(&[]));
+        let created = RecordingFile::create(&self.args.file, overwrite, &header.line(&[], &[]));
         created.map_err(|source| match source.kind() {
             ErrorKind::AlreadyExists => RecordError::Exists {
                 path: self.summary.file.clone(),
@@ -154,6 +154,7 @@ impl Session {
     fn watch(&mut self, mut file: RecordingFile, mut header: Header) -> Result<(), RecordError> {
         let mut settings = self.args.probes.settings(Duration::ZERO);
         settings.without_host = false;
+        settings.count_options.all_processes = true;
         let mut watch = Watch::start(&settings)?;
         let started_ns = now_ns();
         let length_ns = self.args.duration.map_or(u64::MAX, |duration| {
@@ -183,9 +184,10 @@ impl Session {
                 }
             }
             let written = file.append(&lines).and_then(|()| {
-                if recorder.processes().len() != self.summary.processes {
+                let known = (self.summary.processes, self.summary.unranked);
+                if (recorder.processes().len(), recorder.unranked().len()) != known {
                     describe_tools(&mut header, &watch);
-                    file.set_header(&header.line(recorder.processes()))?;
+                    file.set_header(&header.line(recorder.processes(), recorder.unranked()))?;
                 }
                 if polled.until_ns.saturating_sub(flushed_ns) >= FLUSH_NS {
                     flushed_ns = polled.until_ns;
@@ -194,6 +196,7 @@ impl Session {
                 file.size()
             });
             self.summary.processes = recorder.processes().len();
+            self.summary.unranked = recorder.unranked().len();
             self.summary.counts = recorder.counts();
             self.summary.elapsed_ns = now_ns().saturating_sub(started_ns);
             self.summary.bytes = written.map_err(|source| self.file_error(source))?;
@@ -223,7 +226,7 @@ impl Session {
             0 => String::new(),
             unplaced => format!(", but {unplaced} processes have no known rank"),
         };
-        (self.summary.processes == 0).then(|| RecordError::NoRanks {
+        self.summary.is_empty().then(|| RecordError::NoRanks {
             path: self.summary.file.clone(),
             selected: if self.args.pid.is_empty() {
                 ""

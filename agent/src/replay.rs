@@ -200,6 +200,7 @@ where
     let mut reader = JoinSet::new();
     let (sender, mut chunks) = mpsc::channel(CHUNKS_AHEAD);
     let processes = recording.processes().to_vec();
+    let unranked = recording.unranked().to_vec();
     let gpu_model = recording.gpu_model().map(str::to_owned);
     reader.spawn_blocking(move || read(recording, &sender));
     let (mut origin_ns, mut last_ns) = (None, u64::MAX);
@@ -214,7 +215,7 @@ where
                 let origin_ns = event.ts_ns();
                 let unix_ns = i128::from(start_ns);
                 fleet.trace(
-                    &processes,
+                    (&processes, &unranked),
                     gpu_model.as_deref(),
                     WallClock { origin_ns, unix_ns },
                 );

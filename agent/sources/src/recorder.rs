@@ -34,6 +34,8 @@ const DELAYS_NS: u64 = 1_000_000_000;
 const QUIET_NS: u64 = 1_800_000_000_000;
 /// Maximum number of processes in the header.
 pub const MAX_PROCESSES: usize = 256;
+/// Maximum number of processes without a rank in the header.
+pub const MAX_UNRANKED: usize = 64;
 
 /// Counts of recorded items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,6 +70,7 @@ pub struct Recorder {
     /// Ids of the stacks that have a line.
     stacks: HashSet<u64>,
     processes: Vec<Process>,
+    unranked: Vec<u32>,
     observed: BTreeSet<u32>,
     ended: Vec<(u64, u32)>,
     left_out: BTreeSet<u32>,
@@ -91,6 +94,7 @@ impl Recorder {
             counted: VecDeque::new(),
             stacks: HashSet::new(),
             processes: Vec::new(),
+            unranked: Vec::new(),
             observed: BTreeSet::new(),
             ended: Vec::new(),
             left_out: BTreeSet::new(),
@@ -102,6 +106,11 @@ impl Recorder {
     /// Returns the processes recorded so far.
     pub fn processes(&self) -> &[Process] {
         &self.processes
+    }
+
+    /// Returns the recorded processes that call the GPU's libraries, but not NCCL.
+    pub fn unranked(&self) -> &[u32] {
+        &self.unranked
     }
 
     /// Returns the counts so far.
@@ -154,6 +163,9 @@ impl Recorder {
         }
         self.durations_read_ns = polled.until_ns;
         let measured = self.durations.measure(polled.until_ns, counted);
+        for durations in &measured {
+            self.add_unranked(durations.pid);
+        }
         self.counted
             .extend(measured.iter().map(Line::from_durations));
     }
@@ -225,7 +237,7 @@ impl Recorder {
 
     /// Removes an exited process and returns whether it was ever observed.
     pub fn take_observed(&mut self, pid: u32) -> bool {
-        self.observed.remove(&pid)
+        self.observed.remove(&pid) || self.unranked.contains(&pid)
     }
 
     fn wants(&self, pid: u32) -> bool {
@@ -262,9 +274,18 @@ impl Recorder {
         }
     }
 
+    /// Adds a process that has not called NCCL.
+    fn add_unranked(&mut self, pid: u32) {
+        let is_new = !self.observed.contains(&pid) && !self.unranked.contains(&pid);
+        if is_new && self.wants(pid) && self.unranked.len() < MAX_UNRANKED {
+            self.unranked.push(pid);
+        }
+    }
+
     /// Returns whether the events of a process are recorded.
     pub fn is_recorded(&self, pid: u32) -> bool {
-        self.jobs.is_announced(pid) && !self.left_out.contains(&pid)
+        let is_rank = self.jobs.is_announced(pid) && !self.left_out.contains(&pid);
+        is_rank || self.unranked.contains(&pid)
     }
 
     fn write_call(&mut self, seen: &CallEvent, text: &mut Vec<u8>) {

@@ -37,6 +37,7 @@ pub struct Recording {
     line: u64,
     buffer: Vec<u8>,
     processes: Vec<Process>,
+    unranked: Vec<u32>,
     gpu_model: Option<String>,
     last_ts_ns: Option<u64>,
     stacks: HashMap<u64, Stack>,
@@ -57,6 +58,8 @@ impl std::fmt::Debug for Recording {
 struct Header {
     kind: String,
     processes: Vec<HeaderProcess>,
+    #[serde(default)]
+    unranked: Vec<u32>,
     hardware: Option<String>,
 }
 
@@ -83,6 +86,7 @@ impl Recording {
             line: 0,
             buffer: Vec::new(),
             processes: Vec::new(),
+            unranked: Vec::new(),
             gpu_model: None,
             last_ts_ns: None,
             stacks: HashMap::new(),
@@ -97,13 +101,18 @@ impl Recording {
         self.gpu_model.as_deref()
     }
 
+    /// Returns the processes that call the GPU's libraries, but not NCCL.
+    pub fn unranked(&self) -> &[u32] {
+        &self.unranked
+    }
+
     fn read_header(&mut self) -> Result<(), SourceError> {
         if !self.read_line()? {
             return Err(self.foreign("the file is empty"));
         }
         let header: Header = serde_json::from_slice(&self.buffer)
             .map_err(|error| self.foreign(&format!("invalid header: {error}")))?;
-        if header.kind != "header" || header.processes.is_empty() {
+        if header.kind != "header" || (header.processes.is_empty() && header.unranked.is_empty()) {
             return Err(self.foreign("the header lists no processes"));
         }
         let parse = |process: HeaderProcess| {
@@ -124,6 +133,7 @@ impl Recording {
             .map(parse)
             .collect::<Option<_>>()
             .ok_or_else(|| self.foreign("a rank in the header is not below its world size"))?;
+        self.unranked = header.unranked;
         self.gpu_model = header.hardware.as_deref().and_then(gpu_model);
         Ok(())
     }

@@ -29,7 +29,7 @@ stored once each: names of functions, and paths and lines of Python programs.
 Needs the same privileges as `run` and can run beside it. FILE is readable at any time; if the
 recorder is killed, at most the last second is missing.
 
-Exit codes: 0 recorded, 64 invalid flags, 69 no process called NCCL or RCCL, 73 FILE exists or cannot
+Exit codes: 0 recorded, 64 invalid flags, 69 no process called a GPU library, 73 FILE exists or cannot
 be written, 77 not permitted by the kernel.";
 
 /// Flags of `record`.

@@ -1,4 +1,4 @@
-//! Stacks of the recorded ranks.
+//! Stacks of the recorded processes.
 
 use fleet_agent_sources::recorder::Recorder;
 use fleet_agent_sources::watch::PollResult;
@@ -8,7 +8,7 @@ use crate::stack_sampling::StackSampling;
 /// Interval of the lines, nanoseconds.
 const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Sampling of the recorded ranks, each in its first thread and in those that call the libraries.
+/// Sampling of the recorded processes, each in its first thread and in those that call the libraries.
 #[derive(Debug)]
 pub(super) struct RecordedStacks {
     sampling: Option<StackSampling>,
@@ -16,7 +16,7 @@ pub(super) struct RecordedStacks {
 }
 
 impl RecordedStacks {
-    /// Starts without ranks; samples nothing if stacks are not requested.
+    /// Starts without processes; samples nothing if stacks are not requested.
     pub(super) fn new(are_requested: bool, now_ns: u64) -> Self {
         Self {
             sampling: are_requested.then(StackSampling::default),
@@ -24,12 +24,15 @@ impl RecordedStacks {
         }
     }
 
-    /// Samples each rank once, and passes the samples on each second and at the end, before the poll
+    /// Samples each process once, and passes the samples on each second and at the end, before the poll
     /// result is recorded.
     pub(super) fn sample(&mut self, polled: &PollResult, recorder: &mut Recorder, is_last: bool) {
         let Some(sampling) = &mut self.sampling else {
             return;
         };
+        for pid in recorder.unranked() {
+            sampling.add(*pid, *pid);
+        }
         for call in &polled.returned {
             if recorder.is_recorded(call.tgid) {
                 sampling.add(call.tgid, call.tgid);

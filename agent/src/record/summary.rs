@@ -13,6 +13,8 @@ pub struct Summary {
     pub file: String,
     /// Number of ranks.
     pub processes: usize,
+    /// Number of processes that call the GPU's libraries, but not NCCL.
+    pub unranked: usize,
     /// Counts of their events.
     pub counts: Counts,
     /// Size of the file.
@@ -27,6 +29,7 @@ impl Summary {
         json!({
             "file": self.file,
             "processes": self.processes,
+            "unranked_processes": self.unranked,
             "events": self.events(),
             "calls": self.counts.calls,
             "windows": self.counts.windows,
@@ -38,6 +41,11 @@ impl Summary {
             "elapsed_s": self.seconds(),
             "error": error,
         })
+    }
+
+    /// Returns whether no process was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.processes == 0 && self.unranked == 0
     }
 
     fn events(&self) -> u64 {
@@ -67,6 +75,9 @@ impl fmt::Display for Summary {
             self.file,
             self.bytes
         )?;
+        if self.unranked > 0 {
+            write!(f, "; {} processes without a rank", self.unranked)?;
+        }
         if unknown_comm_ops > 0 {
             write!(
                 f,

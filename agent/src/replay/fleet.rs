@@ -120,17 +120,23 @@ where
         !self.members.is_empty() && self.members.values().all(|member| member.has_ended)
     }
 
-    /// Spreads the processes of a recording over hosts. `clock` is relative to the start of the
-    /// replay.
+    /// Spreads the processes of a recording over hosts; those without a rank are on the first one.
+    /// `clock` is relative to the start of the replay.
     pub(super) fn trace(
         &mut self,
-        processes: &[Process],
+        (processes, unranked): (&[Process], &[u32]),
         gpu_model: Option<&str>,
         clock: WallClock,
     ) {
         self.node_of.clear();
         self.last_tick_ns = clock.origin_ns;
         let mut by_node: BTreeMap<String, Vec<Process>> = BTreeMap::new();
+        if self.args.only_rank.is_none() && !unranked.is_empty() {
+            let node = self.node(0);
+            let pids = unranked.iter();
+            self.node_of.extend(pids.map(|pid| (*pid, node.clone())));
+            by_node.entry(node).or_default();
+        }
         for process in processes {
             if self.args.only_rank.is_none_or(|rank| rank == process.rank) {
                 let node = self.node(process.rank);

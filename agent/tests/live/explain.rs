@@ -24,6 +24,10 @@ pub(crate) const TESTS: &[Test] = &[
         lock,
     ),
     ("a_recording_says_what_the_live_host_said", recorded),
+    (
+        "a_process_without_a_rank_is_recorded_and_explained",
+        recorded_alone,
+    ),
 ];
 
 /// Starts `fleet-agent` and returns when it is watching.
@@ -174,4 +178,27 @@ fn recorded() {
             assert!(!causes(process(explanation, *pid)).contains(&"cpu_contention"));
         }
     }
+}
+
+fn recorded_alone() {
+    let gpu = Gpu::new();
+    fs::write(gpu.gate("go"), "").unwrap();
+    let mut alone = Command::new(gpu.path().join("alone"))
+        .arg("1000000")
+        .arg(gpu.gate("go"))
+        .env("LD_LIBRARY_PATH", gpu.path())
+        .spawn()
+        .unwrap();
+    let file = gpu.path().join("host.jsonl");
+    let file = file.to_str().unwrap();
+    let recorded = json_of(start(&["record", file, "--duration", "18s", "--json"]));
+    alone.kill().unwrap();
+    alone.wait().unwrap();
+    assert_eq!(recorded["processes"], 0, "{recorded}");
+    assert_eq!(recorded["unranked_processes"], 1, "{recorded}");
+    let opened = json_of(start(&["explain", file, "--json"]));
+    let own = process(&opened, alone.id());
+    assert_eq!(causes(own), ["memory_allocation"], "{own:#}");
+    let stacks = own["stacks"].to_string();
+    assert!(stacks.contains("cudaMalloc"), "{stacks}");
 }

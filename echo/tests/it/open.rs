@@ -150,12 +150,29 @@ fn record_host(path: &Path, ranks: std::ops::Range<u32>, late: Option<u32>) {
     fs::write(path, text.concat()).unwrap();
 }
 
+/// Writes a recording of a process without a rank that allocates a tenth of its time.
+fn record_single_gpu(path: &Path) {
+    const SECOND: u64 = 1_000_000_000;
+    let header = json!({"kind": "header", "version": 1, "name": "host", "processes": [], "unranked": [4711]});
+    let malloc = json!({"fn": "cudaMalloc", "buckets": [[100, 20]], "total_ns": SECOND / 10, "longest_ns": SECOND / 100});
+    let lines = (1..=50).map(|second| {
+        json!({"kind": "call_durations", "ts": second * SECOND, "pid": 4711, "durations": {"calls": [malloc]}})
+    });
+    let text: Vec<String> = [header]
+        .into_iter()
+        .chain(lines)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    fs::write(path, text.concat()).unwrap();
+}
+
 #[test]
 fn recordings_of_two_hosts_say_why_and_where_as_the_live_hosts_did() {
     let folder = tempfile::tempdir().unwrap();
     let [one, other] = ["gpu-7", "gpu-8"].map(|node| folder.path().join(format!("{node}.jsonl")));
     record_host(&one, 0..4, Some(1));
     record_host(&other, 4..8, None);
+    record_single_gpu(&folder.path().join("workstation.jsonl"));
     let lines: Vec<Value> = ["get_causal_chains", "get_trace_stats", "get_stacks"]
         .into_iter()
         .zip(1..)
@@ -169,13 +186,21 @@ fn recordings_of_two_hosts_say_why_and_where_as_the_live_hosts_did() {
         .collect();
     let (answers, _) = answers(&["--mcp", folder.path().to_str().unwrap()], &lines);
     let chains = answers[&1]["chains"].as_array().unwrap();
-    let found: Vec<_> = chains
+    let found: BTreeMap<_, _> = chains
         .iter()
-        .map(|chain| (&chain["node_id"], &chain["rank"], &chain["cause"]))
+        .map(|chain| (chain["node_id"].as_str().unwrap(), chain))
         .collect();
-    let expected = (&json!("gpu-7"), &json!(1), &json!("cpu_contention"));
-    assert_eq!(found, [expected], "{chains:#?}");
-    let text = chains[0].to_string();
+    assert_eq!(chains.len(), 2, "{chains:#?}");
+    let (late, alone) = (found["gpu-7"], found["workstation"]);
+    assert_eq!(
+        (&late["rank"], &late["cause"]),
+        (&json!(1), &json!("cpu_contention"))
+    );
+    assert_eq!(
+        (&alone["pid"], &alone["cause"]),
+        (&json!(4711), &json!("memory_allocation"))
+    );
+    let text = late.to_string();
     assert!(text.contains("node_exporter ran on cpu 12"), "{text}");
     assert!(text.contains("train.py:142 in forward()"), "{text}");
     let stats = answers[&2].to_string();

@@ -23,8 +23,9 @@ pub struct Header {
 }
 
 impl Header {
-    /// Returns the header line with its newline, padded to a fixed length.
-    pub fn line(&self, processes: &[Process]) -> String {
+    /// Returns the header line of ranks, and of processes without a rank by their ids, with its
+    /// newline, padded to a fixed length.
+    pub fn line(&self, processes: &[Process], unranked: &[u32]) -> String {
         let processes: Vec<_> = processes
             .iter()
             .map(|process| {
@@ -43,6 +44,7 @@ impl Header {
             "clock": "CLOCK_MONOTONIC",
             "source": clean_text(&self.source),
             "processes": processes,
+            "unranked": unranked,
             "hardware": clean_text(&self.hardware),
             "software": clean_text(&self.software),
         });
@@ -61,7 +63,7 @@ fn clean_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder::MAX_PROCESSES;
+    use crate::recorder::{MAX_PROCESSES, MAX_UNRANKED};
 
     #[test]
     fn the_header_line_has_a_fixed_length() {
@@ -77,7 +79,7 @@ mod tests {
             world_size: 1 << 20,
         };
         for processes in [0, 1, MAX_PROCESSES] {
-            let line = header.line(&vec![process; processes]);
+            let line = header.line(&vec![process; processes], &[u32::MAX; MAX_UNRANKED]);
             assert_eq!(line.len(), HEADER_BYTES);
         }
     }

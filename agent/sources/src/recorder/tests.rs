@@ -66,7 +66,9 @@ fn polled(until_ns: u64, returned: &[CallRecord], in_flight: &[CallRecord]) -> P
 
 /// Reads the lines back.
 fn read(recorder: &Recorder, lines: &[u8]) -> (Vec<Process>, Vec<Event>) {
-    let mut file = Header::default().line(recorder.processes()).into_bytes();
+    let mut file = Header::default()
+        .line(recorder.processes(), &[])
+        .into_bytes();
     file.extend_from_slice(lines);
     let mut recording = Recording::new("file", std::io::Cursor::new(file)).unwrap();
     let events = std::iter::from_fn(|| recording.next_event().unwrap()).collect();

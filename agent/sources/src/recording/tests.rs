@@ -323,6 +323,16 @@ fn counted_calls_and_losses_are_read() {
 }
 
 #[test]
+fn a_recording_without_ranks_is_read() {
+    let header = |unranked: &str| {
+        let text = format!("{{\"kind\":\"header\",\"processes\":[]{unranked}}}\n");
+        Recording::new("test", std::io::Cursor::new(text))
+    };
+    assert_eq!(header(",\"unranked\":[4711]").unwrap().unranked(), [4711]);
+    assert!(header("").is_err());
+}
+
+#[test]
 fn samples_of_an_unknown_stack_are_skipped() {
     let events = events_of(&[
         r#"{"kind":"stack","ts":12,"stack":"00000000000000aa","frames":[{"fn":"ioctl"}]}"#,

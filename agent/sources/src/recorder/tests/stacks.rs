@@ -48,7 +48,7 @@ fn a_stack_is_stored_once_and_its_samples_are_read_back() {
     let lines = String::from_utf8(text).unwrap();
     let n_stacks = lines.lines().filter(|line| line.contains("\"frames\""));
     assert_eq!(n_stacks.count(), 2, "{lines}");
-    let file = Header::default().line(recorder.processes()) + &lines;
+    let file = Header::default().line(recorder.processes(), &[]) + &lines;
     let mut recording = Recording::new("test", std::io::Cursor::new(file)).unwrap();
     let mut read = Vec::new();
     while let Some(event) = recording.next_event().unwrap() {
