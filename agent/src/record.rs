@@ -7,13 +7,12 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
-use fleet_agent_bpf::layout::FunctionSum;
 use fleet_agent_sources::live::Stop;
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::recorder::Recorder;
 use fleet_agent_sources::recorder::file::{Overwrite, RecordingFile};
 use fleet_agent_sources::recorder::header::Header;
-use fleet_agent_sources::watch::{PollResult, Watch, WatchError, cpus, now_ns};
+use fleet_agent_sources::watch::{FunctionSum, PollResult, Watch, WatchError, cpus, now_ns};
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 use tokio::task::{JoinError, spawn_blocking};

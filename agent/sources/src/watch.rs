@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use fleet_agent_bpf::layout::FunctionSum;
 use fleet_agent_bpf::layout::{CallRecord, CommRecord};
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
 use fleet_agent_bpf::programs::{Mechanism, Programs, Settings};

@@ -148,6 +148,7 @@ const AGENT: Architecture = Architecture {
         ("log", 0),
         ("ras", 0),
         ("rdma", 0),
+        ("stack_sampling", 0),
         // Flags create the components that they configure.
         ("config", 1),
         ("measurements", 1),
