@@ -3,7 +3,7 @@
 //! Every communicator has its own blocks. Those of the busiest one also carry what is measured for
 //! the whole process: host gap, blocked time, arrivals and period.
 
-mod attribution;
+pub mod attribution;
 mod block;
 mod device;
 mod elapsed;
@@ -18,8 +18,7 @@ use crate::discover::{Comm, CommIndex};
 use crate::exemplar::is_sampled;
 use crate::iteration::Pattern;
 use crate::iteration_pattern::IterationPattern;
-pub use crate::rollup::attribution::Sample;
-use crate::rollup::attribution::{Closed, SampledBlocks};
+use crate::rollup::attribution::{Closed, Sample, SampledBlocks};
 use crate::rollup::block::{BlockSize, OpenBlock, ProcessTotals};
 use crate::rollup::device::RunningBlocks;
 use crate::rollup::elapsed::Elapsed;

@@ -75,8 +75,11 @@ pub(crate) fn causes(process: &Value) -> Vec<&str> {
 pub(crate) fn job(gpu: &Gpu, wrapper: &[String], options: &[&str]) -> Job {
     let command = |rank: u32| {
         let program = gpu.path().join(Linking::Dynamic.program());
-        let mut words: Vec<String> = Vec::new();
-        words.extend(wrapper.iter().filter(|_| rank == 0).cloned());
+        // Whatever else the machine does, the peers have a CPU when they want one.
+        let mut words = match rank {
+            0 => wrapper.to_vec(),
+            _ => ["nice", "-n", "-15"].map(str::to_owned).to_vec(),
+        };
         words.push(program.display().to_string());
         let mut command = Command::new(&words[0]);
         command
@@ -150,7 +153,7 @@ fn recorded() {
     job.release();
     let file = gpu.path().join("host.jsonl.gz");
     let file = file.to_str().unwrap();
-    let recording = start(&["record", file, "--duration", "14s", "--json"]);
+    let recording = start(&["record", file, "--duration", "18s", "--json"]);
     let live = start(&["explain", "--duration", "12s", "--json"]);
     let (live, recorded) = (json_of(live), json_of(recording));
     fs::write(gpu.gate("end"), "").unwrap();

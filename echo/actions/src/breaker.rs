@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::policy::{Limits, NodeLimit};
-use crate::record::Refusal;
+use crate::refusal::Refusal;
 
 /// How much of a cluster reports.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -66,7 +66,7 @@ pub fn refusal(
 mod tests {
     use super::{ClusterHealth, allowed_nodes, refusal};
     use crate::policy::{Limits, NodeLimit};
-    use crate::record::Refusal;
+    use crate::refusal::Refusal;
 
     const LIMITS: Limits = Limits {
         nodes: NodeLimit {

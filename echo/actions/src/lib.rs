@@ -17,6 +17,7 @@ pub mod planner;
 pub mod policy;
 pub mod queue;
 pub mod record;
+pub mod refusal;
 pub mod selection;
 pub mod state;
 

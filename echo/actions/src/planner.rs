@@ -13,7 +13,8 @@ use crate::consumer::is_safe_node_name;
 use crate::notice::Phase;
 use crate::policy::{ConsumerPolicy, Mode, Policy};
 use crate::queue::withdraw_overtaken;
-use crate::record::{Outcome, Record, Refusal};
+use crate::record::{Outcome, Record};
+use crate::refusal::Refusal;
 use crate::selection::{Match, Matches, Snapshot, latest, matches, occurrence};
 use crate::state::{Delivery, OpenAction, State, target};
 

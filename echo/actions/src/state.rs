@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::notice::{Notice, Phase};
 use crate::policy::{Destination, Mode};
-use crate::record::Refusal;
+use crate::refusal::Refusal;
 
 /// Deliveries that wait for one consumer, at most.
 pub const MAX_QUEUED: usize = 1_000;

@@ -7,7 +7,7 @@ use crate::correlate::Observation;
 use crate::discover::CommIndex;
 use crate::iteration_pattern::IterationPattern;
 use crate::pipeline::BlockRule;
-use crate::rollup::Sample;
+use crate::rollup::attribution::Sample;
 
 /// Number of observations after which the rollup starts without an iteration pattern.
 const MAX_HELD: usize = 16_384;

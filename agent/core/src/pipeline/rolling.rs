@@ -8,7 +8,8 @@ use crate::iteration_pattern::IterationPattern;
 use crate::pipeline::pending::PendingObservations;
 use crate::pipeline::{Pipeline, State};
 use crate::policy::Settings;
-use crate::rollup::{Rollup, Sample, View};
+use crate::rollup::attribution::Sample;
+use crate::rollup::{Rollup, View};
 
 impl Pipeline {
     pub(super) fn try_start(&mut self, issued: Issued) {
