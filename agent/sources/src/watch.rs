@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fleet_agent_bpf::layout;
 pub use fleet_agent_bpf::layout::FunctionSum;
-use fleet_agent_bpf::layout::{CallRecord, CommRecord};
 use fleet_agent_bpf::lifecycle::{Change, Lifecycle};
 use fleet_agent_bpf::programs::{Mechanism, Programs, Settings};
 use fleet_agent_core::event::CommState;
@@ -80,7 +80,7 @@ pub struct Watch {
     found: Vec<u32>,
     /// Results for the first poll: processes that exited before it, and calls in the ring by then.
     exited: Vec<u32>,
-    returned: Vec<CallRecord>,
+    returned: Vec<layout::CallRecord>,
     /// Start times of the watched processes, in ticks, since process ids are reused.
     started: BTreeMap<u32, u64>,
     measures_all: bool,
@@ -323,9 +323,10 @@ impl Watch {
     /// Restores the state of an earlier agent, as far as its probes kept counting without it.
     fn restore(&mut self) {
         self.libraries.clear_stale_probes();
-        let is_over = |comm: &CommRecord| self.exited.contains(&comm.tgid);
-        let has_gap =
-            |comm: &CommRecord| !is_over(comm) && !self.libraries.was_probed_throughout(comm.tgid);
+        let is_over = |comm: &layout::CommRecord| self.exited.contains(&comm.tgid);
+        let has_gap = |comm: &layout::CommRecord| {
+            !is_over(comm) && !self.libraries.was_probed_throughout(comm.tgid)
+        };
         let unseen: BTreeSet<u32> = self
             .comms()
             .into_iter()
@@ -337,7 +338,7 @@ impl Watch {
         }
         // The probes of this agent reported wrong numbers until then.
         let returned = self.programs.take_returned();
-        let is_right = |record: &CallRecord| !unseen.contains(&record.tgid);
+        let is_right = |record: &layout::CallRecord| !unseen.contains(&record.tgid);
         self.returned = returned.into_iter().filter(is_right).collect();
     }
 }
