@@ -50,7 +50,7 @@ fn json_of(child: Child) -> Value {
 /// Releases a job, explains it while it runs, and ends it; returns its processes by rank.
 pub(crate) fn explained(gpu: &Gpu, job: &Job) -> Vec<Value> {
     job.release();
-    let explanation = json_of(start(&["explain", "--duration", "13s", "--json"]));
+    let explanation = json_of(start(&["explain", "--duration", "17s", "--json"]));
     fs::write(gpu.gate("end"), "").unwrap();
     let pids = job.pids();
     let processes = pids.iter().map(|pid| process(&explanation, *pid).clone());
@@ -153,8 +153,8 @@ fn recorded() {
     job.release();
     let file = gpu.path().join("host.jsonl.gz");
     let file = file.to_str().unwrap();
-    let recording = start(&["record", file, "--duration", "18s", "--json"]);
-    let live = start(&["explain", "--duration", "12s", "--json"]);
+    let recording = start(&["record", file, "--duration", "26s", "--json"]);
+    let live = start(&["explain", "--duration", "22s", "--json"]);
     let (live, recorded) = (json_of(live), json_of(recording));
     fs::write(gpu.gate("end"), "").unwrap();
     let pids = job.pids();
@@ -194,7 +194,7 @@ fn recorded_alone() {
         .unwrap();
     let file = gpu.path().join("host.jsonl");
     let file = file.to_str().unwrap();
-    let recorded = json_of(start(&["record", file, "--duration", "18s", "--json"]));
+    let recorded = json_of(start(&["record", file, "--duration", "26s", "--json"]));
     alone.kill().unwrap();
     alone.wait().unwrap();
     assert_eq!(recorded["processes"], 0, "{recorded}");
