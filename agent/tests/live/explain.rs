@@ -202,6 +202,10 @@ fn recorded_alone() {
     let opened = json_of(start(&["explain", file, "--json"]));
     let own = process(&opened, alone.id());
     assert_eq!(causes(own), ["memory_allocation"], "{own:#}");
+    // It is nearly always in the function of the driver, which `cudaMalloc` calls.
     let stacks = own["stacks"].to_string();
-    assert!(stacks.contains("cudaMalloc"), "{stacks}");
+    assert!(
+        stacks.contains("cuMemAlloc") || stacks.contains("cudaMalloc"),
+        "{stacks}"
+    );
 }
