@@ -114,15 +114,20 @@ fn contention() {
     }
 }
 
-fn allocation() {
-    let gpu = Gpu::new();
+/// Starts a process without a rank that allocates memory in its loop.
+fn allocating(gpu: &Gpu) -> Child {
     fs::write(gpu.gate("go"), "").unwrap();
-    let mut alone = Command::new(gpu.path().join("alone"))
+    Command::new(gpu.path().join("alone"))
         .arg("1000000")
         .arg(gpu.gate("go"))
         .env("LD_LIBRARY_PATH", gpu.path())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+fn allocation() {
+    let gpu = Gpu::new();
+    let mut alone = allocating(&gpu);
     let pid = alone.id();
     // Calls have to stand out in three periods, of up to nine seconds on a busy machine.
     let explanation = json_of(start(&["explain", "--duration", "30s", "--json"]));
@@ -186,13 +191,7 @@ fn recorded() {
 
 fn recorded_alone() {
     let gpu = Gpu::new();
-    fs::write(gpu.gate("go"), "").unwrap();
-    let mut alone = Command::new(gpu.path().join("alone"))
-        .arg("1000000")
-        .arg(gpu.gate("go"))
-        .env("LD_LIBRARY_PATH", gpu.path())
-        .spawn()
-        .unwrap();
+    let mut alone = allocating(&gpu);
     let file = gpu.path().join("host.jsonl");
     let file = file.to_str().unwrap();
     let recorded = json_of(start(&["record", file, "--duration", "30s", "--json"]));

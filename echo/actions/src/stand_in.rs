@@ -1,4 +1,4 @@
-//! An HTTP server for tests, which answers as it is told and keeps the requests.
+//! An HTTP server for tests: it gives the configured answers and keeps the requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

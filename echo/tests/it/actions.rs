@@ -169,9 +169,10 @@ fn a_recorded_fault_drains_its_node_in_shadow_and_for_real_and_is_undone_when_it
     command.arg("--audit-log").arg(&audit);
     let (echo, log) = Echo::spawn(command);
     replay("host-sleep-rank2", &echo);
-    wait_for("the node to be resumed and the pager to be told", || {
-        lines(&slurm.path().join("updates")).len() >= 2 && receiver.bodies().len() >= 2
-    });
+    wait_for(
+        "the node to be resumed and the pager to get the end",
+        || lines(&slurm.path().join("updates")).len() >= 2 && receiver.bodies().len() >= 2,
+    );
 
     let updates = lines(&slurm.path().join("updates"));
     assert_eq!(updates.len(), 2, "{updates:?}");

@@ -72,7 +72,7 @@ consumers:
   Pager: { webhook: { url: 'ftp://x', secret_file: key } }
   both: { slurm: {}, kubernetes: {} }
 rules:
-  - { consumers: [nobody], classes: [network], min_severity: high, open_for: 3d }
+  - { consumers: [undefined], classes: [network], min_severity: high, open_for: 3d }
   - { consumers: [] }
 ";
     let mistakes = mistakes(text);
@@ -83,7 +83,7 @@ rules:
         "consumers.Pager: a name has",
         "consumers.Pager.webhook.url",
         "consumers.both: needs exactly one",
-        "rules[0].consumers: \"nobody\"",
+        "rules[0].consumers: \"undefined\"",
         "rules[0].classes: \"network\"",
         "rules[0].min_severity",
         "rules[0].open_for",

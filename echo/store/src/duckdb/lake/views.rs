@@ -74,7 +74,7 @@ pub(super) fn count_names(connection: &Connection) -> EngineResult<(u64, u64)> {
 }
 
 /// Copies series and origins that are new. Fails if two instances use an id for different ones:
-/// ids are hashes, and rows of both could not be told apart.
+/// ids are hashes, and the rows of one would get the names of the other.
 pub(super) fn copy_names(connection: &Connection) -> EngineResult<()> {
     for table in NAMES {
         connection.execute_batch(&format!(
