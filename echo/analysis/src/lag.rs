@@ -11,7 +11,6 @@
 //! * *Device wait*: the same as *wait*, by the GPU's own timestamps. All members leave a blocking
 //!   collective together, so differences in the time spent inside are differences in arrival.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use echo_core::ids::Rank;
@@ -22,10 +21,12 @@ use echo_core::stats::{lower_median, median, upper_median};
 use crate::assembly::{CohortBlock, Member, Transfer};
 
 mod arrival;
+mod by_rank;
 mod device;
 mod gap;
 pub mod rank_order;
 
+use by_rank::ByRank;
 use rank_order::RankPlace;
 
 /// Maximum number of operations of an iteration that are assumed to show the same lateness again.
@@ -135,7 +136,7 @@ pub fn lags(signal: Signal, blocks: &[&CohortBlock]) -> Option<Lags> {
     }?;
     let owns = own_times(blocks);
     for lag in &mut lags.ranks {
-        lag.own_ms = owns.get(&lag.rank).copied();
+        lag.own_ms = owns.get(lag.rank).copied();
     }
     rank_order::assign(signal, blocks, &mut lags.ranks);
     Some(lags)
@@ -152,7 +153,7 @@ pub fn transfer_lags(transfer: &Transfer) -> Option<Vec<(Rank, f64)>> {
 /// Reduction of each rank's blocked time compared with the median of its peers, milliseconds per
 /// iteration. Late ranks are blocked least, so the upper median is that of a healthy rank; with two
 /// ranks it is that of the other one.
-fn own_times(blocks: &[&CohortBlock]) -> BTreeMap<Rank, f64> {
+fn own_times(blocks: &[&CohortBlock]) -> ByRank<f64> {
     let iterations: f64 = blocks.iter().map(|block| block.iterations).sum();
     let measured_by = |source| {
         move |member: &Member| {
@@ -167,23 +168,21 @@ fn own_times(blocks: &[&CohortBlock]) -> BTreeMap<Rank, f64> {
     } else {
         Totals::from_blocks(blocks, measured_by(Source::Host))
     };
-    let sums: BTreeMap<Rank, f64> = totals
-        .0
-        .iter()
-        .filter(|(_, total)| total.count > 0.0)
-        .map(|(rank, total)| (*rank, total.sum / iterations))
+    let measured = totals.0.iter().filter(|(_, total)| total.count > 0.0);
+    let blocked: Vec<(Rank, f64)> = measured
+        .map(|(rank, total)| (rank, total.sum / iterations))
         .collect();
-    let usual = upper_median(&sums.values().copied().collect::<Vec<f64>>());
-    let own = |(rank, blocked): (Rank, f64)| Some((rank, usual? - blocked));
-    sums.into_iter().filter_map(own).collect()
+    let times: Vec<f64> = blocked.iter().map(|(_, blocked)| *blocked).collect();
+    let usual = upper_median(&times);
+    let own = |(rank, blocked)| Some((rank, usual? - blocked));
+    blocked.into_iter().filter_map(own).collect()
 }
 
 /// Sums of one histogram signal per rank over a window.
-struct Totals(BTreeMap<Rank, Total>);
+struct Totals<'b>(ByRank<Total<'b>>);
 
-#[derive(Clone)]
-struct Total {
-    origin: Arc<Origin>,
+struct Total<'b> {
+    origin: &'b Arc<Origin>,
     count: f64,
     sum: f64,
     largest: f64,
@@ -191,26 +190,26 @@ struct Total {
     n_blocks: f64,
 }
 
-impl Totals {
+impl<'b> Totals<'b> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "counts of one window stay far below 2^53"
     )]
-    fn from_blocks(blocks: &[&CohortBlock], signal: impl Fn(&Member) -> Option<Summary>) -> Self {
-        let mut totals: BTreeMap<Rank, Total> = BTreeMap::new();
-        for member in blocks.iter().flat_map(|block| &block.members) {
-            let total = totals.entry(member.rank).or_insert_with(|| Total {
-                origin: Arc::clone(&member.origin),
-                count: 0.0,
-                sum: 0.0,
-                largest: 0.0,
-                n_blocks: 0.0,
-            });
-            total.n_blocks += 1.0;
-            if let Some(summary) = signal(member) {
-                total.count += summary.count as f64;
-                total.sum += summary.sum;
-                total.largest = total.largest.max(summary.max.unwrap_or(0.0));
+    fn from_blocks(
+        blocks: &[&'b CohortBlock],
+        signal: impl Fn(&Member) -> Option<Summary>,
+    ) -> Self {
+        let mut totals = ByRank::default();
+        for block in blocks {
+            let mut pass = totals.pass();
+            for member in &block.members {
+                let total = pass.entry(member.rank, || Total::new(&member.origin));
+                total.n_blocks += 1.0;
+                if let Some(summary) = signal(member) {
+                    total.count += summary.count as f64;
+                    total.sum += summary.sum;
+                    total.largest = total.largest.max(summary.max.unwrap_or(0.0));
+                }
             }
         }
         Self(totals)
@@ -218,28 +217,32 @@ impl Totals {
 
     /// Median number of samples per rank.
     fn typical_count(&self) -> f64 {
-        median(
-            &self
-                .0
-                .values()
-                .map(|total| total.count)
-                .collect::<Vec<f64>>(),
-        )
-        .unwrap_or(0.0)
+        let counts: Vec<f64> = self.0.values().map(|total| total.count).collect();
+        median(&counts).unwrap_or(0.0)
     }
 
     /// Returns the mean, and the mean without the largest sample, for each rank with at least half
     /// of the typical number of samples.
-    fn means(&self) -> BTreeMap<Rank, (f64, f64)> {
+    fn means(&self) -> ByRank<(f64, f64)> {
         let enough = (self.typical_count() / 2.0).max(1.0);
         let comparable = self.0.iter().filter(|(_, total)| total.count >= enough);
         comparable
-            .map(|(rank, total)| (*rank, total.means()))
+            .map(|(rank, total)| (rank, total.means()))
             .collect()
     }
 }
 
-impl Total {
+impl<'b> Total<'b> {
+    const fn new(origin: &'b Arc<Origin>) -> Self {
+        Self {
+            origin,
+            count: 0.0,
+            sum: 0.0,
+            largest: 0.0,
+            n_blocks: 0.0,
+        }
+    }
+
     fn means(&self) -> (f64, f64) {
         let mean = self.sum / self.count;
         let steady = if self.count > 1.0 {

@@ -1,5 +1,6 @@
 //! Connection flags: address, shard, timeout, TLS and token.
 
+use std::io;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,13 +8,12 @@ use std::time::Duration;
 
 use clap::Args;
 use echo_access::published::is_insecure_url;
+use echo_http_client::{FileError, authorities, config, is_printable};
 use fleet_proto::shard::{self, MAX_SHARDS, PLACEHOLDER};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use ureq::Agent;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::cli::CliError;
 
@@ -143,7 +143,7 @@ impl ConnectionArgs {
         };
         self.base()?;
         let token = token.trim();
-        if token.is_empty() || !token.chars().all(|c| matches!(c, '!'..='~')) {
+        if !is_printable(token) {
             let message =
                 "invalid token: it is empty or contains characters outside of printable ASCII";
             return Err(CliError::Usage(message.to_owned()));
@@ -160,32 +160,17 @@ impl ConnectionArgs {
 
     /// Returns the blocking HTTP client.
     pub(super) fn agent(&self) -> Result<Agent, CliError> {
-        let mut config = Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(self.timeout))
-            .timeout_connect(Some(self.connect_timeout()))
-            // Echo runs on this host or behind a tunnel; a web proxy reaches neither.
-            .proxy(None);
-        if self.base()?.starts_with("https://") {
-            let roots = self.roots()?;
-            let roots: Vec<_> = roots
-                .iter()
-                .map(|root| Certificate::from_der(root).to_owned())
-                .collect();
-            let tls = TlsConfig::builder()
-                .root_certs(RootCerts::new_with_certs(&roots))
-                .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()));
-            config = config.tls_config(tls.build());
-        }
+        // Echo runs on this host or behind a tunnel; a web proxy, which `config` excludes, reaches
+        // neither.
+        let config = config(&self.roots()?, self.timeout);
+        let config = config.timeout_connect(Some(self.connect_timeout()));
         Ok(Agent::new_with_config(config.build()))
     }
 
     /// Returns the TLS configuration of the asynchronous client.
     pub(super) fn tls(&self) -> Result<ClientConfig, CliError> {
         let mut store = RootCertStore::empty();
-        if self.base()?.starts_with("https://") {
-            store.add_parsable_certificates(self.roots()?);
-        }
+        store.add_parsable_certificates(self.roots()?);
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_safe_default_protocol_versions();
@@ -193,26 +178,22 @@ impl ConnectionArgs {
         Ok(builder.with_root_certificates(store).with_no_client_auth())
     }
 
-    /// Returns the trusted CA certificates.
+    /// Returns the trusted CA certificates; none without TLS.
     fn roots(&self) -> Result<Vec<CertificateDer<'static>>, CliError> {
-        let Some(path) = &self.tls_ca else {
-            return Ok(rustls_native_certs::load_native_certs().certs);
-        };
-        let text = read(path)?;
-        let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-        let roots = roots.ok().filter(|roots| !roots.is_empty());
-        roots.ok_or_else(|| {
-            CliError::Usage(format!(
-                "--tls-ca {}: contains no certificate in PEM",
-                path.display()
-            ))
+        let roots = authorities(self.base()?, self.tls_ca.as_deref());
+        roots.map_err(|error| match error {
+            FileError::Unreadable { path, source } => unreadable(&path, &source),
+            FileError::Empty { .. } => CliError::Usage(format!("--tls-ca {error}")),
         })
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {
-    let unreadable = |error| CliError::Usage(format!("cannot read {}: {error}", path.display()));
-    std::fs::read(path).map_err(unreadable)
+    std::fs::read(path).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> CliError {
+    CliError::Usage(format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]

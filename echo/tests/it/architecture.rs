@@ -55,8 +55,9 @@ const ECHO: Architecture = Architecture {
 
 /// Libraries of Echo, by the names of their folders. A module of the library `store` is called
 /// `store::...` here. Cargo enforces their order.
-const LIBRARIES: [&str; 11] = [
+const LIBRARIES: [&str; 12] = [
     "core",
+    "http-client",
     "sql-guard",
     "access",
     "analysis",
@@ -134,7 +135,7 @@ const LIBRARY_RULES: Architecture = Architecture {
                 "tools",
             ],
         ),
-        ("ureq", &["actions::consumers"]),
+        ("ureq", &["actions::consumers", "http_client"]),
         // The service uses gRPC, and `respond` builds its statuses.
         ("tonic", &["ingest::otlp", "ingest::respond", "serve"]),
     ],

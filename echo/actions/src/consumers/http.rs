@@ -1,16 +1,11 @@
-//! HTTP client of the senders: bounded in time and size, without redirects and proxies. Files with
-//! secrets and authorities are read for each request, because they are rotated.
+//! HTTP client of the senders: bounded in time and size, without redirects and proxies.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use echo_http_client::{FileError, authorities, config};
 use ureq::Agent;
 use ureq::http::{Request, Response};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::consumer::DeliveryError;
 
@@ -41,14 +36,12 @@ pub(super) fn send(
     request: Request<Vec<u8>>,
     ca_file: Option<&Path>,
 ) -> Result<Answer, DeliveryError> {
-    let is_encrypted = request.uri().scheme_str() == Some("https");
-    let roots = match ca_file {
-        _ if !is_encrypted => Vec::new(),
-        Some(path) => authorities(path)?,
-        None => rustls_native_certs::load_native_certs().certs,
-    };
+    let roots = authorities(&request.uri().to_string(), ca_file).map_err(unusable)?;
+    let config = config(&roots, TIMEOUT);
+    let config = config.max_redirects(0).max_redirects_will_error(false);
+    let agent = Agent::new_with_config(config.build());
     let unreachable = |error: ureq::Error| DeliveryError::transient(format!("no answer: {error}"));
-    let mut response = agent(&roots).run(request).map_err(unreachable)?;
+    let mut response = agent.run(request).map_err(unreachable)?;
     let (status, retry_after) = (response.status().as_u16(), retry_after(&response));
     let body = response.body_mut().with_config().limit(MAX_BYTES);
     Ok(Answer {
@@ -96,44 +89,15 @@ fn retry_after<T>(response: &Response<T>) -> Option<Duration> {
 
 /// Reads a file with a secret or a token.
 pub(super) fn secret(path: &Path) -> Result<String, DeliveryError> {
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
-    let text = text.trim();
-    let is_usable = !text.is_empty() && text.chars().all(|c| matches!(c, '!'..='~'));
-    is_usable
-        .then(|| text.to_owned())
-        .ok_or_else(|| DeliveryError::transient(format!("{} contains no secret", path.display())))
+    echo_http_client::secret(path).map_err(unusable)
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> DeliveryError {
-    DeliveryError::transient(format!("cannot read {}: {error}", path.display()))
-}
-
-fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, DeliveryError> {
-    let text = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
-    let roots: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let roots = roots.ok().filter(|roots| !roots.is_empty());
-    roots.ok_or_else(|| {
-        let path = path.display();
-        DeliveryError::transient(format!("{path} contains no certificate in PEM"))
+/// The file may be replaced, so the error is transient.
+fn unusable(error: FileError) -> DeliveryError {
+    DeliveryError::transient(match &error {
+        FileError::Unreadable { source, .. } => format!("{error}: {source}"),
+        FileError::Empty { .. } => error.to_string(),
     })
-}
-
-fn agent(roots: &[CertificateDer<'static>]) -> Agent {
-    let roots: Vec<_> = roots
-        .iter()
-        .map(|root| Certificate::from_der(root).to_owned())
-        .collect();
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::new_with_certs(&roots))
-        .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()));
-    let config = Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(TIMEOUT))
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .proxy(None)
-        .tls_config(tls.build());
-    Agent::new_with_config(config.build())
 }
 
 /// Builds a request with a body of JSON.

@@ -3,30 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use echo_core::ids::Rank;
 use echo_core::model::detector_output::Signal;
 use echo_core::model::event::Origin;
 use echo_core::stats::{lower_median, mean, median, standard_error};
 
-use super::{Lag, Lags};
+use super::{ByRank, Lag, Lags};
 use crate::assembly::{CohortBlock, Member};
 
 /// Compares the arrivals of a window.
 pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
-    let mut series: BTreeMap<Rank, (Arc<Origin>, Vec<f64>)> = BTreeMap::new();
+    let mut series: ByRank<(&Arc<Origin>, Vec<f64>)> = ByRank::default();
     let mut center = Vec::new();
     for block in blocks {
         let Some((middle, arrivals)) = comparable_arrivals(block) else {
             continue;
         };
         center.push(middle);
+        let mut pass = series.pass();
         for (member, mean_ms) in arrivals {
-            let entry = (Arc::clone(&member.origin), Vec::new());
-            series
-                .entry(member.rank)
-                .or_insert(entry)
-                .1
-                .push(mean_ms - middle);
+            let (_, lags) = pass.entry(member.rank, || (&member.origin, Vec::new()));
+            lags.push(mean_ms - middle);
         }
     }
     // A comparison needs most of the window: the blocks before the first common completion have
@@ -37,7 +33,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     let ranks = series.into_iter().filter_map(|(rank, (origin, lags))| {
         Some(Lag {
             rank,
-            origin,
+            origin: Arc::clone(origin),
             signal: Signal::Arrival,
             mean_ms: mean(&lags)?,
             steady_ms: median(&lags)?,

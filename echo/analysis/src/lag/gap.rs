@@ -1,17 +1,16 @@
 //! Lags by host gap, and by wait for a rank without gaps.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use echo_core::ids::Rank;
 use echo_core::model::detector_output::Signal;
 use echo_core::stats::{lower_median, median, standard_error};
 
-use super::{Lag, Lags, Totals};
+use super::{ByRank, Lag, Lags, Totals};
 use crate::assembly::{CohortBlock, Member};
 
 /// Lower medians over ranks of the mean and of the steady mean. A rank is late behind these.
-fn centers(means: &BTreeMap<Rank, (f64, f64)>) -> Option<(f64, f64)> {
+fn centers(means: &ByRank<(f64, f64)>) -> Option<(f64, f64)> {
     let of = |pick: fn(&(f64, f64)) -> f64| {
         lower_median(&means.values().map(pick).collect::<Vec<f64>>())
     };
@@ -52,8 +51,8 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
         };
         let error = series.get(rank).and_then(|lags| standard_error(lags));
         Some(Lag {
-            rank: *rank,
-            origin: Arc::clone(&total.origin),
+            rank,
+            origin: Arc::clone(total.origin),
             signal,
             mean_ms: mean * rate,
             steady_ms: steady * rate,
@@ -77,16 +76,15 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
 }
 
 /// Gap lags of every rank, block by block.
-fn gap_series(blocks: &[&CohortBlock]) -> BTreeMap<Rank, Vec<f64>> {
-    let mut series: BTreeMap<Rank, Vec<f64>> = BTreeMap::new();
+fn gap_series(blocks: &[&CohortBlock]) -> ByRank<Vec<f64>> {
+    let mut series: ByRank<Vec<f64>> = ByRank::default();
     for block in blocks {
         let gap = |member: &Member| Some((member.rank, member.gap?.mean()?));
         let gaps: Vec<(Rank, f64)> = block.members.iter().filter_map(gap).collect();
         let center = lower_median(&gaps.iter().map(|(_, ms)| *ms).collect::<Vec<f64>>());
+        let mut pass = series.pass();
         for (rank, ms) in gaps {
-            series
-                .entry(rank)
-                .or_default()
+            pass.entry(rank, || Vec::with_capacity(blocks.len()))
                 .push(ms - center.unwrap_or(ms));
         }
     }

@@ -88,18 +88,28 @@ fn answer(echo: &Echo, tool: &str, input: &Value) -> Value {
     answer
 }
 
-/// Stops an instance when the lake has its events and the verdicts about them. Returns its answers
-/// about the cluster.
-fn answers(lake: &Lake, echo: Echo, cluster: &str) -> Vec<(&'static str, Value, Value)> {
+/// What is stored about one cluster: events, states of incidents, lost time and closed hours.
+fn stored(query: impl Fn(&str, &Value) -> Value, cluster: &str) -> Value {
+    let sql = format!(
+        "SELECT (SELECT count(*) FROM events WHERE cluster_id = '{cluster}'),
+                (SELECT max(revision) FROM verdict_history WHERE cluster_id = '{cluster}'),
+                (SELECT round(sum(lost_gpu_ms), 3) FROM lost_time WHERE cluster_id = '{cluster}'),
+                (SELECT max(revision) FROM cost_hour_history WHERE cluster_id = '{cluster}')"
+    );
+    query(SQL, &json!({ "sql": sql }))["rows"][0].take()
+}
+
+/// Answers of an instance about its cluster.
+struct Answers {
+    cluster: &'static str,
+    stored: Value,
+    answers: Vec<(&'static str, Value, Value)>,
+}
+
+/// Asks an instance that has processed all events, and stops it.
+fn answers(echo: Echo, cluster: &'static str) -> Answers {
     echo.caught_up();
     copied(&echo);
-    let count = json!({ "sql": "SELECT count(*) FROM verdict_history" });
-    let verdicts = answer(&echo, SQL, &count)["rows"][0][0].clone();
-    wait_for("the verdicts to be copied", || {
-        let (_, status) = lake.command("status");
-        let instances = status["instances"].as_array().unwrap();
-        instances.iter().any(|of| of["verdicts"] == verdicts)
-    });
     let tools = [
         ("fleet.cluster.find_outlier_nodes", json!({})),
         ("fleet.cluster.get_cost", json!({})),
@@ -113,8 +123,22 @@ fn answers(lake: &Lake, echo: Echo, cluster: &str) -> Vec<(&'static str, Value, 
         let answer = answer(&echo, tool, &input);
         (tool, input, answer)
     });
+    let stored = stored(|tool, input| answer(&echo, tool, input), cluster);
     assert_eq!(echo.terminate(), 0);
-    answers.into()
+    Answers {
+        cluster,
+        stored,
+        answers: answers.into(),
+    }
+}
+
+impl Answers {
+    /// Waits until the reader sees all that the instance had.
+    fn wait_for_copy(&self, reader: &Reader) {
+        wait_for("the reader to see what the instance stored", || {
+            self.stored == stored(|tool, input| reader.query(tool, input), self.cluster)
+        });
+    }
 }
 
 /// The numbers of events distinguish the instances in a lake.
@@ -138,26 +162,24 @@ fn the_lake_answers_for_all_instances_as_each_does_for_its_clusters() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = format!("{} password={PASSWORD}", postgres.catalog());
     let lake = Lake::new(catalog, folder.path());
-    let replayed = |cluster: &str, name: &str| {
+    let replayed = |cluster: &'static str, name: &str| {
         let db = folder.path().join(format!("{cluster}.duckdb"));
         let echo = lake.serve(&db);
         replay_all(&recording(name), &echo, cluster, "50");
-        answers(&lake, echo, cluster)
+        answers(echo, cluster)
     };
-    let mut own = replayed("lab", "host-sleep-rank2");
+    let lab = replayed("lab", "host-sleep-rank2");
     let reader = Reader::start(&lake);
+    lab.wait_for_copy(&reader);
     let culprits = |cluster: Value| {
         let input = json!({ "cluster": cluster, "window": "all" });
         let mut found = reader.query("fleet.cluster.find_outlier_nodes", &input);
         found["outliers"].take()
     };
     assert_eq!(culprits(Value::Null)[0]["rank"], 2);
-    own.extend(replayed("prod", "gpu-extra-rank1"));
-    wait_for("the reader to see the other instance", || {
-        reader.rows("SELECT DISTINCT cluster_id FROM events ORDER BY 1")
-            == json!([["lab"], ["prod"]])
-    });
-    for (tool, input, expected) in own {
+    let prod = replayed("prod", "gpu-extra-rank1");
+    prod.wait_for_copy(&reader);
+    for (tool, input, expected) in lab.answers.into_iter().chain(prod.answers) {
         let found = reader.query(tool, &input);
         assert_eq!(
             without_event_ids(found),
