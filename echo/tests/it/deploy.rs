@@ -7,6 +7,7 @@ mod agent_pod;
 pub(crate) mod chart;
 mod commands;
 mod container;
+mod lake_pods;
 mod manifests;
 mod packages;
 mod pod;

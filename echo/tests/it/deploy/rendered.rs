@@ -8,12 +8,13 @@ use serde_json::Value;
 use crate::testbed::repository;
 
 /// Names of the overlays in `deploy/statefulset/overlays`.
-pub(crate) const OVERLAYS: [&str; 5] = [
+pub(crate) const OVERLAYS: [&str; 6] = [
     "quickstart",
     "production",
     "production-cert-manager",
     "airgapped",
     "sharded",
+    "sharded-lake",
 ];
 
 /// Returns the path of the rendered text of an overlay. Secrets of the quick start contain the
