@@ -115,6 +115,11 @@ impl Cookie {
         self.0
     }
 
+    /// Returns the class.
+    pub fn class(self) -> u8 {
+        self.0.to_le_bytes()[1]
+    }
+
     /// Returns the function number.
     pub fn op(self) -> u8 {
         self.0.to_le_bytes()[0]
@@ -250,6 +255,12 @@ impl CallRecord {
         })
     }
 
+    /// Returns the bytes of a `struct call_key`.
+    pub(crate) fn map_key(tgid: u32, tid: u32, class: u8) -> Vec<u8> {
+        let pid_tgid = u64::from(tgid) << 32 | u64::from(tid);
+        [pid_tgid, u64::from(class)].map(u64::to_ne_bytes).concat()
+    }
+
     /// Parses a `struct call_key` and a `struct call`; `None` for a call that is never an event.
     pub(crate) fn from_map_entry(key: &[u8], call: &[u8]) -> Option<Self> {
         let pid_tgid = Fields(key).u64()?;
@@ -277,6 +288,13 @@ impl CallRecord {
         let is_foreign = fields.u32()? != 0;
         (!is_foreign).then_some(record)
     }
+}
+
+/// Parses the beginning of a `struct call`: the time of the entry, nanoseconds, and the function
+/// number.
+pub(crate) fn entry(call: &[u8]) -> Option<(u64, u8)> {
+    let mut fields = Fields(call);
+    Some((fields.u64()?, Cookie(fields.u64()?).op()))
 }
 
 impl CommRecord {

@@ -99,7 +99,7 @@ pub struct Abilities {
 /// Loaded programs.
 pub struct Programs {
     calls: Object,
-    maps: Maps,
+    maps: Arc<Maps>,
     host: Option<Host>,
     abilities: Abilities,
     ring: RingBuffer<'static>,
@@ -128,7 +128,7 @@ impl Programs {
             tracing::debug!(?level, "{}", text.trim_end());
         })));
         let (calls, mechanism) = load_calls(settings)?;
-        let maps = Maps::open(&calls)?;
+        let maps = Arc::new(Maps::open(&calls)?);
         // The host object ended with the earlier agent, so the state of threads is stale.
         maps.forget_threads();
         let (host, no_host) = match load_host(settings, &calls) {
@@ -186,7 +186,7 @@ impl Programs {
     }
 
     /// Returns the maps.
-    pub fn maps(&self) -> &Maps {
+    pub fn maps(&self) -> &Arc<Maps> {
         &self.maps
     }
 

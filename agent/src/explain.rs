@@ -162,13 +162,14 @@ fn watch_host(
     let started_ns = now_ns();
     let mut explainer = Explainer::new(PERIOD_NS);
     let mut stacks = StackSampling::default();
+    let calls = live.calls();
     while live.poll() {
         while let Some(event) = live.next_pending() {
             stacks.on_event(&event);
             explainer.on_event(&event);
         }
         let until_ns = now_ns();
-        stacks.sample(until_ns);
+        stacks.sample(until_ns, &calls);
         if explainer.is_due(until_ns) {
             for sample in stacks.take() {
                 explainer.on_event(&Event::Stack(Box::new(sample)));

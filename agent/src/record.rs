@@ -160,7 +160,7 @@ impl Session {
             u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
         });
         let mut recorder = Recorder::new(&self.args.pid, Processes::new("/proc"), started_ns);
-        let mut stacks = RecordedStacks::new(!self.args.without_stacks, started_ns);
+        let mut stacks = RecordedStacks::new(!self.args.without_stacks, watch.calls(), started_ns);
         let mut flushed_ns = started_ns;
         let mut is_last = false;
         while !is_last {

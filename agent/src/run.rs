@@ -114,7 +114,8 @@ pub async fn run<E: Forward>(
     let mut tasks = JoinSet::new();
     if let Some((sampling, task)) = stack_sampling(&args.stacks, &self_metrics) {
         agent.set_stack_sampling(sampling);
-        tasks.spawn_blocking(move || task.run());
+        let calls = watch.calls();
+        tasks.spawn_blocking(move || task.run(&calls));
     }
     if let Some(ras) = ras {
         tasks.spawn(ras.run());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleet_agent_core::event::{Event, StackSample};
+use fleet_agent_core::event::{CallProbes, Event, StackSample};
 use fleet_agent_stacks::sampler::Sampler;
 
 /// Maximum number of threads of a process that are sampled.
@@ -64,14 +64,14 @@ impl StackSampling {
         self.processes.remove(&pid);
     }
 
-    /// Samples each process once.
-    pub(crate) fn sample(&mut self, now_ns: u64) {
+    /// Samples each process once, with what probes know of its calls.
+    pub(crate) fn sample(&mut self, now_ns: u64, probes: &impl CallProbes) {
         for (pid, process) in &mut self.processes {
             if matches!(process.state, State::New) {
                 process.state = open(*pid, &process.threads, &mut self.limits);
             }
             if let State::Sampled(sampler) = &mut process.state
-                && sampler.sample(now_ns).is_err()
+                && sampler.sample(now_ns, probes).is_err()
             {
                 // A process that cannot be read any more is about to end.
                 process.state = State::Failed;

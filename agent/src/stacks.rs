@@ -4,8 +4,10 @@ mod profile;
 
 use std::fs;
 
+use fleet_agent_core::event::Unprobed;
 use fleet_agent_sources::live::Stop;
-use fleet_agent_stacks::arming::{INTERVAL, cpu_ns, monotonic_ns};
+use fleet_agent_stacks::arming::INTERVAL;
+use fleet_agent_stacks::clock::{cpu_ns, monotonic_ns};
 use fleet_agent_stacks::error::StackError;
 use fleet_agent_stacks::sampler::Sampler;
 use thiserror::Error;
@@ -65,7 +67,7 @@ fn profile(args: &StacksArgs, stop: &Stop) -> Result<Profile, StackError> {
     let runtime = Handle::current();
     let has_exited = loop {
         let now_ns = monotonic_ns();
-        match sampler.sample(now_ns) {
+        match sampler.sample(now_ns, &Unprobed) {
             Ok(()) if stop.is_requested() || now_ns >= until_ns => break false,
             Ok(()) => runtime.block_on(sleep(INTERVAL)),
             Err(StackError::Exited { .. }) if sampler.counts().samples > 0 => break true,

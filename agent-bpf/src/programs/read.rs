@@ -65,6 +65,17 @@ impl Maps {
             .collect()
     }
 
+    /// Returns the outermost call of some classes that a thread is in: the time of its entry,
+    /// nanoseconds, and the function number. `None` if it is in none.
+    pub fn outermost_call(&self, tgid: u32, tid: u32, classes: &[u8]) -> Option<(u64, u8)> {
+        let entry = |class: &u8| {
+            let key = CallRecord::map_key(tgid, tid, *class);
+            let call = self.in_flight.lookup(&key, MapFlags::ANY).ok()??;
+            layout::entry(&call)
+        };
+        classes.iter().filter_map(entry).min()
+    }
+
     /// Returns the communicators.
     pub fn comms(&self) -> Vec<CommRecord> {
         entries(&self.comms)

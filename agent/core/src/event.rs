@@ -3,6 +3,7 @@
 
 mod delay;
 mod gpu;
+mod in_flight;
 mod latency;
 mod operation;
 mod stack;
@@ -11,6 +12,7 @@ pub use crate::event::delay::{
     BlockReason, BlockedTime, DelaySample, Delays, MAX_NAMED_TASKS, OTHER_TASKS, Pressure, TaskTime,
 };
 pub use crate::event::gpu::{CommState, GpuOperation, GpuSpan};
+pub use crate::event::in_flight::{CallProbes, InFlight, Unprobed};
 pub use crate::event::latency::{CallDurations, FunctionDurations, LaunchSizes, LogHistogram};
 pub use crate::event::operation::{CommInit, Op, Operation};
 pub use crate::event::stack::{Frame, Stack, StackSample};

@@ -128,10 +128,12 @@ struct ProcessState {
 }
 
 /// Periods in a row in which a cause stood out.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct StandingOut {
     since_ns: u64,
     periods: u32,
+    /// Where the process was in the last of them that has a sample: calls can be rarer than samples.
+    place: Option<Place>,
 }
 
 impl Explainer {
@@ -288,13 +290,14 @@ impl ProcessState {
             is_delayed |= !cause.is_call();
             let line = line.as_ref().filter(|_| !cause.is_call());
             let line = line.map(|own| &own.line);
-            chains.extend(self.held_since(cause, from_ns).map(|since_ns| CausalChain {
+            let held = self.held(cause, from_ns, Place::of(cause, line, &seen));
+            chains.extend(held.map(|held| CausalChain {
                 cause,
                 share,
                 reference,
-                since_ns,
+                since_ns: held.since_ns,
                 links: links::links(cause, &seen, period_ns),
-                place: Place::of(cause, line, &seen),
+                place: held.place.clone(),
                 advice: links::advice(cause, pid, &seen, period_ns),
             }));
         }
@@ -323,27 +326,32 @@ impl ProcessState {
             self.standing_out.remove(&Cause::OwnCode);
             return None;
         };
-        let since_ns = self.held_since(Cause::OwnCode, from_ns)?;
+        let place = Place::of(Cause::OwnCode, Some(&own.line), seen);
+        let held = self.held(Cause::OwnCode, from_ns, place)?;
         Some(CausalChain {
             cause: Cause::OwnCode,
             share: own.share,
             reference: Reference::Peers(own.usual),
-            since_ns,
+            since_ns: held.since_ns,
             links: vec![format!("the line is {}", own.line)],
-            place: Place::of(Cause::OwnCode, Some(&own.line), seen),
+            place: held.place.clone(),
             advice: Vec::new(),
         })
     }
 
-    /// Counts a period in which a cause stood out. Returns the start of the first of them in a row
-    /// if they are enough.
-    fn held_since(&mut self, cause: Cause, from_ns: u64) -> Option<u64> {
+    /// Counts a period in which a cause stood out, with its place. Returns all of them in a row if they
+    /// are enough.
+    fn held(&mut self, cause: Cause, from_ns: u64, place: Option<Place>) -> Option<&StandingOut> {
         let standing = self.standing_out.entry(cause).or_insert(StandingOut {
             since_ns: from_ns,
             periods: 0,
+            place: None,
         });
         standing.periods = standing.periods.saturating_add(1);
-        (standing.periods >= required_periods(cause)).then_some(standing.since_ns)
+        if place.is_some() {
+            standing.place = place;
+        }
+        (standing.periods >= required_periods(cause)).then_some(standing)
     }
 }
 

@@ -30,7 +30,7 @@ use crate::live::sizes::CommSizes;
 pub use crate::live::stop::Stop;
 use crate::process::Processes;
 use crate::source::{EventSource, SourceError};
-use crate::watch::{Health, PollResult, Watch, Watched};
+use crate::watch::{Health, PollResult, ProbedCalls, Watch, Watched};
 
 /// Interval between readings of the kernel's counters, nanoseconds.
 const EVIDENCE_NS: u64 = 1_000_000_000;
@@ -91,6 +91,11 @@ impl Live {
     /// Returns the probed files and the processes that map them.
     pub fn watched(&self) -> Vec<Watched> {
         self.watch.watched()
+    }
+
+    /// Returns the calls in flight of the watched processes.
+    pub fn calls(&self) -> ProbedCalls {
+        self.watch.calls()
     }
 
     /// Returns the losses of the watch since it began.

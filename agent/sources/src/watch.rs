@@ -2,6 +2,7 @@
 //! they call.
 
 mod bpffs;
+mod calls;
 mod counters;
 mod failure;
 mod ignore_cache;
@@ -30,6 +31,7 @@ use fleet_agent_core::event::CommState;
 use crate::comm_fields::RankAndSize;
 use crate::process::{ProcessError, Processes};
 use crate::watch::bpffs::PinFolder;
+pub use crate::watch::calls::ProbedCalls;
 pub use crate::watch::counters::Histograms;
 pub use crate::watch::failure::WatchError;
 use crate::watch::libraries::Libraries;

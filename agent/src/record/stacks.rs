@@ -1,7 +1,7 @@
 //! Stacks of the recorded processes.
 
 use fleet_agent_sources::recorder::Recorder;
-use fleet_agent_sources::watch::PollResult;
+use fleet_agent_sources::watch::{PollResult, ProbedCalls};
 
 use crate::stack_sampling::StackSampling;
 
@@ -12,14 +12,16 @@ const INTERVAL_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) struct RecordedStacks {
     sampling: Option<StackSampling>,
+    calls: ProbedCalls,
     written_ns: u64,
 }
 
 impl RecordedStacks {
     /// Starts without processes; samples nothing if stacks are not requested.
-    pub(super) fn new(are_requested: bool, now_ns: u64) -> Self {
+    pub(super) fn new(are_requested: bool, calls: ProbedCalls, now_ns: u64) -> Self {
         Self {
             sampling: are_requested.then(StackSampling::default),
+            calls,
             written_ns: now_ns,
         }
     }
@@ -39,7 +41,7 @@ impl RecordedStacks {
                 sampling.add(call.tgid, call.tid);
             }
         }
-        sampling.sample(polled.until_ns);
+        sampling.sample(polled.until_ns, &self.calls);
         let is_due = polled.until_ns.saturating_sub(self.written_ns) >= INTERVAL_NS;
         if is_due || is_last || !polled.exited.is_empty() {
             self.written_ns = polled.until_ns;

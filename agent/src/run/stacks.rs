@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fleet_agent_core::event::{Event, StackSample};
+use fleet_agent_core::event::{CallProbes, Event, StackSample};
 use fleet_agent_core::host::LateProcess;
 use fleet_agent_core::printable::printable;
-use fleet_agent_stacks::arming::{Arming, INTERVAL, Reason, Report, Target, monotonic_ns};
+use fleet_agent_stacks::arming::{Arming, INTERVAL, Reason, Report, Target};
+use fleet_agent_stacks::clock::monotonic_ns;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -65,8 +66,8 @@ pub(super) fn stack_sampling(
 }
 
 impl StackTask {
-    /// Samples what is requested until the other side is gone.
-    pub(super) fn run(mut self) {
+    /// Samples what is requested, with what probes know of the calls, until the other side is gone.
+    pub(super) fn run(mut self, probes: &impl CallProbes) {
         let runtime = Handle::current();
         let mut arming = Arming::new(self.budget);
         loop {
@@ -81,7 +82,7 @@ impl StackTask {
             let reports = match requested {
                 Some(Some(target)) => arming.arm(&target, now_ns).into_iter().collect(),
                 Some(None) => break,
-                None => arming.sample(now_ns),
+                None => arming.sample(now_ns, probes),
             };
             for report in reports {
                 // The agent stops if it does not listen any more.
@@ -196,6 +197,7 @@ mod tests {
     use std::process::{Child, Command};
     use std::time::Duration;
 
+    use fleet_agent_core::event::Unprobed;
     use tokio::task::spawn_blocking;
 
     use super::*;
@@ -230,7 +232,7 @@ mod tests {
         let processes = [Waiting::start(), Waiting::start()];
         let [pid, peer] = [0, 1].map(|index: usize| processes[index].0.id());
         let (mut sampling, task) = sampling(false).unwrap();
-        let running = spawn_blocking(move || task.run());
+        let running = spawn_blocking(move || task.run(&Unprobed));
         let peer = Some(peer);
         sampling.arm(&[LateProcess { pid, peer }]);
         let mut sampled = BTreeSet::new();
@@ -273,6 +275,7 @@ mod tests {
                 }],
             },
             samples: 1,
+            outside: 0,
         };
         assert_eq!(
             line(&sample),

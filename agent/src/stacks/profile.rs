@@ -214,6 +214,7 @@ mod tests {
                 frames: native.into_iter().chain([python]).collect(),
             },
             samples,
+            outside: 0,
         }
     }
 

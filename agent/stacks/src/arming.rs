@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fleet_agent_core::event::StackSample;
-use rustix::time::{ClockId, clock_gettime};
+use fleet_agent_core::event::{CallProbes, StackSample};
 
 use crate::budget::{Budget, WINDOW_NS};
+use crate::clock::cpu_ns;
 use crate::sampler::{Counts, Sampler};
 
 /// Interval at which armed processes are to be sampled.
@@ -137,8 +137,9 @@ impl Arming {
         })
     }
 
-    /// Samples each armed process that is due at `now_ns`, and returns what is to be reported.
-    pub fn sample(&mut self, now_ns: u64) -> Vec<Report> {
+    /// Samples each armed process that is due at `now_ns`, with what probes know of its calls, and
+    /// returns what is to be reported.
+    pub fn sample(&mut self, now_ns: u64, probes: &impl CallProbes) -> Vec<Report> {
         let mut reports = Vec::new();
         let budget = &mut self.budget;
         self.armed.retain(|pid, armed| {
@@ -146,7 +147,7 @@ impl Arming {
                 return true;
             }
             let before_ns = cpu_ns();
-            let failed = armed.sampler.sample(now_ns).err();
+            let failed = armed.sampler.sample(now_ns, probes).err();
             let spent_ns = cpu_ns().saturating_sub(before_ns);
             budget.charge(spent_ns);
             armed.due_ns = now_ns.saturating_add(spent_ns.saturating_mul(PAUSE));
@@ -171,23 +172,4 @@ impl Arming {
         });
         reports
     }
-}
-
-/// Returns the time of the events' clock, nanoseconds.
-pub fn monotonic_ns() -> u64 {
-    clock_ns(ClockId::Monotonic)
-}
-
-/// Returns the CPU time of this thread, nanoseconds.
-pub fn cpu_ns() -> u64 {
-    clock_ns(ClockId::ThreadCPUTime)
-}
-
-fn clock_ns(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
-    seconds
-        .saturating_mul(1_000_000_000)
-        .saturating_add(nanoseconds)
 }

@@ -4,14 +4,16 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`error`], [`budget`], [`sums`], [`mixed`] | plain data and rules, without I/O |
-//! | 1 | [`memory`], [`registers`], [`thread_state`], [`python`] | one process or thread: its memory, its registers, its interpreter |
+//! | 1 | [`clock`], [`memory`], [`registers`], [`thread_state`], [`python`] | time, and one process or thread: its memory, its registers, its interpreter |
 //! | 2 | [`unwind`], [`symbols`] | from registers to addresses, from addresses to functions |
-//! | 3 | [`native`], [`sampler`] | all of it, for the threads of one process |
+//! | 3 | [`native`], [`in_call`], [`sampler`] | all of it, for the threads of one process |
 //! | 4 | [`arming`] | sampling within limits of time and CPU |
 
 pub mod arming;
 pub mod budget;
+pub mod clock;
 pub mod error;
+mod in_call;
 mod memory;
 mod mixed;
 mod native;

@@ -7,16 +7,6 @@ use fleet_agent_core::event::{Frame, Stack};
 /// Beginning of the names of the functions that run Python code.
 const EVALUATION: &str = "_PyEval_EvalFrame";
 
-/// Beginnings of the names of libraries of the GPU stack.
-const GPU_LIBRARIES: [&str; 6] = [
-    "libcuda.so",
-    "libcudart",
-    "libnccl",
-    "librccl",
-    "libamdhip64",
-    "libhsa-runtime64",
-];
-
 /// Frame of a Python thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PythonFrame {
@@ -100,13 +90,10 @@ pub(crate) fn mix(native: Vec<Frame>, python: Vec<PythonFrame>) -> Stack {
 /// Returns the function of a GPU library that a thread is in: the one that the program called.
 pub(crate) fn gpu_call(stack: &Stack) -> Option<String> {
     let innermost = stack.frames.iter().take_while(|frame| !frame.is_python());
-    let names = innermost.filter_map(|frame| match frame {
-        Frame::Native {
-            symbol: Some(symbol),
-            module: Some(module),
-            ..
-        } if is_gpu_library(module) => Some(symbol),
-        _ => None,
+    let functions = innermost.filter(|frame| frame.is_of_gpu_library());
+    let names = functions.filter_map(|frame| match frame {
+        Frame::Native { symbol, .. } => symbol.as_ref(),
+        Frame::Python { .. } => None,
     });
     names.last().cloned()
 }
@@ -118,13 +105,6 @@ fn at_its_start(frame: &Frame) -> Frame {
         *offset = 0;
     }
     frame
-}
-
-fn is_gpu_library(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    GPU_LIBRARIES
-        .iter()
-        .any(|beginning| name.starts_with(beginning))
 }
 
 fn is_evaluation(frame: &Frame) -> bool {

@@ -6,7 +6,6 @@ use fleet_agent_core::event::Frame;
 use remoteprocess::Process;
 
 use crate::memory::{Pages, word};
-use crate::mixed::remaining;
 use crate::registers::{self, Position, ThreadObserver};
 use crate::symbols::Symbols;
 use crate::unwind::{CodeAddress, ProcessUnwinder, Slot};
@@ -82,23 +81,12 @@ impl NativeReader {
             .collect()
     }
 
-    /// Returns the functions of the calls that the thread has not returned from since they were
-    /// read: a thread that has waited all the time is in all of them; else the return addresses in
-    /// its memory decide.
-    pub(crate) fn remaining(&mut self, calls: &Calls, thread: &mut ThreadObserver) -> Vec<Frame> {
-        // Names are looked up last, since that takes long the first time.
-        let is_same = calls.is_waiting && !thread.read_switches();
-        let unchanged = if is_same { 0 } else { self.unchanged(calls) };
-        let frames = self.frames(calls);
-        if is_same {
-            frames
-        } else {
-            remaining(frames, unchanged)
+    /// Returns how many of the outermost calls the thread has certainly not returned from since they
+    /// were read: all if it has waited all the time; else the return addresses in its memory decide.
+    pub(crate) fn unchanged(&self, calls: &Calls, thread: &mut ThreadObserver) -> usize {
+        if calls.is_waiting && !thread.read_switches() {
+            return calls.addresses.len();
         }
-    }
-
-    /// Returns the number of outermost frames whose return addresses are still where they were.
-    fn unchanged(&self, calls: &Calls) -> usize {
         let mut pages = Pages::new(&self.process);
         let outermost_first = calls.addresses.iter().rev();
         let unchanged = outermost_first.take_while(|code| {

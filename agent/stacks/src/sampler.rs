@@ -3,14 +3,15 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 
-use fleet_agent_core::event::StackSample;
+use fleet_agent_core::event::{CallProbes, Frame, StackSample};
 
 use crate::error::StackError;
-use crate::mixed::{gpu_call, mix};
+use crate::in_call::{InCall, read_in_call};
+use crate::mixed::{gpu_call, mix, remaining};
 use crate::native::{NativeReader, NativeStack};
 use crate::python::PythonReader;
 use crate::registers::ThreadObserver;
-use crate::sums::StackSums;
+use crate::sums::{Sampled, StackSums};
 
 /// `ESRCH`, the same on every architecture of Linux.
 const ESRCH: i32 = 3;
@@ -39,8 +40,8 @@ struct Thread {
 pub struct Counts {
     /// Stacks that were read, at least in part.
     pub samples: u64,
-    /// Reads during which the thread moved on, even after retries. Its Python lines or its native
-    /// functions are missing in the sample.
+    /// Reads during which the thread moved on, even after retries. The sample is missing, or its
+    /// Python lines or native functions.
     pub torn: u64,
     /// Samples without a stack, or with one more than are kept.
     pub dropped: u64,
@@ -118,11 +119,11 @@ impl Sampler {
         self.counts
     }
 
-    /// Samples each thread once, at `now_ns` of the events' clock.
-    pub fn sample(&mut self, now_ns: u64) -> Result<(), StackError> {
+    /// Samples each thread once, at `now_ns` of the events' clock, with what probes know of its calls.
+    pub fn sample(&mut self, now_ns: u64, probes: &impl CallProbes) -> Result<(), StackError> {
         let mut has_any = false;
         for index in 0..self.threads.len() {
-            has_any |= self.sample_thread(index, now_ns);
+            has_any |= self.sample_thread(index, now_ns, probes);
         }
         if !has_any {
             // Nothing can be read of a process that has exited.
@@ -143,7 +144,7 @@ impl Sampler {
 
     /// Samples a thread and returns whether it has a stack. The native functions are read before the
     /// Python lines, and those that the thread has left since are dropped.
-    fn sample_thread(&mut self, index: usize, now_ns: u64) -> bool {
+    fn sample_thread(&mut self, index: usize, now_ns: u64, probes: &impl CallProbes) -> bool {
         let Some(thread) = self.threads.get_mut(index) else {
             return false;
         };
@@ -151,27 +152,50 @@ impl Sampler {
             Some(observer) => self.native.read(thread.tid, observer),
             None => NativeStack::Unknown,
         };
-        let python = match &mut self.python {
+        let in_flight = || probes.in_flight(self.pid, thread.tid);
+        let (python, in_call) = read_in_call(in_flight, || match &mut self.python {
             Ok(reader) => reader.read(thread.own_tid),
             Err(_) => Some(Vec::new()),
-        };
+        });
         self.counts.torn += u64::from(python.is_none());
+        if let InCall::Left(_) = in_call {
+            // Its line is not known.
+            self.counts.torn += 1;
+            return python.is_some();
+        }
         let python = python.unwrap_or_default();
+        let mut is_known = false;
         let native = match (native, &mut thread.observer) {
-            (NativeStack::Known(calls), Some(observer)) if !python.is_empty() => {
-                self.native.remaining(&calls, observer)
+            (NativeStack::Known(calls), Some(observer)) => {
+                // Names are looked up last, since that takes long the first time.
+                let unchanged = self.native.unchanged(&calls, observer);
+                let frames = self.native.frames(&calls);
+                is_known = !frames.iter().any(Frame::is_of_gpu_library);
+                if python.is_empty() {
+                    frames
+                } else {
+                    remaining(frames, unchanged)
+                }
             }
-            (NativeStack::Known(calls), _) => self.native.frames(&calls),
-            (NativeStack::Unknown, _) => Vec::new(),
             (NativeStack::Torn, _) => {
                 self.counts.torn += 1;
                 Vec::new()
             }
+            _ => Vec::new(),
         };
         let stack = mix(native, python);
         let has_frames = !stack.frames.is_empty();
-        let call = gpu_call(&stack);
-        if has_frames && self.sums.add(thread.tid, call, stack, now_ns) {
+        let call = match in_call {
+            InCall::Of(function) => Some(function.to_owned()),
+            _ => gpu_call(&stack),
+        };
+        let sampled = Sampled {
+            tid: thread.tid,
+            is_outside: in_call == InCall::Outside && is_known,
+            call,
+            stack,
+        };
+        if has_frames && self.sums.add(sampled, now_ns) {
             self.counts.samples += 1;
         } else {
             self.counts.dropped += 1;

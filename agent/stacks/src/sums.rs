@@ -11,20 +11,41 @@ const MAX_STACKS: usize = 2_000;
 /// Samples of one process by thread, call and stack.
 #[derive(Debug, Default)]
 pub struct StackSums {
-    counts: HashMap<(u32, Option<String>, Stack), (u64, u64)>,
+    counts: HashMap<(u32, Option<String>, Stack), Count>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    samples: u64,
+    outside: u64,
+    last_ns: u64,
+}
+
+/// One sample of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sampled {
+    /// Thread id.
+    pub tid: u32,
+    /// Function of a GPU library that the thread was in.
+    pub call: Option<String>,
+    /// Whether it was certainly in none.
+    pub is_outside: bool,
+    /// Frames of the thread.
+    pub stack: Stack,
 }
 
 impl StackSums {
-    /// Adds a sample of a thread at `ts_ns`; returns false if there is no space for another stack.
-    pub fn add(&mut self, tid: u32, call: Option<String>, stack: Stack, ts_ns: u64) -> bool {
+    /// Adds a sample at `ts_ns`; returns false if there is no space for another stack.
+    pub fn add(&mut self, sampled: Sampled, ts_ns: u64) -> bool {
         let is_full = self.counts.len() >= MAX_STACKS;
-        let key = (tid, call, stack);
+        let key = (sampled.tid, sampled.call, sampled.stack);
         if is_full && !self.counts.contains_key(&key) {
             return false;
         }
-        let (samples, last_ns) = self.counts.entry(key).or_default();
-        *samples += 1;
-        *last_ns = ts_ns;
+        let count = self.counts.entry(key).or_default();
+        count.samples += 1;
+        count.outside += u64::from(sampled.is_outside);
+        count.last_ns = ts_ns;
         true
     }
 
@@ -33,13 +54,14 @@ impl StackSums {
         let counts = std::mem::take(&mut self.counts);
         let mut samples: Vec<StackSample> = counts
             .into_iter()
-            .map(|((tid, call, stack), (samples, ts_ns))| StackSample {
-                ts_ns,
+            .map(|((tid, call, stack), count)| StackSample {
+                ts_ns: count.last_ns,
                 pid,
                 tid,
                 call,
                 stack,
-                samples,
+                samples: count.samples,
+                outside: count.outside,
             })
             .collect();
         samples.sort_by(|a, b| {
@@ -56,13 +78,19 @@ mod tests {
 
     use super::*;
 
-    fn stack(line: u32) -> Stack {
-        Stack {
+    fn sampled(line: u32) -> Sampled {
+        let stack = Stack {
             frames: vec![Frame::Python {
                 file: "a.py".to_owned(),
                 line,
                 function: "f".to_owned(),
             }],
+        };
+        Sampled {
+            tid: 7,
+            call: None,
+            is_outside: line == 2,
+            stack,
         }
     }
 
@@ -70,15 +98,24 @@ mod tests {
     fn equal_stacks_are_one_sample_with_a_count() {
         let mut sums = StackSums::default();
         for (line, ts_ns) in [(1, 10), (2, 20), (2, 30)] {
-            assert!(sums.add(7, None, stack(line), ts_ns));
+            assert!(sums.add(sampled(line), ts_ns));
         }
-        assert!(sums.add(7, Some("cudaMalloc".to_owned()), stack(2), 40));
-        let counts: Vec<(u64, u64)> = sums
+        let unsure = Sampled {
+            is_outside: false,
+            ..sampled(2)
+        };
+        assert!(sums.add(unsure, 35));
+        let in_call = Sampled {
+            call: Some("cudaMalloc".to_owned()),
+            ..sampled(3)
+        };
+        assert!(sums.add(in_call, 40));
+        let counts: Vec<(u64, u64, u64)> = sums
             .take(7)
             .iter()
-            .map(|sample| (sample.samples, sample.ts_ns))
+            .map(|sample| (sample.samples, sample.outside, sample.ts_ns))
             .collect();
-        assert_eq!(counts[0], (2, 30));
+        assert_eq!(counts[0], (3, 2, 35));
         assert_eq!(counts.len(), 3);
         assert!(sums.take(7).is_empty());
     }
@@ -87,9 +124,9 @@ mod tests {
     fn stacks_beyond_the_limit_are_not_kept() {
         let mut sums = StackSums::default();
         for line in 0..u32::try_from(MAX_STACKS).unwrap() {
-            assert!(sums.add(7, None, stack(line), 1));
+            assert!(sums.add(sampled(line), 1));
         }
-        assert!(!sums.add(7, None, stack(1 << 20), 1));
-        assert!(sums.add(7, None, stack(0), 1));
+        assert!(!sums.add(sampled(1 << 20), 1));
+        assert!(sums.add(sampled(0), 1));
     }
 }

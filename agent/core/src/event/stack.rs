@@ -19,6 +19,8 @@ pub struct StackSample {
     pub stack: Stack,
     /// Number of samples with this stack since the previous event with it.
     pub samples: u64,
+    /// Those of them in which the thread was certainly in no GPU library.
+    pub outside: u64,
 }
 
 /// Frames of a thread, innermost first.
@@ -50,6 +52,16 @@ pub enum Frame {
         offset: u64,
     },
 }
+
+/// Beginnings of the names of libraries of the GPU stack.
+const GPU_LIBRARIES: [&str; 6] = [
+    "libcuda",
+    "libnccl",
+    "librccl",
+    "libamdhip",
+    "libhsa-runtime",
+    "libnvidia",
+];
 
 impl Stack {
     /// Returns a hash that is equal for equal stacks on every host, in every version.
@@ -130,6 +142,20 @@ impl Frame {
     /// Returns whether it is a function of a Python program.
     pub fn is_python(&self) -> bool {
         matches!(self, Self::Python { .. })
+    }
+
+    /// Returns whether it is a function of a library of the GPU stack, even one without a symbol.
+    pub fn is_of_gpu_library(&self) -> bool {
+        let Self::Native {
+            module: Some(path), ..
+        } = self
+        else {
+            return false;
+        };
+        let name = file_name(path);
+        GPU_LIBRARIES
+            .iter()
+            .any(|beginning| name.starts_with(beginning))
     }
 }
 

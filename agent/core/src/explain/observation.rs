@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::event::{
-    Activity, BlockReason, CallDurations, Delays, FunctionDurations, OffCpuTime, Pressure, Stack,
-    StackSample,
+    Activity, BlockReason, CallDurations, Delays, Frame, FunctionDurations, OffCpuTime, Pressure,
+    Stack, StackSample,
 };
 
 /// Maximum number of different stacks that are kept of a period.
@@ -33,6 +33,8 @@ pub struct Observation {
     pub calls: BTreeMap<String, FunctionDurations>,
     /// Samples by the function that the thread was in, and stack.
     pub stacks: BTreeMap<(Option<String>, Stack), u64>,
+    /// Samples in which the thread was certainly in no GPU library, by innermost Python line.
+    pub outside: BTreeMap<Frame, u64>,
 }
 
 impl Observation {
@@ -70,6 +72,9 @@ impl Observation {
             .for_each(|calls| self.add_function(calls));
         for ((call, stack), samples) in &later.stacks {
             self.add_samples(call.clone(), stack, *samples);
+        }
+        for (line, samples) in &later.outside {
+            self.add_outside(line, *samples);
         }
     }
 
@@ -137,6 +142,17 @@ impl Observation {
 
     pub(super) fn add_stack(&mut self, sample: &StackSample) {
         self.add_samples(sample.call.clone(), &sample.stack, sample.samples);
+        if let Some(line) = sample.stack.python_line() {
+            self.add_outside(line, sample.outside);
+        }
+    }
+
+    fn add_outside(&mut self, line: &Frame, samples: u64) {
+        let is_kept = self.outside.len() < MAX_STACKS || self.outside.contains_key(line);
+        if samples > 0 && is_kept {
+            let sum = self.outside.entry(line.clone()).or_default();
+            *sum = sum.saturating_add(samples);
+        }
     }
 
     fn add_samples(&mut self, call: Option<String>, stack: &Stack, samples: u64) {

@@ -86,8 +86,10 @@ impl LineShares {
             }
             let own = shares.lines.entry(line.clone()).or_default();
             own.samples = own.samples.saturating_add(*samples);
-            if !stack.frames.first().is_none_or(Frame::is_python) {
-                own.certain = own.certain.saturating_add(*samples);
+        }
+        for (line, samples) in &seen.outside {
+            if let Some(own) = shares.lines.get_mut(line) {
+                own.certain = *samples;
             }
         }
         shares

@@ -74,23 +74,6 @@ pub(super) fn program_samples(seen: &Observation) -> u64 {
 /// Returns whether the thread was in a library of the GPU stack, even in a function without a
 /// symbol.
 pub(super) fn has_gpu_library(stack: &Stack) -> bool {
-    const LIBRARIES: [&str; 6] = [
-        "libcuda",
-        "libnccl",
-        "librccl",
-        "libamdhip",
-        "libhsa-runtime",
-        "libnvidia",
-    ];
-    let innermost = stack.frames.iter().take_while(|frame| !frame.is_python());
-    let mut modules = innermost.filter_map(|frame| match frame {
-        Frame::Native { module, .. } => module.as_deref(),
-        Frame::Python { .. } => None,
-    });
-    modules.any(|path| {
-        let name = path.rsplit('/').next().unwrap_or_default();
-        LIBRARIES
-            .iter()
-            .any(|beginning| name.starts_with(beginning))
-    })
+    let mut innermost = stack.frames.iter().take_while(|frame| !frame.is_python());
+    innermost.any(Frame::is_of_gpu_library)
 }

@@ -143,6 +143,7 @@ fn stack(pid: u32, ts_ns: u64, call: Option<&str>, line: u32, samples: u64) -> E
             frames: vec![frame],
         },
         samples,
+        outside: 0,
     }))
 }
 
@@ -270,6 +271,23 @@ fn memory_allocated_in_the_loop_is_explained_with_its_line() {
     let place = chain.place.as_ref().unwrap();
     assert_eq!(place.lines(), ["cudaMalloc", "train.py:142 in forward()"]);
     assert!((place.share - 0.3).abs() < 1e-9);
+}
+
+#[test]
+fn the_line_of_calls_that_are_rarer_than_samples_is_kept_from_an_earlier_period() {
+    let mut ranks = Ranks::new(1);
+    let reports = ranks.periods(3, |pid, ts_ns| {
+        let mut events = vec![
+            calls(pid, ts_ns, "cudaMalloc", &[(1_000_000, 1_000)]),
+            stack(pid, ts_ns, None, 17, 60),
+        ];
+        if ts_ns == PERIOD {
+            events.push(stack(pid, ts_ns, Some("cudaMalloc"), 142, 1));
+        }
+        events
+    });
+    let place = reports[0].chains[0].place.as_ref().unwrap();
+    assert_eq!(place.lines(), ["cudaMalloc", "train.py:142 in forward()"]);
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub(super) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     in_call: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    outside: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     stack: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     frames: Option<Vec<FrameFields>>,
@@ -230,6 +232,7 @@ impl Line {
             tid: Some(sample.tid),
             n: Some(sample.samples),
             in_call: sample.call.clone(),
+            outside: Some(sample.outside).filter(|samples| *samples > 0),
             stack: Some(format!("{:016x}", stack.id())),
             sampled: Some(stack),
             ..Self::default()

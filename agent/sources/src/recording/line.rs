@@ -75,6 +75,8 @@ pub(super) struct Line<'a> {
     frames: Option<Vec<FrameFields>>,
     #[serde(borrow, default)]
     in_call: Option<Cow<'a, str>>,
+    #[serde(default)]
+    outside: u64,
 }
 
 impl Line<'_> {
@@ -232,6 +234,7 @@ impl Line<'_> {
             call: self.in_call.as_deref().map(str::to_owned),
             stack: stack.clone(),
             samples: self.n,
+            outside: self.outside.min(self.n),
         })))
     }
 

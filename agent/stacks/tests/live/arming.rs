@@ -1,5 +1,6 @@
 //! Limits of sampling.
 
+use fleet_agent_core::event::Unprobed;
 use fleet_agent_stacks::arming::{Arming, Reason, Report, Target};
 
 use crate::Test;
@@ -49,7 +50,7 @@ fn armed() {
     let mut reports = Vec::new();
     for second in 2..=11 {
         assert!(arming.is_active(), "{second}");
-        reports.extend(arming.sample(second * SECOND));
+        reports.extend(arming.sample(second * SECOND, &Unprobed));
     }
     assert_eq!(reasons(&reports), [Reason::Done]);
     assert!(!arming.is_active());
@@ -70,7 +71,7 @@ fn budget() {
     let mut arming = Arming::new(1e-6 / 60.0);
     arming.arm(&target(&program), SECOND);
     assert!(arming.is_active());
-    assert_eq!(reasons(&arming.sample(SECOND)), [Reason::Budget]);
+    assert_eq!(reasons(&arming.sample(SECOND, &Unprobed)), [Reason::Budget]);
     assert!(!arming.is_active());
     // A process that is armed afterwards is not even opened.
     let other = Program::python(WAITS);
@@ -87,7 +88,7 @@ fn exited() {
     let target = target(&program);
     arming.arm(&target, SECOND);
     drop(program);
-    let reason = reasons(&arming.sample(2 * SECOND));
+    let reason = reasons(&arming.sample(2 * SECOND, &Unprobed));
     let pid = target.pid;
     assert_eq!(
         reason,

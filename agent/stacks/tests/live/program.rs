@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use fleet_agent_core::event::StackSample;
-use fleet_agent_stacks::arming::monotonic_ns;
+use fleet_agent_core::event::{StackSample, Unprobed};
+use fleet_agent_stacks::clock::monotonic_ns;
 use fleet_agent_stacks::sampler::Sampler;
 use tempfile::TempDir;
 
@@ -78,7 +78,7 @@ impl Program {
         let pid = self.pid();
         let mut sampler = Sampler::open(pid, &[pid]).unwrap();
         for _ in 0..n {
-            sampler.sample(monotonic_ns()).unwrap();
+            sampler.sample(monotonic_ns(), &Unprobed).unwrap();
         }
         sampler.take()
     }
@@ -102,7 +102,7 @@ fn until(pid: u32, tid: u32, is_expected: impl Fn(&StackSample) -> bool) -> Vec<
     let mut other = Vec::new();
     let end_ns = monotonic_ns() + LIMIT_NS;
     while monotonic_ns() < end_ns {
-        sampler.sample(monotonic_ns()).unwrap();
+        sampler.sample(monotonic_ns(), &Unprobed).unwrap();
         let samples = sampler.take();
         if let Some(found) = samples.iter().find(|sample| is_expected(sample)) {
             return found.stack.lines();

@@ -12,6 +12,9 @@ fn native_stack(pid: u32, ts_ns: u64, module: &str, line: u32, samples: u64) -> 
         module: Some(module.to_owned()),
         offset: 1,
     };
+    if !native.is_of_gpu_library() {
+        sample.outside = samples;
+    }
     sample.stack.frames.insert(0, native);
     Event::Stack(sample)
 }
@@ -50,7 +53,7 @@ fn of_two_ranks_only_the_one_outside_of_gpu_libraries_is_at_its_own_code() {
     });
     let found: Vec<Vec<Cause>> = reports.iter().map(causes).collect();
     assert_eq!(found, [vec![Cause::OwnCode], vec![]]);
-    // Without native frames it is unknown which of the two waits for the other.
+    // Unless the samples are certain it is unknown which of the two waits for the other.
     let mut ranks = Ranks::new(2);
     let reports = ranks.periods(2, |rank, ts_ns| {
         let (load, wait) = if rank == 0 { (150, 20) } else { (30, 140) };

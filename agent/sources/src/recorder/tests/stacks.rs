@@ -19,6 +19,7 @@ fn sample(pid: u32, line: u32, call: Option<&str>, samples: u64) -> StackSample 
             frames: vec![frame],
         },
         samples,
+        outside: if call.is_none() { samples - 1 } else { 0 },
     }
 }
 
