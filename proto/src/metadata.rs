@@ -6,6 +6,14 @@ pub const POLICY: &str = "fleet-policy-bin";
 /// Largest encoded policy that Echo sends, in bytes.
 pub const POLICY_MAX_BYTES: usize = 8 * 1024;
 
+/// Response: encoded [`crate::policy::HostCulprits`] of the node that sent the first point of the
+/// request, at most [`CULPRITS_MAX_BYTES`]. Absent if Echo reports no culprits to agents.
+pub const CULPRITS: &str = "fleet-culprits-bin";
+
+/// Largest encoded list of culprits that Echo sends, in bytes. With a policy it fits the limit of
+/// 16 KiB that clients have for headers.
+pub const CULPRITS_MAX_BYTES: usize = 2 * 1024;
+
 /// Response, read by Ingero agents: the health score below which a node counts as a straggler, as a
 /// decimal number. Absent without quorum, and for clusters whose nodes send no health scores.
 pub const INGERO_THRESHOLD: &str = "ingero-threshold";

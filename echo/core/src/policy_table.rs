@@ -4,13 +4,24 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use crate::ids::ClusterId;
+use crate::ids::{ClusterId, NodeId};
+use crate::pattern::Pattern;
 use crate::units::Nanos;
 
 /// Encoded policies by cluster, replaced as a whole whenever one changes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PolicyTable {
     clusters: BTreeMap<ClusterId, ClusterPolicy>,
+    culprits: AgentReport,
+}
+
+/// Culprits that are reported to agents.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentReport {
+    /// Clusters whose agents get a statement; none unless agents are consumers of actions.
+    pub clusters: Vec<Pattern>,
+    /// Encoded `HostCulprits` of the nodes that have any, each at most 2 KiB.
+    pub nodes: BTreeMap<(ClusterId, NodeId), Bytes>,
 }
 
 /// Contents of the responses to one cluster's agents.
@@ -83,6 +94,24 @@ impl PolicyTable {
         self.clusters.get(cluster)
     }
 
+    /// Encoded `HostCulprits` for the agent of a node, empty if it has none; `None` if agents of the
+    /// cluster get no statement.
+    pub fn culprits(&self, cluster: &ClusterId, node: &NodeId) -> Option<Bytes> {
+        let AgentReport { clusters, nodes } = &self.culprits;
+        if !clusters.iter().any(|one| one.matches(cluster.as_str())) {
+            return None;
+        }
+        let own = nodes.get(&(cluster.clone(), node.clone()));
+        Some(own.cloned().unwrap_or_default())
+    }
+
+    /// Replaces the culprits that are reported to agents. Returns false if it is unchanged.
+    pub fn set_culprits(&mut self, culprits: AgentReport) -> bool {
+        let is_changed = self.culprits != culprits;
+        self.culprits = culprits;
+        is_changed
+    }
+
     /// Replaces the policy of `cluster`, and keeps the threshold of its health scores.
     pub fn set_policy(&mut self, cluster: ClusterId, policy: ClusterPolicy) {
         let entry = self.clusters.entry(cluster).or_default();
@@ -98,7 +127,8 @@ impl PolicyTable {
 
 #[cfg(test)]
 mod tests {
-    use super::{ClusterPolicy, HealthThreshold, PolicyTable};
+    use super::{AgentReport, ClusterPolicy, HealthThreshold, PolicyTable};
+    use crate::pattern::Pattern;
     use bytes::Bytes;
 
     fn policy() -> ClusterPolicy {
@@ -126,6 +156,21 @@ mod tests {
         table.set_policy(cluster, policy());
         let both = table.for_cluster(&"a".parse().unwrap()).unwrap();
         assert_eq!((both.version, both.threshold()), (3, Some(0.7)));
+    }
+
+    #[test]
+    fn a_node_without_culprits_differs_from_a_cluster_without_a_statement() {
+        let (prod, node) = ("prod".parse().unwrap(), "n1".parse().unwrap());
+        let mut table = PolicyTable::default();
+        assert_eq!(table.culprits(&prod, &node), None);
+        let report = AgentReport {
+            clusters: vec!["prod*".parse::<Pattern>().unwrap()],
+            nodes: [((prod.clone(), node.clone()), Bytes::from_static(b"x"))].into(),
+        };
+        assert!(table.set_culprits(report.clone()) && !table.set_culprits(report));
+        assert_eq!(table.culprits(&prod, &node).unwrap(), "x");
+        assert_eq!(table.culprits(&prod, &"n2".parse().unwrap()).unwrap(), "");
+        assert_eq!(table.culprits(&"lab".parse().unwrap(), &node), None);
     }
 
     #[test]

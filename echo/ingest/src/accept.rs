@@ -160,6 +160,8 @@ pub struct Accepted {
     pub rejections: Rejections,
     /// The policy of the first cluster named in the request.
     pub policy: Option<ClusterPolicy>,
+    /// Encoded culprits of the node of the first point; `None` without a statement.
+    pub culprits: Option<Bytes>,
 }
 
 /// Ingest path. Cheap to clone.
@@ -251,7 +253,7 @@ impl Ingest {
         } = decoding.instrument(span).await?;
         auth.check(&decoded.events)?;
         self.reject_over_limit(&mut decoded, &auth);
-        let policy = self.policy(&decoded);
+        let (policy, culprits) = self.policy(&decoded).unwrap_or_default();
         if !decoded.events.is_empty() {
             stats.count_events(&decoded.events, received);
             let misrouted_in_batch = misrouted.find(&decoded.events);
@@ -275,6 +277,7 @@ impl Ingest {
         Ok(Accepted {
             rejections: decoded.rejections,
             policy,
+            culprits,
         })
     }
 
@@ -301,10 +304,12 @@ impl Ingest {
         }));
     }
 
-    fn policy(&self, decoded: &Decoded) -> Option<ClusterPolicy> {
-        let cluster = &decoded.events.first()?.origin.cluster;
+    /// Returns the policy and the culprits for the sender of the first point.
+    fn policy(&self, decoded: &Decoded) -> Option<(Option<ClusterPolicy>, Option<Bytes>)> {
+        let origin = &decoded.events.first()?.origin;
         let table = Arc::clone(&self.0.policies.borrow());
-        table.for_cluster(cluster).cloned()
+        let culprits = table.culprits(&origin.cluster, &origin.node);
+        Some((table.for_cluster(&origin.cluster).cloned(), culprits))
     }
 }
 

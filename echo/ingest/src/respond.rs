@@ -34,6 +34,12 @@ pub fn grpc(payload: Payload, accepted: &Accepted) -> tonic::Response<Bytes> {
     if let Some(policy) = &accepted.policy {
         insert_policy(policy, response.metadata_mut());
     }
+    let culprits = accepted.culprits.as_ref();
+    if let Some(culprits) = culprits.filter(|one| one.len() <= metadata::CULPRITS_MAX_BYTES) {
+        let culprits = BinaryMetadataValue::from_bytes(culprits);
+        let metadata = response.metadata_mut();
+        metadata.insert_bin(metadata::CULPRITS, culprits);
+    }
     response
 }
 
@@ -184,6 +190,7 @@ mod tests {
     fn accepted(encoded: Bytes, threshold: Option<f64>) -> Accepted {
         Accepted {
             rejections: Rejections::default(),
+            culprits: None,
             policy: Some(ClusterPolicy {
                 version: 1,
                 encoded,

@@ -99,6 +99,23 @@ async fn the_response_has_the_policy_of_the_cluster() {
     assert_eq!(&*policy.to_bytes().unwrap(), b"\x08\x03");
     assert_eq!(metadata.get(metadata::INGERO_THRESHOLD).unwrap(), "0.75");
     assert_eq!(metadata.get(metadata::INGERO_QUORUM_MET).unwrap(), "true");
+    let culprits = metadata.get_bin(metadata::CULPRITS).unwrap();
+    assert_eq!(&*culprits.to_bytes().unwrap(), b"\x0a\x00");
+}
+
+#[tokio::test]
+async fn a_node_learns_its_own_culprits_only() {
+    let collector = Collector::with_defaults().await;
+    let culprits = async |cluster, node| {
+        let resource = vec![text("fleet.cluster.id", cluster), text("host.name", node)];
+        let request = request(resource, vec![waits(vec![wait()])]);
+        let response = collector.client().await.export(request).await.unwrap();
+        let culprits = response.metadata().get_bin(metadata::CULPRITS);
+        culprits.map(|value| value.to_bytes().unwrap().len())
+    };
+    assert_eq!(culprits("prod", "node-0").await, Some(2));
+    assert_eq!(culprits("prod", "node-1").await, Some(0));
+    assert_eq!(culprits("lab", "node-0").await, None);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
 use echo_core::clock::ManualClock;
-use echo_core::policy_table::{ClusterPolicy, HealthThreshold, PolicyTable};
+use echo_core::policy_table::{AgentReport, ClusterPolicy, HealthThreshold, PolicyTable};
 use echo_store::EventStore;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
@@ -104,6 +104,11 @@ fn policies() -> PolicyTable {
     };
     let mut table = PolicyTable::default();
     table.set_policy("prod".parse().unwrap(), policy);
+    let node = ("prod".parse().unwrap(), "node-0".parse().unwrap());
+    table.set_culprits(AgentReport {
+        clusters: vec!["prod".parse().unwrap()],
+        nodes: [(node, Bytes::from_static(b"\x0a\x00"))].into(),
+    });
     table
 }
 
