@@ -53,7 +53,7 @@ impl<E: Export> Delivery<E> {
         let points = PointLane {
             give_up_after,
             queue: inbox.points,
-            acks: AckTracker::new(inbox.policy, &vitals),
+            acks: AckTracker::new(inbox.feedback, &vitals),
         };
         let delivery = Self {
             exporter,

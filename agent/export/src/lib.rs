@@ -13,13 +13,14 @@ pub mod null;
 pub mod otlp;
 pub mod sender;
 pub mod spool;
+pub mod statement;
 pub mod token;
 pub mod vitals;
 
 use std::time::Duration;
 
 use fleet_agent_core::batch::{Batch, VerdictBatch};
-use fleet_proto::policy::PolicySet;
+use fleet_proto::policy::{HostCulprits, PolicySet};
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -34,6 +35,8 @@ pub struct Ack {
     pub reason: String,
     /// Policy set for the agent.
     pub policy: Option<PolicySet>,
+    /// Culprits on the host of the agent; `None` without a statement.
+    pub culprits: Option<HostCulprits>,
 }
 
 /// Reason that a batch was not accepted.

@@ -14,7 +14,7 @@ use fleet_agent_core::batch::{Batch, VerdictBatch};
 use fleet_agent_core::policy::decode;
 use fleet_agent_core::printable::printable;
 use fleet_proto::metadata;
-use fleet_proto::policy::PolicySet;
+use fleet_proto::policy::{HostCulprits, PolicySet};
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
@@ -139,6 +139,7 @@ impl Forward for Otlp {
 
 fn ack(response: Response<ExportMetricsServiceResponse>) -> Ack {
     let policy = policy(response.metadata());
+    let culprits = culprits(response.metadata());
     let ExportMetricsPartialSuccess {
         rejected_data_points,
         error_message,
@@ -147,7 +148,16 @@ fn ack(response: Response<ExportMetricsServiceResponse>) -> Ack {
         rejected: u64::try_from(rejected_data_points).unwrap_or(0),
         reason: printable(&error_message, MAX_REASON),
         policy,
+        culprits,
     }
+}
+
+/// Returns the culprits of this host. An unreadable list is no statement.
+fn culprits(headers: &MetadataMap) -> Option<HostCulprits> {
+    let bytes = headers.get_bin(metadata::CULPRITS)?.to_bytes().ok()?;
+    HostCulprits::decode(bytes)
+        .inspect_err(|error| tracing::warn!(%error, "culprits ignored: cannot be decoded"))
+        .ok()
 }
 
 // A policy is optional: an unreadable one must not invalidate the acknowledgement.

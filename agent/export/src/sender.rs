@@ -63,14 +63,14 @@ impl<E: Forward> Sender<E> {
         let (set_deadline, deadline) = watch::channel(None);
         let shutdown = shutdown::ShutdownDeadline {
             deadline,
-            policy: inbox.policy.clone(),
+            policy: inbox.feedback.policy.clone(),
             grace: settings.spool_after,
         };
         let sender = Self {
             exporter,
             points: PointLane {
                 queue: inbox.points,
-                acks: AckTracker::new(inbox.policy, &vitals),
+                acks: AckTracker::new(inbox.feedback, &vitals),
                 spool: SpoolWorker::new(spool, &vitals),
                 retries: Retries::new(&vitals),
                 spool_after: settings.spool_after,

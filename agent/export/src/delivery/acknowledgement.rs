@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fleet_agent_core::policy::PolicyChanges;
-use fleet_proto::policy::PolicySet;
-use tokio::sync::watch;
 
 use crate::Ack;
+use crate::delivery::outbox::Feedback;
 use crate::delivery::report::Report;
+use crate::statement::Statement;
 use crate::vitals::{Amount, Loss, Vitals};
 
 /// Records the results of batches.
@@ -15,7 +15,7 @@ use crate::vitals::{Amount, Loss, Vitals};
 pub(crate) struct AckTracker {
     pub(crate) report: Report,
     pub(crate) vitals: Arc<Vitals>,
-    policy: watch::Sender<Option<Arc<PolicySet>>>,
+    feedback: Feedback,
     policy_changes: PolicyChanges,
     refusals: Refusals,
 }
@@ -43,11 +43,11 @@ impl Refusals {
 }
 
 impl AckTracker {
-    pub(crate) fn new(policy: watch::Sender<Option<Arc<PolicySet>>>, vitals: &Arc<Vitals>) -> Self {
+    pub(crate) fn new(feedback: Feedback, vitals: &Arc<Vitals>) -> Self {
         Self {
             report: Report::default(),
             vitals: Arc::clone(vitals),
-            policy,
+            feedback,
             policy_changes: PolicyChanges::default(),
             refusals: Refusals::default(),
         }
@@ -71,8 +71,10 @@ impl AckTracker {
             for line in self.policy_changes.update(&policy) {
                 tracing::info!("{line}");
             }
-            self.policy.send_replace(Some(Arc::new(policy)));
+            self.feedback.policy.send_replace(Some(Arc::new(policy)));
         }
+        let statement = Statement::new(ack.culprits);
+        self.feedback.statements.send_replace(Some(statement));
     }
 
     /// Records a batch that the receiver will never accept.

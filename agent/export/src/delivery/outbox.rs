@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::now;
+use crate::statement::Statement;
 use crate::vitals::{Amount, Loss, Vitals};
 
 /// Maximum number of queued verdict batches. A process changes its verdict every few blocks at
@@ -32,13 +33,20 @@ pub(crate) struct QueuedBatch {
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
-/// Receiving ends of an outbox, and the policy channel back to it.
+/// Channels back to the source: the latest of what responses contained.
+#[derive(Debug)]
+pub(crate) struct Feedback {
+    pub(crate) policy: watch::Sender<Option<Arc<PolicySet>>>,
+    pub(crate) statements: watch::Sender<Option<Statement>>,
+}
+
+/// Receiving ends of an outbox, and the channels back to it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     /// Queued batches, each with its permit.
     pub(crate) points: mpsc::Receiver<QueuedBatch>,
     pub(crate) verdicts: mpsc::Receiver<VerdictBatch>,
-    pub(crate) policy: watch::Sender<Option<Arc<PolicySet>>>,
+    pub(crate) feedback: Feedback,
 }
 
 /// Sending side of a delivery.
@@ -54,6 +62,7 @@ pub struct Outbox {
     batches_dropped: u64,
     verdicts_dropped: u64,
     policy: watch::Receiver<Option<Arc<PolicySet>>>,
+    statements: watch::Receiver<Option<Statement>>,
     vitals: Arc<Vitals>,
 }
 
@@ -66,6 +75,7 @@ impl Outbox {
         let (sender, points) = mpsc::channel(capacity);
         let (verdict_sender, verdicts) = mpsc::channel(MAX_VERDICTS);
         let (publish, policy) = watch::channel(None);
+        let (state, statements) = watch::channel(None);
         let outbox = Self {
             sender,
             verdicts: verdict_sender,
@@ -77,12 +87,16 @@ impl Outbox {
             batches_dropped: 0,
             verdicts_dropped: 0,
             policy,
+            statements,
             vitals: Arc::clone(vitals),
         };
         let inbox = Inbox {
             points,
             verdicts,
-            policy: publish,
+            feedback: Feedback {
+                policy: publish,
+                statements: state,
+            },
         };
         (outbox, inbox)
     }
@@ -165,6 +179,11 @@ impl Outbox {
         } else {
             None
         }
+    }
+
+    /// Returns the statements about the host, one with each response.
+    pub fn statements(&self) -> watch::Receiver<Option<Statement>> {
+        self.statements.clone()
     }
 
     /// Returns the points dropped because the queue was full or the delivery had ended.

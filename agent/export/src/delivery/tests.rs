@@ -5,7 +5,7 @@ use fleet_agent_core::batch::{Resource, ResourcePoints, ResourceVerdicts, Verdic
 use fleet_agent_core::event::Op;
 use fleet_agent_core::signal::{Block, CommId, Point, Value};
 use fleet_agent_core::verdict::{Mode, SelfVerdict, State};
-use fleet_proto::policy::PolicySet;
+use fleet_proto::policy::{HostCulprits, PolicySet};
 
 use super::*;
 use crate::Ack;
@@ -162,7 +162,7 @@ async fn rejected_points_are_counted_by_reason() {
     let ack = Ack {
         rejected: 2,
         reason: "no node".to_owned(),
-        policy: None,
+        ..Ack::default()
     };
     let exporter = Scripted::new([Ok(ack.clone()), Ok(ack)]);
     let (mut outbox, delivery) = delivery(&exporter);
@@ -246,6 +246,28 @@ async fn a_recording_waits_for_capacity_in_the_queue() {
     let (dropped, (report, _)) = tokio::join!(send, delivery.run());
     assert_eq!((dropped, report.points_sent), (0, 160));
     assert_eq!(exporter.sent(), (1..=20).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_response_renews_or_withdraws_the_statement_about_the_host() {
+    let stated = Ack {
+        culprits: Some(HostCulprits::default()),
+        ..Ack::default()
+    };
+    let (mut outbox, delivery) = delivery(&Scripted::new([Ok(stated), Ok(Ack::default())]));
+    let mut statements = outbox.statements();
+    assert_eq!(*statements.borrow_and_update(), None);
+    let mut run = Box::pin(delivery.run());
+    let mut received = Vec::new();
+    for number in 1..=2 {
+        outbox.send(batch(number, 1)).await;
+        while !statements.has_changed().unwrap() {
+            assert!(futures_poll(&mut run).await.is_none());
+        }
+        let statement = statements.borrow_and_update().clone().unwrap();
+        received.push(statement.culprits.is_some());
+    }
+    assert_eq!(received, [true, false]);
 }
 
 #[tokio::test(start_paused = true)]

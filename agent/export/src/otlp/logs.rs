@@ -31,7 +31,7 @@ pub(super) fn ack(response: Response<ExportLogsServiceResponse>) -> Ack {
     Ack {
         rejected: u64::try_from(rejected_log_records).unwrap_or(0),
         reason: printable(&error_message, MAX_REASON),
-        policy: None,
+        ..Ack::default()
     }
 }
 
