@@ -183,13 +183,14 @@ impl Actions {
             .filter(|one| !self.explained.contains_key(&occurrence(one)));
         let unknown: Vec<&Incident> = unknown.take(MAX_EXPLAINED).collect();
         let raised: Vec<Nanos> = unknown.iter().map(|one| one.raised_at).collect();
-        let history = History::load(&self.context, None, &raised).await?;
+        let history = History::load(&self.context, &raised).await?;
         for incident in unknown {
             let Some(culprit) = culprit(incident) else {
                 continue;
             };
             let advice = self.advice((incident, culprit), presence).await?;
-            let recurrence = history.recurrence(incident, culprit).sentence;
+            let recurrence = history.recurrence(incident, culprit, &self.context.caller);
+            let recurrence = recurrence.sentence;
             let explanation = Explanation { advice, recurrence };
             self.explained.insert(occurrence(incident), explanation);
         }

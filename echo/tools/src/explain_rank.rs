@@ -182,7 +182,7 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
         .filter(|incident| is_victim(incident, subject.rank))
         .collect();
     let raised: Vec<Nanos> = own.iter().map(|one| one.raised_at).collect();
-    let history = History::load(scope.context, Some(cluster), &raised).await?;
+    let history = History::load(scope.context, &raised).await?;
     let blocks = RankBlocks::load(scope, subject).await?;
     let related = [own.as_slice(), waited_for.as_slice()].concat();
     let (basis, facts) = match basis(&related, cluster, subject, &blocks) {
@@ -206,7 +206,8 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
             let is_basis = basis.as_ref().is_some_and(|basis| basis.is_of(one));
             let facts = if is_basis { facts.as_slice() } else { &[] };
             let mut judged = JudgedIncident::from_incident(one, presence, facts)?;
-            judged.outlier.recurrence = Some(history.recurrence(one, culprit(one)?));
+            let caller = &scope.context.caller;
+            judged.outlier.recurrence = Some(history.recurrence(one, culprit(one)?, caller));
             Some(judged)
         }),
         victim_of: most_severe(&waited_for, |one| {

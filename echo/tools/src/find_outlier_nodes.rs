@@ -174,7 +174,7 @@ async fn outliers(
     let presence = scope.presence().await?;
     let culprits = named.iter().filter(|one| culprit(one).is_some());
     let raised: Vec<Nanos> = culprits.map(|one| one.raised_at).collect();
-    let history = History::load(scope.context, scope.cluster.as_ref(), &raised).await?;
+    let history = History::load(scope.context, &raised).await?;
     let mut outliers = Vec::new();
     let mut capacity = limit.saturating_sub(named.len());
     for (index, incident) in named.iter().enumerate() {
@@ -184,7 +184,8 @@ async fn outliers(
         if presence.has_host_evidence() && index < MAX_EXPLAINED {
             explain(&mut outlier, scope.context, incident).await?;
         }
-        outlier.recurrence = culprit(incident).map(|one| history.recurrence(incident, one));
+        let caller = &scope.context.caller;
+        outlier.recurrence = culprit(incident).map(|one| history.recurrence(incident, one, caller));
         outliers.push(outlier);
         let mut victims = Outlier::from_victims(incident, presence);
         victims.truncate(capacity);

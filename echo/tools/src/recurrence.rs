@@ -1,11 +1,16 @@
 //! Recurrence: how often a GPU and its node have held back jobs in the days before an incident.
 //!
+//! A GPU keeps its UUID when its node moves to another cluster, so its incidents count in all
+//! clusters that the caller may see. Nodes of two clusters may have one name.
+//!
 //! The incidents of several cohorts of one job that overlap in time are one occurrence: a late rank
 //! holds back each of its cohorts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use echo_access::Principal;
 use echo_core::ids::{ClusterId, JobId, NodeId};
 use echo_core::model::detector_output::{Culprit, Incident};
 use echo_core::units::{Nanos, Window};
@@ -24,7 +29,7 @@ const SPAN: Duration = Duration::from_hours(24 * DAYS as u64);
 /// Incidents of a GPU and of its node in the 7 days up to an incident, that one included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Recurrence {
-    /// Incidents of its GPU; null when unknown.
+    /// Incidents of its GPU, in all clusters that the caller may see; null when unknown.
     pub gpu_incidents: Option<usize>,
     /// Their jobs.
     pub gpu_jobs: Option<usize>,
@@ -39,7 +44,7 @@ pub struct Recurrence {
 /// Past culprits, by GPU and by node.
 #[derive(Debug, Default)]
 pub struct History {
-    gpus: BTreeMap<(ClusterId, String), Vec<PastCulprit>>,
+    gpus: BTreeMap<Arc<str>, Vec<PastCulprit>>,
     nodes: BTreeMap<(ClusterId, NodeId), Vec<PastCulprit>>,
 }
 
@@ -48,15 +53,12 @@ pub struct History {
 struct Count {
     incidents: usize,
     jobs: usize,
+    clusters: usize,
 }
 
 impl History {
-    /// Loads the history of incidents that were raised at these times, of one cluster or of all.
-    pub async fn load(
-        context: &ToolContext,
-        cluster: Option<&ClusterId>,
-        raised: &[Nanos],
-    ) -> Result<Self, ToolError> {
+    /// Loads the history of incidents that were raised at these times.
+    pub async fn load(context: &ToolContext, raised: &[Nanos]) -> Result<Self, ToolError> {
         let window = raised
             .iter()
             .min()
@@ -65,9 +67,7 @@ impl History {
         let Some(window) = window else {
             return Ok(Self::default());
         };
-        Ok(Self::new(
-            context.store.past_culprits(cluster, window).await?,
-        ))
+        Ok(Self::new(context.store.past_culprits(None, window).await?))
     }
 
     fn new(culprits: Vec<PastCulprit>) -> Self {
@@ -75,23 +75,29 @@ impl History {
         for past in culprits {
             let key = (past.cluster.clone(), past.node.clone());
             history.nodes.entry(key).or_default().push(past.clone());
-            if let Some(uuid) = past.gpu_uuid.as_deref() {
-                let key = (past.cluster.clone(), uuid.to_owned());
-                history.gpus.entry(key).or_default().push(past);
+            if let Some(uuid) = past.gpu_uuid.clone() {
+                history.gpus.entry(uuid).or_default().push(past);
             }
         }
         history
     }
 
-    /// Returns the recurrence of the culprit of an incident.
-    pub fn recurrence(&self, incident: &Incident, culprit: &Culprit) -> Recurrence {
-        let cluster = || incident.cluster.clone();
-        let node = self.nodes.get(&(cluster(), culprit.node.clone()));
-        let node = count(node, incident.raised_at);
-        let gpu = culprit.gpu_uuid.as_deref().map(|uuid| {
-            let past = self.gpus.get(&(cluster(), uuid.to_owned()));
-            count(past, incident.raised_at)
-        });
+    /// Returns the recurrence of the culprit of an incident, as far as the caller may know it.
+    pub fn recurrence(
+        &self,
+        incident: &Incident,
+        culprit: &Culprit,
+        caller: &Principal,
+    ) -> Recurrence {
+        let counted = |past: Option<&Vec<PastCulprit>>| {
+            let past = past.into_iter().flatten();
+            let visible = past.filter(|one| caller.may_see(&one.cluster));
+            count(&visible.collect::<Vec<_>>(), incident.raised_at)
+        };
+        let node = (incident.cluster.clone(), culprit.node.clone());
+        let node = counted(self.nodes.get(&node));
+        let gpu = culprit.gpu_uuid.as_deref();
+        let gpu = gpu.map(|uuid| counted(self.gpus.get(uuid)));
         Recurrence {
             gpu_incidents: gpu.map(|gpu| gpu.incidents),
             gpu_jobs: gpu.map(|gpu| gpu.jobs),
@@ -103,15 +109,18 @@ impl History {
 }
 
 /// Counts the occurrences in the days up to `raised_at`, which includes the incident itself.
-fn count(past: Option<&Vec<PastCulprit>>, raised_at: Nanos) -> Count {
+fn count(past: &[&PastCulprit], raised_at: Nanos) -> Count {
     let since = raised_at.before(SPAN);
-    let past = past.into_iter().flatten();
+    let past = past.iter().copied();
     let past = past.filter(|one| one.raised_at > since && one.raised_at <= raised_at);
-    let mut by_job: BTreeMap<Option<&JobId>, Vec<&PastCulprit>> = BTreeMap::new();
+    let mut by_job: BTreeMap<(&ClusterId, Option<&JobId>), Vec<&PastCulprit>> = BTreeMap::new();
     for one in past {
-        by_job.entry(one.job.as_ref()).or_default().push(one);
+        let job = (&one.cluster, one.job.as_ref());
+        by_job.entry(job).or_default().push(one);
     }
+    let clusters: BTreeSet<&ClusterId> = by_job.keys().map(|(cluster, _)| *cluster).collect();
     Count {
+        clusters: clusters.len(),
         jobs: by_job.len(),
         incidents: by_job.into_values().map(occurrences).sum(),
     }
@@ -133,9 +142,10 @@ fn occurrences(mut of_job: Vec<&PastCulprit>) -> usize {
 
 fn sentence(gpu: Option<Count>, node: Count) -> Option<String> {
     let of = |count: Count, what: &str| {
-        let jobs = match count.jobs {
-            1 => "in one job".to_owned(),
-            n => format!("in {n} jobs"),
+        let jobs = match (count.jobs, count.clusters) {
+            (1, _) => "in one job".to_owned(),
+            (n, ..=1) => format!("in {n} jobs"),
+            (n, clusters) => format!("in {n} jobs of {clusters} clusters"),
         };
         let nth = ordinal(count.incidents);
         format!("{nth} incident of this {what} in {DAYS} days, {jobs}")

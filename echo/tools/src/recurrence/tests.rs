@@ -94,12 +94,12 @@ async fn other_gpus_of_the_node_count_for_the_node_only() {
 
 #[tokio::test]
 async fn the_first_incident_has_no_sentence_and_older_ones_and_those_of_others_do_not_count() {
-    let mut elsewhere = earlier(1, 5, "llama", "GPU-2");
-    elsewhere.cluster = "lab".parse().unwrap();
+    let mut same_name = earlier(1, 5, "llama", "GPU-7");
+    same_name.cluster = "lab".parse().unwrap();
     let mut other_node = earlier(2, 5, "llama", "GPU-9");
     named(&mut other_node).node = "node-9".parse().unwrap();
     let context = after(&[
-        elsewhere,
+        same_name,
         other_node,
         earlier(3, 7 * 24 + 1, "llama", "GPU-2"),
     ])
@@ -107,6 +107,17 @@ async fn the_first_incident_has_no_sentence_and_older_ones_and_those_of_others_d
     let found = recurrence(&context).await;
     assert_eq!(found.sentence, None);
     assert_eq!((found.gpu_incidents, found.node_incidents), (Some(1), 1));
+}
+
+#[tokio::test]
+async fn a_gpu_that_moved_counts_in_both_clusters() {
+    let mut elsewhere = earlier(1, 50, "llama", "GPU-2");
+    elsewhere.cluster = "lab".parse().unwrap();
+    named(&mut elsewhere).node = "node-9".parse().unwrap();
+    let found = recurrence(&after(&[elsewhere]).await).await;
+    let sentence = "second incident of this GPU in 7 days, in 2 jobs of 2 clusters";
+    assert_eq!(found.sentence.as_deref(), Some(sentence));
+    assert_eq!((found.gpu_jobs, found.node_incidents), (Some(2), 1));
 }
 
 #[tokio::test]

@@ -6,9 +6,14 @@ use axum::http::Request;
 use echo_core::ids::IncidentId;
 use echo_core::model::detector_output::{DetectorOutput, Finding, Incident, IncidentState};
 use echo_tools::fixture::{at, context, culprit};
+use echo_tools::registry::Registry;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::service;
+use super::tenants::{OWNER, TENANT, send};
+use super::{feeds, router, service};
+use crate::auth::tests::Site;
+use crate::http::metrics::Metrics;
 
 /// Incident of the GPU of rank 2 that began at this second.
 fn incident_of_gpu(id: u64, job: &str, second: i64) -> Incident {
@@ -67,4 +72,31 @@ async fn a_scrape_counts_the_incidents_of_the_gpu_of_a_culprit() {
     let text = get(&after_another_job().await, "/metrics").await;
     let sample = r#"echo_gpu_incidents{cluster="prod",job_id="llama",node="node-1",rank="2"} 2.0"#;
     assert!(text.contains(sample), "{text}");
+}
+
+#[tokio::test]
+async fn a_caller_counts_only_incidents_in_clusters_that_it_may_see() {
+    let context = context().await;
+    let mut elsewhere = incident_of_gpu(1, "bert", 290 - 48 * 3_600);
+    elsewhere.cluster = "hidden-fleet".parse().unwrap();
+    let output = DetectorOutput {
+        incidents: vec![elsewhere, incident_of_gpu(0x17, "llama", 290)],
+        ..DetectorOutput::default()
+    };
+    context.store.store_verdicts(output).await.unwrap();
+    let site = Site::with_tokens(&[TENANT, OWNER]);
+    let feeds = (feeds(), Metrics::default());
+    let echo = router(Registry::standard(), context, feeds, &site.middleware);
+    let input = json!({ "cluster": "prod", "window": "all" });
+    let tool = "/api/v1/tools/fleet.cluster.find_outlier_nodes";
+    for (token, n) in site.tokens.iter().zip([1, 2]) {
+        let (_, metrics) = send(&echo, token, ("GET", "/metrics", Value::Null)).await;
+        let sample = format!(
+            "echo_gpu_incidents{{cluster=\"prod\",job_id=\"llama\",node=\"node-1\",rank=\"2\"}} {n}.0"
+        );
+        assert!(metrics.contains(&sample), "{sample}: {metrics}");
+        let (_, answer) = send(&echo, token, ("POST", tool, input.clone())).await;
+        let count = format!("\"gpu_incidents\":{n},");
+        assert!(answer.contains(&count), "{count}: {answer}");
+    }
 }

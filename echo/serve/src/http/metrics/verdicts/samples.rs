@@ -51,6 +51,7 @@ struct VisibleVerdicts<'a> {
     /// Incidents, most severe first.
     incidents: Vec<&'a Incident>,
     history: &'a History,
+    caller: &'a Principal,
     now: Nanos,
     /// Time since the verdicts were read; `None` before the first read.
     age_ms: Option<f64>,
@@ -119,7 +120,7 @@ impl Family {
 }
 
 impl<'a> VisibleVerdicts<'a> {
-    fn new(state: &'a State, caller: &Principal, now: Nanos) -> Self {
+    fn new(state: &'a State, caller: &'a Principal, now: Nanos) -> Self {
         let clusters = state.clusters.iter();
         let clusters: BTreeMap<_, _> = clusters.filter(|(name, _)| caller.may_see(name)).collect();
         let incidents = state.incidents.iter();
@@ -127,6 +128,7 @@ impl<'a> VisibleVerdicts<'a> {
         Self {
             incidents: incidents.collect(),
             history: &state.history,
+            caller,
             clusters,
             now,
             age_ms: state.read_at.map(|at| now.millis_since(at).max(0.0)),

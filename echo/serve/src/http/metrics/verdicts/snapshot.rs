@@ -70,7 +70,7 @@ impl Snapshot {
             clusters: context.store.clusters().await?,
             reporting,
             incidents,
-            history: History::load(context, None, &raised).await?,
+            history: History::load(context, &raised).await?,
             intervals,
             closing,
             open,

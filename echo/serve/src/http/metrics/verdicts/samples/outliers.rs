@@ -121,7 +121,7 @@ impl VisibleVerdicts<'_> {
         for incident in self.open() {
             let culprit = culprit(incident);
             let count = culprit.and_then(|culprit| {
-                let recurrence = self.history.recurrence(incident, culprit);
+                let recurrence = self.history.recurrence(incident, culprit, self.caller);
                 let n = u32::try_from(recurrence.gpu_incidents?).unwrap_or(u32::MAX);
                 Some((rank_labels(incident, culprit), n))
             });
