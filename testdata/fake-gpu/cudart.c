@@ -55,19 +55,24 @@ int cudaGraphLaunch(void *graph, void *stream)
 	return 0;
 }
 
-// An allocation takes as many nanoseconds as it has bytes.
-int cudaMalloc(void **memory, size_t bytes)
+static void busy(int64_t ns)
 {
 	struct timespec now;
 	int64_t end;
 
-	if (cuMemAlloc_v2)
-		return cuMemAlloc_v2(memory, bytes);
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	end = now.tv_sec * 1000000000L + now.tv_nsec + (int64_t)bytes;
+	end = now.tv_sec * 1000000000L + now.tv_nsec + ns;
 	do
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	while (now.tv_sec * 1000000000L + now.tv_nsec < end);
+}
+
+// An allocation takes as many nanoseconds as it has bytes.
+int cudaMalloc(void **memory, size_t bytes)
+{
+	if (cuMemAlloc_v2)
+		return cuMemAlloc_v2(memory, bytes);
+	busy(bytes);
 	return 0;
 }
 
@@ -89,9 +94,11 @@ int cudaStreamEndCapture(void *stream, void **graph)
 	return 0;
 }
 
+// It takes as many nanoseconds as its flags say.
 int cudaGraphInstantiate(void **executable, void *graph, unsigned long long flags)
 {
-	(void)executable, (void)graph, (void)flags;
+	(void)executable, (void)graph;
+	busy(flags);
 	return 0;
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::Test;
 use crate::cgroup::Cgroup;
-use crate::explain::{causes, explained, job};
+use crate::explain::{explained, job};
 use crate::fixture::Gpu;
 use crate::lossy_link::LossyLink;
 
@@ -21,15 +21,9 @@ pub(crate) const TESTS: &[Test] = &[
 /// and that its peers do not, and returns its chain.
 fn explains(gpu: &Gpu, wrapper: &[String], options: &[&str], cause: &str) -> Value {
     let job = job(gpu, wrapper, &[&["step=5"], options].concat());
-    let ranks = explained(gpu, &job);
+    let explained = explained(gpu, &job, cause);
     job.issued();
-    for peer in &ranks[1..] {
-        assert!(!causes(peer).contains(&cause), "{peer:#}");
-    }
-    let chains = ranks[0]["chains"].as_array().unwrap().iter();
-    let mut chains = chains.map(|held| &held["chain"]);
-    let chain = chains.find(|chain| chain["cause"] == cause);
-    chain.unwrap_or_else(|| panic!("{:#}", ranks[0])).clone()
+    explained.chain(cause).clone()
 }
 
 fn contains(texts: &Value, words: &str) -> bool {

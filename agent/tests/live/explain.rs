@@ -1,7 +1,7 @@
 //! The commands `explain` and `trace`, which say what processes lose time to.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use serde_json::Value;
 
@@ -9,6 +9,7 @@ use crate::Test;
 use crate::delays::{Hog, pinned_to};
 use crate::fixture::{Gpu, Linking};
 use crate::job::Job;
+use crate::tracing::{Watching, chain, held_chain};
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -30,44 +31,63 @@ pub(crate) const TESTS: &[Test] = &[
     ),
 ];
 
-/// Starts `fleet-agent` and returns when it is watching.
-fn start(arguments: &[&str]) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_fleet-agent"))
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+/// What `trace` has reported of a job up to the cause of its rank 0.
+pub(crate) struct Explained {
+    /// Report with the cause.
+    pub(crate) report: Value,
+    /// Reports of the other ranks up to then.
+    pub(crate) peers: Vec<Value>,
 }
 
-fn json_of(child: Child) -> Value {
-    let output = child.wait_with_output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    serde_json::from_slice(&output.stdout).unwrap()
+impl Explained {
+    /// Asserts that no peer had a cause, and returns the chain of the cause.
+    pub(crate) fn chain(&self, cause: &str) -> &Value {
+        for peer in &self.peers {
+            assert!(chain(peer, cause).is_none(), "{peer:#}");
+        }
+        chain(&self.report, cause).unwrap()
+    }
 }
 
-/// Releases a job, explains it while it runs, and ends it; returns its processes by rank.
-pub(crate) fn explained(gpu: &Gpu, job: &Job) -> Vec<Value> {
+/// Releases a job, watches it until a cause of its rank 0 is known, and ends it.
+pub(crate) fn explained(gpu: &Gpu, job: &Job, cause: &str) -> Explained {
     job.release();
-    let explanation = json_of(start(&["explain", "--duration", "17s", "--json"]));
+    let mut live = Watching::start(&["trace"]);
+    let explained = until(&mut live, job, cause);
+    live.stop();
     fs::write(gpu.gate("end"), "").unwrap();
+    explained
+}
+
+/// Reads reports until a cause of rank 0 is known, and those of the same period.
+fn until(live: &mut Watching, job: &Job, cause: &str) -> Explained {
     let pids = job.pids();
-    let processes = pids.iter().map(|pid| process(&explanation, *pid).clone());
-    processes.collect()
+    let (mut found, mut peers) = (None, Vec::new());
+    loop {
+        let report = live.next();
+        if report["pid"] == pids[0] {
+            if let Some(report) = found {
+                return Explained { report, peers };
+            }
+            found = Some(report).filter(|report| chain(report, cause).is_some());
+        } else if pids.iter().any(|pid| report["pid"] == *pid) {
+            peers.push(report);
+        }
+    }
 }
 
 /// Finds a process in an explanation.
-fn process(explanation: &Value, pid: u32) -> &Value {
+pub(crate) fn process(explanation: &Value, pid: u32) -> &Value {
     let mut all = explanation["processes"].as_array().unwrap().iter();
     all.find(|own| own["pid"] == pid)
         .unwrap_or_else(|| panic!("no process {pid} in {explanation:#}"))
 }
 
-pub(crate) fn causes(process: &Value) -> Vec<&str> {
-    let chains = process["chains"].as_array().unwrap().iter();
+/// Returns the causes in a report of `trace`.
+fn causes(report: &Value) -> Vec<&str> {
+    let chains = report["chains"].as_array().unwrap().iter();
     chains
-        .map(|held| held["chain"]["cause"].as_str().unwrap())
+        .map(|chain| chain["cause"].as_str().unwrap())
         .collect()
 }
 
@@ -99,17 +119,15 @@ fn contention() {
     let gpu = Gpu::new();
     let _hog = Hog::start(&gpu, "cpu-hog", 0);
     let job = job(&gpu, &pinned_to(0), &["step=5", "delay=0:spin:20"]);
-    let ranks = explained(&gpu, &job);
+    let explained = explained(&gpu, &job, "cpu_contention");
     job.issued();
-    let late = &ranks[0];
-    assert!(causes(late).contains(&"cpu_contention"), "{late:#}");
-    let chain = &late["chains"][0]["chain"];
-    assert_eq!(chain["cause"], "cpu_contention", "{late:#}");
+    let chain = &explained.report["chains"][0];
+    assert_eq!(chain["cause"], "cpu_contention", "{:#}", explained.report);
     let first = chain["links"][0].as_str().unwrap();
     assert!(first.starts_with("cpu-hog ran on cpu 0 "), "{chain:#}");
     let advice = chain["advice"][0].as_str().unwrap();
     assert!(advice.contains("cpu-hog"), "{chain:#}");
-    for peer in &ranks[1..] {
+    for peer in &explained.peers {
         assert_eq!(causes(peer), [""; 0], "{peer:#}");
     }
 }
@@ -128,14 +146,17 @@ fn allocating(gpu: &Gpu) -> Child {
 fn allocation() {
     let gpu = Gpu::new();
     let mut alone = allocating(&gpu);
-    let pid = alone.id();
     // Calls have to stand out in three periods, of up to nine seconds on a busy machine.
-    let explanation = json_of(start(&["explain", "--duration", "30s", "--json"]));
+    let explaining = Watching::start(&["explain", "--duration", "30s"]);
+    let explanation = explaining.rest().remove(0);
     alone.kill().unwrap();
     alone.wait().unwrap();
-    let own = process(&explanation, pid);
+    let own = process(&explanation, alone.id());
     assert_eq!(own["rank"], Value::Null);
-    assert_eq!(causes(own), ["memory_allocation"], "{own:#}");
+    assert_eq!(own["chains"].as_array().unwrap().len(), 1, "{own:#}");
+    let chain = held_chain(own, "memory_allocation").unwrap();
+    // The driver's allocation is a part of the runtime's one.
+    assert_eq!(chain["function"], "cudaMalloc", "{own:#}");
 }
 
 /// All ranks wait for a lock most of the time: in each step the first thread waits for the other
@@ -144,12 +165,9 @@ fn lock() {
     let gpu = Gpu::new();
     let options = ["step=15", "backward=5", "delay=0:lock:3"];
     let job = job(&gpu, &[], &options);
-    let ranks = explained(&gpu, &job);
+    let explained = explained(&gpu, &job, "lock");
     job.issued();
-    assert!(causes(&ranks[0]).contains(&"lock"), "{ranks:#?}");
-    for peer in &ranks[1..] {
-        assert!(!causes(peer).contains(&"lock"), "{peer:#}");
-    }
+    explained.chain("lock");
 }
 
 fn recorded() {
@@ -159,33 +177,35 @@ fn recorded() {
     job.release();
     let file = gpu.path().join("host.jsonl.gz");
     let file = file.to_str().unwrap();
-    let recording = start(&["record", file, "--duration", "26s", "--json"]);
-    let live = start(&["explain", "--duration", "22s", "--json"]);
-    let (live, recorded) = (json_of(live), json_of(recording));
+    let recording = Watching::start(&["record", file]);
+    let mut live = Watching::start(&["trace"]);
+    let live_report = until(&mut live, &job, "cpu_contention").report;
+    live.wait_for_other(job.pids()[0]);
+    live.stop();
+    let recorded = recording.stop().remove(0);
     fs::write(gpu.gate("end"), "").unwrap();
     let pids = job.pids();
     job.issued();
     assert_eq!(recorded["processes"], 3, "{recorded}");
-    let opened = json_of(start(&["explain", file, "--json"]));
-    for explanation in [&live, &opened] {
-        let late = process(explanation, pids[0]);
-        assert!(causes(late).contains(&"cpu_contention"), "{late:#}");
-        let chains = late["chains"].as_array().unwrap().iter();
-        let mut chains = chains.map(|held| &held["chain"]);
-        let chain = chains
-            .find(|chain| chain["cause"] == "cpu_contention")
-            .unwrap();
+    let opened = Watching::start(&["explain", file]).rest().remove(0);
+    let late = process(&opened, pids[0]);
+    let of_recording = held_chain(late, "cpu_contention").unwrap();
+    for (chain, process) in [
+        (chain(&live_report, "cpu_contention").unwrap(), &live_report),
+        (of_recording, late),
+    ] {
         // On a busy machine other tasks run there as well.
         let links = chain["links"].to_string();
         assert!(links.contains("cpu-hog ran on cpu 0 "), "{chain:#}");
-        let stacks = late["stacks"].to_string();
+        let stacks = process["stacks"].to_string();
         assert!(
             stacks.contains("delay_step") || stacks.contains("main+"),
             "{stacks}"
         );
-        for pid in &pids[1..] {
-            assert!(!causes(process(explanation, *pid)).contains(&"cpu_contention"));
-        }
+    }
+    for pid in &pids[1..] {
+        let peer = process(&opened, *pid);
+        assert!(held_chain(peer, "cpu_contention").is_none(), "{peer:#}");
     }
 }
 
@@ -194,18 +214,18 @@ fn recorded_alone() {
     let mut alone = allocating(&gpu);
     let file = gpu.path().join("host.jsonl");
     let file = file.to_str().unwrap();
-    let recorded = json_of(start(&["record", file, "--duration", "30s", "--json"]));
+    let recording = Watching::start(&["record", file]);
+    let mut live = Watching::start(&["trace"]);
+    live.until(alone.id(), "memory_allocation");
+    live.wait_for_other(alone.id());
+    live.stop();
+    let recorded = recording.stop().remove(0);
     alone.kill().unwrap();
     alone.wait().unwrap();
     assert_eq!(recorded["processes"], 0, "{recorded}");
     assert_eq!(recorded["unranked_processes"], 1, "{recorded}");
-    let opened = json_of(start(&["explain", file, "--json"]));
+    let opened = Watching::start(&["explain", file]).rest().remove(0);
     let own = process(&opened, alone.id());
-    assert_eq!(causes(own), ["memory_allocation"], "{own:#}");
-    // It is nearly always in the function of the driver, which `cudaMalloc` calls.
-    let stacks = own["stacks"].to_string();
-    assert!(
-        stacks.contains("cuMemAlloc") || stacks.contains("cudaMalloc"),
-        "{stacks}"
-    );
+    let chain = held_chain(own, "memory_allocation").unwrap();
+    assert_eq!(chain["function"], "cudaMalloc", "{own:#}");
 }

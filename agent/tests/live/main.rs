@@ -22,9 +22,11 @@ mod lossy_link;
 mod mounts;
 mod preempted;
 mod process;
+mod python;
 mod ras;
 mod running;
 mod stand_ins;
+mod tracing;
 
 use std::process::ExitCode;
 
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         delays::TESTS,
         explain::TESTS,
         causes::TESTS,
+        python::TESTS,
         late::TESTS,
         mounts::TESTS,
         process::TESTS,

@@ -5,15 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fleet_agent_core::event::Event;
+use serde_json::Value;
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, Observer, settings};
+use crate::tracing::{Watching, chain};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_job_in_a_chroot_is_traced", chroot),
     (
         "libraries_of_one_image_layer_are_probed_once_however_many_containers_share_it",
         overlay,
+    ),
+    (
+        "a_process_of_another_user_in_a_container_is_explained_with_its_own_symbols",
+        container,
     ),
     ("a_thousand_short_processes_leave_nothing_behind", churn),
     ("hostile_environments_are_truncated_and_sanitized", hostile),
@@ -72,6 +78,45 @@ fn chroot() {
     job.gate = meeting_place(&gpu, &root).join("go");
     observer.follow(&job);
     observer.assert_saw_all(&job.issued());
+}
+
+fn container() {
+    let gpu = Gpu::new();
+    let (root, folder) = (gpu.path().join("root"), gpu.path());
+    let inside = meeting_place(&gpu, &root);
+    fs::create_dir_all(&inside).unwrap();
+    for name in ["libcuda.so.1", "libcudart.so.13", "alone"] {
+        fs::copy(folder.join(name), inside.join(name)).unwrap();
+        // The file at the same path on the host has none of the functions.
+        fs::copy("/bin/true", folder.join(name)).unwrap();
+    }
+    furnish(&root, &inside.join("alone"));
+    fs::write(inside.join("go"), "").unwrap();
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--pid", "--kill-child", "chroot"])
+        .arg("--userspec=65534:65534")
+        .arg(&root)
+        .arg(folder.join("alone"))
+        .arg("1000000")
+        .arg(gpu.gate("go"))
+        .env("LD_LIBRARY_PATH", folder);
+    let mut outer = command.spawn().unwrap();
+    let mut live = Watching::start(&["trace"]);
+    let has_root = |report: &Value| {
+        let own_root = fs::read_link(format!("/proc/{}/root", report["pid"]));
+        own_root.is_ok_and(|own_root| own_root == root)
+    };
+    let report = std::iter::repeat_with(|| live.next())
+        .find(|report| has_root(report) && chain(report, "memory_allocation").is_some())
+        .unwrap();
+    live.stop();
+    outer.kill().unwrap();
+    outer.wait().unwrap();
+    let chain = chain(&report, "memory_allocation").unwrap();
+    assert_eq!(chain["function"], "cudaMalloc", "{chain:#}");
+    let stack = chain["stack"].to_string();
+    assert!(stack.contains("cuMemAlloc_v2+"), "{chain:#}");
 }
 
 /// Mounted overlay, unmounted on drop.

@@ -1,0 +1,187 @@
+//! Planted causes in Python programs, each explained with its line.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::Test;
+use crate::explain::process;
+use crate::fixture::Gpu;
+use crate::job::Job;
+use crate::tracing::{Watching, chain, held_chain};
+
+pub(crate) const TESTS: &[Test] = &[
+    (
+        "allocations_and_graphs_of_a_python_program_are_explained_with_their_lines",
+        calls,
+    ),
+    (
+        "of_two_ranks_the_one_that_sleeps_is_explained_with_its_line",
+        sleep,
+    ),
+];
+
+/// Allocates and makes a graph in each step, for two milliseconds each.
+const CALLS: &str = "\
+import ctypes
+import time
+
+ctypes.CDLL('libcuda.so.1', ctypes.RTLD_GLOBAL)
+cuda = ctypes.CDLL('libcudart.so.13')
+pointer = ctypes.c_void_p()
+
+def allocate():
+    cuda.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(2_000_000))
+
+def capture():
+    cuda.cudaStreamBeginCapture(None, 0)
+    cuda.cudaStreamEndCapture(None, ctypes.byref(pointer))
+    cuda.cudaGraphInstantiate(ctypes.byref(pointer), None, ctypes.c_ulonglong(2_000_000))
+
+while True:
+    allocate()
+    capture()
+    time.sleep(0.004)
+";
+
+/// Rank of a job whose late rank sleeps for each sample of its batch, a millisecond at a time.
+const RANK: &str = "\
+import ctypes
+import os
+import sys
+import time
+
+cuda = ctypes.CDLL('libcudart.so.13')
+nccl = ctypes.CDLL('libnccl.so.2')
+rank = int(os.environ['RANK'])
+late = int(sys.argv[1])
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [('internal', ctypes.c_char * 128)]
+
+comm = ctypes.c_void_p()
+cuda.fake_cuda_gpu(nccl.fake_nccl_complete)
+nccl.ncclCommInitRankConfig(ctypes.byref(comm), 2, UniqueId(sys.argv[2].encode()), rank, None)
+
+def sample():
+    time.sleep(0.001)
+
+def step():
+    for _ in range(5):
+        if rank == late:
+            sample()
+    nccl.ncclAllReduce(None, None, ctypes.c_size_t(1000), 7, 0, comm, None)
+    cuda.cudaStreamSynchronize(None)
+
+while True:
+    step()
+";
+
+/// Starts a Python program so many times, as the ranks of a job if it calls NCCL.
+fn start(gpu: &Gpu, text: &str, ranks: u32, arguments: &[&str]) -> Job {
+    let script = gpu.path().join("train.py");
+    fs::write(&script, text).unwrap();
+    let command = || {
+        let mut command = Command::new("python3");
+        command
+            .arg(&script)
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", gpu.path())
+            .env("FAKE_NCCL_COMPUTE_US", "10000");
+        command
+    };
+    gpu.start((0..ranks).map(|rank| (rank, command())), ranks)
+}
+
+/// Asserts that a chain names a function, and the line of the program beside it.
+#[track_caller]
+fn assert_place(chain: &Value, function: &str, line: &str) {
+    assert_eq!(chain["function"], function, "{chain:#}");
+    assert_line(chain, line);
+}
+
+#[track_caller]
+fn assert_line(chain: &Value, line: &str) {
+    let stack = chain["stack"].as_array().unwrap().iter();
+    let mut stack = stack.map(|frame| frame.as_str().unwrap());
+    let innermost = stack.find(|frame| frame.contains(".py:")).unwrap();
+    assert!(innermost.ends_with(line), "{chain:#}");
+}
+
+fn calls() {
+    let gpu = Gpu::new();
+    let job = start(&gpu, CALLS, 1, &[]);
+    let pid = job.pids()[0];
+    let file = gpu.path().join("host.jsonl");
+    let file = file.to_str().unwrap();
+    let recording = Watching::start(&["record", file]);
+    let mut live = Watching::start(&["trace", "--pid", &pid.to_string()]);
+    let expected = [
+        (
+            "memory_allocation",
+            "cudaMalloc",
+            "train.py:9 in allocate()",
+        ),
+        (
+            "graph_creation",
+            "cudaGraphInstantiate",
+            "train.py:14 in capture()",
+        ),
+    ];
+    let has_all = |report: &Value| {
+        expected
+            .iter()
+            .all(|(cause, ..)| chain(report, cause).is_some())
+    };
+    let report = std::iter::repeat_with(|| live.next())
+        .find(has_all)
+        .unwrap();
+    live.wait_for_other(pid);
+    live.stop();
+    recording.stop();
+    let opened = Watching::start(&["explain", file]).rest().remove(0);
+    let opened = process(&opened, pid);
+    for (cause, function, line) in expected {
+        assert_place(chain(&report, cause).unwrap(), function, line);
+        let recorded = held_chain(opened, cause).unwrap();
+        assert_place(recorded, function, line);
+    }
+}
+
+/// Number of reports of a rank after which a cause would have been named: it has to stand out in two
+/// periods, and its samples are those of three.
+const ENOUGH: usize = 5;
+
+fn sleep() {
+    let gpu = Gpu::new();
+    for late in [None, Some(1)] {
+        let arguments = [late.unwrap_or(9).to_string(), format!("job {late:?}")];
+        let arguments = arguments.each_ref().map(String::as_str);
+        let job = start(&gpu, RANK, 2, &arguments);
+        let pids = job.pids();
+        let mut live = Watching::start(&["trace"]);
+        let mut reports = Vec::new();
+        let own_code = loop {
+            let report = live.next();
+            if report["pid"] == pids[1]
+                && let Some(found) = chain(&report, "own_code")
+            {
+                break Some(found.clone());
+            }
+            if report["pid"] == pids[0] {
+                assert_eq!(report["chains"], Value::Array(Vec::new()), "{report:#}");
+            }
+            reports.push(report);
+            let of_rank = reports.iter().filter(|report| report["pid"] == pids[1]);
+            if late.is_none() && of_rank.count() == ENOUGH {
+                break None;
+            }
+        };
+        live.stop();
+        assert_eq!(own_code.is_some(), late.is_some(), "{own_code:#?}");
+        if let Some(chain) = own_code {
+            assert_line(&chain, "train.py:19 in sample()");
+        }
+    }
+}
