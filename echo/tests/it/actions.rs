@@ -1,10 +1,14 @@
-//! Actions: `fleet-echo actions check`, and a recorded fault that drains its node and resumes it.
+//! Actions: `fleet-echo actions check`, a recorded fault that drains its node and resumes it, and
+//! deliveries across a kill ([`killed`]).
+
+mod killed;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -12,52 +16,85 @@ use tempfile::TempDir;
 
 use crate::testbed::{ECHO, Echo, agent, recording, serve_command, wait_for};
 
-/// A receiver of webhooks that keeps their bodies.
+/// A receiver of webhooks that keeps what it gets.
 struct Receiver {
     /// Address.
     url: String,
-    bodies: Arc<Mutex<Vec<Value>>>,
+    requests: Arc<Mutex<Vec<Received>>>,
+    is_refusing: Arc<AtomicBool>,
+}
+
+/// A request to a receiver.
+#[derive(Debug, Clone)]
+struct Received {
+    key: String,
+    body: Value,
+    is_accepted: bool,
 }
 
 impl Receiver {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let bodies = Arc::<Mutex<Vec<Value>>>::default();
-        let received = Arc::clone(&bodies);
+        let requests = Arc::<Mutex<Vec<Received>>>::default();
+        let is_refusing = Arc::<AtomicBool>::default();
+        let (received, refusing) = (Arc::clone(&requests), Arc::clone(&is_refusing));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let body = receive(stream);
-                received.lock().unwrap().push(body);
+                let is_accepted = !refusing.load(Ordering::SeqCst);
+                let request = receive(stream, is_accepted);
+                received.lock().unwrap().push(request);
             }
         });
-        Self { url, bodies }
+        Self {
+            url,
+            requests,
+            is_refusing,
+        }
+    }
+
+    fn requests(&self) -> Vec<Received> {
+        self.requests.lock().unwrap().clone()
     }
 
     fn bodies(&self) -> Vec<Value> {
-        self.bodies.lock().unwrap().clone()
+        let accepted = self.requests().into_iter().filter(|one| one.is_accepted);
+        accepted.map(|one| one.body).collect()
     }
 }
 
-/// Reads a request, answers it, and returns its body.
-fn receive(mut stream: TcpStream) -> Value {
+/// Reads a request and answers it.
+fn receive(mut stream: TcpStream, is_accepted: bool) -> Received {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let mut length = 0;
+    let (mut length, mut key) = (0, String::new());
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
         if line.trim().is_empty() {
             break;
         }
-        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        match name.to_lowercase().as_str() {
+            "content-length" => length = value.trim().parse().unwrap(),
+            "idempotency-key" => value.trim().clone_into(&mut key),
+            _ => {}
         }
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
-    let answer = b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
-    stream.write_all(answer).unwrap();
-    serde_json::from_slice(&body).unwrap()
+    let status = if is_accepted {
+        "204 No Content"
+    } else {
+        "503 Service Unavailable"
+    };
+    let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    // An instance that was killed does not read it.
+    let _gone = stream.write_all(answer.as_bytes());
+    Received {
+        key,
+        body: serde_json::from_slice(&body).unwrap(),
+        is_accepted,
+    }
 }
 
 /// A program in place of `scontrol` that keeps the state of each node in a folder.
