@@ -844,7 +844,8 @@ WITH per_incident AS (
         incident_id,
         sum(lost_gpu_ms) AS lost_gpu_ms
     FROM lost_time
-    WHERE from_ns - from_ns % 3600000000000 NOT IN (SELECT hour_ns FROM cost_hour_rows)
+    ANTI JOIN (SELECT DISTINCT hour_ns, cluster AS cluster_id FROM cost_hour_rows) closed
+        ON closed.hour_ns = from_ns - from_ns % 3600000000000 AND closed.cluster_id = lost_time.cluster_id
     GROUP BY ALL
 ),
 shared AS (
