@@ -3,12 +3,13 @@
 //! than `make test`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::load::{Sent, mixed, request, send, sender, stored};
+use crate::load::{Sent, mixed, request_of, send, sender, stored};
 use crate::testbed::Echo;
 use crate::volume::Mounted;
 
@@ -25,13 +26,28 @@ pub(crate) const AGENTS: u64 = 4;
 const BATCHES: u64 = 1_000_000;
 
 /// State of one agent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Agent {
+    cluster: &'static str,
+    /// Distinguishes its batches from those of others.
+    id: u64,
     /// Number of the batch that was sent and not acknowledged; it is sent again.
     open: Option<u64>,
     next: u64,
     /// Batches that were acknowledged.
     pub(crate) acknowledged: Vec<u64>,
+}
+
+/// Returns agents of a cluster.
+pub(crate) fn agents(cluster: &'static str, ids: Range<u64>) -> Vec<Agent> {
+    let agent = |id| Agent {
+        cluster,
+        id,
+        open: None,
+        next: 0,
+        acknowledged: Vec::new(),
+    };
+    ids.map(agent).collect()
 }
 
 #[expect(clippy::disallowed_methods, reason = "the only setting of a test")]
@@ -49,13 +65,13 @@ const fn size_of(batch: u64) -> u64 {
 
 /// A pause between acknowledgements.
 #[derive(Debug, Default)]
-struct Moment {
+pub(crate) struct Moment {
     pause: Mutex<()>,
     never: Condvar,
 }
 
 impl Moment {
-    fn wait(&self, micros: u64) {
+    pub(crate) fn wait(&self, micros: u64) {
         let pause = self.pause.lock().unwrap();
         let time = Duration::from_micros(micros);
         drop(self.never.wait_timeout(pause, time).unwrap());
@@ -63,22 +79,16 @@ impl Moment {
 }
 
 /// Sends batches until Echo has been killed.
-fn send_all(
-    agent: &mut Agent,
-    id: u64,
-    address: &str,
-    acknowledged: &AtomicU64,
-    gone: &AtomicBool,
-) {
+fn send_all(agent: &mut Agent, address: &str, acknowledged: &AtomicU64, gone: &AtomicBool) {
     let sender = sender();
-    let instance = format!("agent-{id}");
+    let instance = format!("agent-{}", agent.id);
     while !gone.load(Ordering::Acquire) {
         let number = agent.open.take().unwrap_or_else(|| {
             agent.next += 1;
             agent.next
         });
-        let batch = id * BATCHES + number;
-        let body = request(batch, size_of(batch));
+        let batch = agent.id * BATCHES + number;
+        let body = request_of(agent.cluster, batch, size_of(batch));
         match send(&sender, address, &instance, number, &body) {
             Sent::Acknowledged => {
                 agent.acknowledged.push(batch);
@@ -114,7 +124,7 @@ fn acknowledged_batches_survive_a_power_failure() {
         return;
     };
     let seed = u64::from(std::process::id());
-    let mut agents: Vec<Agent> = (0..AGENTS).map(|_| Agent::default()).collect();
+    let mut agents = agents("load", 0..AGENTS);
     for round in 0..rounds() {
         let echo = Echo::serve_with(&volume.db(), &["--ballast", "off", "--min-free", "1"]);
         one_round(echo, &mut agents, mixed(seed + round));
@@ -135,7 +145,7 @@ struct Counts {
 fn with_one_database(chances: impl Iterator<Item = u64>) -> Counts {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
-    let mut agents: Vec<Agent> = (0..AGENTS).map(|_| Agent::default()).collect();
+    let mut agents = agents("load", 0..AGENTS);
     let mut unanswered = 0;
     for (round, chance) in chances.enumerate() {
         let echo = Echo::serve_with(&db, &["--ballast", "off"]);
@@ -151,21 +161,42 @@ fn with_one_database(chances: impl Iterator<Item = u64>) -> Counts {
 
 /// Sends batches to Echo and kills it after a random number of acknowledgements and a random pause.
 pub(crate) fn one_round(echo: Echo, agents: &mut [Agent], chance: u64) {
-    let address = echo.otlp_http.clone();
-    let acknowledged = AtomicU64::new(0);
-    let gone = AtomicBool::new(false);
-    let moment = Arc::new(Moment::default());
-    thread::scope(|scope| {
-        for (id, agent) in (0..).zip(agents) {
-            let (address, acknowledged, gone) = (&address, &acknowledged, &gone);
-            scope.spawn(move || send_all(agent, id, address, acknowledged, gone));
-        }
+    kill_under_load(echo, agents, |_, acknowledged| {
+        let moment = Moment::default();
         while acknowledged.load(Ordering::Acquire) < chance % 60 {
             moment.wait(500);
         }
         moment.wait(chance >> 32 & 0x3fff);
+    });
+}
+
+/// Ends the senders on drop, also when a test has failed.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Sends batches to Echo and kills it when `wait` returns, which gets the number of
+/// acknowledgements.
+pub(crate) fn kill_under_load(
+    echo: Echo,
+    agents: &mut [Agent],
+    wait: impl FnOnce(&Echo, &AtomicU64),
+) {
+    let address = echo.otlp_http.clone();
+    let acknowledged = AtomicU64::new(0);
+    let gone = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _end = End(&gone);
+        for agent in agents {
+            let (address, acknowledged, gone) = (&address, &acknowledged, &gone);
+            scope.spawn(move || send_all(agent, address, acknowledged, gone));
+        }
+        wait(&echo, &acknowledged);
         echo.kill();
-        gone.store(true, Ordering::Release);
     });
 }
 

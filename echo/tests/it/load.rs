@@ -28,6 +28,11 @@ pub(crate) enum Sent {
 
 /// Returns an encoded batch of `n_points`. All points of all batches have different values.
 pub(crate) fn request(batch: u64, n_points: u64) -> Vec<u8> {
+    request_of("load", batch, n_points)
+}
+
+/// The same, of a cluster.
+pub(crate) fn request_of(cluster: &str, batch: u64, n_points: u64) -> Vec<u8> {
     let text = |key: &str, value: String| KeyValue {
         key: key.to_owned(),
         value: Some(AnyValue {
@@ -54,7 +59,7 @@ pub(crate) fn request(batch: u64, n_points: u64) -> Vec<u8> {
         resource_metrics: vec![ResourceMetrics {
             resource: Some(Resource {
                 attributes: vec![
-                    text("fleet.cluster.id", "load".to_owned()),
+                    text("fleet.cluster.id", cluster.to_owned()),
                     text("fleet.node.id", "node-1".to_owned()),
                 ],
                 ..Resource::default()

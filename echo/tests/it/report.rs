@@ -28,7 +28,7 @@ pub(crate) fn printed(echo: &Echo, arguments: &str) -> String {
 }
 
 /// Waits until every hour of the day is closed and no revision is due.
-fn wait_until_closed(echo: &Echo) {
+pub(crate) fn wait_until_closed(echo: &Echo) {
     wait_for("the day to be closed", || {
         let output = report(echo, &format!("--day {DAY} --format json"));
         let answer: Option<Value> = serde_json::from_slice(&output.stdout).ok();

@@ -2,27 +2,28 @@
 //! are killed: every acknowledged event is there once.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
+use self::object_store::ObjectStore;
 use self::postgres::Postgres;
 use super::{client, done, python_with};
-use crate::crash::{AGENTS, Agent, check, one_round};
+use crate::crash::{AGENTS, agents, check, one_round};
 use crate::load::{STRIDE, Sent, mixed, request, send, sender};
 use crate::testbed::{ECHO, Echo, repository, wait_for};
 
+mod failures;
+mod fleet;
 mod maintenance;
+mod object_store;
 mod postgres;
 mod read_only;
+mod week;
 
 /// Packages for Python.
 const DUCKDB: [&str; 1] = ["duckdb==1.5.5"];
-
-/// Packages of the stand-in for an object store.
-const OBJECT_STORE: [&str; 1] = ["moto[server]==5.2.5"];
 
 /// Rounds in which Echo is killed.
 const ROUNDS: usize = 10;
@@ -33,17 +34,41 @@ struct Lake {
     extensions: String,
     catalog: String,
     data: String,
+    /// URL of the object store; empty for a folder.
+    endpoint: String,
 }
 
 impl Lake {
+    /// A lake whose data is in a folder.
     fn new(catalog: String, folder: &Path) -> Self {
+        let data = folder.join("data").display().to_string();
+        Self::at(catalog, data)
+    }
+
+    /// A lake whose data is in an object store.
+    fn in_bucket(catalog: String, folder: &Path, store: &ObjectStore) -> Self {
+        let mut lake = Self::at(catalog, "s3://bucket/lake".to_owned());
+        let keys = folder.join("keys");
+        let lines = [
+            "AWS_ACCESS_KEY_ID=echo",
+            "AWS_SECRET_ACCESS_KEY=secret",
+            "AWS_REGION=us-east-1",
+            &format!("AWS_ENDPOINT_URL={}", store.url),
+        ];
+        std::fs::write(&keys, lines.join("\n")).unwrap();
+        lake.flags.push("--lake-s3-key-file".to_owned());
+        lake.flags.push(keys.display().to_string());
+        lake.endpoint.clone_from(&store.url);
+        lake
+    }
+
+    fn at(catalog: String, data: String) -> Self {
         let mut extensions = Command::new(repository("echo/get-duckdb"));
         let extensions = done(extensions.arg("--extensions"), "no extensions of DuckDB");
         let extensions = String::from_utf8(extensions.stdout)
             .unwrap()
             .trim()
             .to_owned();
-        let data = folder.join("data").display().to_string();
         let flags = [
             "--lake",
             &catalog,
@@ -57,6 +82,7 @@ impl Lake {
             extensions,
             catalog,
             data,
+            endpoint: String::new(),
         }
     }
 
@@ -96,6 +122,7 @@ impl Lake {
             &self.catalog,
             &self.data,
             &STRIDE.to_string(),
+            &self.endpoint,
         ]);
         let rows = done(&mut count, "DuckDB for Python cannot read the lake").stdout;
         let rows: Vec<(u64, u64, u64)> = serde_json::from_slice(&rows).unwrap();
@@ -150,7 +177,7 @@ fn acknowledged_events_are_once_in_the_lake_after_kills_of_echo_and_postgres() {
     let folder = tempfile::tempdir().unwrap();
     let lake = Lake::new(postgres.catalog(), folder.path());
     let db = folder.path().join("fleet.duckdb");
-    let mut agents: Vec<Agent> = (0..AGENTS).map(|_| Agent::default()).collect();
+    let mut agents = agents("load", 0..AGENTS);
     let seed = u64::from(std::process::id());
     for round in 0..ROUNDS {
         let echo = lake.serve(&db);
@@ -287,65 +314,19 @@ fn an_older_copy_of_a_database_is_not_copied_over_the_newer_slices() {
     assert_eq!(lake.counted(), expected.into());
 }
 
-/// A stand-in for an object store, killed on drop.
-struct ObjectStore {
-    server: Child,
-    url: String,
-}
-
-impl ObjectStore {
-    /// Starts it with a bucket `bucket`.
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port().to_string();
-        drop(listener);
-        let mut server = python_with(&OBJECT_STORE, "moto_server");
-        let server = server.args(["-p", &port]).stderr(Stdio::null()).spawn();
-        let store = Self {
-            server: server.unwrap(),
-            url: format!("http://127.0.0.1:{port}"),
-        };
-        wait_for("the object store", || {
-            let bucket = ureq::put(format!("{}/bucket", store.url)).send_empty();
-            bucket.is_ok()
-        });
-        store
-    }
-}
-
-impl Drop for ObjectStore {
-    fn drop(&mut self) {
-        // It has ended if it could not start.
-        let _gone = self.server.kill();
-        let _reaped = self.server.wait();
-    }
-}
-
 #[test]
 #[ignore = "installs packages: make clients"]
 fn the_data_of_a_lake_is_in_an_object_store() {
     let folder = tempfile::tempdir().unwrap();
     let store = ObjectStore::start();
-    let keys = folder.path().join("keys");
-    let lines = [
-        "AWS_ACCESS_KEY_ID=echo",
-        "AWS_SECRET_ACCESS_KEY=secret",
-        "AWS_REGION=us-east-1",
-        &format!("AWS_ENDPOINT_URL={}", store.url),
-    ];
-    std::fs::write(&keys, lines.join("\n")).unwrap();
     let catalog = folder.path().join("catalog");
-    let mut lake = Lake::new(format!("ducklake:{}", catalog.display()), folder.path());
-    let more = ["--lake-data", "s3://bucket/lake", "--lake-s3-key-file"];
-    lake.flags
-        .retain(|flag| flag != "--lake-data" && *flag != lake.data);
-    lake.flags.extend(more.map(str::to_owned));
-    lake.flags.push(keys.display().to_string());
+    let catalog = format!("ducklake:{}", catalog.display());
+    let lake = Lake::in_bucket(catalog, folder.path(), &store);
     let echo = lake.serve(&folder.path().join("fleet.duckdb"));
     let sent = send(&sender(), &echo.otlp_http, "agent-1", 1, &request(1, 500));
     assert_eq!(sent, Sent::Acknowledged);
     copied(&echo);
     assert_eq!(echo.terminate(), 0);
     assert_consistent(&lake, 500);
-    assert!(!Path::new(&lake.data).exists(), "nothing is beside it");
+    assert!(!folder.path().join("data").exists(), "nothing is beside it");
 }

@@ -16,14 +16,15 @@ const SQL: &str = "fleet.cluster.run_analysis";
 const PASSWORD: &str = "pa55-w0rd";
 
 /// A running `fleet-echo serve --read-only`, killed on drop.
-struct Reader {
+pub(super) struct Reader {
     child: Child,
-    http: String,
+    /// Address of the HTTP listener.
+    pub(super) http: String,
     log: NamedTempFile,
 }
 
 impl Reader {
-    fn start(lake: &Lake) -> Self {
+    pub(super) fn start(lake: &Lake) -> Self {
         let log = NamedTempFile::new().unwrap();
         let mut serve = Command::new(ECHO);
         serve.args(["serve", "--read-only", "--insecure-no-tls", "--log", "info"]);
@@ -40,7 +41,8 @@ impl Reader {
         Self { child, http, log }
     }
 
-    fn get(&self, path: &str) -> (u16, String) {
+    /// Returns status and body of a page.
+    pub(super) fn get(&self, path: &str) -> (u16, String) {
         let config = ureq::Agent::config_builder().http_status_as_error(false);
         let agent = ureq::Agent::new_with_config(config.build());
         let url = format!("http://{}{path}", self.http);
@@ -63,13 +65,15 @@ impl Reader {
         )
     }
 
-    fn query(&self, tool: &str, input: &Value) -> Value {
+    /// Calls a tool, which must succeed.
+    pub(super) fn query(&self, tool: &str, input: &Value) -> Value {
         let (status, answer) = self.post(tool, input);
         assert_eq!(status, 200, "{answer}");
         answer
     }
 
-    fn rows(&self, sql: &str) -> Value {
+    /// Returns the rows of a statement.
+    pub(super) fn rows(&self, sql: &str) -> Value {
         self.query(SQL, &json!({ "sql": sql }))["rows"].take()
     }
 }

@@ -1,0 +1,194 @@
+//! A fleet of three instances, seen through their lake, answers as one instance with all clusters.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::postgres::Postgres;
+use super::read_only::Reader;
+use super::{Lake, copied};
+use crate::report::wait_until_closed;
+use crate::testbed::{ECHO, Echo, recording, replay_all, wait_for};
+
+/// Clusters, each of an instance, with their recordings.
+const FLEET: [(&str, &str); 3] = [
+    ("lab", "host-sleep-rank2"),
+    ("prod", "gpu-extra-rank1"),
+    ("test", "healthy"),
+];
+
+/// Flags with which hours are closed as soon as they are over.
+const NO_GRACE: [&str; 2] = ["--cost-grace", "0s"];
+
+/// Largest relative difference of sums of the same numbers in another order.
+const ROUNDING: f64 = 1e-12;
+
+fn database(folder: &Path, cluster: &str) -> PathBuf {
+    folder.join(format!("{cluster}.duckdb"))
+}
+
+/// Returns the numbers of rows about a cluster.
+fn stored(query: impl Fn(&str, &Value) -> Value, cluster: &str) -> Value {
+    let count =
+        |view: &str| format!("(SELECT count(*) FROM {view} WHERE cluster_id = '{cluster}')");
+    let views = [
+        "events",
+        "verdict_history",
+        "lost_time",
+        "cost_hour_history",
+    ];
+    let sql = format!("SELECT {}", views.map(count).join(", "));
+    query("fleet.cluster.run_analysis", &json!({ "sql": sql }))["rows"][0].take()
+}
+
+/// Waits until the reader, which is started with the first instance, sees what an instance stored
+/// about its cluster. Stops the instance.
+fn hand_over(echo: Echo, (lake, reader): (&Lake, &mut Option<Reader>), cluster: &str) {
+    copied(&echo);
+    let reader = reader.get_or_insert_with(|| Reader::start(lake));
+    let expected = stored(|tool, input| query(&echo, tool, input), cluster);
+    wait_for("the reader to see what the instance stored", || {
+        expected == stored(|tool, input| reader.query(tool, input), cluster)
+    });
+    assert_eq!(echo.terminate(), 0);
+}
+
+fn query(echo: &Echo, tool: &str, input: &Value) -> Value {
+    let (status, answer) = echo.post(tool, input);
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+/// Fails where two answers differ. Sums of other orders may be rounded differently.
+fn assert_equal(found: &Value, expected: &Value, path: &str) {
+    match (found, expected) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys = |of: &serde_json::Map<String, Value>| -> Vec<String> {
+                of.keys().cloned().collect()
+            };
+            assert_eq!(keys(a), keys(b), "{path}");
+            for (key, value) in a {
+                assert_equal(value, &b[key], &format!("{path}.{key}"));
+            }
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            assert_eq!(a.len(), b.len(), "{path}: {found} {expected}");
+            for (index, (one, other)) in a.iter().zip(b).enumerate() {
+                assert_equal(one, other, &format!("{path}[{index}]"));
+            }
+        }
+        _ if found.is_f64() && expected.is_f64() => {
+            let (a, b) = (found.as_f64().unwrap(), expected.as_f64().unwrap());
+            let tolerance = ROUNDING * a.abs().max(b.abs());
+            assert!((a - b).abs() <= tolerance, "{path}: {a} {b}");
+        }
+        _ => assert_eq!(found, expected, "{path}"),
+    }
+}
+
+/// Returns the report of the day as CSV.
+fn costs(http: &str, cluster: Option<&str>) -> String {
+    let mut report = Command::new(ECHO);
+    report.args(["report", "--server", &format!("http://{http}")]);
+    report.args(["--day", "2026-11-01", "--format", "csv"]);
+    if let Some(cluster) = cluster {
+        report.args(["--cluster", cluster]);
+    }
+    let output = report.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+#[ignore = "installs packages: make clients"]
+fn three_instances_answer_through_their_lake_as_one_with_all_clusters() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let lake = Lake::new(postgres.catalog(), folder.path());
+    let mut reader = None;
+    for (cluster, name) in FLEET {
+        let echo = lake.serve_with(&database(folder.path(), cluster), &NO_GRACE);
+        replay_all(&recording(name), &echo, cluster, "50");
+        echo.caught_up();
+        wait_until_closed(&echo);
+        hand_over(echo, (&lake, &mut reader), cluster);
+    }
+    let reader = reader.unwrap();
+    let one = Echo::serve_with(&database(folder.path(), "all"), &NO_GRACE);
+    for (cluster, name) in FLEET {
+        replay_all(&recording(name), &one, cluster, "50");
+    }
+    one.caught_up();
+    wait_until_closed(&one);
+    let clusters = [None, Some("lab"), Some("prod"), Some("test")];
+    for cluster in clusters {
+        for tool in ["find_outlier_nodes", "get_cost"] {
+            let tool = format!("fleet.cluster.{tool}");
+            let mut input = json!({ "window": "all" });
+            if let Some(cluster) = cluster {
+                input["cluster"] = json!(cluster);
+            }
+            let (found, expected) = (reader.query(&tool, &input), query(&one, &tool, &input));
+            assert_equal(&found, &expected, &format!("{tool} {cluster:?} "));
+        }
+        assert_eq!(costs(&reader.http, cluster), costs(&one.http, cluster));
+    }
+    for (cluster, _) in FLEET {
+        for rank in 0..4 {
+            let tool = "fleet.cluster.explain_rank";
+            let input = json!({ "cluster": cluster, "rank": rank, "window": "all" });
+            let (found, expected) = (reader.query(tool, &input), query(&one, tool, &input));
+            assert_equal(&found, &expected, &format!("{tool} {cluster} {rank} "));
+        }
+    }
+    // The report of the fleet has the rows of all clusters.
+    let fleet = costs(&reader.http, None);
+    let rows = FLEET.map(|(cluster, _)| costs(&reader.http, Some(cluster)).lines().count() - 1);
+    assert_eq!(fleet.lines().count() - 1, rows.iter().sum::<usize>());
+    assert!(rows.iter().all(|rows| *rows >= 4), "{rows:?}");
+}
+
+/// Sets the GPU of all culprits in the database of a stopped instance: recordings do not have it.
+#[expect(clippy::disallowed_methods, reason = "the instance is stopped")]
+fn set_gpu(db: &Path, uuid: &str) {
+    let connection = duckdb::Connection::open(db).unwrap();
+    let set = "UPDATE verdict_rows SET gpu_uuid = ? WHERE finding = 'culprit'";
+    assert!(connection.execute(set, [uuid]).unwrap() > 0);
+}
+
+#[test]
+#[ignore = "installs packages: make clients"]
+fn incidents_of_a_gpu_that_moved_to_the_cluster_of_another_instance_count_together() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let lake = Lake::new(postgres.catalog(), folder.path());
+    let mut reader = None;
+    for (cluster, name) in [FLEET[0], ("prod", "mesh-host-sleep-rank3")] {
+        let db = database(folder.path(), cluster);
+        let echo = Echo::serve(&db);
+        replay_all(&recording(name), &echo, cluster, "50");
+        echo.caught_up();
+        assert_eq!(echo.terminate(), 0);
+        set_gpu(&db, "GPU-1");
+        hand_over(lake.serve(&db), (&lake, &mut reader), cluster);
+    }
+    let answer = reader.unwrap().query(
+        "fleet.cluster.find_outlier_nodes",
+        &json!({ "window": "all" }),
+    );
+    let outliers = answer["outliers"].as_array().unwrap();
+    let counts = outliers
+        .iter()
+        .filter_map(|one| one["recurrence"]["gpu_incidents"].as_u64());
+    assert_eq!(counts.max(), Some(2), "{answer}");
+    assert!(
+        answer.to_string().contains("in 2 jobs of 2 clusters"),
+        "{answer}"
+    );
+}
