@@ -1,7 +1,7 @@
 //! The commands `explain` and `trace`, which say what processes lose time to.
 
 use std::fs;
-use std::process::{Child, Command};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -132,26 +132,26 @@ fn contention() {
     }
 }
 
-/// Starts a process without a rank that allocates memory in its loop.
-fn allocating(gpu: &Gpu) -> Child {
+/// Starts a process that allocates memory in its loop. Without NCCL it has no rank.
+fn allocating(gpu: &Gpu) -> Job {
     fs::write(gpu.gate("go"), "").unwrap();
-    Command::new(gpu.path().join("alone"))
+    let mut command = Command::new(gpu.path().join("alone"));
+    command
         .arg("1000000")
         .arg(gpu.gate("go"))
-        .env("LD_LIBRARY_PATH", gpu.path())
-        .spawn()
-        .unwrap()
+        .env("LD_LIBRARY_PATH", gpu.path());
+    gpu.start(std::iter::once((0, command)), 1)
 }
 
 fn allocation() {
     let gpu = Gpu::new();
-    let mut alone = allocating(&gpu);
+    let alone = allocating(&gpu);
+    let pid = alone.pids()[0];
     // Calls have to stand out in three periods, of up to nine seconds on a busy machine.
     let explaining = Watching::start(&["explain", "--duration", "30s"]);
     let explanation = explaining.rest().remove(0);
-    alone.kill().unwrap();
-    alone.wait().unwrap();
-    let own = process(&explanation, alone.id());
+    drop(alone);
+    let own = process(&explanation, pid);
     assert_eq!(own["rank"], Value::Null);
     assert_eq!(own["chains"].as_array().unwrap().len(), 1, "{own:#}");
     let chain = held_chain(own, "memory_allocation").unwrap();
@@ -211,21 +211,21 @@ fn recorded() {
 
 fn recorded_alone() {
     let gpu = Gpu::new();
-    let mut alone = allocating(&gpu);
+    let alone = allocating(&gpu);
+    let pid = alone.pids()[0];
     let file = gpu.path().join("host.jsonl");
     let file = file.to_str().unwrap();
     let recording = Watching::start(&["record", file]);
     let mut live = Watching::start(&["trace"]);
-    live.until(alone.id(), "memory_allocation");
-    live.wait_for_other(alone.id());
+    live.until(pid, "memory_allocation");
+    live.wait_for_other(pid);
     live.stop();
     let recorded = recording.stop().remove(0);
-    alone.kill().unwrap();
-    alone.wait().unwrap();
+    drop(alone);
     assert_eq!(recorded["processes"], 0, "{recorded}");
     assert_eq!(recorded["unranked_processes"], 1, "{recorded}");
     let opened = Watching::start(&["explain", file]).rest().remove(0);
-    let own = process(&opened, alone.id());
+    let own = process(&opened, pid);
     let chain = held_chain(own, "memory_allocation").unwrap();
     assert_eq!(chain["function"], "cudaMalloc", "{own:#}");
 }

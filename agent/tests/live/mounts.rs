@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fleet_agent_core::event::Event;
-use serde_json::Value;
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, Observer, settings};
@@ -94,25 +93,16 @@ fn container() {
     fs::write(inside.join("go"), "").unwrap();
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "--pid", "--kill-child", "chroot"])
-        .arg("--userspec=65534:65534")
+        .args(["--mount", "chroot", "--userspec=65534:65534"])
         .arg(&root)
         .arg(folder.join("alone"))
         .arg("1000000")
         .arg(gpu.gate("go"))
         .env("LD_LIBRARY_PATH", folder);
-    let mut outer = command.spawn().unwrap();
+    let job = gpu.start(std::iter::once((0, command)), 1);
     let mut live = Watching::start(&["trace"]);
-    let has_root = |report: &Value| {
-        let own_root = fs::read_link(format!("/proc/{}/root", report["pid"]));
-        own_root.is_ok_and(|own_root| own_root == root)
-    };
-    let report = std::iter::repeat_with(|| live.next())
-        .find(|report| has_root(report) && chain(report, "memory_allocation").is_some())
-        .unwrap();
+    let report = live.until(job.pids()[0], "memory_allocation");
     live.stop();
-    outer.kill().unwrap();
-    outer.wait().unwrap();
     let chain = chain(&report, "memory_allocation").unwrap();
     assert_eq!(chain["function"], "cudaMalloc", "{chain:#}");
     let stack = chain["stack"].to_string();
