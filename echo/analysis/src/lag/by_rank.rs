@@ -27,7 +27,7 @@ impl<V> ByRank<V> {
     /// Returns the value of a rank.
     pub(super) fn get(&self, rank: Rank) -> Option<&V> {
         let found = self.0.binary_search_by_key(&rank, |(rank, _)| *rank);
-        found.ok().map(|index| &self.0[index].1)
+        self.0.get(found.ok()?).map(|(_, value)| value)
     }
 
     /// Returns the ranks and their values, in the order of the ranks.
@@ -52,8 +52,8 @@ impl<V> IntoIterator for ByRank<V> {
 
 /// Collects values whose ranks are already in order.
 impl<V> FromIterator<(Rank, V)> for ByRank<V> {
-    fn from_iter<I: IntoIterator<Item = (Rank, V)>>(values: I) -> Self {
-        let values: Vec<(Rank, V)> = values.into_iter().collect();
+    fn from_iter<I: IntoIterator<Item = (Rank, V)>>(iter: I) -> Self {
+        let values: Vec<(Rank, V)> = iter.into_iter().collect();
         debug_assert!(values.is_sorted_by(|a, b| a.0 < b.0), "ranks in order");
         Self(values)
     }
@@ -69,6 +69,10 @@ pub(super) struct Pass<'v, V> {
 impl<V> Pass<'_, V> {
     /// Returns the value of a rank, which is `first` if the rank is new. Ranks may come in any
     /// order; in ascending order they are found without a search.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a value was found at the index, or has been inserted there"
+    )]
     pub(super) fn entry(&mut self, rank: Rank, first: impl FnOnce() -> V) -> &mut V {
         let is_next = self
             .values

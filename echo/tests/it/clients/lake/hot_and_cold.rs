@@ -77,7 +77,7 @@ fn deleted_events_and_clusters_of_other_instances_are_answered_from_the_lake() {
     let kept = answers(&echo, "lab");
     let mut is_deleted = false;
     while !is_deleted {
-        is_deleted = deleted(&echo) == stored;
+        is_deleted = deleted(&echo) >= stored;
         assert_eq!(answers(&echo, "lab"), kept);
     }
 

@@ -118,11 +118,11 @@ impl Front {
 
     /// Refuses from now on if the request is the one that was waited for.
     fn note(&self, request: &[u8]) {
-        let mut path = self.refuses_at.lock().unwrap();
         let line = request.split(|&byte| byte == b'\r').next().unwrap();
         let line = String::from_utf8_lossy(line);
-        if path.is_some_and(|path| line.ends_with(" HTTP/1.1") && line.contains(path)) {
-            *path = None;
+        let is_awaited = |path: &mut &str| line.ends_with(" HTTP/1.1") && line.contains(*path);
+        let awaited = self.refuses_at.lock().unwrap().take_if(is_awaited);
+        if awaited.is_some() {
             self.refuses.store(true, Ordering::Release);
         }
     }

@@ -36,10 +36,10 @@ struct Usage {
 impl std::ops::Add for Usage {
     type Output = Self;
 
-    fn add(self, other: Self) -> Self {
+    fn add(self, rhs: Self) -> Self {
         Self {
-            allocated: self.allocated + other.allocated,
-            lost: self.lost + other.lost,
+            allocated: self.allocated + rhs.allocated,
+            lost: self.lost + rhs.lost,
         }
     }
 }
