@@ -4,6 +4,7 @@ mod check;
 mod connection;
 mod explain;
 mod export;
+mod health;
 mod import;
 mod install;
 mod ras;
@@ -26,6 +27,7 @@ pub use crate::config::check::CheckArgs;
 pub use crate::config::connection::{ConnectionArgs, NO_ENDPOINT, Shard};
 pub use crate::config::explain::{ExplainArgs, TraceArgs};
 pub use crate::config::export::{ExportArgs, ExportFormat};
+pub use crate::config::health::{HealthArgs, StragglerCheckArgs};
 pub use crate::config::import::ImportArgs;
 pub use crate::config::install::InstallArgs;
 pub use crate::config::ras::{RasArgs, RasMode};
@@ -53,6 +55,9 @@ pub enum Command {
     /// Check what this host allows the agent, and what is missing
     #[command(after_help = check::EXAMPLES)]
     Check(CheckArgs),
+    /// Report whether this host holds back a job, as a plugin of node-problem-detector
+    #[command(after_help = health::EXAMPLES)]
+    StragglerCheck(StragglerCheckArgs),
     /// Record the GPU jobs of this host to a file that can be replayed
     #[command(after_help = record::EXAMPLES)]
     Record(Box<RecordArgs>),

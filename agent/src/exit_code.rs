@@ -1,17 +1,18 @@
 //! Exit codes of the commands, after `sysexits.h`.
 
-use std::io::{self, Write, stderr};
+use std::io::{self, Write, stderr, stdout};
 use std::process::ExitCode;
 
 use fleet_agent::explain::ExplainError;
-use fleet_agent::hooks::HookError;
 use fleet_agent::import::ImportFailure;
 use fleet_agent::record::RecordError;
 use fleet_agent::replay::ReplayError;
 use fleet_agent::run::RunError;
 use fleet_agent::simulate::SimulateError;
+use fleet_agent::socket::SocketError;
 use fleet_agent::stacks::StacksError;
 use fleet_agent_export::spool::SpoolError;
+use fleet_agent_health::check::Finding;
 use fleet_agent_sources::watch::WatchError;
 use fleet_agent_stacks::error::StackError;
 
@@ -27,11 +28,12 @@ pub(crate) const NO_PERMISSION: u8 = 77;
 pub(crate) fn run_code(error: &RunError) -> u8 {
     match error {
         RunError::Watch(error) => watch_code(error),
-        RunError::Spool(SpoolError::InUse(_)) | RunError::Hooks(HookError::InUse { .. }) => {
+        RunError::Spool(SpoolError::InUse(_)) | RunError::Socket(SocketError::InUse { .. }) => {
             TEMPORARY_FAILURE
         }
         RunError::Spool(_)
-        | RunError::Hooks(_)
+        | RunError::Socket(_)
+        | RunError::Sentinel(_)
         | RunError::Metrics(_)
         | RunError::MetricsEndpoint(_) => USAGE,
         RunError::TaskFailed(_) => INTERNAL_ERROR,
@@ -107,6 +109,16 @@ pub(crate) fn simulate_code(error: &SimulateError) -> u8 {
 pub(crate) fn no_runtime(error: &io::Error) -> ExitCode {
     let message = format!("cannot start the async runtime: {error}");
     fail(INTERNAL_ERROR, &message)
+}
+
+/// Prints the finding of a plugin of node-problem-detector, for which 2 is unknown.
+pub(crate) fn plugin(found: io::Result<Finding>) -> ExitCode {
+    match found {
+        Ok(found) if writeln!(stdout(), "{}", found.message).is_ok() => {
+            ExitCode::from(found.exit_code())
+        }
+        _ => ExitCode::from(2),
+    }
 }
 
 /// Prints why a command failed.

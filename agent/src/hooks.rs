@@ -6,9 +6,7 @@
 //! that falls behind is disconnected and can reconnect.
 
 mod events;
-mod socket;
 
-use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fleet_agent_core::batch::VerdictBatch;
-use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
@@ -26,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::hooks::events::ActiveEvents;
-use crate::hooks::socket::Socket;
+use crate::socket::{Socket, SocketError};
 
 /// Lines queued per client. A host has about sixteen processes, whose verdicts change rarely.
 const QUEUE: usize = 256;
@@ -42,32 +39,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause after `accept` has failed.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-
-/// Error of the hook socket.
-#[derive(Debug, Error)]
-pub enum HookError {
-    /// Another process listens there.
-    #[error("{path} is in use by another agent; stop that agent or choose another --hook-socket")]
-    InUse {
-        /// The socket.
-        path: String,
-    },
-    /// The path exists and is not a socket.
-    #[error("{path} exists and is not a socket; remove it or choose another --hook-socket")]
-    NotASocket {
-        /// The path.
-        path: String,
-    },
-    /// The socket cannot be created.
-    #[error("cannot listen on {path}: {source}")]
-    Io {
-        /// The socket.
-        path: String,
-        /// Error of the system.
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// Counters of the socket's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -153,9 +124,9 @@ pub struct HookServer {
 
 impl HookServer {
     /// Creates the socket, for its owner and group. A stale socket of an earlier agent is replaced.
-    pub async fn bind(path: &Path) -> Result<Self, HookError> {
+    pub async fn bind(path: &Path) -> Result<Self, SocketError> {
         Ok(Self {
-            socket: Socket::bind(path).await?,
+            socket: Socket::bind(path, "--hook-socket").await?,
             hooks: Hooks::new(),
         })
     }

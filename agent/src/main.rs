@@ -12,7 +12,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use fleet_agent::config::{
     CheckArgs, Cli, Command, ExplainArgs, ExportArgs, ImportArgs, InstallArgs, NO_ENDPOINT,
-    RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StacksArgs, StartAt, TraceArgs,
+    RecordArgs, ReplayArgs, RunArgs, SimulateArgs, StacksArgs, StartAt, StragglerCheckArgs,
+    TraceArgs,
 };
 use fleet_agent::endpoint::{SHARD, new_instance, shard_endpoint};
 use fleet_agent::explain::{self, ExplainError};
@@ -27,6 +28,7 @@ use fleet_agent::trace::{self, ExportError};
 use fleet_agent::{check, record, stacks};
 use fleet_agent_export::null::Null;
 use fleet_agent_export::otlp::{EndpointError, Otlp};
+use fleet_agent_health::check as straggler_check;
 use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -34,7 +36,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit_code::{
     BAD_INPUT, CANNOT_CREATE, INTERNAL_ERROR, NO_INPUT, NO_PERMISSION, USAGE, explain_code, fail,
-    import_code, no_runtime, record_code, replay_code, run_code, simulate_code, stack_code,
+    import_code, no_runtime, plugin, record_code, replay_code, run_code, simulate_code, stack_code,
 };
 
 fn main() -> ExitCode {
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Ok(cli) => match cli.command {
             Command::Run(args) => run_live(&args),
             Command::Check(args) => run_check(&args),
+            Command::StragglerCheck(args) => run_straggler_check(&args),
             Command::Record(args) => run_record(&args),
             Command::Explain(args) => run_explain(&args),
             Command::Trace(args) => run_trace(&args),
@@ -149,6 +152,11 @@ fn run_check(args: &CheckArgs) -> ExitCode {
     } else {
         ExitCode::from(NO_PERMISSION)
     }
+}
+
+fn run_straggler_check(args: &StragglerCheckArgs) -> ExitCode {
+    let check = straggler_check::check(&args.socket);
+    plugin(Runtime::new().map(|runtime| runtime.block_on(check)))
 }
 
 fn run_record(args: &RecordArgs) -> ExitCode {

@@ -277,6 +277,16 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), 
             "Hook socket clients disconnected because they fell behind",
             vitals.hook_clients_dropped,
         ),
+        (
+            "nvsentinel_events",
+            "Events that NVSentinel accepted",
+            vitals.sentinel_events,
+        ),
+        (
+            "nvsentinel_failures",
+            "Attempts to send events to NVSentinel that failed and are repeated",
+            vitals.sentinel_failures,
+        ),
     ];
     for (name, help, count) in counters {
         counter(encoder, name, help, ConstCounter::new(count))?;

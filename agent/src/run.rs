@@ -17,6 +17,8 @@ use fleet_agent_export::Forward;
 use fleet_agent_export::otlp::EndpointError;
 use fleet_agent_export::sender::Sender;
 use fleet_agent_export::spool::SpoolError;
+use fleet_agent_health::sentinel::SentinelError;
+use fleet_agent_health::standing::Standings;
 use fleet_agent_sources::live::{Live, Stop};
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::{Health, Watch, WatchError, WatchSettings};
@@ -25,12 +27,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::config::{RunArgs, WatchArgs};
-use crate::hooks::{HookError, HookServer};
+use crate::health::HostHealth;
+use crate::hooks::HookServer;
 use crate::metrics::{MetricsError, MetricsServer};
 use crate::run::agent::Agent;
 use crate::run::measuring::Measuring;
 use crate::run::self_metrics::SelfMetrics;
 use crate::run::stacks::stack_sampling;
+use crate::socket::SocketError;
 
 /// Shorter synchronizations are not reported: nothing was waited for, and some programs poll all
 /// the time. A rank that is late to every collective has short waits, but not as short as this.
@@ -50,9 +54,12 @@ pub enum RunError {
     /// The spool cannot be used.
     #[error(transparent)]
     Spool(#[from] SpoolError),
-    /// The hook socket cannot be served.
+    /// The hook socket or the health socket cannot be served.
     #[error(transparent)]
-    Hooks(#[from] HookError),
+    Socket(#[from] SocketError),
+    /// The socket of `NVSentinel` cannot be used.
+    #[error(transparent)]
+    Sentinel(#[from] SentinelError),
     /// The metrics endpoint cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -97,10 +104,9 @@ pub async fn run<E: Forward>(
 ) -> Result<(), RunError> {
     // Everything that can fail is checked first: attaching probes affects the jobs of the host.
     let spool = args.sender.open_spool()?;
-    let hooks = match &args.hook_socket {
-        Some(path) => Some(HookServer::bind(path).await?),
-        None => None,
-    };
+    let hooks = bind_hooks(args).await?;
+    let health = HostHealth::bind(&args.health).await?;
+    let health = health.with_sentinel(&args.health, node)?;
     let metrics = bind_metrics(args).await?;
     let measuring = Measuring::new(args, node)?;
     let watch = start_watch(&args.watch)?;
@@ -108,6 +114,8 @@ pub async fn run<E: Forward>(
 
     let (outbox, finish, sender) = Sender::new(exporter, args.sender.settings(), spool);
     let own = SelfMetrics::new(sender.vitals(), hooks.as_ref().map(HookServer::hooks));
+    let own = own.with_sentinel(health.sentinel_counts());
+    let standings = Standings::new(outbox.statements(), node);
     let self_metrics =
         Arc::new(own.with_measurements(measuring.as_ref().map(Measuring::measurements)));
     let (mut agent, ras) = Agent::new(args, node, outbox, Arc::clone(&self_metrics));
@@ -127,6 +135,7 @@ pub async fn run<E: Forward>(
     if let Some(hooks) = hooks {
         tasks.spawn(hooks.serve(until_finished(finished.clone())));
     }
+    tasks.spawn(health.run(standings, until_finished(finished.clone())));
     if let Some(measuring) = measuring {
         tasks.spawn(measuring.run(until_finished(finished.clone())));
     }
@@ -166,6 +175,14 @@ async fn serve_metrics(
     server
         .serve(vitals, measurements, until_finished(finished))
         .await;
+}
+
+/// Creates the hook socket, if there is one.
+async fn bind_hooks(args: &RunArgs) -> Result<Option<HookServer>, SocketError> {
+    match &args.hook_socket {
+        Some(path) => HookServer::bind(path).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Binds the address of the metrics, if there is one.

@@ -167,7 +167,7 @@ impl App {
         let refresh = Refresh::new(
             (Arc::clone(&shared), Arc::clone(&clock)),
             settings,
-            table,
+            table.clone(),
             progress,
         )?;
         let ingest = ingest(args, &shared, &clock, policies.clone());
@@ -178,7 +178,8 @@ impl App {
             feeds(&judged, &policies, &listening),
             otlp.connections(&api),
         ));
-        let actions = actions::start(dispatcher, (&shared, &clock, &judged), &detector_stop);
+        let context = (&shared, &clock, &judged);
+        let actions = actions::start(dispatcher, context, table, &detector_stop);
         let (otlp_address, otlp_http_address) = (otlp.otlp_address, otlp.otlp_http_address);
         let listeners = otlp.serve(ingest, listening);
         let (sources, refresher) = (inputs.sources, inputs.jwks_refresher);

@@ -2,6 +2,7 @@
 //! Also closes cost hours, and passes incidents on to the systems that act on them.
 
 pub mod actions;
+pub mod agents;
 pub mod health;
 pub mod hours;
 pub mod policy;

@@ -35,6 +35,10 @@ pub struct Vitals {
     pub hook_clients: u64,
     /// Clients of the hook socket that were disconnected because they fell behind.
     pub hook_clients_dropped: u64,
+    /// Events that `NVSentinel` has accepted.
+    pub sentinel_events: u64,
+    /// Attempts to send it events that failed, and were or will be repeated.
+    pub sentinel_failures: u64,
     /// CPU time of the agent.
     pub cpu: Duration,
     /// Resident memory of the agent, bytes.

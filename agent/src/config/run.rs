@@ -9,7 +9,9 @@ use fleet_agent_bpf::programs::Mechanism;
 use fleet_agent_core::pipeline::BlockRule;
 use fleet_agent_sources::watch::{CountOptions, Detail, RESCAN, WatchSettings};
 
-use crate::config::{RasArgs, SenderArgs, StackSamplingArgs, block_ops, positive_duration};
+use crate::config::{
+    HealthArgs, RasArgs, SenderArgs, StackSamplingArgs, block_ops, positive_duration,
+};
 
 /// Directory of the BPF file system where probes are pinned by default.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf/fleet-agent";
@@ -236,6 +238,10 @@ pub struct RunArgs {
     /// to be a straggler
     #[arg(long, value_name = "PATH", env = "FLEET_AGENT_HOOK_SOCKET")]
     pub hook_socket: Option<PathBuf>,
+
+    /// Health of the host
+    #[command(flatten)]
+    pub health: HealthArgs,
 
     /// Address to serve metrics of the agent, the host and its GPU processes to Prometheus, such as
     /// 127.0.0.1:9464

@@ -229,7 +229,7 @@ async fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     assert!(path.exists());
     let living = HookServer::bind(&path).await.unwrap();
     let error = HookServer::bind(&path).await.unwrap_err();
-    assert!(matches!(error, HookError::InUse { .. }));
+    assert!(matches!(error, SocketError::InUse { .. }));
     assert!(!error.to_string().contains('\n'));
     drop(living);
     assert!(!path.exists());
@@ -241,12 +241,12 @@ async fn a_file_that_is_not_a_socket_is_kept() {
     let path = folder.path().join("hooks");
     fs::write(&path, "notes").unwrap();
     let error = HookServer::bind(&path).await.unwrap_err();
-    assert!(matches!(error, HookError::NotASocket { .. }));
+    assert!(matches!(error, SocketError::NotASocket { .. }));
     assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
     let error = HookServer::bind(&folder.path().join("no/hooks"))
         .await
         .unwrap_err();
-    assert!(matches!(error, HookError::Io { .. }));
+    assert!(matches!(error, SocketError::Io { .. }));
 }
 
 #[tokio::test]

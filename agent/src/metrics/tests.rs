@@ -49,6 +49,8 @@ fn vitals() -> Vitals {
         implausible_policies: 14,
         hook_clients: 1,
         hook_clients_dropped: 2,
+        sentinel_events: 3,
+        sentinel_failures: 4,
         cpu: Duration::from_millis(1500),
         rss_bytes: 5 << 20,
     }
@@ -109,6 +111,12 @@ fleet_agent_stack_samplings_over_budget_total 18
 # HELP fleet_agent_hook_clients_dropped Hook socket clients disconnected because they fell behind
 # TYPE fleet_agent_hook_clients_dropped counter
 fleet_agent_hook_clients_dropped_total 2
+# HELP fleet_agent_nvsentinel_events Events that NVSentinel accepted
+# TYPE fleet_agent_nvsentinel_events counter
+fleet_agent_nvsentinel_events_total 3
+# HELP fleet_agent_nvsentinel_failures Attempts to send events to NVSentinel that failed and are repeated
+# TYPE fleet_agent_nvsentinel_failures counter
+fleet_agent_nvsentinel_failures_total 4
 # HELP fleet_agent_cpu_seconds CPU time of the agent, user and system
 # TYPE fleet_agent_cpu_seconds counter
 fleet_agent_cpu_seconds_total 1.5

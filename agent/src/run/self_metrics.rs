@@ -10,6 +10,7 @@ use fleet_agent_core::measurement::Measurement;
 use fleet_agent_core::policy::is_plausible;
 use fleet_agent_core::vitals::{LostEvents, Vitals, counter_increases};
 use fleet_agent_export::vitals::Vitals as Delivered;
+use fleet_agent_health::sentinel::SentinelCounts;
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::now_ns;
 use fleet_agent_stacks::sampler::Counts;
@@ -27,6 +28,7 @@ pub(super) struct SelfMetrics {
     delivered: Arc<Delivered>,
     hooks: Option<Hooks>,
     measurements: Option<Measurements>,
+    sentinel: SentinelCounts,
     own: Processes,
     state: Mutex<State>,
 }
@@ -45,6 +47,7 @@ impl SelfMetrics {
             delivered,
             hooks,
             measurements: None,
+            sentinel: SentinelCounts::default(),
             own: Processes::new("/proc"),
             state: Mutex::default(),
         }
@@ -53,6 +56,12 @@ impl SelfMetrics {
     /// Counts events in these measurements as well.
     pub(super) fn with_measurements(mut self, measurements: Option<Measurements>) -> Self {
         self.measurements = measurements;
+        self
+    }
+
+    /// Adds the counts of reports to `NVSentinel`.
+    pub(super) fn with_sentinel(mut self, counts: SentinelCounts) -> Self {
+        self.sentinel = counts;
         self
     }
 
@@ -160,11 +169,13 @@ impl SelfMetrics {
         vitals
     }
 
-    /// Adds the counters of the delivery and the hook socket.
+    /// Adds the counters of the delivery, the hook socket and `NVSentinel`.
     fn add_delivery(&self, vitals: &mut Vitals) {
         let delivered = self.delivered.read();
         vitals.points.sent = delivered.sent.points;
         vitals.points.dropped = delivered.total_lost().points + delivered.points_rejected;
+        vitals.sentinel_events = self.sentinel.sent();
+        vitals.sentinel_failures = self.sentinel.failed();
         vitals.spool_bytes = delivered.spooled_bytes;
         if let Some(hooks) = &self.hooks {
             let counts = hooks.counts();

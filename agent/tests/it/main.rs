@@ -17,6 +17,8 @@ mod files;
 #[cfg(test)]
 mod gpu_rows;
 #[cfg(test)]
+mod health;
+#[cfg(test)]
 mod recordings;
 #[cfg(test)]
 mod secured;

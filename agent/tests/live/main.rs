@@ -16,6 +16,7 @@ mod durations;
 mod echo;
 mod explain;
 mod fixture;
+mod health;
 mod job;
 mod late;
 mod lossy_link;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         mounts::TESTS,
         process::TESTS,
         echo::TESTS,
+        health::TESTS,
         preempted::WITH_ECHO,
         ras::TESTS,
     ]
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
             test();
             Ok(())
         };
-        let with_echo = echo::TESTS.iter().chain(ras::TESTS);
+        let with_echo = echo::TESTS.iter().chain(ras::TESTS).chain(health::TESTS);
         let mut with_echo = with_echo.chain(preempted::WITH_ECHO);
         let needs_echo = with_echo.any(|(of_echo, _)| *of_echo == name);
         Trial::test(name, run).with_ignored_flag(forbidden.is_some() || needs_echo && !has_echo)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::consumer::Consumer;
 use crate::policy::Destination;
 
+mod agents;
 mod alertmanager;
 mod http;
 mod kubernetes;
@@ -21,6 +22,7 @@ pub fn sender(destination: &Destination) -> Arc<dyn Consumer> {
         }
         Destination::Kubernetes(own) => Arc::new(kubernetes::KubernetesSender::new(own.clone())),
         Destination::Slurm(own) => Arc::new(slurm::SlurmSender::new(own.clone())),
+        Destination::Agents(_) => Arc::new(agents::AgentsSender),
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::timeout;
 
+use crate::agents::{AgentNotices, agent_notices};
 use crate::consumer::{Consumer, DeliveryError};
 use crate::consumers::sender;
 use crate::counts::ActionCounts;
@@ -112,6 +113,14 @@ impl Dispatcher {
             .counts
             .observe(&policy, &self.state, self.is_killed);
         Ok(())
+    }
+
+    /// Returns the report to the agents of the hosts: empty while the kill switch is on.
+    pub fn agent_notices(&self) -> AgentNotices {
+        if self.is_killed {
+            return AgentNotices::default();
+        }
+        agent_notices(&self.surroundings.policy.borrow(), &self.state)
     }
 
     /// Waits for the result of an attempt, records it, and begins what is due. Never returns while

@@ -6,6 +6,7 @@
 //! [`dispatcher`] connects them. Without `mode: act`, an action is logged and counted, and nothing
 //! is sent.
 
+pub mod agents;
 pub mod breaker;
 pub mod consumer;
 pub mod consumers;

@@ -90,6 +90,8 @@ pub enum Destination {
     Kubernetes(Kubernetes),
     /// Nodes of a Slurm cluster.
     Slurm(Slurm),
+    /// Agents of the hosts, which answer launchers and health monitors.
+    Agents(Agents),
 }
 
 impl Destination {
@@ -100,6 +102,7 @@ impl Destination {
             Self::Alertmanager(_) => "alertmanager",
             Self::Kubernetes(_) => "kubernetes",
             Self::Slurm(_) => "slurm",
+            Self::Agents(_) => "agents",
         }
     }
 
@@ -118,7 +121,7 @@ impl Destination {
         match self {
             Self::Alertmanager(_) => Some(Duration::from_mins(1)),
             Self::Kubernetes(_) => Some(Duration::from_mins(5)),
-            Self::Webhook(_) | Self::Slurm(_) => None,
+            Self::Webhook(_) | Self::Slurm(_) | Self::Agents(_) => None,
         }
     }
 }
@@ -191,6 +194,11 @@ impl Default for Slurm {
         }
     }
 }
+
+/// Agents of the hosts. They need no setting: each response to an agent carries its culprits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agents {}
 
 /// Selects incidents for consumers.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use echo_actions::dispatcher::{Dispatcher, Surroundings};
 use echo_actions::journal::{Journal, kill_switch_file};
 use echo_actions::record::{Outcome, Record};
 use echo_core::clock::Clock;
+use echo_core::policy_table::PolicyTable;
 use echo_store::EventStore;
 use echo_tools::ToolContext;
 use echo_tools::rates::Rates;
@@ -51,16 +52,17 @@ pub(super) fn dispatcher(
         .map_err(|source| AppError::File { path, source })
 }
 
-/// Starts the task, until `stop` turns true.
+/// Starts the task, until `stop` turns true. What is reported to agents goes to `table`.
 pub(super) fn start(
     dispatcher: Option<Dispatcher>,
     (store, clock, judged): Context<'_>,
+    table: watch::Sender<Arc<PolicyTable>>,
     stop: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     if let Some(dispatcher) = dispatcher {
         let context = ToolContext::new(Arc::clone(store), Rates::default(), Arc::clone(clock));
-        tasks.spawn(Actions::new(context, judged.clone(), dispatcher).run(stop.clone()));
+        tasks.spawn(Actions::new(context, judged.clone(), dispatcher, table).run(stop.clone()));
     }
     tasks
 }

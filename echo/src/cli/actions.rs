@@ -226,6 +226,6 @@ fn files(consumer: &ConsumerPolicy) -> Vec<&Path> {
             files.map(PathBuf::as_path).collect()
         }
         Destination::Kubernetes(own) => vec![&own.ca_file, &own.token_file],
-        Destination::Slurm(_) => Vec::new(),
+        Destination::Slurm(_) | Destination::Agents(_) => Vec::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! Loop of the actions: reads the open incidents from the store and passes them to the dispatcher.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use echo_actions::breaker::ClusterHealth;
@@ -10,6 +11,7 @@ use echo_actions::selection::Snapshot;
 use echo_core::error::chain;
 use echo_core::ids::ClusterId;
 use echo_core::model::detector_output::{Culprit, Incident, IncidentState};
+use echo_core::policy_table::PolicyTable;
 use echo_core::units::{Nanos, Window};
 use echo_store::Coverage;
 use echo_tools::host_evidence::Operations;
@@ -20,6 +22,8 @@ use echo_tools::{ToolContext, ToolError};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, warn};
+
+use crate::feedback::agents::agent_report;
 
 /// Interval at which the policy is applied.
 const EVERY: Duration = Duration::from_secs(1);
@@ -42,6 +46,7 @@ pub struct Actions {
     context: ToolContext,
     judged: watch::Receiver<u64>,
     dispatcher: Dispatcher,
+    table: watch::Sender<Arc<PolicyTable>>,
     backlog: Backlog,
     /// Explanations of open incidents, which are read once.
     explained: BTreeMap<String, Explanation>,
@@ -76,12 +81,19 @@ impl Backlog {
 }
 
 impl Actions {
-    /// Creates the loop. `judged` is the number of the last event that the detector has processed.
-    pub fn new(context: ToolContext, judged: watch::Receiver<u64>, dispatcher: Dispatcher) -> Self {
+    /// Creates the loop. `judged` is the number of the last event that the detector has processed;
+    /// `table` takes what is reported to agents.
+    pub fn new(
+        context: ToolContext,
+        judged: watch::Receiver<u64>,
+        dispatcher: Dispatcher,
+        table: watch::Sender<Arc<PolicyTable>>,
+    ) -> Self {
         Self {
             context,
             judged,
             dispatcher,
+            table,
             backlog: Backlog::default(),
             explained: BTreeMap::new(),
             is_failing: false,
@@ -125,12 +137,21 @@ impl Actions {
     /// Reads the open incidents and applies the policy; `None` if they cannot be read.
     async fn observe(&mut self) -> Option<std::io::Result<()>> {
         match self.snapshot().await {
-            Ok(snapshot) => Some(self.dispatcher.observe(snapshot)),
+            Ok(snapshot) => Some(self.apply(snapshot)),
             Err(error) => {
                 self.note("cannot read the open incidents for actions", Err(error));
                 None
             }
         }
+    }
+
+    /// Applies the policy, and replaces what is reported to agents.
+    fn apply(&mut self, snapshot: Snapshot) -> std::io::Result<()> {
+        self.dispatcher.observe(snapshot)?;
+        let report = agent_report(self.dispatcher.agent_notices());
+        self.table
+            .send_if_modified(|table| Arc::make_mut(table).set_culprits(report));
+        Ok(())
     }
 
     async fn snapshot(&mut self) -> Result<Snapshot, ToolError> {

@@ -239,14 +239,17 @@ impl Refresh {
         if unpublished.is_empty() && health.is_empty() {
             return;
         }
-        let mut changed = table.as_ref().clone();
-        for (cluster, policy) in unpublished {
-            changed.set_policy(cluster, policy);
-        }
-        for (cluster, health) in health {
-            changed.set_health(cluster.clone(), health);
-        }
-        self.table.send_replace(Arc::new(changed));
+        let replace = |table: &mut PolicyTable| {
+            for (cluster, policy) in unpublished {
+                table.set_policy(cluster, policy);
+            }
+            for (cluster, health) in health {
+                table.set_health(cluster.clone(), health);
+            }
+        };
+        // Actions change the table as well.
+        self.table
+            .send_modify(|table| replace(Arc::make_mut(table)));
     }
 
     /// Stores the pending output, which covers the events up to `position`. It is kept until it is

@@ -82,6 +82,7 @@ const LIBRARY_RULES: Architecture = Architecture {
         "core::policy_table",
         "core::shard",
         "sql_guard",
+        "actions::agents",
         "actions::breaker",
         "actions::notice",
         "actions::planner",
@@ -153,7 +154,9 @@ const AGENT: Architecture = Architecture {
         // Flags create the components that they configure.
         ("config", 1),
         ("measurements", 1),
+        ("socket", 1),
         ("endpoint", 2),
+        ("health", 2),
         ("hooks", 2),
         ("metrics", 2),
         ("check", 3),
@@ -198,7 +201,7 @@ const AGENT: Architecture = Architecture {
 
 /// Libraries of the agent, by the names of their folders. A module of the library `core` is called
 /// `agent_core::...` here.
-const AGENT_LIBRARIES: [&str; 5] = ["core", "export", "import", "sources", "stacks"];
+const AGENT_LIBRARIES: [&str; 6] = ["core", "export", "health", "import", "sources", "stacks"];
 
 /// Rules for the libraries of the agent that cargo does not enforce. Modules that make decisions
 /// are pure.

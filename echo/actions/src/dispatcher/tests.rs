@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Dispatcher, Surroundings, delay};
+use crate::agents::AgentNotices;
 use crate::counts::ActionCounts;
 use crate::journal::Journal;
 use crate::notice::Candidate;
@@ -50,7 +51,12 @@ impl Lab {
             consumers.collect::<String>(),
             names.join(", ")
         );
-        let policy = Policy::parse(&text, self.folder.path()).unwrap();
+        self.start_with(&text)
+    }
+
+    /// Starts with this policy.
+    fn start_with(&self, policy: &str) -> Dispatcher {
+        let policy = Policy::parse(policy, self.folder.path()).unwrap();
         let records = Arc::clone(&self.records);
         Dispatcher::load(Surroundings {
             policy: watch::channel(Arc::new(policy)).1,
@@ -214,4 +220,33 @@ fn pauses_grow_to_minutes_and_vary() {
         long.iter().all(|one| (300..=600).contains(&one.as_secs())),
         "{long:?}"
     );
+}
+
+#[tokio::test]
+async fn agents_keep_their_culprits_across_a_restart_and_get_no_statement_under_the_kill_switch() {
+    let lab = Lab::new();
+    let policy = "consumers: { hosts: { mode: act, agents: {} } }
+rules: [{ consumers: [hosts], open_for: 0s }]";
+    let nodes = |dispatcher: &Dispatcher| -> Vec<String> {
+        let AgentNotices { clusters, notices } = dispatcher.agent_notices();
+        assert_eq!(clusters.len(), 1);
+        notices.into_iter().map(|one| one.node).collect()
+    };
+    let mut dispatcher = lab.start_with(policy);
+    dispatcher.observe(snapshot(late())).unwrap();
+    one(&mut dispatcher).await;
+    assert_eq!(nodes(&dispatcher), ["node-1"]);
+    drop(dispatcher);
+
+    let mut dispatcher = lab.start_with(policy);
+    dispatcher.observe(snapshot(late())).unwrap();
+    assert_eq!(nodes(&dispatcher), ["node-1"]);
+    std::fs::write(lab.kill_switch(), "").unwrap();
+    dispatcher.observe(snapshot(Vec::new())).unwrap();
+    assert_eq!(dispatcher.agent_notices(), AgentNotices::default());
+    std::fs::remove_file(lab.kill_switch()).unwrap();
+    dispatcher.observe(snapshot(Vec::new())).unwrap();
+    assert_eq!(nodes(&dispatcher), Vec::<String>::new());
+    one(&mut dispatcher).await;
+    assert_eq!(lab.outcomes(), [Outcome::Sent; 2]);
 }

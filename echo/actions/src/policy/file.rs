@@ -9,7 +9,7 @@ use echo_core::pattern::Pattern;
 use serde::Deserialize;
 
 use super::{
-    Alertmanager, ConsumerPolicy, Destination, Kubernetes, Limits, Mode, NodeLimit, Policy,
+    Agents, Alertmanager, ConsumerPolicy, Destination, Kubernetes, Limits, Mode, NodeLimit, Policy,
     PolicyError, Rule, Slurm, Webhook,
 };
 
@@ -65,6 +65,7 @@ struct Consumer {
     alertmanager: Option<Alertmanager>,
     kubernetes: Option<Kubernetes>,
     slurm: Option<Slurm>,
+    agents: Option<Agents>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -200,11 +201,12 @@ fn parse_consumer(
         consumer.alertmanager.map(Destination::Alertmanager),
         consumer.kubernetes.map(Destination::Kubernetes),
         consumer.slurm.map(Destination::Slurm),
+        consumer.agents.map(Destination::Agents),
     ];
     let mut given: Vec<Destination> = given.into_iter().flatten().collect();
     let Some(mut destination) = given.pop().filter(|_| given.is_empty()) else {
         mistakes.push(format!(
-            "{at}: needs exactly one of webhook, alertmanager, kubernetes, slurm"
+            "{at}: needs exactly one of webhook, alertmanager, kubernetes, slurm, agents"
         ));
         return None;
     };
@@ -232,7 +234,7 @@ fn complete_paths(destination: &mut Destination, folder: &Path) {
             complete(&mut own.token_file);
             complete(&mut own.ca_file);
         }
-        Destination::Slurm(_) => {}
+        Destination::Slurm(_) | Destination::Agents(_) => {}
     }
 }
 
@@ -241,7 +243,7 @@ fn check_url(at: &str, destination: &Destination, mistakes: &mut Vec<String>) {
         Destination::Webhook(own) => ("url", &own.url),
         Destination::Alertmanager(own) => ("url", &own.url),
         Destination::Kubernetes(own) => ("server", &own.server),
-        Destination::Slurm(_) => return,
+        Destination::Slurm(_) | Destination::Agents(_) => return,
     };
     let rest = url
         .strip_prefix("https://")

@@ -1,0 +1,77 @@
+//! Health of a host: what Echo reports about it reaches the programs of the host.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::Test;
+use crate::echo::{Echo, reporting};
+use crate::fixture::{Gpu, Linking};
+use crate::job::assert_no_failures;
+
+pub(crate) const TESTS: &[Test] = &[(
+    "the_host_of_a_slow_rank_is_unhealthy_and_unknown_while_its_agent_is_killed",
+    slow_rank_makes_its_host_unhealthy,
+)];
+
+const ACTIONS: &str = "\
+limits: { max_nodes: 1, max_percent: 100, min_coverage: 0, min_confidence: 0.5 }
+consumers: { hosts: { mode: act, agents: {} } }
+rules: [{ consumers: [hosts], min_severity: info, classes: [host, device, mixed], open_for: 0s }]
+";
+
+/// Runs the check of node-problem-detector; returns its exit code and message.
+fn check(socket: &Path) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fleet-agent"));
+    command.args(["straggler-check", "--socket"]).arg(socket);
+    let output = command.output().unwrap();
+    (
+        output.status.code(),
+        String::from_utf8(output.stdout).unwrap(),
+    )
+}
+
+fn wait_for_code(socket: &Path, code: i32) -> String {
+    loop {
+        assert_no_failures();
+        let (found, message) = check(socket);
+        if found == Some(code) {
+            return message;
+        }
+    }
+}
+
+fn slow_rank_makes_its_host_unhealthy() {
+    let gpu = Gpu::new();
+    let (actions, socket) = (gpu.gate("actions.yaml"), gpu.gate("health.sock"));
+    fs::write(&actions, ACTIONS).unwrap();
+    let flags = ["--actions", actions.to_str().unwrap()];
+    let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &flags);
+    let flag = format!("--health-socket={}", socket.display());
+    let flags = ["--pin=none", flag.as_str()];
+    let mut running = reporting(&echo, &flags);
+
+    let end = format!("end={}", gpu.gate("end").display());
+    let options = [
+        "step=4",
+        "compute=50",
+        "slow=2:8:300:1000000000",
+        end.as_str(),
+    ];
+    let job = gpu.job(Linking::Dynamic, 4, 0, &options);
+    running.follow(&gpu, &job);
+    let message = wait_for_code(&socket, 1);
+    assert!(message.starts_with("rank 2 is "), "{message}");
+
+    // The socket of a killed agent stays and is not served.
+    drop(running);
+    assert!(socket.exists());
+    assert_eq!(check(&socket).0, Some(2));
+    let running = reporting(&echo, &flags);
+    let message = wait_for_code(&socket, 1);
+    assert!(message.starts_with("rank 2 is "), "{message}");
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    running.stop();
+    assert!(!socket.exists());
+}
