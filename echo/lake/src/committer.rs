@@ -29,6 +29,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// next process finds out whether it was made.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Number of attempts to interrupt what takes longer, ten per second. The engine must not be running
+/// when the process ends: it would use memory that is gone. A statement that waits for a server
+/// cannot be interrupted, and does no harm.
+const INTERRUPTS: u32 = 50;
+
 /// Settings of the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitterConfig {
@@ -88,10 +93,12 @@ impl Committer {
         self.progress.clone()
     }
 
-    /// Stops after the current commit, or abandons it after a few seconds.
+    /// Stops after the current commit, which is interrupted after a few seconds.
     pub fn stop(&self) {
         self.stop.request();
-        if !self.stop.wait_for_end(STOP_TIMEOUT) {
+        let has_ended =
+            self.stop.wait_for_end(STOP_TIMEOUT) || self.stop.interrupt_until_end(INTERRUPTS);
+        if !has_ended {
             tracing::warn!("a commit to the lake was abandoned; the next start finishes it");
         }
     }

@@ -61,6 +61,7 @@ impl Destination {
         let instance = reader.database_id()?;
         let client = application(&instance, now.value().unsigned_abs());
         let session = Session::open(config, &client, Access::Write)?;
+        stop.set_interrupt(session.interrupt());
         fence(&session, &instance, &client, stop)?;
         prepare(&session, reader)?;
         session.run(

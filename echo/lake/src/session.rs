@@ -119,6 +119,12 @@ impl Session {
         rows().map_err(|error| self.error(doing, &error))
     }
 
+    /// Returns what ends the statement that is running.
+    pub(crate) fn interrupt(&self) -> impl Fn() + Send + use<> {
+        let handle = self.connection.interrupt_handle();
+        move || handle.interrupt()
+    }
+
     /// Ends a transaction that a failed statement has left open.
     pub(crate) fn roll_back(&self) {
         // It fails if there is none.
@@ -174,4 +180,44 @@ fn engine(config: &LakeConfig) -> Result<Connection, LakeError> {
         doing: "starting the engine",
         reason: error.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::thread;
+
+    use super::*;
+    use crate::location::CatalogSource;
+    use crate::stop::Stop;
+
+    #[test]
+    fn a_statement_that_is_running_ends_with_its_thread() {
+        let config = LakeConfig {
+            catalog: CatalogSource::Text(String::new()),
+            data: String::new(),
+            keys: None,
+            extensions: PathBuf::new(),
+            scratch: None,
+            memory_bytes: 1 << 28,
+        };
+        let session = Session {
+            connection: engine(&config).unwrap(),
+            secrets: Secrets::default(),
+            is_postgres: false,
+        };
+        let stop = Stop::default();
+        stop.set_interrupt(session.interrupt());
+        let ending = stop.clone();
+        let thread = thread::spawn(move || {
+            let endless =
+                "SELECT sum(a.range * b.range) FROM range(1000000000) a, range(1000000000) b";
+            let interrupted = session.run("merging", endless);
+            ending.end();
+            interrupted
+        });
+        assert!(stop.interrupt_until_end(600));
+        let error = thread.join().unwrap().unwrap_err().to_string();
+        assert!(error.to_lowercase().contains("interrupt"), "{error}");
+    }
 }
