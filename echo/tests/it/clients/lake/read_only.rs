@@ -92,13 +92,11 @@ fn answer(echo: &Echo, tool: &str, input: &Value) -> Value {
     answer
 }
 
-/// What is stored about one cluster: events, states of incidents, lost time and closed hours.
+/// What is stored about one cluster: events and states of incidents.
 fn stored(query: impl Fn(&str, &Value) -> Value, cluster: &str) -> Value {
     let sql = format!(
         "SELECT (SELECT count(*) FROM events WHERE cluster_id = '{cluster}'),
-                (SELECT max(revision) FROM verdict_history WHERE cluster_id = '{cluster}'),
-                (SELECT round(sum(lost_gpu_ms), 3) FROM lost_time WHERE cluster_id = '{cluster}'),
-                (SELECT max(revision) FROM cost_hour_history WHERE cluster_id = '{cluster}')"
+                (SELECT count(*) FROM verdict_history WHERE cluster_id = '{cluster}')"
     );
     query(SQL, &json!({ "sql": sql }))["rows"][0].take()
 }
