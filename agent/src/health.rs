@@ -92,7 +92,7 @@ async fn answer(socket: Option<Socket>, standings: Standings) {
     std::future::pending::<()>().await;
 }
 
-/// Accepts connections until nobody takes them.
+/// Accepts connections and sends them to the server until it has ended.
 async fn accept(socket: &Socket, connections: mpsc::Sender<io::Result<UnixStream>>) {
     loop {
         match socket.accept().await {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
-use crate::nvhcd::HealthCheckRequest;
-use crate::nvhcd::health_check_service_client::HealthCheckServiceClient;
+use crate::protocol::nvhcd::HealthCheckRequest;
+use crate::protocol::nvhcd::health_check_service_client::HealthCheckServiceClient;
 use crate::server::Output;
 use crate::standing::{State, shorten};
 

@@ -16,22 +16,15 @@ pub mod standing;
     clippy::pedantic,
     clippy::restriction,
     missing_docs,
-    reason = "generated from the protocol"
+    reason = "generated from the protocols"
 )]
-mod datamodels {
-    tonic::include_proto!("datamodels");
-}
-
-#[allow(
-    clippy::all,
-    clippy::disallowed_methods,
-    clippy::pedantic,
-    clippy::restriction,
-    missing_docs,
-    reason = "generated from the protocol"
-)]
-mod nvhcd {
-    tonic::include_proto!("nvhcd");
+mod protocol {
+    pub(crate) mod datamodels {
+        tonic::include_proto!("datamodels");
+    }
+    pub(crate) mod nvhcd {
+        tonic::include_proto!("nvhcd");
+    }
 }
 
 #[cfg(test)]

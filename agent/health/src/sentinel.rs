@@ -16,8 +16,8 @@ use thiserror::Error;
 use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
-use crate::datamodels::HealthEvents;
-use crate::datamodels::platform_connector_client::PlatformConnectorClient;
+use crate::protocol::datamodels::HealthEvents;
+use crate::protocol::datamodels::platform_connector_client::PlatformConnectorClient;
 use crate::sentinel::events::{Reported, Sender};
 use crate::standing::{Standing, Standings};
 

@@ -12,8 +12,10 @@ use tokio_stream::Stream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use crate::nvhcd::health_check_service_server::{HealthCheckService, HealthCheckServiceServer};
-use crate::nvhcd::{HealthCheckRequest, HealthCheckResponse};
+use crate::protocol::nvhcd::health_check_service_server::{
+    HealthCheckService, HealthCheckServiceServer,
+};
+use crate::protocol::nvhcd::{HealthCheckRequest, HealthCheckResponse};
 use crate::standing::{Standing, Standings, State};
 
 /// Requests of one connection at a time. A launcher has one.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fleet_proto::policy::Culprit;
 use jiff::Timestamp;
 
-use crate::datamodels::{Entity, HealthEvent, ProcessingStrategy};
+use crate::protocol::datamodels::{Entity, HealthEvent, ProcessingStrategy};
 use crate::sentinel::{Strategy, VERSION};
 use crate::standing::describe;
 

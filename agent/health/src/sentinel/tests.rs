@@ -11,8 +11,10 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use super::*;
-use crate::datamodels::HealthEvent;
-use crate::datamodels::platform_connector_server::{PlatformConnector, PlatformConnectorServer};
+use crate::protocol::datamodels::HealthEvent;
+use crate::protocol::datamodels::platform_connector_server::{
+    PlatformConnector, PlatformConnectorServer,
+};
 use crate::sample::{NODE, culprit, standings, statement};
 
 /// Platform connector that keeps what it accepted.

@@ -13,7 +13,7 @@ use tonic::transport::Endpoint;
 
 use super::*;
 use crate::check::{Finding, check};
-use crate::nvhcd::health_check_service_client::HealthCheckServiceClient;
+use crate::protocol::nvhcd::health_check_service_client::HealthCheckServiceClient;
 use crate::sample::{culprit, standings, statement};
 
 /// Names the socket that a child process serves.

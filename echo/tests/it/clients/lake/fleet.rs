@@ -6,10 +6,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::postgres::Postgres;
-use super::read_only::Reader;
+use super::read_only::{Reader, answer};
 use super::{Lake, copied};
 use crate::report::wait_until_closed;
-use crate::testbed::{ECHO, Echo, recording, replay_all, wait_for};
+use crate::testbed::{ECHO, Echo, recording, replay_all};
 
 /// Clusters, each of an instance, with their recordings.
 const FLEET: [(&str, &str); 3] = [
@@ -28,36 +28,13 @@ fn database(folder: &Path, cluster: &str) -> PathBuf {
     folder.join(format!("{cluster}.duckdb"))
 }
 
-/// Returns the numbers of rows about a cluster.
-fn stored(query: impl Fn(&str, &Value) -> Value, cluster: &str) -> Value {
-    let count =
-        |view: &str| format!("(SELECT count(*) FROM {view} WHERE cluster_id = '{cluster}')");
-    let views = [
-        "events",
-        "verdict_history",
-        "lost_time",
-        "cost_hour_history",
-    ];
-    let sql = format!("SELECT {}", views.map(count).join(", "));
-    query("fleet.cluster.run_analysis", &json!({ "sql": sql }))["rows"][0].take()
-}
-
-/// Waits until the reader, which is started with the first instance, sees what an instance stored
-/// about its cluster. Stops the instance.
+/// Waits until the reader, which is started with the first instance, shows what an instance has
+/// stored about its cluster. Stops the instance.
 fn hand_over(echo: Echo, (lake, reader): (&Lake, &mut Option<Reader>), cluster: &str) {
     copied(&echo);
     let reader = reader.get_or_insert_with(|| Reader::start(lake));
-    let expected = stored(|tool, input| query(&echo, tool, input), cluster);
-    wait_for("the reader to see what the instance stored", || {
-        expected == stored(|tool, input| reader.query(tool, input), cluster)
-    });
+    reader.wait_for_copy(&echo, cluster);
     assert_eq!(echo.terminate(), 0);
-}
-
-fn query(echo: &Echo, tool: &str, input: &Value) -> Value {
-    let (status, answer) = echo.post(tool, input);
-    assert_eq!(status, 200, "{answer}");
-    answer
 }
 
 /// Fails where two answers differ. Sums of other orders may be rounded differently.
@@ -132,7 +109,7 @@ fn three_instances_answer_through_their_lake_as_one_with_all_clusters() {
             if let Some(cluster) = cluster {
                 input["cluster"] = json!(cluster);
             }
-            let (found, expected) = (reader.query(&tool, &input), query(&one, &tool, &input));
+            let (found, expected) = (reader.query(&tool, &input), answer(&one, &tool, &input));
             assert_equal(&found, &expected, &format!("{tool} {cluster:?} "));
         }
         assert_eq!(costs(&reader.http, cluster), costs(&one.http, cluster));
@@ -141,7 +118,7 @@ fn three_instances_answer_through_their_lake_as_one_with_all_clusters() {
         for rank in 0..4 {
             let tool = "fleet.cluster.explain_rank";
             let input = json!({ "cluster": cluster, "rank": rank, "window": "all" });
-            let (found, expected) = (reader.query(tool, &input), query(&one, tool, &input));
+            let (found, expected) = (reader.query(tool, &input), answer(&one, tool, &input));
             assert_equal(&found, &expected, &format!("{tool} {cluster} {rank} "));
         }
     }

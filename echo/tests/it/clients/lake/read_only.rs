@@ -76,6 +76,15 @@ impl Reader {
     pub(super) fn rows(&self, sql: &str) -> Value {
         self.query(SQL, &json!({ "sql": sql }))["rows"].take()
     }
+
+    /// Waits until it shows what a running instance has stored about its cluster. What an instance
+    /// has not copied when it is stopped is copied by its next start.
+    pub(super) fn wait_for_copy(&self, echo: &Echo, cluster: &str) {
+        wait_for("the reader to see what the instance stored", || {
+            stored(|tool, input| answer(echo, tool, input), cluster)
+                == stored(|tool, input| self.query(tool, input), cluster)
+        });
+    }
 }
 
 impl Drop for Reader {
@@ -86,32 +95,30 @@ impl Drop for Reader {
     }
 }
 
-fn answer(echo: &Echo, tool: &str, input: &Value) -> Value {
+/// Calls a tool of an instance, which must succeed.
+pub(super) fn answer(echo: &Echo, tool: &str, input: &Value) -> Value {
     let (status, answer) = echo.post(tool, input);
     assert_eq!(status, 200, "{answer}");
     answer
 }
 
-/// What is stored about one cluster: events and states of incidents.
+/// What is stored about one cluster: events, states of incidents, lost time and closed hours.
 fn stored(query: impl Fn(&str, &Value) -> Value, cluster: &str) -> Value {
-    let sql = format!(
-        "SELECT (SELECT count(*) FROM events WHERE cluster_id = '{cluster}'),
-                (SELECT count(*) FROM verdict_history WHERE cluster_id = '{cluster}')"
-    );
+    let [events, incidents, lost, hours] = [
+        ("count(*)", "events"),
+        ("[count(*), max(revision)]", "verdict_history"),
+        ("[count(*), round(sum(lost_gpu_ms), 3)]", "lost_time"),
+        ("[count(*), max(revision)]", "cost_hour_history"),
+    ]
+    .map(|(rows, view)| format!("(SELECT {rows} FROM {view} WHERE cluster_id = '{cluster}')"));
+    let sql = format!("SELECT {events}, {incidents}, {lost}, {hours}");
     query(SQL, &json!({ "sql": sql }))["rows"][0].take()
 }
 
-/// Answers of an instance about its cluster.
-struct Answers {
-    cluster: &'static str,
-    stored: Value,
-    answers: Vec<(&'static str, Value, Value)>,
-}
-
-/// Asks an instance that has processed all events, and stops it.
-fn answers(echo: Echo, cluster: &'static str) -> Answers {
-    echo.caught_up();
-    copied(&echo);
+/// Waits until the reader shows what the instance has stored, and stops the instance. Returns its
+/// answers about its cluster.
+fn hand_over(echo: Echo, reader: &Reader, cluster: &str) -> Vec<(&'static str, Value, Value)> {
+    reader.wait_for_copy(&echo, cluster);
     let tools = [
         ("fleet.cluster.find_outlier_nodes", json!({})),
         ("fleet.cluster.get_cost", json!({})),
@@ -125,22 +132,8 @@ fn answers(echo: Echo, cluster: &'static str) -> Answers {
         let answer = answer(&echo, tool, &input);
         (tool, input, answer)
     });
-    let stored = stored(|tool, input| answer(&echo, tool, input), cluster);
     assert_eq!(echo.terminate(), 0);
-    Answers {
-        cluster,
-        stored,
-        answers: answers.into(),
-    }
-}
-
-impl Answers {
-    /// Waits until the reader sees all that the instance had.
-    fn wait_for_copy(&self, reader: &Reader) {
-        wait_for("the reader to see what the instance stored", || {
-            self.stored == stored(|tool, input| reader.query(tool, input), self.cluster)
-        });
-    }
+    answers.into()
 }
 
 /// The numbers of events distinguish the instances in a lake.
@@ -164,24 +157,28 @@ fn the_lake_answers_for_all_instances_as_each_does_for_its_clusters() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = format!("{} password={PASSWORD}", postgres.catalog());
     let lake = Lake::new(catalog, folder.path());
-    let replayed = |cluster: &'static str, name: &str| {
-        let db = folder.path().join(format!("{cluster}.duckdb"));
-        let echo = lake.serve(&db);
+    let replayed = |cluster: &str, name: &str| {
+        let echo = lake.serve(&folder.path().join(format!("{cluster}.duckdb")));
         replay_all(&recording(name), &echo, cluster, "50");
-        answers(echo, cluster)
+        echo.caught_up();
+        copied(&echo);
+        echo
     };
     let lab = replayed("lab", "host-sleep-rank2");
     let reader = Reader::start(&lake);
-    lab.wait_for_copy(&reader);
+    let mut own = hand_over(lab, &reader, "lab");
     let culprits = |cluster: Value| {
         let input = json!({ "cluster": cluster, "window": "all" });
         let mut found = reader.query("fleet.cluster.find_outlier_nodes", &input);
         found["outliers"].take()
     };
     assert_eq!(culprits(Value::Null)[0]["rank"], 2);
-    let prod = replayed("prod", "gpu-extra-rank1");
-    prod.wait_for_copy(&reader);
-    for (tool, input, expected) in lab.answers.into_iter().chain(prod.answers) {
+    own.extend(hand_over(
+        replayed("prod", "gpu-extra-rank1"),
+        &reader,
+        "prod",
+    ));
+    for (tool, input, expected) in own {
         let found = reader.query(tool, &input);
         assert_eq!(
             without_event_ids(found),
