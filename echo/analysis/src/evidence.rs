@@ -29,6 +29,9 @@ const LEAST_SHARE: f64 = 0.1;
 /// Smallest scale as a share of the peers' median, so that exact ties do not divide by zero.
 const FLOOR_SHARE: f64 = 0.01;
 
+/// Smallest difference of z-scores and effects that orders kinds of evidence.
+const RESOLUTION: f64 = 1e-6;
+
 /// Report of one rank about one kind of evidence over the compared operations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostTotal {
@@ -161,8 +164,10 @@ fn effect(fact: &HostFact) -> Option<f64> {
     (larger > 0.0).then(|| (fact.own - peers).abs() / larger)
 }
 
+/// Orders by size. The last digits of a sum depend on the order in which the engine adds, so they
+/// do not count.
 fn larger_first(a: Option<f64>, b: Option<f64>) -> Ordering {
-    let value = |value: Option<f64>| value.unwrap_or(f64::NEG_INFINITY);
+    let value = |value: Option<f64>| (value.unwrap_or(f64::NEG_INFINITY) / RESOLUTION).round();
     value(b).total_cmp(&value(a))
 }
 

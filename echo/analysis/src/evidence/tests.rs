@@ -37,6 +37,23 @@ fn a_rank_that_is_preempted_more_than_its_peers_stands_out() {
     assert!(!peer.stands_out(), "{peer:?}");
 }
 
+#[test]
+fn how_sums_are_rounded_does_not_change_the_order() {
+    let order = |rounded: f64| -> Vec<String> {
+        let mut all = totals(metric::LAUNCHES, &[300.0; 4]);
+        let mut copied = totals(metric::MEMCPY, &[7000.0; 4]);
+        copied[0].sum *= rounded;
+        all.extend(copied);
+        let facts = compare_rank(&all, 0);
+        facts.iter().map(|fact| fact.metric.to_string()).collect()
+    };
+    let exact = order(1.0);
+    assert_eq!(exact.len(), 2);
+    for rounded in [1.0 + f64::EPSILON, 1.0 - f64::EPSILON] {
+        assert_eq!(order(rounded), exact);
+    }
+}
+
 /// Tasks of ten iterations of a rank, all on one CPU.
 fn tasks(rank: u32, tasks: &[(&str, f64)]) -> impl Iterator<Item = HostTotal> {
     tasks.iter().map(move |(name, rate)| HostTotal {
