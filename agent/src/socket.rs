@@ -1,4 +1,5 @@
-//! Socket files for programs of this host: created for its owner and group, and removed when it is no longer served.
+//! Socket files for programs of this host: each is created for its owner and group, and removed when
+//! it is no longer served.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind};
