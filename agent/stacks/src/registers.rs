@@ -23,6 +23,8 @@ const PERIOD_NS: u64 = 10_000_000;
 const SWITCH_RING: usize = 128 * 1024;
 /// Ring of the samples while running, bytes.
 const CLOCK_RING: usize = 128 * 1024;
+/// `PERF_RECORD_SWITCH`, of which the library has no type: it consists of its header.
+const SWITCH: u32 = 14;
 /// `PERF_RECORD_MISC_SWITCH_OUT`.
 const SWITCH_OUT: u16 = 1 << 13;
 
@@ -128,15 +130,17 @@ impl ThreadObserver {
         let mut has_switched = false;
         while let Some(record) = self.switches.next_record() {
             has_switched = true;
-            let is_out = record.misc() & SWITCH_OUT != 0;
-            match record.parse_record() {
-                Ok(Record::Sample(sample)) => {
-                    self.waiting = sample.regs_user().and_then(|regs| registers(&regs.regs));
-                }
-                Ok(Record::Switch) => self.is_waiting = is_out,
-                // Lost records: the next switch is known again.
-                _ => self.waiting = None,
+            if record.ty() == SWITCH {
+                self.is_waiting = record.misc() & SWITCH_OUT != 0;
+                continue;
             }
+            // Of lost records nothing is known; the next switch is known again.
+            self.waiting = match record.parse_record() {
+                Ok(Record::Sample(sample)) => {
+                    sample.regs_user().and_then(|regs| registers(&regs.regs))
+                }
+                _ => None,
+            };
         }
         has_switched
     }

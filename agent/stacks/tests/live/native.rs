@@ -22,6 +22,10 @@ pub(crate) const TESTS: &[Test] = &[
         without_python,
     ),
     (
+        "the_callers_of_a_sleeping_function_with_a_frame_pointer_are_found",
+        frame_pointer,
+    ),
+    (
         "a_line_is_not_paired_with_a_call_that_has_returned",
         alternating,
     ),
@@ -110,6 +114,40 @@ fn without_python() {
     assert!(
         lines.iter().any(|line| line.starts_with("main")),
         "{lines:?}"
+    );
+}
+
+/// Sleeps in a function whose caller is found by its frame pointer alone.
+const NAPS: &str = "\
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+__attribute__((noinline)) void nap(void) {
+    struct timespec time = {0, 5000000};
+    syscall(SYS_nanosleep, &time, 0);
+}
+int main(void) { puts(\"ready\"); fflush(stdout); for (;;) nap(); }
+";
+
+fn frame_pointer() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("naps.c");
+    std::fs::write(&text, NAPS).unwrap();
+    let output = folder.path().join("naps");
+    compile(&["-fno-omit-frame-pointer"], &text, &output);
+    let program = Program::start(Command::new(output), folder);
+    let samples = program.samples(200);
+    let sleeping = samples.iter().filter(|sample| has_function(sample, "nap"));
+    let (with_caller, without): (Vec<_>, Vec<_>) =
+        sleeping.partition(|sample| has_function(sample, "main"));
+    let count = |samples: Vec<&StackSample>| samples.iter().map(|one| one.samples).sum::<u64>();
+    let (with_caller, without) = (count(with_caller), count(without));
+    // The registers of a thread are known once it sleeps anew.
+    assert!(
+        with_caller > 2 * without,
+        "{with_caller} of {} stacks have the caller",
+        with_caller + without
     );
 }
 
