@@ -175,7 +175,7 @@ impl Session {
                 }
             }
             stacks.sample(&polled, &mut recorder, is_last);
-            let sums = read_counters(&watch, &mut recorder, &polled);
+            let sums = read_counters(&watch, &mut recorder, &mut stacks, &polled);
             let lines = recorder.record(&polled, sums.as_deref(), watch.losses().events());
             for pid in polled.exited.into_iter().chain(polled.detached) {
                 if recorder.take_observed(pid) {
@@ -248,6 +248,7 @@ impl Session {
 fn read_counters(
     watch: &Watch,
     recorder: &mut Recorder,
+    stacks: &mut RecordedStacks,
     polled: &PollResult,
 ) -> Option<Vec<FunctionSum>> {
     if recorder.are_delays_due(polled)
@@ -257,7 +258,9 @@ fn read_counters(
         watch.remove_delays(&recorder.take_idle_delays());
     }
     let histograms = recorder.is_window_due(polled).then(|| watch.histograms())?;
-    recorder.push_durations(polled, &histograms);
+    for durations in recorder.push_durations(polled, &histograms) {
+        stacks.on_durations(&durations);
+    }
     let mut sums = watch.sums();
     sums.extend(histograms.sums());
     Some(sums)

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fleet_agent_core::event::{CallProbes, Event, StackSample};
+use fleet_agent_core::event::{CallDurations, CallProbes, Event, StackSample};
 use fleet_agent_stacks::sampler::Sampler;
+use fleet_agent_stacks::short_calls::{makes_graphs, read_short_calls};
 
 /// Maximum number of threads of a process that are sampled.
 const MAX_THREADS: usize = 4;
@@ -20,6 +21,8 @@ pub(crate) struct StackSampling {
 #[derive(Debug, Default)]
 struct Process {
     threads: BTreeSet<u32>,
+    /// Whether it made GPU graphs in the last period.
+    makes_graphs: bool,
     state: State,
 }
 
@@ -38,7 +41,10 @@ impl StackSampling {
         let (pid, tid) = match event {
             Event::Call(call) => (call.pid, call.tid),
             Event::Entered(entered) => (entered.pid, entered.tid),
-            Event::CallDurations(durations) => (durations.pid, durations.pid),
+            Event::CallDurations(durations) => {
+                self.on_durations(durations);
+                return;
+            }
             Event::Ended(ended) => {
                 self.remove(ended.pid);
                 return;
@@ -46,6 +52,14 @@ impl StackSampling {
             _ => return,
         };
         self.add(pid, tid);
+    }
+
+    /// Takes in the calls of a process in a period.
+    pub(crate) fn on_durations(&mut self, durations: &CallDurations) {
+        self.add(durations.pid, durations.pid);
+        if let Some(process) = self.processes.get_mut(&durations.pid) {
+            process.makes_graphs = makes_graphs(durations);
+        }
     }
 
     /// Adds a thread that calls the GPU's libraries.
@@ -77,21 +91,30 @@ impl StackSampling {
                 process.state = State::Failed;
             }
         }
+        let processes = self.processes.values_mut();
+        let make_graphs = processes.filter(|process| process.makes_graphs);
+        let mut samplers: Vec<_> = make_graphs.filter_map(Process::sampler).collect();
+        read_short_calls(&mut samplers, probes);
     }
 
     /// Returns the stacks since the last call.
     pub(crate) fn take(&mut self) -> Vec<StackSample> {
-        let samplers = self.processes.values_mut();
-        let samplers = samplers.filter_map(|process| match &mut process.state {
-            State::Sampled(sampler) => Some(sampler),
-            State::New | State::Failed => None,
-        });
-        samplers.flat_map(|sampler| sampler.take()).collect()
+        let samplers = self.processes.values_mut().filter_map(Process::sampler);
+        samplers.flat_map(Sampler::take).collect()
     }
 
     /// Returns what could not be sampled.
     pub(crate) fn limits(&self) -> impl Iterator<Item = &String> {
         self.limits.iter()
+    }
+}
+
+impl Process {
+    fn sampler(&mut self) -> Option<&mut Sampler> {
+        match &mut self.state {
+            State::Sampled(sampler) => Some(sampler),
+            State::New | State::Failed => None,
+        }
     }
 }
 

@@ -85,6 +85,7 @@ impl ProcessReport {
         let stacks = self.seen.stacks.iter();
         let mut stacks: Vec<_> = stacks
             .map(|((call, stack), samples)| (call.as_deref(), stack, *samples))
+            .filter(|(.., samples)| *samples > 0)
             .collect();
         stacks.sort_by_key(|(.., samples)| std::cmp::Reverse(*samples));
         stacks.truncate(MAX_STACKS);

@@ -17,7 +17,7 @@ use crate::live::preexisting::PreexistingComms;
 use crate::process::Processes;
 use crate::watch::{Histograms, PollResult};
 use fleet_agent_bpf::layout::{CallRecord, DelayKey, DelaySum, FunctionSum};
-use fleet_agent_core::event::{CallKind, CommState, Event, Process, StackSample};
+use fleet_agent_core::event::{CallDurations, CallKind, CommState, Event, Process, StackSample};
 
 use crate::recorder::line::{Line, Part};
 use crate::recorder::windows::Windows;
@@ -155,11 +155,16 @@ impl Recorder {
     }
 
     /// Adds the durations of all calls so far, if a second has passed since the last time or a
-    /// process has exited, before the poll result of the same time is recorded.
-    pub fn push_durations(&mut self, polled: &PollResult, counted: &Histograms) {
+    /// process has exited, before the poll result of the same time is recorded. Returns those since
+    /// the last time.
+    pub fn push_durations(
+        &mut self,
+        polled: &PollResult,
+        counted: &Histograms,
+    ) -> Vec<CallDurations> {
         let since_ns = polled.until_ns.saturating_sub(self.durations_read_ns);
         if polled.exited.is_empty() && since_ns < DELAYS_NS {
-            return;
+            return Vec::new();
         }
         self.durations_read_ns = polled.until_ns;
         let measured = self.durations.measure(polled.until_ns, counted);
@@ -168,6 +173,7 @@ impl Recorder {
         }
         self.counted
             .extend(measured.iter().map(Line::from_durations));
+        measured
     }
 
     /// Adds samples of stacks up to `until_ns`, before the poll result of the same time is recorded.

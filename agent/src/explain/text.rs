@@ -111,8 +111,12 @@ fn write_chain(f: &mut fmt::Formatter<'_>, chain: &CausalChain) -> fmt::Result {
     if let Some(place) = &chain.place {
         let mut lines = place.lines();
         lines.truncate(MAX_FRAMES);
-        let (lines, percent) = (lines.join(" <- "), place.share * 100.0);
-        writeln!(f, "  where    {lines} ({percent:.0} % of the samples)")?;
+        write!(f, "  where    {}", lines.join(" <- "))?;
+        if place.share > 0.0 {
+            writeln!(f, " ({:.0} % of the samples)", place.share * 100.0)?;
+        } else {
+            writeln!(f, " (read in a call that no sample met)")?;
+        }
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Stacks of the recorded processes.
 
+use fleet_agent_core::event::CallDurations;
 use fleet_agent_sources::recorder::Recorder;
 use fleet_agent_sources::watch::{PollResult, ProbedCalls};
 
@@ -49,6 +50,13 @@ impl RecordedStacks {
         }
         for pid in &polled.exited {
             sampling.remove(*pid);
+        }
+    }
+
+    /// Takes in the calls of a process in a period.
+    pub(super) fn on_durations(&mut self, durations: &CallDurations) {
+        if let Some(sampling) = &mut self.sampling {
+            sampling.on_durations(durations);
         }
     }
 

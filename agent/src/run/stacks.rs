@@ -1,7 +1,7 @@
 //! Sampling of the stacks of late ranks: armed by a policy or by a verdict of their own, together
 //! with a rank to compare with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fleet_agent_core::event::{CallProbes, Event, StackSample};
@@ -9,6 +9,7 @@ use fleet_agent_core::host::LateProcess;
 use fleet_agent_core::printable::printable;
 use fleet_agent_stacks::arming::{Arming, INTERVAL, Reason, Report, Target};
 use fleet_agent_stacks::clock::monotonic_ns;
+use fleet_agent_stacks::short_calls::makes_graphs;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -30,6 +31,8 @@ pub(super) struct StackSampling {
     self_metrics: Arc<SelfMetrics>,
     /// Thread of each process that last called a GPU library.
     callers: BTreeMap<u32, u32>,
+    /// Processes that made GPU graphs in their last period.
+    make_graphs: BTreeSet<u32>,
     lines: BTreeMap<u32, BTreeMap<String, u64>>,
 }
 
@@ -55,6 +58,7 @@ pub(super) fn stack_sampling(
         reports,
         self_metrics: Arc::clone(self_metrics),
         callers: BTreeMap::new(),
+        make_graphs: BTreeSet::new(),
         lines: BTreeMap::new(),
     };
     let task = StackTask {
@@ -93,14 +97,21 @@ impl StackTask {
 }
 
 impl StackSampling {
-    /// Takes in an event, which can tell of the thread that calls a GPU library.
+    /// Takes in an event, which can tell of the thread that calls a GPU library, or of its calls.
     pub(super) fn record_event(&mut self, event: &Event) {
         match event {
             Event::Call(call) => {
                 self.callers.insert(call.pid, call.tid);
             }
+            Event::CallDurations(durations) => {
+                self.make_graphs.remove(&durations.pid);
+                if makes_graphs(durations) {
+                    self.make_graphs.insert(durations.pid);
+                }
+            }
             Event::Ended(ended) => {
                 self.callers.remove(&ended.pid);
+                self.make_graphs.remove(&ended.pid);
             }
             _ => {}
         }
@@ -115,6 +126,7 @@ impl StackSampling {
                 let target = Target {
                     pid,
                     tids: tids.collect(),
+                    makes_graphs: self.make_graphs.contains(&pid),
                 };
                 // If too many wait, the policy requests them again.
                 let _full = self.targets.try_send(target);
@@ -193,7 +205,6 @@ fn line(sample: &StackSample) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::process::{Child, Command};
     use std::time::Duration;
 

@@ -8,6 +8,7 @@ use fleet_agent_core::event::{CallProbes, StackSample};
 use crate::budget::{Budget, WINDOW_NS};
 use crate::clock::cpu_ns;
 use crate::sampler::{Counts, Sampler};
+use crate::short_calls::read_short_calls;
 
 /// Interval at which armed processes are to be sampled.
 pub const INTERVAL: Duration = Duration::from_millis(40);
@@ -26,6 +27,8 @@ pub struct Target {
     pub pid: u32,
     /// Threads.
     pub tids: Vec<u32>,
+    /// Whether it makes GPU graphs, in calls that samples do not meet.
+    pub makes_graphs: bool,
 }
 
 /// News about armed processes.
@@ -78,6 +81,7 @@ pub struct Arming {
 #[derive(Debug)]
 struct Armed {
     sampler: Sampler,
+    makes_graphs: bool,
     due_ns: u64,
     until_ns: u64,
     report_ns: u64,
@@ -122,6 +126,7 @@ impl Arming {
                 let limits = sampler.limits();
                 let armed = Armed {
                     sampler,
+                    makes_graphs: target.makes_graphs,
                     due_ns: now_ns,
                     until_ns: now_ns.saturating_add(ARMED_NS),
                     report_ns: now_ns.saturating_add(REPORT_NS),
@@ -142,6 +147,12 @@ impl Arming {
     pub fn sample(&mut self, now_ns: u64, probes: &impl CallProbes) -> Vec<Report> {
         let mut reports = Vec::new();
         let budget = &mut self.budget;
+        let before_ns = cpu_ns();
+        let armed = self.armed.values_mut();
+        let make_graphs = armed.filter(|armed| armed.makes_graphs);
+        let mut samplers: Vec<_> = make_graphs.map(|armed| &mut armed.sampler).collect();
+        read_short_calls(&mut samplers, probes);
+        budget.charge(cpu_ns().saturating_sub(before_ns));
         self.armed.retain(|pid, armed| {
             if now_ns < armed.due_ns.min(armed.until_ns) {
                 return true;

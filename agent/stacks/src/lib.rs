@@ -7,7 +7,8 @@
 //! | 1 | [`clock`], [`memory`], [`registers`], [`thread_state`], [`python`] | time, and one process or thread: its memory, its registers, its interpreter |
 //! | 2 | [`unwind`], [`symbols`] | from registers to addresses, from addresses to functions |
 //! | 3 | [`native`], [`in_call`], [`sampler`] | all of it, for the threads of one process |
-//! | 4 | [`arming`] | sampling within limits of time and CPU |
+//! | 4 | [`short_calls`] | calls that samples do not meet |
+//! | 5 | [`arming`] | sampling within limits of time and CPU |
 
 pub mod arming;
 pub mod budget;
@@ -20,6 +21,7 @@ mod native;
 mod python;
 mod registers;
 pub mod sampler;
+pub mod short_calls;
 pub mod sums;
 mod symbols;
 mod thread_state;

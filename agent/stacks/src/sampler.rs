@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 
-use fleet_agent_core::event::{CallProbes, Frame, StackSample};
+use fleet_agent_core::event::{CallProbes, Frame, InFlight, StackSample};
 
 use crate::error::StackError;
 use crate::in_call::{InCall, read_in_call};
@@ -33,6 +33,8 @@ struct Thread {
     /// Its id in the innermost namespace of the process.
     own_tid: u32,
     observer: Option<ThreadObserver>,
+    /// Entry of the call that was read last, nanoseconds.
+    read_call_ns: Option<u64>,
 }
 
 /// Counts of samples of one process.
@@ -71,6 +73,7 @@ impl Sampler {
                 tid: *tid,
                 own_tid,
                 observer: observer.ok(),
+                read_call_ns: None,
             });
         }
         let mut python = PythonReader::open(pid).map_err(|reason| {
@@ -142,6 +145,46 @@ impl Sampler {
         self.sums.take(self.pid)
     }
 
+    /// Reads the Python lines of each thread that is now in a call of a watched function, once per
+    /// call.
+    pub(crate) fn read_calls(
+        &mut self,
+        now_ns: u64,
+        probes: &impl CallProbes,
+        is_watched: impl Fn(&str) -> bool,
+    ) {
+        let Ok(python) = &mut self.python else {
+            return;
+        };
+        for thread in &mut self.threads {
+            let in_flight = || probes.in_flight(self.pid, thread.tid);
+            let InFlight::Call {
+                function,
+                entered_ns,
+            } = in_flight()
+            else {
+                continue;
+            };
+            if !is_watched(function) || thread.read_call_ns.replace(entered_ns) == Some(entered_ns)
+            {
+                continue;
+            }
+            let (lines, in_call) = read_in_call(in_flight, || python.read(thread.own_tid));
+            let lines = lines.filter(|lines| !lines.is_empty());
+            if let (Some(lines), InCall::Of(function)) = (lines, in_call) {
+                let sampled = Sampled {
+                    tid: thread.tid,
+                    is_outside: false,
+                    is_awaited: true,
+                    call: Some(function.to_owned()),
+                    stack: mix(Vec::new(), lines),
+                };
+                // Without space for another stack, the others are enough.
+                let _added = self.sums.add(sampled, now_ns);
+            }
+        }
+    }
+
     /// Samples a thread and returns whether it has a stack. The native functions are read before the
     /// Python lines, and those that the thread has left since are dropped.
     fn sample_thread(&mut self, index: usize, now_ns: u64, probes: &impl CallProbes) -> bool {
@@ -192,6 +235,7 @@ impl Sampler {
         let sampled = Sampled {
             tid: thread.tid,
             is_outside: in_call == InCall::Outside && is_known,
+            is_awaited: false,
             call,
             stack,
         };

@@ -30,6 +30,8 @@ pub struct Sampled {
     pub call: Option<String>,
     /// Whether it was certainly in none.
     pub is_outside: bool,
+    /// Whether it was read in a call that was waited for, so that it is no sample of time.
+    pub is_awaited: bool,
     /// Frames of the thread.
     pub stack: Stack,
 }
@@ -43,7 +45,7 @@ impl StackSums {
             return false;
         }
         let count = self.counts.entry(key).or_default();
-        count.samples += 1;
+        count.samples += u64::from(!sampled.is_awaited);
         count.outside += u64::from(sampled.is_outside);
         count.last_ns = ts_ns;
         true
@@ -90,6 +92,7 @@ mod tests {
             tid: 7,
             call: None,
             is_outside: line == 2,
+            is_awaited: false,
             stack,
         }
     }
@@ -110,13 +113,19 @@ mod tests {
             ..sampled(3)
         };
         assert!(sums.add(in_call, 40));
+        let awaited = Sampled {
+            is_awaited: true,
+            ..sampled(4)
+        };
+        assert!(sums.add(awaited, 50));
         let counts: Vec<(u64, u64, u64)> = sums
             .take(7)
             .iter()
             .map(|sample| (sample.samples, sample.outside, sample.ts_ns))
             .collect();
         assert_eq!(counts[0], (3, 2, 35));
-        assert_eq!(counts.len(), 3);
+        assert_eq!(counts[3], (0, 0, 50));
+        assert_eq!(counts.len(), 4);
         assert!(sums.take(7).is_empty());
     }
 

@@ -20,6 +20,10 @@ pub(crate) const TESTS: &[Test] = &[
         "of_two_ranks_the_one_that_sleeps_is_explained_with_its_line",
         sleep,
     ),
+    (
+        "graphs_in_calls_that_samples_do_not_meet_are_explained_with_their_line",
+        short_graphs,
+    ),
 ];
 
 /// Allocates and makes a graph in each step, for two milliseconds each.
@@ -45,7 +49,8 @@ while True:
     time.sleep(0.004)
 ";
 
-/// Rank of a job whose late rank sleeps for each sample of its batch, a millisecond at a time.
+/// Rank of a job whose late rank sleeps for each sample of its batch, a millisecond at a time, or makes
+/// a graph in every tenth step, in 0.3 ms.
 const RANK: &str = "\
 import ctypes
 import os
@@ -56,6 +61,7 @@ cuda = ctypes.CDLL('libcudart.so.13')
 nccl = ctypes.CDLL('libnccl.so.2')
 rank = int(os.environ['RANK'])
 late = int(sys.argv[1])
+cause = sys.argv[3]
 
 class UniqueId(ctypes.Structure):
     _fields_ = [('internal', ctypes.c_char * 128)]
@@ -67,15 +73,26 @@ nccl.ncclCommInitRankConfig(ctypes.byref(comm), 2, UniqueId(sys.argv[2].encode()
 def sample():
     time.sleep(0.001)
 
-def step():
+def capture():
+    pointer = ctypes.c_void_p()
+    cuda.cudaStreamBeginCapture(None, 0)
+    cuda.cudaStreamEndCapture(None, ctypes.byref(pointer))
+    cuda.cudaGraphInstantiate(ctypes.byref(pointer), None, ctypes.c_ulonglong(300_000))
+    cuda.cudaGraphLaunch(pointer, None)
+
+def step(number):
     for _ in range(5):
-        if rank == late:
+        if rank == late and cause == 'sleep':
             sample()
+    if rank == late and cause == 'graph' and number % 10 == 0:
+        capture()
     nccl.ncclAllReduce(None, None, ctypes.c_size_t(1000), 7, 0, comm, None)
     cuda.cudaStreamSynchronize(None)
 
+number = 0
 while True:
-    step()
+    step(number)
+    number += 1
 ";
 
 /// Starts a Python program so many times, as the ranks of a job if it calls NCCL.
@@ -156,8 +173,8 @@ const ENOUGH: usize = 5;
 fn sleep() {
     let gpu = Gpu::new();
     for late in [None, Some(1)] {
-        let arguments = [late.unwrap_or(9).to_string(), format!("job {late:?}")];
-        let arguments = arguments.each_ref().map(String::as_str);
+        let (late_rank, job) = (late.unwrap_or(9).to_string(), format!("job {late:?}"));
+        let arguments = [late_rank.as_str(), job.as_str(), "sleep"];
         let job = start(&gpu, RANK, 2, &arguments);
         let pids = job.pids();
         let mut live = Watching::start(&["trace"]);
@@ -181,7 +198,27 @@ fn sleep() {
         live.stop();
         assert_eq!(own_code.is_some(), late.is_some(), "{own_code:#?}");
         if let Some(chain) = own_code {
-            assert_line(&chain, "train.py:19 in sample()");
+            assert_line(&chain, "train.py:20 in sample()");
         }
     }
+}
+
+fn short_graphs() {
+    let gpu = Gpu::new();
+    let job = start(&gpu, RANK, 2, &["1", "job", "graph"]);
+    let pids = job.pids();
+    let mut live = Watching::start(&["trace"]);
+    let mut reports = std::iter::repeat_with(|| live.next());
+    let found = reports.find_map(|report| {
+        let chain = chain(&report, "graph_creation").cloned();
+        let of_peer = chain.as_ref().filter(|_| report["pid"] == pids[0]);
+        assert_eq!(of_peer, None);
+        chain
+    });
+    live.stop();
+    assert_place(
+        &found.unwrap(),
+        "cudaGraphInstantiate",
+        "train.py:26 in capture()",
+    );
 }

@@ -17,7 +17,8 @@ pub struct StackSample {
     pub call: Option<String>,
     /// Frames of the thread.
     pub stack: Stack,
-    /// Number of samples with this stack since the previous event with it.
+    /// Number of samples with this stack since the previous event with it; 0 if it was only read in a
+    /// call that was waited for, which says where the call was made and nothing of its time.
     pub samples: u64,
     /// Those of them in which the thread was certainly in no GPU library.
     pub outside: u64,

@@ -123,8 +123,8 @@ impl Cause {
         })
     }
 
-    /// Returns whether a function belongs to it; `None` if it is not a kind of calls.
-    pub(super) fn has_function(self, function: &str) -> bool {
+    /// Returns whether it is a kind of calls to which a function belongs.
+    pub fn has_function(self, function: &str) -> bool {
         let is_one_of = |names: &[&str]| {
             names
                 .iter()

@@ -14,7 +14,8 @@ pub struct Place {
     pub call: Option<String>,
     /// Stack that it had most often there.
     pub stack: Stack,
-    /// Share of the samples with the same call and line, 0 to 1.
+    /// Share of the samples with the same call and line, 0 to 1; 0 if it was only read in a call that
+    /// was waited for.
     pub share: f64,
 }
 

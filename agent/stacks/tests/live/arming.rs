@@ -30,6 +30,7 @@ fn target(program: &Program) -> Target {
     Target {
         pid,
         tids: vec![pid],
+        makes_graphs: false,
     }
 }
 

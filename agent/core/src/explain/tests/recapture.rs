@@ -73,3 +73,33 @@ fn a_program_that_starts_captures_graphs_without_launching_them() {
     let running = ranks.periods(4, |pid, ts_ns| graphs(pid, ts_ns, 0, 10_000));
     assert_eq!(causes(&running[0]), []);
 }
+
+#[test]
+fn a_graph_whose_calls_no_sample_met_has_the_line_that_was_read_in_one_of_them() {
+    let mut ranks = Ranks::new(2);
+    let line = Frame::Python {
+        file: "/app/train.py".to_owned(),
+        line: 35,
+        function: "capture".to_owned(),
+    };
+    let reports = ranks.periods(3, |rank, ts_ns| {
+        let mut events = graphs(rank, ts_ns, if rank == 1 { 100 } else { 0 }, 500);
+        events.push(Event::Stack(Box::new(StackSample {
+            ts_ns,
+            pid: rank,
+            tid: rank,
+            call: (rank == 1).then(|| "cudaGraphInstantiateWithFlags".to_owned()),
+            stack: Stack {
+                frames: vec![line.clone()],
+            },
+            samples: u64::from(rank == 0) * 200,
+            outside: 0,
+        })));
+        events
+    });
+    let place = reports[1].chains[0].place.as_ref().unwrap();
+    assert_eq!(place.lines()[1], "train.py:35 in capture()");
+    assert!(place.share.abs() < f64::EPSILON, "{place:?}");
+    // It is no part of the time.
+    assert!(reports[1].stacks().is_empty());
+}
