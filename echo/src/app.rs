@@ -12,7 +12,6 @@ use echo_actions::policy::PolicyError;
 use echo_core::clock::{Clock, SystemClock};
 use echo_core::ids::IdError;
 use echo_core::policy_table::PolicyTable;
-use echo_lake::committer::Committer;
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use echo_store::{EventStore, StoreError};
 use echo_tools::rates::RatesError;
@@ -24,10 +23,11 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::app::api_listener::ApiListener;
+use crate::app::connection_limit::cores;
 use crate::app::inputs::Inputs;
 use crate::app::jwks::JwksRefresher;
 use crate::app::otlp_listeners::OtlpListeners;
-use crate::app::routes::{cores, routes};
+use crate::app::routes::routes;
 use crate::app::sockets::{BoundSocket, Sockets};
 use crate::app::sources::WatchedFiles;
 use crate::config::{ConfigError, ServeArgs};
@@ -77,7 +77,7 @@ pub struct App {
     watcher: JoinSet<()>,
     detector: JoinSet<()>,
     actions: JoinSet<()>,
-    lake: Option<Committer>,
+    lake: Option<lake::Lake>,
     interrupt: Signal,
     terminate: Signal,
 }
@@ -156,7 +156,7 @@ impl App {
         // After all checks, so that a failed start prints one line only.
         inputs::warn_of_risks(args);
         let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&store);
-        let lake = lake::start(args, &store)?;
+        let lake = lake::start(args, &store, &clock)?;
         let dispatcher = actions::dispatcher(args, &inputs, &clock)?;
 
         let (table, policies) = watch::channel(Arc::new(PolicyTable::default()));

@@ -1,6 +1,6 @@
 //! Limit of connections, within the limit of open files of the process.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 
 use echo_serve::open_files;
 use tracing::info;
@@ -24,4 +24,9 @@ pub(super) fn with_open_file_limit(args: &ServeArgs) -> ServeArgs {
         );
     }
     args
+}
+
+/// Number of CPU cores available to this process.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }

@@ -11,7 +11,6 @@ use echo_core::policy_table::PolicyTable;
 use echo_lake::reader;
 use echo_serve::listener::Connections;
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
-use echo_store::limits::{Amount, Limits};
 use echo_store::{EventStore, StoreError};
 use tempfile::TempDir;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -23,9 +22,9 @@ use tracing::{info, warn};
 use crate::app::api_listener::ApiListener;
 use crate::app::connection_limit::with_open_file_limit;
 use crate::app::inputs::{Inputs, warn_of_risks};
-use crate::app::routes::{cores, routes};
+use crate::app::routes::routes;
 use crate::app::sockets::BoundSocket;
-use crate::app::{API_DRAIN_TIMEOUT, AppError, feeds, ingest, sources, spawn_watchers};
+use crate::app::{API_DRAIN_TIMEOUT, AppError, feeds, ingest, lake, sources, spawn_watchers};
 use crate::config::{ConfigError, ServeArgs};
 
 /// A running instance that reads a lake.
@@ -123,27 +122,19 @@ async fn open(
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<DuckDbStore>, AppError> {
     let mut wrong = Vec::new();
-    let lake = args.lake.location.lake(&mut wrong);
+    let found = args.lake.location.lake(&mut wrong);
     let absent =
         || ConfigError::new("--read-only requires --lake or --lake-catalog-file".to_owned());
-    let lake = reader::source(&lake.ok_or_else(absent)?);
+    let found = reader::source(&found.ok_or_else(absent)?);
     let config = DuckDbConfig {
         memory_limit: args.memory_limit,
         // Queries wait for files of the lake, so all cores serve them.
         threads: std::thread::available_parallelism()
             .map(NonZeroUsize::get)
             .ok(),
-        readers: args.bounds.queries(cores()),
-        limits: Limits {
-            age: None,
-            cost_age: None,
-            size: None,
-            floor: Some(Amount::Bytes(0)),
-            ballast_bytes: 0,
-            ..args.limits.limits()
-        },
-        lake: Some(lake.map_err(|error| ConfigError::new(error.to_string()))?),
-        ..DuckDbConfig::new(folder.join("fleet.duckdb"))
+        path: folder.join("fleet.duckdb"),
+        lake: Some(found.map_err(|error| ConfigError::new(error.to_string()))?),
+        ..lake::reading(args)
     };
     let clock = Arc::clone(clock);
     let opening = tokio::task::spawn_blocking(move || DuckDbStore::open(&config, clock));

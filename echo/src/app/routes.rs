@@ -1,11 +1,9 @@
 //! API routes, served once the database is open.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::Router;
 use echo_core::clock::Clock;
-use echo_lake::committer::Committer;
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
 use echo_tools::query_limit::QueryLimit;
@@ -13,8 +11,9 @@ use echo_tools::rates::Rates;
 use echo_tools::registry::Registry;
 use echo_tools::{Limits, ToolContext};
 
+use crate::app::connection_limit::cores;
 use crate::app::inputs::Inputs;
-use crate::app::lake::collectors;
+use crate::app::lake::{Lake, collectors};
 use crate::config::ServeArgs;
 use echo_ingest::accept::Ingest;
 use echo_serve::http::metrics::{Metrics, Sources};
@@ -22,21 +21,18 @@ use echo_serve::http::{RuntimeState, router};
 use echo_serve::listener::Connections;
 use echo_serve::tool_context::{OtlpEndpoint, ToolContexts};
 
-/// Number of CPU cores available to this process.
-pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
-}
-
 /// Builds the routes of a running instance, whose addresses are those that it has bound.
 pub(super) fn routes(
     args: &ServeArgs,
-    (store, ingest, lake): (&Arc<DuckDbStore>, &Ingest, Option<&Committer>),
+    (store, ingest, lake): (&Arc<DuckDbStore>, &Ingest, Option<&Lake>),
     (inputs, clock): (&Inputs, Arc<dyn Clock>),
     feeds: RuntimeState,
     listeners: [(&'static str, Connections); 3],
 ) -> Router {
     let shared: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(store);
-    let usual = ToolContext::new(Arc::clone(&shared), Rates::default(), clock);
+    let asked = lake.and_then(Lake::queries);
+    let asked = asked.unwrap_or_else(|| Arc::clone(&shared));
+    let usual = ToolContext::new(asked, Rates::default(), clock);
     let tools = ToolContext {
         limits: Limits {
             deadline: args.bounds.query_deadline,

@@ -70,7 +70,7 @@ use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::disk_space::DiskSpace;
 use crate::duckdb::fatal::Fatal;
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::lake::LakeRefresh;
+use crate::duckdb::lake::LakeRows;
 use crate::duckdb::maintenance::Maintenance;
 use crate::duckdb::migrations::MIGRATIONS;
 use crate::duckdb::retention::Progress;
@@ -98,8 +98,8 @@ use crate::{
 #[derive(Debug)]
 pub struct DuckDbStore {
     upkeep: Maintenance,
-    /// Follows a lake, if its rows are read.
-    _lake: Option<LakeRefresh>,
+    /// Rows of a lake, if they are read.
+    lake: Option<LakeRows>,
     readers: ConnectionPool,
     /// Connections for SQL, with limits of their own.
     sql: SqlPool,
@@ -126,7 +126,7 @@ pub struct DuckDbStore {
 impl DuckDbStore {
     /// Opens or creates the database and takes its lock. Blocks while the schema is migrated.
     pub fn open(config: &DuckDbConfig, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        Self::open_with(config, clock, MIGRATIONS)
+        Self::open_with(config, clock, (MIGRATIONS, None))
     }
 
     /// Fails if another process has the database open. Creates no file.

@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use echo_core::units::Nanos;
 use echo_sql_guard::refusal::Refusal;
+use echo_store::Reach;
 use echo_store::sql::{SqlError, SqlQuery, SqlTable, Truncation};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -104,7 +106,14 @@ impl Tool for RunAnalysis {
                 max_bytes,
             },
         );
-        Ok(answer.with_note(shard_hint::note(context, None)))
+        let reach = context.store.reach(None, Nanos::EARLIEST);
+        let shard_note = match reach {
+            Reach::Lake => None,
+            Reach::Own | Reach::OwnForNow => shard_hint::note(context, None),
+        };
+        Ok(answer
+            .with_note(shard_note)
+            .with_note(shard_hint::lake_note(reach)))
     }
 }
 

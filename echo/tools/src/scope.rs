@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use echo_core::ids::ClusterId;
 use echo_core::units::Window;
+use echo_store::Reach;
 use tokio::sync::OnceCell;
 
 use crate::cluster_names::listed;
@@ -105,12 +106,22 @@ impl<'a> Scope<'a> {
                 ),
             })
         };
-        let dropped_until = context.store.dropped_until().await?;
+        let reach = context.store.reach(cluster.as_ref(), window.from());
+        let dropped_until = match reach {
+            Reach::Lake => None,
+            Reach::Own | Reach::OwnForNow => context.store.dropped_until().await?,
+        };
         let retention_note = dropped_until.filter(|until| window.from() < *until).map(|until| {
             format!("events received before {until} were deleted by retention: the window is only partly covered")
         });
-        let shard_note = shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named));
-        let notes: Vec<String> = [note, retention_note, shard_note]
+        let shard_note = match reach {
+            Reach::Lake => None,
+            Reach::Own | Reach::OwnForNow => {
+                shard_hint::note(context, cluster.as_ref().filter(|_| self.is_named))
+            }
+        };
+        let lake_note = shard_hint::lake_note(reach);
+        let notes: Vec<String> = [note, retention_note, shard_note, lake_note]
             .into_iter()
             .flatten()
             .collect();
@@ -124,10 +135,10 @@ async fn find_cluster(context: &ToolContext, name: &str) -> Result<ClusterId, To
     let cluster: ClusterId = name
         .parse()
         .map_err(|error| ToolError::invalid("cluster", format!("{error}")))?;
-    let known = visible_clusters(context).await?;
-    if known.contains(&cluster) {
+    if context.caller.may_see(&cluster) && context.store.has_cluster(&cluster).await? {
         return Ok(cluster);
     }
+    let known = visible_clusters(context).await?;
     Err(shard_hint::unknown_cluster(context, &cluster, &known))
 }
 

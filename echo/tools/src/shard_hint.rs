@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use echo_core::ids::ClusterId;
 use echo_core::shard::Shard;
+use echo_store::Reach;
 use serde_json::{Value, json};
 
 use crate::cluster_names::{listed, nearest};
@@ -33,6 +34,13 @@ pub(super) fn note(context: &ToolContext, cluster: Option<&ClusterId>) -> Option
     Some(format!(
         "cluster {cluster} belongs to {other}; this answer covers only the events sent to this shard"
     ))
+}
+
+/// Returns a note about a lake that could not be read.
+pub(super) fn lake_note(reach: Reach) -> Option<String> {
+    (reach == Reach::OwnForNow).then(|| {
+        "the lake cannot be read now: this answer covers only what this server has received and kept; ask again later, or see the log of the server".to_owned()
+    })
 }
 
 /// Error about an unknown cluster; names the shard that owns it, if another one does, or else the

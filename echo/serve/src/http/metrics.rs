@@ -11,8 +11,8 @@ use echo_access::Principal;
 use echo_core::error::Code;
 use echo_store::EventStore;
 use echo_store::timings::Timings;
-use echo_tools::error_body;
 use echo_tools::query_limit::QueryLimit;
+use echo_tools::{ToolContext, error_body};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -48,6 +48,8 @@ const PREFIX: &str = "echo";
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     process_families: Arc<Registry>,
+    /// Store of this instance; that of the tools if absent.
+    store: Option<Arc<dyn EventStore>>,
     verdicts: VerdictCache,
 }
 
@@ -127,9 +129,11 @@ impl Metrics {
         for collector in mem::take(&mut sources.collectors) {
             registry.register_collector(collector);
         }
+        let store = Arc::clone(&sources.store);
         registry.register_collector(Box::new(sources));
         Self {
             process_families: Arc::new(registry),
+            store: Some(store),
             verdicts: VerdictCache::default(),
         }
     }
@@ -156,6 +160,12 @@ pub(super) async fn metrics(
     request_context: RequestContext,
 ) -> Response {
     let context = state.contexts.for_caller(&Arc::new(Principal::local()));
+    // Each instance has the metrics of what it receives, whatever it shares with others.
+    let own = state.metrics.store.clone();
+    let context = ToolContext {
+        store: own.unwrap_or_else(|| Arc::clone(&context.store)),
+        ..context
+    };
     state.metrics.verdicts.refresh(&context).await;
     let is_ready = health::reasons(&state).is_empty();
     let caller = &request_context.caller;

@@ -16,6 +16,7 @@ use crate::testbed::{ECHO, Echo, repository, wait_for};
 
 mod failures;
 mod fleet;
+mod hot_and_cold;
 mod maintenance;
 mod object_store;
 mod postgres;

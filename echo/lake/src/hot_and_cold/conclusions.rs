@@ -1,0 +1,108 @@
+//! Queries of costs, past incidents and processes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use echo_core::ids::ClusterId;
+use echo_core::model::cost::StoredHour;
+use echo_core::units::{GpuTime, Window};
+use echo_store::StoreError;
+use echo_store::duckdb::DuckDbStore;
+use echo_store::hours::{Closed, ClosingHour, CostHours, DueHour};
+use echo_store::incident_history::{IncidentHistory, PastCulprit};
+use echo_store::process_reports::{
+    CallTotals, ChainState, NodeReport, ProcessQuery, ProcessReports, ProcessSeen, StackTotals,
+};
+
+use crate::hot_and_cold::HotAndCold;
+
+#[async_trait]
+impl CostHours for HotAndCold {
+    fn due_hours(&self) -> Vec<DueHour> {
+        self.own.due_hours()
+    }
+
+    async fn close_hour(&self, closing: ClosingHour) -> Result<Closed, StoreError> {
+        self.own.close_hour(closing).await
+    }
+
+    async fn cost_hours(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+        limit: usize,
+    ) -> Result<Vec<StoredHour>, StoreError> {
+        let question =
+            |store: Arc<DuckDbStore>| async move { store.cost_hours(cluster, window, limit).await };
+        self.ask((cluster, window.from()), question).await
+    }
+
+    async fn cost_clusters(&self, window: Window) -> Result<BTreeSet<ClusterId>, StoreError> {
+        let question = |store: Arc<DuckDbStore>| async move { store.cost_clusters(window).await };
+        self.ask((None, window.from()), question).await
+    }
+
+    async fn closed_allocation(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<GpuTime, StoreError> {
+        let question =
+            |store: Arc<DuckDbStore>| async move { store.closed_allocation(cluster, window).await };
+        self.ask((cluster, window.from()), question).await
+    }
+}
+
+#[async_trait]
+impl IncidentHistory for HotAndCold {
+    async fn past_culprits(
+        &self,
+        cluster: Option<&ClusterId>,
+        raised: Window,
+    ) -> Result<Vec<PastCulprit>, StoreError> {
+        // With every verdict comes its history: verdicts must not wait for the lake.
+        self.own.past_culprits(cluster, raised).await
+    }
+}
+
+/// Forwards a query about processes.
+macro_rules! about_processes {
+    ($self:ident, $query:ident, $method:ident) => {{
+        let part = ($query.cluster.as_ref(), $query.window.from());
+        let question = |store: Arc<DuckDbStore>| {
+            let query = $query.clone();
+            async move { store.$method(query).await }
+        };
+        $self.ask(part, question).await
+    }};
+}
+
+#[async_trait]
+impl ProcessReports for HotAndCold {
+    async fn processes(&self, query: ProcessQuery) -> Result<Vec<ProcessSeen>, StoreError> {
+        about_processes!(self, query, processes)
+    }
+
+    async fn call_totals(&self, query: ProcessQuery) -> Result<Vec<CallTotals>, StoreError> {
+        about_processes!(self, query, call_totals)
+    }
+
+    async fn chains(&self, query: ProcessQuery) -> Result<Vec<ChainState>, StoreError> {
+        about_processes!(self, query, chains)
+    }
+
+    async fn stack_totals(&self, query: ProcessQuery) -> Result<Vec<StackTotals>, StoreError> {
+        about_processes!(self, query, stack_totals)
+    }
+
+    async fn node_reports(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<NodeReport>, StoreError> {
+        let question =
+            |store: Arc<DuckDbStore>| async move { store.node_reports(cluster, window).await };
+        self.ask((cluster, window.from()), question).await
+    }
+}
