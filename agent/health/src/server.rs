@@ -8,7 +8,7 @@ use std::io;
 use fleet_proto::policy::Culprit;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -16,7 +16,10 @@ use crate::protocol::nvhcd::health_check_service_server::{
     HealthCheckService, HealthCheckServiceServer,
 };
 use crate::protocol::nvhcd::{HealthCheckRequest, HealthCheckResponse};
+use crate::server::authority::Accepted;
 use crate::standing::{Standing, Standings, State};
+
+mod authority;
 
 /// Requests of one connection at a time. A launcher has one.
 const MAX_REQUESTS: usize = 4;
@@ -33,7 +36,7 @@ pub async fn serve(
     Server::builder()
         .concurrency_limit_per_connection(MAX_REQUESTS)
         .add_service(HealthCheckServiceServer::new(Health(standings)))
-        .serve_with_incoming(incoming)
+        .serve_with_incoming(incoming.map(|accepted| accepted.map(Accepted::new)))
         .await
 }
 

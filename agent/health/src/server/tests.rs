@@ -5,6 +5,7 @@ use std::process::{Child, Command};
 use fleet_agent_export::statement::Statement;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -111,6 +112,44 @@ async fn a_check_of_an_agent_that_hangs_is_unknown_before_the_plugin_times_out()
     let found = check(&socket).await;
     assert_eq!(found.exit_code(), 2);
     assert_eq!(found.message, "fleet-agent has not answered within 3 s");
+}
+
+/// Sends what gRPC for Python has sent, and returns the answers to its three requests.
+async fn answers_to_grpcio(socket: &Path) -> Vec<String> {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    stream.write_all(&grpcio()).await.unwrap();
+    let mut answers = Vec::new();
+    while answers.len() < 3 {
+        let mut header = [0; 9];
+        stream.read_exact(&mut header).await.unwrap();
+        let [high, middle, low, kind, ..] = header;
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut payload).await.unwrap();
+        // RST_STREAM and GOAWAY.
+        assert!(![3, 7].contains(&kind), "{kind}: {payload:?}");
+        if kind == 0 && !payload.is_empty() {
+            answers.push(String::from_utf8_lossy(&payload).into_owned());
+        }
+    }
+    answers
+}
+
+/// Bytes of a connection of gRPC for Python, which names the path of the socket as authority.
+pub(super) fn grpcio() -> Vec<u8> {
+    let path = "../../testdata/clients/grpcio-1.76.0.bin";
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+#[tokio::test]
+async fn grpc_for_python_is_answered_although_its_authority_is_a_path() {
+    let served = Served::start();
+    served
+        .statements
+        .send_replace(Some(statement(&[culprit("GPU-1")])));
+    for answer in answers_to_grpcio(&served.socket()).await {
+        assert!(answer.contains(r#""fail_count":1"#), "{answer}");
+    }
 }
 
 /// Serves a straggler until it is killed, in a child process.
