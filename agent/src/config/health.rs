@@ -19,7 +19,7 @@ answer, or Echo makes no statement, 64 invalid flags.";
 /// Flags about the health of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub struct HealthArgs {
-    /// Unix socket that answers whether this host holds a culprit, for `straggler-check`
+    /// Unix socket that answers whether this host holds a culprit, for `straggler-check` and `NVRx`
     #[arg(long, value_name = "PATH", env = "FLEET_AGENT_HEALTH_SOCKET")]
     pub health_socket: Option<PathBuf>,
 

@@ -96,7 +96,7 @@ fn unit(unit: &str) -> Option<Unit> {
         "s" => Some(Unit::Seconds),
         "By" => Some(Unit::Bytes),
         "Cel" => Some(Unit::Celsius),
-        "1" => Some(Unit::Ratios),
+        "1" => Some(Unit::Other("ratio".to_owned())),
         "W" => Some(Unit::Other("watts".to_owned())),
         "Hz" => Some(Unit::Other("hertz".to_owned())),
         _ => None,

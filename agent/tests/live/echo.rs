@@ -103,6 +103,19 @@ impl Echo {
         }
     }
 
+    /// Waits for stacks of a rank and returns them.
+    fn wait_for_stacks(&self, rank: u32) -> Value {
+        let arguments = json!({"cluster": "live", "rank": rank});
+        loop {
+            assert_no_failures();
+            let answer = self.call_tool("fleet.host.get_stacks", &arguments);
+            let stacks = answer.map(|mut answer| answer["stacks"].take());
+            if let Some(stacks) = stacks.filter(|stacks| *stacks != json!([])) {
+                return stacks;
+            }
+        }
+    }
+
     /// Returns the agent's own metric as stored by Echo.
     fn agent_metric(&self, metric: &str) -> Vec<i64> {
         let events = self.events(metric);
@@ -185,6 +198,10 @@ fn slow_rank_is_named() {
     let place = ["node_id", "rank", "role", "source"].map(|key| named[0][key].clone());
     let expected = [json!("node-7"), json!(2), json!("culprit"), json!("host")];
     assert_eq!(place, expected, "{named:?}");
+
+    // By the policy that follows, the agent samples the rank: its stacks arrive without a request.
+    let stacks = echo.wait_for_stacks(2);
+    assert!(stacks.to_string().contains("pause_ms"), "{stacks:#}");
 
     // The agent's losses are reported to Echo, and there are none.
     let lost = echo.agent_metric("fleet.agent.events_lost");
