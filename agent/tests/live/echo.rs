@@ -19,6 +19,10 @@ pub(crate) const TESTS: &[Test] = &[
         slow_rank_is_named,
     ),
     (
+        "the_policy_of_a_slow_rank_makes_its_agent_send_stacks_of_it",
+        slow_rank_is_sampled,
+    ),
+    (
         "a_slow_gpu_is_named_by_echo_through_a_probe_in_the_plugin",
         slow_gpu_is_named_by_a_probe,
     ),
@@ -199,16 +203,28 @@ fn slow_rank_is_named() {
     let expected = [json!("node-7"), json!(2), json!("culprit"), json!("host")];
     assert_eq!(place, expected, "{named:?}");
 
-    // By the policy that follows, the agent samples the rank: its stacks arrive without a request.
-    let stacks = echo.wait_for_stacks(2);
-    assert!(stacks.to_string().contains("pause_ms"), "{stacks:#}");
-
     // The agent's losses are reported to Echo, and there are none.
     let lost = echo.agent_metric("fleet.agent.events_lost");
     assert!(
         !lost.is_empty() && lost.iter().all(|count| *count == 0),
         "{lost:?}"
     );
+    fs::write(gpu.gate("end"), "").unwrap();
+    job.issued();
+    running.stop();
+}
+
+fn slow_rank_is_sampled() {
+    let gpu = Gpu::new();
+    let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
+    let mut running = reporting(&echo, &["--pin=none"]);
+    let end = format!("end={}", gpu.gate("end").display());
+    let options = ["step=4", "compute=50", "slow=2:8:300:1000000000", &end];
+    let job = gpu.job(Linking::Dynamic, 4, 0, &options);
+    running.follow(&gpu, &job);
+    running.wait_for_log("where a rank spends its time");
+    let stacks = echo.wait_for_stacks(2);
+    assert!(stacks.to_string().contains("pause_ms"), "{stacks:#}");
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
     running.stop();
