@@ -1,7 +1,8 @@
 //! An instance that receives events and has a lake: it answers from its database and from the lake
 //! as one.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 
 use serde_json::{Value, json};
 
@@ -164,11 +165,13 @@ fn each_acknowledged_event_is_counted_once_while_events_are_stored_copied_and_de
     let lake = Lake::new(postgres.catalog(), folder.path());
     let echo = lake.serve_with(&folder.path().join("fleet.duckdb"), &AGE);
     let (begun, acknowledged) = (AtomicU64::new(0), AtomicU64::new(0));
-    let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        // A batch for each count, so that the counts can follow. It ends with this closure.
+        let (permits, permitted) = sync_channel(1);
+        let (begun, acknowledged, echo) = (&begun, &acknowledged, &echo);
+        scope.spawn(move || {
             let sender = sender();
-            while !is_done.load(Ordering::SeqCst) {
+            for () in permitted {
                 let batch = begun.fetch_add(1, Ordering::SeqCst) + 1;
                 let body = request(batch, POINTS);
                 let sent = send(&sender, &echo.otlp_http, "agent-1", batch, &body);
@@ -179,24 +182,21 @@ fn each_acknowledged_event_is_counted_once_while_events_are_stored_copied_and_de
             }
         });
         let counts = "SELECT count(*), count(DISTINCT value_int) FROM events";
-        wait_for("the lake to be read", || row(&echo, counts).1.is_null());
+        wait_for("the lake to be read", || row(echo, counts).1.is_null());
         let mut rounds = 0;
-        while rounds < 20 || deleted(&echo) < 1.0 {
+        while rounds < 20 || deleted(echo) < 1.0 {
+            let _still_sending = permits.try_send(());
             let least = acknowledged.load(Ordering::SeqCst) * POINTS;
-            let (counted, note) = row(&echo, counts);
+            let (counted, note) = row(echo, counts);
             let most = begun.load(Ordering::SeqCst) * POINTS;
             let all = counted[0].as_u64().unwrap();
             let is_right = least <= all && all <= most && counted[1] == all && note.is_null();
-            if !is_right {
-                is_done.store(true, Ordering::SeqCst);
-            }
             assert!(is_right, "{least} to {most}: {counted} {note}");
             // Some rounds after the first deletion.
-            if deleted(&echo) > 0.0 || rounds < 10 {
+            if deleted(echo) > 0.0 || rounds < 10 {
                 rounds += 1;
             }
         }
-        is_done.store(true, Ordering::SeqCst);
     });
     assert!(metric(&echo, "echo_lake_slices_total") > 1.0);
 }
