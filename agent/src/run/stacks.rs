@@ -144,7 +144,8 @@ impl StackSampling {
                     tracing::info!(pid, %missing, "sampling the stacks of a rank");
                 }
                 Report::Samples { samples, .. } => {
-                    for sample in &samples {
+                    // Those of calls that were waited for say nothing of time.
+                    for sample in samples.iter().filter(|sample| sample.samples > 0) {
                         let lines = self.lines.entry(sample.pid).or_default();
                         *lines.entry(line(sample)).or_default() += sample.samples;
                     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::Test;
 use crate::fixture::{Gpu, Linking, agent};
-use crate::job::assert_no_failures;
+use crate::job::{Job, assert_no_failures};
 use crate::running::Running;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -183,19 +183,19 @@ impl Drop for Echo {
     }
 }
 
+/// Job whose rank 2 is slow until the gate `end` opens. Its GPU has little work, so that the slow rank
+/// never waits for it.
+fn job_with_slow_rank(gpu: &Gpu) -> Job {
+    let end = format!("end={}", gpu.gate("end").display());
+    let options = ["step=4", "compute=50", "slow=2:8:300:1000000000", &end];
+    gpu.job(Linking::Dynamic, 4, 0, &options)
+}
+
 fn slow_rank_is_named() {
     let gpu = Gpu::new();
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let mut running = reporting(&echo, &["--pin=none"]);
-    // It runs until the slow rank is found. Its GPU has little work, so the slow rank never waits
-    // for it.
-    let end = format!("end={}", gpu.gate("end").display());
-    let job = gpu.job(
-        Linking::Dynamic,
-        4,
-        0,
-        &["step=4", "compute=50", "slow=2:8:300:1000000000", &end],
-    );
+    let job = job_with_slow_rank(&gpu);
     running.follow(&gpu, &job);
     let named = echo.wait_for_outliers();
     assert_eq!(named.len(), 1, "{named:?}");
@@ -218,9 +218,7 @@ fn slow_rank_is_sampled() {
     let gpu = Gpu::new();
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let mut running = reporting(&echo, &["--pin=none"]);
-    let end = format!("end={}", gpu.gate("end").display());
-    let options = ["step=4", "compute=50", "slow=2:8:300:1000000000", &end];
-    let job = gpu.job(Linking::Dynamic, 4, 0, &options);
+    let job = job_with_slow_rank(&gpu);
     running.follow(&gpu, &job);
     running.wait_for_log("where a rank spends its time");
     let stacks = echo.wait_for_stacks(2);
