@@ -5,7 +5,9 @@ mod read;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::{
@@ -35,6 +37,10 @@ const LASTING: [&str; 11] = [
     "losses",
     "losses_reported",
 ];
+/// Interval at which the ring buffer is read during other work: it holds 9,000 events.
+const READ_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum number of events that are kept during other work, about 30 MB.
+const MAX_KEPT: usize = 1 << 18;
 /// Maps shared by both objects.
 const SHARED: [&str; 3] = ["traced", "threads", "losses"];
 
@@ -102,7 +108,7 @@ pub struct Programs {
     maps: Arc<Maps>,
     host: Option<Host>,
     abilities: Abilities,
-    ring: RingBuffer<'static>,
+    ring: Mutex<RingBuffer<'static>>,
     inbox: Inbox,
 }
 
@@ -147,7 +153,7 @@ impl Programs {
             maps,
             host,
             abilities: Abilities { mechanism, no_host },
-            ring,
+            ring: Mutex::new(ring),
             inbox,
         })
     }
@@ -170,13 +176,33 @@ impl Programs {
     /// Waits until `timeout` has passed or the ring buffer fills up.
     pub fn wait(&self, timeout: Duration) {
         // An interrupted wait is merely shorter.
-        let _short = self.ring.poll(timeout);
+        let _short = lock(&self.ring).poll(timeout);
+    }
+
+    /// Does `work`, which can take seconds, while another thread reads the ring buffer. The events
+    /// are those of the next [`Self::take_returned`]; beyond 260,000 of them they stay in the ring.
+    pub fn read_during<T>(&self, work: impl FnOnce() -> T) -> T {
+        let (ring, inbox) = (&self.ring, &self.inbox);
+        let (working, work_ended) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while work_ended.recv_timeout(READ_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                    if inbox.lock().len() < MAX_KEPT {
+                        // Unread records stay in the ring buffer until the next time.
+                        let _later = lock(ring).consume();
+                    }
+                }
+            });
+            // Dropped after the work, also if it panics.
+            let _working = working;
+            work()
+        })
     }
 
     /// Returns the calls that have returned since the last call.
     pub fn take_returned(&self) -> Vec<CallRecord> {
         // Unread records stay in the ring buffer until the next call.
-        let _later = self.ring.consume();
+        let _later = lock(&self.ring).consume();
         std::mem::take(&mut self.inbox.lock().returned)
     }
 
@@ -206,9 +232,15 @@ struct Records {
     plugin_records: Vec<PluginRecord>,
 }
 
+impl Records {
+    const fn len(&self) -> usize {
+        self.returned.len() + self.plugin_records.len()
+    }
+}
+
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Records> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     fn ring(&self, events: &MapHandle) -> Result<RingBuffer<'static>, libbpf_rs::Error> {
@@ -229,6 +261,10 @@ impl Inbox {
         })?;
         builder.build()
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn load_calls(settings: &Settings) -> Result<(Object, Mechanism), LoadError> {

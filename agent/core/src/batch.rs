@@ -32,6 +32,19 @@ pub struct AgentCounters {
     pub counts: Vec<(&'static str, u64)>,
 }
 
+impl AgentCounters {
+    /// Adds the period that follows.
+    pub(crate) fn extend(&mut self, next: Self) {
+        self.time_ns = next.time_ns;
+        for (name, rise) in next.counts {
+            match self.counts.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum = sum.saturating_add(rise),
+                None => self.counts.push((name, rise)),
+            }
+        }
+    }
+}
+
 impl Batch {
     /// Number of points.
     pub fn n_points(&self) -> usize {

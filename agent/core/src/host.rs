@@ -362,13 +362,17 @@ impl Host {
         let time_ns = self.clock.unix_ns(self.now_ns);
         let start_ns = self.reported_ns.replace(time_ns).unwrap_or(time_ns);
         let Identity { cluster, node, .. } = self.identity.clone();
-        self.agent_counters = Some(AgentCounters {
+        let period = AgentCounters {
             cluster,
             node,
             start_ns,
             time_ns,
             counts,
-        });
+        };
+        match &mut self.agent_counters {
+            Some(unsent) => unsent.extend(period),
+            None => self.agent_counters = Some(period),
+        }
     }
 
     fn batch(&mut self) -> Batch {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
@@ -53,6 +54,7 @@ pub(crate) const TESTS: &[Test] = &[
         "many_processes_with_separate_libraries_are_deferred_and_a_job_is_still_traced",
         storm,
     ),
+    ("no_event_is_lost_while_a_large_program_is_inspected", large),
 ];
 
 fn traces_all(linking: Linking, settings: &WatchSettings) {
@@ -349,4 +351,35 @@ fn storm() {
     for process in &mut storm {
         process.wait().unwrap();
     }
+}
+
+fn large() {
+    let gpu = Gpu::new();
+    let mut program = large_program(gpu.path());
+    let mut observer = Observer::new(&settings());
+    let begin = gpu.gate("begin");
+    let gate = format!("begin={}", begin.display());
+    // Twice as many events as the ring holds.
+    let job = gpu.job(Linking::Dynamic, 2, 500, &["ops=20", "step=0", &gate]);
+    observer.release(&job);
+    let mut running = program.spawn().unwrap();
+    fs::write(begin, "").unwrap();
+    observer.until_ended(&job.pids());
+    running.kill().unwrap();
+    running.wait().unwrap();
+    observer.assert_saw_all(&job.issued());
+}
+
+/// Program with names of 100 MB, which waits.
+fn large_program(folder: &Path) -> Command {
+    let [names, main, program] = ["names.s", "main.c", "large"].map(|name| folder.join(name));
+    let long = "n".repeat(25_000_000);
+    let lines: Vec<String> = (0..4).map(|n| format!(".set {long}{n}, {n}\n")).collect();
+    let mark = ".section .note.GNU-stack, \"\", %progbits\n";
+    fs::write(&names, lines.concat() + mark).unwrap();
+    fs::write(&main, "int pause(void); int main(void) { return pause(); }").unwrap();
+    let mut cc = Command::new("cc");
+    let status = cc.arg("-o").args([&program, &main, &names]).status();
+    assert!(status.unwrap().success());
+    Command::new(program)
 }

@@ -207,7 +207,8 @@ fn slow_rank_is_named() {
     let lost = echo.agent_metric("fleet.agent.events_lost");
     assert!(
         !lost.is_empty() && lost.iter().all(|count| *count == 0),
-        "{lost:?}"
+        "{lost:?}\n{}",
+        running.metrics()
     );
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();

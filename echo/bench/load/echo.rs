@@ -29,26 +29,29 @@ impl Echo {
     /// Starts an instance on an empty database with further flags.
     pub(crate) fn start(program: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mut command = Command::new(program);
-        command
-            .args(["serve", "--insecure-no-tls", "--log", "warn", "--db"])
-            .arg(database(&folder));
-        for listener in ["--otlp-listen", "--otlp-http-listen", "--http-listen"] {
+        let mut command = serve(program);
+        command.arg("--db").arg(database(&folder)).args(flags);
+        for listener in ["--otlp-listen", "--otlp-http-listen"] {
             command.args([listener, "127.0.0.1:0"]);
         }
-        let (process, ready) = Process::start_ready(command.args(flags).stderr(Stdio::inherit()))?;
-        let word = |name: &str| {
-            let value = ready
-                .split_whitespace()
-                .find_map(|word| word.strip_prefix(name));
-            let value = value.with_context(|| format!("no {name} in {ready:?}"));
-            value.map(str::to_owned)
-        };
+        let (process, ready) = Process::start_ready(&mut command)?;
         Ok(Self {
-            otlp: word("otlp=")?,
-            http: word("http=")?,
+            otlp: address(&ready, "otlp=")?,
+            http: address(&ready, "http=")?,
             process,
             folder,
+        })
+    }
+
+    /// Starts a server that only reads the lake of these flags.
+    pub(crate) fn start_reader(program: &Path, lake: &[String]) -> anyhow::Result<Self> {
+        let mut command = serve(program);
+        let (process, ready) = Process::start_ready(command.arg("--read-only").args(lake))?;
+        Ok(Self {
+            otlp: String::new(),
+            http: address(&ready, "http=")?,
+            process,
+            folder: tempfile::tempdir()?,
         })
     }
 
@@ -67,14 +70,20 @@ impl Echo {
 
     /// Queries the outliers of a cluster; returns the latency.
     pub(crate) fn find_outliers(&self, cluster: &str) -> anyhow::Result<Duration> {
-        let url = format!(
-            "http://{}/api/v1/tools/fleet.cluster.find_outlier_nodes",
-            self.http
-        );
         let begin = Instant::now();
-        let mut response = ureq::post(&url).send_json(json!({ "cluster": cluster }))?;
-        let _answer: Value = response.body_mut().read_json()?;
+        self.call(
+            "fleet.cluster.find_outlier_nodes",
+            &json!({ "cluster": cluster }),
+        )?;
         Ok(begin.elapsed())
+    }
+
+    /// Calls a tool, and reads its answer.
+    pub(crate) fn call(&self, tool: &str, arguments: &Value) -> anyhow::Result<()> {
+        let url = format!("http://{}/api/v1/tools/{tool}", self.http);
+        let mut response = ureq::post(&url).send_json(arguments)?;
+        let _answer: Value = response.body_mut().read_json()?;
+        Ok(())
     }
 
     /// Sum of a metric over its labels.
@@ -107,6 +116,22 @@ impl Echo {
         let url = format!("http://{}/{path}", self.http);
         Ok(ureq::get(&url).call()?.body_mut().read_to_string()?)
     }
+}
+
+/// A server without its addresses for OTLP and its data.
+fn serve(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["serve", "--insecure-no-tls", "--log", "warn"]);
+    command.args(["--http-listen", "127.0.0.1:0"]);
+    command.stderr(Stdio::inherit());
+    command
+}
+
+fn address(ready: &str, name: &str) -> anyhow::Result<String> {
+    let mut words = ready.split_whitespace();
+    let value = words.find_map(|word| word.strip_prefix(name));
+    let value = value.with_context(|| format!("no {name} in {ready:?}"))?;
+    Ok(value.to_owned())
 }
 
 fn database(folder: &TempDir) -> PathBuf {

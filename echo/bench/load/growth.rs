@@ -87,7 +87,12 @@ pub(crate) async fn by_rows(
 }
 
 /// Sends until `target` rows are stored; returns the next round.
-async fn fill(echo: &Echo, load: Load, target: u64, progress: &ProgressBar) -> anyhow::Result<u64> {
+pub(crate) async fn fill(
+    echo: &Echo,
+    load: Load,
+    target: u64,
+    progress: &ProgressBar,
+) -> anyhow::Result<u64> {
     let generator = Generator::start(load, &Target::plain(&echo.otlp)).await?;
     #[expect(clippy::cast_precision_loss, reason = "a number of rows to fill up to")]
     let target = target as f64;

@@ -21,6 +21,7 @@ mod fleet;
 mod generator;
 mod growth;
 mod ingest;
+mod lake;
 mod machine;
 mod measure;
 mod message;
@@ -48,7 +49,7 @@ struct Args {
     /// Short measurements and a small database: a smoke test without meaningful figures
     #[arg(long)]
     quick: bool,
-    /// Run only this part: ingest, growth, connections or attacks
+    /// Run only this part: ingest, growth, lake, connections or attacks
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Duration of each measurement, seconds
@@ -70,6 +71,8 @@ struct Args {
     minutes: f64,
     #[command(flatten)]
     fleet: Fleet,
+    #[command(flatten)]
+    lake: lake::LakeArgs,
     /// Writes the tables to this file as well
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -115,9 +118,12 @@ impl Args {
         if is_wanted("ingest") {
             text += &ingest::tables(&self.ingest, programs, timing, progress).await?;
         }
+        let rows: &[u64] = if self.quick { &[20_000] } else { &self.rows };
         if is_wanted("growth") {
-            let rows: &[u64] = if self.quick { &[20_000] } else { &self.rows };
             text += &growth::by_rows(programs, rows, timing, progress).await?;
+        }
+        if is_wanted("lake") {
+            text += &lake::tables(&self.lake, programs, rows, progress).await?;
         }
         if is_wanted("connections") {
             text += &growth::by_connections(programs, timing, progress).await?;

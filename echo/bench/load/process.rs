@@ -86,6 +86,16 @@ impl Process {
         })
     }
 
+    /// Megabytes that the process has read from files so far, of the kernel's memory or of a disk.
+    pub(crate) fn read_mb(&self) -> anyhow::Result<f64> {
+        let io = self.read("io")?;
+        let bytes = io.lines().find_map(|line| line.strip_prefix("rchar:"));
+        let bytes = bytes.and_then(|bytes| bytes.trim().parse::<f64>().ok());
+        bytes
+            .map(|bytes| bytes / 1e6)
+            .with_context(|| format!("no rchar of {}", self.name))
+    }
+
     fn read(&self, file: &str) -> anyhow::Result<String> {
         let path = format!("/proc/{}/{file}", self.child.id());
         std::fs::read_to_string(&path).with_context(|| format!("{} ended", self.name))

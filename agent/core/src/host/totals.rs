@@ -31,6 +31,7 @@ mod tests {
     use super::*;
     use crate::event::{Ended, Event, GpuOperation, GpuSpan, Labels, Op, Process, Started};
     use crate::host::{Host, Identity};
+    use crate::pipeline::Ending;
 
     fn host() -> Host {
         let identity = Identity {
@@ -107,5 +108,17 @@ mod tests {
             ..both
         };
         assert_eq!(host.totals().gpu_lost, all);
+    }
+
+    #[test]
+    fn counters_reported_twice_before_a_batch_is_sent_are_added() {
+        let mut host = host();
+        host.report_counters(vec![("lost", 3), ("dropped", 0)]);
+        host.tick(1_000);
+        host.report_counters(vec![("lost", 0), ("dropped", 2)]);
+        let (batch, _) = host.finish(Ending::Cut);
+        let counters = batch.unwrap().agent_counters.unwrap();
+        assert_eq!(counters.counts, [("lost", 3), ("dropped", 2)]);
+        assert_eq!((counters.start_ns, counters.time_ns), (0, 1_000));
     }
 }

@@ -262,7 +262,8 @@ impl Libraries {
         }
         let known = match open(&self.proc, pid, mapping) {
             Ok(_) if self.guard.forbids(&self.proc, pid) => Known::Unprobeable(seccomp_reason(pid)),
-            Ok(file) => self.probe(mapped, file, programs),
+            // On a slow disk this can take longer than the ring buffer lasts.
+            Ok(file) => programs.read_during(|| self.probe(mapped, file, programs)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => Known::Unprobeable(format!("{}: {error}", mapping.path.display())),
         };
