@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use clap::Args;
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;

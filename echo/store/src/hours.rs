@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use echo_core::ids::ClusterId;
-use echo_core::model::cost::{NodeHour, StoredHour};
+use echo_core::model::cost::{NodeHour, NodeSum, StoredHour};
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
 use crate::StoreError;
@@ -34,6 +34,16 @@ pub trait CostHours: Send + Sync {
         _window: Window,
         _limit: usize,
     ) -> Result<Vec<StoredHour>, StoreError> {
+        Err(StoreError::Closed)
+    }
+
+    /// Sums of the latest revisions of hours that begin in the window, in order of cluster, node and
+    /// model.
+    async fn cost_sums(
+        &self,
+        _cluster: Option<&ClusterId>,
+        _window: Window,
+    ) -> Result<Vec<NodeSum>, StoreError> {
         Err(StoreError::Closed)
     }
 

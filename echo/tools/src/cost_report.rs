@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use echo_analysis::hours::node_hours;
 use echo_core::ids::ClusterId;
-use echo_core::model::cost::{NodeHour, ReportSpan};
+use echo_core::model::cost::{NodeHour, NodeSum, ReportSpan};
 use echo_core::units::{Hour, Nanos, Window};
 use jiff::civil::Date;
 use serde::Deserialize;
@@ -61,8 +61,11 @@ pub struct Report {
     pub open: Vec<Hour>,
     /// Closed hours that received data since; their next revision may differ.
     pub revised_soon: Vec<Hour>,
-    /// Rows, ordered by hour, cluster, node and GPU model.
+    /// Rows, ordered by hour, cluster, node and GPU model. Without rows: those of hours that are not
+    /// closed.
     pub rows: Vec<ReportRow>,
+    /// Without rows: sums of the closed hours, those of each time with the same prices for itself.
+    pub sums: Vec<NodeSum>,
     /// Note about data on other shards; `None` when the report is complete.
     pub note: Option<String>,
 }
@@ -94,15 +97,21 @@ impl ReportRequest {
         } else {
             clusters.iter().map(Some).collect()
         };
-        let mut rows = Vec::new();
+        let (mut rows, mut sums) = (Vec::new(), Vec::new());
         for cluster in queried {
-            let limit = MAX_ROWS.saturating_sub(rows.len()) + 1;
-            let stored = context.store.cost_hours(cluster, window, limit).await?;
-            rows.extend(stored.into_iter().map(|stored| ReportRow {
-                node_hour: stored.row,
-                revision: Some(stored.revision),
-            }));
-            check_row_limit(&rows)?;
+            if self.rows == Some(false) {
+                for part in with_constant_prices(window, &context.rates) {
+                    sums.extend(context.store.cost_sums(cluster, part).await?);
+                }
+            } else {
+                let limit = MAX_ROWS.saturating_sub(rows.len()) + 1;
+                let stored = context.store.cost_hours(cluster, window, limit).await?;
+                rows.extend(stored.into_iter().map(|stored| ReportRow {
+                    node_hour: stored.row,
+                    revision: Some(stored.revision),
+                }));
+                check_row_limit(&rows)?;
+            }
         }
         for hour in open_with_data(context, &open) {
             rows.extend(open_hour_rows(context, hour, &clusters).await?);
@@ -114,6 +123,7 @@ impl ReportRequest {
             open,
             revised_soon,
             rows,
+            sums,
             note: shard_hint::note(context, named),
         })
     }
@@ -181,6 +191,17 @@ impl ReportRow {
         let (node, model) = (row.node.as_str(), row.gpu_model.as_deref());
         (row.hour, &row.cluster, node, model)
     }
+}
+
+/// Divides the window where a price changes.
+fn with_constant_prices(window: Window, rates: &Rates) -> Vec<Window> {
+    let mut borders = rates.change_points(window);
+    borders.extend([window.from(), window.to()]);
+    borders.sort_unstable();
+    let pairs = borders.iter().zip(borders.iter().skip(1));
+    pairs
+        .filter_map(|(from, to)| Window::new(*from, *to))
+        .collect()
 }
 
 fn day_window(day: &str, now: Nanos) -> Result<Window, ToolError> {
@@ -287,7 +308,8 @@ fn check_row_limit(rows: &[ReportRow]) -> Result<(), ToolError> {
     }
     Err(ToolError::Refused {
         reason: format!("the report has more than {MAX_ROWS} rows"),
-        hint: "request a single cluster, or fewer hours with from and to".to_owned(),
+        hint: "request a single cluster, fewer hours with from and to, or the sums alone: JSON with rows=false"
+            .to_owned(),
     })
 }
 

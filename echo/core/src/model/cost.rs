@@ -41,6 +41,29 @@ pub struct StoredHour {
     pub computed: Nanos,
 }
 
+/// Sum of the closed hours of the GPUs of one model on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSum {
+    /// Cluster of the node.
+    pub cluster: ClusterId,
+    /// Node.
+    pub node: NodeId,
+    /// Model of the GPUs, when known.
+    pub gpu_model: Option<Arc<str>>,
+    /// First of the hours.
+    pub first: Hour,
+    /// Number of hours.
+    pub hours: u64,
+    /// GPU time in which they reported.
+    pub allocated: GpuTime,
+    /// GPU time lost to incidents.
+    pub lost: GpuTime,
+    /// Sum of the ranks of the whole cluster that reported in each hour.
+    pub ranks_reporting: u64,
+    /// Sum of the ranks that the reporting jobs of the cluster have in each hour.
+    pub ranks_expected: u64,
+}
+
 /// First and last report of a rank in a window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportSpan {

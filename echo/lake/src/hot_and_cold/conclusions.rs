@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use echo_core::ids::ClusterId;
-use echo_core::model::cost::StoredHour;
+use echo_core::model::cost::{NodeSum, StoredHour};
 use echo_core::units::{GpuTime, Window};
 use echo_store::StoreError;
 use echo_store::duckdb::DuckDbStore;
@@ -35,6 +35,16 @@ impl CostHours for HotAndCold {
     ) -> Result<Vec<StoredHour>, StoreError> {
         let question =
             |store: Arc<DuckDbStore>| async move { store.cost_hours(cluster, window, limit).await };
+        self.ask((cluster, window.from()), question).await
+    }
+
+    async fn cost_sums(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<NodeSum>, StoreError> {
+        let question =
+            |store: Arc<DuckDbStore>| async move { store.cost_sums(cluster, window).await };
         self.ask((cluster, window.from()), question).await
     }
 

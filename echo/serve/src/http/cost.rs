@@ -41,6 +41,14 @@ pub(super) async fn csv(
         ];
         Ok((headers, report.csv(rates)?).into_response())
     };
+    // CSV has nothing but rows.
+    let with_rows = |Query(request)| {
+        Query(ReportRequest {
+            rows: None,
+            ..request
+        })
+    };
+    let params = params.map(with_rows);
     answer(&state, &request_context, params, render).await
 }
 

@@ -124,6 +124,14 @@ async fn an_hour_gets_a_revision_when_its_costs_change() {
     assert_eq!(store.due_hours(), []);
     report(&store, 3, 30).await;
     assert_eq!(close(&store, both(6)).await, Closed::Revised(1));
+    let window = Window::new(at(0), at(2 * HOUR_MS)).unwrap();
+    let sums = store.cost_sums(None, window).await.unwrap();
+    let lost: Vec<i64> = sums.iter().map(|sum| sum.lost.micros()).collect();
+    assert_eq!(
+        (lost, sums[0].hours),
+        (vec![6, 3], 1),
+        "of the latest revision"
+    );
     let found: Vec<_> = closed(&store)
         .await
         .into_iter()

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
 use echo_core::ids::ClusterId;
-use echo_core::model::cost::StoredHour;
+use echo_core::model::cost::{NodeSum, StoredHour};
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
 use crate::StoreError;
@@ -82,6 +82,23 @@ impl CostHours for DuckDbStore {
             Ok(rows)
         };
         self.readers.run("reading closed hours", read).await
+    }
+
+    async fn cost_sums(
+        &self,
+        cluster: Option<&ClusterId>,
+        window: Window,
+    ) -> Result<Vec<NodeSum>, StoreError> {
+        let query = hours::sums(cluster, window);
+        let read = move |reader: &Reader| {
+            let mut sums = Vec::new();
+            reader.each_batch(&query, |batch| {
+                sums.extend(hours::read_sums(batch)?);
+                Ok(())
+            })?;
+            Ok(sums)
+        };
+        self.readers.run("summing closed hours by node", read).await
     }
 
     async fn cost_clusters(&self, window: Window) -> Result<BTreeSet<ClusterId>, StoreError> {

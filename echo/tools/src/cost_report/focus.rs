@@ -31,7 +31,7 @@ const UNIT: &str = "GPU-Hours";
 const UNKNOWN: &str = "unknown";
 
 /// Rate class of usage without a price.
-const UNPRICED: &str = "unpriced";
+pub(super) const UNPRICED: &str = "unpriced";
 
 /// ISO 4217 code for no currency: a row without a price must not add a zero to the sum of any
 /// currency.

@@ -28,6 +28,12 @@ impl Report {
         answer.to_string()
     }
 
+    /// Number of rows, also of a report without them.
+    fn n_rows(&self) -> u64 {
+        let summed: u64 = self.sums.iter().map(|sum| sum.hours).sum();
+        summed + self.rows.len() as u64
+    }
+
     /// Metadata: version of the specification, and which hours are final.
     fn metadata(&self, rates: &Rates) -> Value {
         let begins = |hours: &[Hour]| -> Vec<Value> {
@@ -49,7 +55,7 @@ impl Report {
             "open_hours": begins(&self.open),
             "hours_revised_soon": begins(&self.revised_soon),
             "rates_as_of": rates.as_of(),
-            "n_rows": self.rows.len(),
+            "n_rows": self.n_rows(),
         });
         if let (Some(note), Some(metadata)) = (&self.note, metadata.as_object_mut()) {
             metadata.insert("note".to_owned(), json!(note));

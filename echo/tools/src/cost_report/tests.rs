@@ -26,6 +26,7 @@ use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
 mod csv;
+mod sums;
 
 const DAY_S: i64 = 86_400;
 

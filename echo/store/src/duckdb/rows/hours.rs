@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::record_batch::RecordBatch;
 use duckdb::{Connection, params, params_from_iter};
 use echo_core::ids::ClusterId;
-use echo_core::model::cost::{NodeHour, StoredHour};
+use echo_core::model::cost::{NodeHour, NodeSum, StoredHour};
 use echo_core::units::{GpuTime, Hour, Nanos, Window};
 
 use crate::duckdb::batches;
@@ -132,6 +132,40 @@ pub(in crate::duckdb) fn read(batch: &RecordBatch) -> EngineResult<Vec<StoredHou
         })
     };
     (0..batch.num_rows()).map(stored).collect()
+}
+
+/// Sums of closed hours that begin in the window, by node and model.
+pub(in crate::duckdb) fn sums(cluster: Option<&ClusterId>, window: Window) -> Query {
+    let latest = of_window(
+        "SELECT cluster, node, gpu_model, min(hour_ns) AS hour_ns, count(*)::UBIGINT AS hours, \
+         sum(allocated_us)::BIGINT AS allocated_us, sum(lost_us)::BIGINT AS lost_us, \
+         sum(ranks_reporting)::UBIGINT AS ranks_reporting, sum(ranks_expected)::UBIGINT AS ranks_expected \
+         FROM (SELECT * FROM cost_hour_rows",
+        cluster,
+        window,
+    );
+    latest
+        .then(LATEST)
+        .then(") GROUP BY cluster, node, gpu_model ORDER BY cluster, node, gpu_model NULLS FIRST")
+}
+
+/// Sums in a batch.
+pub(in crate::duckdb) fn read_sums(batch: &RecordBatch) -> EngineResult<Vec<NodeSum>> {
+    let sum = |row| {
+        let row = Row::new(batch, row);
+        Ok(NodeSum {
+            cluster: row.id("cluster")?,
+            node: row.id("node")?,
+            gpu_model: row.maybe_text("gpu_model")?.map(Arc::from),
+            first: Hour::containing(Nanos::new(row.i64("hour_ns")?)),
+            hours: row.u64("hours")?,
+            allocated: GpuTime::new(row.i64("allocated_us")?),
+            lost: GpuTime::new(row.i64("lost_us")?),
+            ranks_reporting: row.u64("ranks_reporting")?,
+            ranks_expected: row.u64("ranks_expected")?,
+        })
+    };
+    (0..batch.num_rows()).map(sum).collect()
 }
 
 /// Clusters with closed hours in the window.
