@@ -29,14 +29,34 @@ pub(crate) struct Load {
     pub(crate) points: u32,
     /// Senders, each with one request in flight.
     pub(crate) nodes: u32,
+    /// Clusters, which have equal parts of the senders.
+    pub(crate) clusters: u32,
     /// Connections, which the senders share evenly.
     pub(crate) connections: u32,
     /// Points per second of all senders; `None` sends as soon as the last request is acknowledged.
     pub(crate) rate: Option<f64>,
     /// Compression of the requests.
     pub(crate) compression: Option<CompressionEncoding>,
+    /// Times of the events; `None` for those at which they are sent.
+    pub(crate) times: Option<Times>,
     /// Number of the first round, so that a later load continues an earlier one on the same receiver.
     pub(crate) first_round: u64,
+}
+
+/// Times of the rounds, nanoseconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// Time of the first round.
+    pub(crate) first_ns: u64,
+    /// Time from one round to the next.
+    pub(crate) step_ns: u64,
+}
+
+impl Times {
+    /// Time of a round.
+    pub(crate) const fn of(self, round: u64) -> u64 {
+        self.first_ns + self.step_ns * round
+    }
 }
 
 impl Load {
@@ -46,9 +66,11 @@ impl Load {
             shape,
             points,
             nodes: 8,
+            clusters: 1,
             connections: 4,
             rate: None,
             compression: None,
+            times: None,
             first_round: 0,
         }
     }
@@ -62,8 +84,9 @@ impl Load {
         Sender {
             shape: self.shape,
             points: self.points,
-            node,
-            nodes: self.nodes,
+            cluster: node % self.clusters,
+            node: node / self.clusters,
+            nodes: self.nodes / self.clusters,
         }
     }
 
@@ -198,7 +221,11 @@ impl Shared {
     ) -> anyhow::Result<()> {
         let mut round = self.load.first_round;
         while let Some(due) = self.wait(node, round).await {
-            let body = template.request(round, unix_ns());
+            let time_ns = self
+                .load
+                .times
+                .map_or_else(unix_ns, |times| times.of(round));
+            let body = template.request(round, time_ns);
             while !self.stopped.load(Ordering::Relaxed) {
                 match client.send(round, body.clone()).await {
                     Ok(rejected) => {
@@ -239,7 +266,8 @@ impl Shared {
     }
 }
 
-fn unix_ns() -> u64 {
+/// Time now, nanoseconds since 1970.
+pub(crate) fn unix_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }

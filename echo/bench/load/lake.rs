@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::echo::Echo;
-use crate::generator::Load;
+use crate::generator::{Load, Times, unix_ns};
 use crate::growth::fill;
 use crate::message::{CLUSTER, Shape};
 use crate::programs::Programs;
@@ -20,6 +20,15 @@ use crate::table::{Table, megabytes, millis, times, whole};
 const QUERIES: u32 = 10;
 /// Interval at which the server is asked whether all is copied.
 const POLL: Duration = Duration::from_millis(100);
+/// Clusters of four nodes of eight ranks.
+const CLUSTERS: u32 = 100;
+const NODES_A_CLUSTER: u32 = 4;
+/// Points per second of all senders. They keep pace with each other.
+const RATE: f64 = 90_000.0;
+/// Events of the largest size are of this time.
+const SPAN: Duration = Duration::from_hours(30 * 24);
+/// Larger sizes are measured with the lake only, since they take a quarter of an hour.
+const MOST_ROWS_WITHOUT: u64 = 10_000_000;
 
 /// An empty lake.
 #[derive(Debug, Args)]
@@ -62,28 +71,58 @@ pub(crate) async fn tables(
     let Some(flags) = args.flags() else {
         return Ok(String::new());
     };
-    let mut tables = Tables::new();
-    tables.grow(programs, &[], rows, progress).await?;
-    tables.grow(programs, &flags, rows, progress).await?;
-    Ok(tables.end())
+    let mut growth = Growth::new(programs, progress, load(rows));
+    let few = |rows: &u64| *rows <= MOST_ROWS_WITHOUT;
+    let without: Vec<u64> = rows.iter().copied().filter(few).collect();
+    growth.measure(&[], &without).await?;
+    growth.measure(&flags, rows).await?;
+    Ok(growth.ingest.end("") + &growth.queries.end(""))
 }
 
-/// Tables of both servers.
+/// Load whose events are of the last month when the largest size is reached.
+fn load(rows: &[u64]) -> Load {
+    let load = Load {
+        nodes: CLUSTERS * NODES_A_CLUSTER,
+        clusters: CLUSTERS,
+        rate: Some(RATE),
+        ..Load::closed(Shape::Blocks, 1_000)
+    };
+    let points_a_round = u64::from(load.nodes) * u64::from(load.real_points());
+    let rounds = rows.last().map_or(1, |most| most / points_a_round + 1);
+    let span_ns = u64::try_from(SPAN.as_nanos()).unwrap_or(u64::MAX);
+    let times = Times {
+        first_ns: unix_ns() - span_ns,
+        step_ns: span_ns / (rounds + 1),
+    };
+    Load {
+        times: Some(times),
+        ..load
+    }
+}
+
+/// Measurement of both servers, and its tables.
 #[derive(Debug)]
-struct Tables {
+struct Growth<'a> {
+    programs: &'a Programs,
+    progress: &'a ProgressBar,
+    load: Load,
     ingest: Table,
     queries: Table,
 }
 
-impl Tables {
-    fn new() -> Self {
-        let ingest = "An instance without a lake, then one with it, each filled over OTLP with blocks of an agent, 1,000 \
-            points per request. CPU is that of the process from the first to the last of the added points, until the \
+impl<'a> Growth<'a> {
+    fn new(programs: &'a Programs, progress: &'a ProgressBar, load: Load) -> Self {
+        let ingest = "An instance without a lake, then one with it, each filled over OTLP with blocks of agents, 1,000 \
+            points per request and up to 90,000 per second, from 400 nodes in 100 clusters. The events of the largest size are \
+            spread over 30 days. CPU is that of the process from the first to the last of the added points, until the \
             detector has read and the lake has all of them.";
         let queries = "Each tool 10 times on the otherwise idle server: a server without a lake from its database, and a \
             server with `--read-only` that starts at each size. Bytes are those that the process read from files, whether \
             or not the kernel had them in memory.";
         Self {
+            programs,
+            progress,
+            load,
             ingest: Table::new(
                 "Growth with a lake",
                 ingest,
@@ -102,9 +141,9 @@ impl Tables {
                 "Queries of a lake",
                 queries,
                 &[
-                    "server",
+                    "source",
                     "rows",
-                    "tool",
+                    "query",
                     "first",
                     "then p50",
                     "max",
@@ -118,14 +157,8 @@ impl Tables {
         }
     }
 
-    /// Fills an instance with further flags, which use the lake if there are any.
-    async fn grow(
-        &mut self,
-        programs: &Programs,
-        lake: &[String],
-        rows: &[u64],
-        progress: &ProgressBar,
-    ) -> anyhow::Result<()> {
+    /// Fills an instance up to each number of rows; it uses the lake of these flags if there are any.
+    async fn measure(&mut self, lake: &[String], rows: &[u64]) -> anyhow::Result<()> {
         let name = if lake.is_empty() {
             "without a lake"
         } else {
@@ -136,23 +169,25 @@ impl Tables {
             .into_iter()
             .chain(lake.iter().map(String::as_str))
             .collect();
-        let echo = Echo::start(&programs.echo()?, &flags)?;
-        let mut load = Load::closed(Shape::Blocks, 1_000);
+        let echo = Echo::start(&self.programs.echo()?, &flags)?;
+        let mut load = self.load;
         for &target in rows {
             let before = (
                 echo.metric("echo_store_events_total")?,
                 echo.process.cpu_seconds()?,
             );
             let begin = Instant::now();
-            load.first_round = fill(&echo, load, target, progress).await?;
+            load.first_round = fill(&echo, load, target, self.progress).await?;
             let sent = begin.elapsed();
             echo.settle().await?;
             if !lake.is_empty() {
-                progress.set_message(format!("Lake: {} rows are copied", whole(before.0)));
+                self.progress
+                    .set_message(format!("Lake: {} rows are copied", whole(before.0)));
                 copied(&echo).await?;
             }
             let copied = begin.elapsed().saturating_sub(sent);
             let stored = echo.metric("echo_store_events_total")?;
+            let end_ms = end_ms(load);
             let (points, cpu) = (stored - before.0, echo.process.cpu_seconds()? - before.1);
             let memory = echo.process.memory()?;
             self.ingest.row(&[
@@ -165,28 +200,26 @@ impl Tables {
                 megabytes(memory.resident),
                 megabytes(memory.peak),
             ]);
-            progress.set_message(format!("Lake: queries of {} rows", whole(stored)));
+            self.progress
+                .set_message(format!("Lake: queries of {} rows", whole(stored)));
             if lake.is_empty() {
-                self.query("database", &echo, stored)?;
+                self.query("database", &echo, stored, end_ms)?;
             } else {
-                self.query(
-                    "lake",
-                    &Echo::start_reader(&programs.echo()?, lake)?,
-                    stored,
-                )?;
+                let reader = Echo::start_reader(&self.programs.echo()?, lake)?;
+                self.query("lake", &reader, stored, end_ms)?;
             }
         }
         Ok(())
     }
 
-    fn query(&mut self, name: &str, echo: &Echo, stored: f64) -> anyhow::Result<()> {
-        for (tool, arguments) in tools() {
+    fn query(&mut self, source: &str, echo: &Echo, stored: f64, end_ms: u64) -> anyhow::Result<()> {
+        for (query, tool, arguments) in queries(end_ms) {
             let timed = timed(echo, tool, &arguments)?;
             let memory = echo.process.memory()?;
             self.queries.row(&[
-                name.to_owned(),
+                source.to_owned(),
                 whole(stored),
-                tool.rsplit('.').next().unwrap_or(tool).to_owned(),
+                query.to_owned(),
                 format!("{} ms", whole(timed.first.as_secs_f64() * 1e3)),
                 millis(&timed.later, 0.5),
                 millis(&timed.later, 1.0),
@@ -199,10 +232,6 @@ impl Tables {
         }
         Ok(())
     }
-
-    fn end(self) -> String {
-        self.ingest.end("") + &self.queries.end("")
-    }
 }
 
 /// Waits until the lake has all events.
@@ -213,25 +242,53 @@ async fn copied(echo: &Echo) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Queries over all of the cluster, and one of SQL over its last minutes.
-fn tools() -> [(&'static str, Value); 6] {
+/// End of the events that were sent, milliseconds since 1970.
+fn end_ms(load: Load) -> u64 {
+    let end_ns = load
+        .times
+        .map_or_else(unix_ns, |times| times.of(load.first_round));
+    end_ns / 1_000_000
+}
+
+/// Queries: what they ask, tool and arguments. Times are milliseconds since 1970.
+fn queries(end_ms: u64) -> [(&'static str, &'static str, Value); 6] {
+    const DAY_MS: u64 = 24 * 3_600_000;
+    let to = end_ms.to_string();
+    let day = (end_ms - DAY_MS).to_string();
+    let month = (end_ms - 30 * DAY_MS).to_string();
+    let of_day = json!({ "cluster": CLUSTER, "from": day, "to": to });
+    let of_rank = json!({ "cluster": CLUSTER, "rank": 0, "from": day, "to": to });
     let recent = format!(
-        "SELECT node_id, rank, count(*) AS points, median(value_mean) AS middle FROM events WHERE cluster_id = '{CLUSTER}' \
-         AND event_time >= (SELECT max(event_time) FROM events) - INTERVAL 1 MINUTE GROUP BY ALL"
+        "SELECT node_id, rank, count(*) AS points FROM events WHERE cluster_id = '{CLUSTER}' \
+         AND timestamp_ns >= ({end_ms} - {DAY_MS}) * 1000000 GROUP BY ALL"
     );
-    let cluster = json!({ "cluster": CLUSTER });
+    let all = "SELECT cluster_id, count(*) FROM events GROUP BY ALL";
     [
-        ("fleet.cluster.find_outlier_nodes", cluster.clone()),
-        ("fleet.cluster.get_cost", cluster.clone()),
         (
-            "fleet.cluster.explain_rank",
-            json!({ "cluster": CLUSTER, "rank": 0 }),
+            "find_outlier_nodes, a cluster, a day",
+            "fleet.cluster.find_outlier_nodes",
+            of_day.clone(),
         ),
-        ("fleet.cluster.event_history", cluster),
-        ("fleet.cluster.run_analysis", json!({ "sql": recent })),
+        ("explain_rank, a day", "fleet.cluster.explain_rank", of_rank),
         (
+            "event_history, a cluster, a day",
+            "fleet.cluster.event_history",
+            of_day,
+        ),
+        (
+            "get_cost, all clusters, 30 days",
+            "fleet.cluster.get_cost",
+            json!({ "from": month, "to": to }),
+        ),
+        (
+            "run_analysis, a cluster, a day",
             "fleet.cluster.run_analysis",
-            json!({ "sql": "SELECT count(*), count(DISTINCT rank) FROM events" }),
+            json!({ "sql": recent }),
+        ),
+        (
+            "run_analysis, all events",
+            "fleet.cluster.run_analysis",
+            json!({ "sql": all }),
         ),
     ]
 }

@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-/// Cluster of all requests.
+/// The first cluster.
 pub(crate) const CLUSTER: &str = "load-bench";
 
 /// Signals of one block: a distribution each, but the period is a gauge. Arrivals come last, as
@@ -55,9 +55,11 @@ pub(crate) struct Sender {
     pub(crate) shape: Shape,
     /// Points of a request.
     pub(crate) points: u32,
-    /// The node, from 0.
+    /// The cluster, from 0.
+    pub(crate) cluster: u32,
+    /// The node of the cluster, from 0.
     pub(crate) node: u32,
-    /// Number of nodes.
+    /// Number of nodes of the cluster.
     pub(crate) nodes: u32,
 }
 
@@ -106,6 +108,13 @@ impl Sender {
         ExportMetricsServiceRequest { resource_metrics }
     }
 
+    fn cluster_name(self) -> String {
+        match self.cluster {
+            0 => CLUSTER.to_owned(),
+            number => format!("{CLUSTER}-{number}"),
+        }
+    }
+
     fn rank(self, local: u32) -> u64 {
         u64::from(self.node * self.ranks() + local)
     }
@@ -114,7 +123,7 @@ impl Sender {
         let [cluster, ..] = attribute::CLUSTER_ID;
         let [node, ..] = attribute::NODE_ID;
         let attributes = vec![
-            text(cluster, CLUSTER),
+            text(cluster, &self.cluster_name()),
             text(node, &format!("gpu-node-{:04}", self.node)),
             int(attribute::FLEET_RANK, self.rank(local)),
             int(

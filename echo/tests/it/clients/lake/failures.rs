@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use serde_json::json;
+
 use super::object_store::ObjectStore;
 use super::postgres::Postgres;
+use super::read_only::Reader;
 use super::{Lake, copied, metric};
 use crate::crash::{Agent, Moment, agents, check, kill_under_load};
 use crate::load::{mixed, stored};
@@ -155,6 +158,13 @@ fn what_three_instances_acknowledged_is_once_in_the_lake_through_all_failures() 
     };
     let points: u64 = counted.values().map(|(all, _)| all).sum();
     assert_eq!((sum("events"), sum("missing_events")), (points, 0));
+    let reader = Reader::start(&lake);
+    let count = reader.rows("SELECT count(*), count(DISTINCT event_id) FROM events");
+    assert_eq!(
+        count,
+        json!([[points, points]]),
+        "read from the object store"
+    );
     println!(
         "{all} kills, {crashes} crashes of PostgreSQL, {} refused connections (seed {seed}): {} batches, \
          {unanswered} of them without a response, {points} points in {} slices",
