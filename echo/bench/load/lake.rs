@@ -35,7 +35,8 @@ const MOST_ROWS_WITHOUT: u64 = 10_000_000;
 pub(crate) struct LakeArgs {
     /// Catalog of an empty lake, such as `ducklake:postgres:dbname=bench`; without it, the part
     /// lake is skipped
-    #[arg(long, value_name = "CATALOG", requires_all = ["lake_data", "duckdb_extensions"])]
+    #[arg(long, value_name = "CATALOG", required_if_eq("only", "lake"))]
+    #[arg(requires_all = ["lake_data", "duckdb_extensions"])]
     lake: Option<String>,
     /// Folder of its Parquet files
     #[arg(long, value_name = "DIR")]
@@ -182,7 +183,7 @@ impl<'a> Growth<'a> {
             echo.settle().await?;
             if !lake.is_empty() {
                 self.progress
-                    .set_message(format!("Lake: {} rows are copied", whole(before.0)));
+                    .set_message(format!("Lake: copying up to {target} rows"));
                 copied(&echo).await?;
             }
             let copied = begin.elapsed().saturating_sub(sent);

@@ -61,10 +61,11 @@ pub struct Report {
     pub open: Vec<Hour>,
     /// Closed hours that received data since; their next revision may differ.
     pub revised_soon: Vec<Hour>,
-    /// Rows, ordered by hour, cluster, node and GPU model. Without rows: those of hours that are not
-    /// closed.
+    /// Rows, ordered by hour, cluster, node and GPU model. A request without rows has only those of
+    /// hours that are not closed.
     pub rows: Vec<ReportRow>,
-    /// Without rows: sums of the closed hours, those of each time with the same prices for itself.
+    /// Sums of the closed hours by node, of a request without rows; one for each time between two
+    /// changes of prices.
     pub sums: Vec<NodeSum>,
     /// Note about data on other shards; `None` when the report is complete.
     pub note: Option<String>,
