@@ -108,6 +108,20 @@ fn fail(postgres: &Postgres, store: &ObjectStore, left: &AtomicU64, all: u64) ->
     crashes
 }
 
+/// Asserts that `lake verify` finds `points` and misses none. Returns the number of slices.
+fn verified(lake: &Lake, points: u64) -> u64 {
+    let (is_consistent, verification) = lake.command("verify");
+    assert!(is_consistent, "{verification}");
+    let instances = verification["instances"].as_array().unwrap();
+    assert_eq!(instances.len(), CLUSTERS.len(), "{verification}");
+    let sum = |field: &str| -> u64 {
+        let values = instances.iter().map(|one| one[field].as_u64().unwrap());
+        values.sum()
+    };
+    assert_eq!((sum("events"), sum("missing_events")), (points, 0));
+    sum("slices")
+}
+
 #[test]
 #[ignore = "installs packages: make clients"]
 fn what_three_instances_acknowledged_is_once_in_the_lake_through_all_failures() {
@@ -148,16 +162,8 @@ fn what_three_instances_acknowledged_is_once_in_the_lake_through_all_failures() 
     assert_eq!(counted, local, "the lake has what the databases have");
     let agents: Vec<Agent> = instances.into_iter().flat_map(|of| of.agents).collect();
     let unanswered = check(&agents, &counted, kills);
-    let (is_consistent, verification) = lake.command("verify");
-    assert!(is_consistent, "{verification}");
-    let instances = verification["instances"].as_array().unwrap();
-    assert_eq!(instances.len(), CLUSTERS.len(), "{verification}");
-    let sum = |field: &str| -> u64 {
-        let values = instances.iter().map(|one| one[field].as_u64().unwrap());
-        values.sum()
-    };
     let points: u64 = counted.values().map(|(all, _)| all).sum();
-    assert_eq!((sum("events"), sum("missing_events")), (points, 0));
+    let slices = verified(&lake, points);
     let reader = Reader::start(&lake);
     let count = reader.rows("SELECT count(*), count(DISTINCT event_id) FROM events");
     assert_eq!(
@@ -167,10 +173,9 @@ fn what_three_instances_acknowledged_is_once_in_the_lake_through_all_failures() 
     );
     println!(
         "{all} kills, {crashes} crashes of PostgreSQL, {} refused connections (seed {seed}): {} batches, \
-         {unanswered} of them without a response, {points} points in {} slices",
+         {unanswered} of them without a response, {points} points in {slices} slices",
         store.refused(),
         counted.len(),
-        sum("slices"),
     );
 }
 
