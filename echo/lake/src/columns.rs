@@ -8,23 +8,31 @@ use echo_store::duckdb::slices::{Column, SliceReader, Table};
 use crate::error::LakeError;
 use crate::session::{LAKE, Session};
 
+/// Column of the day, by which events and samples are partitioned.
+const DAY: &str = "day";
+
 /// Column of the instance.
 const INSTANCE: &str = "instance VARCHAR NOT NULL";
 
-/// Slices that were committed. A slice and its row are one transaction.
-const SLICES: &str = "CREATE TABLE IF NOT EXISTS lake.slices (
-    instance         VARCHAR NOT NULL,
-    first_event      UBIGINT NOT NULL,
-    last_event       UBIGINT NOT NULL,
-    last_revision    UBIGINT NOT NULL,
-    last_received_ns BIGINT,
-    n_events         UBIGINT NOT NULL,
-    n_samples        UBIGINT NOT NULL,
-    n_verdicts       UBIGINT NOT NULL,
-    n_lost           UBIGINT NOT NULL,
-    n_hours          UBIGINT NOT NULL,
-    committed_ns     BIGINT  NOT NULL
-)";
+/// Table of the slices that were committed. A slice and its row are one transaction.
+const SLICES: &str = "slices";
+
+/// Columns of slices. The last two are the beginnings of hours that are due to be closed: those that
+/// were never closed, and those that have changed since.
+const OF_SLICES: [(&str, &str); 12] = [
+    ("first_event", "UBIGINT NOT NULL"),
+    ("last_event", "UBIGINT NOT NULL"),
+    ("last_revision", "UBIGINT NOT NULL"),
+    ("last_received_ns", "BIGINT"),
+    ("n_events", "UBIGINT NOT NULL"),
+    ("n_samples", "UBIGINT NOT NULL"),
+    ("n_verdicts", "UBIGINT NOT NULL"),
+    ("n_lost", "UBIGINT NOT NULL"),
+    ("n_hours", "UBIGINT NOT NULL"),
+    ("committed_ns", "BIGINT NOT NULL"),
+    ("open_hours", "BIGINT[]"),
+    ("changed_hours", "BIGINT[]"),
+];
 
 /// Rows that were deleted because of their age, which slices count still.
 const DELETIONS: &str = "CREATE TABLE IF NOT EXISTS lake.deletions (
@@ -62,16 +70,16 @@ pub(crate) fn prepare(session: &Session, reader: &SliceReader) -> Result<(), Lak
     for (table, column) in columns {
         found.entry(table).or_default().insert(column);
     }
-    let mut changes = Vec::new();
+    let mut tables = vec![(SLICES, of_slices())];
     for table in Table::ALL {
-        let columns = reader.columns(table)?;
-        match found.get(table.name()) {
+        tables.push((table.name(), reader.columns(table)?));
+    }
+    let mut changes = Vec::new();
+    for (table, columns) in tables {
+        match found.get(table) {
             None => changes.extend(created(table, &columns)),
             Some(known) => changes.extend(added(table, &columns, known)),
         }
-    }
-    if !found.contains_key("slices") {
-        changes.push(SLICES.to_owned());
     }
     if !found.contains_key("deletions") {
         changes.push(DELETIONS.to_owned());
@@ -86,32 +94,38 @@ pub(crate) fn prepare(session: &Session, reader: &SliceReader) -> Result<(), Lak
     session.run(doing, &format!("BEGIN;\n{changes};\nCOMMIT"))
 }
 
+fn of_slices() -> Vec<Column> {
+    let column = |(name, kind): (&str, &str)| Column {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+    };
+    OF_SLICES.into_iter().map(column).collect()
+}
+
 /// Returns the statements that create a table.
-fn created(table: Table, columns: &[Column]) -> Vec<String> {
-    let columns: Vec<String> = columns.iter().map(definition).collect();
-    let name = table.name();
+fn created(table: &str, columns: &[Column]) -> Vec<String> {
+    let definitions: Vec<String> = columns.iter().map(definition).collect();
     let mut created = vec![format!(
-        "CREATE TABLE IF NOT EXISTS {LAKE}.{name} ({INSTANCE}, {})",
-        columns.join(", ")
+        "CREATE TABLE IF NOT EXISTS {LAKE}.{table} ({INSTANCE}, {})",
+        definitions.join(", ")
     )];
-    if matches!(table, Table::Events | Table::Samples) {
+    if columns.iter().any(|column| column.name == DAY) {
         created.push(format!(
-            "ALTER TABLE {LAKE}.{name} SET PARTITIONED BY (day, cluster)"
+            "ALTER TABLE {LAKE}.{table} SET PARTITIONED BY ({DAY}, cluster)"
         ));
     }
     created
 }
 
 /// Returns the statements that add missing columns.
-fn added(table: Table, columns: &[Column], known: &BTreeSet<String>) -> Vec<String> {
+fn added(table: &str, columns: &[Column], known: &BTreeSet<String>) -> Vec<String> {
     let missing = columns
         .iter()
         .filter(|column| !known.contains(&column.name));
-    let name = table.name();
     missing
         .map(|column| {
             format!(
-                "ALTER TABLE {LAKE}.{name} ADD COLUMN {}",
+                "ALTER TABLE {LAKE}.{table} ADD COLUMN {}",
                 definition(column)
             )
         })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use duckdb::params;
 use echo_core::units::Nanos;
-use echo_store::duckdb::slices::{ClosedHour, Column, Numbers, SliceReader, Table};
+use echo_store::duckdb::slices::{ClosedHour, Column, DueHours, Numbers, SliceReader, Table};
 
 use crate::columns::{definition, prepare};
 use crate::error::LakeError;
@@ -26,6 +26,8 @@ pub(crate) struct Destination {
     instance: String,
     /// Last slice.
     pub(crate) position: Position,
+    /// Due hours of the last slice.
+    due: DueHours,
     /// Highest revisions of the closed hours in the lake.
     hours: HashMap<(i64, String), u64>,
 }
@@ -82,16 +84,21 @@ impl Destination {
             Ok(((row.get(0)?, row.get(1)?), row.get(2)?))
         })?;
         let position = last_slice(&session, &instance, reader)?;
+        let due = due_hours(&session, &instance)?;
         Ok(Self {
             session,
             client,
             instance,
             position,
+            due,
             hours: hours.into_iter().collect(),
         })
     }
 
     /// Copies the next slice, up to the last committed event. Returns `None` if nothing is new.
+    ///
+    /// An hour that is not due is closed for all events up to that one: due hours are read after the
+    /// number of the event, and closed hours after them.
     pub(crate) fn copy(
         &mut self,
         reader: &SliceReader,
@@ -106,8 +113,9 @@ impl Destination {
             event: events.last.max(self.position.event),
             revision: reader.last_revision()?.max(self.position.revision),
         };
+        let due = reader.due_hours()?;
         let hours = self.new_hours(reader.closed_hours()?);
-        if last == self.position && hours.is_empty() {
+        if last == self.position && hours.is_empty() && due == self.due {
             return Ok(None);
         }
         let revisions = Numbers {
@@ -123,8 +131,9 @@ impl Destination {
             self.stage(reader, table, numbers)?;
         }
         self.stage_hours(&hours)?;
-        let written = self.commit(events.first, last, now)?;
+        let written = self.commit(events.first, (last, &due), now)?;
         self.remember(last, hours)?;
+        self.due = due;
         Ok(Some(written))
     }
 
@@ -179,7 +188,12 @@ impl Destination {
     }
 
     /// Writes the rows and the slice that they are, all or nothing.
-    fn commit(&self, first_event: u64, last: Position, now: Nanos) -> Result<Written, LakeError> {
+    fn commit(
+        &self,
+        first_event: u64,
+        (last, due): (Position, &DueHours),
+        now: Nanos,
+    ) -> Result<Written, LakeError> {
         let doing = "writing a slice";
         self.session.run(doing, "BEGIN")?;
         let written = Written {
@@ -196,11 +210,15 @@ impl Destination {
             let new = format!("ANTI JOIN stored_{} USING (id) ORDER BY id", table.name());
             self.insert(table, &new)?;
         }
-        let slice = "INSERT INTO lake.slices BY NAME
+        let slice = format!(
+            "INSERT INTO lake.slices BY NAME
             SELECT $1 AS instance, $2 AS first_event, $3 AS last_event, $4 AS last_revision,
                    (SELECT max(received_ns) FROM new_event_rows WHERE event_id = $3) AS last_received_ns,
                    $5 AS n_events, $6 AS n_samples, $7 AS n_verdicts, $8 AS n_lost, $9 AS n_hours,
-                   $10 AS committed_ns";
+                   $10 AS committed_ns, {} AS open_hours, {} AS changed_hours",
+            list(&due.open),
+            list(&due.changed)
+        );
         let values = params![
             self.instance,
             first_event,
@@ -213,7 +231,7 @@ impl Destination {
             written.hours,
             now.value()
         ];
-        self.session.change(doing, slice, values)?;
+        self.session.change(doing, &slice, values)?;
         self.session.run(doing, "COMMIT")?;
         Ok(written)
     }
@@ -247,6 +265,12 @@ impl Destination {
         self.position = last;
         Ok(())
     }
+}
+
+/// Returns a list as SQL.
+fn list(instants: &[Nanos]) -> String {
+    let values = instants.iter().map(|instant| instant.value().to_string());
+    format!("[{}]::BIGINT[]", values.collect::<Vec<_>>().join(", "))
 }
 
 /// Range of the beginnings of hours, as numbers; empty without hours.
@@ -304,4 +328,19 @@ fn last_slice(
         });
     }
     Ok(position)
+}
+
+/// Reads the due hours of the last slice.
+fn due_hours(session: &Session, instance: &str) -> Result<DueHours, LakeError> {
+    let due = "WITH last AS (SELECT open_hours, changed_hours FROM lake.slices WHERE instance = ?
+               ORDER BY last_event DESC, last_revision DESC, committed_ns DESC LIMIT 1)
+               SELECT unnest(open_hours) AS hour_ns, false FROM last
+               UNION ALL SELECT unnest(changed_hours), true FROM last ORDER BY hour_ns";
+    let due = session.rows(
+        "reading the due hours in the lake",
+        due,
+        [instance],
+        |row| Ok((Nanos::new(row.get(0)?), row.get(1)?)),
+    )?;
+    Ok(due.into_iter().collect())
 }

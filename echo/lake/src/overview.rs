@@ -32,6 +32,8 @@ pub struct InstanceSlices {
     pub hours: u64,
     /// Events of the range that were deleted before they could be copied.
     pub missing_events: u64,
+    /// Beginning of the first hour of costs that is not closed, Unix nanoseconds; `None` if all are.
+    pub open_since_ns: Option<i64>,
     /// Time of the last commit, Unix nanoseconds.
     pub committed_ns: i64,
 }
@@ -69,7 +71,8 @@ impl Lake {
         let sql = "
             SELECT instance, count(*)::UBIGINT, min(first_event), max(last_event), sum(n_events)::UBIGINT,
                    sum(n_samples)::UBIGINT, sum(n_verdicts)::UBIGINT, sum(n_hours)::UBIGINT,
-                   sum(last_event + 1 - first_event - n_events)::UBIGINT, max(committed_ns)
+                   sum(last_event + 1 - first_event - n_events)::UBIGINT,
+                   list_min(arg_max(open_hours, committed_ns)), max(committed_ns)
             FROM lake.slices GROUP BY instance ORDER BY max(committed_ns), instance";
         self.0.rows("reading the slices", sql, [], |row| {
             Ok(InstanceSlices {
@@ -82,7 +85,8 @@ impl Lake {
                 verdicts: row.get(6)?,
                 hours: row.get(7)?,
                 missing_events: row.get(8)?,
-                committed_ns: row.get(9)?,
+                open_since_ns: row.get(9)?,
+                committed_ns: row.get(10)?,
             })
         })
     }

@@ -74,7 +74,7 @@ impl LakeCommandError {
     }
 }
 
-const INSTANCES: [Column<'_>; 8] = [
+const INSTANCES: [Column<'_>; 9] = [
     Column::text("INSTANCE", "instance"),
     Column::number("SLICES", "slices", |row| text(row, "slices")),
     Column::number("EVENTS", "events", |row| text(row, "events")),
@@ -84,6 +84,7 @@ const INSTANCES: [Column<'_>; 8] = [
     Column::number("LAST EVENT", "last_event", |row| text(row, "last_event")),
     Column::number("VERDICTS", "verdicts", |row| text(row, "verdicts")),
     Column::number("HOURS", "hours", |row| text(row, "hours")),
+    Column::text("OPEN SINCE", "open_since"),
     Column::text("LAST COMMIT", "committed"),
 ];
 
@@ -163,12 +164,18 @@ fn print_table(
     Ok(table.print(output.layout(), screen)?)
 }
 
-/// Returns the fields of a row, with the time as text.
+/// Returns the fields of a row, with the times as text.
 fn row(slices: &InstanceSlices) -> Value {
     let mut row = serde_json::json!(slices);
-    let committed = jiff::Timestamp::from_nanosecond(slices.committed_ns.into());
-    if let (Ok(committed), Some(fields)) = (committed, row.as_object_mut()) {
-        fields.insert("committed".to_owned(), format!("{committed:.0}").into());
+    let times = [
+        ("open_since", slices.open_since_ns),
+        ("committed", Some(slices.committed_ns)),
+    ];
+    for (name, nanos) in times {
+        let time = nanos.map(|nanos| jiff::Timestamp::from_nanosecond(nanos.into()));
+        if let (Some(Ok(time)), Some(fields)) = (time, row.as_object_mut()) {
+            fields.insert(name.to_owned(), format!("{time:.0}").into());
+        }
     }
     row
 }

@@ -106,12 +106,7 @@ impl HourCloser {
     async fn rows(&self, hour: Hour) -> Result<Vec<NodeHour>, StoreError> {
         let window = hour.window();
         let seen = self.store.coverage(None, window).await?;
-        let seen = seen.into_iter().map(|row| ReportSpan {
-            origin: row.origin,
-            first: row.first,
-            last: row.last,
-        });
-        let seen: Vec<ReportSpan> = seen.collect();
+        let seen: Vec<ReportSpan> = seen.iter().map(ReportSpan::from).collect();
         let lost = self.store.lost_time(None, window).await?;
         let rows = node_hours(hour, &seen, &lost);
         let dropped = self.store.dropped_until().await?;

@@ -5,6 +5,7 @@
 //! another revision if its costs have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use echo_core::ids::ClusterId;
@@ -19,6 +20,17 @@ pub trait CostHours: Send + Sync {
     /// Hours that changed since they were closed, oldest first.
     fn due_hours(&self) -> Vec<DueHour> {
         Vec::new()
+    }
+
+    /// Hours whose costs may still change: those that are due, and those that other instances had
+    /// due when they last copied to a lake that is read. Without those in which the cluster, if one
+    /// is named, has no part.
+    async fn unsettled_hours(
+        &self,
+        _cluster: Option<&ClusterId>,
+    ) -> Result<Vec<UnsettledHour>, StoreError> {
+        let due = self.due_hours().into_iter();
+        Ok(due.map(UnsettledHour::from).collect())
     }
 
     /// Stores the costs of an hour durably, unless the hour has changed since `closing` was read.
@@ -80,6 +92,36 @@ pub struct DueHour {
     pub version: u64,
 }
 
+/// Hour whose costs may still change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnsettledHour {
+    /// The hour.
+    pub hour: Hour,
+    /// True if it was closed before.
+    pub was_closed: bool,
+    /// Clusters whose costs may change; `None` for all.
+    pub clusters: Option<Arc<BTreeSet<ClusterId>>>,
+}
+
+impl UnsettledHour {
+    /// Returns whether the costs of the cluster may change.
+    pub fn concerns(&self, cluster: &ClusterId) -> bool {
+        let clusters = self.clusters.as_ref();
+        clusters.is_none_or(|clusters| clusters.contains(cluster))
+    }
+}
+
+impl From<DueHour> for UnsettledHour {
+    /// Unsettled for all clusters.
+    fn from(due: DueHour) -> Self {
+        Self {
+            hour: due.hour,
+            was_closed: due.was_closed,
+            clusters: None,
+        }
+    }
+}
+
 /// Costs of an hour to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClosingHour {
@@ -100,12 +142,13 @@ pub enum Closed {
     Touched,
 }
 
-/// Due and closed hours.
+/// Due and closed hours, and those that are due in other instances.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
     version: u64,
     due: BTreeMap<Hour, DueHour>,
     closed: BTreeSet<Hour>,
+    elsewhere: Vec<UnsettledHour>,
 }
 
 impl Hours {
@@ -148,6 +191,20 @@ impl Hours {
     /// Due hours, oldest first.
     pub(super) fn due(&self) -> Vec<DueHour> {
         self.due.values().copied().collect()
+    }
+
+    /// Sets the hours that are due in other instances.
+    pub(super) fn set_elsewhere(&mut self, hours: Vec<UnsettledHour>) {
+        self.elsewhere = hours;
+    }
+
+    /// Due hours, here and in other instances, in which the cluster has a part.
+    pub(super) fn unsettled(&self, cluster: Option<&ClusterId>) -> Vec<UnsettledHour> {
+        let is_asked_for =
+            |hour: &&UnsettledHour| cluster.is_none_or(|cluster| hour.concerns(cluster));
+        let elsewhere = self.elsewhere.iter().filter(is_asked_for).cloned();
+        let here = self.due.values().copied().map(UnsettledHour::from);
+        here.chain(elsewhere).collect()
     }
 
     /// State as stored in a database whose last event has the number `last_event`.

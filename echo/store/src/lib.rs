@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use echo_core::ids::{ClusterId, CommId, JobId, MetricName, NodeId, Op, Rank, RoleId};
+use echo_core::model::cost::ReportSpan;
 use echo_core::model::detector_output::{DetectorOutput, Incident, LostTime};
 use echo_core::model::event::{Event, EventBatch, Origin, SeqRange, Source, StoredEvent};
 use fleet_proto::metric;
@@ -267,6 +268,16 @@ pub struct Coverage {
     pub last: Nanos,
     /// True if it reported host evidence (metrics named `fleet.host.*`).
     pub has_host_evidence: bool,
+}
+
+impl From<&Coverage> for ReportSpan {
+    fn from(coverage: &Coverage) -> Self {
+        Self {
+            origin: Arc::clone(&coverage.origin),
+            first: coverage.first,
+            last: coverage.last,
+        }
+    }
 }
 
 /// Filters of [`EventStore::host_evidence`].

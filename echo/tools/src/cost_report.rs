@@ -13,6 +13,7 @@ use echo_analysis::hours::node_hours;
 use echo_core::ids::ClusterId;
 use echo_core::model::cost::{NodeHour, NodeSum, ReportSpan};
 use echo_core::units::{Hour, Nanos, Window};
+use echo_store::hours::UnsettledHour;
 use jiff::civil::Date;
 use serde::Deserialize;
 
@@ -85,12 +86,14 @@ impl ReportRequest {
     pub async fn report(&self, context: &ToolContext) -> Result<Report, ToolError> {
         let now = context.clock.now();
         let window = self.window(now)?;
-        let UnsettledHours { open, revised_soon } = unsettled_hours(context, window);
-        if !self.open {
-            refuse_open(context, window, now, &open)?;
-        }
         let clusters = self.clusters(context, window).await?;
         let named = clusters.first().filter(|_| self.cluster.is_some());
+        let mut unsettled = context.store.unsettled_hours(named).await?;
+        unsettled.retain(|hour| clusters.iter().any(|cluster| hour.concerns(cluster)));
+        let not_final = NotFinal::of(context, window, &unsettled);
+        if !self.open {
+            refuse_open(context, window, now, &not_final.open)?;
+        }
         let is_everything = self.cluster.is_none() && context.caller.sees_everything();
         let queried: Vec<Option<&ClusterId>> = if is_everything {
             // One query: a lake takes some time for each.
@@ -114,15 +117,22 @@ impl ReportRequest {
                 check_row_limit(&rows)?;
             }
         }
-        for hour in open_with_data(context, &open) {
-            rows.extend(open_hour_rows(context, hour, &clusters).await?);
+        for hour in not_final.open.iter().copied() {
+            let is_open = |cluster: &&ClusterId| {
+                let mut open = unsettled
+                    .iter()
+                    .filter(|of| of.hour == hour && !of.was_closed);
+                open.any(|of| of.concerns(cluster))
+            };
+            let clusters = clusters.iter().filter(is_open);
+            rows.extend(open_hour_rows(context, hour, clusters).await?);
             check_row_limit(&rows)?;
         }
         rows.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
         Ok(Report {
             window,
-            open,
-            revised_soon,
+            open: not_final.open,
+            revised_soon: not_final.revised_soon,
             rows,
             sums,
             note: shard_hint::note(context, named),
@@ -239,39 +249,35 @@ fn whole_hour(field: &str, text: &str, now: Nanos) -> Result<Nanos, ToolError> {
     Ok(instant)
 }
 
-/// Hours whose costs may still change.
-struct UnsettledHours {
+/// Hours of a window that are not final.
+struct NotFinal {
     /// Hours that are not closed.
     open: Vec<Hour>,
     /// Closed hours that are due for another revision.
     revised_soon: Vec<Hour>,
 }
 
-/// Finds the hours of the window that are not closed, and the closed ones that may change.
-fn unsettled_hours(context: &ToolContext, window: Window) -> UnsettledHours {
-    let due = context.store.due_hours().into_iter();
-    let due: BTreeMap<Hour, bool> = due.map(|due| (due.hour, due.was_closed)).collect();
-    let now = context.clock.now();
-    let is_over = |hour: &Hour| hour.end() <= now.before(context.limits.cost_grace);
-    let is_closed = |hour: &Hour| match due.get(hour) {
-        Some(was_closed) => *was_closed,
-        None => is_over(hour),
-    };
-    let open = window.hours().filter(|hour| !is_closed(hour)).collect();
-    let revised_soon = due.iter().filter(|(_, was_closed)| **was_closed);
-    let revised_soon = revised_soon.map(|(hour, _)| *hour);
-    let revised_soon = revised_soon.filter(|hour| window.contains(hour.begin()));
-    UnsettledHours {
-        open,
-        revised_soon: revised_soon.collect(),
+impl NotFinal {
+    /// Hours that are not over, or that are unsettled.
+    fn of(context: &ToolContext, window: Window, unsettled: &[UnsettledHour]) -> Self {
+        let mut due: BTreeMap<Hour, bool> = BTreeMap::new();
+        for hour in unsettled {
+            *due.entry(hour.hour).or_insert(true) &= hour.was_closed;
+        }
+        let now = context.clock.now();
+        let is_over = |hour: &Hour| hour.end() <= now.before(context.limits.cost_grace);
+        let is_open = |hour: &Hour| match due.get(hour) {
+            Some(was_closed) => !was_closed,
+            None => !is_over(hour),
+        };
+        Self {
+            open: window.hours().filter(is_open).collect(),
+            revised_soon: window
+                .hours()
+                .filter(|hour| due.get(hour) == Some(&true))
+                .collect(),
+        }
     }
-}
-
-/// Filters the open hours to those with data.
-fn open_with_data(context: &ToolContext, open: &[Hour]) -> Vec<Hour> {
-    let due = context.store.due_hours().into_iter();
-    let never_closed = due.filter(|due| !due.was_closed).map(|due| due.hour);
-    never_closed.filter(|hour| open.contains(hour)).collect()
 }
 
 fn refuse_open(
@@ -318,17 +324,13 @@ fn check_row_limit(rows: &[ReportRow]) -> Result<(), ToolError> {
 async fn open_hour_rows(
     context: &ToolContext,
     hour: Hour,
-    clusters: &[ClusterId],
+    clusters: impl Iterator<Item = &ClusterId>,
 ) -> Result<Vec<ReportRow>, ToolError> {
     let window = hour.window();
     let mut rows = Vec::new();
     for cluster in clusters {
         let seen = context.store.coverage(Some(cluster), window).await?;
-        let seen = seen.into_iter().map(|row| ReportSpan {
-            origin: row.origin,
-            first: row.first,
-            last: row.last,
-        });
+        let seen = seen.iter().map(ReportSpan::from);
         let lost = context.store.lost_time(Some(cluster), window).await?;
         let node_hours = node_hours(hour, &seen.collect::<Vec<_>>(), &lost);
         rows.extend(node_hours.into_iter().map(|node_hour| ReportRow {

@@ -7,20 +7,39 @@ use async_trait::async_trait;
 use echo_core::ids::ClusterId;
 use echo_core::model::cost::{NodeSum, StoredHour};
 use echo_core::units::{GpuTime, Window};
-use echo_store::StoreError;
 use echo_store::duckdb::DuckDbStore;
-use echo_store::hours::{Closed, ClosingHour, CostHours, DueHour};
+use echo_store::hours::{Closed, ClosingHour, CostHours, DueHour, UnsettledHour};
 use echo_store::incident_history::{IncidentHistory, PastCulprit};
 use echo_store::process_reports::{
     CallTotals, ChainState, NodeReport, ProcessQuery, ProcessReports, ProcessSeen, StackTotals,
 };
+use echo_store::{EventStore, StoreError};
 
-use crate::hot_and_cold::HotAndCold;
+use crate::hot_and_cold::{HotAndCold, NO_EVENTS};
 
 #[async_trait]
 impl CostHours for HotAndCold {
     fn due_hours(&self) -> Vec<DueHour> {
         self.own.due_hours()
+    }
+
+    async fn unsettled_hours(
+        &self,
+        cluster: Option<&ClusterId>,
+    ) -> Result<Vec<UnsettledHour>, StoreError> {
+        let mut hours = self.own.unsettled_hours(cluster).await?;
+        if self.is_whole((cluster, NO_EVENTS)) && self.is_own(cluster).await? {
+            return Ok(hours);
+        }
+        if let Some(all) = self.all().await {
+            let own = Some(Arc::new(self.own.clusters().await?));
+            for hour in &mut hours {
+                hour.clusters.clone_from(&own);
+            }
+            hours.extend(all.unsettled_hours(cluster).await?);
+        }
+        hours.retain(|hour| cluster.is_none_or(|cluster| hour.concerns(cluster)));
+        Ok(hours)
     }
 
     async fn close_hour(&self, closing: ClosingHour) -> Result<Closed, StoreError> {

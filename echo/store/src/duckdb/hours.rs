@@ -13,7 +13,7 @@ use crate::StoreError;
 use crate::duckdb::DuckDbStore;
 use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::rows::hours;
-use crate::hours::{Closed, ClosingHour, CostHours, DueHour, Hours};
+use crate::hours::{Closed, ClosingHour, CostHours, DueHour, Hours, UnsettledHour};
 
 /// Due and closed hours as known to the writer.
 #[derive(Debug, Default)]
@@ -50,6 +50,11 @@ impl HoursCache {
         self.with(|known| known.forget_before(cutoff));
     }
 
+    /// Sets the hours that are due in other instances.
+    pub(super) fn set_elsewhere(&self, hours: Vec<UnsettledHour>) {
+        self.with(|known| known.set_elsewhere(hours));
+    }
+
     /// Runs `use_hours` under the lock. It must not panic.
     fn with<T>(&self, use_hours: impl FnOnce(&mut Hours) -> T) -> T {
         use_hours(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -60,6 +65,13 @@ impl HoursCache {
 impl CostHours for DuckDbStore {
     fn due_hours(&self) -> Vec<DueHour> {
         self.hours.with(|hours| hours.due())
+    }
+
+    async fn unsettled_hours(
+        &self,
+        cluster: Option<&ClusterId>,
+    ) -> Result<Vec<UnsettledHour>, StoreError> {
+        Ok(self.hours.with(|hours| hours.unsettled(cluster)))
     }
 
     async fn close_hour(&self, closing: ClosingHour) -> Result<Closed, StoreError> {

@@ -12,7 +12,7 @@
 //! in that snapshot ([`hot`]). Rows up to the border are read in the lake alone, so retention may
 //! delete them from the database at any time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,12 +20,13 @@ use std::time::Duration;
 use duckdb::Connection;
 use echo_core::clock::Clock;
 use echo_core::ids::ClusterId;
-use echo_core::units::Nanos;
+use echo_core::units::{Hour, Nanos};
 
 use crate::StoreError;
 use crate::duckdb::coverage::CoverageCache;
 use crate::duckdb::dictionary::Dictionary;
 use crate::duckdb::engine::{EngineResult, engine};
+use crate::duckdb::hours::HoursCache;
 use crate::duckdb::lake_source::{LAKE, LakeSource};
 use crate::duckdb::lock::Lock;
 use crate::duckdb::migrations::MIGRATIONS;
@@ -35,6 +36,7 @@ use crate::duckdb::shutdown::Signal;
 use crate::duckdb::slices::SliceReader;
 use crate::duckdb::writer::Joined;
 use crate::duckdb::{DuckDbConfig, DuckDbStore, no_thread};
+use crate::hours::UnsettledHour;
 
 use hot::{Copied, HotRows};
 
@@ -81,16 +83,29 @@ impl Drop for Stop {
 #[derive(Debug)]
 pub(super) struct LakeSnapshot {
     connection: Connection,
-    dictionary: Arc<Dictionary>,
-    coverage: Arc<CoverageCache>,
+    caches: Caches,
     hidden: Hidden,
     columns: views::Columns,
     snapshot: Option<i64>,
     names: (u64, u64),
     /// Rows of this instance, if it has a database.
     hot: Option<HotRows>,
-    /// Clusters of other instances.
-    elsewhere: BTreeSet<ClusterId>,
+    /// Clusters of each other instance.
+    elsewhere: Clusters,
+}
+
+/// Clusters by instance.
+type Clusters = BTreeMap<String, Arc<BTreeSet<ClusterId>>>;
+
+/// What a snapshot changes in memory.
+#[derive(Debug, Clone)]
+pub(super) struct Caches {
+    /// Series and senders.
+    pub(super) dictionary: Arc<Dictionary>,
+    /// When senders reported.
+    pub(super) coverage: Arc<CoverageCache>,
+    /// Due hours of other instances.
+    pub(super) hours: Arc<HoursCache>,
 }
 
 /// Changes of a transaction that is not committed yet.
@@ -98,7 +113,9 @@ pub(super) struct LakeSnapshot {
 struct Changes {
     snapshot: Option<i64>,
     names: (u64, u64),
-    elsewhere: BTreeSet<ClusterId>,
+    elsewhere: Clusters,
+    /// Due hours of other instances, if there is a newer snapshot.
+    unsettled: Option<Vec<UnsettledHour>>,
     copied: Option<Copied>,
 }
 
@@ -143,7 +160,10 @@ impl LakeRows {
                 reason: "nothing was copied to it yet".to_owned(),
             });
         }
-        Ok(shown.elsewhere.clone())
+        let clusters = shown.elsewhere.values().flat_map(|of| of.iter().cloned());
+        let clusters = clusters.collect();
+        drop(shown);
+        Ok(clusters)
     }
 }
 
@@ -151,21 +171,20 @@ impl LakeSnapshot {
     /// Shows the current snapshot, together with the rows of a database if there is one.
     pub(super) fn load(
         connection: Connection,
-        (dictionary, coverage): (&Arc<Dictionary>, &Arc<CoverageCache>),
+        caches: Caches,
         source: &LakeSource,
         own: Option<SliceReader>,
     ) -> Result<Self, StoreError> {
         let columns = views::columns(&connection).map_err(engine("starting"))?;
         let mut shown = Self {
             connection,
-            dictionary: Arc::clone(dictionary),
-            coverage: Arc::clone(coverage),
+            caches,
             hidden: Hidden::new(&source.secrets),
             columns,
             snapshot: None,
             names: (0, 0),
             hot: own.map(HotRows::new).transpose()?,
-            elsewhere: BTreeSet::new(),
+            elsewhere: Clusters::new(),
         };
         shown.refresh()?;
         Ok(shown)
@@ -238,7 +257,7 @@ impl LakeSnapshot {
             if copied.has_names {
                 let entries = identity::entries(&self.connection).map_err(engine(DOING))?;
                 // Before any row that refers to them is seen.
-                self.dictionary.extend(&entries);
+                self.caches.dictionary.extend(&entries);
             }
             has_changed |= copied.has_changed;
             changes.copied = Some(copied);
@@ -246,7 +265,10 @@ impl LakeSnapshot {
         let committed = self.connection.execute_batch("COMMIT");
         committed.map_err(engine(DOING))?;
         if has_changed {
-            self.coverage.invalidate_all();
+            self.caches.coverage.invalidate_all();
+        }
+        if let Some(unsettled) = changes.unsettled {
+            self.caches.hours.set_elsewhere(unsettled);
         }
         (self.snapshot, self.names) = (changes.snapshot, changes.names);
         self.elsewhere = changes.elsewhere;
@@ -266,6 +288,7 @@ impl LakeSnapshot {
             snapshot: Some(snapshot),
             names: self.names,
             elsewhere: self.elsewhere.clone(),
+            unsettled: None,
             copied: None,
         };
         if self.snapshot == Some(snapshot) {
@@ -280,10 +303,13 @@ impl LakeSnapshot {
         if changes.names != self.names {
             views::copy_names(connection)?;
             // Before any row that refers to them is seen.
-            self.dictionary.extend(&identity::entries(connection)?);
-            let clusters = views::clusters_elsewhere(connection, own)?;
-            changes.elsewhere = clusters.iter().flat_map(|name| name.parse()).collect();
+            self.caches
+                .dictionary
+                .extend(&identity::entries(connection)?);
+            changes.elsewhere = clusters(views::clusters_elsewhere(connection, own)?);
         }
+        let due = views::due_elsewhere(connection, own)?;
+        changes.unsettled = Some(unsettled(due, &changes.elsewhere));
         if self.snapshot.is_none() {
             if own.is_some() {
                 hot::create_tables(connection, self.columns.keys().copied())?;
@@ -303,4 +329,27 @@ impl LakeSnapshot {
         }
         Ok(Some(changes))
     }
+}
+
+/// Groups clusters by their instance.
+fn clusters(pairs: Vec<(String, String)>) -> Clusters {
+    let mut clusters: BTreeMap<String, BTreeSet<ClusterId>> = BTreeMap::new();
+    for (instance, cluster) in pairs {
+        let of_instance = clusters.entry(instance).or_default();
+        of_instance.extend(cluster.parse::<ClusterId>());
+    }
+    let shared = clusters.into_iter();
+    shared
+        .map(|(instance, of)| (instance, Arc::new(of)))
+        .collect()
+}
+
+/// Returns the due hours of instances, with the clusters of these.
+fn unsettled(due: Vec<views::DueElsewhere>, clusters: &Clusters) -> Vec<UnsettledHour> {
+    let hours = due.into_iter().map(|due| UnsettledHour {
+        hour: Hour::containing(Nanos::new(due.hour_ns)),
+        was_closed: due.was_closed,
+        clusters: Some(clusters.get(&due.instance).cloned().unwrap_or_default()),
+    });
+    hours.collect()
 }

@@ -120,6 +120,28 @@ pub struct ClosedHour {
     pub revision: u64,
 }
 
+/// Beginnings of the hours that are due to be closed.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct DueHours {
+    /// Hours that were never closed.
+    pub open: Vec<Nanos>,
+    /// Hours that were closed and have changed since.
+    pub changed: Vec<Nanos>,
+}
+
+impl FromIterator<(Nanos, bool)> for DueHours {
+    /// Collects beginnings of hours, each with whether it was closed before.
+    fn from_iter<I: IntoIterator<Item = (Nanos, bool)>>(iter: I) -> Self {
+        let (changed, open): (Vec<_>, Vec<_>) =
+            iter.into_iter().partition(|(_, was_closed)| *was_closed);
+        let begins = |hours: Vec<(Nanos, bool)>| hours.into_iter().map(|(hour, _)| hour).collect();
+        Self {
+            open: begins(open),
+            changed: begins(changed),
+        }
+    }
+}
+
 /// Error of copying: of the store, or of the destination.
 #[derive(Debug)]
 pub enum CopyError<E> {
@@ -295,6 +317,19 @@ impl SliceReader {
                     revision: row.get(2)?,
                 })
             })?;
+            hours.collect()
+        })
+    }
+
+    /// Hours that are due to be closed.
+    pub fn due_hours(&self) -> Result<DueHours, StoreError> {
+        self.query("reading due hours", |connection| {
+            let mut statement = connection.prepare(
+                "SELECT DISTINCT hour_ns, hour_ns IN (SELECT hour_ns FROM cost_hour_rows)
+                 FROM due_hour_rows ORDER BY hour_ns",
+            )?;
+            let hours =
+                statement.query_map([], |row| Ok((Nanos::new(row.get(0)?), row.get(1)?)))?;
             hours.collect()
         })
     }

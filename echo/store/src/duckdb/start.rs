@@ -17,7 +17,7 @@ use crate::duckdb::engine::{engine, unreadable};
 use crate::duckdb::fatal::{Fatal, or_fatal};
 use crate::duckdb::file_check::FileCheck;
 use crate::duckdb::hours::HoursCache;
-use crate::duckdb::lake::{LakeRows, LakeSnapshot};
+use crate::duckdb::lake::{Caches, LakeRows, LakeSnapshot};
 use crate::duckdb::lake_source::LakeSource;
 use crate::duckdb::lock::{Lock, canonical};
 use crate::duckdb::maintenance::{Maintenance, MaintenanceRounds};
@@ -70,7 +70,11 @@ impl DuckDbStore {
         let Some((connection, source)) = lake else {
             return Ok(self);
         };
-        let caches = (&self.dictionary, &self.coverage);
+        let caches = Caches {
+            dictionary: Arc::clone(&self.dictionary),
+            coverage: Arc::clone(&self.coverage),
+            hours: Arc::clone(&self.hours),
+        };
         let is_followed = own.is_none();
         let shown = LakeSnapshot::load(connection, caches, source, own)?;
         let hidden = Hidden::new(&source.secrets);

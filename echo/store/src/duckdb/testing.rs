@@ -15,6 +15,7 @@ use echo_core::units::Nanos;
 use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::rows::partition::{self, DeleteRange};
 use crate::duckdb::{DuckDbConfig, DuckDbStore};
+use crate::hours::UnsettledHour;
 use crate::limits::{Amount, Limits};
 
 impl DuckDbStore {
@@ -46,6 +47,11 @@ impl DuckDbStore {
             _scratch: Some(folder),
             ..Self::open(&config, clock).unwrap()
         }
+    }
+
+    /// Hours that other instances have due, as a lake shows them.
+    pub fn set_due_elsewhere(&self, hours: Vec<UnsettledHour>) {
+        self.hours.set_elsewhere(hours);
     }
 
     /// Deletes events received before `until`, as retention does.

@@ -26,6 +26,7 @@ use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
 mod csv;
+mod elsewhere;
 mod sums;
 
 const DAY_S: i64 = 86_400;
@@ -63,11 +64,7 @@ async fn store() -> Arc<DuckDbStore> {
 async fn close_all(store: &DuckDbStore) {
     for due in store.due_hours() {
         let seen = store.coverage(None, due.hour.window()).await.unwrap();
-        let seen = seen.into_iter().map(|row| ReportSpan {
-            origin: row.origin,
-            first: row.first,
-            last: row.last,
-        });
+        let seen = seen.iter().map(ReportSpan::from);
         let lost = store.lost_time(None, due.hour.window()).await.unwrap();
         let rows = node_hours(due.hour, &seen.collect::<Vec<_>>(), &lost);
         store.close_hour(ClosingHour { due, rows }).await.unwrap();

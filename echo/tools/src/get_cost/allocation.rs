@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use echo_analysis::hours;
+use echo_core::ids::ClusterId;
 use echo_core::model::cost::ReportSpan;
 use echo_core::units::{GpuTime, Hour, Window};
 
@@ -20,22 +21,24 @@ pub(super) async fn allocated(scope: &Scope<'_>) -> Result<GpuTime, ToolError> {
         Hour::containing(window.to().offset(-1)),
     ];
     let is_cut = |hour: &Hour| hour.begin() < window.from() || window.to() < hour.end();
-    let due = store.due_hours().into_iter();
-    let never_closed = due.filter(|due| !due.was_closed).map(|due| due.hour);
-    let cut = ends.into_iter().filter(is_cut);
-    let counted: BTreeSet<Hour> = never_closed.chain(cut).collect();
+    let mut open = store.unsettled_hours(cluster).await?;
+    open.retain(|unsettled| !unsettled.was_closed);
+    let cut: Vec<Hour> = ends.into_iter().filter(is_cut).collect();
+    let hours_to_count = open.iter().map(|open| open.hour).chain(cut.iter().copied());
+    let hours_to_count: BTreeSet<Hour> = hours_to_count.collect();
     let mut sum = GpuTime::ZERO;
-    for hour in counted {
+    for hour in hours_to_count {
         let piece = Window::new(hour.begin().max(window.from()), hour.end().min(window.to()));
-        if let Some(piece) = piece {
-            let rows = store.coverage(cluster, piece).await?;
-            let seen = rows.into_iter().map(|row| ReportSpan {
-                origin: row.origin,
-                first: row.first,
-                last: row.last,
-            });
-            sum = sum + hours::allocated(piece, &seen.collect::<Vec<_>>());
-        }
+        let Some(piece) = piece else { continue };
+        // Stored hours have the clusters of which another server has closed the hour.
+        let is_counted = |cluster: &ClusterId| {
+            let mut open = open.iter().filter(|open| open.hour == hour);
+            cut.contains(&hour) || open.any(|open| open.concerns(cluster))
+        };
+        let rows = store.coverage(cluster, piece).await?;
+        let seen = rows.iter().filter(|row| is_counted(&row.origin.cluster));
+        let seen: Vec<ReportSpan> = seen.map(ReportSpan::from).collect();
+        sum = sum + hours::allocated(piece, &seen);
     }
     let last = Hour::containing(window.to());
     let whole = window

@@ -2,7 +2,6 @@
 //! `get_cost` without its lists.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use echo_analysis::hours;
 use echo_core::ids::{ClusterId, IncidentId};
@@ -69,11 +68,7 @@ pub async fn losses_by_cluster(
 
 impl ClusterLoss {
     fn new(context: &ToolContext, window: Window, rows: Vec<Coverage>, lost: &[LostTime]) -> Self {
-        let seen = rows.iter().map(|row| ReportSpan {
-            origin: Arc::clone(&row.origin),
-            first: row.first,
-            last: row.last,
-        });
+        let seen = rows.iter().map(ReportSpan::from);
         let allocated = hours::allocated(window, &seen.collect::<Vec<_>>());
         let presence = Presence::from_rows(rows);
         let bill = Bill::new(lost, window, &context.rates);

@@ -81,17 +81,55 @@ pub(super) fn instances(connection: &Connection, own: Option<&str>) -> EngineRes
     own.into_iter().chain(others).collect()
 }
 
-/// Clusters that other instances have sent events of.
+/// Other instances, each with the clusters that it has sent events of.
 pub(super) fn clusters_elsewhere(
     connection: &Connection,
     own: Option<&str>,
-) -> EngineResult<Vec<String>> {
+) -> EngineResult<Vec<(String, String)>> {
     let clusters = format!(
-        "SELECT DISTINCT cluster FROM {LAKE}.main.origins WHERE instance IS DISTINCT FROM ?"
+        "SELECT DISTINCT instance, cluster FROM {LAKE}.main.origins WHERE instance IS DISTINCT FROM ?"
     );
     let mut statement = connection.prepare(&clusters)?;
-    let clusters = statement.query_map([own], |row| row.get(0))?;
+    let clusters = statement.query_map([own], |row| Ok((row.get(0)?, row.get(1)?)))?;
     clusters.collect()
+}
+
+/// Hour that another instance had due at its last slice.
+#[derive(Debug)]
+pub(super) struct DueElsewhere {
+    /// Instance.
+    pub(super) instance: String,
+    /// Beginning of the hour.
+    pub(super) hour_ns: i64,
+    /// True if it was closed before.
+    pub(super) was_closed: bool,
+}
+
+/// Due hours of other instances, in the order of hours.
+pub(super) fn due_elsewhere(
+    connection: &Connection,
+    own: Option<&str>,
+) -> EngineResult<Vec<DueElsewhere>> {
+    let due = format!(
+        "WITH last AS (
+             SELECT instance, open_hours, changed_hours FROM {LAKE}.main.slices
+             WHERE instance IS DISTINCT FROM ?
+             QUALIFY row_number() OVER (
+                 PARTITION BY instance ORDER BY last_event DESC, last_revision DESC, committed_ns DESC
+             ) = 1)
+         SELECT instance, unnest(open_hours) AS hour_ns, false FROM last
+         UNION ALL SELECT instance, unnest(changed_hours), true FROM last
+         ORDER BY hour_ns, instance"
+    );
+    let mut statement = connection.prepare(&due)?;
+    let due = statement.query_map([own], |row| {
+        Ok(DueElsewhere {
+            instance: row.get(0)?,
+            hour_ns: row.get(1)?,
+            was_closed: row.get(2)?,
+        })
+    })?;
+    due.collect()
 }
 
 /// Numbers of series and of origins in the lake.

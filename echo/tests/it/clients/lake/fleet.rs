@@ -1,7 +1,8 @@
 //! A fleet of three instances, seen through their lake, answers as one instance with all clusters.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
@@ -17,6 +18,9 @@ const FLEET: [(&str, &str); 3] = [
     ("prod", "gpu-extra-rank1"),
     ("test", "healthy"),
 ];
+
+/// Hour of the recordings, Unix nanoseconds.
+const NOON: i64 = 1_793_534_400_000_000_000;
 
 /// Flags with which hours are closed as soon as they are over.
 const NO_GRACE: [&str; 2] = ["--cost-grace", "0s"];
@@ -64,18 +68,31 @@ fn assert_equal(found: &Value, expected: &Value, path: &str) {
     }
 }
 
-/// Returns the report of the day as CSV.
-fn costs(http: &str, cluster: Option<&str>) -> String {
+/// Runs `fleet-echo report` for the day, of all clusters or of one.
+fn report(http: &str, cluster: Option<&str>, flags: &[&str]) -> Output {
     let mut report = Command::new(ECHO);
     report.args(["report", "--server", &format!("http://{http}")]);
-    report.args(["--day", "2026-11-01", "--format", "csv"]);
+    report.args(["--day", "2026-11-01"]).args(flags);
     if let Some(cluster) = cluster {
         report.args(["--cluster", cluster]);
     }
-    let output = report.output().unwrap();
+    report.output().unwrap()
+}
+
+/// Returns the report of the day as CSV.
+fn costs(http: &str, cluster: Option<&str>) -> String {
+    let output = report(http, cluster, &["--format", "csv"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the sums of the day, and whether its hours are closed.
+fn sums(http: &str, flags: &[&str]) -> (Value, bool) {
+    let output = report(http, None, &[&["--format", "json"], flags].concat());
+    let mut answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let is_closed = answer["metadata"]["is_closed"].as_bool().unwrap();
+    (answer["summary"].take(), is_closed)
 }
 
 #[test]
@@ -127,6 +144,59 @@ fn three_instances_answer_through_their_lake_as_one_with_all_clusters() {
     let rows = FLEET.map(|(cluster, _)| costs(&reader.http, Some(cluster)).lines().count() - 1);
     assert_eq!(fleet.lines().count() - 1, rows.iter().sum::<usize>());
     assert!(rows.iter().all(|rows| *rows >= 4), "{rows:?}");
+}
+
+#[test]
+#[ignore = "installs packages: make clients"]
+fn an_hour_that_one_instance_has_not_closed_is_open_for_the_fleet_and_counted_once() {
+    let Some(postgres) = Postgres::start() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let lake = Lake::new(postgres.catalog(), folder.path());
+    let start = |cluster: &str, name: &str, flags: &[&str]| {
+        let echo = lake.serve_with(&database(folder.path(), cluster), flags);
+        replay_all(&recording(name), &echo, cluster, "50");
+        echo.caught_up();
+        echo
+    };
+    let closed = start("lab", "host-sleep-rank2", &NO_GRACE);
+    wait_until_closed(&closed);
+    // An instance closes an hour that has ended after its grace, of 15 minutes.
+    let open = start("prod", "gpu-extra-rank1", &[]);
+    copied(&closed);
+    copied(&open);
+    let reader = Reader::start(&lake);
+    reader.wait_for_copy(&closed, "lab");
+    reader.wait_for_copy(&open, "prod");
+    let one = Echo::serve_with(&database(folder.path(), "all"), &NO_GRACE);
+    for (cluster, name) in &FLEET[..2] {
+        replay_all(&recording(name), &one, cluster, "50");
+    }
+    one.caught_up();
+    wait_until_closed(&one);
+
+    let tool = "fleet.cluster.get_cost";
+    let input = json!({ "window": "all" });
+    let expected = answer(&one, tool, &input);
+    assert_equal(&reader.query(tool, &input), &expected, "reader ");
+    assert_equal(&answer(&closed, tool, &input), &expected, "server ");
+    assert_equal(&answer(&open, tool, &input), &expected, "server ");
+    let (_, status) = lake.command("status");
+    let instances = status["instances"].as_array().unwrap();
+    let open_since = instances.iter().map(|one| one["open_since_ns"].as_i64());
+    let open_since: BTreeSet<Option<i64>> = open_since.collect();
+    assert_eq!(open_since, [None, Some(NOON)].into(), "{status}");
+    let (whole, _) = sums(&one.http, &[]);
+    for http in [&reader.http, &closed.http, &open.http] {
+        let refused = report(http, None, &[]);
+        let stderr = String::from_utf8_lossy(&refused.stderr);
+        assert!(stderr.contains("not closed yet"), "{stderr}");
+        let (preliminary, is_closed) = sums(http, &["--allow-open"]);
+        assert_equal(&preliminary, &whole, "sums ");
+        assert!(!is_closed);
+        assert_eq!(costs(http, Some("lab")), costs(&one.http, Some("lab")));
+    }
 }
 
 /// Sets the GPU of all culprits in the database of a stopped instance: recordings do not have it.
