@@ -268,15 +268,10 @@ impl EventStore for DuckDbStore {
         window: Window,
     ) -> Result<Vec<Incident>, StoreError> {
         let query = verdicts::incidents(cluster, window);
-        let read = move |reader: &Reader| {
-            let mut incidents = Vec::new();
-            reader.each_batch(&query, |batch| {
-                incidents.extend(verdicts::read_incidents(batch)?);
-                Ok(())
-            })?;
-            Ok(incidents)
-        };
-        self.readers.run("reading incidents", read).await
+        let doing = "reading incidents";
+        self.readers
+            .collect(doing, query, verdicts::read_incidents)
+            .await
     }
 
     async fn lost_time(
@@ -285,15 +280,10 @@ impl EventStore for DuckDbStore {
         window: Window,
     ) -> Result<Vec<LostTime>, StoreError> {
         let query = detector_output::lost_time(cluster, window);
-        let read = move |reader: &Reader| {
-            let mut lost = Vec::new();
-            reader.each_batch(&query, |batch| {
-                lost.extend(detector_output::read_lost_time(batch)?);
-                Ok(())
-            })?;
-            Ok(lost)
-        };
-        self.readers.run("reading lost time", read).await
+        let doing = "reading lost time";
+        self.readers
+            .collect(doing, query, detector_output::read_lost_time)
+            .await
     }
 
     async fn coverage(

@@ -121,6 +121,29 @@ impl ConnectionPool {
         }
     }
 
+    /// Runs a query and collects what `read` finds in each batch of its rows; `doing` names it in
+    /// errors.
+    pub(super) async fn collect<C, T>(
+        &self,
+        doing: &'static str,
+        query: Query,
+        read: fn(&RecordBatch) -> EngineResult<Vec<T>>,
+    ) -> Result<C, StoreError>
+    where
+        C: Default + Extend<T> + Send + 'static,
+        T: 'static,
+    {
+        let read = move |reader: &Reader| {
+            let mut found = C::default();
+            reader.each_batch(&query, |batch| {
+                found.extend(read(batch)?);
+                Ok(())
+            })?;
+            Ok(found)
+        };
+        self.run(doing, read).await
+    }
+
     async fn acquire(&self) -> Result<PooledConnection, StoreError> {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         let permit = permit.map_err(|_closed| StoreError::Closed)?;

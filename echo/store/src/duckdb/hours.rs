@@ -85,15 +85,8 @@ impl CostHours for DuckDbStore {
         limit: usize,
     ) -> Result<Vec<StoredHour>, StoreError> {
         let query = hours::in_window(cluster, window, limit);
-        let read = move |reader: &Reader| {
-            let mut rows = Vec::new();
-            reader.each_batch(&query, |batch| {
-                rows.extend(hours::read(batch)?);
-                Ok(())
-            })?;
-            Ok(rows)
-        };
-        self.readers.run("reading closed hours", read).await
+        let doing = "reading closed hours";
+        self.readers.collect(doing, query, hours::read).await
     }
 
     async fn cost_sums(
@@ -102,29 +95,16 @@ impl CostHours for DuckDbStore {
         window: Window,
     ) -> Result<Vec<NodeSum>, StoreError> {
         let query = hours::sums(cluster, window);
-        let read = move |reader: &Reader| {
-            let mut sums = Vec::new();
-            reader.each_batch(&query, |batch| {
-                sums.extend(hours::read_sums(batch)?);
-                Ok(())
-            })?;
-            Ok(sums)
-        };
-        self.readers.run("summing closed hours by node", read).await
+        let doing = "summing closed hours by node";
+        self.readers.collect(doing, query, hours::read_sums).await
     }
 
     async fn cost_clusters(&self, window: Window) -> Result<BTreeSet<ClusterId>, StoreError> {
         let query = hours::clusters(window);
-        let read = move |reader: &Reader| {
-            let mut clusters = BTreeSet::new();
-            reader.each_batch(&query, |batch| {
-                clusters.extend(hours::read_clusters(batch)?);
-                Ok(())
-            })?;
-            Ok(clusters)
-        };
         let doing = "looking for clusters with closed hours";
-        self.readers.run(doing, read).await
+        self.readers
+            .collect(doing, query, hours::read_clusters)
+            .await
     }
 
     async fn closed_allocation(

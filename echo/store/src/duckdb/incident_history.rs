@@ -6,7 +6,6 @@ use echo_core::units::Window;
 
 use crate::StoreError;
 use crate::duckdb::DuckDbStore;
-use crate::duckdb::connection_pool::Reader;
 use crate::duckdb::rows::past_culprits;
 use crate::incident_history::{IncidentHistory, PastCulprit};
 
@@ -18,14 +17,9 @@ impl IncidentHistory for DuckDbStore {
         raised: Window,
     ) -> Result<Vec<PastCulprit>, StoreError> {
         let query = past_culprits::query(cluster, raised);
-        let read = move |reader: &Reader| {
-            let mut found = Vec::new();
-            reader.each_batch(&query, |batch| {
-                found.extend(past_culprits::read(batch)?);
-                Ok(())
-            })?;
-            Ok(found)
-        };
-        self.readers.run("reading past culprits", read).await
+        let doing = "reading past culprits";
+        self.readers
+            .collect(doing, query, past_culprits::read)
+            .await
     }
 }
