@@ -168,7 +168,10 @@ impl Session {
             if is_last {
                 recorder.stop_waiting();
             }
-            let polled = watch.poll();
+            let mut polled = watch.poll();
+            recorder.size_comms(&mut polled, |pid, pointer| {
+                watch.comm_rank_and_size(pid, pointer)
+            });
             for (pid, pointer) in recorder.due_reads() {
                 if let Some(state) = watch.comm_state(pid, pointer) {
                     recorder.push_state(state);

@@ -1,7 +1,7 @@
 //! Live source: GPU jobs of this host while they run.
 
 pub(crate) mod assemble;
-mod comms;
+pub(crate) mod comms;
 pub(crate) mod delays;
 pub(crate) mod durations;
 mod evidence;
@@ -9,7 +9,7 @@ pub(crate) mod jobs;
 mod measure;
 pub(crate) mod plugin_records;
 pub(crate) mod preexisting;
-mod sizes;
+pub(crate) mod sizes;
 mod stop;
 
 use std::collections::VecDeque;
@@ -183,14 +183,9 @@ impl Live {
     /// Returns a communicator with its rank and size, from the call or from the memory of its
     /// process.
     fn sized(&mut self, pid: u32, init: CommInit) -> Option<CommInit> {
-        let in_memory = |init: &CommInit| self.watch.comm_rank_and_size(pid, init.comm?);
-        if self.sizes.needs_check(pid) {
-            for known in self.comms.of_process(pid).chain(Some(&init)) {
-                self.sizes.compare(pid, known, in_memory(known));
-            }
-        }
-        let found = (init.nranks == 0).then(|| in_memory(&init)).flatten();
-        self.sizes.sized(pid, init, found)
+        let read = |pointer| self.watch.comm_rank_and_size(pid, pointer);
+        self.sizes
+            .complete((pid, init), self.comms.of_process(pid).copied(), read)
     }
 
     fn process(&mut self, polled: &PollResult) {

@@ -4,10 +4,12 @@
 pub mod file;
 pub mod header;
 mod line;
+mod sizes;
 mod windows;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use crate::comm_fields::RankAndSize;
 use crate::functions;
 use crate::live::assemble::{Assembler, CallEvent};
 use crate::live::delays::DelayMeter;
@@ -20,6 +22,7 @@ use fleet_agent_bpf::layout::{CallRecord, DelayKey, DelaySum, FunctionSum};
 use fleet_agent_core::event::{CallDurations, CallKind, CommState, Event, Process, StackSample};
 
 use crate::recorder::line::{Line, Part};
+use crate::recorder::sizes::RecordedSizes;
 use crate::recorder::windows::Windows;
 
 /// Duration above which a call is written in two parts, so that later lines do not pile up behind
@@ -66,6 +69,7 @@ pub struct Recorder {
     durations: DurationMeter,
     durations_read_ns: u64,
     preexisting: PreexistingComms,
+    comm_sizes: RecordedSizes,
     counted: VecDeque<Line>,
     /// Ids of the stacks that have a line.
     stacks: HashSet<u64>,
@@ -91,6 +95,7 @@ impl Recorder {
             jobs: Jobs::new(processes),
             windows: Windows::new(now_ns),
             preexisting: PreexistingComms::default(),
+            comm_sizes: RecordedSizes::default(),
             counted: VecDeque::new(),
             stacks: HashSet::new(),
             processes: Vec::new(),
@@ -194,6 +199,17 @@ impl Recorder {
     /// Adds a state that was read.
     pub fn push_state(&mut self, state: CommState) {
         self.preexisting.push(state);
+    }
+
+    /// Fills in rank and size of the communicators that splits have made, before the poll result is
+    /// recorded: the calls do not contain them. `read` reads them in the memory of a process, at a
+    /// pointer.
+    pub fn size_comms(
+        &mut self,
+        polled: &mut PollResult,
+        read: impl Fn(u32, u64) -> Option<RankAndSize>,
+    ) {
+        self.comm_sizes.fill_in(&mut polled.returned, read);
     }
 
     /// Records a poll result, the counters if they were read, and the number of events lost since
@@ -366,6 +382,7 @@ impl Recorder {
             self.delays.forget(pid);
             self.durations.forget(pid);
             self.preexisting.forget(pid);
+            self.comm_sizes.forget(pid);
         }
     }
 }

@@ -16,25 +16,25 @@ pub(super) enum CommChange {
 
 /// Communicators by process and address.
 #[derive(Debug, Default)]
-pub(super) struct KnownComms {
+pub(crate) struct KnownComms {
     known: BTreeMap<(u32, u64), CommInit>,
 }
 
 impl KnownComms {
     /// Adds a communicator that a process has joined.
-    pub(super) fn insert(&mut self, pid: u32, init: CommInit) {
+    pub(crate) fn insert(&mut self, pid: u32, init: CommInit) {
         if let Some(pointer) = init.comm {
             self.known.insert((pid, pointer), init);
         }
     }
 
     /// Removes a communicator and returns whether it was known.
-    pub(super) fn remove(&mut self, pid: u32, pointer: u64) -> bool {
+    pub(crate) fn remove(&mut self, pid: u32, pointer: u64) -> bool {
         self.known.remove(&(pid, pointer)).is_some()
     }
 
     /// Returns the communicators of a process.
-    pub(super) fn of_process(&self, pid: u32) -> impl Iterator<Item = &CommInit> {
+    pub(crate) fn of_process(&self, pid: u32) -> impl Iterator<Item = &CommInit> {
         let range = (pid, 0)..=(pid, u64::MAX);
         self.known.range(range).map(|(_, init)| init)
     }
@@ -56,7 +56,7 @@ impl KnownComms {
     }
 
     /// Removes a process.
-    pub(super) fn forget(&mut self, pid: u32) {
+    pub(crate) fn forget(&mut self, pid: u32) {
         self.known.retain(|(owner, _), _| *owner != pid);
     }
 }

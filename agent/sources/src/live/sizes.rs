@@ -13,7 +13,7 @@ const MAX_RANKS: u32 = 1 << 20;
 /// contains their offsets, which are trusted once they yielded the right values for a communicator
 /// whose rank and size were passed in the call.
 #[derive(Debug, Default)]
-pub(super) struct CommSizes {
+pub(crate) struct CommSizes {
     verified: BTreeSet<u32>,
     checks: BTreeMap<u32, u32>,
 }
@@ -22,13 +22,27 @@ pub(super) struct CommSizes {
 const MAX_CHECKS: u32 = 256;
 
 impl CommSizes {
-    /// Compares the values in memory with those of the call.
-    pub(super) fn compare(
+    /// Returns a new communicator of a process with rank and size, from the call or from memory,
+    /// which `read` reads at a pointer; `None` while they are unknown. `known` are the communicators
+    /// of the process.
+    pub(crate) fn complete(
         &mut self,
-        pid: u32,
-        reported: &CommInit,
-        in_memory: Option<RankAndSize>,
-    ) {
+        (pid, init): (u32, CommInit),
+        known: impl Iterator<Item = CommInit>,
+        read: impl Fn(u64) -> Option<RankAndSize>,
+    ) -> Option<CommInit> {
+        let in_memory = |init: &CommInit| read(init.comm?);
+        if self.needs_check(pid) {
+            for known in known.chain(Some(init)) {
+                self.compare(pid, &known, in_memory(&known));
+            }
+        }
+        let found = (init.nranks == 0).then(|| in_memory(&init)).flatten();
+        self.sized(pid, init, found)
+    }
+
+    /// Compares the values in memory with those of the call.
+    fn compare(&mut self, pid: u32, reported: &CommInit, in_memory: Option<RankAndSize>) {
         // A communicator that is still initialized in the background has no size yet, and the
         // memory of a destroyed one is undefined.
         let in_call = RankAndSize {
@@ -42,19 +56,14 @@ impl CommSizes {
 
     /// Returns whether to compare: until the values of the process were right once, and for a
     /// limited number of checks.
-    pub(super) fn needs_check(&mut self, pid: u32) -> bool {
+    fn needs_check(&mut self, pid: u32) -> bool {
         let checks = self.checks.entry(pid).or_default();
         *checks += u32::from(*checks < MAX_CHECKS);
         *checks < MAX_CHECKS && !self.verified.contains(&pid)
     }
 
     /// Returns a communicator with rank and size; `None` while they are unknown.
-    pub(super) fn sized(
-        &self,
-        pid: u32,
-        init: CommInit,
-        in_memory: Option<RankAndSize>,
-    ) -> Option<CommInit> {
+    fn sized(&self, pid: u32, init: CommInit, in_memory: Option<RankAndSize>) -> Option<CommInit> {
         if init.nranks > 0 {
             return Some(init);
         }
@@ -68,7 +77,7 @@ impl CommSizes {
     }
 
     /// Removes a process.
-    pub(super) fn forget(&mut self, pid: u32) {
+    pub(crate) fn forget(&mut self, pid: u32) {
         self.verified.remove(&pid);
         self.checks.remove(&pid);
     }
