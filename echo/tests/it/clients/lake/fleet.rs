@@ -1,6 +1,5 @@
 //! A fleet of three instances, seen through their lake, answers as one instance with all clusters.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -18,9 +17,6 @@ const FLEET: [(&str, &str); 3] = [
     ("prod", "gpu-extra-rank1"),
     ("test", "healthy"),
 ];
-
-/// Hour of the recordings, Unix nanoseconds.
-const NOON: i64 = 1_793_534_400_000_000_000;
 
 /// Flags with which hours are closed as soon as they are over.
 const NO_GRACE: [&str; 2] = ["--cost-grace", "0s"];
@@ -184,9 +180,8 @@ fn an_hour_that_one_instance_has_not_closed_is_open_for_the_fleet_and_counted_on
     assert_equal(&answer(&open, tool, &input), &expected, "server ");
     let (_, status) = lake.command("status");
     let instances = status["instances"].as_array().unwrap();
-    let open_since = instances.iter().map(|one| one["open_since_ns"].as_i64());
-    let open_since: BTreeSet<Option<i64>> = open_since.collect();
-    assert_eq!(open_since, [None, Some(NOON)].into(), "{status}");
+    let has_open = instances.iter().filter(|one| one["open_since_ns"].is_i64());
+    assert_eq!((instances.len(), has_open.count()), (2, 1), "{status}");
     let (whole, _) = sums(&one.http, &[]);
     for http in [&reader.http, &closed.http, &open.http] {
         let refused = report(http, None, &[]);
