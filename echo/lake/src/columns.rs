@@ -43,22 +43,39 @@ const DELETIONS: &str = "CREATE TABLE IF NOT EXISTS lake.deletions (
     deleted_ns BIGINT  NOT NULL
 )";
 
-/// Views for readers of the lake, with the names that the views of an instance have.
-const VIEWS: [&str; 3] = [
-    "CREATE VIEW IF NOT EXISTS lake.events AS
-     SELECT rows.instance, rows.event_id, rows.timestamp_ns, rows.received_ns, rows.cluster AS cluster_id,
-            origins.node AS node_id, origins.rank, origins.nranks, origins.job, series.metric AS metric_name,
-            series.unit, series.op, format('{:016x}', series.comm) AS comm_id, rows.seq_first, rows.seq_last,
-            rows.number, rows.value, rows.min, rows.max, rows.attrs, rows.day
-     FROM event_rows AS rows
-     JOIN origins ON origins.instance = rows.instance AND origins.id = rows.origin
-     JOIN series ON series.instance = rows.instance AND series.id = rows.series",
-    "CREATE VIEW IF NOT EXISTS lake.verdicts AS
-     SELECT * FROM verdict_rows
-     QUALIFY row_number() OVER (PARTITION BY instance, incident ORDER BY revision DESC) = 1",
-    "CREATE VIEW IF NOT EXISTS lake.cost_hours AS
-     SELECT * FROM cost_hour_rows
-     QUALIFY revision = max(revision) OVER (PARTITION BY instance, hour_ns, cluster)",
+/// Views for readers of the lake: name and query. Three have the names of views of an instance; the
+/// last one has the hours that were due at the last slice of each instance.
+const VIEWS: [(&str, &str); 4] = [
+    (
+        "events",
+        "SELECT rows.instance, rows.event_id, rows.timestamp_ns, rows.received_ns, rows.cluster AS cluster_id,
+                origins.node AS node_id, origins.rank, origins.nranks, origins.job, series.metric AS metric_name,
+                series.unit, series.op, format('{:016x}', series.comm) AS comm_id, rows.seq_first, rows.seq_last,
+                rows.number, rows.value, rows.min, rows.max, rows.attrs, rows.day
+         FROM event_rows AS rows
+         JOIN origins ON origins.instance = rows.instance AND origins.id = rows.origin
+         JOIN series ON series.instance = rows.instance AND series.id = rows.series",
+    ),
+    (
+        "verdicts",
+        "SELECT * FROM verdict_rows
+         QUALIFY row_number() OVER (PARTITION BY instance, incident ORDER BY revision DESC) = 1",
+    ),
+    (
+        "cost_hours",
+        "SELECT * FROM cost_hour_rows
+         QUALIFY revision = max(revision) OVER (PARTITION BY instance, hour_ns, cluster)",
+    ),
+    (
+        "due_hours",
+        "WITH last AS (
+             SELECT instance, open_hours, changed_hours FROM slices
+             QUALIFY row_number() OVER (
+                 PARTITION BY instance ORDER BY last_event DESC, last_revision DESC, committed_ns DESC
+             ) = 1)
+         SELECT instance, unnest(open_hours) AS hour_ns, false AS was_closed FROM last
+         UNION ALL SELECT instance, unnest(changed_hours), true FROM last",
+    ),
 ];
 
 /// Creates missing tables, columns and views.
@@ -84,9 +101,10 @@ pub(crate) fn prepare(session: &Session, reader: &SliceReader) -> Result<(), Lak
     if !found.contains_key("deletions") {
         changes.push(DELETIONS.to_owned());
     }
-    if !found.contains_key("events") {
-        changes.extend(VIEWS.map(str::to_owned));
-    }
+    let missing = VIEWS.iter().filter(|(name, _)| !found.contains_key(*name));
+    changes.extend(
+        missing.map(|(name, query)| format!("CREATE VIEW IF NOT EXISTS {LAKE}.{name} AS {query}")),
+    );
     if changes.is_empty() {
         return Ok(());
     }

@@ -332,10 +332,7 @@ fn last_slice(
 
 /// Reads the due hours of the last slice.
 fn due_hours(session: &Session, instance: &str) -> Result<DueHours, LakeError> {
-    let due = "WITH last AS (SELECT open_hours, changed_hours FROM lake.slices WHERE instance = ?
-               ORDER BY last_event DESC, last_revision DESC, committed_ns DESC LIMIT 1)
-               SELECT unnest(open_hours) AS hour_ns, false FROM last
-               UNION ALL SELECT unnest(changed_hours), true FROM last ORDER BY hour_ns";
+    let due = "SELECT hour_ns, was_closed FROM lake.due_hours WHERE instance = ? ORDER BY hour_ns";
     let due = session.rows(
         "reading the due hours in the lake",
         due,

@@ -72,7 +72,8 @@ impl Lake {
             SELECT instance, count(*)::UBIGINT, min(first_event), max(last_event), sum(n_events)::UBIGINT,
                    sum(n_samples)::UBIGINT, sum(n_verdicts)::UBIGINT, sum(n_hours)::UBIGINT,
                    sum(last_event + 1 - first_event - n_events)::UBIGINT,
-                   list_min(arg_max(open_hours, committed_ns)), max(committed_ns)
+                   (SELECT min(hour_ns) FROM lake.due_hours AS due
+                    WHERE due.instance = slices.instance AND NOT was_closed), max(committed_ns)
             FROM lake.slices GROUP BY instance ORDER BY max(committed_ns), instance";
         self.0.rows("reading the slices", sql, [], |row| {
             Ok(InstanceSlices {

@@ -29,8 +29,7 @@ pub trait CostHours: Send + Sync {
         &self,
         _cluster: Option<&ClusterId>,
     ) -> Result<Vec<UnsettledHour>, StoreError> {
-        let due = self.due_hours().into_iter();
-        Ok(due.map(UnsettledHour::from).collect())
+        Err(StoreError::Closed)
     }
 
     /// Stores the costs of an hour durably, unless the hour has changed since `closing` was read.

@@ -162,7 +162,8 @@ impl Line<'_> {
             }),
             Some(Effect::MakesComm | Effect::SplitsComm) => {
                 let unique_id = self.unique_id_splitmix64.as_deref().and_then(hex);
-                unique_id.map(|unique_id| {
+                // Without its size its operations are unknown, as they are to a live agent.
+                unique_id.filter(|_| self.nranks > 0).map(|unique_id| {
                     CallKind::CommInit(CommInit {
                         nranks: self.nranks,
                         rank: self.rank,

@@ -283,6 +283,18 @@ fn a_call_in_two_parts_and_an_exact_communicator_are_read() {
 }
 
 #[test]
+fn a_communicator_without_its_size_is_unknown() {
+    let events = events_of(&[
+        r#"{"kind":"call","ts":1,"dur":2,"pid":7,"tid":8,"fn":"ncclCommSplit","nranks":0,"rank":1,"comm":"0xab","unique_id_splitmix64":"ff"}"#,
+    ]);
+    let kinds = events.iter().map(|event| match event {
+        Event::Call(call) => Some(call.kind),
+        _ => None,
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), [Some(CallKind::Other)]);
+}
+
+#[test]
 fn counted_calls_and_losses_are_read() {
     let measured = |ts_ns, activity| {
         Event::Activity(ActivitySample {

@@ -111,15 +111,8 @@ pub(super) fn due_elsewhere(
     own: Option<&str>,
 ) -> EngineResult<Vec<DueElsewhere>> {
     let due = format!(
-        "WITH last AS (
-             SELECT instance, open_hours, changed_hours FROM {LAKE}.main.slices
-             WHERE instance IS DISTINCT FROM ?
-             QUALIFY row_number() OVER (
-                 PARTITION BY instance ORDER BY last_event DESC, last_revision DESC, committed_ns DESC
-             ) = 1)
-         SELECT instance, unnest(open_hours) AS hour_ns, false FROM last
-         UNION ALL SELECT instance, unnest(changed_hours), true FROM last
-         ORDER BY hour_ns, instance"
+        "SELECT instance, hour_ns, was_closed FROM {LAKE}.main.due_hours
+         WHERE instance IS DISTINCT FROM ? ORDER BY hour_ns, instance"
     );
     let mut statement = connection.prepare(&due)?;
     let due = statement.query_map([own], |row| {
