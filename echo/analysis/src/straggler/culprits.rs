@@ -1,0 +1,74 @@
+//! Culprits: which rank, node or few ranks explain a loss by the waiting that they cause.
+
+use crate::straggler::rule::Rule;
+
+/// Waiting beyond the usual for one rank or node, summed over lossy time, seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Rise {
+    /// Caused minus suffered, over all communicators.
+    pub(super) net: f64,
+    /// Per peer, where it is largest; of each evaluation at most its loss.
+    pub(super) peer: f64,
+    /// Same without that limit.
+    pub(super) whole: f64,
+    /// Standard deviation of `whole` by the past alone.
+    pub(super) sigma: f64,
+}
+
+/// Explanation of a loss.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) enum Explanation {
+    /// No rank explains it.
+    #[default]
+    Nobody,
+    /// Ranks, each with its share of the waiting; the shares add up to 1.
+    Ranks(Vec<(usize, f64)>),
+    /// All ranks of a node are late together.
+    Node(usize),
+}
+
+/// The one whose peers wait for most of the loss, while nobody else causes nearly as much.
+pub(super) fn single(loss_s: f64, all: &[Rise], rule: &Rule) -> Option<usize> {
+    let order = by_net(all);
+    let first = *order.first()?;
+    let rise = all.get(first)?;
+    let second = order.get(1).and_then(|next| all.get(*next));
+    let next = second.map_or(0.0, |rise| rise.net.max(0.0));
+    let is_root = rise.net >= rule.root * next && rise.net > 0.0;
+    let explains = rise.peer >= rule.explain * loss_s;
+    let is_new = rise.whole >= rule.rise_sigmas * rise.sigma;
+    (is_root && explains && is_new).then_some(first)
+}
+
+/// The smallest number of ranks, at most half of them, that together explain the loss, while every
+/// other one causes much less than each of them.
+pub(super) fn several(loss_s: f64, ranks: &[Rise], rule: &Rule) -> Option<Vec<(usize, f64)>> {
+    let order = by_net(ranks);
+    let net = |at: usize| order.get(at).and_then(|rank| ranks.get(*rank));
+    let mut covered = 0.0;
+    let mut sum = 0.0;
+    for size in 1..=ranks.len() / 2 {
+        let last = net(size - 1)?;
+        if last.net <= 0.0 || last.whole < rule.rise_sigmas * last.sigma {
+            return None;
+        }
+        covered += last.peer;
+        sum += last.net;
+        let next = net(size).map_or(0.0, |rise| rise.net.max(0.0));
+        let is_root = last.net >= rule.root * next;
+        if size > 1 && is_root && covered >= rule.explain_set * loss_s {
+            let named = order.iter().take(size);
+            let share = |rank: &usize| ranks.get(*rank).map_or(0.0, |rise| rise.net / sum);
+            return Some(named.map(|rank| (*rank, share(rank))).collect());
+        }
+    }
+    None
+}
+
+/// Indices, largest net first.
+fn by_net(all: &[Rise]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    let net = |at: &usize| all.get(*at).map_or(0.0, |rise| rise.net);
+    order.sort_by(|a, b| net(b).total_cmp(&net(a)));
+    order
+}

@@ -1,0 +1,237 @@
+//! Ledger: who waited for whom, in sums per window.
+//!
+//! An operation that waits for its peers ends everywhere at once, so the last rank to arrive is in
+//! it for the shortest time, and every other rank waited for it by the difference of the durations.
+//! The same holds for sums over the operations of a block. No clocks are compared.
+
+use crate::straggler::communicator::{Communicator, Comparison, MatchedBlock, Row};
+
+/// Largest factor by which waiting is scaled up for operations that could not be compared. Beyond
+/// it too little is known.
+const MAX_SCALE: f64 = 3.0;
+
+/// Operations that were compared, and those that were not, by reason. Counted once per
+/// communicator, not per rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Coverage {
+    /// Compared by the law.
+    pub compared: u64,
+    /// A rank's report is missing.
+    pub incomplete: u64,
+    /// The ranks reported blocks of different length.
+    pub unequal: u64,
+    /// Reported after their window had been evaluated; counted in the next one.
+    pub late: u64,
+    /// Blocks that contradict themselves, such as a rank outside of its communicator.
+    pub invalid: u64,
+}
+
+impl Coverage {
+    /// Counts the operations of a block.
+    fn with(mut self, comparison: Comparison, operations: u32) -> Self {
+        let counter = match comparison {
+            Comparison::Complete => &mut self.compared,
+            Comparison::Incomplete => &mut self.incomplete,
+            Comparison::Unequal => &mut self.unequal,
+        };
+        *counter += u64::from(operations);
+        self
+    }
+
+    /// Adds other counts.
+    pub(super) fn add(&mut self, other: Self) {
+        self.compared += other.compared;
+        self.incomplete += other.incomplete;
+        self.unequal += other.unequal;
+        self.late += other.late;
+        self.invalid += other.invalid;
+    }
+}
+
+/// Sums of one communicator in one window.
+#[derive(Debug, Default)]
+pub(super) struct CommSums {
+    /// Waiting for the rank in each slot by all others, seconds.
+    pub(super) caused: Vec<f32>,
+    /// Waiting of the rank in each slot, seconds.
+    pub(super) suffered: Vec<f32>,
+    /// Operations that completed.
+    pub(super) operations: f64,
+    /// Those that were compared.
+    pub(super) compared: f64,
+    /// Shortest sums of durations: the operations themselves without waiting, seconds.
+    pub(super) transfer: f64,
+    /// Sum over the compared blocks of their shortest operation, seconds, and number of blocks.
+    pub(super) shortest: f64,
+    pub(super) blocks: f64,
+    /// End of the last block, job time.
+    pub(super) end: f64,
+}
+
+impl CommSums {
+    /// Factor for the operations that could not be compared: they were like the others.
+    pub(super) fn scale(&self) -> f64 {
+        if self.compared > 0.0 {
+            (self.operations / self.compared).clamp(1.0, MAX_SCALE)
+        } else {
+            0.0
+        }
+    }
+
+    fn merge(&mut self, later: Self) {
+        let sums = [
+            (&mut self.caused, later.caused),
+            (&mut self.suffered, later.suffered),
+        ];
+        for (sum, more) in sums {
+            sum.resize(sum.len().max(more.len()), 0.0);
+            for (sum, more) in sum.iter_mut().zip(more) {
+                *sum += more;
+            }
+        }
+        self.operations += later.operations;
+        self.compared += later.compared;
+        self.transfer += later.transfer;
+        self.shortest += later.shortest;
+        self.blocks += later.blocks;
+        self.end = self.end.max(later.end);
+    }
+}
+
+/// Leads of one rank in one window, seconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeadSum {
+    pub(super) sum: f64,
+    pub(super) operations: f64,
+    pub(super) least: f64,
+}
+
+impl LeadSum {
+    fn from_row(row: &Row) -> Self {
+        Self {
+            sum: f64::from(row.lead),
+            operations: f64::from(row.count),
+            least: f64::from(row.least_lead),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.sum += other.sum;
+        self.operations += other.operations;
+        self.least = self.least.min(other.least);
+    }
+}
+
+impl Default for LeadSum {
+    fn default() -> Self {
+        Self {
+            sum: 0.0,
+            operations: 0.0,
+            least: f64::INFINITY,
+        }
+    }
+}
+
+/// Sums of a job in one window. Memory: 8 bytes per slot of a communicator that completed a block,
+/// 24 bytes per rank.
+#[derive(Debug, Default)]
+pub(super) struct WindowSums {
+    /// By communicator.
+    pub(super) comms: Vec<Option<CommSums>>,
+    /// By rank of the job: leads of collectives, and of communicators with transfers. Leads of the
+    /// same kind of operation are comparable.
+    pub(super) leads: [Vec<LeadSum>; 2],
+}
+
+impl WindowSums {
+    /// Adds a block that ended at `end`, job time. Takes time proportional to the ranks of the
+    /// block: O(1) per report.
+    pub(super) fn add(
+        &mut self,
+        index: usize,
+        comm: &Communicator,
+        block: &MatchedBlock,
+        end: f64,
+    ) -> Coverage {
+        for (slot, row) in block.rows() {
+            let rank = comm.members.get(slot).copied().flatten();
+            if let Some(rank) = rank.filter(|_| row.lead.is_finite()) {
+                let [collectives, transfers] = &mut self.leads;
+                let leads = if comm.has_transfers {
+                    transfers
+                } else {
+                    collectives
+                };
+                update(leads, rank as usize, |lead| {
+                    lead.add(LeadSum::from_row(row));
+                });
+            }
+        }
+        let comparison = block.comparison();
+        update(&mut self.comms, index, |sums| {
+            let sums = sums.get_or_insert_default();
+            sums.operations += f64::from(block.operations());
+            sums.end = sums.end.max(end);
+            if comparison == Comparison::Complete {
+                sums.compared += f64::from(block.operations());
+                apply_law(sums, comm.size(), block);
+            }
+        });
+        Coverage::default().with(comparison, block.operations())
+    }
+
+    /// Adds the sums of a later window.
+    pub(super) fn merge(&mut self, later: Self) {
+        for (index, sums) in later.comms.into_iter().enumerate() {
+            if let Some(sums) = sums {
+                update(&mut self.comms, index, |own| {
+                    own.get_or_insert_default().merge(sums);
+                });
+            }
+        }
+        for (own, later) in self.leads.iter_mut().zip(later.leads) {
+            for (rank, lead) in later.into_iter().enumerate() {
+                update(own, rank, |own| own.add(lead));
+            }
+        }
+    }
+
+    /// Communicators that completed a block, with their sums.
+    pub(super) fn comms(&self) -> impl Iterator<Item = (usize, &CommSums)> {
+        let comms = self.comms.iter().enumerate();
+        comms.filter_map(|(index, sums)| Some((index, sums.as_ref()?)))
+    }
+}
+
+/// Every rank waited for the one that was in the operations for the shortest time.
+fn apply_law(sums: &mut CommSums, size: usize, block: &MatchedBlock) {
+    let Some((last, shortest)) = block.shortest() else {
+        return;
+    };
+    sums.caused.resize(size, 0.0);
+    sums.suffered.resize(size, 0.0);
+    sums.transfer += f64::from(shortest);
+    sums.shortest += f64::from(block.least());
+    sums.blocks += 1.0;
+    let mut all = 0.0;
+    for (slot, row) in block.rows() {
+        let waited = row.sum - shortest;
+        all += waited;
+        if let Some(suffered) = sums.suffered.get_mut(slot) {
+            *suffered += waited;
+        }
+    }
+    if let Some(caused) = sums.caused.get_mut(last) {
+        *caused += all;
+    }
+}
+
+/// Changes the element at an index, after growing the vector to it.
+pub(super) fn update<T: Default>(values: &mut Vec<T>, index: usize, change: impl FnOnce(&mut T)) {
+    if values.len() <= index {
+        values.resize_with(index + 1, T::default);
+    }
+    if let Some(value) = values.get_mut(index) {
+        change(value);
+    }
+}

@@ -1,0 +1,220 @@
+//! Open incidents of one job.
+
+use std::collections::BTreeMap;
+
+use crate::straggler::bill::{Bill, Entry};
+use crate::straggler::class::{self, Class};
+use crate::straggler::evidence::Subject;
+use crate::straggler::history::Loss;
+
+/// Kind of an open incident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Pace and waiting agree, or only the pace fell.
+    Loss,
+    /// Late without a past.
+    LateWithoutPast,
+    /// Nothing completes.
+    Stall,
+}
+
+/// State of an incident.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) number: u64,
+    pub(super) subject: Subject,
+    pub(super) kind: Kind,
+    pub(super) class: Class,
+    /// Job times, seconds.
+    pub(super) since: f64,
+    pub(super) known: f64,
+    pub(super) until: f64,
+    pub(super) is_closed: bool,
+    pub(super) bill: Bill,
+    /// Ranks that are behind in a stall.
+    pub(super) behind: Vec<usize>,
+}
+
+/// Incidents that are open, and those that were closed since they were last taken.
+#[derive(Debug, Default)]
+pub(super) struct OpenIncidents {
+    next: u64,
+    open: BTreeMap<Subject, State>,
+    stall: Option<State>,
+    changed: Vec<State>,
+}
+
+impl OpenIncidents {
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.stall.is_none()
+    }
+
+    /// Returns true if a loss of the subject is open.
+    pub(super) fn is_open(&self, subject: Subject) -> bool {
+        let open = self.open.get(&subject);
+        open.is_some_and(|state| state.kind == Kind::Loss)
+    }
+
+    /// Opens the incident of a subject at `now` with its losses so far. A rank that is found later
+    /// takes over the loss that nobody explained before.
+    pub(super) fn open(&mut self, subject: Subject, now: f64, mut bill: Bill) {
+        let before = self.open.remove(&subject).or_else(|| {
+            let is_named = subject != Subject::Nobody;
+            self.open.remove(&Subject::Nobody).filter(|_| is_named)
+        });
+        let number = match before {
+            Some(state) => {
+                if state.kind == Kind::Loss {
+                    bill.absorb(state.bill);
+                }
+                state.number
+            }
+            None => self.number(),
+        };
+        let mut state = State {
+            number,
+            subject,
+            kind: Kind::Loss,
+            class: Class::Unknown,
+            since: now,
+            known: now,
+            until: now,
+            is_closed: false,
+            bill,
+            behind: Vec::new(),
+        };
+        state.set_times();
+        self.open.insert(subject, state);
+    }
+
+    /// Adds a loss to the open incident of a subject.
+    pub(super) fn add(&mut self, subject: Subject, entry: Entry) {
+        if let Some(state) = self.open.get_mut(&subject)
+            && state.kind == Kind::Loss
+        {
+            state.bill.push(entry);
+            state.set_times();
+        }
+    }
+
+    /// Opens or continues an incident of a rank that is late without a past.
+    pub(super) fn late_without_past(&mut self, subject: Subject, since: f64, entry: Entry) {
+        if !self.open.contains_key(&subject) {
+            let number = self.number();
+            self.open.insert(
+                subject,
+                State {
+                    number,
+                    subject,
+                    kind: Kind::LateWithoutPast,
+                    class: Class::Unknown,
+                    since,
+                    known: entry.to,
+                    until: entry.to,
+                    is_closed: false,
+                    bill: Bill::default(),
+                    behind: Vec::new(),
+                },
+            );
+        }
+        if let Some(state) = self.open.get_mut(&subject)
+            && state.kind == Kind::LateWithoutPast
+        {
+            state.bill.push(entry);
+            state.until = entry.to;
+        }
+    }
+
+    /// Sets the classes of the open incidents from the leads during the loss.
+    pub(super) fn classify(&mut self, leads: &[f64], loss: Loss, explain: f64) {
+        for (subject, state) in &mut self.open {
+            state.class = match subject {
+                Subject::Rank(rank) => class::of_rank(*rank, leads),
+                Subject::Node(_) => Class::Unknown,
+                Subject::Nobody => {
+                    class::of_uniform(loss.share, loss.transfer, loss.growth, explain)
+                }
+            };
+        }
+    }
+
+    /// Closes incidents without evidence for `quiet_s` before `now`, and returns their subjects.
+    pub(super) fn close_quiet(&mut self, now: f64, quiet_s: f64) -> Vec<Subject> {
+        let quiet: Vec<Subject> = self
+            .open
+            .iter()
+            .filter(|(_, state)| now - state.until > quiet_s)
+            .map(|(subject, _)| *subject)
+            .collect();
+        for subject in &quiet {
+            if let Some(mut state) = self.open.remove(subject) {
+                state.is_closed = true;
+                self.changed.push(state);
+            }
+        }
+        quiet
+    }
+
+    /// Opens or continues a stall that began at `since`, in which `n` ranks lose all their time.
+    pub(super) fn stall(&mut self, since: f64, now: f64, n: usize, behind: Vec<usize>) {
+        let number = match &self.stall {
+            Some(state) => state.number,
+            None => self.number(),
+        };
+        let known = self.stall.as_ref().map_or(now, |state| state.known);
+        let mut bill = Bill::default();
+        bill.push(Entry {
+            from: since,
+            to: now,
+            loss: 1.0,
+            gpu_s: n as f64 * (now - since),
+            waited: 0.0,
+        });
+        self.stall = Some(State {
+            number,
+            subject: Subject::Nobody,
+            kind: Kind::Stall,
+            class: Class::Unknown,
+            since,
+            known,
+            until: now,
+            is_closed: false,
+            bill,
+            behind,
+        });
+    }
+
+    /// Ends a stall; returns true if there was one.
+    pub(super) fn end_stall(&mut self) -> bool {
+        let ended = self.stall.take();
+        let was_open = ended.is_some();
+        self.changed.extend(ended.map(|mut state| {
+            state.is_closed = true;
+            state
+        }));
+        was_open
+    }
+
+    /// Returns the open incidents, and those closed since the last call.
+    pub(super) fn take(&mut self) -> Vec<State> {
+        let mut states = std::mem::take(&mut self.changed);
+        states.extend(self.open.values().cloned());
+        states.extend(self.stall.clone());
+        states
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+}
+
+impl State {
+    fn set_times(&mut self) {
+        let entries = self.bill.without_ripples();
+        if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
+            self.since = first.from;
+            self.until = self.until.max(last.to);
+        }
+    }
+}
