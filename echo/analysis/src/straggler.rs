@@ -73,8 +73,9 @@ impl Detector {
     }
 
     /// Adds what a rank reports about one block. Reports of different ranks may come in any order.
+    /// A block without operations announces that the rank is in the communicator.
     pub fn observe(&mut self, block: &BlockSum) {
-        let Some(place) = Place::from_block(block).filter(|_| block.count > 0) else {
+        let Some(place) = Place::from_block(block) else {
             self.invalid += u64::from(block.count);
             return;
         };

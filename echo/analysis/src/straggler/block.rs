@@ -64,7 +64,8 @@ pub struct BlockSum {
     pub source: Source,
     /// Sequence number of the first operation.
     pub seq_first: u64,
-    /// Number of operations; 0 is ignored.
+    /// Number of operations. A block without any announces the membership, so that the job is known
+    /// before its rarest communicator has completed a block.
     pub count: u32,
     /// Sum of the durations, milliseconds.
     pub sum_ms: f64,

@@ -157,6 +157,9 @@ impl Job {
         if let Some(member) = comm.members.get_mut(place.slot) {
             *member = u32::try_from(rank).ok();
         }
+        if block.count == 0 {
+            return;
+        }
         let row = Row::from_block(block, end);
         for closed in comm.add(place.slot, block.seq_first, row) {
             self.close(index, &closed);

@@ -214,8 +214,8 @@ fn apply_law(sums: &mut CommSums, size: usize, block: &MatchedBlock) {
     sums.shortest += f64::from(block.least());
     sums.blocks += 1.0;
     let mut all = 0.0;
-    for (slot, row) in block.rows() {
-        let waited = row.sum - shortest;
+    for (slot, sum) in block.sums() {
+        let waited = sum - shortest;
         all += waited;
         if let Some(suffered) = sums.suffered.get_mut(slot) {
             *suffered += waited;

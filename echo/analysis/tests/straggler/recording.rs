@@ -120,13 +120,36 @@ impl Recording {
 
     /// The same in blocks of 2^k operations, at least as long as they are.
     pub(crate) fn in_blocks(&self, k: u32) -> Self {
-        let k = k.max(self.k);
+        self.cut(|_| k)
+    }
+
+    /// The same in blocks that last about `seconds`, for each communicator by its mean rate.
+    pub(crate) fn in_blocks_of(&self, seconds: f64) -> Self {
+        let mut spans: BTreeMap<CommId, (Nanos, Nanos, u64)> = BTreeMap::new();
+        for item in &self.items {
+            if let Item::Block(block) = item {
+                let span = (block.end, block.end, 0);
+                let span = spans.entry(block.member.comm).or_insert(span);
+                span.1 = block.end;
+                span.2 += u64::from(block.count) * 1_000 / u64::from(block.member.size);
+            }
+        }
+        let exponent = |comm: CommId| {
+            let (first, last, thousandths) = spans[&comm];
+            let rate = thousandths as f64 / last.millis_since(first).max(1.0);
+            (seconds * rate).log2().floor().max(0.0) as u32
+        };
+        self.cut(exponent)
+    }
+
+    fn cut(&self, exponent: impl Fn(CommId) -> u32) -> Self {
         let mut blocks: BTreeMap<(CommId, ProcessKey, u64), BlockSum> = BTreeMap::new();
         let mut items = Vec::new();
         for item in &self.items {
             match item {
                 Item::Beat(_) => items.push(*item),
                 Item::Block(block) => {
+                    let k = exponent(block.member.comm).max(self.k);
                     let key = (block.member.comm, block.process, block.seq_first >> k);
                     blocks
                         .entry(key)
@@ -139,27 +162,9 @@ impl Recording {
             }
         }
         items.extend(blocks.into_values().map(Item::Block));
-        let mut recording = Self { k, items };
+        let mut recording = Self { k: self.k, items };
         recording.sort();
         recording
-    }
-
-    /// The exponent for which blocks last about `seconds`, by the median over all.
-    pub(crate) fn exponent_for(&self, seconds: f64) -> u32 {
-        let mut ends: BTreeMap<(CommId, ProcessKey), Vec<f64>> = BTreeMap::new();
-        for item in &self.items {
-            if let Item::Block(block) = item {
-                ends.entry((block.member.comm, block.process))
-                    .or_default()
-                    .push(block.end.millis_since(ORIGIN) / 1e3);
-            }
-        }
-        let busiest = ends.values().max_by_key(|ends| ends.len()).expect("blocks");
-        let mut gaps: Vec<f64> = busiest.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        gaps.sort_by(f64::total_cmp);
-        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-        let longer = (seconds / mean).log2().floor().max(0.0);
-        self.k + longer as u32
     }
 
     /// The same with every block changed; blocks for which `change` returns `None` are dropped.
