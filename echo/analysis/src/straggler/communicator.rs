@@ -171,12 +171,6 @@ impl MatchedBlock {
         self.rows()
             .map(move |(slot, row)| (slot, row.sum * (most / row.count as f32)))
     }
-
-    /// Slot and sum of the rank that was in the operations for the shortest time: the last to
-    /// arrive.
-    pub(super) fn shortest(&self) -> Option<(usize, f32)> {
-        self.sums().min_by(|a, b| a.1.total_cmp(&b.1))
-    }
 }
 
 /// Communicator of a job.

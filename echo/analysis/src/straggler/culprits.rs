@@ -65,6 +65,16 @@ pub(super) fn several(loss_s: f64, ranks: &[Rise], rule: &Rule) -> Option<Vec<(u
     None
 }
 
+/// Returns true if more than half of a node's ranks cause at least half of the mean over them.
+pub(super) fn is_whole(ranks: &[Rise], node_of: &[u32], node: usize) -> bool {
+    let own = ranks.iter().zip(node_of);
+    let own = own.filter(|(_, of)| **of as usize == node);
+    let nets: Vec<f64> = own.map(|(rise, _)| rise.net).collect();
+    let mean = nets.iter().sum::<f64>() / nets.len() as f64;
+    let late = nets.iter().filter(|net| **net >= mean / 2.0).count();
+    nets.len() >= 2 && 2 * late > nets.len()
+}
+
 /// Indices, largest net first.
 fn by_net(all: &[Rise]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..all.len()).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::straggler::bill::{Bill, Entry};
-use crate::straggler::culprits::{Explanation, Rise, several, single};
+use crate::straggler::culprits::{Explanation, Rise, is_whole, several, single};
 use crate::straggler::history::{Loss, Usual, UsualFlow, beyond};
 use crate::straggler::measure::{Flow, Measured};
 use crate::straggler::rule::Rule;
@@ -188,11 +188,18 @@ pub(super) fn dry_rank(leads: &[f64], usual: &[UsualFlow], rule: &Rule) -> Optio
 
 /// Finds what explains the recent loss: one rank, else one node, else a few ranks. Several ranks are
 /// not told where there are transfers, whose durations may lack the waiting.
-pub(super) fn explain(recent: &Recent, has_transfers: bool, rule: &Rule) -> Explanation {
+pub(super) fn explain(
+    recent: &Recent,
+    node_of: &[u32],
+    has_transfers: bool,
+    rule: &Rule,
+) -> Explanation {
     if let Some(rank) = single(recent.loss, &recent.ranks, rule) {
         return Explanation::Ranks(vec![(rank, 1.0)]);
     }
-    if let Some(node) = single(recent.loss, &recent.nodes, rule) {
+    if let Some(node) = single(recent.loss, &recent.nodes, rule)
+        && is_whole(&recent.ranks, node_of, node)
+    {
         return Explanation::Node(node);
     }
     let several = several(recent.loss, &recent.ranks, rule).filter(|_| !has_transfers);

@@ -8,8 +8,8 @@ use crate::straggler::class::Class;
 /// Rank of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RankOfJob {
-    /// Rank in the largest communicator of its process.
-    pub rank: u32,
+    /// Rank in the communicator that holds the whole job; `None` if there is none.
+    pub rank: Option<u32>,
     /// Its process.
     pub process: ProcessKey,
     /// Its node.

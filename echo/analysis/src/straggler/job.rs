@@ -28,9 +28,10 @@ const LONGEST_S: f64 = 30.0;
 /// Rank of the job.
 #[derive(Debug)]
 struct Member {
-    identity: RankOfJob,
-    /// Size of the communicator that gave the rank its number.
-    numbered_by: usize,
+    process: ProcessKey,
+    node: NodeKey,
+    /// Largest communicator of the process: its size, and the rank in it.
+    largest: (usize, u32),
     /// Latest instant that it reported, on its own clock, seconds since the origin.
     latest: f64,
     enqueued: u64,
@@ -100,7 +101,7 @@ impl Job {
 
     /// Processes of the job.
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessKey> {
-        self.members.iter().map(|member| member.identity.process)
+        self.members.iter().map(|member| member.process)
     }
 
     /// Communicators of the job.
@@ -110,14 +111,24 @@ impl Job {
 
     /// Identity of a rank by its index.
     pub(super) fn rank(&self, index: usize) -> Option<RankOfJob> {
-        self.members.get(index).map(|member| member.identity)
+        let member = self.members.get(index)?;
+        Some(self.identity(member))
     }
 
     /// Identity of a node by its index, with its ranks.
     pub(super) fn node(&self, index: usize) -> Option<(NodeKey, Vec<RankOfJob>)> {
         let node = *self.nodes.get(index)?;
-        let ranks = self.members.iter().map(|member| member.identity);
-        Some((node, ranks.filter(|rank| rank.node == node).collect()))
+        let ranks = self.members.iter().filter(|member| member.node == node);
+        Some((node, ranks.map(|member| self.identity(member)).collect()))
+    }
+
+    fn identity(&self, member: &Member) -> RankOfJob {
+        let (size, rank) = member.largest;
+        RankOfJob {
+            rank: (size == self.len()).then_some(rank),
+            process: member.process,
+            node: member.node,
+        }
     }
 
     /// Comparison of the ranks by the waiting that they caused in the last evaluation.
@@ -127,7 +138,7 @@ impl Job {
         let ranks: Vec<(RankOfJob, f64, Option<f64>)> = ranks
             .map(|(rank, (member, caused))| {
                 let usual = usual.as_ref().and_then(|usual| usual.get(rank).copied());
-                (member.identity, *caused, usual)
+                (self.identity(member), *caused, usual)
             })
             .collect();
         compare(&ranks)
@@ -330,11 +341,8 @@ impl Job {
             Some(index) => *index,
             None => self.join(block),
         };
-        if let Some(member) = self.members.get_mut(index)
-            && size > member.numbered_by
-        {
-            member.numbered_by = size;
-            member.identity.rank = block.member.rank;
+        if let Some(member) = self.members.get_mut(index) {
+            member.largest = member.largest.max((size, block.member.rank));
         }
         index
     }
@@ -350,12 +358,9 @@ impl Job {
         self.node_of.push(u32::try_from(node).unwrap_or(u32::MAX));
         self.offsets.push(None);
         self.members.push(Member {
-            identity: RankOfJob {
-                rank: block.member.rank,
-                process: block.process,
-                node: block.node,
-            },
-            numbered_by: 0,
+            process: block.process,
+            node: block.node,
+            largest: (0, 0),
             latest: f64::NEG_INFINITY,
             enqueued: 0,
             lead_floor: LeadFloor::default(),

@@ -111,6 +111,10 @@ impl Judge {
 
     /// Without a past: everything waits for one rank only.
     fn judge_alone(&mut self, measured: &Measured, seconds: f64) {
+        if self.history.seconds() > 2.0 * self.rule.need_s {
+            self.alone = None;
+            return;
+        }
         let all: f64 = measured.ranks.iter().map(|flow| flow.caused).sum();
         let flows = measured.ranks.iter().enumerate();
         let top = flows.max_by(|a, b| a.1.caused.total_cmp(&b.1.caused));
@@ -192,7 +196,7 @@ impl Judge {
         self.recent.add(measured, loss, sides, &self.rule);
         self.recent.set_sigmas(sides, usual.entry_s);
         let recent = &self.recent;
-        let explanation = explain(recent, has_transfers, &self.rule);
+        let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
         if explanation == Explanation::Nobody
             && has_transfers
             && let Some(rank) = dry_rank(&recent.leads(), &flows.ranks, &self.rule)

@@ -203,9 +203,14 @@ impl WindowSums {
     }
 }
 
-/// Every rank waited for the one that was in the operations for the shortest time.
+/// Adds the waiting of one block. Of all time that ranks wait, each rank that has not arrived yet
+/// causes an equal part: the Shapley value of the airport game (Littlechild and Owen 1973). A single
+/// late rank causes all of it; ranks that arrive together share it, whoever is last by chance.
 fn apply_law(sums: &mut CommSums, size: usize, block: &MatchedBlock) {
-    let Some((last, shortest)) = block.shortest() else {
+    let mut arrivals: Vec<(usize, f32)> = block.sums().collect();
+    // The longest duration first: the order of arrival.
+    arrivals.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let Some((_, shortest)) = arrivals.last().copied() else {
         return;
     };
     sums.caused.resize(size, 0.0);
@@ -213,16 +218,22 @@ fn apply_law(sums: &mut CommSums, size: usize, block: &MatchedBlock) {
     sums.transfer += f64::from(shortest);
     sums.shortest += f64::from(block.least());
     sums.blocks += 1.0;
-    let mut all = 0.0;
-    for (slot, sum) in block.sums() {
-        let waited = sum - shortest;
-        all += waited;
-        if let Some(suffered) = sums.suffered.get_mut(slot) {
-            *suffered += waited;
+    let n = arrivals.len() as f32;
+    let mut arrived = 0.0;
+    let mut before: Option<f32> = None;
+    let mut caused = 0.0;
+    for (slot, sum) in &arrivals {
+        if let Some(before) = before {
+            caused += arrived * (before - sum) / (n - arrived);
         }
-    }
-    if let Some(caused) = sums.caused.get_mut(last) {
-        *caused += all;
+        if let Some(own) = sums.caused.get_mut(*slot) {
+            *own += caused;
+        }
+        if let Some(own) = sums.suffered.get_mut(*slot) {
+            *own += sum - shortest;
+        }
+        arrived += 1.0;
+        before = Some(*sum);
     }
 }
 

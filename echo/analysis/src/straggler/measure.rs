@@ -67,6 +67,8 @@ pub(super) struct Measured {
     pub(super) ranks: Vec<Flow>,
     /// By node of the job.
     pub(super) nodes: Vec<Flow>,
+    /// Node of each rank.
+    pub(super) node_of: Vec<u32>,
     /// Mean lead by rank above the smallest of the past minute, seconds; NaN if unknown.
     pub(super) leads: Vec<f64>,
 }
@@ -93,6 +95,7 @@ impl Measured {
             until: f64::NEG_INFINITY,
             ranks: vec![Flow::default(); placement.node.len()],
             nodes: vec![Flow::default(); placement.nodes],
+            node_of: placement.node.to_vec(),
             ..Self::default()
         };
         measured.paces = Self::paces(sums, comms);

@@ -159,6 +159,7 @@ fn op(family: usize, compute: f64, transfer: f64, overlaps: bool) -> Op {
         compute,
         transfer,
         overlaps,
+        is_fused: false,
         group: None,
     }
 }
@@ -233,12 +234,14 @@ fn shape(kind: Kind, rng: &mut ChaCha8Rng) -> Shape {
             let mut ops = Vec::new();
             let per_pipe = stages - 1;
             for forward in [true, false] {
-                for _ in 0..micro {
+                for number in 0..micro {
+                    let is_single = if forward { number == 0 } else { number + 1 == micro };
                     for hop in 0..per_pipe {
                         let s = if forward { hop } else { per_pipe - 1 - hop };
                         for d in 0..data {
                             let mut one = op(0, part, 0.02 * part, false);
                             one.group = Some(d * per_pipe + s);
+                            one.is_fused = !is_single;
                             ops.push(one);
                         }
                     }
@@ -355,6 +358,7 @@ pub(crate) fn generate(kind: Kind, seed: u64, healthy: Option<f64>) -> Generated
     if matches!(kind, Kind::Halves | Kind::TwoCulprits | Kind::Alternating) {
         shape.n = pick(&mut rng, &[8, 16]);
         shape.families = vec![family(world(shape.n))];
+        shape.per_node = shape.n;
         if kind == Kind::Halves {
             shape.per_node = shape.n / 2;
         }

@@ -15,7 +15,7 @@ use crate::recording::{Item, at};
 #[derive(Debug, Clone)]
 pub(crate) struct Family {
     pub(crate) groups: Vec<Vec<usize>>,
-    /// Transfers whose durations lack the waiting (grouped send and receive).
+    /// Sends and receives.
     pub(crate) is_transfer: bool,
     /// Exponent of the block length.
     pub(crate) k: u32,
@@ -31,6 +31,8 @@ pub(crate) struct Op {
     pub(crate) transfer: f64,
     /// Runs beside the computation until the end of the step.
     pub(crate) overlaps: bool,
+    /// A grouped send and receive, whose duration lacks the waiting.
+    pub(crate) is_fused: bool,
     /// Only this group of the family, or all.
     pub(crate) group: Option<usize>,
 }
@@ -149,7 +151,7 @@ impl Machine {
                 } else {
                     self.gpu[rank] = end;
                 }
-                let duration = if self.families[op.family].is_transfer {
+                let duration = if op.is_fused {
                     transfer
                 } else {
                     end - start

@@ -5,7 +5,7 @@ use std::fmt;
 
 use echo_analysis::straggler::Detector;
 use echo_analysis::straggler::block::NodeKey;
-use echo_analysis::straggler::incident::{Finding, Incident};
+use echo_analysis::straggler::incident::{Finding, Incident, RankOfJob};
 use echo_analysis::straggler::rule::Rule;
 use echo_core::units::Nanos;
 
@@ -77,11 +77,10 @@ pub(crate) enum Result {
 
 /// Ranks named by an incident.
 fn named(incident: &Incident) -> Vec<u32> {
+    let name = |rank: &RankOfJob| rank.rank.unwrap_or(rank.process.0 as u32);
     match &incident.finding {
-        Finding::Rank(rank) | Finding::LateWithoutPast(rank) => vec![rank.rank],
-        Finding::Node(_, ranks) | Finding::Stall(ranks) => {
-            ranks.iter().map(|rank| rank.rank).collect()
-        }
+        Finding::Rank(rank) | Finding::LateWithoutPast(rank) => vec![name(rank)],
+        Finding::Node(_, ranks) | Finding::Stall(ranks) => ranks.iter().map(name).collect(),
         Finding::UniformSlowdown => Vec::new(),
     }
 }
