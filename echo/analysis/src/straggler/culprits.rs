@@ -5,7 +5,7 @@ use crate::straggler::rule::Rule;
 /// Waiting beyond the usual for one rank or node, summed over lossy time, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Rise {
-    /// Caused minus suffered, over all communicators.
+    /// Per peer, over all communicators, without what comes from waiting elsewhere.
     pub(super) net: f64,
     /// Per peer, where it is largest; of each evaluation at most its loss.
     pub(super) peer: f64,

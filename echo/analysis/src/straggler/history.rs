@@ -384,6 +384,6 @@ pub(super) fn beyond(now: Flow, usual: &UsualFlow, loss: f64) -> Flow {
     Flow {
         net: kept.mul_add(-usual.net, now.net),
         peer: kept.mul_add(-usual.peer, now.peer),
-        caused: now.caused,
+        ..now
     }
 }

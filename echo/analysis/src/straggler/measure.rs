@@ -45,12 +45,14 @@ impl Pace {
 /// Waiting for one rank or node, as shares of time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Flow {
-    /// Caused minus suffered, over all communicators. The root of a cascade has the largest.
+    /// Caused, per rank that waits, over all communicators, less what the rank itself waited in other
+    /// communicators: a rank that is late because it waits elsewhere is not the root.
     pub(super) net: f64,
     /// Caused, per rank that waits, in the communicator where it is largest.
     pub(super) peer: f64,
-    /// Caused, over all communicators.
+    /// Caused and suffered, over all communicators.
     pub(super) caused: f64,
+    pub(super) suffered: f64,
 }
 
 
@@ -99,6 +101,7 @@ impl Measured {
             ..Self::default()
         };
         measured.paces = Self::paces(sums, comms);
+        let mut shares = Vec::new();
         for (index, sums) in sums.comms() {
             measured.until = measured.until.max(sums.end);
             let Some(comm) = comms.get_mut(index) else {
@@ -108,8 +111,10 @@ impl Measured {
             let seconds = last.map_or(0.0, |last| sums.end - last);
             if seconds > 0.0 {
                 measured.add(sums, seconds, (comm, placement));
+                shares.push((index, sums.scale() / seconds));
             }
         }
+        measured.subtract_cascades(sums, comms, &shares);
         measured.seconds = (measured.until - before).max(0.0);
         measured
     }
@@ -149,45 +154,75 @@ impl Measured {
     ) {
         let share = sums.scale() / seconds;
         let peers = comm.size() as f64 - 1.0;
-        let mut by_node: Vec<(u32, f64, f64)> = Vec::new();
-        let slots = sums.caused.iter().zip(&sums.suffered).zip(&comm.members);
-        for ((caused, suffered), rank) in slots {
-            let Some(rank) = rank.map(|rank| rank as usize) else {
-                continue;
-            };
-            let caused = f64::from(*caused) * share;
-            let net = f64::from(*suffered).mul_add(-share, caused);
+        let mut by_node: Vec<(u32, f64)> = Vec::new();
+        for (rank, caused, suffered) in slots(sums, comm, share) {
             update(&mut self.ranks, rank, |flow| {
-                flow.net += net;
                 flow.caused += caused;
+                flow.suffered += suffered;
                 flow.peer = flow.peer.max(caused / peers);
             });
             if let Some(node) = placement.node.get(rank) {
-                by_node.push((*node, net, 1.0));
+                by_node.push((*node, caused - suffered));
             }
         }
         self.add_nodes(by_node, comm.size() as f64);
     }
 
-    /// Adds what the ranks of each node caused together. Waiting among the ranks of one node cancels
-    /// in the sum of their net.
-    fn add_nodes(&mut self, mut by_node: Vec<(u32, f64, f64)>, size: f64) {
-        by_node.sort_unstable_by_key(|(node, _, _)| *node);
-        for ranks in by_node.chunk_by(|one, next| one.0 == next.0) {
-            let Some((node, _, _)) = ranks.first() else {
+    /// Sums up what each rank caused beyond what it waited in other communicators.
+    fn subtract_cascades(
+        &mut self,
+        sums: &WindowSums,
+        comms: &[Communicator],
+        shares: &[(usize, f64)],
+    ) {
+        for (index, share) in shares {
+            let comm = comms.get(*index);
+            let sums = sums.comms.get(*index).and_then(Option::as_ref);
+            let Some((comm, sums)) = comm.zip(sums) else {
                 continue;
             };
-            let net: f64 = ranks.iter().map(|(_, net, _)| net).sum();
+            let peers = comm.size() as f64 - 1.0;
+            for (rank, caused, suffered) in slots(sums, comm, *share) {
+                update(&mut self.ranks, rank, |flow| {
+                    let elsewhere = flow.suffered - suffered;
+                    flow.net += (caused / peers - elsewhere).max(0.0);
+                });
+            }
+        }
+    }
+
+    /// Adds what the ranks of each node caused together. Waiting among the ranks of one node cancels
+    /// in the sum of their net.
+    fn add_nodes(&mut self, mut by_node: Vec<(u32, f64)>, size: f64) {
+        by_node.sort_by_key(|(node, _)| *node);
+        for ranks in by_node.chunk_by(|one, next| one.0 == next.0) {
+            let Some((node, _)) = ranks.first() else {
+                continue;
+            };
+            let net: f64 = ranks.iter().map(|(_, net)| net).sum();
             let outside = size - ranks.len() as f64;
             if outside > 0.0 {
                 update(&mut self.nodes, *node as usize, |flow| {
-                    flow.net += net;
-                    flow.caused += net.max(0.0);
+                    flow.net += net / outside;
                     flow.peer = flow.peer.max(net / outside);
                 });
             }
         }
     }
+}
+
+/// Ranks of a communicator with the shares of the time that they caused and suffered.
+fn slots<'a>(
+    sums: &'a CommSums,
+    comm: &'a Communicator,
+    share: f64,
+) -> impl Iterator<Item = (usize, f64, f64)> + 'a {
+    let slots = sums.caused.iter().zip(&sums.suffered).zip(&comm.members);
+    slots.filter_map(move |((caused, suffered), rank)| {
+        let rank = (*rank)? as usize;
+        let (caused, suffered) = (f64::from(*caused), f64::from(*suffered));
+        Some((rank, caused * share, suffered * share))
+    })
 }
 
 /// Smallest leads of one rank: the offset between the clocks of its GPU and its host.
