@@ -23,6 +23,7 @@ mod job;
 mod judge;
 mod measure;
 mod open_incidents;
+mod queues;
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -69,6 +69,11 @@ impl Evidence {
             .collect()
     }
 
+    /// Returns true if there is evidence about a subject.
+    pub(super) fn has(&self, subject: Subject) -> bool {
+        self.scores.contains_key(&subject)
+    }
+
     /// Largest evidence about any subject, seconds.
     pub(super) fn largest(&self) -> f64 {
         let lost = self.scores.values().map(|score| score.lost);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use echo_core::stats::{mad, median, robust_sigma};
+use echo_core::stats::{mad, mean, median, robust_sigma};
 
 use crate::straggler::measure::{Flow, Measured, Pace};
 use crate::straggler::rule::Rule;
@@ -159,6 +159,12 @@ impl Usual {
         })
     }
 
+    /// Shortest usual time between two operations of a communicator, seconds.
+    pub(super) fn shortest_step(&self) -> f64 {
+        let steps = self.paces.values().map(|usual| usual.step);
+        steps.fold(f64::INFINITY, f64::min)
+    }
+
     /// Longest usual time between two operations of a communicator, seconds.
     pub(super) fn longest_step(&self) -> f64 {
         let steps = self.paces.values().map(|usual| usual.step);
@@ -276,14 +282,15 @@ impl History {
             usual.enough_s = rule.enough_s.max(rule.enough_per_sigma_s * sigma);
         }
         usual.allowance = (usual.allowance + recurring(&losses)).min(rule.most_allowance);
+        let peak = reached(&losses, usual.allowance);
+        usual.enough_s = usual.enough_s.max(rule.enough_peaks * peak);
     }
 
     /// Usual waiting and leads by rank.
     pub(super) fn ranks(&self, n: usize) -> Vec<UsualFlow> {
         let value = |entry: &Entry, rank: usize| entry.ranks.get(rank).copied();
-        (0..n)
-            .map(|rank| self.usual_flow(|entry| value(entry, rank)))
-            .collect()
+        let ranks = (0..n).map(|rank| self.usual_flow(|entry| value(entry, rank)));
+        pooled(ranks.collect())
     }
 
     /// Usual waiting by node.
@@ -292,9 +299,8 @@ impl History {
             let [net, peer] = entry.nodes.get(node).copied()?;
             Some([net, peer, f32::NAN])
         };
-        (0..n)
-            .map(|node| self.usual_flow(|entry| value(entry, node)))
-            .collect()
+        let nodes = (0..n).map(|node| self.usual_flow(|entry| value(entry, node)));
+        pooled(nodes.collect())
     }
 
     fn usual_flow(&self, value: impl Fn(&Entry) -> Option<[f32; 3]>) -> UsualFlow {
@@ -310,7 +316,7 @@ impl History {
         UsualFlow {
             net: median(net).unwrap_or(0.0),
             peer: median(peer).unwrap_or(0.0),
-            sigma: MAD_TO_SIGMA * mad(peer).unwrap_or(0.0),
+            sigma: deviation(peer),
             lead: median(lead).unwrap_or(f64::NAN),
         }
     }
@@ -357,6 +363,21 @@ fn recurring(losses: &[(f64, f64)]) -> f64 {
     mean(first).min(mean(second)).max(0.0)
 }
 
+/// Evidence that the healthy past itself reaches, in both of its halves, seconds: the larger of two
+/// checkpoints is no fault.
+fn reached(losses: &[(f64, f64)], allowance: f64) -> f64 {
+    let peak = |half: &[(f64, f64)]| {
+        let (mut lost, mut peak) = (0.0_f64, 0.0_f64);
+        for (seconds, loss) in half {
+            lost = (lost + seconds * (loss - allowance)).max(0.0);
+            peak = peak.max(lost);
+        }
+        peak
+    };
+    let (first, second) = losses.split_at(losses.len() / 2);
+    peak(first).min(peak(second))
+}
+
 /// Relative spread below which communicators count alike: that of short stretches of regular loops.
 const REGULAR: f64 = 0.02;
 
@@ -371,6 +392,24 @@ fn usual_pace(paces: &[Pace]) -> UsualPace {
         shortest: median_of(paces.iter().map(|pace| pace.shortest_operation())),
         weight: 1.0 / spread.max(REGULAR).powi(2),
     }
+}
+
+/// Standard deviation around the mean. Not a robust one: that of a rank which is last in a third of
+/// the time is 0.
+fn deviation(values: &[f64]) -> f64 {
+    let center = mean(values).unwrap_or(0.0);
+    let squares: Vec<f64> = values.iter().map(|value| (value - center).powi(2)).collect();
+    mean(&squares).unwrap_or(0.0).sqrt()
+}
+
+/// The same with one deviation for all: any rank can do what another one did.
+fn pooled(mut flows: Vec<UsualFlow>) -> Vec<UsualFlow> {
+    let squares: Vec<f64> = flows.iter().map(|flow| flow.sigma.powi(2)).collect();
+    let sigma = mean(&squares).unwrap_or(0.0).sqrt();
+    for flow in &mut flows {
+        flow.sigma = sigma.max(flow.sigma);
+    }
+    flows
 }
 
 fn median_of(values: impl Iterator<Item = f64>) -> f64 {

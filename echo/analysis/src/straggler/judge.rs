@@ -6,6 +6,7 @@ use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, s
 use crate::straggler::history::{History, Loss, Usual, UsualFlow};
 use crate::straggler::measure::Measured;
 use crate::straggler::open_incidents::OpenIncidents;
+use crate::straggler::queues::Queues;
 use crate::straggler::rule::Rule;
 
 /// Usual waiting by rank and by node, as of the last change of the past.
@@ -15,12 +16,16 @@ struct UsualFlows {
     nodes: Vec<UsualFlow>,
 }
 
-/// Rank for which almost all waiting is, for how long and in how many evaluations.
+/// Rank for which all others wait.
 #[derive(Debug, Clone, Copy)]
 struct Alone {
     rank: usize,
-    seconds: f64,
-    evaluations: f64,
+    /// Begin, job time, seconds.
+    since: f64,
+    /// Length of the past at the beginning, seconds.
+    past_s: f64,
+    /// Waiting of each peer beyond the share that is no evidence, seconds.
+    waited_s: f64,
 }
 
 /// Judge of one job.
@@ -36,6 +41,8 @@ pub(super) struct Judge {
     unexplained: Bill,
     /// Rank for which almost all waiting is.
     alone: Option<Alone>,
+    /// The open slowdown is that of all ranks: their queues did not fill when it began.
+    is_shared: bool,
     pub(super) incidents: OpenIncidents,
 }
 
@@ -50,6 +57,7 @@ impl Judge {
             recent: Recent::default(),
             unexplained: Bill::default(),
             alone: None,
+            is_shared: false,
             incidents: OpenIncidents::default(),
         }
     }
@@ -82,6 +90,7 @@ impl Judge {
             .close_quiet(measured.until, self.rule.quiet_s);
         for subject in closed {
             self.evidence.forget(subject);
+            self.is_shared &= subject != Subject::Nobody;
         }
         self.learn(measured, seconds);
     }
@@ -99,8 +108,11 @@ impl Judge {
             .usual
             .as_ref()
             .map_or(self.rule.enough_s, |usual| usual.enough_s);
+        let is_alone = self.alone.is_some_and(|alone| {
+            alone.past_s <= 2.0 * self.rule.need_s && alone.waited_s >= self.rule.long_s / 2.0
+        });
         let is_healthy = self.evidence.largest() < enough / 2.0
-            && self.alone.is_none()
+            && !is_alone
             && self.incidents.is_empty();
         if is_healthy && seconds > 0.0 {
             self.history.push(measured, seconds);
@@ -109,41 +121,43 @@ impl Judge {
         }
     }
 
-    /// Without a past: everything waits for one rank only.
+    /// Without a past: everybody waits for one rank, and it for nobody.
     fn judge_alone(&mut self, measured: &Measured, seconds: f64) {
-        if self.history.seconds() > 2.0 * self.rule.need_s {
-            self.alone = None;
-            return;
-        }
-        let all: f64 = measured.ranks.iter().map(|flow| flow.caused).sum();
-        let flows = measured.ranks.iter().enumerate();
-        let top = flows.max_by(|a, b| a.1.caused.total_cmp(&b.1.caused));
-        let single = top.filter(|(_, flow)| {
-            flow.caused >= self.rule.alone * all && flow.peer >= self.rule.idle
+        let rule = &self.rule;
+        let single = measured.always_last().filter(|(_, flow)| {
+            let peers = flow.peer;
+            peers >= rule.idle && flow.suffered <= (1.0 - rule.alone) * peers
         });
-        self.alone = single.map(|(rank, _)| {
+        let past_s = self.history.seconds();
+        self.alone = single.map(|(rank, flow)| {
             let before = self.alone.filter(|alone| alone.rank == rank);
-            Alone {
+            let mut alone = before.unwrap_or(Alone {
                 rank,
-                seconds: seconds + before.map_or(0.0, |alone| alone.seconds),
-                evaluations: 1.0 + before.map_or(0.0, |alone| alone.evaluations),
-            }
+                since: measured.until - seconds,
+                past_s,
+                waited_s: 0.0,
+            });
+            alone.waited_s += seconds * (flow.peer - rule.idle);
+            alone
         });
-        let evaluations = self.rule.long_s / self.rule.window_s;
-        if let (Some(alone), Some((_, flow))) = (self.alone, single)
-            && alone.seconds >= self.rule.long_s
-            && alone.evaluations >= evaluations
-        {
+        let (Some(alone), Some((_, flow))) = (self.alone, single) else {
+            return;
+        };
+        if alone.past_s <= 2.0 * rule.need_s && alone.waited_s >= rule.long_s {
+            let excess = flow.peer - rule.healthy_wait;
             let entry = Entry {
                 from: measured.until - seconds,
                 to: measured.until,
-                loss: (flow.peer - self.rule.healthy_wait).max(0.0),
-                gpu_s: measured.lost_gpu_s(seconds, flow.peer - self.rule.healthy_wait),
+                loss: excess.max(0.0),
+                gpu_s: measured.lost_gpu_s(seconds, excess),
                 waited: flow.peer,
             };
-            let since = measured.until - alone.seconds;
-            self.incidents
-                .late_without_past(Subject::Rank(alone.rank), since, entry);
+            let subject = Subject::Rank(alone.rank);
+            if self.incidents.late_without_past(subject, alone.since, entry) {
+                // What was learned so far was the late rank's time.
+                self.history = History::default();
+                self.usual = None;
+            }
         }
     }
 
@@ -164,6 +178,10 @@ impl Judge {
             self.incidents.add(*subject, *entry);
         }
         for subject in self.evidence.sufficient(usual.enough_s) {
+            // A rank that was just found explains what nobody explained.
+            if !self.evidence.has(subject) {
+                continue;
+            }
             let mut bill = self.evidence.take_bill(subject);
             if !self.incidents.is_open(subject) {
                 if subject != Subject::Nobody {
@@ -171,6 +189,9 @@ impl Judge {
                     self.evidence.forget(Subject::Nobody);
                 }
                 self.incidents.open(subject, measured.until, bill);
+                if subject == Subject::Nobody {
+                    self.is_shared = self.are_all_slow(&measured.leads, loss, usual.shortest_step());
+                }
             }
         }
         if !found.is_empty() {
@@ -196,7 +217,10 @@ impl Judge {
         self.recent.add(measured, loss, sides, &self.rule);
         self.recent.set_sigmas(sides, usual.entry_s);
         let recent = &self.recent;
+        let step = usual.shortest_step();
+        let queues = Queues::new(&measured.leads, &flows.ranks, loss.share, step);
         let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
+        let explanation = queues.correct(explanation, self.is_shared, &measured.node_of);
         if explanation == Explanation::Nobody
             && has_transfers
             && let Some(rank) = dry_rank(&recent.leads(), &flows.ranks, &self.rule)
@@ -204,6 +228,13 @@ impl Judge {
             return Explanation::Ranks(vec![(rank, 1.0)]);
         }
         explanation
+    }
+
+    /// Returns true if the queues of most ranks did not fill.
+    fn are_all_slow(&self, leads: &[f64], loss: Loss, step: f64) -> bool {
+        let flows = self.flows.as_ref().map(|flows| flows.ranks.as_slice());
+        let queues = Queues::new(leads, flows.unwrap_or_default(), loss.share, step);
+        queues.are_slow_as_well(&[])
     }
 
     fn entry(&self, measured: &Measured, loss: Loss, (subject, share): (Subject, f64)) -> Entry {

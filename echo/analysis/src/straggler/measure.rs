@@ -141,6 +141,12 @@ impl Measured {
             .collect()
     }
 
+    /// The rank that its peers wait for most.
+    pub(super) fn always_last(&self) -> Option<(usize, Flow)> {
+        let flows = self.ranks.iter().copied().enumerate();
+        flows.max_by(|a, b| a.1.peer.total_cmp(&b.1.peer))
+    }
+
     /// GPU time lost by all ranks when a share of the time is lost, seconds.
     pub(super) fn lost_gpu_s(&self, seconds: f64, share: f64) -> f64 {
         self.ranks.len() as f64 * seconds * share.max(0.0)

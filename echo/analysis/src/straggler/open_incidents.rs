@@ -45,8 +45,10 @@ pub(super) struct OpenIncidents {
 }
 
 impl OpenIncidents {
+    /// Returns true if no lost time is open.
     pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.stall.is_none()
+        let is_loss = |state: &State| state.kind == Kind::Loss;
+        !self.open.values().any(is_loss) && self.stall.is_none()
     }
 
     /// Returns true if a loss of the subject is open.
@@ -97,9 +99,16 @@ impl OpenIncidents {
         }
     }
 
-    /// Opens or continues an incident of a rank that is late without a past.
-    pub(super) fn late_without_past(&mut self, subject: Subject, since: f64, entry: Entry) {
-        if !self.open.contains_key(&subject) {
+    /// Opens or continues an incident of a rank that is late without a past; returns true if it is
+    /// new.
+    pub(super) fn late_without_past(
+        &mut self,
+        subject: Subject,
+        since: f64,
+        entry: Entry,
+    ) -> bool {
+        let is_new = !self.open.contains_key(&subject);
+        if is_new {
             let number = self.number();
             self.open.insert(
                 subject,
@@ -123,6 +132,7 @@ impl OpenIncidents {
             state.bill.push(entry);
             state.until = entry.to;
         }
+        is_new
     }
 
     /// Sets the classes of the open incidents from the leads during the loss.

@@ -30,6 +30,8 @@ pub struct Rule {
     /// drift `-a`, variance `V` per second and a false alarm rate of `exp(-L)` per independent
     /// piece (Siegmund 1985), with L = 14, `V` = 25 s sigma^2 and `a` = 2 sigma.
     pub enough_per_sigma_s: f64,
+    /// Evidence as a multiple of what the healthy past itself reaches by recurring work.
+    pub enough_peaks: f64,
     /// A rank must cause so many times more waiting than any rank that is not named.
     pub root: f64,
     /// Share of the loss that the waiting for the named ranks must cover.
@@ -49,14 +51,16 @@ pub struct Rule {
     /// Time without evidence that closes an incident, seconds. A fault that comes and goes at
     /// shorter intervals stays one incident.
     pub quiet_s: f64,
-    /// Without a past: share of all waiting that is for one rank.
+    /// Without a past: the rank itself waits at most `1 - alone` of what its peers wait.
     pub alone: f64,
-    /// Without a past: share of the time that each peer waits for it.
+    /// Without a past: share of the time of waiting that is no evidence. Ranks of healthy jobs wait
+    /// for one another by turns that often.
     pub idle: f64,
-    /// Without a past: time for which this lasts, seconds.
+    /// Without a past: waiting of each peer beyond `idle` that makes a verdict, seconds. 12 s where
+    /// each waits 80 % of the time; 30 s at 50 %, longer than the turns of healthy ranks.
     pub long_s: f64,
     /// Largest share of the time that peers of a healthy job were seen to wait for one rank for
-    /// longer than `long_s`. What exceeds it is the lower bound of a loss without a past.
+    /// 12 s. What exceeds it is the lower bound of a loss without a past.
     pub healthy_wait: f64,
     /// Time without a completed operation that is a stall, seconds.
     pub stall_s: f64,
@@ -76,6 +80,7 @@ impl Default for Rule {
             most_allowance: 0.12,
             allowance_sigmas: 2.0,
             enough_per_sigma_s: 87.0,
+            enough_peaks: 1.5,
             root: 1.5,
             explain: 0.7,
             explain_set: 0.85,
@@ -86,7 +91,7 @@ impl Default for Rule {
             quiet_s: 12.0,
             alone: 0.97,
             idle: 0.3,
-            long_s: 12.0,
+            long_s: 6.0,
             healthy_wait: 0.6,
             stall_s: 5.0,
             stall_operations: 20.0,

@@ -87,6 +87,11 @@ struct Noise {
     /// Wander of the whole job: standard deviation, time constant in seconds, state.
     wander: (f64, f64, f64),
     pauses: f64,
+    /// Wander of each host: standard deviation, time constant in seconds, states. Where hosts set the
+    /// pace, ranks are last by turns.
+    turns: (f64, f64, Vec<f64>),
+    /// Every so many steps all ranks do something else, for so many steps: logging, evaluation.
+    extra: (u64, f64),
 }
 
 fn normal(rng: &mut ChaCha8Rng) -> f64 {
@@ -103,7 +108,27 @@ impl Noise {
             biases: (0..n).map(|_| bias * normal(rng)).collect(),
             wander: (rng.random_range(0.0..0.02), rng.random_range(5.0..30.0), 0.0),
             pauses: rng.random_range(0.0..0.005),
+            turns: (
+                rng.random_range(0.0..0.06),
+                rng.random_range(2.0..12.0),
+                (0..n).map(|_| normal(rng)).collect(),
+            ),
+            extra: (rng.random_range(50..400), rng.random_range(0.0..3.0)),
         }
+    }
+
+    /// Factor of each host in a step of this length.
+    fn hosts(&mut self, seconds: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
+        let (sd, tau, states) = &mut self.turns;
+        let keep = (-seconds / *tau).exp();
+        let sd = *sd;
+        let states = states.iter_mut();
+        states
+            .map(|state| {
+                *state = keep * *state + (1.0 - keep * keep).sqrt() * normal(rng);
+                (sd * *state).exp()
+            })
+            .collect()
     }
 
     /// Factor of each rank in a step of this length.
@@ -185,7 +210,7 @@ fn shape(kind: Kind, rng: &mut ChaCha8Rng) -> Shape {
     let step = rng.random_range(0.02..0.2);
     let ahead = pick(rng, &[1, 2, 3]);
     let mut n = pick(rng, &[2, 4, 8, 16]);
-    let mut host = rng.random_range(0.3..0.95);
+    let mut host = rng.random_range(0.3..1.15);
     let (families, ops) = match kind {
         Kind::LocalSgd => {
             let steps = pick(rng, &[8, 16, 32]);
@@ -425,9 +450,11 @@ fn run(kind: Kind, shape: &mut Shape, fault: &Fault, until: f64, rng: &mut ChaCh
     while machine.now() < until {
         let now = machine.now();
         let factors = noise.step(healthy, rng);
+        let hosts = noise.hosts(healthy, rng);
+        let each = shape.host * healthy / per_rank;
         let mut speed = Speed {
             gpu: factors.clone(),
-            host: vec![shape.host * healthy / per_rank; n],
+            host: hosts.iter().map(|factor| factor * each).collect(),
             pause: vec![0.0; n],
             transfer: 1.0,
         };
@@ -436,14 +463,19 @@ fn run(kind: Kind, shape: &mut Shape, fault: &Fault, until: f64, rng: &mut ChaCh
             match fault.cause {
                 _ if kind == Kind::Network => speed.transfer = 1.0 + 8.0 * excess,
                 Cause::Sleep => {
-                    let idle = if excess > 0.0 { 1.0 - shape.host } else { 0.0 };
+                    let idle = if excess > 0.0 { (1.0 - shape.host).max(0.0) } else { 0.0 };
                     speed.pause[rank] = healthy * (excess + idle);
                 }
                 Cause::Host => {
-                    let idle = if excess > 0.0 { 1.0 - shape.host } else { 0.0 };
+                    let idle = if excess > 0.0 { (1.0 - shape.host).max(0.0) } else { 0.0 };
                     speed.host[rank] += healthy * (excess + idle) / per_rank;
                 }
                 Cause::Gpu => speed.gpu[rank] *= 1.0 + excess,
+            }
+        }
+        if step % noise.extra.0 == noise.extra.0 - 1 {
+            for pause in &mut speed.pause {
+                *pause += noise.extra.1 * healthy;
             }
         }
         if kind == Kind::Checkpoint && step % checkpoint == checkpoint - 1 {
