@@ -20,6 +20,9 @@ const MAX_ENTRY_S: f64 = 16.0;
 /// Length of the means whose spread is the spread of the pace, seconds.
 const MEAN_S: f64 = 10.0;
 
+/// Smallest number of such means of which a deviation is taken.
+const LEAST_MEANS: usize = 4;
+
 /// Standard deviation of a normal variable as a multiple of its median absolute deviation.
 const MAD_TO_SIGMA: f64 = 1.4826;
 
@@ -305,7 +308,13 @@ impl History {
 
     fn usual_flow(&self, value: impl Fn(&Entry) -> Option<[f32; 3]>) -> UsualFlow {
         let mut series: [Vec<f64>; 3] = Default::default();
-        for means in self.entries.iter().filter_map(value) {
+        let mut peers: Vec<(f64, f64)> = Vec::new();
+        for entry in &self.entries {
+            let Some(means) = value(entry) else {
+                continue;
+            };
+            let [_, peer, _] = means;
+            peers.push((entry.seconds, f64::from(peer)));
             for (series, mean) in series.iter_mut().zip(means) {
                 if mean.is_finite() {
                     series.push(f64::from(mean));
@@ -316,7 +325,7 @@ impl History {
         UsualFlow {
             net: median(net).unwrap_or(0.0),
             peer: median(peer).unwrap_or(0.0),
-            sigma: deviation(peer),
+            sigma: lasting_deviation(&peers),
             lead: median(lead).unwrap_or(f64::NAN),
         }
     }
@@ -391,6 +400,17 @@ fn usual_pace(paces: &[Pace]) -> UsualPace {
         transfer: median_of(transfers),
         shortest: median_of(paces.iter().map(|pace| pace.shortest_operation())),
         weight: 1.0 / spread.max(REGULAR).powi(2),
+    }
+}
+
+/// Standard deviation of means over 10 s; while the past is too short for them, of the values
+/// themselves.
+fn lasting_deviation(values: &[(f64, f64)]) -> f64 {
+    let means = means(values, MEAN_S);
+    if means.len() >= LEAST_MEANS {
+        deviation(&means)
+    } else {
+        deviation(&values.iter().map(|(_, value)| *value).collect::<Vec<f64>>())
     }
 }
 

@@ -24,7 +24,7 @@ struct Alone {
     since: f64,
     /// Length of the past at the beginning, seconds.
     past_s: f64,
-    /// Waiting of each peer beyond the share that is no evidence, seconds.
+    /// Waiting of each peer beyond that of healthy jobs, seconds.
     waited_s: f64,
 }
 
@@ -109,7 +109,7 @@ impl Judge {
             .as_ref()
             .map_or(self.rule.enough_s, |usual| usual.enough_s);
         let is_alone = self.alone.is_some_and(|alone| {
-            alone.past_s <= 2.0 * self.rule.need_s && alone.waited_s >= self.rule.long_s / 2.0
+            alone.past_s <= 2.0 * self.rule.need_s && alone.waited_s >= self.rule.enough_s / 2.0
         });
         let is_healthy = self.evidence.largest() < enough / 2.0
             && !is_alone
@@ -126,7 +126,7 @@ impl Judge {
         let rule = &self.rule;
         let single = measured.always_last().filter(|(_, flow)| {
             let peers = flow.peer;
-            peers >= rule.idle && flow.suffered <= (1.0 - rule.alone) * peers
+            peers >= rule.healthy_wait && flow.suffered <= (1.0 - rule.alone) * peers
         });
         let past_s = self.history.seconds();
         self.alone = single.map(|(rank, flow)| {
@@ -137,13 +137,13 @@ impl Judge {
                 past_s,
                 waited_s: 0.0,
             });
-            alone.waited_s += seconds * (flow.peer - rule.idle);
+            alone.waited_s += seconds * (flow.peer - rule.healthy_wait);
             alone
         });
         let (Some(alone), Some((_, flow))) = (self.alone, single) else {
             return;
         };
-        if alone.past_s <= 2.0 * rule.need_s && alone.waited_s >= rule.long_s {
+        if alone.past_s <= 2.0 * rule.need_s && alone.waited_s >= rule.enough_s {
             let excess = flow.peer - rule.healthy_wait;
             let entry = Entry {
                 from: measured.until - seconds,
@@ -167,6 +167,7 @@ impl Judge {
         if loss.share > usual.allowance {
             let explanation = self.explain(measured, loss, usual, transfers);
             for (subject, share) in subjects(&explanation) {
+                let subject = self.incidents.by_node(subject, &measured.node_of);
                 found.push((subject, self.entry(measured, loss, (subject, share))));
             }
         }
@@ -188,6 +189,7 @@ impl Judge {
                     bill.absorb_before(&self.unexplained);
                     self.evidence.forget(Subject::Nobody);
                 }
+                let subject = self.incidents.roll_up(subject, &measured.node_of);
                 self.incidents.open(subject, measured.until, bill);
                 if subject == Subject::Nobody {
                     self.is_shared = self.are_all_slow(&measured.leads, loss, usual.shortest_step());

@@ -57,6 +57,48 @@ impl OpenIncidents {
         open.is_some_and(|state| state.kind == Kind::Loss)
     }
 
+    /// The node of a rank, if the node as a whole is late already.
+    pub(super) fn by_node(&self, subject: Subject, node_of: &[u32]) -> Subject {
+        let node = node_subject(subject, node_of);
+        node.filter(|node| self.is_open(*node)).unwrap_or(subject)
+    }
+
+    /// The node of a rank, if another one of its ranks is late already and nobody elsewhere is: ranks
+    /// that are late by turns have their node in common. Not if the job has one node only.
+    pub(super) fn roll_up(&mut self, subject: Subject, node_of: &[u32]) -> Subject {
+        let Some(node) = node_subject(subject, node_of) else {
+            return subject;
+        };
+        let is_only = node_of.windows(2).all(|pair| pair.first() == pair.last());
+        let named = self.open.keys().filter(|other| **other != subject);
+        let nodes: Vec<Option<Subject>> = named
+            .filter(|other| **other != Subject::Nobody)
+            .map(|other| node_subject(*other, node_of))
+            .collect();
+        let is_common = !nodes.is_empty() && nodes.iter().all(|other| *other == Some(node));
+        if is_only || !is_common {
+            return subject;
+        }
+        let ranks: Vec<Subject> = self.open.keys().copied().collect();
+        for rank in ranks.into_iter().filter(|rank| *rank != Subject::Nobody) {
+            if let Some(state) = self.open.remove(&rank) {
+                self.take_over(node, state);
+            }
+        }
+        node
+    }
+
+    /// Makes the incident of a rank that of its node.
+    fn take_over(&mut self, node: Subject, mut state: State) {
+        match self.open.get_mut(&node) {
+            Some(open) => open.bill.absorb(state.bill),
+            None => {
+                state.subject = node;
+                self.open.insert(node, state);
+            }
+        }
+    }
+
     /// Opens the incident of a subject at `now` with its losses so far. A rank that is found later
     /// takes over the loss that nobody explained before.
     pub(super) fn open(&mut self, subject: Subject, now: f64, mut bill: Bill) {
@@ -216,6 +258,14 @@ impl OpenIncidents {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
+    }
+}
+
+/// Node of a rank; `None` for other subjects.
+fn node_subject(subject: Subject, node_of: &[u32]) -> Option<Subject> {
+    match subject {
+        Subject::Rank(rank) => Some(Subject::Node(*node_of.get(rank)? as usize)),
+        Subject::Node(_) | Subject::Nobody => None,
     }
 }
 

@@ -53,14 +53,9 @@ pub struct Rule {
     pub quiet_s: f64,
     /// Without a past: the rank itself waits at most `1 - alone` of what its peers wait.
     pub alone: f64,
-    /// Without a past: share of the time of waiting that is no evidence. Ranks of healthy jobs wait
-    /// for one another by turns that often.
-    pub idle: f64,
-    /// Without a past: waiting of each peer beyond `idle` that makes a verdict, seconds. 12 s where
-    /// each waits 80 % of the time; 30 s at 50 %, longer than the turns of healthy ranks.
-    pub long_s: f64,
     /// Largest share of the time that peers of a healthy job were seen to wait for one rank for
-    /// 12 s. What exceeds it is the lower bound of a loss without a past.
+    /// 12 s. What exceeds it is the lower bound of a loss without a past, and `enough_s` of it make a
+    /// verdict: 12 s where each waits 78 % of the time.
     pub healthy_wait: f64,
     /// Time without a completed operation that is a stall, seconds.
     pub stall_s: f64,
@@ -90,8 +85,6 @@ impl Default for Rule {
             wet: 0.8,
             quiet_s: 12.0,
             alone: 0.97,
-            idle: 0.3,
-            long_s: 6.0,
             healthy_wait: 0.6,
             stall_s: 5.0,
             stall_operations: 20.0,

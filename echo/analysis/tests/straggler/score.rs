@@ -104,7 +104,16 @@ pub(crate) fn score(incidents: &[Incident], truth: Truth) -> Result {
         Truth::Nothing => Result::Wrong,
         Truth::Node(node) => {
             let nodes = incidents.iter().filter(|one| !named(one).is_empty());
-            let (right, wrong): (Vec<_>, Vec<_>) = nodes.partition(|one| is_node(one, node));
+            let (right, others): (Vec<_>, Vec<_>) = nodes.partition(|one| is_node(one, node));
+            // One of its ranks is not wrong, but it is not the answer.
+            let of_node = |rank: &RankOfJob| rank.node == NodeKey(node);
+            let wrong: Vec<_> = others
+                .into_iter()
+                .filter(|one| match &one.finding {
+                    Finding::Rank(rank) | Finding::LateWithoutPast(rank) => !of_node(rank),
+                    _ => true,
+                })
+                .collect();
             match (right.is_empty(), wrong.is_empty()) {
                 (_, false) => Result::Wrong,
                 (false, true) => Result::Right,
