@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) to: f64,
     /// Lost share of the time.
     pub(super) loss: f64,
+    /// Share of the loss that peers waited for the subject in this very evaluation, 0 to 1.
+    pub(super) weight: f64,
     /// GPU time lost, seconds.
     pub(super) gpu_s: f64,
     /// Time that each peer waited beyond the usual, as a share.
@@ -103,6 +105,7 @@ impl Entry {
             from: self.from,
             to: next.to,
             loss: weight.mul_add(next.loss - self.loss, self.loss),
+            weight: 1.0,
             gpu_s: self.gpu_s + next.gpu_s,
             waited: weight.mul_add(next.waited - self.waited, self.waited),
         }

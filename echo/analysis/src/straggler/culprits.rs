@@ -9,7 +9,9 @@ pub(super) struct Rise {
     pub(super) net: f64,
     /// Per peer, where it is largest; of each evaluation at most its loss.
     pub(super) peer: f64,
-    /// Same without that limit.
+    /// The same of the latest evaluation, as a share of its time.
+    pub(super) latest: f64,
+    /// The sum without that limit.
     pub(super) whole: f64,
     /// Standard deviation of `whole` by the past alone.
     pub(super) sigma: f64,

@@ -48,12 +48,12 @@ impl Evidence {
         }
         let loss = found.first().map_or(0.0, |(_, entry)| entry.loss);
         for (subject, score) in &mut self.scores {
-            let is_found = found.iter().any(|(found, _)| found == subject);
-            let share = match subject {
-                _ if is_found => loss,
-                Subject::Nobody => 0.0,
-                _ if is_unexplained => -loss,
-                _ => 0.0,
+            let own = found.iter().find(|(found, _)| found == subject);
+            let share = match (own, subject) {
+                (Some((_, entry)), _) => entry.loss * entry.weight,
+                (None, Subject::Nobody) => 0.0,
+                (None, _) if is_unexplained => -loss,
+                (None, _) => 0.0,
             };
             let more = seconds * (share - usual.allowance);
             score.lost = (score.lost + more).clamp(0.0, 2.0 * usual.enough_s);
@@ -154,6 +154,20 @@ impl Recent {
         }
     }
 
+    /// Share of the latest loss that peers waited for these subjects, 0 to 1, where covering `explain`
+    /// of it is all. Evidence about a subject is the time that was lost to it, not the time that is
+    /// lost while it is remembered.
+    pub(super) fn weight(&self, subjects: &[(Subject, f64)], loss: f64, rule: &Rule) -> f64 {
+        let latest = |subject: &Subject| match subject {
+            Subject::Rank(rank) => self.ranks.get(*rank).map(|rise| rise.latest),
+            Subject::Node(node) => self.nodes.get(*node).map(|rise| rise.latest),
+            Subject::Nobody => None,
+        };
+        let covered = subjects.iter().map(|(subject, _)| latest(subject));
+        let covered: Option<f64> = covered.sum();
+        covered.map_or(1.0, |covered| (covered / (rule.explain * loss)).min(1.0))
+    }
+
     /// Mean leads by rank, seconds; NaN if unknown.
     pub(super) fn leads(&self) -> Vec<f64> {
         let leads = self.leads.iter();
@@ -174,6 +188,7 @@ fn fade(rises: &mut Vec<Rise>, kept: f64, flows: &[Flow], usual: &[UsualFlow], l
         rise.whole = kept.mul_add(rise.whole, loss.seconds * more.peer);
         let peer = more.peer.clamp(0.0, loss.share);
         rise.peer = kept.mul_add(rise.peer, loss.seconds * peer);
+        rise.latest = peer;
     }
 }
 

@@ -6,7 +6,7 @@ use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, s
 use crate::straggler::history::{History, Loss, Usual, UsualFlow};
 use crate::straggler::measure::Measured;
 use crate::straggler::open_incidents::OpenIncidents;
-use crate::straggler::queues::Queues;
+use crate::straggler::queues::{Episode, Queues};
 use crate::straggler::rule::Rule;
 
 /// Usual waiting by rank and by node, as of the last change of the past.
@@ -41,8 +41,7 @@ pub(super) struct Judge {
     unexplained: Bill,
     /// Rank for which almost all waiting is.
     alone: Option<Alone>,
-    /// The open slowdown is that of all ranks: their queues did not fill when it began.
-    is_shared: bool,
+    episode: Episode,
     pub(super) incidents: OpenIncidents,
 }
 
@@ -57,7 +56,7 @@ impl Judge {
             recent: Recent::default(),
             unexplained: Bill::default(),
             alone: None,
-            is_shared: false,
+            episode: Episode::default(),
             incidents: OpenIncidents::default(),
         }
     }
@@ -90,7 +89,10 @@ impl Judge {
             .close_quiet(measured.until, self.rule.quiet_s);
         for subject in closed {
             self.evidence.forget(subject);
-            self.is_shared &= subject != Subject::Nobody;
+        }
+        if self.episode.has_ended(measured.until, self.rule.quiet_s) {
+            self.episode = Episode::default();
+            self.recent.clear();
         }
         self.learn(measured, seconds);
     }
@@ -149,6 +151,7 @@ impl Judge {
                 from: measured.until - seconds,
                 to: measured.until,
                 loss: excess.max(0.0),
+                weight: 1.0,
                 gpu_s: measured.lost_gpu_s(seconds, excess),
                 waited: flow.peer,
             };
@@ -166,9 +169,13 @@ impl Judge {
         let mut found = Vec::new();
         if loss.share > usual.allowance {
             let explanation = self.explain(measured, loss, usual, transfers);
-            for (subject, share) in subjects(&explanation) {
+            let named = subjects(&explanation);
+            let weight = self.recent.weight(&named, loss.share, &self.rule);
+            for (subject, share) in named {
                 let subject = self.incidents.by_node(subject, &measured.node_of);
-                found.push((subject, self.entry(measured, loss, (subject, share))));
+                let mut entry = self.entry(measured, loss, (subject, share));
+                entry.weight = weight;
+                found.push((subject, entry));
             }
         }
         self.evidence.count(&found, loss.seconds, usual);
@@ -191,9 +198,7 @@ impl Judge {
                 }
                 let subject = self.incidents.roll_up(subject, &measured.node_of);
                 self.incidents.open(subject, measured.until, bill);
-                if subject == Subject::Nobody {
-                    self.is_shared = self.are_all_slow(&measured.leads, loss, usual.shortest_step());
-                }
+                self.episode.decide();
             }
         }
         if !found.is_empty() {
@@ -222,7 +227,8 @@ impl Judge {
         let step = usual.shortest_step();
         let queues = Queues::new(&measured.leads, &flows.ranks, loss.share, step);
         let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
-        let explanation = queues.correct(explanation, self.is_shared, &measured.node_of);
+        self.episode.add(&queues, loss.seconds, measured.until);
+        let explanation = queues.correct(explanation, &self.episode, &measured.node_of);
         if explanation == Explanation::Nobody
             && has_transfers
             && let Some(rank) = dry_rank(&recent.leads(), &flows.ranks, &self.rule)
@@ -230,13 +236,6 @@ impl Judge {
             return Explanation::Ranks(vec![(rank, 1.0)]);
         }
         explanation
-    }
-
-    /// Returns true if the queues of most ranks did not fill.
-    fn are_all_slow(&self, leads: &[f64], loss: Loss, step: f64) -> bool {
-        let flows = self.flows.as_ref().map(|flows| flows.ranks.as_slice());
-        let queues = Queues::new(leads, flows.unwrap_or_default(), loss.share, step);
-        queues.are_slow_as_well(&[])
     }
 
     fn entry(&self, measured: &Measured, loss: Loss, (subject, share): (Subject, f64)) -> Entry {
@@ -250,6 +249,7 @@ impl Judge {
             from: measured.until - loss.seconds,
             to: measured.until,
             loss: loss.share,
+            weight: 1.0,
             gpu_s: share * measured.lost_gpu_s(loss.seconds, loss.share),
             waited,
         }

@@ -219,6 +219,7 @@ impl OpenIncidents {
             from: since,
             to: now,
             loss: 1.0,
+            weight: 1.0,
             gpu_s: n as f64 * (now - since),
             waited: 0.0,
         });

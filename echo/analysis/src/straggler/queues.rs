@@ -45,7 +45,7 @@ impl Queues {
     pub(super) fn correct(
         &self,
         explanation: Explanation,
-        is_shared: bool,
+        episode: &Episode,
         node_of: &[u32],
     ) -> Explanation {
         let Explanation::Ranks(ranks) = &explanation else {
@@ -54,20 +54,18 @@ impl Queues {
         let named: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
         if let Some(node) = self.slow_node(&named, node_of) {
             Explanation::Node(node)
-        } else if is_shared || self.are_slow_as_well(&named) {
+        } else if episode.is_shared() {
             Explanation::Nobody
         } else {
             explanation
         }
     }
 
-    /// Returns true if the queues of most ranks that are not named did not fill.
-    pub(super) fn are_slow_as_well(&self, named: &[usize]) -> bool {
-        let others = self.filled.iter().enumerate();
-        let others = others.filter(|(rank, _)| !named.contains(rank));
-        let known: Vec<bool> = others.filter_map(|(_, filled)| *filled).collect();
+    /// Returns whether the queues of at least half of the ranks filled; `None` if that is unknown.
+    fn have_filled(&self) -> Option<bool> {
+        let known: Vec<bool> = self.filled.iter().copied().flatten().collect();
         let filled = known.iter().filter(|filled| **filled).count();
-        2 * filled < known.len()
+        (!known.is_empty()).then_some(2 * filled >= known.len())
     }
 
     /// The node of the named ranks, if the queues of most of its ranks did not fill while those of
@@ -85,5 +83,47 @@ impl Queues {
         let is_slow = count(true, false) >= 2 && count(true, false) > count(true, true);
         let are_others_fast = count(false, true) > 3 * count(false, false);
         (is_one_node && is_slow && are_others_fast).then_some(node as usize)
+    }
+}
+
+/// Lossy time without a longer pause, and whether everybody is slow in it.
+///
+/// Where hosts run ahead and all of them become slow, the slowest one is late alone for as long as it
+/// is the slowest, and the queues of the others fill by and by. Only the beginning shows the
+/// difference, so it decides for the whole episode.
+#[derive(Debug, Default)]
+pub(super) struct Episode {
+    slow_s: f64,
+    filled_s: f64,
+    decided: Option<bool>,
+    /// End of the last loss, job time, seconds.
+    last: f64,
+}
+
+impl Episode {
+    /// Adds a lossy evaluation that ends at `now`.
+    pub(super) fn add(&mut self, queues: &Queues, seconds: f64, now: f64) {
+        match queues.have_filled() {
+            Some(true) => self.filled_s += seconds,
+            Some(false) => self.slow_s += seconds,
+            None => {}
+        }
+        self.last = now;
+    }
+
+    /// Returns true if everybody is slow.
+    pub(super) fn is_shared(&self) -> bool {
+        let is_shared = self.slow_s > self.filled_s;
+        self.decided.unwrap_or(is_shared)
+    }
+
+    /// Keeps the answer until the end of the episode.
+    pub(super) fn decide(&mut self) {
+        self.decided = Some(self.is_shared());
+    }
+
+    /// Returns true if the episode ended: no loss for `quiet_s` before `now`.
+    pub(super) fn has_ended(&self, now: f64, quiet_s: f64) -> bool {
+        now - self.last > quiet_s
     }
 }
