@@ -25,6 +25,8 @@ pub(super) enum Explanation {
     Nobody,
     /// Ranks, each with its share of the waiting; the shares add up to 1.
     Ranks(Vec<(usize, f64)>),
+    /// A rank of a pipeline whose queue is dry.
+    Dry(usize),
     /// All ranks of a node are late together.
     Node(usize),
 }
@@ -42,14 +44,19 @@ pub(super) fn single(loss_s: f64, all: &[Rise], rule: &Rule) -> Option<usize> {
     (is_root && explains && is_new).then_some(first)
 }
 
-/// The smallest number of ranks, at most half of them, that together explain the loss, while every
+/// At most every eighth rank is named without its node. Of more ranks that are late by turns, it is
+/// likelier that all are.
+const SET_SHARE: usize = 8;
+
+/// The smallest number of ranks, two or at most an eighth of them, that together explain the loss, while every
 /// other one causes much less than each of them.
 pub(super) fn several(loss_s: f64, ranks: &[Rise], rule: &Rule) -> Option<Vec<(usize, f64)>> {
     let order = by_net(ranks);
     let net = |at: usize| order.get(at).and_then(|rank| ranks.get(*rank));
     let mut covered = 0.0;
     let mut sum = 0.0;
-    for size in 1..=ranks.len() / 2 {
+    let most = (ranks.len() / SET_SHARE).max(2).min(ranks.len() / 2);
+    for size in 1..=most {
         let last = net(size - 1)?;
         if last.net <= 0.0 || last.whole < rule.rise_sigmas * last.sigma {
             return None;

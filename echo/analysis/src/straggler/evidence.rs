@@ -231,6 +231,7 @@ pub(super) fn subjects(explanation: &Explanation) -> Vec<(Subject, f64)> {
     match explanation {
         Explanation::Nobody => vec![(Subject::Nobody, 1.0)],
         Explanation::Node(node) => vec![(Subject::Node(*node), 1.0)],
+        Explanation::Dry(rank) => vec![(Subject::Rank(*rank), 1.0)],
         Explanation::Ranks(ranks) => ranks
             .iter()
             .map(|(rank, share)| (Subject::Rank(*rank), *share))

@@ -170,11 +170,15 @@ impl Judge {
         if loss.share > usual.allowance {
             let explanation = self.explain(measured, loss, usual, transfers);
             let named = subjects(&explanation);
-            let weight = self.recent.weight(&named, loss.share, &self.rule);
+            let weight = match explanation {
+                Explanation::Dry(_) => 1.0,
+                _ => self.recent.weight(&named, loss.share, &self.rule),
+            };
+            let n = named.len() as f64;
             for (subject, share) in named {
                 let subject = self.incidents.by_node(subject, &measured.node_of);
                 let mut entry = self.entry(measured, loss, (subject, share));
-                entry.weight = weight;
+                entry.weight = weight * (n * share).min(1.0);
                 found.push((subject, entry));
             }
         }
@@ -225,7 +229,7 @@ impl Judge {
         self.recent.set_sigmas(sides, usual.entry_s);
         let recent = &self.recent;
         let step = usual.shortest_step();
-        let queues = Queues::new(&measured.leads, &flows.ranks, loss.share, step);
+        let queues = Queues::new(&measured.leads, &flows.ranks, step);
         let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
         self.episode.add(&queues, loss.seconds, measured.until);
         let explanation = queues.correct(explanation, &self.episode, &measured.node_of);
@@ -233,7 +237,7 @@ impl Judge {
             && has_transfers
             && let Some(rank) = dry_rank(&recent.leads(), &flows.ranks, &self.rule)
         {
-            return Explanation::Ranks(vec![(rank, 1.0)]);
+            return Explanation::Dry(rank);
         }
         explanation
     }

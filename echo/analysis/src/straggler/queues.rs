@@ -1,41 +1,53 @@
 //! Queues of the GPUs: how far their hosts run ahead, compared with the past.
 
+use std::cmp::Ordering;
+
 use echo_core::stats::median;
 
 use crate::straggler::culprits::Explanation;
 use crate::straggler::history::UsualFlow;
 
-/// Share of the expected growth from which on a queue has filled. The leads of the recorded and
-/// generated jobs with one late rank reach 0.75 of it within seconds, those of jobs in which all
-/// hosts became slow 0.5.
-const FILLED: f64 = 0.7;
+/// Growth of a lead within which it stayed the same.
+const SAME: f64 = 0.05;
 
 /// Leads below so many usual times between operations say nothing: the hosts synchronise with their
 /// GPUs too often to run ahead.
 const LEAST_AHEAD: f64 = 2.0;
 
-/// Growth of the leads of all ranks.
+/// Change of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Grew,
+    Fell,
+    Unknown,
+}
+
+/// Changes of the queues of all ranks.
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// By rank: whether the queue filled as that of a rank that only waits; `None` if unknown.
-    filled: Vec<Option<bool>>,
+    changes: Vec<Change>,
 }
 
 impl Queues {
-    /// Compares leads (seconds, NaN if unknown) with the usual ones. A host that can run ahead by a
-    /// number of steps has them queued for longer when steps take longer: its lead grows by
-    /// `1 / (1 - loss)` at least. The lead of a host that is slow itself does not.
-    pub(super) fn new(leads: &[f64], usual: &[UsualFlow], loss: f64, step: f64) -> Self {
-        let known: Vec<f64> = usual.iter().map(|usual| usual.lead).collect();
-        let known: Vec<f64> = known.into_iter().filter(|lead| lead.is_finite()).collect();
+    /// Compares leads (seconds, NaN if unknown) with the usual ones. The lead of a host that only
+    /// waits grows; that of a host which is slow itself falls. `step` is the usual time between
+    /// operations, seconds.
+    pub(super) fn new(leads: &[f64], usual: &[UsualFlow], step: f64) -> Self {
+        let known = usual.iter().map(|usual| usual.lead);
+        let known: Vec<f64> = known.filter(|lead| lead.is_finite()).collect();
         let run_ahead = median(&known).is_some_and(|lead| lead >= LEAST_AHEAD * step);
-        let growth = FILLED / (1.0 - loss).max(f64::MIN_POSITIVE);
-        let filled = leads.iter().zip(usual).map(|(lead, usual)| {
-            let is_known = run_ahead && lead.is_finite() && usual.lead.is_finite();
-            is_known.then(|| *lead >= growth * usual.lead)
+        let changes = leads.iter().zip(usual).map(|(lead, usual)| {
+            let growth = lead / usual.lead - 1.0;
+            if !run_ahead || !growth.is_finite() || growth.abs() <= SAME {
+                Change::Unknown
+            } else if growth > 0.0 {
+                Change::Grew
+            } else {
+                Change::Fell
+            }
         });
         Self {
-            filled: filled.collect(),
+            changes: changes.collect(),
         }
     }
 
@@ -61,27 +73,31 @@ impl Queues {
         }
     }
 
-    /// Returns whether the queues of at least half of the ranks filled; `None` if that is unknown.
-    fn have_filled(&self) -> Option<bool> {
-        let known: Vec<bool> = self.filled.iter().copied().flatten().collect();
-        let filled = known.iter().filter(|filled| **filled).count();
-        (!known.is_empty()).then_some(2 * filled >= known.len())
+    /// The change of most queues.
+    fn common(&self) -> Change {
+        let count = |change: Change| self.changes.iter().filter(|own| **own == change).count();
+        match count(Change::Grew).cmp(&count(Change::Fell)) {
+            Ordering::Greater => Change::Grew,
+            Ordering::Less => Change::Fell,
+            Ordering::Equal => Change::Unknown,
+        }
     }
 
     /// The node of the named ranks, if the queues of most of its ranks did not fill while those of
     /// most ranks of other nodes did.
     fn slow_node(&self, named: &[usize], node_of: &[u32]) -> Option<usize> {
         let node = *node_of.get(*named.first()?)?;
-        let count = |inside: bool, filled: bool| {
-            let ranks = self.filled.iter().zip(node_of);
+        let count = |inside: bool, change: Change| {
+            let ranks = self.changes.iter().zip(node_of);
             let ranks = ranks.filter(|(_, of)| (**of == node) == inside);
-            ranks.filter(|(own, _)| **own == Some(filled)).count()
+            ranks.filter(|(own, _)| **own == change).count()
         };
         let is_one_node = named
             .iter()
             .all(|rank| node_of.get(*rank) == Some(&node));
-        let is_slow = count(true, false) >= 2 && count(true, false) > count(true, true);
-        let are_others_fast = count(false, true) > 3 * count(false, false);
+        let fell = count(true, Change::Fell);
+        let is_slow = fell >= 2 && fell > count(true, Change::Grew);
+        let are_others_fast = count(false, Change::Grew) > 3 * count(false, Change::Fell);
         (is_one_node && is_slow && are_others_fast).then_some(node as usize)
     }
 }
@@ -103,10 +119,10 @@ pub(super) struct Episode {
 impl Episode {
     /// Adds a lossy evaluation that ends at `now`.
     pub(super) fn add(&mut self, queues: &Queues, seconds: f64, now: f64) {
-        match queues.have_filled() {
-            Some(true) => self.filled_s += seconds,
-            Some(false) => self.slow_s += seconds,
-            None => {}
+        match queues.common() {
+            Change::Grew => self.filled_s += seconds,
+            Change::Fell => self.slow_s += seconds,
+            Change::Unknown => {}
         }
         self.last = now;
     }
