@@ -48,6 +48,11 @@ pub(super) fn single(loss_s: f64, all: &[Rise], rule: &Rule) -> Option<usize> {
 /// likelier that all are.
 const SET_SHARE: usize = 8;
 
+/// Largest number of ranks that are named at once in a job of `n`.
+pub(super) fn most_named(n: usize) -> usize {
+    (n / SET_SHARE).max(2).min(n / 2)
+}
+
 /// The smallest number of ranks, two or at most an eighth of them, that together explain the loss, while every
 /// other one causes much less than each of them.
 pub(super) fn several(loss_s: f64, ranks: &[Rise], rule: &Rule) -> Option<Vec<(usize, f64)>> {
@@ -55,8 +60,7 @@ pub(super) fn several(loss_s: f64, ranks: &[Rise], rule: &Rule) -> Option<Vec<(u
     let net = |at: usize| order.get(at).and_then(|rank| ranks.get(*rank));
     let mut covered = 0.0;
     let mut sum = 0.0;
-    let most = (ranks.len() / SET_SHARE).max(2).min(ranks.len() / 2);
-    for size in 1..=most {
+    for size in 1..=most_named(ranks.len()) {
         let last = net(size - 1)?;
         if last.net <= 0.0 || last.whole < rule.rise_sigmas * last.sigma {
             return None;

@@ -1,7 +1,7 @@
 //! Judge: one evaluation after another, in order, nothing from the future.
 
 use crate::straggler::bill::{Bill, Entry};
-use crate::straggler::culprits::Explanation;
+use crate::straggler::culprits::{Explanation, most_named};
 use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, subjects};
 use crate::straggler::history::{History, Loss, Usual, UsualFlow};
 use crate::straggler::measure::Measured;
@@ -203,6 +203,11 @@ impl Judge {
                 let subject = self.incidents.roll_up(subject, &measured.node_of);
                 self.incidents.open(subject, measured.until, bill);
                 self.episode.decide();
+                if self.incidents.withdraw_many(most_named(measured.ranks.len())) {
+                    self.episode.decide_shared();
+                    self.evidence.clear();
+                    break;
+                }
             }
         }
         if !found.is_empty() {

@@ -88,6 +88,41 @@ impl OpenIncidents {
         node
     }
 
+    /// Makes the losses of named ranks one that nobody explains, if more than `most` are named: of so
+    /// many ranks that are late by turns, all are slow. Returns true if it did.
+    pub(super) fn withdraw_many(&mut self, most: usize) -> bool {
+        let is_named = |subject: &Subject, state: &State| {
+            matches!(subject, Subject::Rank(_)) && state.kind == Kind::Loss
+        };
+        let open = self.open.iter();
+        let named: Vec<Subject> = open
+            .filter(|(subject, state)| is_named(subject, state))
+            .map(|(subject, _)| *subject)
+            .collect();
+        if named.len() <= most {
+            return false;
+        }
+        for subject in named {
+            let Some(mut state) = self.open.remove(&subject) else {
+                continue;
+            };
+            state.subject = Subject::Nobody;
+            state.class = Class::Unknown;
+            match self.open.get_mut(&Subject::Nobody) {
+                Some(open) => {
+                    open.bill.absorb(std::mem::take(&mut state.bill));
+                    open.set_times();
+                    state.is_closed = true;
+                    self.changed.push(state);
+                }
+                None => {
+                    self.open.insert(Subject::Nobody, state);
+                }
+            }
+        }
+        true
+    }
+
     /// Makes the incident of a rank that of its node.
     fn take_over(&mut self, node: Subject, mut state: State) {
         match self.open.get_mut(&node) {

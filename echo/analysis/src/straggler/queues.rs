@@ -8,7 +8,7 @@ use crate::straggler::culprits::Explanation;
 use crate::straggler::history::UsualFlow;
 
 /// Growth of a lead within which it stayed the same.
-const SAME: f64 = 0.05;
+const SAME: f64 = 0.15;
 
 /// Leads below so many usual times between operations say nothing: the hosts synchronise with their
 /// GPUs too often to run ahead.
@@ -131,6 +131,11 @@ impl Episode {
     pub(super) fn is_shared(&self) -> bool {
         let is_shared = self.slow_s > self.filled_s;
         self.decided.unwrap_or(is_shared)
+    }
+
+    /// Everybody is slow, until the end of the episode.
+    pub(super) fn decide_shared(&mut self) {
+        self.decided = Some(true);
     }
 
     /// Keeps the answer until the end of the episode.
