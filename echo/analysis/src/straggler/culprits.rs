@@ -9,6 +9,8 @@ pub(super) struct Rise {
     pub(super) net: f64,
     /// Per peer, where it is largest; of each evaluation at most its loss.
     pub(super) peer: f64,
+    /// The same since the beginning of the episode.
+    pub(super) total: f64,
     /// The same of the latest evaluation, as a share of its time.
     pub(super) latest: f64,
     /// The sum without that limit.

@@ -108,6 +108,8 @@ impl Evidence {
 pub(super) struct Recent {
     /// Loss, seconds.
     pub(super) loss: f64,
+    /// Loss since the beginning of the episode, seconds.
+    total: f64,
     /// Time, seconds.
     seconds: f64,
     /// By rank.
@@ -129,6 +131,7 @@ impl Recent {
     ) {
         let kept = (-loss.seconds * loss.share / rule.memory_s).exp();
         self.loss = kept.mul_add(self.loss, loss.seconds * loss.share);
+        self.total += loss.seconds * loss.share;
         self.seconds = kept.mul_add(self.seconds, loss.seconds);
         fade(&mut self.ranks, kept, &measured.ranks, usual.0, loss);
         fade(&mut self.nodes, kept, &measured.nodes, usual.1, loss);
@@ -188,6 +191,7 @@ fn fade(rises: &mut Vec<Rise>, kept: f64, flows: &[Flow], usual: &[UsualFlow], l
         rise.whole = kept.mul_add(rise.whole, loss.seconds * more.peer);
         let peer = more.peer.clamp(0.0, loss.share);
         rise.peer = kept.mul_add(rise.peer, loss.seconds * peer);
+        rise.total += loss.seconds * peer;
         rise.latest = peer;
     }
 }
@@ -214,15 +218,25 @@ pub(super) fn explain(
     has_transfers: bool,
     rule: &Rule,
 ) -> Explanation {
-    if let Some(rank) = single(recent.loss, &recent.ranks, rule) {
+    let lasts = |rises: &[Rise], named: &[usize]| {
+        let totals = named.iter().filter_map(|at| rises.get(*at));
+        totals.map(|rise| rise.total).sum::<f64>() >= rule.explain_all * recent.total
+    };
+    if let Some(rank) = single(recent.loss, &recent.ranks, rule)
+        && lasts(&recent.ranks, &[rank])
+    {
         return Explanation::Ranks(vec![(rank, 1.0)]);
     }
     if let Some(node) = single(recent.loss, &recent.nodes, rule)
         && is_whole(&recent.ranks, node_of, node)
+        && lasts(&recent.nodes, &[node])
     {
         return Explanation::Node(node);
     }
-    let several = several(recent.loss, &recent.ranks, rule).filter(|_| !has_transfers);
+    let several = several(recent.loss, &recent.ranks, rule).filter(|ranks| {
+        let named: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
+        !has_transfers && lasts(&recent.ranks, &named)
+    });
     several.map_or(Explanation::Nobody, Explanation::Ranks)
 }
 

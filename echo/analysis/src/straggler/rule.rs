@@ -38,6 +38,8 @@ pub struct Rule {
     pub explain: f64,
     /// The same for several ranks at once, which by chance cover more than a single one.
     pub explain_set: f64,
+    /// Share of all loss since it began that the waiting for the named ranks must cover.
+    pub explain_all: f64,
     /// Lost time over which the waiting is summed before it is judged, seconds. Half a second of
     /// loss per second for 6 s.
     pub memory_s: f64,
@@ -79,6 +81,7 @@ impl Default for Rule {
             root: 1.5,
             explain: 0.7,
             explain_set: 0.85,
+            explain_all: 0.6,
             memory_s: 3.0,
             rise_sigmas: 2.0,
             dry: 0.5,
