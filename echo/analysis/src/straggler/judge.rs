@@ -203,7 +203,8 @@ impl Judge {
                 let subject = self.incidents.roll_up(subject, &measured.node_of);
                 self.incidents.open(subject, measured.until, bill);
                 self.episode.decide();
-                if self.incidents.withdraw_many(most_named(measured.ranks.len())) {
+                let most = most_named(measured.ranks.len());
+                if self.incidents.withdraw(most, self.rule.explain) {
                     self.episode.decide_shared();
                     self.evidence.clear();
                     break;

@@ -89,20 +89,26 @@ impl OpenIncidents {
     }
 
     /// Makes the losses of named ranks one that nobody explains, if more than `most` are named: of so
-    /// many ranks that are late by turns, all are slow. Returns true if it did.
-    pub(super) fn withdraw_many(&mut self, most: usize) -> bool {
+    /// many ranks that are late by turns, all are slow. The same if a loss that nobody explains lasts
+    /// when that of the named ranks has ended, and is nearly as large (`similar`, a share): it was not
+    /// theirs. Returns true if it did.
+    pub(super) fn withdraw(&mut self, most: usize, similar: f64) -> bool {
         let is_named = |subject: &Subject, state: &State| {
             matches!(subject, Subject::Rank(_)) && state.kind == Kind::Loss
         };
+        let level = |state: &State| state.bill.median(|entry| entry.loss);
         let open = self.open.iter();
-        let named: Vec<Subject> = open
+        let named: Vec<(Subject, f64)> = open
             .filter(|(subject, state)| is_named(subject, state))
-            .map(|(subject, _)| *subject)
+            .map(|(subject, state)| (*subject, level(state)))
             .collect();
-        if named.len() <= most {
+        let largest = named.iter().map(|(_, loss)| *loss).fold(0.0, f64::max);
+        let unexplained = self.open.get(&Subject::Nobody).map(level);
+        let lasts = unexplained.is_some_and(|loss| loss >= similar * largest);
+        if named.is_empty() || named.len() <= most && !lasts {
             return false;
         }
-        for subject in named {
+        for (subject, _) in named {
             let Some(mut state) = self.open.remove(&subject) else {
                 continue;
             };
