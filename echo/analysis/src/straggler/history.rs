@@ -427,7 +427,7 @@ fn pooled(mut flows: Vec<UsualFlow>) -> Vec<UsualFlow> {
     let squares: Vec<f64> = flows.iter().map(|flow| flow.sigma.powi(2)).collect();
     let sigma = mean(&squares).unwrap_or(0.0).sqrt();
     for flow in &mut flows {
-        flow.sigma = sigma.max(flow.sigma);
+        flow.sigma = sigma;
     }
     flows
 }

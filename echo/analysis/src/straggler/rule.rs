@@ -83,7 +83,7 @@ impl Default for Rule {
             explain_set: 0.85,
             explain_all: 0.6,
             memory_s: 3.0,
-            rise_sigmas: 2.0,
+            rise_sigmas: 1.5,
             dry: 0.5,
             wet: 0.8,
             quiet_s: 12.0,

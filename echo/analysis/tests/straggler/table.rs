@@ -141,8 +141,8 @@ fn recordings_in_any_form() {
 
 #[test]
 fn debug_pieces() {
-    for name in ["graphs-neighbour2"] {
-        for k in [11] {
+    for (name, k) in [("ddp-onoff0", 3), ("lit-workers2", 4)] {
+        {
             let recording = Recording::read(&folder().join(format!("{name}.gz")));
             for incident in play(&recording.in_blocks(k), Rule::default()) {
                 println!("{name} k={k} {}", Shown(std::slice::from_ref(&incident)));
