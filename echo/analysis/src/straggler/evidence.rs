@@ -61,10 +61,14 @@ impl Evidence {
     }
 
     /// Subjects with enough evidence.
-    pub(super) fn sufficient(&self, enough_s: f64) -> Vec<Subject> {
-        let enough = self.scores.iter();
-        enough
-            .filter(|(_, score)| score.lost >= enough_s)
+    pub(super) fn sufficient(&self, usual: &Usual) -> Vec<Subject> {
+        let enough = |subject: &Subject| match subject {
+            Subject::Nobody => usual.enough_alone_s,
+            Subject::Rank(_) | Subject::Node(_) => usual.enough_s,
+        };
+        let scores = self.scores.iter();
+        scores
+            .filter(|(subject, score)| score.lost >= enough(subject))
             .map(|(subject, _)| *subject)
             .collect()
     }

@@ -116,6 +116,9 @@ pub(super) struct Usual {
     pub(super) allowance: f64,
     /// Lost time that makes a verdict, seconds.
     pub(super) enough_s: f64,
+    /// The same where no rank agrees with the pace. More while the past is short: its median is not
+    /// known well, and work that recurs rarely was not seen.
+    pub(super) enough_alone_s: f64,
     /// Time that one entry covers, seconds.
     pub(super) entry_s: f64,
 }
@@ -258,6 +261,7 @@ impl History {
                 .collect(),
             allowance: rule.allowance,
             enough_s: rule.enough_s,
+            enough_alone_s: rule.enough_s,
             entry_s: median_of(self.entries.iter().map(|entry| entry.seconds)),
         };
         self.measure_spread(&mut usual, seconds, rule);
@@ -287,6 +291,8 @@ impl History {
         usual.allowance = (usual.allowance + recurring(&losses)).min(rule.most_allowance);
         let peak = reached(&losses, usual.allowance);
         usual.enough_s = usual.enough_s.max(rule.enough_peaks * peak);
+        let missing = (1.0 - seconds / rule.steady_s).max(0.0);
+        usual.enough_alone_s = usual.enough_s * (1.0 + missing);
     }
 
     /// Usual waiting and leads by rank.

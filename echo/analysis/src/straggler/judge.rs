@@ -113,7 +113,9 @@ impl Judge {
         let is_alone = self.alone.is_some_and(|alone| {
             alone.past_s <= 2.0 * self.rule.need_s && alone.waited_s >= self.rule.enough_s / 2.0
         });
-        let is_healthy = self.evidence.largest() < enough / 2.0
+        let is_unsuspicious = self.evidence.largest() < enough / 2.0
+            || self.episode.is_mostly_healthy(measured.until);
+        let is_healthy = is_unsuspicious
             && !is_alone
             && self.incidents.is_empty();
         if is_healthy && seconds > 0.0 {
@@ -189,7 +191,7 @@ impl Judge {
             }
             self.incidents.add(*subject, *entry);
         }
-        for subject in self.evidence.sufficient(usual.enough_s) {
+        for subject in self.evidence.sufficient(usual) {
             // A rank that was just found explains what nobody explained.
             if !self.evidence.has(subject) {
                 continue;

@@ -112,7 +112,10 @@ pub(super) struct Episode {
     slow_s: f64,
     filled_s: f64,
     decided: Option<bool>,
-    /// End of the last loss, job time, seconds.
+    /// Lossy time, seconds.
+    lossy_s: f64,
+    /// Begin of the first loss and end of the last one, job time, seconds.
+    first: Option<f64>,
     last: f64,
 }
 
@@ -124,7 +127,16 @@ impl Episode {
             Change::Fell => self.slow_s += seconds,
             Change::Unknown => {}
         }
+        self.lossy_s += seconds;
+        self.first.get_or_insert(now - seconds);
         self.last = now;
+    }
+
+    /// Returns true if less than half of the time since it began was lossy. The median of the past
+    /// stays what it is if such time is learned, and recurring work becomes known.
+    pub(super) fn is_mostly_healthy(&self, now: f64) -> bool {
+        self.first
+            .is_none_or(|first| self.lossy_s < 0.5 * (now - first))
     }
 
     /// Returns true if everybody is slow.

@@ -4,7 +4,7 @@ use echo_analysis::straggler::incident::Finding;
 use echo_analysis::straggler::rule::Rule;
 
 use crate::loops::{KINDS, Kind, generate};
-use crate::score::{Result, Shown, Truth, cost, play, score};
+use crate::score::{Score, Shown, Truth, cost, play, score};
 
 /// Smallest mean loss that has to be found.
 fn smallest(kind: Kind) -> f64 {
@@ -32,7 +32,7 @@ fn kinds(seeds: std::ops::Range<u64>, verbose: bool) {
             if job.truth != Truth::Nothing && kind != Kind::FirstStep {
                 costs.push(cost(&incidents, f64::INFINITY) / job.lost_gpu_s - 1.0);
             }
-            if verbose && result != Result::Right {
+            if verbose && result != Score::Right {
                 println!("  {kind:?} {seed} {result:?}: {} | {}", job.about, Shown(&incidents));
             }
         }

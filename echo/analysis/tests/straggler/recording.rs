@@ -167,6 +167,37 @@ impl Recording {
         recording
     }
 
+    /// The same with every block changed, in the same order.
+    pub(crate) fn in_order(&self, change: impl Fn(BlockSum) -> BlockSum) -> Self {
+        let items = self.items.iter().map(|item| match item {
+            Item::Block(block) => Item::Block(change(*block)),
+            // The beats of a process have the clock of its blocks.
+            Item::Beat(beat) => {
+                let of_beat = BlockSum {
+                    process: beat.process,
+                    end: beat.at,
+                    ..self.first_block()
+                };
+                Item::Beat(Heartbeat {
+                    at: change(of_beat).end,
+                    ..*beat
+                })
+            }
+        });
+        Self {
+            k: self.k,
+            items: items.collect(),
+        }
+    }
+
+    fn first_block(&self) -> BlockSum {
+        let blocks = self.items.iter().find_map(|item| match item {
+            Item::Block(block) => Some(*block),
+            Item::Beat(_) => None,
+        });
+        blocks.expect("a block")
+    }
+
     /// The same with every block changed; blocks for which `change` returns `None` are dropped.
     pub(crate) fn with(&self, mut change: impl FnMut(BlockSum) -> Option<BlockSum>) -> Self {
         let items = self.items.iter().filter_map(|item| match item {

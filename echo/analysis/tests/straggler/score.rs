@@ -66,7 +66,7 @@ pub(crate) enum Truth {
 
 /// Result of one case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Result {
+pub(crate) enum Score {
     Right,
     /// The loss is reported, but not the rank.
     Unnamed,
@@ -86,7 +86,7 @@ fn named(incident: &Incident) -> Vec<u32> {
 }
 
 /// Scores the incidents of one job.
-pub(crate) fn score(incidents: &[Incident], truth: Truth) -> Result {
+pub(crate) fn score(incidents: &[Incident], truth: Truth) -> Score {
     let mut names: Vec<u32> = incidents.iter().flat_map(named).collect();
     names.sort_unstable();
     names.dedup();
@@ -100,8 +100,8 @@ pub(crate) fn score(incidents: &[Incident], truth: Truth) -> Result {
         matches!(&incident.finding, Finding::Node(NodeKey(named), _) if *named == node)
     };
     match truth {
-        Truth::Nothing if is_silent => Result::Right,
-        Truth::Nothing => Result::Wrong,
+        Truth::Nothing if is_silent => Score::Right,
+        Truth::Nothing => Score::Wrong,
         Truth::Node(node) => {
             let nodes = incidents.iter().filter(|one| !named(one).is_empty());
             let (right, others): (Vec<_>, Vec<_>) = nodes.partition(|one| is_node(one, node));
@@ -115,16 +115,16 @@ pub(crate) fn score(incidents: &[Incident], truth: Truth) -> Result {
                 })
                 .collect();
             match (right.is_empty(), wrong.is_empty()) {
-                (_, false) => Result::Wrong,
-                (false, true) => Result::Right,
-                (true, true) if is_silent => Result::Silent,
-                (true, true) => Result::Unnamed,
+                (_, false) => Score::Wrong,
+                (false, true) => Score::Right,
+                (true, true) if is_silent => Score::Silent,
+                (true, true) => Score::Unnamed,
             }
         }
-        _ if names.iter().any(|name| !expected.contains(name)) => Result::Wrong,
-        _ if is_silent => Result::Silent,
-        _ if names == expected => Result::Right,
-        _ => Result::Unnamed,
+        _ if names.iter().any(|name| !expected.contains(name)) => Score::Wrong,
+        _ if is_silent => Score::Silent,
+        _ if names == expected => Score::Right,
+        _ => Score::Unnamed,
     }
 }
 
