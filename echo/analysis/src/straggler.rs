@@ -24,6 +24,8 @@ mod judge;
 mod measure;
 mod open_incidents;
 mod queues;
+mod spread;
+mod usual;
 
 use std::collections::{BTreeMap, HashMap};
 

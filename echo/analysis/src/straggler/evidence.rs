@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::straggler::bill::{Bill, Entry};
 use crate::straggler::culprits::{Explanation, Rise, is_whole, several, single};
-use crate::straggler::history::{Loss, Usual, UsualFlow, beyond};
 use crate::straggler::measure::{Flow, Measured};
 use crate::straggler::rule::Rule;
+use crate::straggler::usual::{Loss, Usual, UsualFlow, beyond};
+
+/// Largest evidence of one evaluation, as a share of what makes a verdict: it takes two.
+const MOST_AT_ONCE: f64 = 0.6;
 
 /// Subject of an incident; ranks and nodes by their index in the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,11 +43,7 @@ impl Evidence {
     pub(super) fn count(&mut self, found: &[(Subject, Entry)], seconds: f64, usual: &Usual) {
         let is_unexplained = found.iter().any(|(subject, _)| *subject == Subject::Nobody);
         for (subject, entry) in found {
-            self.scores
-                .entry(*subject)
-                .or_default()
-                .bill
-                .push(*entry);
+            self.scores.entry(*subject).or_default().bill.push(*entry);
         }
         let loss = found.first().map_or(0.0, |(_, entry)| entry.loss);
         for (subject, score) in &mut self.scores {
@@ -55,7 +54,9 @@ impl Evidence {
                 (None, _) if is_unexplained => -loss,
                 (None, _) => 0.0,
             };
+            // One pause is no fault, however long.
             let more = seconds * (share - usual.allowance);
+            let more = more.min(MOST_AT_ONCE * usual.enough_s);
             score.lost = (score.lost + more).clamp(0.0, 2.0 * usual.enough_s);
         }
     }

@@ -6,25 +6,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use echo_core::stats::{mad, mean, median, robust_sigma};
+use echo_core::stats::{mean, median, robust_sigma};
 
-use crate::straggler::measure::{Flow, Measured, Pace};
+use crate::straggler::measure::{Measured, Pace};
 use crate::straggler::rule::Rule;
+use crate::straggler::spread::{MEAN_S, lasting_deviation, means, median_of, reached, recurring};
+use crate::straggler::usual::{Usual, UsualFlow, UsualPace};
 
 /// Largest number of entries.
 const MAX_ENTRIES: usize = 64;
 
 /// Largest time that one entry covers, seconds.
 const MAX_ENTRY_S: f64 = 16.0;
-
-/// Length of the means whose spread is the spread of the pace, seconds.
-const MEAN_S: f64 = 10.0;
-
-/// Smallest number of such means of which a deviation is taken.
-const LEAST_MEANS: usize = 4;
-
-/// Standard deviation of a normal variable as a multiple of its median absolute deviation.
-const MAD_TO_SIGMA: f64 = 1.4826;
 
 /// Means over a stretch of healthy time.
 #[derive(Debug, Clone, Default)]
@@ -80,102 +73,6 @@ fn merge_means<const N: usize>(means: &mut Vec<[f32; N]>, later: &[[f32; N]], we
         }
     }
     means.extend(later.iter().skip(means.len()));
-}
-
-/// Usual pace of a communicator.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct UsualPace {
-    /// Seconds per operation.
-    step: f64,
-    /// Part of it in the operations themselves, without waiting, seconds.
-    transfer: f64,
-    /// Shortest operation of a block, seconds.
-    shortest: f64,
-    /// Weight among the communicators: the more regular, the larger.
-    weight: f64,
-}
-
-/// Usual waiting and lead of one rank or node.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct UsualFlow {
-    /// Median share of net waiting.
-    pub(super) net: f64,
-    /// Median share of waiting per peer.
-    pub(super) peer: f64,
-    /// Standard deviation of that share from entry to entry.
-    pub(super) sigma: f64,
-    /// Median lead, seconds; NaN if unknown.
-    pub(super) lead: f64,
-}
-
-/// What the past says.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Usual {
-    paces: BTreeMap<usize, UsualPace>,
-    /// Share of lost time that is no evidence.
-    pub(super) allowance: f64,
-    /// Lost time that makes a verdict, seconds.
-    pub(super) enough_s: f64,
-    /// The same where no rank agrees with the pace. More while the past is short: its median is not
-    /// known well, and work that recurs rarely was not seen.
-    pub(super) enough_alone_s: f64,
-    /// Time that one entry covers, seconds.
-    pub(super) entry_s: f64,
-}
-
-/// Loss of one evaluation.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Loss {
-    /// Length of the evaluation, seconds.
-    pub(super) seconds: f64,
-    /// Share of it that is lost: 1 - usual / current seconds per operation, not below 0.
-    pub(super) share: f64,
-    /// Share of it by which the operations themselves grew.
-    pub(super) transfer: f64,
-    /// Ratio of the shortest operations of a block to the usual.
-    pub(super) growth: f64,
-    /// Share of the communicators, by weight, that completed a block.
-    pub(super) seen: f64,
-}
-
-impl Usual {
-    /// Compares an evaluation with the past: the mean over communicators, the more regular ones
-    /// count more. `None` if none of them has a past.
-    pub(super) fn loss(&self, paces: &[(usize, Pace)]) -> Option<Loss> {
-        let mut loss = Loss::default();
-        let mut weights = 0.0;
-        for (comm, pace) in paces {
-            let Some(usual) = self.paces.get(comm).filter(|_| pace.operations > 0.0) else {
-                continue;
-            };
-            weights += usual.weight;
-            loss.seconds += usual.weight * pace.seconds;
-            loss.share += usual.weight * (1.0 - usual.step / pace.step());
-            let grown = usual.transfer.mul_add(-pace.operations, pace.transfer);
-            loss.transfer += usual.weight * grown / pace.seconds;
-            loss.growth += usual.weight * pace.shortest_operation() / usual.shortest;
-        }
-        let all: f64 = self.paces.values().map(|usual| usual.weight).sum();
-        (weights > 0.0).then(|| Loss {
-            seconds: loss.seconds / weights,
-            share: (loss.share / weights).max(0.0),
-            transfer: loss.transfer / weights,
-            growth: loss.growth / weights,
-            seen: weights / all,
-        })
-    }
-
-    /// Shortest usual time between two operations of a communicator, seconds.
-    pub(super) fn shortest_step(&self) -> f64 {
-        let steps = self.paces.values().map(|usual| usual.step);
-        steps.fold(f64::INFINITY, f64::min)
-    }
-
-    /// Longest usual time between two operations of a communicator, seconds.
-    pub(super) fn longest_step(&self) -> f64 {
-        let steps = self.paces.values().map(|usual| usual.step);
-        steps.fold(0.0, f64::max)
-    }
 }
 
 /// Healthy past of a job.
@@ -257,7 +154,7 @@ impl History {
         let known = paces.into_iter().filter(|(_, paces)| paces.len() >= 2);
         let mut usual = Usual {
             paces: known
-                .map(|(comm, paces)| (comm, usual_pace(&paces)))
+                .map(|(comm, paces)| (comm, UsualPace::from_paces(&paces)))
                 .collect(),
             allowance: rule.allowance,
             enough_s: rule.enough_s,
@@ -337,97 +234,6 @@ impl History {
     }
 }
 
-impl Usual {
-    /// Loss with its sign: faster than usual is negative.
-    fn signed_loss(&self, paces: &[(usize, Pace)]) -> Option<f64> {
-        let (mut weights, mut sum) = (0.0, 0.0);
-        for (comm, pace) in paces {
-            if let Some(usual) = self.paces.get(comm).filter(|_| pace.operations > 0.0) {
-                weights += usual.weight;
-                sum += usual.weight * (1.0 - usual.step / pace.step());
-            }
-        }
-        (weights > 0.0).then(|| sum / weights)
-    }
-}
-
-/// Means over stretches of at least `length` seconds, from pairs of length and value.
-fn means(values: &[(f64, f64)], length: f64) -> Vec<f64> {
-    let mut means = Vec::new();
-    let (mut seconds, mut sum) = (0.0, 0.0);
-    for (part, value) in values {
-        seconds += part;
-        sum += part * value;
-        if seconds >= length {
-            means.push(sum / seconds);
-            (seconds, sum) = (0.0, 0.0);
-        }
-    }
-    means
-}
-
-/// Share of the time that is usually lost to work that recurs, such as checkpoints: it is in the
-/// mean of both halves of the past, but not in the median. A slow start is in one half only.
-fn recurring(losses: &[(f64, f64)]) -> f64 {
-    let (first, second) = losses.split_at(losses.len() / 2);
-    let mean = |half: &[(f64, f64)]| {
-        let seconds: f64 = half.iter().map(|(seconds, _)| seconds).sum();
-        let lost: f64 = half.iter().map(|(seconds, loss)| seconds * loss).sum();
-        if seconds > 0.0 { lost / seconds } else { 0.0 }
-    };
-    mean(first).min(mean(second)).max(0.0)
-}
-
-/// Evidence that the healthy past itself reaches, in both of its halves, seconds: the larger of two
-/// checkpoints is no fault.
-fn reached(losses: &[(f64, f64)], allowance: f64) -> f64 {
-    let peak = |half: &[(f64, f64)]| {
-        let (mut lost, mut peak) = (0.0_f64, 0.0_f64);
-        for (seconds, loss) in half {
-            lost = (lost + seconds * (loss - allowance)).max(0.0);
-            peak = peak.max(lost);
-        }
-        peak
-    };
-    let (first, second) = losses.split_at(losses.len() / 2);
-    peak(first).min(peak(second))
-}
-
-/// Relative spread below which communicators count alike: that of short stretches of regular loops.
-const REGULAR: f64 = 0.02;
-
-fn usual_pace(paces: &[Pace]) -> UsualPace {
-    let steps: Vec<f64> = paces.iter().map(|pace| pace.step()).collect();
-    let step = median(&steps).unwrap_or(0.0);
-    let transfers = paces.iter().map(|pace| pace.transfer / pace.operations);
-    let spread = MAD_TO_SIGMA * mad(&steps).unwrap_or(0.0) / step;
-    UsualPace {
-        step,
-        transfer: median_of(transfers),
-        shortest: median_of(paces.iter().map(|pace| pace.shortest_operation())),
-        weight: 1.0 / spread.max(REGULAR).powi(2),
-    }
-}
-
-/// Standard deviation of means over 10 s; while the past is too short for them, of the values
-/// themselves.
-fn lasting_deviation(values: &[(f64, f64)]) -> f64 {
-    let means = means(values, MEAN_S);
-    if means.len() >= LEAST_MEANS {
-        deviation(&means)
-    } else {
-        deviation(&values.iter().map(|(_, value)| *value).collect::<Vec<f64>>())
-    }
-}
-
-/// Standard deviation around the mean. Not a robust one: that of a rank which is last in a third of
-/// the time is 0.
-fn deviation(values: &[f64]) -> f64 {
-    let center = mean(values).unwrap_or(0.0);
-    let squares: Vec<f64> = values.iter().map(|value| (value - center).powi(2)).collect();
-    mean(&squares).unwrap_or(0.0).sqrt()
-}
-
 /// The same with one deviation for all: any rank can do what another one did.
 fn pooled(mut flows: Vec<UsualFlow>) -> Vec<UsualFlow> {
     let squares: Vec<f64> = flows.iter().map(|flow| flow.sigma.powi(2)).collect();
@@ -436,19 +242,4 @@ fn pooled(mut flows: Vec<UsualFlow>) -> Vec<UsualFlow> {
         flow.sigma = sigma;
     }
     flows
-}
-
-fn median_of(values: impl Iterator<Item = f64>) -> f64 {
-    median(&values.collect::<Vec<f64>>()).unwrap_or(0.0)
-}
-
-/// Waiting beyond the usual one at today's pace: usual waiting belongs to operations, of which
-/// there are fewer in a second.
-pub(super) fn beyond(now: Flow, usual: &UsualFlow, loss: f64) -> Flow {
-    let kept = 1.0 - loss;
-    Flow {
-        net: kept.mul_add(-usual.net, now.net),
-        peer: kept.mul_add(-usual.peer, now.peer),
-        ..now
-    }
 }

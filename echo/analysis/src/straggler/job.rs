@@ -246,7 +246,11 @@ impl Job {
         let mut measured = Measured::take(&sums, &mut self.comms, placement, self.evaluated);
         let has_transfers = self.comms.iter().any(|comm| comm.has_transfers);
         let [collectives, transfers] = &sums.leads;
-        let leads = if has_transfers { transfers } else { collectives };
+        let leads = if has_transfers {
+            transfers
+        } else {
+            collectives
+        };
         let members = self.members.iter_mut().enumerate();
         measured.leads = members
             .map(|(rank, member)| {

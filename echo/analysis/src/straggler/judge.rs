@@ -3,11 +3,12 @@
 use crate::straggler::bill::{Bill, Entry};
 use crate::straggler::culprits::{Explanation, most_named};
 use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, subjects};
-use crate::straggler::history::{History, Loss, Usual, UsualFlow};
+use crate::straggler::history::History;
 use crate::straggler::measure::Measured;
 use crate::straggler::open_incidents::OpenIncidents;
 use crate::straggler::queues::{Episode, Queues};
 use crate::straggler::rule::Rule;
+use crate::straggler::usual::{Loss, Usual, UsualFlow};
 
 /// Usual waiting by rank and by node, as of the last change of the past.
 #[derive(Debug, Default)]
@@ -115,9 +116,7 @@ impl Judge {
         });
         let is_unsuspicious = self.evidence.largest() < enough / 2.0
             || self.episode.is_mostly_healthy(measured.until);
-        let is_healthy = is_unsuspicious
-            && !is_alone
-            && self.incidents.is_empty();
+        let is_healthy = is_unsuspicious && !is_alone && self.incidents.is_empty();
         if is_healthy && seconds > 0.0 {
             self.history.push(measured, seconds);
             self.usual = self.history.usual(&self.rule);
@@ -158,7 +157,10 @@ impl Judge {
                 waited: flow.peer,
             };
             let subject = Subject::Rank(alone.rank);
-            if self.incidents.late_without_past(subject, alone.since, entry) {
+            if self
+                .incidents
+                .late_without_past(subject, alone.since, entry)
+            {
                 // What was learned so far was the late rank's time.
                 self.history = History::default();
                 self.usual = None;

@@ -55,7 +55,6 @@ pub(super) struct Flow {
     pub(super) suffered: f64,
 }
 
-
 /// One evaluation.
 #[derive(Debug, Default)]
 pub(super) struct Measured {

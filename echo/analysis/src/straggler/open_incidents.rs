@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::straggler::bill::{Bill, Entry};
 use crate::straggler::class::{self, Class};
 use crate::straggler::evidence::Subject;
-use crate::straggler::history::Loss;
+use crate::straggler::usual::Loss;
 
 /// Kind of an open incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,12 +131,11 @@ impl OpenIncidents {
 
     /// Makes the incident of a rank that of its node.
     fn take_over(&mut self, node: Subject, mut state: State) {
-        match self.open.get_mut(&node) {
-            Some(open) => open.bill.absorb(state.bill),
-            None => {
-                state.subject = node;
-                self.open.insert(node, state);
-            }
+        if let Some(open) = self.open.get_mut(&node) {
+            open.bill.absorb(state.bill);
+        } else {
+            state.subject = node;
+            self.open.insert(node, state);
         }
     }
 
@@ -184,12 +183,7 @@ impl OpenIncidents {
 
     /// Opens or continues an incident of a rank that is late without a past; returns true if it is
     /// new.
-    pub(super) fn late_without_past(
-        &mut self,
-        subject: Subject,
-        since: f64,
-        entry: Entry,
-    ) -> bool {
+    pub(super) fn late_without_past(&mut self, subject: Subject, since: f64, entry: Entry) -> bool {
         let is_new = !self.open.contains_key(&subject);
         if is_new {
             let number = self.number();

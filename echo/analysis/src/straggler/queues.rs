@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use echo_core::stats::median;
 
 use crate::straggler::culprits::Explanation;
-use crate::straggler::history::UsualFlow;
+use crate::straggler::usual::UsualFlow;
 
 /// Growth of a lead within which it stayed the same.
 const SAME: f64 = 0.15;
@@ -92,9 +92,7 @@ impl Queues {
             let ranks = ranks.filter(|(_, of)| (**of == node) == inside);
             ranks.filter(|(own, _)| **own == change).count()
         };
-        let is_one_node = named
-            .iter()
-            .all(|rank| node_of.get(*rank) == Some(&node));
+        let is_one_node = named.iter().all(|rank| node_of.get(*rank) == Some(&node));
         let fell = count(true, Change::Fell);
         let is_slow = fell >= 2 && fell > count(true, Change::Grew);
         let are_others_fast = count(false, Change::Grew) > 3 * count(false, Change::Fell);

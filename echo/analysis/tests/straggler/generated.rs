@@ -33,7 +33,11 @@ fn kinds(seeds: std::ops::Range<u64>, verbose: bool) {
                 costs.push(cost(&incidents, f64::INFINITY) / job.lost_gpu_s - 1.0);
             }
             if verbose && result != Score::Right {
-                println!("  {kind:?} {seed} {result:?}: {} | {}", job.about, Shown(&incidents));
+                println!(
+                    "  {kind:?} {seed} {result:?}: {} | {}",
+                    job.about,
+                    Shown(&incidents)
+                );
             }
         }
         costs.sort_by(f64::total_cmp);
@@ -87,7 +91,12 @@ fn false_alarms_of_healthy_loops() {
 #[test]
 #[ignore = "one case"]
 fn one_generated_loop() {
-    for (kind, seed) in [(Kind::Uniform, 1), (Kind::Uniform, 5), (Kind::Uniform, 20), (Kind::Uniform, 37)] {
+    for (kind, seed) in [
+        (Kind::Uniform, 1),
+        (Kind::Uniform, 5),
+        (Kind::Uniform, 20),
+        (Kind::Uniform, 37),
+    ] {
         let job = generate(kind, seed, None);
         println!("{}", job.about);
         let incidents = play(&job.recording, Rule::default());

@@ -106,7 +106,11 @@ impl Noise {
             rho: rng.random_range(0.0..0.9),
             states: (0..n).map(|_| normal(rng)).collect(),
             biases: (0..n).map(|_| bias * normal(rng)).collect(),
-            wander: (rng.random_range(0.0..0.02), rng.random_range(5.0..30.0), 0.0),
+            wander: (
+                rng.random_range(0.0..0.02),
+                rng.random_range(5.0..30.0),
+                0.0,
+            ),
             pauses: rng.random_range(0.0..0.005),
             turns: (
                 rng.random_range(0.0..0.06),
@@ -214,13 +218,23 @@ fn shape(kind: Kind, rng: &mut ChaCha8Rng) -> Shape {
     let (families, ops) = match kind {
         Kind::LocalSgd => {
             let steps = pick(rng, &[8, 16, 32]);
-            (vec![family(world(n))], vec![op(0, steps as f64 * step, 0.004, false)])
+            (
+                vec![family(world(n))],
+                vec![op(0, steps as f64 * step, 0.004, false)],
+            )
         }
         Kind::Experts => {
             n = pick(rng, &[4, 8]);
             let count = rng.random_range(60..160);
             let step = rng.random_range(0.04..0.08);
-            let ops = (0..count).map(|_| op(0, 0.8 * step / f64::from(count), 0.2 * step / f64::from(count), false));
+            let ops = (0..count).map(|_| {
+                op(
+                    0,
+                    0.8 * step / f64::from(count),
+                    0.2 * step / f64::from(count),
+                    false,
+                )
+            });
             (vec![family(world(n))], ops.collect())
         }
         Kind::Tensor => {
@@ -231,7 +245,16 @@ fn shape(kind: Kind, rng: &mut ChaCha8Rng) -> Shape {
             let along = (0..tensor).map(|t| (0..data).map(|d| d * tensor + t).collect());
             let families = vec![family(across.collect()), family(along.collect())];
             let count = rng.random_range(8..40);
-            let mut ops: Vec<Op> = (0..count).map(|_| op(0, 0.9 * step / f64::from(count), 0.05 * step / f64::from(count), false)).collect();
+            let mut ops: Vec<Op> = (0..count)
+                .map(|_| {
+                    op(
+                        0,
+                        0.9 * step / f64::from(count),
+                        0.05 * step / f64::from(count),
+                        false,
+                    )
+                })
+                .collect();
             let buckets = rng.random_range(1..6);
             for bucket in 0..buckets {
                 let at = ops.len() - ops.len() * bucket / (2 * buckets);
@@ -260,7 +283,11 @@ fn shape(kind: Kind, rng: &mut ChaCha8Rng) -> Shape {
             let per_pipe = stages - 1;
             for forward in [true, false] {
                 for number in 0..micro {
-                    let is_single = if forward { number == 0 } else { number + 1 == micro };
+                    let is_single = if forward {
+                        number == 0
+                    } else {
+                        number + 1 == micro
+                    };
                     for hop in 0..per_pipe {
                         let s = if forward { hop } else { per_pipe - 1 - hop };
                         for d in 0..data {
@@ -284,13 +311,27 @@ fn shape(kind: Kind, rng: &mut ChaCha8Rng) -> Shape {
         }
         Kind::Fsdp => {
             let count = rng.random_range(16..60);
-            let ops = (0..count).map(|_| op(0, 0.85 * step / f64::from(count), 0.15 * step / f64::from(count), false));
+            let ops = (0..count).map(|_| {
+                op(
+                    0,
+                    0.85 * step / f64::from(count),
+                    0.15 * step / f64::from(count),
+                    false,
+                )
+            });
             (vec![family(world(n))], ops.collect())
         }
         _ => {
             let count = rng.random_range(4..24);
             let mut ops = vec![op(0, 0.35 * step, 0.1 * step / f64::from(count), true)];
-            ops.extend((1..count).map(|_| op(0, 0.65 * step / f64::from(count), 0.3 * step / f64::from(count), true)));
+            ops.extend((1..count).map(|_| {
+                op(
+                    0,
+                    0.65 * step / f64::from(count),
+                    0.3 * step / f64::from(count),
+                    true,
+                )
+            }));
             (vec![family(world(n))], ops)
         }
     };
@@ -408,7 +449,9 @@ pub(crate) fn generate(kind: Kind, seed: u64, healthy: Option<f64>) -> Generated
     let ranks = match kind {
         Kind::Uniform | Kind::Network => (0..n).collect(),
         Kind::Halves => (n / 2..n).collect(),
-        Kind::TwoCulprits | Kind::Alternating => vec![first, (first + 1 + rng.random_range(0..n - 1)) % n],
+        Kind::TwoCulprits | Kind::Alternating => {
+            vec![first, (first + 1 + rng.random_range(0..n - 1)) % n]
+        }
         _ => vec![first],
     };
     let mut ranks: Vec<usize> = ranks;
@@ -417,9 +460,17 @@ pub(crate) fn generate(kind: Kind, seed: u64, healthy: Option<f64>) -> Generated
     let has_fault = healthy.is_none() && (kind != Kind::Checkpoint || seed % 2 == 0);
     let fault = Fault {
         kind,
-        cause: if kind == Kind::Network { Cause::Gpu } else { pick(&mut rng, &causes) },
+        cause: if kind == Kind::Network {
+            Cause::Gpu
+        } else {
+            pick(&mut rng, &causes)
+        },
         ranks,
-        severity: if has_fault { rng.random_range(0.2..1.2) } else { 0.0 },
+        severity: if has_fault {
+            rng.random_range(0.2..1.2)
+        } else {
+            0.0
+        },
         begin,
         end: begin + length,
     };
@@ -427,20 +478,44 @@ pub(crate) fn generate(kind: Kind, seed: u64, healthy: Option<f64>) -> Generated
     run(kind, &mut shape, &fault, until, &mut rng)
 }
 
-fn run(kind: Kind, shape: &mut Shape, fault: &Fault, until: f64, rng: &mut ChaCha8Rng) -> Generated {
+fn run(
+    kind: Kind,
+    shape: &mut Shape,
+    fault: &Fault,
+    until: f64,
+    rng: &mut ChaCha8Rng,
+) -> Generated {
     let has_fault = fault.severity > 0.0;
     let n = shape.n;
-    let ops = if shape.ops.is_empty() { rollout(shape, rng) } else { shape.ops.clone() };
-    let healthy: f64 = ops.iter().map(|op| op.compute + op.transfer).sum::<f64>() / if kind == Kind::Pipeline || shape.name == "Reinforcement" { shape.families[0].groups.len() as f64 } else { 1.0 };
+    let ops = if shape.ops.is_empty() {
+        rollout(shape, rng)
+    } else {
+        shape.ops.clone()
+    };
+    let healthy: f64 = ops.iter().map(|op| op.compute + op.transfer).sum::<f64>()
+        / if kind == Kind::Pipeline || shape.name == "Reinforcement" {
+            shape.families[0].groups.len() as f64
+        } else {
+            1.0
+        };
     let seconds = rng.random_range(0.25..1.0);
     for index in 0..shape.families.len() {
         let groups = shape.families[index].groups.len();
         let own = ops.iter().filter(|op| op.family == index);
-        let count: f64 = own.map(|op| if op.group.is_some() { 1.0 / groups as f64 } else { 1.0 }).sum();
+        let count: f64 = own
+            .map(|op| {
+                if op.group.is_some() {
+                    1.0 / groups as f64
+                } else {
+                    1.0
+                }
+            })
+            .sum();
         shape.families[index].k = exponent(count / healthy, seconds);
     }
     let per_rank = ops.iter().filter(|op| op.group.is_none()).count() as f64
-        + ops.iter().filter(|op| op.group.is_some()).count() as f64 / shape.families[0].groups.len() as f64;
+        + ops.iter().filter(|op| op.group.is_some()).count() as f64
+            / shape.families[0].groups.len() as f64;
     let mut noise = Noise::new(n, rng);
     let mut machine = Machine::new(shape.families.clone(), n, shape.per_node, shape.ahead);
     let checkpoint = (rng.random_range(20.0..40.0) / healthy) as u64;
@@ -463,11 +538,19 @@ fn run(kind: Kind, shape: &mut Shape, fault: &Fault, until: f64, rng: &mut ChaCh
             match fault.cause {
                 _ if kind == Kind::Network => speed.transfer = 1.0 + 8.0 * excess,
                 Cause::Sleep => {
-                    let idle = if excess > 0.0 { (1.0 - shape.host).max(0.0) } else { 0.0 };
+                    let idle = if excess > 0.0 {
+                        (1.0 - shape.host).max(0.0)
+                    } else {
+                        0.0
+                    };
                     speed.pause[rank] = healthy * (excess + idle);
                 }
                 Cause::Host => {
-                    let idle = if excess > 0.0 { (1.0 - shape.host).max(0.0) } else { 0.0 };
+                    let idle = if excess > 0.0 {
+                        (1.0 - shape.host).max(0.0)
+                    } else {
+                        0.0
+                    };
                     speed.host[rank] += healthy * (excess + idle) / per_rank;
                 }
                 Cause::Gpu => speed.gpu[rank] *= 1.0 + excess,
@@ -481,9 +564,17 @@ fn run(kind: Kind, shape: &mut Shape, fault: &Fault, until: f64, rng: &mut ChaCh
         if kind == Kind::Checkpoint && step % checkpoint == checkpoint - 1 {
             speed.pause[0] += saving;
         }
-        let ops = if shape.ops.is_empty() { rollout(shape, rng) } else { shape.ops.clone() };
+        let ops = if shape.ops.is_empty() {
+            rollout(shape, rng)
+        } else {
+            shape.ops.clone()
+        };
         machine.step(&ops, &speed);
-        let work: f64 = if shape.ops.is_empty() { ops.len() as f64 } else { 1.0 };
+        let work: f64 = if shape.ops.is_empty() {
+            ops.len() as f64
+        } else {
+            1.0
+        };
         paces.push((now, machine.now() - before, work));
         before = machine.now();
         step += 1;
@@ -493,16 +584,40 @@ fn run(kind: Kind, shape: &mut Shape, fault: &Fault, until: f64, rng: &mut ChaCh
         let (time, work) = steps.fold((0.0, 0.0), |sum, pace| (sum.0 + pace.1, sum.1 + pace.2));
         (time / work, time)
     };
-    let (usual, _) = if kind == Kind::FirstStep { rate(fault.end + 2.0, until) } else { rate(5.0, fault.begin) };
+    let (usual, _) = if kind == Kind::FirstStep {
+        rate(fault.end + 2.0, until)
+    } else {
+        rate(5.0, fault.begin)
+    };
     let (current, time) = rate(fault.begin, fault.end);
-    let loss = if has_fault { 1.0 - usual / current } else { 0.0 };
+    let loss = if has_fault {
+        1.0 - usual / current
+    } else {
+        0.0
+    };
     Generated {
-        recording: Recording { k: 0, items: machine.finish() },
+        recording: Recording {
+            k: 0,
+            items: machine.finish(),
+        },
         truth: truth(kind, &fault.ranks, has_fault),
         cause: fault.cause,
         loss,
         lost_gpu_s: n as f64 * time * loss,
         fault: (fault.begin, fault.end),
-        about: format!("{} n={n} {:?} {:?} severity {:.2} loss {loss:.2} step {:.0} ms host {:.2} at {:.0}-{:.0} s, cv {:.3} rho {:.2} wander {:.3}", shape.name, fault.cause, fault.ranks, fault.severity, healthy * 1e3, shape.host, fault.begin, fault.end, noise.cv, noise.rho, noise.wander.0),
+        about: format!(
+            "{} n={n} {:?} {:?} severity {:.2} loss {loss:.2} step {:.0} ms host {:.2} at {:.0}-{:.0} s, cv {:.3} rho {:.2} wander {:.3}",
+            shape.name,
+            fault.cause,
+            fault.ranks,
+            fault.severity,
+            healthy * 1e3,
+            shape.host,
+            fault.begin,
+            fault.end,
+            noise.cv,
+            noise.rho,
+            noise.wander.0
+        ),
     }
 }

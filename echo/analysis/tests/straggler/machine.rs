@@ -151,11 +151,7 @@ impl Machine {
                 } else {
                     self.gpu[rank] = end;
                 }
-                let duration = if op.is_fused {
-                    transfer
-                } else {
-                    end - start
-                };
+                let duration = if op.is_fused { transfer } else { end - start };
                 let lead = start - self.host[rank];
                 self.record((op.family, index, rank), number, (duration, lead, end));
             }

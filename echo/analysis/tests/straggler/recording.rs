@@ -46,7 +46,8 @@ pub(crate) fn at(seconds: f64) -> Nanos {
 impl Recording {
     /// Reads a reduced recording.
     pub(crate) fn read(path: &Path) -> Self {
-        let file = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let file =
+            std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let mut text = String::new();
         GzDecoder::new(file.as_slice())
             .read_to_string(&mut text)
@@ -178,8 +179,10 @@ impl Recording {
                     end: beat.at,
                     ..self.first_block()
                 };
+                let changed = change(of_beat);
                 Item::Beat(Heartbeat {
-                    at: change(of_beat).end,
+                    process: changed.process,
+                    at: changed.end,
                     ..*beat
                 })
             }

@@ -96,9 +96,7 @@ pub(crate) fn score(incidents: &[Incident], truth: Truth) -> Score {
         Truth::Ranks(ranks) => ranks.to_vec(),
         Truth::Node(_) | Truth::Uniform | Truth::Nothing => Vec::new(),
     };
-    let is_node = |incident: &Incident, node| {
-        matches!(&incident.finding, Finding::Node(NodeKey(named), _) if *named == node)
-    };
+    let is_node = |incident: &Incident, node| matches!(&incident.finding, Finding::Node(NodeKey(named), _) if *named == node);
     match truth {
         Truth::Nothing if is_silent => Score::Right,
         Truth::Nothing => Score::Wrong,

@@ -58,7 +58,9 @@ impl Case {
 const CASES: [Case; 23] = [
     case("ddp-sleep2", Truth::Rank(2)).lost(46.6),
     case("pp2dp2-cpu3", Truth::Rank(3)).lost(40.2),
-    case("graphs-neighbour2", Truth::Rank(2)).lost(55.9).until(54.0),
+    case("graphs-neighbour2", Truth::Rank(2))
+        .lost(55.9)
+        .until(54.0),
     case("localsgd-sleep2", Truth::Rank(2)).lost(43.9),
     case("lit-workers2", Truth::Rank(2)).lost(27.9),
     case("ddp-onoff0", Truth::Rank(0)).lost(29.7),
@@ -73,9 +75,13 @@ const CASES: [Case; 23] = [
     case("ddp4-pulse3", Truth::Rank(3)).at_least(Score::Silent),
     case("lit-neighbour0", Truth::Rank(0)).at_least(Score::Silent),
     case("evals10-healthy", Truth::Nothing),
-    case("pp-neighbour0", Truth::Rank(0)).lost(17.3).at_least(Score::Unnamed),
+    case("pp-neighbour0", Truth::Rank(0))
+        .lost(17.3)
+        .at_least(Score::Unnamed),
     case("ddp4-loader2", Truth::Rank(2)).lost(32.6),
-    case("ddp4-stop1", Truth::Stall(1)).lost(87.5).at_least(Score::Unnamed),
+    case("ddp4-stop1", Truth::Stall(1))
+        .lost(87.5)
+        .at_least(Score::Unnamed),
     case("h200-healthy", Truth::Nothing),
     case("h200-host-sleep-rank2", Truth::Rank(2)).lost(12.8),
     case("h200-gpu-extra-rank1", Truth::Rank(1)).at_least(Score::Silent),
@@ -104,7 +110,11 @@ fn cost_error(case: &Case, incidents: &[Incident]) -> f64 {
 
 /// Plays a recording; returns the line of the table and whether it is as good as asked.
 fn judge(case: &Case, what: &str, recording: &Recording, rule: Rule) -> (String, bool) {
-    let error = if what.is_empty() { COST_ERROR } else { COST_ERROR_OF_FORMS };
+    let error = if what.is_empty() {
+        COST_ERROR
+    } else {
+        COST_ERROR_OF_FORMS
+    };
     let incidents = play(recording, rule);
     let result = score(&incidents, case.truth);
     let off = cost_error(case, &incidents);
@@ -143,15 +153,17 @@ fn variations(recording: &Recording) -> Vec<(String, Recording)> {
         let lossy = recording.with(|block| rng.random_bool(0.9).then_some(block));
         all.push((format!("10 % missing, {seed}"), lossy));
     }
-    let reversed = recording.with(|mut block| {
+    let reversed = recording.in_order(|mut block| {
         block.process = ProcessKey(99 - block.process.0);
-        Some(block)
+        block
     });
     all.push(("reversed".to_owned(), reversed));
     let drifting = recording.in_order(|mut block| {
         let ppm = if block.process.0 % 2 == 0 { 50 } else { -50 };
         let since = block.end.value() - crate::recording::ORIGIN.value();
-        block.end = block.end.offset(since / 1_000_000 * ppm + ppm * 100_000_000);
+        block.end = block
+            .end
+            .offset(since / 1_000_000 * ppm + ppm * 100_000_000);
         block
     });
     all.push(("clocks +-5 s, 50 ppm".to_owned(), drifting));
