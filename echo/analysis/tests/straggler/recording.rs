@@ -77,30 +77,9 @@ impl Recording {
                     let (seq, end) = last.entry(key).or_default();
                     *seq = seq.checked_add_signed(number(3)).expect("in range");
                     *end += number(9);
-                    let member = comms[&key];
-                    let ms = |at: usize| number(at) as f64 / 1e3;
-                    items.push(Item::Block(BlockSum {
-                        process: ProcessKey(key.1),
-                        node: NodeKey(0),
-                        member,
-                        operation: if fields[2] == "t" {
-                            Operation::Transfer {
-                                peer: 1 - member.rank,
-                            }
-                        } else {
-                            Operation::Collective
-                        },
-                        source: Source::Device,
-                        seq_first: *seq << k,
-                        count: u32::try_from(index(4)).expect("small"),
-                        sum_ms: ms(5),
-                        min_ms: ms(6),
-                        lead: Some(Lead {
-                            sum_ms: ms(7),
-                            min_ms: ms(8),
-                        }),
-                        end: ORIGIN.offset(*end * 1_000),
-                    }));
+                    let sums: Vec<i64> = (4..=8).map(number).collect();
+                    let place = (key.1, comms[&key], fields[2] == "t");
+                    items.push(Item::Block(block(place, *seq << k, &sums, *end)));
                 }
                 "H" => items.push(Item::Beat(Heartbeat {
                     process: ProcessKey(index(0)),
@@ -213,6 +192,39 @@ impl Recording {
         };
         recording.sort();
         recording
+    }
+}
+
+/// Block of a process from its count, sum of the durations, shortest one, sum of the leads, smallest
+/// one, and its end; microseconds.
+fn block(
+    (process, member, is_transfer): (u64, Membership, bool),
+    seq_first: u64,
+    sums: &[i64],
+    end: i64,
+) -> BlockSum {
+    let ms = |at: usize| sums[at] as f64 / 1e3;
+    BlockSum {
+        process: ProcessKey(process),
+        node: NodeKey(0),
+        member,
+        operation: if is_transfer {
+            Operation::Transfer {
+                peer: 1 - member.rank,
+            }
+        } else {
+            Operation::Collective
+        },
+        source: Source::Device,
+        seq_first,
+        count: u32::try_from(sums[0]).expect("small"),
+        sum_ms: ms(1),
+        min_ms: ms(2),
+        lead: Some(Lead {
+            sum_ms: ms(3),
+            min_ms: ms(4),
+        }),
+        end: ORIGIN.offset(end * 1_000),
     }
 }
 

@@ -105,14 +105,11 @@ pub(crate) fn score(incidents: &[Incident], truth: Truth) -> Score {
             let (right, others): (Vec<_>, Vec<_>) = nodes.partition(|one| is_node(one, node));
             // One of its ranks is not wrong, but it is not the answer.
             let of_node = |rank: &RankOfJob| rank.node == NodeKey(node);
-            let wrong: Vec<_> = others
-                .into_iter()
-                .filter(|one| match &one.finding {
-                    Finding::Rank(rank) | Finding::LateWithoutPast(rank) => !of_node(rank),
-                    _ => true,
-                })
-                .collect();
-            match (right.is_empty(), wrong.is_empty()) {
+            let is_wrong = others.iter().any(|one| match &one.finding {
+                Finding::Rank(rank) | Finding::LateWithoutPast(rank) => !of_node(rank),
+                _ => true,
+            });
+            match (right.is_empty(), !is_wrong) {
                 (_, false) => Score::Wrong,
                 (false, true) => Score::Right,
                 (true, true) if is_silent => Score::Silent,
