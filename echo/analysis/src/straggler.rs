@@ -177,7 +177,7 @@ fn incident(job: &Job, state: &State) -> Option<Incident> {
     Some(Incident {
         number: state.number,
         finding,
-        class: state.class,
+        class: state.votes.class(),
         since: job.instant(state.since),
         known: job.instant(state.known),
         until: job.instant(state.until),

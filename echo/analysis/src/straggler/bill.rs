@@ -111,3 +111,54 @@ impl Entry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Bill, Entry, MAX_ENTRIES};
+
+    fn entry(from: f64, loss: f64) -> Entry {
+        Entry {
+            from,
+            to: from + 2.0,
+            loss,
+            weight: 1.0,
+            gpu_s: 2.0 * loss,
+            waited: 0.0,
+        }
+    }
+
+    #[test]
+    fn ripples_do_not_belong_to_a_fault() {
+        let mut bill = Bill::default();
+        for (second, loss) in [0.4, 0.5, 0.05, 0.4].into_iter().enumerate() {
+            bill.push(entry(2.0 * second as f64, loss));
+        }
+        assert_eq!(bill.without_ripples().len(), 3);
+    }
+
+    #[test]
+    fn a_long_fault_is_kept_in_bounded_memory_and_costs_the_same() {
+        let mut bill = Bill::default();
+        for second in 0..10 * MAX_ENTRIES {
+            bill.push(entry(2.0 * second as f64, 0.5));
+        }
+        let entries = bill.without_ripples();
+        let cost: f64 = entries.iter().map(|entry| entry.gpu_s).sum();
+        assert!(entries.len() <= MAX_ENTRIES);
+        assert!((cost - 10.0 * MAX_ENTRIES as f64).abs() < 1e-6);
+        assert!(entries[0].from.abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_similar_loss_right_before_a_fault_is_part_of_it() {
+        let mut before = Bill::default();
+        before.push_recent(entry(0.0, 0.5));
+        before.push_recent(entry(8.0, 0.1));
+        before.push_recent(entry(10.0, 0.4));
+        let mut bill = Bill::default();
+        bill.push(entry(12.0, 0.5));
+        bill.absorb_before(&before);
+        let begins: Vec<f64> = bill.entries.iter().map(|entry| entry.from).collect();
+        assert_eq!(begins, [10.0, 12.0]);
+    }
+}

@@ -97,3 +97,59 @@ fn by_net(all: &[Rise]) -> Vec<usize> {
     order.sort_by(|a, b| net(b).total_cmp(&net(a)));
     order
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Rise, is_whole, several, single};
+    use crate::straggler::rule::Rule;
+
+    fn rises(nets: &[f64]) -> Vec<Rise> {
+        let rise = |net: &f64| Rise {
+            net: *net,
+            peer: net.max(0.0),
+            whole: *net,
+            ..Rise::default()
+        };
+        nets.iter().map(rise).collect()
+    }
+
+    #[test]
+    fn one_rank_explains_a_loss_if_its_peers_wait_for_most_of_it() {
+        let rule = Rule::default();
+        assert_eq!(single(1.0, &rises(&[0.1, 0.8, 0.0]), &rule), Some(1));
+        assert_eq!(single(1.0, &rises(&[0.1, 0.6, 0.0]), &rule), None);
+        assert_eq!(single(1.0, &rises(&[0.6, 0.8, 0.0]), &rule), None);
+    }
+
+    #[test]
+    fn a_rank_that_often_waited_so_long_before_explains_nothing() {
+        let mut ranks = rises(&[0.0, 0.8]);
+        ranks[1].sigma = 0.6;
+        assert_eq!(single(1.0, &ranks, &Rule::default()), None);
+    }
+
+    #[test]
+    fn two_ranks_explain_a_loss_together() {
+        let rule = Rule::default();
+        let both = several(1.0, &rises(&[0.5, 0.02, 0.4, 0.01]), &rule);
+        let both = both.expect("two ranks");
+        assert_eq!(
+            both.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(),
+            [0, 2]
+        );
+        let shares: f64 = both.iter().map(|(_, share)| share).sum();
+        assert!((shares - 1.0).abs() < 1e-9);
+        assert_eq!(several(1.0, &rises(&[0.3, 0.3, 0.3, 0.3]), &rule), None);
+        // Of two ranks, one is named or none.
+        assert_eq!(several(1.0, &rises(&[0.5, 0.4]), &rule), None);
+    }
+
+    #[test]
+    fn a_node_is_late_as_a_whole_if_most_of_its_ranks_are() {
+        let node_of = [0, 0, 0, 1, 1, 1];
+        let all = rises(&[0.0, 0.0, 0.0, 0.3, 0.3, 0.2]);
+        let one = rises(&[0.0, 0.0, 0.0, 0.9, 0.0, 0.0]);
+        assert!(is_whole(&all, &node_of, 1));
+        assert!(!is_whole(&one, &node_of, 1));
+    }
+}

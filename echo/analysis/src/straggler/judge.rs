@@ -1,6 +1,7 @@
 //! Judge: one evaluation after another, in order, nothing from the future.
 
 use crate::straggler::bill::{Bill, Entry};
+use crate::straggler::class::{self, Class};
 use crate::straggler::culprits::{Explanation, most_named};
 use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, subjects};
 use crate::straggler::history::History;
@@ -215,11 +216,23 @@ impl Judge {
                 }
             }
         }
-        if !found.is_empty() {
-            let leads = self.recent.leads();
-            self.incidents.classify(&leads, loss, self.rule.explain);
+        for (subject, _) in &found {
+            let class = self.class(*subject, loss);
+            let lost_s = loss.seconds * loss.share;
+            self.incidents.classify(*subject, class, lost_s);
         }
         self.evidence.forget_spent();
+    }
+
+    /// Class of the latest loss of a subject.
+    fn class(&self, subject: Subject, loss: Loss) -> Class {
+        let flows = self.flows.iter().flat_map(|flows| &flows.ranks);
+        let usual: Vec<f64> = flows.map(|flow| flow.lead).collect();
+        match subject {
+            Subject::Rank(rank) => class::of_rank(rank, &self.recent.leads(), &usual),
+            Subject::Node(_) => Class::Unknown,
+            Subject::Nobody => class::of_uniform(loss, self.rule.explain),
+        }
     }
 
     fn explain(

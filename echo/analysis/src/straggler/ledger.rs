@@ -205,12 +205,10 @@ impl WindowSums {
 
 /// Adds the waiting of one block. Of all time that ranks wait, each rank that has not arrived yet
 /// causes an equal part: the Shapley value of the airport game (Littlechild and Owen 1973). A single
-/// late rank causes all of it; ranks that arrive together share it, whoever is last by chance.
+/// late rank causes all of it; ranks that arrive together share it, and no matter which is the last.
 fn apply_law(sums: &mut CommSums, size: usize, block: &MatchedBlock) {
-    let mut arrivals: Vec<(usize, f32)> = block.sums().collect();
-    // The longest duration first: the order of arrival.
-    arrivals.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-    let Some((_, shortest)) = arrivals.last().copied() else {
+    let arrivals: Vec<(usize, f32)> = block.sums().collect();
+    let Some(shortest) = arrivals.iter().map(|(_, sum)| *sum).reduce(f32::min) else {
         return;
     };
     sums.caused.resize(size, 0.0);
@@ -218,23 +216,33 @@ fn apply_law(sums: &mut CommSums, size: usize, block: &MatchedBlock) {
     sums.transfer += f64::from(shortest);
     sums.shortest += f64::from(block.least());
     sums.blocks += 1.0;
-    let n = arrivals.len() as f32;
-    let mut arrived = 0.0;
-    let mut before: Option<f32> = None;
-    let mut caused = 0.0;
     for (slot, sum) in &arrivals {
-        if let Some(before) = before {
-            caused += arrived * (before - sum) / (n - arrived);
-        }
-        if let Some(own) = sums.caused.get_mut(*slot) {
-            *own += caused;
-        }
         if let Some(own) = sums.suffered.get_mut(*slot) {
             *own += sum - shortest;
         }
-        arrived += 1.0;
-        before = Some(*sum);
     }
+    for (slot, caused) in share_of_waiting(arrivals) {
+        if let Some(own) = sums.caused.get_mut(slot) {
+            *own += caused;
+        }
+    }
+}
+
+/// Waiting that each slot causes, from the times that the slots spend in the operations.
+fn share_of_waiting(mut arrivals: Vec<(usize, f32)>) -> impl Iterator<Item = (usize, f32)> {
+    // The longest time first: the order of arrival.
+    arrivals.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let n = arrivals.len() as f32;
+    let (mut arrived, mut caused) = (0.0, 0.0);
+    let mut before: Option<f32> = None;
+    arrivals.into_iter().map(move |(slot, sum)| {
+        if let Some(before) = before {
+            caused += arrived * (before - sum) / (n - arrived);
+        }
+        arrived += 1.0;
+        before = Some(sum);
+        (slot, caused)
+    })
 }
 
 /// Changes the element at an index, after growing the vector to it.
@@ -244,5 +252,43 @@ pub(super) fn update<T: Default>(values: &mut Vec<T>, index: usize, change: impl
     }
     if let Some(value) = values.get_mut(index) {
         change(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share_of_waiting;
+
+    fn caused(durations: &[f32]) -> Vec<f32> {
+        let arrivals = durations.iter().copied().enumerate().collect();
+        let mut caused = vec![0.0; durations.len()];
+        for (slot, seconds) in share_of_waiting(arrivals) {
+            caused[slot] = seconds;
+        }
+        caused
+    }
+
+    #[test]
+    fn the_last_to_arrive_causes_all_waiting() {
+        assert_eq!(caused(&[5.0, 1.0, 5.0]), [0.0, 8.0, 0.0]);
+    }
+
+    #[test]
+    fn ranks_that_arrive_together_share_it() {
+        assert_eq!(caused(&[5.0, 1.0, 1.0]), [0.0, 2.0, 2.0]);
+        assert_eq!(caused(&[3.0, 3.0]), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_hidden_rank_causes_what_passes_before_it_arrives() {
+        // Two ranks are there at once, one comes after 4 s, the last after 6 s.
+        assert_eq!(caused(&[6.0, 6.0, 2.0, 0.0]), [0.0, 0.0, 4.0, 10.0]);
+    }
+
+    #[test]
+    fn the_parts_add_up_to_what_the_ranks_waited() {
+        let durations = [7.0, 3.5, 1.0, 6.0, 2.0];
+        let waited: f32 = durations.iter().map(|duration| duration - 1.0).sum();
+        assert!((caused(&durations).iter().sum::<f32>() - waited).abs() < 1e-4);
     }
 }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::straggler::bill::{Bill, Entry};
-use crate::straggler::class::{self, Class};
+use crate::straggler::class::{Class, ClassVotes};
 use crate::straggler::evidence::Subject;
-use crate::straggler::usual::Loss;
 
 /// Kind of an open incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub(super) struct State {
     pub(super) number: u64,
     pub(super) subject: Subject,
     pub(super) kind: Kind,
-    pub(super) class: Class,
+    pub(super) votes: ClassVotes,
     /// Job times, seconds.
     pub(super) since: f64,
     pub(super) known: f64,
@@ -113,7 +112,7 @@ impl OpenIncidents {
                 continue;
             };
             state.subject = Subject::Nobody;
-            state.class = Class::Unknown;
+            state.votes = ClassVotes::default();
             match self.open.get_mut(&Subject::Nobody) {
                 Some(open) => {
                     open.bill.absorb(std::mem::take(&mut state.bill));
@@ -159,7 +158,7 @@ impl OpenIncidents {
             number,
             subject,
             kind: Kind::Loss,
-            class: Class::Unknown,
+            votes: ClassVotes::default(),
             since: now,
             known: now,
             until: now,
@@ -193,7 +192,7 @@ impl OpenIncidents {
                     number,
                     subject,
                     kind: Kind::LateWithoutPast,
-                    class: Class::Unknown,
+                    votes: ClassVotes::default(),
                     since,
                     known: entry.to,
                     until: entry.to,
@@ -212,16 +211,10 @@ impl OpenIncidents {
         is_new
     }
 
-    /// Sets the classes of the open incidents from the leads during the loss.
-    pub(super) fn classify(&mut self, leads: &[f64], loss: Loss, explain: f64) {
-        for (subject, state) in &mut self.open {
-            state.class = match subject {
-                Subject::Rank(rank) => class::of_rank(*rank, leads),
-                Subject::Node(_) => Class::Unknown,
-                Subject::Nobody => {
-                    class::of_uniform(loss.share, loss.transfer, loss.growth, explain)
-                }
-            };
+    /// Adds evidence about the class of a loss of `lost_s` seconds to the open incident of a subject.
+    pub(super) fn classify(&mut self, subject: Subject, class: Class, lost_s: f64) {
+        if let Some(state) = self.open.get_mut(&subject) {
+            state.votes.add(class, lost_s);
         }
     }
 
@@ -262,7 +255,7 @@ impl OpenIncidents {
             number,
             subject: Subject::Nobody,
             kind: Kind::Stall,
-            class: Class::Unknown,
+            votes: ClassVotes::default(),
             since,
             known,
             until: now,

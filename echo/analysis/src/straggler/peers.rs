@@ -69,3 +69,44 @@ pub(super) fn compare(ranks: &[(RankOfJob, f64, Option<f64>)]) -> Option<PeerCom
         ranks: compared.collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::compare;
+    use crate::straggler::block::{NodeKey, ProcessKey};
+    use crate::straggler::incident::RankOfJob;
+
+    fn ranks(caused: &[f64], usual: f64) -> Vec<(RankOfJob, f64, Option<f64>)> {
+        let rank = |(rank, caused): (usize, &f64)| {
+            let identity = RankOfJob {
+                rank: u32::try_from(rank).ok(),
+                process: ProcessKey(rank as u64),
+                node: NodeKey(0),
+            };
+            (identity, *caused, Some(usual))
+        };
+        caused.iter().enumerate().map(rank).collect()
+    }
+
+    #[test]
+    fn a_rank_far_above_its_peers_and_its_own_past_is_an_outlier() {
+        let compared = compare(&ranks(&[0.01, 0.012, 0.5, 0.009], 0.01)).expect("ranks");
+        let outliers = compared.ranks.iter().filter(|rank| rank.is_outlier);
+        assert_eq!(
+            outliers.map(|rank| rank.rank.rank).collect::<Vec<_>>(),
+            [Some(2)]
+        );
+        assert!((compared.center - 11.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_rank_that_always_was_there_is_none() {
+        let compared = compare(&ranks(&[0.01, 0.012, 0.5, 0.009], 0.6)).expect("ranks");
+        assert!(compared.ranks.iter().all(|rank| !rank.is_outlier));
+    }
+
+    #[test]
+    fn without_ranks_there_is_nothing_to_compare() {
+        assert_eq!(compare(&[]), None);
+    }
+}

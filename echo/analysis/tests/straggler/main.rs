@@ -14,6 +14,7 @@ mod loops;
 mod machine;
 mod noise;
 mod recording;
+mod scale;
 mod score;
 mod shape;
 mod table;
