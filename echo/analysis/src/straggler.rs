@@ -90,6 +90,7 @@ mod measure;
 mod open_incidents;
 mod queues;
 mod spread;
+mod stall;
 mod usual;
 
 use std::collections::{BTreeMap, HashMap};
@@ -167,8 +168,10 @@ impl Detector {
     /// Notes that a process lives.
     pub fn note(&mut self, beat: &Heartbeat) {
         let number = self.by_process.get(&beat.process);
-        if let Some(job) = number.and_then(|number| self.jobs.get_mut(number)) {
-            job.note(beat);
+        let job = number.and_then(|number| self.jobs.get_mut(number));
+        let place = Place::from_member(beat.member, beat.source);
+        if let Some((job, place)) = job.zip(place) {
+            job.note(beat, place);
         }
     }
 

@@ -145,7 +145,8 @@ mod tests {
         let entries = bill.without_ripples();
         let cost: f64 = entries.iter().map(|entry| entry.gpu_s).sum();
         assert!(entries.len() <= MAX_ENTRIES);
-        assert!((cost - 10.0 * MAX_ENTRIES as f64).abs() < 1e-6);
+        let all = 10 * MAX_ENTRIES;
+        assert!((cost - all as f64).abs() < 1e-6);
         assert!(entries[0].from.abs() < 1e-9);
     }
 

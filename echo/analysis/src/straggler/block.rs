@@ -85,13 +85,17 @@ impl BlockSum {
     }
 }
 
-/// Report that a process lives, and how many operations it has enqueued. Needed to recognise that
+/// Report that a process lives, and how far it is in one communicator. Needed to recognise that
 /// nothing completes any more; sent every few seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
     /// Process of the rank.
     pub process: ProcessKey,
-    /// Number of operations that it has enqueued in all its communicators.
+    /// Communicator, and the rank in it.
+    pub member: Membership,
+    /// Origin of the durations of its blocks.
+    pub source: Source,
+    /// Number of operations that it has enqueued in the communicator.
     pub enqueued: u64,
     /// Time of the report, on the clock of the rank's host.
     pub at: Nanos,

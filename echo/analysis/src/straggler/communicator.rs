@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use echo_core::ids::CommId;
 use echo_core::model::event::Source;
 
-use crate::straggler::block::{BlockSum, Operation};
+use crate::straggler::block::{BlockSum, Membership, Operation};
 
 /// Largest number of blocks of one communicator that wait for ranks. A block lasts 0.25 to 1 s, so
 /// this is more than the longest delay of a report; the oldest is closed as incomplete.
@@ -35,33 +35,36 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Place of a rank in the collectives of a communicator; `None` if it contradicts itself.
+    pub(super) fn from_member(member: Membership, source: Source) -> Option<Self> {
+        let key = CommKey {
+            id: member.comm,
+            source,
+            pair: None,
+        };
+        (member.rank < member.size && member.size >= 2).then_some(Self {
+            key,
+            size: member.size as usize,
+            slot: member.rank as usize,
+        })
+    }
+
     /// Place of a block; `None` if it contradicts itself: a rank outside of the communicator, or a
     /// communicator of one.
     pub(super) fn from_block(block: &BlockSum) -> Option<Self> {
         let (own, size) = (block.member.rank, block.member.size);
-        let key = CommKey {
-            id: block.member.comm,
-            source: block.source,
-            pair: None,
-        };
-        if own >= size || size < 2 {
-            return None;
-        }
+        let place = Self::from_member(block.member, block.source)?;
         match block.operation {
             Operation::Transfer { peer } if peer == own || peer >= size => None,
             Operation::Transfer { peer } if size > 2 => Some(Self {
                 key: CommKey {
                     pair: Some((own.min(peer), own.max(peer))),
-                    ..key
+                    ..place.key
                 },
                 size: 2,
                 slot: usize::from(own > peer),
             }),
-            _ => Some(Self {
-                key,
-                size: size as usize,
-                slot: own as usize,
-            }),
+            _ => Some(place),
         }
     }
 }
@@ -179,6 +182,8 @@ pub(super) struct Communicator {
     pub(super) key: CommKey,
     /// Rank of the job in each slot; `None` until it has reported.
     pub(super) members: Vec<Option<u32>>,
+    /// Operations that the rank in each slot has enqueued, as far as reported.
+    pub(super) enqueued: Vec<u64>,
     /// Contains sends and receives.
     pub(super) has_transfers: bool,
     /// End of the last block of the previous evaluation, job time; `None` before the first block.
@@ -191,6 +196,7 @@ impl Communicator {
         Self {
             key: place.key,
             members: vec![None; place.size],
+            enqueued: vec![0; place.size],
             has_transfers: false,
             evaluated: None,
             open: BTreeMap::new(),

@@ -13,6 +13,7 @@ use crate::straggler::ledger::{Coverage, WindowSums};
 use crate::straggler::measure::{LeadFloor, Measured, Placement};
 use crate::straggler::peers::{PeerComparison, compare};
 use crate::straggler::rule::Rule;
+use crate::straggler::stall::behind;
 
 /// Time after which a rank that reports nothing is not waited for, seconds. Agents report every
 /// 5 s by default, and repeat what fails.
@@ -34,7 +35,6 @@ struct Member {
     largest: (usize, u32),
     /// Latest instant that it reported, on its own clock, seconds since the origin.
     latest: f64,
-    enqueued: u64,
     lead_floor: LeadFloor,
 }
 
@@ -178,18 +178,21 @@ impl Job {
     }
 
     /// Notes that a process lives.
-    pub(super) fn note(&mut self, beat: &Heartbeat) {
+    pub(super) fn note(&mut self, beat: &Heartbeat, place: Place) {
         let at = self.seconds(beat.at);
         let Some(rank) = self.by_process.get(&beat.process).copied() else {
             return;
         };
         if let Some(member) = self.members.get_mut(rank) {
             member.latest = member.latest.max(at);
-            if beat.enqueued > member.enqueued {
-                member.enqueued = beat.enqueued;
-                let offset = self.offsets.get(rank).copied().flatten();
-                self.last_enqueue = self.last_enqueue.max(at - offset.unwrap_or(0.0));
-            }
+        }
+        let comm = self.by_key.get(&place.key);
+        let comm = comm.and_then(|index| self.comms.get_mut(*index));
+        let enqueued = comm.and_then(|comm| comm.enqueued.get_mut(place.slot));
+        if let Some(enqueued) = enqueued.filter(|enqueued| beat.enqueued > **enqueued) {
+            *enqueued = beat.enqueued;
+            let offset = self.offsets.get(rank).copied().flatten();
+            self.last_enqueue = self.last_enqueue.max(at - offset.unwrap_or(0.0));
         }
     }
 
@@ -275,26 +278,10 @@ impl Job {
         let operations = self.rule.stall_operations * usual.longest_step();
         let progress = self.last_end.max(self.last_enqueue);
         if until - progress >= self.rule.stall_s.max(operations) {
-            let behind = self.behind();
             let n = self.len();
+            let behind = behind(&self.comms, n);
             let judge = &mut self.judge;
             judge.incidents.stall(self.last_end, until, n, behind);
-        }
-    }
-
-    /// Ranks that have enqueued less than others. Where that is most of them they were not seen,
-    /// rather than behind.
-    fn behind(&self) -> Vec<usize> {
-        let most = self.members.iter().map(|member| member.enqueued).max();
-        let members = self.members.iter().enumerate();
-        let behind: Vec<usize> = members
-            .filter(|(_, member)| Some(member.enqueued) < most)
-            .map(|(rank, _)| rank)
-            .collect();
-        if 2 * behind.len() < self.len() {
-            behind
-        } else {
-            Vec::new()
         }
     }
 
@@ -366,7 +353,6 @@ impl Job {
             node: block.node,
             largest: (0, 0),
             latest: f64::NEG_INFINITY,
-            enqueued: 0,
             lead_floor: LeadFloor::default(),
         });
         index

@@ -64,7 +64,6 @@ pub(crate) struct Machine {
     gpu: Vec<f64>,
     comm: Vec<f64>,
     host: Vec<f64>,
-    enqueued: Vec<u64>,
     /// Ends of the last steps by rank, for the limit of how far hosts run ahead.
     ends: Vec<Vec<f64>>,
     ahead: usize,
@@ -82,7 +81,6 @@ impl Machine {
             gpu: vec![0.0; n],
             comm: vec![0.0; n],
             host: vec![0.0; n],
-            enqueued: vec![0; n],
             ends: Vec::new(),
             ahead,
             seqs: BTreeMap::new(),
@@ -114,10 +112,12 @@ impl Machine {
         }
         self.ends.push(self.gpu.clone());
         while self.now() > self.next_beat {
-            for rank in 0..self.gpu.len() {
+            for ((family, group, _), open) in &self.open {
                 self.items.push(Item::Beat(Heartbeat {
-                    process: ProcessKey(rank as u64),
-                    enqueued: self.enqueued[rank],
+                    process: open.block.process,
+                    member: open.block.member,
+                    source: open.block.source,
+                    enqueued: self.seqs[&(*family, *group)],
                     at: at(self.next_beat),
                 }));
             }
@@ -134,7 +134,6 @@ impl Machine {
             let mut starts = Vec::with_capacity(group.len());
             for rank in group.iter().copied() {
                 self.host[rank] += speed.host[rank];
-                self.enqueued[rank] += 1;
                 let begin = self.gpu[rank].max(self.host[rank]);
                 self.gpu[rank] = begin + op.compute * speed.gpu[rank];
                 let stream = if op.overlaps { self.comm[rank] } else { 0.0 };

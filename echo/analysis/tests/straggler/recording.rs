@@ -81,8 +81,11 @@ impl Recording {
                     let place = (key.1, comms[&key], fields[2] == "t");
                     items.push(Item::Block(block(place, *seq << k, &sums, *end)));
                 }
+                // Of all operations of the process; these jobs stall in one communicator.
                 "H" => items.push(Item::Beat(Heartbeat {
                     process: ProcessKey(index(0)),
+                    member: largest(&comms, index(0)),
+                    source: Source::Device,
                     enqueued: index(1),
                     at: ORIGIN.offset(number(2) * 1_000),
                 })),
@@ -193,6 +196,14 @@ impl Recording {
         recording.sort();
         recording
     }
+}
+
+/// Largest communicator of a process.
+fn largest(comms: &BTreeMap<(u64, u64), Membership>, process: u64) -> Membership {
+    let own = comms.iter().filter(|((_, of), _)| *of == process);
+    let own = own.map(|(_, member)| *member);
+    own.max_by_key(|member| member.size)
+        .expect("a communicator")
 }
 
 /// Block of a process from its count, sum of the durations, shortest one, sum of the leads, smallest
