@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Alternating,
     Uniform,
     Network,
+    /// A small loss after minutes of past.
+    Small,
 }
 
 pub(crate) const KINDS: [Kind; 18] = [

@@ -8,7 +8,7 @@ use echo_analysis::straggler::rule::Rule;
 
 use crate::fault::{Cause, KINDS, Kind, LOOPS};
 use crate::loops::generate;
-use crate::score::{Score, Shown, Truth, cost, play, score};
+use crate::score::{Score, Shown, Truth, cost, play, score, seconds};
 
 /// Smallest mean loss that has to be found.
 fn smallest(kind: Kind) -> f64 {
@@ -122,5 +122,49 @@ fn false_alarms_of_healthy_loops() {
             }
         }
         println!("{kind:?}: {alarms} alarms, {named} with a name, in {hours:.0} hours of a job");
+    }
+}
+
+/// Losses by size: from, to.
+const SIZES: [(f64, f64); 6] = [
+    (0.02, 0.04),
+    (0.04, 0.06),
+    (0.06, 0.08),
+    (0.08, 0.12),
+    (0.12, 0.16),
+    (0.16, 0.25),
+];
+
+#[test]
+#[ignore = "minutes"]
+fn small_losses_after_minutes_of_past() {
+    let mut found: Vec<(f64, Score, Option<f64>)> = Vec::new();
+    for seed in 0..300 {
+        let job = generate(Kind::Small, seed, None);
+        let incidents = play(&job.recording, Rule::default());
+        let known = incidents.iter().map(|one| seconds(one.known) - job.begin_s);
+        let first = known.reduce(f64::min);
+        let result = score(&incidents, job.truth);
+        if result == Score::Wrong {
+            println!("  {seed}: {} | {}", job.about, Shown(&incidents));
+        }
+        found.push((job.loss, result, first));
+    }
+    for (from, to) in SIZES {
+        let of_size = found
+            .iter()
+            .filter(|(loss, _, _)| (from..to).contains(loss));
+        let of_size: Vec<_> = of_size.collect();
+        let count = |result: Score| of_size.iter().filter(|one| one.1 == result).count();
+        let mut delays: Vec<f64> = of_size.iter().filter_map(|one| one.2).collect();
+        delays.sort_by(f64::total_cmp);
+        println!(
+            "loss {from}-{to}: right {} unnamed {} silent {} wrong {}; delay {:.0} s",
+            count(Score::Right),
+            count(Score::Unnamed),
+            count(Score::Silent),
+            count(Score::Wrong),
+            delays.get(delays.len() / 2).unwrap_or(&0.0)
+        );
     }
 }

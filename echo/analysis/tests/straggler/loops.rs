@@ -19,6 +19,8 @@ pub(crate) struct Generated {
     pub(crate) loss: f64,
     /// GPU time lost by the fault, seconds.
     pub(crate) lost_gpu_s: f64,
+    /// Begin of the fault, seconds.
+    pub(crate) begin_s: f64,
     pub(crate) about: String,
 }
 
@@ -47,16 +49,21 @@ fn fault(kind: Kind, seed: u64, n: usize, rng: &mut ChaCha8Rng) -> Fault {
     let begin = match kind {
         Kind::FirstStep => 0.0,
         Kind::Growing => 60.0,
+        Kind::Small => 180.0,
         _ => rng.random_range(30.0..80.0),
     };
     let length = match kind {
         Kind::Growing => 240.0,
         Kind::Intermittent => 72.0,
+        Kind::Small => 240.0,
         _ => 60.0,
     };
     // Every second job with checkpoints is healthy.
     let is_healthy = kind == Kind::Checkpoint && !seed.is_multiple_of(2);
-    let severity = rng.random_range(0.2..1.2);
+    let severity = match kind {
+        Kind::Small => rng.random_range(0.04..0.3),
+        _ => rng.random_range(0.2..1.2),
+    };
     Fault {
         kind,
         ranks: faulty(kind, n, rng),
@@ -157,6 +164,7 @@ fn finish(
         },
         truth: truth(fault.kind, &fault.ranks, has_fault),
         cause: fault.cause,
+        begin_s: fault.begin,
         loss,
         lost_gpu_s: n as f64 * time * loss,
         about: format!(
