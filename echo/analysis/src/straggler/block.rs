@@ -28,7 +28,8 @@ pub enum Operation {
 
 /// Time from enqueueing an operation on the host to its start on the GPU, on the two clocks of one
 /// process. Only differences to the smallest lead are used, so the offset of the clocks does not
-/// matter.
+/// matter; the sender takes a constant of the process away, such as its first lead, so that the
+/// numbers stay small (they are kept in single precision).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lead {
     /// Sum over the operations of the block, milliseconds.
