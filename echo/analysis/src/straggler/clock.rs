@@ -1,5 +1,5 @@
-//! Clocks of the hosts, aligned roughly. Operations end everywhere at once, so the ends of one block
-//! show the differences of the clocks. Only used to place blocks in time.
+//! Clocks of the hosts, aligned roughly. Operations end everywhere at once, so the ends of one
+//! block show the differences of the clocks. Only used to place blocks in time.
 
 use echo_core::stats::median;
 

@@ -55,8 +55,8 @@ pub(super) fn most_named(n: usize) -> usize {
     (n / SET_SHARE).max(2).min(n / 2)
 }
 
-/// The smallest number of ranks, two or at most an eighth of them, that together explain the loss, while every
-/// other one causes much less than each of them.
+/// The smallest number of ranks, two or at most an eighth of them, that together explain the loss,
+/// while every other one causes much less than each of them.
 pub(super) fn several(loss_s: f64, ranks: &[Rise], rule: &Rule) -> Option<Vec<(usize, f64)>> {
     let order = by_net(ranks);
     let net = |at: usize| order.get(at).and_then(|rank| ranks.get(*rank));

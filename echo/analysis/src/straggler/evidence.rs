@@ -31,8 +31,9 @@ pub(super) struct Score {
     pub(super) bill: Bill,
 }
 
-/// Evidence about all subjects. A cumulative sum per subject: losses that a subject explains add up,
-/// time without them takes the allowance away, and losses that nobody explains speak against all.
+/// Evidence about all subjects. A cumulative sum per subject: losses that a subject explains add
+/// up, time without them takes the allowance away, and losses that nobody explains speak against
+/// all.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     scores: BTreeMap<Subject, Score>,
@@ -149,8 +150,9 @@ impl Recent {
         }
     }
 
-    /// Standard deviations of the rises by the past alone: of a mean over `seconds` of entries whose
-    /// neighbours are alike for `entry_s`, at least 10 s (turns of healthy ranks last 8 to 12 s).
+    /// Standard deviations of the rises by the past alone: of a mean over `seconds` of entries
+    /// whose neighbours are alike for `entry_s`, at least 10 s (turns of healthy ranks last 8 to 12
+    /// s).
     pub(super) fn set_sigmas(&mut self, usual: (&[UsualFlow], &[UsualFlow]), entry_s: f64) {
         let pieces = (self.seconds / entry_s.max(10.0)).max(1.0);
         let scale = self.seconds / pieces.sqrt();
@@ -162,9 +164,9 @@ impl Recent {
         }
     }
 
-    /// Share of the latest loss that peers waited for these subjects, 0 to 1, where covering `explain`
-    /// of it is all. Evidence about a subject is the time that was lost to it, not the time that is
-    /// lost while it is remembered.
+    /// Share of the latest loss that peers waited for these subjects, 0 to 1, where covering
+    /// `explain` of it is all. Evidence about a subject is the time that was lost to it, not the
+    /// time that is lost while it is remembered.
     pub(super) fn weight(&self, subjects: &[(Subject, f64)], loss: f64, rule: &Rule) -> f64 {
         let latest = |subject: &Subject| match subject {
             Subject::Rank(rank) => self.ranks.get(*rank).map(|rise| rise.latest),
@@ -215,8 +217,8 @@ pub(super) fn dry_rank(leads: &[f64], usual: &[UsualFlow], rule: &Rule) -> Optio
         .then_some(rank)
 }
 
-/// Finds what explains the recent loss: one rank, else one node, else a few ranks. Several ranks are
-/// not told where there are transfers, whose durations may lack the waiting.
+/// Finds what explains the recent loss: one rank, else one node, else a few ranks. Several ranks
+/// are not told where there are transfers, whose durations may lack the waiting.
 pub(super) fn explain(
     recent: &Recent,
     node_of: &[u32],

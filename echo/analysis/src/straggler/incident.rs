@@ -23,13 +23,13 @@ pub enum Finding {
     Rank(RankOfJob),
     /// The pace fell, and the waiting for all ranks of this node explains it.
     Node(NodeKey, Vec<RankOfJob>),
-    /// Almost all waiting is for this rank, but there is no healthy past to compare with. The cost is
-    /// a lower bound.
+    /// Almost all waiting is for this rank, but there is no healthy past to compare with. The cost
+    /// is a lower bound.
     LateWithoutPast(RankOfJob),
     /// The pace fell, and no rank explains it.
     UniformSlowdown,
-    /// Nothing completes any more. Lists the ranks that have not enqueued what others have; empty if
-    /// that is unknown.
+    /// Nothing completes any more. Lists the ranks that have not enqueued what others have; empty
+    /// if that is unknown.
     Stall(Vec<RankOfJob>),
 }
 

@@ -204,8 +204,9 @@ impl WindowSums {
 }
 
 /// Adds the waiting of one block. Of all time that ranks wait, each rank that has not arrived yet
-/// causes an equal part: the Shapley value of the airport game (Littlechild and Owen 1973). A single
-/// late rank causes all of it; ranks that arrive together share it, and no matter which is the last.
+/// causes an equal part: the Shapley value of the airport game (Littlechild and Owen 1973). A
+/// single late rank causes all of it; ranks that arrive together share it, and no matter which is
+/// the last.
 fn apply_law(sums: &mut CommSums, size: usize, block: &MatchedBlock) {
     let arrivals: Vec<(usize, f32)> = block.sums().collect();
     let Some(shortest) = arrivals.iter().map(|(_, sum)| *sum).reduce(f32::min) else {

@@ -3,8 +3,8 @@
 use crate::straggler::communicator::Communicator;
 use crate::straggler::ledger::{CommSums, LeadSum, WindowSums, update};
 
-/// Largest number of communicators at which the pace is measured. The communicators of a job proceed
-/// together, so a few tell its pace.
+/// Largest number of communicators at which the pace is measured. The communicators of a job
+/// proceed together, so a few tell its pace.
 const MAX_PACES: usize = 32;
 
 /// Pace of one communicator in one evaluation.
@@ -45,8 +45,8 @@ impl Pace {
 /// Waiting for one rank or node, as shares of time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Flow {
-    /// Caused, per rank that waits, over all communicators, less what the rank itself waited in other
-    /// communicators: a rank that is late because it waits elsewhere is not the root.
+    /// Caused, per rank that waits, over all communicators, less what the rank itself waited in
+    /// other communicators: a rank that is late because it waits elsewhere is not the root.
     pub(super) net: f64,
     /// Caused, per rank that waits, in the communicator where it is largest.
     pub(super) peer: f64,
@@ -84,8 +84,8 @@ pub(super) struct Placement<'a> {
 }
 
 impl Measured {
-    /// Measures the sums since the previous evaluation and moves the communicators' last ends. Takes
-    /// time proportional to the slots of all communicators.
+    /// Measures the sums since the previous evaluation and moves the communicators' last ends.
+    /// Takes time proportional to the slots of all communicators.
     pub(super) fn take(
         sums: &WindowSums,
         comms: &mut [Communicator],
@@ -196,8 +196,8 @@ impl Measured {
         }
     }
 
-    /// Adds what the ranks of each node caused together. Waiting among the ranks of one node cancels
-    /// in the sum of their net.
+    /// Adds what the ranks of each node caused together. Waiting among the ranks of one node
+    /// cancels in the sum of their net.
     fn add_nodes(&mut self, mut by_node: Vec<(u32, f64)>, size: f64) {
         by_node.sort_by_key(|(node, _)| *node);
         for ranks in by_node.chunk_by(|one, next| one.0 == next.0) {
@@ -253,8 +253,8 @@ impl Default for LeadFloor {
 }
 
 impl LeadFloor {
-    /// Mean lead of an evaluation that ends at `now` above the smallest of the past minute, seconds;
-    /// NaN without operations.
+    /// Mean lead of an evaluation that ends at `now` above the smallest of the past minute,
+    /// seconds; NaN without operations.
     pub(super) fn above(&mut self, lead: LeadSum, now: f64) -> f64 {
         if lead.operations <= 0.0 {
             return f64::NAN;

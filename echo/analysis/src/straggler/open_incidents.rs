@@ -62,8 +62,8 @@ impl OpenIncidents {
         node.filter(|node| self.is_open(*node)).unwrap_or(subject)
     }
 
-    /// The node of a rank, if another one of its ranks is late already and nobody elsewhere is: ranks
-    /// that are late by turns have their node in common. Not if the job has one node only.
+    /// The node of a rank, if another one of its ranks is late already and nobody elsewhere is:
+    /// ranks that are late by turns have their node in common. Not if the job has one node only.
     pub(super) fn roll_up(&mut self, subject: Subject, node_of: &[u32]) -> Subject {
         let Some(node) = node_subject(subject, node_of) else {
             return subject;
@@ -87,10 +87,10 @@ impl OpenIncidents {
         node
     }
 
-    /// Makes the losses of named ranks one that nobody explains, if more than `most` are named: of so
-    /// many ranks that are late by turns, all are slow. The same if a loss that nobody explains lasts
-    /// when that of the named ranks has ended, and is nearly as large (`similar`, a share): it was not
-    /// theirs. Returns true if it did.
+    /// Makes the losses of named ranks one that nobody explains, if more than `most` are named: of
+    /// so many ranks that are late by turns, all are slow. The same if a loss that nobody explains
+    /// lasts when that of the named ranks has ended, and is nearly as large (`similar`, a share):
+    /// it was not theirs. Returns true if it did.
     pub(super) fn withdraw(&mut self, most: usize, similar: f64) -> bool {
         let is_named = |subject: &Subject, state: &State| {
             matches!(subject, Subject::Rank(_)) && state.kind == Kind::Loss
@@ -211,7 +211,8 @@ impl OpenIncidents {
         is_new
     }
 
-    /// Adds evidence about the class of a loss of `lost_s` seconds to the open incident of a subject.
+    /// Adds evidence about the class of a loss of `lost_s` seconds to the open incident of a
+    /// subject.
     pub(super) fn classify(&mut self, subject: Subject, class: Class, lost_s: f64) {
         if let Some(state) = self.open.get_mut(&subject) {
             state.votes.add(class, lost_s);

@@ -102,8 +102,8 @@ impl Queues {
 
 /// Lossy time without a longer pause, and whether everybody is slow in it.
 ///
-/// Where hosts run ahead and all of them become slow, the slowest one is late alone for as long as it
-/// is the slowest, and the queues of the others fill by and by. Only the beginning shows the
+/// Where hosts run ahead and all of them become slow, the slowest one is late alone for as long as
+/// it is the slowest, and the queues of the others fill by and by. Only the beginning shows the
 /// difference, so it decides for the whole episode.
 #[derive(Debug, Default)]
 pub(super) struct Episode {

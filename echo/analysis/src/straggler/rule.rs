@@ -55,8 +55,8 @@ pub struct Rule {
     pub quiet_s: f64,
     /// Without a past: the rank itself waits at most `1 - alone` of what its peers wait.
     pub alone: f64,
-    /// Largest share of the time that peers of a healthy job were seen to wait for one rank for
-    /// 12 s. What exceeds it is the lower bound of a loss without a past, and `enough_s` of it make a
+    /// Largest share of the time that peers of a healthy job were seen to wait for one rank for 12
+    /// s. What exceeds it is the lower bound of a loss without a past, and `enough_s` of it make a
     /// verdict: 12 s where each waits 78 % of the time.
     pub healthy_wait: f64,
     /// Time without a completed operation that is a stall, seconds.

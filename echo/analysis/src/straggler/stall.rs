@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use crate::straggler::communicator::Communicator;
 
 /// Ranks of a job that hold up an operation and wait in no other one: they have enqueued fewer
-/// operations of a communicator than another rank of it. If each of them waits elsewhere, all of them;
-/// none if they are at least half of the `n` ranks, which were then not seen, rather than behind.
+/// operations of a communicator than another rank of it. If each of them waits elsewhere, all of
+/// them; none if they are at least half of the `n` ranks, which were then not seen, rather than
+/// behind.
 pub(super) fn behind(comms: &[Communicator], n: usize) -> Vec<usize> {
     let (mut late, mut waiting) = (BTreeSet::new(), BTreeSet::new());
     for comm in comms {
