@@ -13,7 +13,7 @@ with_duckdb = $(with_bpf) $(call need,cargo,install Rust from https://rustup.rs)
 	export DUCKDB_LIB_DIR="$$dir";
 
 .DEFAULT_GOAL := help
-.PHONY: help demo release dist test clients crash-test lint docs deny bench bench-agent bench-import load soak fuzz fuzz-sql duckdb
+.PHONY: help demo release dist check test lint docs unused nightly clients crash-test models deny bench bench-agent bench-import load soak fuzz fuzz-sql duckdb
 
 help: ## list the targets
 	@echo 'Echo finds the GPU that holds back a cluster. Start with `make demo`.'
@@ -23,18 +23,23 @@ help: ## list the targets
 	@echo 'They link DuckDB, which is fetched once. To run cargo without make:'
 	@echo '  export DUCKDB_LIB_DIR=$$(echo/get-duckdb)'
 
+# All commands below compile the whole workspace with its development dependencies: another selection of packages would
+# compile the same crates again with other features. The smallest test binary stands for the development dependencies.
+as_for_tests = --test harness
+
 demo: ## a recorded job with one slow rank, through real agents and a real server
 	@$(with_duckdb) \
-	cargo build --workspace --bins && exec "$$CARGO_TARGET_DIR/debug/fleet-echo" demo
+	cargo build --workspace --bins $(as_for_tests) && exec "$$CARGO_TARGET_DIR/debug/fleet-echo" demo
 
 release: ## optimised fleet-echo, fleet-agent and profiler plugin, as in the images
 	@$(with_duckdb) \
 	cargo build --release --package fleet-agent --package fleet-echo --package fleet-nccl-profiler
 
-# Tools of other projects, installed once each, some minutes.
+# Tools of other projects, installed once each, some minutes. Those with --debug are built without optimisation, which takes
+# a third of the time and costs seconds of each run.
 tools = $(CARGO_TARGET_DIR)/tools
-with_tool = grep -q '"$(1) $(2) ' "$(tools)/.crates.toml" 2>/dev/null || \
-	env -u CARGO_TARGET_DIR cargo install --quiet --locked --force --root "$(tools)" $(1)@$(2) || exit 1;
+with_tool = grep -q '"$(1) $(2) ' "$(tools)/.crates.toml" 2>/dev/null || env -u CARGO_TARGET_DIR CARGO_PROFILE_DEV_DEBUG=0 \
+	cargo install --quiet --locked $(3) --force --root "$(tools)" $(1)@$(2) || exit 1;
 
 dist: release ## an archive, .deb and .rpm packages, lists of their contents and checksums, in target/dist
 	@$(call need,git,the time of the last commit is that of all files: apt-get install git)
@@ -42,32 +47,53 @@ dist: release ## an archive, .deb and .rpm packages, lists of their contents and
 	$(call with_tool,cargo-deb,3.8.0) $(call with_tool,cargo-generate-rpm,0.21.1) $(call with_tool,cargo-cyclonedx,0.5.9) \
 	PATH="$(tools)/bin:$$PATH" deploy/package/dist "$$CARGO_TARGET_DIR/dist"
 
-test: ## all tests
+check: ## all that a change has to pass: format, lints, documentation, tests; about a quarter of an hour
+	@begin=$$(date +%s); for step in duckdb lint docs unused test; do \
+		echo "== $$step"; from=$$(date +%s); \
+		$(MAKE) --no-print-directory $$step || exit 1; \
+		echo "== $$step: $$(($$(date +%s) - from)) s"; \
+	done; echo "All passed in $$(($$(date +%s) - begin)) s."
+
+# One test more than cores: those with probes run one after the other, and mostly wait.
+beside_waits = --test-threads $$(($$(nproc) + 1))
+
+test: ## all tests that can run on this machine; says which cannot, and why
 	@$(call need,curl,the commands of the README are tests: apt-get install curl)
 	@$(call need,jq,the commands of the README are tests: apt-get install jq)
 	@$(call need,c++,one test loads the profiler plugin into a program in C++: apt-get install g++)
 	@$(call need,python3,one test is a client in Python: apt-get install python3-venv)
 	@python3 -m venv --help >/dev/null 2>&1 || { echo "no venv in python3: apt-get install python3-venv" >&2; exit 1; }
 	@$(with_duckdb) \
-	cargo build --workspace --bins && \
 	if cargo nextest --version >/dev/null 2>&1; \
-	then cargo nextest run --workspace $(NEXTEST_FLAGS) && cargo test --workspace --doc; \
-	else cargo test --workspace; fi
+	then cargo nextest run --workspace $(beside_waits) $(NEXTEST_FLAGS) && test-harness/ignored; \
+	else cargo test --workspace --lib --bins --tests; fi && cargo test --workspace --doc
 
-clients: ## test clients of other projects: MCP conformance, inspector and SDK, schemathesis, Prometheus, Alertmanager, Slurm where installed, validator of FOCUS, Chromium, kubectl, NVRx; from npm, PyPI and Debian
-	@$(call need,npm,the clients come from there: apt-get install npm)
-	@$(call need,python3,so do clients in Python: apt-get install python3-venv)
-	@$(with_duckdb) \
-	cargo build --package fleet-echo --package fleet-agent --bins && \
-	cargo test --package fleet-echo --test it -- --ignored --test-threads 2 clients:: && \
-	cargo test --package fleet-agent-health --test nvrx -- --ignored
+nightly: ## what is too long for each change: clients, dependencies, models, crashes, fuzzers, benchmarks in brief
+	@$(MAKE) --no-print-directory clients deny models
+	@$(MAKE) --no-print-directory crash-test ROUNDS=40
+	@$(MAKE) --no-print-directory fuzz fuzz-sql SECONDS=60
+	@$(MAKE) --no-print-directory bench-import
+	@$(MAKE) --no-print-directory load MINUTES=1 BENCH_FLAGS=--quick
+
+# Tests whose names match a filter of nextest, from the same build as `make test`.
+with_nextest = $(call need,cargo-nextest,cargo install --locked cargo-nextest) $(with_duckdb)
+
+clients: ## test clients of other projects: MCP conformance, inspector and SDK, schemathesis, Prometheus, Alertmanager, Slurm, validator of FOCUS, Chromium, kubectl, NVRx, PostgreSQL; from npm, PyPI and Debian
+	@$(with_nextest) \
+	FLEET_NIGHTLY=1 cargo nextest run --workspace --no-fail-fast -E 'test(/^clients::/) | binary(clients)' $(NEXTEST_FLAGS) && \
+	FLEET_NIGHTLY=1 test-harness/ignored
 
 ROUNDS ?= 200
 
 crash-test: ## kill Echo under load ROUNDS=200 times and compare acknowledged with stored events
-	@$(with_duckdb) \
-	cargo build --package fleet-echo --bins && \
-	FLEET_ECHO_CRASH_ROUNDS=$(ROUNDS) cargo test --package fleet-echo --test it -- --nocapture crash::
+	@$(with_nextest) \
+	FLEET_ECHO_CRASH_ROUNDS=$(ROUNDS) cargo nextest run --workspace --no-capture -E 'test(/^crash::/)'
+
+# Another flag of the compiler compiles everything again, so the models have a folder of their own.
+models: ## check models of the lock-free tables of the profiler plugin: every interleaving of two threads
+	@$(call need,cargo,install Rust from https://rustup.rs); \
+	CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/loom" RUSTFLAGS="--cfg loom" \
+		cargo test --package fleet-nccl-profiler --release --lib loom_
 
 lint: ## formatting and clippy, with DuckDB and without; warnings are errors
 	@$(with_duckdb) \
@@ -78,16 +104,15 @@ docs: ## the documentation of the code; warnings are errors
 	@$(with_duckdb) \
 	RUSTDOCFLAGS="-D warnings" cargo docs
 
-# Built without optimisation, which takes a third of the time and costs seconds of each run.
-deny_version = 0.20.2
+unused: ## dependencies that no code uses; installs cargo-machete once, a minute
+	@$(call need,cargo,install Rust from https://rustup.rs); \
+	$(call with_tool,cargo-machete,0.9.2,--debug) "$(tools)/bin/cargo-machete" --skip-target-dir
+
 cargo_deny = "$(tools)/bin/cargo-deny"
 
 deny: ## licences, sources and known vulnerabilities of the dependencies; installs cargo-deny once, some minutes
 	@$(call need,cargo,install Rust from https://rustup.rs); \
-	if [ "$$($(cargo_deny) --version 2>/dev/null)" != "cargo-deny $(deny_version)" ]; then \
-		env -u CARGO_TARGET_DIR CARGO_PROFILE_DEV_DEBUG=0 \
-			cargo install --locked --debug --force --root "$(tools)" cargo-deny@$(deny_version) || exit 1; \
-	fi; \
+	$(call with_tool,cargo-deny,0.20.2,--debug) \
 	$(cargo_deny) check licenses bans sources || exit 1; \
 	if timeout 60 $(cargo_deny) fetch db >/dev/null 2>&1; \
 	then $(cargo_deny) check advisories; \
@@ -136,14 +161,13 @@ soak: ## Echo for MINUTES=30 under continuous deletion
 SECONDS ?= 900
 
 fuzz: ## all fuzzers except SQL, each for SECONDS=900, as many at once as there are cores
-	@$(with_duckdb) \
-	export FLEET_FUZZ_SECONDS=$(SECONDS); \
-	cargo test --package fleet-agent --test fuzz -- --ignored --nocapture && \
-	cargo test --package echo-ingest --package echo-serve --package echo-tools --package fleet-echo --lib -- --ignored --nocapture fuzz_
+	@$(with_nextest) \
+	FLEET_FUZZ_SECONDS=$(SECONDS) cargo nextest run --workspace --profile fuzz --run-ignored only \
+		-E '(binary(fuzz) | test(/fuzz_/)) - test(/fuzz_sql/)'
 
 fuzz-sql: ## SQL against the guard for SECONDS=900
-	@$(with_duckdb) \
-	FLEET_FUZZ_SECONDS=$(SECONDS) cargo test --package echo-store --lib -- --ignored --nocapture fuzz_sql
+	@$(with_nextest) \
+	FLEET_FUZZ_SECONDS=$(SECONDS) cargo nextest run --workspace --profile fuzz --run-ignored only -E 'test(/fuzz_sql/)'
 
 duckdb: ## only the library that Echo links
 	@echo/get-duckdb

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fleet_agent_core::event::Event;
 use fleet_agent_core::explain::{Explainer, ProcessReport};
-use fleet_agent_sources::live::{Live, Stop};
+use fleet_agent_sources::live::{EVIDENCE_INTERVAL, Live, Stop};
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::recording::Recording;
 use fleet_agent_sources::source::{EventSource, SourceError};
@@ -25,8 +25,8 @@ use crate::explain::screen::Screen;
 use crate::explain::summary::{HostSummary, Summary};
 use crate::stack_sampling::StackSampling;
 
-/// Period over which a process is observed, nanoseconds: a chain holds for two of them or more.
-const PERIOD_NS: u64 = 5_000_000_000;
+/// Smallest number of readings of the kernel's counters per period.
+const READINGS: u32 = 5;
 /// Name of this host in summaries.
 const THIS_HOST: &str = "this host";
 
@@ -71,7 +71,8 @@ pub async fn explain(
         let bar = progress.clone();
         let watch = move |stop: &Stop| {
             let mut host = HostSummary::new(THIS_HOST);
-            let watched = watch_host(&args.probes, Some(args.duration), stop, |reports, until| {
+            let (duration, period) = (Some(args.duration), args.report_period);
+            let watched = watch_host(&args.probes, duration, period, stop, |reports, until| {
                 bar.set_message(format!("watching {} processes", host.n_processes()));
                 bar.set_position(until.as_secs());
                 host.add(reports);
@@ -102,7 +103,8 @@ pub async fn trace(args: &TraceArgs, stop: impl Future<Output = ()>) -> Result<(
     let args = args.clone();
     let trace = move |stop: &Stop| {
         let mut screen = Screen::new(args.json, args.pid.clone());
-        watch_host(&args.probes, args.duration, stop, |reports, _| {
+        let (duration, period) = (args.duration, args.report_period);
+        watch_host(&args.probes, duration, period, stop, |reports, _| {
             screen.show(&reports).map_err(ExplainError::Output)
         })?;
         match screen.n_shown() {
@@ -149,6 +151,7 @@ async fn blocking_until<T: Send + 'static>(
 fn watch_host(
     probes: &ProbeArgs,
     duration: Option<Duration>,
+    period: Duration,
     stop: &Stop,
     mut on_reports: impl FnMut(Vec<ProcessReport>, Duration) -> Result<(), ExplainError>,
 ) -> Result<Vec<String>, ExplainError> {
@@ -158,9 +161,10 @@ fn watch_host(
     settings.count_options.all_processes = true;
     let watch = Watch::start(&settings)?;
     let no_host = watch.health().abilities.no_host;
-    let mut live = Live::new(watch, Processes::new("/proc"), stop.clone());
+    let live = Live::new(watch, Processes::new("/proc"), stop.clone());
+    let mut live = live.with_evidence_every(EVIDENCE_INTERVAL.min(period / READINGS));
     let started_ns = now_ns();
-    let mut explainer = Explainer::new(PERIOD_NS);
+    let mut explainer = Explainer::new(period);
     let mut stacks = StackSampling::default();
     let calls = live.calls();
     while live.poll() {
@@ -199,7 +203,7 @@ fn read(path: &Path, args: &ExplainArgs) -> Result<HostSummary, ExplainError> {
     })?;
     let mut recording = Recording::new(&name, file)?;
     let mut host = HostSummary::new(&name);
-    let mut explainer = Explainer::new(PERIOD_NS);
+    let mut explainer = Explainer::new(args.report_period);
     let mut is_first = true;
     while let Some(event) = recording.next_event()? {
         let ts_ns = event.ts_ns();

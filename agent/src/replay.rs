@@ -167,14 +167,13 @@ fn open_all(args: &ReplayArgs, progress: &ProgressBar) -> Result<Vec<Recording>,
             source,
         })?;
         progress.inc_length(len);
-        let recording = Recording::new(&path, progress.wrap_read(file))?;
-        if let Some(rank) = args.only_rank
-            && !recording
-                .processes()
-                .iter()
-                .any(|process| process.rank == rank)
-        {
-            return Err(ReplayError::NoSuchRank { path, rank });
+        let mut recording = Recording::new(&path, progress.wrap_read(file))?;
+        if let Some(rank) = args.only_rank {
+            let processes = recording.processes();
+            if processes.iter().all(|process| process.rank != rank) {
+                return Err(ReplayError::NoSuchRank { path, rank });
+            }
+            recording = recording.with_arguments_of(rank);
         }
         recordings.push(recording);
     }

@@ -18,6 +18,7 @@ mod place;
 mod recapture;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::event::{Event, FunctionDurations, Process, Stack};
 pub use crate::explain::cause::Cause;
@@ -111,7 +112,7 @@ impl ProcessReport {
 /// Explains the processes of one host.
 #[derive(Debug)]
 pub struct Explainer {
-    period_ns: u64,
+    period: Duration,
     opened_ns: Option<u64>,
     processes: BTreeMap<u32, ProcessState>,
 }
@@ -138,10 +139,10 @@ struct StandingOut {
 }
 
 impl Explainer {
-    /// Creates an explainer that closes a period every `period_ns` of event time.
-    pub fn new(period_ns: u64) -> Self {
+    /// Creates an explainer that closes a period every `period` of event time.
+    pub fn new(period: Duration) -> Self {
         Self {
-            period_ns: period_ns.max(1),
+            period,
             opened_ns: None,
             processes: BTreeMap::new(),
         }
@@ -197,8 +198,9 @@ impl Explainer {
 
     /// Returns whether the period is over at `now_ns`.
     pub fn is_due(&self, now_ns: u64) -> bool {
-        self.opened_ns
-            .is_some_and(|opened_ns| now_ns.saturating_sub(opened_ns) >= self.period_ns)
+        self.opened_ns.is_some_and(|opened_ns| {
+            Duration::from_nanos(now_ns.saturating_sub(opened_ns)) >= self.period
+        })
     }
 
     /// Closes the period if it is over at `now_ns`, and returns a report for each process of which

@@ -28,8 +28,6 @@ use crate::verdict::{Mode, Tally};
 
 /// Number of points after which a batch is closed.
 const BATCH_POINTS: usize = 1000;
-/// Period of the reports about what processes lose time to, nanoseconds.
-pub const REPORT_PERIOD_NS: u64 = 10_000_000_000;
 
 /// Attributes that all points of a host share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +82,7 @@ impl Host {
             labels: BTreeMap::new(),
             ended: BTreeSet::new(),
             pending: BTreeMap::new(),
-            explainer: Explainer::new(REPORT_PERIOD_NS),
+            explainer: Explainer::new(resources::REPORT_PERIOD),
             reports: Vec::new(),
             self_verdicts: SelfVerdicts::default(),
             tallies: BTreeMap::new(),

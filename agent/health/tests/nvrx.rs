@@ -1,12 +1,16 @@
 //! The launcher of `NVRx` asks for the health of a host, by its own code from `PyPI`.
 
+#[macro_use]
+extern crate fleet_test_harness;
+
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use fleet_agent_export::statement::Statement;
 use fleet_agent_health::server::serve;
 use fleet_agent_health::standing::Standings;
 use fleet_proto::policy::{Culprit, HostCulprits};
+use fleet_test_harness::{NIGHTLY, PYPI};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -31,6 +35,10 @@ from nvidia_resiliency_ext.shared_utils.health_check import NodeHealthCheck
 
 print(NodeHealthCheck(endpoint=sys.argv[1])())
 ";
+
+fn main() -> ExitCode {
+    fleet_test_harness::run()
+}
 
 /// Runs a command, which must succeed, and returns its output and its log.
 fn done(command: &mut Command) -> (String, String) {
@@ -78,8 +86,8 @@ fn statement(culprits: Vec<Culprit>) -> Statement {
     Statement::new(Some(HostCulprits { culprits }))
 }
 
-#[tokio::test]
-#[ignore = "installs packages from PyPI: make clients"]
+#[test]
+#[needs(NIGHTLY, PYPI)]
 async fn nvrx_leaves_out_a_host_with_a_culprit_and_no_other() {
     let python = spawn_blocking(installed).await.unwrap();
     let folder = tempfile::tempdir().unwrap();

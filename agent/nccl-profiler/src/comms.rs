@@ -1,18 +1,11 @@
 //! Communicators of the process, in a table of fixed size.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
 use crate::handle::{Handle, Kind};
+use crate::occupancy::{FREE, Generations, Occupancy, Use};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Maximum number of communicators at a time. A rank of a large job has some dozens.
-pub(crate) const COMMS: usize = 1024;
-
-/// The slot is free.
-const FREE: u32 = 0;
-/// The slot is being filled.
-const FILLING: u32 = 1;
-/// The slot is in use.
-const READY: u32 = 2;
+pub(crate) const COMMS: usize = if cfg!(loom) { 2 } else { 1024 };
 
 /// Communicator as its rank sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +31,7 @@ pub(crate) enum SeqKind {
 
 #[derive(Debug)]
 struct Slot {
-    state: AtomicU32,
-    generation: AtomicU32,
+    occupancy: Occupancy,
     id: AtomicU64,
     rank: AtomicU32,
     nranks: AtomicU32,
@@ -54,8 +46,7 @@ impl Slot {
         reason = "initial value of each slot of a static"
     )]
     const EMPTY: Self = Self {
-        state: AtomicU32::new(FREE),
-        generation: AtomicU32::new(0),
+        occupancy: Occupancy::new(),
         id: AtomicU64::new(0),
         rank: AtomicU32::new(0),
         nranks: AtomicU32::new(0),
@@ -69,6 +60,9 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Comms {
     slots: [Slot; COMMS],
+    generations: Generations,
+    /// Communicators that have joined and whose last record has not been emitted.
+    n_joined: AtomicU32,
     join_counts: [JoinCount; MAX_JOIN_COUNTS],
 }
 
@@ -81,7 +75,7 @@ struct JoinCount {
 }
 
 /// Number of distinct pairs of rank and size; a process has a handful.
-const MAX_JOIN_COUNTS: usize = 256;
+const MAX_JOIN_COUNTS: usize = if cfg!(loom) { 2 } else { 256 };
 
 impl Comms {
     #[expect(
@@ -91,6 +85,8 @@ impl Comms {
     pub(crate) const fn new() -> Self {
         Self {
             slots: [const { Slot::EMPTY }; COMMS],
+            generations: Generations::new(),
+            n_joined: AtomicU32::new(0),
             join_counts: [const {
                 JoinCount {
                     key: AtomicU64::new(0),
@@ -102,24 +98,17 @@ impl Comms {
 
     /// Adds a communicator; none when the table is full.
     pub(crate) fn join(&self, comm: Comm) -> Option<Handle> {
-        let claim = |slot: &Slot| {
-            let claimed =
-                slot.state
-                    .compare_exchange(FREE, FILLING, Ordering::Acquire, Ordering::Relaxed);
-            claimed.is_ok()
-        };
-        let (index, slot) = (0_u16..).zip(&self.slots).find(|(_, slot)| claim(slot))?;
-        let generation = slot
-            .generation
-            .fetch_add(1, Ordering::Relaxed)
-            .wrapping_add(1);
+        let mut slots = (0_u16..).zip(&self.slots);
+        let (index, slot) = slots.find(|(_, slot)| slot.occupancy.claim(FREE))?;
+        self.n_joined.fetch_add(1, Ordering::Relaxed);
+        let generation = self.generations.next();
         slot.id.store(comm.id, Ordering::Relaxed);
         slot.rank.store(comm.rank, Ordering::Relaxed);
         slot.nranks.store(comm.nranks, Ordering::Relaxed);
         slot.nth.store(self.nth(comm), Ordering::Relaxed);
         slot.collectives.store(0, Ordering::Relaxed);
         slot.transfers.store(0, Ordering::Relaxed);
-        slot.state.store(READY, Ordering::Release);
+        slot.occupancy.publish(generation);
         Some(Handle {
             generation,
             slot: index,
@@ -145,7 +134,7 @@ impl Comms {
 
     /// Returns a communicator and the sequence number of its next operation.
     pub(crate) fn next_seq(&self, bits: u64, seq_kind: SeqKind) -> Option<(Comm, u64)> {
-        let slot = self.find(bits)?;
+        let (slot, _in_use) = self.enter(bits)?;
         let counter = match seq_kind {
             SeqKind::Collectives => &slot.collectives,
             SeqKind::Transfers => &slot.transfers,
@@ -153,28 +142,23 @@ impl Comms {
         Some((slot.comm(), counter.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Removes a communicator and returns it.
+    /// Removes a communicator and returns it. After its last record, call [`Self::finish_leave`].
     pub(crate) fn leave(&self, bits: u64) -> Option<Comm> {
-        let slot = self.find(bits)?;
+        let (slot, in_use) = self.enter(bits)?;
         let comm = slot.comm();
-        let left = slot
-            .state
-            .compare_exchange(READY, FREE, Ordering::AcqRel, Ordering::Relaxed);
-        left.is_ok().then_some(comm)
+        in_use.remove_occupant().then_some(comm)
     }
 
-    /// Returns whether the table is empty.
-    pub(crate) fn is_empty(&self) -> bool {
-        let is_free = |slot: &Slot| slot.state.load(Ordering::Acquire) == FREE;
-        self.slots.iter().all(is_free)
+    /// Counts a removed communicator; returns whether it was the last one. A count, because two
+    /// threads that look through the table may each miss what the other has just removed.
+    pub(crate) fn finish_leave(&self) -> bool {
+        self.n_joined.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    fn find(&self, bits: u64) -> Option<&Slot> {
+    fn enter(&self, bits: u64) -> Option<(&Slot, Use<'_>)> {
         let handle = Handle::from_bits(bits, Kind::Comm)?;
         let slot = self.slots.get(usize::from(handle.slot))?;
-        let is_current = slot.state.load(Ordering::Acquire) == READY
-            && slot.generation.load(Ordering::Relaxed) == handle.generation;
-        is_current.then_some(slot)
+        Some((slot, slot.occupancy.enter(handle.generation)?))
     }
 }
 

@@ -12,10 +12,11 @@
 //! | `loader` | version of the calling NCCL (unsafe code) |
 //! | `versions` | versions that are refused |
 //! | `profiler` | logic of each call |
-//! | `comms`, `pool`, `handle` | communicators and operations in flight |
+//! | `comms`, `pool`, `handle`, `occupancy` | communicators and operations in flight |
 //! | `record` | layout of the records |
 //! | `emit`, `probe` | output: a function to attach a probe to, or a socket |
 //! | `kill_switch`, `losses`, `system` | disabling at run time, loss counters, system calls |
+//! | `sync` | atomics of the tables, or those of a model |
 
 mod abi;
 mod comms;
@@ -23,11 +24,16 @@ mod emit;
 mod handle;
 mod kill_switch;
 mod loader;
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_models;
 mod losses;
+mod occupancy;
 mod pool;
 mod probe;
 mod profiler;
 pub mod record;
+mod sync;
 mod system;
 mod tables;
 mod versions;

@@ -1,6 +1,6 @@
 //! Counters of records that were not emitted, by reason, since the library was loaded.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// Counters of losses.
 #[derive(Debug, Default)]

@@ -1,28 +1,24 @@
 //! Operations in flight: a lock-free ring of fixed size.
 //!
-//! Every field is atomic, so a call with a stale handle, on any thread and at any time, at worst
-//! finds nothing.
-
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+//! Every field is atomic, and a slot is not replaced while a call uses it, so a call with a stale
+//! handle, on any thread and at any time, at worst finds nothing.
 
 use crate::handle::{Handle, Kind};
 use crate::losses::Losses;
+use crate::occupancy::{FREE, Generations, Occupancy, Use};
 use crate::record::Record;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Maximum number of operations in flight. NCCL itself keeps at most 64 per channel.
-pub(crate) const SLOTS: usize = 4096;
+/// Maximum number of operations in flight. NCCL itself keeps at most 64 per channel. A model reuses
+/// slots soon.
+pub(crate) const SLOTS: usize = if cfg!(loom) { 2 } else { 4096 };
 
 /// Time after which an operation that does not end can be replaced, nanoseconds: operations of an
 /// aborted communicator never end.
-const ABANDONED_AFTER_NS: u64 = 10_000_000_000;
+pub(crate) const ABANDONED_AFTER_NS: u64 = 10_000_000_000;
 
 /// Slots that are tried for an operation.
 const MAX_TRIES: usize = 8;
-
-/// Generation of a free slot.
-const FREE: u32 = 0;
-/// Generation of a slot that is being filled.
-const FILLING: u32 = u32::MAX;
 
 /// Operation as known when it is enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +31,7 @@ pub(crate) struct Operation {
 
 #[derive(Debug)]
 struct Slot {
-    /// Generation of the occupant, [`FREE`] or [`FILLING`].
-    generation: AtomicU32,
+    occupancy: Occupancy,
     channels: AtomicU32,
     kind: AtomicU32,
     rank: AtomicU32,
@@ -61,7 +56,7 @@ impl Slot {
         reason = "initial value of each slot of a static"
     )]
     const EMPTY: Self = Self {
-        generation: AtomicU32::new(FREE),
+        occupancy: Occupancy::new(),
         channels: AtomicU32::new(0),
         kind: AtomicU32::new(0),
         rank: AtomicU32::new(0),
@@ -85,7 +80,7 @@ impl Slot {
 pub(crate) struct Pool {
     slots: [Slot; SLOTS],
     next: AtomicU32,
-    generations: AtomicU32,
+    generations: Generations,
 }
 
 impl Pool {
@@ -97,13 +92,13 @@ impl Pool {
         Self {
             slots: [const { Slot::EMPTY }; SLOTS],
             next: AtomicU32::new(0),
-            generations: AtomicU32::new(0),
+            generations: Generations::new(),
         }
     }
 
     /// Offsets the generations, so that handles of other processes do not match.
     pub(crate) fn offset_generations(&self, offset: u32) {
-        self.generations.fetch_add(offset, Ordering::Relaxed);
+        self.generations.skip(offset);
     }
 
     /// Adds an operation; none when no slot is free.
@@ -112,27 +107,23 @@ impl Pool {
             let ticket = self.next.fetch_add(1, Ordering::Relaxed);
             let index = usize::try_from(ticket).unwrap_or(0) % SLOTS;
             let slot = self.slots.get(index)?;
-            let occupant = slot.generation.load(Ordering::Acquire);
+            let Some(occupant) = slot.occupancy.occupant() else {
+                continue;
+            };
             let is_free = occupant == FREE;
-            if occupant == FILLING || !is_free && !is_abandoned(slot, operation.record.host_ns) {
+            if !is_free && !is_abandoned(slot, operation.record.host_ns) {
                 continue;
             }
             // If the occupant ends or another thread is faster, the slot is not available.
-            let claimed = slot.generation.compare_exchange(
-                occupant,
-                FILLING,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            );
-            if claimed.is_err() {
+            if !slot.occupancy.claim(occupant) {
                 continue;
             }
             if !is_free {
                 Losses::increment(&losses.abandoned);
             }
-            let generation = self.next_generation();
+            let generation = self.generations.next();
             slot.fill(operation);
-            slot.generation.store(generation, Ordering::Release);
+            slot.occupancy.publish(generation);
             return Some(Handle {
                 generation,
                 slot: u16::try_from(index).ok()?,
@@ -147,7 +138,7 @@ impl Pool {
     /// Records that a channel has started on an operation.
     pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<Handle> {
         let handle = Handle::from_bits(parent, Kind::Operation)?;
-        let slot = self.find(handle)?;
+        let (slot, _in_use) = self.enter(handle)?;
         if start_ns > 0 {
             slot.start_ns.fetch_min(start_ns, Ordering::Relaxed);
         }
@@ -161,7 +152,7 @@ impl Pool {
     /// Records that a channel has stopped; returns the complete record after the last channel.
     pub(crate) fn stopped(&self, bits: u64, stop_ns: u64) -> Option<Record> {
         let handle = Handle::from_bits(bits, Kind::Channel)?;
-        let slot = self.find(handle)?;
+        let (slot, in_use) = self.enter(handle)?;
         slot.stop_ns.fetch_max(stop_ns, Ordering::Relaxed);
         let channel = 1_u64.checked_shl(u32::from(handle.channel))?;
         let before = slot.stopped.fetch_or(channel, Ordering::AcqRel);
@@ -170,37 +161,18 @@ impl Pool {
             return None;
         }
         let record = slot.record();
-        let freed = slot.generation.compare_exchange(
-            handle.generation,
-            FREE,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-        freed.is_ok().then_some(record)
+        in_use.remove_occupant().then_some(record)
     }
 
-    fn find(&self, handle: Handle) -> Option<&Slot> {
+    fn enter(&self, handle: Handle) -> Option<(&Slot, Use<'_>)> {
         let slot = self.slots.get(usize::from(handle.slot))?;
-        let generation = slot.generation.load(Ordering::Acquire);
-        let is_current =
-            generation == handle.generation && generation != FREE && generation != FILLING;
-        is_current.then_some(slot)
-    }
-
-    /// Returns the next generation of an occupant.
-    fn next_generation(&self) -> u32 {
-        loop {
-            let next = self.generations.fetch_add(1, Ordering::Relaxed);
-            if next != FREE && next != FILLING {
-                return next;
-            }
-        }
+        Some((slot, slot.occupancy.enter(handle.generation)?))
     }
 
     /// Returns the number of operations in flight.
     #[cfg(test)]
     pub(crate) fn in_flight(&self) -> usize {
-        let is_taken = |slot: &&Slot| slot.generation.load(Ordering::Relaxed) != FREE;
+        let is_taken = |slot: &&Slot| !slot.occupancy.is_free();
         self.slots.iter().filter(is_taken).count()
     }
 }

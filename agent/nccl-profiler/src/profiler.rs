@@ -98,7 +98,7 @@ impl Profiler {
             return false;
         };
         self.emit(record(RecordKind::Left, comm));
-        let is_last = self.comms.is_empty();
+        let is_last = self.comms.finish_leave();
         if is_last {
             // NCCL may unload the plugin now, so nothing may stay open.
             self.emitter.close();

@@ -2,21 +2,33 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "the environment names a directory with NCCL's own headers"
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "all of this is tests, which clippy does not detect with a custom runner"
 )]
-#![cfg(test)]
+
+#[macro_use]
+extern crate fleet_test_harness;
 
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitCode, Output};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use fleet_nccl_profiler::record::{RECORD_BYTES, RECORD_VERSION, Record, RecordKind, UNKNOWN};
+use fleet_test_harness::Need;
 use tempfile::TempDir;
+
+/// The checker of memory accesses.
+static VALGRIND: Need = Need::program("valgrind", "valgrind");
 
 /// Versions of the interface that the library implements.
 const VERSIONS: [&str; 4] = ["4", "5", "6", "7"];
+
+fn main() -> ExitCode {
+    fleet_test_harness::run()
+}
 
 fn plugin() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -164,11 +176,8 @@ fn the_library_survives_arbitrary_calls() {
 }
 
 #[test]
+#[needs(VALGRIND)]
 fn valgrind_finds_no_leak_and_no_invalid_access() {
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        println!("skipped: valgrind not found (apt-get install valgrind)");
-        return;
-    }
     for version in VERSIONS {
         let mut program = Command::new("valgrind");
         // Memory that the loader keeps for an unloaded library is only "possibly" lost.

@@ -13,6 +13,7 @@ pub(crate) mod sizes;
 mod stop;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use fleet_agent_bpf::layout::{CallRecord, Losses};
 use fleet_agent_core::event::{Call, CallKind, CommInit, Ended, Entered, Event, Lost, Process};
@@ -32,8 +33,8 @@ use crate::process::Processes;
 use crate::source::{EventSource, SourceError};
 use crate::watch::{Health, PollResult, ProbedCalls, Watch, Watched};
 
-/// Interval between readings of the kernel's counters, nanoseconds.
-const EVIDENCE_NS: u64 = 1_000_000_000;
+/// Default interval between readings of the kernel's counters.
+pub const EVIDENCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Live source, which watches this host until a stop is requested.
 #[derive(Debug)]
@@ -53,6 +54,7 @@ pub struct Live {
     lost_before: Losses,
     losses: Losses,
     ending: Vec<Ended>,
+    evidence_interval: Duration,
     measured_ns: u64,
     has_polled: bool,
 }
@@ -76,11 +78,19 @@ impl Live {
             out: VecDeque::new(),
             ending: Vec::new(),
             stop,
+            evidence_interval: EVIDENCE_INTERVAL,
             measured_ns: 0,
             has_polled: false,
         };
         live.restore();
         live
+    }
+
+    /// Sets the interval between readings of the kernel's counters.
+    #[must_use]
+    pub fn with_evidence_every(mut self, interval: Duration) -> Self {
+        self.evidence_interval = interval;
+        self
     }
 
     /// Returns the health of the watch.
@@ -200,7 +210,8 @@ impl Live {
         }
         self.emit_plugin_records(self.assembler.until_ns());
         self.count_losses(polled.until_ns);
-        if polled.until_ns.saturating_sub(self.measured_ns) >= EVIDENCE_NS {
+        let since_ns = polled.until_ns.saturating_sub(self.measured_ns);
+        if Duration::from_nanos(since_ns) >= self.evidence_interval {
             self.measure(polled.until_ns);
         }
         // The last events of a process come first, which may take one more poll.

@@ -6,6 +6,7 @@
 pub(crate) mod delays;
 mod device;
 pub(crate) mod durations;
+mod head;
 mod line;
 pub(crate) mod stacks;
 
@@ -18,6 +19,7 @@ use serde::Deserialize;
 
 use crate::recording::device::Row;
 use crate::recording::device::device_only::{self, MAX_ROWS};
+use crate::recording::head::Head;
 use crate::recording::line::Line;
 use crate::source::{EventSource, SourceError};
 
@@ -38,6 +40,8 @@ pub struct Recording {
     buffer: Vec<u8>,
     processes: Vec<Process>,
     unranked: Vec<u32>,
+    /// Rank whose calls alone are read with their arguments.
+    only_rank: Option<u32>,
     gpu_model: Option<String>,
     last_ts_ns: Option<u64>,
     stacks: HashMap<u64, Stack>,
@@ -87,6 +91,7 @@ impl Recording {
             buffer: Vec::new(),
             processes: Vec::new(),
             unranked: Vec::new(),
+            only_rank: None,
             gpu_model: None,
             last_ts_ns: None,
             stacks: HashMap::new(),
@@ -104,6 +109,25 @@ impl Recording {
     /// Returns the processes that call the GPU's libraries, but not NCCL.
     pub fn unranked(&self) -> &[u32] {
         &self.unranked
+    }
+
+    /// Yields the calls of processes of other ranks with their time and process only, since most of
+    /// the time to read a recording is spent on their arguments.
+    #[must_use]
+    pub fn with_arguments_of(mut self, rank: u32) -> Self {
+        self.only_rank = Some(rank);
+        self
+    }
+
+    /// Returns the event of the line if it is about a call whose arguments are not needed.
+    fn event_without_arguments(&self) -> Option<Event> {
+        let rank = self.only_rank?;
+        let head = Head::read(&self.buffer)?;
+        let is_needed = |process: &Process| process.pid == head.pid && process.rank == rank;
+        if self.processes.iter().any(is_needed) {
+            return None;
+        }
+        head.event()
     }
 
     fn read_header(&mut self) -> Result<(), SourceError> {
@@ -249,6 +273,11 @@ impl EventSource for Recording {
         while self.read_line()? {
             if device::is_row(&self.buffer) {
                 return self.row();
+            }
+            if let Some(event) = self.event_without_arguments() {
+                self.check_step(event.ts_ns())
+                    .map_err(|reason| self.damaged(reason))?;
+                return Ok(Some(event));
             }
             match serde_json::from_slice::<Line<'_>>(&self.buffer) {
                 Ok(line) => {

@@ -8,6 +8,9 @@ use clap::Args;
 use crate::config::positive_duration;
 use crate::config::run::ProbeArgs;
 
+/// Default period of the reports of both commands.
+const REPORT_PERIOD: &str = "5s";
+
 pub(super) const EXPLAIN_EXAMPLES: &str = "\
 Examples: what the GPU processes of this host lose time to, watched for 30 seconds, without a server:
 
@@ -66,6 +69,10 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "DURATION", default_value = "30s", env = "FLEET_AGENT_DURATION", value_parser = positive_duration)]
     pub duration: Duration,
 
+    /// Period over which a process is observed: a cause holds for two of them or more
+    #[arg(long, hide = true, value_name = "DURATION", default_value = REPORT_PERIOD, env = "FLEET_AGENT_REPORT_PERIOD", value_parser = positive_duration)]
+    pub report_period: Duration,
+
     /// Explain only the last part of the recordings
     #[arg(long, value_name = "DURATION", requires = "files", env = "FLEET_AGENT_SINCE", value_parser = positive_duration)]
     pub since: Option<Duration>,
@@ -98,6 +105,10 @@ pub struct TraceArgs {
     /// Time to trace [default: until SIGINT or SIGTERM]
     #[arg(long, value_name = "DURATION", env = "FLEET_AGENT_DURATION", value_parser = positive_duration)]
     pub duration: Option<Duration>,
+
+    /// Period over which a process is observed: a cause holds for two of them or more
+    #[arg(long, hide = true, value_name = "DURATION", default_value = REPORT_PERIOD, env = "FLEET_AGENT_REPORT_PERIOD", value_parser = positive_duration)]
+    pub report_period: Duration,
 
     /// Flags of the probes
     #[command(flatten)]

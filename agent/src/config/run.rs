@@ -222,6 +222,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "DURATION", default_value = "5s", env = "FLEET_AGENT_INTERVAL", value_parser = positive_duration)]
     pub interval: Duration,
 
+    /// Period of the reports about what processes lose time to
+    #[arg(long, hide = true, value_name = "DURATION", default_value = "10s", env = "FLEET_AGENT_REPORT_PERIOD", value_parser = positive_duration)]
+    pub report_period: Duration,
+
     /// Operations per block, a power of two, instead of --interval's target
     #[arg(long, value_name = "N", env = "FLEET_AGENT_BLOCK_OPS", value_parser = block_ops)]
     pub block_ops: Option<u64>,

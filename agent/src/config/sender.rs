@@ -7,10 +7,7 @@ use clap::Args;
 use fleet_agent_export::sender::Settings;
 use fleet_agent_export::spool::{Spool, SpoolError};
 
-use crate::config::ConnectionArgs;
-
-/// Time that a batch waits in memory before it is spooled.
-const SPOOL_AFTER: Duration = Duration::from_secs(5);
+use crate::config::{ConnectionArgs, positive_duration};
 
 /// Flags of the queue, the spool and the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
@@ -33,6 +30,10 @@ pub struct SenderArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", env = "FLEET_AGENT_SPOOL_LIMIT", value_parser = size)]
     pub spool_limit: u64,
 
+    /// Time that a batch waits in memory before it is spooled
+    #[arg(long, hide = true, value_name = "DURATION", default_value = "5s", env = "FLEET_AGENT_SPOOL_AFTER", value_parser = positive_duration)]
+    pub spool_after: Duration,
+
     /// TLS and token of the connection
     #[command(flatten)]
     pub connection: ConnectionArgs,
@@ -43,7 +44,7 @@ impl SenderArgs {
     pub fn settings(&self) -> Settings {
         Settings {
             queue_points: self.queue_points,
-            spool_after: SPOOL_AFTER,
+            spool_after: self.spool_after,
         }
     }
 

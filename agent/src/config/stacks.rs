@@ -66,6 +66,10 @@ pub struct StackSamplingArgs {
         env = "FLEET_AGENT_STACK_BUDGET"
     )]
     pub stack_budget: CoreShare,
+
+    /// Time for which the stacks of a late rank are sampled
+    #[arg(long, hide = true, value_name = "DURATION", default_value = "10s", env = "FLEET_AGENT_STACK_TIME", value_parser = positive_duration)]
+    pub stack_time: Duration,
 }
 
 /// Share of one core, in millionths.

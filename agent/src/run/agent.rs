@@ -56,7 +56,8 @@ impl Agent {
         let processes = Processes::new("/proc");
         let (ras, task) = ras_queries(&args.ras, identity.clone(), processes.clone()).unzip();
         let flush_every_ns = u64::try_from(args.interval.as_nanos()).unwrap_or(u64::MAX);
-        let (mut host, clock) = (Host::new(identity, flush_every_ns), wall_clock());
+        let host = Host::new(identity, flush_every_ns);
+        let (mut host, clock) = (host.with_report_period(args.report_period), wall_clock());
         host.trace(&[], clock, args.block_rule());
         let agent = Self {
             host,

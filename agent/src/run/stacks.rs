@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fleet_agent_core::event::{CallProbes, Event, StackSample};
 use fleet_agent_core::host::LateProcess;
@@ -41,6 +42,7 @@ pub(super) struct StackTask {
     targets: mpsc::Receiver<Target>,
     reports: mpsc::Sender<Report>,
     budget: f64,
+    armed_for: Duration,
 }
 
 /// Creates both sides, unless sampling is turned off.
@@ -65,6 +67,7 @@ pub(super) fn stack_sampling(
         targets: requested,
         reports: reporter,
         budget: args.stack_budget.fraction(),
+        armed_for: args.stack_time,
     };
     Some((sampling, task))
 }
@@ -73,7 +76,7 @@ impl StackTask {
     /// Samples what is requested, with what probes know of the calls, until the other side is gone.
     pub(super) fn run(mut self, probes: &impl CallProbes) {
         let runtime = Handle::current();
-        let mut arming = Arming::new(self.budget);
+        let mut arming = Arming::new(self.budget).with_duration(self.armed_for);
         loop {
             let requested = if arming.is_active() {
                 runtime
@@ -207,7 +210,6 @@ fn line(sample: &StackSample) -> String {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command};
-    use std::time::Duration;
 
     use fleet_agent_core::event::Unprobed;
     use tokio::task::spawn_blocking;
@@ -234,6 +236,7 @@ mod tests {
         let args = StackSamplingArgs {
             without_stacks,
             stack_budget: "100%".parse().unwrap(),
+            stack_time: Duration::from_secs(10),
         };
         let self_metrics = Arc::new(SelfMetrics::new(Arc::default(), None));
         stack_sampling(&args, &self_metrics)

@@ -15,8 +15,8 @@ pub const INTERVAL: Duration = Duration::from_millis(40);
 /// A process is sampled less often if that takes long: the pause after a sample is this many times
 /// its CPU time, which leaves 2.5 % of a core per process while it is armed.
 const PAUSE: u64 = 40;
-/// Time for which an armed process is sampled, nanoseconds.
-const ARMED_NS: u64 = 10_000_000_000;
+/// Default time for which an armed process is sampled.
+const ARMED_FOR: Duration = Duration::from_secs(10);
 /// Interval between two reports about an armed process, nanoseconds.
 const REPORT_NS: u64 = 2_000_000_000;
 
@@ -74,6 +74,7 @@ pub enum Reason {
 #[derive(Debug)]
 pub struct Arming {
     budget: Budget,
+    armed_for: Duration,
     armed: BTreeMap<u32, Armed>,
     begun_ns: BTreeMap<u32, u64>,
 }
@@ -92,9 +93,17 @@ impl Arming {
     pub fn new(budget: f64) -> Self {
         Self {
             budget: Budget::new(budget),
+            armed_for: ARMED_FOR,
             armed: BTreeMap::new(),
             begun_ns: BTreeMap::new(),
         }
+    }
+
+    /// Sets the time for which an armed process is sampled.
+    #[must_use]
+    pub fn with_duration(mut self, armed_for: Duration) -> Self {
+        self.armed_for = armed_for;
+        self
     }
 
     /// Returns whether a process is armed, so that samples are due.
@@ -118,6 +127,7 @@ impl Arming {
                 counts: Counts::default(),
             });
         }
+        let armed_ns = u64::try_from(self.armed_for.as_nanos()).unwrap_or(u64::MAX);
         let before_ns = cpu_ns();
         let opened = Sampler::open(pid, &target.tids);
         self.budget.charge(cpu_ns().saturating_sub(before_ns));
@@ -128,7 +138,7 @@ impl Arming {
                     sampler,
                     makes_graphs: target.makes_graphs,
                     due_ns: now_ns,
-                    until_ns: now_ns.saturating_add(ARMED_NS),
+                    until_ns: now_ns.saturating_add(armed_ns),
                     report_ns: now_ns.saturating_add(REPORT_NS),
                 };
                 self.armed.insert(pid, armed);

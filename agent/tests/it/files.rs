@@ -131,15 +131,18 @@ fn the_speed_changes_nothing_that_is_sent() {
     assert_eq!(fast, slow);
 }
 
+/// The arguments of the other ranks' calls are not read then.
 #[test]
 fn a_lone_rank_sends_what_it_sends_among_the_others() {
-    let all = run(&recording("mesh-host-sleep-rank3"), &["--node-per-rank"]).sent;
-    let all: Vec<Sent> = all.into_iter().filter(|sent| sent.rank() == 2).collect();
-    assert_eq!(
-        all,
-        run(&recording("mesh-host-sleep-rank3"), &["--only-rank", "2"]).sent
-    );
-    assert_eq!(all[0].resource.node, "node-2");
+    let name = "mesh-host-sleep-rank3";
+    let all = run(&recording(name), &["--node-per-rank"]);
+    for rank in 0..4 {
+        let lone = run(&recording(name), &["--only-rank", &rank.to_string()]);
+        let of_rank = all.sent.iter().filter(|sent| sent.rank() == rank);
+        assert!(of_rank.eq(&lone.sent), "rank {rank}");
+        assert_eq!(lone.summary.events, all.summary.events);
+        assert_eq!(lone.sent[0].resource.node, format!("node-{rank}"));
+    }
 }
 
 #[test]

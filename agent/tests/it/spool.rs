@@ -126,64 +126,6 @@ fn n_complete(dir: &Path) -> usize {
         .count()
 }
 
-#[tokio::test]
-async fn a_collector_that_was_unreachable_gets_everything_once_and_in_order() {
-    let dir = tempfile::tempdir().unwrap();
-    let reserved = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = reserved.local_addr().unwrap();
-    drop(reserved);
-    let collector = Collector::default();
-    let report = run(
-        agent(&address.to_string(), 1, dir.path()),
-        async |outbox, vitals| {
-            for number in 1..=50 {
-                outbox.send(batch(number)).await;
-            }
-            until(|| vitals.read().spooled_batches == 50).await;
-            assert_eq!(n_files(dir.path()), 50);
-            let listener = TcpListener::bind(address).await.unwrap();
-            let drained = until(|| vitals.read().sent.batches == 50);
-            with_collector(&collector, listener, drained).await;
-        },
-    )
-    .await;
-    assert_eq!((report.points_sent, report.points_dropped), (50, 0));
-    let attempts = collector.attempts.lock().unwrap().clone();
-    let numbers: Vec<u64> = attempts.iter().map(|key| key.1.parse().unwrap()).collect();
-    assert_eq!(numbers, (1..=50).collect::<Vec<_>>());
-    assert_eq!(n_files(dir.path()), 0);
-}
-
-#[tokio::test]
-async fn spooled_batches_are_delivered_unchanged() {
-    let (dir, direct, late) = (
-        tempfile::tempdir().unwrap(),
-        Collector::default(),
-        Collector::default(),
-    );
-    let unconnected = agent("127.0.0.1:1", 7, dir.path());
-    run(unconnected, async |outbox, _: &Vitals| {
-        outbox.send(batch(1)).await;
-    })
-    .await;
-    assert_eq!(n_files(dir.path()), 1);
-    for (collector, spool, new) in [
-        (&late, dir.path(), None),
-        (&direct, &dir.path().join("d"), Some(1)),
-    ] {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = listener.local_addr().unwrap().to_string();
-        let sent = run(agent(&endpoint, 7, spool), async |outbox, vitals| {
-            if let Some(number) = new {
-                outbox.send(batch(number)).await;
-            }
-            until(|| vitals.read().sent.batches == 1).await;
-        });
-        with_collector(collector, listener, sent).await;
-    }
-    assert_eq!(*late.stored.lock().unwrap(), *direct.stored.lock().unwrap());
-}
-
 #[test]
 #[ignore = "the process that the test below kills"]
 fn an_agent_that_spools_until_it_is_killed() {

@@ -10,52 +10,9 @@ use fleet_agent_bpf::programs::Mechanism;
 use fleet_agent_core::event::{CallKind, Event, Process};
 use fleet_agent_sources::watch::WatchSettings;
 
-use crate::Test;
+use crate::PROBES;
 use crate::fixture::{Gpu, Linking, Observer, settings};
-use crate::job::assert_no_failures;
-
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "a_job_that_starts_after_the_agent_is_traced_completely",
-        after,
-    ),
-    (
-        "a_job_that_loaded_its_libraries_before_the_agent_is_traced",
-        before,
-    ),
-    ("a_statically_linked_program_is_traced", built_in),
-    ("one_perf_event_per_function_traces_the_same", perf_events),
-    ("ranks_are_those_of_the_launcher", ranks),
-    ("a_long_wait_is_reported_before_it_ends", lasting),
-    ("copies_and_launches_are_counted_once_each", counted),
-    (
-        "a_split_communicator_has_the_same_id_on_its_members_and_another_elsewhere",
-        split,
-    ),
-    (
-        "rdma_events_are_counted_in_the_library_version_that_the_rank_uses",
-        rdma_events,
-    ),
-    (
-        "a_job_whose_library_is_changed_in_place_restarts_without_sequence_numbers",
-        changed_in_place,
-    ),
-    (
-        "attaching_and_detaching_probes_does_not_affect_a_running_job",
-        attach_and_detach,
-    ),
-    ("a_job_on_rccl_and_hip_is_traced_like_one_on_nccl", hip),
-    (
-        "a_function_that_a_probe_would_slow_down_is_skipped_and_reported",
-        refused,
-    ),
-    ("a_replaced_library_is_probed_as_the_new_file", replaced),
-    (
-        "many_processes_with_separate_libraries_are_deferred_and_a_job_is_still_traced",
-        storm,
-    ),
-    ("no_event_is_lost_while_a_large_program_is_inspected", large),
-];
+use crate::job::{assert_no_failures, wait_for};
 
 fn traces_all(linking: Linking, settings: &WatchSettings) {
     let gpu = Gpu::new();
@@ -65,15 +22,21 @@ fn traces_all(linking: Linking, settings: &WatchSettings) {
     observer.assert_saw_all(&job.issued());
 }
 
-fn after() {
+#[test]
+#[needs(PROBES)]
+fn a_job_that_starts_after_the_agent_is_traced_completely() {
     traces_all(Linking::Dynamic, &settings());
 }
 
-fn built_in() {
+#[test]
+#[needs(PROBES)]
+fn a_statically_linked_program_is_traced() {
     traces_all(Linking::Static, &settings());
 }
 
-fn hip() {
+#[test]
+#[needs(PROBES)]
+fn a_job_on_rccl_and_hip_is_traced_like_one_on_nccl() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let job = gpu.job(Linking::Hip, 2, 40, &["ops=3", "step=1"]);
@@ -87,7 +50,9 @@ fn hip() {
     observer.assert_saw_all(&job.issued());
 }
 
-fn perf_events() {
+#[test]
+#[needs(PROBES)]
+fn one_perf_event_per_function_traces_the_same() {
     let perf = WatchSettings {
         mechanism: Some(Mechanism::PerfEvent),
         ..settings()
@@ -95,7 +60,9 @@ fn perf_events() {
     traces_all(Linking::Dynamic, &perf);
 }
 
-fn before() {
+#[test]
+#[needs(PROBES)]
+fn a_job_that_loaded_its_libraries_before_the_agent_is_traced() {
     let gpu = Gpu::new();
     let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1"]);
     let mapped = |pid: &u32| {
@@ -103,15 +70,23 @@ fn before() {
             .unwrap()
             .contains("libnccl")
     };
-    while !job.pids().iter().all(mapped) {
-        std::thread::yield_now();
-    }
+    wait_for("the library in all ranks", || {
+        let has_mapped: Vec<bool> = job.pids().iter().map(mapped).collect();
+        let is_enough = has_mapped.iter().all(|has| *has);
+        if is_enough {
+            Ok(())
+        } else {
+            Err(format!("{has_mapped:?}"))
+        }
+    });
     let mut observer = Observer::new(&settings());
     observer.follow(&job);
     observer.assert_saw_all(&job.issued());
 }
 
-fn ranks() {
+#[test]
+#[needs(PROBES)]
+fn ranks_are_those_of_the_launcher() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let job = gpu.job(Linking::Dynamic, 3, 5, &[]);
@@ -133,7 +108,9 @@ fn ranks() {
     }
 }
 
-fn lasting() {
+#[test]
+#[needs(PROBES)]
+fn a_long_wait_is_reported_before_it_ends() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let begin = gpu.gate("begin");
@@ -156,15 +133,24 @@ fn lasting() {
         panic!("{halves:?}");
     };
     assert_eq!((entered.ts_ns, entered.tid), (returned.ts_ns, returned.tid));
+    // Sums are stamped when they are read, also before calls that happened earlier.
+    let is_sum = |event: &&Event| {
+        matches!(
+            event,
+            Event::Activity(_) | Event::Delays(_) | Event::CallDurations(_)
+        )
+    };
     let times: Vec<u64> = observer
         .events_of(pids[0])
-        .filter(|event| !matches!(event, Event::Activity(_)))
+        .filter(|event| !is_sum(event))
         .map(Event::ts_ns)
         .collect();
     assert!(times.is_sorted(), "{times:?}");
 }
 
-fn counted() {
+#[test]
+#[needs(PROBES)]
+fn copies_and_launches_are_counted_once_each() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let job = gpu.job(Linking::Dynamic, 2, 50, &["ops=3", "step=1"]);
@@ -187,7 +173,9 @@ fn counted() {
     }
 }
 
-fn rdma_events() {
+#[test]
+#[needs(PROBES)]
+fn rdma_events_are_counted_in_the_library_version_that_the_rank_uses() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     // The device reports five port failures.
@@ -203,7 +191,9 @@ fn rdma_events() {
     observer.assert_saw_all(&job.issued());
 }
 
-fn changed_in_place() {
+#[test]
+#[needs(PROBES)]
+fn a_job_whose_library_is_changed_in_place_restarts_without_sequence_numbers() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&WatchSettings {
         rescan: Duration::from_millis(200),
@@ -213,16 +203,19 @@ fn changed_in_place() {
     let job = gpu.job(Linking::Dynamic, 1, 0, &["step=1", &end]);
     job.release();
     let pid = job.pids()[0];
-    observer.until(|observer| observer.collectives(pid).len() > 20);
+    let has_begun = |observer: &Observer| observer.collectives(pid).len() > 20;
+    observer.until("20 collectives", has_begun);
     let library = fs::File::options()
         .write(true)
         .open(gpu.path().join("libnccl.so.2"))
         .unwrap();
     library.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     let is_over = |event: &Event| matches!(event, Event::Ended(_));
-    observer.until(|observer| observer.events_of(pid).any(is_over));
+    observer.until("the end of the process", |observer| {
+        observer.events_of(pid).any(is_over)
+    });
     observer.events.clear();
-    observer.until(|observer| observer.collectives(pid).len() > 20);
+    observer.until("20 collectives again", has_begun);
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
     // Its calls in between were not counted, so no number can be right.
@@ -230,7 +223,9 @@ fn changed_in_place() {
     assert!(numbers.into_iter().all(|seq| seq.is_none()));
 }
 
-fn attach_and_detach() {
+#[test]
+#[needs(PROBES)]
+fn attaching_and_detaching_probes_does_not_affect_a_running_job() {
     let gpu = Gpu::new();
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(Linking::Dynamic, 2, 0, &["ops=50", "step=0", &end]);
@@ -238,7 +233,9 @@ fn attach_and_detach() {
     for _ in 0..5 {
         let mut observer = Observer::new(&settings());
         let before = observer.live.watched().len();
-        observer.until(|observer| before + observer.events.len() > 0);
+        observer.until("a probed library or an event", |observer| {
+            before + observer.events.len() > 0
+        });
         observer.live.clear();
         assert_no_failures();
     }
@@ -246,7 +243,9 @@ fn attach_and_detach() {
     job.issued();
 }
 
-fn split() {
+#[test]
+#[needs(PROBES)]
+fn a_split_communicator_has_the_same_id_on_its_members_and_another_elsewhere() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let end = format!("end={}", gpu.gate("end").display());
@@ -254,7 +253,9 @@ fn split() {
     let pids = job.pids();
     observer.release(&job);
     // The sizes of the parts are read from the memory of the ranks, which must still run.
-    observer.until(|observer| pids.iter().all(|pid| observer.inits(*pid).len() == 2));
+    observer.until("two communicators of each rank", |observer| {
+        pids.iter().all(|pid| observer.inits(*pid).len() == 2)
+    });
     fs::write(gpu.gate("end"), "").unwrap();
     observer.until_ended(&pids);
     let parts: Vec<u64> = pids
@@ -272,7 +273,9 @@ fn split() {
     observer.assert_saw_all(&job.issued());
 }
 
-fn refused() {
+#[test]
+#[needs(PROBES)]
+fn a_function_that_a_probe_would_slow_down_is_skipped_and_reported() {
     let gpu = Gpu::new();
     // Replaces the first instruction of one function by `xor %eax,%eax`.
     let library = gpu.path().join("libnccl.so.2");
@@ -296,7 +299,9 @@ fn refused() {
     observer.assert_saw_all(&job.issued());
 }
 
-fn replaced() {
+#[test]
+#[needs(PROBES)]
+fn a_replaced_library_is_probed_as_the_new_file() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let first = gpu.job(Linking::Dynamic, 1, 5, &[]);
@@ -311,7 +316,9 @@ fn replaced() {
     observer.assert_saw_all(&second.issued());
 }
 
-fn storm() {
+#[test]
+#[needs(PROBES)]
+fn many_processes_with_separate_libraries_are_deferred_and_a_job_is_still_traced() {
     const STORM: usize = 200;
     let gpu = Gpu::new();
     let library = gpu.path().join("libnccl.so.2");
@@ -325,19 +332,19 @@ fn storm() {
         })
         .collect();
     let mut observer = Observer::new(&WatchSettings {
-        rescan: Duration::from_secs(3),
+        // Longer than a process of the storm lasts.
+        rescan: Duration::from_secs(2),
         ..settings()
     });
     let before = observer.live.watched().len();
-    let mut storm: Vec<_> = copies
-        .iter()
-        .map(|copy| {
+    let mut storm = Vec::new();
+    for some in copies.chunks(4) {
+        storm.extend(some.iter().map(|copy| {
             let mut sleep = Command::new("sleep");
-            let process = sleep.arg("1").env("LD_PRELOAD", copy).spawn();
-            observer.live.poll();
-            process.unwrap()
-        })
-        .collect();
+            sleep.arg("1").env("LD_PRELOAD", copy).spawn().unwrap()
+        }));
+        observer.live.poll();
+    }
     let job = gpu.job(Linking::Dynamic, 2, 5, &[]);
     observer.follow(&job);
     observer.assert_saw_all(&job.issued());
@@ -353,7 +360,9 @@ fn storm() {
     }
 }
 
-fn large() {
+#[test]
+#[needs(PROBES)]
+fn no_event_is_lost_while_a_large_program_is_inspected() {
     let gpu = Gpu::new();
     let mut program = large_program(gpu.path());
     let mut observer = Observer::new(&settings());

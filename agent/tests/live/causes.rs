@@ -4,18 +4,11 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::Test;
+use crate::PROBES;
 use crate::cgroup::Cgroup;
 use crate::explain::{explained, job};
 use crate::fixture::Gpu;
 use crate::lossy_link::LossyLink;
-
-pub(crate) const TESTS: &[Test] = &[
-    ("interrupts_on_the_cpu_of_a_rank_are_explained", interrupts),
-    ("a_rank_at_its_memory_limit_is_explained", memory),
-    ("a_data_loader_with_too_few_workers_is_explained", loader),
-    ("lost_segments_of_a_connection_are_explained", loss),
-];
 
 /// Explains a job whose rank 0 runs with a wrapper and has a delay; asserts that it has the cause
 /// and that its peers do not, and returns its chain.
@@ -31,14 +24,18 @@ fn contains(texts: &Value, words: &str) -> bool {
     texts.any(|text| text.as_str().unwrap().contains(words))
 }
 
-fn interrupts() {
+#[test]
+#[needs(PROBES)]
+fn interrupts_on_the_cpu_of_a_rank_are_explained() {
     let gpu = Gpu::new();
     let chain = explains(&gpu, &[], &["delay=0:irq:20"], "interrupts");
     assert!(contains(&chain["links"], "interrupts took"), "{chain:#}");
     assert!(contains(&chain["advice"], "smp_affinity_list"), "{chain:#}");
 }
 
-fn memory() {
+#[test]
+#[needs(PROBES)]
+fn a_rank_at_its_memory_limit_is_explained() {
     let gpu = Gpu::new();
     fs::write(gpu.gate("data"), vec![1; 16 << 20]).unwrap();
     // Half of the file.
@@ -56,14 +53,18 @@ fn memory() {
     );
 }
 
-fn loader() {
+#[test]
+#[needs(PROBES)]
+fn a_data_loader_with_too_few_workers_is_explained() {
     let gpu = Gpu::new();
     let chain = explains(&gpu, &[], &["delay=0:loader:20"], "pipe");
     assert!(contains(&chain["links"], "waiting at a pipe"), "{chain:#}");
     assert!(contains(&chain["advice"], "num_workers"), "{chain:#}");
 }
 
-fn loss() {
+#[test]
+#[needs(PROBES)]
+fn lost_segments_of_a_connection_are_explained() {
     let gpu = Gpu::new();
     let link = LossyLink::new();
     let netns = format!("netns={}", link.namespace().display());

@@ -8,21 +8,10 @@ use fleet_agent_core::event::{
 };
 use fleet_agent_sources::watch::{CountOptions, Detail, WatchSettings};
 
-use crate::Test;
+use crate::PROBES;
 use crate::fixture::{Gpu, Linking, Observer, agent, settings};
-use crate::job::Job;
+use crate::job::{Job, wait_for};
 use crate::running::Running;
-
-pub(crate) const TESTS: &[Test] = &[
-    ("an_allocation_in_the_loop_shows", allocation),
-    ("a_graph_that_is_captured_in_each_step_shows", capture),
-    (
-        "a_process_without_nccl_is_measured_if_all_processes_are",
-        alone,
-    ),
-    ("a_process_without_nccl_is_left_out_by_default", left_out),
-    ("calls_of_a_process_are_served_to_prometheus", served),
-];
 
 const STEPS: u64 = 60;
 /// Calls of a process without NCCL.
@@ -56,7 +45,9 @@ fn watching(count_options: CountOptions) -> Observer {
     })
 }
 
-fn allocation() {
+#[test]
+#[needs(PROBES)]
+fn an_allocation_in_the_loop_shows() {
     let gpu = Gpu::new();
     for linking in [Linking::Dynamic, Linking::Hip] {
         let mut observer = watching(CountOptions::default());
@@ -94,7 +85,9 @@ fn allocation() {
     }
 }
 
-fn capture() {
+#[test]
+#[needs(PROBES)]
+fn a_graph_that_is_captured_in_each_step_shows() {
     let gpu = Gpu::new();
     let mut observer = watching(CountOptions::default());
     let job = gpu.job(
@@ -133,7 +126,9 @@ fn start_alone(gpu: &Gpu) -> Job {
     gpu.start([(0, command)].into_iter(), 1)
 }
 
-fn alone() {
+#[test]
+#[needs(PROBES)]
+fn a_process_without_nccl_is_measured_if_all_processes_are() {
     let gpu = Gpu::new();
     let mut observer = watching(CountOptions {
         copies: Detail::Measure,
@@ -197,7 +192,9 @@ fn assert_percentiles(calls: &FunctionDurations, output: &str) {
     assert!(calls.longest_ns <= own[4] && calls.longest_ns >= own[4].saturating_sub(PROBES_NS) / 2);
 }
 
-fn left_out() {
+#[test]
+#[needs(PROBES)]
+fn a_process_without_nccl_is_left_out_by_default() {
     let gpu = Gpu::new();
     let mut observer = watching(CountOptions::default());
     let job = start_alone(&gpu);
@@ -222,7 +219,9 @@ fn left_out() {
     assert_eq!(started, Some(process));
 }
 
-fn served() {
+#[test]
+#[needs(PROBES)]
+fn calls_of_a_process_are_served_to_prometheus() {
     let gpu = Gpu::new();
     let flags = [
         "--pin=none",
@@ -233,12 +232,7 @@ fn served() {
     let mut running = Running::start(agent(), &flags);
     let job = start_alone(&gpu);
     let pid = job.pids()[0];
-    let libraries = ["libcuda.so.1", "libcudart.so.13"];
-    let paths = libraries.map(|name| gpu.path().join(name).display().to_string());
-    let mut log_text = String::new();
-    while !paths.iter().all(|path| log_text.contains(path)) {
-        log_text += &running.wait_for_log("watching");
-    }
+    running.wait_for_probes(&gpu, ["libcuda.so.1", "libcudart.so.13"]);
     job.release();
     job.outputs();
     let value = |text: &str, name: &str, label: &str| {
@@ -249,11 +243,13 @@ fn served() {
         line.and_then(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
     };
     // An ended process stays for a minute.
-    let is_complete =
-        |text: &String| value(text, "gpu_kernel_launch_calls_total", "") == Some(800.0);
-    let text = std::iter::repeat_with(|| running.metrics())
-        .find(is_complete)
-        .unwrap();
+    let text = wait_for("800 kernel launches", || {
+        let text = running.metrics();
+        match value(&text, "gpu_kernel_launch_calls_total", "") {
+            Some(800.0) => Ok(text),
+            _ => Err(text),
+        }
+    });
     for (name, label, expected) in [
         ("gpu_call_duration_seconds_count", "cudaMalloc", 400.0),
         ("gpu_memory_copies_bytes_total", "host_to_device", 400_000.0),

@@ -1,40 +1,19 @@
 //! End to end: probes, agent, OTLP, Echo, and the query that names the slow rank.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::task::Poll;
 
 use serde_json::{Value, json};
 
-use crate::Test;
 use crate::fixture::{Gpu, Linking, agent};
-use crate::job::{Job, assert_no_failures};
+use crate::job::{Job, wait_for};
 use crate::running::Running;
-
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "a_slow_rank_is_named_by_echo_while_the_job_runs",
-        slow_rank_is_named,
-    ),
-    (
-        "the_policy_of_a_slow_rank_makes_its_agent_send_stacks_of_it",
-        slow_rank_is_sampled,
-    ),
-    (
-        "a_slow_gpu_is_named_by_echo_through_a_probe_in_the_plugin",
-        slow_gpu_is_named_by_a_probe,
-    ),
-    (
-        "a_slow_gpu_is_named_by_echo_through_a_socket_without_a_probe",
-        slow_gpu_is_named_by_a_socket,
-    ),
-    (
-        "while_echo_is_unreachable_points_are_spooled_and_none_is_lost_or_stored_twice",
-        away,
-    ),
-];
+use crate::running::output::Output;
+use crate::{ECHO, PROBES};
 
 /// Echo's program, which `make test` builds beside the agent's.
 pub(crate) fn program() -> PathBuf {
@@ -75,12 +54,12 @@ impl Echo {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("is ready") {
-            line.clear();
-            assert!(output.read_line(&mut line).unwrap() > 0, "Echo ended");
-        }
+        let output = Output::read(child.stdout.take().unwrap());
+        let line = wait_for("Echo", || match output.next() {
+            Poll::Ready(Some(line)) if line.contains("is ready") => Ok(line),
+            Poll::Ready(None) => panic!("Echo ended"),
+            other => Err(format!("{other:?}")),
+        });
         let address = |name: &str| {
             let mut words = line.split_whitespace();
             words
@@ -92,32 +71,43 @@ impl Echo {
         Self { child, otlp, http }
     }
 
-    /// Waits for outliers and returns them.
-    fn wait_for_outliers(&self) -> Vec<Value> {
-        loop {
-            assert_no_failures();
-            let answer = self.call_tool(
-                "fleet.cluster.find_outlier_nodes",
-                &json!({"cluster": "live"}),
-            );
-            let outliers = answer.map(|answer| answer["outliers"].as_array().unwrap().clone());
-            if let Some(named) = outliers.filter(|outliers| !outliers.is_empty()) {
-                return named;
-            }
-        }
+    /// Waits until Echo names an outlier with these properties, and returns it. On a busy machine it
+    /// can name others as well.
+    #[track_caller]
+    fn wait_for_outlier(&self, expected: &Value) -> Value {
+        let expected = expected.as_object().unwrap();
+        let is_expected =
+            |outlier: &&Value| expected.iter().all(|(key, value)| outlier[key] == *value);
+        wait_for(&format!("an outlier with {expected:?}"), || {
+            let answer = self.outliers().unwrap_or_default();
+            let outliers = answer["outliers"].as_array().into_iter().flatten();
+            let found = outliers.into_iter().find(is_expected).cloned();
+            found.ok_or(answer)
+        })
+    }
+
+    /// Returns the outliers and conditions of the cluster, once it is known.
+    pub(crate) fn outliers(&self) -> Option<Value> {
+        let tool = "fleet.cluster.find_outlier_nodes";
+        self.call_tool(tool, &json!({"cluster": "live"}))
     }
 
     /// Waits for stacks of a rank and returns them.
+    #[track_caller]
     fn wait_for_stacks(&self, rank: u32) -> Value {
         let arguments = json!({"cluster": "live", "rank": rank});
-        loop {
-            assert_no_failures();
+        wait_for("stacks of the rank", || {
             let answer = self.call_tool("fleet.host.get_stacks", &arguments);
-            let stacks = answer.map(|mut answer| answer["stacks"].take());
-            if let Some(stacks) = stacks.filter(|stacks| *stacks != json!([])) {
-                return stacks;
+            let answer = answer.unwrap_or_default();
+            let has_stacks = answer["stacks"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty());
+            if has_stacks {
+                Ok(answer["stacks"].clone())
+            } else {
+                Err(answer)
             }
-        }
+        })
     }
 
     /// Returns the agent's own metric as stored by Echo.
@@ -191,17 +181,17 @@ fn job_with_slow_rank(gpu: &Gpu) -> Job {
     gpu.job(Linking::Dynamic, 4, 0, &options)
 }
 
-fn slow_rank_is_named() {
+#[test]
+#[needs(PROBES, ECHO)]
+fn a_slow_rank_is_named_by_echo_while_the_job_runs() {
     let gpu = Gpu::new();
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let mut running = reporting(&echo, &["--pin=none"]);
     let job = job_with_slow_rank(&gpu);
     running.follow(&gpu, &job);
-    let named = echo.wait_for_outliers();
-    assert_eq!(named.len(), 1, "{named:?}");
-    let place = ["node_id", "rank", "role", "source"].map(|key| named[0][key].clone());
-    let expected = [json!("node-7"), json!(2), json!("culprit"), json!("host")];
-    assert_eq!(place, expected, "{named:?}");
+    echo.wait_for_outlier(
+        &json!({"node_id": "node-7", "rank": 2, "role": "culprit", "source": "host"}),
+    );
 
     // The agent's losses are reported to Echo, and there are none.
     let lost = echo.agent_metric("fleet.agent.events_lost");
@@ -215,10 +205,12 @@ fn slow_rank_is_named() {
     running.stop();
 }
 
-fn slow_rank_is_sampled() {
+#[test]
+#[needs(PROBES, ECHO)]
+fn the_policy_of_a_slow_rank_makes_its_agent_send_stacks_of_it() {
     let gpu = Gpu::new();
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
-    let mut running = reporting(&echo, &["--pin=none"]);
+    let mut running = reporting(&echo, &["--pin=none", "--stack-time=2s"]);
     let job = job_with_slow_rank(&gpu);
     running.follow(&gpu, &job);
     running.wait_for_log("where a rank spends its time");
@@ -229,13 +221,17 @@ fn slow_rank_is_sampled() {
     running.stop();
 }
 
-fn slow_gpu_is_named_by_a_probe() {
+#[test]
+#[needs(PROBES, ECHO)]
+fn a_slow_gpu_is_named_by_echo_through_a_probe_in_the_plugin() {
     let gpu = Gpu::new();
     let plugin = gpu.plugin("libfleet_nccl_profiler.so");
     slow_gpu_is_named(&gpu, &[("NCCL_PROFILER_PLUGIN", plugin)], &["--pin=none"]);
 }
 
-fn slow_gpu_is_named_by_a_socket() {
+#[test]
+#[needs(PROBES, ECHO)]
+fn a_slow_gpu_is_named_by_echo_through_a_socket_without_a_probe() {
     let gpu = Gpu::new();
     // A name that agents do not look for.
     let plugin = gpu.plugin("libother.so");
@@ -256,24 +252,23 @@ fn slow_gpu_is_named(gpu: &Gpu, environment: &[(&str, PathBuf)], flags: &[&str])
     let options = ["step=4", "compute=50", "gpu=2:8:300:1000000000", &end];
     let job = gpu.job_in(environment, Linking::Dynamic, (4, 0), &options);
     running.follow(gpu, &job);
-    let named = echo.wait_for_outliers();
-    assert_eq!(named.len(), 1, "{named:?}");
-    let place = ["rank", "role", "source"].map(|key| named[0][key].clone());
-    let expected = [json!(2), json!("culprit"), json!("device")];
-    assert_eq!(place, expected, "{named:?}");
+    let named = echo.wait_for_outlier(&json!({"rank": 2, "role": "culprit", "source": "device"}));
     // On a busy machine the hosts are late as well, and the GPU is not the only cause.
-    let class = named[0]["class"].as_str().unwrap();
+    let class = named["class"].as_str().unwrap();
     assert!(["device", "mixed"].contains(&class), "{named:?}");
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
     running.stop();
 }
 
-fn away() {
+#[test]
+#[needs(PROBES, ECHO)]
+fn while_echo_is_unreachable_points_are_spooled_and_none_is_lost_or_stored_twice() {
     let gpu = Gpu::new();
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let spool = format!("--spool={}", gpu.path().join("spool").display());
-    let mut running = reporting(&echo, &["--pin=none", &spool]);
+    let flags = ["--pin=none", "--spool-after=500ms", &spool];
+    let mut running = reporting(&echo, &flags);
     let end = format!("end={}", gpu.gate("end").display());
     let job = gpu.job(Linking::Dynamic, 2, 0, &["step=4", &end]);
     running.follow(&gpu, &job);

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fleet_agent_core::event::{CallKind, CommInit, Event, Operation};
-use fleet_agent_sources::live::{Live, Stop};
+use fleet_agent_sources::live::{EVIDENCE_INTERVAL, Live, Stop};
 use fleet_agent_sources::process::Processes;
 use fleet_agent_sources::watch::{CountOptions, Detail, RESCAN, Watch, WatchSettings};
 use tempfile::TempDir;
 
-use crate::job::{Job, assert_no_failures};
+use crate::job::{Job, wait_for};
 use crate::stand_ins;
 pub(crate) use crate::stand_ins::Linking;
 
@@ -129,33 +129,41 @@ impl Observer {
     pub(crate) fn new(settings: &WatchSettings) -> Self {
         let watch = Watch::start(settings).unwrap();
         let live = Live::new(watch, Processes::new("/proc"), Stop::default());
+        let live = live.with_evidence_every(EVIDENCE_INTERVAL / 10);
         Self {
             live,
             events: Vec::new(),
         }
     }
 
-    /// Polls until `is_enough`; the runner ends a test that never gets there.
-    pub(crate) fn until(&mut self, mut is_enough: impl FnMut(&Self) -> bool) {
-        while !is_enough(self) {
-            assert_no_failures();
+    /// Polls until `is_enough` holds, which `what` describes.
+    #[track_caller]
+    pub(crate) fn until(&mut self, what: &str, mut is_enough: impl FnMut(&Self) -> bool) {
+        wait_for(what, || {
+            if is_enough(self) {
+                return Ok(());
+            }
             self.live.poll();
             while let Some(event) = self.live.next_pending() {
                 self.events.push(event);
             }
-        }
+            let last = self.events.last();
+            Err(format!("{} events, the last {last:?}", self.events.len()))
+        });
     }
 
     /// Releases a job once it is probed, and polls until it has ended.
+    #[track_caller]
     pub(crate) fn follow(&mut self, job: &Job) {
         self.release(job);
         self.until_ended(&job.pids());
     }
 
     /// Releases a job once it is probed.
+    #[track_caller]
     pub(crate) fn release(&mut self, job: &Job) {
         let pids = job.pids();
-        self.until(|observer| {
+        self.until("probes in all libraries of the ranks", |observer| {
             let watched = observer.live.watched();
             let libraries = |pid: &u32| {
                 watched
@@ -169,8 +177,9 @@ impl Observer {
     }
 
     /// Polls until all these processes have ended.
+    #[track_caller]
     pub(crate) fn until_ended(&mut self, pids: &[u32]) {
-        self.until(|observer| {
+        self.until("the end of the ranks", |observer| {
             let is_over = |pid: &u32| {
                 observer
                     .events_of(*pid)

@@ -1,6 +1,7 @@
 //! Ranks of a job, and their exit status.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -20,6 +22,33 @@ static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub(crate) fn assert_no_failures() {
     let failures = FAILURES.lock().unwrap().clone();
     assert!(failures.is_empty(), "{failures:?}");
+}
+
+/// Longest wait. The runner allows a test two minutes, and then ends it without saying why.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+/// Pause between two looks at what is waited for.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Looks for something until it is found; an error is what was seen instead. Panics after a minute,
+/// or if a rank has failed.
+#[track_caller]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what is waited for happens in other processes, in real time"
+)]
+pub(crate) fn wait_for<T, S: Display>(what: &str, mut look: impl FnMut() -> Result<T, S>) -> T {
+    let began = Instant::now();
+    loop {
+        assert_no_failures();
+        match look() {
+            Ok(found) => return found,
+            Err(seen) => assert!(
+                began.elapsed() < LONGEST_WAIT,
+                "waited a minute for {what}; last seen: {seen}"
+            ),
+        }
+        thread::sleep(PAUSE);
+    }
 }
 
 /// Process, waited for from its start.

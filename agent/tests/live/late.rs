@@ -10,25 +10,16 @@ use fleet_agent_core::host::{Host, Identity, WallClock};
 use fleet_agent_core::pipeline::{BlockRule, Ending};
 use fleet_proto::metric;
 
-use crate::Test;
+use crate::PROBES;
 use crate::fixture::{Gpu, Linking, Observer, settings};
-use crate::job::{Job, assert_no_failures};
-
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "a_late_agent_numbers_operations_as_nccl_does_in_memory",
-        by_memory,
-    ),
-    (
-        "a_late_agent_numbers_operations_as_the_plugin_does",
-        by_plugin,
-    ),
-];
+use crate::job::{Job, wait_for};
 
 /// Blocks by communicator and operations, with the ranks that reported them.
 type Blocks = BTreeMap<(String, u64, u64), Vec<u32>>;
 
-fn by_memory() {
+#[test]
+#[needs(PROBES)]
+fn a_late_agent_numbers_operations_as_nccl_does_in_memory() {
     let gpu = Gpu::new();
     let job = gpu.job(Linking::Dynamic, 2, 1, &options(&gpu));
     let is_read = |event: &Event| matches!(event, Event::CommState(_));
@@ -39,7 +30,9 @@ fn by_memory() {
     follow_late(&gpu, job, |_| true, is_enough);
 }
 
-fn by_plugin() {
+#[test]
+#[needs(PROBES)]
+fn a_late_agent_numbers_operations_as_the_plugin_does() {
     let gpu = Gpu::new();
     let plugin = gpu.plugin("libnccl-profiler.so");
     let environment = [("NCCL_PROFILER_PLUGIN", plugin)];
@@ -71,15 +64,23 @@ fn follow_late(
     job.release();
     let has_begun =
         |counts: &[u64]| matches!(counts, [2, first, second, ..] if *first > 20 && *second > 20);
-    while !has_begun(&shared_counts(gpu.path())) {
-        assert_no_failures();
-        std::thread::yield_now();
-    }
+    wait_for("20 operations of each rank", || {
+        let counts = shared_counts(gpu.path());
+        if has_begun(&counts) {
+            Ok(())
+        } else {
+            Err(format!("{counts:?}"))
+        }
+    });
     let mut observer = Observer::new(&settings());
     let pids = job.pids();
-    observer.until(|observer| pids.iter().all(|pid| is_enough(observer, *pid)));
+    observer.until("the numbers of the operations", |observer| {
+        pids.iter().all(|pid| is_enough(observer, *pid))
+    });
     let n_calls = observer.collectives(pids[0]).len();
-    observer.until(|observer| observer.collectives(pids[0]).len() > n_calls + 200);
+    observer.until("200 operations more", |observer| {
+        observer.collectives(pids[0]).len() > n_calls + 200
+    });
     fs::write(gpu.gate("end"), "").unwrap();
     observer.until_ended(&pids);
     let inits = pids.iter().map(|pid| observer.inits(*pid).len());

@@ -6,23 +6,9 @@ use std::process::Command;
 
 use fleet_agent_core::event::Event;
 
-use crate::Test;
+use crate::PROBES;
 use crate::fixture::{Gpu, Linking, Observer, settings};
 use crate::tracing::{Watching, chain};
-
-pub(crate) const TESTS: &[Test] = &[
-    ("a_job_in_a_chroot_is_traced", chroot),
-    (
-        "libraries_of_one_image_layer_are_probed_once_however_many_containers_share_it",
-        overlay,
-    ),
-    (
-        "a_process_of_another_user_in_a_container_is_explained_with_its_own_symbols",
-        container,
-    ),
-    ("a_thousand_short_processes_leave_nothing_behind", churn),
-    ("hostile_environments_are_truncated_and_sanitized", hostile),
-];
 
 /// Copies a program's libraries, as in a container image.
 fn furnish(root: &Path, program: &Path) {
@@ -66,7 +52,9 @@ fn meeting_place(gpu: &Gpu, root: &Path) -> PathBuf {
     root.join(gpu.path().strip_prefix("/").unwrap())
 }
 
-fn chroot() {
+#[test]
+#[needs(PROBES)]
+fn a_job_in_a_chroot_is_traced() {
     let gpu = Gpu::new();
     let root = gpu.path().join("root");
     install(&gpu, &root);
@@ -79,7 +67,9 @@ fn chroot() {
     observer.assert_saw_all(&job.issued());
 }
 
-fn container() {
+#[test]
+#[needs(PROBES)]
+fn a_process_of_another_user_in_a_container_is_explained_with_its_own_symbols() {
     let gpu = Gpu::new();
     let (root, folder) = (gpu.path().join("root"), gpu.path());
     let inside = meeting_place(&gpu, &root);
@@ -100,7 +90,7 @@ fn container() {
         .arg(gpu.gate("go"))
         .env("LD_LIBRARY_PATH", folder);
     let job = gpu.start(std::iter::once((0, command)), 1);
-    let mut live = Watching::start(&["trace"]);
+    let live = Watching::start(&["trace"]);
     let report = live.until(job.pids()[0], "memory_allocation");
     live.stop();
     let chain = chain(&report, "memory_allocation").unwrap();
@@ -139,7 +129,9 @@ impl Drop for Overlay {
     }
 }
 
-fn overlay() {
+#[test]
+#[needs(PROBES)]
+fn libraries_of_one_image_layer_are_probed_once_however_many_containers_share_it() {
     let gpu = Gpu::new();
     let layer = gpu.path().join("layer");
     install(&gpu, &layer);
@@ -178,7 +170,9 @@ fn overlay() {
     }
 }
 
-fn churn() {
+#[test]
+#[needs(PROBES)]
+fn a_thousand_short_processes_leave_nothing_behind() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     // From here on the libraries are probed.
@@ -202,7 +196,9 @@ fn churn() {
     assert_eq!(observer.live.losses().events(), 0);
 }
 
-fn hostile() {
+#[test]
+#[needs(PROBES)]
+fn hostile_environments_are_truncated_and_sanitized() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let commands = (0..2).map(|rank: u32| {

@@ -4,21 +4,18 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::Test;
 use crate::delays::{Hog, pinned_to, start};
 use crate::echo::{Echo, reporting};
 use crate::fixture::Gpu;
-use crate::job::assert_no_failures;
-
-pub(crate) const WITH_ECHO: &[Test] = &[(
-    "echo_names_the_task_on_the_cpu_of_a_late_rank",
-    task_is_named_by_echo,
-)];
+use crate::job::wait_for;
+use crate::{ECHO, PROBES};
 
 /// Calls after which Echo knows the job in health, on four ranks of nine calls per step.
 const HEALTHY_CALLS: u64 = 4800;
 
-fn task_is_named_by_echo() {
+#[test]
+#[needs(PROBES, ECHO)]
+fn echo_names_the_task_on_the_cpu_of_a_late_rank() {
     let gpu = Gpu::new();
     let echo = Echo::start_with(gpu.path(), ["127.0.0.1:0"; 2], &[]);
     // Blocks much shorter than the second between two readings of the counters.
@@ -45,8 +42,7 @@ fn task_is_named_by_echo() {
 
 /// Waits until the evidence in an answer names the task.
 fn wait_until_named(echo: &Echo, tool: &str, arguments: &Value) {
-    let is_named = |answer: Value| {
-        let answer = answer.to_string();
+    let is_named = |answer: &str| {
         let by = answer
             .split("\"preempted ")
             .skip(1)
@@ -54,7 +50,15 @@ fn wait_until_named(echo: &Echo, tool: &str, arguments: &Value) {
         let mut sentences = by.map(|(_, by)| by.split('"').next().unwrap_or_default());
         sentences.any(|tasks| tasks.contains("cpu-hog") && tasks.contains("cpu 0"))
     };
-    while !echo.call_tool(tool, arguments).is_some_and(is_named) {
-        assert_no_failures();
-    }
+    wait_for("the task in the evidence", || {
+        let answer = echo
+            .call_tool(tool, arguments)
+            .unwrap_or_default()
+            .to_string();
+        if is_named(&answer) {
+            Ok(())
+        } else {
+            Err(answer)
+        }
+    });
 }

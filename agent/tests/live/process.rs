@@ -8,45 +8,10 @@ use fleet_agent_core::event::Event;
 use fleet_agent_sources::watch::WatchSettings;
 use rustix::process::Signal;
 
-use crate::Test;
+use crate::PROBES;
 use crate::fixture::{Gpu, Linking, Observer, agent, settings};
 use crate::job::Job;
 use crate::running::Running;
-
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "the_next_agent_continues_where_a_killed_one_stopped",
-        killed,
-    ),
-    (
-        "the_next_agent_reports_ranks_that_ended_without_an_agent",
-        died_meanwhile,
-    ),
-    ("kernel_evidence_continues_under_the_next_agent", goes_on),
-    ("partly_pinned_probes_are_not_reused", half_pinned),
-    (
-        "events_that_do_not_fit_in_the_ring_are_counted_and_their_blocks_left_out",
-        overflow,
-    ),
-    ("five_capabilities_are_enough", capabilities),
-    (
-        "without_privileges_one_line_names_the_missing_capabilities",
-        no_rights,
-    ),
-    (
-        "without_btf_the_agent_runs_without_kernel_evidence_and_logs_it",
-        no_btf,
-    ),
-    (
-        "without_a_bpf_file_system_the_agent_runs_without_pins_and_logs_it",
-        no_bpf_file_system,
-    ),
-    ("a_second_agent_of_the_host_is_refused", second),
-    (
-        "a_process_with_the_id_of_an_ended_one_is_a_rank_of_its_own",
-        reused_id,
-    ),
-];
 
 /// Capabilities that an agent needs if the kernel has `uprobe_multi`.
 const CAPABILITIES: &str = "+bpf,+perfmon,+sys_ptrace,+dac_read_search,+checkpoint_restore";
@@ -80,7 +45,9 @@ impl Drop for Pins {
     }
 }
 
-fn killed() {
+#[test]
+#[needs(PROBES)]
+fn the_next_agent_continues_where_a_killed_one_stopped() {
     let gpu = Gpu::new();
     let pins = Pins::mount(&gpu);
     let mut first = Running::start(agent(), &[&pins.flag()]);
@@ -131,7 +98,9 @@ fn outlives_its_agent(gpu: &Gpu, pins: &Pins) -> Job {
     job
 }
 
-fn died_meanwhile() {
+#[test]
+#[needs(PROBES)]
+fn the_next_agent_reports_ranks_that_ended_without_an_agent() {
     let gpu = Gpu::new();
     let pins = Pins::mount(&gpu);
     let job = outlives_its_agent(&gpu, &pins);
@@ -144,7 +113,9 @@ fn died_meanwhile() {
     second.stop();
 }
 
-fn goes_on() {
+#[test]
+#[needs(PROBES)]
+fn kernel_evidence_continues_under_the_next_agent() {
     let gpu = Gpu::new();
     let pins = Pins::mount(&gpu);
     let kept = WatchSettings {
@@ -163,15 +134,18 @@ fn goes_on() {
         activities.map(|threads| threads.off_cpu_ns).sum::<u64>()
     };
     // Dropped without cleanup, as if it had been killed.
-    Observer::new(&kept).until(|observer| off_cpu_ns(observer) > 0);
+    let has_evidence = |observer: &Observer| off_cpu_ns(observer) > 0;
+    Observer::new(&kept).until("time off the CPU", has_evidence);
     let mut second = Observer::new(&kept);
-    second.until(|observer| off_cpu_ns(observer) > 0);
+    second.until("time off the CPU", has_evidence);
     second.live.clear();
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
 }
 
-fn half_pinned() {
+#[test]
+#[needs(PROBES)]
+fn partly_pinned_probes_are_not_reused() {
     let gpu = Gpu::new();
     let pins = Pins::mount(&gpu);
     let job = outlives_its_agent(&gpu, &pins);
@@ -198,7 +172,9 @@ fn half_pinned() {
     assert_eq!(left, 0, "no pins are left");
 }
 
-fn reused_id() {
+#[test]
+#[needs(PROBES)]
+fn a_process_with_the_id_of_an_ended_one_is_a_rank_of_its_own() {
     let gpu = Gpu::new();
     let mut observer = Observer::new(&settings());
     let start = |job: &str| {
@@ -220,7 +196,7 @@ fn reused_id() {
         job.issued();
     };
     observer.release(&second);
-    observer.until(|observer| {
+    observer.until("two ends of processes with one id", |observer| {
         let ends = observer
             .events_of(pid)
             .filter(|event| matches!(event, Event::Ended(_)));
@@ -236,7 +212,9 @@ fn reused_id() {
     assert_eq!(observer.live.losses().events(), 0);
 }
 
-fn overflow() {
+#[test]
+#[needs(PROBES)]
+fn events_that_do_not_fit_in_the_ring_are_counted_and_their_blocks_left_out() {
     let gpu = Gpu::new();
     let mut running = Running::start(agent(), &["--pin=none"]);
     let begin = gpu.gate("begin");
@@ -286,7 +264,9 @@ fn as_nobody(gpu: &Gpu, capabilities: &str) -> Command {
     command
 }
 
-fn capabilities() {
+#[test]
+#[needs(PROBES)]
+fn five_capabilities_are_enough() {
     let gpu = Gpu::new();
     let mut running = Running::start(as_nobody(&gpu, CAPABILITIES), &["--pin=none"]);
     let job = gpu.job(Linking::Dynamic, 2, 40, &["step=1"]);
@@ -301,7 +281,9 @@ fn capabilities() {
     running.stop();
 }
 
-fn no_rights() {
+#[test]
+#[needs(PROBES)]
+fn without_privileges_one_line_names_the_missing_capabilities() {
     let gpu = Gpu::new();
     let mut command = as_nobody(&gpu, "-all");
     command.args([
@@ -319,7 +301,9 @@ fn no_rights() {
     assert!(log.contains("CAP_BPF and CAP_PERFMON"), "{log}");
 }
 
-fn no_btf() {
+#[test]
+#[needs(PROBES)]
+fn without_btf_the_agent_runs_without_kernel_evidence_and_logs_it() {
     let gpu = Gpu::new();
     let mut hidden = Command::new("unshare");
     hidden.args([
@@ -342,7 +326,9 @@ fn no_btf() {
     running.stop();
 }
 
-fn no_bpf_file_system() {
+#[test]
+#[needs(PROBES)]
+fn without_a_bpf_file_system_the_agent_runs_without_pins_and_logs_it() {
     let gpu = Gpu::new();
     let mut hidden = Command::new("unshare");
     hidden.args(["--mount", "sh", "-c"]);
@@ -358,7 +344,9 @@ fn no_bpf_file_system() {
     running.stop();
 }
 
-fn second() {
+#[test]
+#[needs(PROBES)]
+fn a_second_agent_of_the_host_is_refused() {
     let gpu = Gpu::new();
     let pins = Pins::mount(&gpu);
     let running = Running::start(agent(), &[&pins.flag()]);
@@ -374,4 +362,23 @@ fn second() {
     );
     assert!(log.contains("another agent on this host"), "{log}");
     running.stop();
+}
+
+#[test]
+#[needs(PROBES)]
+fn an_empty_recording_ends_with_69_and_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("job.jsonl.gz");
+    // This process calls no GPU library.
+    let own = std::process::id().to_string();
+    let mut record = agent();
+    record.arg("record").arg(&path);
+    let output = record
+        .args(["--pid", &own, "--duration", "10ms"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(69));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("nothing to record"), "{message}");
+    assert!(!path.exists());
 }

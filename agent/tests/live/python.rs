@@ -5,26 +5,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::Test;
+use crate::PROBES;
+use crate::delays::with_priority;
 use crate::explain::process;
 use crate::fixture::Gpu;
 use crate::job::Job;
-use crate::tracing::{Watching, chain, held_chain};
-
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "allocations_and_graphs_of_a_python_program_are_explained_with_their_lines",
-        calls,
-    ),
-    (
-        "of_two_ranks_the_one_that_sleeps_is_explained_with_its_line",
-        sleep,
-    ),
-    (
-        "graphs_in_calls_that_samples_do_not_meet_are_explained_with_their_line",
-        short_graphs,
-    ),
-];
+use crate::tracing::{LONG_PERIOD, Watching, chain, held_chain, is_placed};
 
 /// Allocates and makes a graph in each step, for two milliseconds each.
 const CALLS: &str = "\
@@ -99,9 +85,12 @@ while True:
 fn start(gpu: &Gpu, text: &str, ranks: u32, arguments: &[&str]) -> Job {
     let script = gpu.path().join("train.py");
     fs::write(&script, text).unwrap();
+    let words = with_priority(-15);
     let command = || {
-        let mut command = Command::new("python3");
+        let mut command = Command::new(&words[0]);
         command
+            .args(&words[1..])
+            .arg("python3")
             .arg(&script)
             .args(arguments)
             .env("LD_LIBRARY_PATH", gpu.path())
@@ -126,14 +115,16 @@ fn assert_line(chain: &Value, line: &str) {
     assert!(innermost.ends_with(line), "{chain:#}");
 }
 
-fn calls() {
+#[test]
+#[needs(PROBES)]
+fn allocations_and_graphs_of_a_python_program_are_explained_with_their_lines() {
     let gpu = Gpu::new();
     let job = start(&gpu, CALLS, 1, &[]);
     let pid = job.pids()[0];
     let file = gpu.path().join("host.jsonl");
     let file = file.to_str().unwrap();
     let recording = Watching::start(&["record", file]);
-    let mut live = Watching::start(&["trace", "--pid", &pid.to_string()]);
+    let live = Watching::start(&["trace", LONG_PERIOD, "--pid", &pid.to_string()]);
     let expected = [
         (
             "memory_allocation",
@@ -149,15 +140,15 @@ fn calls() {
     let has_all = |report: &Value| {
         expected
             .iter()
-            .all(|(cause, ..)| chain(report, cause).is_some())
+            .all(|(cause, ..)| chain(report, cause).is_some_and(is_placed))
     };
-    let report = std::iter::repeat_with(|| live.next())
-        .find(has_all)
-        .unwrap();
+    let report = live.find("both causes", |report| Some(report).filter(has_all));
     live.wait_for_other(pid);
     live.stop();
     recording.stop();
-    let opened = Watching::start(&["explain", file]).rest().remove(0);
+    let opened = Watching::start(&["explain", LONG_PERIOD, file])
+        .rest()
+        .remove(0);
     let opened = process(&opened, pid);
     for (cause, function, line) in expected {
         assert_place(chain(&report, cause).unwrap(), function, line);
@@ -170,31 +161,29 @@ fn calls() {
 /// periods, and its samples are those of three.
 const ENOUGH: usize = 5;
 
-fn sleep() {
+#[test]
+#[needs(PROBES)]
+fn of_two_ranks_the_one_that_sleeps_is_explained_with_its_line() {
     let gpu = Gpu::new();
     for late in [None, Some(1)] {
         let (late_rank, job) = (late.unwrap_or(9).to_string(), format!("job {late:?}"));
         let arguments = [late_rank.as_str(), job.as_str(), "sleep"];
         let job = start(&gpu, RANK, 2, &arguments);
         let pids = job.pids();
-        let mut live = Watching::start(&["trace"]);
-        let mut reports = Vec::new();
-        let own_code = loop {
-            let report = live.next();
-            if report["pid"] == pids[1]
-                && let Some(found) = chain(&report, "own_code")
-            {
-                break Some(found.clone());
-            }
+        let live = Watching::start(&["trace", LONG_PERIOD]);
+        let mut n_reports = 0;
+        let own_code = live.find("a line or none", |report| {
+            let found = chain(&report, "own_code").cloned();
             if report["pid"] == pids[0] {
-                assert_eq!(report["chains"], Value::Array(Vec::new()), "{report:#}");
+                assert_eq!(found, None, "{report:#}");
             }
-            reports.push(report);
-            let of_rank = reports.iter().filter(|report| report["pid"] == pids[1]);
-            if late.is_none() && of_rank.count() == ENOUGH {
-                break None;
+            if report["pid"] != pids[1] {
+                return None;
             }
-        };
+            n_reports += 1;
+            let is_enough = found.is_some() || late.is_none() && n_reports == ENOUGH;
+            is_enough.then_some(found)
+        });
         live.stop();
         assert_eq!(own_code.is_some(), late.is_some(), "{own_code:#?}");
         if let Some(chain) = own_code {
@@ -203,22 +192,19 @@ fn sleep() {
     }
 }
 
-fn short_graphs() {
+#[test]
+#[needs(PROBES)]
+fn graphs_in_calls_that_samples_do_not_meet_are_explained_with_their_line() {
     let gpu = Gpu::new();
     let job = start(&gpu, RANK, 2, &["1", "job", "graph"]);
     let pids = job.pids();
-    let mut live = Watching::start(&["trace"]);
-    let mut reports = std::iter::repeat_with(|| live.next());
-    let found = reports.find_map(|report| {
+    let live = Watching::start(&["trace"]);
+    let found = live.find("graph_creation", |report| {
         let chain = chain(&report, "graph_creation").cloned();
         let of_peer = chain.as_ref().filter(|_| report["pid"] == pids[0]);
         assert_eq!(of_peer, None);
-        chain
+        chain.filter(is_placed)
     });
     live.stop();
-    assert_place(
-        &found.unwrap(),
-        "cudaGraphInstantiate",
-        "train.py:26 in capture()",
-    );
+    assert_place(&found, "cudaGraphInstantiate", "train.py:26 in capture()");
 }

@@ -5,25 +5,14 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use fleet_test_harness::NETWORKS;
 use serde_json::{Value, json};
 
-use crate::Test;
 use crate::echo::{Echo, reporting};
 use crate::fixture::Gpu;
-use crate::job::assert_no_failures;
+use crate::job::wait_for;
 use crate::running::Running;
-
-/// Tests with Echo.
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "a_rank_that_stays_behind_is_named_by_the_counts_of_ras",
-        behind_is_named,
-    ),
-    (
-        "ras_is_queried_in_the_network_namespace_of_a_container",
-        container_is_queried,
-    ),
-];
+use crate::{ECHO, PROBES};
 
 /// Port of NCCL in a container.
 const NCCL_PORT: &str = "28028";
@@ -82,20 +71,19 @@ fn impatient(folder: &Path) -> Echo {
 }
 
 /// Waits until Echo names a hang, and returns its ranks and its reason.
+#[track_caller]
 fn wait_for_hang(echo: &Echo) -> (Value, String) {
-    loop {
-        assert_no_failures();
-        let tool = "fleet.cluster.find_outlier_nodes";
-        let answer = echo.call_tool(tool, &json!({"cluster": "live"}));
-        let conditions = answer.map(|answer| answer["conditions"].as_array().unwrap().clone());
-        let mut conditions = conditions.into_iter().flatten();
-        if let Some(hang) = conditions.find(|one| one["kind"] == "hang") {
-            let reason = hang["reason"].as_str().unwrap().to_owned();
-            return (hang["ranks"].clone(), reason);
-        }
-    }
+    wait_for("a hang", || {
+        let answer = echo.outliers().unwrap_or_default();
+        let mut conditions = answer["conditions"].as_array().into_iter().flatten();
+        let hang = conditions.find(|one| one["kind"] == "hang").cloned();
+        let hang = hang.ok_or(answer)?;
+        let reason = hang["reason"].as_str().unwrap().to_owned();
+        Ok::<_, Value>((hang["ranks"].clone(), reason))
+    })
 }
 
+#[track_caller]
 fn assert_rank_3_is_named(echo: &Echo) {
     let (ranks, reason) = wait_for_hang(echo);
     assert_eq!(ranks, json!([3]), "{reason}");
@@ -107,7 +95,9 @@ fn follow(running: &mut Running) -> String {
     running.wait_for_log("NCCL RAS reports ranks that no probe follows")
 }
 
-fn behind_is_named() {
+#[test]
+#[needs(PROBES, ECHO)]
+fn a_rank_that_stays_behind_is_named_by_the_counts_of_ras() {
     let gpu = Gpu::new();
     let port = Port::start(Command::new("python3"), gpu.path(), ["0", "127.0.0.1"]);
     let echo = impatient(gpu.path());
@@ -125,11 +115,9 @@ fn behind_is_named() {
     running.stop();
 }
 
-fn container_is_queried() {
-    if Command::new("ip").arg("-V").output().is_err() {
-        eprintln!("skipped: no ip: apt-get install iproute2");
-        return;
-    }
+#[test]
+#[needs(PROBES, ECHO, NETWORKS)]
+fn ras_is_queried_in_the_network_namespace_of_a_container() {
     let gpu = Gpu::new();
     // The address of the job's host exists in its namespace only.
     let mut container = Command::new("unshare");

@@ -1,18 +1,22 @@
 //! Running agent process.
 
-use std::io::{BufRead, BufReader, Read, Write};
+pub(crate) mod output;
+
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::task::Poll;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::Gpu;
-use crate::job::{Job, assert_no_failures};
+use crate::job::{Job, wait_for};
+use crate::running::output::Output;
 
 /// Running agent.
 pub(crate) struct Running {
     pub(crate) child: Child,
-    log: BufReader<ChildStderr>,
+    log: Output,
     metrics: String,
 }
 
@@ -39,6 +43,8 @@ impl Running {
             "live",
             "--interval",
             "200ms",
+            "--report-period",
+            "1s",
         ]);
         command.args(["--metrics-listen", &metrics]).args(flags);
         let mut child = command
@@ -46,7 +52,7 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
+        let log = Output::read(child.stderr.take().unwrap());
         let mut running = Self {
             child,
             log,
@@ -57,29 +63,46 @@ impl Running {
     }
 
     /// Reads the log up to a line that contains `words`; returns everything read.
+    #[track_caller]
     pub(crate) fn wait_for_log(&mut self, words: &str) -> String {
+        self.wait_for_lines(&format!("{words:?} in the log"), |log| log.contains(words))
+    }
+
+    /// Reads the log until it is enough; returns everything read.
+    #[track_caller]
+    pub(crate) fn wait_for_lines(
+        &mut self,
+        what: &str,
+        is_enough: impl Fn(&str) -> bool,
+    ) -> String {
         let mut log_text = String::new();
-        while !log_text.contains(words) {
-            assert!(
-                self.log.read_line(&mut log_text).unwrap() > 0,
-                "the agent ended:\n{log_text}"
-            );
-        }
+        wait_for(what, || {
+            while let Poll::Ready(line) = self.log.next() {
+                let Some(line) = line else {
+                    panic!("the agent ended:\n{log_text}");
+                };
+                log_text += &line;
+                if is_enough(&log_text) {
+                    return Ok(());
+                }
+            }
+            Err(log_text.clone())
+        });
         log_text
     }
 
     /// Releases a job once it is probed.
     pub(crate) fn follow(&mut self, gpu: &Gpu, job: &Job) {
-        let paths = ["libnccl.so.2", "libcudart.so.13"]
-            .map(|name| gpu.path().join(name).display().to_string());
-        let mut log_text = String::new();
-        while !paths.iter().all(|path| log_text.contains(path)) {
-            assert!(
-                self.log.read_line(&mut log_text).unwrap() > 0,
-                "the agent ended:\n{log_text}"
-            );
-        }
+        self.wait_for_probes(gpu, ["libnccl.so.2", "libcudart.so.13"]);
         job.release();
+    }
+
+    /// Waits until the libraries of a job are probed.
+    pub(crate) fn wait_for_probes(&mut self, gpu: &Gpu, libraries: [&str; 2]) {
+        let paths = libraries.map(|name| gpu.path().join(name).display().to_string());
+        self.wait_for_lines("probes of the libraries", |log| {
+            paths.iter().all(|path| log.contains(path))
+        });
     }
 
     /// Returns the text of all metrics.
@@ -99,15 +122,17 @@ impl Running {
         value_of(&text, name).unwrap_or_else(|| panic!("no {name} in\n{text}"))
     }
 
+    #[track_caller]
     pub(crate) fn wait_for_metric(&self, name: &str, is_enough: impl Fn(u64) -> bool) -> u64 {
-        loop {
-            assert_no_failures();
+        wait_for(name, || {
             // A counter with labels is absent until it is counted.
             let value = value_of(&self.metrics(), name).unwrap_or(0);
             if is_enough(value) {
-                return value;
+                Ok(value)
+            } else {
+                Err(value)
             }
-        }
+        })
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -119,7 +144,15 @@ impl Running {
     pub(crate) fn stop(mut self) -> String {
         self.signal(Signal::TERM);
         let mut log_text = String::new();
-        self.log.read_to_string(&mut log_text).unwrap();
+        wait_for("the end of the agent", || {
+            while let Poll::Ready(line) = self.log.next() {
+                match line {
+                    Some(line) => log_text += &line,
+                    None => return Ok(()),
+                }
+            }
+            Err(log_text.clone())
+        });
         assert!(self.child.wait().unwrap().success(), "{log_text}");
         log_text
     }

@@ -1,11 +1,9 @@
 //! Compiled stand-ins of `testdata/fake-gpu`.
 
 use std::fs;
-use std::path::Path;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
-
-use tempfile::TempDir;
 
 /// Linkage of a program to its libraries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,26 +58,48 @@ const HIP: [&str; 14] = [
     "-DRUNTIME=\"libamdhip64.so.6\"",
 ];
 
-/// Copies the stand-ins to a directory.
+/// Copies the stand-ins to a directory. Tests run one at a time here, in many processes.
 pub(crate) fn install(folder: &Path) {
+    let compiled = compiled();
     for name in PARTS {
-        fs::copy(compiled().join(name), folder.join(name)).unwrap();
+        fs::copy(compiled.join(name), folder.join(name)).unwrap();
     }
 }
 
-/// Compiles them once for all tests. Unoptimized, so that functions begin with a push.
-fn compiled() -> &'static Path {
-    static COMPILED: OnceLock<TempDir> = OnceLock::new();
-    let dir = COMPILED.get_or_init(|| {
-        let dir = tempfile::tempdir().unwrap();
-        compile(dir.path());
-        dir
-    });
-    dir.path()
+/// Compiles them once for all test processes, until a source changes.
+fn compiled() -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-ins");
+    let (mark, fingerprint) = (dir.join("fingerprint"), fingerprint());
+    if fs::read_to_string(&mark).ok().as_ref() != Some(&fingerprint) {
+        // Without a mark while it compiles, so that what a killed process leaves is not used.
+        let _was_marked = fs::remove_file(&mark);
+        fs::create_dir_all(&dir).unwrap();
+        compile(&dir);
+        fs::write(mark, fingerprint).unwrap();
+    }
+    dir
 }
 
+/// Hash of the sources and of how they are compiled.
+fn fingerprint() -> String {
+    let mut hasher = DefaultHasher::new();
+    include_str!("stand_ins.rs").hash(&mut hasher);
+    let files = fs::read_dir(sources()).unwrap();
+    let mut files: Vec<PathBuf> = files.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files {
+        (&file, fs::read(&file).unwrap()).hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/fake-gpu")
+}
+
+/// Compiles them unoptimized, so that functions begin with a push.
 fn compile(dir: &Path) {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/fake-gpu");
+    let sources = sources();
     let cc = |output: &str, flags: &[&str], files: &[&str]| {
         let mut command = Command::new("cc");
         command

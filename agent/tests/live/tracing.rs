@@ -1,18 +1,25 @@
 //! Running command that reports on processes until it is stopped.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, Stdio};
+use std::task::Poll;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::fixture::agent;
-use crate::job::assert_no_failures;
+use crate::job::wait_for;
+use crate::running::output::Output;
+
+/// Period of the reports, a fifth of the usual one.
+const PERIOD: &str = "1s";
+/// Period of reports from recordings, which hold some measurements once per second only, and of
+/// those about lines, which need many samples.
+pub(crate) const LONG_PERIOD: &str = "--report-period=2s";
 
 /// Running `trace`, `explain` or `record`, killed on drop.
 pub(crate) struct Watching {
     child: Child,
-    output: BufReader<ChildStdout>,
+    output: Output,
 }
 
 impl Watching {
@@ -21,40 +28,47 @@ impl Watching {
         let mut child = agent()
             .args(arguments)
             .arg("--json")
+            .env("FLEET_AGENT_REPORT_PERIOD", PERIOD)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
+        let output = Output::read(child.stdout.take().unwrap());
         Self { child, output }
     }
 
-    /// Returns the next report; the runner ends a test that never gets one.
-    pub(crate) fn next(&mut self) -> Value {
-        assert_no_failures();
-        let mut line = String::new();
-        assert!(self.output.read_line(&mut line).unwrap() > 0, "it ended");
-        serde_json::from_str(&line).unwrap()
+    /// Reads reports until `pick` returns something of one, which `what` describes.
+    #[track_caller]
+    pub(crate) fn find<T>(&self, what: &str, mut pick: impl FnMut(Value) -> Option<T>) -> T {
+        let mut last = String::new();
+        wait_for(what, || {
+            while let Poll::Ready(line) = self.output.next() {
+                last = line.unwrap_or_else(|| panic!("it ended before {what}, after {last}"));
+                if let Some(found) = pick(serde_json::from_str(&last).unwrap()) {
+                    return Ok(found);
+                }
+            }
+            Err(last.clone())
+        })
     }
 
-    /// Returns the first report of a process with a cause.
-    pub(crate) fn until(&mut self, pid: u32, cause: &str) -> Value {
-        let mut reports = std::iter::repeat_with(|| self.next_of(pid));
-        let has_cause = |report: &Value| chain(report, cause).is_some();
-        reports.find(has_cause).unwrap()
+    /// Returns the first report of a process with a cause and its place.
+    #[track_caller]
+    pub(crate) fn until(&self, pid: u32, cause: &str) -> Value {
+        self.find(cause, |report| {
+            let has_place = report["pid"] == pid && chain(&report, cause).is_some_and(is_placed);
+            has_place.then_some(report)
+        })
     }
 
     /// Reads on for as long as another command needs to come to the same result: its periods begin and
     /// end at other times.
-    pub(crate) fn wait_for_other(&mut self, pid: u32) {
+    pub(crate) fn wait_for_other(&self, pid: u32) {
         for _ in 0..2 {
-            self.next_of(pid);
+            self.find("another report", |report| {
+                (report["pid"] == pid).then_some(())
+            });
         }
-    }
-
-    fn next_of(&mut self, pid: u32) -> Value {
-        let mut reports = std::iter::repeat_with(|| self.next());
-        reports.find(|report| report["pid"] == pid).unwrap()
     }
 
     /// Stops the command and returns the rest of its output.
@@ -65,10 +79,19 @@ impl Watching {
 
     /// Returns the rest of the output of a command that ends.
     pub(crate) fn rest(mut self) -> Vec<Value> {
-        let rest = serde_json::Deserializer::from_reader(&mut self.output).into_iter();
-        let rest = rest.collect::<Result<_, _>>().unwrap();
+        let mut text = String::new();
+        wait_for("the end of the command", || {
+            while let Poll::Ready(line) = self.output.next() {
+                match line {
+                    Some(line) => text += &line,
+                    None => return Ok(()),
+                }
+            }
+            Err(text.clone())
+        });
         assert!(self.child.wait().unwrap().success());
-        rest
+        let rest = serde_json::Deserializer::from_str(&text).into_iter();
+        rest.collect::<Result<_, _>>().unwrap()
     }
 }
 
@@ -78,6 +101,11 @@ impl Drop for Watching {
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
+}
+
+/// Returns whether a sample has met the call of a chain, which can take some periods.
+pub(crate) fn is_placed(chain: &Value) -> bool {
+    !chain["function"].is_null()
 }
 
 /// Returns the chain of a cause in a report of `trace`.

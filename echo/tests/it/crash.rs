@@ -9,6 +9,8 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use fleet_test_harness::MOUNTS;
+
 use crate::load::{Sent, mixed, request_of, send, sender, stored};
 use crate::testbed::Echo;
 use crate::volume::Mounted;
@@ -119,10 +121,9 @@ fn acknowledged_batches_are_stored_once_after_repeated_kills() {
 }
 
 #[test]
+#[needs(MOUNTS)]
 fn acknowledged_batches_survive_a_power_failure() {
-    let Some(mut volume) = Mounted::ext4(512) else {
-        return;
-    };
+    let mut volume = Mounted::ext4(512);
     let seed = u64::from(std::process::id());
     let mut agents = agents("load", 0..AGENTS);
     for round in 0..rounds() {

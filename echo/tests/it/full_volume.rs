@@ -14,6 +14,7 @@ use echo_core::units::{Nanos, Window};
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use echo_store::limits::{Amount, Limits};
 use echo_store::{Appended, EventQuery, EventStore, StoreError};
+use fleet_test_harness::MOUNTS;
 
 use crate::load::mixed;
 use crate::volume::Mounted;
@@ -95,16 +96,16 @@ async fn append_with_retries(store: &DuckDbStore, batch: &EventBatch) -> u64 {
             Err(StoreError::Full { .. }) => refused += 1,
             Err(other) => panic!("{other}"),
         }
-        // Agents retry later.
+        // Agents retry later, and queries go on meanwhile.
         store.extent(None).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-#[tokio::test]
+#[test]
+#[needs(MOUNTS)]
 async fn with_retention_the_oldest_minutes_are_deleted_and_new_events_stored() {
-    let Some(volume) = Mounted::ext4(64) else {
-        return;
-    };
+    let volume = Mounted::ext4(64);
     let store = open(&volume, Some(Amount::Share(1.0)));
     let origin = origin();
     let mut refused = 0;
@@ -145,11 +146,10 @@ async fn with_retention_the_oldest_minutes_are_deleted_and_new_events_stored() {
     store.close().await.unwrap();
 }
 
-#[tokio::test]
+#[test]
+#[needs(MOUNTS)]
 async fn without_retention_new_events_are_refused_and_old_ones_kept() {
-    let Some(volume) = Mounted::ext4(64) else {
-        return;
-    };
+    let volume = Mounted::ext4(64);
     let store = open(&volume, None);
     let origin = origin();
     let mut number = 0;

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use quick_junit::{NonSuccessKind, Report, TestCaseStatus};
 use serde_json::Value;
 
+use crate::testbed::filled::once_per_run;
 use crate::testbed::{ECHO, Echo, recording, replay_all, replay_command, summary};
 
 /// Runs `fleet-echo assert` against an address.
@@ -35,16 +36,18 @@ fn assert_outcome(echo: &Echo, line: &str, expected: i32, parts: &[&str]) {
 }
 
 /// Starts an instance with three jobs: one with a straggler (`slow`), a healthy one (`calm`), and
-/// one of which half of the ranks report (`half`).
+/// one of which half of the ranks report (`half`). The first test of a run fills the database.
 fn filled(db: &Path) -> Echo {
-    let echo = Echo::serve(db);
-    replay_all(&recording("host-sleep-rank2"), &echo, "slow", "max");
-    replay_all(&recording("healthy"), &echo, "calm", "max");
-    for rank in 0..2 {
-        let mut agent = replay_command(&recording("healthy"), rank, &echo.otlp, "half");
-        summary(&agent.args(["--speed", "max"]).output().unwrap());
-    }
-    echo
+    once_per_run("gates", db, |echo| {
+        replay_all(&recording("host-sleep-rank2"), echo, "slow", "max");
+        replay_all(&recording("healthy"), echo, "calm", "max");
+        for rank in 0..2 {
+            let mut agent = replay_command(&recording("healthy"), rank, &echo.otlp, "half");
+            summary(&agent.args(["--speed", "max"]).output().unwrap());
+        }
+        echo.caught_up();
+    });
+    Echo::serve(db)
 }
 
 #[test]

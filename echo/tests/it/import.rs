@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use fleet_test_harness::MOUNTS;
 use serde_json::{Deserializer, Value, json};
 
 use crate::testbed::{ECHO, Echo, agent};
@@ -257,10 +258,9 @@ fn named(outliers: &Value) -> Vec<u64> {
 }
 
 #[test]
+#[needs(MOUNTS)]
 fn dumps_are_analysed_and_the_reason_is_named_if_no_event_can_be_stored() {
-    let Some(volume) = Mounted::ext4(64) else {
-        return;
-    };
+    let volume = Mounted::ext4(64);
     let db = volume.db();
     let flags = ["--db", db.to_str().unwrap()];
     let (code, printed, errors) = import(&thirdparty("../torch/hang4"), &flags);

@@ -142,7 +142,7 @@ fn assert_threshold(headers: Option<Headers>) {
 }
 
 // The connections need their own thread: this one blocks while it waits for other processes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[test]
 async fn an_ingero_agent_gets_its_threshold_and_a_low_score_is_reported_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
@@ -211,7 +211,7 @@ async fn nodes_push(echo: &Echo, round: u64, last_score: f64) {
     echo.caught_up();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[test]
 async fn a_node_with_a_low_score_is_an_outlier_until_its_score_is_good_again() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
+use fleet_test_harness::MOUNTS;
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::load::{Sent, request, send, sender, stored};
@@ -110,11 +111,10 @@ fn a_renamed_folder_keeps_acknowledged_events_and_its_replacement_is_unchanged()
 }
 
 #[test]
+#[needs(MOUNTS)]
 fn a_file_system_that_becomes_read_only_ends_echo_with_and_without_load() {
     for batches in [[2, 3, 4].as_slice(), &[]] {
-        let Some(volume) = Mounted::ext4(64) else {
-            return;
-        };
+        let volume = Mounted::ext4(64);
         let mut command = serve_command(&volume.db());
         command.args(["--min-free", "1", "--ballast", "off"]);
         let (echo, log) = Echo::spawn(command);

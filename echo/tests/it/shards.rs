@@ -1,10 +1,11 @@
 //! Sharding: each of several instances stores its own clusters, loses nothing, and names the shards
-//! of other clusters. Requires root and `ip`; without them the tests are skipped with a message.
+//! of other clusters.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Child, Output};
 
+use fleet_test_harness::NETWORKS;
 use serde_json::{Value, json};
 
 use self::fleet::{Fleet, SHARDS, URL, clusters_of};
@@ -40,10 +41,9 @@ fn clusters() -> BTreeMap<String, u32> {
 }
 
 #[test]
+#[needs(NETWORKS)]
 fn a_killed_shard_loses_nothing_and_the_others_name_it_for_its_clusters() {
-    let Some(mut fleet) = Fleet::start() else {
-        return;
-    };
+    let mut fleet = Fleet::start();
     let clusters = clusters();
     let agents: Vec<(&String, Child)> = clusters
         .keys()
@@ -188,10 +188,9 @@ fn in_the_shell(fleet: &Fleet) {
 }
 
 #[test]
+#[needs(NETWORKS)]
 fn points_from_agents_with_a_wrong_shard_count_are_stored_counted_and_logged_once() {
-    let Some(fleet) = Fleet::start() else {
-        return;
-    };
+    let fleet = Fleet::start();
     // With two shards, the third one does not exist.
     let cluster = clusters_of(2, 1).remove(0);
     let agent = fleet.report(&cluster, 2);

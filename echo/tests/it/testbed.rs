@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
+pub(crate) mod filled;
 pub(crate) mod namespace;
 
 /// Path of the program under test.

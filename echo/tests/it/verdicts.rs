@@ -60,7 +60,7 @@ fn log_records() -> ExportLogsServiceRequest {
     }
 }
 
-#[tokio::test]
+#[test]
 async fn a_verdict_sent_twice_is_stored_once_with_its_attributes() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));

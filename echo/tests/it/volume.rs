@@ -1,9 +1,9 @@
-//! Small, full and read-only volumes. Mounting them requires root; without it the tests are skipped
-//! with a message.
+//! Small, full and read-only volumes.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
+use fleet_test_harness::MOUNTS;
 use tempfile::TempDir;
 
 use crate::load::{Sent, request, send, sender, stored};
@@ -15,34 +15,27 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Creates an ext4 file system of `mib` MiB; prints the reason and returns `None` where
-    /// mounting is not possible.
-    pub(crate) fn ext4(mib: u64) -> Option<Self> {
+    /// Creates an ext4 file system of `mib` MiB.
+    pub(crate) fn ext4(mib: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         let file = std::fs::File::create(&image).unwrap();
         file.set_len(mib * 1024 * 1024).unwrap();
-        let made = run(Command::new("mkfs.ext4")
+        run(Command::new("mkfs.ext4")
             .args(["-q", "-m", "0"])
             .arg(&image));
-        match made.and_then(|()| Self::mount(folder)) {
-            Ok(mounted) => Some(mounted),
-            Err(why) => {
-                eprintln!("skipped, no file system can be mounted: {why}");
-                None
-            }
-        }
+        Self::mount(folder)
     }
 
     /// Mounts the image in a folder.
-    fn mount(folder: TempDir) -> Result<Self, String> {
+    fn mount(folder: TempDir) -> Self {
         std::fs::create_dir(folder.path().join("volume")).unwrap();
         let mounted = Self { folder };
         run(Command::new("mount")
             .args(["-o", "loop"])
             .arg(mounted.image())
-            .arg(mounted.path()))?;
-        Ok(mounted)
+            .arg(mounted.path()));
+        mounted
     }
 
     /// Returns the file system as after a power failure: with everything written to its disk, and
@@ -54,7 +47,7 @@ impl Mounted {
             std::fs::copy(self.image(), folder.path().join("image")).unwrap();
             // The kernel may write at any time; the copy is valid only if it did not meanwhile.
             if self.image().metadata().unwrap().modified().unwrap() == before {
-                return Self::mount(folder).unwrap();
+                return Self::mount(folder);
             }
         }
     }
@@ -82,10 +75,9 @@ impl Mounted {
     }
 
     fn remount(&self, option: &str) {
-        let remounted = run(Command::new("mount")
+        run(Command::new("mount")
             .args(["-o", &format!("remount,{option}")])
             .arg(self.path()));
-        remounted.unwrap();
     }
 
     /// Creates a file that leaves `left` bytes of free space.
@@ -101,16 +93,13 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         // Mounting may have failed.
-        let _not_mounted = run(Command::new("umount").arg("-l").arg(self.path()));
+        let _not_mounted = Command::new("umount").arg("-l").arg(self.path()).output();
     }
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
-    let output: Output = command.output().map_err(|error| error.to_string())?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
 const MIB: u64 = 1024 * 1024;
@@ -120,10 +109,9 @@ fn serve(db: &Path) -> Echo {
 }
 
 #[test]
+#[needs(MOUNTS)]
 fn without_free_space_events_are_refused_with_retry_after_and_queries_are_answered() {
-    let Some(volume) = Mounted::ext4(200) else {
-        return;
-    };
+    let volume = Mounted::ext4(200);
     let echo = serve(&volume.db());
     let sender = sender();
     let put = |number| {
@@ -165,10 +153,9 @@ fn without_free_space_events_are_refused_with_retry_after_and_queries_are_answer
 }
 
 #[test]
+#[needs(MOUNTS)]
 fn a_disk_that_fills_up_during_a_commit_ends_echo_with_74_and_loses_nothing() {
-    let Some(volume) = Mounted::ext4(120) else {
-        return;
-    };
+    let volume = Mounted::ext4(120);
     // Without a minimum of free space, the engine fills the disk completely.
     let mut command = serve_command(&volume.db());
     command.args(["--min-free", "1", "--ballast", "off"]);
@@ -228,10 +215,9 @@ fn a_disk_that_fills_up_during_a_commit_ends_echo_with_74_and_loses_nothing() {
 }
 
 #[test]
+#[needs(MOUNTS)]
 fn a_read_only_volume_is_refused_with_64_and_a_reason() {
-    let Some(volume) = Mounted::ext4(64) else {
-        return;
-    };
+    let volume = Mounted::ext4(64);
     assert_eq!(Echo::serve(&volume.db()).terminate(), 0);
     volume.make_read_only();
     let output = serve_command(&volume.db()).output().unwrap();

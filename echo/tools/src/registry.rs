@@ -29,6 +29,9 @@ use crate::schemas::{input_schema, output_schema};
 use crate::tool::Tool;
 use crate::{ToolContext, ToolError};
 
+#[cfg(any(test, feature = "testing"))]
+pub mod schema_diff;
+
 /// Output of a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutput {
@@ -105,7 +108,7 @@ impl Registry {
 
     /// Adds a tool.
     pub fn register<T: Tool>(&mut self) {
-        let input_schema = input_schema::<T>();
+        let input_schema = with_fields_at_root(input_schema::<T>());
         self.tools.push(RegisteredTool {
             name: T::NAME,
             title: T::TITLE,
@@ -186,6 +189,26 @@ impl Registry {
             }
         })
     }
+}
+
+/// Replaces a reference at the root by the definition that it leads to: validation and transports
+/// read the fields there.
+fn with_fields_at_root(mut schema: Value) -> Value {
+    if let Value::Object(root) = &mut schema
+        && let Some(Value::String(target)) = root.remove("$ref")
+        && let Some(Value::Object(mut definitions)) = root.remove("$defs")
+        && let Some(name) = target.strip_prefix("#/$defs/")
+        && let Some(Value::Object(fields)) = definitions.remove(name)
+    {
+        for (name, value) in fields {
+            // Title and description are those of the tool.
+            root.entry(name).or_insert(value);
+        }
+        if !definitions.is_empty() {
+            root.insert("$defs".to_owned(), Value::Object(definitions));
+        }
+    }
+    schema
 }
 
 fn run_tool<T: Tool>(context: ToolContext, input: Value) -> ToolFuture {

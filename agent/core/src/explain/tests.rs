@@ -22,7 +22,7 @@ struct Ranks {
 
 impl Ranks {
     fn new(ranks: u32) -> Self {
-        let mut explainer = Explainer::new(PERIOD);
+        let mut explainer = Explainer::new(Duration::from_nanos(PERIOD));
         explainer.reports(0);
         for rank in 0..ranks {
             let process = Process {

@@ -1,11 +1,24 @@
-//! Identity of the processes of a host in what is sent.
+//! Identity of the processes of a host in what is sent, and reports about them.
+
+use std::time::Duration;
 
 use crate::batch::{Resource, ResourceReport};
 use crate::event::{Labels, Process};
+use crate::explain::Explainer;
 use crate::host::{Host, Identity};
 use crate::pipeline::Pipeline;
 
+/// Default period of the reports about what processes lose time to.
+pub(super) const REPORT_PERIOD: Duration = Duration::from_secs(10);
+
 impl Host {
+    /// Sets the period of the reports about what processes lose time to.
+    #[must_use]
+    pub fn with_report_period(mut self, period: Duration) -> Self {
+        self.explainer = Explainer::new(period);
+        self
+    }
+
     /// Adds the reports of a period that is over to the next batch.
     pub(super) fn explain(&mut self, now_ns: u64) {
         let reports = self.explainer.reports(now_ns).into_iter();
@@ -70,7 +83,7 @@ mod tests {
     use super::*;
     use crate::event::{Activity, ActivitySample, Event, OffCpuTime};
     use crate::explain::Cause;
-    use crate::host::{REPORT_PERIOD_NS, WallClock};
+    use crate::host::WallClock;
     use crate::pipeline::BlockRule;
 
     fn preempted(preempted_ns: u64) -> Activity {
@@ -91,7 +104,9 @@ mod tests {
             job: Some("j".to_owned()),
             gpu_model: None,
         };
-        let mut host = Host::new(identity, REPORT_PERIOD_NS);
+        let period_ns = 10_000_000_000;
+        let host = Host::new(identity, period_ns);
+        let mut host = host.with_report_period(Duration::from_nanos(period_ns));
         let ranks = [0, 1].map(|rank| Process {
             pid: rank + 10,
             rank,
@@ -105,10 +120,10 @@ mod tests {
         host.tick(0);
         let mut last = None;
         for period in 1..=3 {
-            let ts_ns = period * REPORT_PERIOD_NS;
+            let ts_ns = period * period_ns;
             for (pid, preempted_ns) in [(10, 0), (11, 4_000_000_000), (12, 4_000_000_000)] {
                 host.on_event(&Event::Activity(ActivitySample {
-                    from_ns: ts_ns - REPORT_PERIOD_NS,
+                    from_ns: ts_ns - period_ns,
                     ts_ns,
                     pid,
                     activity: preempted(preempted_ns),

@@ -13,7 +13,7 @@ use crate::vitals::{Amount, Loss, Vitals};
 
 /// Maximum number of queued verdict batches. A process changes its verdict every few blocks at
 /// most.
-pub(crate) const MAX_VERDICTS: usize = 64;
+const MAX_VERDICTS: usize = 64;
 
 /// Behavior when the queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -226,14 +226,6 @@ async fn the_retry_limit_applies_to_each_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_source_drops_and_counts_what_does_not_fit_in_the_queue() {
-    let (mut outbox, _delivery) = Delivery::new(Scripted::default(), 10, WhenFull::Drop, MINUTE);
-    assert!(outbox.send(batch(1, 8)).await);
-    assert!(outbox.send(batch(2, 8)).await);
-    assert_eq!(outbox.dropped(), 8);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_recording_waits_for_capacity_in_the_queue() {
     let exporter = Scripted::default();
     let (mut outbox, delivery) = Delivery::new(exporter.clone(), 10, WhenFull::Wait, MINUTE);
@@ -358,15 +350,6 @@ async fn after_giving_up_verdicts_get_one_attempt_each_until_one_is_accepted() {
     let (report, _) = delivery.run().await;
     assert_eq!(*exporter.verdicts.lock().unwrap(), [1, 1, 1, 2, 3, 4, 4]);
     assert_eq!((report.verdicts.sent, report.verdicts.dropped), (2, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_verdict_queue_is_bounded_and_counts_what_does_not_fit() {
-    let (mut outbox, _delivery) = delivery(&Scripted::default());
-    for number in 1..=100 {
-        outbox.send_verdicts(verdicts(number));
-    }
-    assert_eq!(outbox.verdicts_dropped(), 100 - outbox::MAX_VERDICTS as u64);
 }
 
 #[tokio::test(start_paused = true)]

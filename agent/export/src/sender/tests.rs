@@ -81,21 +81,6 @@ async fn spooled_batches_of_an_earlier_agent_keep_its_instance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_killed_loses_only_batches_in_memory() {
-    let (dir, receiver) = (folder(), Receiver::away());
-    let mut killed = Agent::spooling(&receiver, dir.path());
-    killed.send(1..=20).await;
-    killed.running.abort();
-    assert!(killed.running.await.unwrap_err().is_cancelled());
-    receiver.comes_back();
-    let next = Agent::spooling(&receiver.from(1), dir.path());
-    next.wait_until(|vitals| vitals.read().spooled_batches == 0)
-        .await;
-    let stored = receiver.stored();
-    assert_eq!(stored, (1..=20).collect::<Vec<_>>());
-}
-
-#[tokio::test(start_paused = true)]
 async fn when_the_spool_is_full_the_oldest_batches_are_dropped_and_counted() {
     let (dir, receiver) = (folder(), Receiver::away());
     let spool = Spool::open(dir.path(), 10 * 4096).unwrap();
@@ -185,6 +170,7 @@ async fn without_a_spool_the_newest_points_are_dropped_and_counted() {
     let mut agent = Agent::start(&receiver, None);
     agent.send(1..=15).await;
     assert_eq!(lost(&agent.vitals, Loss::QueueFull).batches, 5);
+    assert_eq!(agent.outbox.dropped(), 50);
     receiver.comes_back();
     agent
         .wait_until(|vitals| vitals.read().sent.batches == 10)
@@ -294,6 +280,7 @@ async fn lost_self_verdicts_are_counted() {
         agent.outbox.send_verdicts(verdict(number));
     }
     assert_eq!(agent.vitals.read().verdicts_lost, 36);
+    assert_eq!(agent.outbox.verdicts_dropped(), 36);
     let vitals = Arc::clone(&agent.vitals);
     let report = agent.end(Duration::from_secs(1)).await;
     assert_eq!(vitals.read().verdicts_lost, 100);

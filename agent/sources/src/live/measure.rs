@@ -1,4 +1,4 @@
-//! Readings of the kernel's counters, each second and at the end of a process.
+//! Readings of the kernel's counters, at intervals and at the end of a process.
 
 use fleet_agent_core::event::{ActivitySample, Ended, Event};
 

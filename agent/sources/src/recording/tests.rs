@@ -9,6 +9,8 @@ use fleet_agent_core::event::{
 
 use super::*;
 
+mod other_ranks;
+
 const HEADER: &str = r#"{"kind":"header","processes":[{"pid":7,"rank":1,"world_size":4}],"hardware":"4x NVIDIA H200 (NVLink NV18), one host"}"#;
 const ALL_REDUCE: &str = r#"{"kind":"call","ts":5,"dur":2,"pid":7,"tid":8,"fn":"ncclAllReduce","comm":"0xab","count":3,"datatype":7}"#;
 

@@ -3,17 +3,8 @@
 use fleet_agent_core::event::Unprobed;
 use fleet_agent_stacks::arming::{Arming, Reason, Report, Target};
 
-use crate::Test;
+use crate::STACKS;
 use crate::program::Program;
-
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "an_armed_process_is_sampled_for_ten_seconds_per_minute",
-        armed,
-    ),
-    ("a_spent_budget_disarms_and_is_reported", budget),
-    ("a_process_that_exits_is_reported", exited),
-];
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -42,7 +33,9 @@ fn reasons(reports: &[Report]) -> Vec<Reason> {
     reports.iter().filter_map(reason).collect()
 }
 
-fn armed() {
+#[test]
+#[needs(STACKS)]
+fn an_armed_process_is_sampled_for_ten_seconds_per_minute() {
     let program = Program::python(WAITS);
     let mut arming = Arming::new(1.0);
     assert!(!arming.is_active());
@@ -66,7 +59,9 @@ fn armed() {
     assert!(arming.arm(&target(&program), 61 * SECOND).is_some());
 }
 
-fn budget() {
+#[test]
+#[needs(STACKS)]
+fn a_spent_budget_disarms_and_is_reported() {
     let program = Program::python(WAITS);
     // A microsecond per minute is spent when the process is opened.
     let mut arming = Arming::new(1e-6 / 60.0);
@@ -83,7 +78,9 @@ fn budget() {
     );
 }
 
-fn exited() {
+#[test]
+#[needs(STACKS)]
+fn a_process_that_exits_is_reported() {
     let program = Program::python(WAITS);
     let mut arming = Arming::new(1.0);
     let target = target(&program);

@@ -1,11 +1,12 @@
-//! Tests with real processes. Where there is no `python3`, or the kernel does not allow to observe
-//! threads, tests are ignored.
+//! Tests with real processes.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    clippy::print_stderr,
     reason = "all of this is tests, which clippy does not detect with a custom runner"
 )]
+
+#[macro_use]
+extern crate fleet_test_harness;
 
 mod arming;
 mod native;
@@ -15,31 +16,20 @@ mod python;
 use std::process::{Command, ExitCode};
 
 use fleet_agent_stacks::sampler::Sampler;
-use libtest_mimic::{Arguments, Trial};
+use fleet_test_harness::Need;
 
-/// Test with its name.
-type Test = (&'static str, fn());
+/// Python, and a kernel that lets threads be observed.
+static STACKS: Need = Need::new("stacks", || {
+    missing().map(|what| format!("no stacks can be read ({what})"))
+});
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let reason = reason_to_ignore();
-    if let Some(reason) = &reason {
-        eprintln!("ignored: {reason}");
-    }
-    let tests = [python::TESTS, native::TESTS, arming::TESTS].concat();
-    let trials = tests.into_iter().map(|(name, test)| {
-        let run = move || {
-            test();
-            Ok(())
-        };
-        Trial::test(name, run).with_ignored_flag(reason.is_some())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    fleet_test_harness::run()
 }
 
-fn reason_to_ignore() -> Option<String> {
+fn missing() -> Option<String> {
     if Command::new("python3").arg("--version").output().is_err() {
-        return Some("there is no python3".to_owned());
+        return Some("no python3: apt-get install python3".to_owned());
     }
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     let opened = Sampler::open(child.id(), &[child.id()]);

@@ -5,31 +5,8 @@ use std::process::Command;
 
 use fleet_agent_core::event::StackSample;
 
-use crate::Test;
+use crate::STACKS;
 use crate::program::{Program, is_at};
-
-pub(crate) const TESTS: &[Test] = &[
-    (
-        "a_call_of_a_gpu_library_is_named_above_the_line_that_calls_it",
-        gpu_call,
-    ),
-    (
-        "the_library_of_another_root_and_user_names_its_functions",
-        other_root,
-    ),
-    (
-        "a_program_without_python_has_native_functions",
-        without_python,
-    ),
-    (
-        "the_callers_of_a_sleeping_function_with_a_frame_pointer_are_found",
-        frame_pointer,
-    ),
-    (
-        "a_line_is_not_paired_with_a_call_that_has_returned",
-        alternating,
-    ),
-];
 
 /// Waits for a GPU that never ends.
 const TRAIN: &str = "\
@@ -63,7 +40,9 @@ fn library(folder: &Path) {
     compile(&["-fPIC", "-shared"], &source("cudart.c"), &output);
 }
 
-fn gpu_call() {
+#[test]
+#[needs(STACKS)]
+fn a_call_of_a_gpu_library_is_named_above_the_line_that_calls_it() {
     let program = Program::python_with(TRAIN, library);
     let lines = program.until(|sample| sample.call.is_some());
     assert!(
@@ -104,7 +83,9 @@ fn waiting_program(folder: &Path) {
     compile(&[library], &text, &folder.join("waits"));
 }
 
-fn without_python() {
+#[test]
+#[needs(STACKS)]
+fn a_program_without_python_has_native_functions() {
     let folder = tempfile::tempdir().unwrap();
     waiting_program(folder.path());
     let mut command = Command::new(folder.path().join("waits"));
@@ -130,7 +111,9 @@ __attribute__((noinline)) void nap(void) {
 int main(void) { puts(\"ready\"); fflush(stdout); for (;;) nap(); }
 ";
 
-fn frame_pointer() {
+#[test]
+#[needs(STACKS)]
+fn the_callers_of_a_sleeping_function_with_a_frame_pointer_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("naps.c");
     std::fs::write(&text, NAPS).unwrap();
@@ -182,7 +165,9 @@ const GPU: &str = "\
 void works(void) { usleep(5000); }
 ";
 
-fn alternating() {
+#[test]
+#[needs(STACKS)]
+fn a_line_is_not_paired_with_a_call_that_has_returned() {
     let program = Program::python_with(ALTERNATES, |folder| {
         library(folder);
         let text = folder.join("gpu.c");
@@ -212,7 +197,9 @@ fn has_function(sample: &StackSample, function: &str) -> bool {
     lines.any(|line| line.starts_with(function))
 }
 
-fn other_root() {
+#[test]
+#[needs(STACKS)]
+fn the_library_of_another_root_and_user_names_its_functions() {
     let folder = tempfile::tempdir().unwrap();
     let on_host = folder.path().join("gpu");
     let root = folder.path().join("root");

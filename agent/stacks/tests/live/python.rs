@@ -1,15 +1,7 @@
 //! Lines of Python programs.
 
-use crate::Test;
+use crate::STACKS;
 use crate::program::{Program, is_at};
-
-pub(crate) const TESTS: &[Test] = &[
-    ("a_data_set_that_sleeps_is_found_at_its_line", data_set),
-    ("a_lock_held_by_another_thread_is_found_at_its_line", lock),
-    ("a_garbage_collection_is_found_at_its_line", collection),
-    ("a_program_that_computes_is_found_at_its_line", healthy),
-    ("each_thread_of_a_program_is_found_at_its_own_line", threads),
-];
 
 const DATA_SET: &str = "\
 import time
@@ -27,7 +19,9 @@ def main():
 main()
 ";
 
-fn data_set() {
+#[test]
+#[needs(STACKS)]
+fn a_data_set_that_sleeps_is_found_at_its_line() {
     let program = Program::python(DATA_SET);
     let lines = program.until(|sample| {
         is_at(sample, "train.py:5 in __getitem__()")
@@ -60,7 +54,9 @@ with lock:
     print('never')
 ";
 
-fn lock() {
+#[test]
+#[needs(STACKS)]
+fn a_lock_held_by_another_thread_is_found_at_its_line() {
     let program = Program::python(LOCK);
     let lines = program.until(|sample| is_at(sample, "train.py:15 in <module>()"));
     let takes_lock = |line: &String| line.contains("acquire_lock");
@@ -81,7 +77,9 @@ while True:
     step()
 ";
 
-fn collection() {
+#[test]
+#[needs(STACKS)]
+fn a_garbage_collection_is_found_at_its_line() {
     let program = Program::python(COLLECTION);
     let lines = program.until(|sample| is_at(sample, "train.py:8 in step()"));
     assert!(!lines.is_empty());
@@ -103,7 +101,9 @@ def main():
 main()
 ";
 
-fn healthy() {
+#[test]
+#[needs(STACKS)]
+fn a_program_that_computes_is_found_at_its_line() {
     let program = Program::python(HEALTHY);
     let lines = program.until(|sample| is_at(sample, "train.py:5 in forward()"));
     assert!(
@@ -131,7 +131,9 @@ print('ready', flush=True)
 done.wait()
 ";
 
-fn threads() {
+#[test]
+#[needs(STACKS)]
+fn each_thread_of_a_program_is_found_at_its_own_line() {
     let program = Program::python(THREADS);
     let expected = [
         "train.py:14 in <module>()",

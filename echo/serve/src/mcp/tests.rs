@@ -11,7 +11,8 @@ use echo_tools::ToolContext;
 use echo_tools::fixture;
 use echo_tools::fixture::broken::Broken;
 use echo_tools::registry::Registry;
-use serde_json::{Value, json};
+use echo_tools::registry::schema_diff::{first_difference, resolved};
+use serde_json::{Map, Value, json};
 use tower::ServiceExt;
 
 use super::{ToolNames, service};
@@ -75,9 +76,73 @@ async fn the_list_of_tools_is_short_and_marks_them_read_only() {
     }
 }
 
+/// Keywords of an input field that the list of tools omits.
+const OMITTED: [&str; 7] = [
+    "anyOf",
+    "default",
+    "maxLength",
+    "maximum",
+    "minLength",
+    "minimum",
+    "pattern",
+];
+
+/// Returns an input as the list of tools has it.
+fn listed_input(schema: &Value) -> Value {
+    let mut schema = resolved(schema, schema);
+    let root = schema.as_object_mut().unwrap();
+    root.retain(|name, _| name != "title" && name != "description");
+    for field in root["properties"].as_object_mut().unwrap().values_mut() {
+        let field = field.as_object_mut().unwrap();
+        field.retain(|name, _| !OMITTED.contains(&name.as_str()));
+        field.entry("type").or_insert(json!("string"));
+    }
+    schema
+}
+
+/// Returns an answer as the list of tools has it.
+fn listed_output(schema: &Value) -> Value {
+    let schema = resolved(schema, schema);
+    let fields = schema["properties"].as_object().unwrap().iter();
+    let fields = fields.filter_map(|(name, field)| {
+        let mut types = types(field);
+        let types = match types.len() {
+            0 | 1 => types.pop()?,
+            _ => json!({ "anyOf": types }),
+        };
+        Some((name.clone(), types))
+    });
+    json!({ "type": "object", "properties": fields.collect::<Map<_, _>>() })
+}
+
+/// Returns the types of a field, each as a schema.
+fn types(field: &Value) -> Vec<Value> {
+    let schema = |name: &Value| json!({ "type": name });
+    match &field["type"] {
+        Value::Array(names) => names.iter().map(schema).collect(),
+        Value::Null => {
+            let variants = field["anyOf"].as_array().into_iter().flatten();
+            variants.chain(field.get("$ref")).flat_map(types).collect()
+        }
+        name => vec![schema(name)],
+    }
+}
+
 #[tokio::test]
-async fn the_list_of_tools_matches_its_snapshot() {
-    let listed = result("tools/list", json!({})).await;
+async fn the_list_of_tools_matches_its_snapshot_and_has_the_schemas_of_the_registry() {
+    let (mut listed, registry) = (result("tools/list", json!({})).await, Registry::standard());
+    let tools = listed["tools"].as_array_mut().unwrap();
+    assert_eq!(tools.len(), registry.tools().len());
+    for (listed, tool) in tools.iter_mut().zip(registry.tools()) {
+        for (part, expected) in [
+            ("inputSchema", listed_input(&tool.input_schema)),
+            ("outputSchema", listed_output(&tool.output_schema)),
+        ] {
+            let difference = first_difference(&expected, &listed[part]);
+            assert_eq!(difference, None, "{} {part}", tool.name);
+            listed[part] = json!("as in the registry");
+        }
+    }
     insta::assert_json_snapshot!("tools_list", listed);
 }
 

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use fleet_test_harness::{DEBIAN, NIGHTLY};
 use serde_json::Value;
 
 use super::prometheus::debian;
@@ -58,11 +59,9 @@ impl Alertmanager {
 }
 
 #[test]
-#[ignore = "downloads a package of Debian: make clients"]
+#[needs(NIGHTLY, DEBIAN)]
 fn alertmanager_has_an_alert_while_a_fault_lasts() {
-    let Some(program) = debian("prometheus-alertmanager", "prometheus-alertmanager") else {
-        return;
-    };
+    let program = debian("prometheus-alertmanager", "prometheus-alertmanager");
     let folder = tempfile::tempdir().unwrap();
     let alertmanager = Alertmanager::start(&program, folder.path());
     let policy = folder.path().join("actions.yaml");

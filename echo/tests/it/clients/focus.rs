@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use fleet_test_harness::{NIGHTLY, PYPI};
+
 use super::{client, python_with};
 use crate::report::{printed, with_a_closed_day};
 
@@ -23,7 +25,7 @@ fn expected_failures() -> BTreeSet<String> {
 }
 
 #[test]
-#[ignore = "installs packages from PyPI: make clients"]
+#[needs(NIGHTLY, PYPI)]
 fn the_focus_validator_reports_only_its_known_defects() {
     let folder = tempfile::tempdir().unwrap();
     let rates = folder.path().join("rates.yaml");

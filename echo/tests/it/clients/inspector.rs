@@ -1,11 +1,12 @@
 //! The MCP inspector, which checks tools for incompatibilities with common clients.
 
+use fleet_test_harness::{NIGHTLY, NPM};
 use serde_json::Value;
 
 use super::{Lab, done, node};
 
 #[test]
-#[ignore = "installs packages from npm: make clients"]
+#[needs(NIGHTLY, NPM)]
 fn the_inspector_accepts_the_tools() {
     let lab = Lab::new();
     for path in ["/mcp", "/mcp/compat"] {

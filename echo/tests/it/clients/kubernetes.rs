@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fleet_test_harness::{NIGHTLY, PYPI};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -92,7 +93,7 @@ fn is_update() -> bool {
 }
 
 #[test]
-#[ignore = "fetches from PyPI; make clients runs it"]
+#[needs(NIGHTLY, PYPI)]
 fn every_rendered_overlay_matches_testdata() {
     let folder = manifests();
     let overlays = std::fs::read_dir(overlay(folder.path(), "")).unwrap();
@@ -125,7 +126,7 @@ fn every_rendered_overlay_matches_testdata() {
 }
 
 #[test]
-#[ignore = "fetches from PyPI; make clients runs it"]
+#[needs(NIGHTLY, PYPI)]
 fn every_component_works_with_production() {
     let folder = manifests();
     let components = folder.path().join("deploy/statefulset/components");
@@ -152,7 +153,7 @@ fn every_component_works_with_production() {
 }
 
 #[test]
-#[ignore = "fetches from PyPI; make clients runs it"]
+#[needs(NIGHTLY, PYPI)]
 fn five_kubernetes_versions_accept_every_object() {
     let custom = |kind: &&Value| CUSTOM_RESOURCES.contains(&kind["kind"].as_str().unwrap());
     let files = OVERLAYS.map(file).into_iter().chain([backup_job()]);

@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use fleet_test_harness::{NIGHTLY, PYPI};
 use serde_json::{Value, json};
 
 use super::kubernetes::{MINORS, SCHEMAS};
@@ -44,14 +45,15 @@ impl Kept {
                     let kind = condition["type"].as_str().unwrap().to_owned();
                     let known = self.conditions.entry(kind).or_insert_with(|| json!({}));
                     for (field, value) in condition.as_object().unwrap() {
-                        known[field] = value.clone();
+                        known[field].clone_from(value);
                     }
                 }
                 (200, self.node())
             }
             "GET /api/v1/nodes/node-2" => (200, self.node()),
             "PATCH /api/v1/nodes/node-2" if body["metadata"]["resourceVersion"] == "7" => {
-                self.taints = body["spec"]["taints"].as_array().unwrap().clone();
+                self.taints
+                    .clone_from(body["spec"]["taints"].as_array().unwrap());
                 self.taint_counts.push(self.taints.len());
                 (200, self.node())
             }
@@ -125,7 +127,7 @@ fn validate(objects: &[Value], folder: &Path) {
 }
 
 #[test]
-#[ignore = "fetches from PyPI; make clients runs it"]
+#[needs(NIGHTLY, PYPI)]
 fn kubernetes_gets_a_condition_events_and_a_taint_that_its_schemas_accept() {
     let (url, kept) = start();
     kept.lock()

@@ -1,10 +1,12 @@
 //! schemathesis, which sends requests that the OpenAPI document allows or forbids, and checks the
 //! responses.
 
+use fleet_test_harness::{NIGHTLY, PYPI};
+
 use super::{Lab, client, done, python};
 
 #[test]
-#[ignore = "installs packages from PyPI: make clients"]
+#[needs(NIGHTLY, PYPI)]
 fn responses_conform_to_the_served_openapi_document() {
     let lab = Lab::new();
     let mut schemathesis = python("schemathesis");

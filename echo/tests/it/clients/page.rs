@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use fleet_test_harness::{NIGHTLY, Need};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -12,14 +13,12 @@ use crate::testbed::{ECHO, Echo, recording, replay_all, repository};
 
 mod crowd;
 
-/// Runs the steps of a plan in the browser. Returns false without a browser.
+/// A browser.
+pub(super) static CHROMIUM: Need = Need::program("chromium", "chromium");
+
+/// Runs the steps of a plan in the browser.
 #[track_caller]
-fn browse(plan: &[Value]) -> bool {
-    let found = Command::new("chromium").arg("--version").output();
-    if found.is_err() {
-        eprintln!("skipped: no chromium: apt-get install chromium");
-        return false;
-    }
+fn browse(plan: &[Value]) {
     let mut browser = Command::new("python3");
     browser
         .arg(client("browser.py"))
@@ -32,7 +31,6 @@ fn browse(plan: &[Value]) -> bool {
     drop(input);
     let Output { status, stderr, .. } = browser.wait_with_output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
-    true
 }
 
 fn go(url: &str) -> Value {
@@ -74,7 +72,7 @@ fn pictures(name: &str) -> Vec<Value> {
 }
 
 #[test]
-#[ignore = "needs chromium: make clients"]
+#[needs(NIGHTLY, CHROMIUM)]
 fn a_browser_shows_the_recorded_incident_on_its_rank() {
     let lab = Lab::new();
     let mut plan = vec![
@@ -115,7 +113,7 @@ fn a_browser_shows_the_recorded_incident_on_its_rank() {
 }
 
 #[test]
-#[ignore = "needs chromium: make clients"]
+#[needs(NIGHTLY, CHROMIUM)]
 fn a_browser_shows_an_empty_database_and_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
@@ -184,7 +182,7 @@ impl Guarded {
 }
 
 #[test]
-#[ignore = "needs chromium: make clients"]
+#[needs(NIGHTLY, CHROMIUM)]
 fn a_browser_signs_in_sees_only_its_own_cluster_and_signs_out() {
     let guarded = Guarded::new();
     let url = |path: &str| format!("https://{}{path}", guarded.echo.http);

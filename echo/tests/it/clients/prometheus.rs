@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use fleet_test_harness::{DEBIAN, NIGHTLY};
 use serde_json::Value;
 
 use super::{done, installed};
@@ -105,13 +106,8 @@ fn rules_without_delay() -> String {
     lines.join("\n")
 }
 
-/// Returns a program of the Debian package, unpacked in the target folder; prints the reason and
-/// returns `None` without apt-get.
-pub(super) fn debian(package: &str, program: &str) -> Option<PathBuf> {
-    if Command::new("apt-get").arg("--version").output().is_err() {
-        eprintln!("skipped: no apt-get to download {package}");
-        return None;
-    }
+/// Returns a program of the Debian package, unpacked in the target folder.
+pub(super) fn debian(package: &str, program: &str) -> PathBuf {
     let folder = installed("debian", &[package], |folder| {
         let mut download = Command::new("apt-get");
         download.args(["download", package]).current_dir(folder);
@@ -125,15 +121,13 @@ pub(super) fn debian(package: &str, program: &str) -> Option<PathBuf> {
             .current_dir(folder);
         done(&mut unpack, "dpkg-deb could not unpack a package");
     });
-    Some(folder.join("usr/bin").join(program))
+    folder.join("usr/bin").join(program)
 }
 
 #[test]
-#[ignore = "downloads a package of Debian: make clients"]
+#[needs(NIGHTLY, DEBIAN)]
 fn promtool_accepts_the_rules_and_their_tests_pass() {
-    let Some(promtool) = debian("prometheus", "promtool") else {
-        return;
-    };
+    let promtool = debian("prometheus", "promtool");
     for arguments in [
         ["check", "rules", "deploy/prometheus/rules.yml"],
         ["test", "rules", "deploy/prometheus/rules.test.yml"],
@@ -145,11 +139,9 @@ fn promtool_accepts_the_rules_and_their_tests_pass() {
 }
 
 #[test]
-#[ignore = "downloads a package of Debian: make clients"]
+#[needs(NIGHTLY, DEBIAN)]
 fn prometheus_scrapes_echo_and_fires_the_straggler_alert() {
-    let Some(program) = debian("prometheus", "prometheus") else {
-        return;
-    };
+    let program = debian("prometheus", "prometheus");
     let lab = Lab::new();
     let prometheus = Prometheus::start(&program, &lab);
     wait_for("the alert", || prometheus.is_firing("EchoStraggler"));

@@ -1,5 +1,7 @@
 //! The MCP conformance suite, and the MCP SDK for Python.
 
+use fleet_test_harness::{NIGHTLY, NPM, PYPI};
+
 use super::{Lab, client, done, node, python};
 use crate::testbed::ECHO;
 
@@ -20,19 +22,19 @@ fn assert_conforms(which: [&str; 2]) {
 }
 
 #[test]
-#[ignore = "installs packages from npm: make clients"]
+#[needs(NIGHTLY, NPM)]
 fn the_stateless_protocol_conforms() {
     assert_conforms(["--requirements", "2026-07-28"]);
 }
 
 #[test]
-#[ignore = "installs packages from npm: make clients"]
+#[needs(NIGHTLY, NPM)]
 fn the_previous_protocol_conforms() {
     assert_conforms(["--spec-version", "2025-11-25"]);
 }
 
 #[test]
-#[ignore = "installs packages from PyPI: make clients"]
+#[needs(NIGHTLY, PYPI)]
 fn the_sdk_for_python_works_in_all_modes_over_http() {
     let lab = Lab::new();
     for path in ["/mcp", "/mcp/compat"] {
@@ -44,7 +46,7 @@ fn the_sdk_for_python_works_in_all_modes_over_http() {
 }
 
 #[test]
-#[ignore = "installs packages from PyPI: make clients"]
+#[needs(NIGHTLY, PYPI)]
 fn the_sdk_for_python_works_in_all_modes_over_standard_input() {
     let lab = Lab::new();
     for flags in [[].as_slice(), &["--compat"]] {

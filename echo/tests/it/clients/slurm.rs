@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use fleet_test_harness::{NIGHTLY, Need};
 use tempfile::TempDir;
 
 use super::done;
@@ -13,6 +14,17 @@ use crate::testbed::{Echo, serve_command, wait_for};
 
 /// Programs that are needed.
 const PROGRAMS: [&str; 3] = ["munged", "slurmctld", "slurmd"];
+
+/// Slurm, whose programs run as root in these tests.
+static SLURM: Need = Need::new("slurm", || {
+    let is_missing = |name: &str| !Path::new("/usr/sbin").join(name).is_file();
+    if PROGRAMS.iter().any(|name| is_missing(name)) {
+        let packages = "slurmctld slurmd slurm-client munge";
+        return Some(format!("no Slurm (apt-get install {packages})"));
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    (!is_root).then(|| "no right to run Slurm (run the tests as root)".to_owned())
+});
 
 /// A cluster of four nodes, of which one is running; its programs are killed on drop.
 struct Slurm {
@@ -30,17 +42,8 @@ impl Drop for Slurm {
 }
 
 impl Slurm {
-    /// Starts a cluster; `None` where Slurm is not installed.
-    fn start() -> Option<Self> {
-        let is_missing = |name: &str| !Path::new("/usr/sbin").join(name).is_file();
-        if PROGRAMS.iter().any(|name| is_missing(name)) {
-            eprintln!("skipped: no Slurm: apt-get install slurmctld slurmd slurm-client munge");
-            return None;
-        }
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: the programs of Slurm run as root in this test");
-            return None;
-        }
+    /// Starts a cluster.
+    fn start() -> Self {
         let mut slurm = Self {
             folder: tempfile::tempdir().unwrap(),
             children: Vec::new(),
@@ -65,7 +68,7 @@ impl Slurm {
         slurm.spawn("slurmctld", &["-D".to_owned()]);
         slurm.spawn("slurmd", &["-D", "-N", "node-2"].map(str::to_owned));
         wait_for("the node", || slurm.node().contains("State=IDLE "));
-        Some(slurm)
+        slurm
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -141,11 +144,9 @@ impl Slurm {
 }
 
 #[test]
-#[ignore = "needs packages of Debian: make clients"]
+#[needs(NIGHTLY, SLURM)]
 fn a_recorded_fault_drains_its_node_in_slurm_and_resumes_it() {
-    let Some(slurm) = Slurm::start() else {
-        return;
-    };
+    let slurm = Slurm::start();
     let echo = slurm.echo();
     std::thread::scope(|scope| {
         scope.spawn(|| replay("host-sleep-rank2", &echo));
@@ -163,11 +164,9 @@ fn a_recorded_fault_drains_its_node_in_slurm_and_resumes_it() {
 }
 
 #[test]
-#[ignore = "needs packages of Debian: make clients"]
+#[needs(NIGHTLY, SLURM)]
 fn a_node_that_an_administrator_has_drained_stays_drained() {
-    let Some(slurm) = Slurm::start() else {
-        return;
-    };
+    let slurm = Slurm::start();
     slurm.control(&["update", "NodeName=node-2", "State=DRAIN", "Reason=rack 7"]);
     let echo = slurm.echo();
     replay("host-sleep-rank2", &echo);

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use fleet_test_harness::{NIGHTLY, NPM, PYPI};
 use serde_json::Value;
 
+use super::page::CHROMIUM;
 use super::{Lab, client, done, node_modules, python_with};
 use crate::testbed::{agent, lines, recording};
 
@@ -49,12 +51,8 @@ fn reader(script: &str) -> Command {
     command
 }
 
-/// Processes of a trace as the trace viewer reads it, by name. `None` without a browser.
-fn viewed(trace: &Path) -> Option<BTreeMap<String, Value>> {
-    if Command::new("chromium").arg("--version").output().is_err() {
-        eprintln!("skipped: no chromium: apt-get install chromium");
-        return None;
-    }
+/// Processes of a trace as the trace viewer reads it, by name.
+fn viewed(trace: &Path) -> BTreeMap<String, Value> {
     let mut viewer = reader("trace_viewer.py");
     viewer.arg(trace).arg(node_modules(&POLYFILL));
     let output = done(&mut viewer, "the trace viewer cannot read a trace");
@@ -65,7 +63,7 @@ fn viewed(trace: &Path) -> Option<BTreeMap<String, Value>> {
         let name = process["name"].as_str().unwrap();
         (name.to_owned(), process.clone())
     });
-    Some(by_name.collect())
+    by_name.collect()
 }
 
 /// Number of slices and their duration in milliseconds on the tracks of this name.
@@ -95,7 +93,7 @@ fn calls(name: &str, functions: &[&str]) -> BTreeMap<u64, (u64, f64)> {
 }
 
 #[test]
-#[ignore = "installs packages from PyPI: make clients"]
+#[needs(NIGHTLY, PYPI)]
 fn hta_sees_the_kernels_of_every_rank_with_their_times() {
     let folder = tempfile::tempdir().unwrap();
     let name = "device/host-sleep-rank2";
@@ -108,15 +106,13 @@ fn hta_sees_the_kernels_of_every_rank_with_their_times() {
 }
 
 #[test]
-#[ignore = "installs packages from PyPI and npm: make clients"]
+#[needs(NIGHTLY, PYPI, NPM, CHROMIUM)]
 fn the_trace_viewer_shows_the_calls_of_a_recording() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("job.json");
     let name = "host-sleep-rank2";
     export(name, "perfetto", &trace);
-    let Some(processes) = viewed(&trace) else {
-        return;
-    };
+    let processes = viewed(&trace);
     for (shown, functions) in [
         (
             "collectives",
@@ -149,16 +145,14 @@ fn the_trace_viewer_shows_the_calls_of_a_recording() {
 }
 
 #[test]
-#[ignore = "installs packages from PyPI and npm: make clients"]
+#[needs(NIGHTLY, PYPI, NPM, CHROMIUM)]
 fn the_trace_viewer_shows_the_incident_of_a_rank() {
     let lab = Lab::new();
     let trace = lab.folder.path().join("rank-2.json");
     let url = lab.url("/api/v1/trace.json?cluster=lab&rank=2&window=all");
     let saved = ureq::get(&url).call().unwrap().body_mut().read_to_vec();
     std::fs::write(&trace, saved.unwrap()).unwrap();
-    let Some(processes) = viewed(&trace) else {
-        return;
-    };
+    let processes = viewed(&trace);
     let culprits = lab.echo.query("find_outlier_nodes", "lab");
     let culprits = culprits["outliers"].as_array().unwrap().iter();
     let culprits = culprits.filter(|one| one["role"] == "culprit" && one["rank"] == 2);

@@ -5,24 +5,20 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
+use fleet_test_harness::{CONTAINERS, Need};
 use tempfile::TempDir;
 
-use super::container::{Image, can_run_containers, probe};
+use super::container::{Image, probe};
 use super::rendered::container;
 use super::site::Site;
 use crate::testbed::{agent, repository, wait_for};
 
-/// Returns whether the agent can attach probes on this machine; prints the reason if not.
-fn can_probe() -> bool {
+/// Probes that the agent can attach on this machine.
+static PROBES: Need = Need::new("probes", || {
     let checked = Command::new(agent()).args(["check", "--json"]).output();
     let can_run = checked.unwrap().status.success();
-    if !can_run {
-        eprintln!(
-            "skipped: `fleet-agent check` reports that nothing can be probed on this machine"
-        );
-    }
-    can_run
-}
+    (!can_run).then(|| "nothing can be probed (fleet-agent check names the reasons)".to_owned())
+});
 
 /// A separate BPF file system, so that an agent on this machine is not disturbed.
 struct Bpf(PathBuf);
@@ -119,10 +115,8 @@ fn lock_probes() -> File {
 }
 
 #[test]
+#[needs(CONTAINERS, PROBES)]
 fn the_agent_watches_with_five_capabilities_and_a_read_only_root() {
-    if !can_run_containers() || !can_probe() {
-        return;
-    }
     let _lock = lock_probes();
     let quick = Site::new("quickstart");
     let _echo = quick.echo("echo.log");

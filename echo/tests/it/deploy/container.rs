@@ -68,27 +68,6 @@ os.setresuid(user, user, user)
 os.execv(sys.argv[1], sys.argv[1:])
 ";
 
-/// Returns whether containers can be started; prints the reason if not.
-pub(super) fn can_run_containers() -> bool {
-    let mut mount = Command::new("unshare");
-    mount.args([
-        "--mount",
-        "--pid",
-        "--fork",
-        "mount",
-        "--make-rprivate",
-        "/",
-    ]);
-    let can_mount = mount.output().is_ok_and(|tried| tried.status.success());
-    let network = Namespace::new();
-    if let Err(why) = &network {
-        eprintln!("skipped, containers require root and iproute2: {why}");
-    } else if !can_mount {
-        eprintln!("skipped, mounting requires root");
-    }
-    can_mount && network.is_ok()
-}
-
 /// An image: the program and its root folder.
 pub(super) struct Image {
     program: PathBuf,

@@ -4,16 +4,16 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::container::{Image, can_run_containers, probe};
+use fleet_test_harness::CONTAINERS;
+
+use super::container::{Image, probe};
 use super::rendered::{backup_job, container, objects};
 use super::site::Site;
 use crate::testbed::{ECHO, agent, summary, wait_for};
 
 #[test]
+#[needs(CONTAINERS)]
 fn the_pod_starts_without_privileges_and_responds_to_probes() {
-    if !can_run_containers() {
-        return;
-    }
     let quick = Site::new("quickstart");
     let echo = quick.echo("echo.log");
     quick.wait_until_ready();
@@ -50,10 +50,8 @@ fn load(quick: &Site) -> Command {
 }
 
 #[test]
+#[needs(CONTAINERS)]
 fn a_pod_replaced_under_load_loses_nothing_and_stops_within_its_grace_period() {
-    if !can_run_containers() {
-        return;
-    }
     let quick = Site::new("quickstart");
     let first = quick.echo("first.log");
     quick.wait_until_ready();
@@ -77,10 +75,8 @@ fn a_pod_replaced_under_load_loses_nothing_and_stops_within_its_grace_period() {
 }
 
 #[test]
+#[needs(CONTAINERS)]
 fn a_second_pod_on_the_same_volume_exits_and_names_the_database() {
-    if !can_run_containers() {
-        return;
-    }
     let quick = Site::new("quickstart");
     let first = quick.echo("first.log");
     quick.wait_until_ready();
@@ -98,10 +94,8 @@ fn a_second_pod_on_the_same_volume_exits_and_names_the_database() {
 }
 
 #[test]
+#[needs(CONTAINERS)]
 fn the_backup_job_copies_the_database_of_a_stopped_pod() {
-    if !can_run_containers() {
-        return;
-    }
     let quick = Site::new("quickstart");
     let echo = quick.echo("echo.log");
     quick.wait_until_ready();

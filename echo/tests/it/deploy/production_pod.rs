@@ -3,9 +3,9 @@
 
 use std::process::{Child, Command, Stdio};
 
+use fleet_test_harness::CONTAINERS;
 use serde_json::{Value, json};
 
-use super::container::can_run_containers;
 use super::site::Site;
 use crate::security::issuer::{key_set, signed};
 use crate::testbed::{ECHO, agent, wait_for};
@@ -102,10 +102,8 @@ fn send(site: &Site, nodes: u32, token: &str) -> (Option<i32>, Value) {
 }
 
 #[test]
+#[needs(CONTAINERS)]
 fn agents_authenticate_by_service_account_and_send_only_for_their_own_node() {
-    if !can_run_containers() {
-        return;
-    }
     let site = Site::new("production");
     let _api_server = ApiServer::start(&site);
     let volume = ApiServer::volume(&site);
@@ -128,10 +126,8 @@ fn agents_authenticate_by_service_account_and_send_only_for_their_own_node() {
 }
 
 #[test]
+#[needs(CONTAINERS)]
 fn the_second_of_three_pods_reports_its_shard() {
-    if !can_run_containers() {
-        return;
-    }
     let site = Site::new("sharded");
     let _api_server = ApiServer::start(&site);
     let volume = ApiServer::volume(&site);

@@ -4,7 +4,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use fleet_test_harness::Need;
+
 use crate::testbed::{ECHO, agent, repository};
+
+/// The program that checks units.
+static SYSTEMD: Need = Need::program("systemd-analyze", "systemd");
 
 fn unit(name: &str) -> String {
     std::fs::read_to_string(repository("deploy/systemd").join(format!("{name}.service"))).unwrap()
@@ -130,15 +135,8 @@ fn the_documented_commands_create_every_file_that_the_units_name() {
 }
 
 #[test]
+#[needs(SYSTEMD)]
 fn systemd_accepts_the_units() {
-    let is_there = Command::new("systemd-analyze")
-        .arg("--version")
-        .output()
-        .is_ok();
-    if !is_there {
-        eprintln!("skipped: no systemd-analyze (apt-get install systemd)");
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     for (name, program) in [
         ("fleet-echo", ECHO.to_owned()),

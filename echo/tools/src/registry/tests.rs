@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::schema_diff::{first_difference, resolved};
 use super::{RegisteredTool, Registry, Tool};
 use crate::fixture;
 use crate::scope::Scope;
@@ -64,6 +65,37 @@ fn the_schemas_match_the_snapshots() {
             })
         );
     }
+}
+
+#[test]
+fn every_input_has_its_fields_at_the_root() {
+    for tool in Registry::standard().tools() {
+        let fields = tool.input_schema["properties"].as_object();
+        assert!(fields.is_some_and(|fields| fields.len() > 2), "{tool:?}");
+        assert_eq!(tool.input_schema["additionalProperties"], false, "{tool:?}");
+    }
+}
+
+#[test]
+fn the_first_difference_of_two_schemas_is_reported_with_its_path() {
+    let inner = json!({ "type": "array", "items": [{ "maximum": 5 }] });
+    let with_reference = json!({ "$ref": "#/$defs/Row", "$defs": { "Row": inner } });
+    let moved = json!({ "rows": { "Tool.Row": inner } });
+    let expected = resolved(&with_reference, &with_reference);
+    let mut found = resolved(&json!({ "$ref": "#/rows/Tool.Row" }), &moved);
+    assert_eq!(first_difference(&expected, &found), None);
+    found["$ref"]["items"][0]["maximum"] = json!(6);
+    let difference = first_difference(&expected, &found);
+    assert_eq!(
+        difference.unwrap(),
+        "/$ref/items/0/maximum: 5 expected, 6 found"
+    );
+    found["$ref"].as_object_mut().unwrap().remove("items");
+    let difference = first_difference(&expected, &found);
+    assert_eq!(
+        difference.unwrap(),
+        "/$ref/items: [{\"maximum\":5}] expected, nothing found"
+    );
 }
 
 #[test]
@@ -197,6 +229,24 @@ async fn integers_may_be_written_with_a_decimal_point() {
         .dispatch(&context, name, json!({ "rank": 2.0, "limit": 3.0 }))
         .await;
     assert_eq!(plain.unwrap(), pointed.unwrap());
+}
+
+#[tokio::test]
+async fn numbers_of_every_tool_may_be_written_as_text() {
+    let (context, registry) = (fixture::context().await, Registry::standard());
+    let has_limit = |tool: &&RegisteredTool| tool.input_schema.to_string().contains("\"limit\"");
+    let with_limit: Vec<_> = registry.tools().iter().filter(has_limit).collect();
+    assert_eq!(with_limit.len(), 8);
+    for tool in with_limit {
+        let call = |limit: Value| {
+            let input = json!({ "limit": limit });
+            registry.dispatch(&context, tool.name, input)
+        };
+        assert_eq!(
+            call(json!("3")).await.unwrap(),
+            call(json!(3)).await.unwrap()
+        );
+    }
 }
 
 #[tokio::test]

@@ -7,13 +7,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use fleet_test_harness::{NIGHTLY, PYPI};
 use serde_json::json;
 
+use super::in_bucket;
 use super::object_store::ObjectStore;
-use super::postgres::Postgres;
-use super::read_only::Reader;
-use super::{Lake, copied, metric};
+use super::postgres::{POSTGRES, Postgres};
 use crate::crash::{Agent, Moment, agents, check, kill_under_load};
+use crate::lake::reader::Reader;
+use crate::lake::{EXTENSIONS, Lake, copied, metric};
 use crate::load::{mixed, stored};
 use crate::testbed::{Echo, wait_for};
 
@@ -123,14 +125,12 @@ fn verified(lake: &Lake, points: u64) -> u64 {
 }
 
 #[test]
-#[ignore = "installs packages: make clients"]
+#[needs(NIGHTLY, EXTENSIONS, POSTGRES, PYPI)]
 fn what_three_instances_acknowledged_is_once_in_the_lake_through_all_failures() {
-    let Some(postgres) = Postgres::start() else {
-        return;
-    };
+    let postgres = Postgres::start();
     let folder = tempfile::tempdir().unwrap();
     let store = ObjectStore::start();
-    let lake = Lake::in_bucket(postgres.catalog(), folder.path(), &store);
+    let lake = in_bucket(postgres.catalog(), folder.path(), &store);
     let (all, seed) = (kills(), u64::from(std::process::id()) << 32);
     let left = AtomicU64::new(all);
     let mut instances: Vec<Instance> = CLUSTERS
@@ -180,14 +180,12 @@ fn what_three_instances_acknowledged_is_once_in_the_lake_through_all_failures() 
 }
 
 #[test]
-#[ignore = "installs packages: make clients"]
+#[needs(NIGHTLY, EXTENSIONS, POSTGRES, PYPI)]
 fn a_slice_of_which_only_some_files_were_stored_is_written_again() {
-    let Some(postgres) = Postgres::start() else {
-        return;
-    };
+    let postgres = Postgres::start();
     let folder = tempfile::tempdir().unwrap();
     let store = ObjectStore::start();
-    let lake = Lake::in_bucket(postgres.catalog(), folder.path(), &store);
+    let lake = in_bucket(postgres.catalog(), folder.path(), &store);
     let db = folder.path().join("fleet.duckdb");
     let mut agents = agents("load", 0..AGENTS);
     for round in 0..2 {

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use fleet_test_harness::NIGHTLY;
 use serde_json::{Value, json};
 
-use super::postgres::Postgres;
-use super::read_only::{Reader, answer};
-use super::{Lake, copied};
+use super::postgres::{POSTGRES, Postgres};
+use crate::lake::reader::{Reader, answer};
+use crate::lake::{EXTENSIONS, Lake, copied};
 use crate::report::wait_until_closed;
 use crate::testbed::{ECHO, Echo, recording, replay_all};
 
@@ -92,11 +93,9 @@ fn sums(http: &str, flags: &[&str]) -> (Value, bool) {
 }
 
 #[test]
-#[ignore = "installs packages: make clients"]
+#[needs(NIGHTLY, EXTENSIONS, POSTGRES)]
 fn three_instances_answer_through_their_lake_as_one_with_all_clusters() {
-    let Some(postgres) = Postgres::start() else {
-        return;
-    };
+    let postgres = Postgres::start();
     let folder = tempfile::tempdir().unwrap();
     let lake = Lake::new(postgres.catalog(), folder.path());
     let mut reader = None;
@@ -143,11 +142,9 @@ fn three_instances_answer_through_their_lake_as_one_with_all_clusters() {
 }
 
 #[test]
-#[ignore = "installs packages: make clients"]
+#[needs(NIGHTLY, EXTENSIONS, POSTGRES)]
 fn an_hour_that_one_instance_has_not_closed_is_open_for_the_fleet_and_counted_once() {
-    let Some(postgres) = Postgres::start() else {
-        return;
-    };
+    let postgres = Postgres::start();
     let folder = tempfile::tempdir().unwrap();
     let lake = Lake::new(postgres.catalog(), folder.path());
     let start = |cluster: &str, name: &str, flags: &[&str]| {
@@ -203,11 +200,9 @@ fn set_gpu(db: &Path, uuid: &str) {
 }
 
 #[test]
-#[ignore = "installs packages: make clients"]
+#[needs(NIGHTLY, EXTENSIONS, POSTGRES)]
 fn incidents_of_a_gpu_that_moved_to_the_cluster_of_another_instance_count_together() {
-    let Some(postgres) = Postgres::start() else {
-        return;
-    };
+    let postgres = Postgres::start();
     let folder = tempfile::tempdir().unwrap();
     let lake = Lake::new(postgres.catalog(), folder.path());
     let mut reader = None;

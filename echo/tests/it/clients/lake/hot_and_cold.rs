@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
+use fleet_test_harness::NIGHTLY;
 use serde_json::{Value, json};
 
-use super::postgres::Postgres;
-use super::{Lake, copied, metric};
+use super::postgres::{POSTGRES, Postgres};
+use crate::lake::{EXTENSIONS, Lake, copied, metric};
 use crate::load::{Sent, request, send, sender};
 use crate::testbed::{Echo, recording, replay_all, wait_for};
 
@@ -61,11 +62,9 @@ fn answers(echo: &Echo, cluster: &str) -> Vec<Value> {
 }
 
 #[test]
-#[ignore = "installs packages: make clients"]
+#[needs(NIGHTLY, EXTENSIONS, POSTGRES)]
 fn deleted_events_and_clusters_of_other_instances_are_answered_from_the_lake() {
-    let Some(postgres) = Postgres::start() else {
-        return;
-    };
+    let postgres = Postgres::start();
     let folder = tempfile::tempdir().unwrap();
     let lake = Lake::new(postgres.catalog(), folder.path());
     let echo = lake.serve_with(&folder.path().join("lab.duckdb"), &AGE);
@@ -156,11 +155,9 @@ fn assert_nothing_of_the_lake_is_seen(echo: &Echo, lake: &Lake) {
 }
 
 #[test]
-#[ignore = "installs packages: make clients"]
+#[needs(NIGHTLY, EXTENSIONS, POSTGRES)]
 fn each_acknowledged_event_is_counted_once_while_events_are_stored_copied_and_deleted() {
-    let Some(postgres) = Postgres::start() else {
-        return;
-    };
+    let postgres = Postgres::start();
     let folder = tempfile::tempdir().unwrap();
     let lake = Lake::new(postgres.catalog(), folder.path());
     let echo = lake.serve_with(&folder.path().join("fleet.duckdb"), &AGE);

@@ -5,9 +5,25 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use fleet_test_harness::Need;
 use tempfile::TempDir;
 
 use crate::clients::done;
+
+/// An installed `PostgreSQL`.
+pub(super) static POSTGRES: Need = Need::new("postgresql", || {
+    let reason = "no PostgreSQL (apt-get install postgresql)";
+    programs().is_none().then(|| reason.to_owned())
+});
+
+/// Returns the folder of the programs of the newest installed version.
+fn programs() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
+    let programs = versions.flatten().map(|version| version.path().join("bin"));
+    programs
+        .max()
+        .filter(|programs| programs.join("initdb").is_file())
+}
 
 /// A `PostgreSQL` server in a folder of its own, stopped on drop.
 pub(super) struct Postgres {
@@ -17,17 +33,9 @@ pub(super) struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server with a database `lake`; `None` where `PostgreSQL` is not installed.
-    pub(super) fn start() -> Option<Self> {
-        let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
-        let programs = versions.flatten().map(|version| version.path().join("bin"));
-        let programs = programs
-            .max()
-            .filter(|programs| programs.join("initdb").is_file());
-        let Some(programs) = programs else {
-            eprintln!("skipped: no PostgreSQL: apt-get install postgresql");
-            return None;
-        };
+    /// Starts a server with a database `lake`.
+    pub(super) fn start() -> Self {
+        let programs = programs().unwrap();
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -70,7 +78,7 @@ impl Postgres {
                 .args(["-h", "127.0.0.1", "-U", "echo", "-p", &port, "lake"]),
             "createdb",
         );
-        Some(server)
+        server
     }
 
     fn data(&self) -> PathBuf {

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
+use fleet_test_harness::NIGHTLY;
 use serde_json::{Value, json};
 
-use super::postgres::Postgres;
-use super::read_only::Reader;
-use super::{Lake, copied};
+use super::postgres::{POSTGRES, Postgres};
+use crate::lake::reader::Reader;
+use crate::lake::{EXTENSIONS, Lake, copied};
 use crate::testbed::Echo;
 
 const CLUSTERS: u64 = 100;
@@ -116,11 +117,9 @@ fn lose(db: &Path, cluster: u64, micros: u64) {
 }
 
 #[test]
-#[ignore = "installs packages: make clients"]
+#[needs(NIGHTLY, EXTENSIONS, POSTGRES)]
 fn an_hour_that_another_instance_has_closed_shows_the_losses_of_one_that_has_not() {
-    let Some(postgres) = Postgres::start() else {
-        return;
-    };
+    let postgres = Postgres::start();
     let folder = tempfile::tempdir().unwrap();
     let lake = Lake::new(postgres.catalog(), folder.path());
     for instance in 0..2 {
@@ -141,11 +140,9 @@ fn an_hour_that_another_instance_has_closed_shows_the_losses_of_one_that_has_not
 }
 
 #[test]
-#[ignore = "installs packages: make clients"]
+#[needs(NIGHTLY, EXTENSIONS, POSTGRES)]
 fn the_report_of_a_fleet_is_the_sum_of_its_clusters_to_the_microsecond() {
-    let Some(postgres) = Postgres::start() else {
-        return;
-    };
+    let postgres = Postgres::start();
     let folder = tempfile::tempdir().unwrap();
     let lake = Lake::new(postgres.catalog(), folder.path());
     for instance in 0..INSTANCES {

@@ -16,8 +16,9 @@ use echo_core::units::Nanos;
 use echo_store::EventStore;
 use echo_store::duckdb::{DuckDbConfig, DuckDbStore};
 use fleet_proto::metric;
+use fleet_test_harness::NIGHTLY;
 
-use super::{browse, expect, expect_text, go, pictures};
+use super::{CHROMIUM, browse, expect, expect_text, go, pictures};
 use crate::load::mixed;
 use crate::testbed::Echo;
 
@@ -162,8 +163,8 @@ async fn filled(db: &Path) {
     store.close().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs chromium: make clients"]
+#[test]
+#[needs(NIGHTLY, CHROMIUM)]
 async fn a_browser_shows_the_most_important_of_ten_thousand_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let db = folder.path().join("fleet.duckdb");
