@@ -89,10 +89,12 @@ crash-test: ## kill Echo under load ROUNDS=200 times and compare acknowledged wi
 	@$(with_nextest) \
 	FLEET_ECHO_CRASH_ROUNDS=$(ROUNDS) cargo nextest run --workspace --no-capture -E 'test(/^crash::/)'
 
-# Another flag of the compiler compiles everything again, so the models have a folder of their own.
-models: ## check models of the lock-free tables of the profiler plugin: every interleaving of two threads
+# Another flag of the compiler compiles everything again, so the models have a folder of their own. Without a bound of three
+# switches between threads the checks take two minutes instead of seconds.
+models: export LOOM_MAX_PREEMPTIONS ?= 3
+models: ## check models of the lock-free tables of the profiler plugin: interleavings of two threads, memory orders
 	@$(call need,cargo,install Rust from https://rustup.rs); \
-	CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/loom" RUSTFLAGS="--cfg loom" \
+	CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/loom" RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off \
 		cargo test --package fleet-nccl-profiler --release --lib loom_
 
 lint: ## formatting and clippy, with DuckDB and without; warnings are errors

@@ -1,12 +1,13 @@
 //! An instance that reads a lake: its answers are those of the instance that wrote it.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use super::{EXTENSIONS, Lake, copied};
+use super::{EXTENSIONS, Lake, copied, metric};
 use crate::testbed::{ECHO, Echo, recording, replay_all, repository, wait_for};
 
 const SQL: &str = "fleet.cluster.run_analysis";
@@ -153,6 +154,31 @@ pub(crate) fn assert_answers(reader: &Reader, own: Vec<(&str, Value, Value)>) {
     }
 }
 
+/// Fills the database of a cluster, and returns its answers once the lake has all that it stored.
+/// What an instance has not copied when it stops is copied by its next start.
+fn copied_answers(lake: &Lake, db: &Path, name: &str) -> Vec<(&'static str, Value, Value)> {
+    let cluster = db.file_stem().unwrap().to_str().unwrap();
+    let echo = lake.serve(db);
+    replay_all(&recording(name), &echo, cluster, "50");
+    echo.caught_up();
+    copied(&echo);
+    let answers = answers(&echo, cluster);
+    let own = stored(|tool, input| answer(&echo, tool, input), cluster);
+    assert_eq!(echo.terminate(), 0);
+    let is_copied = || {
+        let reader = Reader::start(lake);
+        stored(|tool, input| reader.query(tool, input), cluster) == own
+    };
+    while !is_copied() {
+        let echo = lake.serve(db);
+        wait_for("a commit to the lake", || {
+            metric(&echo, "echo_lake_slices_total") > 0.0
+        });
+        assert_eq!(echo.terminate(), 0);
+    }
+    answers
+}
+
 #[test]
 #[needs(EXTENSIONS)]
 fn the_lake_answers_as_the_instances_that_wrote_it() {
@@ -160,12 +186,8 @@ fn the_lake_answers_as_the_instances_that_wrote_it() {
     let lake = Lake::in_folder(folder.path());
     let mut own = Vec::new();
     for (cluster, name) in [("lab", "host-sleep-rank2"), ("prod", "gpu-extra-rank1")] {
-        let echo = lake.serve(&folder.path().join(format!("{cluster}.duckdb")));
-        replay_all(&recording(name), &echo, cluster, "50");
-        echo.caught_up();
-        copied(&echo);
-        own.extend(answers(&echo, cluster));
-        assert_eq!(echo.terminate(), 0);
+        let db = folder.path().join(cluster).with_extension("duckdb");
+        own.extend(copied_answers(&lake, &db, name));
     }
     let reader = Reader::start(&lake);
     assert_answers(&reader, own);
