@@ -53,9 +53,8 @@ fn fault(kind: Kind, seed: u64, n: usize, rng: &mut ChaCha8Rng) -> Fault {
         _ => rng.random_range(30.0..80.0),
     };
     let length = match kind {
-        Kind::Growing => 240.0,
+        Kind::Growing | Kind::Small => 240.0,
         Kind::Intermittent => 72.0,
-        Kind::Small => 240.0,
         _ => 60.0,
     };
     // Every second job with checkpoints is healthy.
