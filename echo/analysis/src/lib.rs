@@ -104,6 +104,7 @@ pub mod loss_accounting;
 pub mod mix;
 pub mod pace;
 pub mod settings;
+pub mod straggler;
 pub mod verdict;
 pub mod window;
 

@@ -1,0 +1,165 @@
+//! Bill: the lost time of one subject, evaluation by evaluation, in bounded memory.
+
+/// Largest number of entries; the older half is merged beyond it.
+const MAX_ENTRIES: usize = 512;
+
+/// Ripples before, between and after a fault lose less than this share of its median loss.
+const RIPPLE: f64 = 0.25;
+
+/// A loss right before a fault is part of it from this share of its median loss on.
+const SIMILAR: f64 = 0.5;
+
+/// Distance within which one loss follows another, seconds.
+const GAP_S: f64 = 0.1;
+
+/// Number of entries of a bill of recent losses.
+const RECENT: usize = 32;
+
+/// Lost time of one evaluation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Entry {
+    /// Beginning and end, job time, seconds.
+    pub(super) from: f64,
+    pub(super) to: f64,
+    /// Lost share of the time.
+    pub(super) loss: f64,
+    /// Share of the loss that peers waited for the subject in this very evaluation, 0 to 1.
+    pub(super) weight: f64,
+    /// GPU time lost, seconds.
+    pub(super) gpu_s: f64,
+    /// Time that each peer waited beyond the usual, as a share.
+    pub(super) waited: f64,
+}
+
+/// Lost time of one subject, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bill {
+    entries: Vec<Entry>,
+}
+
+impl Bill {
+    /// Adds an evaluation.
+    pub(super) fn push(&mut self, entry: Entry) {
+        self.entries.push(entry);
+        if self.entries.len() > MAX_ENTRIES {
+            let recent = self.entries.split_off(MAX_ENTRIES / 2);
+            let older = std::mem::replace(&mut self.entries, recent);
+            let older = Self { entries: older }.without_ripples();
+            if let Some(merged) = older.into_iter().reduce(|one, next| one.merge(&next)) {
+                self.entries.insert(0, merged);
+            }
+        }
+    }
+
+    /// Adds an evaluation and forgets all but the latest.
+    pub(super) fn push_recent(&mut self, entry: Entry) {
+        if self.entries.len() >= RECENT {
+            self.entries.remove(0);
+        }
+        self.entries.push(entry);
+    }
+
+    /// Takes over the entries of another bill.
+    pub(super) fn absorb(&mut self, other: Self) {
+        self.entries.extend(other.entries);
+        self.entries.sort_by(|a, b| a.from.total_cmp(&b.from));
+    }
+
+    /// Takes over the entries of another bill that lead up to these without a gap and
+    /// are of similar size.
+    pub(super) fn absorb_before(&mut self, other: &Self) {
+        let least = SIMILAR * self.median(|entry| entry.loss);
+        let mut first = self.entries.first().map_or(f64::INFINITY, |one| one.from);
+        for entry in other.entries.iter().rev() {
+            let gap = first - entry.to;
+            let is_next = (-GAP_S..=GAP_S).contains(&gap);
+            if entry.loss >= least && is_next {
+                self.entries.push(*entry);
+                first = first.min(entry.from);
+            }
+        }
+        self.entries.sort_by(|a, b| a.from.total_cmp(&b.from));
+    }
+
+    /// Entries that belong to the fault.
+    pub(super) fn without_ripples(&self) -> Vec<Entry> {
+        let least = RIPPLE * self.median(|entry| entry.loss);
+        let entries = self.entries.iter();
+        entries
+            .filter(|entry| entry.loss >= least)
+            .copied()
+            .collect()
+    }
+
+    /// Median of a value of the entries.
+    pub(super) fn median(&self, value: impl Fn(&Entry) -> f64) -> f64 {
+        let values: Vec<f64> = self.entries.iter().map(value).collect();
+        echo_core::stats::median(&values).unwrap_or(0.0)
+    }
+}
+
+impl Entry {
+    fn merge(self, next: &Self) -> Self {
+        let weight = next.gpu_s / (self.gpu_s + next.gpu_s).max(f64::MIN_POSITIVE);
+        Self {
+            from: self.from,
+            to: next.to,
+            loss: weight.mul_add(next.loss - self.loss, self.loss),
+            weight: 1.0,
+            gpu_s: self.gpu_s + next.gpu_s,
+            waited: weight.mul_add(next.waited - self.waited, self.waited),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bill, Entry, MAX_ENTRIES};
+
+    fn entry(from: f64, loss: f64) -> Entry {
+        Entry {
+            from,
+            to: from + 2.0,
+            loss,
+            weight: 1.0,
+            gpu_s: 2.0 * loss,
+            waited: 0.0,
+        }
+    }
+
+    #[test]
+    fn ripples_do_not_belong_to_a_fault() {
+        let mut bill = Bill::default();
+        for (second, loss) in [0.4, 0.5, 0.05, 0.4].into_iter().enumerate() {
+            bill.push(entry(2.0 * second as f64, loss));
+        }
+        assert_eq!(bill.without_ripples().len(), 3);
+    }
+
+    #[test]
+    fn a_long_fault_is_kept_in_bounded_memory_and_costs_the_same() {
+        let mut bill = Bill::default();
+        for second in 0..10 * MAX_ENTRIES {
+            bill.push(entry(2.0 * second as f64, 0.5));
+        }
+        let entries = bill.without_ripples();
+        let cost: f64 = entries.iter().map(|entry| entry.gpu_s).sum();
+        assert!(entries.len() <= MAX_ENTRIES);
+        let all = 10 * MAX_ENTRIES;
+        assert!((cost - all as f64).abs() < 1e-6);
+        assert!(entries[0].from.abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_similar_loss_right_before_a_fault_is_part_of_it() {
+        let mut before = Bill::default();
+        before.push_recent(entry(0.0, 0.5));
+        before.push_recent(entry(8.0, 0.1));
+        before.push_recent(entry(10.0, 0.4));
+        let mut bill = Bill::default();
+        bill.push(entry(12.0, 0.5));
+        bill.absorb_before(&before);
+        let begins: Vec<f64> = bill.entries.iter().map(|entry| entry.from).collect();
+        assert_eq!(begins, [10.0, 12.0]);
+    }
+}

@@ -1,0 +1,113 @@
+//! Class of a cause, by evidence. It explains a finding and never decides it.
+
+use std::collections::BTreeMap;
+
+use echo_core::stats::median;
+
+use crate::straggler::usual::Loss;
+
+/// Class of a cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// The host is late: the rank's GPU has nothing queued, while the queues of all others grow.
+    Host,
+    /// The GPU is late: it works longer between operations, and the leads stay alike.
+    Device,
+    /// The operations themselves take longer, and nobody is late.
+    Network,
+    /// The evidence does not tell.
+    Unknown,
+}
+
+/// Growth of the shortest operations above which transfers are slow. Their spread in the recorded
+/// healthy jobs is below 15 %.
+const SLOW_TRANSFER: f64 = 1.25;
+
+/// A queue is dry if its lead is below this share of the others', both compared with the past.
+const DRY: f64 = 0.5;
+
+/// A queue is like the others' from this share on. Between both the evidence does not tell.
+const ALIKE: f64 = 0.75;
+
+/// Class of a named rank by the leads of all ranks during the loss and the usual ones (seconds, NaN
+/// if unknown).
+pub(super) fn of_rank(rank: usize, leads: &[f64], usual: &[f64]) -> Class {
+    let growth = leads.iter().zip(usual).map(|(lead, usual)| lead / usual);
+    let growth: Vec<f64> = growth.collect();
+    let known = growth.iter().enumerate();
+    let others: Vec<f64> = known
+        .filter(|(other, growth)| *other != rank && growth.is_finite())
+        .map(|(_, growth)| *growth)
+        .collect();
+    let own = growth.get(rank).filter(|growth| growth.is_finite());
+    match (own, median(&others)) {
+        (Some(own), Some(others)) if *own < DRY * others => Class::Host,
+        (Some(own), Some(others)) if *own >= ALIKE * others => Class::Device,
+        _ => Class::Unknown,
+    }
+}
+
+/// Lost time by class of its evidence; the class with most of it is that of the incident.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ClassVotes(BTreeMap<Class, f64>);
+
+impl ClassVotes {
+    /// Adds lost time of one class, seconds.
+    pub(super) fn add(&mut self, class: Class, lost_s: f64) {
+        *self.0.entry(class).or_default() += lost_s;
+    }
+
+    /// The class with most lost time.
+    pub(super) fn class(&self) -> Class {
+        let most = self.0.iter().max_by(|a, b| a.1.total_cmp(b.1));
+        most.map_or(Class::Unknown, |(class, _)| *class)
+    }
+}
+
+/// Class of a loss that no rank explains: the network if transfers cover the share `explain` of it
+/// and the shortest operations grew.
+pub(super) fn of_uniform(loss: Loss, explain: f64) -> Class {
+    if loss.transfer >= explain * loss.share && loss.growth >= SLOW_TRANSFER {
+        Class::Network
+    } else {
+        Class::Unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Class, ClassVotes, of_rank, of_uniform};
+    use crate::straggler::usual::Loss;
+
+    #[test]
+    fn a_dry_queue_beside_full_ones_is_a_late_host_and_alike_ones_a_late_device() {
+        let usual = [0.02, 0.02, 0.02];
+        assert_eq!(of_rank(1, &[0.06, 0.001, 0.07], &usual), Class::Host);
+        assert_eq!(of_rank(1, &[0.06, 0.05, 0.07], &usual), Class::Device);
+        assert_eq!(of_rank(1, &[0.06, 0.04, 0.07], &usual), Class::Unknown);
+        assert_eq!(of_rank(1, &[f64::NAN; 3], &usual), Class::Unknown);
+    }
+
+    #[test]
+    fn transfers_that_grew_by_the_loss_are_a_slow_network() {
+        let loss = |transfer, growth| Loss {
+            share: 0.4,
+            transfer,
+            growth,
+            ..Loss::default()
+        };
+        assert_eq!(of_uniform(loss(0.35, 3.0), 0.7), Class::Network);
+        assert_eq!(of_uniform(loss(0.1, 3.0), 0.7), Class::Unknown);
+        assert_eq!(of_uniform(loss(0.35, 1.1), 0.7), Class::Unknown);
+    }
+
+    #[test]
+    fn the_class_of_an_incident_is_that_of_most_of_its_loss() {
+        let mut votes = ClassVotes::default();
+        assert_eq!(votes.class(), Class::Unknown);
+        votes.add(Class::Device, 1.0);
+        votes.add(Class::Host, 3.0);
+        votes.add(Class::Device, 1.0);
+        assert_eq!(votes.class(), Class::Host);
+    }
+}

@@ -1,0 +1,261 @@
+//! Evidence for and against each subject, in seconds of lost time.
+
+use std::collections::BTreeMap;
+
+use crate::straggler::bill::{Bill, Entry};
+use crate::straggler::culprits::{Explanation, Rise, is_whole, several, single};
+use crate::straggler::measure::{Flow, Measured};
+use crate::straggler::rule::Rule;
+use crate::straggler::usual::{Loss, Usual, UsualFlow, beyond};
+
+/// Largest evidence of one evaluation, as a share of what makes a verdict: it takes two.
+const MOST_AT_ONCE: f64 = 0.6;
+
+/// Subject of an incident; ranks and nodes by their index in the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    /// One rank.
+    Rank(usize),
+    /// All ranks of one node.
+    Node(usize),
+    /// A loss that no rank explains.
+    Nobody,
+}
+
+/// Evidence about one subject.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Score {
+    /// Lost time that speaks for it, seconds.
+    pub(super) lost: f64,
+    /// Losses since the evidence began.
+    pub(super) bill: Bill,
+}
+
+/// Evidence about all subjects. A cumulative sum per subject: losses that a subject explains add
+/// up, time without them takes the allowance away, and losses that nobody explains speak against
+/// all.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    scores: BTreeMap<Subject, Score>,
+}
+
+impl Evidence {
+    /// Counts one evaluation. `found` is empty where there is no loss.
+    pub(super) fn count(&mut self, found: &[(Subject, Entry)], seconds: f64, usual: &Usual) {
+        let is_unexplained = found.iter().any(|(subject, _)| *subject == Subject::Nobody);
+        for (subject, entry) in found {
+            self.scores.entry(*subject).or_default().bill.push(*entry);
+        }
+        let loss = found.first().map_or(0.0, |(_, entry)| entry.loss);
+        for (subject, score) in &mut self.scores {
+            let own = found.iter().find(|(found, _)| found == subject);
+            let share = match (own, subject) {
+                (Some((_, entry)), _) => entry.loss * entry.weight,
+                (None, Subject::Nobody) => 0.0,
+                (None, _) if is_unexplained => -loss,
+                (None, _) => 0.0,
+            };
+            // One pause is no fault, however long.
+            let more = seconds * (share - usual.allowance);
+            let more = more.min(MOST_AT_ONCE * usual.enough_s);
+            score.lost = (score.lost + more).clamp(0.0, 2.0 * usual.enough_s);
+        }
+    }
+
+    /// Subjects with enough evidence.
+    pub(super) fn sufficient(&self, usual: &Usual) -> Vec<Subject> {
+        let enough = |subject: &Subject| match subject {
+            Subject::Nobody => usual.enough_alone_s,
+            Subject::Rank(_) | Subject::Node(_) => usual.enough_s,
+        };
+        let scores = self.scores.iter();
+        scores
+            .filter(|(subject, score)| score.lost >= enough(subject))
+            .map(|(subject, _)| *subject)
+            .collect()
+    }
+
+    /// Returns true if there is evidence about a subject.
+    pub(super) fn has(&self, subject: Subject) -> bool {
+        self.scores.contains_key(&subject)
+    }
+
+    /// Largest evidence about any subject, seconds.
+    pub(super) fn largest(&self) -> f64 {
+        let lost = self.scores.values().map(|score| score.lost);
+        lost.fold(0.0, f64::max)
+    }
+
+    /// Takes the losses of a subject since its evidence began.
+    pub(super) fn take_bill(&mut self, subject: Subject) -> Bill {
+        let score = self.scores.get_mut(&subject);
+        score.map_or_else(Bill::default, |score| std::mem::take(&mut score.bill))
+    }
+
+    /// Forgets the subjects without evidence.
+    pub(super) fn forget_spent(&mut self) {
+        self.scores.retain(|_, score| score.lost > 0.0);
+    }
+
+    /// Forgets one subject.
+    pub(super) fn forget(&mut self, subject: Subject) {
+        self.scores.remove(&subject);
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.scores.clear();
+    }
+}
+
+/// Waiting over the most recent lossy time. It fades with lost time, not with time, so that small
+/// losses are judged over longer stretches.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    /// Loss, seconds.
+    pub(super) loss: f64,
+    /// Loss since the beginning of the episode, seconds.
+    total: f64,
+    /// Time, seconds.
+    seconds: f64,
+    /// By rank.
+    pub(super) ranks: Vec<Rise>,
+    /// By node.
+    pub(super) nodes: Vec<Rise>,
+    /// By rank: sum of the leads and its weight.
+    leads: Vec<(f64, f64)>,
+}
+
+impl Recent {
+    /// Adds a lossy evaluation.
+    pub(super) fn add(
+        &mut self,
+        measured: &Measured,
+        loss: Loss,
+        usual: (&[UsualFlow], &[UsualFlow]),
+        rule: &Rule,
+    ) {
+        let kept = (-loss.seconds * loss.share / rule.memory_s).exp();
+        self.loss = kept.mul_add(self.loss, loss.seconds * loss.share);
+        self.total += loss.seconds * loss.share;
+        self.seconds = kept.mul_add(self.seconds, loss.seconds);
+        fade(&mut self.ranks, kept, &measured.ranks, usual.0, loss);
+        fade(&mut self.nodes, kept, &measured.nodes, usual.1, loss);
+        self.leads.resize(measured.leads.len(), (0.0, 0.0));
+        for ((sum, weight), lead) in self.leads.iter_mut().zip(&measured.leads) {
+            let new = if lead.is_finite() { loss.seconds } else { 0.0 };
+            let value = if lead.is_finite() { *lead } else { 0.0 };
+            *sum = kept.mul_add(*sum, new * value);
+            *weight = kept.mul_add(*weight, new);
+        }
+    }
+
+    /// Standard deviations of the rises by the past alone: of a mean over `seconds` of entries
+    /// whose neighbours are alike for `entry_s`, at least 10 s (turns of healthy ranks last 8 to 12
+    /// s).
+    pub(super) fn set_sigmas(&mut self, usual: (&[UsualFlow], &[UsualFlow]), entry_s: f64) {
+        let pieces = (self.seconds / entry_s.max(10.0)).max(1.0);
+        let scale = self.seconds / pieces.sqrt();
+        let sides = [(&mut self.ranks, usual.0), (&mut self.nodes, usual.1)];
+        for (rises, usual) in sides {
+            for (rise, usual) in rises.iter_mut().zip(usual) {
+                rise.sigma = usual.sigma * scale;
+            }
+        }
+    }
+
+    /// Share of the latest loss that peers waited for these subjects, 0 to 1, where covering
+    /// `explain` of it is all. Evidence about a subject is the time that was lost to it, not the
+    /// time that is lost while it is remembered.
+    pub(super) fn weight(&self, subjects: &[(Subject, f64)], loss: f64, rule: &Rule) -> f64 {
+        let latest = |subject: &Subject| match subject {
+            Subject::Rank(rank) => self.ranks.get(*rank).map(|rise| rise.latest),
+            Subject::Node(node) => self.nodes.get(*node).map(|rise| rise.latest),
+            Subject::Nobody => None,
+        };
+        let covered = subjects.iter().map(|(subject, _)| latest(subject));
+        let covered: Option<f64> = covered.sum();
+        covered.map_or(1.0, |covered| (covered / (rule.explain * loss)).min(1.0))
+    }
+
+    /// Mean leads by rank, seconds; NaN if unknown.
+    pub(super) fn leads(&self) -> Vec<f64> {
+        let leads = self.leads.iter();
+        leads.map(|(sum, weight)| sum / weight).collect()
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn fade(rises: &mut Vec<Rise>, kept: f64, flows: &[Flow], usual: &[UsualFlow], loss: Loss) {
+    rises.resize(flows.len(), Rise::default());
+    for ((rise, flow), usual) in rises.iter_mut().zip(flows).zip(usual) {
+        let more = beyond(*flow, usual, loss.share);
+        rise.net = kept.mul_add(rise.net, loss.seconds * more.net);
+        rise.whole = kept.mul_add(rise.whole, loss.seconds * more.peer);
+        let peer = more.peer.clamp(0.0, loss.share);
+        rise.peer = kept.mul_add(rise.peer, loss.seconds * peer);
+        rise.total += loss.seconds * peer;
+        rise.latest = peer;
+    }
+}
+
+/// The one rank whose queue is dry while that of every other rank is not, for pipelines: the GPU
+/// times of a grouped send and receive do not contain the waiting.
+pub(super) fn dry_rank(leads: &[f64], usual: &[UsualFlow], rule: &Rule) -> Option<usize> {
+    let ratio = |(lead, usual): (&f64, &UsualFlow)| lead / usual.lead;
+    let ratios: Vec<f64> = leads.iter().zip(usual).map(ratio).collect();
+    let mut dry = ratios.iter().enumerate();
+    let (rank, _) = dry.find(|(_, ratio)| **ratio < rule.dry)?;
+    let others = ratios.iter().enumerate();
+    let mut others = others.filter(|(other, _)| *other != rank);
+    others
+        .all(|(_, ratio)| *ratio >= rule.wet || ratio.is_nan())
+        .then_some(rank)
+}
+
+/// Finds what explains the recent loss: one rank, else one node, else a few ranks. Several ranks
+/// are not told where there are transfers, whose durations may lack the waiting.
+pub(super) fn explain(
+    recent: &Recent,
+    node_of: &[u32],
+    has_transfers: bool,
+    rule: &Rule,
+) -> Explanation {
+    let lasts = |rises: &[Rise], named: &[usize]| {
+        let totals = named.iter().filter_map(|at| rises.get(*at));
+        totals.map(|rise| rise.total).sum::<f64>() >= rule.explain_all * recent.total
+    };
+    if let Some(rank) = single(recent.loss, &recent.ranks, rule)
+        && lasts(&recent.ranks, &[rank])
+    {
+        return Explanation::Ranks(vec![(rank, 1.0)]);
+    }
+    if let Some(node) = single(recent.loss, &recent.nodes, rule)
+        && is_whole(&recent.ranks, node_of, node)
+        && lasts(&recent.nodes, &[node])
+    {
+        return Explanation::Node(node);
+    }
+    let several = several(recent.loss, &recent.ranks, rule).filter(|ranks| {
+        let named: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
+        !has_transfers && lasts(&recent.ranks, &named)
+    });
+    several.map_or(Explanation::Nobody, Explanation::Ranks)
+}
+
+/// Subjects of an explanation, each with its share.
+pub(super) fn subjects(explanation: &Explanation) -> Vec<(Subject, f64)> {
+    match explanation {
+        Explanation::Nobody => vec![(Subject::Nobody, 1.0)],
+        Explanation::Node(node) => vec![(Subject::Node(*node), 1.0)],
+        Explanation::Dry(rank) => vec![(Subject::Rank(*rank), 1.0)],
+        Explanation::Ranks(ranks) => ranks
+            .iter()
+            .map(|(rank, share)| (Subject::Rank(*rank), *share))
+            .collect(),
+    }
+}

@@ -1,0 +1,245 @@
+//! The job's own healthy past, in bounded memory.
+//!
+//! At most 64 entries are kept; when they are full, neighbours are merged and every entry covers
+//! twice the time, up to 16 s, so that the past covers the last 17 minutes. Memory per entry: 12
+//! bytes per rank, 8 per node, 24 per metered communicator; 8 MB for 10,240 ranks.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use echo_core::stats::{mean, median, robust_sigma};
+
+use crate::straggler::measure::{Measured, Pace};
+use crate::straggler::rule::Rule;
+use crate::straggler::spread::{MEAN_S, lasting_deviation, means, median_of, reached, recurring};
+use crate::straggler::usual::{Usual, UsualFlow, UsualPace};
+
+/// Largest number of entries.
+const MAX_ENTRIES: usize = 64;
+
+/// Largest time that one entry covers, seconds.
+const MAX_ENTRY_S: f64 = 16.0;
+
+/// Means over a stretch of healthy time.
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    seconds: f64,
+    paces: BTreeMap<usize, Pace>,
+    /// By rank: net and peer shares, lead.
+    ranks: Vec<[f32; 3]>,
+    /// By node: net and peer shares.
+    nodes: Vec<[f32; 2]>,
+}
+
+impl Entry {
+    fn from_measured(measured: &Measured, seconds: f64) -> Self {
+        let lead = |rank: usize| measured.leads.get(rank).copied().unwrap_or(f64::NAN);
+        let ranks = measured.ranks.iter().enumerate();
+        Self {
+            seconds,
+            paces: measured.paces.iter().copied().collect(),
+            ranks: ranks
+                .map(|(rank, flow)| [flow.net as f32, flow.peer as f32, lead(rank) as f32])
+                .collect(),
+            nodes: measured
+                .nodes
+                .iter()
+                .map(|flow| [flow.net as f32, flow.peer as f32])
+                .collect(),
+        }
+    }
+
+    /// Mean of both, weighted by time.
+    fn merge(&mut self, later: Self) {
+        let weight = (later.seconds / (self.seconds + later.seconds)) as f32;
+        merge_means(&mut self.ranks, &later.ranks, weight);
+        merge_means(&mut self.nodes, &later.nodes, weight);
+        for (comm, pace) in later.paces {
+            self.paces.entry(comm).or_default().add(pace);
+        }
+        self.seconds += later.seconds;
+    }
+}
+
+fn merge_means<const N: usize>(means: &mut Vec<[f32; N]>, later: &[[f32; N]], weight: f32) {
+    for (own, later) in means.iter_mut().zip(later) {
+        for (own, later) in own.iter_mut().zip(later) {
+            *own = if own.is_nan() {
+                *later
+            } else if later.is_nan() {
+                *own
+            } else {
+                weight.mul_add(*later - *own, *own)
+            };
+        }
+    }
+    means.extend(later.iter().skip(means.len()));
+}
+
+/// Healthy past of a job.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    entries: VecDeque<Entry>,
+    part: Option<Entry>,
+    /// Time that an entry covers at least, seconds; 0 while every evaluation is an entry.
+    entry_s: f64,
+}
+
+impl History {
+    /// Appends a healthy evaluation of this length.
+    pub(super) fn push(&mut self, measured: &Measured, seconds: f64) {
+        let entry = Entry::from_measured(measured, seconds);
+        let part = match self.part.take() {
+            Some(mut part) => {
+                part.merge(entry);
+                part
+            }
+            None => entry,
+        };
+        if part.seconds < self.entry_s {
+            self.part = Some(part);
+            return;
+        }
+        self.entries.push_back(part);
+        if self.entries.len() > MAX_ENTRIES {
+            self.shrink();
+        }
+    }
+
+    /// Merges neighbours, or forgets the oldest entry if they are as long as they may be.
+    fn shrink(&mut self) {
+        let longest = self.entries.iter().map(|entry| entry.seconds);
+        let longest = longest.fold(0.0, f64::max);
+        if longest >= MAX_ENTRY_S {
+            self.entries.pop_front();
+            return;
+        }
+        let mut merged: VecDeque<Entry> = VecDeque::new();
+        let mut half: Option<Entry> = None;
+        for entry in self.entries.drain(..) {
+            match half.take() {
+                Some(mut first) => {
+                    first.merge(entry);
+                    merged.push_back(first);
+                }
+                None => half = Some(entry),
+            }
+        }
+        merged.extend(half);
+        self.entry_s = median_of(merged.iter().map(|entry| entry.seconds));
+        self.entries = merged;
+    }
+
+    /// Time that the past covers, seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.entries.iter().map(|entry| entry.seconds).sum()
+    }
+
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// What the past says about the pace; `None` while it is too short.
+    pub(super) fn usual(&self, rule: &Rule) -> Option<Usual> {
+        let seconds = self.seconds();
+        if self.len() < 2 || seconds < rule.need_s {
+            return None;
+        }
+        let mut paces: BTreeMap<usize, Vec<Pace>> = BTreeMap::new();
+        for (comm, pace) in self.entries.iter().flat_map(|entry| &entry.paces) {
+            if pace.operations > 0.0 {
+                paces.entry(*comm).or_default().push(*pace);
+            }
+        }
+        let known = paces.into_iter().filter(|(_, paces)| paces.len() >= 2);
+        let mut usual = Usual {
+            paces: known
+                .map(|(comm, paces)| (comm, UsualPace::from_paces(&paces)))
+                .collect(),
+            allowance: rule.allowance,
+            enough_s: rule.enough_s,
+            enough_alone_s: rule.enough_s,
+            entry_s: median_of(self.entries.iter().map(|entry| entry.seconds)),
+        };
+        self.measure_spread(&mut usual, seconds, rule);
+        Some(usual)
+    }
+
+    /// Adds what recurs in the past to the allowance, and replaces the constants by what follows
+    /// from the spread of a past that is long enough.
+    fn measure_spread(&self, usual: &mut Usual, seconds: f64, rule: &Rule) {
+        let losses: Vec<(f64, f64)> = self
+            .entries
+            .iter()
+            .filter_map(|entry| {
+                let paces: Vec<(usize, Pace)> = entry.paces.iter().map(|(c, p)| (*c, *p)).collect();
+                Some((entry.seconds, usual.signed_loss(&paces)?))
+            })
+            .collect();
+        let sigma = if seconds >= rule.steady_s {
+            robust_sigma(&means(&losses, MEAN_S))
+        } else {
+            None
+        };
+        if let Some(sigma) = sigma {
+            usual.allowance = (rule.allowance_sigmas * sigma).max(rule.least_allowance);
+            usual.enough_s = rule.enough_s.max(rule.enough_per_sigma_s * sigma);
+        }
+        usual.allowance = (usual.allowance + recurring(&losses)).min(rule.most_allowance);
+        let peak = reached(&losses, usual.allowance);
+        usual.enough_s = usual.enough_s.max(rule.enough_peaks * peak);
+        let missing = (1.0 - seconds / rule.steady_s).max(0.0);
+        usual.enough_alone_s = usual.enough_s * (1.0 + missing);
+    }
+
+    /// Usual waiting and leads by rank.
+    pub(super) fn ranks(&self, n: usize) -> Vec<UsualFlow> {
+        let value = |entry: &Entry, rank: usize| entry.ranks.get(rank).copied();
+        let ranks = (0..n).map(|rank| self.usual_flow(|entry| value(entry, rank)));
+        pooled(ranks.collect())
+    }
+
+    /// Usual waiting by node.
+    pub(super) fn nodes(&self, n: usize) -> Vec<UsualFlow> {
+        let value = |entry: &Entry, node: usize| {
+            let [net, peer] = entry.nodes.get(node).copied()?;
+            Some([net, peer, f32::NAN])
+        };
+        let nodes = (0..n).map(|node| self.usual_flow(|entry| value(entry, node)));
+        pooled(nodes.collect())
+    }
+
+    fn usual_flow(&self, value: impl Fn(&Entry) -> Option<[f32; 3]>) -> UsualFlow {
+        let mut series: [Vec<f64>; 3] = Default::default();
+        let mut peers: Vec<(f64, f64)> = Vec::new();
+        for entry in &self.entries {
+            let Some(means) = value(entry) else {
+                continue;
+            };
+            let [_, peer, _] = means;
+            peers.push((entry.seconds, f64::from(peer)));
+            for (series, mean) in series.iter_mut().zip(means) {
+                if mean.is_finite() {
+                    series.push(f64::from(mean));
+                }
+            }
+        }
+        let [net, peer, lead] = &series;
+        UsualFlow {
+            net: median(net).unwrap_or(0.0),
+            peer: median(peer).unwrap_or(0.0),
+            sigma: lasting_deviation(&peers),
+            lead: median(lead).unwrap_or(f64::NAN),
+        }
+    }
+}
+
+/// The same with one deviation for all: any rank can do what another one did.
+fn pooled(mut flows: Vec<UsualFlow>) -> Vec<UsualFlow> {
+    let squares: Vec<f64> = flows.iter().map(|flow| flow.sigma.powi(2)).collect();
+    let sigma = mean(&squares).unwrap_or(0.0).sqrt();
+    for flow in &mut flows {
+        flow.sigma = sigma;
+    }
+    flows
+}

@@ -1,0 +1,284 @@
+//! Judge: one evaluation after another, in order, nothing from the future.
+
+use crate::straggler::bill::{Bill, Entry};
+use crate::straggler::class::{self, Class};
+use crate::straggler::culprits::{Explanation, most_named};
+use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, subjects};
+use crate::straggler::history::History;
+use crate::straggler::measure::Measured;
+use crate::straggler::open_incidents::OpenIncidents;
+use crate::straggler::queues::{Episode, Queues};
+use crate::straggler::rule::Rule;
+use crate::straggler::usual::{Loss, Usual, UsualFlow};
+
+/// Usual waiting by rank and by node, as of the last change of the past.
+#[derive(Debug, Default)]
+struct UsualFlows {
+    ranks: Vec<UsualFlow>,
+    nodes: Vec<UsualFlow>,
+}
+
+/// Rank for which all others wait.
+#[derive(Debug, Clone, Copy)]
+struct Alone {
+    rank: usize,
+    /// Begin, job time, seconds.
+    since: f64,
+    /// Length of the past at the beginning, seconds.
+    past_s: f64,
+    /// Waiting of each peer beyond that of healthy jobs, seconds.
+    waited_s: f64,
+}
+
+/// Judge of one job.
+#[derive(Debug)]
+pub(super) struct Judge {
+    rule: Rule,
+    history: History,
+    usual: Option<Usual>,
+    flows: Option<UsualFlows>,
+    evidence: Evidence,
+    recent: Recent,
+    /// Latest losses that no rank explained. They belong to a rank that is found right after them.
+    unexplained: Bill,
+    /// Rank for which almost all waiting is.
+    alone: Option<Alone>,
+    episode: Episode,
+    pub(super) incidents: OpenIncidents,
+}
+
+impl Judge {
+    pub(super) fn new(rule: Rule) -> Self {
+        Self {
+            rule,
+            history: History::default(),
+            usual: None,
+            flows: None,
+            evidence: Evidence::default(),
+            recent: Recent::default(),
+            unexplained: Bill::default(),
+            alone: None,
+            episode: Episode::default(),
+            incidents: OpenIncidents::default(),
+        }
+    }
+
+    /// What the past says; `None` while it is too short.
+    pub(super) const fn usual(&self) -> Option<&Usual> {
+        self.usual.as_ref()
+    }
+
+    /// Usual waiting of each of `n` ranks, as a share per peer; `None` while the past is too short.
+    pub(super) fn usual_peers(&self, n: usize) -> Option<Vec<f64>> {
+        self.usual.as_ref()?;
+        let ranks = self.history.ranks(n);
+        Some(ranks.iter().map(|usual| usual.peer).collect())
+    }
+
+    /// Judges one evaluation.
+    pub(super) fn judge(&mut self, measured: &Measured, has_transfers: bool) {
+        let seconds = measured.seconds;
+        self.judge_alone(measured, seconds);
+        if let Some(usual) = self.usual.take() {
+            if let Some(mut loss) = usual.loss(&measured.paces) {
+                loss.seconds = seconds;
+                self.judge_loss(measured, loss, &usual, has_transfers);
+            }
+            self.usual = Some(usual);
+        }
+        let closed = self
+            .incidents
+            .close_quiet(measured.until, self.rule.quiet_s);
+        for subject in closed {
+            self.evidence.forget(subject);
+        }
+        if self.episode.has_ended(measured.until, self.rule.quiet_s) {
+            self.episode = Episode::default();
+            self.recent.clear();
+        }
+        self.learn(measured, seconds);
+    }
+
+    /// Forgets the evidence: the evaluation with the end of a stall is no measure of the pace.
+    pub(super) fn skip(&mut self) {
+        self.evidence.clear();
+        self.recent.clear();
+        self.alone = None;
+    }
+
+    /// Appends the evaluation to the past if nothing speaks against it.
+    fn learn(&mut self, measured: &Measured, seconds: f64) {
+        let enough = self
+            .usual
+            .as_ref()
+            .map_or(self.rule.enough_s, |usual| usual.enough_s);
+        let is_alone = self.alone.is_some_and(|alone| {
+            alone.past_s <= 2.0 * self.rule.need_s && alone.waited_s >= self.rule.enough_s / 2.0
+        });
+        let is_unsuspicious = self.evidence.largest() < enough / 2.0
+            || self.episode.is_mostly_healthy(measured.until);
+        let is_healthy = is_unsuspicious && !is_alone && self.incidents.is_empty();
+        if is_healthy && seconds > 0.0 {
+            self.history.push(measured, seconds);
+            self.usual = self.history.usual(&self.rule);
+            self.flows = None;
+        }
+    }
+
+    /// Without a past: everybody waits for one rank, and it for nobody.
+    fn judge_alone(&mut self, measured: &Measured, seconds: f64) {
+        let rule = &self.rule;
+        let single = measured.always_last().filter(|(_, flow)| {
+            let peers = flow.peer;
+            peers >= rule.healthy_wait && flow.suffered <= (1.0 - rule.alone) * peers
+        });
+        let past_s = self.history.seconds();
+        self.alone = single.map(|(rank, flow)| {
+            let before = self.alone.filter(|alone| alone.rank == rank);
+            let mut alone = before.unwrap_or(Alone {
+                rank,
+                since: measured.until - seconds,
+                past_s,
+                waited_s: 0.0,
+            });
+            alone.waited_s += seconds * (flow.peer - rule.healthy_wait);
+            alone
+        });
+        let (Some(alone), Some((_, flow))) = (self.alone, single) else {
+            return;
+        };
+        if alone.past_s <= 2.0 * rule.need_s && alone.waited_s >= rule.enough_s {
+            let excess = flow.peer - rule.healthy_wait;
+            let entry = Entry {
+                from: measured.until - seconds,
+                to: measured.until,
+                loss: excess.max(0.0),
+                weight: 1.0,
+                gpu_s: measured.lost_gpu_s(seconds, excess),
+                waited: flow.peer,
+            };
+            let subject = Subject::Rank(alone.rank);
+            if self
+                .incidents
+                .late_without_past(subject, alone.since, entry)
+            {
+                // What was learned so far was the late rank's time.
+                self.history = History::default();
+                self.usual = None;
+            }
+        }
+    }
+
+    /// Against the past: the pace gives the loss, the law gives the root.
+    fn judge_loss(&mut self, measured: &Measured, loss: Loss, usual: &Usual, transfers: bool) {
+        let mut found = Vec::new();
+        if loss.share > usual.allowance {
+            let explanation = self.explain(measured, loss, usual, transfers);
+            let named = subjects(&explanation);
+            let weight = match explanation {
+                Explanation::Dry(_) => 1.0,
+                _ => self.recent.weight(&named, loss.share, &self.rule),
+            };
+            let n = named.len() as f64;
+            for (subject, share) in named {
+                let subject = self.incidents.by_node(subject, &measured.node_of);
+                let mut entry = self.entry(measured, loss, (subject, share));
+                entry.weight = weight * (n * share).min(1.0);
+                found.push((subject, entry));
+            }
+        }
+        self.evidence.count(&found, loss.seconds, usual);
+        for (subject, entry) in &found {
+            if *subject == Subject::Nobody {
+                self.unexplained.push_recent(*entry);
+            }
+            self.incidents.add(*subject, *entry);
+        }
+        for subject in self.evidence.sufficient(usual) {
+            // A rank that was just found explains what nobody explained.
+            if !self.evidence.has(subject) {
+                continue;
+            }
+            let mut bill = self.evidence.take_bill(subject);
+            if !self.incidents.is_open(subject) {
+                if subject != Subject::Nobody {
+                    bill.absorb_before(&self.unexplained);
+                    self.evidence.forget(Subject::Nobody);
+                }
+                let subject = self.incidents.roll_up(subject, &measured.node_of);
+                self.incidents.open(subject, measured.until, bill);
+                self.episode.decide();
+                let most = most_named(measured.ranks.len());
+                if self.incidents.withdraw(most, self.rule.explain) {
+                    self.episode.decide_shared();
+                    self.evidence.clear();
+                    break;
+                }
+            }
+        }
+        for (subject, _) in &found {
+            let class = self.class(*subject, loss);
+            let lost_s = loss.seconds * loss.share;
+            self.incidents.classify(*subject, class, lost_s);
+        }
+        self.evidence.forget_spent();
+    }
+
+    /// Class of the latest loss of a subject.
+    fn class(&self, subject: Subject, loss: Loss) -> Class {
+        let flows = self.flows.iter().flat_map(|flows| &flows.ranks);
+        let usual: Vec<f64> = flows.map(|flow| flow.lead).collect();
+        match subject {
+            Subject::Rank(rank) => class::of_rank(rank, &self.recent.leads(), &usual),
+            Subject::Node(_) => Class::Unknown,
+            Subject::Nobody => class::of_uniform(loss, self.rule.explain),
+        }
+    }
+
+    fn explain(
+        &mut self,
+        measured: &Measured,
+        loss: Loss,
+        usual: &Usual,
+        has_transfers: bool,
+    ) -> Explanation {
+        let history = &self.history;
+        let flows = self.flows.get_or_insert_with(|| UsualFlows {
+            ranks: history.ranks(measured.ranks.len()),
+            nodes: history.nodes(measured.nodes.len()),
+        });
+        let sides = (flows.ranks.as_slice(), flows.nodes.as_slice());
+        self.recent.add(measured, loss, sides, &self.rule);
+        self.recent.set_sigmas(sides, usual.entry_s);
+        let recent = &self.recent;
+        let step = usual.shortest_step();
+        let queues = Queues::new(&measured.leads, &flows.ranks, step);
+        let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
+        self.episode.add(&queues, loss.seconds, measured.until);
+        let explanation = queues.correct(explanation, &self.episode, &measured.node_of);
+        if explanation == Explanation::Nobody
+            && has_transfers
+            && let Some(rank) = dry_rank(&recent.leads(), &flows.ranks, &self.rule)
+        {
+            return Explanation::Dry(rank);
+        }
+        explanation
+    }
+
+    fn entry(&self, measured: &Measured, loss: Loss, (subject, share): (Subject, f64)) -> Entry {
+        let rise = match subject {
+            Subject::Rank(rank) => self.recent.ranks.get(rank),
+            Subject::Node(node) => self.recent.nodes.get(node),
+            Subject::Nobody => None,
+        };
+        let waited = rise.map_or(0.0, |rise| rise.whole / self.recent.loss * loss.share);
+        Entry {
+            from: measured.until - loss.seconds,
+            to: measured.until,
+            loss: loss.share,
+            weight: 1.0,
+            gpu_s: share * measured.lost_gpu_s(loss.seconds, loss.share),
+            waited,
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Measures one evaluation: pace, and waiting as shares of time.
+
+use crate::straggler::communicator::Communicator;
+use crate::straggler::ledger::{CommSums, LeadSum, WindowSums, update};
+
+/// Largest number of communicators at which the pace is measured. The communicators of a job
+/// proceed together, so a few tell its pace.
+const MAX_PACES: usize = 32;
+
+/// Pace of one communicator in one evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Pace {
+    /// From the end of the last block before it to the end of the last block in it, seconds.
+    pub(super) seconds: f64,
+    /// Operations that completed in this time.
+    pub(super) operations: f64,
+    /// Part of it spent in the operations themselves, without waiting, seconds.
+    pub(super) transfer: f64,
+    /// Sum over the blocks of their shortest operation, seconds, and number of blocks.
+    pub(super) shortest: f64,
+    pub(super) blocks: f64,
+}
+
+impl Pace {
+    /// Seconds per operation.
+    pub(super) fn step(self) -> f64 {
+        self.seconds / self.operations
+    }
+
+    /// Shortest operation of a block, mean over the blocks, seconds.
+    pub(super) fn shortest_operation(self) -> f64 {
+        self.shortest / self.blocks
+    }
+
+    /// Adds a later evaluation.
+    pub(super) fn add(&mut self, later: Self) {
+        self.seconds += later.seconds;
+        self.operations += later.operations;
+        self.transfer += later.transfer;
+        self.shortest += later.shortest;
+        self.blocks += later.blocks;
+    }
+}
+
+/// Waiting for one rank or node, as shares of time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Flow {
+    /// Caused, per rank that waits, over all communicators, less what the rank itself waited in
+    /// other communicators: a rank that is late because it waits elsewhere is not the root.
+    pub(super) net: f64,
+    /// Caused, per rank that waits, in the communicator where it is largest.
+    pub(super) peer: f64,
+    /// Caused and suffered, over all communicators.
+    pub(super) caused: f64,
+    pub(super) suffered: f64,
+}
+
+/// One evaluation.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    /// End of its last block, job time, seconds.
+    pub(super) until: f64,
+    /// Time since the end of the evaluation before it, seconds.
+    pub(super) seconds: f64,
+    /// Paces by communicator.
+    pub(super) paces: Vec<(usize, Pace)>,
+    /// By rank of the job.
+    pub(super) ranks: Vec<Flow>,
+    /// By node of the job.
+    pub(super) nodes: Vec<Flow>,
+    /// Node of each rank.
+    pub(super) node_of: Vec<u32>,
+    /// Mean lead by rank above the smallest of the past minute, seconds; NaN if unknown.
+    pub(super) leads: Vec<f64>,
+}
+
+/// Ranks of the job: node of each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placement<'a> {
+    /// Index of the node by rank of the job.
+    pub(super) node: &'a [u32],
+    /// Number of nodes.
+    pub(super) nodes: usize,
+}
+
+impl Measured {
+    /// Measures the sums since the previous evaluation and moves the communicators' last ends.
+    /// Takes time proportional to the slots of all communicators.
+    pub(super) fn take(
+        sums: &WindowSums,
+        comms: &mut [Communicator],
+        placement: Placement<'_>,
+        before: f64,
+    ) -> Self {
+        let mut measured = Self {
+            until: f64::NEG_INFINITY,
+            ranks: vec![Flow::default(); placement.node.len()],
+            nodes: vec![Flow::default(); placement.nodes],
+            node_of: placement.node.to_vec(),
+            ..Self::default()
+        };
+        measured.paces = Self::paces(sums, comms);
+        let mut shares = Vec::new();
+        for (index, sums) in sums.comms() {
+            measured.until = measured.until.max(sums.end);
+            let Some(comm) = comms.get_mut(index) else {
+                continue;
+            };
+            let last = comm.evaluated.replace(sums.end);
+            let seconds = last.map_or(0.0, |last| sums.end - last);
+            if seconds > 0.0 {
+                measured.add(sums, seconds, (comm, placement));
+                shares.push((index, sums.scale() / seconds));
+            }
+        }
+        measured.subtract_cascades(sums, comms, &shares);
+        measured.seconds = (measured.until - before).max(0.0);
+        measured
+    }
+
+    /// Paces of the communicators that completed a block, the largest communicators first.
+    pub(super) fn paces(sums: &WindowSums, comms: &[Communicator]) -> Vec<(usize, Pace)> {
+        let measured = sums.comms().filter_map(|(index, sums)| {
+            let comm = comms.get(index)?;
+            let pace = Pace {
+                seconds: sums.end - comm.evaluated?,
+                operations: sums.operations,
+                transfer: sums.transfer * sums.scale(),
+                shortest: sums.shortest,
+                blocks: sums.blocks,
+            };
+            (pace.seconds > 0.0).then_some((comm.size(), index, pace))
+        });
+        let mut paces: Vec<(usize, usize, Pace)> = measured.collect();
+        paces.sort_by_key(|(size, index, _)| (std::cmp::Reverse(*size), *index));
+        paces.truncate(MAX_PACES);
+        paces
+            .into_iter()
+            .map(|(_, index, pace)| (index, pace))
+            .collect()
+    }
+
+    /// The rank that its peers wait for most.
+    pub(super) fn always_last(&self) -> Option<(usize, Flow)> {
+        let flows = self.ranks.iter().copied().enumerate();
+        flows.max_by(|a, b| a.1.peer.total_cmp(&b.1.peer))
+    }
+
+    /// GPU time lost by all ranks when a share of the time is lost, seconds.
+    pub(super) fn lost_gpu_s(&self, seconds: f64, share: f64) -> f64 {
+        self.ranks.len() as f64 * seconds * share.max(0.0)
+    }
+
+    fn add(
+        &mut self,
+        sums: &CommSums,
+        seconds: f64,
+        (comm, placement): (&Communicator, Placement<'_>),
+    ) {
+        let share = sums.scale() / seconds;
+        let peers = comm.size() as f64 - 1.0;
+        let mut by_node: Vec<(u32, f64)> = Vec::new();
+        for (rank, caused, suffered) in slots(sums, comm, share) {
+            update(&mut self.ranks, rank, |flow| {
+                flow.caused += caused;
+                flow.suffered += suffered;
+                flow.peer = flow.peer.max(caused / peers);
+            });
+            if let Some(node) = placement.node.get(rank) {
+                by_node.push((*node, caused - suffered));
+            }
+        }
+        self.add_nodes(by_node, comm.size() as f64);
+    }
+
+    /// Sums up what each rank caused beyond what it waited in other communicators.
+    fn subtract_cascades(
+        &mut self,
+        sums: &WindowSums,
+        comms: &[Communicator],
+        shares: &[(usize, f64)],
+    ) {
+        for (index, share) in shares {
+            let comm = comms.get(*index);
+            let sums = sums.comms.get(*index).and_then(Option::as_ref);
+            let Some((comm, sums)) = comm.zip(sums) else {
+                continue;
+            };
+            let peers = comm.size() as f64 - 1.0;
+            for (rank, caused, suffered) in slots(sums, comm, *share) {
+                update(&mut self.ranks, rank, |flow| {
+                    let elsewhere = flow.suffered - suffered;
+                    flow.net += (caused / peers - elsewhere).max(0.0);
+                });
+            }
+        }
+    }
+
+    /// Adds what the ranks of each node caused together. Waiting among the ranks of one node
+    /// cancels in the sum of their net.
+    fn add_nodes(&mut self, mut by_node: Vec<(u32, f64)>, size: f64) {
+        by_node.sort_by_key(|(node, _)| *node);
+        for ranks in by_node.chunk_by(|one, next| one.0 == next.0) {
+            let Some((node, _)) = ranks.first() else {
+                continue;
+            };
+            let net: f64 = ranks.iter().map(|(_, net)| net).sum();
+            let outside = size - ranks.len() as f64;
+            if outside > 0.0 {
+                update(&mut self.nodes, *node as usize, |flow| {
+                    flow.net += net / outside;
+                    flow.peer = flow.peer.max(net / outside);
+                });
+            }
+        }
+    }
+}
+
+/// Ranks of a communicator with the shares of the time that they caused and suffered.
+fn slots<'a>(
+    sums: &'a CommSums,
+    comm: &'a Communicator,
+    share: f64,
+) -> impl Iterator<Item = (usize, f64, f64)> + 'a {
+    let slots = sums.caused.iter().zip(&sums.suffered).zip(&comm.members);
+    slots.filter_map(move |((caused, suffered), rank)| {
+        let rank = (*rank)? as usize;
+        let (caused, suffered) = (f64::from(*caused), f64::from(*suffered));
+        Some((rank, caused * share, suffered * share))
+    })
+}
+
+/// Smallest leads of one rank: the offset between the clocks of its GPU and its host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeadFloor {
+    current: f64,
+    previous: f64,
+    since: f64,
+}
+
+/// Time after which a smallest lead is forgotten, at least once and at most twice, seconds. Clocks
+/// that drift by 20 ppm move by 1.2 ms in it.
+const FLOOR_S: f64 = 30.0;
+
+impl Default for LeadFloor {
+    fn default() -> Self {
+        Self {
+            current: f64::INFINITY,
+            previous: f64::INFINITY,
+            since: f64::NEG_INFINITY,
+        }
+    }
+}
+
+impl LeadFloor {
+    /// Mean lead of an evaluation that ends at `now` above the smallest of the past minute,
+    /// seconds; NaN without operations.
+    pub(super) fn above(&mut self, lead: LeadSum, now: f64) -> f64 {
+        if lead.operations <= 0.0 {
+            return f64::NAN;
+        }
+        if now - self.since >= FLOOR_S {
+            (self.previous, self.current) = (self.current, f64::INFINITY);
+            self.since = now;
+        }
+        self.current = self.current.min(lead.least);
+        lead.sum / lead.operations - self.current.min(self.previous)
+    }
+}

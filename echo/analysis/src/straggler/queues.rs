@@ -1,0 +1,160 @@
+//! Queues of the GPUs: how far their hosts run ahead, compared with the past.
+
+use std::cmp::Ordering;
+
+use echo_core::stats::median;
+
+use crate::straggler::culprits::Explanation;
+use crate::straggler::usual::UsualFlow;
+
+/// Growth of a lead within which it stayed the same.
+const SAME: f64 = 0.15;
+
+/// Leads below so many usual times between operations say nothing: the hosts synchronise with their
+/// GPUs too often to run ahead.
+const LEAST_AHEAD: f64 = 2.0;
+
+/// Change of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Grew,
+    Fell,
+    Unknown,
+}
+
+/// Changes of the queues of all ranks.
+#[derive(Debug)]
+pub(super) struct Queues {
+    changes: Vec<Change>,
+}
+
+impl Queues {
+    /// Compares leads (seconds, NaN if unknown) with the usual ones. The lead of a host that only
+    /// waits grows; that of a host which is slow itself falls. `step` is the usual time between
+    /// operations, seconds.
+    pub(super) fn new(leads: &[f64], usual: &[UsualFlow], step: f64) -> Self {
+        let known = usual.iter().map(|usual| usual.lead);
+        let known: Vec<f64> = known.filter(|lead| lead.is_finite()).collect();
+        let run_ahead = median(&known).is_some_and(|lead| lead >= LEAST_AHEAD * step);
+        let changes = leads.iter().zip(usual).map(|(lead, usual)| {
+            let growth = lead / usual.lead - 1.0;
+            if !run_ahead || !growth.is_finite() || growth.abs() <= SAME {
+                Change::Unknown
+            } else if growth > 0.0 {
+                Change::Grew
+            } else {
+                Change::Fell
+            }
+        });
+        Self {
+            changes: changes.collect(),
+        }
+    }
+
+    /// Corrects an explanation by the queues of those who wait: of a rank that is late alone, all
+    /// others have more and more queued. If theirs did not fill, they are slow as well: the whole
+    /// node, or everybody.
+    pub(super) fn correct(
+        &self,
+        explanation: Explanation,
+        episode: &Episode,
+        node_of: &[u32],
+    ) -> Explanation {
+        let Explanation::Ranks(ranks) = &explanation else {
+            return explanation;
+        };
+        let named: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
+        if let Some(node) = self.slow_node(&named, node_of) {
+            Explanation::Node(node)
+        } else if episode.is_shared() {
+            Explanation::Nobody
+        } else {
+            explanation
+        }
+    }
+
+    /// The change of most queues.
+    fn common(&self) -> Change {
+        let count = |change: Change| self.changes.iter().filter(|own| **own == change).count();
+        match count(Change::Grew).cmp(&count(Change::Fell)) {
+            Ordering::Greater => Change::Grew,
+            Ordering::Less => Change::Fell,
+            Ordering::Equal => Change::Unknown,
+        }
+    }
+
+    /// The node of the named ranks, if the queues of most of its ranks did not fill while those of
+    /// most ranks of other nodes did.
+    fn slow_node(&self, named: &[usize], node_of: &[u32]) -> Option<usize> {
+        let node = *node_of.get(*named.first()?)?;
+        let count = |inside: bool, change: Change| {
+            let ranks = self.changes.iter().zip(node_of);
+            let ranks = ranks.filter(|(_, of)| (**of == node) == inside);
+            ranks.filter(|(own, _)| **own == change).count()
+        };
+        let is_one_node = named.iter().all(|rank| node_of.get(*rank) == Some(&node));
+        let fell = count(true, Change::Fell);
+        let is_slow = fell >= 2 && fell > count(true, Change::Grew);
+        let are_others_fast = count(false, Change::Grew) > 3 * count(false, Change::Fell);
+        (is_one_node && is_slow && are_others_fast).then_some(node as usize)
+    }
+}
+
+/// Lossy time without a longer pause, and whether everybody is slow in it.
+///
+/// Where hosts run ahead and all of them become slow, the slowest one is late alone for as long as
+/// it is the slowest, and the queues of the others fill by and by. Only the beginning shows the
+/// difference, so it decides for the whole episode.
+#[derive(Debug, Default)]
+pub(super) struct Episode {
+    slow_s: f64,
+    filled_s: f64,
+    decided: Option<bool>,
+    /// Lossy time, seconds.
+    lossy_s: f64,
+    /// Begin of the first loss and end of the last one, job time, seconds.
+    first: Option<f64>,
+    last: f64,
+}
+
+impl Episode {
+    /// Adds a lossy evaluation that ends at `now`.
+    pub(super) fn add(&mut self, queues: &Queues, seconds: f64, now: f64) {
+        match queues.common() {
+            Change::Grew => self.filled_s += seconds,
+            Change::Fell => self.slow_s += seconds,
+            Change::Unknown => {}
+        }
+        self.lossy_s += seconds;
+        self.first.get_or_insert(now - seconds);
+        self.last = now;
+    }
+
+    /// Returns true if less than half of the time since it began was lossy. The median of the past
+    /// stays what it is if such time is learned, and recurring work becomes known.
+    pub(super) fn is_mostly_healthy(&self, now: f64) -> bool {
+        self.first
+            .is_none_or(|first| self.lossy_s < 0.5 * (now - first))
+    }
+
+    /// Returns true if everybody is slow.
+    pub(super) fn is_shared(&self) -> bool {
+        let is_shared = self.slow_s > self.filled_s;
+        self.decided.unwrap_or(is_shared)
+    }
+
+    /// Everybody is slow, until the end of the episode.
+    pub(super) fn decide_shared(&mut self) {
+        self.decided = Some(true);
+    }
+
+    /// Keeps the answer until the end of the episode.
+    pub(super) fn decide(&mut self) {
+        self.decided = Some(self.is_shared());
+    }
+
+    /// Returns true if the episode ended: no loss for `quiet_s` before `now`.
+    pub(super) fn has_ended(&self, now: f64, quiet_s: f64) -> bool {
+        now - self.last > quiet_s
+    }
+}
