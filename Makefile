@@ -76,7 +76,7 @@ nightly: ## what is too long for each change: clients, dependencies, models, cra
 	@$(MAKE) --no-print-directory load MINUTES=1 BENCH_FLAGS=--quick
 
 # Tests whose names match a filter of nextest, from the same build as `make test`.
-with_nextest = $(call need,cargo-nextest,cargo install --locked cargo-nextest) $(with_duckdb)
+with_nextest = $(call need,cargo-nextest,cargo install --locked cargo-nextest); $(with_duckdb)
 
 clients: ## test clients of other projects: MCP conformance, inspector and SDK, schemathesis, Prometheus, Alertmanager, Slurm, validator of FOCUS, Chromium, kubectl, NVRx, PostgreSQL; from npm, PyPI and Debian
 	@$(with_nextest) \

@@ -4,9 +4,9 @@
 //! helm.
 //! `make clients` runs these tests, which install the tools in the target folder.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
@@ -42,9 +42,6 @@ const FOR_PYTHON: [&str; 3] = [
     "grafana-foundation-sdk==1769699379!11.6.0",
 ];
 
-/// Lets one test at a time install packages.
-static INSTALLING: Mutex<()> = Mutex::new(());
-
 /// An instance with the cluster `lab`, in which rank 2 was late.
 struct Lab {
     echo: Echo,
@@ -75,8 +72,9 @@ fn installed(kind: &str, packages: &[&str], install: impl FnOnce(&Path)) -> Path
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let name: String = packages.join("_").chars().map(plain).collect();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{kind}-{name}"));
-    // If another test failed to install, this one tries again.
-    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
+    // One test at a time installs. If another one failed to, this one tries again.
+    let lock = File::create(folder.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
     let ready = folder.join("ready");
     if !ready.is_file() {
         std::fs::create_dir_all(&folder).unwrap();
