@@ -4,12 +4,20 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use fleet_test_harness::{DEBIAN, NIGHTLY};
+use fleet_test_harness::{NIGHTLY, Need};
 use serde_json::Value;
 
-use super::prometheus::debian;
 use crate::actions::replay;
 use crate::testbed::{Echo, wait_for};
+
+/// Debian's program, which reads its templates where they are installed.
+const PROGRAM: &str = "/usr/bin/prometheus-alertmanager";
+
+/// An installed Alertmanager.
+static ALERTMANAGER: Need = Need::new("alertmanager", || {
+    let reason = "no Alertmanager (apt-get install prometheus-alertmanager)";
+    (!Path::new(PROGRAM).is_file()).then(|| reason.to_owned())
+});
 
 /// A running Alertmanager, killed on drop.
 struct Alertmanager {
@@ -25,7 +33,7 @@ impl Drop for Alertmanager {
 }
 
 impl Alertmanager {
-    fn start(program: &Path, folder: &Path) -> Self {
+    fn start(folder: &Path) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap().to_string();
         drop(free);
@@ -35,7 +43,7 @@ impl Alertmanager {
             "route: { receiver: none }\nreceivers: [{ name: none }]\n",
         )
         .unwrap();
-        let child = Command::new(program)
+        let child = Command::new(PROGRAM)
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.path={}", folder.join("data").display()))
             .arg(format!("--web.listen-address={address}"))
@@ -59,11 +67,10 @@ impl Alertmanager {
 }
 
 #[test]
-#[needs(NIGHTLY, DEBIAN)]
+#[needs(NIGHTLY, ALERTMANAGER)]
 fn alertmanager_has_an_alert_while_a_fault_lasts() {
-    let program = debian("prometheus-alertmanager", "prometheus-alertmanager");
     let folder = tempfile::tempdir().unwrap();
-    let alertmanager = Alertmanager::start(&program, folder.path());
+    let alertmanager = Alertmanager::start(folder.path());
     let policy = folder.path().join("actions.yaml");
     let text = format!(
         "limits: {{ max_percent: 25 }}

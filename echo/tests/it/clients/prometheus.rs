@@ -107,7 +107,7 @@ fn rules_without_delay() -> String {
 }
 
 /// Returns a program of the Debian package, unpacked in the target folder.
-pub(super) fn debian(package: &str, program: &str) -> PathBuf {
+fn debian(package: &str, program: &str) -> PathBuf {
     let folder = installed("debian", &[package], |folder| {
         let mut download = Command::new("apt-get");
         download.args(["download", package]).current_dir(folder);
