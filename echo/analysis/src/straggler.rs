@@ -40,7 +40,7 @@
 //!
 //! **Why** (`class`): the lead is the time from the enqueue on the host to the start on the GPU. A
 //! late host has nothing queued while the others' queues grow; a late GPU leaves the queues alike;
-//! a slow network makes the shortest operations longer, with nobody late. Evidence explains and
+//! a slow network makes the shortest operations longer, with no rank late. Evidence explains and
 //! never decides who.
 //!
 //! **Peers** (`peers`): the waiting that each rank causes, milliseconds per second and peer, with
@@ -244,7 +244,7 @@ fn incident(job: &Job, state: &State) -> Option<Incident> {
             let (node, ranks) = job.node(node)?;
             Finding::Node(node, ranks)
         }
-        (_, Subject::Nobody) => Finding::UniformSlowdown,
+        (_, Subject::Unexplained) => Finding::UniformSlowdown,
     };
     let entries = state.bill.without_ripples();
     Some(Incident {

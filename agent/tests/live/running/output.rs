@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::thread;
 
-/// Lines of a process that nobody has read yet, with their ends.
+/// Unread lines of the output of a process, with their line ends.
 #[derive(Debug, Clone)]
 pub(crate) struct Output(Arc<Mutex<Unread>>);
 

@@ -13,7 +13,7 @@ pub enum Class {
     Host,
     /// The GPU is late: it works longer between operations, and the leads stay alike.
     Device,
-    /// The operations themselves take longer, and nobody is late.
+    /// The operations themselves take longer, and no rank is late.
     Network,
     /// The evidence does not tell.
     Unknown,

@@ -24,7 +24,7 @@ pub(super) struct Rise {
 pub(super) enum Explanation {
     /// No rank explains it.
     #[default]
-    Nobody,
+    Unexplained,
     /// Ranks, each with its share of the waiting; the shares add up to 1.
     Ranks(Vec<(usize, f64)>),
     /// A rank of a pipeline whose queue is dry.
@@ -33,7 +33,7 @@ pub(super) enum Explanation {
     Node(usize),
 }
 
-/// The one whose peers wait for most of the loss, while nobody else causes nearly as much.
+/// The one whose peers wait for most of the loss, if no other rank causes nearly as much.
 pub(super) fn single(loss_s: f64, all: &[Rise], rule: &Rule) -> Option<usize> {
     let order = by_net(all);
     let first = *order.first()?;

@@ -19,7 +19,7 @@ pub(super) enum Subject {
     /// All ranks of one node.
     Node(usize),
     /// A loss that no rank explains.
-    Nobody,
+    Unexplained,
 }
 
 /// Evidence about one subject.
@@ -32,7 +32,7 @@ pub(super) struct Score {
 }
 
 /// Evidence about all subjects. A cumulative sum per subject: losses that a subject explains add
-/// up, time without them takes the allowance away, and losses that nobody explains speak against
+/// up, time without them takes the allowance away, and unexplained losses speak against
 /// all.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
@@ -42,7 +42,9 @@ pub(super) struct Evidence {
 impl Evidence {
     /// Counts one evaluation. `found` is empty where there is no loss.
     pub(super) fn count(&mut self, found: &[(Subject, Entry)], seconds: f64, usual: &Usual) {
-        let is_unexplained = found.iter().any(|(subject, _)| *subject == Subject::Nobody);
+        let is_unexplained = found
+            .iter()
+            .any(|(subject, _)| *subject == Subject::Unexplained);
         for (subject, entry) in found {
             self.scores.entry(*subject).or_default().bill.push(*entry);
         }
@@ -51,7 +53,7 @@ impl Evidence {
             let own = found.iter().find(|(found, _)| found == subject);
             let share = match (own, subject) {
                 (Some((_, entry)), _) => entry.loss * entry.weight,
-                (None, Subject::Nobody) => 0.0,
+                (None, Subject::Unexplained) => 0.0,
                 (None, _) if is_unexplained => -loss,
                 (None, _) => 0.0,
             };
@@ -65,7 +67,7 @@ impl Evidence {
     /// Subjects with enough evidence.
     pub(super) fn sufficient(&self, usual: &Usual) -> Vec<Subject> {
         let enough = |subject: &Subject| match subject {
-            Subject::Nobody => usual.enough_alone_s,
+            Subject::Unexplained => usual.enough_alone_s,
             Subject::Rank(_) | Subject::Node(_) => usual.enough_s,
         };
         let scores = self.scores.iter();
@@ -171,7 +173,7 @@ impl Recent {
         let latest = |subject: &Subject| match subject {
             Subject::Rank(rank) => self.ranks.get(*rank).map(|rise| rise.latest),
             Subject::Node(node) => self.nodes.get(*node).map(|rise| rise.latest),
-            Subject::Nobody => None,
+            Subject::Unexplained => None,
         };
         let covered = subjects.iter().map(|(subject, _)| latest(subject));
         let covered: Option<f64> = covered.sum();
@@ -244,13 +246,13 @@ pub(super) fn explain(
         let named: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
         !has_transfers && lasts(&recent.ranks, &named)
     });
-    several.map_or(Explanation::Nobody, Explanation::Ranks)
+    several.map_or(Explanation::Unexplained, Explanation::Ranks)
 }
 
 /// Subjects of an explanation, each with its share.
 pub(super) fn subjects(explanation: &Explanation) -> Vec<(Subject, f64)> {
     match explanation {
-        Explanation::Nobody => vec![(Subject::Nobody, 1.0)],
+        Explanation::Unexplained => vec![(Subject::Unexplained, 1.0)],
         Explanation::Node(node) => vec![(Subject::Node(*node), 1.0)],
         Explanation::Dry(rank) => vec![(Subject::Rank(*rank), 1.0)],
         Explanation::Ranks(ranks) => ranks

@@ -125,7 +125,7 @@ impl Judge {
         }
     }
 
-    /// Without a past: everybody waits for one rank, and it for nobody.
+    /// Without a past: all ranks wait for one rank, which waits for none.
     fn judge_alone(&mut self, measured: &Measured, seconds: f64) {
         let rule = &self.rule;
         let single = measured.always_last().filter(|(_, flow)| {
@@ -189,21 +189,21 @@ impl Judge {
         }
         self.evidence.count(&found, loss.seconds, usual);
         for (subject, entry) in &found {
-            if *subject == Subject::Nobody {
+            if *subject == Subject::Unexplained {
                 self.unexplained.push_recent(*entry);
             }
             self.incidents.add(*subject, *entry);
         }
         for subject in self.evidence.sufficient(usual) {
-            // A rank that was just found explains what nobody explained.
+            // A rank that was just found explains an earlier unexplained loss.
             if !self.evidence.has(subject) {
                 continue;
             }
             let mut bill = self.evidence.take_bill(subject);
             if !self.incidents.is_open(subject) {
-                if subject != Subject::Nobody {
+                if subject != Subject::Unexplained {
                     bill.absorb_before(&self.unexplained);
-                    self.evidence.forget(Subject::Nobody);
+                    self.evidence.forget(Subject::Unexplained);
                 }
                 let subject = self.incidents.roll_up(subject, &measured.node_of);
                 self.incidents.open(subject, measured.until, bill);
@@ -231,7 +231,7 @@ impl Judge {
         match subject {
             Subject::Rank(rank) => class::of_rank(rank, &self.recent.leads(), &usual),
             Subject::Node(_) => Class::Unknown,
-            Subject::Nobody => class::of_uniform(loss, self.rule.explain),
+            Subject::Unexplained => class::of_uniform(loss, self.rule.explain),
         }
     }
 
@@ -256,7 +256,7 @@ impl Judge {
         let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
         self.episode.add(&queues, loss.seconds, measured.until);
         let explanation = queues.correct(explanation, &self.episode, &measured.node_of);
-        if explanation == Explanation::Nobody
+        if explanation == Explanation::Unexplained
             && has_transfers
             && let Some(rank) = dry_rank(&recent.leads(), &flows.ranks, &self.rule)
         {
@@ -269,7 +269,7 @@ impl Judge {
         let rise = match subject {
             Subject::Rank(rank) => self.recent.ranks.get(rank),
             Subject::Node(node) => self.recent.nodes.get(node),
-            Subject::Nobody => None,
+            Subject::Unexplained => None,
         };
         let waited = rise.map_or(0.0, |rise| rise.whole / self.recent.loss * loss.share);
         Entry {

@@ -62,7 +62,7 @@ impl OpenIncidents {
         node.filter(|node| self.is_open(*node)).unwrap_or(subject)
     }
 
-    /// The node of a rank, if another one of its ranks is late already and nobody elsewhere is:
+    /// The node of a rank, if another one of its ranks is late already and no rank elsewhere is:
     /// ranks that are late by turns have their node in common. Not if the job has one node only.
     pub(super) fn roll_up(&mut self, subject: Subject, node_of: &[u32]) -> Subject {
         let Some(node) = node_subject(subject, node_of) else {
@@ -71,7 +71,7 @@ impl OpenIncidents {
         let is_only = node_of.windows(2).all(|pair| pair.first() == pair.last());
         let named = self.open.keys().filter(|other| **other != subject);
         let nodes: Vec<Option<Subject>> = named
-            .filter(|other| **other != Subject::Nobody)
+            .filter(|other| **other != Subject::Unexplained)
             .map(|other| node_subject(*other, node_of))
             .collect();
         let is_common = !nodes.is_empty() && nodes.iter().all(|other| *other == Some(node));
@@ -79,7 +79,10 @@ impl OpenIncidents {
             return subject;
         }
         let ranks: Vec<Subject> = self.open.keys().copied().collect();
-        for rank in ranks.into_iter().filter(|rank| *rank != Subject::Nobody) {
+        for rank in ranks
+            .into_iter()
+            .filter(|rank| *rank != Subject::Unexplained)
+        {
             if let Some(state) = self.open.remove(&rank) {
                 self.take_over(node, state);
             }
@@ -87,8 +90,8 @@ impl OpenIncidents {
         node
     }
 
-    /// Makes the losses of named ranks one that nobody explains, if more than `most` are named: of
-    /// so many ranks that are late by turns, all are slow. The same if a loss that nobody explains
+    /// Makes the losses of named ranks unexplained, if more than `most` are named: of
+    /// so many ranks that are late by turns, all are slow. The same if an unexplained loss
     /// lasts when that of the named ranks has ended, and is nearly as large (`similar`, a share):
     /// it was not theirs. Returns true if it did.
     pub(super) fn withdraw(&mut self, most: usize, similar: f64) -> bool {
@@ -102,7 +105,7 @@ impl OpenIncidents {
             .map(|(subject, state)| (*subject, level(state)))
             .collect();
         let largest = named.iter().map(|(_, loss)| *loss).fold(0.0, f64::max);
-        let unexplained = self.open.get(&Subject::Nobody).map(level);
+        let unexplained = self.open.get(&Subject::Unexplained).map(level);
         let lasts = unexplained.is_some_and(|loss| loss >= similar * largest);
         if named.is_empty() || named.len() <= most && !lasts {
             return false;
@@ -111,9 +114,9 @@ impl OpenIncidents {
             let Some(mut state) = self.open.remove(&subject) else {
                 continue;
             };
-            state.subject = Subject::Nobody;
+            state.subject = Subject::Unexplained;
             state.votes = ClassVotes::default();
-            match self.open.get_mut(&Subject::Nobody) {
+            match self.open.get_mut(&Subject::Unexplained) {
                 Some(open) => {
                     open.bill.absorb(std::mem::take(&mut state.bill));
                     open.set_times();
@@ -121,7 +124,7 @@ impl OpenIncidents {
                     self.changed.push(state);
                 }
                 None => {
-                    self.open.insert(Subject::Nobody, state);
+                    self.open.insert(Subject::Unexplained, state);
                 }
             }
         }
@@ -139,11 +142,11 @@ impl OpenIncidents {
     }
 
     /// Opens the incident of a subject at `now` with its losses so far. A rank that is found later
-    /// takes over the loss that nobody explained before.
+    /// takes over the loss that was unexplained before.
     pub(super) fn open(&mut self, subject: Subject, now: f64, mut bill: Bill) {
         let before = self.open.remove(&subject).or_else(|| {
-            let is_named = subject != Subject::Nobody;
-            self.open.remove(&Subject::Nobody).filter(|_| is_named)
+            let is_named = subject != Subject::Unexplained;
+            self.open.remove(&Subject::Unexplained).filter(|_| is_named)
         });
         let number = match before {
             Some(state) => {
@@ -254,7 +257,7 @@ impl OpenIncidents {
         });
         self.stall = Some(State {
             number,
-            subject: Subject::Nobody,
+            subject: Subject::Unexplained,
             kind: Kind::Stall,
             votes: ClassVotes::default(),
             since,
@@ -295,7 +298,7 @@ impl OpenIncidents {
 fn node_subject(subject: Subject, node_of: &[u32]) -> Option<Subject> {
     match subject {
         Subject::Rank(rank) => Some(Subject::Node(*node_of.get(rank)? as usize)),
-        Subject::Node(_) | Subject::Nobody => None,
+        Subject::Node(_) | Subject::Unexplained => None,
     }
 }
 

@@ -67,7 +67,7 @@ impl Queues {
         if let Some(node) = self.slow_node(&named, node_of) {
             Explanation::Node(node)
         } else if episode.is_shared() {
-            Explanation::Nobody
+            Explanation::Unexplained
         } else {
             explanation
         }

@@ -79,7 +79,7 @@ fn report(kind: Kind, tally: &Tally) {
 }
 
 #[test]
-fn generated_loops_name_the_culprit_and_nobody_else() {
+fn generated_loops_name_the_culprit_and_no_other_rank() {
     for kind in KINDS {
         let tally = tally(kind, 0..10, true);
         report(kind, &tally);

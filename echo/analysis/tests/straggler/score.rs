@@ -54,7 +54,7 @@ pub(crate) enum Truth {
     Ranks(&'static [u32]),
     /// All ranks of this node do.
     Node(u64),
-    /// The job is slower, and nobody is to be named.
+    /// The job is slower, and no rank is to be named.
     Uniform,
     /// Nothing at all.
     Nothing,
