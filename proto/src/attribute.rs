@@ -105,6 +105,14 @@ pub const ITERATIONS: &str = "fleet.iterations";
 /// elements. At most twelve classes are named; all others are counted as `other`.
 pub const MIX: &str = "fleet.mix";
 
+/// On [`crate::metric::DURATION`]: sum of the operations' leads, milliseconds. A lead is the time
+/// from the enqueue on the host to the start on the GPU, with an offset that is constant for the
+/// process.
+pub const LEAD_SUM_MS: &str = "fleet.lead_sum_ms";
+
+/// On [`crate::metric::DURATION`]: smallest lead, milliseconds.
+pub const LEAD_MIN_MS: &str = "fleet.lead_min_ms";
+
 /// On [`crate::metric::ISSUED`]: time for which a thread of the process has been blocked in its
 /// current synchronisation with the GPU, milliseconds; 0 if no thread is blocked.
 pub const WAITING_MS: &str = "fleet.waiting_ms";

@@ -51,6 +51,14 @@ pub const BUSY: &str = "fleet.rank.busy_ms";
 /// (device source).
 pub const QUEUE: &str = "nccl.collective.queue_ms";
 
+/// Histogram: durations on the GPU of the operations of one block of one communicator, from the
+/// GPU's timers (device source). An operation that waits for its peers ends everywhere at once, so
+/// the difference to the shortest duration of all ranks is the time that a rank waited. The
+/// communicator is NCCL's own hash; operations in which not all ranks wait are covered, but not
+/// counted. [`crate::attribute::LEAD_SUM_MS`] and [`crate::attribute::LEAD_MIN_MS`] are the leads of
+/// the same operations. The point's time is the end of the last operation as the host observed it.
+pub const DURATION: &str = "nccl.operation.duration_ms";
+
 /// Prefix of the names of all host evidence. Evidence points are delta sums over the operations of
 /// one block of the rank's busiest communicator and have the block's attributes, so that ranks are
 /// compared over the same work. They precede the block's [`ARRIVAL`]. An agent omits evidence

@@ -5,6 +5,7 @@
 //! rolled up from the first one on, so that nothing of a job's start is lost.
 
 mod attach;
+mod gpu_clock;
 mod gpu_times;
 mod no_sync;
 mod pending;
@@ -21,6 +22,7 @@ use crate::correlate::{Correlator, Observation, Scope};
 use crate::discover::{CommIndex, CommTable};
 use crate::event::{Activity, Call, ContextSwitch, Entered, Operation, Process};
 use crate::iteration_pattern::IterationPattern;
+use crate::operation_sums::OperationSums;
 use crate::order::{BLOCKING_NS, Step, StepQueue};
 use crate::pipeline::gpu_times::GpuTimes;
 use crate::pipeline::no_sync::NoSyncDetector;
@@ -54,6 +56,7 @@ pub struct Pipeline {
     correlator: Correlator,
     activity: ActivityTracker,
     gpu: GpuTimes,
+    operation_sums: OperationSums,
     transfers: Transfers,
     /// Communicators whose rows stand for calls.
     replaying: BTreeSet<CommIndex>,
@@ -87,6 +90,7 @@ impl Pipeline {
             correlator: Correlator::default(),
             activity: ActivityTracker::default(),
             gpu: GpuTimes::default(),
+            operation_sums: OperationSums::default(),
             transfers: Transfers::default(),
             replaying: BTreeSet::new(),
             progress: Progress::default(),
@@ -152,6 +156,7 @@ impl Pipeline {
     /// The driver calls this even when the process does nothing: silence is what a hang looks like.
     pub fn tick(&mut self, now_ns: u64) {
         self.release_rows(now_ns);
+        self.operation_sums.tick(now_ns);
         if self.progress.is_due(now_ns) {
             self.report_progress(now_ns);
         }
@@ -175,6 +180,7 @@ impl Pipeline {
     pub fn finish(&mut self, ending: Ending) {
         self.advance(StepQueue::finish);
         self.release_rows(u64::MAX);
+        self.operation_sums.finish();
         self.flush_activity();
         if let Some(last_ns) = self.progress.last_entry_ns() {
             self.report_progress(last_ns);
@@ -197,6 +203,7 @@ impl Pipeline {
 
     /// Returns the points since the last call.
     pub fn take_points(&mut self) -> Vec<Point> {
+        self.points.extend(self.operation_sums.take_points());
         std::mem::take(&mut self.points)
     }
 

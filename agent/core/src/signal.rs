@@ -142,6 +142,23 @@ pub enum Value {
         /// Completion to which the samples are relative.
         anchor: Option<Anchor>,
     },
+    /// Durations of operations on the GPU.
+    Durations {
+        /// Count, sum, minimum and maximum.
+        summary: Summary,
+        /// Leads of the same operations.
+        lead: Lead,
+    },
+}
+
+/// Leads of operations: the time from the enqueue on the host to the start on the GPU, on the two
+/// clocks of one process, so that it has an unknown constant offset.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lead {
+    /// Sum, milliseconds.
+    pub sum_ms: f64,
+    /// Minimum, milliseconds.
+    pub min_ms: f64,
 }
 
 impl From<Summary> for Value {

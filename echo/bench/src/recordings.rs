@@ -149,15 +149,10 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
             exemplars,
             anchor,
         } => {
-            let summary = Summary {
-                count: summary.count,
-                sum: summary.sum_ms,
-                min: Some(summary.min_ms),
-                max: Some(summary.max_ms),
-            };
             let samples = exemplars.iter().map(sample).collect();
-            (Reading::Histogram(summary), samples, *anchor)
+            (Reading::Histogram(stored(summary)), samples, *anchor)
         }
+        Value::Durations { summary, .. } => (Reading::Histogram(stored(summary)), Vec::new(), None),
     };
     let about = &point.block;
     Ok(Event {
@@ -187,13 +182,22 @@ fn event(point: &Point, origin: &Arc<Origin>) -> anyhow::Result<Event> {
                 | fleet_agent_core::signal::Source::FlightRecorder => Source::Host,
             },
         }),
-        attrs: attrs(&point.value),
+        attrs: attrs(about, &point.value),
         samples,
     })
 }
 
+fn stored(summary: &fleet_agent_core::signal::Summary) -> Summary {
+    Summary {
+        count: summary.count,
+        sum: summary.sum_ms,
+        min: Some(summary.min_ms),
+        max: Some(summary.max_ms),
+    }
+}
+
 /// Attributes without a column of their own.
-fn attrs(value: &Value) -> Arc<str> {
+fn attrs(block: &fleet_agent_core::signal::Block, value: &Value) -> Arc<str> {
     match value {
         Value::Elapsed { mix, .. } => {
             let attrs = serde_json::json!({ fleet_proto::attribute::MIX: mix.to_string() });
@@ -207,6 +211,15 @@ fn attrs(value: &Value) -> Arc<str> {
             let attrs = serde_json::json!({
                 fleet_proto::attribute::WAITING_MS: waiting_ms,
                 fleet_proto::attribute::STOPPED: is_stopped,
+            });
+            Arc::from(attrs.to_string())
+        }
+        Value::Durations { lead, .. } => {
+            let attrs = serde_json::json!({
+                fleet_proto::attribute::COMM_RANK: block.comm_rank,
+                fleet_proto::attribute::COMM_SIZE: block.comm_nranks,
+                fleet_proto::attribute::LEAD_SUM_MS: lead.sum_ms,
+                fleet_proto::attribute::LEAD_MIN_MS: lead.min_ms,
             });
             Arc::from(attrs.to_string())
         }

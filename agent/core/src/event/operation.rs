@@ -72,6 +72,21 @@ impl Op {
         }
     }
 
+    /// Returns whether every rank that takes part waits for every other one, so that the last to
+    /// arrive is in the operation for the shortest time. In the others, the root or all but the root
+    /// need not wait.
+    pub fn waits_for_all(self) -> bool {
+        match self {
+            Self::AllReduce
+            | Self::AllGather
+            | Self::ReduceScatter
+            | Self::AllToAll
+            | Self::Send
+            | Self::Recv => true,
+            Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter => false,
+        }
+    }
+
     /// Returns whether all ranks of the communicator take part, so that the operation has a
     /// sequence number.
     pub fn is_collective(self) -> bool {

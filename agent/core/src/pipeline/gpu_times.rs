@@ -1,8 +1,8 @@
 //! Conversion of GPU times to the clock of the host.
 //!
-//! The two clocks differ by an unknown, slowly drifting offset. No kernel starts before it was
-//! enqueued, and none ends after its end was observed: both bound the offset, and the second bound
-//! is the tighter one, because ends are polled continuously.
+//! No kernel starts before it was enqueued, and none ends after its end was observed. The second
+//! bound gives the offset of the clocks (`gpu_clock`), and the first shows times that belong to
+//! another operation. Durations need no offset.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,9 @@ use crate::correlate::{CompletedOp, GpuTiming, Observation, OpRef};
 use crate::discover::{Comm, CommIndex};
 use crate::event::{GpuOperation, GpuSpan};
 use crate::pipeline::Pipeline;
+use crate::pipeline::gpu_clock::GpuClock;
 use crate::pipeline::row_order::{Released, Row, RowOrder};
 use crate::vitals::LostOperations;
-
-/// Lifetime of a bound, so that drift does not spoil it, nanoseconds.
-const BOUND_LIFETIME_NS: u64 = 10_000_000_000;
 
 /// Lead over the enqueue above which times belong to another kernel, nanoseconds.
 const TOLERANCE_NS: i128 = 300_000;
@@ -31,6 +29,7 @@ impl Pipeline {
         for step in steps {
             self.step(step);
         }
+        self.operation_sums.record(operation);
         self.gpu.record_plugin_losses(operation.lost);
         if !operation.op.is_collective() {
             let comm = self.known_comm_of(operation);
@@ -88,7 +87,7 @@ pub(super) struct GpuTimes {
     /// unknown.
     counted_from: BTreeMap<CommIndex, u64>,
     orders: BTreeMap<(u64, u32), RowOrder>,
-    offset: Offset,
+    clock: GpuClock,
     busy_until_ns: u64,
     lost: LostOperations,
 }
@@ -219,7 +218,7 @@ impl GpuTimes {
     }
 
     fn times(&mut self, operation: &GpuOperation, span: GpuSpan) -> Option<GpuTiming> {
-        let offset_ns = self.offset.update(operation, span);
+        let offset_ns = self.clock.observe(operation.ts_ns, span.stop_ns);
         let on_host = |gpu_ns: u64| i128::from(gpu_ns) - offset_ns;
         let queue_ns = on_host(span.start_ns) - i128::from(operation.host_ns);
         let is_own = span.start_ns <= span.stop_ns && queue_ns >= -TOLERANCE_NS;
@@ -244,30 +243,6 @@ impl GpuTimes {
             exclusive_ns: span.stop_ns.saturating_sub(from_ns),
             end_ns: u64::try_from(on_host(span.stop_ns)).unwrap_or(operation.ts_ns),
         })
-    }
-}
-
-/// Offset of the GPU's timer to the host's clock.
-#[derive(Debug, Default)]
-struct Offset {
-    /// Start of the current measurement, and the best bounds of the current and the previous one.
-    since_ns: Option<u64>,
-    now: Option<i128>,
-    before: Option<i128>,
-}
-
-impl Offset {
-    /// Updates the bounds with one operation and returns the offset.
-    fn update(&mut self, operation: &GpuOperation, span: GpuSpan) -> i128 {
-        let since_ns = *self.since_ns.get_or_insert(operation.ts_ns);
-        if operation.ts_ns.saturating_sub(since_ns) > BOUND_LIFETIME_NS {
-            self.since_ns = Some(operation.ts_ns);
-            self.before = self.now.take();
-        }
-        let seen = i128::from(span.stop_ns) - i128::from(operation.ts_ns);
-        let best = |a: i128, b: Option<i128>| b.map_or(a, |b| a.max(b));
-        self.now = Some(best(seen, self.now));
-        best(best(seen, self.now), self.before)
     }
 }
 

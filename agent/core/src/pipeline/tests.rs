@@ -259,6 +259,7 @@ proptest! {
                     prop_assert!(summary.count > 0);
                     vec![summary.sum_ms, summary.min_ms, summary.max_ms]
                 }
+                Value::Durations { summary, .. } => vec![summary.sum_ms, summary.min_ms],
             };
             prop_assert!(numbers.iter().all(|number| number.is_finite() && *number >= 0.0));
         }

@@ -154,7 +154,7 @@ fn otlp_metric(name: &str, points: &[&Point]) -> Option<Metric> {
             aggregation_temporality: AggregationTemporality::Cumulative.into(),
             is_monotonic: true,
         }),
-        Value::Summary { .. } => Data::Histogram(Histogram {
+        Value::Summary { .. } | Value::Durations { .. } => Data::Histogram(Histogram {
             data_points: points.iter().filter_map(|point| histogram(point)).collect(),
             aggregation_temporality: AggregationTemporality::Delta.into(),
         }),
@@ -202,7 +202,7 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
             }
             number_data_point::Value::AsInt(i64::try_from(*total).unwrap_or(i64::MAX))
         }
-        Value::Summary { .. } => return None,
+        Value::Summary { .. } | Value::Durations { .. } => return None,
     };
     Some(NumberDataPoint {
         attributes,
@@ -214,19 +214,30 @@ fn number(point: &Point) -> Option<NumberDataPoint> {
 }
 
 fn histogram(point: &Point) -> Option<HistogramDataPoint> {
-    let Value::Summary {
-        summary,
-        exemplars,
-        anchor,
-    } = &point.value
-    else {
-        return None;
-    };
     let mut attributes = block(&point.block);
-    if let Some(Anchor { seq, offset_ms }) = *anchor {
-        attributes.push(seq_attribute(attribute::ANCHOR_SEQ, seq));
-        attributes.push(double(attribute::ANCHOR_OFFSET_MS, offset_ms));
-    }
+    let (summary, exemplars) = match &point.value {
+        Value::Summary {
+            summary,
+            exemplars,
+            anchor,
+        } => {
+            if let Some(Anchor { seq, offset_ms }) = *anchor {
+                attributes.push(seq_attribute(attribute::ANCHOR_SEQ, seq));
+                attributes.push(double(attribute::ANCHOR_OFFSET_MS, offset_ms));
+            }
+            (summary, exemplars.as_slice())
+        }
+        Value::Durations { summary, lead } => {
+            attributes.push(double(attribute::LEAD_SUM_MS, lead.sum_ms));
+            attributes.push(double(attribute::LEAD_MIN_MS, lead.min_ms));
+            (summary, [].as_slice())
+        }
+        Value::Gauge(_)
+        | Value::Elapsed { .. }
+        | Value::Increase(_)
+        | Value::TaskTime { .. }
+        | Value::Issued { .. } => return None,
+    };
     Some(HistogramDataPoint {
         attributes,
         start_time_unix_nano: point.start_ns,
