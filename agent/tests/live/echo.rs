@@ -244,18 +244,18 @@ fn a_slow_gpu_is_named_by_echo_through_a_socket_without_a_probe() {
     slow_gpu_is_named(&gpu, &environment, &["--pin=none", &flag]);
 }
 
-/// The GPU of rank 2 has more work than its peers', and no host waits longer than the others.
+/// The GPU of rank 2 has more work than its peers' after ten seconds, the healthy past that Echo
+/// needs, and no host waits longer than the others.
 fn slow_gpu_is_named(gpu: &Gpu, environment: &[(&str, PathBuf)], flags: &[&str]) {
     let echo = Echo::start(gpu.path(), ["127.0.0.1:0"; 2]);
     let mut running = reporting(&echo, flags);
     let end = format!("end={}", gpu.gate("end").display());
-    let options = ["step=4", "compute=50", "gpu=2:8:300:1000000000", &end];
+    let options = ["step=4", "compute=50", "gpu=2:8:2500:1000000000", &end];
     let job = gpu.job_in(environment, Linking::Dynamic, (4, 0), &options);
     running.follow(gpu, &job);
     let named = echo.wait_for_outlier(&json!({"rank": 2, "role": "culprit", "source": "device"}));
-    // On a busy machine the hosts are late as well, and the GPU is not the only cause.
-    let class = named["class"].as_str().unwrap();
-    assert!(["device", "mixed"].contains(&class), "{named:?}");
+    // The hosts of the stand-in do not run ahead of their GPUs, so the queues do not tell why.
+    assert_eq!(named["class"], "inconclusive", "{named:?}");
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
     running.stop();

@@ -59,6 +59,10 @@ pub fn for_condition(condition: &Condition) -> Vec<String> {
              no job uses them: all_reduce_perf of nccl-tests"
                 .to_owned()
         }
+        ConditionKind::LateNode => format!(
+            "look at what the ranks of node {} share: its CPUs, memory, storage and network",
+            condition.node.as_ref().map_or_else(String::new, ToString::to_string)
+        ),
         ConditionKind::Stall | ConditionKind::Hang => format!(
             "find where the threads of {} are: fleet-agent stacks --pid {PID}, on its host",
             ranks(&condition.ranks, "a rank")

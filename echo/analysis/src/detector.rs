@@ -21,10 +21,12 @@ use crate::settings::Settings;
 mod hang;
 mod identity_conflict;
 mod restore;
+mod stragglers;
 
 use hang::{BlockTime, HangTracker};
 use identity_conflict::IdentityConflicts;
 use restore::{PendingRestore, ended};
+use stragglers::{Stragglers, is_duration, is_progress};
 
 /// Shortest arrival time between two hang checks, milliseconds.
 const HANG_CHECK_EVERY_MS: f64 = 1_000.0;
@@ -41,6 +43,7 @@ pub struct Detector {
     hang_tracker: HangTracker,
     identity_conflicts: IdentityConflicts,
     pending_restore: PendingRestore,
+    stragglers: Stragglers,
     /// Latest hang check, arrival time.
     last_hang_check: Nanos,
     /// Time until the next hang check, milliseconds.
@@ -57,6 +60,7 @@ impl Detector {
             hang_tracker: HangTracker::default(),
             identity_conflicts: IdentityConflicts::default(),
             pending_restore: PendingRestore::default(),
+            stragglers: Stragglers::default(),
             last_hang_check: Nanos::EARLIEST,
             next_hang_check_ms: HANG_CHECK_EVERY_MS,
         }
@@ -67,8 +71,18 @@ impl Detector {
         let mut output = DetectorOutput::default();
         // Silence is checked on every batch, so the batch size does not matter.
         for arrived in events.chunk_by(|one, next| one.received == next.received) {
-            for event in arrived {
-                self.assembly.add(event);
+            for stored in arrived {
+                if is_duration(&stored.event) {
+                    output.append(self.add_duration(stored));
+                    continue;
+                }
+                if is_progress(&stored.event) {
+                    let StoredEvent {
+                        event, received, ..
+                    } = stored;
+                    self.stragglers.note_alive(event, *received);
+                }
+                self.assembly.add(stored);
             }
             output.append(self.end_dead_roles());
             for (key, mut block) in self.assembly.closed(self.settings.silence_ms) {
@@ -85,14 +99,24 @@ impl Detector {
                     block.leave_out(hang_share.ms);
                     output.lost.extend(hang_share.lost);
                 }
+                let end_iteration = block.end_iteration();
+                self.stragglers
+                    .note_iterations(&job, block.time.to(), end_iteration);
                 let view = self.view_of(&key);
                 let before = self.loss_causes(&key);
                 let new = || self.pending_restore.cohort(&key);
                 let cohort = self.cohorts.entry(key.clone()).or_insert_with(new);
-                output.append(cohort.observe(block, &view, &self.settings));
+                let found = cohort.observe(block, &view, &self.settings);
                 output.append(ended(self.pending_restore.restore_into(&key, cohort)));
-                output.lost.extend(self.account_losses(&key, &before));
+                let lost = self.account_losses(&key, &before);
+                // Durations of operations tell more.
+                if !self.stragglers.has(&job) {
+                    output.append(found);
+                    output.lost.extend(lost);
+                }
             }
+            // After the blocks, which tell how many iterations there were.
+            output.append(self.stragglers.advance(arrived));
             // Also after the clock was set back: the earlier time is not elapsed time.
             let is_early = |last: &StoredEvent| {
                 let since = last.received.millis_since(self.last_hang_check);
@@ -104,6 +128,22 @@ impl Detector {
                 output.append(self.update_hangs(last.received));
                 output.append(self.find_conflicts(last.received));
             }
+        }
+        output
+    }
+
+    /// Adds a point about durations of operations. What was found before in the blocks of its job
+    /// ends with the first one.
+    fn add_duration(&mut self, stored: &StoredEvent) -> DetectorOutput {
+        let origin = &stored.event.origin;
+        let job = (origin.cluster.clone(), origin.job.clone());
+        let is_known = self.stragglers.has(&job);
+        self.stragglers.add(&stored.event, stored.received);
+        let mut output = DetectorOutput::default();
+        if !is_known && self.stragglers.has(&job) {
+            let cohorts = self.cohorts.iter_mut();
+            let of_job = cohorts.filter(|(key, _)| key.cluster == job.0 && key.job == job.1);
+            of_job.for_each(|(_, cohort)| output.append(cohort.end()));
         }
         output
     }
@@ -266,16 +306,28 @@ impl Detector {
         });
         for job in &ended {
             output.append(self.hang_tracker.end(job));
+            output.append(self.stragglers.end(job));
             output.incidents.extend(self.identity_conflicts.end(job));
         }
         output
     }
 
     /// Policy inputs for the agents, by cohort.
-    pub fn policy_inputs(&self) -> impl Iterator<Item = (&CohortKey, &PolicyInput)> {
+    pub fn policy_inputs(&self) -> impl Iterator<Item = (&CohortKey, PolicyInput)> {
         self.cohorts
             .iter()
-            .filter_map(|(key, cohort)| Some((key, cohort.policy_input()?)))
+            .filter_map(|(key, cohort)| Some((key, self.policy_input(key, cohort)?)))
+    }
+
+    /// Policy input of a cohort, with the ranks that are named now.
+    fn policy_input(&self, key: &CohortKey, cohort: &Cohort) -> Option<PolicyInput> {
+        let input = cohort.policy_input()?.clone();
+        let job = (key.cluster.clone(), key.job.clone());
+        if !self.stragglers.has(&job) {
+            return Some(input);
+        }
+        let outliers = self.stragglers.named(&job);
+        Some(PolicyInput { outliers, ..input })
     }
 
     /// The settings in force.

@@ -50,7 +50,7 @@ impl Subject {
             ConditionKind::DataImbalance => Self::Data,
             ConditionKind::Stall | ConditionKind::Hang => Self::Hang,
             ConditionKind::IdentityConflict => Self::Identity,
-            ConditionKind::UnhealthyNode => return None,
+            ConditionKind::LateNode | ConditionKind::UnhealthyNode => return None,
             ConditionKind::Inconclusive => {
                 let mut doubts = Doubt::ALL.into_iter();
                 Self::Unclear(doubts.find(|doubt| doubt.reason() == condition.detail)?)

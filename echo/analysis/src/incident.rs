@@ -267,6 +267,7 @@ impl OpenIncident {
                 ConditionKind::Network => format!("{loss}: {}", condition.detail),
                 ConditionKind::StageImbalance
                 | ConditionKind::DataImbalance
+                | ConditionKind::LateNode
                 | ConditionKind::Stall
                 | ConditionKind::Hang
                 | ConditionKind::IdentityConflict
@@ -289,7 +290,7 @@ fn count(number: f64) -> u32 {
 }
 
 /// Severity of the damage by its share of the healthy period.
-fn severity(effect_ratio: f64) -> Severity {
+pub(crate) fn severity(effect_ratio: f64) -> Severity {
     if effect_ratio >= CRITICAL {
         Severity::Critical
     } else if effect_ratio >= WARN {

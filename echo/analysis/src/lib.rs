@@ -6,6 +6,8 @@
 //! healthy state, `verdict` decides whether a rank is late, and `cause` and `imbalance` classify
 //! the problem. `finding`, `incident` and `incident_tracker` turn diagnoses into incidents over
 //! time, and `cohort` combines these for one cohort; `hang` finds operations that never end.
+//! Jobs whose ranks report durations of operations on the GPU are judged by `straggler` instead: by
+//! who waited for whom, and by the pace.
 //! `loss_accounting` attributes the losses of a job to its incidents by the shares of
 //! `attribution`; `cost` sums the GPU time that incidents cost, and `hours` breaks it down by node
 //! and hour beside the allocated time. `advice` says what to do about a verdict.
@@ -86,6 +88,7 @@
 
 pub mod advice;
 pub mod assembly;
+mod attributes;
 pub mod attribution;
 pub mod baseline;
 pub mod cause;
@@ -99,6 +102,7 @@ pub mod hours;
 pub mod imbalance;
 pub mod incident;
 pub mod incident_tracker;
+mod iteration_clock;
 pub mod lag;
 pub mod loss_accounting;
 pub mod mix;

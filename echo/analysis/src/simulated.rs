@@ -17,6 +17,7 @@ use echo_core::units::{NANOS_PER_MILLI, Nanos};
 use fleet_proto::metric;
 
 pub mod device;
+pub mod durations;
 pub mod outcome;
 
 /// Operations in one iteration of the simulated job.

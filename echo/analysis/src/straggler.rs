@@ -48,16 +48,17 @@
 //!
 //! # Input
 //!
-//! One [`BlockSum`] per rank, communicator and block of 2^k operations, cut by sequence number
+//! One [`BlockSum`] per rank, communicator and block of operations, cut by sequence number, best
 //! alike on all ranks, and a [`Heartbeat`] every few seconds. A block should last 0.25 to 1 s; up
 //! to 5 s work. Blocks without a counterpart, or with other counts, are left out and counted
 //! ([`Coverage`]), and the rest is scaled: 10 % lost rows change no verdict. Reports may come in
-//! any order and late by 15 s.
+//! any order, and as late as a rank likes that was heard of in the last 15 s: agents that send what
+//! they have kept do so at different speeds.
 //!
 //! # Cost
 //!
 //! Constant time per block. Per evaluation (2 s), time proportional to the slots of all
-//! communicators. Memory: 32 bytes per rank of an open block, 8 bytes per slot and window, at most
+//! communicators. Memory: 40 bytes per rank of an open block, 8 bytes per slot and window, at most
 //! 64 x 12 bytes per rank for the past (17 minutes). A job of 10,240 ranks in three communicators
 //! each took 15 MB after two minutes, and 0.33 microseconds per block.
 //!
@@ -92,6 +93,7 @@ mod history;
 mod job;
 mod judge;
 mod measure;
+mod member;
 mod open_incidents;
 mod queues;
 mod spread;
@@ -99,6 +101,8 @@ mod stall;
 mod usual;
 
 use std::collections::{BTreeMap, HashMap};
+
+use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Heartbeat, ProcessKey};
 use crate::straggler::communicator::{CommKey, Place};
@@ -146,9 +150,9 @@ impl Detector {
         }
     }
 
-    /// Adds what a rank reports about one block. Reports of different ranks may come in any order.
-    /// A block without operations announces that the rank is in the communicator.
-    pub fn observe(&mut self, block: &BlockSum) {
+    /// Adds what a rank reports about one block, received at an instant of the clock of the receiver.
+    /// Reports of different ranks may come in any order.
+    pub fn observe(&mut self, block: &BlockSum, received: Nanos) {
         let Some(place) = Place::from_block(block) else {
             self.invalid += u64::from(block.count);
             return;
@@ -167,42 +171,76 @@ impl Detector {
         self.by_comm.insert(place.key, number);
         let new = || Job::new(block.end, self.rule);
         let job = self.jobs.entry(number).or_insert_with(new);
-        job.add(block, place);
+        job.add(block, place, received);
     }
 
-    /// Notes that a process lives.
-    pub fn note(&mut self, beat: &Heartbeat) {
+    /// Notes that a process lives, and how far it is.
+    pub fn note(&mut self, beat: &Heartbeat, received: Nanos) {
         let number = self.by_process.get(&beat.process);
         let job = number.and_then(|number| self.jobs.get_mut(number));
         let place = Place::from_member(beat.member, beat.source);
         if let Some((job, place)) = job.zip(place) {
-            job.note(beat, place);
+            job.note(beat, place, received);
         }
     }
 
-    /// Evaluates what all ranks have reported, and returns what is known of each job.
-    pub fn advance(&mut self) -> Vec<Report> {
+    /// Notes that a process lives at an instant of its own clock, without a word about its progress.
+    pub fn note_alive(&mut self, process: ProcessKey, at: Nanos, received: Nanos) {
+        let number = self.by_process.get(&process);
+        if let Some(job) = number.and_then(|number| self.jobs.get_mut(number)) {
+            job.note_alive(process, (at, received));
+        }
+    }
+
+    /// Evaluates what all ranks have reported, and returns what is known of the jobs of which there
+    /// was something to evaluate. A rank from which nothing was received for a while before `now` is
+    /// not waited for.
+    pub fn advance(&mut self, now: Nanos) -> Vec<Report> {
         let jobs = self.jobs.iter_mut();
-        jobs.map(|(number, job)| {
-            job.advance();
-            let states = job.judge.incidents.take();
-            Report {
-                job: *number,
-                ranks: job.len(),
-                incidents: states
-                    .iter()
-                    .filter_map(|state| incident(job, state))
-                    .collect(),
-                coverage: job.coverage,
-            }
-        })
-        .collect()
+        let evaluated = jobs.filter_map(|(number, job)| job.advance(now).then_some((number, job)));
+        evaluated
+            .map(|(number, job)| {
+                let states = job.judge.incidents.take();
+                Report {
+                    job: *number,
+                    ranks: job.len(),
+                    incidents: states
+                        .iter()
+                        .filter_map(|state| incident(job, state))
+                        .collect(),
+                    coverage: job.coverage,
+                }
+            })
+            .collect()
     }
 
     /// Compares the ranks of a job by the waiting that they cause; `None` before its first
     /// evaluation.
     pub fn peers(&self, job: JobNumber) -> Option<PeerComparison> {
         self.jobs.get(&job)?.peers()
+    }
+
+    /// Returns true if the job exists: it may have been joined with another one.
+    pub fn contains(&self, job: JobNumber) -> bool {
+        self.jobs.contains_key(&job)
+    }
+
+    /// Job of a process.
+    pub fn job_of(&self, process: ProcessKey) -> Option<JobNumber> {
+        self.by_process.get(&process).copied()
+    }
+
+    /// Processes of a job.
+    pub fn processes(&self, job: JobNumber) -> impl Iterator<Item = ProcessKey> {
+        let job = self.jobs.get(&job);
+        job.into_iter().flat_map(Job::processes)
+    }
+
+    /// Forgets a job.
+    pub fn remove(&mut self, job: JobNumber) {
+        self.jobs.remove(&job);
+        self.by_process.retain(|_, number| *number != job);
+        self.by_comm.retain(|_, number| *number != job);
     }
 
     /// Number of operations whose reports contradicted themselves.

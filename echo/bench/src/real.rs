@@ -47,8 +47,8 @@ impl RealJob {
     }
 }
 
-/// All jobs: two production traces, six recordings of hosts, four of GPUs, then two of both.
-pub const JOBS: [RealJob; 14] = [
+/// All jobs: two production traces, six recordings of hosts, one of GPUs, then three of both.
+pub const JOBS: [RealJob; 12] = [
     RealJob::with_culprit("bytedance/trace-AR.parquet", 0),
     // Uneven sequences. The published what-if analysis attributes a slowdown of 1.44 to the last
     // stage alone.
@@ -66,11 +66,9 @@ pub const JOBS: [RealJob; 14] = [
         &[ConditionKind::UniformSlowdown],
     ),
     RealJob::healthy_job("recordings/device/healthy.jsonl.gz"),
-    RealJob::with_culprit("recordings/device/host-sleep-rank2.jsonl.gz", 2),
-    RealJob::with_culprit("recordings/device/gpu-extra-rank1.jsonl.gz", 1),
-    RealJob::with_culprit("recordings/device/mesh-gpu-extra-rank2.jsonl.gz", 2),
-    RealJob::with_culprit("recordings/device/live-ddp-gpu-rank3.jsonl.gz", 3),
-    RealJob::with_culprit("recordings/device/live-ddp-host-rank0.jsonl.gz", 0),
+    RealJob::with_culprit("recordings/four-gpus/graphs-neighbour2.jsonl.gz", 2),
+    RealJob::with_culprit("recordings/four-gpus/localsgd-sleep2.jsonl.gz", 2),
+    RealJob::with_culprit("recordings/four-gpus/pp2dp2-cpu3.jsonl.gz", 3),
 ];
 
 /// Ranks and conditions that a method reported in a job.

@@ -42,15 +42,19 @@ impl Policies {
 
     /// Recomputes the policies and returns those that changed: another culprit or quorum, a new
     /// cohort, or numbers older than five seconds of event time.
+    #[expect(
+        single_use_lifetimes,
+        reason = "an anonymous lifetime in the arguments of `impl Trait` is not stable yet"
+    )]
     pub fn update<'a>(
         &mut self,
-        policy_inputs: impl Iterator<Item = (&'a CohortKey, &'a PolicyInput)>,
+        policy_inputs: impl Iterator<Item = (&'a CohortKey, PolicyInput)>,
         settings: &Settings,
     ) -> Vec<(PolicyRecord, ClusterPolicy)> {
         let mut fresh: BTreeMap<ClusterId, Vec<CohortPolicy>> = BTreeMap::new();
         for (key, policy_input) in policy_inputs {
             let policies = fresh.entry(key.cluster.clone()).or_default();
-            policies.push(cohort_policy(key, policy_input, settings));
+            policies.push(cohort_policy(key, &policy_input, settings));
         }
         fresh
             .into_iter()
@@ -216,7 +220,10 @@ mod tests {
 
     fn update(policies: &mut Policies, policy_input: &PolicyInput) -> Option<PolicySet> {
         let key = key(7);
-        let changed = policies.update(std::iter::once((&key, policy_input)), &Settings::default());
+        let changed = policies.update(
+            std::iter::once((&key, policy_input.clone())),
+            &Settings::default(),
+        );
         changed
             .first()
             .map(|(record, _)| PolicySet::decode(record.encoded.as_slice()).unwrap())
@@ -251,7 +258,7 @@ mod tests {
         let policy_input = policy_input(0, &[]);
         let mut policies = Policies::default();
         let mut update = || {
-            let policy_inputs = keys.iter().map(|key| (key, &policy_input));
+            let policy_inputs = keys.iter().map(|key| (key, policy_input.clone()));
             policies.update(policy_inputs, &Settings::default()).len()
         };
         assert_eq!((update(), update()), (1, 0));
@@ -262,7 +269,7 @@ mod tests {
         let keys: Vec<CohortKey> = (0..500).map(key).collect();
         let policy_input = policy_input(0, &[1, 2, 3]);
         let changed = Policies::default().update(
-            keys.iter().map(|key| (key, &policy_input)),
+            keys.iter().map(|key| (key, policy_input.clone())),
             &Settings::default(),
         );
         let size = changed[0].0.encoded.len();

@@ -95,6 +95,7 @@ impl Refresh {
             metric::QUEUE,
             metric::BUSY,
             metric::ISSUED,
+            metric::DURATION,
             metric::INGERO_HEALTH_SCORE,
         ];
         let metrics = names

@@ -344,9 +344,9 @@ pub struct JobQuery {
     pub limit: usize,
 }
 
-/// Metrics whose attributes the detector reads: elapsed times per operation, and how long a rank
-/// has been blocked.
-pub(crate) const WITH_ATTRS: [&str; 2] = [metric::ELAPSED, metric::ISSUED];
+/// Metrics whose attributes the detector reads: elapsed times per operation, how long a rank
+/// has been blocked, and its place in the communicator of summed durations.
+pub(crate) const WITH_ATTRS: [&str; 3] = [metric::ELAPSED, metric::ISSUED, metric::DURATION];
 
 /// Returns true if the detector reads the attributes of an event.
 pub(crate) fn uses_attrs(event: &Event) -> bool {

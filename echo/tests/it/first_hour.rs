@@ -17,7 +17,7 @@ mod clean_root;
 const PAGE: &str = "echo/docs/guide/first-hour.md";
 
 /// Parts of the transcript that differ between two runs, and what the comparison reads instead.
-const VARIABLE: [(&str, &str); 13] = [
+const VARIABLE: [(&str, &str); 19] = [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
     (r"127\.0\.0\.1:[1-9]\d*", "127.0.0.1:PORT"),
     (r"in use by pid \d+ on \S+", "in use by pid PID on HOST"),
@@ -28,6 +28,25 @@ const VARIABLE: [(&str, &str); 13] = [
     (r"\d+ hours are not closed", "N hours are not closed"),
     // How agents group their points, and what they know while a job runs, depends on the machine.
     (r"in \d+ batches", "in N batches"),
+    // So do the windows in which the recording of GPUs is evaluated, and the figures by them.
+    (
+        r"\d+\.\d ms late, iterations \d+\.\d % longer",
+        "N ms late, iterations N % longer",
+    ),
+    (
+        r"since iteration \d+, raised at \d+",
+        "since iteration N, raised at N",
+    ),
+    (r"waits \d+ ms per second", "waits N ms per second"),
+    (
+        r"takes \d+\.\d ms instead of \d+\.\d ms",
+        "takes N ms instead of N ms",
+    ),
+    (
+        r"\d+\.\d+ GPU-seconds lost, USD [\d.]+ .*",
+        "N GPU-seconds lost, USD N",
+    ),
+    (r"sent \d+ points", "sent N points"),
     (
         r"(after 0 retries: .*; )?\d+ points were not",
         "N points were not",

@@ -7,7 +7,7 @@ use quick_junit::{NonSuccessKind, Report, TestCaseStatus};
 use serde_json::Value;
 
 use crate::testbed::filled::once_per_run;
-use crate::testbed::{ECHO, Echo, recording, replay_all, replay_command, summary};
+use crate::testbed::{ECHO, Echo, recording, replay_all, replay_command, replay_ranks, summary};
 
 /// Runs `fleet-echo assert` against an address.
 fn assert_at(server: &str, line: &str) -> Output {
@@ -124,15 +124,21 @@ fn a_build_fails_on_more_stragglers_than_allowed() {
 }
 
 #[test]
-fn a_build_fails_when_its_job_stood_still_unless_that_condition_is_accepted() {
+fn a_build_fails_when_its_job_became_slow_unless_that_condition_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let echo = Echo::serve(&folder.path().join("fleet.duckdb"));
-    replay_all(&recording("real-loops/ddp4-stop1"), &echo, "stopped", "max");
-    let limit = "outliers --cluster stopped --window all --max 4";
-    assert_outcome(&echo, limit, 1, &["FAIL stopped", "conditions: "]);
+    replay_ranks(
+        &recording("real-loops/pp-neighbour0"),
+        2,
+        &echo,
+        "slower",
+        "max",
+    );
+    let limit = "outliers --cluster slower --window all --max 4";
+    assert_outcome(&echo, limit, 1, &["FAIL slower", "conditions: "]);
     let kinds = "uniform_slowdown,data_imbalance,network,stall,hang,inconclusive";
     let accepted = format!("{limit} --allow-condition {kinds}");
-    assert_outcome(&echo, &accepted, 0, &["PASS stopped", "conditions: 0"]);
+    assert_outcome(&echo, &accepted, 0, &["PASS slower", "conditions: 0"]);
     assert_eq!(echo.terminate(), 0);
 }
 

@@ -114,8 +114,8 @@ pub struct Condition {
     /// Cluster of the cohort.
     pub cluster: String,
     /// `uniform_slowdown`: all ranks are slower and none is late. `stage_imbalance`: the ranks of
-    /// one role have more work. `data_imbalance`: a different rank is last each time. `network`:
-    /// transfers take longer. `stall`, `hang`: an operation has not ended for seconds, or never
+    /// one role have more work. `data_imbalance`: a different rank is last each time. `late_node`:
+    /// all ranks of one node are late, at once or by turns. `network`: transfers take longer. `stall`, `hang`: an operation has not ended for seconds, or never
     /// ends. `identity_conflict`: two nodes report the same rank. `unhealthy_node`: a node reports a
     /// bad health score. `inconclusive`: the signals do not identify the cause.
     pub kind: &'static str,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use echo_core::ids::{CommId, Rank};
 use echo_core::model::event::{Block, Event, Origin, Reading};
 use echo_core::units::Nanos;
+use fleet_proto::attribute;
+
+use crate::attributes;
 
 /// Communicators followed per job; ranks of one communicator are bounded by the job.
 const MAX_COMMS: usize = 65_536;
-
-/// Name of the attribute with its quotes, as in JSON.
-const WAITING_MS: &str = "\"fleet.waiting_ms\"";
 
 /// Attribute of a stopped process, as in JSON.
 const STOPPED: &str = "\"fleet.stopped\":true";
@@ -96,13 +96,9 @@ impl Progress {
     }
 }
 
-/// Reads the duration of a rank's wait from the attributes of a point.
+/// Duration of a rank's wait from the attributes of a point.
 fn waiting_ms(attrs: &str) -> Option<f64> {
-    let (_, rest) = attrs.split_once(WAITING_MS)?;
-    let number = rest.trim_start_matches([':', ' ']);
-    let end = number.find([',', '}'])?;
-    let ms: f64 = number.get(..end)?.trim().parse().ok()?;
-    (ms.is_finite() && ms >= 0.0).then_some(ms)
+    attributes::number(attrs, attribute::WAITING_MS).filter(|ms| *ms >= 0.0)
 }
 
 fn issued(reading: Reading) -> Option<u64> {

@@ -10,6 +10,7 @@ use echo_core::ids::CommId;
 use echo_core::model::detector_output::{DetectorOutput, Incident, IncidentState};
 use echo_core::units::Nanos;
 
+use super::stragglers::Stragglers;
 use super::{Detector, JobKey};
 use crate::assembly::CohortKey;
 use crate::cohort::Cohort;
@@ -77,7 +78,7 @@ impl Detector {
         self.pending_restore = PendingRestore::default();
         let settled_until = settled_until(&known);
         let (mut hangs, mut conflicts) = (BTreeMap::new(), BTreeMap::new());
-        let mut unknown = Vec::new();
+        let (mut unknown, mut of_jobs) = (Vec::new(), Vec::new());
         for incident in known {
             match CohortKey::from_incident(&incident) {
                 Some(key) if Subject::from_finding(&incident.finding) == Some(Subject::Hang) => {
@@ -92,6 +93,11 @@ impl Detector {
                 {
                     if incident.state == IncidentState::Open {
                         conflicts.insert((key.cluster, key.job), incident);
+                    }
+                }
+                Some(key) if Stragglers::is_own(&key) => {
+                    if incident.state == IncidentState::Open {
+                        of_jobs.push(incident);
                     }
                 }
                 Some(key) => self
@@ -113,7 +119,9 @@ impl Detector {
                 unknown.extend(cohort.restore(known.unwrap_or_default()));
             }
         }
-        ended(unknown)
+        let mut output = ended(unknown);
+        output.append(self.stragglers.restore(of_jobs));
+        output
     }
 
     /// Ends pending incidents of jobs that no rank reports.

@@ -10,4 +10,5 @@ mod losses;
 mod meshes;
 mod records;
 mod stalls;
+mod stragglers;
 mod symmetry;

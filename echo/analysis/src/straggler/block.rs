@@ -1,7 +1,7 @@
 //! Input: what travels from one rank about one block of operations.
 
 use echo_core::ids::CommId;
-use echo_core::model::event::Source;
+use echo_core::model::event::{SeqRange, Source};
 use echo_core::units::Nanos;
 
 /// Identity of a process, unique in the cluster and for its lifetime (node and PID with its start).
@@ -19,7 +19,8 @@ pub enum Operation {
     /// reduce-scatter, all-to-all. Rooted ones (broadcast, reduce) do not belong into a block,
     /// because their root does not wait.
     Collective,
-    /// Send and receive. Sequence numbers count the transfers between the two ranks.
+    /// Send and receive. Sequence numbers count the transfers between the two ranks, apart from
+    /// collectives.
     Transfer {
         /// Rank of the other end within the communicator.
         peer: u32,
@@ -49,8 +50,8 @@ pub struct Membership {
     pub rank: u32,
 }
 
-/// Sums of one rank over one block of 2^k operations of one communicator. Blocks are cut by
-/// sequence number, alike on all ranks.
+/// Sums of one rank over one block of operations of one communicator. Blocks are cut by sequence
+/// number, best alike on all ranks; blocks that overlap are merged before they are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockSum {
     /// Process of the rank.
@@ -63,10 +64,9 @@ pub struct BlockSum {
     pub operation: Operation,
     /// Origin of the durations. Those of different origins are never compared.
     pub source: Source,
-    /// Sequence number of the first operation.
-    pub seq_first: u64,
-    /// Number of operations. A block without any announces the membership, so that the job is known
-    /// before its rarest communicator has completed a block.
+    /// Operations that it covers.
+    pub seqs: SeqRange,
+    /// Number of them that are summed: not those in which a root need not wait, nor lost ones.
     pub count: u32,
     /// Sum of the durations, milliseconds.
     pub sum_ms: f64,

@@ -3,21 +3,24 @@
 use std::collections::BTreeMap;
 
 use echo_core::ids::CommId;
-use echo_core::model::event::Source;
+use echo_core::model::event::{SeqRange, Source};
+use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Membership, Operation};
 
-/// Largest number of blocks of one communicator that wait for ranks. A block lasts 0.25 to 1 s, so
-/// this is more than the longest delay of a report; the oldest is closed as incomplete.
-const MAX_OPEN: usize = 64;
+/// Largest number of blocks of one communicator that wait for ranks: as many as fit into so many
+/// rows, 40 bytes each, and at least half a minute of blocks. The oldest is closed as incomplete.
+const MAX_OPEN_ROWS: usize = 65_536;
+const MIN_OPEN: usize = 64;
 
-/// Largest difference between the numbers of operations of two ranks, as a share. The error of a
-/// mean over 99 % of the operations of a long block is far below the loss that is looked for;
-/// without it one lost operation would cost a block of thousands.
-const MAX_DIFFERENCE: f64 = 0.01;
+/// Largest difference between the numbers of operations of two ranks, as a share, in blocks of at
+/// least so many operations. Their means are compared: plugins drop operations at random, and of
+/// many operations those that are left are like the others. In a short block one operation may be the
+/// one that matters.
+const MAX_DIFFERENCE: f64 = 0.25;
+const MANY: u32 = 32;
 
-/// Identity of a communicator. Transfers between two ranks of a larger communicator are a pair of
-/// their own.
+/// Identity of a communicator. Transfers between two of its ranks are a pair of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CommKey {
     id: CommId,
@@ -56,7 +59,7 @@ impl Place {
         let place = Self::from_member(block.member, block.source)?;
         match block.operation {
             Operation::Transfer { peer } if peer == own || peer >= size => None,
-            Operation::Transfer { peer } if size > 2 => Some(Self {
+            Operation::Transfer { peer } => Some(Self {
                 key: CommKey {
                     pair: Some((own.min(peer), own.max(peer))),
                     ..place.key
@@ -64,16 +67,18 @@ impl Place {
                 size: 2,
                 slot: usize::from(own > peer),
             }),
-            _ => Some(place),
+            Operation::Collective => Some(place),
         }
     }
 }
 
-/// Sums of one rank over one block. 32 bytes: a communicator of 10,240 ranks holds 330 kB per open
+/// Sums of one rank over one block. 40 bytes: a communicator of 10,240 ranks holds 410 kB per open
 /// block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Row {
-    /// Number of operations; 0 if the rank has not reported.
+    /// Number of operations of the block that the rank has reported, summed or not.
+    pub(super) covered: u64,
+    /// Number of operations that are summed.
     pub(super) count: u32,
     /// Sum of the durations and the shortest one, seconds.
     pub(super) sum: f32,
@@ -87,18 +92,20 @@ pub(super) struct Row {
 
 impl Row {
     const MISSING: Self = Self {
+        covered: 0,
         count: 0,
         sum: 0.0,
-        least: 0.0,
-        lead: f32::NAN,
-        least_lead: f32::NAN,
-        end: 0.0,
+        least: f32::INFINITY,
+        lead: 0.0,
+        least_lead: f32::INFINITY,
+        end: f64::NEG_INFINITY,
     };
 
     /// Sums of a block whose end is `end` seconds after the job's origin.
     pub(super) fn from_block(block: &BlockSum, end: f64) -> Self {
         let lead = |value: Option<f64>| value.map_or(f32::NAN, |ms| (ms / 1e3) as f32);
         Self {
+            covered: length(block.seqs),
             count: block.count,
             sum: (block.sum_ms / 1e3) as f32,
             least: (block.min_ms / 1e3) as f32,
@@ -107,14 +114,34 @@ impl Row {
             end,
         }
     }
+
+    /// Adds what the rank reports about other operations of the same block.
+    fn add(&mut self, other: &Self) {
+        self.covered = self.covered.saturating_add(other.covered);
+        self.count = self.count.saturating_add(other.count);
+        self.sum += other.sum;
+        self.lead += other.lead;
+        self.end = self.end.max(other.end);
+        if other.count > 0 {
+            self.least = self.least.min(other.least);
+            self.least_lead = self.least_lead.min(other.least_lead);
+        }
+    }
+}
+
+/// Number of operations of a range.
+fn length(seqs: SeqRange) -> u64 {
+    (seqs.last() - seqs.first()).saturating_add(1)
 }
 
 /// Block of which some or all ranks have reported, by slot.
 #[derive(Debug)]
 pub(super) struct MatchedBlock {
+    seqs: SeqRange,
     rows: Vec<Row>,
+    /// Number of ranks that have not reported all of its operations.
     missing: usize,
-    /// Latest end, seconds.
+    /// Latest end, job time, seconds.
     latest: f64,
 }
 
@@ -130,11 +157,42 @@ pub(super) enum Comparison {
 }
 
 impl MatchedBlock {
-    fn new(size: usize) -> Self {
+    fn new(seqs: SeqRange, size: usize) -> Self {
         Self {
+            seqs,
             rows: vec![Row::MISSING; size],
             missing: size,
             latest: f64::NEG_INFINITY,
+        }
+    }
+
+    /// Adds a report. One about operations that the rank has reported already is ignored.
+    fn add(&mut self, slot: usize, row: &Row, end: f64) {
+        let all = length(self.seqs);
+        let fits = |own: &&mut Row| own.covered.saturating_add(row.covered) <= all;
+        if let Some(own) = self.rows.get_mut(slot).filter(fits) {
+            own.add(row);
+            self.missing -= usize::from(own.covered == all);
+            self.latest = self.latest.max(end);
+        }
+    }
+
+    /// Extends it to the operations of an overlapping one.
+    fn merge(&mut self, other: &Self) {
+        self.extend(other.seqs);
+        let others = other.rows.iter().enumerate();
+        for (slot, row) in others.filter(|(_, row)| row.covered > 0) {
+            self.add(slot, row, other.latest);
+        }
+    }
+
+    /// Extends it to at least these operations.
+    fn extend(&mut self, seqs: SeqRange) {
+        let first = self.seqs.first().min(seqs.first());
+        let last = self.seqs.last().max(seqs.last());
+        if let Some(seqs) = SeqRange::new(first, last).filter(|seqs| *seqs != self.seqs) {
+            self.seqs = seqs;
+            self.missing = self.rows.len();
         }
     }
 
@@ -161,7 +219,9 @@ impl MatchedBlock {
         let fewest = self.rows.iter().map(|row| row.count).min().unwrap_or(0);
         if self.missing > 0 {
             Comparison::Incomplete
-        } else if f64::from(most - fewest) <= MAX_DIFFERENCE * f64::from(most) {
+        } else if most == fewest
+            || most >= MANY && f64::from(most - fewest) <= MAX_DIFFERENCE * f64::from(most)
+        {
             Comparison::Complete
         } else {
             Comparison::Unequal
@@ -184,6 +244,8 @@ pub(super) struct Communicator {
     pub(super) members: Vec<Option<u32>>,
     /// Operations that the rank in each slot has enqueued, as far as reported.
     pub(super) enqueued: Vec<u64>,
+    /// Time at which its first report was received.
+    since: Nanos,
     /// Contains sends and receives.
     pub(super) has_transfers: bool,
     /// End of the last block of the previous evaluation, job time; `None` before the first block.
@@ -192,9 +254,10 @@ pub(super) struct Communicator {
 }
 
 impl Communicator {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: Place, received: Nanos) -> Self {
         Self {
             key: place.key,
+            since: received,
             members: vec![None; place.size],
             enqueued: vec![0; place.size],
             has_transfers: false,
@@ -207,25 +270,64 @@ impl Communicator {
         self.members.len()
     }
 
-    /// Adds a report and returns the blocks that it closes. A second report of a block is ignored.
-    pub(super) fn add(&mut self, slot: usize, seq: u64, row: Row) -> Vec<MatchedBlock> {
-        let size = self.size();
-        let block = self
-            .open
-            .entry(seq)
-            .or_insert_with(|| MatchedBlock::new(size));
-        if let Some(own) = block.rows.get_mut(slot).filter(|own| own.count == 0) {
-            *own = row;
-            block.missing -= 1;
-            block.latest = block.latest.max(row.end);
-        }
+    /// Returns true while ranks that have not reported yet are waited for: for `patience_s` seconds
+    /// after the first report.
+    pub(super) fn is_expected(&self, now: Nanos, patience_s: f64) -> bool {
+        now.millis_since(self.since) < 1e3 * patience_s && self.members.iter().any(Option::is_none)
+    }
+
+    fn max_open(&self) -> usize {
+        (MAX_OPEN_ROWS / self.size().max(1)).max(MIN_OPEN)
+    }
+
+    /// Adds a report about the operations `seqs`, which ended at `end`, job time, and returns the
+    /// blocks that it closes. Blocks that overlap become one, since the ranks may cut theirs
+    /// differently.
+    pub(super) fn add(
+        &mut self,
+        slot: usize,
+        seqs: SeqRange,
+        (row, end): (&Row, f64),
+    ) -> Vec<MatchedBlock> {
+        let first = self.open_block(seqs);
         let mut closed = Vec::new();
-        if block.missing == 0 {
-            closed.extend(self.open.remove(&seq));
-        } else if self.open.len() > MAX_OPEN {
+        if let Some(block) = self.open.get_mut(&first) {
+            block.add(slot, row, end);
+            if block.missing == 0 {
+                closed.extend(self.open.remove(&first));
+            }
+        }
+        if self.open.len() > self.max_open() {
             closed.extend(self.open.pop_first().map(|(_, block)| block));
         }
         closed
+    }
+
+    /// First operation of the open block that contains the operations `seqs`.
+    fn open_block(&mut self, seqs: SeqRange) -> u64 {
+        let overlapping = self.last_overlapping(seqs);
+        let known = overlapping.and_then(|first| self.open.get(&first));
+        let contains = |block: &MatchedBlock| {
+            block.seqs.first() <= seqs.first() && seqs.last() <= block.seqs.last()
+        };
+        if let Some(block) = known.filter(|block| contains(block)) {
+            return block.seqs.first();
+        }
+        let mut block = MatchedBlock::new(seqs, self.members.len());
+        while let Some(first) = self.last_overlapping(block.seqs) {
+            if let Some(known) = self.open.remove(&first) {
+                block.merge(&known);
+            }
+        }
+        let first = block.seqs.first();
+        self.open.insert(first, block);
+        first
+    }
+
+    /// First operation of the last open block that overlaps with `seqs`.
+    fn last_overlapping(&self, seqs: SeqRange) -> Option<u64> {
+        let (first, block) = self.open.range(..=seqs.last()).next_back()?;
+        (block.seqs.last() >= seqs.first()).then_some(*first)
     }
 
     /// Removes and returns the blocks that ended before `end`: a rank that has not reported them
@@ -242,3 +344,6 @@ impl Communicator {
         blocks.filter_map(|seq| self.open.remove(seq)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,16 @@ pub(super) enum Explanation {
     Node(usize),
 }
 
+impl Explanation {
+    /// Ranks that the waiting names.
+    pub(super) fn ranks(&self) -> Vec<usize> {
+        match self {
+            Self::Ranks(ranks) => ranks.iter().map(|(rank, _)| *rank).collect(),
+            Self::Unexplained | Self::Dry(_) | Self::Node(_) => Vec::new(),
+        }
+    }
+}
+
 /// The one whose peers wait for most of the loss, if no other rank causes nearly as much.
 pub(super) fn single(loss_s: f64, all: &[Rise], rule: &Rule) -> Option<usize> {
     let order = by_net(all);

@@ -11,32 +11,29 @@ use crate::straggler::incident::RankOfJob;
 use crate::straggler::judge::Judge;
 use crate::straggler::ledger::{Coverage, WindowSums};
 use crate::straggler::measure::{LeadFloor, Measured, Placement};
+use crate::straggler::member::Member;
 use crate::straggler::peers::{PeerComparison, compare};
 use crate::straggler::rule::Rule;
 use crate::straggler::stall::behind;
 
-/// Time after which a rank that reports nothing is not waited for, seconds. Agents report every
-/// 5 s by default, and repeat what fails.
+/// Time after which a rank from which nothing is received is not waited for, seconds. Agents report
+/// every 5 s by default, and repeat what fails.
 const SILENT_S: f64 = 15.0;
 
-/// Difference of clocks within which a block may still be reported, seconds.
-const SLACK_S: f64 = 0.25;
+/// Time within which a block is reported after it has ended, seconds: agents report a block to which
+/// nothing is added for a second as it is, and clocks differ.
+const SLACK_S: f64 = 2.5;
+
+/// Time within which an operation that has ended is part of a block, seconds: agents keep the rows of
+/// the GPU until the calls before them are known, and reports of progress overtake them.
+const OVERTAKEN_S: f64 = 5.0;
 
 /// Longest evaluation, seconds. It is extended while the most regular communicators have completed
 /// nothing.
 const LONGEST_S: f64 = 30.0;
 
-/// Rank of the job.
-#[derive(Debug)]
-struct Member {
-    process: ProcessKey,
-    node: NodeKey,
-    /// Largest communicator of the process: its size, and the rank in it.
-    largest: (usize, u32),
-    /// Latest instant that it reported, on its own clock, seconds since the origin.
-    latest: f64,
-    lead_floor: LeadFloor,
-}
+/// A minute, nanoseconds; a multiple of the window.
+const MINUTE_NS: i64 = 60_000_000_000;
 
 /// One job.
 #[derive(Debug)]
@@ -70,8 +67,10 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Creates a job whose clock begins at `origin`.
-    pub(super) fn new(origin: Nanos, rule: Rule) -> Self {
+    /// Creates a job of which an operation ended at `first`. Its clock begins with the minute, so that
+    /// the windows are the same whichever rank reports first.
+    pub(super) fn new(first: Nanos, rule: Rule) -> Self {
+        let origin = Nanos::new(first.value().div_euclid(MINUTE_NS) * MINUTE_NS);
         Self {
             rule,
             origin,
@@ -154,37 +153,50 @@ impl Job {
     }
 
     /// Adds a report.
-    pub(super) fn add(&mut self, block: &BlockSum, place: Place) {
+    pub(super) fn add(&mut self, block: &BlockSum, place: Place, received: Nanos) {
         let rank = self.member(block);
         let end = self.seconds(block.end);
         if let Some(member) = self.members.get_mut(rank) {
-            member.latest = member.latest.max(end);
+            member.hear(end, received);
         }
-        let index = self.communicator(place);
+        let index = self.communicator(place, received);
+        let offset = self.offsets.get(rank).copied().flatten();
         let Some(comm) = self.comms.get_mut(index) else {
             return;
         };
         comm.has_transfers |= block.is_transfer();
-        if let Some(member) = comm.members.get_mut(place.slot) {
-            *member = u32::try_from(rank).ok();
-        }
-        if block.count == 0 {
-            return;
-        }
+        let number = u32::try_from(rank).ok();
+        let slot = comm.members.get_mut(place.slot);
+        let before = slot.and_then(|member| std::mem::replace(member, number));
+        let replaced = before.filter(|before| Some(*before) != number);
         let row = Row::from_block(block, end);
-        for closed in comm.add(place.slot, block.seq_first, row) {
+        let aligned = end - offset.unwrap_or(0.0);
+        for closed in comm.add(place.slot, block.seqs, (&row, aligned)) {
             self.close(index, &closed);
+        }
+        if let Some(member) = replaced.and_then(|old| self.members.get_mut(old as usize)) {
+            // Another process has its place, so nobody waits for it.
+            member.heard = Nanos::EARLIEST;
         }
     }
 
     /// Notes that a process lives.
-    pub(super) fn note(&mut self, beat: &Heartbeat, place: Place) {
+    pub(super) fn note_alive(&mut self, process: ProcessKey, (at, received): (Nanos, Nanos)) {
+        let at = self.seconds(at) - OVERTAKEN_S;
+        let rank = self.by_process.get(&process);
+        if let Some(member) = rank.and_then(|rank| self.members.get_mut(*rank)) {
+            member.hear(at, received);
+        }
+    }
+
+    /// Notes that a process lives, and how far it is.
+    pub(super) fn note(&mut self, beat: &Heartbeat, place: Place, received: Nanos) {
         let at = self.seconds(beat.at);
         let Some(rank) = self.by_process.get(&beat.process).copied() else {
             return;
         };
         if let Some(member) = self.members.get_mut(rank) {
-            member.latest = member.latest.max(at);
+            member.hear(at, received);
         }
         let comm = self.by_key.get(&place.key);
         let comm = comm.and_then(|index| self.comms.get_mut(*index));
@@ -196,11 +208,13 @@ impl Job {
         }
     }
 
-    /// Evaluates the windows that no rank will add to any more.
-    pub(super) fn advance(&mut self) {
-        let Some(until) = self.reported_until() else {
-            return;
+    /// Evaluates the windows that no rank will add to any more; returns true if there was one, or if
+    /// the job stalls.
+    pub(super) fn advance(&mut self, now: Nanos) -> bool {
+        let Some(until) = self.reported_until(now) else {
+            return false;
         };
+        let first = self.next_window;
         for index in 0..self.comms.len() {
             let overdue = self.comms.get_mut(index).map(|comm| comm.overdue(until));
             for block in overdue.into_iter().flatten() {
@@ -217,19 +231,21 @@ impl Job {
             self.current.merge(sums);
             self.evaluate(self.next_window);
         }
-        self.check_stall(until);
+        self.check_stall(until) || self.next_window > first
     }
 
-    /// Instant of the job's clock up to which all ranks have reported, except silent ones.
-    fn reported_until(&self) -> Option<f64> {
-        let latest = self.members.iter().zip(&self.offsets);
-        let latest: Vec<f64> = latest
-            .map(|(member, offset)| member.latest - offset.unwrap_or(0.0))
-            .collect();
-        let newest = latest.iter().copied().reduce(f64::max)?;
-        let alive = latest.iter().filter(|at| newest - **at < SILENT_S);
-        let oldest = alive.copied().reduce(f64::min)?;
-        Some(oldest - SLACK_S)
+    /// Instant of the job's clock up to which all ranks have reported, except silent ones; `None`
+    /// while ranks are expected to begin.
+    fn reported_until(&self, now: Nanos) -> Option<f64> {
+        let mut comms = self.comms.iter();
+        if comms.any(|comm| comm.is_expected(now, SILENT_S)) {
+            return None;
+        }
+        let is_alive = |member: &Member| now.millis_since(member.heard) < 1e3 * SILENT_S;
+        let members = self.members.iter().zip(&self.offsets);
+        let alive = members.filter(|(member, _)| is_alive(member));
+        let latest = alive.map(|(member, offset)| member.latest - offset.unwrap_or(0.0));
+        Some(latest.reduce(f64::min)? - SLACK_S)
     }
 
     /// Evaluates the sums so far if they cover enough of the job.
@@ -270,19 +286,22 @@ impl Job {
         }
     }
 
-    /// Finds that nothing completes although ranks report.
-    fn check_stall(&mut self, until: f64) {
+    /// Finds that nothing completes although ranks report; returns true if so.
+    fn check_stall(&mut self, until: f64) -> bool {
         let Some(usual) = self.judge.usual() else {
-            return;
+            return false;
         };
         let operations = self.rule.stall_operations * usual.longest_step();
         let progress = self.last_end.max(self.last_enqueue);
-        if until - progress >= self.rule.stall_s.max(operations) {
+        let is_stalled = until - progress >= self.rule.stall_s.max(operations);
+        if is_stalled {
             let n = self.len();
             let behind = behind(&self.comms, n);
             let judge = &mut self.judge;
-            judge.incidents.stall(self.last_end, until, n, behind);
+            let reported = until + SLACK_S;
+            judge.incidents.stall(self.last_end, reported, n, behind);
         }
+        is_stalled
     }
 
     /// Adds a closed block to its window.
@@ -291,6 +310,9 @@ impl Job {
         let Some(comm) = self.comms.get_mut(index) else {
             return;
         };
+        if block.operations() == 0 {
+            return;
+        }
         let ends: Vec<(usize, f64)> = block
             .rows()
             .filter_map(|(slot, row)| Some((comm.members.get(slot).copied()?? as usize, row.end)))
@@ -317,10 +339,10 @@ impl Job {
     }
 
     /// Index of the communicator, which is created if it is new.
-    fn communicator(&mut self, place: Place) -> usize {
+    fn communicator(&mut self, place: Place, received: Nanos) -> usize {
         let comms = &mut self.comms;
         *self.by_key.entry(place.key).or_insert_with(|| {
-            comms.push(Communicator::new(place));
+            comms.push(Communicator::new(place, received));
             comms.len() - 1
         })
     }
@@ -353,6 +375,7 @@ impl Job {
             node: block.node,
             largest: (0, 0),
             latest: f64::NEG_INFINITY,
+            heard: Nanos::EARLIEST,
             lead_floor: LeadFloor::default(),
         });
         index

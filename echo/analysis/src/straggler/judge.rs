@@ -7,7 +7,7 @@ use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, s
 use crate::straggler::history::History;
 use crate::straggler::measure::Measured;
 use crate::straggler::open_incidents::OpenIncidents;
-use crate::straggler::queues::{Episode, Queues};
+use crate::straggler::queues::{Episode, Queues, run_ahead};
 use crate::straggler::rule::Rule;
 use crate::straggler::usual::{Loss, Usual, UsualFlow};
 
@@ -217,18 +217,19 @@ impl Judge {
             }
         }
         for (subject, _) in &found {
-            let class = self.class(*subject, loss);
+            let class = self.class(*subject, loss, usual.shortest_step());
             let lost_s = loss.seconds * loss.share;
             self.incidents.classify(*subject, class, lost_s);
         }
         self.evidence.forget_spent();
     }
 
-    /// Class of the latest loss of a subject.
-    fn class(&self, subject: Subject, loss: Loss) -> Class {
-        let flows = self.flows.iter().flat_map(|flows| &flows.ranks);
-        let usual: Vec<f64> = flows.map(|flow| flow.lead).collect();
+    /// Class of the latest loss of a subject. `step` is the usual time between operations, seconds.
+    fn class(&self, subject: Subject, loss: Loss, step: f64) -> Class {
+        let flows = self.flows.as_ref().map_or(&[][..], |flows| &flows.ranks);
+        let usual: Vec<f64> = flows.iter().map(|flow| flow.lead).collect();
         match subject {
+            Subject::Rank(_) if !run_ahead(flows, step) => Class::Unknown,
             Subject::Rank(rank) => class::of_rank(rank, &self.recent.leads(), &usual),
             Subject::Node(_) => Class::Unknown,
             Subject::Unexplained => class::of_uniform(loss, self.rule.explain),
@@ -254,7 +255,8 @@ impl Judge {
         let step = usual.shortest_step();
         let queues = Queues::new(&measured.leads, &flows.ranks, step);
         let explanation = explain(recent, &measured.node_of, has_transfers, &self.rule);
-        self.episode.add(&queues, loss.seconds, measured.until);
+        let when = (loss.seconds, measured.until);
+        self.episode.add(&queues, &explanation, when);
         let explanation = queues.correct(explanation, &self.episode, &measured.node_of);
         if explanation == Explanation::Unexplained
             && has_transfers

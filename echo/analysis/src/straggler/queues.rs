@@ -14,6 +14,13 @@ const SAME: f64 = 0.15;
 /// GPUs too often to run ahead.
 const LEAST_AHEAD: f64 = 2.0;
 
+/// Returns true if the hosts usually run ahead of their GPUs, so that leads tell something.
+pub(super) fn run_ahead(usual: &[UsualFlow], step: f64) -> bool {
+    let known = usual.iter().map(|usual| usual.lead);
+    let known: Vec<f64> = known.filter(|lead| lead.is_finite()).collect();
+    median(&known).is_some_and(|lead| lead >= LEAST_AHEAD * step)
+}
+
 /// Change of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
@@ -33,9 +40,7 @@ impl Queues {
     /// waits grows; that of a host which is slow itself falls. `step` is the usual time between
     /// operations, seconds.
     pub(super) fn new(leads: &[f64], usual: &[UsualFlow], step: f64) -> Self {
-        let known = usual.iter().map(|usual| usual.lead);
-        let known: Vec<f64> = known.filter(|lead| lead.is_finite()).collect();
-        let run_ahead = median(&known).is_some_and(|lead| lead >= LEAST_AHEAD * step);
+        let run_ahead = run_ahead(usual, step);
         let changes = leads.iter().zip(usual).map(|(lead, usual)| {
             let growth = lead / usual.lead - 1.0;
             if !run_ahead || !growth.is_finite() || growth.abs() <= SAME {
@@ -60,10 +65,10 @@ impl Queues {
         episode: &Episode,
         node_of: &[u32],
     ) -> Explanation {
-        let Explanation::Ranks(ranks) = &explanation else {
+        let named = explanation.ranks();
+        if named.is_empty() {
             return explanation;
-        };
-        let named: Vec<usize> = ranks.iter().map(|(rank, _)| *rank).collect();
+        }
         if let Some(node) = self.slow_node(&named, node_of) {
             Explanation::Node(node)
         } else if episode.is_shared() {
@@ -73,9 +78,14 @@ impl Queues {
         }
     }
 
-    /// The change of most queues.
-    fn common(&self) -> Change {
-        let count = |change: Change| self.changes.iter().filter(|own| **own == change).count();
+    /// The change of most queues, except those of ranks that the waiting names: theirs fall in any
+    /// case.
+    fn common(&self, named: &[usize]) -> Change {
+        let others = || {
+            let changes = self.changes.iter().enumerate();
+            changes.filter(|(rank, _)| !named.contains(rank))
+        };
+        let count = |change: Change| others().filter(|(_, own)| **own == change).count();
         match count(Change::Grew).cmp(&count(Change::Fell)) {
             Ordering::Greater => Change::Grew,
             Ordering::Less => Change::Fell,
@@ -119,8 +129,8 @@ pub(super) struct Episode {
 
 impl Episode {
     /// Adds a lossy evaluation that ends at `now`.
-    pub(super) fn add(&mut self, queues: &Queues, seconds: f64, now: f64) {
-        match queues.common() {
+    pub(super) fn add(&mut self, queues: &Queues, found: &Explanation, (seconds, now): (f64, f64)) {
+        match queues.common(&found.ranks()) {
             Change::Grew => self.filled_s += seconds,
             Change::Fell => self.slow_s += seconds,
             Change::Unknown => {}

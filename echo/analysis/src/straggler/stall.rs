@@ -41,6 +41,7 @@ pub(super) fn behind(comms: &[Communicator], n: usize) -> Vec<usize> {
 mod tests {
     use echo_core::ids::CommId;
     use echo_core::model::event::Source;
+    use echo_core::units::Nanos;
 
     use super::behind;
     use crate::straggler::block::Membership;
@@ -53,7 +54,7 @@ mod tests {
             rank: 0,
         };
         let place = Place::from_member(member, Source::Device).expect("a place");
-        let mut comm = Communicator::new(place);
+        let mut comm = Communicator::new(place, Nanos::EARLIEST);
         comm.members = members.iter().map(|rank| Some(*rank)).collect();
         comm.enqueued = enqueued.to_vec();
         comm

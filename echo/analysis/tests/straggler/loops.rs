@@ -160,6 +160,7 @@ fn finish(
         recording: Recording {
             k: 0,
             items: machine.finish(),
+            is_kept: false,
         },
         truth: truth(fault.kind, &fault.ranks, has_fault),
         cause: fault.cause,

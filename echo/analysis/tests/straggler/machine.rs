@@ -9,7 +9,7 @@ use echo_analysis::straggler::block::{
 use echo_core::ids::CommId;
 use echo_core::model::event::Source;
 
-use crate::recording::{Item, at};
+use crate::recording::{Item, at, operations};
 
 /// Family of communicators of the same kind: each group of ranks is one.
 #[derive(Debug, Clone)]
@@ -184,7 +184,7 @@ impl Machine {
                 Operation::Collective
             },
             source: Source::Device,
-            seq_first: seq >> k << k,
+            seqs: operations(seq >> k << k, k),
             count: 0,
             sum_ms: 0.0,
             min_ms: f64::INFINITY,

@@ -8,7 +8,7 @@ use echo_analysis::straggler::block::{
     BlockSum, Heartbeat, Lead, Membership, NodeKey, Operation, ProcessKey,
 };
 use echo_core::ids::CommId;
-use echo_core::model::event::Source;
+use echo_core::model::event::{SeqRange, Source};
 use echo_core::units::Nanos;
 use flate2::read::GzDecoder;
 
@@ -36,6 +36,9 @@ impl Item {
 pub(crate) struct Recording {
     pub(crate) k: u32,
     pub(crate) items: Vec<Item>,
+    /// The reports arrive in their order within seconds, as those that agents have kept; otherwise at
+    /// the times that they bear.
+    pub(crate) is_kept: bool,
 }
 
 /// Instant of a time of a recording, seconds.
@@ -79,7 +82,12 @@ impl Recording {
                     *end += number(9);
                     let sums: Vec<i64> = (4..=8).map(number).collect();
                     let place = (key.1, comms[&key], fields[2] == "t");
-                    items.push(Item::Block(block(place, *seq << k, &sums, *end)));
+                    items.push(Item::Block(block(
+                        place,
+                        operations(*seq << k, k),
+                        &sums,
+                        *end,
+                    )));
                 }
                 // Of all operations of the process; these jobs stall in one communicator.
                 "H" => items.push(Item::Beat(Heartbeat {
@@ -92,7 +100,11 @@ impl Recording {
                 _ => panic!("unknown line: {line}"),
             }
         }
-        let mut recording = Self { k, items };
+        let mut recording = Self {
+            k,
+            items,
+            is_kept: false,
+        };
         recording.sort();
         recording
     }
@@ -133,19 +145,23 @@ impl Recording {
                 Item::Beat(_) => items.push(*item),
                 Item::Block(block) => {
                     let k = exponent(block.member.comm).max(self.k);
-                    let key = (block.member.comm, block.process, block.seq_first >> k);
+                    let key = (block.member.comm, block.process, block.seqs.first() >> k);
                     blocks
                         .entry(key)
                         .and_modify(|sum| merge(sum, block))
                         .or_insert_with(|| BlockSum {
-                            seq_first: key.2 << k,
+                            seqs: operations(key.2 << k, k),
                             ..*block
                         });
                 }
             }
         }
         items.extend(blocks.into_values().map(Item::Block));
-        let mut recording = Self { k: self.k, items };
+        let mut recording = Self {
+            k: self.k,
+            items,
+            is_kept: false,
+        };
         recording.sort();
         recording
     }
@@ -172,6 +188,26 @@ impl Recording {
         Self {
             k: self.k,
             items: items.collect(),
+            is_kept: self.is_kept,
+        }
+    }
+
+    /// The same, sent within seconds by agents that have kept it, each some seconds of it behind
+    /// another one.
+    pub(crate) fn kept(&self) -> Self {
+        let behind = |item: &Item| {
+            let process = match item {
+                Item::Block(block) => block.process,
+                Item::Beat(beat) => beat.process,
+            };
+            [0, 2, 1, 3][process.0 as usize % 4] * self.items.len() / 60
+        };
+        let mut items: Vec<(usize, Item)> = self.items.iter().copied().enumerate().collect();
+        items.sort_by_key(|(at, item)| at + behind(item));
+        Self {
+            k: self.k,
+            items: items.into_iter().map(|(_, item)| item).collect(),
+            is_kept: true,
         }
     }
 
@@ -192,10 +228,16 @@ impl Recording {
         let mut recording = Self {
             k: self.k,
             items: items.collect(),
+            is_kept: self.is_kept,
         };
         recording.sort();
         recording
     }
+}
+
+/// The 2^k operations from `first` on.
+pub(crate) fn operations(first: u64, k: u32) -> SeqRange {
+    SeqRange::new(first, first + (1 << k) - 1).expect("an operation")
 }
 
 /// Largest communicator of a process.
@@ -210,7 +252,7 @@ fn largest(comms: &BTreeMap<(u64, u64), Membership>, process: u64) -> Membership
 /// one, and its end; microseconds.
 fn block(
     (process, member, is_transfer): (u64, Membership, bool),
-    seq_first: u64,
+    seqs: SeqRange,
     sums: &[i64],
     end: i64,
 ) -> BlockSum {
@@ -227,7 +269,7 @@ fn block(
             Operation::Collective
         },
         source: Source::Device,
-        seq_first,
+        seqs,
         count: u32::try_from(sums[0]).expect("small"),
         sum_ms: ms(1),
         min_ms: ms(2),

@@ -4,7 +4,7 @@ use echo_analysis::straggler::Detector;
 use echo_analysis::straggler::block::{BlockSum, Lead, Membership, NodeKey, Operation, ProcessKey};
 use echo_analysis::straggler::rule::Rule;
 use echo_core::ids::CommId;
-use echo_core::model::event::Source;
+use echo_core::model::event::{SeqRange, Source};
 
 use crate::recording::at;
 
@@ -25,7 +25,7 @@ fn block(rank: u32, size: u32, second: u32) -> BlockSum {
         },
         operation: Operation::Collective,
         source: Source::Device,
-        seq_first: u64::from(second) * 64,
+        seqs: SeqRange::new(u64::from(second) * 64, u64::from(second) * 64 + 63).unwrap(),
         count: 64,
         sum_ms: if late { 50.0 } else { 500.0 },
         min_ms: 0.5,
@@ -45,11 +45,12 @@ fn a_job_of_ten_thousand_ranks() {
     for second in 0..120 {
         for rank in 0..RANKS {
             for size in SIZES {
-                detector.observe(&block(rank, size, second));
+                let block = block(rank, size, second);
+                detector.observe(&block, block.end);
                 blocks += 1;
             }
         }
-        let reports = detector.advance();
+        let reports = detector.advance(at(f64::from(second)));
         let incidents: usize = reports.iter().map(|report| report.incidents.len()).sum();
         if second % 20 == 19 {
             println!(

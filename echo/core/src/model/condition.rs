@@ -41,6 +41,8 @@ pub enum ConditionKind {
     StageImbalance,
     /// Different ranks are last in turn: the work is distributed unevenly.
     DataImbalance,
+    /// All ranks of one node are late, at once or by turns.
+    LateNode,
     /// Transfers take longer although no rank is late.
     Network,
     /// An operation that some ranks entered and that has not ended for seconds.
@@ -57,10 +59,11 @@ pub enum ConditionKind {
 
 impl ConditionKind {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::UniformSlowdown,
         Self::StageImbalance,
         Self::DataImbalance,
+        Self::LateNode,
         Self::Network,
         Self::Stall,
         Self::Hang,
@@ -75,6 +78,7 @@ impl ConditionKind {
             Self::UniformSlowdown => "uniform_slowdown",
             Self::StageImbalance => "stage_imbalance",
             Self::DataImbalance => "data_imbalance",
+            Self::LateNode => "late_node",
             Self::Network => "network",
             Self::Stall => "stall",
             Self::Hang => "hang",

@@ -1,0 +1,304 @@
+//! Jobs whose ranks report durations of operations: points in, incidents and lost time out.
+//!
+//! The rule is in [`crate::straggler`], which knows neither names nor prices. Here its processes get
+//! the names of their senders, and its findings become incidents.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use echo_core::ids::{ClusterId, NodeId, Op, Rank, RoleId};
+use echo_core::model::detector_output::{DetectorOutput, Incident};
+use echo_core::model::event::{Event, Origin, Reading, StoredEvent};
+use echo_core::units::Nanos;
+use fleet_proto::{attribute, metric};
+
+use super::JobKey;
+use crate::assembly::CohortKey;
+use crate::attributes;
+use crate::incident::abandoned;
+use crate::iteration_clock::IterationClock;
+use crate::straggler::block::{BlockSum, Lead, Membership, NodeKey, Operation, ProcessKey};
+use crate::straggler::rule::Rule;
+use crate::straggler::{self, JobNumber, Report};
+use job_context::JobContext;
+use published::PublishedJob;
+
+mod job_context;
+mod lost_time;
+mod published;
+mod wording;
+
+/// Role in the key of a whole job, which is no hash of operations.
+const WHOLE_JOB: RoleId = RoleId::new(0);
+
+/// Jobs of all clusters.
+#[derive(Debug, Default)]
+pub(super) struct Stragglers {
+    clusters: BTreeMap<ClusterId, Cluster>,
+    iterations: BTreeMap<JobKey, IterationClock>,
+}
+
+/// Jobs of one cluster.
+#[derive(Debug, Default)]
+struct Cluster {
+    detector: straggler::Detector,
+    processes: HashMap<Arc<Origin>, ProcessKey>,
+    origins: BTreeMap<ProcessKey, Arc<Origin>>,
+    nodes: HashMap<NodeId, NodeKey>,
+    next: u64,
+    published: BTreeMap<JobNumber, PublishedJob>,
+    /// Names of the jobs of its processes.
+    jobs: BTreeSet<JobKey>,
+}
+
+/// Returns true for sums of durations.
+pub(super) fn is_duration(event: &Event) -> bool {
+    event.metric.as_str() == metric::DURATION
+}
+
+/// Returns true for reports of progress, which a process sends even when no operation ends.
+pub(super) fn is_progress(event: &Event) -> bool {
+    event.metric.as_str() == metric::ISSUED
+}
+
+impl Stragglers {
+    /// Adds a point. One that contradicts itself is ignored.
+    pub(super) fn add(&mut self, event: &Event, received: Nanos) {
+        let cluster = &event.origin.cluster;
+        if !self.clusters.contains_key(cluster) {
+            let new = Cluster {
+                detector: straggler::Detector::new(Rule::default()),
+                ..Cluster::default()
+            };
+            self.clusters.insert(cluster.clone(), new);
+        }
+        if let Some(cluster) = self.clusters.get_mut(cluster) {
+            cluster.add(event, received);
+        }
+    }
+
+    /// Notes that a process lives.
+    pub(super) fn note_alive(&mut self, event: &Event, received: Nanos) {
+        if let Some(cluster) = self.clusters.get_mut(&event.origin.cluster)
+            && let Some(process) = cluster.processes.get(&event.origin)
+        {
+            let at = event.timestamp;
+            cluster.detector.note_alive(*process, at, received);
+        }
+    }
+
+    /// Notes how many iterations a job has completed at an instant, for people to read.
+    pub(super) fn note_iterations(&mut self, job: &JobKey, at: Nanos, iterations: f64) {
+        if !self.iterations.contains_key(job) {
+            self.iterations
+                .insert(job.clone(), IterationClock::default());
+        }
+        if let Some(clock) = self.iterations.get_mut(job) {
+            clock.note(at, iterations);
+        }
+    }
+
+    /// Returns true if the ranks of a job report durations of operations.
+    pub(super) fn has(&self, job: &JobKey) -> bool {
+        let cluster = self.clusters.get(&job.0);
+        cluster.is_some_and(|cluster| cluster.jobs.contains(job))
+    }
+
+    /// Evaluates what the ranks of the clusters of these points have reported.
+    pub(super) fn advance(&mut self, arrived: &[StoredEvent]) -> DetectorOutput {
+        let Some(now) = arrived.last().map(|stored| stored.received) else {
+            return DetectorOutput::default();
+        };
+        let events = arrived.iter().map(|stored| &stored.event);
+        let new = events.filter(|event| is_duration(event) || is_progress(event));
+        let clusters: BTreeSet<&ClusterId> = new.map(|event| &event.origin.cluster).collect();
+        let mut output = DetectorOutput::default();
+        for name in clusters {
+            if let Some(cluster) = self.clusters.get_mut(name) {
+                output.append(cluster.advance(name, &self.iterations, now));
+            }
+        }
+        output
+    }
+
+    /// Ranks that open incidents of a job name.
+    pub(super) fn named(&self, job: &JobKey) -> Vec<Rank> {
+        let cluster = self.clusters.get(&job.0).into_iter();
+        let published = cluster.flat_map(|cluster| cluster.published.values());
+        let of_job = published.filter(|published| published.is_of(job));
+        of_job.flat_map(PublishedJob::named).collect()
+    }
+
+    /// Ends a job that does not report any more.
+    pub(super) fn end(&mut self, job: &JobKey) -> DetectorOutput {
+        self.iterations.remove(job);
+        self.clusters
+            .get_mut(&job.0)
+            .map_or_else(DetectorOutput::default, |cluster| cluster.end(job))
+    }
+
+    /// Takes over open incidents of an earlier detector, after its events were replayed: they keep
+    /// their identity. Ends those that the replay has not found.
+    pub(super) fn restore(&mut self, known: Vec<Incident>) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
+        for incident in known {
+            let cluster = self.clusters.get_mut(&incident.cluster);
+            let mut published = cluster
+                .into_iter()
+                .flat_map(|cluster| cluster.published.values_mut());
+            if published.any(|job| job.adopt(&incident)) {
+                continue;
+            }
+            output.incidents.push(abandoned(incident));
+        }
+        output
+    }
+
+    /// Returns true for an incident of a job as a whole, which this module publishes.
+    pub(super) fn is_own(key: &CohortKey) -> bool {
+        key.role == WHOLE_JOB
+    }
+}
+
+impl Cluster {
+    fn add(&mut self, event: &Event, received: Nanos) {
+        let Some(block) = self.block_sum(event) else {
+            return;
+        };
+        self.detector.observe(&block, received);
+        let origin = &event.origin;
+        let job = (origin.cluster.clone(), origin.job.clone());
+        self.jobs.insert(job);
+    }
+
+    /// Sums of a point; `None` if it lacks something.
+    fn block_sum(&mut self, event: &Event) -> Option<BlockSum> {
+        let Reading::Histogram(summary) = event.reading else {
+            return None;
+        };
+        let block = event.block.as_ref()?;
+        let number = |name| attributes::number(&event.attrs, name);
+        let member = Membership {
+            comm: block.comm,
+            size: attributes::whole(number(attribute::COMM_SIZE)?)?,
+            rank: attributes::whole(number(attribute::COMM_RANK)?)?,
+        };
+        let is_transfer = matches!(block.op.as_ref().map(Op::as_str), Some("Send" | "Recv"));
+        let peer = 1_u32.checked_sub(member.rank).filter(|_| member.size == 2);
+        let operation = if is_transfer {
+            Operation::Transfer { peer: peer? }
+        } else {
+            Operation::Collective
+        };
+        let lead = number(attribute::LEAD_SUM_MS).zip(number(attribute::LEAD_MIN_MS));
+        event.origin.rank?;
+        Some(BlockSum {
+            process: self.process(&event.origin),
+            node: self.node(&event.origin.node),
+            member,
+            operation,
+            source: block.source,
+            seqs: block.seqs?,
+            count: u32::try_from(summary.count).ok()?,
+            sum_ms: summary.sum,
+            min_ms: summary.min.unwrap_or(0.0),
+            lead: lead.map(|(sum_ms, min_ms)| Lead { sum_ms, min_ms }),
+            end: event.timestamp,
+        })
+    }
+
+    fn process(&mut self, origin: &Arc<Origin>) -> ProcessKey {
+        if let Some(known) = self.processes.get(origin) {
+            return *known;
+        }
+        let key = ProcessKey(self.next);
+        self.next += 1;
+        self.processes.insert(Arc::clone(origin), key);
+        self.origins.insert(key, Arc::clone(origin));
+        key
+    }
+
+    fn node(&mut self, node: &NodeId) -> NodeKey {
+        if let Some(known) = self.nodes.get(node) {
+            return *known;
+        }
+        let key = NodeKey(self.next);
+        self.next += 1;
+        self.nodes.insert(node.clone(), key);
+        key
+    }
+
+    fn advance(
+        &mut self,
+        name: &ClusterId,
+        iterations: &BTreeMap<JobKey, IterationClock>,
+        now: Nanos,
+    ) -> DetectorOutput {
+        let reports = self.detector.advance(now);
+        let mut output = DetectorOutput::default();
+        for report in &reports {
+            output.append(self.publish(name, report, iterations));
+        }
+        let detector = &self.detector;
+        let gone = self
+            .published
+            .extract_if(.., |number, _| !detector.contains(*number));
+        for (_, mut joined) in gone {
+            output.append(joined.end());
+        }
+        output
+    }
+
+    fn publish(
+        &mut self,
+        name: &ClusterId,
+        report: &Report,
+        iterations: &BTreeMap<JobKey, IterationClock>,
+    ) -> DetectorOutput {
+        let processes = self.detector.processes(report.job);
+        let members: Vec<Arc<Origin>> = processes
+            .filter_map(|process| self.origins.get(&process).cloned())
+            .collect();
+        let Some(first) = members.first() else {
+            return DetectorOutput::default();
+        };
+        let job = (name.clone(), first.job.clone());
+        let context = JobContext {
+            key: CohortKey {
+                cluster: name.clone(),
+                job: first.job.clone(),
+                role: WHOLE_JOB,
+            },
+            origins: &self.origins,
+            iterations: iterations.get(&job),
+            peers: self.detector.peers(report.job),
+            members,
+        };
+        let new = || PublishedJob::new(context.key.clone());
+        let published = self.published.entry(report.job).or_insert_with(new);
+        published.update(&context, report)
+    }
+
+    /// Ends and forgets a job.
+    fn end(&mut self, job: &JobKey) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
+        self.jobs.remove(job);
+        let gone: Vec<ProcessKey> = self
+            .origins
+            .extract_if(.., |_, origin| origin.job == job.1)
+            .map(|(key, _)| key)
+            .collect();
+        self.processes.retain(|origin, _| origin.job != job.1);
+        let numbers: BTreeSet<JobNumber> = gone
+            .iter()
+            .filter_map(|process| self.detector.job_of(*process))
+            .collect();
+        for number in numbers {
+            self.detector.remove(number);
+            if let Some(mut published) = self.published.remove(&number) {
+                output.append(published.end());
+            }
+        }
+        output
+    }
+}

@@ -1,0 +1,122 @@
+//! Lost time of an incident, by node and interval.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use echo_core::ids::{IncidentId, NodeId, RankInJob};
+use echo_core::model::detector_output::LostTime;
+use echo_core::units::{Nanos, Window};
+
+use super::job_context::JobContext;
+use crate::straggler::incident::{Incident as Found, Piece};
+
+/// Length of an interval, nanoseconds. Intervals begin at its multiples, so that a later state of
+/// the incident replaces the rows of an earlier one.
+const INTERVAL_NS: i64 = 10_000_000_000;
+
+/// Smallest change that is published, GPU-milliseconds.
+const LEAST_MS: f64 = 0.5;
+
+/// GPU time lost to an incident, milliseconds, by the beginning of the interval.
+pub(super) type ByInterval = BTreeMap<Nanos, f64>;
+
+/// Distributes the pieces of an incident over intervals.
+pub(super) fn by_interval(pieces: &[Piece]) -> ByInterval {
+    let mut lost = ByInterval::new();
+    for piece in pieces {
+        let length_ms = piece.to.millis_since(piece.from);
+        let mut begin = piece.from.value().div_euclid(INTERVAL_NS) * INTERVAL_NS;
+        while begin < piece.to.value() && length_ms > 0.0 {
+            let interval = (Nanos::new(begin), Nanos::new(begin + INTERVAL_NS));
+            let inside = interval
+                .1
+                .min(piece.to)
+                .millis_since(interval.0.max(piece.from));
+            *lost.entry(interval.0).or_default() += 1e3 * piece.lost_gpu_s * inside / length_ms;
+            begin += INTERVAL_NS;
+        }
+    }
+    lost
+}
+
+/// Rows of the intervals whose loss differs from what was published before. Intervals that are not
+/// part of the incident any more become zero.
+pub(super) fn rows(
+    context: &JobContext<'_>,
+    found: &Found,
+    (id, before, now): (IncidentId, &ByInterval, &ByInterval),
+) -> Vec<LostTime> {
+    let mut changed: BTreeMap<Nanos, f64> = BTreeMap::new();
+    changed.extend(before.keys().map(|begin| (*begin, 0.0)));
+    changed.extend(now.iter().map(|(begin, lost)| (*begin, *lost)));
+    let is_new = |begin: &Nanos, lost: f64| {
+        let known = before.get(begin).copied().unwrap_or(0.0);
+        (lost - known).abs() >= LEAST_MS
+    };
+    let groups = groups(context, found);
+    changed
+        .iter()
+        .filter(|(begin, lost)| is_new(begin, **lost))
+        .flat_map(|(begin, lost)| of_interval(context, found, (id, *begin, *lost), &groups))
+        .collect()
+}
+
+/// Ranks by their node and the model of its GPUs.
+type Groups = BTreeMap<(NodeId, Option<Arc<str>>), Group>;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Group {
+    ranks: u32,
+    /// Of these, the ranks that the finding names.
+    named: u32,
+}
+
+fn groups(context: &JobContext<'_>, found: &Found) -> Groups {
+    let named = context.named(&found.finding);
+    let mut groups = Groups::new();
+    for origin in &context.members {
+        let key = (origin.node.clone(), origin.gpu_model.clone());
+        let group = groups.entry(key).or_default();
+        let rank = origin.rank.map(RankInJob::rank);
+        group.ranks += 1;
+        group.named += u32::from(rank.is_some_and(|rank| named.contains(&rank)));
+    }
+    groups
+}
+
+fn of_interval(
+    context: &JobContext<'_>,
+    found: &Found,
+    (incident, begin, lost_ms): (IncidentId, Nanos, f64),
+    groups: &Groups,
+) -> Vec<LostTime> {
+    let end = begin.offset(INTERVAL_NS);
+    let Some(interval) = Window::new(begin, end) else {
+        return Vec::new();
+    };
+    let ranks: u32 = groups.values().map(|group| group.ranks).sum();
+    let has_culprit = groups.values().any(|group| group.named > 0);
+    let per_rank = lost_ms / f64::from(ranks.max(1));
+    // Waiting beyond the usual is part of the loss; what exceeds it was overlapped with work.
+    let waited = (found.waited_ms_per_s / 1e3 / found.loss.max(f64::MIN_POSITIVE)).min(1.0);
+    let iterations = context
+        .iterations
+        .map_or(0.0, |clock| clock.at(end) - clock.at(begin));
+    let rows = groups.iter().map(|((node, gpu_model), group)| {
+        let lost_gpu_ms = per_rank * f64::from(group.ranks);
+        let of_peers = per_rank * f64::from(group.ranks - group.named) * waited;
+        LostTime {
+            incident,
+            cluster: context.key.cluster.clone(),
+            node: node.clone(),
+            gpu_model: gpu_model.clone(),
+            interval,
+            n_ranks: group.ranks,
+            iterations: iterations.max(0.0),
+            lost_gpu_ms,
+            peer_wait_gpu_ms: Some(if has_culprit { of_peers } else { 0.0 }),
+            saved_gpu_ms: if has_culprit { lost_gpu_ms } else { 0.0 },
+        }
+    });
+    rows.collect()
+}

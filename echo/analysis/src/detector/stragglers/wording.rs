@@ -1,0 +1,55 @@
+//! Reasons of incidents, in one sentence.
+
+use echo_core::text::decimal;
+
+use crate::straggler::class::Class;
+use crate::straggler::incident::{Finding, Incident as Found};
+
+/// Duration of an iteration, milliseconds; `None` where the job has no iterations.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Periods {
+    pub(super) usual_ms: f64,
+    pub(super) current_ms: f64,
+}
+
+/// Reason of an incident. `subject` names the ranks that it is about.
+pub(super) fn reason(found: &Found, subject: &str, periods: Option<Periods>) -> String {
+    let waited = decimal(found.waited_ms_per_s, 0);
+    let loss = periods.map_or_else(
+        || {
+            let times = 1.0 / (1.0 - found.loss).max(0.01);
+            format!(
+                "operations take {} times as long as usual",
+                decimal(times, 2)
+            )
+        },
+        |periods| {
+            format!(
+                "an iteration takes {} ms instead of {} ms",
+                decimal(periods.current_ms, 1),
+                decimal(periods.usual_ms, 1)
+            )
+        },
+    );
+    match (&found.finding, found.class) {
+        (Finding::Rank(_) | Finding::Node(..), _) => {
+            let verb = if matches!(found.finding, Finding::Rank(_)) {
+                "holds"
+            } else {
+                "hold"
+            };
+            format!(
+                "{subject} {verb} back the job: each of its peers waits {waited} ms per second for it beyond the usual, and {loss}"
+            )
+        }
+        (Finding::LateWithoutPast(_), _) => format!(
+            "{subject} is late: each of its peers waits {waited} ms per second for it. No healthy past of the job is known, so the loss is a lower bound"
+        ),
+        (Finding::UniformSlowdown, Class::Network) => {
+            format!("{loss}: the operations themselves take longer, and no rank is late")
+        }
+        (Finding::UniformSlowdown | Finding::Stall(_), _) => format!(
+            "{loss}, and the waiting for no rank explains it: all ranks, the network or the input slowed down"
+        ),
+    }
+}

@@ -1,0 +1,114 @@
+//! Iterations of a job over time, for people to read: no verdict depends on them.
+
+use std::collections::VecDeque;
+
+use echo_core::stats::median;
+use echo_core::units::Nanos;
+
+/// Maximum number of marks kept: some hours of blocks of two seconds.
+const MAX_MARKS: usize = 4096;
+
+/// Healthy time before an instant whose iterations are measured, milliseconds.
+const BEFORE_MS: f64 = 60_000.0;
+
+/// Number of iterations that a job had completed at instants.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct IterationClock {
+    marks: VecDeque<(Nanos, f64)>,
+}
+
+impl IterationClock {
+    /// Adds a mark. Marks that are not later than the last one in both respects are ignored, and a
+    /// count that begins again begins a new clock.
+    pub(crate) fn note(&mut self, at: Nanos, iterations: f64) {
+        if let Some((last, known)) = self.marks.back() {
+            if at <= *last || (iterations - *known).abs() < f64::EPSILON {
+                return;
+            }
+            if iterations < *known {
+                self.marks.clear();
+            }
+        }
+        self.marks.push_back((at, iterations));
+        if self.marks.len() > MAX_MARKS {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Iterations completed at an instant, between and beyond the marks as they are next to it; 0
+    /// without two marks.
+    pub(crate) fn at(&self, instant: Nanos) -> f64 {
+        let after = self.marks.partition_point(|(at, _)| *at < instant);
+        let first = after.clamp(1, self.marks.len().max(2) - 1) - 1;
+        let Some(((from, begun), (to, ended))) =
+            self.marks.get(first).zip(self.marks.get(first + 1))
+        else {
+            return 0.0;
+        };
+        let share = instant.millis_since(*from) / to.millis_since(*from);
+        (ended - begun).mul_add(share, *begun).max(0.0)
+    }
+
+    /// Median duration of an iteration in the minute before an instant, milliseconds.
+    pub(crate) fn period_before(&self, instant: Nanos) -> Option<f64> {
+        self.period(|at| (0.0..=BEFORE_MS).contains(&instant.millis_since(at)))
+    }
+
+    /// Median duration of an iteration from an instant on, milliseconds.
+    pub(crate) fn period_since(&self, instant: Nanos) -> Option<f64> {
+        self.period(|at| instant < at)
+    }
+
+    /// Median duration between the marks whose end is wanted.
+    fn period(&self, is_wanted: impl Fn(Nanos) -> bool) -> Option<f64> {
+        let pairs = self.marks.iter().zip(self.marks.iter().skip(1));
+        let wanted = pairs.filter(|(_, (to, _))| is_wanted(*to));
+        let periods: Vec<f64> = wanted
+            .map(|((from, begun), (to, ended))| to.millis_since(*from) / (ended - begun))
+            .collect();
+        median(&periods)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(seconds: i64) -> Nanos {
+        Nanos::new(1_790_000_000_000_000_000 + seconds * 1_000_000_000)
+    }
+
+    /// Ten iterations per second for 100 s, then five.
+    fn clock() -> IterationClock {
+        let mut clock = IterationClock::default();
+        for at in 0..200_i32 {
+            let iterations = 10 * at.min(100) + 5 * (at - 100).max(0);
+            clock.note(second(i64::from(at)), f64::from(iterations));
+        }
+        clock
+    }
+
+    #[test]
+    fn iterations_are_told_between_and_beyond_the_marks() {
+        let clock = clock();
+        assert!((clock.at(second(50)) - 500.0).abs() < 1e-6);
+        assert!((clock.at(second(204)) - 1_520.0).abs() < 1e-6);
+        assert!((IterationClock::default().at(second(1))).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_duration_of_an_iteration_is_told_before_and_since_an_instant() {
+        let clock = clock();
+        assert_eq!(clock.period_before(second(100)), Some(100.0));
+        assert_eq!(clock.period_since(second(100)), Some(200.0));
+        assert_eq!(clock.period_since(second(300)), None);
+    }
+
+    #[test]
+    fn a_count_that_begins_again_is_a_new_clock() {
+        let mut clock = clock();
+        clock.note(second(300), 3.0);
+        clock.note(second(301), 13.0);
+        assert_eq!(clock.period_before(second(301)), Some(100.0));
+    }
+}
