@@ -296,7 +296,9 @@ impl Detector {
     pub fn end_silent_jobs(&mut self, now: Nanos) -> DetectorOutput {
         let mut output = self.end_waiting();
         output.append(self.update_hangs(now));
-        let ended = self.assembly.take_ended(now, self.settings.end_after_ms);
+        let end_after_ms = self.settings.end_after_ms;
+        output.append(self.stragglers.end_silent(now, end_after_ms));
+        let ended = self.assembly.take_ended(now, end_after_ms);
         self.cohorts.retain(|key, cohort| {
             let has_ended = ended.contains(&(key.cluster.clone(), key.job.clone()));
             if has_ended {
@@ -306,7 +308,6 @@ impl Detector {
         });
         for job in &ended {
             output.append(self.hang_tracker.end(job));
-            output.append(self.stragglers.end(job));
             output.incidents.extend(self.identity_conflicts.end(job));
         }
         output

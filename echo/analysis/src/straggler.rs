@@ -225,15 +225,20 @@ impl Detector {
         self.jobs.contains_key(&job)
     }
 
-    /// Job of a process.
-    pub fn job_of(&self, process: ProcessKey) -> Option<JobNumber> {
-        self.by_process.get(&process).copied()
-    }
-
     /// Processes of a job.
     pub fn processes(&self, job: JobNumber) -> impl Iterator<Item = ProcessKey> {
         let job = self.jobs.get(&job);
         job.into_iter().flat_map(Job::processes)
+    }
+
+    /// Jobs of which nothing was received for `after_ms` milliseconds before `now`.
+    pub fn silent(&self, now: Nanos, after_ms: f64) -> Vec<JobNumber> {
+        let is_silent = |job: &Job| {
+            job.heard()
+                .is_none_or(|at| now.millis_since(at) >= after_ms)
+        };
+        let silent = self.jobs.iter().filter(|(_, job)| is_silent(job));
+        silent.map(|(number, _)| *number).collect()
     }
 
     /// Forgets a job.

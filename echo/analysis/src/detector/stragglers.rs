@@ -87,8 +87,11 @@ impl Stragglers {
         }
     }
 
-    /// Notes how many iterations a job has completed at an instant, for people to read.
+    /// Notes how many iterations a job of durations has completed at an instant, for people to read.
     pub(super) fn note_iterations(&mut self, job: &JobKey, at: Nanos, iterations: f64) {
+        if !self.has(job) {
+            return;
+        }
         if !self.iterations.contains_key(job) {
             self.iterations
                 .insert(job.clone(), IterationClock::default());
@@ -129,12 +132,21 @@ impl Stragglers {
         of_job.flat_map(PublishedJob::named).collect()
     }
 
-    /// Ends a job that does not report any more.
-    pub(super) fn end(&mut self, job: &JobKey) -> DetectorOutput {
-        self.iterations.remove(job);
-        self.clusters
-            .get_mut(&job.0)
-            .map_or_else(DetectorOutput::default, |cluster| cluster.end(job))
+    /// Ends the jobs of which nothing was received for `after_ms` milliseconds before `now`.
+    pub(super) fn end_silent(&mut self, now: Nanos, after_ms: f64) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
+        for cluster in self.clusters.values_mut() {
+            for number in cluster.detector.silent(now, after_ms) {
+                output.append(cluster.end(number));
+            }
+        }
+        let clusters = &self.clusters;
+        let is_left = |job: &JobKey| {
+            let cluster = clusters.get(&job.0);
+            cluster.is_some_and(|cluster| cluster.jobs.contains(job))
+        };
+        self.iterations.retain(|job, _| is_left(job));
+        output
     }
 
     /// Takes over open incidents of an earlier detector, after its events were replayed: they keep
@@ -280,25 +292,15 @@ impl Cluster {
     }
 
     /// Ends and forgets a job.
-    fn end(&mut self, job: &JobKey) -> DetectorOutput {
-        let mut output = DetectorOutput::default();
-        self.jobs.remove(job);
-        let gone: Vec<ProcessKey> = self
-            .origins
-            .extract_if(.., |_, origin| origin.job == job.1)
-            .map(|(key, _)| key)
-            .collect();
-        self.processes.retain(|origin, _| origin.job != job.1);
-        let numbers: BTreeSet<JobNumber> = gone
-            .iter()
-            .filter_map(|process| self.detector.job_of(*process))
-            .collect();
-        for number in numbers {
-            self.detector.remove(number);
-            if let Some(mut published) = self.published.remove(&number) {
-                output.append(published.end());
-            }
-        }
-        output
+    fn end(&mut self, number: JobNumber) -> DetectorOutput {
+        let gone: BTreeSet<ProcessKey> = self.detector.processes(number).collect();
+        self.detector.remove(number);
+        self.origins.retain(|process, _| !gone.contains(process));
+        self.processes.retain(|_, process| !gone.contains(process));
+        let left = self.origins.values();
+        let left = left.map(|origin| (origin.cluster.clone(), origin.job.clone()));
+        self.jobs = left.collect();
+        let published = self.published.remove(&number);
+        published.map_or_else(DetectorOutput::default, |mut published| published.end())
     }
 }

@@ -98,6 +98,11 @@ impl Job {
         self.members.len()
     }
 
+    /// Latest instant at which something was received from a rank.
+    pub(super) fn heard(&self) -> Option<Nanos> {
+        self.members.iter().map(|member| member.heard).max()
+    }
+
     /// Processes of the job.
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessKey> {
         self.members.iter().map(|member| member.process)
