@@ -225,7 +225,7 @@ impl Detector {
         self.jobs.contains_key(&job)
     }
 
-    /// Processes of a job.
+    /// Processes of a job, also of those that are gone.
     pub fn processes(&self, job: JobNumber) -> impl Iterator<Item = ProcessKey> {
         let job = self.jobs.get(&job);
         job.into_iter().flat_map(Job::processes)
@@ -239,6 +239,12 @@ impl Detector {
         };
         let silent = self.jobs.iter().filter(|(_, job)| is_silent(job));
         silent.map(|(number, _)| *number).collect()
+    }
+
+    /// Processes of the ranks of a job that still report.
+    pub fn living(&self, job: JobNumber) -> impl Iterator<Item = ProcessKey> {
+        let job = self.jobs.get(&job);
+        job.into_iter().flat_map(Job::living_processes)
     }
 
     /// Forgets a job.

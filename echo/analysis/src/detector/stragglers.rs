@@ -267,7 +267,7 @@ impl Cluster {
         report: &Report,
         iterations: &BTreeMap<JobKey, IterationClock>,
     ) -> DetectorOutput {
-        let processes = self.detector.processes(report.job);
+        let processes = self.detector.living(report.job);
         let members: Vec<Arc<Origin>> = processes
             .filter_map(|process| self.origins.get(&process).cloned())
             .collect();

@@ -11,7 +11,7 @@ use crate::straggler::incident::RankOfJob;
 use crate::straggler::judge::Judge;
 use crate::straggler::ledger::{Coverage, WindowSums};
 use crate::straggler::measure::{LeadFloor, Measured, Placement};
-use crate::straggler::member::Member;
+use crate::straggler::member::{Member, heard, living};
 use crate::straggler::peers::{PeerComparison, compare};
 use crate::straggler::rule::Rule;
 use crate::straggler::stall::behind;
@@ -93,19 +93,24 @@ impl Job {
         }
     }
 
-    /// Number of ranks.
+    /// Number of ranks that still report.
     pub(super) fn len(&self) -> usize {
-        self.members.len()
+        living(&self.members).count()
     }
 
     /// Latest instant at which something was received from a rank.
     pub(super) fn heard(&self) -> Option<Nanos> {
-        self.members.iter().map(|member| member.heard).max()
+        heard(&self.members)
     }
 
-    /// Processes of the job.
+    /// Processes of the job, also of those that are gone.
     pub(super) fn processes(&self) -> impl Iterator<Item = ProcessKey> {
         self.members.iter().map(|member| member.process)
+    }
+
+    /// Processes of the ranks that still report.
+    pub(super) fn living_processes(&self) -> impl Iterator<Item = ProcessKey> {
+        living(&self.members).map(|member| member.process)
     }
 
     /// Communicators of the job.
@@ -116,33 +121,26 @@ impl Job {
     /// Identity of a rank by its index.
     pub(super) fn rank(&self, index: usize) -> Option<RankOfJob> {
         let member = self.members.get(index)?;
-        Some(self.identity(member))
+        Some(member.identity(self.len()))
     }
 
     /// Identity of a node by its index, with its ranks.
     pub(super) fn node(&self, index: usize) -> Option<(NodeKey, Vec<RankOfJob>)> {
         let node = *self.nodes.get(index)?;
-        let ranks = self.members.iter().filter(|member| member.node == node);
-        Some((node, ranks.map(|member| self.identity(member)).collect()))
-    }
-
-    fn identity(&self, member: &Member) -> RankOfJob {
-        let (size, rank) = member.largest;
-        RankOfJob {
-            rank: (size == self.len()).then_some(rank),
-            process: member.process,
-            node: member.node,
-        }
+        let n = self.len();
+        let ranks = living(&self.members).filter(|member| member.node == node);
+        Some((node, ranks.map(|member| member.identity(n)).collect()))
     }
 
     /// Comparison of the ranks by the waiting that they caused in the last evaluation.
     pub(super) fn peers(&self) -> Option<PeerComparison> {
         let usual = self.judge.usual_peers(self.peers.len());
+        let n = self.len();
         let ranks = self.members.iter().zip(&self.peers).enumerate();
         let ranks: Vec<(RankOfJob, f64, Option<f64>)> = ranks
             .map(|(rank, (member, caused))| {
                 let usual = usual.as_ref().and_then(|usual| usual.get(rank).copied());
-                (self.identity(member), *caused, usual)
+                (member.identity(n), *caused, usual)
             })
             .collect();
         compare(&ranks)
@@ -266,6 +264,7 @@ impl Job {
         let placement = Placement {
             node: &self.node_of,
             nodes: self.nodes.len(),
+            living: self.len(),
         };
         let mut measured = Measured::take(&sums, &mut self.comms, placement, self.evaluated);
         let has_transfers = self.comms.iter().any(|comm| comm.has_transfers);

@@ -70,6 +70,8 @@ pub(super) struct Measured {
     pub(super) nodes: Vec<Flow>,
     /// Node of each rank.
     pub(super) node_of: Vec<u32>,
+    /// Number of ranks that still report.
+    pub(super) living: usize,
     /// Mean lead by rank above the smallest of the past minute, seconds; NaN if unknown.
     pub(super) leads: Vec<f64>,
 }
@@ -81,6 +83,8 @@ pub(super) struct Placement<'a> {
     pub(super) node: &'a [u32],
     /// Number of nodes.
     pub(super) nodes: usize,
+    /// Number of ranks that still report.
+    pub(super) living: usize,
 }
 
 impl Measured {
@@ -97,6 +101,7 @@ impl Measured {
             ranks: vec![Flow::default(); placement.node.len()],
             nodes: vec![Flow::default(); placement.nodes],
             node_of: placement.node.to_vec(),
+            living: placement.living,
             ..Self::default()
         };
         measured.paces = Self::paces(sums, comms);
@@ -148,7 +153,7 @@ impl Measured {
 
     /// GPU time lost by all ranks when a share of the time is lost, seconds.
     pub(super) fn lost_gpu_s(&self, seconds: f64, share: f64) -> f64 {
-        self.ranks.len() as f64 * seconds * share.max(0.0)
+        self.living as f64 * seconds * share.max(0.0)
     }
 
     fn add(

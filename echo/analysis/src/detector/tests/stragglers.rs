@@ -135,6 +135,23 @@ fn an_incident_survives_a_restart_of_echo() {
 }
 
 #[test]
+fn a_rank_that_another_process_has_replaced_is_not_paid_for_twice() {
+    let mut all = held_back_by(&[2]);
+    for stored in all.iter_mut().filter(|one| one.received < instant(5_000.0)) {
+        let event = &mut stored.event;
+        let mut origin = (*event.origin).clone();
+        origin.pod = Some("before-a-restart".into());
+        event.origin = origin.into();
+    }
+    let output = detect(&all);
+    let incidents = last_states(&output);
+    assert_eq!(named(&incidents), [2], "{incidents:#?}");
+    let lost = lost_gpu_s(&output, &incidents[0]);
+    assert!((lost - 60.0).abs() < 6.0, "{lost}");
+    assert!(output.lost.iter().all(|row| row.n_ranks == 1));
+}
+
+#[test]
 fn a_job_that_falls_silent_ends_its_incident() {
     let until = instant(45_000.0);
     let mut events = held_back_by(&[2]);
