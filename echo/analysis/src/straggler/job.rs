@@ -178,7 +178,7 @@ impl Job {
             self.close(index, &closed);
         }
         if let Some(member) = replaced.and_then(|old| self.members.get_mut(old as usize)) {
-            // Another process has its place, so nobody waits for it.
+            // A new process has this rank, so the evaluation does not wait for reports of the old one.
             member.heard = Nanos::EARLIEST;
         }
     }

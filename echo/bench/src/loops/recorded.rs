@@ -101,8 +101,8 @@ pub const LOOPS: [RecordedLoop; 12] = [
         lost_gpu_s: 32.6,
         is_missed: false,
     },
-    // While a rank is stopped the recording has no lines, so that nobody sees that the others wait:
-    // a stall is found live only.
+    // The recording has no lines while the rank is stopped, so the agent sends no progress reports, and
+    // the detector finds no stall. Live agents send them.
     RecordedLoop {
         name: "ddp4-stop1",
         expected: Expected::RankOrCondition(1),
