@@ -254,8 +254,10 @@ fn slow_gpu_is_named(gpu: &Gpu, environment: &[(&str, PathBuf)], flags: &[&str])
     let job = gpu.job_in(environment, Linking::Dynamic, (4, 0), &options);
     running.follow(gpu, &job);
     let named = echo.wait_for_outlier(&json!({"rank": 2, "role": "culprit", "source": "device"}));
-    // The hosts of the stand-in do not run ahead of their GPUs, so the queues do not tell why.
-    assert_eq!(named["class"], "inconclusive", "{named:?}");
+    // The queues tell why only where hosts run ahead of their GPUs, which those of the stand-in do on
+    // a busy machine.
+    let is_right = ["inconclusive", "device"].contains(&named["class"].as_str().unwrap());
+    assert!(is_right, "{named:?}");
     fs::write(gpu.gate("end"), "").unwrap();
     job.issued();
     running.stop();
