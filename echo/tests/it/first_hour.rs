@@ -17,7 +17,7 @@ mod clean_root;
 const PAGE: &str = "echo/docs/guide/first-hour.md";
 
 /// Parts of the transcript that differ between two runs, and what the comparison reads instead.
-const VARIABLE: [(&str, &str); 19] = [
+const VARIABLE: [(&str, &str); 21] = [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
     (r"127\.0\.0\.1:[1-9]\d*", "127.0.0.1:PORT"),
     (r"in use by pid \d+ on \S+", "in use by pid PID on HOST"),
@@ -26,6 +26,9 @@ const VARIABLE: [(&str, &str); 19] = [
     (r"All of it took \d+ s", "All of it took TIME s"),
     (r"last event \d+\.\d s", "last event TIME s"),
     (r"\d+ hours are not closed", "N hours are not closed"),
+    // A job that reports right after the hour counts as allocated from the hour on.
+    (r"\d+\.\d % of \d+\.\d+ allocated", "N % of N allocated"),
+    (r"on_demand +\d+\.\d+ +\d+\.\d+ ", "on_demand N N "),
     // How agents group their points, and what they know while a job runs, depends on the machine.
     (r"in \d+ batches", "in N batches"),
     // So do the windows in which the recording of GPUs is evaluated, and the figures by them.
