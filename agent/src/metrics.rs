@@ -212,6 +212,7 @@ fn events(encoder: &mut DescriptorEncoder<'_>, vitals: &Vitals) -> Result<(), fm
         ("overwritten", vitals.gpu_lost.overwritten),
         ("counter_lost", vitals.gpu_lost.counter_lost),
         ("unknown_communicator", vitals.gpu_lost.unknown_comm),
+        ("not_summed", vitals.gpu_lost.not_summed),
     ];
     family(encoder, "gpu_operations_lost", help, "reason", lost)?;
     let help = "Samples of the stacks of late ranks, by what could be read";

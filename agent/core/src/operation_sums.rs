@@ -52,8 +52,9 @@ pub struct OperationSums {
     left_out: u64,
 }
 
-/// Operations that are numbered together: the collectives of a communicator, or the transfers
-/// between its two ranks.
+/// Operations that are numbered together: the collectives of a communicator, or the transfers of one
+/// rank. Both ends of a transfer know its number only where the communicator has two ranks; elsewhere
+/// the transfers of a rank tell its pace and its leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Channel {
     comm_id: u64,
@@ -95,8 +96,6 @@ impl OperationSums {
     /// Adds an operation that has run. Operations of one channel may come slightly out of order.
     pub fn record(&mut self, operation: &GpuOperation) {
         let is_transfer = !operation.op.is_collective();
-        // Transfers of a larger communicator lack a number that both ends know.
-        let is_numbered = !is_transfer || operation.nranks == 2;
         let channel = Channel {
             comm_id: operation.comm_id,
             rank: operation.rank,
@@ -104,7 +103,7 @@ impl OperationSums {
             is_transfer,
         };
         let is_known = self.channels.contains_key(&channel);
-        if !is_numbered || !is_known && self.channels.len() >= MAX_CHANNELS {
+        if !is_known && self.channels.len() >= MAX_CHANNELS {
             self.left_out += 1;
             return;
         }
@@ -135,8 +134,8 @@ impl OperationSums {
         std::mem::take(&mut self.points)
     }
 
-    /// Returns the number of operations that are in no block: those without a number that all ranks
-    /// know, those of too many communicators, and those that came too late.
+    /// Returns the number of operations that are in no block: those of too many communicators, and
+    /// those that came too late.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }

@@ -103,6 +103,8 @@ pub struct LostOperations {
     pub counter_lost: u64,
     /// Unknown communicator, for example one created before tracing began.
     pub unknown_comm: u64,
+    /// In no sum of durations: of too many communicators, or after the sums of their block were sent.
+    pub not_summed: u64,
 }
 
 impl AddAssign for LostOperations {
@@ -112,6 +114,7 @@ impl AddAssign for LostOperations {
         self.overwritten = self.overwritten.saturating_add(rhs.overwritten);
         self.counter_lost = self.counter_lost.saturating_add(rhs.counter_lost);
         self.unknown_comm = self.unknown_comm.saturating_add(rhs.unknown_comm);
+        self.not_summed = self.not_summed.saturating_add(rhs.not_summed);
     }
 }
 

@@ -32,6 +32,7 @@ fn vitals() -> Vitals {
             unknown_comm: 11,
             overwritten: 12,
             counter_lost: 13,
+            not_summed: 19,
         },
         stacks: StackCounts {
             samples: 15,
@@ -82,6 +83,7 @@ fleet_agent_gpu_operations_lost_total{reason=\"implausible\"} 10
 fleet_agent_gpu_operations_lost_total{reason=\"overwritten\"} 12
 fleet_agent_gpu_operations_lost_total{reason=\"counter_lost\"} 13
 fleet_agent_gpu_operations_lost_total{reason=\"unknown_communicator\"} 11
+fleet_agent_gpu_operations_lost_total{reason=\"not_summed\"} 19
 # HELP fleet_agent_stack_samples Samples of the stacks of late ranks, by what could be read
 # TYPE fleet_agent_stack_samples counter
 fleet_agent_stack_samples_total{outcome=\"read\"} 15

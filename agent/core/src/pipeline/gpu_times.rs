@@ -75,7 +75,10 @@ impl Pipeline {
 
     /// Returns the losses of operations on the GPU.
     pub fn lost_operations(&self) -> LostOperations {
-        self.gpu.lost
+        LostOperations {
+            not_summed: self.operation_sums.left_out(),
+            ..self.gpu.lost
+        }
     }
 }
 

@@ -314,7 +314,7 @@ fn progress_is_reported_only_for_communicators_of_the_iteration_and_the_job() {
     assert_eq!(issued(&mut pipeline), [(10_000, 1), (10_000, 301)]);
 }
 
-/// Returns an operation on the GPU, on a communicator of two ranks.
+/// Returns an operation on the GPU, on a communicator of two ranks, whose number is its time.
 fn gpu_operation(at_ms: u64, op: Op) -> GpuOperation {
     GpuOperation {
         ts_ns: (at_ms + 2) * MS,
@@ -324,7 +324,7 @@ fn gpu_operation(at_ms: u64, op: Op) -> GpuOperation {
         nranks: 2,
         nth: 0,
         op,
-        seq: 0,
+        seq: at_ms,
         nccl_seq: None,
         count: 1,
         host_ns: at_ms * MS,
@@ -384,6 +384,7 @@ fn times_of_another_operation_are_counted_for_collectives_and_transfers() {
         pipeline.on_gpu_operation(&GpuOperation {
             host_ns: 20 * MS,
             ts_ns: 30 * MS,
+            seq: 20,
             ..gpu_operation(10, op)
         });
     }
@@ -392,4 +393,14 @@ fn times_of_another_operation_are_counted_for_collectives_and_transfers() {
         ..LostOperations::default()
     };
     assert_eq!(pipeline.lost_operations(), expected);
+}
+
+#[test]
+fn an_operation_whose_sums_were_sent_before_is_counted() {
+    let mut pipeline = pipeline();
+    pipeline.on_call(&call(0, 1, init(9, 2)));
+    for _ in 0..2 {
+        pipeline.on_gpu_operation(&gpu_operation(10, Op::AllReduce));
+    }
+    assert_eq!(pipeline.lost_operations().not_summed, 1);
 }
