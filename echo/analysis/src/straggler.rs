@@ -24,13 +24,17 @@
 //! | In a pipeline, is one queue dry while all others grew? | `Rank` |
 //! | Otherwise | `UniformSlowdown`; it becomes a rank when there is evidence |
 //!
-//! **Evidence** is lost time in seconds (`evidence`). Two seconds make a verdict: 4 s at a loss of
-//! 90 %, 12 s at 20 %. Bursts add up. A loss that no rank explains speaks against every rank, and
-//! one pause is never enough. The *allowance*, a share of the time that is no evidence, and the
-//! evidence needed are measured from the past once it is a minute long: the steadier the job, the
-//! smaller the losses that are found (of the generated jobs, 7 % in two of three, 5 % in one of
-//! four). Work that recurs in both halves of the past, such as evaluation and checkpoints, is part
-//! of the usual.
+//! **Evidence** is lost time in seconds (`evidence`). Two seconds make a verdict, one where the job is
+//! steady: 4 s at a loss of 90 %, 12 s at 20 %. Bursts add up, and time without a loss takes evidence
+//! away. A loss that no rank explains speaks against every rank, and one pause is never enough. The
+//! *allowance*, a share of the time that is no evidence, and the evidence needed are measured from
+//! the past once it is 20 s long and steady, or a minute long: the steadier the job, the smaller the
+//! losses that are found. Work that recurs in both halves of the past, such as evaluation and
+//! checkpoints, is part of the usual.
+//!
+//! **Where the pace varies** by more than a fault costs, as in inference, the waiting is still steady
+//! (`lateness`): a rank for which its peers wait beyond the usual is named once the mean pace of that
+//! time confirms a loss of at least 6 % and one and a half seconds.
 //!
 //! **All slow, or one?** Where hosts run ahead of their GPUs and all of them become slow, one of
 //! them is the slowest, and the waiting names it. The queues tell (`queues`): those of ranks that
@@ -65,7 +69,7 @@
 //! # What it cannot do
 //!
 //! - A pipeline with a slow GPU and only grouped transfers: their durations lack the waiting.
-//!   Uniform.
+//!   Uniform. Transfers in a communicator of more than two ranks tell pace and leads only.
 //! - Of two late ranks, the faster one hides behind the slower where hosts run ahead. It is named
 //!   when the slower one is repaired.
 //! - A uniform slowdown in which one host stays the slowest for longer than the queues can tell.
@@ -92,6 +96,7 @@ mod evidence;
 mod history;
 mod job;
 mod judge;
+mod lateness;
 mod measure;
 mod member;
 mod open_incidents;
@@ -158,7 +163,7 @@ impl Detector {
             return;
         };
         let by_process = self.by_process.get(&block.process).copied();
-        let by_comm = self.by_comm.get(&place.key).copied();
+        let by_comm = self.by_comm.get(&place.key.whole()).copied();
         let number = match (by_process, by_comm) {
             (Some(one), Some(other)) if one != other => self.join(one, other),
             (Some(number), _) | (None, Some(number)) => number,
@@ -168,7 +173,7 @@ impl Detector {
             }
         };
         self.by_process.insert(block.process, number);
-        self.by_comm.insert(place.key, number);
+        self.by_comm.insert(place.key.whole(), number);
         let new = || Job::new(block.end, self.rule);
         let job = self.jobs.entry(number).or_insert_with(new);
         job.add(block, place, received);
@@ -273,7 +278,7 @@ impl Detector {
                 self.by_process.insert(process, kept);
             }
             for key in job.comm_keys() {
-                self.by_comm.insert(key, kept);
+                self.by_comm.insert(key.whole(), kept);
             }
         }
         kept
@@ -317,3 +322,6 @@ fn incident(job: &Job, state: &State) -> Option<Incident> {
             .collect(),
     })
 }
+
+#[cfg(test)]
+mod tests;

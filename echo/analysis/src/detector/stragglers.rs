@@ -196,9 +196,11 @@ impl Cluster {
             rank: attributes::whole(number(attribute::COMM_RANK)?)?,
         };
         let is_transfer = matches!(block.op.as_ref().map(Op::as_str), Some("Send" | "Recv"));
-        let peer = 1_u32.checked_sub(member.rank).filter(|_| member.size == 2);
         let operation = if is_transfer {
-            Operation::Transfer { peer: peer? }
+            let peer = 1_u32.checked_sub(member.rank);
+            Operation::Transfer {
+                peer: peer.filter(|_| member.size == 2),
+            }
         } else {
             Operation::Collective
         };

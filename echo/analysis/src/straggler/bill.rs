@@ -59,9 +59,32 @@ impl Bill {
         self.entries.push(entry);
     }
 
-    /// Takes over the entries of another bill.
+    /// The same with another size of all losses.
+    pub(super) fn scaled(&self, ratio: f64) -> Self {
+        let scaled = self.entries.iter().map(|entry| Entry {
+            loss: ratio * entry.loss,
+            gpu_s: ratio * entry.gpu_s,
+            ..*entry
+        });
+        Self {
+            entries: scaled.collect(),
+        }
+    }
+
+    /// The latest entry.
+    pub(super) fn last(&self) -> Option<&Entry> {
+        self.entries.last()
+    }
+
+    /// Takes over the entries of another bill, except those of time that is on this one already.
     pub(super) fn absorb(&mut self, other: Self) {
-        self.entries.extend(other.entries);
+        let is_new = |entry: &Entry| {
+            let own = self.entries.iter();
+            !own.clone()
+                .any(|own| entry.from < own.to && own.from < entry.to)
+        };
+        let new: Vec<Entry> = other.entries.into_iter().filter(is_new).collect();
+        self.entries.extend(new);
         self.entries.sort_by(|a, b| a.from.total_cmp(&b.from));
     }
 

@@ -22,8 +22,9 @@ pub enum Operation {
     /// Send and receive. Sequence numbers count the transfers between the two ranks, apart from
     /// collectives.
     Transfer {
-        /// Rank of the other end within the communicator.
-        peer: u32,
+        /// Rank of the other end within the communicator. `None` if the block is about all transfers
+        /// of this rank: they tell pace and leads, and nobody is compared by them.
+        peer: Option<u32>,
     },
 }
 

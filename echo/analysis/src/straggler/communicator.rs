@@ -20,7 +20,8 @@ const MIN_OPEN: usize = 64;
 const MAX_DIFFERENCE: f64 = 0.25;
 const MANY: u32 = 32;
 
-/// Identity of a communicator. Transfers between two of its ranks are a pair of their own.
+/// Identity of a communicator. Transfers between two of its ranks are a pair of their own; those of
+/// one rank whose peers are unknown are a pair with itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CommKey {
     id: CommId,
@@ -35,6 +36,13 @@ pub(super) struct Place {
     pub(super) key: CommKey,
     pub(super) size: usize,
     pub(super) slot: usize,
+}
+
+impl CommKey {
+    /// The communicator as a whole.
+    pub(super) const fn whole(self) -> Self {
+        Self { pair: None, ..self }
+    }
 }
 
 impl Place {
@@ -58,15 +66,18 @@ impl Place {
         let (own, size) = (block.member.rank, block.member.size);
         let place = Self::from_member(block.member, block.source)?;
         match block.operation {
-            Operation::Transfer { peer } if peer == own || peer >= size => None,
-            Operation::Transfer { peer } => Some(Self {
-                key: CommKey {
-                    pair: Some((own.min(peer), own.max(peer))),
-                    ..place.key
-                },
-                size: 2,
-                slot: usize::from(own > peer),
-            }),
+            Operation::Transfer { peer: Some(peer) } if peer == own || peer >= size => None,
+            Operation::Transfer { peer } => {
+                let other = peer.unwrap_or(own);
+                Some(Self {
+                    key: CommKey {
+                        pair: Some((own.min(other), own.max(other))),
+                        ..place.key
+                    },
+                    size: if other == own { 1 } else { 2 },
+                    slot: usize::from(own > other),
+                })
+            }
             Operation::Collective => Some(place),
         }
     }

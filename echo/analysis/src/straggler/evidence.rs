@@ -9,7 +9,10 @@ use crate::straggler::rule::Rule;
 use crate::straggler::usual::{Loss, Usual, UsualFlow, beyond};
 
 /// Largest evidence of one evaluation, as a share of what makes a verdict: it takes two.
-const MOST_AT_ONCE: f64 = 0.6;
+pub(super) const MOST_AT_ONCE: f64 = 0.6;
+
+/// Evidence that a second without a loss takes away, at least, seconds.
+const QUIET: f64 = 0.06;
 
 /// Subject of an incident; ranks and nodes by their index in the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,21 +61,18 @@ impl Evidence {
                 (None, _) => 0.0,
             };
             // One pause is no fault, however long.
-            let more = seconds * (share - usual.allowance);
-            let more = more.min(MOST_AT_ONCE * usual.enough_s);
-            score.lost = (score.lost + more).clamp(0.0, 2.0 * usual.enough_s);
+            let more = seconds * evidence(share, usual.allowance);
+            let enough_s = enough_s(*subject, usual);
+            let more = more.min(MOST_AT_ONCE * enough_s);
+            score.lost = (score.lost + more).clamp(0.0, 2.0 * enough_s);
         }
     }
 
     /// Subjects with enough evidence.
     pub(super) fn sufficient(&self, usual: &Usual) -> Vec<Subject> {
-        let enough = |subject: &Subject| match subject {
-            Subject::Unexplained => usual.enough_alone_s,
-            Subject::Rank(_) | Subject::Node(_) => usual.enough_s,
-        };
         let scores = self.scores.iter();
         scores
-            .filter(|(subject, score)| score.lost >= enough(subject))
+            .filter(|(subject, score)| score.lost >= enough_s(**subject, usual))
             .map(|(subject, _)| *subject)
             .collect()
     }
@@ -107,6 +107,24 @@ impl Evidence {
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.scores.clear();
+    }
+}
+
+/// Evidence per second where the share `lost` of the time is lost. Time without a loss takes more away
+/// than the allowance: a pause of a second once in a minute is no fault.
+pub(super) fn evidence(lost: f64, allowance: f64) -> f64 {
+    if lost > allowance {
+        lost - allowance
+    } else {
+        -allowance.max(QUIET)
+    }
+}
+
+/// Lost time that makes a verdict about a subject, seconds.
+fn enough_s(subject: Subject, usual: &Usual) -> f64 {
+    match subject {
+        Subject::Unexplained => usual.enough_alone_s,
+        Subject::Rank(_) | Subject::Node(_) => usual.enough_s,
     }
 }
 
@@ -259,5 +277,24 @@ pub(super) fn subjects(explanation: &Explanation) -> Vec<(Subject, f64)> {
             .iter()
             .map(|(rank, share)| (Subject::Rank(*rank), *share))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::evidence;
+
+    #[test]
+    fn a_pause_once_in_a_minute_is_forgotten_and_a_loss_in_a_quarter_of_the_time_adds_up() {
+        let lossy = |for_s: f64| for_s * evidence(0.5, 0.02);
+        let quiet = |for_s: f64| for_s * evidence(0.0, 0.02);
+        let (pause, pulses) = ([lossy(2.0), quiet(58.0)], [lossy(3.0), quiet(9.0)]);
+        assert!(pause.iter().sum::<f64>() < 0.0);
+        assert!(pulses.iter().sum::<f64>() > 0.5);
+    }
+
+    #[test]
+    fn a_small_loss_counts_as_far_as_it_exceeds_the_allowance() {
+        assert!((evidence(0.08, 0.03) - 0.05).abs() < 1e-12);
     }
 }

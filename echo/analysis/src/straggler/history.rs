@@ -10,7 +10,9 @@ use echo_core::stats::{mean, median, robust_sigma};
 
 use crate::straggler::measure::{Measured, Pace};
 use crate::straggler::rule::Rule;
-use crate::straggler::spread::{MEAN_S, lasting_deviation, means, median_of, reached, recurring};
+use crate::straggler::spread::{
+    MEAN_S, deviation, lasting_deviation, means, median_of, reached, recurring,
+};
 use crate::straggler::usual::{Usual, UsualFlow, UsualPace};
 
 /// Largest number of entries.
@@ -159,14 +161,15 @@ impl History {
             allowance: rule.allowance,
             enough_s: rule.enough_s,
             enough_alone_s: rule.enough_s,
+            sigma: 0.0,
             entry_s: median_of(self.entries.iter().map(|entry| entry.seconds)),
         };
         self.measure_spread(&mut usual, seconds, rule);
         Some(usual)
     }
 
-    /// Adds what recurs in the past to the allowance, and replaces the constants by what follows
-    /// from the spread of a past that is long enough.
+    /// Replaces the constants by what follows from the spread of the past: a long one in any case, a
+    /// shorter one where it is so steady that less makes a verdict. Adds what recurs in it.
     fn measure_spread(&self, usual: &mut Usual, seconds: f64, rule: &Rule) {
         let losses: Vec<(f64, f64)> = self
             .entries
@@ -176,20 +179,30 @@ impl History {
                 Some((entry.seconds, usual.signed_loss(&paces)?))
             })
             .collect();
-        let sigma = if seconds >= rule.steady_s {
-            robust_sigma(&means(&losses, MEAN_S))
-        } else {
-            None
+        let parts: Vec<f64> = losses.iter().map(|(_, loss)| *loss).collect();
+        let of_means = robust_sigma(&means(&losses, MEAN_S));
+        // Neighbours may be alike, so the spread of a mean is at most that of its parts.
+        let measured = match of_means.filter(|_| seconds >= rule.steady_s) {
+            Some(sigma) => Some(rule.limits(sigma)),
+            None if seconds >= rule.short_s => Some(rule.limits(deviation(&parts)))
+                .filter(|(_, enough_s)| *enough_s < rule.enough_s)
+                .map(|(allowance, enough_s)| (allowance.min(rule.allowance), enough_s)),
+            None => None,
         };
-        if let Some(sigma) = sigma {
-            usual.allowance = (rule.allowance_sigmas * sigma).max(rule.least_allowance);
-            usual.enough_s = rule.enough_s.max(rule.enough_per_sigma_s * sigma);
+        if let Some((allowance, enough_s)) = measured {
+            (usual.allowance, usual.enough_s) = (allowance, enough_s);
         }
         usual.allowance = (usual.allowance + recurring(&losses)).min(rule.most_allowance);
         let peak = reached(&losses, usual.allowance);
         usual.enough_s = usual.enough_s.max(rule.enough_peaks * peak);
-        let missing = (1.0 - seconds / rule.steady_s).max(0.0);
-        usual.enough_alone_s = usual.enough_s * (1.0 + missing);
+        // The deviation of a few means is not known well; that of independent parts is.
+        let part_s = usual.entry_s.clamp(rule.window_s, MEAN_S);
+        let of_parts = robust_sigma(&parts).unwrap_or(0.0) * (part_s / MEAN_S).sqrt();
+        usual.sigma = of_parts.max(of_means.unwrap_or(0.0));
+        let enough_alone_s = rule.enough_alone_per_sigma_s * of_parts;
+        let missing = (1.0 - seconds / rule.known_s).max(0.0);
+        usual.enough_alone_s =
+            enough_alone_s.max(usual.enough_s).max(rule.enough_s) * (1.0 + missing);
     }
 
     /// Usual waiting and leads by rank.

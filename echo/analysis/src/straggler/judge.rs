@@ -5,6 +5,7 @@ use crate::straggler::class::{self, Class};
 use crate::straggler::culprits::{Explanation, most_named};
 use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, subjects};
 use crate::straggler::history::History;
+use crate::straggler::lateness::Lateness;
 use crate::straggler::measure::Measured;
 use crate::straggler::open_incidents::OpenIncidents;
 use crate::straggler::queues::{Episode, Queues, run_ahead};
@@ -17,6 +18,20 @@ struct UsualFlows {
     ranks: Vec<UsualFlow>,
     nodes: Vec<UsualFlow>,
 }
+
+impl UsualFlows {
+    fn from_history(history: &History, measured: &Measured) -> Self {
+        Self {
+            ranks: history.ranks(measured.ranks.len()),
+            nodes: history.nodes(measured.nodes.len()),
+        }
+    }
+}
+
+/// The usual waiting is taken again when the past has become longer by this share, or a tenth of
+/// `MAX_PAST_S`: for thousands of ranks that takes longer than all else.
+const FLOWS_AGE: f64 = 0.1;
+const MAX_PAST_S: f64 = 200.0;
 
 /// Rank for which all others wait.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +52,10 @@ pub(super) struct Judge {
     history: History,
     usual: Option<Usual>,
     flows: Option<UsualFlows>,
+    /// Healthy time since they were taken, seconds.
+    flows_age_s: f64,
     evidence: Evidence,
+    lateness: Lateness,
     recent: Recent,
     /// Latest losses that no rank explained. They belong to a rank that is found right after them.
     unexplained: Bill,
@@ -54,7 +72,9 @@ impl Judge {
             history: History::default(),
             usual: None,
             flows: None,
+            flows_age_s: 0.0,
             evidence: Evidence::default(),
+            lateness: Lateness::default(),
             recent: Recent::default(),
             unexplained: Bill::default(),
             alone: None,
@@ -82,6 +102,7 @@ impl Judge {
         if let Some(usual) = self.usual.take() {
             if let Some(mut loss) = usual.loss(&measured.paces) {
                 loss.seconds = seconds;
+                self.judge_lateness(measured, &usual, has_transfers);
                 self.judge_loss(measured, loss, &usual, has_transfers);
             }
             self.usual = Some(usual);
@@ -91,6 +112,9 @@ impl Judge {
             .close_quiet(measured.until, self.rule.quiet_s);
         for subject in closed {
             self.evidence.forget(subject);
+            if let Subject::Rank(rank) = subject {
+                self.lateness.forget(rank);
+            }
         }
         if self.episode.has_ended(measured.until, self.rule.quiet_s) {
             self.episode = Episode::default();
@@ -102,6 +126,7 @@ impl Judge {
     /// Forgets the evidence: the evaluation with the end of a stall is no measure of the pace.
     pub(super) fn skip(&mut self) {
         self.evidence.clear();
+        self.lateness.clear();
         self.recent.clear();
         self.alone = None;
     }
@@ -116,12 +141,17 @@ impl Judge {
             alone.past_s <= 2.0 * self.rule.need_s && alone.waited_s >= self.rule.enough_s / 2.0
         });
         let is_unsuspicious = self.evidence.largest() < enough / 2.0
+            && self.lateness.largest() < 0.5
             || self.episode.is_mostly_healthy(measured.until);
         let is_healthy = is_unsuspicious && !is_alone && self.incidents.is_empty();
         if is_healthy && seconds > 0.0 {
             self.history.push(measured, seconds);
             self.usual = self.history.usual(&self.rule);
-            self.flows = None;
+            self.flows_age_s += seconds;
+            if self.flows_age_s > FLOWS_AGE * self.history.seconds().min(MAX_PAST_S) {
+                self.flows = None;
+                self.flows_age_s = 0.0;
+            }
         }
     }
 
@@ -169,6 +199,35 @@ impl Judge {
         }
     }
 
+    /// Where the pace varies: the waiting for a rank names it, and the mean pace confirms it.
+    fn judge_lateness(&mut self, measured: &Measured, usual: &Usual, has_transfers: bool) {
+        if self.history.seconds() < self.rule.short_s {
+            return;
+        }
+        let Some(loss) = usual.signed_loss(&measured.paces) else {
+            return;
+        };
+        let history = &self.history;
+        let take = || UsualFlows::from_history(history, measured);
+        let flows = self.flows.get_or_insert_with(take);
+        self.lateness.set_transfers(has_transfers);
+        self.lateness
+            .count(measured, &flows.ranks, loss, &self.rule);
+        let queues = Queues::new(&measured.leads, &flows.ranks, usual.shortest_step());
+        if let Some((rank, entry)) = self.lateness.latest(measured) {
+            self.incidents.add(Subject::Rank(rank), entry);
+        } else if let Some((rank, bill)) = self.lateness.sufficient(usual.sigma, &self.rule) {
+            let subject = Subject::Rank(rank);
+            let named = Explanation::Ranks(vec![(rank, 1.0)]);
+            let explanation = queues.correct(named.clone(), &self.episode, &measured.node_of);
+            if explanation == named && self.incidents.may_name(subject) {
+                self.incidents.open(subject, measured.until, bill);
+                self.evidence.forget(Subject::Unexplained);
+                self.lateness.name(rank);
+            }
+        }
+    }
+
     /// Against the past: the pace gives the loss, the law gives the root.
     fn judge_loss(&mut self, measured: &Measured, loss: Loss, usual: &Usual, transfers: bool) {
         let mut found = Vec::new();
@@ -187,12 +246,20 @@ impl Judge {
                 found.push((subject, entry));
             }
         }
+        if self.lateness.latest(measured).is_some() {
+            // Where the pace varies, it does not always show that the named rank explains it.
+            found.retain(|(subject, _)| *subject != Subject::Unexplained);
+        }
         self.evidence.count(&found, loss.seconds, usual);
         for (subject, entry) in &found {
             if *subject == Subject::Unexplained {
                 self.unexplained.push_recent(*entry);
             }
-            self.incidents.add(*subject, *entry);
+            let is_counted =
+                matches!(subject, Subject::Rank(rank) if self.lateness.named() == Some(*rank));
+            if !is_counted {
+                self.incidents.add(*subject, *entry);
+            }
         }
         for subject in self.evidence.sufficient(usual) {
             // A rank that was just found explains an earlier unexplained loss.
@@ -212,6 +279,7 @@ impl Judge {
                 if self.incidents.withdraw(most, self.rule.explain) {
                     self.episode.decide_shared();
                     self.evidence.clear();
+                    self.lateness.clear();
                     break;
                 }
             }
@@ -244,10 +312,8 @@ impl Judge {
         has_transfers: bool,
     ) -> Explanation {
         let history = &self.history;
-        let flows = self.flows.get_or_insert_with(|| UsualFlows {
-            ranks: history.ranks(measured.ranks.len()),
-            nodes: history.nodes(measured.nodes.len()),
-        });
+        let take = || UsualFlows::from_history(history, measured);
+        let flows = self.flows.get_or_insert_with(take);
         let sides = (flows.ranks.as_slice(), flows.nodes.as_slice());
         self.recent.add(measured, loss, sides, &self.rule);
         self.recent.set_sigmas(sides, usual.entry_s);

@@ -214,7 +214,8 @@ fn apply_law(sums: &mut CommSums, size: usize, block: &MatchedBlock) {
     };
     sums.caused.resize(size, 0.0);
     sums.suffered.resize(size, 0.0);
-    sums.transfer += f64::from(shortest);
+    // Alone, a rank's own waiting is in it.
+    sums.transfer += if size > 1 { f64::from(shortest) } else { 0.0 };
     sums.shortest += f64::from(block.least());
     sums.blocks += 1.0;
     for (slot, sum) in &arrivals {

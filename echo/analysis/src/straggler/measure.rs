@@ -162,6 +162,9 @@ impl Measured {
         seconds: f64,
         (comm, placement): (&Communicator, Placement<'_>),
     ) {
+        if comm.size() < 2 {
+            return;
+        }
         let share = sums.scale() / seconds;
         let peers = comm.size() as f64 - 1.0;
         let mut by_node: Vec<(u32, f64)> = Vec::new();
@@ -188,7 +191,7 @@ impl Measured {
         for (index, share) in shares {
             let comm = comms.get(*index);
             let sums = sums.comms.get(*index).and_then(Option::as_ref);
-            let Some((comm, sums)) = comm.zip(sums) else {
+            let Some((comm, sums)) = comm.zip(sums).filter(|(comm, _)| comm.size() > 1) else {
                 continue;
             };
             let peers = comm.size() as f64 - 1.0;

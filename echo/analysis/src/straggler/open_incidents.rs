@@ -56,6 +56,14 @@ impl OpenIncidents {
         open.is_some_and(|state| state.kind == Kind::Loss)
     }
 
+    /// Returns true if the subject may be named beside those that are open: nobody is, and nothing
+    /// stalls.
+    pub(super) fn may_name(&self, subject: Subject) -> bool {
+        let mut open = self.open.keys();
+        let is_other = |open: &Subject| *open != Subject::Unexplained;
+        !self.is_open(subject) && !open.any(is_other) && self.stall.is_none()
+    }
+
     /// The node of a rank, if the node as a whole is late already.
     pub(super) fn by_node(&self, subject: Subject, node_of: &[u32]) -> Subject {
         let node = node_subject(subject, node_of);

@@ -14,9 +14,23 @@ pub struct Rule {
     /// Share of lost time that is no evidence while the past is too short to measure its spread.
     /// Above the difference of 3 % between two medians of 20 s of the recorded healthy jobs.
     pub allowance: f64,
-    /// Lost time that makes a verdict, seconds. One pause of less is not worth a page, and 20 %
+    /// Lost time that makes a verdict, seconds, where the past is too short to measure its spread, and
+    /// where no rank agrees with the pace. One pause of less is not worth a page, and 20 %
     /// are named after 12 s.
     pub enough_s: f64,
+    /// Least lost time that makes a verdict about a rank, however steady the past: two pauses of more
+    /// than half a second.
+    pub least_enough_s: f64,
+    /// Least mean loss that confirms what the waiting for a rank says. Hosts that are by turns a
+    /// little slower cost up to 5 % for a minute in healthy jobs.
+    pub least_late: f64,
+    /// Least lost time that confirms it, seconds. They sometimes cost 8 % for 15 s.
+    pub late_enough_s: f64,
+    /// Past from which on a steady one lowers the constants above, seconds: ten evaluations.
+    pub short_s: f64,
+    /// Past from which on its median is known well, seconds. Before that a loss that no rank explains
+    /// takes up to twice the evidence.
+    pub known_s: f64,
     /// Past from which on its measured spread replaces the two constants above, seconds.
     pub steady_s: f64,
     /// Smallest allowance, however steady the past: clock drift and rounding are far below it, and
@@ -30,6 +44,9 @@ pub struct Rule {
     /// drift `-a`, variance `V` per second and a false alarm rate of `exp(-L)` per independent
     /// piece (Siegmund 1985), with L = 14, `V` = 25 s sigma^2 and `a` = 2 sigma.
     pub enough_per_sigma_s: f64,
+    /// The same for a loss that no rank explains, with L = 8: `enough_s` and `known_s` guard it as
+    /// well.
+    pub enough_alone_per_sigma_s: f64,
     /// Evidence as a multiple of what the healthy past itself reaches by recurring work.
     pub enough_peaks: f64,
     /// A rank must cause so many times more waiting than any rank that is not named.
@@ -72,11 +89,17 @@ impl Default for Rule {
             need_s: 8.0,
             allowance: 0.04,
             enough_s: 2.0,
+            least_enough_s: 1.0,
+            least_late: 0.06,
+            late_enough_s: 1.5,
+            short_s: 20.0,
+            known_s: 30.0,
             steady_s: 60.0,
             least_allowance: 0.02,
             most_allowance: 0.12,
             allowance_sigmas: 2.0,
             enough_per_sigma_s: 87.0,
+            enough_alone_per_sigma_s: 52.0,
             enough_peaks: 1.5,
             root: 1.5,
             explain: 0.7,
@@ -92,5 +115,15 @@ impl Default for Rule {
             stall_s: 5.0,
             stall_operations: 20.0,
         }
+    }
+}
+
+impl Rule {
+    /// Allowance, and lost time that makes a verdict about a rank, seconds, where `sigma` is the
+    /// standard deviation of the past's pace over 10 s.
+    pub(super) fn limits(&self, sigma: f64) -> (f64, f64) {
+        let allowance = (self.allowance_sigmas * sigma).max(self.least_allowance);
+        let enough_s = (self.enough_per_sigma_s * sigma).max(self.least_enough_s);
+        (allowance, enough_s)
     }
 }

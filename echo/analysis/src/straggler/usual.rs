@@ -44,6 +44,8 @@ pub(super) struct Usual {
     /// The same where no rank agrees with the pace. More while the past is short: its median is not
     /// known well, and work that recurs rarely was not seen.
     pub(super) enough_alone_s: f64,
+    /// Standard deviation of the loss over 10 s while the job is healthy.
+    pub(super) sigma: f64,
     /// Time that one entry covers, seconds.
     pub(super) entry_s: f64,
 }

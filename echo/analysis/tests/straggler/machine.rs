@@ -178,7 +178,7 @@ impl Machine {
             },
             operation: if members.is_transfer {
                 Operation::Transfer {
-                    peer: 1 - own as u32,
+                    peer: Some(1 - own as u32),
                 }
             } else {
                 Operation::Collective

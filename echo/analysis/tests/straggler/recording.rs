@@ -263,7 +263,7 @@ fn block(
         member,
         operation: if is_transfer {
             Operation::Transfer {
-                peer: 1 - member.rank,
+                peer: Some(1 - member.rank),
             }
         } else {
             Operation::Collective
