@@ -54,7 +54,7 @@ pub struct OperationSums {
 
 /// Operations that are numbered together: the collectives of a communicator, or the transfers of one
 /// rank. Both ends of a transfer know its number only where the communicator has two ranks; elsewhere
-/// the transfers of a rank tell its pace and its leads.
+/// the transfers of a rank are used for its pace and its leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Channel {
     comm_id: u64,

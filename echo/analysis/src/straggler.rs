@@ -69,7 +69,7 @@
 //! # What it cannot do
 //!
 //! - A pipeline with a slow GPU and only grouped transfers: their durations lack the waiting.
-//!   Uniform. Transfers in a communicator of more than two ranks tell pace and leads only.
+//!   Uniform. Transfers in a communicator of more than two ranks are used for pace and leads only.
 //! - Of two late ranks, the faster one hides behind the slower where hosts run ahead. It is named
 //!   when the slower one is repaired.
 //! - A uniform slowdown in which one host stays the slowest for longer than the queues can tell.

@@ -22,8 +22,9 @@ pub enum Operation {
     /// Send and receive. Sequence numbers count the transfers between the two ranks, apart from
     /// collectives.
     Transfer {
-        /// Rank of the other end within the communicator. `None` if the block is about all transfers
-        /// of this rank: they tell pace and leads, and nobody is compared by them.
+        /// Rank of the other end within the communicator. `None` if the block has all transfers of this
+        /// rank, whatever their other end. Such a block is used for the pace and for leads; its
+        /// durations are not compared with those of other ranks.
         peer: Option<u32>,
     },
 }

@@ -20,8 +20,8 @@ const MIN_OPEN: usize = 64;
 const MAX_DIFFERENCE: f64 = 0.25;
 const MANY: u32 = 32;
 
-/// Identity of a communicator. Transfers between two of its ranks are a pair of their own; those of
-/// one rank whose peers are unknown are a pair with itself.
+/// Identity of a communicator. Transfers between two of its ranks are a pair of their own; those
+/// that a rank reports without their other end are a pair of the rank with itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CommKey {
     id: CommId,

@@ -240,9 +240,9 @@ mod tests {
 
     #[test]
     fn a_loss_that_the_waiting_does_not_explain_confirms_nothing() {
-        // A checkpoint, in which nobody waits, beside a rank that is a little late.
-        let checkpoint = [(0.0, 0.05), (0.0, 0.05), (0.9, 0.0), (0.0, 0.05)];
-        let all = checkpoint.into_iter().cycle().take(60);
+        // One rank is always a little late. No rank waits during the checkpoint, which is the only loss.
+        let evaluations = [(0.0, 0.05), (0.0, 0.05), (0.9, 0.0), (0.0, 0.05)];
+        let all = evaluations.into_iter().cycle().take(60);
         assert_eq!(named(&after(all)), None);
     }
 

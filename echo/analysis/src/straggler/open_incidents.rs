@@ -56,8 +56,8 @@ impl OpenIncidents {
         open.is_some_and(|state| state.kind == Kind::Loss)
     }
 
-    /// Returns true if the subject may be named beside those that are open: nobody is, and nothing
-    /// stalls.
+    /// Returns true if an incident of the subject may be opened: no incident of a rank or node is open,
+    /// and no stall.
     pub(super) fn may_name(&self, subject: Subject) -> bool {
         let mut open = self.open.keys();
         let is_other = |open: &Subject| *open != Subject::Unexplained;

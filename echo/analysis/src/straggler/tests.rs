@@ -5,7 +5,7 @@ use echo_core::units::Nanos;
 use super::Detector;
 use super::block::{BlockSum, Membership, NodeKey, Operation, ProcessKey};
 
-/// Second `second` of a rank whose transfers go to peers that nobody knows.
+/// Transfers of one rank in second `second`, reported without their other end.
 fn transfers(rank: u32, second: u64) -> BlockSum {
     BlockSum {
         process: ProcessKey(u64::from(rank)),
@@ -49,7 +49,7 @@ fn ranks_that_only_transfer_in_one_communicator_are_one_job() {
 }
 
 #[test]
-fn transfers_to_unknown_peers_tell_the_pace_and_name_nobody() {
+fn transfers_reported_without_their_other_end_give_the_pace_and_name_no_rank() {
     let mut detector = pipeline(40, 70);
     let reports = detector.advance(Nanos::new(71_000_000_000));
     let found: Vec<_> = reports
