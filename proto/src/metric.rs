@@ -186,6 +186,10 @@ pub const UNKNOWN_COMM_OPS: &str = "fleet.agent.unknown_comm_ops";
 /// a comparison with the blocks of peers would report the wrong rank.
 pub const BROKEN_BLOCKS: &str = "fleet.agent.broken_blocks";
 
+/// Delta sum: operations on GPUs that are in no sum of [`DURATION`]: the profiler plugin dropped them,
+/// or the sums of their block were sent before. Echo compares the ranks without them.
+pub const GPU_OPERATIONS_LOST: &str = "fleet.agent.gpu_operations_lost";
+
 /// Gauge of an Ingero agent: health score of the node, 0 to 1.
 pub const INGERO_HEALTH_SCORE: &str = "ingero.node.health_score";
 

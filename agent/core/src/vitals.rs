@@ -107,6 +107,13 @@ pub struct LostOperations {
     pub not_summed: u64,
 }
 
+impl LostOperations {
+    /// Returns those that are in no sum of durations.
+    pub fn unsummed(&self) -> u64 {
+        self.plugin.saturating_add(self.not_summed)
+    }
+}
+
 impl AddAssign for LostOperations {
     fn add_assign(&mut self, rhs: Self) {
         self.plugin = self.plugin.saturating_add(rhs.plugin);
@@ -144,14 +151,17 @@ pub struct PointCounts {
 
 /// Returns the counters that an agent reports to Echo: metric names and their increases from
 /// `before` to `now`. Zero increases are included: they show that the agent counts.
-pub fn counter_increases(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 5] {
+pub fn counter_increases(before: &Vitals, now: &Vitals) -> [(&'static str, u64); 6] {
     type Count = fn(&Vitals) -> u64;
-    let counts: [(&str, Count); 5] = [
+    let counts: [(&str, Count); 6] = [
         (metric::EVENTS_LOST, |vitals| vitals.lost.events()),
         (metric::EVIDENCE_LOST, |vitals| vitals.lost.evidence()),
         (metric::POINTS_DROPPED, |vitals| vitals.points.dropped),
         (metric::UNKNOWN_COMM_OPS, |vitals| vitals.unknown_comm_ops),
         (metric::BROKEN_BLOCKS, |vitals| vitals.broken_blocks),
+        (metric::GPU_OPERATIONS_LOST, |vitals| {
+            vitals.gpu_lost.unsummed()
+        }),
     ];
     counts.map(|(name, count)| (name, count(now).saturating_sub(count(before))))
 }
@@ -173,12 +183,19 @@ mod tests {
         };
         let mut now = before.clone();
         (now.lost.ring, now.lost.comms, now.points.dropped) = (7, 3, 1000);
+        now.gpu_lost = LostOperations {
+            plugin: 40,
+            implausible: 3,
+            not_summed: 2,
+            ..LostOperations::default()
+        };
         let expected = [
             ("fleet.agent.events_lost", 2),
             ("fleet.agent.evidence_lost", 3),
             ("fleet.agent.points_dropped", 1000),
             ("fleet.agent.unknown_comm_ops", 0),
             ("fleet.agent.broken_blocks", 0),
+            ("fleet.agent.gpu_operations_lost", 42),
         ];
         assert_eq!(counter_increases(&before, &now), expected);
     }
@@ -198,7 +215,7 @@ mod tests {
         };
         let rises = |before, now| counter_increases(before, now).map(|(_, rise)| rise);
         let none = Vitals::default();
-        assert_eq!(rises(&none, &most), [u64::MAX, u64::MAX, 0, 0, 0]);
-        assert_eq!(rises(&most, &none), [0, 0, 0, 0, 0]);
+        assert_eq!(rises(&none, &most), [u64::MAX, u64::MAX, 0, 0, 0, 0]);
+        assert_eq!(rises(&most, &none), [0, 0, 0, 0, 0, 0]);
     }
 }

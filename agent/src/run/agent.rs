@@ -162,14 +162,16 @@ impl Agent {
             blocks,
             broken_blocks,
             unknown_comm_ops,
-            gpu_lost: _,
+            gpu_lost,
         } = self.host.totals();
         let lost_events = self.host.lost_events();
+        let lost_gpu_operations = gpu_lost.unsummed();
         tracing::info!(
             blocks,
             broken_blocks,
             unknown_comm_ops,
             lost_events,
+            lost_gpu_operations,
             "stopped"
         );
     }

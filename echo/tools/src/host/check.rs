@@ -27,7 +27,7 @@ const KERNEL_EVIDENCE: [&str; 4] = [
 ];
 
 /// Amounts that agents lost, and what to do.
-const LOSSES: [(&str, &str); 5] = [
+const LOSSES: [(&str, &str); 6] = [
     (metric::EVENTS_LOST, "raise the size of the agent's ring"),
     (metric::EVIDENCE_LOST, "a map of the agent's probes is full"),
     (
@@ -38,6 +38,10 @@ const LOSSES: [(&str, &str); 5] = [
     (
         metric::BROKEN_BLOCKS,
         "blocks that were observed incompletely are left out",
+    ),
+    (
+        metric::GPU_OPERATIONS_LOST,
+        "ranks are compared without these operations; fleet_agent_gpu_operations_lost_total has the reason",
     ),
 ];
 
