@@ -12,6 +12,9 @@ const SIMILAR: f64 = 0.5;
 /// Distance within which one loss follows another, seconds.
 const GAP_S: f64 = 0.1;
 
+/// Lost time that is a fault of its own, seconds: the least that makes a verdict.
+const LEAST_OWN_S: f64 = 1.0;
+
 /// Number of entries of a bill of recent losses.
 const RECENT: usize = 32;
 
@@ -76,6 +79,11 @@ impl Bill {
         self.entries.last()
     }
 
+    /// Returns true if nothing is on it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Takes over the entries of another bill, except those of time that is on this one already.
     pub(super) fn absorb(&mut self, other: Self) {
         let is_new = |entry: &Entry| {
@@ -102,6 +110,24 @@ impl Bill {
             }
         }
         self.entries.sort_by(|a, b| a.from.total_cmp(&b.from));
+    }
+
+    /// Takes over the entries of another bill that may be of the same fault: those of similar size, and
+    /// all after them. Smaller ones before them stay if they make a fault of their own.
+    pub(super) fn absorb_similar(&mut self, other: &mut Self) {
+        let least = SIMILAR * self.median(|entry| entry.loss);
+        let entries = std::mem::take(&mut other.entries);
+        let first = entries.iter().position(|entry| entry.loss >= least);
+        let (smaller, similar) = entries.split_at(first.unwrap_or(entries.len()));
+        let lost = |entry: &Entry| entry.loss * (entry.to - entry.from);
+        let is_own = smaller.iter().map(lost).sum::<f64>() >= LEAST_OWN_S;
+        let (kept, taken) = if is_own {
+            (smaller.to_vec(), similar.to_vec())
+        } else {
+            (Vec::new(), entries)
+        };
+        other.entries = kept;
+        self.absorb(Self { entries: taken });
     }
 
     /// Entries that belong to the fault.

@@ -19,6 +19,20 @@ pub(super) struct Rise {
     pub(super) sigma: f64,
 }
 
+impl Rise {
+    /// Keeps a share of all sums.
+    pub(super) fn fade(&mut self, kept: f64) {
+        for sum in [
+            &mut self.net,
+            &mut self.peer,
+            &mut self.total,
+            &mut self.whole,
+        ] {
+            *sum *= kept;
+        }
+    }
+}
+
 /// Explanation of a loss.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum Explanation {

@@ -8,6 +8,9 @@ use crate::straggler::measure::{Flow, Measured};
 use crate::straggler::rule::Rule;
 use crate::straggler::usual::{Loss, Usual, UsualFlow, beyond};
 
+/// Time without a loss after which a third of what was lost before counts, seconds.
+const REST_S: f64 = 4.0;
+
 /// Largest evidence of one evaluation, as a share of what makes a verdict: it takes two.
 pub(super) const MOST_AT_ONCE: f64 = 0.6;
 
@@ -82,10 +85,16 @@ impl Evidence {
         self.scores.contains_key(&subject)
     }
 
-    /// Largest evidence about any subject, seconds.
-    pub(super) fn largest(&self) -> f64 {
-        let lost = self.scores.values().map(|score| score.lost);
-        lost.fold(0.0, f64::max)
+    /// Largest evidence about a rank or node, and evidence of a loss that no rank explains, seconds.
+    pub(super) fn largest(&self) -> (f64, f64) {
+        let mut largest = (0.0, 0.0);
+        for (subject, score) in &self.scores {
+            match subject {
+                Subject::Unexplained => largest.1 = score.lost,
+                Subject::Rank(_) | Subject::Node(_) => largest.0 = score.lost.max(largest.0),
+            }
+        }
+        largest
     }
 
     /// Takes the losses of a subject since its evidence began.
@@ -167,6 +176,20 @@ impl Recent {
             let value = if lead.is_finite() { *lead } else { 0.0 };
             *sum = kept.mul_add(*sum, new * value);
             *weight = kept.mul_add(*weight, new);
+        }
+    }
+
+    /// Fades for `seconds` without a loss: what comes next may be another fault.
+    pub(super) fn rest(&mut self, seconds: f64) {
+        let kept = (-seconds / REST_S).exp();
+        for sum in [&mut self.loss, &mut self.total, &mut self.seconds] {
+            *sum *= kept;
+        }
+        for rise in self.ranks.iter_mut().chain(&mut self.nodes) {
+            rise.fade(kept);
+        }
+        for (sum, weight) in &mut self.leads {
+            (*sum, *weight) = (*sum * kept, *weight * kept);
         }
     }
 

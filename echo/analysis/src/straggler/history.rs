@@ -21,6 +21,9 @@ const MAX_ENTRIES: usize = 64;
 /// Largest time that one entry covers, seconds.
 const MAX_ENTRY_S: f64 = 16.0;
 
+/// Longest time that is held back, seconds: that of evidence that makes no verdict.
+const MAX_HELD_S: f64 = 20.0;
+
 /// Means over a stretch of healthy time.
 #[derive(Debug, Clone, Default)]
 struct Entry {
@@ -82,14 +85,38 @@ fn merge_means<const N: usize>(means: &mut Vec<[f32; N]>, later: &[[f32; N]], we
 pub(super) struct History {
     entries: VecDeque<Entry>,
     part: Option<Entry>,
+    /// Evaluations since there is evidence of a fault. They belong to the past if it comes to nothing.
+    held: VecDeque<Entry>,
     /// Time that an entry covers at least, seconds; 0 while every evaluation is an entry.
     entry_s: f64,
 }
 
 impl History {
-    /// Appends a healthy evaluation of this length.
+    /// Appends a healthy evaluation of this length, and those that were held back before it.
     pub(super) fn push(&mut self, measured: &Measured, seconds: f64) {
-        let entry = Entry::from_measured(measured, seconds);
+        for held in std::mem::take(&mut self.held) {
+            self.append(held);
+        }
+        self.append(Entry::from_measured(measured, seconds));
+    }
+
+    /// Holds back an evaluation: a fault that is learned raises the allowance, and hides itself.
+    pub(super) fn hold(&mut self, measured: &Measured, seconds: f64) {
+        self.held.push_back(Entry::from_measured(measured, seconds));
+        let held_s: f64 = self.held.iter().map(|entry| entry.seconds).sum();
+        if held_s > MAX_HELD_S
+            && let Some(oldest) = self.held.pop_front()
+        {
+            self.append(oldest);
+        }
+    }
+
+    /// Forgets what was held back: it was a fault.
+    pub(super) fn forget_held(&mut self) {
+        self.held.clear();
+    }
+
+    fn append(&mut self, entry: Entry) {
         let part = match self.part.take() {
             Some(mut part) => {
                 part.merge(entry);

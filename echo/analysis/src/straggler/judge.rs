@@ -33,6 +33,12 @@ impl UsualFlows {
 const FLOWS_AGE: f64 = 0.1;
 const MAX_PAST_S: f64 = 200.0;
 
+/// After so many seconds without a loss, what comes next may be another fault.
+const PAUSE_S: f64 = 4.0;
+
+/// A loss of which peers waited less for the named ranks, as a share of what explains it, is not theirs.
+const LEAST_WEIGHT: f64 = 0.1;
+
 /// Rank for which all others wait.
 #[derive(Debug, Clone, Copy)]
 struct Alone {
@@ -133,25 +139,29 @@ impl Judge {
 
     /// Appends the evaluation to the past if nothing speaks against it.
     fn learn(&mut self, measured: &Measured, seconds: f64) {
-        let enough = self
-            .usual
-            .as_ref()
-            .map_or(self.rule.enough_s, |usual| usual.enough_s);
         let is_alone = self.alone.is_some_and(|alone| {
             alone.past_s <= 2.0 * self.rule.need_s && alone.waited_s >= self.rule.enough_s / 2.0
         });
-        let is_unsuspicious = self.evidence.largest() < enough / 2.0
-            && self.lateness.largest() < 0.5
-            || self.episode.is_mostly_healthy(measured.until);
-        let is_healthy = is_unsuspicious && !is_alone && self.incidents.is_empty();
-        if is_healthy && seconds > 0.0 {
-            self.history.push(measured, seconds);
-            self.usual = self.history.usual(&self.rule);
-            self.flows_age_s += seconds;
-            if self.flows_age_s > FLOWS_AGE * self.history.seconds().min(MAX_PAST_S) {
-                self.flows = None;
-                self.flows_age_s = 0.0;
-            }
+        if is_alone || !self.incidents.is_empty() || seconds <= 0.0 {
+            self.history.forget_held();
+            return;
+        }
+        let usual = self.usual.as_ref();
+        let enough_s = usual.map_or(self.rule.enough_s, |usual| usual.enough_s);
+        let (named, unexplained) = self.evidence.largest();
+        // A pace that varies is learned soon, but not the time in which peers wait for one rank.
+        let is_suspicious =
+            named > 0.0 || unexplained >= enough_s / 2.0 || self.lateness.largest() >= 0.5;
+        if is_suspicious && !self.episode.is_mostly_healthy(measured.until) {
+            self.history.hold(measured, seconds);
+            return;
+        }
+        self.history.push(measured, seconds);
+        self.usual = self.history.usual(&self.rule);
+        self.flows_age_s += seconds;
+        if self.flows_age_s > FLOWS_AGE * self.history.seconds().min(MAX_PAST_S) {
+            self.flows = None;
+            self.flows_age_s = 0.0;
         }
     }
 
@@ -177,7 +187,9 @@ impl Judge {
         let (Some(alone), Some((_, flow))) = (self.alone, single) else {
             return;
         };
-        if alone.past_s <= 2.0 * rule.need_s && alone.waited_s >= rule.enough_s {
+        // Where the pace fell as well, there is a past, and it tells the loss.
+        let has_past = self.evidence.largest() != (0.0, 0.0);
+        if alone.past_s <= 2.0 * rule.need_s && alone.waited_s >= rule.enough_s && !has_past {
             let excess = flow.peer - rule.healthy_wait;
             let entry = Entry {
                 from: measured.until - seconds,
@@ -246,6 +258,9 @@ impl Judge {
                 found.push((subject, entry));
             }
         }
+        if loss.share <= usual.allowance && self.episode.has_ended(measured.until, PAUSE_S) {
+            self.recent.rest(loss.seconds);
+        }
         if self.lateness.latest(measured).is_some() {
             // Where the pace varies, it does not always show that the named rank explains it.
             found.retain(|(subject, _)| *subject != Subject::Unexplained);
@@ -254,6 +269,10 @@ impl Judge {
         for (subject, entry) in &found {
             if *subject == Subject::Unexplained {
                 self.unexplained.push_recent(*entry);
+            }
+            if entry.weight < LEAST_WEIGHT {
+                self.unexplained.push_recent(*entry);
+                continue;
             }
             let is_counted =
                 matches!(subject, Subject::Rank(rank) if self.lateness.named() == Some(*rank));

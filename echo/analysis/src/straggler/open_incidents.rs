@@ -150,11 +150,13 @@ impl OpenIncidents {
     }
 
     /// Opens the incident of a subject at `now` with its losses so far. A rank that is found later
-    /// takes over the loss that was unexplained before.
+    /// takes over the loss that was unexplained before, if it may be the same.
     pub(super) fn open(&mut self, subject: Subject, now: f64, mut bill: Bill) {
         let before = self.open.remove(&subject).or_else(|| {
-            let is_named = subject != Subject::Unexplained;
-            self.open.remove(&Subject::Unexplained).filter(|_| is_named)
+            let unexplained = self.open.get_mut(&Subject::Unexplained)?;
+            bill.absorb_similar(&mut unexplained.bill);
+            let is_same = unexplained.bill.is_empty();
+            is_same.then(|| self.open.remove(&Subject::Unexplained))?
         });
         let number = match before {
             Some(state) => {

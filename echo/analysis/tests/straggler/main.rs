@@ -10,6 +10,7 @@
 
 mod fault;
 mod generated;
+mod in_a_row;
 mod loops;
 mod machine;
 mod noise;
