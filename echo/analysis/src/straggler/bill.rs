@@ -15,6 +15,9 @@ const GAP_S: f64 = 0.1;
 /// Lost time that is a fault of its own, seconds: the least that makes a verdict.
 const LEAST_OWN_S: f64 = 1.0;
 
+/// After so many seconds without a loss, what comes next may be another fault.
+pub(super) const PAUSE_S: f64 = 4.0;
+
 /// Number of entries of a bill of recent losses.
 const RECENT: usize = 32;
 
@@ -112,13 +115,20 @@ impl Bill {
         self.entries.sort_by(|a, b| a.from.total_cmp(&b.from));
     }
 
-    /// Takes over the entries of another bill that may be of the same fault: those of similar size, and
-    /// all after them. Smaller ones before them stay if they make a fault of their own.
+    /// Takes over the entries of another bill that may be of the same fault: those since its last pause,
+    /// from the first of similar size on. Others before them stay if they make a fault of their own.
     pub(super) fn absorb_similar(&mut self, other: &mut Self) {
         let least = SIMILAR * self.median(|entry| entry.loss);
         let entries = std::mem::take(&mut other.entries);
-        let first = entries.iter().position(|entry| entry.loss >= least);
-        let (smaller, similar) = entries.split_at(first.unwrap_or(entries.len()));
+        let mut first = entries.len();
+        for (at, entry) in entries.iter().enumerate().rev() {
+            let next = entries.get(first).map_or(entry.to, |next| next.from);
+            if entry.loss >= least && next - entry.to > PAUSE_S {
+                break;
+            }
+            first = if entry.loss >= least { at } else { first };
+        }
+        let (smaller, similar) = entries.split_at(first);
         let lost = |entry: &Entry| entry.loss * (entry.to - entry.from);
         let is_own = smaller.iter().map(lost).sum::<f64>() >= LEAST_OWN_S;
         let (kept, taken) = if is_own {
@@ -210,5 +220,45 @@ mod tests {
         bill.absorb_before(&before);
         let begins: Vec<f64> = bill.entries.iter().map(|entry| entry.from).collect();
         assert_eq!(begins, [10.0, 12.0]);
+    }
+
+    /// Begins of the entries that stay and of those that are taken over.
+    fn split(earlier: &[(f64, f64)], named: (f64, f64)) -> (Vec<f64>, Vec<f64>) {
+        let begins = |bill: &Bill| bill.entries.iter().map(|entry| entry.from).collect();
+        let mut before = Bill::default();
+        for (from, loss) in earlier {
+            before.push(entry(*from, *loss));
+        }
+        let mut bill = Bill::default();
+        bill.push(entry(named.0, named.1));
+        bill.absorb_similar(&mut before);
+        (begins(&before), begins(&bill))
+    }
+
+    #[test]
+    fn similar_losses_belong_to_a_rank_that_is_found_later() {
+        let earlier = [(0.0, 0.3), (2.0, 0.4), (4.0, 0.1), (6.0, 0.5)];
+        let (kept, taken) = split(&earlier, (8.0, 0.4));
+        assert_eq!((kept.len(), taken.len()), (0, 5));
+    }
+
+    #[test]
+    fn a_fault_before_a_pause_and_one_of_another_size_stay_on_their_own() {
+        let paused = [(0.0, 0.6), (2.0, 0.6), (4.0, 0.05), (10.0, 0.4)];
+        assert_eq!(
+            split(&paused, (12.0, 0.4)),
+            (vec![0.0, 2.0, 4.0], vec![10.0, 12.0])
+        );
+        let smaller = [(0.0, 0.2), (2.0, 0.2), (4.0, 0.2), (6.0, 0.7)];
+        assert_eq!(
+            split(&smaller, (8.0, 0.7)),
+            (vec![0.0, 2.0, 4.0], vec![6.0, 8.0])
+        );
+    }
+
+    #[test]
+    fn what_is_too_little_for_a_fault_goes_to_the_rank_that_is_found_later() {
+        let (kept, taken) = split(&[(0.0, 0.1), (2.0, 0.1)], (20.0, 0.5));
+        assert_eq!((kept.len(), taken.len()), (0, 3));
     }
 }

@@ -1,6 +1,6 @@
 //! Judge: one evaluation after another, in order, nothing from the future.
 
-use crate::straggler::bill::{Bill, Entry};
+use crate::straggler::bill::{Bill, Entry, PAUSE_S};
 use crate::straggler::class::{self, Class};
 use crate::straggler::culprits::{Explanation, most_named};
 use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, subjects};
@@ -32,9 +32,6 @@ impl UsualFlows {
 /// `MAX_PAST_S`: for thousands of ranks that takes longer than all else.
 const FLOWS_AGE: f64 = 0.1;
 const MAX_PAST_S: f64 = 200.0;
-
-/// After so many seconds without a loss, what comes next may be another fault.
-const PAUSE_S: f64 = 4.0;
 
 /// A loss of which peers waited less for the named ranks, as a share of what explains it, is not theirs.
 const LEAST_WEIGHT: f64 = 0.1;
@@ -266,20 +263,7 @@ impl Judge {
             found.retain(|(subject, _)| *subject != Subject::Unexplained);
         }
         self.evidence.count(&found, loss.seconds, usual);
-        for (subject, entry) in &found {
-            if *subject == Subject::Unexplained {
-                self.unexplained.push_recent(*entry);
-            }
-            if entry.weight < LEAST_WEIGHT {
-                self.unexplained.push_recent(*entry);
-                continue;
-            }
-            let is_counted =
-                matches!(subject, Subject::Rank(rank) if self.lateness.named() == Some(*rank));
-            if !is_counted {
-                self.incidents.add(*subject, *entry);
-            }
-        }
+        self.bill(&found);
         for subject in self.evidence.sufficient(usual) {
             // A rank that was just found explains an earlier unexplained loss.
             if !self.evidence.has(subject) {
@@ -309,6 +293,21 @@ impl Judge {
             self.incidents.classify(*subject, class, lost_s);
         }
         self.evidence.forget_spent();
+    }
+
+    /// Adds the losses of one evaluation to the open incidents.
+    fn bill(&mut self, found: &[(Subject, Entry)]) {
+        for (subject, entry) in found {
+            let is_theirs = entry.weight >= LEAST_WEIGHT;
+            if *subject == Subject::Unexplained || !is_theirs {
+                self.unexplained.push_recent(*entry);
+            }
+            let is_counted =
+                matches!(subject, Subject::Rank(rank) if self.lateness.named() == Some(*rank));
+            if is_theirs && !is_counted {
+                self.incidents.add(*subject, *entry);
+            }
+        }
     }
 
     /// Class of the latest loss of a subject. `step` is the usual time between operations, seconds.

@@ -113,8 +113,13 @@ impl OpenIncidents {
             .map(|(subject, state)| (*subject, level(state)))
             .collect();
         let largest = named.iter().map(|(_, loss)| *loss).fold(0.0, f64::max);
-        let unexplained = self.open.get(&Subject::Unexplained).map(level);
-        let lasts = unexplained.is_some_and(|loss| loss >= similar * largest);
+        let since = |subject: &Subject| self.open.get(subject).map_or(0.0, |state| state.since);
+        let first = named.iter().map(|(subject, _)| since(subject));
+        let first = first.fold(f64::INFINITY, f64::min);
+        let unexplained = self.open.get(&Subject::Unexplained);
+        // An earlier fault of its own says nothing about this one.
+        let unexplained = unexplained.filter(|state| state.until > first);
+        let lasts = unexplained.is_some_and(|state| level(state) >= similar * largest);
         if named.is_empty() || named.len() <= most && !lasts {
             return false;
         }
@@ -155,6 +160,7 @@ impl OpenIncidents {
         let before = self.open.remove(&subject).or_else(|| {
             let unexplained = self.open.get_mut(&Subject::Unexplained)?;
             bill.absorb_similar(&mut unexplained.bill);
+            unexplained.until = unexplained.bill.last().map_or(now, |last| last.to);
             let is_same = unexplained.bill.is_empty();
             is_same.then(|| self.open.remove(&Subject::Unexplained))?
         });
