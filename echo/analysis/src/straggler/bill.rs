@@ -4,7 +4,7 @@
 const MAX_ENTRIES: usize = 512;
 
 /// Ripples before, between and after a fault lose less than this share of its median loss.
-const RIPPLE: f64 = 0.25;
+pub(super) const RIPPLE: f64 = 0.25;
 
 /// A loss right before a fault is part of it from this share of its median loss on.
 const SIMILAR: f64 = 0.5;
@@ -16,7 +16,7 @@ const GAP_S: f64 = 0.1;
 const LEAST_OWN_S: f64 = 1.0;
 
 /// After so many seconds without a loss, what comes next may be another fault.
-pub(super) const PAUSE_S: f64 = 4.0;
+const PAUSE_S: f64 = 4.0;
 
 /// Number of entries of a bill of recent losses.
 const RECENT: usize = 32;

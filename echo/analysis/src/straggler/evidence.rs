@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::straggler::bill::{Bill, Entry};
+use crate::straggler::bill::{Bill, Entry, RIPPLE};
 use crate::straggler::culprits::{Explanation, Rise, is_whole, several, single};
 use crate::straggler::measure::{Flow, Measured};
 use crate::straggler::rule::Rule;
@@ -179,9 +179,13 @@ impl Recent {
         }
     }
 
-    /// Fades for `seconds` without a loss: what comes next may be another fault.
-    pub(super) fn rest(&mut self, seconds: f64) {
-        let kept = (-seconds / REST_S).exp();
+    /// Fades in time without a loss, or with one that is a ripple beside what was lost before: what
+    /// comes next may be another fault.
+    pub(super) fn rest(&mut self, loss: Loss, allowance: f64) {
+        if loss.share > allowance.max(RIPPLE * self.loss / self.seconds) {
+            return;
+        }
+        let kept = (-loss.seconds / REST_S).exp();
         for sum in [&mut self.loss, &mut self.total, &mut self.seconds] {
             *sum *= kept;
         }

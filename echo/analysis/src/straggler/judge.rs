@@ -1,6 +1,6 @@
 //! Judge: one evaluation after another, in order, nothing from the future.
 
-use crate::straggler::bill::{Bill, Entry, PAUSE_S};
+use crate::straggler::bill::{Bill, Entry};
 use crate::straggler::class::{self, Class};
 use crate::straggler::culprits::{Explanation, most_named};
 use crate::straggler::evidence::{Evidence, Recent, Subject, dry_rank, explain, subjects};
@@ -255,9 +255,7 @@ impl Judge {
                 found.push((subject, entry));
             }
         }
-        if loss.share <= usual.allowance && self.episode.has_ended(measured.until, PAUSE_S) {
-            self.recent.rest(loss.seconds);
-        }
+        self.recent.rest(loss, usual.allowance);
         if self.lateness.latest(measured).is_some() {
             // Where the pace varies, it does not always show that the named rank explains it.
             found.retain(|(subject, _)| *subject != Subject::Unexplained);
