@@ -195,23 +195,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_gpu_times_are_served_to_prometheus_and_not_reported_to_echo() {
+    fn operations_in_no_sum_are_reported_to_echo_and_other_lost_gpu_times_only_to_prometheus() {
         let self_metrics = SelfMetrics::new(Arc::default(), None);
         assert!(
             self_metrics.take_report(1, Totals::default(), 1).is_some(),
             "the first"
         );
-        let gpu_lost = LostOperations {
-            plugin: 1,
+        let report = |now_ns, gpu_lost| {
+            let totals = Totals {
+                gpu_lost,
+                ..Totals::default()
+            };
+            self_metrics.take_report(now_ns, totals, 1)
+        };
+        let placement = LostOperations {
             implausible: 2,
             unknown_comm: 3,
             ..LostOperations::default()
         };
-        let totals = Totals {
-            gpu_lost,
-            ..Totals::default()
+        assert_eq!(report(2, placement), None);
+        assert_eq!(self_metrics.vitals().gpu_lost, placement);
+        let dropped = LostOperations {
+            plugin: 1,
+            ..placement
         };
-        assert_eq!(self_metrics.take_report(2, totals, 1), None);
-        assert_eq!(self_metrics.vitals().gpu_lost, gpu_lost);
+        let reported = report(3, dropped).unwrap();
+        assert!(reported.contains(&("fleet.agent.gpu_operations_lost", 1)));
     }
 }
