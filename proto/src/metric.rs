@@ -187,7 +187,7 @@ pub const UNKNOWN_COMM_OPS: &str = "fleet.agent.unknown_comm_ops";
 pub const BROKEN_BLOCKS: &str = "fleet.agent.broken_blocks";
 
 /// Delta sum: operations on GPUs that are in no sum of [`DURATION`]: the profiler plugin dropped them,
-/// or the sums of their block were sent before. Echo compares the ranks without them.
+/// the process has more than 1,024 communicators, or the sums of their block were sent before. Echo compares the ranks without them.
 pub const GPU_OPERATIONS_LOST: &str = "fleet.agent.gpu_operations_lost";
 
 /// Gauge of an Ingero agent: health score of the node, 0 to 1.

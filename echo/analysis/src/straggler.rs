@@ -30,8 +30,9 @@
 //! *allowance*, a share of the time that is no evidence, and the evidence needed are measured from
 //! the past once it is 20 s long and steady, or a minute long: the steadier the job, the smaller the
 //! losses that are found. Work that recurs in both halves of the past, such as evaluation and
-//! checkpoints, is part of the usual. Time with evidence about a rank is held back (`history`), and
-//! becomes part of the past if the evidence comes to nothing: a fault that is learned hides itself.
+//! checkpoints, is part of the usual. Evaluations with evidence against a rank are held back
+//! (`history`), and are added to the past only if no incident follows. Otherwise the first seconds of
+//! a fault would raise the allowance, and the rest of it would be no evidence.
 //!
 //! **Where the pace varies** by more than a fault costs, as in inference, the waiting is still steady
 //! (`lateness`): a rank for which its peers wait beyond the usual is named once the mean pace of that

@@ -100,7 +100,8 @@ impl History {
         self.append(Entry::from_measured(measured, seconds));
     }
 
-    /// Holds back an evaluation: a fault that is learned raises the allowance, and hides itself.
+    /// Holds back an evaluation with evidence against a rank. If it belongs to a fault, it would raise
+    /// the allowance, and the rest of the fault would be no evidence.
     pub(super) fn hold(&mut self, measured: &Measured, seconds: f64) {
         self.held.push_back(Entry::from_measured(measured, seconds));
         let held_s: f64 = self.held.iter().map(|entry| entry.seconds).sum();
