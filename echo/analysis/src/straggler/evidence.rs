@@ -8,7 +8,7 @@ use crate::straggler::measure::{Flow, Measured};
 use crate::straggler::rule::Rule;
 use crate::straggler::usual::{Loss, Usual, UsualFlow, beyond};
 
-/// Time without a loss after which a third of what was lost before counts, seconds.
+/// Time constant, seconds, with which the memory of a loss decays while nothing is lost.
 const REST_S: f64 = 4.0;
 
 /// Largest evidence of one evaluation, as a share of what makes a verdict: it takes two.
@@ -179,8 +179,8 @@ impl Recent {
         }
     }
 
-    /// Fades in time without a loss, or with one that is a ripple beside what was lost before: what
-    /// comes next may be another fault.
+    /// Decays where nothing is lost, or less than a ripple of the loss before, because the next loss may
+    /// have another cause.
     pub(super) fn rest(&mut self, loss: Loss, allowance: f64) {
         if loss.share > allowance.max(RIPPLE * self.loss / self.seconds) {
             return;

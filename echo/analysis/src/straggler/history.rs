@@ -2,7 +2,8 @@
 //!
 //! At most 64 entries are kept; when they are full, neighbours are merged and every entry covers
 //! twice the time, up to 16 s, so that the past covers the last 17 minutes. Memory per entry: 12
-//! bytes per rank, 8 per node, 24 per metered communicator; 8 MB for 10,240 ranks.
+//! bytes per rank, 8 per node, 24 per metered communicator; 8 MB for 10,240 ranks. Evaluations that
+//! are held back, up to 20 s of them, need as much each.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +22,8 @@ const MAX_ENTRIES: usize = 64;
 /// Largest time that one entry covers, seconds.
 const MAX_ENTRY_S: f64 = 16.0;
 
-/// Longest time that is held back, seconds: that of evidence that makes no verdict.
+/// Longest time that is held back, seconds; older evaluations are added to the past. A job whose pace
+/// varies would otherwise keep the past of its first seconds.
 const MAX_HELD_S: f64 = 20.0;
 
 /// Means over a stretch of healthy time.
@@ -85,7 +87,8 @@ fn merge_means<const N: usize>(means: &mut Vec<[f32; N]>, later: &[[f32; N]], we
 pub(super) struct History {
     entries: VecDeque<Entry>,
     part: Option<Entry>,
-    /// Evaluations since there is evidence of a fault. They belong to the past if it comes to nothing.
+    /// Evaluations with evidence of a fault, at most `MAX_HELD_S`, until the evidence ends or an incident
+    /// opens.
     held: VecDeque<Entry>,
     /// Time that an entry covers at least, seconds; 0 while every evaluation is an entry.
     entry_s: f64,
@@ -112,7 +115,7 @@ impl History {
         }
     }
 
-    /// Forgets what was held back: it was a fault.
+    /// Drops the evaluations that were held back, because they belong to a fault.
     pub(super) fn forget_held(&mut self) {
         self.held.clear();
     }

@@ -33,7 +33,8 @@ impl UsualFlows {
 const FLOWS_AGE: f64 = 0.1;
 const MAX_PAST_S: f64 = 200.0;
 
-/// A loss of which peers waited less for the named ranks, as a share of what explains it, is not theirs.
+/// Least share of an evaluation's loss that the waiting for a rank must explain, for the loss to be
+/// added to the incident of that rank.
 const LEAST_WEIGHT: f64 = 0.1;
 
 /// Rank for which all others wait.
@@ -146,7 +147,7 @@ impl Judge {
         let usual = self.usual.as_ref();
         let enough_s = usual.map_or(self.rule.enough_s, |usual| usual.enough_s);
         let (named, unexplained) = self.evidence.largest();
-        // A pace that varies is learned soon, but not the time in which peers wait for one rank.
+        // Losses without a rank are added to the past sooner: they may be how the pace varies.
         let is_suspicious =
             named > 0.0 || unexplained >= enough_s / 2.0 || self.lateness.largest() >= 0.5;
         if is_suspicious && !self.episode.is_mostly_healthy(measured.until) {
@@ -184,7 +185,7 @@ impl Judge {
         let (Some(alone), Some((_, flow))) = (self.alone, single) else {
             return;
         };
-        // Where the pace fell as well, there is a past, and it tells the loss.
+        // Where the pace fell as well, the past gives the loss.
         let has_past = self.evidence.largest() != (0.0, 0.0);
         if alone.past_s <= 2.0 * rule.need_s && alone.waited_s >= rule.enough_s && !has_past {
             let excess = flow.peer - rule.healthy_wait;
