@@ -36,7 +36,7 @@ while True:
 ";
 
 /// Rank of a job whose late rank sleeps for each sample of its batch, a millisecond at a time, or makes
-/// a graph in every tenth step, in 0.3 ms.
+/// a graph in every second step, in 0.3 ms.
 const RANK: &str = "\
 import ctypes
 import os
@@ -70,7 +70,7 @@ def step(number):
     for _ in range(5):
         if rank == late and cause == 'sleep':
             sample()
-    if rank == late and cause == 'graph' and number % 10 == 0:
+    if rank == late and cause == 'graph' and number % 2 == 0:
         capture()
     nccl.ncclAllReduce(None, None, ctypes.c_size_t(1000), 7, 0, comm, None)
     cuda.cudaStreamSynchronize(None)
@@ -198,7 +198,7 @@ fn graphs_in_calls_that_samples_do_not_meet_are_explained_with_their_line() {
     let gpu = Gpu::new();
     let job = start(&gpu, RANK, 2, &["1", "job", "graph"]);
     let pids = job.pids();
-    let live = Watching::start(&["trace"]);
+    let live = Watching::start_with_priority(-15, &["trace"]);
     let found = live.find("graph_creation", |report| {
         let chain = chain(&report, "graph_creation").cloned();
         let of_peer = chain.as_ref().filter(|_| report["pid"] == pids[0]);

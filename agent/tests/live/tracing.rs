@@ -1,11 +1,12 @@
 //! Running command that reports on processes until it is stopped.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::task::Poll;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::delays::with_priority;
 use crate::fixture::agent;
 use crate::job::wait_for;
 use crate::running::output::Output;
@@ -25,7 +26,20 @@ pub(crate) struct Watching {
 impl Watching {
     /// Starts a command of the agent with JSON output.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = agent()
+        Self::run(agent(), arguments)
+    }
+
+    /// Starts a command like [`Self::start`] with a priority, so that it also meets short calls while
+    /// other tests use the CPUs.
+    pub(crate) fn start_with_priority(nice: i32, arguments: &[&str]) -> Self {
+        let words = with_priority(nice);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(agent().get_program());
+        Self::run(command, arguments)
+    }
+
+    fn run(mut command: Command, arguments: &[&str]) -> Self {
+        let mut child = command
             .args(arguments)
             .arg("--json")
             .env("FLEET_AGENT_REPORT_PERIOD", PERIOD)
