@@ -194,7 +194,9 @@ fn leads_are_relative_to_the_first_of_the_process() {
     }
     let points = sums.take_points();
     let leads = points.iter().map(|point| match &point.value {
-        Value::Durations { lead, .. } => lead.sum_ms,
+        Value::Durations {
+            lead: Some(lead), ..
+        } => lead.sum_ms,
         _ => f64::NAN,
     });
     assert_eq!(leads.collect::<Vec<_>>(), [0.0, 3.0]);
