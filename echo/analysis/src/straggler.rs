@@ -107,6 +107,7 @@ mod usual;
 
 use std::collections::{BTreeMap, HashMap};
 
+use echo_core::model::event::Source;
 use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Heartbeat, ProcessKey};
@@ -162,7 +163,16 @@ impl Detector {
             self.invalid += u64::from(block.count);
             return;
         };
-        let by_process = self.by_process.get(&block.process).copied();
+        let by_process = match self.job_of(block) {
+            Some(number) if self.source(number) == Some(block.source) => Some(number),
+            // What the GPU says is more than what its host says.
+            Some(_) if block.source == Source::Host => return,
+            Some(number) => {
+                self.remove(number);
+                None
+            }
+            None => None,
+        };
         let by_comm = self.by_comm.get(&place.key.whole()).copied();
         let number = match (by_process, by_comm) {
             (Some(one), Some(other)) if one != other => self.join(one, other),
@@ -174,7 +184,7 @@ impl Detector {
         };
         self.by_process.insert(block.process, number);
         self.by_comm.insert(place.key.whole(), number);
-        let new = || Job::new(block.end, self.rule);
+        let new = || Job::new(block.end, block.source, self.rule);
         let job = self.jobs.entry(number).or_insert_with(new);
         job.add(block, place, received);
     }
@@ -225,6 +235,18 @@ impl Detector {
         self.jobs.get(&job)?.peers()
     }
 
+    /// What measures the ranks of a job: their GPUs, or their hosts where GPUs are not timed.
+    pub fn source(&self, job: JobNumber) -> Option<Source> {
+        self.jobs.get(&job).map(Job::source)
+    }
+
+    /// Jobs whose past is long enough that all of their faults can be found, and of which nothing is
+    /// open.
+    pub fn settled(&self) -> impl Iterator<Item = JobNumber> {
+        let settled = self.jobs.iter().filter(|(_, job)| job.judge.is_settled());
+        settled.map(|(number, _)| *number)
+    }
+
     /// Returns true if the job exists: it may have been joined with another one.
     pub fn contains(&self, job: JobNumber) -> bool {
         self.jobs.contains_key(&job)
@@ -262,6 +284,10 @@ impl Detector {
     /// Number of operations whose reports contradicted themselves.
     pub const fn invalid(&self) -> u64 {
         self.invalid
+    }
+
+    fn job_of(&self, block: &BlockSum) -> Option<JobNumber> {
+        self.by_process.get(&block.process).copied()
     }
 
     /// Joins two jobs that turn out to be one. The larger keeps its past; the ranks of the other

@@ -146,11 +146,15 @@ impl OpenBlocks {
         }
     }
 
-    /// Reports the block before the latest one of a channel, if all of its operations have ended.
-    pub(super) fn take_before(&mut self, channel: Channel) {
-        let sums = self.channels.get_mut(&channel);
-        let before = sums.and_then(|sums| sums.before.take_if(|open| open.is_complete()));
-        self.points.extend(before.map(|before| point(self.source, channel, &before)));
+    /// Reports the blocks of all channels of which all operations have ended.
+    pub(super) fn take_all_complete(&mut self) {
+        for (channel, sums) in &mut self.channels {
+            for open in [&mut sums.before, &mut sums.latest] {
+                if let Some(complete) = open.take_if(|open| open.is_complete()) {
+                    self.points.push(point(self.source, *channel, &complete));
+                }
+            }
+        }
     }
 
     /// Reports the blocks to which nothing was added for a while at `now_ns`.

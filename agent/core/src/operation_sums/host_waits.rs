@@ -6,27 +6,53 @@
 //! counts for the last operation enqueued before it, unless an earlier one has covered that. So a
 //! block without any is a block without waiting, and a GPU that is late is not seen: its host waits
 //! as long as the others.
+//!
+//! Hosts enqueue the operations of a step at once and learn of their end together. They count as if
+//! they had ended one after another, evenly between two synchronisations: blocks would otherwise end
+//! with the bursts, and the pace would vary by a whole step.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use super::channel::{Channel, Ended, OpenBlocks};
 use crate::correlate::{Issued, OpRef, Waited};
 use crate::discover::Comm;
+use crate::event::Op;
 use crate::signal::{Point, Source, millis};
+
+/// Time after which an operation counts as ended without a synchronisation, nanoseconds: that of a
+/// late host is too short to be seen.
+const UNCOVERED_NS: u64 = 1_000_000_000;
+
+/// Largest number of operations that wait for a synchronisation.
+const MAX_PENDING: usize = 16_384;
 
 /// Waits of one process.
 #[derive(Debug)]
 pub struct HostWaits {
     blocks: OpenBlocks,
+    /// Operations that are not known to have ended, oldest first.
+    pending: VecDeque<PendingOp>,
+    /// Instant up to which all operations have ended.
+    ended_ns: Option<u64>,
     /// Threads that are in a synchronisation.
     waiting: HashSet<u32>,
     is_disabled: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PendingOp {
+    channel: Channel,
+    seq: u64,
+    op: Op,
+    entry_ns: u64,
 }
 
 impl Default for HostWaits {
     fn default() -> Self {
         Self {
             blocks: OpenBlocks::new(Source::Host),
+            pending: VecDeque::new(),
+            ended_ns: None,
             waiting: HashSet::new(),
             is_disabled: false,
         }
@@ -37,7 +63,7 @@ impl HostWaits {
     /// Stops the sums of a process whose GPU is timed.
     pub fn disable(&mut self) {
         self.is_disabled = true;
-        self.blocks.clear();
+        self.on_loss();
     }
 
     /// Adds an operation that was enqueued.
@@ -45,20 +71,16 @@ impl HostWaits {
         if self.is_disabled {
             return;
         }
-        let channel = channel(issued.at, comm);
-        let ended = Ended {
+        self.release_uncovered(issued.entry_ns);
+        self.pending.push_back(PendingOp {
+            channel: channel(issued.at, comm),
             seq: issued.at.seq,
             op: issued.at.op,
-            ts_ns: issued.entry_ns,
-        };
-        if let Some(open) = self.blocks.record(channel, ended) {
-            open.durations.count += 1;
-        }
-        // The latest block stays open: the host may still wait for its last operation.
-        self.blocks.take_before(channel);
+            entry_ns: issued.entry_ns,
+        });
     }
 
-    /// Notes that a thread waits. Blocks are not reported before it returns.
+    /// Notes that a thread waits. The operations before it have ended when it returns.
     pub fn begin_wait(&mut self, tid: u32) {
         self.waiting.insert(tid);
     }
@@ -70,35 +92,96 @@ impl HostWaits {
         let Some((at, comm)) = waited.covers.zip(comm) else {
             return;
         };
-        if let Some(open) = self.blocks.find(channel(at, comm), at.seq) {
+        self.release_covered(waited);
+        let channel = channel(at, comm);
+        if let Some(open) = self.blocks.find(channel, at.seq) {
             let wait_ms = millis(waited.return_ns.saturating_sub(waited.entry_ns));
             open.durations.sum_ms += wait_ms;
             open.durations.max_ms = open.durations.max_ms.max(wait_ms);
-            open.last_ts_ns = open.last_ts_ns.max(waited.return_ns);
         }
+        self.blocks.take_all_complete();
     }
 
     /// Drops the open blocks: events that belong to them may be lost.
     pub fn on_loss(&mut self) {
         self.blocks.clear();
+        self.pending.clear();
         self.waiting.clear();
+        self.ended_ns = None;
     }
 
     /// Reports the blocks to which nothing was added for a while at `now_ns`.
     pub fn tick(&mut self, now_ns: u64) {
         if self.waiting.is_empty() {
-            self.blocks.tick(now_ns);
+            self.release_uncovered(now_ns);
+            if self.pending.is_empty() {
+                self.blocks.tick(now_ns);
+            }
         }
     }
 
     /// Reports all blocks as they are.
     pub fn finish(&mut self) {
+        self.release_while(|_| true);
         self.blocks.finish();
     }
 
     /// Returns the points since the last call.
     pub fn take_points(&mut self) -> Vec<Point> {
         self.blocks.take_points()
+    }
+
+    /// Ends the operations before a synchronisation, evenly since the last one.
+    fn release_covered(&mut self, waited: &Waited) {
+        let covered = |pending: &&PendingOp| pending.entry_ns <= waited.entry_ns;
+        let n = self.pending.iter().take_while(covered).count() as u64;
+        let first_ns = self.pending.front().map(|pending| pending.entry_ns);
+        let Some(from_ns) = self.ended_ns.or(first_ns) else {
+            return;
+        };
+        let span_ns = waited.return_ns.saturating_sub(from_ns);
+        for nth in 1..=n {
+            let share = u128::from(span_ns) * u128::from(nth) / u128::from(n);
+            let after_ns = u64::try_from(share).unwrap_or(span_ns);
+            if let Some(pending) = self.pending.pop_front() {
+                self.end(pending, from_ns.saturating_add(after_ns));
+            }
+        }
+    }
+
+    /// Ends the operations that no synchronisation has covered in time at `now_ns`.
+    fn release_uncovered(&mut self, now_ns: u64) {
+        let is_full = self.pending.len() >= MAX_PENDING;
+        if self.waiting.is_empty() || is_full {
+            let due = |pending: &mut PendingOp| {
+                is_full || now_ns.saturating_sub(pending.entry_ns) > UNCOVERED_NS
+            };
+            self.release_while(due);
+        }
+    }
+
+    fn release_while(&mut self, is_due: impl Fn(&mut PendingOp) -> bool) {
+        let mut has_ended = false;
+        while let Some(pending) = self.pending.pop_front_if(&is_due) {
+            self.end(pending, pending.entry_ns);
+            has_ended = true;
+        }
+        if has_ended {
+            self.blocks.take_all_complete();
+        }
+    }
+
+    fn end(&mut self, pending: PendingOp, at_ns: u64) {
+        let ts_ns = self.ended_ns.map_or(at_ns, |ended_ns| ended_ns.max(at_ns));
+        self.ended_ns = Some(ts_ns);
+        let ended = Ended {
+            seq: pending.seq,
+            op: pending.op,
+            ts_ns,
+        };
+        if let Some(open) = self.blocks.record(pending.channel, ended) {
+            open.durations.count += 1;
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use echo_core::ids::{Rank, RankInJob};
-use echo_core::model::event::Origin;
+use echo_core::model::event::{Origin, Source};
 
 use crate::assembly::CohortKey;
 use crate::iteration_clock::IterationClock;
@@ -18,6 +18,8 @@ pub(super) struct JobContext<'a> {
     pub(super) key: CohortKey,
     pub(super) origins: &'a BTreeMap<ProcessKey, Arc<Origin>>,
     pub(super) members: Vec<Arc<Origin>>,
+    /// What measures its ranks.
+    pub(super) source: Source,
     pub(super) iterations: Option<&'a IterationClock>,
     pub(super) peers: Option<PeerComparison>,
 }

@@ -204,7 +204,7 @@ fn incident(context: &JobContext<'_>, found: &FoundIncident) -> Option<Incident>
         period_ms: current_ms,
         baseline: baseline(found, usual_ms),
         confidence: confidence(found),
-        reason: reason(found, &subject, periods),
+        reason: reason(found, (&subject, context.source), periods),
         inputs: None,
     })
 }
@@ -296,16 +296,20 @@ fn culprit(
         rank: origin.rank?.rank(),
         node: origin.node.clone(),
         gpu_uuid: origin.gpu_uuid.clone(),
-        class: match found.class {
-            Class::Host => CauseClass::Host,
-            Class::Device => CauseClass::Device,
-            Class::Network => CauseClass::Network,
-            Class::Unknown => CauseClass::Inconclusive,
+        class: match (found.class, context.source) {
+            // Host waits show nothing but late hosts.
+            (Class::Host, _) | (Class::Unknown, Source::Host) => CauseClass::Host,
+            (Class::Device, _) => CauseClass::Device,
+            (Class::Network, _) => CauseClass::Network,
+            (Class::Unknown, Source::Device) => CauseClass::Inconclusive,
         },
-        signal: Signal::DeviceWait,
+        signal: match context.source {
+            Source::Host => Signal::Wait,
+            Source::Device => Signal::DeviceWait,
+        },
         lag_ms: found.waited_ms_per_s / 1e3 * current_ms,
         z: own.next().and_then(|peer| peer.z).unwrap_or(0.0),
-        source: Source::Device,
+        source: context.source,
         victims: Vec::new(),
     })
 }
