@@ -26,7 +26,7 @@ mod stragglers;
 use hang::{BlockTime, HangTracker};
 use identity_conflict::IdentityConflicts;
 use restore::{PendingRestore, ended};
-use stragglers::{Stragglers, is_duration, is_progress};
+use stragglers::{Stragglers, is_duration, is_host_gap, is_progress};
 
 /// Shortest arrival time between two hang checks, milliseconds.
 const HANG_CHECK_EVERY_MS: f64 = 1_000.0;
@@ -75,6 +75,9 @@ impl Detector {
                 if is_duration(&stored.event) {
                     output.append(self.add_duration(stored));
                     continue;
+                }
+                if is_host_gap(&stored.event) {
+                    self.stragglers.add_gaps(&stored.event);
                 }
                 if is_progress(&stored.event) {
                     let StoredEvent {

@@ -240,6 +240,11 @@ impl Detector {
         self.jobs.get(&job).map(Job::source)
     }
 
+    /// The same for the job of a process.
+    pub fn source_of(&self, process: ProcessKey) -> Option<Source> {
+        self.source(*self.by_process.get(&process)?)
+    }
+
     /// Jobs whose past is long enough that all of their faults can be found, and of which nothing is
     /// open.
     pub fn settled(&self) -> impl Iterator<Item = JobNumber> {

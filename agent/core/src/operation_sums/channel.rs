@@ -34,7 +34,7 @@ const MAX_CHANNELS: usize = 1024;
 
 /// Time after the last operation of a block until it is reported as it is, nanoseconds. Operations
 /// that come in bursts have ended long before the next burst.
-const IDLE_NS: u64 = 1_000_000_000;
+pub(super) const IDLE_NS: u64 = 1_000_000_000;
 
 /// Open blocks of one process.
 #[derive(Debug)]

@@ -193,3 +193,6 @@ fn channel(at: OpRef, comm: &Comm) -> Channel {
         is_transfer: !at.op.is_collective(),
     }
 }
+
+#[cfg(test)]
+mod tests;

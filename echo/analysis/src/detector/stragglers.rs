@@ -20,9 +20,12 @@ use crate::incident::abandoned;
 use crate::iteration_clock::IterationClock;
 use crate::straggler::block::{BlockSum, Lead, Membership, NodeKey, Operation, ProcessKey};
 use crate::straggler::{self, JobNumber, Report};
+use host_gaps::HostGaps;
+pub(super) use host_gaps::is_host_gap;
 use job_context::JobContext;
 use published::PublishedJob;
 
+mod host_gaps;
 mod job_context;
 mod lost_time;
 mod published;
@@ -45,6 +48,7 @@ struct Cluster {
     processes: HashMap<Arc<Origin>, ProcessKey>,
     origins: BTreeMap<ProcessKey, Arc<Origin>>,
     nodes: HashMap<NodeId, NodeKey>,
+    gaps: HashMap<ProcessKey, HostGaps>,
     next: u64,
     published: BTreeMap<JobNumber, PublishedJob>,
     /// Jobs of its processes.
@@ -82,6 +86,16 @@ impl Stragglers {
         {
             let at = event.timestamp;
             cluster.detector.note_alive(*process, at, received);
+        }
+    }
+
+    /// Adds the host gaps of a process whose GPU is not timed.
+    pub(super) fn add_gaps(&mut self, event: &Event) {
+        if let Some(cluster) = self.clusters.get_mut(&event.origin.cluster)
+            && let Some(process) = cluster.processes.get(&event.origin)
+            && cluster.detector.source_of(*process) == Some(Source::Host)
+        {
+            cluster.gaps.entry(*process).or_default().add(event);
         }
     }
 
@@ -317,6 +331,7 @@ impl Cluster {
                 role: WHOLE_JOB,
             },
             origins: &self.origins,
+            gaps: &self.gaps,
             source: self.detector.source(report.job).unwrap_or(Source::Host),
             iterations: iterations.get(&job),
             peers: self.detector.peers(report.job),
@@ -332,6 +347,7 @@ impl Cluster {
         let gone: BTreeSet<ProcessKey> = self.detector.processes(number).collect();
         self.detector.remove(number);
         self.origins.retain(|process, _| !gone.contains(process));
+        self.gaps.retain(|process, _| !gone.contains(process));
         self.processes.retain(|_, process| !gone.contains(process));
         let left = self.origins.values();
         let left = left.map(|origin| (origin.cluster.clone(), origin.job.clone()));

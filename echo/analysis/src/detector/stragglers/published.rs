@@ -135,6 +135,9 @@ fn keep_identity(incident: &mut Incident, known: &Incident) {
     {
         // The strongest evidence counts, not that of the time after the fault.
         now.z = now.z.max(known.z);
+        if now.class == CauseClass::Inconclusive {
+            now.class = known.class;
+        }
     }
 }
 
@@ -296,13 +299,7 @@ fn culprit(
         rank: origin.rank?.rank(),
         node: origin.node.clone(),
         gpu_uuid: origin.gpu_uuid.clone(),
-        class: match (found.class, context.source) {
-            // Host waits show nothing but late hosts.
-            (Class::Host, _) | (Class::Unknown, Source::Host) => CauseClass::Host,
-            (Class::Device, _) => CauseClass::Device,
-            (Class::Network, _) => CauseClass::Network,
-            (Class::Unknown, Source::Device) => CauseClass::Inconclusive,
-        },
+        class: context.class(found, rank),
         signal: match context.source {
             Source::Host => Signal::Wait,
             Source::Device => Signal::DeviceWait,
