@@ -52,6 +52,9 @@
 //!
 //! # Input
 //!
+//! Durations on the GPU or, for a job without, waits of the hosts, which obey the same law. Those
+//! have no leads and no shortest operation, and show late hosts only.
+//!
 //! One [`BlockSum`] per rank, communicator and block of operations, cut by sequence number, best
 //! alike on all ranks, and a [`Heartbeat`] every few seconds. A block should last 0.25 to 1 s; up
 //! to 5 s work. Blocks without a counterpart, or with other counts, are left out and counted
