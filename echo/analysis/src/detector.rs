@@ -72,20 +72,7 @@ impl Detector {
         // Silence is checked on every batch, so the batch size does not matter.
         for arrived in events.chunk_by(|one, next| one.received == next.received) {
             for stored in arrived {
-                if is_duration(&stored.event) {
-                    output.append(self.add_duration(stored));
-                    continue;
-                }
-                if is_host_gap(&stored.event) {
-                    self.stragglers.add_gaps(&stored.event);
-                }
-                if is_progress(&stored.event) {
-                    let StoredEvent {
-                        event, received, ..
-                    } = stored;
-                    self.stragglers.note_alive(event, *received);
-                }
-                self.assembly.add(stored);
+                output.append(self.add(stored));
             }
             output.append(self.end_dead_roles());
             for (key, mut block) in self.assembly.closed(self.settings.silence_ms) {
@@ -134,6 +121,21 @@ impl Detector {
             }
         }
         output
+    }
+
+    fn add(&mut self, stored: &StoredEvent) -> DetectorOutput {
+        let event = &stored.event;
+        if is_duration(event) {
+            return self.add_duration(stored);
+        }
+        if is_host_gap(event) {
+            self.stragglers.add_gaps(event);
+        }
+        if is_progress(event) {
+            self.stragglers.note_alive(event, stored.received);
+        }
+        self.assembly.add(stored);
+        DetectorOutput::default()
     }
 
     /// Adds a point about durations of operations, or about waits for them. What was found before in
