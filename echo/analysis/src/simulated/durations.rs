@@ -67,7 +67,9 @@ pub fn host_events(
         // Leads come last.
         let names = event.attrs.split_once(",\"fleet.lead");
         let without = names.map(|(ranks, _)| format!("{ranks}}}"));
-        event.attrs = without.map_or_else(|| event.attrs.clone(), Into::into);
+        if let Some(without) = without {
+            event.attrs = without.into();
+        }
     }
     events
 }
