@@ -52,7 +52,8 @@ pub const BUSY: &str = "fleet.rank.busy_ms";
 pub const QUEUE: &str = "nccl.collective.queue_ms";
 
 /// Histogram: durations on the GPU of the operations of one block of one communicator, from the
-/// GPU's timers (device source). An operation that waits for its peers ends everywhere at once, so
+/// GPU's timers (device source), or the time for which the host was blocked for them (host source,
+/// only where the GPU is not timed; the count is that of the operations, and the minimum is 0). An operation that waits for its peers ends everywhere at once, so
 /// the difference to the shortest duration of all ranks is the time that a rank waited. The
 /// communicator is NCCL's own hash; operations in which not all ranks wait are covered, but not
 /// counted. [`crate::attribute::LEAD_SUM_MS`] and [`crate::attribute::LEAD_MIN_MS`] are the leads of

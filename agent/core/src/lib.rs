@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 0 | [`event`], [`signal`], [`verdict`], [`vitals`] | plain data: input events, output points, the agent's own state |
 //! | 1 | [`statistics`], [`order`], [`discover`], [`activity`], [`correlate`], [`iteration`], [`block_size`], [`exemplar`], [`progress`], [`policy`], [`printable`], [`classify`] | one rule each |
-//! | 1 | [`operation_sums`] | durations on the GPU, summed over blocks of operations |
+//! | 1 | [`operation_sums`] | durations on the GPU, or waits of the host, summed over blocks of operations |
 //! | 1 | [`measurement`] | what is exported under names of OpenTelemetry |
 //! | 1 | [`explain`] | what the processes of one host lose time to |
 //! | 1 | [`batch`] | what is sent and acknowledged as a unit |

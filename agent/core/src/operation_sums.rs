@@ -6,321 +6,89 @@
 //! the collector merges blocks where they do not. So the data do not depend on how many operations
 //! a job does per second. Nothing here needs the offset of the GPU's timer, an iteration or a call
 //! on the host: operations of CUDA graphs, and of communicators older than the agent, count alike.
+//! Where GPUs are not timed, [`host_waits`] takes their place.
 
-use std::collections::BTreeMap;
+use crate::event::GpuOperation;
+use crate::operation_sums::channel::{Channel, Ended, OpenBlocks, OpenSums};
+use crate::signal::{Lead, Point, Source, millis};
 
-use fleet_proto::metric;
-
-use crate::block_size::{MAX_EXPONENT, exponent};
-use crate::event::{GpuOperation, Op};
-use crate::signal::{Block, CommId, Lead, Point, Source, Summary, Value, millis};
-
-/// Intended duration of a block of a process with few communicators, nanoseconds.
-const TARGET_NS: f64 = 5e8;
-
-/// Number of communicators from which on blocks last longer, so that the number of points per
-/// second stays the same; and the longest intended duration, nanoseconds.
-const FEW_CHANNELS: u32 = 4;
-const MAX_TARGET_NS: f64 = 4e9;
-
-/// Duration after which a block ends early, at a multiple of an eighth of its size, nanoseconds.
-const LONG_NS: u64 = 1_500_000_000;
-const EARLY_PARTS: u32 = 3;
-
-/// Time after the last row of a block until it is reported as it is, nanoseconds. Operations that
-/// come in bursts have ended long before the next burst.
-const IDLE_NS: u64 = 1_000_000_000;
-
-/// Time between two measurements of the rate, nanoseconds: several iterations of most jobs.
-const MEASURE_NS: u64 = 2_000_000_000;
-
-/// So many blocks in so many nanoseconds are a job that has become faster, such as after its start:
-/// the rate is measured at once.
-const FLOOD_BLOCKS: u64 = 8;
-const FLOOD_NS: u64 = 500_000_000;
-
-/// Largest number of communicators of a process that are summed.
-const MAX_CHANNELS: usize = 1024;
+mod channel;
+pub mod host_waits;
 
 /// Sums of one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OperationSums {
-    channels: BTreeMap<Channel, ChannelSums>,
+    blocks: OpenBlocks,
     /// First lead of the process, to which all are relative.
     first_lead_ns: Option<i128>,
-    points: Vec<Point>,
-    left_out: u64,
 }
 
-/// Operations that are numbered together: the collectives of a communicator, or the transfers of one
-/// rank. Both ends of a transfer know its number only where the communicator has two ranks; elsewhere
-/// the transfers of a rank are used for its pace and its leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Channel {
-    comm_id: u64,
-    rank: u32,
-    size: u32,
-    is_transfer: bool,
-}
-
-/// Blocks of one channel.
-#[derive(Debug, Default)]
-struct ChannelSums {
-    exponent: u32,
-    /// Operation and time from which on the rate is measured.
-    measured_from: Option<(u64, u64)>,
-    has_rate: bool,
-    /// First operation after all blocks so far.
-    next: u64,
-    /// The latest block, and the one before it while rows of it may be missing.
-    latest: Option<OpenSums>,
-    before: Option<OpenSums>,
-}
-
-/// Sums of an open block.
-#[derive(Debug, Clone, Copy)]
-struct OpenSums {
-    first: u64,
-    /// First operation after it.
-    end: u64,
-    /// Number of operations that have ended, with times or without.
-    ended: u64,
-    durations: Summary,
-    lead: Lead,
-    op: Op,
-    first_ts_ns: u64,
-    last_ts_ns: u64,
+impl Default for OperationSums {
+    fn default() -> Self {
+        Self {
+            blocks: OpenBlocks::new(Source::Device),
+            first_lead_ns: None,
+        }
+    }
 }
 
 impl OperationSums {
     /// Adds an operation that has run. Operations of one channel may come slightly out of order.
     pub fn record(&mut self, operation: &GpuOperation) {
-        let is_transfer = !operation.op.is_collective();
         let channel = Channel {
             comm_id: operation.comm_id,
             rank: operation.rank,
             size: operation.nranks,
-            is_transfer,
+            is_transfer: !operation.op.is_collective(),
         };
-        let is_known = self.channels.contains_key(&channel);
-        if !is_known && self.channels.len() >= MAX_CHANNELS {
-            self.left_out += 1;
-            return;
-        }
-        let target_ns = self.target_ns();
-        let sums = self.channels.entry(channel).or_default();
-        let Some(open) = sums.block_of(operation, target_ns, |closed| {
-            self.points.push(point(channel, &closed));
-        }) else {
-            self.left_out += 1;
+        let ended = Ended {
+            seq: operation.seq,
+            op: operation.op,
+            ts_ns: operation.ts_ns,
+        };
+        let Some(open) = self.blocks.record(channel, ended) else {
             return;
         };
-        open.add(operation, &mut self.first_lead_ns);
-        sums.take_complete(|closed| self.points.push(point(channel, &closed)));
+        add_times(open, operation, &mut self.first_lead_ns);
+        self.blocks.take_complete(channel);
     }
 
     /// Reports the blocks to which nothing was added for a while at `now_ns`.
     pub fn tick(&mut self, now_ns: u64) {
-        self.close(|open| now_ns.saturating_sub(open.last_ts_ns) > IDLE_NS);
+        self.blocks.tick(now_ns);
     }
 
     /// Reports all blocks as they are.
     pub fn finish(&mut self) {
-        self.close(|_| true);
+        self.blocks.finish();
     }
 
     /// Returns the points since the last call.
     pub fn take_points(&mut self) -> Vec<Point> {
-        std::mem::take(&mut self.points)
+        self.blocks.take_points()
     }
 
     /// Returns the number of operations that are in no block: those of too many communicators, and
     /// those that came too late.
     pub fn left_out(&self) -> u64 {
-        self.left_out
-    }
-
-    fn target_ns(&self) -> f64 {
-        let channels = u32::try_from(self.channels.len()).unwrap_or(u32::MAX);
-        let times = f64::from(channels.max(FEW_CHANNELS)) / f64::from(FEW_CHANNELS);
-        (TARGET_NS * times).min(MAX_TARGET_NS)
-    }
-
-    fn close(&mut self, is_due: impl Fn(&OpenSums) -> bool) {
-        for (channel, sums) in &mut self.channels {
-            let before = sums.before.take_if(|open| is_due(open));
-            let latest = sums.latest.take_if(|open| is_due(open));
-            if let Some(latest) = &latest {
-                // Its other operations belong to the next block.
-                sums.next = latest.last_ended() + 1;
-            }
-            for open in before.into_iter().chain(latest) {
-                self.points.push(point(*channel, &open.cut_at_last()));
-            }
-        }
+        self.blocks.left_out()
     }
 }
 
-impl ChannelSums {
-    /// The block of an operation, which is opened if it is the next one; `None` if it was reported
-    /// before. `close` takes the blocks that end by it.
-    fn block_of(
-        &mut self,
-        operation: &GpuOperation,
-        target_ns: f64,
-        mut close: impl FnMut(OpenSums),
-    ) -> Option<&mut OpenSums> {
-        let seq = operation.seq;
-        if let Some(latest) = &mut self.latest
-            && latest.contains(seq)
-            && latest.ends_before(seq, operation.ts_ns)
-        {
-            latest.end = seq;
-            self.next = seq;
-        }
-        if seq >= self.next {
-            self.measure(seq, operation.ts_ns, target_ns);
-            let fits = |exponent: &u32| seq >> exponent << exponent >= self.next;
-            let exponents = (0..=self.exponent).rev();
-            let exponent = exponents.into_iter().find(fits).unwrap_or(0);
-            let first = seq >> exponent << exponent;
-            let opened = OpenSums::new(first, first.checked_add(1 << exponent)?, operation);
-            self.next = opened.end;
-            if let Some(older) = std::mem::replace(&mut self.before, self.latest.replace(opened)) {
-                close(older);
-            }
-        }
-        let both = [&mut self.latest, &mut self.before];
-        let mut open = both.into_iter().filter_map(Option::as_mut);
-        open.find(|open| open.contains(seq))
-    }
-
-    /// Measures the rate of operations, and chooses the size of the next blocks. Before the first
-    /// measurement, each block is twice as large as the one before.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "durations and numbers of operations of seconds are far below 2^53"
-    )]
-    fn measure(&mut self, seq: u64, ts_ns: u64, target_ns: f64) {
-        let (from_seq, from_ns) = *self.measured_from.get_or_insert((seq, ts_ns));
-        let elapsed_ns = ts_ns.saturating_sub(from_ns);
-        let operations = seq.saturating_sub(from_seq);
-        let is_flood = elapsed_ns >= FLOOD_NS && operations >= FLOOD_BLOCKS << self.exponent;
-        if elapsed_ns < MEASURE_NS && !is_flood || operations == 0 {
-            let is_growing = !self.has_rate && operations > 0;
-            self.exponent = (self.exponent + u32::from(is_growing)).min(MAX_EXPONENT);
-            return;
-        }
-        self.measured_from = Some((seq, ts_ns));
-        let wanted = exponent(target_ns, elapsed_ns as f64 / operations as f64);
-        // A rate between two sizes does not change them all the time.
-        let is_close = self.has_rate && wanted.abs_diff(self.exponent) <= 1;
-        let margin = if is_close { 0.75 } else { 1.0 };
-        let is_sure = exponent(target_ns * margin, elapsed_ns as f64 / operations as f64) == wanted;
-        if is_sure || !is_close {
-            self.exponent = wanted;
-        }
-        self.has_rate = true;
-    }
-
-    /// Takes the blocks of which all operations have ended.
-    fn take_complete(&mut self, mut close: impl FnMut(OpenSums)) {
-        for open in [&mut self.before, &mut self.latest] {
-            if let Some(complete) = open.take_if(|open| open.is_complete()) {
-                close(complete);
-            }
-        }
-    }
-}
-
-impl OpenSums {
-    fn new(first: u64, end: u64, operation: &GpuOperation) -> Self {
-        Self {
-            first,
-            end,
-            ended: 0,
-            durations: Summary::default(),
-            lead: Lead {
-                sum_ms: 0.0,
-                min_ms: 0.0,
-            },
-            op: operation.op,
-            first_ts_ns: operation.ts_ns,
-            last_ts_ns: operation.ts_ns,
-        }
-    }
-
-    fn contains(&self, seq: u64) -> bool {
-        (self.first..self.end).contains(&seq)
-    }
-
-    /// Returns whether the block lasts long and may end before operation `seq`.
-    fn ends_before(&self, seq: u64, ts_ns: u64) -> bool {
-        let exponent = (self.end - self.first).checked_ilog2().unwrap_or(0);
-        let may_end = seq.trailing_zeros() >= exponent.saturating_sub(EARLY_PARTS);
-        seq > self.first && may_end && ts_ns.saturating_sub(self.first_ts_ns) > LONG_NS
-    }
-
-    fn is_complete(&self) -> bool {
-        self.ended >= self.end - self.first
-    }
-
-    /// Number of the last operation that has ended, if none is missing before it.
-    fn last_ended(&self) -> u64 {
-        self.first
-            .saturating_add(self.ended.max(1) - 1)
-            .min(self.end - 1)
-    }
-
-    fn cut_at_last(self) -> Self {
-        Self {
-            end: self.last_ended() + 1,
-            ..self
-        }
-    }
-
-    fn add(&mut self, operation: &GpuOperation, first_lead_ns: &mut Option<i128>) {
-        self.ended += 1;
-        self.last_ts_ns = self.last_ts_ns.max(operation.ts_ns);
-        let timer = operation
-            .timer
-            .filter(|span| span.start_ns <= span.stop_ns && operation.op.waits_for_all());
-        let Some(span) = timer else { return };
-        let lead_ns = i128::from(span.start_ns) - i128::from(operation.host_ns);
-        let lead_ms = signed_millis(lead_ns - *first_lead_ns.get_or_insert(lead_ns));
-        let is_first = self.durations.count == 0;
-        self.lead.sum_ms += lead_ms;
-        self.lead.min_ms = if is_first {
-            lead_ms
-        } else {
-            self.lead.min_ms.min(lead_ms)
-        };
-        self.durations.add(millis(span.stop_ns - span.start_ns));
-    }
-}
-
-/// Point of a block.
-fn point(channel: Channel, open: &OpenSums) -> Point {
-    Point {
-        metric: metric::DURATION,
-        start_ns: open.first_ts_ns,
-        time_ns: open.last_ts_ns,
-        block: Block {
-            comm: CommId::new(channel.comm_id),
-            comm_rank: channel.rank,
-            comm_nranks: channel.size,
-            source: Source::Device,
-            op: open.op,
-            seq_first: open.first,
-            seq_last: open.end - 1,
-            iterations: None,
-            role: None,
-        },
-        value: Value::Durations {
-            summary: open.durations,
-            lead: open.lead,
-        },
-    }
+fn add_times(open: &mut OpenSums, operation: &GpuOperation, first_lead_ns: &mut Option<i128>) {
+    let timer = operation
+        .timer
+        .filter(|span| span.start_ns <= span.stop_ns && operation.op.waits_for_all());
+    let Some(span) = timer else { return };
+    let lead_ns = i128::from(span.start_ns) - i128::from(operation.host_ns);
+    let lead_ms = signed_millis(lead_ns - *first_lead_ns.get_or_insert(lead_ns));
+    let lead = open.lead.get_or_insert(Lead {
+        sum_ms: 0.0,
+        min_ms: lead_ms,
+    });
+    lead.sum_ms += lead_ms;
+    lead.min_ms = lead.min_ms.min(lead_ms);
+    open.durations.add(millis(span.stop_ns - span.start_ns));
 }
 
 #[expect(

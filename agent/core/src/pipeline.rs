@@ -7,6 +7,7 @@
 mod attach;
 mod gpu_clock;
 mod gpu_times;
+mod host_waits;
 mod no_sync;
 mod pending;
 mod replays;
@@ -23,6 +24,7 @@ use crate::discover::{CommIndex, CommTable};
 use crate::event::{Activity, Call, ContextSwitch, Entered, Operation, Process};
 use crate::iteration_pattern::IterationPattern;
 use crate::operation_sums::OperationSums;
+use crate::operation_sums::host_waits::HostWaits;
 use crate::order::{BLOCKING_NS, Step, StepQueue};
 use crate::pipeline::gpu_times::GpuTimes;
 use crate::pipeline::no_sync::NoSyncDetector;
@@ -57,6 +59,7 @@ pub struct Pipeline {
     activity: ActivityTracker,
     gpu: GpuTimes,
     operation_sums: OperationSums,
+    host_waits: HostWaits,
     transfers: Transfers,
     /// Communicators whose rows stand for calls.
     replaying: BTreeSet<CommIndex>,
@@ -91,6 +94,7 @@ impl Pipeline {
             activity: ActivityTracker::default(),
             gpu: GpuTimes::default(),
             operation_sums: OperationSums::default(),
+            host_waits: HostWaits::default(),
             transfers: Transfers::default(),
             replaying: BTreeSet::new(),
             progress: Progress::default(),
@@ -129,6 +133,7 @@ impl Pipeline {
     /// Invalidates all state that may lack lost events.
     pub fn on_loss(&mut self) {
         self.transfers.disable();
+        self.host_waits.on_loss();
         self.table.invalidate_adopted();
         match &mut self.state {
             State::Learning(pending) => *pending = PendingObservations::default(),
@@ -157,6 +162,7 @@ impl Pipeline {
     pub fn tick(&mut self, now_ns: u64) {
         self.release_rows(now_ns);
         self.operation_sums.tick(now_ns);
+        self.host_waits.tick(now_ns);
         if self.progress.is_due(now_ns) {
             self.report_progress(now_ns);
         }
@@ -181,6 +187,7 @@ impl Pipeline {
         self.advance(StepQueue::finish);
         self.release_rows(u64::MAX);
         self.operation_sums.finish();
+        self.host_waits.finish();
         self.flush_activity();
         if let Some(last_ns) = self.progress.last_entry_ns() {
             self.report_progress(last_ns);
@@ -204,6 +211,7 @@ impl Pipeline {
     /// Returns the points since the last call.
     pub fn take_points(&mut self) -> Vec<Point> {
         self.points.extend(self.operation_sums.take_points());
+        self.points.extend(self.host_waits.take_points());
         std::mem::take(&mut self.points)
     }
 
@@ -355,6 +363,7 @@ impl Pipeline {
     }
 
     fn observe(&mut self, observation: Observation) {
+        self.sum_waits(&observation);
         if let Observation::Issued(issued) = observation {
             self.progress.record_issued(&issued);
             self.iteration_pattern.observe(issued, self.table.comms());

@@ -142,12 +142,12 @@ pub enum Value {
         /// Completion to which the samples are relative.
         anchor: Option<Anchor>,
     },
-    /// Durations of operations on the GPU.
+    /// Durations of operations on the GPU, or waits of the host for them.
     Durations {
         /// Count, sum, minimum and maximum.
         summary: Summary,
-        /// Leads of the same operations.
-        lead: Lead,
+        /// Leads of the same operations, where GPUs are timed.
+        lead: Option<Lead>,
     },
 }
 

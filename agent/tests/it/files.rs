@@ -61,7 +61,10 @@ fn a_truncated_recording_sends_the_blocks_that_were_complete() {
         let (first, last) = (sent.point.block.seq_first, sent.point.block.seq_last);
         let is_whole_block = !matches!(
             sent.point.value,
-            Value::Gauge(_) | Value::Elapsed { .. } | Value::Issued { .. }
+            Value::Gauge(_)
+                | Value::Elapsed { .. }
+                | Value::Issued { .. }
+                | Value::Durations { .. }
         );
         assert!(
             !is_whole_block || (last + 1).is_multiple_of(16),

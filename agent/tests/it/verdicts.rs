@@ -65,7 +65,10 @@ fn number(record: &LogRecord, key: &str) -> f64 {
 /// Returns the policy that a collector would send for the recorded cohort, with the given quorum.
 fn policy(name: &str, quorum_met: bool) -> PolicySet {
     let replayed = run(&recording(name), &[]);
-    let last = replayed.sent.last().unwrap();
+    let mut with_role = replayed.sent.iter().rev();
+    let last = with_role
+        .find(|sent| sent.point.block.role.is_some())
+        .unwrap();
     let job = last.resource.job.clone().unwrap();
     let role = last.point.block.role.unwrap();
     let computed_unix_nano = last.point.time_ns;

@@ -26,7 +26,7 @@ mod stragglers;
 use hang::{BlockTime, HangTracker};
 use identity_conflict::IdentityConflicts;
 use restore::{PendingRestore, ended};
-use stragglers::{Stragglers, is_duration, is_progress};
+use stragglers::{Stragglers, is_duration, is_host_gap, is_progress};
 
 /// Shortest arrival time between two hang checks, milliseconds.
 const HANG_CHECK_EVERY_MS: f64 = 1_000.0;
@@ -72,17 +72,7 @@ impl Detector {
         // Silence is checked on every batch, so the batch size does not matter.
         for arrived in events.chunk_by(|one, next| one.received == next.received) {
             for stored in arrived {
-                if is_duration(&stored.event) {
-                    output.append(self.add_duration(stored));
-                    continue;
-                }
-                if is_progress(&stored.event) {
-                    let StoredEvent {
-                        event, received, ..
-                    } = stored;
-                    self.stragglers.note_alive(event, *received);
-                }
-                self.assembly.add(stored);
+                output.append(self.add(stored));
             }
             output.append(self.end_dead_roles());
             for (key, mut block) in self.assembly.closed(self.settings.silence_ms) {
@@ -117,6 +107,7 @@ impl Detector {
             }
             // After the blocks, which tell how many iterations there were.
             output.append(self.stragglers.advance(arrived));
+            output.append(self.take_over());
             // Also after the clock was set back: the earlier time is not elapsed time.
             let is_early = |last: &StoredEvent| {
                 let since = last.received.millis_since(self.last_hang_check);
@@ -132,18 +123,54 @@ impl Detector {
         output
     }
 
-    /// Adds a point about durations of operations. What was found before in the blocks of its job
-    /// ends with the first one.
+    fn add(&mut self, stored: &StoredEvent) -> DetectorOutput {
+        let event = &stored.event;
+        if is_duration(event) {
+            return self.add_duration(stored);
+        }
+        if is_host_gap(event) {
+            self.stragglers.add_gaps(event);
+        }
+        if is_progress(event) {
+            self.stragglers.note_alive(event, stored.received);
+        }
+        self.assembly.add(stored);
+        DetectorOutput::default()
+    }
+
+    /// Adds a point about durations of operations, or about waits for them. What was found before in
+    /// the blocks of a job ends when it is judged by these.
     fn add_duration(&mut self, stored: &StoredEvent) -> DetectorOutput {
         let origin = &stored.event.origin;
         let job = (origin.cluster.clone(), origin.job.clone());
         let is_known = self.stragglers.has(&job);
         self.stragglers.add(&stored.event, stored.received);
-        let mut output = DetectorOutput::default();
         if !is_known && self.stragglers.has(&job) {
-            let cohorts = self.cohorts.iter_mut();
-            let of_job = cohorts.filter(|(key, _)| key.cluster == job.0 && key.job == job.1);
-            of_job.for_each(|(_, cohort)| output.append(cohort.end()));
+            return self.end_cohorts(&job);
+        }
+        DetectorOutput::default()
+    }
+
+    /// Ends what was found in the blocks of a job.
+    fn end_cohorts(&mut self, job: &JobKey) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
+        let cohorts = self.cohorts.iter_mut();
+        let of_job = cohorts.filter(|(key, _)| key.cluster == job.0 && key.job == job.1);
+        of_job.for_each(|(_, cohort)| output.append(cohort.end()));
+        output
+    }
+
+    /// Lets the waits of their hosts judge the jobs that have a healthy past. Faults that are open
+    /// stay with those who found them.
+    fn take_over(&mut self) -> DetectorOutput {
+        let mut output = DetectorOutput::default();
+        for job in self.stragglers.ready() {
+            let cohorts = self.cohorts.iter();
+            let mut of_job = cohorts.filter(|(key, _)| key.cluster == job.0 && key.job == job.1);
+            if of_job.all(|(_, cohort)| !cohort.cohort_state().is_disturbed) {
+                self.stragglers.take_over(&job);
+                output.append(self.end_cohorts(&job));
+            }
         }
         output
     }

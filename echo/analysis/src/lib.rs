@@ -7,7 +7,8 @@
 //! the problem. `finding`, `incident` and `incident_tracker` turn diagnoses into incidents over
 //! time, and `cohort` combines these for one cohort; `hang` finds operations that never end.
 //! Jobs whose ranks report durations of operations on the GPU are judged by `straggler` instead: by
-//! who waited for whom, and by the pace.
+//! who waited for whom, and by the pace. So are jobs without, by the waits of their hosts, once they
+//! have a healthy past.
 //! `loss_accounting` attributes the losses of a job to its incidents by the shares of
 //! `attribution`; `cost` sums the GPU time that incidents cost, and `hours` breaks it down by node
 //! and hour beside the allocated time. `advice` says what to do about a verdict.

@@ -54,6 +54,9 @@
 //!
 //! # Input
 //!
+//! Durations on the GPU or, for a job without, waits of the hosts, which obey the same law. Those
+//! have no leads and no shortest operation, and show late hosts only.
+//!
 //! One [`BlockSum`] per rank, communicator and block of operations, cut by sequence number, best
 //! alike on all ranks, and a [`Heartbeat`] every few seconds. A block should last 0.25 to 1 s; up
 //! to 5 s work. Blocks without a counterpart, or with other counts, are left out and counted
@@ -109,6 +112,7 @@ mod usual;
 
 use std::collections::{BTreeMap, HashMap};
 
+use echo_core::model::event::Source;
 use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Heartbeat, ProcessKey};
@@ -164,7 +168,16 @@ impl Detector {
             self.invalid += u64::from(block.count);
             return;
         };
-        let by_process = self.by_process.get(&block.process).copied();
+        let by_process = match self.job_of(block) {
+            Some(number) if self.source(number) == Some(block.source) => Some(number),
+            // What the GPU says is more than what its host says.
+            Some(_) if block.source == Source::Host => return,
+            Some(number) => {
+                self.remove(number);
+                None
+            }
+            None => None,
+        };
         let by_comm = self.by_comm.get(&place.key.whole()).copied();
         let number = match (by_process, by_comm) {
             (Some(one), Some(other)) if one != other => self.join(one, other),
@@ -176,7 +189,7 @@ impl Detector {
         };
         self.by_process.insert(block.process, number);
         self.by_comm.insert(place.key.whole(), number);
-        let new = || Job::new(block.end, self.rule);
+        let new = || Job::new(block.end, block.source, self.rule);
         let job = self.jobs.entry(number).or_insert_with(new);
         job.add(block, place, received);
     }
@@ -227,6 +240,23 @@ impl Detector {
         self.jobs.get(&job)?.peers()
     }
 
+    /// What measures the ranks of a job: their GPUs, or their hosts where GPUs are not timed.
+    pub fn source(&self, job: JobNumber) -> Option<Source> {
+        self.jobs.get(&job).map(Job::source)
+    }
+
+    /// The same for the job of a process.
+    pub fn source_of(&self, process: ProcessKey) -> Option<Source> {
+        self.source(*self.by_process.get(&process)?)
+    }
+
+    /// Jobs whose past is long enough that all of their faults can be found, and of which nothing is
+    /// open.
+    pub fn settled(&self) -> impl Iterator<Item = JobNumber> {
+        let settled = self.jobs.iter().filter(|(_, job)| job.judge.is_settled());
+        settled.map(|(number, _)| *number)
+    }
+
     /// Returns true if the job exists: it may have been joined with another one.
     pub fn contains(&self, job: JobNumber) -> bool {
         self.jobs.contains_key(&job)
@@ -264,6 +294,10 @@ impl Detector {
     /// Number of operations whose reports contradicted themselves.
     pub const fn invalid(&self) -> u64 {
         self.invalid
+    }
+
+    fn job_of(&self, block: &BlockSum) -> Option<JobNumber> {
+        self.by_process.get(&block.process).copied()
     }
 
     /// Joins two jobs that turn out to be one. The larger keeps its past; the ranks of the other

@@ -31,21 +31,23 @@ pub const BLOCK_NS: f64 = 2e8;
 /// about `block_ns`.
 pub fn read(path: &Path, block_ns: f64) -> anyhow::Result<Vec<Delivery>> {
     let recording = Recording::new(&path.display().to_string(), File::open(path)?)?;
-    play(recording, block_ns, |_| {})
+    play(recording, block_ns, |_| true)
 }
 
-/// Replays an open recording; `seen` is called with every event.
+/// Replays an open recording. The agent sees those events for which `is_seen` is true.
 pub fn play(
     mut recording: Recording,
     block_ns: f64,
-    mut seen: impl FnMut(&RecordedEvent),
+    mut is_seen: impl FnMut(&RecordedEvent) -> bool,
 ) -> anyhow::Result<Vec<Delivery>> {
     let processes = recording.processes().to_vec();
     let mut hosts: BTreeMap<u32, Host> = BTreeMap::new();
     let mut deliveries = Vec::new();
     let mut clock = None;
     while let Some(event) = recording.next_event()? {
-        seen(&event);
+        if !is_seen(&event) {
+            continue;
+        }
         let clock = *clock.get_or_insert_with(|| WallClock {
             origin_ns: event.ts_ns(),
             unix_ns: i128::from(EPOCH.value()),
@@ -215,12 +217,17 @@ fn attrs(block: &fleet_agent_core::signal::Block, value: &Value) -> Arc<str> {
             Arc::from(attrs.to_string())
         }
         Value::Durations { lead, .. } => {
-            let attrs = serde_json::json!({
+            let mut attrs = serde_json::json!({
                 fleet_proto::attribute::COMM_RANK: block.comm_rank,
                 fleet_proto::attribute::COMM_SIZE: block.comm_nranks,
-                fleet_proto::attribute::LEAD_SUM_MS: lead.sum_ms,
-                fleet_proto::attribute::LEAD_MIN_MS: lead.min_ms,
             });
+            if let (Some(lead), Some(attrs)) = (lead, attrs.as_object_mut()) {
+                let numbers = [
+                    (fleet_proto::attribute::LEAD_SUM_MS, lead.sum_ms),
+                    (fleet_proto::attribute::LEAD_MIN_MS, lead.min_ms),
+                ];
+                attrs.extend(numbers.map(|(name, ms)| (name.to_owned(), ms.into())));
+            }
             Arc::from(attrs.to_string())
         }
         _ => Arc::from("{}"),

@@ -1,5 +1,7 @@
 use super::*;
-use crate::event::GpuSpan;
+use crate::event::{GpuSpan, Op};
+use crate::operation_sums::channel::IDLE_NS;
+use crate::signal::Value;
 
 const MS: u64 = 1_000_000;
 
@@ -126,8 +128,8 @@ fn operations_in_which_not_all_wait_and_those_without_times_are_covered_but_not_
 #[test]
 fn rows_of_a_block_may_come_after_the_first_of_the_next_one() {
     let mut sums = summed(0, 8_000, MS);
-    let size = 1 << sums.channels.values().next().unwrap().exponent;
-    sums.take_points();
+    let (first, last, _) = blocks(&mut sums).pop().unwrap();
+    let size = last - first + 1;
     let border = 8_000_u64.next_multiple_of(size) + size;
     for seq in (8_000..border - 1).chain([border, border - 1]) {
         sums.record(&operation(seq, 1_000 * MS + seq * MS, MS));
@@ -194,7 +196,9 @@ fn leads_are_relative_to_the_first_of_the_process() {
     }
     let points = sums.take_points();
     let leads = points.iter().map(|point| match &point.value {
-        Value::Durations { lead, .. } => lead.sum_ms,
+        Value::Durations {
+            lead: Some(lead), ..
+        } => lead.sum_ms,
         _ => f64::NAN,
     });
     assert_eq!(leads.collect::<Vec<_>>(), [0.0, 3.0]);

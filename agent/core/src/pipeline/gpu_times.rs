@@ -30,6 +30,7 @@ impl Pipeline {
             self.step(step);
         }
         self.operation_sums.record(operation);
+        self.host_waits.disable();
         self.gpu.record_plugin_losses(operation.lost);
         if !operation.op.is_collective() {
             let comm = self.known_comm_of(operation);

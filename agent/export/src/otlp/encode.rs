@@ -5,7 +5,7 @@ mod report;
 use std::collections::BTreeMap;
 
 use fleet_agent_core::batch::{AgentCounters, Batch, Resource, ResourcePoints};
-use fleet_agent_core::signal::{Anchor, Block, Exemplar, Point, Source, Value};
+use fleet_agent_core::signal::{Anchor, Block, Exemplar, Lead, Point, Source, Value};
 use fleet_proto::{attribute, metric};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -228,8 +228,10 @@ fn histogram(point: &Point) -> Option<HistogramDataPoint> {
             (summary, exemplars.as_slice())
         }
         Value::Durations { summary, lead } => {
-            attributes.push(double(attribute::LEAD_SUM_MS, lead.sum_ms));
-            attributes.push(double(attribute::LEAD_MIN_MS, lead.min_ms));
+            if let Some(Lead { sum_ms, min_ms }) = *lead {
+                attributes.push(double(attribute::LEAD_SUM_MS, sum_ms));
+                attributes.push(double(attribute::LEAD_MIN_MS, min_ms));
+            }
             (summary, [].as_slice())
         }
         Value::Gauge(_)

@@ -59,6 +59,9 @@ impl Detector {
     pub fn prepare_restore(&mut self, open: &[Incident]) {
         for incident in open {
             let job = (incident.cluster.clone(), incident.job.clone());
+            if CohortKey::from_incident(incident).is_some_and(|key| Stragglers::is_own(&key)) {
+                self.stragglers.take_over(&job);
+            }
             let since = self.pending_restore.bad_since.entry(job);
             let since = since.or_insert(incident.first_seen);
             *since = (*since).min(incident.first_seen);

@@ -1,4 +1,5 @@
-//! Jobs whose ranks report durations of operations: points in, incidents and lost time out.
+//! Jobs by the durations of their operations on the GPUs, or by the waits of their hosts: points in,
+//! incidents and lost time out.
 //!
 //! The rule is in [`crate::straggler`], which knows neither names nor prices. Here its processes get
 //! the names of their senders, and its findings become incidents.
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use echo_core::ids::{ClusterId, NodeId, Op, Rank, RoleId};
 use echo_core::model::detector_output::{DetectorOutput, Incident};
-use echo_core::model::event::{Event, Origin, Reading, StoredEvent};
+use echo_core::model::event::{Event, Origin, Reading, Source, StoredEvent};
 use echo_core::units::Nanos;
 use fleet_proto::{attribute, metric};
 
@@ -18,11 +19,13 @@ use crate::attributes;
 use crate::incident::abandoned;
 use crate::iteration_clock::IterationClock;
 use crate::straggler::block::{BlockSum, Lead, Membership, NodeKey, Operation, ProcessKey};
-use crate::straggler::rule::Rule;
 use crate::straggler::{self, JobNumber, Report};
+use host_gaps::HostGaps;
+pub(super) use host_gaps::is_host_gap;
 use job_context::JobContext;
 use published::PublishedJob;
 
+mod host_gaps;
 mod job_context;
 mod lost_time;
 mod published;
@@ -45,10 +48,13 @@ struct Cluster {
     processes: HashMap<Arc<Origin>, ProcessKey>,
     origins: BTreeMap<ProcessKey, Arc<Origin>>,
     nodes: HashMap<NodeId, NodeKey>,
+    gaps: HashMap<ProcessKey, HostGaps>,
     next: u64,
     published: BTreeMap<JobNumber, PublishedJob>,
-    /// Names of the jobs of its processes.
+    /// Jobs of its processes.
     jobs: BTreeSet<JobKey>,
+    /// Those that are judged here.
+    judged: BTreeSet<JobKey>,
 }
 
 /// Returns true for sums of durations.
@@ -66,11 +72,7 @@ impl Stragglers {
     pub(super) fn add(&mut self, event: &Event, received: Nanos) {
         let cluster = &event.origin.cluster;
         if !self.clusters.contains_key(cluster) {
-            let new = Cluster {
-                detector: straggler::Detector::new(Rule::default()),
-                ..Cluster::default()
-            };
-            self.clusters.insert(cluster.clone(), new);
+            self.clusters.insert(cluster.clone(), Cluster::default());
         }
         if let Some(cluster) = self.clusters.get_mut(cluster) {
             cluster.add(event, received);
@@ -87,9 +89,20 @@ impl Stragglers {
         }
     }
 
-    /// Notes how many iterations a job of durations has completed at an instant, for people to read.
+    /// Adds the host gaps of a process whose GPU is not timed.
+    pub(super) fn add_gaps(&mut self, event: &Event) {
+        if let Some(cluster) = self.clusters.get_mut(&event.origin.cluster)
+            && let Some(process) = cluster.processes.get(&event.origin)
+            && cluster.detector.source_of(*process) == Some(Source::Host)
+        {
+            cluster.gaps.entry(*process).or_default().add(event);
+        }
+    }
+
+    /// Notes how many iterations a job has completed at an instant, for people to read.
     pub(super) fn note_iterations(&mut self, job: &JobKey, at: Nanos, iterations: f64) {
-        if !self.has(job) {
+        let cluster = self.clusters.get(&job.0);
+        if !cluster.is_some_and(|cluster| cluster.jobs.contains(job)) {
             return;
         }
         if !self.iterations.contains_key(job) {
@@ -101,10 +114,25 @@ impl Stragglers {
         }
     }
 
-    /// Returns true if the ranks of a job report durations of operations.
+    /// Returns true if a job is judged here: its GPUs are timed, or it was taken over.
     pub(super) fn has(&self, job: &JobKey) -> bool {
         let cluster = self.clusters.get(&job.0);
-        cluster.is_some_and(|cluster| cluster.jobs.contains(job))
+        cluster.is_some_and(|cluster| cluster.judged.contains(job))
+    }
+
+    /// Jobs whose GPUs are not timed, and which the waits of their hosts are enough to judge from now
+    /// on.
+    pub(super) fn ready(&self) -> Vec<JobKey> {
+        let clusters = self.clusters.iter();
+        clusters
+            .flat_map(|(name, cluster)| cluster.ready(name))
+            .collect()
+    }
+
+    /// Judges a job from now on.
+    pub(super) fn take_over(&mut self, job: &JobKey) {
+        let cluster = self.clusters.entry(job.0.clone()).or_default();
+        cluster.judged.insert(job.clone());
     }
 
     /// Evaluates what the ranks of the clusters of these points have reported.
@@ -180,7 +208,21 @@ impl Cluster {
         self.detector.observe(&block, received);
         let origin = &event.origin;
         let job = (origin.cluster.clone(), origin.job.clone());
+        if block.source == Source::Device {
+            self.judged.insert(job.clone());
+        }
         self.jobs.insert(job);
+    }
+
+    /// Jobs that are not judged here yet, and could be.
+    fn ready(&self, name: &ClusterId) -> impl Iterator<Item = JobKey> {
+        let settled = self.detector.settled();
+        let jobs = settled.filter_map(|number| {
+            let process = self.detector.living(number).next()?;
+            let job = self.origins.get(&process)?.job.clone();
+            Some((name.clone(), job))
+        });
+        jobs.filter(|job| !self.judged.contains(job))
     }
 
     /// Sums of a point; `None` if it lacks something.
@@ -197,9 +239,11 @@ impl Cluster {
         };
         let is_transfer = matches!(block.op.as_ref().map(Op::as_str), Some("Send" | "Recv"));
         let operation = if is_transfer {
+            // Only GPUs wait in single transfers: hosts wait for whatever comes last.
+            let is_compared = member.size == 2 && block.source == Source::Device;
             let peer = 1_u32.checked_sub(member.rank);
             Operation::Transfer {
-                peer: peer.filter(|_| member.size == 2),
+                peer: peer.filter(|_| is_compared),
             }
         } else {
             Operation::Collective
@@ -277,6 +321,9 @@ impl Cluster {
             return DetectorOutput::default();
         };
         let job = (name.clone(), first.job.clone());
+        if !self.judged.contains(&job) {
+            return DetectorOutput::default();
+        }
         let context = JobContext {
             key: CohortKey {
                 cluster: name.clone(),
@@ -284,6 +331,8 @@ impl Cluster {
                 role: WHOLE_JOB,
             },
             origins: &self.origins,
+            gaps: &self.gaps,
+            source: self.detector.source(report.job).unwrap_or(Source::Host),
             iterations: iterations.get(&job),
             peers: self.detector.peers(report.job),
             members,
@@ -298,10 +347,12 @@ impl Cluster {
         let gone: BTreeSet<ProcessKey> = self.detector.processes(number).collect();
         self.detector.remove(number);
         self.origins.retain(|process, _| !gone.contains(process));
+        self.gaps.retain(|process, _| !gone.contains(process));
         self.processes.retain(|_, process| !gone.contains(process));
         let left = self.origins.values();
         let left = left.map(|origin| (origin.cluster.clone(), origin.job.clone()));
         self.jobs = left.collect();
+        self.judged.retain(|job| self.jobs.contains(job));
         let published = self.published.remove(&number);
         published.map_or_else(DetectorOutput::default, |mut published| published.end())
     }

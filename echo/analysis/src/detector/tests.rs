@@ -4,6 +4,7 @@ mod conditions;
 mod devices;
 mod fast;
 mod hangs;
+mod host_waits;
 mod hostile;
 mod identity;
 mod losses;

@@ -1,4 +1,5 @@
-//! Simulated job whose ranks report the durations of their operations on the GPU.
+//! Simulated job whose ranks report the durations of their operations on the GPU, or the waits of
+//! their hosts.
 
 use echo_core::model::event::{Event, Reading, SeqRange, Source, StoredEvent, Summary};
 use fleet_proto::{attribute, metric};
@@ -49,6 +50,28 @@ pub fn events(
         begin_ms = end_ms;
     }
     stored
+}
+
+/// The same without GPU times: what each rank waits in its operations is the wait of its host.
+pub fn host_events(
+    n_ranks: u32,
+    n_blocks: u64,
+    block_ms: impl Fn(u64) -> f64,
+    measure: impl Fn(u64, u32) -> Durations,
+) -> Vec<StoredEvent> {
+    let mut events = events(n_ranks, n_blocks, block_ms, measure);
+    for StoredEvent { event, .. } in &mut events {
+        if let Some(block) = &mut event.block {
+            block.source = Source::Host;
+        }
+        // Leads come last.
+        let names = event.attrs.split_once(",\"fleet.lead");
+        let without = names.map(|(ranks, _)| format!("{ranks}}}"));
+        if let Some(without) = without {
+            event.attrs = without.into();
+        }
+    }
+    events
 }
 
 fn event(job: &Job, rank: u32, block: u64, span: (f64, f64), durations: Durations) -> Event {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use echo_core::model::event::Source;
 use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Heartbeat, NodeKey, ProcessKey};
@@ -39,6 +40,7 @@ const MINUTE_NS: i64 = 60_000_000_000;
 #[derive(Debug)]
 pub(super) struct Job {
     rule: Rule,
+    source: Source,
     /// Origin of the job's clock.
     origin: Nanos,
     members: Vec<Member>,
@@ -69,10 +71,11 @@ pub(super) struct Job {
 impl Job {
     /// Creates a job of which an operation ended at `first`. Its clock begins with the minute, so that
     /// the windows are the same whichever rank reports first.
-    pub(super) fn new(first: Nanos, rule: Rule) -> Self {
+    pub(super) fn new(first: Nanos, source: Source, rule: Rule) -> Self {
         let origin = Nanos::new(first.value().div_euclid(MINUTE_NS) * MINUTE_NS);
         Self {
             rule,
+            source,
             origin,
             members: Vec::new(),
             by_process: HashMap::new(),
@@ -91,6 +94,11 @@ impl Job {
             coverage: Coverage::default(),
             judge: Judge::new(rule),
         }
+    }
+
+    /// What measures its ranks.
+    pub(super) const fn source(&self) -> Source {
+        self.source
     }
 
     /// Number of ranks that still report.

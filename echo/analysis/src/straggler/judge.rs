@@ -92,6 +92,11 @@ impl Judge {
         self.usual.as_ref()
     }
 
+    /// Returns true if the past is known well, and nothing is open.
+    pub(super) fn is_settled(&self) -> bool {
+        self.history.seconds() >= self.rule.known_s && self.incidents.is_empty()
+    }
+
     /// Usual waiting of each of `n` ranks, as a share per peer; `None` while the past is too short.
     pub(super) fn usual_peers(&self, n: usize) -> Option<Vec<f64>> {
         self.usual.as_ref()?;

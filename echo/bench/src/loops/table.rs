@@ -52,7 +52,10 @@ pub fn judge(
     truth: &Truth,
 ) -> anyhow::Result<(Judgement, Judgement)> {
     let mut rows = Rows::default();
-    let deliveries = recordings::play(recording, block_ms * 1e6, |event| rows.add(event))?;
+    let deliveries = recordings::play(recording, block_ms * 1e6, |event| {
+        rows.add(event);
+        true
+    })?;
     let (alerts, lost_gpu_s) = watch(deliveries);
     let echo = Judgement::new(truth, &alerts, Some(lost_gpu_s));
     Ok((echo, Judgement::new(truth, &rows.alerts(), None)))
@@ -60,7 +63,7 @@ pub fn judge(
 
 /// Returns the alerts, in milliseconds since the start of the recording, and the cost in
 /// GPU-seconds.
-fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
+pub fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
     let mut detector = Detector::new(Settings::default());
     let mut incidents = Incidents::default();
     let mut rows = LostTimeRows::new();

@@ -22,7 +22,7 @@ use proptest::test_runner::RngSeed;
 use crate::repository;
 
 /// Returns a short loop of two ranks with an obvious fault.
-fn clear(kind: Kind, seed: u64) -> LoopCase {
+pub(crate) fn clear(kind: Kind, seed: u64) -> LoopCase {
     let mut case = suite::case(kind, Some(LoopFaultKind::Loader), seed);
     case.shape.n_ranks = 2;
     case.shape.step_ms = case.shape.step_ms.max(100.0);

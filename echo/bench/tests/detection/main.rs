@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 #[cfg(test)]
 mod costs;
 #[cfg(test)]
+mod hosts;
+#[cfg(test)]
 mod jobs;
 #[cfg(test)]
 mod loops;

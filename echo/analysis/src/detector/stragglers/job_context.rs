@@ -1,15 +1,18 @@
 //! Names and figures of a job that its incidents need.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use echo_core::ids::{Rank, RankInJob};
-use echo_core::model::event::Origin;
+use echo_core::model::detector_output::CauseClass;
+use echo_core::model::event::{Origin, Source};
 
+use super::host_gaps::{HostGaps, is_late_host};
 use crate::assembly::CohortKey;
 use crate::iteration_clock::IterationClock;
 use crate::straggler::block::ProcessKey;
-use crate::straggler::incident::{Finding, RankOfJob};
+use crate::straggler::class::Class;
+use crate::straggler::incident::{Finding, Incident, RankOfJob};
 use crate::straggler::peers::PeerComparison;
 
 /// What is known of a job besides its durations.
@@ -17,7 +20,10 @@ use crate::straggler::peers::PeerComparison;
 pub(super) struct JobContext<'a> {
     pub(super) key: CohortKey,
     pub(super) origins: &'a BTreeMap<ProcessKey, Arc<Origin>>,
+    pub(super) gaps: &'a HashMap<ProcessKey, HostGaps>,
     pub(super) members: Vec<Arc<Origin>>,
+    /// What measures its ranks.
+    pub(super) source: Source,
     pub(super) iterations: Option<&'a IterationClock>,
     pub(super) peers: Option<PeerComparison>,
 }
@@ -36,5 +42,31 @@ impl JobContext<'_> {
         origins
             .filter_map(|origin| origin.rank.map(RankInJob::rank))
             .collect()
+    }
+
+    /// Class of a named rank. Where GPUs are not timed, a host can be shown to be late, and nothing
+    /// else.
+    pub(super) fn class(&self, found: &Incident, rank: &RankOfJob) -> CauseClass {
+        match found.class {
+            Class::Host => CauseClass::Host,
+            Class::Device => CauseClass::Device,
+            Class::Network => CauseClass::Network,
+            Class::Unknown if self.source == Source::Host && self.has_late_host(found, rank) => {
+                CauseClass::Host
+            }
+            Class::Unknown => CauseClass::Inconclusive,
+        }
+    }
+
+    fn has_late_host(&self, found: &Incident, rank: &RankOfJob) -> bool {
+        let is_peer = |process: ProcessKey| {
+            let origin = self.origins.get(&process);
+            process != rank.process && origin.is_some_and(|origin| origin.job == self.key.job)
+        };
+        let peers = self.gaps.iter().filter(|(process, _)| is_peer(**process));
+        let peers: Vec<&HostGaps> = peers.map(|(_, gaps)| gaps).collect();
+        let span = (found.since, found.until);
+        let own = self.gaps.get(&rank.process);
+        own.is_some_and(|own| is_late_host(own, &peers, span, found.waited_ms_per_s / 1e3))
     }
 }

@@ -135,6 +135,9 @@ fn keep_identity(incident: &mut Incident, known: &Incident) {
     {
         // The strongest evidence counts, not that of the time after the fault.
         now.z = now.z.max(known.z);
+        if now.class == CauseClass::Inconclusive {
+            now.class = known.class;
+        }
     }
 }
 
@@ -204,7 +207,7 @@ fn incident(context: &JobContext<'_>, found: &FoundIncident) -> Option<Incident>
         period_ms: current_ms,
         baseline: baseline(found, usual_ms),
         confidence: confidence(found),
-        reason: reason(found, &subject, periods),
+        reason: reason(found, (&subject, context.source), periods),
         inputs: None,
     })
 }
@@ -296,16 +299,14 @@ fn culprit(
         rank: origin.rank?.rank(),
         node: origin.node.clone(),
         gpu_uuid: origin.gpu_uuid.clone(),
-        class: match found.class {
-            Class::Host => CauseClass::Host,
-            Class::Device => CauseClass::Device,
-            Class::Network => CauseClass::Network,
-            Class::Unknown => CauseClass::Inconclusive,
+        class: context.class(found, rank),
+        signal: match context.source {
+            Source::Host => Signal::Wait,
+            Source::Device => Signal::DeviceWait,
         },
-        signal: Signal::DeviceWait,
         lag_ms: found.waited_ms_per_s / 1e3 * current_ms,
         z: own.next().and_then(|peer| peer.z).unwrap_or(0.0),
-        source: Source::Device,
+        source: context.source,
         victims: Vec::new(),
     })
 }

@@ -1,5 +1,6 @@
 //! Reasons of incidents, in one sentence.
 
+use echo_core::model::event::Source;
 use echo_core::text::decimal;
 
 use crate::straggler::class::Class;
@@ -13,7 +14,11 @@ pub(super) struct Periods {
 }
 
 /// Reason of an incident. `subject` names the ranks that it is about.
-pub(super) fn reason(found: &Found, subject: &str, periods: Option<Periods>) -> String {
+pub(super) fn reason(
+    found: &Found,
+    (subject, source): (&str, Source),
+    periods: Option<Periods>,
+) -> String {
     let waited = decimal(found.waited_ms_per_s, 0);
     let loss = periods.map_or_else(
         || {
@@ -48,6 +53,9 @@ pub(super) fn reason(found: &Found, subject: &str, periods: Option<Periods>) -> 
         (Finding::UniformSlowdown, Class::Network) => {
             format!("{loss}: the operations themselves take longer, and no rank is late")
         }
+        (Finding::UniformSlowdown | Finding::Stall(_), _) if source == Source::Host => format!(
+            "{loss}, and the waiting for no rank's host explains it: all ranks, the network or the input slowed down, or a GPU, which only the NCCL profiler plugin would show"
+        ),
         (Finding::UniformSlowdown | Finding::Stall(_), _) => format!(
             "{loss}, and the waiting for no rank explains it: all ranks, the network or the input slowed down"
         ),
