@@ -19,7 +19,7 @@ use echo_core::model::event::{
     Anchor, Block, Event, Origin, Reading, SeqRange, Source, StoredEvent, Summary,
 };
 use echo_core::units::Nanos;
-use fleet_proto::metric;
+use fleet_proto::{attribute, metric};
 
 const OPS_PER_BLOCK: u64 = 32;
 const WARM_BLOCKS: u64 = 24;
@@ -38,7 +38,25 @@ fn origins(n_ranks: u32) -> Vec<Arc<Origin>> {
     (0..n_ranks).map(|rank| Arc::new(origin(rank))).collect()
 }
 
-/// Reports of all ranks about one block: four points each.
+/// Makes a point one about the durations of operations on the GPU of a rank.
+fn durations(mut event: Event, rank: u64, n_ranks: usize) -> Event {
+    let attrs = serde_json::json!({
+        attribute::COMM_RANK: rank,
+        attribute::COMM_SIZE: n_ranks,
+        attribute::LEAD_SUM_MS: 80.0,
+        attribute::LEAD_MIN_MS: 0.0,
+    });
+    event.attrs = Arc::from(attrs.to_string());
+    if let Some(block) = &mut event.block {
+        block.source = Source::Device;
+    }
+    event
+}
+
+/// Points of each rank about one block.
+const POINTS: usize = 5;
+
+/// Reports of all ranks about one block.
 fn block(origins: &[Arc<Origin>], number: u64) -> Vec<StoredEvent> {
     let seqs = SeqRange::new(number * OPS_PER_BLOCK, (number + 1) * OPS_PER_BLOCK - 1);
     let begin =
@@ -73,6 +91,7 @@ fn block(origins: &[Arc<Origin>], number: u64) -> Vec<StoredEvent> {
         attrs: Arc::from("{}"),
         samples: Vec::new(),
     };
+    let n_ranks = origins.len();
     let mut events = Vec::new();
     for (origin, rank) in origins.iter().zip(0_u64..) {
         let wobble = 0.1 * f64::from(u8::try_from((rank * 7 + number * 3) % 11).unwrap());
@@ -85,6 +104,11 @@ fn block(origins: &[Arc<Origin>], number: u64) -> Vec<StoredEvent> {
                 Reading::Double(50.0 + 0.01 * wobble),
             ),
             point(origin, metric::ARRIVAL, summary(80.0 + wobble)),
+            durations(
+                point(origin, metric::DURATION, summary(3.0 + wobble)),
+                rank,
+                n_ranks,
+            ),
         ] {
             events.push(StoredEvent {
                 id: 0,
@@ -100,7 +124,7 @@ fn detector_step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("detector_step");
     for n_ranks in [8_u32, 64, 1_024] {
         let origins = origins(n_ranks);
-        group.throughput(Throughput::Elements(u64::from(n_ranks) * 4));
+        group.throughput(Throughput::Elements(u64::from(n_ranks) * POINTS as u64));
         group.bench_function(BenchmarkId::from_parameter(n_ranks), |bencher| {
             let mut detector = Detector::new(Settings::default());
             for number in 0..WARM_BLOCKS {
@@ -129,13 +153,13 @@ fn requests_of_nodes(criterion: &mut Criterion) {
         let origins = origins(n_ranks);
         let arriving = |number: u64| {
             let mut events = block(&origins, number);
-            let per_node = 8 * 4;
+            let per_node = 8 * POINTS as i64;
             for (index, event) in (0..).zip(&mut events) {
                 event.received = event.received.offset(index / per_node * 100_000);
             }
             events
         };
-        group.throughput(Throughput::Elements(u64::from(n_ranks) * 4));
+        group.throughput(Throughput::Elements(u64::from(n_ranks) * POINTS as u64));
         group.bench_function(BenchmarkId::from_parameter(n_ranks), |bencher| {
             let mut detector = Detector::new(Settings::default());
             for number in 0..WARM_BLOCKS {

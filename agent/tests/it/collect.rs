@@ -64,7 +64,10 @@ pub(crate) struct Replayed {
 
 pub(crate) fn recording(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    // Those at the speed at which they were taken.
+    let folder = if name.contains('/') { "" } else { "short" };
     root.join("testdata/recordings")
+        .join(folder)
         .join(format!("{name}.jsonl.gz"))
 }
 

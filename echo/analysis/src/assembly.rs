@@ -9,14 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
 
 use echo_core::ids::{ClusterId, CommId, JobId, Op, Rank, RoleId};
 use echo_core::model::detector_output::Incident;
-use echo_core::model::event::{OpSample, Origin, SeqRange, Source, StoredEvent, Summary};
+use echo_core::model::event::{OpSample, SeqRange, StoredEvent, Summary};
 use echo_core::units::{Nanos, Window};
-
-use crate::mix::Mix;
 
 mod job;
 mod open_blocks;
@@ -82,44 +79,19 @@ pub struct CohortBlock {
     pub period: Option<PeriodReading>,
     /// Time that the members' GPUs spent inside collectives since the previous block.
     pub transfers: Vec<Transfer>,
-    /// Excess duration of its operations compared with a healthy job, milliseconds, when known.
-    pub excess_ms: Option<f64>,
 }
 
 impl CohortBlock {
     /// Duration of its operations on the slowest rank, milliseconds; `None` when no rank reports
     /// it.
     pub fn elapsed_ms(&self) -> Option<f64> {
-        let paces = self.members.iter();
-        let lasted = paces.filter_map(|member| Some(member.pace.as_ref()?.elapsed_ms));
+        let lasted = self.members.iter().filter_map(|member| member.elapsed_ms);
         lasted.reduce(f64::max)
-    }
-
-    /// Subtracts time that is already attributed to a hang, milliseconds, from the durations of the
-    /// block, and discards the waits measured in it.
-    pub fn leave_out(&mut self, ms: f64) {
-        if ms <= 0.0 {
-            return;
-        }
-        for member in &mut self.members {
-            if let Some(pace) = &mut member.pace {
-                pace.elapsed_ms = (pace.elapsed_ms - ms).max(0.0);
-            }
-            (member.blocked, member.host_blocked) = (None, None);
-        }
-        if let Some(reading) = &mut self.period {
-            reading.ms = (reading.ms - ms / reading.iterations).max(0.0);
-        }
     }
 
     /// Iterations from the first operation of the communicator to the end of the block.
     pub fn end_iteration(&self) -> f64 {
         self.before + self.iterations
-    }
-
-    /// Iterations from the first operation of the communicator to its beginning.
-    pub const fn first_iteration(&self) -> f64 {
-        self.before
     }
 }
 
@@ -138,53 +110,19 @@ pub struct Transfer {
     pub ranks: BTreeMap<Rank, (Summary, Vec<OpSample>)>,
 }
 
-impl Transfer {
-    /// The least and the most time that a rank spent in one operation on average, milliseconds.
-    pub fn extremes_ms(&self) -> Option<(f64, f64)> {
-        let means = self
-            .ranks
-            .values()
-            .filter_map(|(summary, _)| summary.mean());
-        means.fold(None, |extremes, mean| match extremes {
-            Some((least, most)) => Some((mean.min(least), mean.max(most))),
-            None => Some((mean, mean)),
-        })
-    }
-}
-
 /// Report of one rank about one block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
     /// Rank within the job.
     pub rank: Rank,
-    /// Identity of the rank.
-    pub origin: Arc<Origin>,
     /// Host gaps, milliseconds.
     pub gap: Option<Summary>,
     /// Times blocked, milliseconds.
     pub blocked: Option<Summary>,
-    /// Source of the measurements.
-    pub blocked_source: Option<Source>,
-    /// Times that the host was blocked in synchronisation, milliseconds, also if the GPU reports
-    /// its own.
-    pub host_blocked: Option<Summary>,
-    /// Duration and kinds of the block's operations.
-    pub pace: Option<PaceReading>,
-    /// Times that the GPU computed, milliseconds.
-    pub busy: Option<Summary>,
-    /// Times that work waited in the GPU's queue, milliseconds.
-    pub queue: Option<Summary>,
+    /// Duration of the block's operations, from completion to completion, milliseconds.
+    pub elapsed_ms: Option<f64>,
     /// Mean entry of the block's operations.
     pub arrival: Option<MeanArrival>,
-}
-
-/// Duration of operations on one rank, from completion to completion.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PaceReading {
-    /// Milliseconds.
-    pub elapsed_ms: f64,
-    /// Kinds of these operations.
-    pub mix: Mix,
 }
 
 /// Entry of the operations of a block, on a clock that starts at a common completion.
@@ -281,16 +219,10 @@ impl Assembly {
         flags.contains(&true)
     }
 
-    /// Returns true if a rank of the job has the role.
-    pub fn has_role(&self, cluster: &ClusterId, job: Option<&JobId>, role: RoleId) -> bool {
-        let job = self.jobs.get(&(cluster.clone(), job.cloned()));
-        job.is_some_and(|job| job.members.contains_key(&role))
-    }
-
-    /// Ranks that a job is known to have.
-    pub fn n_ranks(&self, cluster: &ClusterId, job: Option<&JobId>) -> usize {
-        let job = self.jobs.get(&(cluster.clone(), job.cloned()));
-        job.map_or(0, |job| job.world_size.max(job.roles.len()))
+    /// Returns true if a rank belongs to the cohort.
+    pub fn has_role(&self, key: &CohortKey) -> bool {
+        let job = self.jobs.get(&(key.cluster.clone(), key.job.clone()));
+        job.is_some_and(|job| job.members.contains_key(&key.role))
     }
 
     /// Removes and returns the jobs whose last report arrived more than `end_after_ms` before

@@ -8,6 +8,9 @@ use echo_core::units::Nanos;
 /// Maximum number of marks kept: some hours of blocks of two seconds.
 const MAX_MARKS: usize = 4096;
 
+/// Number of marks of the latest stretches: some seconds.
+const LATEST: usize = 8;
+
 /// Healthy time before an instant whose iterations are measured, milliseconds.
 const BEFORE_MS: f64 = 60_000.0;
 
@@ -47,6 +50,18 @@ impl IterationClock {
         };
         let share = instant.millis_since(*from) / to.millis_since(*from);
         (ended - begun).mul_add(share, *begun).max(0.0)
+    }
+
+    /// Median duration of an iteration, milliseconds.
+    pub(crate) fn usual_ms(&self) -> Option<f64> {
+        self.period(|_| true)
+    }
+
+    /// Median duration of an iteration in the latest stretches, milliseconds.
+    pub(crate) fn latest_ms(&self) -> Option<f64> {
+        let first = self.marks.len().saturating_sub(LATEST);
+        let (from, _) = self.marks.get(first)?;
+        self.period_since(*from)
     }
 
     /// Median duration of an iteration in the minute before an instant, milliseconds.

@@ -250,13 +250,6 @@ impl Detector {
         self.source(*self.by_process.get(&process)?)
     }
 
-    /// Jobs whose past is long enough that all of their faults can be found, and of which nothing is
-    /// open.
-    pub fn settled(&self) -> impl Iterator<Item = JobNumber> {
-        let settled = self.jobs.iter().filter(|(_, job)| job.judge.is_settled());
-        settled.map(|(number, _)| *number)
-    }
-
     /// Returns true if the job exists: it may have been joined with another one.
     pub fn contains(&self, job: JobNumber) -> bool {
         self.jobs.contains_key(&job)

@@ -11,6 +11,9 @@ use echo_core::model::detector_output::{
 use super::rule::Rule;
 use super::window::RankWindow;
 
+/// Name of the detector among the methods.
+pub const ECHO: &str = "echo";
+
 /// Consecutive windows with a flagged rank before a rule raises an alert.
 const RAISE_AFTER: u32 = 2;
 

@@ -7,12 +7,11 @@ use echo_analysis::detector::Detector;
 use echo_analysis::settings::Settings;
 use echo_core::model::detector_output::ConditionKind;
 
-use super::alert::{Alert, Incidents, RuleTracker, Subject};
+use super::alert::{Alert, ECHO, Incidents, RuleTracker, Subject};
+use super::delivery::Delivery;
+use super::recordings;
 use super::rule::Rule;
-use super::runner::ECHO;
-use super::simulation::Delivery;
 use super::window::RecentBlocks;
-use super::{bytedance, recordings};
 
 /// A recorded job.
 #[derive(Debug, Clone, Copy)]
@@ -47,20 +46,17 @@ impl RealJob {
     }
 }
 
-/// All jobs: two production traces, six recordings of hosts, one of GPUs, then three of both.
-pub const JOBS: [RealJob; 12] = [
-    RealJob::with_culprit("bytedance/trace-AR.parquet", 0),
-    // Uneven sequences. The published what-if analysis attributes a slowdown of 1.44 to the last
-    // stage alone.
-    RealJob::with_conditions(
-        "bytedance/trace-SE.parquet",
-        &[ConditionKind::StageImbalance, ConditionKind::DataImbalance],
-    ),
+/// All jobs: six recordings of hosts, one of GPUs, then three of both.
+pub const JOBS: [RealJob; 10] = [
     RealJob::healthy_job("recordings/healthy.jsonl.gz"),
     RealJob::with_culprit("recordings/host-sleep-rank2.jsonl.gz", 2),
     RealJob::with_culprit("recordings/cpu-contention-rank1.jsonl.gz", 1),
     RealJob::with_culprit("recordings/mesh-host-sleep-rank3.jsonl.gz", 3),
-    RealJob::with_culprit("recordings/nosync-host-sleep-rank0.jsonl.gz", 0),
+    // Its hosts wait in every twentieth step only.
+    RealJob::with_conditions(
+        "recordings/nosync-host-sleep-rank0.jsonl.gz",
+        &[ConditionKind::UniformSlowdown],
+    ),
     RealJob::with_conditions(
         "recordings/gpu-extra-rank1.jsonl.gz",
         &[ConditionKind::UniformSlowdown],
@@ -113,12 +109,7 @@ impl std::fmt::Display for NamedSubjects {
 
 /// Reads the job as deliveries.
 pub fn deliveries(job: &RealJob, testdata: &Path) -> anyhow::Result<Vec<Delivery>> {
-    let path = testdata.join(job.name);
-    if job.name.starts_with("bytedance") {
-        bytedance::read(&path)
-    } else {
-        recordings::read(&path, recordings::BLOCK_NS)
-    }
+    recordings::read(&testdata.join(job.name), recordings::BLOCK_NS)
 }
 
 /// Runs each method on the job, whose file is in `testdata`.

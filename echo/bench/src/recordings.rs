@@ -18,8 +18,7 @@ use fleet_agent_core::signal::{Exemplar, Point, Value};
 use fleet_agent_sources::recording::Recording;
 use fleet_agent_sources::source::EventSource;
 
-use super::agent::EPOCH;
-use super::simulation::Delivery;
+use super::delivery::{Delivery, EPOCH};
 
 /// Interval at which an agent closes a batch, nanoseconds of the recording.
 const FLUSH_NS: u64 = 1_000_000_000;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use echo_analysis::assembly::CohortKey;
-use echo_analysis::cohort::PolicyInput;
+use echo_analysis::policy_input::PolicyInput;
 use echo_analysis::settings::Settings;
 use echo_core::ids::ClusterId;
 use echo_core::model::detector_output::PolicyRecord;
@@ -187,7 +187,7 @@ fn publish(cluster: &ClusterId, set: &PolicySet) -> (PolicyRecord, ClusterPolicy
 #[cfg(test)]
 mod tests {
     use echo_analysis::assembly::CohortKey;
-    use echo_analysis::cohort::PolicyInput;
+    use echo_analysis::policy_input::PolicyInput;
     use echo_analysis::settings::Settings;
     use echo_core::ids::{Rank, RoleId};
     use echo_core::model::detector_output::Signal;

@@ -92,8 +92,6 @@ impl Refresh {
             metric::ELAPSED,
             metric::ARRIVAL,
             metric::WAIT,
-            metric::QUEUE,
-            metric::BUSY,
             metric::ISSUED,
             metric::DURATION,
             metric::INGERO_HEALTH_SCORE,

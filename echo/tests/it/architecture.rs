@@ -107,7 +107,6 @@ const LIBRARY_RULES: Architecture = Architecture {
             "duckdb",
             &[
                 "store::duckdb",
-                "bench::bytedance",
                 "lake::destination",
                 "lake::overview",
                 "lake::session",

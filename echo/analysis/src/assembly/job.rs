@@ -70,8 +70,6 @@ impl<'e> BlockEvent<'e> {
         let kind = match event.metric.as_str() {
             metric::HOST_GAP
             | metric::BLOCKED
-            | metric::QUEUE
-            | metric::BUSY
             | metric::PERIOD
             | metric::ELAPSED
             | metric::ARRIVAL => Kind::Whole,

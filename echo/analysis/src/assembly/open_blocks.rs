@@ -9,8 +9,7 @@ use echo_core::units::{Nanos, Window};
 use fleet_proto::metric;
 
 use super::report::{Report, merged};
-use super::{CohortBlock, MeanArrival, Member, PaceReading, PeriodReading};
-use crate::mix::Mix;
+use super::{CohortBlock, MeanArrival, Member, PeriodReading};
 
 /// Limit of open blocks per cohort; beyond it the oldest is closed with the reports received so
 /// far.
@@ -31,7 +30,8 @@ pub(super) struct OpenBlocks {
     comms: BTreeMap<Rank, CommId>,
     open: BTreeMap<SeqRange, BTreeMap<Rank, Report>>,
     periods: BTreeMap<Rank, BTreeMap<u64, PeriodReading>>,
-    paces: BTreeMap<Rank, BTreeMap<u64, PaceReading>>,
+    /// Durations of operations by the last of them, milliseconds.
+    elapsed_ms: BTreeMap<Rank, BTreeMap<u64, f64>>,
     /// Iterations of the blocks that were closed.
     iterations: Option<f64>,
     reached: BTreeMap<Rank, u64>,
@@ -62,7 +62,7 @@ impl OpenBlocks {
             return true;
         }
         if event.metric.as_str() == metric::ELAPSED {
-            self.add_pace(event, seqs, rank);
+            self.add_elapsed(event, seqs, rank);
             return true;
         }
         if self.closed_through.is_some_and(|last| seqs.first() <= last) {
@@ -80,8 +80,6 @@ impl OpenBlocks {
         report.iterations = block.iterations.or(report.iterations);
         match event.metric.as_str() {
             metric::HOST_GAP => report.gap = Some(summary),
-            metric::QUEUE => report.queue = Some(summary),
-            metric::BUSY => report.busy = Some(summary),
             metric::BLOCKED => match block.source {
                 Source::Host => report.host_blocked = Some(summary),
                 Source::Device => report.device_blocked = Some(summary),
@@ -129,17 +127,14 @@ impl OpenBlocks {
         }
     }
 
-    fn add_pace(&mut self, event: &Event, seqs: SeqRange, rank: Rank) {
+    fn add_elapsed(&mut self, event: &Event, seqs: SeqRange, rank: Rank) {
         let Reading::Double(elapsed_ms) = event.reading else {
             return;
         };
-        let Some(mix) = Mix::from_attributes(&event.attrs) else {
-            return;
-        };
-        let paces = self.paces.entry(rank).or_default();
-        paces.insert(seqs.last(), PaceReading { elapsed_ms, mix });
-        if paces.len() > MAX_PERIODS {
-            paces.pop_first();
+        let known = self.elapsed_ms.entry(rank).or_default();
+        known.insert(seqs.last(), elapsed_ms);
+        if known.len() > MAX_PERIODS {
+            known.pop_first();
         }
     }
 
@@ -159,7 +154,7 @@ impl OpenBlocks {
             let reports = self.take_reports(seqs);
             self.closed_through = self.closed_through.max(Some(seqs.last()));
             let period = self.take_period(seqs);
-            let mut paces = self.take_paces(seqs);
+            let mut elapsed_ms = self.take_elapsed(seqs);
             let begins = reports
                 .iter()
                 .filter_map(|(rank, report)| Some((*rank, (*self.comms.get(rank)?, report.start))))
@@ -168,7 +163,7 @@ impl OpenBlocks {
                 continue;
             };
             for member in &mut block.members {
-                member.pace = paces.remove(&member.rank);
+                member.elapsed_ms = elapsed_ms.remove(&member.rank);
             }
             block.before = self.iterations.unwrap_or_else(|| begin_of(&block));
             self.iterations = Some(block.end_iteration());
@@ -207,17 +202,12 @@ impl OpenBlocks {
     }
 
     /// Reported durations of the operations up to the end of the block, by rank.
-    fn take_paces(&mut self, seqs: SeqRange) -> BTreeMap<Rank, PaceReading> {
+    fn take_elapsed(&mut self, seqs: SeqRange) -> BTreeMap<Rank, f64> {
         let mut taken = BTreeMap::new();
-        for (rank, paces) in &mut self.paces {
-            let later = paces.split_off(&(seqs.last() + 1));
-            let due = std::mem::replace(paces, later).into_values();
-            let sum = due.reduce(|mut sum, next| {
-                sum.elapsed_ms += next.elapsed_ms;
-                sum.mix.add_times(&next.mix, 1.0);
-                sum
-            });
-            taken.extend(sum.map(|sum| (*rank, sum)));
+        for (rank, known) in &mut self.elapsed_ms {
+            let later = known.split_off(&(seqs.last() + 1));
+            let due = std::mem::replace(known, later).into_values();
+            taken.extend(due.reduce(|sum, next| sum + next).map(|sum| (*rank, sum)));
         }
         taken
     }
@@ -308,14 +298,9 @@ fn cohort_block(
         .into_iter()
         .map(|(rank, report)| Member {
             rank,
-            blocked: report.blocked().map(|(_, summary)| summary),
-            blocked_source: report.blocked().map(|(source, _)| source),
-            origin: report.origin,
+            blocked: report.blocked(),
             gap: report.gap,
-            host_blocked: report.host_blocked,
-            pace: None,
-            queue: report.queue,
-            busy: report.busy,
+            elapsed_ms: None,
             arrival: report.arrival,
         })
         .collect();
@@ -328,7 +313,6 @@ fn cohort_block(
         n_expected,
         period,
         transfers: Vec::new(),
-        excess_ms: None,
     })
 }
 

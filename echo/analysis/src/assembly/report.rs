@@ -1,8 +1,6 @@
 //! Report of one rank about one block, and merging of the parts of a block.
 
-use std::sync::Arc;
-
-use echo_core::model::event::{Event, Origin, SeqRange, Source, Summary};
+use echo_core::model::event::{Event, SeqRange, Summary};
 use echo_core::units::Nanos;
 
 use super::MeanArrival;
@@ -10,15 +8,12 @@ use super::MeanArrival;
 /// Report of one rank about one block.
 #[derive(Debug, Clone)]
 pub(super) struct Report {
-    pub(super) origin: Arc<Origin>,
     pub(super) start: Nanos,
     pub(super) end: Nanos,
     pub(super) iterations: Option<f64>,
     pub(super) gap: Option<Summary>,
     pub(super) host_blocked: Option<Summary>,
     pub(super) device_blocked: Option<Summary>,
-    pub(super) queue: Option<Summary>,
-    pub(super) busy: Option<Summary>,
     pub(super) arrival: Option<MeanArrival>,
 }
 
@@ -26,24 +21,20 @@ impl Report {
     /// Creates an empty report from its first point.
     pub(super) fn from_event(event: &Event) -> Self {
         Self {
-            origin: Arc::clone(&event.origin),
             start: event.start.unwrap_or(event.timestamp),
             end: event.timestamp,
             iterations: None,
             gap: None,
             host_blocked: None,
             device_blocked: None,
-            queue: None,
-            busy: None,
             arrival: None,
         }
     }
 
     /// Times blocked. The GPU's measurement is preferred, because it is more accurate than the
     /// host's.
-    pub(super) fn blocked(&self) -> Option<(Source, Summary)> {
-        let device = self.device_blocked.map(|summary| (Source::Device, summary));
-        device.or_else(|| self.host_blocked.map(|summary| (Source::Host, summary)))
+    pub(super) fn blocked(&self) -> Option<Summary> {
+        self.device_blocked.or(self.host_blocked)
     }
 }
 
@@ -60,15 +51,12 @@ pub(super) fn merged(seqs: SeqRange, parts: Vec<(SeqRange, Report)>) -> Option<R
         .into_iter()
         .map(|(_, report)| report)
         .reduce(|sum, next| Report {
-            origin: sum.origin,
             start: sum.start,
             end: sum.end.max(next.end),
             iterations: add(sum.iterations, next.iterations, |a, b| a + b),
             gap: add(sum.gap, next.gap, total),
             host_blocked: add(sum.host_blocked, next.host_blocked, total),
             device_blocked: add(sum.device_blocked, next.device_blocked, total),
-            queue: add(sum.queue, next.queue, total),
-            busy: add(sum.busy, next.busy, total),
             // Arrivals are relative to the beginning of each part.
             arrival: None,
         })

@@ -14,9 +14,11 @@ use echo_core::units::{Nanos, Window};
 use super::JobKey;
 use crate::assembly::CohortKey;
 use crate::assembly::progress::Progress;
-use crate::finding::Subject;
 use crate::hang::{Hang, HangTimeouts, hangs};
 use crate::incident::{abandoned, incident_id};
+
+/// Subject in the identifiers of these incidents.
+const SUBJECT: &str = "Hang";
 
 /// Confidence of a hang with missing ranks.
 const CONFIDENCE: f64 = 0.95;
@@ -52,10 +54,8 @@ struct AttributedSpan {
     at: Nanos,
     /// Latest attributed rows, one for each group of ranks.
     rows: Vec<LostTime>,
-    /// Loss of its block after `until`, milliseconds, once the block has ended.
-    rest_ms: f64,
-    /// Cohorts from whose blocks it was already subtracted.
-    left_out_by: BTreeSet<RoleId>,
+    /// Cohorts whose block with the hang has ended.
+    ended_in: BTreeSet<RoleId>,
 }
 
 /// Duration of a block's operations, milliseconds.
@@ -67,19 +67,10 @@ pub(super) struct BlockTime {
     pub(super) excess_ms: Option<f64>,
 }
 
-/// The part of a block that belongs to a hang.
-#[derive(Debug, Default)]
-pub(super) struct HangShare {
-    /// Its duration, milliseconds.
-    pub(super) ms: f64,
-    /// Lost time that has not been attributed yet.
-    pub(super) lost: Vec<LostTime>,
-}
-
 impl AttributedSpan {
-    /// Loss of the same ranks in the rest of the block.
-    fn rest(&self) -> Vec<LostTime> {
-        let duration = Duration::try_from_secs_f64(self.rest_ms / 1e3).unwrap_or_default();
+    /// Loss of the same ranks in the rest of the block, which took so many milliseconds.
+    fn rest(&self, rest_ms: f64) -> Vec<LostTime> {
+        let duration = Duration::try_from_secs_f64(rest_ms / 1e3).unwrap_or_default();
         let Some(interval) = Window::new(self.until, self.until.after(duration)) else {
             return Vec::new();
         };
@@ -188,8 +179,7 @@ impl HangTracker {
                 until: interval.to(),
                 at: now,
                 rows: lost.to_vec(),
-                rest_ms: 0.0,
-                left_out_by: BTreeSet::new(),
+                ended_in: BTreeSet::new(),
             }),
         }
         if attributed.len() > MAX_ATTRIBUTED {
@@ -197,46 +187,41 @@ impl HangTracker {
         }
     }
 
-    /// The part of a block that belongs to a hang. A hang lies between two completions, so it is
-    /// part of one block of each affected cohort: the first one that took as long. Clocks of
-    /// ranks are not compared.
+    /// Loss of the job in the rest of the block that a hang ended in. A hang lies between two
+    /// completions, so it is part of one block of each affected cohort: the first one that took as
+    /// long. Clocks of ranks are not compared.
     ///
     /// Reports come every few seconds, so losses are attributed to a hang up to its last report.
     /// The rest of the excess duration of its block is attributed here, once.
-    pub(super) fn hang_share(
+    pub(super) fn rest_of_hang(
         &mut self,
         job: &JobKey,
         role: RoleId,
         took: BlockTime,
         now: Nanos,
-    ) -> HangShare {
+    ) -> Vec<LostTime> {
         let Some(attributed) = self.attributed.get_mut(job) else {
-            return HangShare::default();
+            return Vec::new();
         };
         attributed.retain(|one| now.millis_since(one.at) <= KEPT_MS);
         let mut open = attributed.iter_mut();
-        let Some(one) =
-            open.find(|one| one.ms <= took.elapsed_ms && !one.left_out_by.contains(&role))
-        else {
-            return HangShare::default();
+        let is_new =
+            |one: &&mut AttributedSpan| one.ms <= took.elapsed_ms && !one.ended_in.contains(&role);
+        let Some(one) = open.find(is_new) else {
+            return Vec::new();
         };
-        let is_first = one.left_out_by.is_empty();
-        one.left_out_by.insert(role);
-        let mut lost = Vec::new();
-        if is_first {
-            one.rest_ms = took
-                .excess_ms
-                .map_or(0.0, |excess_ms| (excess_ms - one.ms).max(0.0));
-            lost = one.rest();
+        let is_first = one.ended_in.is_empty();
+        one.ended_in.insert(role);
+        if !is_first {
+            return Vec::new();
         }
+        let rest_ms = took.excess_ms.map_or(0.0, |excess_ms| excess_ms - one.ms);
+        let lost = one.rest(rest_ms.max(0.0));
         let until = lost.first().map(|row| row.interval.to());
         if let Some((until, known)) = until.zip(self.attributed_until.get_mut(job)) {
             *known = (*known).max(until);
         }
-        HangShare {
-            ms: one.ms + one.rest_ms,
-            lost,
-        }
+        lost
     }
 
     /// Ends the hangs of a job that does not report any more.
@@ -267,10 +252,7 @@ fn incident(job: &JobKey, hang: &Hang, known: Option<&Incident>) -> Incident {
         ConditionKind::Hang
     };
     Incident {
-        id: known.map_or_else(
-            || incident_id(&cohort, Subject::Hang, hang.seq),
-            |known| known.id,
-        ),
+        id: known.map_or_else(|| incident_id(&cohort, SUBJECT, hang.seq), |known| known.id),
         cluster: job.0.clone(),
         job: job.1.clone(),
         cohort: Arc::from(cohort.to_string()),

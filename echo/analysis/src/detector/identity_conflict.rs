@@ -11,11 +11,13 @@ use echo_core::model::detector_output::{
 use super::JobKey;
 use crate::assembly::CohortKey;
 use crate::assembly::rank_owners::Conflict;
-use crate::finding::Subject;
 use crate::incident::{abandoned, incident_id};
 
 /// Maximum number of ranks that a sentence describes; more are only counted.
 const NAMED: usize = 4;
+
+/// Subject in the identifiers of these incidents.
+const SUBJECT: &str = "Identity";
 
 /// Open conflicts.
 #[derive(Debug, Default)]
@@ -67,10 +69,7 @@ fn incident(job: &JobKey, conflicts: &[Conflict], known: Option<&Incident>) -> O
     let begun = u64::try_from(first_seen.value()).unwrap_or_default();
     let detail = describe(conflicts);
     Some(Incident {
-        id: known.map_or_else(
-            || incident_id(&cohort, Subject::Identity, begun),
-            |known| known.id,
-        ),
+        id: known.map_or_else(|| incident_id(&cohort, SUBJECT, begun), |known| known.id),
         cluster: job.0.clone(),
         job: job.1.clone(),
         cohort: Arc::from(cohort.to_string()),

@@ -16,15 +16,16 @@ use fleet_proto::{attribute, metric};
 use super::JobKey;
 use crate::assembly::CohortKey;
 use crate::attributes;
-use crate::incident::abandoned;
 use crate::iteration_clock::IterationClock;
 use crate::straggler::block::{BlockSum, Lead, Membership, NodeKey, Operation, ProcessKey};
 use crate::straggler::{self, JobNumber, Report};
+use carried::CarriedIncidents;
 use host_gaps::HostGaps;
 pub(super) use host_gaps::is_host_gap;
 use job_context::JobContext;
 use published::PublishedJob;
 
+mod carried;
 mod host_gaps;
 mod job_context;
 mod lost_time;
@@ -38,7 +39,7 @@ const WHOLE_JOB: RoleId = RoleId::new(0);
 #[derive(Debug, Default)]
 pub(super) struct Stragglers {
     clusters: BTreeMap<ClusterId, Cluster>,
-    iterations: BTreeMap<JobKey, IterationClock>,
+    carried: CarriedIncidents,
 }
 
 /// Jobs of one cluster.
@@ -51,10 +52,6 @@ struct Cluster {
     gaps: HashMap<ProcessKey, HostGaps>,
     next: u64,
     published: BTreeMap<JobNumber, PublishedJob>,
-    /// Jobs of its processes.
-    jobs: BTreeSet<JobKey>,
-    /// Those that are judged here.
-    judged: BTreeSet<JobKey>,
 }
 
 /// Returns true for sums of durations.
@@ -99,44 +96,12 @@ impl Stragglers {
         }
     }
 
-    /// Notes how many iterations a job has completed at an instant, for people to read.
-    pub(super) fn note_iterations(&mut self, job: &JobKey, at: Nanos, iterations: f64) {
-        let cluster = self.clusters.get(&job.0);
-        if !cluster.is_some_and(|cluster| cluster.jobs.contains(job)) {
-            return;
-        }
-        if !self.iterations.contains_key(job) {
-            self.iterations
-                .insert(job.clone(), IterationClock::default());
-        }
-        if let Some(clock) = self.iterations.get_mut(job) {
-            clock.note(at, iterations);
-        }
-    }
-
-    /// Returns true if a job is judged here: its GPUs are timed, or it was taken over.
-    pub(super) fn has(&self, job: &JobKey) -> bool {
-        let cluster = self.clusters.get(&job.0);
-        cluster.is_some_and(|cluster| cluster.judged.contains(job))
-    }
-
-    /// Jobs whose GPUs are not timed, and which the waits of their hosts are enough to judge from now
-    /// on.
-    pub(super) fn ready(&self) -> Vec<JobKey> {
-        let clusters = self.clusters.iter();
-        clusters
-            .flat_map(|(name, cluster)| cluster.ready(name))
-            .collect()
-    }
-
-    /// Judges a job from now on.
-    pub(super) fn take_over(&mut self, job: &JobKey) {
-        let cluster = self.clusters.entry(job.0.clone()).or_default();
-        cluster.judged.insert(job.clone());
-    }
-
     /// Evaluates what the ranks of the clusters of these points have reported.
-    pub(super) fn advance(&mut self, arrived: &[StoredEvent]) -> DetectorOutput {
+    pub(super) fn advance(
+        &mut self,
+        arrived: &[StoredEvent],
+        iterations: &BTreeMap<JobKey, IterationClock>,
+    ) -> DetectorOutput {
         let Some(now) = arrived.last().map(|stored| stored.received) else {
             return DetectorOutput::default();
         };
@@ -146,9 +111,13 @@ impl Stragglers {
         let mut output = DetectorOutput::default();
         for name in clusters {
             if let Some(cluster) = self.clusters.get_mut(name) {
-                output.append(cluster.advance(name, &self.iterations, now));
+                output.append(cluster.advance(name, iterations, now));
+                self.carried.hand_over(|known| cluster.adopt(known));
             }
         }
+        output
+            .incidents
+            .extend(self.carried.take_recovered(iterations));
         output
     }
 
@@ -168,30 +137,21 @@ impl Stragglers {
                 output.append(cluster.end(number));
             }
         }
-        let clusters = &self.clusters;
-        let is_left = |job: &JobKey| {
-            let cluster = clusters.get(&job.0);
-            cluster.is_some_and(|cluster| cluster.jobs.contains(job))
-        };
-        self.iterations.retain(|job, _| is_left(job));
         output
     }
 
     /// Takes over open incidents of an earlier detector, after its events were replayed: they keep
-    /// their identity. Ends those that the replay has not found.
-    pub(super) fn restore(&mut self, known: Vec<Incident>) -> DetectorOutput {
-        let mut output = DetectorOutput::default();
-        for incident in known {
-            let cluster = self.clusters.get_mut(&incident.cluster);
-            let mut published = cluster
-                .into_iter()
-                .flat_map(|cluster| cluster.published.values_mut());
-            if published.any(|job| job.adopt(&incident)) {
-                continue;
-            }
-            output.incidents.push(abandoned(incident));
+    /// their identity. Those that the replay has not found are carried on.
+    pub(super) fn restore(&mut self, known: Vec<Incident>) {
+        self.carried = CarriedIncidents::new(known);
+        for cluster in self.clusters.values_mut() {
+            self.carried.hand_over(|known| cluster.adopt(known));
         }
-        output
+    }
+
+    /// Removes and returns carried incidents of unknown jobs.
+    pub(super) fn take_orphaned(&mut self, has_job: impl Fn(&JobKey) -> bool) -> Vec<Incident> {
+        self.carried.take_orphaned(has_job)
     }
 
     /// Returns true for an incident of a job as a whole, which this module publishes.
@@ -206,23 +166,6 @@ impl Cluster {
             return;
         };
         self.detector.observe(&block, received);
-        let origin = &event.origin;
-        let job = (origin.cluster.clone(), origin.job.clone());
-        if block.source == Source::Device {
-            self.judged.insert(job.clone());
-        }
-        self.jobs.insert(job);
-    }
-
-    /// Jobs that are not judged here yet, and could be.
-    fn ready(&self, name: &ClusterId) -> impl Iterator<Item = JobKey> {
-        let settled = self.detector.settled();
-        let jobs = settled.filter_map(|number| {
-            let process = self.detector.living(number).next()?;
-            let job = self.origins.get(&process)?.job.clone();
-            Some((name.clone(), job))
-        });
-        jobs.filter(|job| !self.judged.contains(job))
     }
 
     /// Sums of a point; `None` if it lacks something.
@@ -321,9 +264,6 @@ impl Cluster {
             return DetectorOutput::default();
         };
         let job = (name.clone(), first.job.clone());
-        if !self.judged.contains(&job) {
-            return DetectorOutput::default();
-        }
         let context = JobContext {
             key: CohortKey {
                 cluster: name.clone(),
@@ -342,6 +282,11 @@ impl Cluster {
         published.update(&context, report)
     }
 
+    /// Continues an incident of an earlier detector; returns false if no job has found the same.
+    fn adopt(&mut self, known: &Incident) -> bool {
+        self.published.values_mut().any(|job| job.adopt(known))
+    }
+
     /// Ends and forgets a job.
     fn end(&mut self, number: JobNumber) -> DetectorOutput {
         let gone: BTreeSet<ProcessKey> = self.detector.processes(number).collect();
@@ -349,10 +294,6 @@ impl Cluster {
         self.origins.retain(|process, _| !gone.contains(process));
         self.gaps.retain(|process, _| !gone.contains(process));
         self.processes.retain(|_, process| !gone.contains(process));
-        let left = self.origins.values();
-        let left = left.map(|origin| (origin.cluster.clone(), origin.job.clone()));
-        self.jobs = left.collect();
-        self.judged.retain(|job| self.jobs.contains(job));
         let published = self.published.remove(&number);
         published.map_or_else(DetectorOutput::default, |mut published| published.end())
     }

@@ -1,15 +1,8 @@
 //! Scenarios of whole jobs and the output that the detector must return for them.
 
-mod conditions;
-mod devices;
-mod fast;
 mod hangs;
 mod host_waits;
 mod hostile;
 mod identity;
-mod losses;
-mod meshes;
-mod records;
 mod stalls;
 mod stragglers;
-mod symmetry;

@@ -1,18 +1,16 @@
 //! Lags by arrival at the same operations.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use echo_core::model::detector_output::Signal;
-use echo_core::model::event::Origin;
-use echo_core::stats::{lower_median, mean, median, standard_error};
+use echo_core::stats::{lower_median, mean};
 
 use super::{ByRank, Lag, Lags};
 use crate::assembly::{CohortBlock, Member};
 
 /// Compares the arrivals of a window.
 pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
-    let mut series: ByRank<(&Arc<Origin>, Vec<f64>)> = ByRank::default();
+    let mut series: ByRank<Vec<f64>> = ByRank::default();
     let mut center = Vec::new();
     for block in blocks {
         let Some((middle, arrivals)) = comparable_arrivals(block) else {
@@ -21,8 +19,7 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
         center.push(middle);
         let mut pass = series.pass();
         for (member, mean_ms) in arrivals {
-            let (_, lags) = pass.entry(member.rank, || (&member.origin, Vec::new()));
-            lags.push(mean_ms - middle);
+            pass.entry(member.rank, Vec::new).push(mean_ms - middle);
         }
     }
     // A comparison needs most of the window: the blocks before the first common completion have
@@ -30,21 +27,9 @@ pub(super) fn lags(blocks: &[&CohortBlock]) -> Option<Lags> {
     if center.len() * 2 < blocks.len() {
         return None;
     }
-    let ranks = series.into_iter().filter_map(|(rank, (origin, lags))| {
-        Some(Lag {
-            rank,
-            origin: Arc::clone(origin),
-            signal: Signal::Arrival,
-            mean_ms: mean(&lags)?,
-            steady_ms: median(&lags)?,
-            operations: 1.0,
-            largest_at_one_ms: None,
-            error_ms: standard_error(&lags),
-            own_ms: None,
-            waits_for_ms: None,
-            place: None,
-            series: lags,
-        })
+    let ranks = series.iter().filter_map(|(rank, lags)| {
+        let mean_ms = mean(lags)?;
+        Some(Lag { rank, mean_ms })
     });
     Some(Lags {
         signal: Signal::Arrival,

@@ -92,11 +92,6 @@ impl Judge {
         self.usual.as_ref()
     }
 
-    /// Returns true if the past is known well, and nothing is open.
-    pub(super) fn is_settled(&self) -> bool {
-        self.history.seconds() >= self.rule.known_s && self.incidents.is_empty()
-    }
-
     /// Usual waiting of each of `n` ranks, as a share per peer; `None` while the past is too short.
     pub(super) fn usual_peers(&self, n: usize) -> Option<Vec<f64>> {
         self.usual.as_ref()?;
@@ -227,9 +222,9 @@ impl Judge {
         let flows = self.flows.get_or_insert_with(take);
         self.lateness.set_transfers(has_transfers);
         self.lateness
-            .count(measured, &flows.ranks, loss, &self.rule);
+            .count(measured, &flows.ranks, (loss, usual.sigma), &self.rule);
         let queues = Queues::new(&measured.leads, &flows.ranks, usual.shortest_step());
-        if let Some((rank, entry)) = self.lateness.latest(measured) {
+        if let Some((rank, entry)) = self.lateness.latest(measured, &self.rule) {
             self.incidents.add(Subject::Rank(rank), entry);
         } else if let Some((rank, bill)) = self.lateness.sufficient(usual.sigma, &self.rule) {
             let subject = Subject::Rank(rank);
@@ -262,7 +257,7 @@ impl Judge {
             }
         }
         self.recent.rest(loss, usual.allowance);
-        if self.lateness.latest(measured).is_some() {
+        if self.lateness.latest(measured, &self.rule).is_some() {
             // Where the pace varies, it does not always show that the named rank explains it.
             found.retain(|(subject, _)| *subject != Subject::Unexplained);
         }

@@ -18,6 +18,9 @@ use crate::straggler::usual::{UsualFlow, beyond};
 /// The mean loss has to be so many standard deviations above 0.
 const CONFIRMED_SIGMAS: f64 = 2.5;
 
+/// An evaluation may lose so many standard deviations more than the waiting explains.
+const CHANCE_SIGMAS: f64 = 1.0;
+
 /// Share of the loss that the waiting must cover in pipelines. It shows in few operations there: the
 /// durations of a grouped send and receive do not contain it.
 const LEAST_OF_TRANSFERS: f64 = 0.2;
@@ -47,9 +50,9 @@ struct Late {
 }
 
 impl Late {
-    /// Lost time per waiting, at most `most`.
-    fn ratio(&self, most: f64) -> f64 {
-        (self.lost_s / self.waited_s).clamp(0.0, most)
+    /// Lost time per waiting, which covers at least the share `least_explained` of the loss.
+    fn ratio(&self, least_explained: f64) -> f64 {
+        (self.lost_s / self.waited_s).clamp(0.0, 1.0 / least_explained)
     }
 }
 
@@ -60,15 +63,17 @@ impl Lateness {
     }
 
     /// Counts one evaluation, in which the share `loss` of the time was lost; it is negative where
-    /// the job was faster than usual.
+    /// the job was faster than usual. `sigma` is the standard deviation of the usual pace over 10 s.
     pub(super) fn count(
         &mut self,
         measured: &Measured,
         usual: &[UsualFlow],
-        loss: f64,
+        (loss, sigma): (f64, f64),
         rule: &Rule,
     ) {
         let seconds = measured.seconds;
+        // By chance an evaluation loses so much more than the mean.
+        let chance = CHANCE_SIGMAS * sigma * (MEAN_S / seconds).sqrt();
         let least_explained = self.least_explained(rule);
         let flows = measured.ranks.iter().zip(usual).enumerate();
         for (rank, (flow, usual)) in flows {
@@ -83,7 +88,7 @@ impl Lateness {
             late.evidence = (late.evidence + more).clamp(0.0, 2.0);
             late.waited_s += seconds * waited;
             // What the waiting does not explain is lost by something else, such as a checkpoint.
-            late.lost_s += seconds * loss.min(waited / least_explained);
+            late.lost_s += seconds * loss.min(waited / least_explained + chance);
             late.seconds += seconds;
             if waited > allowance {
                 late.bill.push(entry(measured, waited, 1.0));
@@ -114,7 +119,12 @@ impl Lateness {
         let least_s = (rule.least_late * late.seconds).max(rule.late_enough_s);
         let is_confirmed = late.lost_s >= by_chance.max(least_s);
         let is_sufficient = late.evidence >= 1.0 && is_root && is_confirmed;
-        is_sufficient.then(|| (*rank, late.bill.scaled(late.ratio(self.most_ratio()))))
+        is_sufficient.then(|| {
+            (
+                *rank,
+                late.bill.scaled(late.ratio(self.least_explained(rule))),
+            )
+        })
     }
 
     /// Share of the loss that the waiting must cover.
@@ -123,15 +133,6 @@ impl Lateness {
             LEAST_OF_TRANSFERS
         } else {
             rule.explain
-        }
-    }
-
-    /// Largest loss per waiting: more only where the waiting is seen in part.
-    const fn most_ratio(&self) -> f64 {
-        if self.has_transfers {
-            1.0 / LEAST_OF_TRANSFERS
-        } else {
-            1.0
         }
     }
 
@@ -146,14 +147,12 @@ impl Lateness {
     }
 
     /// Loss of the latest evaluation by the named rank; `None` if it was not late in it.
-    pub(super) fn latest(&self, measured: &Measured) -> Option<(usize, Entry)> {
+    pub(super) fn latest(&self, measured: &Measured, rule: &Rule) -> Option<(usize, Entry)> {
         let rank = self.named?;
         let late = self.ranks.get(&rank)?;
         let last = late.bill.last().filter(|last| last.to >= measured.until)?;
-        Some((
-            rank,
-            entry(measured, last.waited, late.ratio(self.most_ratio())),
-        ))
+        let ratio = late.ratio(self.least_explained(rule));
+        Some((rank, entry(measured, last.waited, ratio)))
     }
 
     /// Forgets one rank.
@@ -210,7 +209,7 @@ mod tests {
             lateness.count(
                 &measured,
                 &[UsualFlow::default(); 2],
-                loss,
+                (loss, SIGMA),
                 &Rule::default(),
             );
         }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use super::step::{Function, Operation};
 use super::timeline::Observation;
-use crate::tally::nanos;
+use crate::delivery::nanos;
 
 /// Host clock at the start of the loop, nanoseconds.
 const HOST_START: i64 = 100_000_000_000;

@@ -16,12 +16,9 @@ use super::floor::{FLOOR, Rows};
 use super::recorded::RecordedLoop;
 use super::suite::BLOCKS_MS;
 use super::verdict::{Count, Judgement, Truth, Verdict};
-use crate::agent::EPOCH;
-use crate::alert::{Alert, Incidents};
+use crate::alert::{Alert, ECHO, Incidents};
+use crate::delivery::{Delivery, EPOCH};
 use crate::recordings;
-use crate::report::quantile;
-use crate::runner::ECHO;
-use crate::simulation::Delivery;
 
 const HEADER: &str = "| loops | method | with a fault | right | wrong | condition only | silent | cost within 15 % | \
      cost error (median) | seconds to the truth (median, longest) | healthy and quiet |\n\
@@ -218,4 +215,12 @@ fn row(group: &str, method: &str, count: &Count) -> String {
         share(count.healthy),
     ];
     format!("| {} |\n", cells.join(" | "))
+}
+
+/// Returns the quantile of the values at this many hundredths.
+fn quantile(values: &[f64], hundredths: usize) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let index = (sorted.len() * hundredths).div_ceil(100).saturating_sub(1);
+    sorted.get(index).copied()
 }

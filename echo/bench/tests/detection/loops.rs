@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use echo_bench::alert::{Alert, Subject};
+use echo_bench::alert::{Alert, ECHO, Subject};
 use echo_bench::loops::case::LoopCase;
 use echo_bench::loops::fault::LoopFaultKind;
 use echo_bench::loops::floor::{FLOOR, Rows};
@@ -12,7 +12,6 @@ use echo_bench::loops::recorded::LOOPS;
 use echo_bench::loops::suite::{self, BLOCKS_MS};
 use echo_bench::loops::table::{self, LoopResult};
 use echo_bench::loops::verdict::{Count, Expected, Judgement, Truth, Verdict};
-use echo_bench::runner::ECHO;
 use fleet_agent_sources::recording::Recording;
 use fleet_agent_sources::source::EventSource;
 use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};

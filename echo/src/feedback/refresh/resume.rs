@@ -40,7 +40,6 @@ impl Refresh {
             .extend(self.policies.resume(&resume.policies));
         self.publish();
         let open = self.incidents_since(Nanos::LATEST.offset(-1)).await?;
-        self.detector.prepare_restore(&open);
         let (mut position, mut latest) = (resume.after, None);
         while position < resume.judged {
             if *stop.borrow() {

@@ -7,15 +7,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use echo_analysis::settings::Settings;
-use echo_analysis::simulated::{Job, Measured};
+use echo_analysis::simulated::durations::{self, Durations};
+use echo_analysis::simulated::{Job, Measured, OPS_PER_BLOCK, instant};
 use echo_core::clock::ManualClock;
 use echo_core::ids::ClusterId;
 use echo_core::model::detector_output::{Incident, IncidentState, LostTime};
-use echo_core::model::event::{BatchKey, EventBatch};
+use echo_core::model::event::{BatchKey, EventBatch, StoredEvent};
 use echo_core::policy_table::PolicyTable;
 use echo_core::units::{Nanos, Window};
 use echo_store::EventStore;
 use echo_store::duckdb::DuckDbStore;
+use fleet_proto::metric;
 use fleet_proto::policy::PolicySet;
 use prost::Message;
 use tokio::sync::watch;
@@ -24,38 +26,55 @@ use tokio::task::JoinSet;
 use crate::feedback::health::HealthConfig;
 use crate::feedback::refresh::{IDLE_CHECK_INTERVAL, Refresh};
 
-/// Returns the time at which the agents report block `number`; each block takes 200 ms.
-fn reported(number: u64) -> Nanos {
-    let nanos = i64::try_from(number * 200_000_000).unwrap();
-    Nanos::EARLIEST.offset(nanos)
+/// Blocks of a job: rank 2 holds back the others in some of them.
+const N_BLOCKS: u64 = 140;
+const HELD_BACK: Range<u64> = 60..90;
+
+/// A block at which the incident is open.
+const OPEN_AT: u64 = 80;
+
+/// Duration of a block, milliseconds.
+fn block_ms(number: u64) -> f64 {
+    if HELD_BACK.contains(&number) {
+        1_000.0
+    } else {
+        500.0
+    }
 }
 
-/// Returns the batches of a job whose rank 2 sleeps.
+/// Returns the time at which the agents report a block: its end.
+fn reported(number: u64) -> Nanos {
+    instant((0..=number).map(block_ms).sum())
+}
+
+/// Returns the batches of the job, with the sums of operations and the blocks of its agents.
 fn batches(blocks: Range<u64>) -> impl Iterator<Item = EventBatch> {
-    let sleeping = |block, rank| Measured {
-        gap_ms: if (10..20).contains(&block) && rank == 2 {
-            12.0
+    let durations = |block: u64, rank| Durations {
+        inside_ms: if HELD_BACK.contains(&block) && rank != 2 {
+            34.25
         } else {
-            4.0
+            3.0
         },
-        period_ms: if (10..20).contains(&block) {
-            58.0
-        } else {
-            50.0
-        },
-        ..Measured::HEALTHY
+        ..Durations::HEALTHY
     };
-    let events = Job::with_ranks(4).events(blocks.end, sleeping);
-    let per_block = events.len() / usize::try_from(blocks.end).unwrap();
-    let of_block = move |number: u64| EventBatch {
-        key: BatchKey::Content(u128::from(number)),
-        received: reported(number),
-        events: events
-            .iter()
-            .skip(usize::try_from(number).unwrap() * per_block)
-            .take(per_block)
-            .map(|stored| stored.event.clone())
-            .collect(),
+    let mut events = durations::events(4, blocks.end, block_ms, durations);
+    events.extend(Job::with_ranks(4).events(blocks.end, |_, _| Measured::HEALTHY));
+    let of_block = move |number: u64| {
+        let is_of_block = |event: &&StoredEvent| {
+            let seqs = event.event.block.as_ref().and_then(|block| block.seqs);
+            let per_block = if event.event.metric.as_str() == metric::DURATION {
+                durations::OPERATIONS
+            } else {
+                OPS_PER_BLOCK
+            };
+            seqs.is_some_and(|seqs| seqs.first() / per_block == number)
+        };
+        let of_block = events.iter().filter(is_of_block);
+        EventBatch {
+            key: BatchKey::Content(u128::from(number)),
+            received: reported(number),
+            events: of_block.map(|stored| stored.event.clone()).collect(),
+        }
     };
     blocks.map(of_block)
 }
@@ -80,7 +99,7 @@ async fn store_with(n_blocks: u64) -> Arc<dyn EventStore> {
 
 /// Processes all stored events and returns the policy table.
 async fn refresh(store: &Arc<dyn EventStore>) -> Arc<PolicyTable> {
-    let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
+    let clock = Arc::new(ManualClock::at(instant(0.0)));
     refresh_until(store, clock, async {}).await
 }
 
@@ -118,14 +137,14 @@ async fn incidents(store: &Arc<dyn EventStore>) -> Vec<Incident> {
 
 #[tokio::test]
 async fn committed_events_are_processed() {
-    let store = store_with(40).await;
+    let store = store_with(N_BLOCKS).await;
     refresh(&store).await;
     assert_eq!(incidents(&store).await.len(), 1);
 }
 
 #[tokio::test]
 async fn the_policy_names_a_rank_that_holds_back_others() {
-    let store = store_with(18).await;
+    let store = store_with(OPEN_AT).await;
     let table = refresh(&store).await;
     let cluster: ClusterId = "test".parse().unwrap();
     let set = PolicySet::decode(table.for_cluster(&cluster).unwrap().encoded.clone()).unwrap();
@@ -140,7 +159,7 @@ async fn lost_time(store: &Arc<dyn EventStore>) -> Vec<LostTime> {
 
 #[tokio::test]
 async fn a_restart_does_not_change_stored_output() {
-    let store = store_with(40).await;
+    let store = store_with(N_BLOCKS).await;
     let policies = refresh(&store).await;
     let before = (incidents(&store).await, lost_time(&store).await);
     assert_eq!(refresh(&store).await, policies);
@@ -149,14 +168,14 @@ async fn a_restart_does_not_change_stored_output() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_at_any_block_keeps_the_incident_and_its_cost() {
-    let unbroken = store_with(40).await;
+    let unbroken = store_with(N_BLOCKS).await;
     refresh(&unbroken).await;
     let [expected] = incidents(&unbroken).await.try_into().unwrap();
     let lost = lost_time(&unbroken).await;
-    for restart in 1..40 {
+    for restart in (1..N_BLOCKS).step_by(6) {
         let store = store_with(restart).await;
         refresh(&store).await;
-        report(&store, restart..40).await;
+        report(&store, restart..N_BLOCKS).await;
         refresh(&store).await;
         let [incident] = incidents(&store).await.try_into().unwrap();
         assert_eq!(incident.id, expected.id, "restart before block {restart}");
@@ -179,11 +198,11 @@ async fn a_restart_at_any_block_keeps_the_incident_and_its_cost() {
 async fn an_incident_whose_first_events_were_deleted_continues_and_ends() {
     let database = Arc::new(DuckDbStore::scratch());
     let store: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&database);
-    report(&store, 0..18).await;
+    report(&store, 0..OPEN_AT).await;
     refresh(&store).await;
     let [open] = incidents(&store).await.try_into().unwrap();
-    database.drop_before(reported(14)).await;
-    report(&store, 18..40).await;
+    database.drop_before(reported(HELD_BACK.start + 6)).await;
+    report(&store, OPEN_AT..N_BLOCKS).await;
     refresh(&store).await;
     let [ended] = incidents(&store).await.try_into().unwrap();
     assert_eq!((ended.id, ended.first_seen), (open.id, open.first_seen));
@@ -194,13 +213,13 @@ async fn an_incident_whose_first_events_were_deleted_continues_and_ends() {
 async fn an_incident_without_events_ends_when_no_agent_reconnects() {
     let database = Arc::new(DuckDbStore::scratch());
     let store: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&database);
-    report(&store, 0..18).await;
+    report(&store, 0..OPEN_AT).await;
     refresh(&store).await;
-    database.drop_before(reported(18)).await;
-    let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
+    database.drop_before(reported(OPEN_AT)).await;
+    let clock = Arc::new(ManualClock::at(instant(0.0)));
     let check_again = async {
         assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
-        clock.set(Nanos::EARLIEST.offset(180_000_000_000));
+        clock.set(instant(280_000.0));
         tokio::time::sleep(IDLE_CHECK_INTERVAL * 2).await;
     };
     refresh_until(&store, Arc::clone(&clock), check_again).await;
@@ -213,11 +232,11 @@ async fn an_incident_without_events_ends_when_no_agent_reconnects() {
 async fn an_incident_waits_for_agents_that_reconnect_later() {
     let database = Arc::new(DuckDbStore::scratch());
     let store: Arc<dyn EventStore> = Arc::<DuckDbStore>::clone(&database);
-    report(&store, 0..18).await;
+    report(&store, 0..OPEN_AT).await;
     refresh(&store).await;
     let [open] = incidents(&store).await.try_into().unwrap();
-    database.drop_before(reported(18)).await;
-    report(&store, 18..40).await;
+    database.drop_before(reported(OPEN_AT)).await;
+    report(&store, OPEN_AT..N_BLOCKS).await;
     refresh(&store).await;
     let [ended] = incidents(&store).await.try_into().unwrap();
     assert_eq!((ended.id, ended.occurrences), (open.id, 1));
@@ -230,20 +249,20 @@ async fn policy_versions_only_grow() {
         let cluster: ClusterId = "test".parse().unwrap();
         table.for_cluster(&cluster).unwrap().version
     };
-    let store = store_with(18).await;
+    let store = store_with(OPEN_AT).await;
     let before = version(&*refresh(&store).await);
-    report(&store, 18..40).await;
+    report(&store, OPEN_AT..N_BLOCKS).await;
     let after = version(&*refresh(&store).await);
     assert!(after > before, "{after} after {before}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_incident_of_a_silent_job_is_cleared() {
-    let store = store_with(18).await;
-    let clock = Arc::new(ManualClock::at(Nanos::EARLIEST));
+    let store = store_with(OPEN_AT).await;
+    let clock = Arc::new(ManualClock::at(instant(0.0)));
     let check_again = async {
         assert_eq!(incidents(&store).await[0].state, IncidentState::Open);
-        clock.set(Nanos::EARLIEST.offset(700_000_000_000));
+        clock.set(instant(800_000.0));
         tokio::time::sleep(IDLE_CHECK_INTERVAL * 2).await;
     };
     refresh_until(&store, Arc::clone(&clock), check_again).await;
@@ -252,9 +271,9 @@ async fn the_incident_of_a_silent_job_is_cleared() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_could_not_report_during_a_downtime_is_not_silent() {
-    let store = store_with(18).await;
+    let store = store_with(OPEN_AT).await;
     refresh(&store).await;
-    let clock = Arc::new(ManualClock::at(Nanos::EARLIEST.offset(3_600_000_000_000)));
+    let clock = Arc::new(ManualClock::at(instant(3_600_000.0)));
     let check_again = async { tokio::time::sleep(IDLE_CHECK_INTERVAL * 2).await };
     refresh_until(&store, clock, check_again).await;
     assert_eq!(incidents(&store).await[0].state, IncidentState::Open);

@@ -1,11 +1,10 @@
 //! Sums of time buckets in the form of blocks, as the detector compares them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use echo_analysis::assembly::{CohortBlock, MeanArrival, Member, Transfer};
 use echo_core::ids::{CommId, Op, Rank, RankInJob, RoleId};
-use echo_core::model::event::{Origin, SeqRange, Source, Summary};
+use echo_core::model::event::{SeqRange, Source, Summary};
 use echo_core::units::{Nanos, Window};
 use echo_store::timeseries::TimeseriesPoint;
 use fleet_proto::metric;
@@ -92,9 +91,8 @@ fn add_transfer(
 }
 
 /// Sums of one rank in a bucket.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct RankSums {
-    origin: Arc<Origin>,
     iterations: f64,
     gap: Option<Summary>,
     host_blocked: Option<Summary>,
@@ -103,17 +101,6 @@ struct RankSums {
 }
 
 impl RankSums {
-    fn new(origin: &Arc<Origin>) -> Self {
-        Self {
-            origin: Arc::clone(origin),
-            iterations: 0.0,
-            gap: None,
-            host_blocked: None,
-            device_blocked: None,
-            arrival: None,
-        }
-    }
-
     fn add(&mut self, point: &TimeseriesPoint) {
         let sum = |known: &mut Option<Summary>| {
             *known = match (*known, summary(point)) {
@@ -140,18 +127,11 @@ impl RankSums {
     }
 
     fn member(self, rank: Rank) -> Member {
-        let device = self.device_blocked.map(|_| Source::Device);
-        let source = device.or_else(|| self.host_blocked.map(|_| Source::Host));
         Member {
             rank,
-            origin: self.origin,
             gap: self.gap,
             blocked: self.device_blocked.or(self.host_blocked),
-            blocked_source: source,
-            host_blocked: self.host_blocked,
-            pace: None,
-            busy: None,
-            queue: None,
+            elapsed_ms: None,
             arrival: self.arrival,
         }
     }
@@ -166,9 +146,7 @@ struct CohortSums {
 
 impl CohortSums {
     fn add(&mut self, rank: Rank, point: &TimeseriesPoint) {
-        let sums = self.ranks.entry(rank);
-        let sums = sums.or_insert_with(|| RankSums::new(&point.origin));
-        sums.add(point);
+        self.ranks.entry(rank).or_default().add(point);
     }
 
     /// Returns the block; `None` without iterations.
@@ -191,7 +169,6 @@ impl CohortSums {
             members,
             period: None,
             transfers: self.transfers,
-            excess_ms: None,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs whose GPUs are not timed: judged by the waits of their hosts once they have a past.
+//! Jobs whose GPUs are not timed: judged by the waits of their hosts.
 
 use echo_core::model::detector_output::{CauseClass, ConditionKind, IncidentState, Signal};
 use echo_core::model::event::{Event, Reading, Source, StoredEvent, Summary};
@@ -113,13 +113,6 @@ fn a_job_with_times_of_its_gpus_is_judged_by_them_alone() {
 }
 
 #[test]
-fn a_job_without_a_past_is_not_judged_by_its_hosts_yet() {
-    let from_start = |block: u64, rank| waits(block + HEALTHY, rank);
-    let output = detect(&host_events(4, 30, |_| 1_000.0, from_start));
-    assert_eq!(output.incidents, []);
-}
-
-#[test]
 fn an_incident_found_by_the_waits_of_hosts_survives_a_restart() {
     let all = held_back();
     let until = all.len() * 7 / 10;
@@ -129,7 +122,6 @@ fn an_incident_found_by_the_waits_of_hosts_survives_a_restart() {
     assert_eq!(named(&open), [2], "{open:#?}");
 
     let mut restarted = Detector::new(Settings::default());
-    restarted.prepare_restore(&open);
     restarted.observe(before);
     let output = restarted.restore(open.clone(), instant(0.0), 30_000.0);
     assert_eq!(output.incidents, []);

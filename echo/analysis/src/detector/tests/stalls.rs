@@ -1,16 +1,14 @@
 //! Cost of stalls.
 
-use std::sync::Arc;
-
 use echo_core::model::event::{Reading, StoredEvent};
-use fleet_proto::{attribute, metric};
+use fleet_proto::metric;
 
 use super::hangs::{N_RANKS, blocked, detector, reports};
 use crate::simulated::{Job, Measured, OPS_PER_BLOCK, instant};
 
 /// Blocks of all ranks with these lengths in milliseconds. A block is sent when it ends.
 /// Returns the end of the last one as well.
-fn paced(first: u64, begin_ms: f64, lengths_ms: &[f64]) -> (Vec<StoredEvent>, f64) {
+pub(super) fn paced(first: u64, begin_ms: f64, lengths_ms: &[f64]) -> (Vec<StoredEvent>, f64) {
     let job = Job::with_ranks(N_RANKS);
     let n_blocks = first + lengths_ms.len() as u64;
     let mut ends = Vec::new();
@@ -35,8 +33,6 @@ fn paced(first: u64, begin_ms: f64, lengths_ms: &[f64]) -> (Vec<StoredEvent>, f6
         if stored.event.metric.as_str() == metric::PERIOD {
             stored.event.metric = metric::ELAPSED.parse().unwrap();
             stored.event.reading = Reading::Double(*length_ms);
-            let mix = format!(r#"{{"{}":"AllReduce={OPS_PER_BLOCK}"}}"#, attribute::MIX);
-            stored.event.attrs = Arc::from(mix);
         }
         events.push(stored);
     }

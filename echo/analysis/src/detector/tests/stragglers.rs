@@ -6,6 +6,7 @@ use echo_core::model::detector_output::{
 use echo_core::model::event::StoredEvent;
 use echo_core::units::Nanos;
 
+use super::stalls::paced;
 use crate::detector::Detector;
 use crate::settings::Settings;
 use crate::simulated::durations::{Durations, events};
@@ -122,7 +123,6 @@ fn an_incident_survives_a_restart_of_echo() {
     let known = last_states(&detect(&before));
     assert_eq!(named(&known), [2]);
     let mut detector = Detector::new(Settings::default());
-    detector.prepare_restore(&known);
     detector.observe(&before);
     let restored = detector.restore(known.clone(), until, 0.0);
     assert_eq!(restored.incidents, []);
@@ -130,6 +130,40 @@ fn an_incident_survives_a_restart_of_echo() {
     assert_eq!(later.len(), 1, "{later:#?}");
     assert_eq!(
         (later[0].id, later[0].state),
+        (known[0].id, IncidentState::Cleared)
+    );
+}
+
+/// The same job, with its iterations, which take twice as long while it is held back.
+fn with_iterations() -> Vec<StoredEvent> {
+    let lengths = [vec![200.0; 100], vec![400.0; 75], vec![200.0; 100]].concat();
+    let mut all = held_back_by(&[2]);
+    all.extend(paced(0, 0.0, &lengths).0);
+    all.sort_by_key(|stored| stored.received);
+    all
+}
+
+#[test]
+fn an_incident_whose_past_is_not_replayed_stays_open_until_the_iterations_are_as_fast_as_before() {
+    let between = |from_ms: f64, to_ms: f64| {
+        let span = instant(from_ms)..instant(to_ms);
+        let all = with_iterations().into_iter();
+        all.filter(|one| span.contains(&one.received))
+            .collect::<Vec<_>>()
+    };
+    let known = last_states(&detect(&between(0.0, 40_000.0)));
+    assert_eq!(named(&known), [2]);
+    let mut detector = Detector::new(Settings::default());
+    detector.observe(&between(30_000.0, 40_000.0));
+    let restored = detector.restore(known.clone(), instant(40_000.0), 0.0);
+    assert_eq!(restored.incidents, []);
+    assert_eq!(detector.observe(&between(40_000.0, 49_000.0)).incidents, []);
+    let later = last_states(&detector.observe(&between(49_000.0, 70_000.0)));
+    let [ended] = later.as_slice() else {
+        panic!("{later:#?}");
+    };
+    assert_eq!(
+        (ended.id, ended.state),
         (known[0].id, IncidentState::Cleared)
     );
 }
