@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::Parser;
 
 use echo_bench::loops::recorded::LOOPS;
+use echo_bench::loops::table::Sight;
 use echo_bench::loops::{suite, table};
 use echo_bench::real;
 
@@ -23,6 +24,9 @@ struct Args {
     /// ones, "loops/FILTER" for those whose name contains FILTER
     #[arg(long, value_name = "FILTER")]
     only: Option<String>,
+    /// Shows the detector the hosts only, as without the NCCL profiler plugin
+    #[arg(long)]
+    hosts: bool,
     /// Lists the verdict on each loop
     #[arg(long)]
     wrong: bool,
@@ -55,6 +59,10 @@ fn main() -> anyhow::Result<()> {
 }
 
 impl Args {
+    const fn sight(&self) -> Sight {
+        if self.hosts { Sight::Hosts } else { Sight::All }
+    }
+
     /// Filter on the names of generated loops; `None` for no generated loops.
     fn loop_filter(&self) -> Option<&str> {
         match self.only.as_deref() {
@@ -77,14 +85,14 @@ fn loops(args: &Args) -> anyhow::Result<String> {
     if matches!(args.only.as_deref(), None | Some("real-loops")) {
         let mut judged = Vec::new();
         for recorded in &LOOPS {
-            judged.extend(table::run_recorded(recorded, &testdata())?);
+            judged.extend(table::run_recorded(recorded, &testdata(), args.sight())?);
         }
         parts.push(("Recorded loops", judged));
     }
     if let Some(filter) = args.loop_filter() {
         let mut judged = Vec::new();
         for case in (1..=args.seeds).flat_map(|seed| suite::cases(seed, filter)) {
-            judged.push(table::run(&case)?);
+            judged.push(table::run(&case, args.sight())?);
         }
         parts.push(("Generated loops", judged));
     }

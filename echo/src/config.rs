@@ -117,7 +117,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SIZE", default_value = "2GB", value_parser = limits::parse_memory, env = "FLEET_ECHO_MEMORY_LIMIT")]
     pub memory_limit: Amount,
 
-    /// Minimum slowdown of a job, as a share of its iteration period, to name a rank
+    /// Minimum lag of a rank, as a share of an iteration, for which its agent says that it is late
     #[arg(long, value_name = "SHARE", default_value_t = Settings::default().effect_gate, env = "FLEET_ECHO_EFFECT_GATE")]
     pub effect_gate: f64,
 

@@ -9,6 +9,7 @@ use echo_analysis::settings::Settings;
 use echo_core::ids::{IncidentId, NodeId};
 use echo_core::model::detector_output::{DetectorOutput, LostTime};
 use echo_core::units::Nanos;
+use fleet_agent_core::event::Event;
 use fleet_agent_sources::recording::Recording;
 
 use super::case::LoopCase;
@@ -23,6 +24,21 @@ use crate::recordings;
 const HEADER: &str = "| loops | method | with a fault | right | wrong | condition only | silent | cost within 15 % | \
      cost error (median) | seconds to the truth (median, longest) | healthy and quiet |\n\
      |---|---|---|---|---|---|---|---|---|---|---|\n";
+
+/// What the agent sees of a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// Hosts and, with the profiler plugin, GPUs.
+    All,
+    /// Hosts only.
+    Hosts,
+}
+
+impl Sight {
+    const fn sees(self, event: &Event) -> bool {
+        matches!(self, Self::All) || !matches!(event, Event::GpuOperation(_))
+    }
+}
 
 /// Verdicts of the methods on one loop.
 #[derive(Debug, Clone)]
@@ -47,11 +63,15 @@ pub fn judge(
     recording: Recording,
     block_ms: f64,
     truth: &Truth,
+    sight: Sight,
 ) -> anyhow::Result<(Judgement, Judgement)> {
     let mut rows = Rows::default();
     let deliveries = recordings::play(recording, block_ms * 1e6, |event| {
-        rows.add(event);
-        true
+        let is_seen = sight.sees(event);
+        if is_seen {
+            rows.add(event);
+        }
+        is_seen
     })?;
     let (alerts, lost_gpu_s) = watch(deliveries);
     let echo = Judgement::new(truth, &alerts, Some(lost_gpu_s));
@@ -111,11 +131,11 @@ pub fn watch(deliveries: Vec<Delivery>) -> (Vec<Alert>, f64) {
 }
 
 /// Runs a generated loop.
-pub fn run(case: &LoopCase) -> anyhow::Result<LoopResult> {
+pub fn run(case: &LoopCase, sight: Sight) -> anyhow::Result<LoopResult> {
     let generated = case.generate()?;
     let name = case.name();
     let recording = Recording::new(&name, Cursor::new(generated.bytes))?;
-    let (echo, floor) = judge(recording, case.block_ms, &generated.truth)?;
+    let (echo, floor) = judge(recording, case.block_ms, &generated.truth, sight)?;
     Ok(LoopResult {
         group: case.shape.kind.name().to_owned(),
         name,
@@ -126,10 +146,14 @@ pub fn run(case: &LoopCase) -> anyhow::Result<LoopResult> {
 }
 
 /// Runs a recorded loop once per block length.
-pub fn run_recorded(recorded: &RecordedLoop, testdata: &Path) -> anyhow::Result<Vec<LoopResult>> {
+pub fn run_recorded(
+    recorded: &RecordedLoop,
+    testdata: &Path,
+    sight: Sight,
+) -> anyhow::Result<Vec<LoopResult>> {
     let truth = recorded.truth();
     let run = |block_ms: f64| -> anyhow::Result<LoopResult> {
-        let (echo, floor) = judge(recorded.open(testdata)?, block_ms, &truth)?;
+        let (echo, floor) = judge(recorded.open(testdata)?, block_ms, &truth, sight)?;
         let name = format!("{}, blocks of {block_ms:.0} ms", recorded.name);
         let group = recorded.name.to_owned();
         Ok(LoopResult {

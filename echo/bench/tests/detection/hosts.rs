@@ -1,31 +1,17 @@
 //! Loops seen without the times of their GPUs: judged by the waits of their hosts.
 
-use std::io::Cursor;
-
 use echo_bench::loops::case::LoopCase;
 use echo_bench::loops::fault::LoopFaultKind;
 use echo_bench::loops::kind::Kind;
 use echo_bench::loops::recorded::LOOPS;
-use echo_bench::loops::table::watch;
-use echo_bench::loops::verdict::{Expected, Judgement, Truth, Verdict};
-use echo_bench::recordings::play;
-use fleet_agent_core::event::Event;
-use fleet_agent_sources::recording::Recording;
+use echo_bench::loops::table::{self, Sight};
+use echo_bench::loops::verdict::{Expected, Judgement, Verdict};
 
 use crate::loops::clear;
 use crate::repository;
 
-fn judged_by_hosts(recording: Recording, truth: &Truth, block_ms: f64) -> Judgement {
-    let is_of_host = |event: &Event| !matches!(event, Event::GpuOperation(_));
-    let deliveries = play(recording, block_ms * 1e6, is_of_host).unwrap();
-    let (alerts, lost_gpu_s) = watch(deliveries);
-    Judgement::new(truth, &alerts, Some(lost_gpu_s))
-}
-
 fn judged(case: &LoopCase) -> Judgement {
-    let generated = case.generate().unwrap();
-    let recording = Recording::new("loop", Cursor::new(generated.bytes)).unwrap();
-    judged_by_hosts(recording, &generated.truth, case.block_ms)
+    table::run(case, Sight::Hosts).unwrap().echo
 }
 
 #[test]
@@ -63,9 +49,11 @@ fn no_innocent_rank_of_a_recorded_loop_is_named_without_its_gpu_times() {
         )
     });
     for recorded in ranks.filter(|recorded| !recorded.name.starts_with("attached")) {
-        let recording = recorded.open(&repository("testdata")).unwrap();
-        let judged = judged_by_hosts(recording, &recorded.truth(), 1_000.0);
-        let (verdict, summary) = (judged.verdict, judged.summary);
-        assert_ne!(verdict, Verdict::Wrong, "{}: {summary}", recorded.name);
+        for judged in
+            table::run_recorded(recorded, &repository("testdata"), Sight::Hosts).unwrap()
+        {
+            let (verdict, summary) = (judged.echo.verdict, judged.echo.summary);
+            assert_ne!(verdict, Verdict::Wrong, "{}: {summary}", judged.name);
+        }
     }
 }

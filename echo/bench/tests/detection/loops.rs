@@ -10,7 +10,7 @@ use echo_bench::loops::kind::Kind;
 use echo_bench::loops::lines::Attach;
 use echo_bench::loops::recorded::LOOPS;
 use echo_bench::loops::suite::{self, BLOCKS_MS};
-use echo_bench::loops::table::{self, LoopResult};
+use echo_bench::loops::table::{self, LoopResult, Sight};
 use echo_bench::loops::verdict::{Count, Expected, Judgement, Truth, Verdict};
 use fleet_agent_sources::recording::Recording;
 use fleet_agent_sources::source::EventSource;
@@ -39,7 +39,7 @@ pub(crate) fn clear(kind: Kind, seed: u64) -> LoopCase {
 }
 
 fn judged(case: &LoopCase) -> LoopResult {
-    table::run(case).unwrap()
+    table::run(case, Sight::All).unwrap()
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn in_each_recorded_loop_exactly_the_expected_rank_is_named_or_nothing_where_it_
         } else {
             Verdict::Right
         };
-        for judged in table::run_recorded(recorded, &repository("testdata")).unwrap() {
+        for judged in table::run_recorded(recorded, &repository("testdata"), Sight::All).unwrap() {
             assert_eq!(
                 judged.echo.verdict, expected,
                 "{}: {}",
