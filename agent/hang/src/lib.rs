@@ -74,6 +74,8 @@ pub fn analyse(job: &Job) -> Hang {
     findings.extend(missing::unobserved(job, &blocked));
     if findings.is_empty() {
         findings = joined::joined(job, &fronts);
+        let joined = fronts.iter().filter(|front| front.is_joined_by_all());
+        blocked.extend(joined.map(self::blocked));
     }
     Hang {
         missing: ranks_of(&findings, |one| {
@@ -127,12 +129,14 @@ impl<'j> Pending<'j> {
             }
         }
         fronts.retain(|front| front.group.members.is_disjoint(&advancing));
-        let transfers = job.transfers.iter();
+        // The other half of a transfer may have ended already. It counts beside collectives that
+        // are blocked only if the host of the rank has enqueued nothing since.
+        let is_blocked = fronts.iter().any(Front::is_blocked);
+        let counts =
+            |own: &&Transfer| !advancing.contains(&own.rank) && (own.is_last || !is_blocked);
         Self {
+            transfers: job.transfers.iter().filter(counts).collect(),
             fronts,
-            transfers: transfers
-                .filter(|own| !advancing.contains(&own.rank))
-                .collect(),
             advance,
         }
     }

@@ -103,6 +103,10 @@ fn about(kind: Kind, ranks: BTreeSet<u32>, blocked: &[Blocked]) -> Option<Findin
             "{} stopped by a signal or a debugger, and did not join {such}{half}{of}",
             noun(&ranks)
         ),
+        Kind::OtherOrder if one.is_transfer => format!(
+            "{} wait for each other, such as for {half}{of}",
+            noun(&ranks)
+        ),
         Kind::OtherOrder => format!(
             "{} wait for each other, in {of} and in other operations: they use the communicators in different orders",
             noun(&ranks)
