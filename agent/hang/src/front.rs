@@ -43,49 +43,51 @@ pub(crate) enum Standing<'j> {
 impl Group {
     /// Returns the state of the group, which is the one with this index in the job.
     pub(crate) fn standing(&self, index: usize) -> Standing<'_> {
-        let unknown = self.outdated();
+        let ranks = self.by_age();
         let fresh = || {
             self.progress
                 .iter()
-                .filter(|(rank, _)| !unknown.contains(rank))
+                .filter(|(rank, _)| ranks.fresh.contains(rank))
         };
         let observed = || fresh().map(|(_, own)| own);
-        let floor = observed().filter_map(Progress::joined_by_all).max();
-        if let Some(proof) = self.proof_of_advance(&unknown) {
+        if let Some(proof) = self.proof_of_advance(&ranks.fresh) {
             return Standing::Advancing(proof);
         }
+        let floor = observed().filter_map(Progress::joined_by_all).max();
         let lowest = observed().map(|own| own.enqueued).min().flatten();
         let highest = observed().filter_map(|own| own.enqueued).max();
         let next = |number: Option<u64>| number.map_or(0, |number| number.saturating_add(1));
         let pending = observed().filter_map(|own| own.first_pending(floor)).min();
         // Without states, what all ranks have enqueued may have ended.
         let beyond = next(floor.or(lowest));
-        let seq = pending.or_else(|| highest.filter(|highest| *highest >= beyond).map(|_| beyond));
+        let reached = highest.filter(|highest| *highest >= beyond).map(|_| beyond);
+        let enqueued = |rank: &u32| self.progress.get(rank).and_then(|own| own.enqueued);
+        let is_late = ranks.late.iter().any(|rank| enqueued(rank) < highest);
+        let seq = pending.or(reached).or_else(|| highest.filter(|_| is_late));
         let Some(seq) = seq else {
             return Standing::Idle;
         };
-        let (entered, behind) =
-            fresh().partition::<Vec<_>, _>(|(_, own)| own.enqueued >= Some(seq));
-        let ranks = |of: Vec<(&u32, _)>| of.into_iter().map(|(rank, _)| *rank).collect();
+        let current = ranks.fresh.union(&ranks.late).copied();
+        let (entered, behind) = current.partition(|rank| enqueued(rank) >= Some(seq));
         let is_unobserved = |rank: &&u32| !self.progress.contains_key(rank);
         let unobserved = self.members.iter().filter(is_unobserved);
         Standing::Pending(Front {
             group: self,
             index,
             seq,
-            entered: ranks(entered),
-            behind: ranks(behind),
+            entered,
+            behind,
             unobserved: unobserved.copied().collect(),
-            unknown,
+            unknown: ranks.outdated,
         })
     }
 
     /// Returns the sentence about a rank that has completed what another had not enqueued.
-    fn proof_of_advance(&self, unknown: &BTreeSet<u32>) -> Option<String> {
+    fn proof_of_advance(&self, ranks: &BTreeSet<u32>) -> Option<String> {
         let fresh = || {
             self.progress
                 .iter()
-                .filter(|(rank, _)| !unknown.contains(rank))
+                .filter(|(rank, _)| ranks.contains(rank))
         };
         let completed = fresh().filter_map(|(rank, own)| Some((own.joined_by_all()?, *rank)));
         let (completed, ahead) = completed.max()?;

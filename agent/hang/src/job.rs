@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Time that two observations of one moment may lie apart, nanoseconds: agents report every four
-/// seconds, and reports may arrive late.
+/// A rank that was last observed at most this long before its group last advanced has stopped together
+/// with it, nanoseconds. Agents report every four seconds, and reports may arrive late.
 const TOGETHER_NS: u64 = 10_000_000_000;
 
 /// Observed progress of a job. Parts that an input does not show stay empty.
@@ -165,20 +165,32 @@ impl Group {
             .max()
     }
 
-    /// Returns the ranks whose observation is so much older than the last advance of the group that
-    /// they may have advanced as well.
-    pub(crate) fn outdated(&self) -> BTreeSet<u32> {
-        let Some(advanced_ns) = self.advanced_ns() else {
-            return BTreeSet::new();
-        };
-        let is_outdated = |own: &Progress| {
-            own.observed_ns
-                .is_some_and(|observed_ns| observed_ns.saturating_add(TOGETHER_NS) < advanced_ns)
-        };
-        let ranks = self.progress.iter();
+    /// Divides the observed ranks by the age of their observations.
+    pub(crate) fn by_age(&self) -> ByAge {
+        let advanced_ns = self.advanced_ns();
+        let mut ranks = ByAge::default();
+        for (rank, own) in &self.progress {
+            let age_ns = advanced_ns.zip(own.observed_ns);
+            let age_ns = age_ns.map_or(0, |(advanced, observed)| advanced.saturating_sub(observed));
+            let of_age = match age_ns {
+                0 => &mut ranks.fresh,
+                1..=TOGETHER_NS => &mut ranks.late,
+                _ => &mut ranks.outdated,
+            };
+            of_age.insert(*rank);
+        }
         ranks
-            .filter(|(_, own)| is_outdated(own))
-            .map(|(rank, _)| *rank)
-            .collect()
     }
+}
+
+/// Observed ranks of a group, by the age of their observations.
+#[derive(Debug, Default)]
+pub(crate) struct ByAge {
+    /// Observed after the last advance of the group.
+    pub(crate) fresh: BTreeSet<u32>,
+    /// Not observed since shortly before that: they fell silent when the group stopped. Their
+    /// numbers of operations are too low.
+    pub(crate) late: BTreeSet<u32>,
+    /// Observed so long before that they may have advanced as well.
+    pub(crate) outdated: BTreeSet<u32>,
 }

@@ -312,6 +312,23 @@ fn a_rank_that_was_observed_long_before_the_group_advanced_is_unknown() {
 }
 
 #[test]
+fn the_count_of_a_rank_that_fell_silent_does_not_tell_which_operation_blocks() {
+    let seen = |enqueued, observed_s: u64| Progress {
+        enqueued: Some(enqueued),
+        observed_ns: Some(observed_s * 1_000_000_000),
+        advanced_ns: Some(observed_s.min(20) * 1_000_000_000),
+        ..Progress::default()
+    };
+    let silent = seen(50, 19);
+    let ranks = [seen(99, 60), seen(99, 60), silent.clone(), seen(98, 60)];
+    let hang = analyse(&job(vec![group("0", (0..).zip(ranks))]));
+    assert_eq!((hang.missing, hang.blocked[0].seq), (vec![2, 3], 99));
+    let ranks = [seen(99, 60), seen(99, 60), silent];
+    let hang = analyse(&job(vec![group("0", (0..).zip(ranks))]));
+    assert_eq!((hang.missing, hang.blocked[0].seq), (vec![2], 99));
+}
+
+#[test]
 fn a_transfer_waits_for_its_peer_and_leads_to_the_end_of_the_chain() {
     let recv = |rank, peer| Transfer {
         group: "5".to_owned(),

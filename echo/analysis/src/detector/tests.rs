@@ -9,6 +9,7 @@ mod identity;
 mod losses;
 mod meshes;
 mod records;
+mod run_ahead;
 mod stalls;
 mod stragglers;
 mod symmetry;
