@@ -299,7 +299,7 @@ impl Dump {
     clippy::cast_sign_loss,
     reason = "the cast saturates"
 )]
-fn nanos(ms: f64) -> u64 {
+pub(crate) fn nanos(ms: f64) -> u64 {
     (ms * 1e6) as u64
 }
 
