@@ -45,11 +45,13 @@ pub fn reports(job: &Job, hang: &Hang) -> Vec<RankPoints> {
     let mut by_rank: BTreeMap<u32, Vec<Issued>> = BTreeMap::new();
     for one in &hang.blocked {
         let is_joined = one.behind.is_empty() && one.unobserved.is_empty();
+        // If all are named, as two that disagree, all wait.
+        let are_all_named = one.waiting.iter().all(|rank| named.contains(rank));
         for (rank, total) in issued(one, job) {
             let counted = block(one, rank, total).map(|block| Issued {
                 block,
                 total,
-                waits: is_joined && !named.contains(&rank),
+                waits: is_joined && (are_all_named || !named.contains(&rank)),
             });
             by_rank.entry(rank).or_default().extend(counted);
         }
@@ -222,7 +224,12 @@ mod tests {
                 |point| matches!(point.value, Value::Issued { waiting_ms, .. } if waiting_ms > 30e3),
             )
         };
-        let waited = reports(&Job::default(), &hang).into_iter().map(waited);
-        assert_eq!(waited.collect::<Vec<_>>(), [true, false]);
+        let waits = |hang: &Hang| -> Vec<bool> {
+            let reports = reports(&Job::default(), hang).into_iter();
+            reports.map(waited).collect()
+        };
+        assert_eq!(waits(&hang), [true, false]);
+        hang.findings[0].ranks = vec![4, 5];
+        assert_eq!(waits(&hang), [true, true]);
     }
 }

@@ -10,7 +10,6 @@ use crate::blocks::{self, RankPoints};
 use crate::calls::{self, Calls};
 use crate::flight_recorder::{Dump, trailing_number};
 use crate::format::Format;
-use crate::hang;
 use crate::inspector::{self, ProcessTrace};
 use crate::lateness::late_ranks;
 use crate::nsys::{self, FileGpus};
@@ -19,7 +18,7 @@ use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
 use crate::transfers::has_pending_transfers;
 use crate::watchdog::WatchdogLog;
-use crate::{bytedance, kineto, ras};
+use crate::{bytedance, hang, kineto, ras};
 
 /// Mark at the beginning of text that other systems wrote.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
