@@ -19,9 +19,9 @@ pub enum Kind {
     Stopped,
     /// The ranks did not enqueue an operation for which their peers wait.
     DidNotJoin,
-    /// The ranks were not observed, and their peers wait for nobody else.
+    /// Nothing is known of the ranks, and an operation waits for them alone.
     NotObserved,
-    /// The ranks enqueued an operation for which most of their peers do not come.
+    /// The ranks enqueued an operation that most of their peers did not enqueue.
     Ahead,
     /// The ranks use communicators in another order than their peers.
     OtherOrder,
@@ -29,7 +29,7 @@ pub enum Kind {
     Mismatch,
     /// The GPUs of the ranks have not begun an operation in which their peers are.
     NotBegun,
-    /// All ranks joined the operation, and nothing tells which one holds it up.
+    /// All ranks joined the operation, and the cause is not known.
     DoesNotEnd,
 }
 

@@ -1,4 +1,4 @@
-//! Directed graph of waits, and the nodes from which no path leads away for good.
+//! Directed graph of waits, and the nodes at which chains of waits end.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

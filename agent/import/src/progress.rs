@@ -68,10 +68,10 @@ pub fn reports(job: &Job, hang: &Hang) -> Vec<RankPoints> {
 
 /// Returns how many operations each rank has issued, no more than the one that is waited for.
 fn issued(one: &Blocked, job: &Job) -> Vec<(u32, u64)> {
-    let enqueued = |rank: &u32| {
-        let is_of = |group: &&Group| group.name == one.group && group.progress.contains_key(rank);
-        job.groups.iter().find(is_of)?.progress.get(rank)?.enqueued
-    };
+    let members = members(one);
+    let is_of = |group: &&Group| group.name == one.group && group.members == members;
+    let group = job.groups.iter().find(is_of);
+    let enqueued = |rank: &u32| group?.progress.get(rank)?.enqueued;
     let behind = one.behind.iter().map(|rank| {
         // Both ranks of a transfer have done those before.
         let last = if one.is_transfer {
@@ -93,15 +93,19 @@ fn issued(one: &Blocked, job: &Job) -> Vec<(u32, u64)> {
     waiting.chain(behind).chain(silent).collect()
 }
 
+/// Returns the ranks of the group. Several groups may have one name.
+fn members(one: &Blocked) -> BTreeSet<u32> {
+    let ranks = [&one.waiting, &one.behind, &one.unobserved, &one.unknown];
+    ranks.into_iter().flatten().copied().collect()
+}
+
 fn block(one: &Blocked, rank: u32, issued: u64) -> Option<Block> {
-    let mut ranks = [&one.waiting[..], &one.behind, &one.unobserved].concat();
-    ranks.sort_unstable();
+    let ranks: Vec<u32> = members(one).into_iter().collect();
     let seq = issued.saturating_sub(1);
     let comm = if one.is_transfer {
         // Of each direction of each pair: their numbers have nothing in common.
         format!("{} {} of {:?} in {ranks:?}", one.group, one.op, one.waiting)
     } else {
-        // Several groups may have one name.
         format!("{} {ranks:?}", one.group)
     };
     Some(Block {
@@ -189,6 +193,7 @@ mod tests {
         };
         let group = Group {
             name: "a".to_owned(),
+            members: [rank, 4].into(),
             progress: [(rank, own)].into(),
             ..Group::default()
         };
@@ -201,6 +206,14 @@ mod tests {
     #[test]
     fn a_rank_that_is_behind_has_issued_what_its_dump_shows() {
         assert_eq!(totals(&job(2, 5), &blocked(&[2], &[])), [(2, 6), (4, 8)]);
+    }
+
+    #[test]
+    fn of_two_groups_of_one_name_the_one_with_the_same_ranks_counts() {
+        let mut of_both = job(2, 100);
+        of_both.groups[0].members = [2, 3].into();
+        of_both.groups.extend(job(2, 5).groups);
+        assert_eq!(totals(&of_both, &blocked(&[2], &[])), [(2, 6), (4, 8)]);
     }
 
     #[test]

@@ -59,9 +59,14 @@ pub struct HangTimeouts {
 
 /// Hangs of a job at `now` (arrival time).
 ///
-/// A job hangs if, on some communicator, ranks have issued an operation that others have not, of
-/// which one waits for nobody, one of the ranks that issued it is alive, and no rank has progressed
-/// within the time limit. If no rank is behind, the job is at a standstill when no rank has issued
+/// A job hangs if all of this holds on some communicator:
+///
+/// - Some ranks have issued an operation, and others have not.
+/// - One of the others is missing: it does not wait in another communicator.
+/// - One of the ranks that issued the operation is alive.
+/// - No rank has progressed within the time limit.
+///
+/// If no rank is behind, the job is at a standstill when no rank has issued
 /// anything on any communicator, and at least half of the live ranks have been blocked in one
 /// synchronisation for longer than the time limit. A stopped process does not count as waiting.
 pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Hang> {
