@@ -167,13 +167,18 @@ where
 {
     imported.points = std::mem::take(&mut imported.progress);
     let mut pauses = Vec::new();
-    let mut age = Duration::ZERO;
+    let mut begin = Duration::ZERO;
     if args.endpoint == NO_ENDPOINT {
         // The later reports are not needed.
     } else if let Some(seconds) = args.hang_age {
-        age = Duration::from_secs(seconds.into());
+        // The report that is as old.
+        let [.., last] = REPORT_TIMES;
+        let age = Duration::from_secs(seconds.into());
+        let at = REPORT_TIMES.iter().rposition(|time| *time + age <= last);
+        let at = at.unwrap_or(0);
+        begin = age + REPORT_TIMES.get(at).copied().unwrap_or_default();
         for own in &mut imported.points {
-            own.blocks.truncate(1);
+            own.blocks = own.blocks.drain(..).skip(at).take(1).collect();
         }
     } else {
         let times = REPORT_TIMES.iter();
@@ -183,7 +188,7 @@ where
             .collect();
     }
     let sent = Schedule {
-        start_ns: unix_ns_before(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)),
+        start_ns: unix_ns_before(u64::try_from(begin.as_nanos()).unwrap_or(u64::MAX)),
         pauses: &pauses,
     };
     deliver(args, imported, exporter, sent, total).await

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use fleet_agent_core::ras::Status;
-use fleet_agent_sources::ras::{RasFormatError, parse_json, parse_text};
+use fleet_import::ras::{RasFormatError, parse_json, parse_text};
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;

@@ -40,8 +40,9 @@ Keep the database, and serve the page, SQL and MCP on it:
 Give one file per rank, or a folder with them. Formats are recognised by content: PyTorch profiler
 (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, exports of
 Nsight Systems (SQLite), operations of StragglerAnalysis (Parquet), tables of call times (CSV),
-recordings of fleet-agent; each but databases may be gzipped. Folders in a folder are not read.
-Nothing in a pickle is run.
+recordings of fleet-agent; and one answer of NCCL's RAS subsystem, or logs with lines of PyTorch's
+watchdog; each but databases may be gzipped. Folders in a folder are not read. Nothing in a pickle
+is run.
 
 fleet-echo open takes recordings of several hosts and keeps their nodes apart.";
 

@@ -6,11 +6,13 @@
 
 mod agreement;
 mod homes;
+mod progress;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Op;
+pub use crate::ras::progress::{CommProgress, progress};
 pub use crate::ras::report::{LocalHost, Reporter};
 
 /// Status of a job.

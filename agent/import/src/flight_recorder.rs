@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use fleet_hang::State;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use crate::pickle::{self, PickleError};
 use crate::trace::{Collective, RankTrace, parse_op};
@@ -54,28 +56,56 @@ impl GroupConfig {
     }
 }
 
-/// Progress of a rank in a process group.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct GroupStatus {
-    last_enqueued_collective: Option<Count>,
+/// Progress of a rank in a process group. A negative number stands for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) struct GroupStatus {
+    #[serde(default = "none", deserialize_with = "number")]
+    last_enqueued_collective: i64,
+    #[serde(default = "none", deserialize_with = "number")]
+    last_started_collective: i64,
+    #[serde(default = "none", deserialize_with = "number")]
+    last_completed_collective: i64,
 }
 
-/// Number, which JSON dumps write as text.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-enum Count {
-    Number(i64),
-    Text(String),
+const fn none() -> i64 {
+    -1
+}
+
+/// Reads a number, which dumps also write as text.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::Number(number) => number.as_i64().unwrap_or(-1),
+        Value::String(text) => text.parse().unwrap_or(-1),
+        _ => -1,
+    })
+}
+
+/// Reads the data types, which dumps write as a list or as one text.
+fn dtypes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(text) => text,
+        Value::Array(all) => {
+            let names = all.iter().filter_map(Value::as_str);
+            names.collect::<Vec<_>>().join(" ")
+        }
+        _ => String::new(),
+    })
 }
 
 impl GroupStatus {
-    /// Returns the last collective that was enqueued; -1 if none is known.
-    fn last_enqueued(&self) -> i64 {
-        match &self.last_enqueued_collective {
-            Some(Count::Number(number)) => *number,
-            Some(Count::Text(text)) => text.parse().unwrap_or(-1),
-            None => -1,
-        }
+    /// Last collective that was enqueued.
+    pub(crate) fn enqueued(self) -> Option<u64> {
+        u64::try_from(self.last_enqueued_collective).ok()
+    }
+
+    /// Last collective that has begun.
+    pub(crate) fn started(self) -> Option<u64> {
+        u64::try_from(self.last_started_collective).ok()
+    }
+
+    /// Last collective that has ended.
+    pub(crate) fn completed(self) -> Option<u64> {
+        u64::try_from(self.last_completed_collective).ok()
     }
 }
 
@@ -85,14 +115,16 @@ pub struct Entry {
     /// Number of the record within the rank, in order of the enqueues.
     #[serde(default)]
     pub record_id: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pg_id: i64,
+    /// Name and purpose of the process group, which dumps of `PyTorch` 2.2 lack.
+    #[serde(default)]
     process_group: (String, String),
     /// Number among the collectives of the group.
-    #[serde(default)]
+    #[serde(default, alias = "seq_id", deserialize_with = "number")]
     pub collective_seq_id: i64,
     /// Number among the transfers that the rank enqueued in the group; one per batch.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub p2p_seq_id: i64,
     /// Operation, such as `nccl:all_reduce` or `nccl:send 0->3`.
     pub profiling_name: String,
@@ -102,6 +134,9 @@ pub struct Entry {
     /// Sizes of the inputs, elements per dimension.
     #[serde(default)]
     pub input_sizes: Vec<Vec<u64>>,
+    /// Data types of the inputs.
+    #[serde(default, deserialize_with = "dtypes")]
+    pub input_dtypes: String,
     #[serde(default)]
     state: String,
     /// Set for point-to-point transfers.
@@ -127,11 +162,20 @@ impl Entry {
 
     /// Returns whether the operation has not completed.
     pub fn is_pending(&self) -> bool {
-        self.state != "completed"
+        self.state() != State::Completed
+    }
+
+    /// State on the GPU.
+    pub(crate) fn state(&self) -> State {
+        match self.state.as_str() {
+            "completed" => State::Completed,
+            "started" => State::Started,
+            _ => State::Scheduled,
+        }
     }
 
     /// Number of elements of the inputs.
-    fn elements(&self) -> u64 {
+    pub(crate) fn elements(&self) -> u64 {
         let of_input =
             |sizes: &Vec<u64>| sizes.iter().fold(1, |n: u64, size| n.saturating_mul(*size));
         let inputs = self.input_sizes.iter().map(of_input);
@@ -153,10 +197,27 @@ impl Entry {
 impl Dump {
     /// Reads a pickle or JSON.
     pub fn read(bytes: &[u8]) -> Result<Self, DumpError> {
-        if pickle::is_pickle(bytes) {
-            return Ok(serde_json::from_value(pickle::read(bytes)?)?);
+        if !pickle::is_pickle(bytes) {
+            return Ok(serde_json::from_slice(bytes)?);
         }
-        Ok(serde_json::from_slice(bytes)?)
+        match pickle::read(bytes)? {
+            Value::Array(entries) => Self::from_list(Value::Array(entries)),
+            dump => Ok(serde_json::from_value(dump)?),
+        }
+    }
+
+    /// Reads the dump of `PyTorch` 2.2 or before: a list of operations, of groups without names.
+    fn from_list(entries: Value) -> Result<Self, DumpError> {
+        let mut entries: Vec<Entry> = serde_json::from_value(entries)?;
+        for (record_id, entry) in (0..).zip(&mut entries) {
+            entry.record_id = record_id;
+            entry.process_group = (entry.pg_id.to_string(), String::new());
+        }
+        Ok(Self {
+            pg_config: BTreeMap::new(),
+            pg_status: BTreeMap::new(),
+            entries,
+        })
     }
 
     /// Returns the rank, by its content where that is unique, else by the number that ends the name
@@ -184,22 +245,24 @@ impl Dump {
         }
     }
 
-    /// Returns the last collective that the rank enqueued in each group, as far as the dump shows.
-    pub fn last_enqueued(&self) -> BTreeMap<&str, i64> {
-        let mut last: BTreeMap<&str, i64> = BTreeMap::new();
-        for entry in &self.entries {
-            // The status is kept by the local id of a group, which only entries relate to its name.
-            let status = self.pg_status.get(&entry.pg_id.to_string());
-            let status = status.map_or(-1, GroupStatus::last_enqueued);
-            let own = if entry.is_p2p {
-                -1
-            } else {
-                entry.collective_seq_id
-            };
-            let known = last.entry(entry.group()).or_insert(-1);
-            *known = (*known).max(own).max(status);
+    /// Returns the status of a group. It is kept by the local id of a group, which only entries
+    /// relate to its name, and does not tell collectives from transfers.
+    ///
+    /// A dump with completed operations has the last ones of each group, so the status is used only
+    /// if it agrees with them.
+    pub(crate) fn status(&self, group: &str) -> Option<GroupStatus> {
+        let mut last = None;
+        for entry in self.entries.iter().filter(|entry| entry.group() == group) {
+            if entry.is_p2p {
+                return None;
+            }
+            last = last.max(Some((entry.collective_seq_id, entry.pg_id)));
         }
-        last
+        let (seq, id) = last?;
+        let status = *self.pg_status.get(&id.to_string())?;
+        let is_whole = self.entries.iter().any(|entry| !entry.is_pending());
+        let enqueued = status.last_enqueued_collective;
+        (enqueued == seq || (!is_whole && enqueued > seq)).then_some(status)
     }
 }
 
@@ -236,7 +299,7 @@ impl Dump {
     clippy::cast_sign_loss,
     reason = "the cast saturates"
 )]
-fn nanos(ms: f64) -> u64 {
+pub(crate) fn nanos(ms: f64) -> u64 {
     (ms * 1e6) as u64
 }
 
@@ -316,7 +379,7 @@ mod tests {
                 r#"{{"pg_status":{{"0":{{"last_enqueued_collective":{last}}}}},"entries":[{{"pg_id":0,"process_group":["a",""],"collective_seq_id":7,"profiling_name":"nccl:all_reduce"}}]}}"#
             );
             let dump = Dump::read(text.as_bytes()).unwrap();
-            assert_eq!(dump.last_enqueued()["a"], 9);
+            assert_eq!(dump.status("a").unwrap().enqueued(), Some(9));
         }
     }
 

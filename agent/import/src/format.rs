@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::pickle::is_pickle;
-use crate::{bytedance, calls, inspector};
+use crate::{bytedance, calls, inspector, ras, watchdog};
 
 /// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -27,11 +27,15 @@ pub enum Format {
     Operations,
     /// `SQLite` export of Nsight Systems.
     Nsys,
+    /// Answer of NCCL's RAS subsystem.
+    RasStatus,
+    /// Log with lines of `PyTorch`'s watchdog.
+    Watchdog,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Kineto,
         Self::FlightRecorder,
         Self::Inspector,
@@ -39,6 +43,8 @@ impl Format {
         Self::Calls,
         Self::Operations,
         Self::Nsys,
+        Self::RasStatus,
+        Self::Watchdog,
     ];
 
     /// Recognises uncompressed content.
@@ -54,6 +60,12 @@ impl Format {
         }
         if calls::is_table(bytes) {
             return Some(Self::Calls);
+        }
+        if ras::is_answer(bytes) {
+            return Some(Self::RasStatus);
+        }
+        if watchdog::is_log(bytes) {
+            return Some(Self::Watchdog);
         }
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             return None;
@@ -86,7 +98,7 @@ impl Format {
             Self::FlightRecorder => &[
                 "computation and transfers of the GPU",
                 "slow ranks, unless the job ran with TORCH_NCCL_ENABLE_TIMING=1",
-                "which send or receive waits, if a collective operation waits as well",
+                "which send or receive waits, if a collective operation waits as well and the rank has enqueued others since",
                 "cost of slow ranks: a dump has no iterations",
             ],
             Self::Inspector => &[
@@ -103,6 +115,14 @@ impl Format {
                 "hangs: the export is written when the trace has ended",
                 "ranks and communicators: GPUs are numbered in the order of files, processes and devices, and compared where their operations end together",
                 "waits in sends and receives",
+            ],
+            Self::RasStatus => &[
+                "an operation that all ranks have launched and that does not end",
+                "slow ranks, and sends and receives: NCCL counts the launches of collectives",
+            ],
+            Self::Watchdog => &[
+                "what a rank does that logged nothing, and which ranks the other groups have: dumps of the Flight Recorder tell more (TORCH_NCCL_TRACE_BUFFER_SIZE=2000)",
+                "slow ranks",
             ],
             Self::Operations => &[
                 "hangs and the cause on the host",
@@ -142,6 +162,8 @@ impl fmt::Display for Format {
             Self::Recording => "recordings of fleet-agent",
             Self::Calls => "tables of call times (CSV)",
             Self::Nsys => "Nsight Systems exports (SQLite)",
+            Self::RasStatus => "answer of NCCL's RAS subsystem",
+            Self::Watchdog => "logs of PyTorch's watchdog",
             Self::Operations => "operations of StragglerAnalysis (Parquet)",
         })
     }

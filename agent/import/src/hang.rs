@@ -1,235 +1,136 @@
-//! Ranks that did not join an operation for which their peers wait, from Flight Recorder dumps.
+//! Progress of the ranks of a job in their process groups, from Flight Recorder dumps.
 //!
-//! In each process group the *front* is the highest collective that a rank waits for. A rank of the
-//! group that has not enqueued it is *behind*. Clocks are not compared: only numbers of operations
-//! are.
-//!
-//! A rank may be behind because it waits for another rank: the last operation that it enqueued is
-//! the front of another group, and another rank of that group is behind. Such a rank is a link of
-//! the chain; the rank at the end of the chain is missing. If the chain is a circle, it has no end,
-//! and all its ranks are named.
-//!
-//! If no collective waits, the sends and receives are analysed: a rank is behind if it has not
-//! enqueued the other half of a transfer for which its peer waits.
+//! Clocks are not compared: only numbers and states of operations are. The records of coalesced
+//! operations have one number, and the state of all is that of the last of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use fleet_hang::{Group, Job, LastOperation, Operation, Progress, State};
 
-use crate::flight_recorder::Dump;
-use crate::transfers::{WaitingTransfer, waiting_transfers};
+use crate::flight_recorder::{Dump, Entry, GroupConfig, GroupStatus};
+use crate::trace::parse_op;
+use crate::transfers::waiting_transfers;
 
-/// Operation that some ranks of a process group have not joined.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blocked {
-    /// Name of the process group.
-    pub group: String,
-    /// Purpose of the process group.
-    pub purpose: String,
-    /// Name of the operation.
-    pub op: String,
-    /// Number of the operation in the group; of a transfer, among those of the rank that waits.
-    pub seq: i64,
-    /// Ranks that have enqueued it and wait.
-    pub waiting: Vec<u32>,
-    /// Ranks that have not enqueued it.
-    pub behind: Vec<u32>,
-    /// Ranks of the group without a dump.
-    pub without_dump: Vec<u32>,
-    /// Set for a send or receive, of which `behind` is the peer.
-    #[serde(default)]
-    pub is_transfer: bool,
-}
+/// Name and ranks of a process group. Several groups may have one name.
+type GroupKey = (String, BTreeSet<u32>);
 
-/// Result of the analysis.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct Hang {
-    /// Ranks that did not join and do not themselves wait for others.
-    pub missing: Vec<u32>,
-    /// Ranks without a dump for which others wait.
-    pub without_dump: Vec<u32>,
-    /// Ranks that are behind because they wait for a missing rank, or for another one of these.
-    pub links: Vec<u32>,
-    /// Groups that wait, those of the missing ranks first.
-    pub blocked: Vec<Blocked>,
-}
-
-impl Hang {
-    /// Returns whether any rank waits for another one.
-    pub fn is_found(&self) -> bool {
-        !self.blocked.is_empty()
+/// Returns the progress of the ranks, by their dumps.
+pub fn job(dumps: &BTreeMap<u32, Dump>) -> Job {
+    let mut groups: BTreeMap<GroupKey, Group> = BTreeMap::new();
+    for (rank, dump) in dumps {
+        for (name, entries) in collectives(dump) {
+            let group = groups.entry(key(dump, name)).or_default();
+            name.clone_into(&mut group.name);
+            let config = dump.pg_config.get(name);
+            if let Some(config) = config.filter(|_| group.purpose.is_empty()) {
+                config.desc.clone_into(&mut group.purpose);
+            }
+            group.members.insert(*rank);
+            group
+                .progress
+                .insert(*rank, progress(&entries, dump.status(name)));
+        }
+    }
+    for ((_, ranks), group) in &mut groups {
+        group.members.extend(ranks);
+        // The dump of a member may have no operation of the group.
+        for rank in group.members.iter().filter(|rank| dumps.contains_key(rank)) {
+            group.progress.entry(*rank).or_default();
+        }
+    }
+    let keys: Vec<&GroupKey> = groups.keys().collect();
+    let last = |(rank, dump): (&u32, &Dump)| Some((*rank, last_operation(dump, &keys)?));
+    Job {
+        last: dumps.iter().filter_map(last).collect(),
+        transfers: waiting_transfers(dumps),
+        processes: BTreeMap::new(),
+        groups: groups.into_values().collect(),
     }
 }
 
-/// Analyses the dumps, by rank.
-pub fn analyse(dumps: &BTreeMap<u32, Dump>) -> Hang {
-    let last_enqueued = last_enqueued(dumps);
-    let mut blocked: Vec<Blocked> = fronts(dumps)
+/// Returns the collectives of a rank by process group.
+fn collectives(dump: &Dump) -> BTreeMap<&str, Vec<&Entry>> {
+    let mut by_group: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
+    for entry in dump.entries.iter().filter(|entry| !entry.is_p2p) {
+        by_group.entry(entry.group()).or_default().push(entry);
+    }
+    by_group
+}
+
+fn key(dump: &Dump, name: &str) -> GroupKey {
+    let ranks = dump.pg_config.get(name).map(GroupConfig::ranks);
+    (name.to_owned(), ranks.into_iter().flatten().collect())
+}
+
+fn progress(entries: &[&Entry], status: Option<GroupStatus>) -> Progress {
+    let mut latest: BTreeMap<u64, &Entry> = BTreeMap::new();
+    for entry in entries {
+        if let Ok(number) = u64::try_from(entry.collective_seq_id) {
+            let known = latest.entry(number).or_insert(entry);
+            if known.record_id <= entry.record_id {
+                *known = entry;
+            }
+        }
+    }
+    let completed = status.and_then(GroupStatus::completed);
+    let started = status.and_then(GroupStatus::started);
+    let operations: BTreeMap<u64, Operation> = latest
         .into_iter()
-        .filter_map(|(group, front)| front.blocked(group, &last_enqueued))
-        .collect();
-    let mut waits_for = waits(dumps, &blocked);
-    if blocked.is_empty() {
-        let transfers = waiting_transfers(dumps);
-        for transfer in transfers.iter().filter(|transfer| transfer.is_last) {
-            let others = waits_for.entry(transfer.rank).or_default();
-            others.insert(transfer.peer);
-        }
-        blocked = transfers.into_iter().map(Blocked::from).collect();
-    }
-    let behind: BTreeSet<u32> = blocked
-        .iter()
-        .flat_map(|one| &one.behind)
-        .copied()
-        .collect();
-    let is_root = |rank: &u32| {
-        let waits = waits_for.get(rank);
-        waits.is_none_or(|others| {
-            others
-                .iter()
-                .all(|other| leads_back(*other, *rank, &waits_for))
+        .map(|(number, entry)| {
+            let state = match entry.state() {
+                State::Scheduled if started >= Some(number) => State::Started,
+                state => state,
+            };
+            (number, operation(entry, state))
         })
-    };
-    let (missing, links): (Vec<u32>, Vec<u32>) = behind.into_iter().partition(is_root);
-    let without_dump: BTreeSet<u32> = blocked
-        .iter()
-        .filter(|one| one.behind.is_empty())
-        .flat_map(|one| &one.without_dump)
-        .copied()
         .collect();
-    blocked.sort_by_key(|one| {
-        let is_of_root = one.behind.iter().any(|rank| missing.contains(rank));
-        (!is_of_root, one.group.len(), one.group.clone())
-    });
-    Hang {
-        missing,
-        without_dump: without_dump.into_iter().collect(),
-        links,
-        blocked,
+    let ended = operations
+        .iter()
+        .filter(|(_, own)| own.state == State::Completed);
+    // A dump lists the last operations, or those that are pending, so those before have ended.
+    let first = operations.keys().next();
+    let before = first.and_then(|first| first.checked_sub(1));
+    Progress {
+        enqueued: operations
+            .keys()
+            .next_back()
+            .copied()
+            .max(status.and_then(GroupStatus::enqueued)),
+        completed: ended
+            .map(|(number, _)| *number)
+            .max()
+            .max(completed)
+            .max(before),
+        operations,
+        ..Progress::default()
     }
 }
 
-/// Last collective that each rank enqueued in each of its groups.
-pub(crate) type LastEnqueued<'d> = BTreeMap<u32, BTreeMap<&'d str, i64>>;
-
-pub(crate) fn last_enqueued(dumps: &BTreeMap<u32, Dump>) -> LastEnqueued<'_> {
-    let by_rank = dumps.iter();
-    by_rank
-        .map(|(rank, dump)| (*rank, dump.last_enqueued()))
-        .collect()
-}
-
-/// Front of a process group.
-struct Front<'d> {
-    seq: i64,
-    op: &'d str,
-    /// Ranks of the group, as its members list them.
-    ranks: BTreeSet<u32>,
-    purpose: &'d str,
-}
-
-/// Returns the front of each group in which a rank waits.
-fn fronts(dumps: &BTreeMap<u32, Dump>) -> BTreeMap<&str, Front<'_>> {
-    let mut fronts: BTreeMap<&str, Front<'_>> = BTreeMap::new();
-    for (rank, dump) in dumps {
-        let pending = dump.entries.iter().filter(|entry| entry.is_pending());
-        for entry in pending.filter(|entry| !entry.is_p2p) {
-            let config = dump.pg_config.get(entry.group());
-            let front = fronts.entry(entry.group()).or_insert_with(|| Front {
-                seq: i64::MIN,
-                op: "",
-                ranks: config
-                    .map_or_else(BTreeSet::new, |config| config.ranks().into_iter().collect()),
-                purpose: config.map_or("", |config| config.desc.as_str()),
-            });
-            front.ranks.insert(*rank);
-            if entry.collective_seq_id > front.seq {
-                (front.seq, front.op) = (entry.collective_seq_id, entry.op_name());
-            }
-        }
-    }
-    fronts
-}
-
-impl Front<'_> {
-    /// Returns the operation if not all ranks have enqueued it.
-    fn blocked(self, group: &str, last_enqueued: &LastEnqueued<'_>) -> Option<Blocked> {
-        let (mut waiting, mut behind, mut without_dump) = (Vec::new(), Vec::new(), Vec::new());
-        for rank in self.ranks {
-            let own = last_enqueued.get(&rank);
-            match own.map(|own| own.get(group).copied()) {
-                None => without_dump.push(rank),
-                Some(Some(last)) if last >= self.seq => waiting.push(rank),
-                Some(_) => behind.push(rank),
-            }
-        }
-        let is_blocked = !behind.is_empty() || !without_dump.is_empty();
-        is_blocked.then(|| Blocked {
-            group: group.to_owned(),
-            purpose: self.purpose.to_owned(),
-            op: self.op.to_owned(),
-            seq: self.seq,
-            waiting,
-            behind,
-            without_dump,
-            is_transfer: false,
-        })
+fn operation(entry: &Entry, state: State) -> Operation {
+    let name = entry.op_name();
+    // The inputs of these may differ in size.
+    let is_uneven = ["all_to_all", "alltoall", "gather", "scatter", "barrier"]
+        .iter()
+        .any(|uneven| name.starts_with(uneven));
+    let is_compared = !is_uneven && parse_op(name).is_some() && !entry.input_sizes.is_empty();
+    Operation {
+        name: name.to_owned(),
+        elements: is_compared.then(|| entry.elements()),
+        dtype: Some(entry.input_dtypes.clone()).filter(|dtype| !dtype.is_empty()),
+        state,
+        position: Some(entry.record_id),
     }
 }
 
-impl From<WaitingTransfer<'_>> for Blocked {
-    fn from(transfer: WaitingTransfer<'_>) -> Self {
-        let peer = vec![transfer.peer];
-        let (behind, without_dump) = if transfer.has_peer_dump {
-            (peer, Vec::new())
-        } else {
-            (Vec::new(), peer)
-        };
-        Self {
-            group: transfer.group.to_owned(),
-            purpose: transfer.purpose.to_owned(),
-            op: transfer.op.to_owned(),
-            seq: transfer.seq,
-            waiting: vec![transfer.rank],
-            behind,
-            without_dump,
-            is_transfer: true,
-        }
-    }
-}
-
-/// Returns the ranks for which the host of a rank may wait: those behind in the group of the last
-/// operation that it enqueued, if that is the front.
-fn waits(dumps: &BTreeMap<u32, Dump>, blocked: &[Blocked]) -> BTreeMap<u32, BTreeSet<u32>> {
-    let mut waits = BTreeMap::new();
-    for (rank, dump) in dumps {
-        let last = dump.entries.iter().max_by_key(|entry| entry.record_id);
-        let Some(last) = last.filter(|last| last.is_pending() && !last.is_p2p) else {
-            continue;
-        };
-        let group = blocked.iter().find(|one| one.group == last.group());
-        if let Some(group) = group.filter(|group| group.waiting.contains(rank)) {
-            let others: BTreeSet<u32> = group.behind.iter().copied().collect();
-            if !others.is_empty() {
-                waits.insert(*rank, others);
-            }
-        }
-    }
-    waits
-}
-
-/// Returns whether the chain of waits that begins at `from` contains `rank`.
-fn leads_back(from: u32, rank: u32, waits_for: &BTreeMap<u32, BTreeSet<u32>>) -> bool {
-    let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
-    while let Some(at) = next.pop() {
-        if at == rank {
-            return true;
-        }
-        if seen.insert(at) {
-            next.extend(waits_for.get(&at).into_iter().flatten());
-        }
-    }
-    false
+/// Returns the last operation that a rank enqueued.
+fn last_operation(dump: &Dump, keys: &[&GroupKey]) -> Option<LastOperation> {
+    let last = dump.entries.iter().max_by_key(|entry| entry.record_id)?;
+    let own = key(dump, last.group());
+    let group = keys.iter().position(|key| **key == own);
+    Some(LastOperation {
+        group: group.filter(|_| !last.is_p2p),
+        is_pending: last.is_pending(),
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Output of the NCCL Inspector: one JSON object per line. Dialects differ between versions, so a
-//! line is read by the fields that it has.
+//! line is read by the fields that it has. Header and metadata are in each line, or once before the
+//! operations of a dump (v4.3); the fields of both may also be those of the line itself. A header
+//! without `id` stands for the communicator of that many ranks.
 //!
-//! `coll_exec_time_us` is the longest time of a channel in whole microseconds, and
+//! `coll_exec_time_us` is the longest time of a channel in microseconds, and
 //! `dump_timestamp_us` is the time of the dump, not of the operation. The output of one process
 //! mixes communicators, and its ranks are ranks in the communicator. A file has the lines of one
 //! process, or of several if logs were joined. The last line of a process that was killed may be
@@ -12,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::flight_recorder::trailing_number;
+use crate::flight_recorder::{nanos, trailing_number};
 use crate::trace::{Collective, RankTrace, parse_op};
 
 #[derive(Deserialize)]
@@ -21,17 +23,48 @@ struct Line {
     metadata: Option<Metadata>,
     coll_perf: Option<CollPerf>,
     p2p_perf: Option<IgnoredAny>,
+    id: Option<String>,
+    rank: Option<u32>,
+    n_ranks: Option<u32>,
+    global_rank: Option<u32>,
+    hostname: Option<String>,
+    pid: Option<u64>,
 }
 
-#[derive(Deserialize)]
+impl Line {
+    /// Returns whether it is of an operation.
+    const fn has_operation(&self) -> bool {
+        self.coll_perf.is_some() || self.p2p_perf.is_some()
+    }
+
+    /// Removes and returns header and metadata.
+    fn take_process(&mut self) -> Option<(Header, Metadata)> {
+        if let Some(header) = self.header.take() {
+            return Some((header, self.metadata.take().unwrap_or_default()));
+        }
+        let header = Header {
+            id: self.id.take(),
+            rank: self.rank?,
+            n_ranks: self.n_ranks?,
+            global_rank: self.global_rank,
+        };
+        let metadata = Metadata {
+            hostname: self.hostname.take(),
+            pid: self.pid,
+        };
+        Some((header, metadata))
+    }
+}
+
+#[derive(Clone, Deserialize)]
 struct Header {
-    id: String,
+    id: Option<String>,
     rank: u32,
     n_ranks: u32,
     global_rank: Option<u32>,
 }
 
-#[derive(Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Metadata {
     hostname: Option<String>,
     pid: Option<u64>,
@@ -43,7 +76,7 @@ struct CollPerf {
     coll_sn: u64,
     #[serde(default)]
     coll_msg_size_bytes: u64,
-    coll_exec_time_us: u64,
+    coll_exec_time_us: f64,
 }
 
 /// Trace of one process.
@@ -69,23 +102,32 @@ pub struct Membership {
 /// Returns whether a line of JSON is of the Inspector.
 pub fn is_line(line: &[u8]) -> bool {
     let parsed = serde_json::from_slice::<Line>(line);
-    parsed.is_ok_and(|line| line.header.is_some() && line.metadata.is_some())
+    parsed.is_ok_and(|mut line| {
+        let is_complete = line.metadata.is_some() || line.has_operation();
+        is_complete && line.take_process().is_some()
+    })
 }
 
 /// Reads the lines of a file. An error names the line.
 pub fn read(bytes: &[u8], file: &str) -> Result<Vec<ProcessTrace>, String> {
     let mut processes: BTreeMap<Metadata, ProcessTrace> = BTreeMap::new();
+    // Of the last marker.
+    let mut last = None;
     let mut lines = (1..).zip(bytes.split(|byte| *byte == b'\n')).peekable();
     while let Some((number, line)) = lines.next() {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let parsed = match serde_json::from_slice::<Line>(line) {
+        let mut parsed = match serde_json::from_slice::<Line>(line) {
             Err(error) if error.is_eof() && lines.peek().is_none() => break,
             parsed => parsed.map_err(|error| format!("line {number}: {error}"))?,
         };
-        if let Some(header) = parsed.header {
-            let metadata = parsed.metadata.unwrap_or_default();
+        if let Some(process) = parsed.take_process() {
+            last = Some(process);
+        } else if !parsed.has_operation() {
+            continue;
+        }
+        if let Some((header, metadata)) = last.clone() {
             let node = metadata.hostname.clone();
             let own = processes.entry(metadata).or_insert_with(|| ProcessTrace {
                 file: file.to_owned(),
@@ -106,8 +148,8 @@ impl ProcessTrace {
     fn add(&mut self, header: Header, perf: Option<CollPerf>) {
         let Header { n_ranks, rank, .. } = header;
         let membership = Membership { n_ranks, rank };
-        let group = header.id.clone();
-        self.memberships.entry(group).or_insert(membership);
+        let group = header.id.unwrap_or_else(|| format!("{n_ranks} ranks"));
+        self.memberships.entry(group.clone()).or_insert(membership);
         self.trace.rank = self.trace.rank.or(header.global_rank);
         let Some(perf) = perf else {
             return;
@@ -117,12 +159,12 @@ impl ProcessTrace {
             return;
         };
         self.trace.collectives.push(Collective {
-            group: header.id,
+            group,
             seq: Some(perf.coll_sn),
             op,
             size: perf.coll_msg_size_bytes,
             start_ns: None,
-            duration_ns: perf.coll_exec_time_us.saturating_mul(1_000),
+            duration_ns: nanos(perf.coll_exec_time_us / 1e3),
         });
     }
 }
@@ -193,6 +235,28 @@ mod tests {
         assert!(is_line(LINE.as_bytes()) && !is_line(b"{\"a\":1}"));
         let damaged = read(b"{\"header\":\n{}\n", "a.log").unwrap_err();
         assert!(damaged.starts_with("line 1: "), "{damaged}");
+    }
+
+    #[test]
+    fn header_and_metadata_are_in_a_marker_before_or_fields_of_the_line() {
+        let perf = r#""coll_perf":{"coll":"AllReduce","coll_sn":3,"coll_exec_time_us":5.5}"#;
+        let header = r#"{"header":{"id":"0xd0","rank":1,"n_ranks":2}"#;
+        let marker = format!("{header},\"metadata\":{{\"pid\":7}},\"dump_stats\":{{}}}}");
+        let flat = r#"{"id":"0xd0","rank":1,"n_ranks":2,"pid":7,"hostname":"a""#;
+        let without_id = r#"{"header":{"rank":1,"n_ranks":2}"#;
+        for (text, group) in [
+            (format!("{marker}\n{{{perf}}}\n"), "0xd0"),
+            (format!("{flat},{perf}}}\n"), "0xd0"),
+            (format!("{without_id},{perf}}}\n"), "2 ranks"),
+        ] {
+            let first = text.lines().next().unwrap();
+            assert!(is_line(first.as_bytes()), "{first}");
+            let own = read(text.as_bytes(), "a.log").unwrap().remove(0);
+            let [one] = &own.trace.collectives[..] else {
+                panic!("{own:?}")
+            };
+            assert_eq!((one.group.as_str(), one.duration_ns), (group, 5_500));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | 0 | [`pickle`], [`trace`] | the pickle format; the operations of a rank in one form |
 //! | 1 | [`flight_recorder`], [`kineto`], [`inspector`] | one format each |
-//! | 1 | [`calls`], [`bytedance`], [`nsys`] | the same |
+//! | 1 | [`calls`], [`bytedance`], [`nsys`], [`ras`], `watchdog` | the same |
 //! | 2 | [`hang`], [`lateness`], [`blocks`] | what the operations of all ranks show |
 //! | 3 | [`mod@format`], [`progress`], [`report`], [`trace_set`] | the files of one job |
 //!
@@ -43,8 +43,10 @@ mod matching;
 pub mod nsys;
 pub mod pickle;
 pub mod progress;
+pub mod ras;
 pub mod report;
 mod timeline;
 pub mod trace;
 pub mod trace_set;
 mod transfers;
+mod watchdog;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use fleet_agent_core::printable::printable;
+use fleet_hang::{Blocked, Hang, Kind, list, noun};
 use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
-use crate::hang::{Blocked, Hang};
 use crate::lateness::LateRank;
 use crate::matching::{MatchedGroup, matched};
 use crate::trace::RankTrace;
@@ -16,6 +16,8 @@ use crate::trace::RankTrace;
 const LISTED: usize = 16;
 /// Maximum length of a name that a file gives, characters.
 const MAX_NAME: usize = 80;
+/// Maximum length of a sentence, which may contain such names, characters.
+const MAX_SENTENCE: usize = 400;
 
 /// File that was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +45,9 @@ pub struct Report {
     pub iterations: Option<usize>,
     /// Operation that some ranks did not join.
     pub hang: Option<Hang>,
+    /// Proof that the files were written at different moments of a job that advances.
+    #[serde(default)]
+    pub advance: Option<String>,
     /// Ranks that usually arrive last in a group.
     pub late: Vec<LateRank>,
     /// Reason why no rank is judged.
@@ -57,7 +62,7 @@ impl Report {
     pub(crate) fn new(
         format: Format,
         traces: &BTreeMap<u32, RankTrace>,
-        hang: Option<Hang>,
+        hang: Hang,
         skipped: Vec<SkippedFile>,
     ) -> Self {
         let grouped = traces.values().flat_map(|trace| trace.groups.values());
@@ -75,7 +80,8 @@ impl Report {
             collectives: traces.values().map(|trace| trace.collectives.len()).sum(),
             transfers: traces.values().map(|trace| trace.n_transfers).sum(),
             iterations: None,
-            hang,
+            advance: hang.advance.clone(),
+            hang: Some(hang).filter(Hang::is_found),
             late: Vec::new(),
             refusal: None,
             cannot_show: format.limits().iter().map(ToString::to_string).collect(),
@@ -101,6 +107,7 @@ impl Report {
             transfers: 0,
             iterations: None,
             hang: None,
+            advance: None,
             late: Vec::new(),
             refusal: None,
             cannot_show: Format::Recording
@@ -118,8 +125,10 @@ impl Report {
             return None;
         }
         if self.collectives == 0 {
-            return Some(match self.format {
-                Format::FlightRecorder => "no rank waits for another one, and no operation has a duration (TORCH_NCCL_ENABLE_TIMING=1 adds it)".to_owned(),
+            return Some(match (self.format, &self.advance) {
+                (_, Some(advance)) => advance.clone(),
+                (Format::FlightRecorder, None) => "no rank waits for another one, and no operation has a duration (TORCH_NCCL_ENABLE_TIMING=1 adds it)".to_owned(),
+                (Format::RasStatus | Format::Watchdog, None) => "no rank is behind another one, and nothing tells whether the last operation of all has ended".to_owned(),
                 _ if self.transfers > 0 => format!(
                     "no collective operation was found: {} transfers do not tell which rank is late",
                     self.transfers
@@ -199,6 +208,9 @@ impl fmt::Display for Report {
         if let Some(hang) = &self.hang {
             write_hang(f, hang)?;
         }
+        if let Some(advance) = self.advance.as_ref().filter(|_| self.refusal.is_none()) {
+            writeln!(f, "           {}", printable(advance, MAX_SENTENCE))?;
+        }
         if let Some(lateness) = self.lateness() {
             writeln!(f, "  arrival  {lateness}")?;
         }
@@ -214,12 +226,18 @@ impl fmt::Display for Report {
 }
 
 fn write_hang(f: &mut fmt::Formatter<'_>, hang: &Hang) -> fmt::Result {
-    let named = [
-        ("did not join", &hang.missing),
-        ("left no dump, and others wait for it:", &hang.without_dump),
-    ];
-    for (what, ranks) in named.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
-        writeln!(f, "  verdict  hang: {what} {}", noun(ranks))?;
+    for one in hang.findings.iter().take(LISTED) {
+        match one.kind {
+            // The operations follow.
+            Kind::DidNotJoin => {
+                writeln!(f, "  verdict  hang: did not join {}", noun(&one.ranks))?;
+            }
+            _ => writeln!(
+                f,
+                "  verdict  hang: {}",
+                printable(&one.sentence, MAX_SENTENCE)
+            )?,
+        }
     }
     if !hang.links.is_empty() {
         writeln!(
@@ -228,14 +246,16 @@ fn write_hang(f: &mut fmt::Formatter<'_>, hang: &Hang) -> fmt::Result {
             noun(&hang.links)
         )?;
     }
-    for one in hang.blocked.iter().take(LISTED) {
+    let waits = |one: &&Blocked| !one.behind.is_empty() || !one.unobserved.is_empty();
+    let waiting: Vec<&Blocked> = hang.blocked.iter().filter(waits).collect();
+    for one in waiting.iter().take(LISTED) {
         writeln!(f, "           {}", sentence(one))?;
     }
-    if hang.blocked.len() > LISTED {
+    if waiting.len() > LISTED {
         writeln!(
             f,
             "           and {} more communicators",
-            hang.blocked.len() - LISTED
+            waiting.len() - LISTED
         )?;
     }
     Ok(())
@@ -248,8 +268,13 @@ fn sentence(one: &Blocked) -> String {
     } else {
         format!(" ({})", name(&one.purpose))
     };
-    let (op, group) = (name(&one.op), name(&one.group));
-    let absent = [&one.behind[..], &one.without_dump].concat();
+    let op = if one.op.is_empty() {
+        "operation"
+    } else {
+        one.op.as_str()
+    };
+    let (op, group) = (name(op), name(&one.group));
+    let absent = [&one.behind[..], &one.unobserved].concat();
     if one.is_transfer {
         return format!(
             "{op} {} of communicator {group}{purpose}: {} waits for {}, which did not enqueue the other half",
@@ -266,25 +291,6 @@ fn sentence(one: &Blocked) -> String {
     )
 }
 
-/// Formats ranks with their noun.
-fn noun(ranks: &[u32]) -> String {
-    match ranks {
-        [] => "no rank".to_owned(),
-        [one] => format!("rank {one}"),
-        _ => format!("ranks {}", list(ranks)),
-    }
-}
-
-fn list(ranks: &[u32]) -> String {
-    let named: Vec<String> = ranks.iter().take(LISTED).map(u32::to_string).collect();
-    let more = ranks.len().saturating_sub(LISTED);
-    if more > 0 {
-        format!("{} and {more} more", named.join(", "))
-    } else {
-        named.join(", ")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,8 +304,7 @@ mod tests {
             seq: 7,
             waiting: vec![0],
             behind: vec![1],
-            without_dump: Vec::new(),
-            is_transfer: false,
+            ..Blocked::default()
         });
         assert!(
             text.len() < 300 && !text.contains(char::is_control),

@@ -3,31 +3,37 @@
 use std::collections::BTreeMap;
 
 use fleet_agent_core::printable::printable;
+use fleet_agent_core::ras::Status;
+use fleet_hang::{Group, Job};
 
 use crate::blocks::{self, RankPoints};
 use crate::calls::{self, Calls};
 use crate::flight_recorder::{Dump, trailing_number};
 use crate::format::Format;
-use crate::hang::{Hang, analyse};
 use crate::inspector::{self, ProcessTrace};
 use crate::lateness::late_ranks;
 use crate::nsys::{self, FileGpus};
 use crate::progress::reports;
 use crate::report::{Report, SkippedFile};
 use crate::trace::RankTrace;
-use crate::{bytedance, kineto};
+use crate::transfers::has_pending_transfers;
+use crate::watchdog::WatchdogLog;
+use crate::{bytedance, hang, kineto, ras};
 
 /// Mark at the beginning of text that other systems wrote.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Maximum length of the reason why a file is not read, characters: it may quote the file.
 const MAX_REASON: usize = 300;
 
+/// Refusal of dumps in which no rank is behind, but sends and receives have not ended.
+const PENDING_TRANSFERS: &str = "sends and receives are pending, and both sides have enqueued them: network or GPU, no rank is named";
+
 /// Error of one file or of the set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The format is not known.
     #[error(
-        "{0}: none of the formats that are recognised by content: PyTorch profiler (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, recordings of fleet-agent, tables of call times (CSV), operations of StragglerAnalysis (Parquet), Nsight Systems exports (SQLite)"
+        "{0}: none of the formats that are recognised by content: PyTorch profiler (Kineto) traces, PyTorch Flight Recorder dumps (pickle or JSON), NCCL Inspector lines, recordings of fleet-agent, answers of NCCL's RAS subsystem, logs of PyTorch's watchdog, tables of call times (CSV), operations of StragglerAnalysis (Parquet), Nsight Systems exports (SQLite)"
     )]
     Unknown(String),
     /// The content is damaged or refused.
@@ -79,6 +85,8 @@ pub struct TraceSet {
     processes: Vec<ProcessTrace>,
     calls: Calls,
     gpus: Vec<FileGpus>,
+    status: Option<Status>,
+    watchdog: WatchdogLog,
 }
 
 /// Report and points of a set.
@@ -136,6 +144,14 @@ impl TraceSet {
                     .filter_map(|trace| Some((trace.rank?, trace)));
                 self.traces.extend(by_rank);
             }
+            Format::RasStatus => {
+                if self.status.is_some() {
+                    let reason = "one answer tells about all ranks: import others separately";
+                    return Err(damaged(reason.to_owned()));
+                }
+                self.status = Some(ras::read(bytes).map_err(|error| damaged(error.to_string()))?);
+            }
+            Format::Watchdog => self.watchdog.add(bytes),
             Format::Nsys => {
                 return Err(damaged(
                     "a compressed database is not read: unpack it".to_owned(),
@@ -237,8 +253,19 @@ impl TraceSet {
             }
             Err(reason) => Some(reason),
         };
-        let hang = Some(analyse(&self.dumps)).filter(Hang::is_found);
+        let job = match (format, &self.status) {
+            (Format::RasStatus, Some(status)) => ras::job(status),
+            (Format::Watchdog, _) => self.watchdog.job(),
+            _ => hang::job(&self.dumps),
+        };
+        if matches!(format, Format::RasStatus | Format::Watchdog) {
+            self.traces = observed(&job);
+        }
+        let hang = fleet_hang::analyse(&job);
         let mut report = Report::new(format, &self.traces, hang, self.skipped);
+        if report.advance.is_none() && self.dumps.values().any(has_pending_transfers) {
+            report.refusal = report.refusal.map(|_| PENDING_TRANSFERS.to_owned());
+        }
         report.refusal = refusal.or(report.refusal);
         let mut points = Vec::new();
         if report.refusal.is_none() {
@@ -246,7 +273,7 @@ impl TraceSet {
             points = blocks::points(&self.traces);
         }
         let hang = report.hang.as_ref();
-        let progress = hang.map_or_else(Vec::new, |hang| reports(&self.dumps, hang));
+        let progress = hang.map_or_else(Vec::new, |hang| reports(&job, hang));
         report.iterations = points.first().map(|own| own.blocks.len());
         Ok(Imported {
             report,
@@ -255,6 +282,23 @@ impl TraceSet {
             traces: self.traces,
         })
     }
+}
+
+/// Returns the ranks of which something is known, without operations that can be compared.
+fn observed(job: &Job) -> BTreeMap<u32, RankTrace> {
+    let members = |group: &Group| group.members.iter().copied().collect::<Vec<u32>>();
+    let groups = job.groups.iter();
+    let groups: BTreeMap<String, Vec<u32>> = groups
+        .map(|group| (group.name.clone(), members(group)))
+        .collect();
+    let of_groups = job.groups.iter().flat_map(|group| group.progress.keys());
+    let ranks = of_groups.chain(job.processes.keys());
+    let trace = |rank: &u32| RankTrace {
+        rank: Some(*rank),
+        groups: groups.clone(),
+        ..RankTrace::default()
+    };
+    ranks.map(|rank| (*rank, trace(rank))).collect()
 }
 
 #[cfg(test)]

@@ -9,33 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fleet_hang::Transfer;
+
 use crate::flight_recorder::{Dump, Entry, GroupConfig};
 
 /// Name of the record of a batch.
 const BATCH: &str = "coalesced";
 const SEND: &str = "send";
 const RECV: &str = "recv";
-
-/// Transfer for which a rank waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WaitingTransfer<'d> {
-    /// Name of the process group.
-    pub(crate) group: &'d str,
-    /// Purpose of the process group.
-    pub(crate) purpose: &'d str,
-    /// `send` or `recv`.
-    pub(crate) op: &'d str,
-    /// Number of the operation among the transfers of the rank.
-    pub(crate) seq: i64,
-    /// Rank that waits.
-    pub(crate) rank: u32,
-    /// Rank that has not enqueued the other half.
-    pub(crate) peer: u32,
-    /// Whether the peer has a dump.
-    pub(crate) has_peer_dump: bool,
-    /// Whether it is of the last operation or batch that the rank enqueued.
-    pub(crate) is_last: bool,
-}
 
 /// One direction between two ranks of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +40,7 @@ impl Direction<'_> {
 type Pending<'d> = BTreeMap<Direction<'d>, Vec<&'d Entry>>;
 
 /// Returns the first transfer of each direction that waits for the other side.
-pub(crate) fn waiting_transfers(dumps: &BTreeMap<u32, Dump>) -> Vec<WaitingTransfer<'_>> {
+pub(crate) fn waiting_transfers(dumps: &BTreeMap<u32, Dump>) -> Vec<Transfer> {
     let halves = |op: &'static str| -> BTreeMap<u32, Pending<'_>> {
         let of_rank = |(rank, dump): (&u32, _)| (*rank, pending(dump, op));
         dumps.iter().map(of_rank).collect()
@@ -79,20 +60,25 @@ pub(crate) fn waiting_transfers(dumps: &BTreeMap<u32, Dump>) -> Vec<WaitingTrans
                     continue;
                 };
                 let config = dump.pg_config.get(direction.group);
-                waiting.push(WaitingTransfer {
-                    group: direction.group,
-                    purpose: config.map_or("", |config| config.desc.as_str()),
-                    op: entry.op_name(),
-                    seq: entry.p2p_seq_id,
+                waiting.push(Transfer {
+                    group: direction.group.to_owned(),
+                    purpose: config.map_or_else(String::new, |config| config.desc.clone()),
+                    op: entry.op_name().to_owned(),
+                    seq: u64::try_from(entry.p2p_seq_id).unwrap_or(0),
                     rank: *rank,
                     peer,
-                    has_peer_dump: dumps.contains_key(&peer),
+                    is_peer_observed: dumps.contains_key(&peer),
                     is_last: last.is_some_and(|last| is_of_batch(entry, last)),
                 });
             }
         }
     }
     waiting
+}
+
+/// Returns whether a rank has enqueued sends or receives that have not ended.
+pub(crate) fn has_pending_transfers(dump: &Dump) -> bool {
+    [SEND, RECV].iter().any(|op| !pending(dump, op).is_empty())
 }
 
 /// Returns the pending halves of a rank.
@@ -140,10 +126,17 @@ fn is_of_batch(entry: &Entry, other: &Entry) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use fleet_hang::Hang;
     use serde_json::json;
 
     use crate::flight_recorder::Dump;
-    use crate::hang::{Hang, analyse};
+    use crate::hang::job;
+
+    fn analyse(dumps: &BTreeMap<u32, Dump>) -> Hang {
+        fleet_hang::analyse(&job(dumps))
+    }
 
     /// Transfers of one rank of a pipeline of four: name, number, state.
     fn dump(ops: &[(&str, i64, &str)]) -> Dump {
@@ -186,7 +179,7 @@ mod tests {
             (&first.waiting[..], &first.behind[..]),
             (&[2][..], &[0][..])
         );
-        assert!(first.is_transfer && hang.without_dump.is_empty());
+        assert!(first.is_transfer && hang.unobserved.is_empty());
     }
 
     #[test]
@@ -220,6 +213,6 @@ mod tests {
     fn a_peer_without_a_dump_is_listed() {
         let alone = dump(&[("recv 0<-3", 1, "scheduled")]);
         let hang = analyse(&[(0, alone)].into());
-        assert_eq!((hang.missing, hang.without_dump), (vec![], vec![6]));
+        assert_eq!((hang.missing, hang.unobserved), (vec![], vec![6]));
     }
 }

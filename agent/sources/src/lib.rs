@@ -4,7 +4,7 @@
 //! | layer | modules | knows |
 //! |---|---|---|
 //! | 0 | [`source`], [`functions`], [`comm_fields`], [`symbols`] | the interface, and the layout of the probed libraries |
-//! | 1 | [`instruction`], [`placement`], [`process`], [`ras`] | programs and processes of the host, and what NCCL answers about a job |
+//! | 1 | [`instruction`], [`placement`], [`process`] | programs and processes of the host |
 //! | 2 | [`watch`] | probes and their records |
 //! | 3 | [`live`], [`recording`] | the two sources |
 //! | 4 | [`recorder`] | watch results as lines of a recording |
@@ -15,7 +15,6 @@ pub mod instruction;
 pub mod live;
 pub mod placement;
 pub mod process;
-pub mod ras;
 pub mod recorder;
 pub mod recording;
 pub mod source;

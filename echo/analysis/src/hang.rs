@@ -4,18 +4,18 @@
 //! The progress of a rank is known only while it reports. A rank that fell silent while its peers
 //! continued (its agent died, for example) may have continued as well: it is neither missing nor
 //! present. A rank that fell silent when all stopped is missing, and its silence is the reason.
+//!
+//! Which ranks are missing is decided by `fleet_hang`, as for dumps and answers of NCCL. Here the
+//! reports become its input, and limits of time are applied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use echo_core::ids::{CommId, Rank};
 use echo_core::units::Nanos;
+use fleet_hang::{Blocked, Group, Job, Process, analyse};
 
 use crate::assembly::progress::{Position, Progress};
-
-/// A rank whose last report arrived at most this long before those of its peers has stopped
-/// together with them, milliseconds. Agents report every four seconds, and reports may arrive late.
-const TOGETHER_MS: f64 = 10_000.0;
 
 /// An operation that does not end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,10 @@ pub struct Hang {
     pub seq: u64,
     /// Ranks that entered it; in a standstill, ranks that wait for their GPUs.
     pub entered: Vec<Rank>,
-    /// Ranks that did not.
+    /// Ranks that did not, and do not wait themselves.
     pub missing: Vec<Rank>,
+    /// Other ranks that wait for a missing one, in other communicators, directly or along a chain.
+    pub links: Vec<Rank>,
     /// True if no rank is behind on any communicator: all ranks have stopped, and most wait for
     /// their GPUs.
     pub is_standstill: bool,
@@ -57,22 +59,23 @@ pub struct HangTimeouts {
 
 /// Hangs of a job at `now` (arrival time).
 ///
-/// A job hangs if, on some communicator, at least half of the reporting ranks have issued an
-/// operation that others have not, one of the ranks that issued it is alive, and no rank has
-/// progressed within the time limit. If no rank is behind, the job is at a standstill when no rank
-/// has issued anything on any communicator, and at least half of the live ranks have been blocked
-/// in one synchronisation for longer than the time limit. A stopped process does not count as
-/// waiting.
+/// A job hangs if all of this holds on some communicator:
+///
+/// - Some ranks have issued an operation, and others have not.
+/// - One of the others is missing: it does not wait in another communicator.
+/// - One of the ranks that issued the operation is alive.
+/// - No rank has progressed within the time limit.
+///
+/// If no rank is behind, the job is at a standstill when no rank has issued
+/// anything on any communicator, and at least half of the live ranks have been blocked in one
+/// synchronisation for longer than the time limit. A stopped process does not count as waiting.
 pub fn hangs(progress: &Progress, now: Nanos, timeouts: HangTimeouts) -> Vec<Hang> {
     let search = HangSearch {
         progress,
         now,
         timeouts,
     };
-    let comms = progress.comms();
-    let mut found: Vec<Hang> = comms
-        .filter_map(|(comm, ranks)| search.hang(comm, ranks))
-        .collect();
+    let mut found = search.behind();
     if found.is_empty() {
         found.extend(search.standstill());
     }
@@ -85,6 +88,15 @@ fn began_to_wait(position: &Position) -> Nanos {
     position.last_timestamp.before(waited)
 }
 
+fn ranks(numbers: &[u32]) -> Vec<Rank> {
+    numbers.iter().copied().map(Rank::new).collect()
+}
+
+/// Nanoseconds as the analysis takes them; times are not before 1970.
+fn nanos(instant: Nanos) -> u64 {
+    u64::try_from(instant.value()).unwrap_or(0)
+}
+
 struct HangSearch<'p> {
     progress: &'p Progress,
     now: Nanos,
@@ -92,41 +104,143 @@ struct HangSearch<'p> {
 }
 
 impl HangSearch<'_> {
-    fn hang(&self, comm: CommId, ranks: &BTreeMap<Rank, Position>) -> Option<Hang> {
-        let front = ranks.values().map(|position| position.issued).max()?;
-        let stopped = ranks.values().map(|position| position.advanced).max()?;
-        let at_front = |position: &Position| position.issued == front;
-        let (entered, behind): (Vec<_>, Vec<_>) =
-            ranks.iter().partition(|(_, position)| at_front(position));
-        let is_hang = self.is_past(stopped);
-        if !is_hang && !entered.iter().all(|(_, position)| self.stalls(position)) {
+    /// Operations that some ranks have not issued.
+    fn behind(&self) -> Vec<Hang> {
+        let differs = |ranks: &BTreeMap<Rank, Position>| {
+            let mut issued = ranks.values().map(|position| position.issued);
+            let first = issued.next();
+            issued.any(|other| Some(other) != first)
+        };
+        let comms = self.progress.comms();
+        let comms =
+            comms.filter(|(comm, ranks)| differs(ranks) && self.progress.is_comparable(*comm));
+        let comms: Vec<_> = comms.collect();
+        if !comms.iter().any(|(_, ranks)| self.may_hang(ranks)) {
+            return Vec::new();
+        }
+        let hang = analyse(&Job {
+            groups: comms
+                .iter()
+                .map(|(comm, ranks)| self.group(*comm, ranks))
+                .collect(),
+            processes: self.processes(&comms),
+            ..Job::default()
+        });
+        let missing: BTreeSet<u32> = hang.missing.into_iter().collect();
+        let named = hang.findings.iter().flat_map(|one| &one.ranks);
+        let named: BTreeSet<u32> = named.copied().collect();
+        let mut held: BTreeSet<u32> = hang.links.into_iter().collect();
+        held.extend(hang.blocked.iter().flat_map(|one| &one.waiting));
+        held.retain(|rank| !named.contains(rank));
+        let by_name: BTreeMap<String, _> = comms
+            .iter()
+            .map(|(comm, ranks)| (comm.to_string(), (*comm, *ranks)))
+            .collect();
+        let of_missing = hang.blocked.iter().filter_map(|one| {
+            let (comm, ranks) = by_name.get(&one.group)?;
+            self.hang(*comm, ranks, one, &missing)
+        });
+        let mut found: Vec<Hang> = of_missing.collect();
+        for hang in &mut found {
+            let is_link = |rank: &Rank| !hang.entered.contains(rank);
+            hang.links = held
+                .iter()
+                .copied()
+                .map(Rank::new)
+                .filter(is_link)
+                .collect();
+        }
+        found.sort_by_key(|hang| hang.comm);
+        found
+    }
+
+    /// Returns whether no rank of a communicator has progressed for long enough.
+    fn may_hang(&self, ranks: &BTreeMap<Rank, Position>) -> bool {
+        let advanced = ranks.values().map(|position| position.advanced).max();
+        let highest = ranks.values().map(|position| position.issued).max();
+        let mut ahead = ranks
+            .values()
+            .filter(|position| Some(position.issued) == highest);
+        advanced.is_some_and(|advanced| self.is_past(advanced))
+            || ahead.all(|position| self.stalls(position))
+    }
+
+    fn group(&self, comm: CommId, ranks: &BTreeMap<Rank, Position>) -> Group {
+        let own = |(rank, position): (&Rank, &Position)| {
+            let own = fleet_hang::Progress {
+                enqueued: position.issued.checked_sub(1),
+                observed_ns: Some(self.progress.alive(*rank).map_or(0, nanos)),
+                advanced_ns: Some(nanos(position.advanced)),
+                ..fleet_hang::Progress::default()
+            };
+            (rank.value(), own)
+        };
+        Group {
+            name: comm.to_string(),
+            members: ranks.keys().map(|rank| rank.value()).collect(),
+            progress: ranks.iter().map(own).collect(),
+            ..Group::default()
+        }
+    }
+
+    /// Returns what the latest reports say about the processes.
+    fn processes(&self, comms: &[(CommId, &BTreeMap<Rank, Position>)]) -> BTreeMap<u32, Process> {
+        // A rank begins to wait after it has issued the operation.
+        let limit_ms = self.timeouts.stall_ms.unwrap_or(self.timeouts.hang_ms) / 2.0;
+        let positions = comms.iter().flat_map(|(_, ranks)| ranks.iter());
+        let process = |(rank, position): (&Rank, &Position)| {
+            let process = if position.is_stopped {
+                Process::Stopped
+            } else if position.waiting_ms >= limit_ms {
+                Process::Waits
+            } else {
+                return None;
+            };
+            Some((rank.value(), process))
+        };
+        positions.filter_map(process).collect()
+    }
+
+    /// Returns the hang of a communicator from which ranks are missing, after the limits of time.
+    fn hang(
+        &self,
+        comm: CommId,
+        positions: &BTreeMap<Rank, Position>,
+        one: &Blocked,
+        missing: &BTreeSet<u32>,
+    ) -> Option<Hang> {
+        let entered = ranks(&one.waiting);
+        let missing: Vec<u32> = one
+            .behind
+            .iter()
+            .copied()
+            .filter(|rank| missing.contains(rank))
+            .collect();
+        let missing = ranks(&missing);
+        let advanced = positions.values().map(|position| position.advanced).max()?;
+        let is_hang = self.is_past(advanced);
+        let position = |rank: &Rank| positions.get(rank);
+        let waits = |rank: &Rank| position(rank).is_some_and(|own| self.stalls(own));
+        if missing.is_empty() || !(is_hang || entered.iter().all(waits)) {
             return None;
         }
-        let behind = behind.into_iter().map(|(rank, _)| *rank);
-        let (missing, unknown): (Vec<_>, Vec<_>) =
-            behind.partition(|rank| self.has_reported_until(*rank, stopped));
-        // A job whose every rank is silent has ended; it does not hang.
-        let is_alive = |(_, position): &(&Rank, &Position)| !self.is_past(position.last_received);
-        if missing.is_empty() || entered.len() < missing.len() {
-            return None;
-        }
-        // Clocks of ranks are not compared: the duration is that of one rank that entered it.
-        let (_, clock) = entered.iter().find(|rank| is_alive(rank))?;
+        // A job whose every rank is silent has ended; it does not hang. Clocks of ranks are not
+        // compared: the duration is that of one rank that entered it.
+        let mut clocks = entered.iter().filter_map(position);
+        let clock = clocks.find(|own| !self.is_past(own.last_received))?;
+        let is_stopped = |rank: &&Rank| position(rank).is_some_and(|own| own.is_stopped);
         Some(Hang {
             comm,
-            seq: front.checked_sub(1)?,
+            seq: one.seq,
             since: clock.advanced_at,
             last_report: clock.last_timestamp,
-            entered: entered.iter().map(|(rank, _)| **rank).collect(),
-            stopped: missing
-                .iter()
-                .filter(|rank| ranks.get(rank).is_some_and(|at| at.is_stopped))
-                .copied()
-                .collect(),
+            stopped: missing.iter().filter(is_stopped).copied().collect(),
             silent: self.silent_of(&missing),
+            entered,
             missing,
+            links: Vec::new(),
             is_standstill: false,
-            unknown,
+            unknown: ranks(&one.unknown),
             is_stall: !is_hang,
         })
     }
@@ -184,6 +298,7 @@ impl HangSearch<'_> {
                 .map(|(rank, _)| **rank)
                 .collect(),
             is_standstill: true,
+            links: Vec::new(),
             silent: silent.iter().map(|(rank, _)| **rank).collect(),
             unknown: Vec::new(),
             is_stall: !is_hang,
@@ -200,12 +315,6 @@ impl HangSearch<'_> {
         self.timeouts
             .stall_ms
             .is_some_and(|stall_ms| waited_ms >= stall_ms)
-    }
-
-    /// Returns true if the rank still reported when all ranks stopped.
-    fn has_reported_until(&self, rank: Rank, stopped: Nanos) -> bool {
-        let alive = self.progress.alive(rank);
-        alive.is_some_and(|alive| stopped.millis_since(alive) <= TOGETHER_MS)
     }
 
     fn silent_of(&self, missing: &[Rank]) -> Vec<Rank> {

@@ -200,7 +200,9 @@ const AGENT: Architecture = Architecture {
 
 /// Libraries of the agent, by the names of their folders. A module of the library `core` is called
 /// `agent_core::...` here.
-const AGENT_LIBRARIES: [&str; 6] = ["core", "export", "health", "import", "sources", "stacks"];
+const AGENT_LIBRARIES: [&str; 7] = [
+    "core", "export", "hang", "health", "import", "sources", "stacks",
+];
 
 /// Rules for the libraries of the agent that cargo does not enforce. Modules that make decisions
 /// are pure.
@@ -208,6 +210,7 @@ const AGENT_LIBRARY_RULES: Architecture = Architecture {
     layers: &[],
     pure: &[
         "agent_core",
+        "agent_hang",
         "agent_import",
         "agent_sources::comm_fields",
         "agent_sources::functions",

@@ -1,8 +1,13 @@
 use std::path::Path;
 
+use fleet_hang::Hang;
 use serde_json::json;
 
 use super::*;
+
+fn analyse(dumps: &BTreeMap<u32, Dump>) -> Hang {
+    fleet_hang::analyse(&job(dumps))
+}
 
 /// Reads the dumps of a folder of the test data.
 fn dumps(set: &str) -> BTreeMap<u32, Dump> {
@@ -40,7 +45,7 @@ fn pending(ops: &[(&str, &str, i64)]) -> Dump {
 fn the_dumps_of_a_gpu_error_name_exactly_its_rank() {
     let hang = analyse(&dumps("flight-recorder/gpu_error_1st"));
     assert_eq!(hang.missing, [12], "{hang:#?}");
-    assert!(hang.links.is_empty() && hang.without_dump.is_empty());
+    assert!(hang.links.is_empty() && hang.unobserved.is_empty());
     assert_eq!(hang.blocked[0].group, "41");
     assert_eq!(hang.blocked[0].waiting, [13]);
 }
@@ -49,7 +54,7 @@ fn the_dumps_of_a_gpu_error_name_exactly_its_rank() {
 fn the_dumps_of_two_locked_interpreters_name_exactly_their_ranks() {
     let hang = analyse(&dumps("flight-recorder/lock_gil_2nd"));
     assert_eq!(hang.missing, [10, 15], "{hang:#?}");
-    assert!(hang.links.is_empty() && hang.without_dump.is_empty());
+    assert!(hang.links.is_empty() && hang.unobserved.is_empty());
 }
 
 #[test]
@@ -63,7 +68,7 @@ fn a_rank_without_a_dump_is_named_when_its_peers_wait_for_it_alone() {
     let mut all = dumps("flight-recorder/lock_gil_2nd");
     all.remove(&10);
     let hang = analyse(&all);
-    assert_eq!((hang.missing, hang.without_dump), (vec![15], vec![10]));
+    assert_eq!((hang.missing, hang.unobserved), (vec![15], vec![10]));
 }
 
 #[test]

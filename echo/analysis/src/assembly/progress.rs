@@ -1,10 +1,10 @@
 //! Progress of each rank on each communicator; distinguishes an operation that never ends from a
 //! slow one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use echo_core::ids::{CommId, Rank};
+use echo_core::ids::{CommId, Op, Rank};
 use echo_core::model::event::{Block, Event, Origin, Reading};
 use echo_core::units::Nanos;
 use fleet_proto::attribute;
@@ -21,6 +21,8 @@ const STOPPED: &str = "\"fleet.stopped\":true";
 #[derive(Debug, Default)]
 pub struct Progress {
     comms: BTreeMap<CommId, BTreeMap<Rank, Position>>,
+    /// Communicators with sends or receives.
+    transfers: BTreeSet<CommId>,
     alive: BTreeMap<Rank, (Arc<Origin>, Nanos)>,
 }
 
@@ -67,6 +69,9 @@ impl Progress {
         if self.comms.len() >= MAX_COMMS && !self.comms.contains_key(&block.comm) {
             return;
         }
+        if matches!(block.op.as_ref().map(Op::as_str), Some("Send" | "Recv")) {
+            self.transfers.insert(block.comm);
+        }
         let position = Position {
             issued,
             advanced: received,
@@ -88,6 +93,13 @@ impl Progress {
         } else {
             *known = position;
         }
+    }
+
+    /// Returns whether the ranks of a communicator issue the same operations, so that their numbers
+    /// can be compared: of two ranks, each send of one is a receive of the other.
+    pub fn is_comparable(&self, comm: CommId) -> bool {
+        let n_ranks = self.comms.get(&comm).map_or(0, BTreeMap::len);
+        n_ranks <= 2 || !self.transfers.contains(&comm)
     }
 
     /// The communicators with the positions of their ranks.

@@ -293,13 +293,12 @@ fn lost_time(
     progress: &Progress,
     found: &[Hang],
 ) -> Vec<LostTime> {
-    let missing: BTreeSet<Rank> = found
+    let missing = found.iter().flat_map(|hang| &hang.missing).copied();
+    let missing: BTreeSet<Rank> = missing.collect();
+    let waiting = found
         .iter()
-        .flat_map(|hang| &hang.missing)
-        .copied()
-        .collect();
-    let entered = found.iter().flat_map(|hang| &hang.entered).copied();
-    let held: BTreeSet<Rank> = entered.chain(missing.iter().copied()).collect();
+        .flat_map(|hang| hang.entered.iter().chain(&hang.links));
+    let held: BTreeSet<Rank> = waiting.chain(&missing).copied().collect();
     let mut groups = BTreeMap::new();
     for rank in held {
         let Some(origin) = progress.origin(rank) else {
@@ -347,6 +346,7 @@ fn describe(hang: &Hang) -> String {
         ("stopped by a signal or a debugger: ", &hang.stopped),
         ("silent since then: ", &hang.silent),
         ("not counted, silent since before then: ", &hang.unknown),
+        ("waiting in other communicators: ", &hang.links),
     ];
     for (remark, ranks) in remarks.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
         text.push_str("; ");

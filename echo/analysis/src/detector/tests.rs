@@ -4,5 +4,6 @@ mod hangs;
 mod host_waits;
 mod hostile;
 mod identity;
+mod run_ahead;
 mod stalls;
 mod stragglers;

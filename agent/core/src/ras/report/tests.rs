@@ -119,6 +119,35 @@ fn a_rank_that_launched_another_operation_than_its_peers_is_behind() {
 }
 
 #[test]
+fn ranks_that_ran_ahead_by_different_amounts_are_reported_where_they_are() {
+    let reported = Reporter::default().report(&reduced([64, 67, 65, 60]), &SECOND, 5);
+    assert_eq!(progress(&reported), [("node-a", 2, 65), ("node-a", 3, 60)]);
+}
+
+#[test]
+fn a_rank_that_launched_another_operation_is_behind_those_that_ran_ahead() {
+    let counts = [(8, 3), (12, 5), (9, 3), (7, 4)];
+    let ranks = (0..).zip(counts).map(|(at, (reduced, gathered))| {
+        rank(at, &[(Op::AllReduce, reduced), (Op::AllGather, gathered)])
+    });
+    let status = comm(ranks.collect(), &[]);
+    let launched = &crate::ras::progress(&status)[0].launched;
+    assert_eq!(
+        launched.values().copied().collect::<Vec<_>>(),
+        [11, 17, 12, 10]
+    );
+}
+
+#[test]
+fn of_two_ranks_that_launched_different_operations_neither_is_behind() {
+    let one = rank(0, &[(Op::AllReduce, 8), (Op::AllGather, 3)]);
+    let other = rank(1, &[(Op::AllReduce, 7), (Op::AllGather, 5)]);
+    let status = comm(vec![one, other], &[]);
+    let launched = &crate::ras::progress(&status)[0].launched;
+    assert_eq!(launched.values().copied().collect::<Vec<_>>(), [10, 10]);
+}
+
+#[test]
 fn a_dead_rank_stays_where_it_was_when_its_own_host_saw_it_last() {
     let mut reporter = Reporter::default();
     reporter.report(&reduced([7, 7, 7, 6]), &SECOND, 5);

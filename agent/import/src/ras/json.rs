@@ -47,22 +47,27 @@ struct Rank {
     pid: i64,
     #[serde(default)]
     cuda_dev: i64,
+    /// Null while NCCL creates the communicator.
     #[serde(default)]
-    status: BTreeMap<String, Value>,
+    status: Option<BTreeMap<String, Value>>,
     #[serde(default)]
-    collective_counts: BTreeMap<String, u64>,
+    collective_counts: Option<BTreeMap<String, u64>>,
 }
 
 impl Rank {
     /// Returns whether a field of the status is true.
     fn is_set(&self, name: &str) -> bool {
-        self.status.get(name).and_then(Value::as_bool) == Some(true)
+        let status = self.status.as_ref();
+        status.and_then(|own| own.get(name)?.as_bool()) == Some(true)
     }
 
     /// Returns whether it has joined the communicator: 0 is `ncclSuccess`.
     fn has_joined(&self) -> bool {
-        let state = self.status.get("init_state");
-        state.and_then(Value::as_i64).unwrap_or(0) == 0
+        let status = self.status.as_ref();
+        status
+            .and_then(|own| own.get("init_state")?.as_i64())
+            .unwrap_or(0)
+            == 0
     }
 }
 
@@ -82,7 +87,7 @@ fn comm_status(comm: Comm) -> CommStatus {
 
 fn rank_status(rank: Rank) -> RankStatus {
     let leaves = ["finalize_called", "destroy_flag", "abort_flag"];
-    let counts = rank.collective_counts.iter();
+    let counts = rank.collective_counts.iter().flatten();
     RankStatus {
         member: member(&rank),
         launched: counts

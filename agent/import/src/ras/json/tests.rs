@@ -121,6 +121,16 @@ fn a_rank_that_leaves_or_has_not_joined_is_marked() {
 }
 
 #[test]
+fn a_rank_whose_status_is_null_counts_as_running() {
+    let (before, rest) = ANSWER.split_once("\"status\": {").unwrap();
+    let (_, after) = rest.split_once('}').unwrap();
+    let answer = format!("{before}\"status\": null{after}");
+    let rank = &parse_json(&answer).unwrap().comms[0].ranks[0];
+    assert_eq!(rank.launched[&Op::AllReduce], 300);
+    assert!(!rank.is_leaving);
+}
+
+#[test]
 fn a_process_that_nccl_does_not_know_is_none() {
     let status = parse_json(&ANSWER.replace("10.0.0.1", "unknown")).unwrap();
     assert_eq!(status.comms[0].ranks[0].member.process, None);
