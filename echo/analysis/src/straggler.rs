@@ -293,10 +293,14 @@ impl Detector {
         self.by_process.get(&block.process).copied()
     }
 
-    /// Joins two jobs that turn out to be one. The larger keeps its past; the ranks of the other
-    /// join it with their next report.
+    /// Joins two jobs that turn out to be one. One that has begun, else the larger, keeps its past; the
+    /// ranks of the other join it with what they have reported if that has not begun, else with
+    /// their next report.
     fn join(&mut self, one: JobNumber, other: JobNumber) -> JobNumber {
-        let size = |number: JobNumber| self.jobs.get(&number).map_or(0, Job::len);
+        let size = |number: JobNumber| {
+            let job = self.jobs.get(&number);
+            job.map_or((false, 0), |job| (job.early().is_none(), job.len()))
+        };
         let (kept, dropped) = if (size(one), other) >= (size(other), one) {
             (one, other)
         } else {
@@ -308,6 +312,12 @@ impl Detector {
             }
             for key in job.comm_keys() {
                 self.by_comm.insert(key.whole(), kept);
+            }
+            let into = self.jobs.get_mut(&kept);
+            if let Some((into, early)) = into.zip(job.early()) {
+                for (block, place, received) in early {
+                    into.add(block, *place, *received);
+                }
             }
         }
         kept

@@ -33,14 +33,22 @@ const OVERTAKEN_S: f64 = 5.0;
 /// nothing.
 const LONGEST_S: f64 = 30.0;
 
+/// Number of reports that are kept until the job begins, 150 bytes each.
+const MAX_EARLY: usize = 500_000;
+
 /// A minute, nanoseconds; a multiple of the window.
 const MINUTE_NS: i64 = 60_000_000_000;
+
+/// Report with its place and the instant at which it was received.
+pub(super) type Received = (BlockSum, Place, Nanos);
 
 /// One job.
 #[derive(Debug)]
 pub(super) struct Job {
     rule: Rule,
     source: Source,
+    /// Reports that were received while ranks were expected to begin; `None` from then on.
+    early: Option<Vec<Received>>,
     /// Origin of the job's clock.
     origin: Nanos,
     members: Vec<Member>,
@@ -76,6 +84,7 @@ impl Job {
         Self {
             rule,
             source,
+            early: Some(Vec::new()),
             origin,
             members: Vec::new(),
             by_process: HashMap::new(),
@@ -163,6 +172,11 @@ impl Job {
         instant.millis_since(self.origin) / 1e3
     }
 
+    /// Reports that no evaluation contains yet, because ranks are expected to begin; `None` after that.
+    pub(super) fn early(&self) -> Option<&[Received]> {
+        self.early.as_deref()
+    }
+
     /// Adds a report.
     pub(super) fn add(&mut self, block: &BlockSum, place: Place, received: Nanos) {
         let rank = self.member(block);
@@ -171,7 +185,6 @@ impl Job {
             member.hear(end, received);
         }
         let index = self.communicator(place, received);
-        let offset = self.offsets.get(rank).copied().flatten();
         let Some(comm) = self.comms.get_mut(index) else {
             return;
         };
@@ -180,14 +193,44 @@ impl Job {
         let slot = comm.members.get_mut(place.slot);
         let before = slot.and_then(|member| std::mem::replace(member, number));
         let replaced = before.filter(|before| Some(*before) != number);
-        let row = Row::from_block(block, end);
-        let aligned = end - offset.unwrap_or(0.0);
-        for closed in comm.add(place.slot, block.seqs, (&row, aligned)) {
-            self.close(index, &closed);
+        let early = self.early.as_mut();
+        if let Some(early) = early.filter(|early| early.len() < MAX_EARLY) {
+            early.push((*block, place, received));
+        } else {
+            self.begin();
+            self.match_block(block, place);
         }
         if let Some(member) = replaced.and_then(|old| self.members.get_mut(old as usize)) {
             // A new process has this rank, so the evaluation does not wait for reports of the old one.
             member.heard = Nanos::EARLIEST;
+        }
+    }
+
+    /// Matches the early reports in the order of their times, which does not depend on how fast each
+    /// agent sent them.
+    fn begin(&mut self) {
+        let mut early = self.early.take().unwrap_or_default();
+        early.sort_by_key(|(block, place, _)| (block.end, place.key, place.slot));
+        for (block, place, _) in early {
+            self.match_block(&block, place);
+        }
+    }
+
+    /// Matches a report with those of the other ranks about the same operations.
+    fn match_block(&mut self, block: &BlockSum, place: Place) {
+        let rank = self.by_process.get(&block.process);
+        let offset = rank.and_then(|rank| self.offsets.get(*rank).copied().flatten());
+        let Some(index) = self.by_key.get(&place.key).copied() else {
+            return;
+        };
+        let Some(comm) = self.comms.get_mut(index) else {
+            return;
+        };
+        let end = block.end.millis_since(self.origin) / 1e3;
+        let aligned = end - offset.unwrap_or(0.0);
+        let row = Row::from_block(block, end);
+        for closed in comm.add(place.slot, block.seqs, (&row, aligned)) {
+            self.close(index, &closed);
         }
     }
 
@@ -225,6 +268,9 @@ impl Job {
         let Some(until) = self.reported_until(now) else {
             return false;
         };
+        if self.early.is_some() {
+            self.begin();
+        }
         let first = self.next_window;
         for index in 0..self.comms.len() {
             let overdue = self.comms.get_mut(index).map(|comm| comm.overdue(until));

@@ -62,3 +62,65 @@ fn transfers_reported_without_their_other_end_give_the_pace_and_name_no_rank() {
     assert_eq!(incident.finding, super::incident::Finding::UniformSlowdown);
     assert!((incident.loss - 0.5).abs() < 0.05, "{incident:?}");
 }
+
+/// Reports of rank `rank` of a mesh of 2 x 2 about second `second`: in its row and in its column,
+/// 20 operations each. From second 40 on rank 3 is late, and the job takes 1.5 times as long.
+fn mesh(rank: u32, second: u64) -> [BlockSum; 2] {
+    let is_slow = second >= 40;
+    let end = 1_000_000_000 * second + 500_000_000 * second.saturating_sub(40);
+    let (row, column) = (rank / 2, rank % 2);
+    [(row, column), (2 + column, row)].map(|(comm, slot)| BlockSum {
+        operation: Operation::Collective,
+        member: Membership {
+            comm: CommId::new(u64::from(comm)),
+            size: 2,
+            rank: slot,
+        },
+        seqs: SeqRange::new(20 * second, 20 * second + 19).expect("operations"),
+        count: 20,
+        // Rank 3 is in row 1 and column 1.
+        sum_ms: if is_slow && rank != 3 && [1, 3].contains(&comm) {
+            450.0
+        } else {
+            20.0
+        },
+        end: Nanos::new(i64::try_from(end).expect("small")),
+        ..transfers(rank, 0)
+    })
+}
+
+#[test]
+fn the_order_in_which_the_ranks_of_a_mesh_are_received_changes_nothing() {
+    let all = (0..90).flat_map(|second| (0..4).flat_map(move |rank| mesh(rank, second)));
+    let incidents = |blocks: &[BlockSum]| {
+        let mut detector = Detector::default();
+        let received = Nanos::new(200_000_000_000);
+        for block in blocks {
+            detector.observe(block, received);
+        }
+        let reports = detector.advance(received);
+        let [report] = reports.as_slice() else {
+            panic!("{reports:?}");
+        };
+        assert_eq!(report.ranks, 4);
+        report.incidents.clone()
+    };
+    let by_time: Vec<BlockSum> = all.collect();
+    let found = incidents(&by_time);
+    let [incident] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert!(
+        matches!(&incident.finding, super::incident::Finding::Rank(rank) if rank.process == ProcessKey(3)),
+        "{incident:?}"
+    );
+    // Ranks 0 and 3 have no communicator in common.
+    let mut by_rank = by_time;
+    by_rank.sort_by_key(|block| {
+        [0, 3, 1, 2]
+            .map(ProcessKey)
+            .iter()
+            .position(|key| *key == block.process)
+    });
+    assert_eq!(incidents(&by_rank), found);
+}

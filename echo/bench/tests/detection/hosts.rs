@@ -49,8 +49,7 @@ fn no_innocent_rank_of_a_recorded_loop_is_named_without_its_gpu_times() {
         )
     });
     for recorded in ranks.filter(|recorded| !recorded.name.starts_with("attached")) {
-        for judged in
-            table::run_recorded(recorded, &repository("testdata"), Sight::Hosts).unwrap()
+        for judged in table::run_recorded(recorded, &repository("testdata"), Sight::Hosts).unwrap()
         {
             let (verdict, summary) = (judged.echo.verdict, judged.echo.summary);
             assert_ne!(verdict, Verdict::Wrong, "{}: {summary}", judged.name);
