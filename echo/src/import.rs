@@ -323,13 +323,17 @@ fn print_answers(out: &mut dyn Write, report: &Report, answers: &ToolAnswers) ->
 
 /// Returns what can be said if the detector names no rank.
 fn without_outlier(report: &Report) -> String {
-    match report.late.as_slice() {
-        [] => "no rank is named: no lag reaches the limits of the detector".to_owned(),
-        [one] => format!(
+    match (report.cause(), report.late.len()) {
+        (Some(one), 1) => format!(
             "rank {}, by its arrivals alone: for the detector the traced steps are too few, or have no healthy ones to compare with",
             one.rank
         ),
-        _ => "no rank is named: the traced steps have no healthy ones to compare with, or are too few; see arrival"
+        (Some(one), _) => format!(
+            "rank {}, by its arrivals and its computation: for the detector the traced steps are too few, or have no healthy ones to compare with",
+            one.rank
+        ),
+        (None, 0) => "no rank is named: no lag reaches the limits of the detector".to_owned(),
+        (None, _) => "no rank is named: the traced steps have no healthy ones to compare with, or are too few; see arrival"
             .to_owned(),
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The ranks of a collective leave it together, so the last one to arrive spends the least time in
 //! it. No clock is compared. A rank that is last because it waits for another group looks the same:
-//! with several such ranks, durations alone do not tell the cause from its victims.
+//! with several such ranks, durations alone do not tell the cause from its victims. The time for
+//! which their GPUs computed does, where the format has it.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ use crate::trace::{Collective, RankTrace};
 const MOSTLY: f64 = 0.5;
 /// Lag of a late rank, as a share of the time that its peers spend in an operation.
 const CLEARLY: f64 = 0.2;
+/// Part of its lag for which the GPU of the cause computed longer than those of its peers.
+const COMPUTED: f64 = 0.5;
 /// Least number of operations from which a rank is listed.
 const MIN_OPS: usize = 4;
 /// Least share of the traced time that the delays take, if the format has times: the least effect
@@ -41,6 +44,21 @@ pub struct LateRank {
     pub lag_ms: f64,
     /// Share of the traced time that the delays take; `None` if the format has no times.
     pub time_share: Option<f64>,
+    /// Time for which its GPU computed longer than the median of its peers, as a part of its lag;
+    /// `None` if the format has no computation.
+    #[serde(default)]
+    pub computed_part: Option<f64>,
+}
+
+/// Returns the rank that holds back the others: the only late one, or the only one of several whose
+/// GPU computed longer than those of its peers.
+pub fn cause(late: &[LateRank]) -> Option<&LateRank> {
+    let computed = |one: &&LateRank| one.computed_part.is_some_and(|part| part >= COMPUTED);
+    let mut causes: Vec<&LateRank> = late.iter().filter(computed).collect();
+    if let [only] = late {
+        return Some(only);
+    }
+    causes.pop().filter(|_| causes.is_empty())
 }
 
 /// Returns the late ranks in the order of their numbers, one at most per group. A rank that is late
@@ -48,10 +66,34 @@ pub struct LateRank {
 pub fn late_ranks(traces: &BTreeMap<u32, RankTrace>) -> Vec<LateRank> {
     let groups = matched(traces);
     let comparable = groups.iter().filter(|group| group.is_comparable());
-    let mut late: Vec<LateRank> = comparable.filter_map(late_rank).collect();
+    let mut late: Vec<LateRank> = comparable
+        .filter_map(|group| {
+            let one = late_rank(group)?;
+            let computed_part = computed_part(&one, group, traces);
+            Some(LateRank {
+                computed_part,
+                ..one
+            })
+        })
+        .collect();
     late.sort_by(|a, b| (a.rank.cmp(&b.rank)).then(b.lag_ms.total_cmp(&a.lag_ms)));
     late.dedup_by_key(|one| one.rank);
     late
+}
+
+/// Time for which the GPU of a late rank computed longer than the median of its peers, as a part of
+/// its lag.
+#[expect(clippy::cast_precision_loss, reason = "counts and durations")]
+fn computed_part(
+    one: &LateRank,
+    group: &MatchedGroup<'_>,
+    traces: &BTreeMap<u32, RankTrace>,
+) -> Option<f64> {
+    let busy_ms = |rank: &u32| Some(traces.get(rank)?.busy_ns? as f64 / 1e6);
+    let all: Vec<f64> = group.ranks.iter().map(busy_ms).collect::<Option<_>>()?;
+    let at = group.ranks.iter().position(|rank| *rank == one.rank)?;
+    let longer_ms = all.get(at)? - median_without(&all, at);
+    Some(longer_ms / (one.lag_ms * one.n_last as f64))
 }
 
 /// Operations at which one rank was last.
@@ -113,6 +155,7 @@ fn late_at(group: &MatchedGroup<'_>, ops: &[&[&Collective]]) -> Option<LateRank>
         wait_share: last.lag_ms / all_ms,
         lag_ms: last.lag_ms / last.n as f64,
         time_share,
+        computed_part: None,
     })
 }
 
@@ -149,6 +192,37 @@ mod tests {
             collectives: ops.collect(),
             ..RankTrace::default()
         }
+    }
+
+    fn late(rank: u32, computed_part: Option<f64>) -> LateRank {
+        LateRank {
+            rank,
+            group: "data".to_owned(),
+            n_ranks: 4,
+            n_ops: 8,
+            n_last: 8,
+            wait_share: 1.0,
+            lag_ms: 5.0,
+            time_share: None,
+            computed_part,
+        }
+    }
+
+    fn cause_of(parts: &[Option<f64>]) -> Option<u32> {
+        let late: Vec<LateRank> = (0..)
+            .zip(parts)
+            .map(|(rank, part)| late(rank, *part))
+            .collect();
+        cause(&late).map(|one| one.rank)
+    }
+
+    #[test]
+    fn of_several_late_ranks_the_only_one_that_computed_longer_is_the_cause() {
+        assert_eq!(cause_of(&[Some(0.1), Some(0.9), Some(-0.2)]), Some(1));
+        assert_eq!(cause_of(&[Some(0.8), Some(0.9)]), None);
+        assert_eq!(cause_of(&[None, None]), None);
+        assert_eq!(cause_of(&[None]), Some(0));
+        assert_eq!(cause_of(&[]), None);
     }
 
     #[test]

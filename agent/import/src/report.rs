@@ -8,7 +8,7 @@ use fleet_hang::{Blocked, Hang, Kind, list, noun};
 use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
-use crate::lateness::LateRank;
+use crate::lateness::{LateRank, cause};
 use crate::matching::{MatchedGroup, matched};
 use crate::trace::RankTrace;
 
@@ -150,6 +150,11 @@ impl Report {
         None
     }
 
+    /// Returns the rank that holds back the others, as far as arrivals and computation tell.
+    pub fn cause(&self) -> Option<&LateRank> {
+        cause(&self.late)
+    }
+
     /// Returns a sentence about the ranks that arrive last; `None` without such a rank.
     pub fn lateness(&self) -> Option<String> {
         let named: Vec<u32> = self.late.iter().map(|one| one.rank).collect();
@@ -163,8 +168,20 @@ impl Report {
                 first.rank, first.n_last, first.n_ops, first.lag_ms
             ));
         }
+        let which = self.cause().map_or_else(
+            || {
+                "durations of collectives alone do not tell which of them holds back the others"
+                    .to_owned()
+            },
+            |cause| {
+                format!(
+                    "only the GPU of rank {} computed longer than those of its peers",
+                    cause.rank
+                )
+            },
+        );
         Some(format!(
-            "ranks {} each arrive last in their communicator: one cascade; durations of collectives alone do not tell which of them holds back the others",
+            "ranks {} each arrive last in their communicator: one cascade; {which}",
             list(&named)
         ))
     }

@@ -24,7 +24,7 @@ mod stragglers;
 
 use hang::{BlockTime, HangTracker};
 use identity_conflict::IdentityConflicts;
-use stragglers::{Stragglers, is_duration, is_host_gap, is_progress};
+use stragglers::{Stragglers, is_blocked_time, is_duration, is_progress};
 
 /// Shortest arrival time between two hang checks, milliseconds.
 const HANG_CHECK_EVERY_MS: f64 = 1_000.0;
@@ -98,8 +98,8 @@ impl Detector {
             self.stragglers.add(event, received);
             return;
         }
-        if is_host_gap(event) {
-            self.stragglers.add_gaps(event);
+        if is_blocked_time(event) {
+            self.stragglers.add_blocked(event);
         }
         if is_progress(event) {
             self.stragglers.note_alive(event, received);

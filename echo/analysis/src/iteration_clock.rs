@@ -8,11 +8,14 @@ use echo_core::units::Nanos;
 /// Maximum number of marks kept: some hours of blocks of two seconds.
 const MAX_MARKS: usize = 4096;
 
-/// Number of marks of the latest stretches: some seconds.
+/// Number of the latest stretches.
 const LATEST: usize = 8;
 
 /// Healthy time before an instant whose iterations are measured, milliseconds.
 const BEFORE_MS: f64 = 60_000.0;
+
+/// Least number of iterations of a stretch.
+const WHOLE: f64 = 0.95;
 
 /// Number of iterations that a job had completed at instants.
 #[derive(Debug, Clone, Default)]
@@ -59,9 +62,10 @@ impl IterationClock {
 
     /// Median duration of an iteration in the latest stretches, milliseconds.
     pub(crate) fn latest_ms(&self) -> Option<f64> {
-        let first = self.marks.len().saturating_sub(LATEST);
-        let (from, _) = self.marks.get(first)?;
-        self.period_since(*from)
+        let stretches = self.stretches();
+        let latest = stretches.len().saturating_sub(LATEST);
+        let periods = stretches.iter().skip(latest).map(|(_, ms)| *ms);
+        median(&periods.collect::<Vec<_>>())
     }
 
     /// Median duration of an iteration in the minute before an instant, milliseconds.
@@ -74,14 +78,28 @@ impl IterationClock {
         self.period(|at| instant < at)
     }
 
-    /// Median duration between the marks whose end is wanted.
+    /// Median duration of an iteration in the stretches whose end is wanted.
     fn period(&self, is_wanted: impl Fn(Nanos) -> bool) -> Option<f64> {
-        let pairs = self.marks.iter().zip(self.marks.iter().skip(1));
-        let wanted = pairs.filter(|(_, (to, _))| is_wanted(*to));
-        let periods: Vec<f64> = wanted
-            .map(|((from, begun), (to, ended))| to.millis_since(*from) / (ended - begun))
-            .collect();
-        median(&periods)
+        let stretches = self.stretches().into_iter();
+        let wanted = stretches.filter(|(at, _)| is_wanted(*at));
+        median(&wanted.map(|(_, ms)| ms).collect::<Vec<_>>())
+    }
+
+    /// Ends of stretches of whole iterations, as nearly as the marks allow, with the duration of an
+    /// iteration. The operations of an iteration are not spread evenly over it.
+    fn stretches(&self) -> Vec<(Nanos, f64)> {
+        let mut stretches = Vec::new();
+        let Some(&(mut from, mut begun)) = self.marks.front() else {
+            return stretches;
+        };
+        for (at, iterations) in &self.marks {
+            let passed = iterations - begun;
+            if passed >= WHOLE {
+                stretches.push((*at, at.millis_since(from) / passed));
+                (from, begun) = (*at, *iterations);
+            }
+        }
+        stretches
     }
 }
 
@@ -117,6 +135,20 @@ mod tests {
         assert_eq!(clock.period_before(second(100)), Some(100.0));
         assert_eq!(clock.period_since(second(100)), Some(200.0));
         assert_eq!(clock.period_since(second(300)), None);
+    }
+
+    #[test]
+    fn operations_at_the_end_of_a_long_iteration_do_not_make_it_short() {
+        // Iterations of 5 s, with marks in their last second only.
+        let mut clock = IterationClock::default();
+        for iteration in 0..20_i32 {
+            for fifth in 1..=5_i32 {
+                let at = 5_000 * i64::from(iteration) + 4_000 + 200 * i64::from(fifth);
+                let iterations = f64::from(iteration) + f64::from(fifth) / 5.0;
+                clock.note(second(0).offset(1_000_000 * at), iterations);
+            }
+        }
+        assert_eq!(clock.usual_ms(), Some(5_000.0));
     }
 
     #[test]

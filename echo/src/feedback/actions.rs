@@ -14,7 +14,7 @@ use echo_core::model::detector_output::{Culprit, Incident, IncidentState};
 use echo_core::policy_table::PolicyTable;
 use echo_core::units::{Nanos, Window};
 use echo_store::Coverage;
-use echo_tools::host_evidence::Operations;
+use echo_tools::host_evidence::Compared;
 use echo_tools::outlier::{Outlier, culprit};
 use echo_tools::quality::Presence;
 use echo_tools::recurrence::History;
@@ -226,9 +226,9 @@ impl Actions {
         let Some(mut outlier) = Outlier::from_culprit(incident, presence) else {
             return Ok(Vec::new());
         };
-        let operations = Operations::from_incident(incident);
-        if let Some(operations) = operations.filter(|_| presence.has_host_evidence()) {
-            let facts = operations.host_facts(&self.context, culprit.rank).await?;
+        if presence.has_host_evidence() {
+            let compared = Compared::from_incident(incident);
+            let facts = compared.host_facts(&self.context, culprit.rank).await?;
             outlier.explain(culprit, &facts);
         }
         Ok(outlier.advice)

@@ -110,9 +110,9 @@ pub trait EventStore: CostHours + IncidentHistory + ProcessReports + std::fmt::D
         window: Window,
     ) -> Result<Vec<Coverage>, StoreError>;
 
-    /// Sum of each kind of host evidence (metrics named `fleet.host.*`) per rank of a cohort, over
-    /// blocks that lie inside the range of operations, in order of ranks and kinds. Points without
-    /// a block are left out.
+    /// Sum of each kind of host evidence (metrics named `fleet.host.*`) per rank of the cohort of a
+    /// rank, over the operations of its own blocks, in order of ranks and kinds. Points without a
+    /// block are left out.
     async fn host_evidence(&self, query: EvidenceQuery) -> Result<Vec<EvidenceSum>, StoreError>;
 
     /// Events of a job that belong to blocks, in order of their numbers, without attributes, with
@@ -287,12 +287,12 @@ pub struct EvidenceQuery {
     pub cluster: ClusterId,
     /// Job; `None` selects events without a job.
     pub job: Option<JobId>,
-    /// Role of the cohort.
-    pub role: RoleId,
-    /// Event time on the senders' clocks.
+    /// Rank whose operations are compared with those of its cohort.
+    pub rank: Rank,
+    /// Event time of its blocks, on its own clock.
+    pub span: Window,
+    /// Event time of all blocks, on the senders' clocks.
     pub window: Window,
-    /// Range of operations; a block counts if it lies inside.
-    pub seqs: SeqRange,
 }
 
 /// Host evidence of one kind and rank.

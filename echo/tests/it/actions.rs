@@ -138,7 +138,7 @@ pub(crate) fn replay(name: &str, echo: &Echo) {
         .arg("replay")
         .arg(recording(name))
         .args(["--endpoint", &format!("http://{}", echo.otlp)])
-        .args(["--cluster", "lab", "--node-per-rank", "--speed", "0.7"])
+        .args(["--cluster", "lab", "--node-per-rank", "--speed", "10"])
         .args(["--block-target", "200ms"]);
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -37,17 +37,19 @@ fn import(path: &Path, flags: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn traces_of_a_pipeline_name_the_slow_rank_and_none_of_its_victims() {
-    let (code, printed, errors) = import(&thirdparty("bytedance-AR/kineto"), &["--json"]);
-    assert_eq!(code, 0, "{errors}");
-    let answer: Value = serde_json::from_str(&printed).unwrap();
-    let outliers = answer["outliers"]["outliers"].as_array().unwrap();
-    let ranks: Vec<&Value> = outliers.iter().map(|outlier| &outlier["rank"]).collect();
-    assert_eq!(ranks, [0], "{answer:#}");
-    assert_eq!(answer["report"]["iterations"], 44);
-    assert!(
-        answer["cost"]["lost_gpu_hours"].as_f64().unwrap() > 0.0,
-        "{answer:#}"
-    );
+    for traces in ["kineto", "../../bytedance/trace-AR.parquet"] {
+        let (code, printed, errors) = import(&thirdparty("bytedance-AR").join(traces), &[]);
+        assert_eq!(code, 0, "{errors}");
+        let expected = [
+            " 44 iterations",
+            "arrival  ranks 0, 4, 8, 12 each arrive last in their communicator: one cascade; only the \
+             GPU of rank 0 computed longer than those of its peers",
+            "verdict  rank 0, by its arrivals and its computation",
+        ];
+        for line in expected {
+            assert!(printed.contains(line), "{printed}");
+        }
+    }
 }
 
 /// Returns the ranks that the detector names.
@@ -58,11 +60,6 @@ fn outliers(path: &Path) -> Vec<u64> {
     let outliers = answer["outliers"]["outliers"].as_array().unwrap();
     let ranks = outliers.iter().map(|outlier| outlier["rank"].as_u64());
     ranks.collect::<Option<_>>().unwrap()
-}
-
-#[test]
-fn parquet_of_a_pipeline_names_the_slow_worker() {
-    assert_eq!(outliers(&thirdparty("../bytedance/trace-AR.parquet")), [0]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use echo_core::units::Nanos;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host_evidence::{Operations, widen_for_clock_skew};
+use crate::host_evidence::Compared;
 use crate::lifecycle::as_of;
 use crate::outlier::{Condition, Evidence, Outlier, condition, culprit, unhealthy_node};
 use crate::picture::Format;
@@ -92,7 +92,7 @@ pub struct Explanation {
     /// Host metrics compared with those of its peers, largest difference first. They explain
     /// incidents but do not raise any.
     pub evidence: Vec<Evidence>,
-    /// Operations over which the evidence was compared; null without evidence.
+    /// Time in which the evidence was compared; null without evidence.
     pub evidence_basis: Option<EvidenceBasis>,
     /// What its process lost time to during its incidents, or in the window without one.
     pub host: HostReports,
@@ -104,16 +104,15 @@ pub struct Explanation {
     pub data_quality: DataQuality,
 }
 
-/// Operations over which evidence was compared.
+/// Time in which evidence was compared, over the same operations on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EvidenceBasis {
-    /// Incident whose judged operations they are; null when they are all operations of the rank in
-    /// the window.
+    /// Incident whose time it is; null when it is that of all operations of the rank in the window.
     pub incident_id: Option<String>,
-    /// First sequence number, inclusive.
-    pub seq_first: u64,
-    /// Last sequence number, inclusive.
-    pub seq_last: u64,
+    /// First instant, RFC 3339, on the clock of the rank.
+    pub from: String,
+    /// Last instant.
+    pub to: String,
 }
 
 impl Tool for ExplainRank {
@@ -186,8 +185,8 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
     let blocks = RankBlocks::load(scope, subject).await?;
     let related = [own.as_slice(), waited_for.as_slice()].concat();
     let (basis, facts) = match basis(&related, cluster, subject, &blocks) {
-        Some((basis, operations)) => {
-            let facts = operations.host_facts(scope.context, subject.rank).await?;
+        Some((basis, compared)) => {
+            let facts = compared.host_facts(scope.context, subject.rank).await?;
             (Some(basis), facts)
         }
         None => (None, Vec::new()),
@@ -266,35 +265,35 @@ fn affects(incident: &Incident, subject: &Subject) -> bool {
     })
 }
 
-/// Returns the operations on which the most severe incident was judged, or else all operations of
-/// the rank in the window.
+/// Returns the time of the most severe incident, or else that of all operations of the rank in the
+/// window.
 fn basis(
     incidents: &[&Incident],
     cluster: &ClusterId,
     subject: &Subject,
     blocks: &RankBlocks,
-) -> Option<(EvidenceBasis, Operations)> {
-    let judged = incidents
-        .iter()
-        .find_map(|incident| Some((Some(incident.id), Operations::from_incident(incident)?)));
+) -> Option<(EvidenceBasis, Compared)> {
+    let of_incident = incidents.first().map(|incident| {
+        let compared = Compared::from_incident(incident);
+        (Some(incident.id), compared)
+    });
     let all = || {
-        let (seqs, from, to) = blocks.span()?;
-        let operations = Operations {
+        let (from, to) = blocks.span()?;
+        let compared = Compared {
             cluster: cluster.clone(),
             job: subject.job().cloned(),
-            role: blocks.role()?,
-            window: widen_for_clock_skew(from, to)?,
-            seqs,
+            from,
+            to,
         };
-        Some((None, operations))
+        Some((None, compared))
     };
-    let (incident, operations) = judged.or_else(all)?;
+    let (incident, compared) = of_incident.or_else(all)?;
     let basis = EvidenceBasis {
         incident_id: incident.map(|id| id.to_string()),
-        seq_first: operations.seqs.first(),
-        seq_last: operations.seqs.last(),
+        from: compared.from.to_string(),
+        to: compared.to.to_string(),
     };
-    Some((basis, operations))
+    Some((basis, compared))
 }
 
 #[cfg(test)]

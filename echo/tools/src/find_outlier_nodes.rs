@@ -8,7 +8,7 @@ use echo_core::units::{Nanos, Window};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host_evidence::Operations;
+use crate::host_evidence::Compared;
 use crate::lifecycle::as_of;
 use crate::list_cursor::ListCursor;
 use crate::outlier::{Condition, Outlier, culprit, unhealthy_node};
@@ -201,9 +201,9 @@ async fn explain(
     context: &ToolContext,
     incident: &Incident,
 ) -> Result<(), ToolError> {
-    if let Some((operations, culprit)) = Operations::from_incident(incident).zip(culprit(incident))
-    {
-        let facts = operations.host_facts(context, culprit.rank).await?;
+    if let Some(culprit) = culprit(incident) {
+        let compared = Compared::from_incident(incident);
+        let facts = compared.host_facts(context, culprit.rank).await?;
         outlier.explain(culprit, &facts);
     }
     Ok(())

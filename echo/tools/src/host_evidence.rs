@@ -1,9 +1,8 @@
 //! Host evidence of a cohort, loaded from the store.
 
 use echo_analysis::evidence::{HostFact, HostTotal, Task, compare};
-use echo_core::ids::{ClusterId, JobId, Rank, RoleId};
+use echo_core::ids::{ClusterId, JobId, Rank};
 use echo_core::model::detector_output::Incident;
-use echo_core::model::event::SeqRange;
 use echo_core::text::is_hidden;
 use echo_core::units::{Nanos, Window};
 use echo_store::{EvidenceQuery, EvidenceSum, EvidenceTask};
@@ -18,46 +17,48 @@ pub const CLOCK_TOLERANCE_NANOS: i64 = 60_000_000_000;
 /// Maximum length of the name of a task, characters: names of Linux have 15.
 const MAX_TASK_CHARS: usize = 32;
 
-/// Operations of a job over which the hosts of its ranks are compared.
+/// Time in which the hosts of the ranks of a job are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operations {
+pub struct Compared {
     /// Cluster.
     pub cluster: ClusterId,
     /// Job, when known.
     pub job: Option<JobId>,
-    /// Role of the ranks.
-    pub role: RoleId,
-    /// Window of event time, widened for clock skew.
-    pub window: Window,
-    /// Sequence numbers of the operations.
-    pub seqs: SeqRange,
+    /// First and last event time of the operations, on the clock of the rank that is compared.
+    pub from: Nanos,
+    /// The last one, inclusive.
+    pub to: Nanos,
 }
 
-impl Operations {
-    /// Returns the operations on which an incident was judged; `None` when its inputs were not
-    /// stored.
-    pub fn from_incident(incident: &Incident) -> Option<Self> {
-        Some(Self {
+impl Compared {
+    /// The time of an incident.
+    pub fn from_incident(incident: &Incident) -> Self {
+        Self {
             cluster: incident.cluster.clone(),
             job: incident.job.clone(),
-            role: role_of_cohort(&incident.cohort)?,
-            window: widen_for_clock_skew(incident.first_seen, incident.last_seen)?,
-            seqs: incident.inputs.as_deref()?.seqs,
-        })
+            from: incident.first_seen,
+            to: incident.last_seen,
+        }
     }
 
-    /// Compares the host evidence of a rank with that of its peers, largest difference first.
+    /// Compares the host evidence of a rank with that of its peers about the same operations, largest
+    /// difference first.
     pub async fn host_facts(
-        self,
+        &self,
         context: &ToolContext,
         rank: Rank,
     ) -> Result<Vec<HostFact>, ToolError> {
+        let span = Window::new(self.from, self.to.offset(1));
+        let widened = widen_for_clock_skew(self.from, self.to);
+        let Some((span, window)) = span.zip(widened) else {
+            return Ok(Vec::new());
+        };
         let query = EvidenceQuery {
-            cluster: self.cluster,
-            job: self.job,
-            role: self.role,
-            window: self.window,
-            seqs: self.seqs,
+            cluster: self.cluster.clone(),
+            job: self.job.clone(),
+            rank,
+            span,
+            window,
         };
         let sums = context.store.host_evidence(query).await?;
         let totals: Vec<HostTotal> = sums.into_iter().map(total).collect();
@@ -94,9 +95,4 @@ pub fn widen_for_clock_skew(from: Nanos, to: Nanos) -> Option<Window> {
         from.offset(-CLOCK_TOLERANCE_NANOS),
         to.offset(CLOCK_TOLERANCE_NANOS),
     )
-}
-
-/// Parses the role at the end of a cohort name.
-fn role_of_cohort(cohort: &str) -> Option<RoleId> {
-    cohort.rsplit('/').next()?.parse().ok()
 }

@@ -20,13 +20,13 @@ use crate::iteration_clock::IterationClock;
 use crate::straggler::block::{BlockSum, Lead, Membership, NodeKey, Operation, ProcessKey};
 use crate::straggler::{self, JobNumber, Report};
 use carried::CarriedIncidents;
-use host_gaps::HostGaps;
-pub(super) use host_gaps::is_host_gap;
+use host_time::HostTime;
+pub(super) use host_time::is_blocked_time;
 use job_context::JobContext;
 use published::PublishedJob;
 
 mod carried;
-mod host_gaps;
+mod host_time;
 mod job_context;
 mod lost_time;
 mod published;
@@ -49,7 +49,7 @@ struct Cluster {
     processes: HashMap<Arc<Origin>, ProcessKey>,
     origins: BTreeMap<ProcessKey, Arc<Origin>>,
     nodes: HashMap<NodeId, NodeKey>,
-    gaps: HashMap<ProcessKey, HostGaps>,
+    host_times: HashMap<ProcessKey, HostTime>,
     next: u64,
     published: BTreeMap<JobNumber, PublishedJob>,
 }
@@ -86,13 +86,13 @@ impl Stragglers {
         }
     }
 
-    /// Adds the host gaps of a process whose GPU is not timed.
-    pub(super) fn add_gaps(&mut self, event: &Event) {
+    /// Adds the time that the host of a process whose GPU is not timed was blocked.
+    pub(super) fn add_blocked(&mut self, event: &Event) {
         if let Some(cluster) = self.clusters.get_mut(&event.origin.cluster)
             && let Some(process) = cluster.processes.get(&event.origin)
             && cluster.detector.source_of(*process) == Some(Source::Host)
         {
-            cluster.gaps.entry(*process).or_default().add(event);
+            cluster.host_times.entry(*process).or_default().add(event);
         }
     }
 
@@ -271,7 +271,7 @@ impl Cluster {
                 role: WHOLE_JOB,
             },
             origins: &self.origins,
-            gaps: &self.gaps,
+            host_times: &self.host_times,
             source: self.detector.source(report.job).unwrap_or(Source::Host),
             iterations: iterations.get(&job),
             peers: self.detector.peers(report.job),
@@ -292,7 +292,7 @@ impl Cluster {
         let gone: BTreeSet<ProcessKey> = self.detector.processes(number).collect();
         self.detector.remove(number);
         self.origins.retain(|process, _| !gone.contains(process));
-        self.gaps.retain(|process, _| !gone.contains(process));
+        self.host_times.retain(|process, _| !gone.contains(process));
         self.processes.retain(|_, process| !gone.contains(process));
         let published = self.published.remove(&number);
         published.map_or_else(DetectorOutput::default, |mut published| published.end())

@@ -61,8 +61,8 @@ pub(super) struct Judge {
     evidence: Evidence,
     lateness: Lateness,
     recent: Recent,
-    /// Latest losses that no rank explained. They belong to a rank that is found right after them.
-    unexplained: Bill,
+    /// Latest losses that are in no incident. They belong to the subject that is found right after them.
+    unbilled: Bill,
     /// Rank for which almost all waiting is.
     alone: Option<Alone>,
     episode: Episode,
@@ -80,7 +80,7 @@ impl Judge {
             evidence: Evidence::default(),
             lateness: Lateness::default(),
             recent: Recent::default(),
-            unexplained: Bill::default(),
+            unbilled: Bill::default(),
             alone: None,
             episode: Episode::default(),
             incidents: OpenIncidents::default(),
@@ -270,8 +270,8 @@ impl Judge {
             }
             let mut bill = self.evidence.take_bill(subject);
             if !self.incidents.is_open(subject) {
+                bill.absorb_before(&self.unbilled);
                 if subject != Subject::Unexplained {
-                    bill.absorb_before(&self.unexplained);
                     self.evidence.forget(Subject::Unexplained);
                 }
                 let subject = self.incidents.roll_up(subject, &measured.node_of);
@@ -298,8 +298,8 @@ impl Judge {
     fn bill(&mut self, found: &[(Subject, Entry)]) {
         for (subject, entry) in found {
             let is_theirs = entry.weight >= LEAST_WEIGHT;
-            if *subject == Subject::Unexplained || !is_theirs {
-                self.unexplained.push_recent(*entry);
+            if !is_theirs || !self.incidents.is_open(*subject) {
+                self.unbilled.push_recent(*entry);
             }
             let is_counted =
                 matches!(subject, Subject::Rank(rank) if self.lateness.named() == Some(*rank));

@@ -2,8 +2,9 @@
 //!
 //! Where the work per operation varies, as in inference, a loss of 20 % is within the spread of the
 //! pace, but the waiting for a late rank is far beyond the spread of the waiting. So the waiting
-//! says who and when, and the mean pace over the same time confirms that it costs something. The
-//! cost is the waiting times the ratio of both, which varies less than the pace does (the ratio
+//! says who and when, and the mean pace over the same time confirms that it costs something. Both are
+//! cumulative sums, which begin anew when one of them is used up: waiting that costs nothing, as in
+//! the first iterations, is no part of what follows. The cost is the waiting times the ratio of both, which varies less than the pace does (the ratio
 //! estimator; Cochran, Sampling Techniques, 1977, chapter 6).
 
 use std::collections::BTreeMap;
@@ -95,8 +96,10 @@ impl Lateness {
             }
         }
         let named = self.named;
-        self.ranks
-            .retain(|rank, late| late.evidence > 0.0 || Some(*rank) == named);
+        self.ranks.retain(|rank, late| {
+            let may_cost = late.lost_s > rule.least_late * late.seconds;
+            late.evidence > 0.0 && may_cost || Some(*rank) == named
+        });
     }
 
     /// Largest evidence about any rank, as a multiple of what makes a verdict.

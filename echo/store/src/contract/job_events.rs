@@ -39,9 +39,9 @@ fn evidence_query() -> EvidenceQuery {
     EvidenceQuery {
         cluster: "prod".parse().unwrap(),
         job: Some("llama".parse().unwrap()),
-        role: RoleId::new(u64::MAX),
+        rank: Rank::new(0),
+        span: window(0, 30),
         window: window(0, 100),
-        seqs: SeqRange::new(64, 127).unwrap(),
     }
 }
 
@@ -66,8 +66,8 @@ async fn host_evidence_is_summed_over_whole_blocks() {
         of(&second, 99),
         // None of these matches: other operations, half a block, another role, job, cluster, time
         // or kind, no block.
-        with_seqs(of(&first, 20), 32, 63),
-        with_seqs(of(&first, 20), 96, 128),
+        with_seqs(of(&first, 40), 32, 63),
+        with_seqs(of(&first, 40), 96, 128),
         with_role(of(&first, 20), Some(RoleId::new(1))),
         with_role(of(&first, 20), None),
         of(&Arc::new(other_job), 20),

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::testbed::{ECHO, Echo, agent, lines, recording, repository, summary, wait_for};
 
 /// End of the replay: in the middle of the fault, so that its incident stays open.
-const DURING_THE_FAULT_NS: i64 = 82_900_000_000;
+const DURING_THE_FAULT_NS: i64 = 210_000_000_000;
 
 /// An instance, and a folder with its certificates, tokens and database.
 pub(crate) struct Lab {
@@ -107,7 +107,7 @@ impl Lab {
             .args(["--endpoint", &format!("https://{}", self.echo.otlp)])
             .args(["--cluster", "lab", "--node-per-rank", "--json"])
             .args(["--only-rank", &rank.to_string()])
-            .args(["--block-target", "200ms", "--speed", "4"])
+            .args(["--block-target", "200ms", "--speed", "40"])
             .arg("--tls-ca")
             .arg(self.path("tls/ca.pem"))
             .arg("--token-file")

@@ -159,12 +159,10 @@ impl RankBlocks {
         self.role
     }
 
-    /// Operations and time span of the blocks, on the clock of the rank; `None` when it reported no
-    /// block.
-    pub(super) fn span(&self) -> Option<(SeqRange, Nanos, Nanos)> {
+    /// Time span of the blocks, on the clock of the rank; `None` when it reported no block.
+    pub(super) fn span(&self) -> Option<(Nanos, Nanos)> {
         let (first, last) = self.blocks.first().zip(self.blocks.last())?;
-        let seqs = SeqRange::new(first.seqs.first(), last.seqs.last())?;
-        Some((seqs, first.from, last.to))
+        Some((first.from, last.to))
     }
 
     /// Computes the series of the rank.
@@ -220,7 +218,7 @@ impl RankBlocks {
     ) -> Result<Vec<StoredEvent>, ToolError> {
         let window = self
             .span()
-            .and_then(|(_, from, to)| widen_for_clock_skew(from, to));
+            .and_then(|(from, to)| widen_for_clock_skew(from, to));
         let (Some(window), Some(role)) = (window, self.role) else {
             return Ok(Vec::new());
         };

@@ -7,7 +7,7 @@ use echo_core::ids::{Rank, RankInJob};
 use echo_core::model::detector_output::CauseClass;
 use echo_core::model::event::{Origin, Source};
 
-use super::host_gaps::{HostGaps, is_late_host};
+use super::host_time::{HostTime, is_late_host};
 use crate::assembly::CohortKey;
 use crate::iteration_clock::IterationClock;
 use crate::straggler::block::ProcessKey;
@@ -20,7 +20,7 @@ use crate::straggler::peers::PeerComparison;
 pub(super) struct JobContext<'a> {
     pub(super) key: CohortKey,
     pub(super) origins: &'a BTreeMap<ProcessKey, Arc<Origin>>,
-    pub(super) gaps: &'a HashMap<ProcessKey, HostGaps>,
+    pub(super) host_times: &'a HashMap<ProcessKey, HostTime>,
     pub(super) members: Vec<Arc<Origin>>,
     /// What measures its ranks.
     pub(super) source: Source,
@@ -63,10 +63,13 @@ impl JobContext<'_> {
             let origin = self.origins.get(&process);
             process != rank.process && origin.is_some_and(|origin| origin.job == self.key.job)
         };
-        let peers = self.gaps.iter().filter(|(process, _)| is_peer(**process));
-        let peers: Vec<&HostGaps> = peers.map(|(_, gaps)| gaps).collect();
+        let peers = self
+            .host_times
+            .iter()
+            .filter(|(process, _)| is_peer(**process));
+        let peers: Vec<&HostTime> = peers.map(|(_, time)| time).collect();
         let span = (found.since, found.until);
-        let own = self.gaps.get(&rank.process);
+        let own = self.host_times.get(&rank.process);
         own.is_some_and(|own| is_late_host(own, &peers, span, found.waited_ms_per_s / 1e3))
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs whose GPUs are not timed: judged by the waits of their hosts.
 
 use echo_core::model::detector_output::{CauseClass, ConditionKind, IncidentState, Signal};
-use echo_core::model::event::{Event, Reading, Source, StoredEvent, Summary};
+use echo_core::model::event::{Event, Source, StoredEvent};
 use fleet_proto::metric;
 
 use crate::detector::Detector;
@@ -34,37 +34,22 @@ fn held_back() -> Vec<StoredEvent> {
     host_events(4, HEALTHY + 80, block_ms, waits)
 }
 
-/// Gaps between synchronisations and the next collective for each wait of a host: what a block lasts
-/// without it.
-fn with_gaps(events: Vec<StoredEvent>) -> Vec<StoredEvent> {
-    let gaps = |stored: &StoredEvent| {
-        let Reading::Histogram(waits) = stored.event.reading else {
-            panic!("{stored:?}");
-        };
-        let start = stored.event.start.unwrap();
-        let gap_ms = stored.event.timestamp.millis_since(start) - waits.sum;
-        let summary = Summary {
-            count: 1,
-            sum: gap_ms,
-            min: Some(gap_ms),
-            max: Some(gap_ms),
-        };
-        StoredEvent {
-            event: Event {
-                metric: metric::HOST_GAP.parse().unwrap(),
-                reading: Reading::Histogram(summary),
-                ..stored.event.clone()
-            },
-            ..stored.clone()
-        }
+/// Adds to each wait of a host the time that it was blocked, which is the wait.
+fn with_blocked(events: Vec<StoredEvent>) -> Vec<StoredEvent> {
+    let blocked = |stored: &StoredEvent| StoredEvent {
+        event: Event {
+            metric: metric::BLOCKED.parse().unwrap(),
+            ..stored.event.clone()
+        },
+        ..stored.clone()
     };
-    let both = |stored: StoredEvent| [gaps(&stored), stored];
+    let both = |stored: StoredEvent| [blocked(&stored), stored];
     events.into_iter().flat_map(both).collect()
 }
 
 #[test]
 fn the_rank_whose_host_waits_least_while_the_job_is_slow_is_named_with_its_cost() {
-    let output = detect(&with_gaps(held_back()));
+    let output = detect(&with_blocked(held_back()));
     let incidents = last_states(&output);
     assert_eq!(named(&incidents), [2], "{incidents:#?}");
     let found = culprit(&incidents[0]).unwrap();
@@ -83,7 +68,7 @@ fn the_rank_whose_host_waits_least_while_the_job_is_slow_is_named_with_its_cost(
 }
 
 #[test]
-fn without_a_longer_gap_the_class_is_unknown() {
+fn without_the_time_that_hosts_are_blocked_the_class_is_unknown() {
     let incidents = last_states(&detect(&held_back()));
     assert_eq!(named(&incidents), [2]);
     let class = culprit(&incidents[0]).unwrap().class;

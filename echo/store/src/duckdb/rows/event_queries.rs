@@ -101,30 +101,37 @@ pub(in crate::duckdb) fn tail(
         .bind("ORDER BY event_id LIMIT ?", limit)
 }
 
-/// Sums of host evidence by origin, metric and, where it has one, the attributes of its task.
+/// Sums of host evidence by origin, metric and, where it has one, the attributes of its task, over
+/// the operations of the rank's own blocks in its most frequent role.
 pub(in crate::duckdb) fn host_evidence(query: &EvidenceQuery) -> Query {
-    let sums = Query::new("SELECT origin, metric,")
+    let rows = "FROM event_rows JOIN series ON series.id = event_rows.series";
+    let own =
+        Query::new("WITH own AS (SELECT role, min(seq_first) AS first, max(seq_last) AS last")
+            .then(rows)
+            .then("WHERE iterations IS NOT NULL AND role IS NOT NULL");
+    let (cluster, job) = (&query.cluster, query.job.as_ref());
+    let own = of_job(in_window(own, query.span), cluster, job, Some(query.rank))
+        .bind(
+            "AND starts_with(metric, ?)",
+            metric::HOST_EVIDENCE.to_owned(),
+        )
+        .then("GROUP BY role ORDER BY count(*) DESC, role LIMIT 1)");
+    let sums = own
+        .then("SELECT origin, metric,")
         .bind(
             "CASE WHEN metric = ? THEN attrs END AS task_attrs,",
             metric::PREEMPTED_BY.to_owned(),
         )
         .then("sum(coalesce(value, number::DOUBLE)) AS total, sum(iterations) AS iterations")
-        .then("FROM event_rows JOIN series ON series.id = event_rows.series")
-        .then("WHERE iterations IS NOT NULL");
-    of_job(
-        in_window(sums, query.window),
-        &query.cluster,
-        query.job.as_ref(),
-        None,
-    )
-    .bind(
-        "AND starts_with(metric, ?)",
-        metric::HOST_EVIDENCE.to_owned(),
-    )
-    .bind("AND role = ?", query.role.value())
-    .bind("AND seq_first >= ?", query.seqs.first())
-    .bind("AND seq_last <= ?", query.seqs.last())
-    .then("GROUP BY origin, metric, task_attrs")
+        .then(rows)
+        .then("JOIN own ON series.role = own.role")
+        .then("WHERE iterations IS NOT NULL AND seq_first >= first AND seq_last <= last");
+    of_job(in_window(sums, query.window), cluster, job, None)
+        .bind(
+            "AND starts_with(metric, ?)",
+            metric::HOST_EVIDENCE.to_owned(),
+        )
+        .then("GROUP BY origin, metric, task_attrs")
 }
 
 /// Sums of signals per origin, series and bucket of the block's mean time.
