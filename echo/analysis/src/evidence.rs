@@ -24,7 +24,7 @@ pub use crate::evidence::task::Task;
 const Z_CUT: f64 = 3.5;
 
 /// Smallest distance that is significant, as a share of the peers' median.
-const LEAST_SHARE: f64 = 0.1;
+const LEAST_SHARE: f64 = 0.06;
 
 /// Smallest scale as a share of the peers' median, so that exact ties do not divide by zero.
 const FLOOR_SHARE: f64 = 0.01;

@@ -97,6 +97,7 @@ mod bill;
 mod clock;
 mod communicator;
 mod culprits;
+mod early;
 mod evidence;
 mod history;
 mod job;
@@ -315,7 +316,7 @@ impl Detector {
             }
             let into = self.jobs.get_mut(&kept);
             if let Some((into, early)) = into.zip(job.early()) {
-                for (block, place, received) in early {
+                for (block, place, received) in early.iter() {
                     into.add(block, *place, *received);
                 }
             }

@@ -172,7 +172,7 @@ impl Echo {
         };
         wait_for("the detector to process the stored events", || {
             let health = health();
-            health["events_judged"] == health["events_committed"]
+            health["events_queued"] == 0 && health["events_judged"] == health["events_committed"]
         });
     }
 }

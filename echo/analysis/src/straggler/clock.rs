@@ -34,9 +34,40 @@ pub(super) fn align(ends: &[(usize, f64)], offsets: &mut [Option<f64>], is_first
     instant
 }
 
+/// Aligns the clocks of all ranks by blocks of several ranks each: two ranks without a communicator in
+/// common are aligned by way of others. The job's clock is then the median of theirs.
+pub(super) fn align_all(blocks: &[Vec<(usize, f64)>], offsets: &mut [Option<f64>]) {
+    loop {
+        let known = offsets.iter().flatten().count();
+        for ends in blocks {
+            let is_first = offsets.iter().all(Option::is_none);
+            align(ends, offsets, is_first);
+        }
+        if offsets.iter().flatten().count() == known {
+            break;
+        }
+    }
+    let middle = median(&offsets.iter().copied().flatten().collect::<Vec<f64>>());
+    for offset in offsets.iter_mut().flatten() {
+        *offset -= middle.unwrap_or(0.0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::align;
+    use super::{align, align_all};
+
+    #[test]
+    fn clocks_of_ranks_without_a_common_communicator_are_aligned_by_way_of_others() {
+        let mut offsets = vec![None; 4];
+        let (first, second) = (vec![(0, 5.0), (1, 15.0)], vec![(2, 9.0), (3, 25.0)]);
+        align_all(&[first, second, vec![(1, 16.0), (2, 10.0)]], &mut offsets);
+        let offsets: Vec<f64> = offsets.into_iter().flatten().collect();
+        // Of the clock of rank 0: 0, 10, 4, and 20 s; the median is 7.
+        for (offset, expected) in offsets.iter().zip([-7.0, 3.0, -3.0, 13.0]) {
+            assert!((offset - expected).abs() < 1e-9, "{offsets:?}");
+        }
+    }
 
     #[test]
     fn clocks_of_hosts_are_aligned_by_the_ends_of_common_operations() {

@@ -1,18 +1,21 @@
 //! One job: its ranks and communicators, and its windows in order.
 
+mod members;
+
 use std::collections::{BTreeMap, HashMap};
 
 use echo_core::model::event::Source;
 use echo_core::units::Nanos;
 
 use crate::straggler::block::{BlockSum, Heartbeat, NodeKey, ProcessKey};
-use crate::straggler::clock::align;
+use crate::straggler::clock::{align, align_all};
 use crate::straggler::communicator::{CommKey, Communicator, MatchedBlock, Place, Row};
+use crate::straggler::early::Early;
 use crate::straggler::incident::RankOfJob;
 use crate::straggler::judge::Judge;
 use crate::straggler::ledger::{Coverage, WindowSums};
-use crate::straggler::measure::{LeadFloor, Measured, Placement};
-use crate::straggler::member::{Member, heard, living};
+use crate::straggler::measure::{Measured, Placement};
+use crate::straggler::member::Member;
 use crate::straggler::peers::{PeerComparison, compare};
 use crate::straggler::rule::Rule;
 use crate::straggler::stall::behind;
@@ -33,14 +36,8 @@ const OVERTAKEN_S: f64 = 5.0;
 /// nothing.
 const LONGEST_S: f64 = 30.0;
 
-/// Number of reports that are kept until the job begins, 150 bytes each.
-const MAX_EARLY: usize = 500_000;
-
 /// A minute, nanoseconds; a multiple of the window.
 const MINUTE_NS: i64 = 60_000_000_000;
-
-/// Report with its place and the instant at which it was received.
-pub(super) type Received = (BlockSum, Place, Nanos);
 
 /// One job.
 #[derive(Debug)]
@@ -48,7 +45,7 @@ pub(super) struct Job {
     rule: Rule,
     source: Source,
     /// Reports that were received while ranks were expected to begin; `None` from then on.
-    early: Option<Vec<Received>>,
+    early: Option<Early>,
     /// Origin of the job's clock.
     origin: Nanos,
     members: Vec<Member>,
@@ -84,7 +81,7 @@ impl Job {
         Self {
             rule,
             source,
-            early: Some(Vec::new()),
+            early: Some(Early::default()),
             origin,
             members: Vec::new(),
             by_process: HashMap::new(),
@@ -108,45 +105,6 @@ impl Job {
     /// What measures its ranks.
     pub(super) const fn source(&self) -> Source {
         self.source
-    }
-
-    /// Number of ranks that still report.
-    pub(super) fn len(&self) -> usize {
-        living(&self.members).count()
-    }
-
-    /// Latest instant at which something was received from a rank.
-    pub(super) fn heard(&self) -> Option<Nanos> {
-        heard(&self.members)
-    }
-
-    /// Processes of the job, also of those that are gone.
-    pub(super) fn processes(&self) -> impl Iterator<Item = ProcessKey> {
-        self.members.iter().map(|member| member.process)
-    }
-
-    /// Processes of the ranks that still report.
-    pub(super) fn living_processes(&self) -> impl Iterator<Item = ProcessKey> {
-        living(&self.members).map(|member| member.process)
-    }
-
-    /// Communicators of the job.
-    pub(super) fn comm_keys(&self) -> impl Iterator<Item = CommKey> {
-        self.comms.iter().map(|comm| comm.key)
-    }
-
-    /// Identity of a rank by its index.
-    pub(super) fn rank(&self, index: usize) -> Option<RankOfJob> {
-        let member = self.members.get(index)?;
-        Some(member.identity(self.len()))
-    }
-
-    /// Identity of a node by its index, with its ranks.
-    pub(super) fn node(&self, index: usize) -> Option<(NodeKey, Vec<RankOfJob>)> {
-        let node = *self.nodes.get(index)?;
-        let n = self.len();
-        let ranks = living(&self.members).filter(|member| member.node == node);
-        Some((node, ranks.map(|member| member.identity(n)).collect()))
     }
 
     /// Comparison of the ranks by the waiting that they caused in the last evaluation.
@@ -173,8 +131,8 @@ impl Job {
     }
 
     /// Reports that no evaluation contains yet, because ranks are expected to begin; `None` after that.
-    pub(super) fn early(&self) -> Option<&[Received]> {
-        self.early.as_deref()
+    pub(super) const fn early(&self) -> Option<&Early> {
+        self.early.as_ref()
     }
 
     /// Adds a report.
@@ -182,7 +140,7 @@ impl Job {
         let rank = self.member(block);
         let end = self.seconds(block.end);
         if let Some(member) = self.members.get_mut(rank) {
-            member.hear(end, received);
+            member.measure(end, received);
         }
         let index = self.communicator(place, received);
         let Some(comm) = self.comms.get_mut(index) else {
@@ -194,8 +152,8 @@ impl Job {
         let before = slot.and_then(|member| std::mem::replace(member, number));
         let replaced = before.filter(|before| Some(*before) != number);
         let early = self.early.as_mut();
-        if let Some(early) = early.filter(|early| early.len() < MAX_EARLY) {
-            early.push((*block, place, received));
+        if let Some(early) = early.filter(|early| !early.is_full()) {
+            early.push(*block, place, received);
         } else {
             self.begin();
             self.match_block(block, place);
@@ -209,26 +167,32 @@ impl Job {
     /// Matches the early reports in the order of their times, which does not depend on how fast each
     /// agent sent them.
     fn begin(&mut self) {
-        let mut early = self.early.take().unwrap_or_default();
-        early.sort_by_key(|(block, place, _)| (block.end, place.key, place.slot));
-        for (block, place, _) in early {
+        let early = self.early.take().unwrap_or_default();
+        let rank = |process: ProcessKey| self.by_process.get(&process).copied();
+        let common = early.common_ends(rank, |block| block.end.millis_since(self.origin) / 1e3);
+        align_all(&common, &mut self.offsets);
+        for (block, place) in early.in_order(|block| self.aligned(block)) {
             self.match_block(&block, place);
         }
     }
 
-    /// Matches a report with those of the other ranks about the same operations.
-    fn match_block(&mut self, block: &BlockSum, place: Place) {
+    /// End of a block on the job's clock, seconds, as far as the clock of its rank is known.
+    fn aligned(&self, block: &BlockSum) -> f64 {
         let rank = self.by_process.get(&block.process);
         let offset = rank.and_then(|rank| self.offsets.get(*rank).copied().flatten());
+        self.seconds(block.end) - offset.unwrap_or(0.0)
+    }
+
+    /// Matches a report with those of the other ranks about the same operations.
+    fn match_block(&mut self, block: &BlockSum, place: Place) {
+        let aligned = self.aligned(block);
+        let row = Row::from_block(block, self.seconds(block.end));
         let Some(index) = self.by_key.get(&place.key).copied() else {
             return;
         };
         let Some(comm) = self.comms.get_mut(index) else {
             return;
         };
-        let end = block.end.millis_since(self.origin) / 1e3;
-        let aligned = end - offset.unwrap_or(0.0);
-        let row = Row::from_block(block, end);
         for closed in comm.add(place.slot, block.seqs, (&row, aligned)) {
             self.close(index, &closed);
         }
@@ -301,7 +265,7 @@ impl Job {
         let is_alive = |member: &Member| now.millis_since(member.heard) < 1e3 * SILENT_S;
         let members = self.members.iter().zip(&self.offsets);
         let alive = members.filter(|(member, _)| is_alive(member));
-        let latest = alive.map(|(member, offset)| member.latest - offset.unwrap_or(0.0));
+        let latest = alive.map(|(member, offset)| member.reported(now) - offset.unwrap_or(0.0));
         Some(latest.reduce(f64::min)? - SLACK_S)
     }
 
@@ -403,39 +367,5 @@ impl Job {
             comms.push(Communicator::new(place, received));
             comms.len() - 1
         })
-    }
-
-    /// Index of the rank, which is created if it is new.
-    fn member(&mut self, block: &BlockSum) -> usize {
-        let size = block.member.size as usize;
-        let index = match self.by_process.get(&block.process) {
-            Some(index) => *index,
-            None => self.join(block),
-        };
-        if let Some(member) = self.members.get_mut(index) {
-            member.largest = member.largest.max((size, block.member.rank));
-        }
-        index
-    }
-
-    fn join(&mut self, block: &BlockSum) -> usize {
-        let index = self.members.len();
-        self.by_process.insert(block.process, index);
-        let known = self.nodes.iter().position(|node| *node == block.node);
-        let node = known.unwrap_or_else(|| {
-            self.nodes.push(block.node);
-            self.nodes.len() - 1
-        });
-        self.node_of.push(u32::try_from(node).unwrap_or(u32::MAX));
-        self.offsets.push(None);
-        self.members.push(Member {
-            process: block.process,
-            node: block.node,
-            largest: (0, 0),
-            latest: f64::NEG_INFINITY,
-            heard: Nanos::EARLIEST,
-            lead_floor: LeadFloor::default(),
-        });
-        index
     }
 }

@@ -23,7 +23,7 @@ pub struct Readiness {
 }
 
 /// Returns the status and the numbers of the last stored and the last analyzed event, which are
-/// equal when the detector has caught up.
+/// equal when the detector has caught up, after no event is queued.
 ///
 /// The numbers cover all clusters, so they are returned only to callers that may query all. The
 /// shard is returned to every caller that may query.
@@ -37,6 +37,8 @@ pub(super) async fn health(
         answer = json!({
             "status": "ok",
             "version": env!("CARGO_PKG_VERSION"),
+            // First, so that the numbers below contain what was queued before.
+            "events_queued": context.store.vitals().queued_events,
             "events_committed": *context.store.committed().borrow(),
             "events_judged": *state.runtime.judged.borrow(),
             "now": context.clock.now().to_string(),

@@ -12,7 +12,7 @@ use crate::cli::{CliError, get_json};
 /// Time between two requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits until the detector has processed the events that were stored at the time of the call, up
+/// Waits until the detector has processed the events that were accepted at the time of the call, up
 /// to the request timeout. Returns a reason if it has not. A token for single clusters cannot see
 /// the counts; the wait is skipped then, since the lag is a matter of seconds.
 #[expect(
@@ -32,7 +32,8 @@ pub(super) fn wait_until_processed(
         else {
             return Ok(None);
         };
-        let stored = *stored.get_or_insert(committed);
+        let queued = count("events_queued").unwrap_or(0);
+        let stored = *stored.get_or_insert(committed + queued);
         if judged >= stored {
             return Ok(None);
         }

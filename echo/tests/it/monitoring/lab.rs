@@ -10,7 +10,10 @@ use tempfile::TempDir;
 use crate::testbed::{ECHO, Echo, agent, lines, recording, repository, summary, wait_for};
 
 /// End of the replay: in the middle of the fault, so that its incident stays open.
-const DURING_THE_FAULT_NS: i64 = 210_000_000_000;
+const DURING_THE_FAULT_NS: i64 = 222_000_000_000;
+
+/// Duration of what is replayed, seconds.
+const RECORDED_S: i64 = 148;
 
 /// An instance, and a folder with its certificates, tokens and database.
 pub(crate) struct Lab {
@@ -90,8 +93,10 @@ impl Lab {
             .filter(happened);
         let text: Vec<String> = kept.collect();
         std::fs::write(&cut_off, text.join("\n")).unwrap();
-        // All agents must run before the first is waited for.
-        let agents: Vec<Child> = (0..4).map(|rank| self.agent(&cut_off, rank)).collect();
+        // All agents must run before the first is waited for. The recording ends about now.
+        let begin = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(RECORDED_S);
+        let agent = |rank| self.agent(&cut_off, rank, begin);
+        let agents: Vec<Child> = (0..4).map(agent).collect();
         for agent in agents {
             summary(&agent.wait_with_output().unwrap());
         }
@@ -99,7 +104,7 @@ impl Lab {
         wait_for("rank 2 to be reported", || self.metrics().contains(open));
     }
 
-    fn agent(&self, recording: &PathBuf, rank: u32) -> Child {
+    fn agent(&self, recording: &PathBuf, rank: u32, begin: jiff::Timestamp) -> Child {
         let mut command = Command::new(agent());
         command
             .arg("replay")
@@ -107,6 +112,7 @@ impl Lab {
             .args(["--endpoint", &format!("https://{}", self.echo.otlp)])
             .args(["--cluster", "lab", "--node-per-rank", "--json"])
             .args(["--only-rank", &rank.to_string()])
+            .args(["--start-at", &begin.to_string()])
             .args(["--block-target", "200ms", "--speed", "40"])
             .arg("--tls-ca")
             .arg(self.path("tls/ca.pem"))

@@ -126,10 +126,15 @@ impl PublishedJob {
 /// Keeps what does not change while an incident is open.
 fn keep_identity(incident: &mut Incident, known: &Incident) {
     incident.id = known.id;
-    incident.first_seen = incident.first_seen.min(known.first_seen);
-    incident.raised_at = known.raised_at;
-    incident.first_iteration = incident.first_iteration.min(known.first_iteration);
-    incident.raised_iteration = known.raised_iteration;
+    // Iterations of instants that the clock had not reached are told better later.
+    if known.first_seen < incident.first_seen {
+        incident.first_seen = known.first_seen;
+        incident.first_iteration = known.first_iteration;
+    }
+    if known.raised_at != incident.raised_at {
+        incident.raised_at = known.raised_at;
+        incident.raised_iteration = known.raised_iteration;
+    }
     if let (Finding::Culprit(now), Finding::Culprit(known)) =
         (&mut incident.finding, &known.finding)
     {

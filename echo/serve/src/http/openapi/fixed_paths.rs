@@ -187,9 +187,16 @@ fn views() -> Value {
 
 fn health() -> Value {
     object(
-        &["status", "events_committed", "events_judged", "now"],
+        &[
+            "status",
+            "events_queued",
+            "events_committed",
+            "events_judged",
+            "now",
+        ],
         json!({
             "status": { "type": "string" },
+            "events_queued": { "type": "integer" },
             "events_committed": { "type": "integer" },
             "events_judged": { "type": "integer" },
             "now": { "type": "string" },
