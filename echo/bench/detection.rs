@@ -16,6 +16,7 @@ use echo_bench::real;
 /// Scores the detector of Echo and other rules on recorded and generated jobs.
 #[derive(Debug, Parser)]
 #[command(name = "detection")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command")]
 struct Args {
     /// Number of runs of each generated loop, each with a different seed
     #[arg(long, default_value_t = 3, value_name = "N")]

@@ -54,7 +54,7 @@ fn durations(mut event: Event, rank: u64, n_ranks: usize) -> Event {
 }
 
 /// Points of each rank about one block.
-const POINTS: usize = 5;
+const POINTS: u32 = 5;
 
 /// Reports of all ranks about one block.
 fn block(origins: &[Arc<Origin>], number: u64) -> Vec<StoredEvent> {
@@ -124,7 +124,7 @@ fn detector_step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("detector_step");
     for n_ranks in [8_u32, 64, 1_024] {
         let origins = origins(n_ranks);
-        group.throughput(Throughput::Elements(u64::from(n_ranks) * POINTS as u64));
+        group.throughput(Throughput::Elements(u64::from(n_ranks) * u64::from(POINTS)));
         group.bench_function(BenchmarkId::from_parameter(n_ranks), |bencher| {
             let mut detector = Detector::new(Settings::default());
             for number in 0..WARM_BLOCKS {
@@ -153,13 +153,13 @@ fn requests_of_nodes(criterion: &mut Criterion) {
         let origins = origins(n_ranks);
         let arriving = |number: u64| {
             let mut events = block(&origins, number);
-            let per_node = 8 * POINTS as i64;
+            let per_node = 8 * i64::from(POINTS);
             for (index, event) in (0..).zip(&mut events) {
                 event.received = event.received.offset(index / per_node * 100_000);
             }
             events
         };
-        group.throughput(Throughput::Elements(u64::from(n_ranks) * POINTS as u64));
+        group.throughput(Throughput::Elements(u64::from(n_ranks) * u64::from(POINTS)));
         group.bench_function(BenchmarkId::from_parameter(n_ranks), |bencher| {
             let mut detector = Detector::new(Settings::default());
             for number in 0..WARM_BLOCKS {

@@ -130,12 +130,13 @@ fn assert_prompt(incident: &Value, truth: &Truth, tolerance: Tolerance) {
             .as_f64()
             .unwrap_or_else(|| panic!("no {name}: {incident}"))
     };
+    let soon = |after: f64| tolerance.iterations.mul_add(2.0, after + PROMPT);
     assert!(
         at("raised_iteration") >= first,
         "raised before the fault: {incident}"
     );
     assert!(
-        at("raised_iteration") <= first + PROMPT + 2.0 * tolerance.iterations,
+        at("raised_iteration") <= soon(first),
         "raised late: {incident}"
     );
     assert!(
@@ -148,7 +149,7 @@ fn assert_prompt(incident: &Value, truth: &Truth, tolerance: Tolerance) {
     );
     assert_eq!(incident["occurrences"], 1, "{incident}");
     assert!(
-        at("cleared_iteration") <= last + PROMPT + 2.0 * tolerance.iterations,
+        at("cleared_iteration") <= soon(last),
         "cleared late: {incident}"
     );
     assert_eq!(incident["state"], "cleared", "{incident}");

@@ -42,18 +42,18 @@ fn events(job: &RealJob) -> Vec<StoredEvent> {
     all.into_iter().flat_map(|one| one.events).collect()
 }
 
-/// Subjects of all incidents of a job with their begin and end. Each rank is `behind` times as far
-/// behind as the one before it in what is received of it, which comes in messages about `seconds` of
-/// the job, ordered by metric as on the wire, and is read in pieces.
-fn incidents(events: &[StoredEvent], behind: f64, seconds: f64) -> Vec<(String, Nanos, Nanos)> {
+/// Subjects of all incidents of a job with their begin and end. What is received of each rank is
+/// `behind` tenths further behind than that of the one before it. It comes in messages about `seconds`
+/// of the job, ordered by metric as on the wire, and is read in pieces.
+fn incidents(events: &[StoredEvent], behind: i64, seconds: i64) -> Vec<(String, Nanos, Nanos)> {
     let first = events[0].received;
     let last = events.iter().map(|stored| stored.received).max().unwrap();
     let mut messages: BTreeMap<(i64, u32), Vec<StoredEvent>> = BTreeMap::new();
     for stored in events.iter().cloned() {
         let rank = stored.event.origin.rank.unwrap().rank().value();
-        let message = (stored.received.millis_since(first) / 1e3 / seconds).floor();
-        let at = message * (1.0 + behind * f64::from(rank));
-        let events = messages.entry((at as i64, rank)).or_default();
+        let elapsed_s = (stored.received.value() - first.value()) / 1_000_000_000;
+        let at = elapsed_s / seconds * (10 + behind * i64::from(rank));
+        let events = messages.entry((at, rank)).or_default();
         events.push(StoredEvent {
             received: last,
             ..stored
@@ -90,8 +90,8 @@ fn the_speed_at_which_each_rank_is_received_changes_no_verdict() {
     let is_one = |job: &&RealJob| kinds.iter().any(|kind| job.name.contains(kind));
     for job in JOBS.iter().filter(is_one) {
         let events = events(job);
-        let expected = incidents(&events, 0.0, 1.0);
-        for (behind, seconds) in [(1e6, 1.0), (0.1, 20.0), (10.0, 20.0)] {
+        let expected = incidents(&events, 0, 1);
+        for (behind, seconds) in [(10_000_000, 1), (1, 20), (100, 20)] {
             let found = incidents(&events, behind, seconds);
             let mut pairs = expected.iter().zip(&found);
             let is_same = found.len() == expected.len()

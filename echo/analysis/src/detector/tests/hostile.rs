@@ -151,19 +151,18 @@ fn apply(stored: &mut StoredEvent, falsification: &Falsification) {
     }
 }
 
-/// Six ranks that wait for rank 2 from block 60 on, and the blocks of their agents.
-fn by(
-    source: fn(u32, u64, fn(u64) -> f64, fn(u64, u32) -> Durations) -> Vec<StoredEvent>,
-) -> Vec<StoredEvent> {
-    let mut events = source(
-        6,
-        100,
-        |block| if block >= 60 { 1_000.0 } else { 500.0 },
-        |block, rank| Durations {
-            inside_ms: if block >= 60 && rank != 2 { 34.25 } else { 3.0 },
-            ..Durations::HEALTHY
-        },
-    );
+/// Six ranks that wait for rank 2 from block 60 on, seen by their GPUs or by their hosts, and the
+/// blocks of their agents.
+fn story(source: Source) -> Vec<StoredEvent> {
+    let block_ms = |block| if block >= 60 { 1_000.0 } else { 500.0 };
+    let waits = |block, rank| Durations {
+        inside_ms: if block >= 60 && rank != 2 { 34.25 } else { 3.0 },
+        ..Durations::HEALTHY
+    };
+    let mut events = match source {
+        Source::Device => events(6, 100, block_ms, waits),
+        Source::Host => host_events(6, 100, block_ms, waits),
+    };
     let of_agents = Job::with_ranks(6).events(350, |_, _| Measured::HEALTHY);
     events.extend(of_agents.into_iter().map(|stored| StoredEvent {
         received: stored.event.timestamp,
@@ -178,7 +177,7 @@ proptest! {
 
     #[test]
     fn no_sender_causes_output_that_is_not_a_number(falsifications in falsifications()) {
-        for story in [by(host_events), by(events)] {
+        for story in [story(Source::Host), story(Source::Device)] {
             let mut detector = Detector::new(Settings::default());
             let mut output = detector.observe(&falsify(story, &falsifications));
             output.append(detector.end_silent_jobs(instant(1e10)));
@@ -190,7 +189,7 @@ proptest! {
 
 #[test]
 fn ranks_that_change_their_role_in_every_block_name_no_other_rank() {
-    let mut events = by(events);
+    let mut events = story(Source::Device);
     for stored in &mut events {
         let rank = stored.event.origin.rank.unwrap().rank().value();
         let block = stored.event.block.as_mut().unwrap();
