@@ -177,7 +177,7 @@ impl Drop for Echo {
 /// never waits for it.
 fn job_with_slow_rank(gpu: &Gpu) -> Job {
     let end = format!("end={}", gpu.gate("end").display());
-    let options = ["step=4", "compute=50", "slow=2:8:300:1000000000", &end];
+    let options = ["step=4", "compute=50", "slow=2:8:2500:1000000000", &end];
     gpu.job(Linking::Dynamic, 4, 0, &options)
 }
 

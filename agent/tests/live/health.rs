@@ -56,7 +56,7 @@ fn the_host_of_a_slow_rank_is_unhealthy_and_unknown_while_its_agent_is_killed() 
     let options = [
         "step=4",
         "compute=50",
-        "slow=2:8:3000:1000000000",
+        "slow=2:8:2500:1000000000",
         end.as_str(),
     ];
     let job = gpu.job(Linking::Dynamic, 4, 0, &options);
