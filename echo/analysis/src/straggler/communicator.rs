@@ -259,6 +259,8 @@ pub(super) struct Communicator {
     since: Nanos,
     /// Contains sends and receives.
     pub(super) has_transfers: bool,
+    /// Blocks that were left out because the clocks of its ranks were not aligned.
+    pub(super) unplaced: u32,
     /// End of the last block of the previous evaluation, job time; `None` before the first block.
     pub(super) evaluated: Option<f64>,
     open: BTreeMap<u64, MatchedBlock>,
@@ -272,6 +274,7 @@ impl Communicator {
             members: vec![None; place.size],
             enqueued: vec![0; place.size],
             has_transfers: false,
+            unplaced: 0,
             evaluated: None,
             open: BTreeMap::new(),
         }

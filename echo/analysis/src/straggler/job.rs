@@ -36,6 +36,10 @@ const OVERTAKEN_S: f64 = 5.0;
 /// nothing.
 const LONGEST_S: f64 = 30.0;
 
+/// Number of blocks of a communicator that are left out because the clocks of its ranks are not aligned
+/// with those of the others; after that they are taken as right.
+const MAX_UNPLACED: u32 = 16;
+
 /// A minute, nanoseconds; a multiple of the window.
 const MINUTE_NS: i64 = 60_000_000_000;
 
@@ -158,6 +162,12 @@ impl Job {
             self.begin();
             self.match_block(block, place);
         }
+        if let Some(old) = replaced {
+            let offset = self.offsets.get(old as usize).copied().flatten();
+            if let Some(own) = self.offsets.get_mut(rank) {
+                *own = own.or(offset);
+            }
+        }
         if let Some(member) = replaced.and_then(|old| self.members.get_mut(old as usize)) {
             // A new process has this rank, so the evaluation does not wait for reports of the old one.
             member.heard = Nanos::EARLIEST;
@@ -255,8 +265,8 @@ impl Job {
         self.check_stall(until) || self.next_window > first
     }
 
-    /// Instant of the job's clock up to which all ranks have reported, except silent ones; `None`
-    /// while ranks are expected to begin.
+    /// Instant of the job's clock up to which all ranks have reported, except silent ones and those whose
+    /// clocks are not aligned yet; `None` while ranks are expected to begin.
     fn reported_until(&self, now: Nanos) -> Option<f64> {
         let mut comms = self.comms.iter();
         if comms.any(|comm| comm.is_expected(now, SILENT_S)) {
@@ -265,7 +275,11 @@ impl Job {
         let is_alive = |member: &Member| now.millis_since(member.heard) < 1e3 * SILENT_S;
         let members = self.members.iter().zip(&self.offsets);
         let alive = members.filter(|(member, _)| is_alive(member));
-        let latest = alive.map(|(member, offset)| member.reported(now) - offset.unwrap_or(0.0));
+        let is_first = self.offsets.iter().all(Option::is_none);
+        let latest = alive.filter_map(|(member, offset)| {
+            let offset = offset.or(is_first.then_some(0.0))?;
+            Some(member.reported(now) - offset)
+        });
         Some(latest.reduce(f64::min)? - SLACK_S)
     }
 
@@ -339,7 +353,16 @@ impl Job {
             .rows()
             .filter_map(|(slot, row)| Some((comm.members.get(slot).copied()?? as usize, row.end)))
             .collect();
-        let end = align(&ends, &mut self.offsets, is_first);
+        let is_aligned =
+            |(rank, _): &(usize, f64)| self.offsets.get(*rank).is_some_and(Option::is_some);
+        let is_placed = is_first || ends.iter().any(is_aligned);
+        if !is_placed && comm.unplaced < MAX_UNPLACED {
+            // Its place in time is unknown, by as much as clocks differ.
+            comm.unplaced += 1;
+            self.coverage.late += u64::from(block.operations());
+            return;
+        }
+        let end = align(&ends, &mut self.offsets, is_first || !is_placed);
         self.last_end = self.last_end.max(end);
         if comm.evaluated.is_none() {
             // Time is measured from the end of the first block.
