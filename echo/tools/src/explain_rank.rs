@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host_evidence::Compared;
 use crate::lifecycle::as_of;
-use crate::outlier::{Condition, Evidence, Outlier, condition, culprit, unhealthy_node};
+use crate::outlier::{Condition, Evidence, Outlier, condition, culprit, hang, unhealthy_node};
 use crate::picture::Format;
 use crate::quality::DataQuality;
 use crate::recurrence::History;
@@ -180,10 +180,14 @@ async fn explain(scope: &Scope<'_>, subject: &Subject) -> Result<Explanation, To
         .iter()
         .filter(|incident| is_victim(incident, subject.rank))
         .collect();
+    let missing_from: Vec<&Incident> = incidents
+        .iter()
+        .filter(|incident| hang(incident).is_some_and(|hang| hang.ranks.contains(&subject.rank)))
+        .collect();
     let raised: Vec<Nanos> = own.iter().map(|one| one.raised_at).collect();
     let history = History::load(scope.context, &raised).await?;
     let blocks = RankBlocks::load(scope, subject).await?;
-    let related = [own.as_slice(), waited_for.as_slice()].concat();
+    let related = [own.as_slice(), &missing_from, &waited_for].concat();
     let (basis, facts) = match basis(&related, cluster, subject, &blocks) {
         Some((basis, compared)) => {
             let facts = compared.host_facts(scope.context, subject.rank).await?;
@@ -256,11 +260,14 @@ fn is_victim(incident: &Incident, rank: Rank) -> bool {
     culprit(incident).is_some_and(|culprit| culprit.victims.contains(&rank))
 }
 
-/// True for a condition of all ranks, of a group that contains the rank, or of its node.
+/// True for a condition of all ranks, of a group that contains the rank, or of its node. All ranks of
+/// a job wait in a hang.
 fn affects(incident: &Incident, subject: &Subject) -> bool {
     condition(incident).is_some_and(|condition| {
         let is_its_node = |node: &NodeId| node == subject.node();
-        let is_its_rank = condition.ranks.is_empty() || condition.ranks.contains(&subject.rank);
+        let is_its_rank = condition.ranks.is_empty()
+            || condition.ranks.contains(&subject.rank)
+            || hang(incident).is_some();
         is_its_rank && condition.node.as_ref().is_none_or(is_its_node)
     })
 }

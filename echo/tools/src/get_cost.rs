@@ -99,7 +99,8 @@ impl Tool for GetCost {
         let stale = horizon
             .as_ref()
             .is_none_or(|horizon| horizon.is_stale(scope.context, scope.window));
-        let (contributors, n_omitted) = breakdown.contributors(limit, stale);
+        let (contributors, n_omitted) =
+            breakdown.contributors(limit, stale, scope.presence().await?);
         let (by_cluster, omits_clusters) = truncate_rows(breakdown.by_cluster(), limit);
         let (by_node, omits_nodes) = truncate_rows(breakdown.by_node(), limit);
         let by_job = breakdown.by_job(scope.presence().await?);
@@ -316,12 +317,18 @@ impl CostBreakdown<'_> {
     }
 
     /// Contributors, largest first, and the number omitted. A stale run rate is unknown.
-    fn contributors(&self, limit: usize, is_stale: bool) -> (Vec<Contributor>, u64) {
+    fn contributors(
+        &self,
+        limit: usize,
+        is_stale: bool,
+        presence: &Presence,
+    ) -> (Vec<Contributor>, u64) {
         let contributors = contributors(&IncidentBills {
             lost: &self.bill,
             saved: &self.savings,
             per_hour: self.run_rate.as_ref().filter(|_| !is_stale),
             incidents: &self.incidents,
+            presence,
         });
         let n_omitted = contributors.len().saturating_sub(limit);
         let (contributors, _) = truncate_rows(contributors, limit);

@@ -143,6 +143,15 @@ pub struct Condition {
     pub advice: Vec<String>,
 }
 
+impl Condition {
+    /// True if an operation does not end.
+    pub fn is_hang(&self) -> bool {
+        [ConditionKind::Hang, ConditionKind::Stall]
+            .map(ConditionKind::name)
+            .contains(&self.kind)
+    }
+}
+
 impl Outlier {
     /// True for a culprit.
     pub fn is_culprit(&self) -> bool {
@@ -370,6 +379,13 @@ pub const fn condition(incident: &Incident) -> Option<&DetectedCondition> {
         Finding::Culprit(_) => None,
         Finding::Condition(condition) => Some(condition),
     }
+}
+
+/// Condition of a job in which an operation does not end; `None` for other incidents.
+pub fn hang(incident: &Incident) -> Option<&DetectedCondition> {
+    let does_not_end =
+        |one: &&DetectedCondition| matches!(one.kind, ConditionKind::Hang | ConditionKind::Stall);
+    condition(incident).filter(does_not_end)
 }
 
 /// Node of an incident that is about the health of a node.

@@ -77,12 +77,15 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
             waiting.lifecycle.first_seen
         ));
     }
+    let is_hang = |one: &&Condition| one.is_hang();
+    let hang = explanation.conditions.iter().find(is_hang);
+    sentences.extend(hang.map(|hang| in_hang(hang, explanation.who.rank)));
     if sentences.is_empty() {
         sentences.push("No incident names it in this window.".to_owned());
     }
     let is_of_node = |one: &&Condition| one.kind == ConditionKind::UnhealthyNode.name();
-    let (of_node, of_job): (Vec<&Condition>, Vec<&Condition>) =
-        explanation.conditions.iter().partition(is_of_node);
+    let others = explanation.conditions.iter().filter(|one| !one.is_hang());
+    let (of_node, of_job): (Vec<&Condition>, Vec<&Condition>) = others.partition(is_of_node);
     if let Some(condition) = of_job.first() {
         let verb = if condition.lifecycle.is_open() {
             "has"
@@ -104,6 +107,27 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
         sentences.push(format!("Its node {verb} unhealthy: {}.", condition.reason));
     }
     sentences
+}
+
+/// What the rank does in a hang: it is one of those that the others wait for, or waits.
+fn in_hang(hang: &Condition, rank: u32) -> String {
+    let is_open = hang.lifecycle.is_open();
+    let is_named = hang.ranks.contains(&rank);
+    let does = match (is_named && !hang.standstill, is_open) {
+        (true, true) => "keeps its job waiting",
+        (true, false) => "kept its job waiting",
+        (false, true) => "is part of a job that does not progress",
+        (false, false) => "was part of a job that did not progress",
+    };
+    let span = if is_open {
+        format!("since {}", hang.lifecycle.first_seen)
+    } else {
+        format!(
+            "from {} to {}",
+            hang.lifecycle.first_seen, hang.lifecycle.last_seen
+        )
+    };
+    format!("It {does} {span}: {}.", hang.reason)
 }
 
 fn host_facts(facts: &[HostFact]) -> String {

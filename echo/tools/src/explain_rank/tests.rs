@@ -5,6 +5,7 @@ use echo_analysis::simulated::{Job, Measured, instant};
 use echo_core::clock::ManualClock;
 use echo_core::error::{Code, Coded};
 use echo_core::ids::{CommId, IncidentId, Rank, RoleId};
+use echo_core::model::condition::{Condition, ConditionKind};
 use echo_core::model::detector_output::{Baseline, DetectorOutput, Finding, Incident};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
 use echo_core::model::inputs::{Inputs, RankLag};
@@ -157,6 +158,38 @@ async fn a_victim_names_the_rank_for_which_it_waits() {
         "{}",
         healthy.summary
     );
+}
+
+/// The job in a hang in which all ranks wait for rank 2.
+async fn context_with_hang() -> ToolContext {
+    let hang = Condition {
+        ranks: vec![Rank::new(2)],
+        ..Condition::new(ConditionKind::Hang)
+    };
+    context_with_incident(Incident {
+        finding: Finding::Condition(hang),
+        reason: "ranks 0, 1, 3 entered operation 17, rank 2 did not".to_owned(),
+        ..incident()
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_hang_names_the_rank_that_keeps_its_job_waiting_with_the_evidence_of_its_host() {
+    let answer = explain(&context_with_hang().await, 2).await;
+    let expected = "It keeps its job waiting since 2026-";
+    assert!(answer.summary.contains(expected), "{}", answer.summary);
+    assert!(!answer.summary.contains("No incident names it"));
+    let basis = answer.evidence_basis.unwrap();
+    assert_eq!(basis.incident_id.unwrap(), answer.conditions[0].incident_id);
+}
+
+#[tokio::test]
+async fn a_rank_that_waits_in_a_hang_is_told_for_which_one() {
+    let answer = explain(&context_with_hang().await, 1).await;
+    let expected = "It is part of a job that does not progress since 2026-";
+    assert!(answer.summary.contains(expected), "{}", answer.summary);
+    assert!(answer.summary.contains("rank 2 did not"));
 }
 
 #[tokio::test]

@@ -182,9 +182,9 @@ pub struct Contributor {
     pub kind: Option<&'static str>,
     /// `open` or `cleared`; null when the incident is no longer stored.
     pub state: Option<&'static str>,
-    /// Node of the culprit; null when there is none.
+    /// Node of that rank; null when there is none, or it is unknown.
     pub node_id: Option<String>,
-    /// Rank of the culprit; null when there is none.
+    /// Rank of the culprit, or the only rank that a hang waits for; null when there is none.
     pub rank: Option<u32>,
     /// Cohort that lost the time.
     pub cohort: Option<String>,

@@ -9,7 +9,8 @@ use super::answer::{Amount, Contributor};
 use super::bill::{Bill, LineItem, Sum, amount, largest_first, money};
 use super::run_rate::RunRate;
 use crate::lifecycle::state_name;
-use crate::outlier::culprit;
+use crate::outlier::{culprit, hang};
+use crate::quality::Presence;
 
 /// Bills that are split by incident.
 pub(super) struct IncidentBills<'a> {
@@ -21,6 +22,8 @@ pub(super) struct IncidentBills<'a> {
     pub(super) per_hour: Option<&'a RunRate<'a>>,
     /// Incidents in their state at the end of the window.
     pub(super) incidents: &'a BTreeMap<IncidentId, Incident>,
+    /// Ranks that reported in the window.
+    pub(super) presence: &'a Presence,
 }
 
 /// Returns the cost of each incident, largest first.
@@ -42,21 +45,26 @@ pub(super) fn contributors(bills: &IncidentBills<'_>) -> Vec<Contributor> {
                 .and_then(culprit)
                 .and(*currency)
                 .map(|_| cost(&saved)),
-            ..contributor(*id, incident, amount(*currency, sum))
+            ..contributor((*id, incident), amount(*currency, sum), bills.presence)
         }
     });
     rows.collect()
 }
 
-fn contributor(id: IncidentId, incident: Option<&Incident>, amount: Amount) -> Contributor {
-    let culprit = incident.and_then(culprit);
+fn contributor(
+    (id, incident): (IncidentId, Option<&Incident>),
+    amount: Amount,
+    presence: &Presence,
+) -> Contributor {
+    let cause = incident.and_then(|incident| cause(incident, presence));
+    let (node, rank) = cause.unzip();
     Contributor {
         incident_id: id.to_string(),
         cluster: String::new(),
         kind: incident.map(kind),
         state: incident.map(|incident| state_name(incident.state)),
-        node_id: culprit.map(|culprit| culprit.node.to_string()),
-        rank: culprit.map(|culprit| culprit.rank.value()),
+        node_id: node.flatten(),
+        rank,
         cohort: incident.map(|incident| incident.cohort.as_ref().to_owned()),
         baseline: incident.map(|incident| incident.baseline.name()),
         reason: incident.map(|incident| incident.reason.clone()),
@@ -65,6 +73,21 @@ fn contributor(id: IncidentId, incident: Option<&Incident>, amount: Amount) -> C
         if_fixed: None,
         amount,
     }
+}
+
+/// Node and number of the one rank that caused an incident: the culprit, or the only rank that a hang
+/// waits for.
+fn cause(incident: &Incident, presence: &Presence) -> Option<(Option<String>, u32)> {
+    if let Some(culprit) = culprit(incident) {
+        return Some((Some(culprit.node.to_string()), culprit.rank.value()));
+    }
+    let hang = hang(incident).filter(|hang| !hang.is_standstill)?;
+    let [rank] = hang.ranks.as_slice() else {
+        return None;
+    };
+    let origin = presence.origin_of(&incident.cluster, incident.job.as_ref(), *rank);
+    let node = origin.map(|origin| origin.node.to_string());
+    Some((node, rank.value()))
 }
 
 /// Kind of an incident.

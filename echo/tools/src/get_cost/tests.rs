@@ -1,6 +1,10 @@
 use std::sync::Arc;
 
-use echo_core::model::detector_output::{DetectorOutput, IncidentState, LostTime};
+use echo_core::ids::Rank;
+use echo_core::model::condition::{Condition, ConditionKind};
+use echo_core::model::detector_output::{
+    DetectorOutput, Finding, Incident, IncidentState, LostTime,
+};
 use echo_core::model::event::Origin;
 
 use super::GetCost;
@@ -155,6 +159,32 @@ async fn no_more_gpus_are_lost_than_report() {
     assert!(near(answer.lost_gpu_hours_per_hour, 4.0), "{answer:?}");
     assert!(near(answer.run_rate_per_hour, 4.0 * 3.8));
     assert!(near(answer.contributors[0].run_rate_per_hour, 4.0 * 3.8));
+}
+
+#[tokio::test]
+async fn the_loss_of_a_hang_is_booked_on_the_only_rank_that_it_waits_for() {
+    for (ranks, booked) in [(vec![2], Some(2)), (vec![1, 2], None)] {
+        let context = empty();
+        context.store.append(batch(0..4, 0..=600)).await.unwrap();
+        let waits_for = Condition {
+            ranks: ranks.into_iter().map(Rank::new).collect(),
+            ..Condition::new(ConditionKind::Hang)
+        };
+        let hang = Incident {
+            finding: Finding::Condition(waits_for),
+            ..culprit()
+        };
+        let output = DetectorOutput {
+            lost: vec![lost(&hang, "node-0", Some("NVIDIA H200"), 300)],
+            incidents: vec![hang.clone()],
+            ..DetectorOutput::default()
+        };
+        context.store.store_verdicts(output).await.unwrap();
+        let answer = run_tool(&context, "now-10m", "now").await;
+        let row = &answer.contributors[0];
+        assert_eq!((row.kind, row.rank), (Some("hang"), booked));
+        assert_eq!(row.node_id.is_some(), booked.is_some());
+    }
 }
 
 #[tokio::test]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use echo_core::model::detector_output::{ConditionKind, Finding, Incident};
+use echo_core::model::detector_output::Incident;
 use echo_core::units::{Nanos, Window};
 use echo_store::timeseries::TimeBuckets;
 
 use super::RankKey;
 use super::lags::RankLags;
 use crate::ToolError;
+use crate::outlier::hang;
 use crate::scope::Scope;
 
 /// A hang or stall.
@@ -28,13 +29,13 @@ pub(super) async fn absences(scope: &Scope<'_>, window: Window) -> Result<Vec<Ab
 }
 
 fn absence(incident: &Incident) -> Option<Absence> {
-    let Finding::Condition(condition) = &incident.finding else {
-        return None;
-    };
-    let does_not_end = matches!(condition.kind, ConditionKind::Hang | ConditionKind::Stall);
-    does_not_end.then(|| Absence {
+    Some(Absence {
         job: incident.job.as_ref().map(ToString::to_string),
-        ranks: condition.ranks.iter().map(|rank| rank.value()).collect(),
+        ranks: hang(incident)?
+            .ranks
+            .iter()
+            .map(|rank| rank.value())
+            .collect(),
         from: incident.first_seen,
         to: incident.cleared_at.unwrap_or(incident.last_seen),
     })
