@@ -5,8 +5,9 @@ use echo_analysis::simulated::{Job, Measured, instant};
 use echo_core::clock::ManualClock;
 use echo_core::error::{Code, Coded};
 use echo_core::ids::{CommId, IncidentId, Rank, RoleId};
-use echo_core::model::condition::{Condition, ConditionKind};
-use echo_core::model::detector_output::{Baseline, DetectorOutput, Finding, Incident};
+use echo_core::model::detector_output::{
+    Baseline, Condition, ConditionKind, DetectorOutput, Finding, Incident,
+};
 use echo_core::model::event::{BatchKey, Event, EventBatch, Reading, SeqRange, StoredEvent};
 use echo_core::model::inputs::{Inputs, RankLag};
 use fleet_proto::metric;

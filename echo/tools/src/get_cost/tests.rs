@@ -1,9 +1,8 @@
 use std::sync::Arc;
 
 use echo_core::ids::Rank;
-use echo_core::model::condition::{Condition, ConditionKind};
 use echo_core::model::detector_output::{
-    DetectorOutput, Finding, Incident, IncidentState, LostTime,
+    Condition, ConditionKind, DetectorOutput, Finding, Incident, IncidentState, LostTime,
 };
 use echo_core::model::event::Origin;
 
