@@ -32,8 +32,7 @@ const FINE: Tolerance = Tolerance {
     cost: 0.15,
 };
 
-/// The same if a job synchronises every 20th iteration, or if clocks of hosts without a common
-/// communicator differ by 10 s.
+/// The same if a job synchronises every 20th iteration, or if its ranks have no communicator in common.
 const COARSE: Tolerance = Tolerance {
     iterations: 25.5,
     cost: 0.25,

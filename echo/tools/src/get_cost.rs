@@ -99,12 +99,11 @@ impl Tool for GetCost {
         let stale = horizon
             .as_ref()
             .is_none_or(|horizon| horizon.is_stale(scope.context, scope.window));
-        let (contributors, n_omitted) =
-            breakdown.contributors(limit, stale, scope.presence().await?);
+        let presence = scope.presence().await?;
+        let (contributors, n_omitted) = breakdown.contributors(limit, stale, presence);
         let (by_cluster, omits_clusters) = truncate_rows(breakdown.by_cluster(), limit);
         let (by_node, omits_nodes) = truncate_rows(breakdown.by_node(), limit);
-        let by_job = breakdown.by_job(scope.presence().await?);
-        let (by_job, omits_jobs) = truncate_rows(by_job, limit);
+        let (by_job, omits_jobs) = truncate_rows(breakdown.by_job(presence), limit);
         Ok(Cost {
             cluster: scope.cluster.as_ref().map(ToString::to_string),
             window: scope.window.into(),

@@ -22,12 +22,6 @@ const MAX_ENTRIES: usize = 64;
 /// Largest time that one entry covers, seconds.
 const MAX_ENTRY_S: f64 = 16.0;
 
-/// An evaluation at the start of a job is none of its healthy past if its operations take so many times
-/// as long as usual, once there are so many evaluations: memory is allocated, code compiled,
-/// connections are made.
-const START: f64 = 2.0;
-const MIN_AFTER_START: usize = 4;
-
 /// Longest time that is held back, seconds; older evaluations are added to the past. A job whose pace
 /// varies would otherwise keep the past of its first seconds.
 const MAX_HELD_S: f64 = 20.0;
@@ -139,28 +133,9 @@ impl History {
             return;
         }
         self.entries.push_back(part);
-        while self.begins_with_start() {
-            self.entries.pop_front();
-        }
         if self.entries.len() > MAX_ENTRIES {
             self.shrink();
         }
-    }
-
-    /// Returns true if the first entry belongs to the start of the job.
-    fn begins_with_start(&self) -> bool {
-        let Some(first) = self.entries.front() else {
-            return false;
-        };
-        let is_young = self.entry_s == 0.0 && self.entries.len() > MIN_AFTER_START;
-        is_young
-            && first.paces.iter().any(|(comm, pace)| {
-                let later = self.entries.iter().skip(1);
-                let steps = later.filter_map(|entry| entry.paces.get(comm).map(|pace| pace.step()));
-                let steps: Vec<f64> = steps.collect();
-                steps.len() >= MIN_AFTER_START
-                    && median(&steps).is_some_and(|usual| pace.step() > START * usual)
-            })
     }
 
     /// Merges neighbours, or forgets the oldest entry if they are as long as they may be.

@@ -83,6 +83,13 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
     if sentences.is_empty() {
         sentences.push("No incident names it in this window.".to_owned());
     }
+    sentences.extend(conditions(explanation));
+    sentences
+}
+
+/// Conditions of its job and of its node, without hangs.
+fn conditions(explanation: &Explanation) -> Vec<String> {
+    let mut sentences = Vec::new();
     let is_of_node = |one: &&Condition| one.kind == ConditionKind::UnhealthyNode.name();
     let others = explanation.conditions.iter().filter(|one| !one.is_hang());
     let (of_node, of_job): (Vec<&Condition>, Vec<&Condition>) = others.partition(is_of_node);
