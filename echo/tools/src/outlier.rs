@@ -143,15 +143,6 @@ pub struct Condition {
     pub advice: Vec<String>,
 }
 
-impl Condition {
-    /// True if an operation does not end.
-    pub fn is_hang(&self) -> bool {
-        [ConditionKind::Hang, ConditionKind::Stall]
-            .map(ConditionKind::name)
-            .contains(&self.kind)
-    }
-}
-
 impl Outlier {
     /// True for a culprit.
     pub fn is_culprit(&self) -> bool {
@@ -383,9 +374,7 @@ pub const fn condition(incident: &Incident) -> Option<&DetectedCondition> {
 
 /// Condition of a job in which an operation does not end; `None` for other incidents.
 pub fn hang(incident: &Incident) -> Option<&DetectedCondition> {
-    let does_not_end =
-        |one: &&DetectedCondition| matches!(one.kind, ConditionKind::Hang | ConditionKind::Stall);
-    condition(incident).filter(does_not_end)
+    condition(incident).filter(|one| one.kind.is_hang())
 }
 
 /// Node of an incident that is about the health of a node.

@@ -72,6 +72,11 @@ impl ConditionKind {
         Self::Inconclusive,
     ];
 
+    /// True if an operation does not end.
+    pub const fn is_hang(self) -> bool {
+        matches!(self, Self::Stall | Self::Hang)
+    }
+
     /// Name in responses and tables.
     pub const fn name(self) -> &'static str {
         match self {

@@ -77,8 +77,7 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
             waiting.lifecycle.first_seen
         ));
     }
-    let is_hang = |one: &&Condition| one.is_hang();
-    let hang = explanation.conditions.iter().find(is_hang);
+    let hang = explanation.conditions.iter().find(|one| is_hang(one));
     sentences.extend(hang.map(|hang| in_hang(hang, explanation.who.rank)));
     if sentences.is_empty() {
         sentences.push("No incident names it in this window.".to_owned());
@@ -91,7 +90,7 @@ fn incidents(explanation: &Explanation) -> Vec<String> {
 fn conditions(explanation: &Explanation) -> Vec<String> {
     let mut sentences = Vec::new();
     let is_of_node = |one: &&Condition| one.kind == ConditionKind::UnhealthyNode.name();
-    let others = explanation.conditions.iter().filter(|one| !one.is_hang());
+    let others = explanation.conditions.iter().filter(|one| !is_hang(one));
     let (of_node, of_job): (Vec<&Condition>, Vec<&Condition>) = others.partition(is_of_node);
     if let Some(condition) = of_job.first() {
         let verb = if condition.lifecycle.is_open() {
@@ -114,6 +113,12 @@ fn conditions(explanation: &Explanation) -> Vec<String> {
         sentences.push(format!("Its node {verb} unhealthy: {}.", condition.reason));
     }
     sentences
+}
+
+fn is_hang(condition: &Condition) -> bool {
+    [ConditionKind::Hang, ConditionKind::Stall]
+        .map(ConditionKind::name)
+        .contains(&condition.kind)
 }
 
 /// What the rank does in a hang: it is one of those that the others wait for, or waits.
