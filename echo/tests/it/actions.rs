@@ -131,14 +131,16 @@ fn check(file: &Path, flags: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Replays a recording as if it ran now, slowly enough for its fault to last some seconds.
+/// Replays a recording slowly enough for its fault to last some seconds, so that it ends about now.
 pub(crate) fn replay(name: &str, echo: &Echo) {
+    let begin = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(190);
     let mut command = Command::new(agent());
     command
         .arg("replay")
         .arg(recording(name))
         .args(["--endpoint", &format!("http://{}", echo.otlp)])
         .args(["--cluster", "lab", "--node-per-rank", "--speed", "10"])
+        .args(["--start-at", &begin.to_string()])
         .args(["--block-target", "200ms"]);
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
