@@ -93,7 +93,7 @@ fn issued(one: &Blocked, job: &Job) -> Vec<(u32, u64)> {
     waiting.chain(behind).chain(silent).collect()
 }
 
-/// Returns the ranks of the group. Several groups may have one name.
+/// Returns the ranks of the group, of a transfer its two. Several groups may have one name.
 fn members(one: &Blocked) -> BTreeSet<u32> {
     let ranks = [&one.waiting, &one.behind, &one.unobserved, &one.unknown];
     ranks.into_iter().flatten().copied().collect()
