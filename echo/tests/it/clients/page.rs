@@ -90,9 +90,10 @@ fn a_browser_shows_the_recorded_incident_on_its_rank() {
             "document.querySelector('.map .former th, .map .culprit th').innerText.startsWith('2')",
         ),
         expect("document.querySelectorAll('.map tbody tr').length === 4"),
-        // The late rank has dark cells, the others only light ones.
+        // The late rank has dark cells, the others have none. A cell of five seconds is the mean of
+        // seven iterations here, so one of another rank can exceed the gate, but not twice the gate.
         expect("document.querySelectorAll('.map .culprit :is(.s4, .s5), .map .former :is(.s4, .s5)').length > 0"),
-        expect("document.querySelectorAll('.map tr:not(.former, .culprit) :is(.s3, .s4, .s5)').length === 0"),
+        expect("document.querySelectorAll('.map tr:not(.former, .culprit) :is(.s4, .s5)').length === 0"),
         // The culprit is the first row, with a line where its incident began.
         expect("document.querySelector('.map tbody tr').matches('.former, .culprit')"),
         expect("document.querySelectorAll('.map tbody tr:first-child .opened').length > 0"),
