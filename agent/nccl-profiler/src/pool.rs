@@ -139,9 +139,9 @@ impl Pool {
     pub(crate) fn started(&self, parent: u64, channel: u8, start_ns: u64) -> Option<Handle> {
         let handle = Handle::from_bits(parent, Kind::Operation)?;
         let (slot, _in_use) = self.enter(handle)?;
-        if start_ns > 0 {
-            slot.start_ns.fetch_min(start_ns, Ordering::Relaxed);
-        }
+        // NCCL gives some channels the time of an earlier operation where transfers and collectives
+        // share a communicator. Such a time is too early, never too late.
+        slot.start_ns.fetch_max(start_ns, Ordering::Relaxed);
         Some(Handle {
             channel,
             kind: Kind::Channel,
@@ -199,7 +199,7 @@ impl Slot {
             (&self.nccl_seq, record.nccl_seq),
             (&self.count, record.count),
             (&self.host_ns, record.host_ns),
-            (&self.start_ns, u64::MAX),
+            (&self.start_ns, 0),
             (&self.stop_ns, 0),
             (&self.stopped, 0),
         ];

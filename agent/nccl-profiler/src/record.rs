@@ -39,7 +39,8 @@ pub struct Record {
     pub count: u64,
     /// Time at which the host enqueued it, nanoseconds of `CLOCK_MONOTONIC`.
     pub host_ns: u64,
-    /// Time at which its first channel started, nanoseconds of the GPU's timer.
+    /// Time at which its last channel started, nanoseconds of the GPU's timer: no operation can end
+    /// before that, so its peers wait until then.
     pub gpu_start_ns: u64,
     /// Time at which its last channel stopped, nanoseconds of the GPU's timer.
     pub gpu_stop_ns: u64,

@@ -32,8 +32,20 @@ fn an_operation_is_complete_when_its_last_channel_has_stopped() {
     assert_eq!(run(pool, parent, 0, (100, 800)), None);
     let record = run(pool, parent, 7, (110, 950)).unwrap();
     let times = (record.gpu_start_ns, record.gpu_stop_ns);
-    assert_eq!((times, record.channels, record.seq), ((100, 950), 3, 5));
+    assert_eq!((times, record.channels, record.seq), ((120, 950), 3, 5));
     assert_eq!(pool.in_flight(), 0);
+}
+
+#[test]
+fn the_time_of_an_earlier_operation_on_a_channel_does_not_begin_this_one() {
+    static POOL: Pool = Pool::new();
+    let pool = &POOL;
+    let parent = begin(pool, 1, 3).unwrap();
+    assert_eq!(run(pool, parent, 0, (70_000, 90_200)), None);
+    assert_eq!(run(pool, parent, 1, (90_000, 90_100)), None);
+    let record = run(pool, parent, 2, (0, 90_150)).unwrap();
+    let times = (record.gpu_start_ns, record.gpu_stop_ns);
+    assert_eq!(times, (90_000, 90_200));
 }
 
 #[test]
