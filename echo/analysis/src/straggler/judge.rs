@@ -179,7 +179,8 @@ impl Judge {
                 past_s,
                 waited_s: 0.0,
             });
-            alone.waited_s += seconds * (flow.peer - rule.healthy_wait);
+            // Operations that overlap are waited for at once.
+            alone.waited_s += seconds * (flow.peer.min(1.0) - rule.healthy_wait);
             alone
         });
         let (Some(alone), Some((_, flow))) = (self.alone, single) else {
@@ -192,7 +193,7 @@ impl Judge {
             let entry = Entry {
                 from: measured.until - seconds,
                 to: measured.until,
-                loss: excess.max(0.0),
+                loss: excess.clamp(0.0, 1.0),
                 weight: 1.0,
                 gpu_s: measured.lost_gpu_s(seconds, excess),
                 waited: flow.peer,

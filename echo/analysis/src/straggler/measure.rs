@@ -151,9 +151,10 @@ impl Measured {
         flows.max_by(|a, b| a.1.peer.total_cmp(&b.1.peer))
     }
 
-    /// GPU time lost by all ranks when a share of the time is lost, seconds.
+    /// GPU time lost by all ranks when a share of the time is lost, seconds. Operations that overlap
+    /// are waited for at once, so the sum of the waiting can exceed the time, and the loss cannot.
     pub(super) fn lost_gpu_s(&self, seconds: f64, share: f64) -> f64 {
-        self.living as f64 * seconds * share.max(0.0)
+        self.living as f64 * seconds * share.clamp(0.0, 1.0)
     }
 
     fn add(
